@@ -1,18 +1,19 @@
-"""The simulation of an autoscaled fleet compared with the same hour on live servers, compressed to four minutes.
+"""The simulation of an autoscaled fleet compared with live servers, over an hour that is compressed to four minutes.
 
     python -m benchmarks.autoscaling_live [--hours 3] [--seconds 60] [--realtime] [--results DIR] [--out reports/autoscaling-live.md]
 
-1. Measure: `perfkit run` on one bundled server (model `synthetic`, one server of 30 ms, exponential), open loops and a closed one.
-2. Plan: `perfkit.plan` gives the capacity under p95 < 200 ms, the autoscaler's target, and the law of the service times.
-3. Predict: 200 simulated hours of the autoscaled fleet; the 5th and the 95th percentile of their shares of windows in which the SLO is
-   missed are the interval of 90 % for one hour.
-4. Live: the arrivals of an hour are drawn, the autoscaler decides from them when replicas start and stop, and bundled servers are started and
-   stopped at these instants. Each request is sent at its instant to a ready replica, at random. The share of windows that miss the SLO is
+1. Measure: `perfkit run` measures one replica, a bundled server whose model `synthetic` processes one request at a time in exponential times
+   with a mean of 30 ms, with open loops and a closed one.
+2. Plan: `perfkit.plan` gives the capacity under p95 < 200 ms, the autoscaler's target, and the distribution of the service times.
+3. Predict: 200 hours of the autoscaled fleet are simulated. The 5th and 95th percentiles of their shares of windows that miss the SLO
+   are the 90 % interval for one hour.
+4. Live: the arrivals of an hour are drawn, and from them the autoscaler decides when replicas start and stop. Bundled servers are started and
+   stopped at these instants, and each request is sent at its instant to a random ready replica. The share of windows that miss the SLO is
    compared with the interval.
 
-All durations of the autoscaler and the windows are a fifteenth of their defaults: an hour is 240 s, a cold start of 150 s is 10 s (the process is
-ready earlier, the rest stands for loading a model), a window of a minute is 4 s. Service times and rates are not compressed. It takes 12 minutes,
-and 5 for each hour. Rates are low, so that two cores suffice; on cores that other jobs load, `--realtime` keeps them out.
+The hour, the windows and all durations of the autoscaler are compressed by a factor of 15: an hour is 240 s, a window of a minute is 4 s, and a
+cold start of 150 s is 10 s (the process is ready earlier; the rest stands for loading a model). Service times and rates are not compressed.
+It takes 12 minutes, and 5 more for each hour. Rates are low, so that two cores are enough; on a busy machine, use `--realtime`.
 The exit code is 1 if an hour lies outside the interval.
 """
 
@@ -30,7 +31,7 @@ import numpy.typing as npt
 
 from benchmarks.live_queue import measure_lead_us
 from benchmarks.processes import REALTIME, ROOT, run_perfkit, running_server
-from benchmarks.report import describe_machine, option_parser, table_head, table_row, write_report, yes_no
+from benchmarks.report import describe_machine, option_parser, publish, table_head, table_row, yes_no
 from perfkit.clock import MonotonicClock
 from perfkit.plan.evidence import gather_evidence, read_sources
 from perfkit.plan.inputs import PlanInputs, parse_slo
@@ -53,7 +54,7 @@ COMPRESSION = 15
 HOUR_S, WARM_UP_S, WINDOW_S, SYNC_S = 3600 / COMPRESSION, 20.0, 60 / COMPRESSION, 15 / COMPRESSION
 COLD_START_S, METRIC_WINDOW_S, SCALE_DOWN_DELAY_S = 150 / COMPRESSION, 60 / COMPRESSION, 300 / COMPRESSION
 DEMAND_PER_S = (8, 8, 36, 36, 12, 12, 8, 8, 40, 40, 20, 8)
-"""In each five minutes of the hour."""
+"""The demand in each five minutes of the hour."""
 SERVICE_MS, LIMIT = 30, Limit(0.95, 0.2)
 RATES = (4, 7, 10, 12, 14, 17, 20, 24)
 SIMULATED_HOURS, DRAWN_CAPACITIES, HEADROOM, MOST_REPLICAS = 200, 20, 0.3, 6
@@ -63,31 +64,32 @@ DEMAND = PeriodicSteps(Steps.of([(index * HOUR_S / len(DEMAND_PER_S), rate) for 
 
 
 class ServerModel(NamedTuple):
-    """What was measured of one replica."""
+    """One replica as measured: its capacity with the lower limit, and the distribution of its service times."""
 
     low_per_s: float
     capacity_per_s: float
     law: ServiceLaw
     possible_laws: tuple[ServiceLaw, ...]
-    """The laws at capacities drawn from the distribution that the capacity's interval comes from."""
+    """The law for each of some equally likely capacities, from the distribution behind the capacity's interval."""
 
 
 class DrawnHour(NamedTuple):
-    """The requests of an hour and the replicas that serve them."""
+    """The arrivals of an hour and the replicas that serve them; instants in seconds from the start of the warm-up."""
 
     ready: Steps
     arrivals_s: Floats
     spans: list[tuple[int, float, float]]
-    """For each start of a replica, its number, and from when until when it takes requests."""
+    """For each start of a replica: its number, and the instants between which it takes requests."""
     span_of: npt.NDArray[np.int64]
-    """For each request, the index of the start whose server it goes to."""
+    """For each request, the index in `spans` of the replica that serves it."""
 
 
 class LiveHour(NamedTuple):
-    """What was measured in a live hour, and what went wrong."""
+    """The measurements of a live hour."""
 
     drawn: DrawnHour
     missed: npt.NDArray[np.bool_]
+    """Whether each window misses the SLO."""
     requests: int
     failed: int
     replicas: str
@@ -96,7 +98,7 @@ class LiveHour(NamedTuple):
 
 
 def measure(declaration: str, seconds: float, results: pathlib.Path, *, realtime: bool) -> None:
-    """Measures one replica, with open loops and a closed one; two results."""
+    """Measures one replica, with open loops and a closed one; writes the results `open` and `closed`."""
     base: dict[str, Any] = {"workload": {"inputs": {"INPUT0": {"generate": "ones", "shape": [4]}}}}
     measured = {"warmup": "2s", "duration": f"{seconds:g}s"}
     open_loops = {"load": {"open": {"rate": list(RATES), "arrivals": "poisson"}}, "measure": {**measured, "repetitions": 1}}
@@ -111,7 +113,7 @@ def measure(declaration: str, seconds: float, results: pathlib.Path, *, realtime
 
 
 def plan_replica(results: pathlib.Path) -> ServerModel:
-    """The capacity and the service law of one replica, as a plan finds them."""
+    """The capacity and the service law of one replica, from `perfkit.plan`."""
     (evidence,) = gather_evidence(read_sources([str(results / name) for name in ("open", "closed")]))
     inputs = PlanInputs(parse_slo([f"p95<{LIMIT.limit_s * 1e3:g}ms"]), (max(DEMAND_PER_S),), headroom=HEADROOM)
     chosen = plan_capacity([evidence], inputs).chosen
@@ -119,7 +121,6 @@ def plan_replica(results: pathlib.Path) -> ServerModel:
     laws, _, refusal = service_laws(chosen, evidence, (LIMIT,), (1 - HEADROOM) * chosen.capacity.low_per_s, np.random.default_rng(1))
     if not laws:
         raise RuntimeError(refusal)
-    # the measured shape, at each of some equally likely capacities
     draws = np.quantile(chosen.capacity.draws_per_s, (np.arange(DRAWN_CAPACITIES) + 0.5) / DRAWN_CAPACITIES).tolist()
     shape, random = laws[0].times_s.tolist(), np.random.default_rng(2)
     possible = tuple(calibrated_law(shape, draw, (LIMIT,), random, laws[0].servers) for draw in draws)
@@ -133,12 +134,12 @@ def scaler_of(server: ServerModel) -> Autoscaler:
 
 
 def initial_replicas(scaler: Autoscaler) -> int:
-    """The replicas for the demand with which the warm-up begins."""
+    """The number of replicas for the demand at the start of the warm-up."""
     return scaler.wanted(float(DEMAND.at(-WARM_UP_S)), 1)
 
 
 def predict(laws: Sequence[ServiceLaw], scaler: Autoscaler) -> Floats:
-    """The share of windows in which the SLO is missed, of simulated hours; the laws take turns."""
+    """The share of windows that miss the SLO in each simulated hour; the hours use the laws in turn."""
     days = [FleetDay(DEMAND, law, (LIMIT,), WINDOW_S, SYNC_S, WARM_UP_S) for law in laws]
     first = initial_replicas(scaler)
     return np.array([
@@ -148,7 +149,7 @@ def predict(laws: Sequence[ServiceLaw], scaler: Autoscaler) -> Floats:
 
 
 class Replica:
-    """A bundled server that runs from an instant to another one, and the requests in progress."""
+    """A bundled server that runs between two instants, and its requests in progress."""
 
     def __init__(self) -> None:
         self.transport: Transport | None = None
@@ -156,7 +157,7 @@ class Replica:
         self.sent: set[asyncio.Task[None]] = set()
 
     async def run(self, declaration: str, start_ns: int, stop_ns: int, *, realtime: bool) -> None:
-        """Starts the server at one instant, stops it at the other one, after its requests."""
+        """Starts the server at one instant, and stops it at another one as soon as its requests have ended."""
         clock = MonotonicClock()
         await clock.sleep_until_ns(start_ns)
         options = {"device": "cpu", "threads": 1, "cpus": (), "synthetic": declaration}
@@ -176,7 +177,7 @@ class Replica:
 
 
 def draw_hour(scaler: Autoscaler, seed: int) -> DrawnHour:
-    """The requests of an hour, the replicas that the autoscaler runs for them, and the replica of each request."""
+    """Draws the arrivals of an hour, the replicas that the autoscaler runs for them, and the replica of each request."""
     random, end_s = np.random.default_rng([seed, 99]), WARM_UP_S + HOUR_S
     ticks = np.arange(round(end_s / SYNC_S)) * SYNC_S
     counts = random.poisson(DEMAND.at(ticks - WARM_UP_S + SYNC_S / 2) * SYNC_S).astype(np.int64)
@@ -191,7 +192,7 @@ def draw_hour(scaler: Autoscaler, seed: int) -> DrawnHour:
 
 
 async def live_hour(declaration: str, drawn: DrawnHour, seed: int, *, realtime: bool) -> LiveHour:
-    """The hour on live servers."""
+    """Runs the drawn hour on live servers."""
     if realtime:  # the servers start at normal priority, so that they do not delay the others
         os.sched_setscheduler(0, os.SCHED_FIFO | os.SCHED_RESET_ON_FORK, os.sched_param(1))
     arrivals, spans = drawn.arrivals_s, drawn.spans
@@ -243,7 +244,7 @@ def missed_windows(arrivals: Floats, times: Floats) -> npt.NDArray[np.bool_]:
 
 
 def predict_again(laws: Sequence[ServiceLaw], hour: DrawnHour, number: int = SIMULATED_HOURS) -> Floats:
-    """The share of windows in which the SLO is missed, of simulations with the hour's own arrivals and replicas; the laws take turns."""
+    """The share of windows that miss the SLO in each simulation of this hour's own arrivals and replicas; the laws are used in turn."""
     order = np.argsort(hour.span_of, kind="stable")
     restarts = np.flatnonzero(np.diff(hour.span_of[order], prepend=-1))
     shares, times = [], np.zeros(order.size)
@@ -255,7 +256,7 @@ def predict_again(laws: Sequence[ServiceLaw], hour: DrawnHour, number: int = SIM
 
 
 def replica_spans(ready: Steps, end_s: float) -> list[tuple[int, float, float]]:
-    """For each start of a replica, its number, and from when until when it takes requests; the one started last is stopped first."""
+    """For each start of a replica: its number, and the instants between which it takes requests. The replica started last is stopped first."""
     edges = [*ready.starts_s.tolist(), end_s]
     spans, since = list[tuple[int, float, float]](), dict[int, float]()
     for start_s, count in zip(edges, [*ready.values.astype(int).tolist(), 0], strict=True):
@@ -266,32 +267,43 @@ def replica_spans(ready: Steps, end_s: float) -> list[tuple[int, float, float]]:
     return [span for span in spans if span[2] > span[1]]
 
 
+class Prediction:
+    """The shares of windows that miss the SLO in simulated hours, and the 90 % interval for one hour."""
+
+    def __init__(self, shares: Floats) -> None:
+        self.mean = shares.mean()
+        self.low, self.high = np.quantile(shares, [0.05, 0.95]).tolist()
+
+    @property
+    def interval(self) -> str:
+        """The interval as text."""
+        return f"{self.low:.1%} to {self.high:.1%}"
+
+    def contains(self, hour: LiveHour) -> bool:
+        """Whether the share of a live hour lies within the interval."""
+        return bool(self.low <= hour.missed.mean() <= self.high)
+
+
 class Predictions(NamedTuple):
-    """The shares of windows in which the SLO is missed, of simulated hours."""
+    """The predictions from three service laws."""
 
-    measured: Floats
-    """With the capacity as it was estimated."""
-    uncertain: Floats
-    """With capacities drawn from the distribution of the estimate."""
-    declared: Floats
+    measured: Prediction
+    """With the measured law at the estimated capacity."""
+    uncertain: Prediction
+    """With the measured law at capacities drawn from the distribution of the estimate."""
+    declared: Prediction
     """With the law that the servers were given."""
-
-    def line(self, name: str) -> str:
-        """A line of the table of predictions."""
-        shares: Floats = getattr(self, name)
-        low, high = np.quantile(shares, [0.05, 0.95])
-        return f"{shares.mean():.1%} | {low:.1%} to {high:.1%}"
-
-    def contains(self, name: str, share: float) -> bool:
-        """Whether the interval of 90 % of the hours contains a share."""
-        low, high = np.quantile(getattr(self, name), [0.05, 0.95])
-        return bool(low <= share <= high)
 
 
 def page(server: ServerModel, scaler: Autoscaler, predicted: Predictions, hours: Sequence[LiveHour]) -> tuple[list[str], bool]:
     """The report's lines, and whether every hour lies within the interval."""
-    inside = [predicted.contains("uncertain", float(hour.missed.mean())) for hour in hours]
-    again = [np.quantile(predict_again(server.possible_laws, hour.drawn), [0.05, 0.95]) for hour in hours]
+    inside = [predicted.uncertain.contains(hour) for hour in hours]
+    again = [Prediction(predict_again(server.possible_laws, hour.drawn)) for hour in hours]
+    simulated_with = (
+        ("the measured law, at the estimated capacity", predicted.measured),
+        (f"the measured law, at {DRAWN_CAPACITIES} capacities drawn from the estimate's distribution", predicted.uncertain),
+        ("the declared law", predicted.declared),
+    )
     true_per_s = 1e3 / SERVICE_MS - np.log(1 / LIMIT.allowed_share) / LIMIT.limit_s
     lines = [
         "# The autoscaling simulation against live servers",
@@ -308,23 +320,20 @@ def page(server: ServerModel, scaler: Autoscaler, predicted: Predictions, hours:
         f"Share of windows in which the SLO is missed, of {SIMULATED_HOURS} simulated hours each:",
         "",
         *table_head("simulated with", ">mean", "90 % of the hours"),
-        f"| the measured law, at the estimated capacity | {predicted.line('measured')} |",
-        f"| the measured law, at {DRAWN_CAPACITIES} capacities drawn from the estimate's distribution | {predicted.line('uncertain')} |",
-        f"| the declared law | {predicted.line('declared')} |",
+        *(table_row(law, f"{one.mean:.1%}", one.interval) for law, one in simulated_with),
         "",
         *table_head(">live hour", ">requests", ">failed", "replicas", ">SLO missed", "within the interval", "at the estimated capacity alone",
                     "interval with the hour's own arrivals", "within", ">slowest start of a server", ">start delay, p99.9"),
         *(table_row(number, hour.requests, hour.failed, hour.replicas, f"{hour.missed.mean():.1%}", yes_no(is_inside),
-                    yes_no(predicted.contains("measured", float(hour.missed.mean()))), f"{least:.1%} to {most:.1%}", yes_no(bool(least <= hour.missed.mean() <= most)), f"{hour.slowest_start_s:.1f} s",
+                    yes_no(predicted.measured.contains(hour)), own.interval, yes_no(own.contains(hour)), f"{hour.slowest_start_s:.1f} s",
                     f"{hour.latest_send_ms:.1f} ms")
-          for number, (hour, is_inside, (least, most)) in enumerate(zip(hours, inside, again, strict=True), 1)),
+          for number, (hour, is_inside, own) in enumerate(zip(hours, inside, again, strict=True), 1)),
         "",
         f"{sum(inside)} of {len(inside)} hours are within the interval; each is expected to be with a probability of 90 %.",
         "",
         ("The capacity and the law of the service times come from the measurement of one replica; the simulation knows nothing else of the live "
-         "servers. The interval counts how uncertain the capacity is; one with the hour's own arrivals is that of simulations in which service times "
-         "and the capacity alone are random. A server that starts late would make its requests count as slow; the cold start of "
-         f"{COLD_START_S:g} s leaves time for it."),
+         "servers. The interval includes the uncertainty of the capacity. The interval with the hour's own arrivals comes from simulations in which only the service "
+         f"times and the capacity are random. Requests to a server that is not ready in time count as slow; the cold start is {COLD_START_S:g} s, so that it is ready."),
     ]  # fmt: skip
     return lines, all(inside)
 
@@ -352,12 +361,10 @@ def main() -> int:
         for seed in range(1, options.hours + 1)
     ]
     os.sched_setscheduler(0, os.SCHED_OTHER, os.sched_param(0))
-    predicted = Predictions(*(predict(laws, scaler) for laws in ([server.law], server.possible_laws, [exponential])))
+    predicted = Predictions(*(Prediction(predict(laws, scaler)) for laws in ([server.law], server.possible_laws, [exponential])))
     lines, are_inside = page(server, scaler, predicted, hours)
     lines = [*lines, "", " ".join([machine, *([REALTIME_NOTE] if options.realtime else []), *([EARLIER_NOTE] if is_earlier else [])])]
-    print("\n".join(lines))
-    write_report(options.out, lines)
-    return 0 if are_inside else 1
+    return publish(options.out, lines, is_met=are_inside)
 
 
 if __name__ == "__main__":

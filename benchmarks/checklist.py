@@ -18,7 +18,7 @@ import sys
 import pytest
 
 from benchmarks.processes import ROOT
-from benchmarks.report import option_parser, table_head, table_row, write_report
+from benchmarks.report import option_parser, publish, table_head, table_row
 
 TESTS = ROOT / "tests" / "server_stub"
 _ID = re.compile(r"(?<![A-Za-z0-9])[A-Z]\d{1,2}(?![A-Za-z0-9])")
@@ -185,10 +185,9 @@ def main() -> int:
     recorder = Recorder()
     code = pytest.main([str(TESTS), "-q", "-p", "no:cacheprovider", "-p", "no:randomly"], plugins=[recorder])
     lines = report(recorder.rows)
-    print("\n".join(lines))
-    write_report(options.out, lines)
     is_bad = any(row.verdict.startswith("**") for row in recorder.rows.values())
-    return 1 if is_bad or code not in (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED) else 0
+    is_complete = code in (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED)
+    return publish(options.out, lines, is_met=is_complete and not is_bad)
 
 
 if __name__ == "__main__":

@@ -10,7 +10,7 @@ import sys
 import time
 
 from benchmarks.processes import ROOT, peak_memory_kib, run_perfkit
-from benchmarks.report import option_parser, table_head, table_row, write_report
+from benchmarks.report import option_parser, publish, table_head, table_row
 
 _SAMPLE_INTERVAL_S = 0.2
 
@@ -38,9 +38,7 @@ def main() -> int:
     for seconds in options.seconds:
         sent, peak_mib = measure(seconds)
         lines.append(table_row(f"{seconds} s", f"{sent:,}", f"{peak_mib:.1f} MiB"))
-    print("\n".join(lines))
-    write_report(options.out, lines)
-    return 0
+    return publish(options.out, lines)
 
 
 if __name__ == "__main__":

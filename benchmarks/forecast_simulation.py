@@ -1,15 +1,15 @@
-"""Forecasts of simulated histories: how often the date of exhaustion lies between P10 and P90, and the peaks within the fan.
+"""Forecasts of simulated histories: the share of dates of exhaustion between P10 and P90, and of peaks within the 80 % interval.
 
     python -m benchmarks.forecast_simulation [--histories 200] [--processes 1] [--out reports/forecast-simulation.md]
 
-Seven kinds of demand, histories of 30, 90, 365 and 800 days, 200 histories each. The scatter of a day is normal with a standard
-deviation of 3 to 8 %, drawn for each history. Of the growing kinds, the capacity is what the demand without scatter reaches on a day
-that is 0.1 to 1.5 history lengths ahead; of the others it is 3 to 40 % above the last week. Up to two standard deviations of the
-scatter are added, so that in many histories a high peak comes before the demand itself. The forecaster knows neither.
+There are seven kinds of demand and histories of 30, 90, 365 and 800 days, 200 histories of each. Daily peaks scatter normally with a standard
+deviation of 3 to 8 %, drawn for each history. For growing kinds, the capacity is the demand without scatter on a day that is 0.1 to
+1.5 history lengths ahead; for the others it is 3 to 40 % above the last week. Up to two standard deviations of the scatter are added to
+it, so that in many histories a single high peak exceeds it before the demand without scatter does. The forecast knows neither kind nor scatter.
 
-Target: at least 75 % of the dates lie between P10 and P90, for each kind and length, wherever a date is given; an open P90 contains
-every later day. "No date" is right if a claim is made and holds: where it is "beyond the history", no peak exceeds the capacity within
-the forecast. It takes about ten minutes on one core. The exit code is 1 if a target is missed.
+Target: for each kind and length, at least 75 % of the dates that are given lie between P10 and P90; an open P90 contains
+every later day. A refusal as "beyond the history" is right if no peak exceeds the capacity within the reach of the forecast.
+It takes about ten minutes on one core. The exit code is 1 if the target is missed.
 """
 
 import collections
@@ -20,19 +20,18 @@ import itertools
 import math
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import NamedTuple, TypeAlias
+from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
-from benchmarks.report import option_parser, table_head, table_row, write_report, yes_no
+from benchmarks.report import option_parser, percent, table_head, table_row, write_report, yes_no
+from benchmarks.simulated_queues import Floats
 from perfkit.stats.forecast import fit_forecast
 from perfkit.stats.forecast_models import YEAR_DAYS
 
-Floats: TypeAlias = npt.NDArray[np.float64]
 LENGTHS_DAYS, TARGET, FAN_AT = (30, 90, 365, 800), 0.75, (0.25, 0.5, 1.0)
 AHEAD, LEVEL_PER_S = 1.5, 100.0
-"""How many history lengths are simulated after the history; the demand on its last day."""
+"""The simulated future ÷ the length of the history; the demand without scatter on the last day of the history, per second."""
 
 
 def exponential(days: Floats, random: np.random.Generator) -> Floats:
@@ -41,7 +40,7 @@ def exponential(days: Floats, random: np.random.Generator) -> Floats:
 
 
 def linear(days: Floats, random: np.random.Generator) -> Floats:
-    """The demand of the last day grew by 30 to 90 % of itself over the history."""
+    """Linear growth: the demand rises over the history by 30 to 90 % of its last value."""
     course: Floats = np.log(1 - random.uniform(0.3, 0.9) * days / days[0])
     return course
 
@@ -53,13 +52,13 @@ def weekly(days: Floats, random: np.random.Generator) -> Floats:
 
 
 def yearly(days: Floats, random: np.random.Generator) -> Floats:
-    """A season of 10 to 30 % around a growth of up to 50 % a year, at a random time of the year."""
+    """A yearly season of 10 to 30 % with a random phase, and growth by up to 50 % a year."""
     season: Floats = random.uniform(0.1, 0.3) * np.sin(2 * math.pi * (days / YEAR_DAYS + random.uniform()))
     return season + random.uniform(0.0, 0.4) / 365 * days
 
 
 def step(days: Floats, random: np.random.Generator) -> Floats:
-    """Shifts of the level by 8 ± 20 %, on average every 120 days, before and after the last day."""
+    """Shifts of the level by 8 ± 20 %, on average every 120 days, in the history and in the future."""
     return np.cumsum((random.random(days.size) < 1 / 120) * random.normal(0.08, 0.2, days.size))
 
 
@@ -69,7 +68,7 @@ def flat(days: Floats, _: np.random.Generator) -> Floats:
 
 
 def correlated(days: Floats, random: np.random.Generator) -> Floats:
-    """Growth by up to 170 % a year; its scatter of 8 % has an autocorrelation of 0.9 from day to day."""
+    """Growth by up to 170 % a year; the scatter of 8 % has an autocorrelation of 0.9 from day to day."""
     return random.uniform(0.0, 1.0) / 365 * days
 
 
@@ -81,7 +80,7 @@ _GROWING = ("exponential", "linear", "weekly + growth", "AR(1) noise")
 
 
 class Case(NamedTuple):
-    """A history, the peaks that follow, and a capacity."""
+    """The peaks of a history, those that follow it, and a capacity."""
 
     peaks_per_s: Floats
     future_per_s: Floats
@@ -89,7 +88,7 @@ class Case(NamedTuple):
 
 
 def simulate(truth: str, length_days: int, seed: int) -> Case:
-    """One history of `length_days` peaks and its future."""
+    """A history of `length_days` peaks with its future and its capacity."""
     random = np.random.default_rng([seed, length_days, list(TRUTHS).index(truth)])
     days = np.arange(1.0 - length_days, math.ceil(AHEAD * length_days) + 1)
     course, sd = TRUTHS[truth](days, random), random.uniform(0.03, 0.08)
@@ -109,21 +108,22 @@ def simulate(truth: str, length_days: int, seed: int) -> Case:
 
 @dataclasses.dataclass(frozen=True)
 class Outcome:
-    """What one forecast said, compared with what came."""
+    """One forecast compared with the simulated future."""
 
     refusal: str
     place: str
-    """`inside`, `early` or `late` of the date against P10 and P90; of a history without a date, `inside` if its claim holds."""
+    """`inside` if the true date lies between P10 and P90, otherwise `early` or `late`; without a date, `early` if the refusal is wrong."""
     is_open: bool
+    """Whether P90 is open."""
     ratio: float | None
     """P90 divided by P10, if it is closed."""
     in_fan: tuple[bool, ...]
-    """At `FAN_AT` of the reach."""
+    """Whether the peak lies within the 80 % interval, at each of `FAN_AT` times the reach."""
     widening: float
 
 
 def forecast(truth: str, length_days: int, seed: int) -> Outcome:
-    """Forecasts one history."""
+    """Forecast one history and compare it with its future."""
     case = simulate(truth, length_days, seed)
     forecast = fit_forecast(range(length_days), case.peaks_per_s, np.random.default_rng([seed, 1]))
     said = forecast.exhaustion(case.capacity_per_s)
@@ -144,7 +144,7 @@ def forecast(truth: str, length_days: int, seed: int) -> Outcome:
 
 @dataclasses.dataclass(frozen=True)
 class Figures:
-    """Figures over the histories of one kind and length."""
+    """The forecasts of the histories of one kind and length."""
 
     outcomes: Sequence[Outcome]
 
@@ -155,12 +155,12 @@ class Figures:
 
     @property
     def coverage(self) -> float | None:
-        """The share of the given dates that hold; None if none was given."""
+        """The share of the true dates between P10 and P90; None if no date was given."""
         return share(outcome.place == "inside" for outcome in self.dated)
 
     @property
     def in_fan(self) -> tuple[float, ...]:
-        """The shares of the peaks within the fan, at `FAN_AT` of the reach."""
+        """The shares of the peaks within the 80 % interval, at each of `FAN_AT` times the reach."""
         return tuple(float(np.mean([outcome.in_fan[index] for outcome in self.outcomes])) for index in range(len(FAN_AT)))
 
     @property
@@ -175,28 +175,28 @@ class Figures:
         ratios = [outcome.ratio for outcome in self.dated if outcome.ratio is not None]
         return (
             f"{len(self.dated)}", f"{refused['models_disagree']}", f"{refused['not_described']}",
-            f"{sum(outcome.place == 'inside' for outcome in beyond)} of {len(beyond)}", _percent(self.coverage),
-            _percent(share(outcome.place == "early" for outcome in self.dated)), _percent(share(outcome.place == "late" for outcome in self.dated)),
-            _percent(share(outcome.is_open for outcome in self.dated)), f"{np.median(ratios):.1f}" if ratios else "–",
-            *(_percent(value) for value in self.in_fan),
+            f"{sum(outcome.place == 'inside' for outcome in beyond)} of {len(beyond)}", percent(self.coverage),
+            percent(share(outcome.place == "early" for outcome in self.dated)), percent(share(outcome.place == "late" for outcome in self.dated)),
+            percent(share(outcome.is_open for outcome in self.dated)), f"{np.median(ratios):.1f}" if ratios else "–",
+            *(percent(value) for value in self.in_fan),
             f"{np.mean([outcome.widening for outcome in self.outcomes]):.2f}", yes_no(self.is_met),
         )  # fmt: skip
 
 
 def summary(results: Mapping[tuple[str, int], Figures]) -> str:
-    """What the table shows, also where it fails."""
+    """The table in a few sentences, with the lowest coverage and the cases in which the fan is too narrow."""
     outcomes = [outcome for figures in results.values() for outcome in figures.outcomes]
     dated = [outcome for figures in results.values() for outcome in figures.dated]
     lowest = min((key for key in results if results[key].dated), key=lambda key: results[key].coverage or 0.0)
     narrow = [
-        f"{truth}, {length_days} days ({', '.join(_percent(value) for value in figures.in_fan)})"
+        f"{truth}, {length_days} days ({', '.join(percent(value) for value in figures.in_fan)})"
         for (truth, length_days), figures in results.items()
         if min(figures.in_fan) < TARGET
     ]
     return (
-        f"Of {len(outcomes)} forecasts, {_percent(len(dated) / len(outcomes))} gave a date, and {_percent(share(one.place == 'inside' for one in dated))} of "
-        f"the dates lay between P10 and P90; the lowest share is {_percent(results[lowest].coverage)} ({lowest[0]}, {lowest[1]} days). "
-        f"{_percent(share(one.is_open for one in dated))} of the intervals are open. "
+        f"Of {len(outcomes)} forecasts, {percent(len(dated) / len(outcomes))} gave a date, and {percent(share(one.place == 'inside' for one in dated))} of "
+        f"the dates lay between P10 and P90; the lowest share is {percent(results[lowest].coverage)} ({lowest[0]}, {lowest[1]} days). "
+        f"{percent(share(one.is_open for one in dated))} of the intervals are open. "
         f"The fan contained less than {TARGET:.0%} of the peaks at one of its three days in: {'; '.join(narrow) or 'none'}."
     )
 
@@ -205,10 +205,6 @@ def share(holds: Iterable[bool]) -> float | None:
     """The share of true values; None without values."""
     values = list(holds)
     return sum(values) / len(values) if values else None
-
-
-def _percent(value: float | None) -> str:
-    return "–" if value is None else f"{value:.0%}"
 
 
 def main() -> int:

@@ -31,7 +31,7 @@ import numpy as np
 import psutil
 
 from benchmarks.processes import ROOT, run_perfkit, running_server
-from benchmarks.report import describe_machine, option_parser, table_head, table_row, write_report
+from benchmarks.report import describe_machine, option_parser, publish, table_head, table_row
 from benchmarks.simulated_stops import LoadModel, arrivals_ns, simulate
 from perfkit.recorder.window import Window
 from perfkit.result.distribution import QUANTILES
@@ -305,11 +305,9 @@ def main() -> int:
         "",
         "The truth is 200/s with a mean of 40 ms (closed, 8 in flight), and 120/s with 15.6 ms (open).",
     ]
-    print("\n".join(lines))
-    write_report(options.out, lines)
     document = {"stopped": [dataclasses.asdict(run) for run in stopped], "short": [dataclasses.asdict(run) for run in short], "live": live}
     pathlib.Path(options.out).with_suffix(".json").write_text(json.dumps(document, indent=None) + "\n", encoding="utf-8")
-    return 1 if wrong else 0
+    return publish(options.out, lines, is_met=not wrong)
 
 
 if __name__ == "__main__":

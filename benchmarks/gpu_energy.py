@@ -18,7 +18,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from benchmarks.processes import ROOT
-from benchmarks.report import option_parser, table_head, table_row, write_report, yes_no
+from benchmarks.report import option_parser, publish, table_head, table_row, yes_no
 from perfkit.clock import MonotonicClock
 from perfkit.telemetry.figures import GpuFigures
 from perfkit.telemetry.gpu.sampler import GpuSampler
@@ -165,9 +165,7 @@ def main() -> int:
             *(table_row(check.figure, check.measured, check.required, yes_no(check.is_met)) for check in results),
         ]
         all_met = all(check.is_met for check in results)
-    print("\n".join(lines))
-    write_report(options.out, lines)
-    return 0 if all_met else 1
+    return publish(options.out, lines, is_met=all_met)
 
 
 if __name__ == "__main__":

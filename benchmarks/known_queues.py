@@ -1,19 +1,19 @@
-"""Queues that the bundled server's model `synthetic` can be, with their capacity at an SLO that theory gives."""
+"""Queues that the bundled server's model `synthetic` can imitate, with the p99 that theory gives at a load of 70 %."""
 
 import math
 from typing import NamedTuple
 
 import numpy as np
 
-from benchmarks.simulated_queues import Floats, batched_response_times, mg1_quantile, mmc_tail, poisson_arrivals
+from benchmarks.simulated_queues import Floats, batched_response_times, mg1_quantile, mmc_quantile, poisson_arrivals
 
 LOAD = 0.7
-"""The load per server at the capacity."""
+"""The load per server at the true capacity; the SLO is the p99 there."""
 QUEUES = ("exponential", "constant", "lognormal", "four_servers", "batch")
 
 
 class KnownQueue(NamedTuple):
-    """A declared server, its true capacity, and the SLO on its p99."""
+    """The declaration of a server, its true capacity, and the limit on the p99 that it follows from."""
 
     declaration: str
     capacity_per_s: float
@@ -21,7 +21,7 @@ class KnownQueue(NamedTuple):
 
 
 def known_queue(name: str, mean_ms: float) -> KnownQueue:
-    """The queue of a name, with this mean service time; four servers take four times as long, a batch of n takes 1 + n/8 of it."""
+    """The queue `name` with this mean service time; each of four servers takes four times as long, a batch of n takes (1 + n/8) times as long."""
     mean = f"{mean_ms:g}ms"
     per_s = LOAD * 1e3 / mean_ms
     match name:
@@ -32,11 +32,7 @@ def known_queue(name: str, mean_ms: float) -> KnownQueue:
         case "lognormal":
             return KnownQueue(f"service=lognormal:{mean}:cv=2,servers=1", per_s, mg1_quantile(0.99, LOAD, lognormal_survival) * mean_ms)
         case "four_servers":
-            low, high = 0.0, 100.0
-            for _ in range(60):
-                middle = (low + high) / 2
-                low, high = (middle, high) if mmc_tail(4, LOAD, middle) > 0.01 else (low, middle)
-            return KnownQueue(f"service=exponential:{4 * mean_ms:g}ms,servers=4", per_s, high * 4 * mean_ms)
+            return KnownQueue(f"service=exponential:{4 * mean_ms:g}ms,servers=4", per_s, mmc_quantile(0.99, 4, LOAD) * 4 * mean_ms)
         case _:
             rng = np.random.default_rng(0)
             times = batched_response_times(poisson_arrivals(3, 4e6 / 3, rng), 8, 1.0, 0.125)

@@ -2,16 +2,17 @@
 
     python -m benchmarks.live_capacity [--queues exponential ...] [--densenet-threads 1 2] [--out reports/live-capacity.md]
 
-**Known capacity**: the bundled server's model `synthetic` over HTTP with Poisson arrivals. The SLO is the p99 that theory gives at 70 % load
-(for batches, a simulation of 4 million requests), so that rate is the capacity. The time that the server's front end and the kernel
-add is measured first; the declared `lead` compensates for it. perf_analyzer's `--binary-search` searches the same servers, if
-installed, in steps of 5 % of the true capacity and three windows of 2 s each, without its stability limit (`-s 999`), under which it
-never finishes. Both search from a quarter of the capacity to twice it.
+**Known capacity**: the bundled server's model `synthetic` over HTTP with Poisson arrivals. The limit is the p99 at a load of 70 %, from theory
+or, for batches, from a simulation of 4 million requests; so the rate of that load is the capacity. The time that the server's front end and
+the kernel add is measured first, and the declared `lead` compensates for it. If perf_analyzer is installed, its `--binary-search` searches the
+same servers, in steps of 5 % of the true capacity with three windows of 2 s each. Its stability limit is switched off (`-s 999`), because
+with it the search never finishes. Both search from a quarter of the capacity to twice the capacity.
 
-**DenseNet**: `densenet_onnx` with one thread and with two; the SLO is a p90 of 2.5 times the service time of one request after another. The
-search's capacity is compared with new runs at 0.9, 1.0 and 1.1 times it, on a restarted server: their p90 gives the rate at which
-the limit is reached, with an interval. The two must agree as far as both intervals tell, and neither the lowest rate may be
-shown to miss the SLO, nor the highest one to meet it.
+**DenseNet**: `densenet_onnx` with one thread and with two. The limit on the p90 is 2.5 times the service time at concurrency 1. The search's
+capacity is compared with later runs at 0.9, 1.0 and 1.1 times the capacity on a restarted server: their p90 gives the rate at which
+the limit is reached, with an interval. The two capacities must not differ beyond their intervals. They also disagree if the later runs
+show that the lowest rate misses the SLO although the search's whole interval lies above it, or that the highest rate meets the SLO
+although the whole interval lies below it.
 
 It takes about an hour. The exit code is 1 if a search that ended with exit code 0 is wrong: the true capacity is outside its interval by
 more than 5 %, or DenseNet's disagrees with the later runs.
@@ -47,7 +48,7 @@ ABOVE_REALTIME = ("chrt", "-f", "2")
 
 
 class SearchOutcome(NamedTuple):
-    """The capacity that a tool reports (None if it reports none), its interval, its exit code, its duration, and a note."""
+    """The result of one search; None for what the tool does not report."""
 
     capacity_per_s: float | None
     low_per_s: float | None
@@ -58,7 +59,7 @@ class SearchOutcome(NamedTuple):
 
 
 def read_search(exit_code: int, result: Mapping[str, Any] | None, stderr: str, took_s: float) -> SearchOutcome:
-    """What `perfkit run` says of a search."""
+    """The outcome of a search from `perfkit run`: its result, or without one the last line of stderr."""
     if result is None or not result.get("search"):
         return SearchOutcome(None, None, None, exit_code, took_s, (stderr.strip().splitlines() or ["no result"])[-1])
     search = result["search"]
@@ -92,7 +93,7 @@ def search_with_perfkit(queue: KnownQueue, url: str, seed: int, options: argpars
 
 
 def search_with_perf_analyzer(program: pathlib.Path, queue: KnownQueue, url: str) -> SearchOutcome:
-    """One perf_analyzer with `--binary-search`: the highest rate in its table, which contains only rates within the limit."""
+    """One run of perf_analyzer with `--binary-search`. Its table has only rates within the limit; the highest is the capacity."""
     true_per_s = queue.capacity_per_s
     with tempfile.TemporaryDirectory() as folder:
         table = pathlib.Path(folder, "table.csv")
@@ -112,7 +113,7 @@ def search_with_perf_analyzer(program: pathlib.Path, queue: KnownQueue, url: str
 
 
 def is_right(outcome: SearchOutcome, true_per_s: float) -> bool:
-    """Whether a search with exit code 0 has the true capacity in its interval, widened by 5 %; other exit codes promise nothing."""
+    """Whether the interval, widened by 5 %, contains the true capacity; true for exit codes above 0, which promise no capacity."""
     if outcome.exit_code:
         return True
     low, high = outcome.low_per_s or 0.0, outcome.high_per_s or math.inf
@@ -120,7 +121,7 @@ def is_right(outcome: SearchOutcome, true_per_s: float) -> bool:
 
 
 def interval(outcome: SearchOutcome) -> str:
-    """The interval of a search as text."""
+    """The interval of a search as text, with ? for an open end."""
     low, high = (f"{rate:.4g}" if rate else "?" for rate in (outcome.low_per_s, outcome.high_per_s))
     return f"{low} to {high}" if outcome.low_per_s or outcome.high_per_s else "–"
 
@@ -139,19 +140,22 @@ def known_row(name: str, tool: str, queue: KnownQueue, outcome: SearchOutcome) -
 
 
 class HeldOut(NamedTuple):
-    """A measurement at a share of the capacity: its p90 over the limit with a 95 % interval, the requests, and whether it is valid."""
+    """A later run at one rate."""
 
     share: float
+    """Its rate ÷ the capacity that the search found."""
     ratio: float
+    """Its p90 ÷ the limit, with a 95 % interval."""
     low: float
     high: float
     requests: int
     effective: float
+    """The effective samples of the p90."""
     is_valid: bool
 
 
 class HeldOutCapacity(NamedTuple):
-    """The rate at which the later runs reach the limit, as a share of the search's capacity, with a 90 % interval."""
+    """The rate at which the later runs reach the limit ÷ the capacity that the search found, with a 90 % interval."""
 
     share: float
     low: float
@@ -159,7 +163,7 @@ class HeldOutCapacity(NamedTuple):
 
 
 def held_out_capacity(points: Sequence[HeldOut]) -> HeldOutCapacity:
-    """Where ln(p90 ÷ limit) crosses 0, linearly between neighbouring rates and beyond them, over 4,000 draws of the measured values."""
+    """The rate at which ln(p90 ÷ limit) crosses 0, by linear interpolation; the interval is that of 4,000 draws of the measured values."""
     shares = np.array([point.share for point in points])
     logs = np.log([point.ratio for point in points])
     errors = np.array([math.log(point.high / point.low) / (2 * Z_95) for point in points])
@@ -170,7 +174,7 @@ def held_out_capacity(points: Sequence[HeldOut]) -> HeldOutCapacity:
 
 
 def _crossing(shares: Floats, logs: Floats) -> float:
-    """The lowest rate at which a rising line through the points crosses 0."""
+    """The rate at which a line through the points, made to rise, crosses 0; beyond the points the outer piece continues. Within 0.5 to 2."""
     rising = np.maximum.accumulate(logs) + 1e-9 * np.arange(logs.size)
     upper = int(np.clip(np.searchsorted(rising, 0.0), 1, logs.size - 1))
     slope = (rising[upper] - rising[upper - 1]) / (shares[upper] - shares[upper - 1])
@@ -178,7 +182,7 @@ def _crossing(shares: Floats, logs: Floats) -> float:
 
 
 def agrees(outcome: SearchOutcome, points: Sequence[HeldOut], later: HeldOutCapacity) -> bool:
-    """Whether the search agrees with the later runs, as far as the intervals of both tell (95 %); an open end contradicts nothing."""
+    """Whether the search's capacity and that of the later runs do not differ at 95 % confidence; an open end contradicts nothing."""
     capacity = outcome.capacity_per_s
     assert capacity is not None
     low, high = outcome.low_per_s or 0.0, outcome.high_per_s or math.inf
@@ -192,7 +196,7 @@ def agrees(outcome: SearchOutcome, points: Sequence[HeldOut], later: HeldOutCapa
 
 
 def shown_later(later: HeldOutCapacity, capacity_per_s: float) -> tuple[str, str]:
-    """The later runs' capacity and its interval as text; beyond the rates of these runs, only on which side."""
+    """The later runs' capacity and its interval as text; outside the rates of these runs only `above` or `below`."""
     if not SHARES[0] <= later.share <= SHARES[-1]:
         side, share = ("above", SHARES[-1]) if later.share > 1 else ("below", SHARES[0])
         return f"{side} {share * capacity_per_s:.4g}/s", "–"
@@ -201,7 +205,7 @@ def shown_later(later: HeldOutCapacity, capacity_per_s: float) -> tuple[str, str
 
 @contextlib.contextmanager
 def densenet_server(threads: int, *, realtime: bool) -> Iterator[str]:
-    """The URL of a bundled server with this number of threads, each on a core; at real-time priority, all its threads are."""
+    """The URL of a bundled server with this number of threads, each on a core of its own; `realtime` is for all its threads."""
     cpus = ",".join(map(str, range(threads)))
     with running_server("--model=densenet_onnx", f"--threads={threads}", f"--cpus={cpus}") as server:
         if realtime:
@@ -222,7 +226,7 @@ def densenet_scenario(url: str, seed: int, load: Mapping[str, Any], seconds: flo
 
 
 class DenseNetCheck(NamedTuple):
-    """A search on DenseNet, the limit on p90, and the later runs; without a capacity, there are none."""
+    """A search on DenseNet, the limit on the p90, and the later runs; there are none if the search found no capacity."""
 
     threads: int
     limit_ms: float
@@ -232,7 +236,7 @@ class DenseNetCheck(NamedTuple):
 
 
 def check_densenet(threads: int, options: argparse.Namespace) -> DenseNetCheck:
-    """Measures the service time, searches, and measures again around the capacity; raises RuntimeError if a run has no result."""
+    """Measures the service time, searches, and measures later runs around the capacity; raises RuntimeError if they have no result."""
     probe_s, held_out_s = options.densenet_seconds
     prefix = ABOVE_REALTIME if options.realtime else ()  # the server's computation must not delay the clients
     with densenet_server(threads, realtime=options.realtime) as url:
@@ -254,7 +258,7 @@ def check_densenet(threads: int, options: argparse.Namespace) -> DenseNetCheck:
 
 
 def read_held_out(share: float, point: Mapping[str, Any], limit_ms: float) -> HeldOut:
-    """The p90 of a load point, over the limit; an interval that is open above counts as one of 100 times the limit."""
+    """The later run of a load point; an open upper end of its interval counts as 100 times the limit."""
     low_ns, high_ns = point["intervals"].get("p90", (0.0, None))
     times, limit_ns = point["response_time_ns"], limit_ms * 1e6
     ratio = (times["p90"] or times["max"]) / limit_ns
@@ -301,7 +305,7 @@ def densenet_lines(checks: Sequence[DenseNetCheck], *, realtime: bool) -> list[s
 
 
 def search_known(options: argparse.Namespace, name: str, number: int, lead_us: int) -> tuple[list[str], bool]:
-    """The lines of a queue's searches, and whether perfkit's is right; each tool has a server of its own."""
+    """The rows of one search on a known queue with each tool, on a server of its own, and whether perfkit's is right."""
     queue, lines, is_fine = known_queue(name, options.mean_ms), list[str](), True
     # perf_analyzer opens a connection for every waiting request
     server_options = (

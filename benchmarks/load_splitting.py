@@ -1,4 +1,4 @@
-"""What a load balancer's rule does to the response times of replicas, simulated in virtual time."""
+"""The response times of replicas under the rules of load balancers, simulated in virtual time."""
 
 import collections
 import random
@@ -9,7 +9,7 @@ import numpy as np
 from benchmarks.simulated_queues import Floats, poisson_arrivals, response_times
 
 ServiceTimes = Callable[[int, np.random.Generator], Floats]
-"""A number of independent service times of mean 1."""
+"""Draws a number of independent service times of mean 1."""
 
 
 def split_response_times(
@@ -21,9 +21,10 @@ def split_response_times(
     service: ServiceTimes,
     rng: np.random.Generator,
 ) -> list[Floats]:
-    """The response times at each replica, one server with mean service time 1/speed, of Poisson arrivals that a rule splits.
+    """The response times at each replica, a single server with mean service time 1/speed, under Poisson arrivals.
 
-    `rule` is `random` (by `shares`, of mean 1), `round-robin` or `least-in-flight` (ties at random). The first tenth is left out.
+    `rule` is `random` (with weights `shares`, whose mean is 1), `round-robin` or `least-in-flight` (ties at random). The first tenth of
+    the requests is left out.
     """
     replicas = len(speeds)
     arrivals = poisson_arrivals(rate_per_replica * replicas, requests / (rate_per_replica * replicas), rng)

@@ -1,15 +1,13 @@
-"""NVIDIA's Model Analyzer and perfkit on the same Triton, models and configurations: both rankings, and what each does not say.
+"""NVIDIA's Model Analyzer and perfkit compared: their rankings of the same configurations on Triton, and what each does not say.
 
     python -m benchmarks.model_analyzer [--peers FOLDER] [--analyzer PROGRAM] [--rounds 3] [--out reports/model-analyzer.md]
 
-Model Analyzer (PyPI: triton-model-analyzer) runs without a GPU. It starts Triton itself and measures the model of
-`benchmarks/peers/triton_ranked_models`, without dynamic batching (`paced`) and with it (`paced_dynamic`), each with one
-instance and with two, in closed loops of 2, 4 and 8. It also measures each model as it is in the repository, which has one instance:
-two of the six configurations are copies of others, so their true ranks are equal. The objective is throughput at p99 < 50 ms.
-Then `perfkit run` sweeps over the configurations that Model Analyzer wrote.
+Model Analyzer (PyPI: triton-model-analyzer) runs without a GPU, and starts Triton itself. `benchmarks/peers/model_analyzer.py` describes the six
+configurations that it measures, in closed loops of 2, 4 and 8. Two of them are copies of others, so their true ranks are equal. The objective is
+throughput at p99 < 50 ms. Then `perfkit run` sweeps over the configurations that Model Analyzer wrote.
 
-Intervals are 95 %. It takes about 20 minutes; on a busy machine, put `chrt -f 1` before the command. The exit code is 1 if perfkit ranks a
-copy apart from its original (in up to one of ten runs by chance), or if a program fails.
+Intervals are 95 %. It takes about 20 minutes; on a busy machine, put `chrt -f 1` before the command. The exit code is 1 if perfkit gives a
+copy another rank than its original, which happens by chance in up to one of ten runs, or if a program fails.
 """
 
 import os
@@ -25,7 +23,7 @@ from benchmarks.peers.model_analyzer import CONCURRENCIES, COPIES, LIMIT_MS, Ana
 from benchmarks.peers.server_process import PeerError
 from benchmarks.peers.triton import running_triton
 from benchmarks.processes import ROOT, run_perfkit
-from benchmarks.report import describe_machine, option_parser, table_head, table_row, write_report, yes_no
+from benchmarks.report import describe_machine, option_parser, publish, table_head, table_row, yes_no
 from perfkit.comparison.sweep_ranking import RankedCase, SweepRanking, rank_sweep
 from perfkit.errors import ResultError
 from perfkit.report.sweep_ranking import ranking_sentences
@@ -59,7 +57,7 @@ def name_of(one: RankedCase) -> str:
 
 
 def interval(figure: Estimate | None, unit: float, digits: int = 1) -> str:
-    """A figure with its interval, in a unit."""
+    """A figure with its interval, divided by `unit`."""
     if figure is None:
         return "–"
     low, high = ("open" if end is None else f"{end / unit:.{digits}f}" for end in (figure.low, figure.high))
@@ -90,7 +88,7 @@ def ranking_rows(ranking: SweepRanking, rounds: Sequence[Analysis]) -> list[str]
 
 
 def setting_rows(results: Mapping[str, Result], ranking: SweepRanking, rounds: Sequence[Analysis]) -> list[str]:
-    """Every measurement of both: throughput, p99, and whether the constraint holds."""
+    """Every measurement of both programs: throughput, p99, and whether the constraint holds."""
     rows = table_head("configuration", ">concurrency", "Model Analyzer: throughput, 1/s", "p99, ms", "satisfies", ">requests",
                       ">perfkit: throughput, 1/s", ">p99, ms", "p99 constraint", ">requests")  # fmt: skip
     judged = {(name_of(ranking.rows[point.row]), point.load): point for point in ranking.points}
@@ -123,7 +121,7 @@ def concurrency_of(point: Point) -> int:
 
 
 def findings(ranking: SweepRanking, rounds: Sequence[Analysis]) -> list[str]:
-    """What the rankings say of the copies, and whether Model Analyzer's runs agree with each other."""
+    """How both rank the copies, and whether Model Analyzer's runs agree with each other."""
     lines, ranks = [], {name_of(one): one.rank for one in ranking.rows}
     for copy, original in COPIES.items():
         gaps = [abs(best_of(one, copy) / best_of(one, original) - 1) for one in rounds if best_of(one, original)]
@@ -152,7 +150,7 @@ NOT_SAID = (
     "  configuration get different ranks;",
     "- how many requests a p99 rests on (the counts above are from perf_analyzer's own output), or whether a constraint holds only by chance;",
     "- whether the load generator, or another program on the machine, disturbed the measurement;",
-    "- which of several models' configurations is the default that it compares with: its summary says that the best provides no gain.",
+    "- which configuration is the default that it compares the best one with: with several models, its summary says that there is no gain.",
     "",
     "perfkit does not say",
     "",
@@ -226,9 +224,7 @@ def main() -> int:
         "",
         *NOT_SAID,
     ]
-    print("\n".join(lines))
-    write_report(options.out, lines)
-    return 0 if is_tied else 1
+    return publish(options.out, lines, is_met=is_tied)
 
 
 if __name__ == "__main__":

@@ -1,14 +1,14 @@
-"""Which of two servers costs less, by plans of simulated measurements: how often the ranking says so, and how often it is wrong.
+"""The ranking of two servers by cost, from simulated plans: how often it calls the cheaper one cheaper, and how often the dearer one.
 
     python -m benchmarks.plan_ranking [--plans 150] [--out reports/plan-ranking.md]
 
-Each plan is of one queue, M/M/1 with service times of 10 ms, measured as the documentation proposes: eight rates of 60 s, with three
-starts of the server, whose speed varies by 2 % (standard deviation). Any two plans are compared as two configurations of a fleet for
-10,000 requests a second, with prices that differ by 0 to 40 %: so the truth is known, the cheaper price.
+Every plan measures the same queue, M/M/1 with service times of 10 ms, as docs/planning.md proposes: eight rates of 60 s in each of three
+starts of the server, whose speeds vary by 2 % (standard deviation). Each pair of plans is compared as two configurations of a fleet for
+10,000 requests a second, whose prices differ by 0 to 40 %. The servers are equal, so the truly cheaper one is that with the lower price.
 
-Targets: of equal servers each is called cheaper in at most 5 % of the pairs, and a dearer one in no more. Standard errors are from the
-jackknife over the plans, since each plan is in many pairs. It takes about ten minutes on one core. The exit code is 1 if a target is
-missed by more than two standard errors.
+Target: the second server, whose price is equal or higher, is called cheaper in at most 5 % of the pairs. Standard errors come from the
+jackknife over the plans, since each plan is part of many pairs. It takes about ten minutes on one core. The exit code is 1 if the target
+is missed by more than two standard errors.
 """
 
 import dataclasses
@@ -20,7 +20,7 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
-from benchmarks.report import option_parser, table_head, table_row, write_report, yes_no
+from benchmarks.report import option_parser, publish, table_head, table_row, yes_no
 from perfkit.plan.configuration import plan_configuration
 from perfkit.plan.evidence import gather_evidence, read_sources
 from perfkit.plan.inputs import PlanInputs, parse_slo
@@ -35,18 +35,18 @@ _SLO = "p99<300ms"
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Shares:
-    """Shares of the pairs, with their standard errors."""
+    """Shares of the pairs with each verdict, and their standard errors."""
 
     right: float
-    """The first, whose price is lower or equal, is called cheaper."""
+    """The first server, whose price is lower or equal, is called cheaper."""
     right_error: float
     wrong: float
-    """The second is called cheaper."""
+    """The second server is called cheaper."""
     wrong_error: float
 
 
 def simulate(seed: int) -> list[float]:
-    """The numbers of replicas that the draws of one plan's capacity need, ascending; empty if the plan is refused."""
+    """The numbers of replicas for draws of one plan's capacity, ascending; empty if the plan is refused."""
     random = np.random.default_rng([seed, 19])
     with tempfile.TemporaryDirectory() as folder:
         write = Writer(pathlib.Path(folder))
@@ -62,7 +62,7 @@ def simulate(seed: int) -> list[float]:
 
 
 def compare(costs: Sequence[Sequence[float]], price: float) -> Shares:
-    """The verdicts on all ordered pairs of plans, of which the second's replicas cost `price` times as much as the first's."""
+    """The verdicts on all ordered pairs of plans; the second's replicas cost `price` times as much as the first's."""
     number = len(costs)
     right, wrong = (np.zeros((number, number), dtype=bool) for _ in range(2))
     for first in range(number):
@@ -110,9 +110,7 @@ def main() -> int:
         *rows,
         "",
     ]
-    print("\n".join(lines))
-    write_report(options.out, lines)
-    return 0 if is_met else 1
+    return publish(options.out, lines, is_met=is_met)
 
 
 if __name__ == "__main__":

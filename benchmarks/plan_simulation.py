@@ -1,15 +1,16 @@
-"""Capacity plans of simulated queues: how often the lower limit lies above the truth, and how often a model is accepted.
+"""Capacity plans of simulated queues: the share whose lower limit is above the true capacity, and the share that accept a model.
 
     python -m benchmarks.plan_simulation [--plans 200] [--out reports/plan-simulation.md] [--work build/plan-simulation]
 
-Each plan is made by `perfkit.plan` from three restarts of a server, simulated request by request: eight rates with two repetitions each, at
-shares of the capacity as in docs/planning.md, all times a factor between 0.9 and 1.1 since one does not know the capacity beforehand. A window
-begins one second after an idle server, and perfkit's own code finds its warm-up, its drift and its overload. The layouts are that of
-docs/planning.md (60 s a window) and windows of a quarter and a sixteenth of it. The SLO is on the p99, and in one layout on the p99.9.
+`perfkit.plan` makes each plan from three restarts of a server that is simulated request by request. Each restart has eight rates with two
+repetitions, at the shares of the capacity of docs/planning.md. All rates are multiplied by a random factor between 0.9 and 1.1, because the
+capacity is not known before a measurement. A window begins one second after the load on an idle server starts; perfkit's own code detects
+warm-up, drift and overload. Windows are 60 s long as in docs/planning.md, a quarter and a sixteenth of that with an SLO on the p99, and
+60 s and 240 s with one on the p99.9.
 
-Targets, of the plans that are not refused: the lower limit is above the true capacity in at most 6 %, and the number of replicas is within
-one of the exact answer in 90 % (for a demand of 250/s). Each plan is stored in the work folder, so that a run that was stopped goes on
-where it was; all cases grow together. It takes about 20 minutes on one free core. The exit code is 1 if a target is missed.
+Targets, over the plans that are not refused: the lower limit is above the true capacity in at most 6 %, and the number of replicas is within
+one of the exact number in at least 90 % (for a demand of 250/s). Each plan is stored in the work folder, and a run that was interrupted
+continues from there. It takes about 20 minutes on one free core. The exit code is 1 if a target is missed.
 """
 
 import collections
@@ -22,10 +23,9 @@ from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
 
 import numpy as np
-import numpy.typing as npt
 
-from benchmarks.report import option_parser, table_head, table_row, write_report, yes_no
-from benchmarks.simulated_queues import batched_response_times, poisson_arrivals, response_times, service_times
+from benchmarks.report import option_parser, percent, table_head, table_row, write_report, yes_no
+from benchmarks.simulated_queues import Floats, batched_response_times, poisson_arrivals, response_times, service_times
 from perfkit.measurement.point_measurement import PointMeasurement
 from perfkit.measurement.steady_state import warm_up_ns
 from perfkit.measurement.summary import point
@@ -43,7 +43,6 @@ from perfkit.stats.slo import SloLimits
 from perfkit.transport.base import Outcome
 from perfkit.units import NS_PER_S
 
-Floats: TypeAlias = npt.NDArray[np.float64]
 Simulate: TypeAlias = Callable[[Floats, np.random.Generator], Floats]
 SHARES = tuple(rate / 84.6 for rate in (20, 35, 50, 60, 70, 75, 80, 110))  # docs/planning.md: the capacity of its M/M/1 is 84.6/s
 RESTARTS, REPETITIONS, WARM_UP_S, INTERVALS, BATCHES = 3, 2, 1.0, 200, 20
@@ -55,7 +54,7 @@ WINDOWS_S = {"docs": 60.0, "1/4": 15.0, "1/16": 3.75, "4 times": 240.0}
 
 @dataclasses.dataclass(frozen=True)
 class Queue:
-    """A server in virtual time, its capacity, and the percentiles there: in closed form for M/M/4, else of 40 million simulated requests."""
+    """A simulated server with its true capacity, and its percentiles there: exact for M/M/4, otherwise from 40 million simulated requests."""
 
     name: str
     capacity_per_s: float
@@ -75,7 +74,7 @@ def lognormal(arrivals: Floats, rng: np.random.Generator) -> Floats:
 
 
 def batching(arrivals: Floats, _: np.random.Generator) -> Floats:
-    """A server that takes up to eight waiting requests at once; n take 40 ms + n·5 ms, so that it saturates at 100/s."""
+    """A server that takes up to eight waiting requests at once; a batch of n takes 40 ms + n·5 ms, so it saturates at 100/s."""
     return batched_response_times(arrivals, 8, 0.04, 0.005)
 
 
@@ -92,7 +91,7 @@ CASES = (
 
 
 def measure(simulate: Simulate, rate_per_s: float, window_s: float, run: int, repetition: int, rng: np.random.Generator) -> OpenPoint:
-    """One repetition at a rate, as a run with `warmup: auto` measures it: the server is idle at first."""
+    """One repetition at a rate, as a run with `warmup: auto` on an idle server measures it."""
     length_s = WARM_UP_S + window_s
     arrivals = poisson_arrivals(rate_per_s, length_s, rng)
     times = simulate(arrivals, rng)
@@ -133,7 +132,7 @@ def measure(simulate: Simulate, rate_per_s: float, window_s: float, run: int, re
 
 
 def simulated_evidence(queue: Queue, window_s: float, rng: np.random.Generator) -> Evidence:
-    """The measurements of all restarts."""
+    """The measurements of all restarts of a server."""
     scale = queue.capacity_per_s * rng.uniform(0.9, 1.1)
     points = [
         measure(queue.response_times, round(share * scale, 2), window_s, run, repetition, rng)
@@ -156,7 +155,7 @@ def make_plan(queue: Queue, window_s: float, percentile: str, rng: np.random.Gen
 
 
 def facts(queue: Queue, planned: ConfigurationPlan) -> dict[str, Any]:
-    """What the report shows of a plan; rates are shares of the true capacity."""
+    """The figures of a plan for the report, as stored in the work folder; rates are shares of the true capacity."""
     known: dict[str, Any] = {"refusal": planned.refusal, "validations": [one.sentence for one in planned.validations]}
     if planned.capacity is not None:
         capacity = planned.capacity
@@ -172,7 +171,7 @@ def facts(queue: Queue, planned: ConfigurationPlan) -> dict[str, Any]:
 
 
 def simulate_case(queue: Queue, layout: str, percentile: str, plans: int, work: pathlib.Path) -> list[dict[str, Any]]:
-    """The first plans of a case; those in the work folder are not made again."""
+    """The first `plans` plans of a case; those in the work folder are read, the others are made and stored."""
     work.mkdir(parents=True, exist_ok=True)
     stored = work / f"{queue.name}-{layout}-{percentile}.jsonl".replace("/", "_").replace(" ", "_")
     found = [json.loads(line) for line in stored.read_text(encoding="utf-8").splitlines()] if stored.exists() else []
@@ -187,7 +186,7 @@ def simulate_case(queue: Queue, layout: str, percentile: str, plans: int, work: 
 
 @dataclasses.dataclass(frozen=True)
 class Case:
-    """The plans of one queue in one layout."""
+    """The plans of one queue with one length of windows and one percentile."""
 
     queue: str
     layout: str
@@ -200,20 +199,20 @@ class Case:
         return [one for one in self.plans if not one["refusal"]]
 
     def share(self, holds: Callable[[dict[str, Any]], bool]) -> float | None:
-        """The share of the plans made for which something holds; None without plans."""
+        """The share of the plans that are not refused for which a condition holds; None if all are refused."""
         return sum(map(holds, self.made)) / len(self.made) if self.made else None
 
     @property
     def above(self) -> float | None:
-        """The share with a lower limit above the truth."""
+        """The share with a lower limit above the true capacity."""
         return self.share(lambda one: one["low_"] > 1)
 
     def within_one(self, place: int) -> float | None:
-        """The share with replicas within one of the exact number, for a demand."""
+        """The share with a number of replicas within one of the exact number, for the demand at this index."""
         return self.share(lambda one: abs(one["off"][place]) <= 1)
 
     def accepted(self, model: str) -> float | None:
-        """The share in which a queueing model was accepted."""
+        """The share in which the queueing model was accepted."""
         return self.share(lambda one: bool(one["accepted"].get(model)))
 
     @property
@@ -225,19 +224,15 @@ class Case:
     def row(self) -> str:
         """The table's row."""
         refused = 1 - len(self.made) / len(self.plans)
-        shown = [_percent(one) for one in (self.above, self.share(lambda one: one["high_"] < 1))]
+        shown = [percent(one) for one in (self.above, self.share(lambda one: one["high_"] < 1))]
         low, estimate = ([one[name] for one in self.made] for name in ("low_", ""))
-        middle = [f"{np.median(values):.2f}" if values else "–" for values in (low, estimate)]
+        medians = [f"{np.median(values):.2f}" if values else "–" for values in (low, estimate)]
         percentile, layout = self.percentile.replace("_", "."), f"{self.layout} ({WINDOWS_S[self.layout]:g} s)"
-        within = [_percent(self.within_one(place)) for place in range(len(DEMANDS_PER_S))]
-        models = [_percent(self.accepted(model)) for model in ("M/G/c", "batch service")]
+        within = [percent(self.within_one(place)) for place in range(len(DEMANDS_PER_S))]
+        models = [percent(self.accepted(model)) for model in ("M/G/c", "batch service")]
         return table_row(
-            self.queue, layout, percentile, len(self.plans), _percent(refused), *shown, *middle, *within, *models, yes_no(self.is_met)
+            self.queue, layout, percentile, len(self.plans), percent(refused), *shown, *medians, *within, *models, yes_no(self.is_met)
         )
-
-
-def _percent(share: float | None) -> str:
-    return "–" if share is None else f"{share:.0%}"
 
 
 def report(cases: Sequence[Case]) -> list[str]:
@@ -251,9 +246,9 @@ def report(cases: Sequence[Case]) -> list[str]:
         "",
         *(__doc__ or "").split("\n", 2)[2].strip().split("\n"),
         "",
-        "Lower limit above the truth, interval below it, and replicas within one: shares of the plans that were not refused. The models are",
-        "fitted up to 70 % of the capacity; M/G/c is right for M/M/4, right in the mean alone for lognormal service, and wrong for batches, whose",
-        "size is limited to eight here, which Inoue's model of batch service does not know.",
+        "Lower limit above, interval below (the true capacity) and replicas ±1: shares of the plans that were not refused. The models are fitted",
+        "up to 70 % of the capacity. M/G/c is right for M/M/4, right in the mean only for lognormal service, and wrong for batches. Inoue's model of",
+        "batch service is not exact for these batches: it assumes no maximum size, and theirs is eight.",
         "",
         *table_head(
             "server", "window", "SLO", ">plans", ">refused", ">lower limit above", ">interval below", ">lower limit, median", ">estimate, median",

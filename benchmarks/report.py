@@ -1,4 +1,4 @@
-"""The common parts of the benchmarks' command lines and reports: `--out`, Markdown tables, the line on the machine."""
+"""The common parts of the benchmarks' command lines and reports: `--out`, Markdown tables, the line on the machine, the exit code."""
 
 import argparse
 import dataclasses
@@ -6,7 +6,7 @@ import os
 import pathlib
 import platform
 import statistics
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 
 def option_parser(doc: str | None, *, out: pathlib.Path | None = None) -> argparse.ArgumentParser:
@@ -34,6 +34,11 @@ def yes_no(holds: bool) -> str:
     return "yes" if holds else "no"
 
 
+def percent(share: float | None) -> str:
+    """A share as a whole percentage; – without one."""
+    return "–" if share is None else f"{share:.0%}"
+
+
 def describe_machine() -> str:
     """CPUs, the load average now, and the Python version: call it before the measurement."""
     return f"{os.cpu_count()} CPUs, load average {os.getloadavg()[0]:.1f} at the start, Python {platform.python_version()}."
@@ -44,6 +49,13 @@ def write_report(out: pathlib.Path | None, lines: Iterable[str]) -> None:
     if out is not None:
         out.parent.mkdir(parents=True, exist_ok=True)
         out.write_text("\n".join(lines).rstrip("\n") + "\n", encoding="utf-8")
+
+
+def publish(out: pathlib.Path | None, lines: Sequence[str], *, is_met: bool = True) -> int:
+    """Prints the report, writes it to its file if there is one, and returns the exit code: 1 if a target is missed."""
+    print("\n".join(lines))
+    write_report(out, lines)
+    return 0 if is_met else 1
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

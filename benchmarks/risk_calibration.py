@@ -1,14 +1,14 @@
-"""Calibration of a plan's risk: of the rates that are called 90 % safe, how many keep the SLO.
+"""Calibration of a plan's risk: the share of the demands called 90 % safe that keep the SLO.
 
     python -m benchmarks.risk_calibration [--plans 140] [--seed 0] [--out reports/risk-calibration.md]
     python -m benchmarks.risk_calibration --live [--plans 40] [--out reports/risk-calibration-live.md]
 
-Simulated servers (M/M/1, M/M/4, lognormal services of cv 2, batches of up to eight), whose starts differ in speed by a declared standard
-deviation of 3 %, are measured as the planning guide says: eight rates of 60 s, twice, in three starts. Each plan calls two demands 90 %
-safe: one of a replica with an exact demand, and one of eight replicas with a demand uncertain by ±20 %. Each is tried once, with new
-starts of the server and a demand drawn from its distribution. Whether it keeps the SLO follows from theory, for batches from runs of four
-million requests. Of all, 85 to 95 % must keep it; otherwise the exit code is 1. A second table shows what the rules of load balancers
-do. It takes about 15 minutes on one free core.
+Four servers are simulated: M/M/1, M/M/4, lognormal service times with a coefficient of variation of 2, and batches of up to eight. The
+speed of their starts varies with a standard deviation of 3 %. Each is measured as docs/planning.md proposes: eight rates of 60 s, twice, in
+three starts. Each plan calls two demands 90 % safe: an exact one for one replica, and one with an uncertainty of ±20 % for eight replicas.
+Each demand is tried once, with new starts of the server and a demand drawn from its distribution; whether it keeps the SLO follows from
+theory, for batches from runs of four million requests. Between 85 and 95 % of all demands must keep the SLO; otherwise the exit code is 1.
+A second table shows the response times under the rules of load balancers. It takes about 15 minutes on one free core.
 
 `--live` makes the plans from runs against the bundled server's model `synthetic`; see benchmarks/risk_calibration_live.py.
 """
@@ -28,7 +28,7 @@ from benchmarks.known_queues import lognormal_survival
 from benchmarks.load_splitting import split_response_times
 from benchmarks.plan_simulation import REPETITIONS, SHARES, batching, lognormal, measure, mm4
 from benchmarks.report import option_parser, table_head, table_row, write_report
-from benchmarks.simulated_queues import Floats, mg1_quantile, mmc_tail, poisson_arrivals, response_times, service_times
+from benchmarks.simulated_queues import Floats, mg1_quantile, mmc_quantile, poisson_arrivals, response_times, service_times
 from perfkit.plan.configuration import plan_configuration
 from perfkit.plan.evidence import Evidence, OpenPoint
 from perfkit.plan.inputs import PlanInputs
@@ -47,37 +47,29 @@ _REQUESTS = 4_000_000
 
 @dataclasses.dataclass(frozen=True)
 class Server:
-    """A server that saturates at 100/s: how it answers arrivals, and its p99 by rate at its mean speed."""
+    """A simulated server that saturates at 100/s at its mean speed, with its p99 by rate."""
 
     name: str
     times: Callable[[Floats, np.random.Generator], Floats]
+    """The response times of arrivals at the mean speed, both in seconds."""
     capacity_per_s: float
-    """The true capacity at the mean speed, from which the limit of the SLO follows."""
+    """The true capacity at the mean speed; the limit of the SLO is the p99 there."""
     rates_per_s: Floats
     log_p99: Floats
-    """At these rates, in seconds."""
+    """The logarithm of the p99 in seconds at each of `rates_per_s`."""
 
     @property
     def limit_s(self) -> float:
-        """The limit on the p99."""
+        """The limit of the SLO on the p99."""
         return math.exp(float(np.interp(self.capacity_per_s, self.rates_per_s, self.log_p99)))
 
     def capacity_at(self, speed: float) -> float:
-        """The true capacity of a start that is faster by this factor: its times are shorter, and its rates higher."""
+        """The true capacity of a start whose speed is this multiple of the mean one: times are divided by it, rates multiplied."""
         return speed * float(np.interp(math.log(self.limit_s * speed), self.log_p99, self.rates_per_s))
 
 
-def mmc_p99_s(servers: int, mean_s: float, rate_per_s: float) -> float:
-    """The p99 of M/M/c, by bisection of its closed form."""
-    low, high = 0.0, 1e5
-    for _ in range(80):
-        middle = (low + high) / 2
-        low, high = (middle, high) if mmc_tail(servers, rate_per_s * mean_s / servers, middle) > 0.01 else (low, middle)
-    return high * mean_s
-
-
 def simulated_p99_s(times: Callable[[Floats, np.random.Generator], Floats], rate_per_s: float, requests: int) -> float:
-    """The p99 of a long run, after its first twentieth."""
+    """The p99 of a long run, without its first twentieth."""
     rng = np.random.default_rng([round(10 * rate_per_s), 31])
     found = times(poisson_arrivals(rate_per_s, requests / rate_per_s, rng), rng)
     return float(np.quantile(found[found.size // 20 :], 0.99))
@@ -99,7 +91,7 @@ def server(name: str, requests: int = _REQUESTS) -> Server:
         p99 = [simulated_p99_s(batching, float(rate), requests) for rate in rates]
         return Server(name, batching, 80.0, rates, np.log(np.maximum.accumulate(p99)))
     servers = int(name[-1])
-    p99 = [mmc_p99_s(servers, 0.01 * servers, float(rate)) for rate in rates]
+    p99 = [0.01 * servers * mmc_quantile(0.99, servers, 0.01 * float(rate)) for rate in rates]
     return Server(name, mm1 if servers == 1 else mm4, 85.0, rates, np.log(p99))
 
 
@@ -108,14 +100,19 @@ NAMES = ("M/M/1", "M/M/4", "lognormal", "batches")
 
 @dataclasses.dataclass(frozen=True)
 class Trial:
-    """A plan's verdict on the truth: P[SLO holds] at the demand that the drawn replicas just carry. A demand called p safe keeps it if this is at most p."""
+    """The plan's P[SLO holds] at the highest demand that newly started replicas really serve.
+
+    The demand that the plan calls p safe keeps the SLO on these replicas if and only if the value is at most p.
+    """
 
     one: float
+    """For one replica and an exact demand."""
     fleet: float
+    """For eight replicas and an uncertain demand."""
 
 
 def measure_starts(simulated: Server, seconds: float, restart_sd: float, rng: np.random.Generator) -> Evidence:
-    """The measurements of three starts, whose speeds differ, at rates around a guess of the capacity."""
+    """The measurements of three starts of different speed, at rates placed by a guess of the capacity that is up to 10 % off."""
     scale, points = simulated.capacity_per_s * rng.uniform(0.9, 1.1), list[OpenPoint]()
     for start in range(STARTS):
         speed = math.exp(rng.normal(0.0, restart_sd))
@@ -131,7 +128,7 @@ def measure_starts(simulated: Server, seconds: float, restart_sd: float, rng: np
 
 
 def try_plan(simulated: Server, seed: int, number: int, *, seconds: float = SECONDS, restart_sd: float = RESTART_SD) -> Trial | None:
-    """Measures a server, plans, and starts new replicas; None if the plan is refused."""
+    """One plan of a simulated server, tried with newly started replicas; None if the plan is refused."""
     rng = np.random.default_rng([seed, number, NAMES.index(simulated.name)])
     measured = measure_starts(simulated, seconds, restart_sd, rng)
     inputs = PlanInputs(SloLimits({0.99: round(simulated.limit_s * NS_PER_S)}, None), (1000.0,))
@@ -143,7 +140,7 @@ def try_plan(simulated: Server, seed: int, number: int, *, seconds: float = SECO
 
 
 def draw_trial(replica: ReplicaCapacity, capacity_at: Callable[[float], float], restart_sd: float, rng: np.random.Generator) -> Trial:
-    """New starts of the server, and a demand: what the plan says of the demand that they just carry."""
+    """A trial of a plan with newly started replicas and a drawn demand."""
     speeds = np.exp(rng.normal(0.0, restart_sd, FLEET))
     capacities = np.array([capacity_at(float(speed)) for speed in speeds])
     demand = Demand.within(1.0, UNCERTAINTY)
@@ -155,12 +152,12 @@ def draw_trial(replica: ReplicaCapacity, capacity_at: Callable[[float], float], 
 
 
 def kept_cells(values: Sequence[float]) -> list[str]:
-    """The share of the demands called 50, 75, 90 and 95 % safe that keep the SLO."""
+    """The shares of the demands called 50, 75, 90 and 95 % safe that keep the SLO, from one value of `Trial` for each plan."""
     return [f"{sum(value <= level for value in values) / max(len(values), 1):.1%}" for level in LEVELS]
 
 
 def splitting_rows(requests: int) -> Iterator[str]:
-    """The p99 of replicas under each rule, at the capacity of one replica, as a multiple of the limit."""
+    """The p99 under each rule of load balancing ÷ the limit, at the rate at which random splitting reaches the limit."""
     replicas = 4
     for law, cv, rate in (("constant", 0.0, 0.8), ("exponential", 1.0, 15 / 19), ("lognormal, cv 2", 2.0, 0.75)):
 
@@ -185,7 +182,7 @@ def splitting_rows(requests: int) -> Iterator[str]:
 
 
 def simulate(plans: int, seed: int, seconds: float, requests: int) -> tuple[list[str], bool]:
-    """The report's lines, and whether 85 to 95 % of all demands called 90 % safe keep the SLO."""
+    """The report's lines, and whether between 85 and 95 % of all demands called 90 % safe keep the SLO."""
     lines = [
         "# Calibration of a plan's risk", "",
         (

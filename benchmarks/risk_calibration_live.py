@@ -1,10 +1,11 @@
 """The live part of `benchmarks.risk_calibration`: plans from runs against the bundled server's model `synthetic`.
 
-Every plan comes from three starts of the server with one slot and exponential times of 8 ms on average, a mean that varies between
-starts by the declared standard deviation; each start is measured at six Poisson rates. The SLO is a limit on the p95, which these short
-windows carry. The capacity of a start with mean m is 1/m - ln(20)/limit, by the closed form of M/M/1. The plan calls a rate 90 % safe
-for a new start, whose mean is drawn, too. The time that the front end and the kernel add is measured first; `lead` compensates for it.
-With ten at once it takes about 13 minutes, and needs a machine that does nothing else, or `--realtime`.
+Each plan comes from three starts of a server that processes one request at a time, in exponential times with a mean of 8 ms. The mean varies
+between starts with a standard deviation of 3 %. Each start is measured at six Poisson rates. The SLO limits the p95, for which these short
+windows have enough requests. The capacity of a start with mean m is 1/m - ln(20)/limit, by the closed form of M/M/1. The plan calls a rate
+90 % safe; the true capacity is that of one more start, whose mean is drawn as well. The time that the server's front end and the kernel add
+is measured first, and the declared `lead` compensates for it. With ten plans at once it takes about 13 minutes, on an idle machine or with
+`--realtime`.
 """
 
 import concurrent.futures
@@ -31,28 +32,28 @@ from perfkit.units import NS_PER_S
 
 MEAN_S, QUANTILE, CAPACITY_SHARE = 0.008, 0.95, 0.8
 LIMIT_S = -math.log(1 - QUANTILE) * MEAN_S / (1 - CAPACITY_SHARE)
-"""The p95 at 80 % of the saturation rate, and so the capacity of a start with the declared mean."""
+"""The limit on the p95, in seconds: a start with a mean of exactly 8 ms reaches it at 80 % of its saturation rate."""
 SHARES = (0.3, 0.5, 0.65, 0.78, 0.88, 1.1)
-"""The measured rates ÷ the saturation rate."""
+"""The measured rates, as shares of the saturation rate at the declared mean."""
 WINDOW_S, STARTS, RESTART_SD, SAFE = 9.0, 3, 0.03, 0.9
 
 
 class LivePlan(NamedTuple):
-    """A plan's verdict, and the truth: capacities in requests per second; 0 where the plan was refused."""
+    """A plan's capacity and its 90 % safe rate, 0 if it was refused, with the true capacity of a new start; all in requests per second."""
 
     capacity_per_s: float
     safe_per_s: float
     true_per_s: float
-    sentence: str
+    refusal: str
 
 
 def true_capacity_per_s(mean_s: float) -> float:
-    """The rate at which the p95 of M/M/1 meets the limit."""
+    """The rate at which the p95 of M/M/1 with this mean service time reaches the limit."""
     return 1 / mean_s + math.log(1 - QUANTILE) / LIMIT_S
 
 
 def plan_live(seed: int, number: int, lead_us: int, folder: pathlib.Path, *, realtime: bool) -> LivePlan:
-    """Starts a server three times, measures and plans; then draws the mean of a new start."""
+    """Measures three starts of a server and plans with them; then draws the mean of a new start."""
     rng = np.random.default_rng([seed, number, 7])
     means_s = (MEAN_S * np.exp(rng.normal(0.0, RESTART_SD, STARTS + 1))).tolist()
     for start, mean_s in enumerate(means_s[:STARTS]):
@@ -78,7 +79,7 @@ def plan_live(seed: int, number: int, lead_us: int, folder: pathlib.Path, *, rea
 
 
 def calibrate_live(plans: int, seed: int, at_once: int, *, realtime: bool) -> tuple[list[str], bool]:
-    """The report's lines, and whether the exact interval of the share that keeps the SLO holds 90 %."""
+    """The report's lines, and whether the exact 95 % interval of the share of rates that keep the SLO contains 90 %."""
     machine, lead_us = describe_machine(), measure_lead_us(3, realtime=realtime)
     lines = [
         "# Calibration of a plan's risk on live servers", "",
@@ -96,15 +97,15 @@ def calibrate_live(plans: int, seed: int, at_once: int, *, realtime: bool) -> tu
             pool.map(lambda number: plan_live(seed, number, lead_us, pathlib.Path(name), realtime=realtime), range(plans))
         ):
             figures = (f"{figure:.1f}/s" for figure in (one.capacity_per_s, one.safe_per_s, one.true_per_s))
-            lines.append(table_row(number, *figures, "–" if one.sentence else yes_no(one.safe_per_s <= one.true_per_s), one.sentence[:150]))
+            lines.append(table_row(number, *figures, "–" if one.refusal else yes_no(one.safe_per_s <= one.true_per_s), one.refusal[:150]))
             print(lines[-1], flush=True)
-            made += [] if one.sentence else [one]
+            made += [] if one.refusal else [one]
     kept = sum(one.safe_per_s <= one.true_per_s for one in made)
     low, high = binomial_limits(kept, len(made))
     lines += [
         "", (
             f"{kept} of {len(made)} rates called {SAFE:.0%} safe keep the SLO ({plans - len(made)} plans refused); the exact 95 % interval (Clopper and Pearson) is "
-            f"{low:.1%} to {high:.1%}, which must hold {SAFE:.0%}."
+            f"{low:.1%} to {high:.1%}, which must contain {SAFE:.0%}."
         ),
     ]  # fmt: skip
     return lines, low <= SAFE <= high

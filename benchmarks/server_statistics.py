@@ -24,7 +24,7 @@ from benchmarks.peers.install import peers_folder
 from benchmarks.peers.server_process import PeerError
 from benchmarks.peers.triton import Triton, running_triton
 from benchmarks.processes import ROOT, run_perfkit
-from benchmarks.report import option_parser, table_head, table_row, write_report, yes_no
+from benchmarks.report import option_parser, publish, table_head, table_row, yes_no
 from perfkit.units import format_duration_ns
 
 _LOADS: Mapping[str, Mapping[str, Any]] = {
@@ -204,9 +204,7 @@ def main() -> int:
         points = compare(options.seconds, triton)
     injected = inject(options.seconds)
     lines = [*report(points, injected, *measure_cost(options.seconds, options.rounds)), *note]
-    print("\n".join(lines))
-    write_report(options.out, lines)
-    return 0 if all(point.counts_agree and point.is_within_client_time for point in (*points, *injected)) else 1
+    return publish(options.out, lines, is_met=all(point.counts_agree and point.is_within_client_time for point in (*points, *injected)))
 
 
 if __name__ == "__main__":

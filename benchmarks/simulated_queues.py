@@ -1,4 +1,4 @@
-"""Queues in virtual time, for the simulations of searches and plans: arrivals, service times, and the response times that follow."""
+"""Queues in virtual time: arrivals, service times and response times, and closed forms of some of their distributions."""
 
 import bisect
 import heapq
@@ -18,7 +18,7 @@ def poisson_arrivals(rate_per_s: float, length_s: float, rng: np.random.Generato
 
 
 def gamma_arrivals(rate_per_s: float, length_s: float, cv: float, rng: np.random.Generator) -> Floats:
-    """Arrivals in [0, length) whose gaps have a gamma distribution with this coefficient of variation; Poisson arrivals for 1."""
+    """Arrivals in [0, length) with gamma-distributed gaps of this coefficient of variation; Poisson arrivals for 1."""
     if cv == 1:
         return poisson_arrivals(rate_per_s, length_s, rng)
     shape = 1 / cv**2
@@ -43,7 +43,7 @@ def service_times(cv: float, number: int, rng: np.random.Generator) -> Floats:
 
 
 def response_times(arrivals: Floats, served: Floats, servers: int = 1) -> Floats:
-    """The response times of requests that are served first come, first served; all servers are idle at first."""
+    """The response times under first come, first served, from idle servers; `arrivals` and `served`, the service times, are in one unit."""
     if not arrivals.size:
         return np.zeros(0)
     if servers == 1:  # Lindley's recursion in closed form: the wait is the cumulative sum of service - gap, less its running minimum
@@ -60,7 +60,7 @@ def response_times(arrivals: Floats, served: Floats, servers: int = 1) -> Floats
 
 
 def batched_response_times(arrivals: Floats, largest: int, fixed: float, per_request: float) -> Floats:
-    """The response times of a server that takes all waiting requests, up to `largest`, when it is idle; n take fixed + n·per_request."""
+    """The response times of a server that takes up to `largest` waiting requests at once; a batch of n takes fixed + n·per_request."""
     instants, free, first, ends, sizes = arrivals.tolist(), 0.0, 0, list[float](), list[int]()
     while first < len(instants):
         start = max(free, instants[first])
@@ -89,8 +89,17 @@ def mmc_tail(servers: int, load: float, time: float) -> float:
     return math.exp(-time) + waits * (math.exp(-theta * time) - math.exp(-time)) / (1 - theta)
 
 
+def mmc_quantile(quantile: float, servers: int, load: float) -> float:
+    """A quantile of the response time of M/M/c with mean service time 1, by bisection of `mmc_tail`."""
+    low, high = 0.0, 1e5
+    for _ in range(80):
+        middle = (low + high) / 2
+        low, high = (middle, high) if mmc_tail(servers, load, middle) > 1 - quantile else (low, middle)
+    return high
+
+
 def mg1_quantile(quantile: float, load: float, survival: Callable[[Floats], Floats]) -> float:
-    """A quantile of the response time of M/G/1 at a load below 1; `survival` gives P[service time > t], of mean 1.
+    """A quantile of the response time of M/G/1 at a load below 1; `survival(t)` is P[service time > t], for a mean of 1.
 
     The Pollaczek-Khinchine transform (D. Gross et al., *Fundamentals of Queueing Theory*, section 5.1.3), inverted on a grid: the wait is a
     geometric sum of residual services. Exact to about 1e-4 as long as times above 4,096 are negligible.

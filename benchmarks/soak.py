@@ -22,7 +22,7 @@ import psutil
 
 from benchmarks.fuzz_server import Ports, growth_bytes, server_failures
 from benchmarks.processes import running_server
-from benchmarks.report import describe_machine, option_parser, table_head, table_row, write_report
+from benchmarks.report import describe_machine, option_parser, publish, table_head, table_row
 from perfkit.protocol import v2_pb2
 from perfkit.protocol.message import InferRequest, InferResponse
 from perfkit.protocol.tensor import Datatype, tensor_from_array, tensor_to_array
@@ -186,9 +186,7 @@ def main() -> int:
         "",
         *([f"- failure: {failure}" for failure in failures] or ["Every request got the correct answer, and nothing grew."]),
     ]
-    print("\n".join(lines))
-    write_report(options.out, lines)
-    return 1 if failures else 0
+    return publish(options.out, lines, is_met=not failures)
 
 
 if __name__ == "__main__":

@@ -19,7 +19,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 from benchmarks.processes import run_perfkit, running_server
-from benchmarks.report import option_parser, table_head, table_row, write_report, yes_no
+from benchmarks.report import option_parser, publish, table_head, table_row, yes_no
 from perfkit.machine.cpus import usable_cpus
 
 HIERARCHY = pathlib.Path("/sys/fs/cgroup")
@@ -160,9 +160,7 @@ def main() -> int:
                     lines.append(table_row(name, quota, *cells))
     except QuotaError as error:
         lines.append(f"**Not measured**: no control group with a quota can be made ({error}). It takes root and a writable hierarchy.")
-    print("\n".join(lines))
-    write_report(options.out, lines)
-    return 0 if all_as_expected else 1
+    return publish(options.out, lines, is_met=all_as_expected)
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
-"""NVIDIA's Model Analyzer on a real Triton without a GPU: its settings, one run, and what it reports.
+"""NVIDIA's Model Analyzer on a real Triton without a GPU: its settings, one run, and its report.
 
-It measures the model of `triton_ranked_models`, without dynamic batching (`paced`) and with it (`paced_dynamic`), each with one instance and
-with two. It also measures each model as it is in the repository, which has one instance: two of the six configurations are copies.
+It measures the model of `triton_ranked_models` without dynamic batching (`paced`) and with it (`paced_dynamic`), each with one instance and
+with two. It also measures each model as it stands in the repository, which is with one instance: two of the six configurations are copies.
 """
 
 import csv
@@ -22,7 +22,7 @@ TEMPLATE = pathlib.Path(__file__).parent / "triton_ranked_models" / "paced"
 MODELS = {"paced": "", "paced_dynamic": "dynamic_batching { }\n"}
 CONCURRENCIES, LIMIT_MS = (2, 4, 8), 50
 COPIES = {f"{model}_config_default": f"{model}_config_0" for model in MODELS}
-"""Configurations that Model Analyzer measures twice: as the model is in the repository, and as written for one instance."""
+"""The configurations that Model Analyzer measures twice: the repository's, and the equal one that it writes for one instance."""
 _TIMEOUT_S = 1800
 
 
@@ -34,16 +34,17 @@ class Setting(NamedTuple):
 
 
 class Figures(NamedTuple):
-    """What Model Analyzer reports of a setting."""
+    """The figures that Model Analyzer reports for a setting."""
 
     throughput_per_s: float
     p99_ms: float
     is_within: bool
+    """Whether it reports that the constraint holds."""
     requests: int
 
 
 class Analysis(NamedTuple):
-    """One run of Model Analyzer: its ranking, best first, its figures, its sentence about the best, and how long it took."""
+    """One run of Model Analyzer: its ranking, best first, its figures, its sentence about the best configuration, and its duration."""
 
     ranking: list[str]
     figures: dict[Setting, Figures]

@@ -1,4 +1,4 @@
-from benchmarks.report import Ratio, table_head, table_row, write_report
+from benchmarks.report import Ratio, publish, table_head, table_row, write_report
 
 
 def test_tables_are_markdown_with_columns_aligned_right():
@@ -9,6 +9,13 @@ def test_tables_are_markdown_with_columns_aligned_right():
 def test_a_report_is_written_in_a_new_folder_with_one_newline_at_its_end(tmp_path):
     write_report(tmp_path / "reports" / "it.md", ["# Title", "", "text", ""])
     assert (tmp_path / "reports" / "it.md").read_text() == "# Title\n\ntext\n"
+
+
+def test_a_published_report_is_printed_and_written_and_a_missed_target_is_exit_code_1(tmp_path, capsys):
+    file = tmp_path / "it.md"
+    assert [publish(None, ["text"]), publish(file, ["text"], is_met=True), publish(file, ["text"], is_met=False)] == [0, 0, 1]
+    assert capsys.readouterr().out == 3 * "text\n"
+    assert file.read_text() == "text\n"
 
 
 def test_a_median_outside_the_target_misses_it():

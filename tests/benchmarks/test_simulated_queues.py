@@ -9,6 +9,7 @@ from benchmarks.simulated_queues import (
     batched_response_times,
     gamma_arrivals,
     mg1_quantile,
+    mmc_quantile,
     mmc_tail,
     mmc_wait_probability,
     poisson_arrivals,
@@ -41,6 +42,8 @@ def test_the_tail_of_one_server_is_exponential() -> None:
     assert mmc_tail(1, 0.8, 3.0) == pytest.approx(math.exp(-0.2 * 3.0))
     assert mmc_wait_probability(1, 0.8) == pytest.approx(0.8)
     assert mmc_wait_probability(2, 0.5) == pytest.approx(1 / 3)
+    assert mmc_quantile(0.99, 1, 0.8) == pytest.approx(math.log(100) / 0.2)
+    assert mmc_tail(4, 0.7, mmc_quantile(0.95, 4, 0.7)) == pytest.approx(0.05)
 
 
 @pytest.mark.parametrize("cv", [0.3, 1, 2])
