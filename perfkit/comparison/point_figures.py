@@ -1,4 +1,4 @@
-"""The figures of a load point or a search with their 95 % intervals, by the names that constraints have for them. Pure."""
+"""The figures of a load point or a capacity search with 95 % intervals, by their names in constraints. Pure."""
 
 import math
 import statistics
@@ -15,10 +15,11 @@ _FEWEST_SECONDS = 8
 
 
 def figures_of_point(pooled: Point, repetitions: Sequence[Point]) -> dict[str, Estimate]:
-    """The figures that the load point has; rates are in inferences per second.
+    """The load point's figures by name: rates in inferences per second, times in ns, energy in joules per inference, memory in bytes.
 
-    Intervals: throughput, goodput and energy from the scatter of the repetitions (Student's t of logarithms), throughput of a single one
-    from its seconds; percentiles as stored; errors by Wilson's. The memory of a GPU is the highest that was sampled, without an interval.
+    Intervals: Student's t on the logarithms of the repetitions for throughput, goodput and energy; the series of seconds for the
+    throughput of a single repetition; those of the result for percentiles; Wilson's for the error rate. `gpu_memory` is the largest
+    sample of any GPU that the server used, and taken as exact.
     """
     figures = {"throughput": _repeated(pooled.inferences_per_s, repeated_values("throughput", repetitions))}
     if len(repetitions) == 1:
@@ -36,12 +37,13 @@ def figures_of_point(pooled: Point, repetitions: Sequence[Point]) -> dict[str, E
 
 
 def figures_of_search(result: Result) -> dict[str, Estimate]:
-    """The capacity in inferences per second, and the memory of a GPU; empty if the search found no capacity."""
+    """The capacity in inferences per second, and `gpu_memory` in bytes; empty if the search found no capacity."""
     search = result.search
     if search is None or search.capacity_per_s is None or search.capacity_per_s <= 0:
         return {}
     batch = _batch(result.points[0]) if result.points else 1.0
     quantile = statistics.NormalDist().inv_cdf
+    # the interval of the search is widened to 95 %, on logarithms
     wider = quantile((1 + CONFIDENCE) / 2) / quantile((1 + search.confidence) / 2) if 0 < search.confidence < 1 else 1.0
     low, high = (
         None if end is None or end <= 0 else search.capacity_per_s * (end / search.capacity_per_s) ** wider
@@ -52,7 +54,7 @@ def figures_of_search(result: Result) -> dict[str, Estimate]:
 
 
 def repeated_values(figure: str, repetitions: Sequence[Point]) -> list[float]:
-    """A figure in each repetition; empty if one lacks it, or if it is known for all repetitions together only."""
+    """A figure of each repetition; empty if a repetition lacks it, and for figures that are computed from the pooled repetitions only."""
     match figure:
         case "throughput":
             values: list[float | None] = [point.inferences_per_s for point in repetitions]
@@ -82,7 +84,7 @@ def _repeated(value: float, repeated: Sequence[float]) -> Estimate:
 
 
 def _with_seconds(estimate: Estimate, series_per_s: Sequence[int]) -> Estimate:
-    """A single repetition's throughput with the interval of the mean of its correlated seconds; unchanged for a short window."""
+    """The throughput with an interval from its values per second, whose autocorrelation is allowed for; unchanged for a short window."""
     if len(series_per_s) < _FEWEST_SECONDS or not (mean := statistics.fmean(series_per_s)):
         return estimate
     independent = len(series_per_s) / first_order_time(series_per_s)

@@ -1,4 +1,4 @@
-"""The cases of a sweep ranked by one figure under constraints; cases that the data cannot tell apart share a rank. Pure."""
+"""The ranking of a sweep's cases by one figure under constraints; cases that the data cannot tell apart share a rank. Pure."""
 
 import dataclasses
 import math
@@ -14,36 +14,37 @@ from perfkit.stats.ratio_interval import CONFIDENCE, Estimate, ratio_of, ratio_o
 
 HIGHER_IS_BETTER = frozenset(("throughput", "goodput", "capacity"))
 _SHARES = frozenset(("error_rate",))  # compared by their difference, since they may be zero
+_BEST_FIRST: tuple[Judgement, ...] = ("holds", "cannot be told", "violated")
 _Z = statistics.NormalDist().inv_cdf((1 + CONFIDENCE) / 2)
 _UNSTEADY = ("overloaded", "not_steady")
-_MOST_TIMES = 100
+_MOST_TIMES = 100  # more measuring is not advised
 MOST_RANKED = 200
-"""Every pair is compared; of a larger sweep the best are ranked."""
+"""The largest number of cases with a rank, since every pair is compared; of a larger sweep only the best are ranked."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class RankedCase:
-    """A case over one protocol, by its best load point or its search."""
+    """A case over one protocol, represented by its best load point or by its search."""
 
     values: Mapping[str, Any]
     """The swept values."""
     protocol: str
     load: str
-    """The best load point that satisfies the constraints, otherwise the best of all; empty for a search."""
+    """The title of its best load point; one that satisfies the constraints comes before one that may. Empty for a search."""
     rank: int | None
-    """One plus the number of cases that are certainly better; None if it is not ranked."""
+    """One plus the number of cases that are better at 95 % confidence; None if it is not ranked."""
     verdict: Judgement
     judgements: tuple[tuple[str, Judgement], ...]
     figures: Mapping[str, Estimate]
-    """By the names of constraints, with 95 % intervals: rates in inferences per second, times in ns, energy in joules."""
+    """With 95 % intervals, by their names in constraints; units as in `figures_of_point`."""
     repetitions: int
     times_as_much: float | None
-    """For another case of rank 1: how many times as much measuring would tell it from the first; infinite if none would."""
+    """For a case tied with the first: how many times as much measuring would tell them apart with a probability of 80 %; infinite above 100."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class CasePoint:
-    """A load point of a case, as the plot shows it."""
+    """A load point of a ranked case, for the plot."""
 
     row: int
     """The index of its case in the ranking."""
@@ -54,7 +55,7 @@ class CasePoint:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class SweepRanking:
-    """The cases that have figures, the best first, and the figure that they are ranked by."""
+    """The cases that have the figure `by`, the best first."""
 
     by: str
     rows: tuple[RankedCase, ...]
@@ -66,7 +67,7 @@ class SweepRanking:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class _Candidate:
-    """A load point, or a search, of a case."""
+    """A load point or a search of a case, which may represent it in the ranking."""
 
     values: Mapping[str, Any]
     point: Point
@@ -74,7 +75,7 @@ class _Candidate:
     figures: Mapping[str, Estimate]
     judgements: tuple[tuple[str, Judgement], ...]
     repeated: Sequence[float]
-    """The figure that is ranked by, in each repetition; empty where it is known for all together only."""
+    """The figure `by` of each repetition; see `repeated_values`."""
     repetitions: int
 
     @property
@@ -83,12 +84,12 @@ class _Candidate:
 
 
 def rank_sweep(results: Sequence[tuple[Mapping[str, Any], Result]], by: str | None, where: Sequence[Constraint]) -> SweepRanking | None:
-    """The ranking of the results by their swept values; None if no load point is valid and has the figure.
+    """Rank results, each with its swept values, by the figure `by`; None if no valid load point and no search has it.
 
-    Without `by`, searches are ranked by their capacity, single rates by p99, and all else by throughput. The constraints are `where`
-    and the SLO of each scenario. One case is better than another if the 95 % interval of the ratio of their figures excludes 1: Welch's
-    where both have repetitions, otherwise from both figures' own intervals (MOVER). Error rates, which may be zero, are compared by
-    their difference. Raises ValueError for an unknown figure.
+    The default figure is `capacity` for searches, `p99` for single open-loop rates, and `throughput` otherwise. The constraints are
+    `where` and the SLO of each scenario. One case is better than another if the 95 % interval of the ratio of their figures excludes 1:
+    Welch's interval if both have repetitions, otherwise MOVER's from the intervals of both figures. Error rates may be zero, so their
+    difference is compared with 0. Raises ValueError for an unknown figure.
     """
     by = by or _default_figure([result for _, result in results])
     if by not in FIGURES:
@@ -98,35 +99,46 @@ def rank_sweep(results: Sequence[tuple[Mapping[str, Any], Result]], by: str | No
         for candidate in _candidates(values, result, by, where):
             if by in candidate.figures and (candidate.figures[by].value > 0 or by in _SHARES):
                 groups.setdefault((number, candidate.point.protocol), []).append(candidate)
-    best = [_best(group, by) for group in groups.values()]
-    if not best:
+    if not groups:
         return None
-    ranked_verdict = next((verdict for verdict in ("holds", "cannot be told") if any(one.verdict == verdict for one in best)), None)
-    ranked = sorted((one for one in best if one.verdict == ranked_verdict), key=lambda one: _sort_value(one, by))[:MOST_RANKED]
-    ranks = shared_ranks(len(ranked), lambda one, other: _is_better(ranked[one], ranked[other], by))
-    rank_of = {id(one): rank for one, rank in zip(ranked, ranks, strict=True)}
-    tiers = ("holds", "cannot be told", "violated")
-    order = sorted(best, key=lambda one: (tiers.index(one.verdict), rank_of.get(id(one), math.inf), _sort_value(one, by)))
+
+    def order(one: _Candidate) -> tuple[int, float]:
+        return _BEST_FIRST.index(one.verdict), _sort_value(one, by)
+
+    cases = sorted((sorted(group, key=order) for group in groups.values()), key=lambda case: order(case[0]))
+    ranks = _ranks([case[0] for case in cases], by)
+    places = sorted(range(len(cases)), key=lambda place: ranks[place] or math.inf)
     rows = tuple(
         RankedCase(
             values=one.values,
             protocol=one.point.protocol,
             load=one.load,
-            rank=rank_of.get(id(one)),
+            rank=ranks[place],
             verdict=one.verdict,
             judgements=one.judgements,
             figures=one.figures,
             repetitions=one.repetitions,
-            times_as_much=_times_as_much(order[0], one, by) if one is not order[0] and rank_of.get(id(one)) == 1 else None,
+            times_as_much=_times_as_much(cases[0][0], one, by) if place and ranks[place] == 1 else None,
         )
-        for one in order
+        for place in places
+        for one in cases[place][:1]
     )
-    group_of = {id(one): group for one, group in zip(best, groups.values(), strict=True)}
-    points = tuple(CasePoint(row, one.load, one.verdict, one.figures) for row, chosen in enumerate(order) for one in group_of[id(chosen)])
+    points = tuple(CasePoint(row, one.load, one.verdict, one.figures) for row, place in enumerate(places) for one in cases[place])
     limits = {
         constraint for _, result in results for constraint in [*slo_constraints(result.scenario), *where] if constraint.metric == "p99"
     }
     return SweepRanking(by, rows, points, tuple(sorted(constraint.limit for constraint in limits)))
+
+
+def _ranks(best: Sequence[_Candidate], by: str) -> list[int | None]:
+    """The rank of each case, given their best load points in order; None for the others than the ranked ones.
+
+    Ranked are up to `MOST_RANKED` of the cases that satisfy the constraints; without any, of those that may satisfy them.
+    """
+    verdict = best[0].verdict
+    number = 0 if verdict == "violated" else min(sum(one.verdict == verdict for one in best), MOST_RANKED)
+    ranks = shared_ranks(number, lambda one, other: _is_better(best[one], best[other], by))
+    return [*ranks, *[None] * (len(best) - number)]
 
 
 def _default_figure(results: Sequence[Result]) -> str:
@@ -159,7 +171,7 @@ def _candidates(values: Mapping[str, Any], result: Result, by: str, where: Seque
 
 
 def slo_constraints(scenario: Mapping[str, Any]) -> list[Constraint]:
-    """The limits of a stored scenario's SLO as constraints; of one that no run stores nothing can be told."""
+    """The limits of a stored scenario's SLO as constraints; one that cannot be parsed becomes a constraint that cannot be told."""
     slo = scenario.get("slo")
     return [_slo_constraint(str(name), limit) for name, limit in (slo.items() if isinstance(slo, Mapping) else ())]
 
@@ -172,19 +184,11 @@ def _slo_constraint(name: str, limit: object) -> Constraint:
 
 
 def _judge(constraint: Constraint, point: Point, figures: Mapping[str, Estimate]) -> Judgement:
-    """As `Constraint.judge`; a target that did not keep up violates any limit on times, which depend on the window's length there."""
+    """As `Constraint.judge`, except that an overloaded or not steady target violates every limit on times: they grow with the window."""
     is_unsteady = any(warning.code in _UNSTEADY for warning in point.warnings)
     if is_unsteady and constraint.is_maximum and constraint.metric.startswith("p"):
         return "violated"
     return constraint.judge(figures.get(constraint.metric))
-
-
-def _best(group: Sequence[_Candidate], by: str) -> _Candidate:
-    """The best load point of those that satisfy the constraints; without any of those that may, otherwise of all."""
-    for verdict in ("holds", "cannot be told", "violated"):
-        if able := [one for one in group if one.verdict == verdict]:
-            return min(able, key=lambda one: _sort_value(one, by))
-    raise AssertionError("a group has a candidate")
 
 
 def _sort_value(one: _Candidate, by: str) -> float:
@@ -192,7 +196,7 @@ def _sort_value(one: _Candidate, by: str) -> float:
 
 
 def _ratio(one: _Candidate, other: _Candidate, by: str) -> Estimate:
-    """The first's figure as a ratio of the second's, with its 95 % interval."""
+    """The ratio one ÷ other of their figures, with its 95 % interval."""
     if min(len(one.repeated), len(other.repeated)) > 1 and min(*one.repeated, *other.repeated) > 0:
         return ratio_of_means(other.repeated, one.repeated)
     return ratio_of(other.figures[by], one.figures[by])
@@ -208,7 +212,7 @@ def _is_better(one: _Candidate, other: _Candidate, by: str) -> bool:
 
 
 def _times_as_much(first: _Candidate, other: _Candidate, by: str) -> float:
-    """How many times as much measuring tells the two apart, if the standard error of the ratio or difference falls with the square root."""
+    """See `RankedCase.times_as_much`; the standard error of the ratio or difference falls with the square root of the measuring."""
     if by in _SHARES:
         difference = share_difference(first.figures[by], other.figures[by])
         times = times_as_much(difference.value, (difference.value - (difference.low or 0.0)) / _Z, _Z)

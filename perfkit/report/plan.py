@@ -24,7 +24,7 @@ PLAN_FILE = "plan.json"
 CAVEATS = ("Left out", "Extrapolated", "Notes")
 """The sections to read before relying on any figure."""
 _SUBJECTS = (RISK, RANKING, SCHEDULE, FORECAST, *MEASURED)
-"""In the order of the page; the first ones are what is decided, the last ones how it was measured."""
+"""In the order of the page: first what is decided, then how it was measured."""
 _CSV_DIGITS, _LISTED = 6, 3
 
 
@@ -65,7 +65,7 @@ def plan_page(plan: CapacityPlan, plots: Mapping[str, str]) -> Page:
     notes = {title: [Bullets.of(sentences)] for title, sentences in plan_notes(plan)}
     blocks: dict[str, list[Block]] = {"The answer": [Bullets((*_answer_items(plan), *_caveats_item(notes)))]}
     for subject in _SUBJECTS:
-        if subject is MEASURED[0]:  # after what is decided, and before how it was measured
+        if subject is MEASURED[0]:  # the caveats come between what is decided and how it was measured
             blocks |= {title: [*notes[title]] for title in CAVEATS if title in notes}
         for name, plot in subject.plots.items():
             if name in plots:
@@ -127,7 +127,7 @@ def _capacity_sentences(plan: CapacityPlan) -> tuple[str, str]:
 
 
 def predictions(plan: CapacityPlan) -> list[str]:
-    """The predictions in sentences."""
+    """The predictions at the rates asked for, in sentences."""
     sentences = []
     for one in plan.configurations:
         for prediction in one.predictions:

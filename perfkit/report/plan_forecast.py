@@ -1,4 +1,4 @@
-"""The forecast of a capacity plan: its sentences, its tables and its plot."""
+"""The forecast of the demand in a capacity plan: its sentences, its tables and its plot."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -17,7 +17,7 @@ _STYLE_OF = {"exponential": "--", "linear": "-.", "seasonal": ":", "level shifts
 
 
 def forecast_answer(plan: CapacityPlan) -> list[str]:
-    """When the demand exceeds the replicas, or why that cannot be told, and the date of an order, in sentences."""
+    """The date on which the demand exceeds the replicas, or why there is none, and the last day for an order, in sentences."""
     exhaustion = plan.exhaustion
     if exhaustion is None:
         return []
@@ -37,7 +37,7 @@ def forecast_answer(plan: CapacityPlan) -> list[str]:
 
 
 def _refusal(plan: CapacityPlan, exhaustion: Exhaustion) -> Iterator[str]:
-    """Why there is no date, and what would give one."""
+    """Why there is no date of exhaustion, and the history that would give one; parts of one text."""
     supply, reach = _supply(plan, exhaustion), _day(plan, exhaustion.reach_days)
     weeks = "" if exhaustion.more_days is None else _weeks(exhaustion.more_days)
     if exhaustion.refusal == "few_days":
@@ -57,7 +57,7 @@ def _refusal(plan: CapacityPlan, exhaustion: Exhaustion) -> Iterator[str]:
         yield (
             f"{weeks[:1].upper()}{weeks[1:]} of peaks would tell which is wrong."
             if weeks
-            else "No five years of peaks would tell them apart."
+            else "Even five more years of peaks would not tell which is wrong."
         )
     else:
         yield f"demand exceeds {supply} by {reach} with a probability below 10 %, and a history of {exhaustion.history_days} days cannot be"
@@ -69,7 +69,7 @@ def _refusal(plan: CapacityPlan, exhaustion: Exhaustion) -> Iterator[str]:
 
 
 def _order(plan: CapacityPlan, exhaustion: Exhaustion) -> Iterator[str]:
-    """The last day for an order, if a lead time is given."""
+    """The last day for an order; nothing without a lead time."""
     if exhaustion.lead_time_days is None:
         return
     lead_time = f"the lead time of {exhaustion.lead_time_days} days"
@@ -96,17 +96,17 @@ def _weeks(days: int) -> str:
 
 
 def _day(plan: CapacityPlan, days: int) -> str:
-    """The date that many days after the last peak."""
+    """The date `days` after the last peak."""
     return str(np.datetime64(plan.last_peak_date, "D") + days)
 
 
 def _date(plan: CapacityPlan, exhaustion: Exhaustion, days: int | None) -> str:
-    """The date, or that it lies beyond what the history can forecast."""
+    """The date `days` after the last peak, or for None that it lies beyond the end of the forecast."""
     return f"later than {_day(plan, exhaustion.reach_days)}" if days is None else _day(plan, days)
 
 
 def forecast_table(plan: CapacityPlan) -> Table:
-    """The history, the capacity and the dates of exhaustion; without rows if there are no peaks."""
+    """The history, the capacity and the dates of exhaustion; no rows without peaks."""
     columns = (Column("figure", "figure"), Column("value", "value"))
     if plan.exhaustion is None:
         return Table("forecast", "Forecast", columns, ())
@@ -128,12 +128,12 @@ def forecast_table(plan: CapacityPlan) -> Table:
     if exhaustion.order_by_days is not None:
         day = _day(plan, exhaustion.order_by_days)
         rows.append(("order by", day if exhaustion.order_by_days > 0 else f"now; the last day was {day}"))
-    note = "Dates are those of the first daily peak above the capacity. A forecast reaches as far ahead as the history is long, and at most five years."
+    note = "A date is that of the first daily peak above the capacity. The forecast reaches as far ahead as the history is long, and at most five years."
     return Table("forecast", "Forecast", columns, tuple(rows), note)
 
 
 def forecast_models_table(plan: CapacityPlan) -> Table:
-    """Each model with its back-test, its weight, and its own date of exhaustion."""
+    """Each model with its back-test, its weight and its own date of exhaustion; no rows without a forecast."""
     columns = (
         Column("model", "model"),
         Column("error", "error", "number"),
@@ -160,12 +160,12 @@ def _back_test_note(forecast: Forecast) -> str:
     return (
         f"Back-test: the history was cut at {tested.origins} days, and each model forecast up to {tested.longest_days} days of the rest. Error: mean absolute "
         "scaled error; below 1 is better than repeating the week before. The weight follows from the log score. The 80 % interval of the weighted models contained "
-        f"{100 * tested.coverage_before_widening:.0f} % of the peaks{widened}. Chance: of exhaustion before the forecast ends."
+        f"{100 * tested.coverage_before_widening:.0f} % of the peaks{widened}. Chance of exhaustion: the probability within the reach of the forecast."
     )
 
 
 def forecast_figure(plan: CapacityPlan) -> Figure | None:
-    """Daily peaks, their forecast by all models and by each, and the capacity."""
+    """The daily peaks, the forecast of the weighted models and of each one, and the capacity; None without a forecast."""
     forecast, exhaustion = plan.forecast, plan.exhaustion
     if forecast is None or exhaustion is None:
         return None
@@ -184,7 +184,7 @@ def forecast_figure(plan: CapacityPlan) -> Figure | None:
         panel.plot(days, level_per_s, color=MUTED, lw=1, ls=_STYLE_OF[name], gid=f"model-{name.replace(' ', '-')}")
     panel.axhline(exhaustion.capacity_per_s, color=VERMILLION, lw=1, ls="--", gid="capacity")
     dates_of = (("P10", exhaustion.p10_days), ("P50", exhaustion.p50_days), ("P90", exhaustion.p90_days))
-    for line, (name, when) in enumerate(dates_of):  # each label a little lower, since the dates may coincide
+    for line, (name, when) in enumerate(dates_of):  # each label is lower than the one before, since the dates may coincide
         if when is not None:
             panel.axvline(dates[-1] + when, color=MUTED, lw=0.8, ls=":", gid=f"exhausted-{name}")
             place = (dates[-1] + when, 0.16 - 0.06 * line)
@@ -210,9 +210,9 @@ FORECAST = PlanSubject(
     {
         "forecast": PlanPlot(
             "Forecast of the demand",
-            "Simulated futures of the daily peaks by several models, weighted by how well each forecast the later part of the history from its earlier part; the daily "
-            "peak lies within the band with a probability of 80 %. Thin lines are the models on their own, without scatter. Dotted lines mark the days by which 10 %, "
-            "50 % and 90 % of the simulations first exceed the capacity.",
+            "The daily peaks, and their forecast by several models, which are weighted by a back-test: how well each forecast the later part of the history from its earlier "
+            "part. A daily peak lies within the band with a probability of 80 %. Thin grey lines are the single models without scatter. Dotted vertical lines mark the days by which "
+            "10 %, 50 % and 90 % of the simulated futures have exceeded the capacity.",
             forecast_figure,
         )
     },

@@ -1,4 +1,4 @@
-"""Cost against response time of a capacity plan: the Pareto front, as a table and as a plot with error bars."""
+"""Cost against response time in a capacity plan: the Pareto front as a table, and as a plot with error bars."""
 
 import itertools
 import math
@@ -9,7 +9,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from perfkit.plan.model import CapacityPlan, ConfigurationPlan, Operation
-from perfkit.report.plan_subject import CONFIGURATION, HEADROOM, REPLICAS, cost_columns
+from perfkit.report.plan_subject import CONFIGURATION, HEADROOM, REPLICAS, cost_columns, currency_suffix
 from perfkit.report.plots import INK, MUTED, NS_PER_MS, NUMBERS, PANEL_IN, WIDTH_IN, add_legend, legend_key, scale_times
 from perfkit.report.table import Cell, Column, Table, interval_columns, range_cell
 from perfkit.stats.rate_curve import Prediction
@@ -19,36 +19,35 @@ from perfkit.units import format_exact_duration, format_rate_per_s
 
 def front_table(plan: CapacityPlan) -> Table:
     """Replicas, cost and response time of each configuration at several headrooms."""
-    columns = (
-        CONFIGURATION, HEADROOM, REPLICAS, *cost_columns(plan), Column("rate_per_replica_per_s", "rate per replica", "rate_per_s"),
-        Column("percentile", "percentile"), *interval_columns("expected_ns", "expected", "duration_ns", lambda expected: expected),
-        Column("is_on_front", "on the front"),
-    )  # fmt: skip
+    of_operation = (REPLICAS, *cost_columns(plan), Column("rate_per_replica_per_s", "rate per replica", "rate_per_s"))
+    of_estimate = interval_columns("expected_ns", "expected", "duration_ns", lambda estimate: estimate)
+    front = Column("is_on_front", "on the front")
+    columns = (CONFIGURATION, HEADROOM, *of_operation, Column("percentile", "percentile"), *of_estimate, front)
     rows = []
     for one, operation, headroom in _distinct_operations(plan):
         expected = _expected(one, operation)
         estimate = Estimate(operation.slo_percentile_ns, *((expected.low, expected.high) if expected else (None, None)))
-        texts = [headroom, *(column.value_of(operation) for column in columns[2:6])]
         rows.append(
             (
                 one.name,
-                *texts,
+                headroom,
+                *(column.value_of(operation) for column in of_operation),
                 one.slo_percentile.replace("_", "."),
-                *(column.value_of(estimate) for column in columns[7:10]),
+                *(column.value_of(estimate) for column in of_estimate),
                 _on_front(plan, one, operation),
             )
         )
     what = "cost" if plan.compares_costs else "number of replicas (no prices are given)"
     demand = format_rate_per_s(plan.inputs.demand_per_s)
     note = (
-        f"For the demand of {demand}. A row is on the front if every row with a lower {what} has a longer time; `within intervals` marks a row that is not, but whose 90 % "
-        "interval overlaps that of every row which is cheaper and faster."
+        f"For the demand of {demand}. A row is on the front if every row with a lower {what} has a longer response time. `within intervals`: it is not, but its 90 % "
+        "interval overlaps that of every row that is cheaper and faster."
     )
     return Table("front", "Cost against response time", columns, tuple(rows), note).without_empty_columns()
 
 
 def _distinct_operations(plan: CapacityPlan) -> Iterator[tuple[ConfigurationPlan, Operation, Cell]]:
-    """The operations with different numbers of replicas, each with the headrooms that need this number."""
+    """One operation for each number of replicas, with the range of headrooms that need this number."""
     for one in plan.configurations:
         for _, group in itertools.groupby(one.operations, key=lambda operation: operation.replicas):
             operations = list(group)
@@ -71,12 +70,12 @@ def _cost(plan: CapacityPlan, operation: Operation) -> float:
 
 
 def _is_on_front(plan: CapacityPlan, one: ConfigurationPlan, operation: Operation) -> bool:
-    """Whether the front has this number of replicas, which several headrooms may need."""
+    """Whether the front contains this configuration with this number of replicas, at any headroom."""
     return any((one.name, other.headroom) in plan.front for other in one.operations if other.replicas == operation.replicas)
 
 
 def _on_front(plan: CapacityPlan, one: ConfigurationPlan, operation: Operation) -> str:
-    """`yes`, `no`, or `within intervals` where no cheaper row is certainly faster."""
+    """`yes`, `no`, or `within intervals` if no cheaper row is faster beyond both intervals."""
     if _is_on_front(plan, one, operation):
         return "yes"
     expected = _expected(one, operation)
@@ -117,8 +116,7 @@ def front_figure(plan: CapacityPlan) -> Figure | None:
             times_ms.append(limit_ns / NS_PER_MS)
     scale_times(panel, min(times_ms), max(times_ms))
     panel.xaxis.set_major_formatter(NUMBERS)
-    currency = next((f" ({one.currency})" for one in plan.configurations if one.currency), "")
-    cost = f"cost per hour{currency}" if plan.compares_costs else "replicas"
+    cost = f"cost per hour{currency_suffix(plan)}" if plan.compares_costs else "replicas"
     panel.set(xlim=(0, None), xlabel=cost, ylabel=f"expected {plan.chosen.slo_percentile.replace('_', '.')} (ms)")
     add_legend(
         figure,
@@ -133,7 +131,7 @@ def front_figure(plan: CapacityPlan) -> Figure | None:
 def _draw_error_bars(
     panel: Axes, plan: CapacityPlan, one: ConfigurationPlan, operation: Operation, colour: str, *, is_planned: bool
 ) -> tuple[float, ...]:
-    """Draws the interval of the time, and at the planned headroom that of the cost; returns the ends of the former in ms."""
+    """Draws the interval of the response time, and at the planned headroom that of the cost; returns the ends of the first in ms."""
     cost, time_ms = _cost(plan, operation), operation.slo_percentile_ns / NS_PER_MS
     style: dict[str, Any] = {"color": colour, "lw": 2 if is_planned else 0.8, "alpha": 0.9 if is_planned else 0.35, "zorder": 1}
     ranked = next(row for row in plan.ranking if row.name == one.name)

@@ -1,4 +1,4 @@
-"""How a capacity plan was measured: the subjects of its page that show capacities, rates, closed loops and queueing models."""
+"""How a capacity plan was measured: the subjects of its page on rates, closed loops and queueing models."""
 
 from perfkit.report.plan_front import front_table
 from perfkit.report.plan_plots import gpu_figure, held_out_figure, latency_throughput_figure, rate_figure, throughput_figure
@@ -19,7 +19,7 @@ _RATES = PlanSubject(
     {
         "rate": PlanPlot(
             "Response time against arrival rate",
-            "Points are measurements, repetitions pooled; at hollow points the target did not keep up, and they are not part of the fit. A new measurement "
+            "Points are measurements, repetitions pooled. At hollow points the target did not keep up; they are not part of the fit. A new measurement "
             "after a restart lies within its band with a probability of 90 %. The grey stripe is the 90 % interval of the capacity. Curves end at the highest fitted rate.",
             rate_figure,
         ),

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from perfkit.plan.model import CapacityPlan, ConfigurationPlan, RankedConfiguration
 from perfkit.report.plan_front import front_figure
-from perfkit.report.plan_subject import PlanPlot, PlanSubject, money
+from perfkit.report.plan_subject import PlanPlot, PlanSubject, currency_suffix, money
 from perfkit.report.table import Column, Kind, Table, interval_columns
 from perfkit.stats.constraints import judgements_text
 from perfkit.stats.ratio_interval import Estimate
@@ -15,7 +15,7 @@ _MOST_TIMES_LONGER, _MOST_LISTED = 20, 3
 
 
 def ranking_answer(plan: CapacityPlan) -> Iterator[str]:
-    """Whether the constraints hold, and how the configurations compare, in sentences."""
+    """Whether the constraints hold, and how the configurations compare in cost or in number of replicas, in sentences."""
     first = plan.ranking[0]
     by_name = {one.name: one for one in plan.configurations}
     if first.judgements:
@@ -61,13 +61,9 @@ def _constraints_sentence(plan: CapacityPlan, first: RankedConfiguration) -> str
 
 
 def _remedy(plan: CapacityPlan, first: ConfigurationPlan, other: ConfigurationPlan, times: float) -> str:
-    """What would tell two tied configurations apart."""
+    """How much more measuring would tell two tied configurations apart."""
     if times == 1:
-        return (
-            "Their capacities differ, but at this demand not what they cost."
-            if plan.compares_costs
-            else "Their capacities differ, but at this demand not their number."
-        )
+        return f"Their capacities differ, but not {'their costs' if plan.compares_costs else 'the numbers of replicas'} at this demand."
     if math.isinf(times):
         what = "costs" if plan.compares_costs else "numbers of replicas"
         return f"Their {what} are too close for any reasonable measurement: choose by other figures."
@@ -78,7 +74,7 @@ def _remedy(plan: CapacityPlan, first: ConfigurationPlan, other: ConfigurationPl
 
 
 def _times_longer(pair: tuple[ConfigurationPlan, ConfigurationPlan], times: float) -> float | None:
-    """How many times as long windows would do; None where the variation between restarts, which they do not reduce, is too large."""
+    """How many times as long the windows would have to be; None if the variation between restarts, which longer windows keep, is too large."""
     total = between = 0.0
     for one in pair:
         curve, capacity = one.curves[one.slo_percentile], one.capacity
@@ -92,7 +88,7 @@ def _times_longer(pair: tuple[ConfigurationPlan, ConfigurationPlan], times: floa
 
 
 def _amount(plan: CapacityPlan, by_name: dict[str, ConfigurationPlan], one: RankedConfiguration) -> str:
-    """The figure by which configurations are compared: the cost, or the number of replicas."""
+    """What configurations are compared by: the cost per hour, or the number of replicas without prices."""
     configuration = by_name[one.name]
     if plan.compares_costs:
         return f"{money(configuration.cost_per_hour or 0.0, configuration)}/h"
@@ -100,14 +96,13 @@ def _amount(plan: CapacityPlan, by_name: dict[str, ConfigurationPlan], one: Rank
 
 
 def ranking_table(plan: CapacityPlan) -> Table:
-    """Every configuration with its rank, its figures and what the constraints say of them."""
+    """Every configuration with its rank, its figures and the constraints that it violates."""
     percentile = plan.chosen.slo_percentile
     shown = percentile.replace("_", ".")
-    currency = next((f" ({one.currency})" for one in plan.configurations if one.currency), "")
     first = plan.ranking[0].name
     figures: tuple[tuple[str, str, str, Kind], ...] = (
         ("capacity", "inferences_per_s", "capacity of a replica", "rate_per_s"), ("replicas", "replicas", "replicas", "number"),
-        ("price", "cost_per_hour", f"cost per hour{currency}", "cost"), (percentile, f"{percentile}_ns", f"{shown} at the planned rate", "duration_ns"),
+        ("price", "cost_per_hour", f"cost per hour{currency_suffix(plan)}", "cost"), (percentile, f"{percentile}_ns", f"{shown} at the planned rate", "duration_ns"),
         ("error_rate", "error_rate", "errors", "error_rate"),
         ("gpu_memory", "gpu_memory_bytes", "memory of a GPU", "bytes"), ("energy", "energy_j", "energy per inference", "energy_j"),
     )  # fmt: skip
@@ -124,8 +119,8 @@ def ranking_table(plan: CapacityPlan) -> Table:
     )
     note = (
         f"Rank: one plus the number of configurations that {'cost less' if plan.compares_costs else 'need fewer replicas'} with a probability of at least 95 %; equal ranks "
-        "cannot be told apart. The probability is that over independent draws from the distributions of both capacities (those behind their intervals). "
-        f"Intervals are 90 %; replicas{' and cost' if plan.compares_costs else ''} are planned with the lower limit of the capacity, so their interval lies below. Capacity is in inferences per second."
+        "cannot be told apart. The probability is that of independent draws from the distributions of both capacities, which also give their intervals. "
+        f"Intervals are 90 %. Replicas{' and cost' if plan.compares_costs else ''} follow from the lower limit of the capacity, so the interval lies below the planned value. Capacity is in inferences per second."
     )
     return Table.of("ranking", "Ranking", columns, plan.ranking, note).without_empty_columns("rank")
 
@@ -144,9 +139,9 @@ RANKING = PlanSubject(
     {
         "front": PlanPlot(
             "Cost against response time",
-            "Each point is a number of replicas that serves the demand at some headroom, which sets the rate per replica. On the line, none is cheaper without being "
-            "slower. Vertical bars are the 90 % interval of a new measurement at that rate, the horizontal one that of the replicas needed. Times come from the fitted "
-            "curve; they are extrapolated if a replica receives less than the lowest measured rate.",
+            "Each point is a number of replicas that serves the demand at some headroom, and so a rate per replica. The line is the Pareto front: nothing is both "
+            "cheaper and faster than its points. Vertical bars are the 90 % interval of a new measurement at that rate, the horizontal bar is that of the cost or "
+            "of the replicas needed. Times come from the fitted curve; they are extrapolated if a replica receives less than the lowest measured rate.",
             front_figure,
         )
     },

@@ -1,4 +1,4 @@
-"""The risk of a capacity plan: its sentences, its table, and the curve of the probability against the number of replicas."""
+"""The risk of a capacity plan: its sentences, its table, and the plot of the probability against the number of replicas."""
 
 from collections.abc import Iterator
 
@@ -7,14 +7,21 @@ from matplotlib.ticker import MaxNLocator
 
 from perfkit.plan.model import CapacityPlan
 from perfkit.plan.risk import LIKELY, SAFE
-from perfkit.report.plan_subject import PlanPlot, PlanSubject
+from perfkit.report.plan_subject import PlanPlot, PlanSubject, with_currency
 from perfkit.report.plots import BLUE, GREEN, INK, MUTED, NUMBERS, PANEL_IN, PURPLE, VERMILLION, WIDTH_IN, add_legend, legend_key
 from perfkit.report.table import Cell, Column, Table
 from perfkit.stats.fleet_cost import HOURS_PER_YEAR
 from perfkit.stats.load_splitting import Balancing
 from perfkit.units import format_duration_ns, format_rate_per_s
 
-_HIGHEST, _FEW_POINTS = 0.995, 30
+_HIGHEST, _FEW_POINTS, _SHOWN_AROUND = 0.995, 30, 4
+_PROBABILITIES = {
+    "all_up": "P(SLO holds)",
+    "one_lost": "one replica lost",
+    "zone_lost": "largest zone lost",
+    "with_failures": "with failures",
+}
+_COLOUR_OF = {"all_up": BLUE, "one_lost": VERMILLION, "zone_lost": PURPLE, "with_failures": GREEN}
 _SPLIT = {
     Balancing.RANDOM: "at random",
     Balancing.ROUND_ROBIN: "in turn",
@@ -23,14 +30,14 @@ _SPLIT = {
 
 
 def probability_text(probability: float) -> str:
-    """A probability as a whole percentage; the model cannot tell those above 99.5 % and below 0.5 % from certainty."""
+    """A probability as a whole percentage; above 99.5 % `>99 %`, below 0.5 % `<1 %`: the model is not more precise than that."""
     if probability >= _HIGHEST:
         return ">99 %"
     return "<1 %" if probability < 1 - _HIGHEST else f"{100 * probability:.0f} %"
 
 
 def risk_answer(plan: CapacityPlan) -> Iterator[str]:
-    """With what probability the planned replicas keep the SLO, also with one fewer, one more and some lost; and what being wrong costs."""
+    """The probability that the SLO holds, for the planned replicas, one fewer, one more and some lost; and the cost of a missed SLO."""
     risk, splitting = plan.risk, plan.inputs.risk.splitting
     planned, more = risk.row(risk.replicas), risk.row(risk.replicas + 1)
     assert planned is not None
@@ -72,7 +79,7 @@ def risk_answer(plan: CapacityPlan) -> Iterator[str]:
 
 
 def _cost_sentences(plan: CapacityPlan) -> Iterator[str]:
-    """What one more replica costs and saves a year."""
+    """The hours and the cost a year of a missed SLO, what one more replica saves of them, and the number of replicas that costs least."""
     risk, price_per_hour, outage = plan.risk, plan.chosen.price_per_hour, plan.inputs.risk.outage_cost
     planned, more = risk.row(risk.replicas), risk.row(risk.replicas + 1)
     assert planned is not None
@@ -113,7 +120,7 @@ def _cost_sentences(plan: CapacityPlan) -> Iterator[str]:
 
 
 def risk_table(plan: CapacityPlan) -> Table:
-    """The probabilities and expected costs by number of replicas."""
+    """The probabilities, the missed hours and the costs by number of replicas."""
     currency = f" ({_currency(plan)})" if _currency(plan) else ""
     columns = (
         Column("replicas", "replicas", "count"),
@@ -125,8 +132,8 @@ def risk_table(plan: CapacityPlan) -> Table:
     rows = []
     for row in plan.risk.rows:
         number = Cell(row.replicas, f"{row.replicas:,} (planned)") if row.replicas == plan.risk.replicas else row.replicas
-        known = ((key, getattr(row, key)) for key in _PROBABILITIES)
-        probabilities = (None if value is None else Cell(value, probability_text(value)) for _, value in known)
+        known = (getattr(row, key) for key in _PROBABILITIES)
+        probabilities = (None if value is None else Cell(value, probability_text(value)) for value in known)
         hours = Cell(row.missed_hours_per_year, _hours(row.missed_hours_per_year))
         fleet, missed = row.fleet_cost_per_year, row.missed_cost_per_year
         costs = (
@@ -135,8 +142,8 @@ def risk_table(plan: CapacityPlan) -> Table:
         )
         rows.append((number, *probabilities, hours, *costs))
     note = (
-        "The probability that every replica keeps the SLO at the peak demand. It contains the error of the measured capacity, which all replicas share, the variation between "
-        "starts of the server, which each replica has for itself, and the uncertainty of the demand."
+        "The probability that every replica keeps the SLO at the peak demand. It accounts for the error of the measured capacity, which all replicas share, for the variation "
+        "between starts of the server, which is independent for each replica, and for the uncertainty of the demand."
     )
     planned = next(index for index, row in enumerate(plan.risk.rows) if row.replicas == plan.risk.replicas)
     shown = (max(planned - _SHOWN_AROUND, 0), min(planned + _SHOWN_AROUND + 1, len(rows)))
@@ -145,18 +152,8 @@ def risk_table(plan: CapacityPlan) -> Table:
     return Table("risk", "Risk", columns, tuple(rows), note, shown_rows=shown).without_empty_columns()
 
 
-_SHOWN_AROUND = 4
-_PROBABILITIES = {
-    "all_up": "P(SLO holds)",
-    "one_lost": "one replica lost",
-    "zone_lost": "largest zone lost",
-    "with_failures": "with failures",
-}
-_COLOUR_OF = {"all_up": BLUE, "one_lost": VERMILLION, "zone_lost": PURPLE, "with_failures": GREEN}
-
-
 def risk_figure(plan: CapacityPlan) -> Figure:
-    """The probability that the SLO holds against the number of replicas, and the expected cost of a year where it is known."""
+    """The probability that the SLO holds, and the expected cost of a year if it is known, against the number of replicas."""
     risk = plan.risk
     has_costs = risk.cheapest_replicas is not None
     figure = Figure(figsize=(WIDTH_IN, PANEL_IN), layout="constrained")
@@ -187,8 +184,8 @@ def risk_figure(plan: CapacityPlan) -> Figure:
     return figure
 
 
-def _replicas(number: int | None) -> str:
-    return f"{number:,} replica{'' if number == 1 else 's'}" if number else ""
+def _replicas(number: int) -> str:
+    return f"{number:,} replica{'' if number == 1 else 's'}"
 
 
 def _verb(number: int, verb: str) -> str:
@@ -196,7 +193,7 @@ def _verb(number: int, verb: str) -> str:
 
 
 def _rate(plan: CapacityPlan, inferences_per_s: float) -> str:
-    """A demand, which is in inferences, where requests hold several."""
+    """A demand; `inferences/s` rather than `/s` if requests hold several."""
     text = format_rate_per_s(inferences_per_s)
     return text.replace("/s", " inferences/s") if plan.chosen.batch_size > 1 else text
 
@@ -215,18 +212,12 @@ def _currency(plan: CapacityPlan) -> str:
 
 def _amount(plan: CapacityPlan, amount: float) -> str:
     """A yearly amount in whole units of the plan's currency."""
-    return _with_currency(plan, f"{amount:,.0f}")
+    return with_currency(f"{amount:,.0f}", _currency(plan))
 
 
 def _expected(plan: CapacityPlan, amount: float) -> str:
-    """An expected amount, which is not known more precisely than to three digits."""
-    return _with_currency(plan, _three_digits(amount))
-
-
-def _with_currency(plan: CapacityPlan, amount: str) -> str:
-    currency = _currency(plan)
-    is_sign = len(currency) == 1
-    return f"{currency if is_sign else ''}{amount}{f' {currency}' if currency and not is_sign else ''}"
+    """An expected amount, to three digits."""
+    return with_currency(_three_digits(amount), _currency(plan))
 
 
 RISK = PlanSubject(
@@ -235,8 +226,8 @@ RISK = PlanSubject(
     {
         "risk": PlanPlot(
             "Probability that the SLO holds",
-            "Each point is a number of replicas and the probability that it keeps the SLO at the peak demand; the other lines are for the time in which some of them are lost. The dashed line is the "
-            "planned number, the dotted one 95 %. Where the cost of a missed hour is known, the second panel shows the expected cost of a year.",
+            "The probability that the SLO holds at the peak demand, by number of replicas, with all of them up and with some lost. The dashed line is the "
+            "planned number, the dotted line 95 %. If the cost of a missed hour is known, the second panel shows the expected cost of a year.",
             risk_figure,
         )
     },

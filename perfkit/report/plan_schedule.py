@@ -1,4 +1,4 @@
-"""Demand over the day in a capacity plan: sentences, the tables of ways, costs and hours, and the plot of the day."""
+"""Demand over the day in a capacity plan: its sentences, the tables of ways to run the fleet, of costs and of hours, and its plot."""
 
 import numpy as np
 from matplotlib.figure import Figure
@@ -6,7 +6,7 @@ from matplotlib.ticker import MaxNLocator, MultipleLocator
 
 from perfkit.plan.model import CapacityPlan
 from perfkit.plan.schedule_model import FleetWay, Offer, Schedule
-from perfkit.report.plan_subject import PlanPlot, PlanSubject, money
+from perfkit.report.plan_subject import PlanPlot, PlanSubject, currency_suffix, money
 from perfkit.report.plots import BLUE, GREEN, INK, MUTED, NUMBERS, PANEL_IN, VERMILLION, WIDTH_IN, add_legend, legend_key
 from perfkit.report.table import Column, Table, attribute, format_error_rate
 from perfkit.units import NS_PER_S, format_duration_ns
@@ -17,7 +17,7 @@ _HOURS_PER_DAY = 24
 
 
 def schedule_answer(plan: CapacityPlan) -> list[str]:
-    """What a schedule by hour and an autoscaler cost and miss, and the way with the lowest cost; empty without a profile."""
+    """The cost and the time below the SLO of each way to run the fleet, the lowest cost, and when buying pays; empty without a profile."""
     schedule = plan.schedule
     if schedule is None:
         return []
@@ -59,12 +59,11 @@ def _break_even(offer: Offer) -> str:
 
 
 def schedule_tables(plan: CapacityPlan) -> tuple[Table, ...]:
-    """The ways to run the fleet, what they cost, and the hours; without rows if there is no profile."""
+    """The ways to run the fleet, their costs, and the replicas by hour; no tables without a profile."""
     schedule = plan.schedule
     if schedule is None:
         return ()
-    currency = f" ({plan.chosen.currency})" if plan.chosen.currency else ""
-    return _ways(schedule), _offers(schedule, currency), _hours(schedule)
+    return _ways(schedule), _offers(schedule, currency_suffix(plan)), _hours(schedule)
 
 
 def _ways(schedule: Schedule) -> Table:
@@ -90,14 +89,13 @@ def _note(schedule: Schedule) -> str:
         how = f"{sampling.periods} whole periods were simulated, with every request"
     else:
         many = "one replica stands" if sampling.replicas == 1 else f"{sampling.replicas} replicas stand"
-        how = f"One period was simulated; {many} for all of them" + (
-            f", with times stretched {sampling.stretch:.3g} times" if sampling.stretch > 1 else ""
-        )
+        stretched = f", with times stretched {sampling.stretch:.3g} times" if sampling.stretch > 1 else ""
+        how = f"One period was simulated; {many} for all of them{stretched}"
     return (
-        f"{cold_start} By simulation of a queue with {servers} and the measured service times (mean {format_duration_ns(replica.mean_service_ns)}, "
-        f"{replica.factor:.3g} times the measured ones, so that its capacity is the measured one). {how}. The share of the time is that of windows of "
-        f"{schedule.window_s:g} s in which more requests are slower than the SLO allows, with its 90 % interval; slower requests are those above the limit of the "
-        "highest percentile. At the lower limit: if the capacity is only the end of its interval."
+        f"{cold_start} Each replica was simulated as a queue with {servers}. Its service times are the measured ones times {replica.factor:.3g} (mean "
+        f"{format_duration_ns(replica.mean_service_ns)}), with which its capacity is the measured one. {how}. SLO missed: the share of windows of {schedule.window_s:g} s in "
+        "which more requests are slow than the SLO allows, with its 90 % interval. Slower requests: the share above the limit of the highest percentile. At the lower "
+        "limit: the same if the capacity is the lower end of its interval."
     )
 
 
@@ -107,9 +105,9 @@ def _offers(schedule: Schedule, currency: str) -> Table:
         Column("cost_per_month", f"a month{currency}", "cost"), Column("cost_per_year", f"a year{currency}", "cost"),
         Column("break_even_months", "buying pays after (months)", "number"),
     )  # fmt: skip
-    note = "A year has 8,760 hours, a month 730. Replicas are paid for from their start. A replica is reserved where it runs often enough for the lower price."
+    note = "A year has 8,760 hours, a month 730. Replicas are paid for from their start. A replica is reserved if it runs so much of the time that the reserved price is cheaper."
     if schedule.mean_power_w is not None:
-        note += f" The bought fleet draws {schedule.mean_power_w:,.0f} W on average. Without a number of months, buying does not pay within its lifetime."
+        note += f" The bought fleet draws {schedule.mean_power_w:,.0f} W on average. An offer without a number of months stays cheaper than buying over the whole lifetime."
     return Table.of("schedule_costs", "Cost over the day", columns, schedule.offers, note).without_empty_columns()
 
 
@@ -118,12 +116,12 @@ def _hours(schedule: Schedule) -> Table:
         Column("start", "hour from"), Column("demand_per_s", "demand", "rate_per_s"), Column("fixed", "fixed", "count"),
         Column("scheduled", "schedule", "count"), Column("autoscaled", "autoscaled (mean)", "number"),
     )  # fmt: skip
-    note = "Demand is the highest of the hour, in inferences. The autoscaler's number is the mean of the ready replicas."
+    note = "Demand is the highest of the hour, in inferences. Autoscaled: the mean number of ready replicas."
     return Table.of("schedule_hours", "Replicas by hour", columns, schedule.hours, note)
 
 
 def schedule_figure(plan: CapacityPlan) -> Figure | None:
-    """Demand, and the replicas of each way that are ready, over the day or week; None without a profile."""
+    """The demand, and the ready replicas of each way to run the fleet, over the day or week; None without a profile."""
     schedule, day = plan.schedule, plan.inputs.day
     if schedule is None or day is None:
         return None
@@ -148,5 +146,5 @@ def schedule_figure(plan: CapacityPlan) -> Figure | None:
     return figure
 
 
-_CAPTION = "Replicas that are ready, as means of a quarter of an hour over the simulated periods."
+_CAPTION = "Ready replicas: means over a quarter of an hour and over the simulated periods."
 SCHEDULE = PlanSubject(_TITLE, schedule_tables, {"day": PlanPlot(_TITLE, _CAPTION, schedule_figure)}, schedule_answer)

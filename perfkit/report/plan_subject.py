@@ -1,4 +1,4 @@
-"""A subject of a capacity plan's page: its sentences of the answer, its tables and its plots; and the columns that they share."""
+"""A subject of a capacity plan's page: its answer, its tables and its plots; and the columns and amounts that subjects share."""
 
 import dataclasses
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -18,7 +18,7 @@ REPLICAS = Column("replicas", "replicas", "count")
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class PlanPlot:
-    """A plot: its title, how to read it, and the function that draws it, None where there is nothing to draw."""
+    """A plot: its title, how to read it, and the function that draws it, which returns None if there is nothing to draw."""
 
     title: str
     caption: str
@@ -33,9 +33,9 @@ class PlanSubject:
     tables: Callable[[CapacityPlan], Iterable[Table]]
     """Tables without rows are left out."""
     plots: Mapping[str, PlanPlot] = dataclasses.field(default_factory=dict)
-    """By the name of the file."""
+    """By the name of their file, without suffix."""
     answer: Callable[[CapacityPlan], Sequence[str]] = lambda _: ()
-    """The sentences that it adds to the answer, at the top of the page and on stdout."""
+    """Its sentences in the answer, which is shown at the top of the page and on stdout."""
 
 
 def configuration_table(
@@ -53,11 +53,20 @@ def configuration_table(
 
 def cost_columns(plan: CapacityPlan) -> tuple[Column, Column]:
     """Cost per hour and per million inferences, in the plan's currency."""
-    currency = next((f" ({one.currency})" for one in plan.configurations if one.currency), "")
+    currency = currency_suffix(plan)
     return Column("cost_per_hour", f"per hour{currency}", "cost"), Column("cost_per_million", f"per million{currency}", "cost")
 
 
+def currency_suffix(plan: CapacityPlan) -> str:
+    """The currency of the prices for a heading, such as ` ($)`; empty if there is none."""
+    return next((f" ({one.currency})" for one in plan.configurations if one.currency), "")
+
+
 def money(amount: float, one: ConfigurationPlan) -> str:
-    """An amount with the configuration's currency: `$2.50`, `2.50 EUR`, or `$10,747`, without cents from 1,000 on."""
-    is_sign = len(one.currency) == 1
-    return f"{one.currency if is_sign else ''}{format_cost(amount)}{f' {one.currency}' if one.currency and not is_sign else ''}"
+    """An amount in the configuration's currency: `$2.50`, `2.50 EUR`, or `$10,747`, without cents from 1,000 on."""
+    return with_currency(format_cost(amount), one.currency)
+
+
+def with_currency(amount: str, currency: str) -> str:
+    """A formatted amount with its currency: a sign before it, a word or nothing after it."""
+    return f"{currency}{amount}" if len(currency) == 1 else f"{amount} {currency}".rstrip()

@@ -41,7 +41,7 @@ _PLOTS = {
     "search": (
         "The search for the capacity",
         (
-            "Each mark is a probe: the share of its requests that were beyond the limit that decides, against the arrival rate. The capacity is where "
+            "Each mark is a probe: the share of its requests beyond the limit that decides, against the arrival rate. The capacity is where "
             "the fitted curve reaches the share that the SLO allows. The hollow mark is the probe that confirms the interval's lower end."
         ),
     ),

@@ -1,4 +1,4 @@
-"""A capacity search: its probes as a table, and as a picture with the fitted curve, the interval and the SLO."""
+"""A capacity search: its probes as a table, and as a plot with the fitted curve, the interval and the share that the SLO allows."""
 
 import math
 from typing import TYPE_CHECKING
@@ -9,12 +9,12 @@ from perfkit.result.model import FittedCurve, Point, Result, Search, SearchProbe
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-_LEAST_BEYOND = 0.5  # a probe without requests beyond the limit is drawn where half a request would be
-_CURVE_FROM, _CURVE_TO = 0.72, 1.14  # of the capacity
+_LEAST_BEYOND = 0.5  # requests; a probe with none beyond the limit is drawn there, since the axis is logarithmic
+_CURVE_FROM, _CURVE_TO = 0.72, 1.14  # rate ÷ capacity
 
 
 def probes_table(result: Result) -> Table:
-    """The probes in order, with each limited figure and the share of requests beyond its limit."""
+    """The probes in order, with each figure that the SLO limits and the share of requests beyond the limit."""
     search = result.search
     assert search is not None
     limited: list[tuple[str, Kind]] = [(name, "error_rate" if name == "error_rate" else "duration_ns") for name in search.slo]
@@ -35,7 +35,7 @@ def probes_table(result: Result) -> Table:
         )
         for number, (probe, point) in enumerate(pairs, 1)
     )  # fmt: skip
-    note = "The probes in order; in brackets the share of requests that were slower than the percentile's limit."
+    note = "The probes in order. In brackets: the share of requests that were slower than the percentile's limit."
     return Table("probes", "Probes", columns, rows, note, tuple("" if probe.valid else "invalid" for probe, _ in pairs))
 
 
@@ -56,7 +56,7 @@ def _outcome(probe: SearchProbe) -> str:
 
 
 def search_figure(search: Search) -> "Figure":
-    """The share of requests beyond the decisive limit against the rate, logarithmic, with the share that the SLO allows."""
+    """The share of requests beyond the limit that decides, against the rate, with the share that the SLO allows; both axes are logarithmic."""
     import numpy as np
     from matplotlib.figure import Figure
     from matplotlib.ticker import LogLocator, NullFormatter, PercentFormatter
@@ -100,7 +100,7 @@ def search_figure(search: Search) -> "Figure":
 
 
 def _limit(search: Search) -> str:
-    """The name of the limit that the figure shows: the one that decides, or the first."""
+    """The name of the limit that is drawn: the one that decides, or without a fitted curve the first."""
     return search.curve.limit if search.curve is not None else next(iter(search.slo))
 
 

@@ -52,9 +52,9 @@ def _cases_table(sweep: SweepDocument, results: _Results) -> Table:
 
 
 def write_sweep_report(folder: pathlib.Path, rank_by: str | None = None, where: Sequence[str] | None = None) -> list[pathlib.Path]:
-    """Writes `report.md`, `report.html`, `sweep.csv`, and `ranking.csv` and its plot, into a sweep's folder; raises ResultError.
+    """Writes `report.md`, `report.html`, `sweep.csv`, `ranking.csv` and the plot of the ranking into a sweep's folder.
 
-    `rank_by` and `where` replace what the scenario says of the ranking; raises UsageError where they cannot be read.
+    `rank_by` and `where` replace those of the scenario. Raises UsageError if they cannot be parsed, and ResultError for the folder.
     """
     from perfkit.report.plots import render_svgs
     from perfkit.report.render import render_csv, render_html, render_markdown
@@ -110,7 +110,7 @@ def _not_ranked(by: str) -> str:
 
 
 def _title(sweep: SweepDocument, results: _Results) -> str:
-    """The name, the hardware and the date of a sweep: `threads on 4 × H100, 2026-11-22: sweep`."""
+    """Name, hardware and last date of a sweep: `threads on 4 × H100, 2026-11-22: sweep`."""
     measured = [result for _, (result, _) in results if result is not None]
     hardware = " and ".join(dict.fromkeys(text for text in map(hardware_of, measured) if text))
     date = max((result.started_at[: len("2026-01-31")] for result in measured), default="")
@@ -120,7 +120,7 @@ def _title(sweep: SweepDocument, results: _Results) -> str:
 def _ranking(
     folder: pathlib.Path, sweep: SweepDocument, results: _Results, rank_by: str | None, where: Sequence[str] | None
 ) -> SweepRanking | None:
-    """The ranking of the cases that were measured; None if fewer than two have figures."""
+    """The ranking of the measured cases; None if fewer than two have the figure. Raises UsageError and ResultError."""
     if rank_by is not None and rank_by not in FIGURES:
         raise UsageError(f"--rank-by {rank_by!r} is not a known figure; known are {', '.join(FIGURES)}")
     try:

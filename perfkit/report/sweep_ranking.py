@@ -1,4 +1,4 @@
-"""The ranking of a sweep's cases: its sentences, its table, and throughput against response time."""
+"""The ranking of a sweep's cases: its sentences, its table, and the plot of throughput against p99."""
 
 import dataclasses
 import functools
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from perfkit.comparison.sweep_ranking import HIGHER_IS_BETTER, MOST_RANKED, RankedCase, SweepRanking
 from perfkit.report.table import Column, Kind, Table, interval_columns
 from perfkit.result.sweep import shown_value
-from perfkit.stats.constraints import judgements_text
+from perfkit.stats.constraints import PERCENTILE_NAMES, judgements_text
 from perfkit.stats.ranking import Z_POWER
 from perfkit.stats.ratio_interval import Estimate
 
@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 
 TITLE = "Ranking"
 CAPTION = (
-    "Every load point of the cases, with 95 % intervals; a case is as good as it lies to the right and below. The large marker is the load point that ranks its case; a hollow one "
-    "violates a constraint, or whether it does cannot be told."
+    "Every load point of the cases, with 95 % intervals. Better is further to the right and further down. The large marker of a case is the load point that it is ranked by; "
+    "a hollow marker violates a constraint, or it cannot be told whether it does."
 )
 _MOST_COLOURS, _MOST_SHOWN, _MOST_LISTED = 10, 30, 3
 _LOWEST_PRECISION = 0.01
@@ -29,7 +29,7 @@ _FIGURES: dict[str, tuple[str, str, Kind]] = {
     "throughput": ("inferences_per_s", "inferences", "rate_per_s"),
     "capacity": ("capacity_inferences_per_s", "capacity in inferences", "rate_per_s"),
     "goodput": ("good_inferences_per_s", "good inferences", "rate_per_s"),
-    **{name: (f"{name}_ns", name.replace("_", "."), "duration_ns") for name in ("p50", "p95", "p99", "p99_9")},
+    **{name: (f"{name}_ns", name.replace("_", "."), "duration_ns") for name in PERCENTILE_NAMES},
     "error_rate": ("error_rate", "errors", "error_rate"),
     "gpu_memory": ("gpu_memory_bytes", "memory of a GPU", "bytes"),
     "energy": ("energy_j", "energy per inference", "energy_j"),
@@ -38,7 +38,7 @@ _SHOWN_ALWAYS = ("throughput", "capacity", "p99", "error_rate", "gpu_memory", "e
 
 
 def case_title(one: RankedCase, *, has_protocols: bool = False) -> str:
-    """The swept values of a case: `batch_size=4, threads=2`."""
+    """The swept values of a case, and its protocol if asked for: `batch_size=4, threads=2, grpc`."""
     values = [f"{key.rpartition('.')[2]}={shown_value(value)}" for key, value in one.values.items()]
     return ", ".join([*values, *([one.protocol] if has_protocols else [])])
 
@@ -49,7 +49,7 @@ def has_protocols(ranking: SweepRanking) -> bool:
 
 
 def ranking_sentences(ranking: SweepRanking) -> Iterator[str]:
-    """Which case is the best, and which ones cannot be told from it."""
+    """The best case, and those that the data cannot tell apart from it."""
     first, *others = ranking.rows
     name = functools.partial(case_title, has_protocols=has_protocols(ranking))
     figure = _text_of(ranking.by, first.figures[ranking.by])
@@ -78,20 +78,20 @@ def _words(figure: str) -> str:
         "capacity": "capacity",
         "gpu_memory": "memory of a GPU",
         "energy": "energy per inference",
+        "error_rate": "error rate",
     }
-    return words.get(figure, figure.replace("_", " ") if figure == "error_rate" else figure.replace("_", "."))
+    return words.get(figure, figure.replace("_", "."))
 
 
 def _text_of(figure: str, estimate: Estimate) -> str:
-    key, heading, kind = _FIGURES.get(figure, (figure, figure, "duration_ns"))
-    column = interval_columns(key, heading, kind, lambda one: one)[0]
+    column = interval_columns(*_FIGURES[figure], lambda one: one)[0]
     return column.cell(column.value_of(estimate)).text or ""
 
 
 def _remedy(first: RankedCase, other: RankedCase, by: str) -> str:
-    """What would tell two tied cases apart."""
+    """The measurement that would tell two tied cases apart."""
     times = other.times_as_much or math.inf
-    if not first.load:  # a search, whose interval its precision narrows
+    if not first.load:  # a search: its precision decides how wide its interval is
         gap = abs(math.log(other.figures["capacity"].value / first.figures["capacity"].value))
         precision = gap * _Z_SEARCH / (math.sqrt(2) * (_Z_RATIO + Z_POWER))
         if precision < _LOWEST_PRECISION:
@@ -106,7 +106,7 @@ def _remedy(first: RankedCase, other: RankedCase, by: str) -> str:
 
 
 def ranking_table(ranking: SweepRanking) -> Table:
-    """Every case with its rank, its best load point, its figures, and what the constraints say of them."""
+    """Every case with its rank, its best load point and that point's figures, and the constraints that it violates."""
     keys = list(dict.fromkeys(key for one in ranking.rows for key in one.values))
     shown = list(dict.fromkeys((ranking.by, *_SHOWN_ALWAYS)))
     columns = (
@@ -114,32 +114,31 @@ def ranking_table(ranking: SweepRanking) -> Table:
         *(Column(key, key, value=functools.partial(_swept_value, key)) for key in keys),
         Column("protocol", "protocol"),
         Column("load", "best load", value=lambda one: one.load or None),
-        *(
-            column
-            for name in shown
-            for column in interval_columns(*_FIGURES.get(name, (f"{name}_ns", name, "duration_ns")), functools.partial(_figure, name))
-        ),
+        *(column for name in shown for column in interval_columns(*_FIGURES[name], functools.partial(_figure, name))),
         Column("constraints", "constraints", "prose", lambda one: judgements_text(one.judgements)),
     )
     table = Table.of("ranking", TITLE, columns, ranking.rows, _note(ranking)).without_empty_columns("rank")
     return table if len(ranking.rows) <= _MOST_SHOWN else dataclasses.replace(table, shown_rows=(0, _MOST_SHOWN))
 
 
+def _compared_by(ranking: SweepRanking) -> str:
+    if ranking.by == "error_rate":
+        return "the difference of both error rates excludes 0"
+    if ranking.by in ("throughput", "goodput", "energy") and all(one.repetitions > 1 for one in ranking.rows):
+        return "the ratio excludes 1 (Welch's test of the repetitions, which are not paired because the cases ran one after the other)"
+    return "the ratio excludes 1 (from the intervals of both figures)"
+
+
 def _note(ranking: SweepRanking) -> str:
-    compared = (
-        "by Welch's test of the repetitions, which are not paired because the cases ran one after the other"
-        if ranking.by in ("throughput", "goodput", "energy") and all(one.repetitions > 1 for one in ranking.rows)
-        else "from the intervals of both figures"
-    )
     return (
-        f"Rank: one plus the number of cases with a better {_words(ranking.by)}, if the 95 % interval of the ratio excludes 1 ({compared}); equal ranks cannot be told "
-        "apart. Each case stands with its best load point that satisfies the constraints, which hold if the whole 95 % interval does. The variation between restarts "
-        f"of the server is not covered: each case is one start.{_omitted(ranking)}"
+        f"Rank: one plus the number of cases with a better {_words(ranking.by)}. One is better if the 95 % interval of {_compared_by(ranking)}; cases of equal rank "
+        "cannot be told apart. The figures are those of a case's best load point that satisfies the constraints; a constraint holds if the whole 95 % interval "
+        f"satisfies it. Each case is one start of the server, so the variation between restarts is not covered.{_omitted(ranking)}"
     )
 
 
 def _omitted(ranking: SweepRanking) -> str:
-    """What the table does not show or rank of a large sweep."""
+    """What the table leaves out of a large sweep."""
     ranked = f" Only the best {MOST_RANKED} cases are ranked." if len(ranking.rows) > MOST_RANKED else ""
     return f" ranking.csv holds all {len(ranking.rows):,} cases.{ranked}" if len(ranking.rows) > _MOST_SHOWN else ""
 
@@ -153,7 +152,7 @@ def _figure(name: str, one: RankedCase) -> Estimate | None:
 
 
 def ranking_figure(ranking: SweepRanking) -> "PlotFigure | None":
-    """Throughput against p99 of every load point of the first ten cases, with 95 % intervals; None for searches and for a single case."""
+    """Throughput against p99 at every load point of the first ten cases, with 95 % intervals; None for searches and for a single case."""
     import matplotlib as mpl
     from matplotlib.figure import Figure
 
@@ -189,12 +188,12 @@ def ranking_figure(ranking: SweepRanking) -> "PlotFigure | None":
         figure,
         *(legend_key(color=colours[index], marker="o", ls="", label=name) for index, name in enumerate(names)),
         legend_key(color=MUTED, marker="D", ms=7, ls="", label="best of its case"),
-        legend_key(color=MUTED, marker="o", mfc="white", ls="", label="violates a constraint, or cannot be told"),
+        legend_key(color=MUTED, marker="o", mfc="white", ls="", label="violates a constraint, or may"),
         *([legend_key(color=INK, lw=1, ls="--", label="limit on p99")] if ranking.p99_limits_ns else []),
     )
     return figure
 
 
 def _ends(estimate: Estimate) -> tuple[float, float]:
-    """The ends of the interval; the value itself where there is none."""
+    """The ends of the interval; for an open end, the value itself."""
     return (estimate.value if estimate.low is None else estimate.low), (estimate.value if estimate.high is None else estimate.high)

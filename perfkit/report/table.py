@@ -17,8 +17,6 @@ Kind = Literal[
 """The format of a column's values; `prose` may wrap, and `figure` is text that is aligned like a number."""
 Mark = Literal["", "invalid", "pass", "regressed", "inconclusive", "information"]
 """The emphasis of a row, which the renderers show by colour or in italics."""
-
-
 _WHOLE_FROM = 1000
 
 
@@ -30,7 +28,7 @@ def format_error_rate(value: float) -> str:
 
 
 def format_cost(value: float) -> str:
-    """An amount of money, without cents from 1,000 on: the figures that it follows from are not known so well."""
+    """An amount of money; without cents from 1,000 on, which would suggest a precision that no measurement has."""
     return f"{value:,.{0 if value >= _WHOLE_FROM else 2}f}"
 
 
@@ -87,7 +85,7 @@ class Column:
     value: Callable[[Any], Any] | None = None
     """Gives the value of a row's item; None: the item's attribute of the key's name."""
     is_in_files_only: bool = False
-    """Whether CSV and JSON alone hold it: people are shown its value in another column."""
+    """Whether only CSV and JSON hold it, since another column shows its value to people."""
 
     @property
     def is_figure(self) -> bool:
@@ -109,14 +107,17 @@ class Column:
 
 
 def range_cell(values: Sequence[float]) -> Cell:
-    """The largest of some shares or counts, shown with the smallest: `10% to 40%`, `0 to 2`."""
+    """The range of shares or counts as a cell, `10% to 40%` or `0 to 2`, whose value is the largest."""
     show = _FORMATS["count" if isinstance(max(values), int) else "share"]
     low, high = show(min(values)), show(max(values))
     return Cell(max(values), high if low == high else f"{low} to {high}")
 
 
 def interval_columns(key: str, heading: str, kind: Kind, estimate_of: Callable[[Any], Estimate | None]) -> tuple[Column, Column, Column]:
-    """A column that shows an estimate with its interval, `300 ms (280 ms to 340 ms)`, and its ends as columns of the files."""
+    """The columns of an estimate: one for people, `300 ms (280 ms to 340 ms)`, and the interval's ends in files only.
+
+    `key` names the first; the others get `_low` and `_high` before its unit: `p99_ns`, `p99_low_ns`, `p99_high_ns`.
+    """
     unit = next((unit for unit in ("_ns", "_j", "_bytes", "_per_s") if key.endswith(unit)), "")
 
     def value_of(item: Any) -> Cell | None:
@@ -153,7 +154,7 @@ class Table:
     marks: tuple[Mark, ...] = ()
     """One a row, or none at all."""
     shown_rows: tuple[int, int] | None = None
-    """The first row shown to people, and the one behind the last; None: all. CSV and JSON hold all of them."""
+    """The slice of rows shown to people, such as (0, 10); None: all. CSV and JSON hold all of them."""
 
     @classmethod
     def of(
@@ -165,7 +166,7 @@ class Table:
 
     @property
     def shown_columns(self) -> tuple[Column, ...]:
-        """The columns shown to people."""
+        """The columns that people see; the others are in files only."""
         return tuple(column for column in self.columns if not column.is_in_files_only)
 
     @property

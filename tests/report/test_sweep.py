@@ -103,6 +103,19 @@ def test_the_ranking_is_in_the_report_on_the_console_and_in_a_file(ranked_folder
         assert "threads=2 at concurrency 2 has the highest throughput in inferences of the cases that satisfy error_rate < 1%: " in text
 
 
+@pytest.mark.parametrize(
+    ("by", "rule"),
+    [
+        ("throughput", "the ratio excludes 1 (Welch's test of the repetitions"),
+        ("p99", "the ratio excludes 1 (from the intervals of both figures)"),
+        ("error_rate", "the difference of both error rates excludes 0;"),
+    ],
+)
+def test_the_note_says_how_cases_are_compared(ranked_folder, by, rule):
+    write_sweep_report(ranked_folder, by)
+    assert f"One is better if the 95 % interval of {rule}" in (ranked_folder / "report.md").read_text()
+
+
 def test_options_replace_the_ranking_of_the_scenario(ranked_folder):
     write_sweep_report(ranked_folder, "p99", ["p99<1s", "throughput>10000/s"])
     rows = list(csv.DictReader((ranked_folder / "ranking.csv").read_text().splitlines()))
