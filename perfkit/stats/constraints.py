@@ -83,12 +83,8 @@ def parse_constraint(text: str, metrics: tuple[str, ...]) -> Constraint:
         raise ValueError(f"{match['metric']!r} is not a known figure; known are {', '.join(metrics)}")
     parse, show = _KINDS[metric]
     limit = parse(match["limit"])
-    return Constraint(
-        metric,
-        limit,
-        match["sign"][0] == "<",
-        f"{metric.replace('_', '.') if metric[0] == 'p' and metric[1].isdigit() else metric} {match['sign']} {show(limit)}",
-    )
+    name = metric.replace("_", ".") if metric in PERCENTILE_NAMES else metric
+    return Constraint(metric, limit, match["sign"][0] == "<", f"{name} {match['sign']} {show(limit)}")
 
 
 def _parse_energy_j(text: str) -> float:

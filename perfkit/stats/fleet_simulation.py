@@ -81,9 +81,9 @@ class FleetOutcome:
     replica_hours: float
     """The mean replica-hours paid for in a period."""
     fewest: int
-    """The fewest running replicas."""
+    """The fewest replicas running at any time of the periods."""
     most: int
-    """The most running replicas, warm-up included."""
+    """The most replicas running at any time of the periods."""
     ready: tuple[float, ...]
     """The number of ready replicas in the middle of each window, as a mean over the periods."""
     always_running_share: tuple[float, ...]
@@ -117,15 +117,16 @@ def simulate_fleet(day: FleetDay, policy: Policy, sampling: Sampling, random: np
     periods = [_simulate_period(day, policy, sampling, one) for one in random.spawn(sampling.periods)]
     missed = [float(np.mean(period.missed)) for period in periods]
     windows = periods[0].missed.size
-    most = max(round(float(np.max(period.course.running.values))) for period in periods)
     end_s = day.warm_up_s + day.length_s
+    running = np.concatenate([period.course.running.within(day.warm_up_s, end_s) for period in periods])
+    fewest, most = round(float(running.min())), round(float(running.max()))
     middles = day.warm_up_s + (np.arange(windows, dtype=np.float64) + 0.5) * day.window_s
     return FleetOutcome(
         missed_time=clustered_share_interval(missed, windows),
         worst_period=max(missed),
         slow_requests=sum(period.slow for period in periods) / max(sum(period.requests for period in periods), 1e-12),
         replica_hours=sum(period.course.running.integral(day.warm_up_s, end_s) for period in periods) / len(periods) / 3600,
-        fewest=min(round(period.course.running.lowest(day.warm_up_s, end_s)) for period in periods),
+        fewest=fewest,
         most=most,
         ready=tuple(np.mean([period.course.ready.at(middles) for period in periods], axis=0).tolist()),
         always_running_share=tuple(

@@ -48,9 +48,9 @@ class Steps:
         """The mean over [start, end)."""
         return self.integral(start_s, end_s) / (end_s - start_s)
 
-    def lowest(self, start_s: float, end_s: float) -> float:
-        """The lowest value in [start, end)."""
-        return float(np.min(self.at([start_s, *self.starts_s[(self.starts_s > start_s) & (self.starts_s < end_s)]])))
+    def within(self, start_s: float, end_s: float) -> Floats:
+        """The values in [start, end), in order."""
+        return self.at([start_s, *self.starts_s[(self.starts_s > start_s) & (self.starts_s < end_s)]])
 
     def share_at_least(self, value: float, start_s: float, end_s: float) -> float:
         """The share of [start, end) in which the value is at least `value`."""

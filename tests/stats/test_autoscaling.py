@@ -86,7 +86,7 @@ def test_interruptions_take_the_expected_share_of_spot_replicas_and_none_of_the_
     assert pairs(course.running) == [(0.0, 50.0)]
     few = Steps.of([(0.0, 11)])
     lost = interrupt(ReplicaCourse(few, few), 10, 60.0, 600.0, DAY_S, np.random.default_rng(3))
-    assert lost.ready.lowest(0, DAY_S) == 10
+    assert min(lost.ready.within(0, DAY_S)) == 10
 
 
 def test_without_spot_replicas_nothing_is_interrupted():

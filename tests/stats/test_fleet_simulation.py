@@ -79,6 +79,13 @@ def test_replicas_that_were_started_are_empty_and_those_that_stop_complete_their
     assert found.always_running_share == pytest.approx((1, 0.5))
 
 
+def test_the_fewest_and_the_most_replicas_are_those_of_the_period_without_the_warm_up():
+    steps = Steps.of([(0.0, 5), (600.0, 1), (3600.0, 3)])
+    found = simulate(day_of((0, 50.0)), lambda _counts, _random: ReplicaCourse(steps, steps), Sampling(1))
+    assert (found.fewest, found.most) == (1, 3)
+    assert found.always_running_share == pytest.approx((1, 7 / 12, 7 / 12))
+
+
 def test_windows_without_requests_do_not_miss_the_slo():
     found = simulate(day_of((0, 0.0), (3600.0, 1.0)), fixed(1), Sampling(4))
     assert found.missed_time.value == 0

@@ -1,4 +1,4 @@
-"""Shared ranks, the probability that one is below the other, and how much more data would tell."""
+"""Shared ranks, the probability that one configuration is below another, and the advised amount of data."""
 
 import functools
 import itertools
@@ -19,7 +19,7 @@ def test_configurations_that_cannot_be_told_apart_share_a_rank_whatever_their_or
         assert dict(zip(order, ranks, strict=True)) == {"a": 1, "b": 1, "c": 2}
 
 
-def test_three_that_differ_have_the_ranks_of_a_race():
+def test_configurations_that_differ_are_ranked_as_in_a_race_and_equal_ones_tie():
     values = [3.0, 1.0, 1.0, 2.0]
     assert shared_ranks(4, lambda one, other: values[one] < values[other]) == [4, 1, 1, 3]
 
@@ -47,7 +47,7 @@ def test_of_two_equal_configurations_one_is_called_better_in_one_of_ten_pairs():
     assert 70 <= called <= 130
 
 
-def test_as_much_more_data_tells_the_gap_with_a_probability_of_80_percent():
+def test_the_advised_amount_of_data_tells_the_gap_with_a_probability_of_80_percent():
     times = times_as_much(0.02, 0.05)
     normal = statistics.NormalDist(0.02, 0.05 / math.sqrt(times))
     assert 1 - normal.cdf(statistics.NormalDist().inv_cdf(CERTAIN) * normal.stdev) == pytest.approx(0.8)

@@ -25,10 +25,10 @@ def test_changes_add_up_in_the_order_of_their_instants():
     assert pairs(Steps.of_changes(0.0, 2, [(20.0, -1), (10.0, 3), (20.0, 2)])) == [(0.0, 2.0), (10.0, 5.0), (20.0, 6.0)]
 
 
-def test_integral_mean_and_lowest_value_are_those_between_two_instants():
+def test_integral_mean_and_values_are_those_between_two_instants():
     assert STEPS.integral(5.0, 40.0) == 5 * 1 + 20 * 4 + 10 * 2
     assert STEPS.mean(5.0, 40.0) == pytest.approx(105 / 35)
-    assert [STEPS.lowest(*ends) for ends in ((5.0, 40.0), (10.0, 40.0), (10.0, 30.0))] == [1, 2, 4]
+    assert [STEPS.within(*ends).tolist() for ends in ((5.0, 40.0), (10.0, 40.0), (10.0, 30.0))] == [[1, 4, 2], [4, 2], [4]]
 
 
 def test_the_shares_of_time_at_or_above_each_number_add_up_to_the_mean():

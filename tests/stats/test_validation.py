@@ -1,4 +1,4 @@
-"""Models on trial: which points are held out, and who is rejected."""
+"""Validation of models: the choice of the held-out points, and the verdicts."""
 
 import numpy as np
 
