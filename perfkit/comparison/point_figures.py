@@ -94,10 +94,5 @@ def _with_seconds(estimate: Estimate, series_per_s: Sequence[int]) -> Estimate:
 
 
 def _gpu_memory(points: Sequence[Point]) -> dict[str, Estimate]:
-    used = [
-        float(gpu.memory_used_max_bytes)
-        for point in points
-        for gpu in point.gpus
-        if gpu.memory_used_max_bytes is not None and gpu.used_by_server is not False
-    ]
+    used = [float(gpu.memory_used_max_bytes) for point in points for gpu in point.server_gpus if gpu.memory_used_max_bytes is not None]
     return {"gpu_memory": Estimate(max(used), max(used), max(used))} if used else {}

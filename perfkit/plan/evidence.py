@@ -13,6 +13,7 @@ from perfkit.result.file import read_result
 from perfkit.result.fingerprint import gpus_of, server_cold_start_s
 from perfkit.result.hardware import hardware_of
 from perfkit.result.interval_log import MissingLogError, read_times
+from perfkit.result.json_file import as_mapping
 from perfkit.result.model import ClosedLoad, OpenLoad, Point, Protocol, Result
 from perfkit.result.sweep import configurations
 from perfkit.stats.buckets import BucketCounts
@@ -74,13 +75,13 @@ class Evidence:
     single_request_batches: tuple[BucketCounts, ...]
     """Service times at concurrency 1, where no request waits; empty if it was not measured."""
     cold_starts_s: tuple[float, ...] = ()
-    """From the start of the server until it was ready, of each result whose server perfkit started."""
+    """The times from the start of the server until it was ready, of the results whose server perfkit started."""
     notes: tuple[str, ...] = ()
     """Sentences about the sources that a reader must know."""
     hardware: str = ""
     """What the model ran on, such as `4 × H100`; empty if unknown."""
     measured_on: str = ""
-    """The date of the last result."""
+    """The date of the latest result, such as `2026-01-31`."""
 
     @property
     def runs(self) -> int:
@@ -214,8 +215,7 @@ def _notes(sources: Sequence[Source], protocol: Protocol) -> Iterator[str]:
 
 
 def _load(result: Result, kind: str) -> Mapping[str, Any]:
-    load = (result.scenario.get("load") or {}).get(kind)
-    return load if isinstance(load, Mapping) else {}
+    return as_mapping((result.scenario.get("load") or {}).get(kind))
 
 
 def _has_think_time(result: Result) -> bool:

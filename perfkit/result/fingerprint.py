@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Literal
 
+from perfkit.result.json_file import as_mapping
 from perfkit.result.model import Result
 
 # keys of a scenario that do not affect what is measured: how the server is reached, the amount of data, and its judgement
@@ -74,9 +75,9 @@ def fingerprint(result: Result) -> dict[str, Any]:
     Scenario and payload are SHA-256 digests. A fact that a result lacks is None, and differs from a known one.
     """
     environment = result.environment
-    host, target = _mapping(environment.get("generator")), _mapping(environment.get("target"))
-    by_protocol = {name: _mapping(one) for name, one in sorted(_mapping(target.get("protocols")).items())}
-    wanted, server = _mapping(result.scenario.get("target")), _mapping(target.get("bundled_server"))
+    host, target = as_mapping(environment.get("generator")), as_mapping(environment.get("target"))
+    by_protocol = {name: as_mapping(one) for name, one in sorted(as_mapping(target.get("protocols")).items())}
+    wanted, server = as_mapping(result.scenario.get("target")), as_mapping(target.get("bundled_server"))
     return {
         "scenario": _digest(canonical_scenario(result.scenario)),
         "protocols": sorted({f"{point.protocol}, {point.load.kind}" for point in result.summary}),
@@ -101,24 +102,24 @@ def gpus_of(result: Result) -> list[dict[str, Any]]:
 def gpu_facts(environment: Mapping[str, Any], sampled: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """The facts of each GPU that must match, from the description of the environment, otherwise from the samples."""
     if described := environment.get("gpus"):
-        return [{name: gpu.get(name) for name in _GPU_FACTS} for gpu in map(_mapping, described)]
+        return [{name: gpu.get(name) for name in _GPU_FACTS} for gpu in map(as_mapping, described)]
     by_uuid = {gpu.get("uuid"): {name: gpu.get(name) for name in _SAMPLED_GPU_FACTS} for gpu in sampled}
     return sorted(by_uuid.values(), key=lambda gpu: json.dumps(gpu, sort_keys=True))
 
 
 def build_of(result: Result) -> str:
     """The build of the server under test, from `PERFKIT_SERVER_BUILD` during the run; empty if unknown."""
-    return str(_mapping(result.environment.get("target")).get("build") or "")
+    return str(as_mapping(result.environment.get("target")).get("build") or "")
 
 
 def host_of(result: Result) -> str:
     """The id of the machine that ran the load generator; empty if unknown."""
-    return str(_mapping(result.environment.get("generator")).get("host_id") or "")
+    return str(as_mapping(result.environment.get("generator")).get("host_id") or "")
 
 
 def server_cold_start_s(result: Result) -> float | None:
-    """The time from the start of the bundled server until it was ready; None if perfkit did not start it, or did not record it."""
-    found = _mapping(_mapping(result.environment.get("target")).get("bundled_server")).get("ready_after_s")
+    """The time from the start of the bundled server until it was ready; None if it is unknown, or not between 0 and an hour."""
+    found = as_mapping(as_mapping(result.environment.get("target")).get("bundled_server")).get("ready_after_s")
     if not isinstance(found, int | float) or isinstance(found, bool):
         return None
     return float(found) if 0 < found <= _LONGEST_COLD_START_S else None
@@ -126,7 +127,7 @@ def server_cold_start_s(result: Result) -> float | None:
 
 def commit_of(result: Result) -> str:
     """The commit of the result; empty if unknown."""
-    return str(_mapping(result.environment.get("source")).get("commit") or "")
+    return str(as_mapping(result.environment.get("source")).get("commit") or "")
 
 
 def fingerprint_differences(baseline: Mapping[str, Any], candidate: Mapping[str, Any]) -> list[Difference]:
@@ -209,10 +210,6 @@ def _major(version: object) -> str | None:
         return None
     first, _, rest = version.partition(".")
     return f"0.{rest.partition('.')[0]}" if first == "0" else first
-
-
-def _mapping(value: object) -> Mapping[str, Any]:
-    return value if isinstance(value, Mapping) else {}
 
 
 def _shown(value: object) -> str:

@@ -5,6 +5,7 @@ import math
 import pathlib
 import re
 import stat
+from collections.abc import Mapping
 from typing import Any
 
 from perfkit.errors import ResultError
@@ -98,3 +99,13 @@ def _without_surrogates(value: Any) -> Any:
     if isinstance(value, dict):
         return {_without_surrogates(key): _without_surrogates(part) for key, part in value.items()}
     return value
+
+
+def as_mapping(value: object) -> Mapping[str, Any]:
+    """The value if it is a mapping; otherwise an empty one."""
+    return value if isinstance(value, Mapping) else {}
+
+
+def as_list(value: object) -> list[Any]:
+    """The value if it is a list; otherwise an empty one."""
+    return value if isinstance(value, list) else []

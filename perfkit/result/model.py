@@ -264,6 +264,11 @@ class Point(Part):
         """The name of `times`."""
         return "service time" if self.response_time_ns is None else "response time"
 
+    @property
+    def server_gpus(self) -> list[GpuFigures]:
+        """The GPUs, without those that the target is known not to use."""
+        return [gpu for gpu in self.gpus if gpu.used_by_server is not False]
+
 
 class FittedCurve(Part):
     """The curve that a search fitted: share beyond the limit = floor + exp(intercept + slope · (rate ÷ centre - 1))."""
@@ -278,7 +283,7 @@ class FittedCurve(Part):
     effective_beyond: float
     """The number of independent requests beyond the limit that would carry as much information."""
     dispersion: float
-    """At the capacity: the variance of a probe's count beyond the limit divided by its mean."""
+    """The variance of a probe's count beyond the limit, divided by its mean, at the capacity."""
 
 
 class ProbeLimit(Part):
@@ -327,9 +332,9 @@ class Search(Part):
     missed_below_per_s: float | None = None
     """A rate far below the capacity that misses the SLO as well."""
     needed_s: float | None = None
-    """If the search was too short: the time that it would take in all."""
+    """The time that the whole search would take; None unless it ended as `too_short`."""
     drifted_at_per_s: tuple[float, ...] = ()
-    """The rates of the probes during which the target's times rose or fell."""
+    """The rates of the probes during which the response times drifted."""
     curve: FittedCurve | None = None
     probes: tuple[SearchProbe, ...] = ()
 

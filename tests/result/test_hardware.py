@@ -18,7 +18,8 @@ def test_the_gpus_that_the_target_uses_are_counted():
     cuda = changed(ENVIRONMENT, "target.bundled_server.device", "cuda")
     assert of(cuda, gpus) == "2 × H100 80GB HBM3"
     assert of(ENVIRONMENT, gpus) == "1 CPU (A)", "the server ran on the CPU"
-    assert of(cuda, [{**H100, "uuid": "a"}, {"name": "Tesla T4", "source": "nvml", "uuid": "b"}]) == "1 × H100 80GB HBM3, 1 × T4"
+    others = [{"name": name, "source": "nvml", "uuid": name} for name in ("Tesla T4", "NVIDIA Tesla V100")]
+    assert of(cuda, [{**H100, "uuid": "a"}, *others]) == "1 × H100 80GB HBM3, 1 × T4, 1 × V100"
 
 
 @pytest.mark.parametrize(
