@@ -1,4 +1,4 @@
-"""The capacity of one configuration under the SLO from all its evidence, or why the measurements cannot show one."""
+"""The capacity of one configuration under the SLO, or why its measurements do not show one."""
 
 import dataclasses
 import math
@@ -8,23 +8,23 @@ import numpy as np
 
 from perfkit.plan.evidence import KEPT_UP, Evidence, OpenPoint
 from perfkit.plan.model import RatePoint
-from perfkit.plan.rate_points import FittedCurve, figure_ns, points_by_rate
+from perfkit.plan.rate_points import figure_ns, points_by_rate
 from perfkit.result.distribution import QUANTILES
 from perfkit.stats.buckets import BucketCounts
 from perfkit.stats.exceedances import RateTimes, Window
-from perfkit.stats.rate_curve import FEWEST_RATES
+from perfkit.stats.rate_curve import FEWEST_RATES, RateCurve
 from perfkit.stats.slo_capacity import FEWEST_CLUSTERS, NEAR, Bound, Capacity, capacity_under_limit
 from perfkit.units import format_duration_ns, format_rate_per_s
 
-_FALLS_BELOW = 0.98  # a throughput under overload below this share of what was answered before is not the saturation
+_FALLS_BELOW = 0.98  # a throughput below this share of the rate that it is compared with is lower
 _BEYOND_CHANCE = 3.0  # standard errors
-_LOWEST_SHARE = 0.75  # of the estimate: a lower limit further below is no basis for a plan
+_LOWEST_SHARE = 0.75  # lower limit ÷ estimate; below it the capacity is too uncertain for a plan
 _INTERPOLATED = 1000
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class CapacityEstimate:
-    """The capacity and the percentile that decides it, or why there is none."""
+    """The capacity and the percentile whose limit decides it, or why there is none."""
 
     percentile: str = ""
     capacity: Capacity | None = None
@@ -35,17 +35,17 @@ def estimate_capacity(
     evidence: Evidence,
     points: Sequence[RatePoint],
     limits: Mapping[str, int],
-    fitted: Mapping[str, FittedCurve],
+    curves: Mapping[str, RateCurve],
     random: np.random.Generator,
 ) -> CapacityEstimate:
-    """The capacity under the limit that gives the lowest one; a refusal says what to measure."""
-    if refusal := _refusal(points, limits, fitted):
+    """Estimate the capacity under the most restrictive limit of the SLO; a refusal says what to measure."""
+    if refusal := _refusal(points, limits, curves):
         return CapacityEstimate(refusal=refusal)
     times, saturation_per_s, bounds = _rate_times(evidence), _saturation_per_s(points), _bounds(points, limits)
     throughput_per_s = saturation_per_s or max(point.throughput_per_s for point in points if point.state != "not valid")
     capacities = {
         name: capacity_under_limit(
-            times, QUANTILES[name], limit_ns, fitted[name].curve.spread, random,
+            times, QUANTILES[name], limit_ns, curves[name].spread, random,
             highest_throughput_per_s=throughput_per_s, saturation_per_s=saturation_per_s, bounds=bounds,
         )
         for name, limit_ns in limits.items()
@@ -57,7 +57,7 @@ def estimate_capacity(
     return CapacityEstimate(decisive, capacity)
 
 
-def _refusal(points: Sequence[RatePoint], limits: Mapping[str, int], fitted: Mapping[str, FittedCurve]) -> str:
+def _refusal(points: Sequence[RatePoint], limits: Mapping[str, int], curves: Mapping[str, RateCurve]) -> str:
     """Why these points give no capacity, as a sentence; empty if they do."""
     if not points:
         return "There are only closed loops, which have no arrival rate: measure it with load: {open: {rate: […]}}."
@@ -73,7 +73,7 @@ def _refusal(points: Sequence[RatePoint], limits: Mapping[str, int], fitted: Map
     if judged and all(point.meets_slo for point in judged):
         return _never_missed(judged[-1], points, limits)
     for name in limits:
-        if name not in fitted:
+        if name not in curves:
             known = sum(point.state == KEPT_UP and name in point.percentiles_ns for point in points)
             return f"{name.replace('_', '.')} is known at only {known} rates at which the target kept up, and {FEWEST_RATES} are needed ({listed}): measure more rates below saturation, and longer."
     return ""
@@ -119,7 +119,10 @@ def _duration(seconds: float) -> str:
 
 
 def _rate_times(evidence: Evidence) -> list[RateTimes]:
-    """The times at each rate with a valid measurement. Repetitions in another state than most at their rate are chance, and count as well."""
+    """The response times at each rate with a valid measurement.
+
+    All valid repetitions count: that some are in another state than most at their rate is chance.
+    """
     rates = []
     for rate, (state, points) in points_by_rate(evidence).items():
         valid = [point for point in points if point.state != "not valid"]
@@ -131,7 +134,7 @@ def _rate_times(evidence: Evidence) -> list[RateTimes]:
 
 
 def _batches_without_log(point: OpenPoint) -> list[BucketCounts]:
-    """One batch of times that have the result's percentiles, interpolated in between; none without times."""
+    """One batch of times, interpolated between the percentiles of the result; no batch without times."""
     times = point.measured.times
     if not times.count:
         return []
@@ -148,22 +151,26 @@ def _kept_up_per_s(points: Sequence[RatePoint]) -> float:
 
 
 def _saturation_per_s(points: Sequence[RatePoint]) -> float | None:
-    """The lowest throughput of a target that fell behind; None if it never did, and if it is lower than what was answered at rates kept up with."""
+    """The saturation: the lowest throughput of a target that fell behind.
+
+    None if it never fell behind, or if its throughput then was lower than at rates at which it kept up.
+    """
     lowest = min((point.throughput_per_s for point in points if _fell_behind(point)), default=None)
     return lowest if lowest is not None and lowest >= _FALLS_BELOW * _kept_up_per_s(points) else None
 
 
 def _fell_behind(point: RatePoint) -> bool:
-    """Whether the target was overloaded, or not steady while it answered less than was sent, beyond chance."""
+    """Whether the target was overloaded, or was not steady and answered less than was sent by more than chance."""
     most_per_s = point.throughput_per_s * (1 + _BEYOND_CHANCE * _relative_error(point))
     return point.state == "overloaded" or (point.state == "not steady" and most_per_s < _FALLS_BELOW * point.rate_per_s)
 
 
 def _bounds(points: Sequence[RatePoint], limits: Mapping[str, int]) -> list[Bound]:
-    """Upper bounds of the capacity: rates with overload or a drift that missed, at most the throughput there, and rates with too many errors.
+    """Upper bounds of the capacity.
 
-    The throughput's error is that of the number of answers, whose variance is at most about twice the number. A target whose throughput falls
-    under overload is bounded by the highest rate at which it kept up.
+    Where the target missed the SLO while overloaded or not steady, the throughput is a bound. Its standard error is that of the number of
+    answers, whose variance is at most about twice its mean. If the throughput fell under overload, the highest rate at which the target kept up
+    is the bound instead. A rate with too many errors is a bound itself.
     """
     bounds = []
     for point in points:

@@ -12,7 +12,7 @@ from perfkit.plan.inputs import PlanInputs
 from perfkit.plan.model import SHOWN, ConfigurationPlan, NamedPrediction, Operation, RatePoint, TableRow
 from perfkit.plan.performance_models import closed_loop_points, fit_scalability, validate_models, what_if
 from perfkit.plan.price import Price
-from perfkit.plan.rate_points import FittedCurve, fit_curves, rate_points
+from perfkit.plan.rate_points import fit_curves, rate_points
 from perfkit.plan.risk import arrivals_notes
 from perfkit.result.distribution import QUANTILES
 from perfkit.stats.capacity import (
@@ -20,7 +20,6 @@ from perfkit.stats.capacity import (
     ReplicaCount,
     closed_loop_bounds,
     cost_per_million,
-    count_replicas,
     energy_per_inference,
     measured_knee,
     target_concurrency,
@@ -39,12 +38,11 @@ def plan_configuration(evidence: Evidence, inputs: PlanInputs, random: np.random
     slo = inputs.slo
     points = rate_points(evidence, slo, inputs.idle_power_w)
     limits = {name: slo.percentiles_ns[quantile] for name, quantile in QUANTILES.items() if quantile in slo.percentiles_ns}
-    fitted = fit_curves(evidence, list(dict.fromkeys([*SHOWN, *limits, "mean"])))
-    curves = {name: fit.curve for name, fit in fitted.items()}
-    estimate = estimate_capacity(evidence, points, limits, fitted, random)
+    curves = fit_curves(evidence, list(dict.fromkeys([*SHOWN, *limits, "mean"])))
+    estimate = estimate_capacity(evidence, points, limits, curves, random)
     decisive, capacity = estimate.percentile, estimate.capacity
     price = inputs.price_of(evidence.name, evidence.label)
-    fleet = None if capacity is None else _fleet(inputs, capacity.low_per_s * evidence.batch_size)
+    fleet = None if capacity is None else inputs.count_replicas(inputs.demand_per_s, capacity.low_per_s * evidence.batch_size)
     cost_per_hour, cost_per_million_inferences = _costs(fleet, price, inputs.priced_demand_per_s) if fleet else (None, None)
     operating_per_s = fleet.rate_per_replica_per_s / evidence.batch_size if fleet else None
     autoscaler_per_s = None if capacity is None else (1 - inputs.headroom) * capacity.low_per_s
@@ -83,16 +81,10 @@ def plan_configuration(evidence: Evidence, inputs: PlanInputs, random: np.random
         notes=(
             *evidence.notes,
             *arrivals_notes(evidence, inputs.risk.splitting),
-            *_notes(evidence, points, decisive, capacity, fitted),
+            *_notes(evidence, points, decisive, capacity),
             *unpredicted,
         ),
     )
-
-
-def _fleet(inputs: PlanInputs, capacity_per_s: float) -> ReplicaCount:
-    settings = {name: getattr(inputs, name) for name in ("headroom", "failure_headroom", "redundancy", "zones")}
-    largest_share = max(inputs.risk.splitting.shares, default=1.0)  # the busiest replica decides
-    return count_replicas(inputs.demand_per_s, capacity_per_s / largest_share, **settings)
 
 
 def _predictions(curves: Mapping[str, RateCurve], rates_per_s: Sequence[float]) -> tuple[tuple[NamedPrediction, ...], tuple[str, ...]]:
@@ -127,7 +119,7 @@ def _operations(
         return ()
     operations = []
     for headroom in sorted({*_FRONT_HEADROOMS, inputs.headroom}):
-        fleet = _fleet(dataclasses.replace(inputs, headroom=headroom), capacity.low_per_s * batch_size)
+        fleet = dataclasses.replace(inputs, headroom=headroom).count_replicas(inputs.demand_per_s, capacity.low_per_s * batch_size)
         rate = fleet.rate_per_replica_per_s / batch_size
         operations.append(Operation(headroom, fleet.replicas, *_costs(fleet, price, inputs.priced_demand_per_s), rate, curve.value(rate)))
     return tuple(operations)
@@ -141,8 +133,8 @@ def _table(inputs: PlanInputs, capacity: Capacity | None, price: Price | None, b
     headrooms, redundancies, rows = sorted({*_HEADROOMS, inputs.headroom}), sorted({*_REDUNDANCIES, inputs.redundancy}), []
     for row in itertools.product(demands, headrooms, redundancies):
         demand, headroom, redundancy = row
-        changed = dataclasses.replace(inputs, demands_per_s=(demand,), headroom=headroom, redundancy=redundancy)
-        fleet = _fleet(changed, capacity.low_per_s * batch_size)
+        changed = dataclasses.replace(inputs, headroom=headroom, redundancy=redundancy)
+        fleet = changed.count_replicas(demand, capacity.low_per_s * batch_size)
         rows.append(TableRow(*row, fleet.replicas, *_costs(fleet, price, inputs.priced_demand_per_s * demand / inputs.demand_per_s)))
     return tuple(rows)
 
@@ -171,9 +163,7 @@ def _extrapolated(
     return tuple(sentences)
 
 
-def _notes(
-    evidence: Evidence, points: Sequence[RatePoint], decisive: str, capacity: Capacity | None, fitted: Mapping[str, FittedCurve]
-) -> Iterator[str]:
+def _notes(evidence: Evidence, points: Sequence[RatePoint], decisive: str, capacity: Capacity | None) -> Iterator[str]:
     if evidence.runs == 1 and points:
         yield "The server was started once: the variation between restarts is assumed (3 %), not measured. Give results of several starts."
     if few := [point for point in points if decisive in point.few_samples and point.state == KEPT_UP]:
@@ -190,5 +180,5 @@ def _notes(
     missed = [point.rate_per_s for point in points if point.meets_slo is False]
     if met and missed and min(missed) < max(met):
         yield f"The SLO is missed at {format_rate_per_s(min(missed))} and met at {format_rate_per_s(max(met))}: the measurements scatter, or the times do not rise with the rate everywhere."
-    if decisive in fitted and not any(fitted[decisive].batches):
+    if decisive and not any(point.batches for point in evidence.open_points):
         yield "There is no latency.hlog beside the result: the percentiles of each repetition stand for its times, and the intervals are wider."

@@ -9,7 +9,7 @@ from perfkit.plan.day_inputs import DayInputs
 from perfkit.plan.price import Price
 from perfkit.plan.risk_inputs import RiskInputs
 from perfkit.result.distribution import QUANTILES
-from perfkit.stats.capacity import FAILURE_HEADROOM, HEADROOM
+from perfkit.stats.capacity import FAILURE_HEADROOM, HEADROOM, ReplicaCount, count_replicas
 from perfkit.stats.constraints import PERCENTILE_NAMES, Constraint, parse_constraint
 from perfkit.stats.slo import SloLimits
 from perfkit.units import parse_duration_ns, parse_rate_per_s, parse_share
@@ -40,13 +40,13 @@ class PlanInputs:
     replicas_now: int | None = None
     """For the date of exhaustion; None uses the planned number."""
     lead_time_days: int | None = None
-    """From an order to more replicas; None: no date for an order."""
+    """From an order until the new replicas are ready; None gives no order-by date."""
     idle_power_w: float | None = None
     risk: RiskInputs = dataclasses.field(default_factory=RiskInputs)
     constraints: tuple[Constraint, ...] = ()
     """Limits besides the SLO, which a configuration must satisfy to be ranked."""
     day: DayInputs | None = None
-    """The demand over the day, and how to run and to pay for replicas; None plans for the peak alone."""
+    """The demand over the day, the autoscaler, and the ways to pay for replicas; None plans for the peak alone."""
     seed: int = 0
 
     @property
@@ -58,6 +58,17 @@ class PlanInputs:
     def priced_demand_per_s(self) -> float:
         """The demand that the costs are divided by."""
         return self.demand_per_s if self.average_demand_per_s is None else self.average_demand_per_s
+
+    def count_replicas(self, demand_per_s: float, capacity_per_s: float) -> ReplicaCount:
+        """The replicas that a demand needs by the rules of the plan; the replica with the largest share decides. In inferences per second."""
+        return count_replicas(
+            demand_per_s,
+            capacity_per_s / max(self.risk.splitting.shares, default=1.0),
+            headroom=self.headroom,
+            failure_headroom=self.failure_headroom,
+            redundancy=self.redundancy,
+            zones=self.zones,
+        )
 
     def price_of(self, configuration: str, label: str) -> Price | None:
         """The price of a configuration: by its name, else by its label, else the general one."""

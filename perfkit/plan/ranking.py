@@ -10,12 +10,11 @@ import numpy as np
 from perfkit.plan.evidence import KEPT_UP, Evidence
 from perfkit.plan.inputs import PlanInputs
 from perfkit.plan.model import ConfigurationPlan, RankedConfiguration
-from perfkit.stats.capacity import count_replicas
 from perfkit.stats.constraints import judge_all, worst_of
 from perfkit.stats.distributions import student_t_quantile
 from perfkit.stats.ranking import CERTAIN, Z_CERTAIN, probability_below, shared_ranks, times_as_much
 from perfkit.stats.ratio_interval import Estimate, share_interval
-from perfkit.stats.slo_capacity import CONFIDENCE
+from perfkit.stats.slo_capacity import CONFIDENCE, Capacity
 
 _ENDS = ((1 - CONFIDENCE) / 2, (1 + CONFIDENCE) / 2)
 _Z_END = statistics.NormalDist().inv_cdf(_ENDS[1])
@@ -25,23 +24,22 @@ _DECIDED = ("replicas", "price")
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class _Candidate:
-    """A configuration that can be planned, with the distribution of what it would cost."""
+    """A configuration that can be planned, with the distribution of its cost."""
 
     plan: ConfigurationPlan
     costs: tuple[float, ...]
-    """What the replicas that a draw of the capacity needs cost an hour, or their number if there are no prices."""
+    """The cost an hour of the replicas that each draw of the capacity needs; without prices, their number."""
     figures: Mapping[str, Estimate]
-    """By the name that constraints have for them."""
+    """By their names in constraints."""
 
 
 def rank_configurations(
     planned: Sequence[ConfigurationPlan], evidence: Sequence[Evidence], inputs: PlanInputs, *, compares_costs: bool
 ) -> tuple[RankedConfiguration, ...]:
-    """All configurations, the best first; those that violate a constraint, and then those that cannot be planned, have no rank.
+    """Rank the configurations, the best first; those without a rank come last.
 
-    Ranked are the configurations that satisfy all constraints; if there is none, those for which that cannot be told. One costs
-    less than another if the replicas that a draw of its capacity needs cost less, with a probability of 95 % over independent draws of
-    both capacities.
+    Ranked are the configurations that satisfy all constraints or, if none does, those for which that cannot be told. One is cheaper than
+    another if its cost is lower with a probability of at least 95 %, over independent draws of both capacities.
     """
     candidates = [
         _candidate(one, source, inputs, compares_costs=compares_costs)
@@ -76,7 +74,7 @@ def rank_configurations(
 
 
 def _planned(one: ConfigurationPlan) -> tuple[float, int]:
-    """What the planned replicas cost, and their number."""
+    """The cost an hour of the planned replicas, or their number without prices; and their number, for ties."""
     assert one.fleet is not None
     return (one.cost_per_hour if one.cost_per_hour is not None else one.fleet.replicas), one.fleet.replicas
 
@@ -85,11 +83,9 @@ def _candidate(one: ConfigurationPlan, evidence: Evidence, inputs: PlanInputs, *
     capacity, fleet = one.capacity, one.fleet
     assert capacity is not None
     assert fleet is not None
-    rules = {name: getattr(inputs, name) for name in ("headroom", "failure_headroom", "redundancy", "zones")}
-    draws = [draw for draw in capacity.draws_per_s if draw > 0] or [capacity.per_s]
-    needed = [count_replicas(inputs.demand_per_s, draw * one.batch_size, **rules).replicas for draw in draws]
+    needed = [inputs.count_replicas(inputs.demand_per_s, draw * one.batch_size).replicas for draw in _draws_per_s(capacity)]
     price = one.price_per_hour if one.price_per_hour is not None and compares_costs else 1.0
-    # the planned number is the upper end: the replicas that the 95 % lower limit of the capacity needs
+    # the plan uses the lower limit of the capacity, so that the planned number is the upper end
     low, high = min(float(np.quantile(needed, _ENDS[0], method="inverted_cdf")), fleet.replicas), float(fleet.replicas)
     figures = {
         "capacity": Estimate(capacity.per_s * one.batch_size, capacity.low_per_s * one.batch_size, capacity.high_per_s * one.batch_size)
@@ -113,8 +109,13 @@ def _candidate(one: ConfigurationPlan, evidence: Evidence, inputs: PlanInputs, *
     return _Candidate(one, tuple(price * count for count in needed), figures)
 
 
+def _draws_per_s(capacity: Capacity) -> list[float]:
+    """The draws above zero; the estimate if there are none."""
+    return [draw for draw in capacity.draws_per_s if draw > 0] or [capacity.per_s]
+
+
 def _as_planned(figures: Mapping[str, Estimate]) -> dict[str, Estimate]:
-    """The figures without the intervals of what the plan itself decides: it buys the planned replicas at their price."""
+    """The figures by which constraints are judged: the plan decides on the replicas and their price, so that these have no interval."""
     return {name: Estimate(one.value, one.value, one.value) if name in _DECIDED else one for name, one in figures.items()}
 
 
@@ -127,20 +128,20 @@ def _error_rate(evidence: Evidence, capacity_per_s: float) -> Estimate | None:
 
 
 def _gpu_memory_bytes(evidence: Evidence) -> float | None:
-    """The most memory that was in use at once on one GPU, at any rate."""
+    """The highest memory use of a GPU at any rate; None if unknown."""
     used = [
         gpu.memory_used_max_bytes
         for point in evidence.open_points
-        for gpu in point.measured.gpus
-        if gpu.memory_used_max_bytes is not None and gpu.used_by_server is not False
+        for gpu in point.measured.server_gpus
+        if gpu.memory_used_max_bytes is not None
     ]
     return float(max(used)) if used else None
 
 
 def _energy_reach(evidence: Evidence) -> float | None:
-    """Half the width of the 90 % interval of ln(energy per inference), from the scatter of the repetitions at each rate.
+    """The half-width of the 90 % interval of ln(energy per inference); None if each rate was measured once.
 
-    The repetitions of all rates are pooled (the scatter as a share is assumed to be equal); None if each rate was measured once.
+    The variance between repetitions is pooled over the rates. Assumption: the relative scatter is the same at each.
     """
     by_rate: dict[float, list[float]] = {}
     for point in evidence.open_points:
@@ -155,11 +156,10 @@ def _energy_reach(evidence: Evidence) -> float | None:
 
 
 def _times_as_much(first: _Candidate, other: _Candidate) -> float | None:
-    """How many times as much measuring of both would tell two configurations of rank 1 apart; None for the first itself.
+    """How many times as much data would tell a configuration of rank 1 from the first; None for the first itself.
 
-    From the distance of the costs per unit of capacity, which have no steps as the numbers of replicas have, and the widths of their
-    distributions. Infinite if they are closer than measuring can tell; 1 if the capacities differ for certain, but the numbers of
-    replicas that the demand needs do not.
+    Computed from the costs per unit of capacity, since whole numbers of replicas change in steps: their difference and its standard error.
+    1 if those costs differ already and only the numbers of replicas are equal; infinite above 100.
     """
     if first is other:
         return None
@@ -174,6 +174,5 @@ def _times_as_much(first: _Candidate, other: _Candidate) -> float | None:
 def _log_unit_cost(one: ConfigurationPlan) -> tuple[float, float]:
     """The median and the standard deviation of ln(price ÷ capacity)."""
     assert one.capacity is not None
-    draws = [draw for draw in one.capacity.draws_per_s if draw > 0] or [one.capacity.per_s]
-    low, middle, high = (math.log(float(draw)) for draw in np.quantile(draws, [_ENDS[0], 0.5, _ENDS[1]]))
+    low, middle, high = np.log(np.quantile(_draws_per_s(one.capacity), [_ENDS[0], 0.5, _ENDS[1]])).tolist()
     return math.log(one.price_per_hour or 1.0) - math.log(one.batch_size) - middle, (high - low) / (2 * _Z_END)

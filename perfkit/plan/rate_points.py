@@ -1,6 +1,5 @@
 """The measurements pooled by rate, and the curves through the rates at which the target kept up."""
 
-import dataclasses
 import math
 import operator
 from collections.abc import Sequence
@@ -18,25 +17,14 @@ from perfkit.telemetry.figures import GpuFigures
 _BY_SERIOUSNESS = ("overloaded", "not steady", KEPT_UP, "not valid")
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class FittedCurve:
-    """A curve and the points it was fitted to."""
-
-    curve: RateCurve
-    rates_per_s: tuple[float, ...]
-    values_ns: tuple[float, ...]
-    batches: tuple[tuple[BucketCounts, ...], ...]
-
-
 def rate_points(evidence: Evidence, slo: SloLimits, idle_power_w: float | None) -> tuple[RatePoint, ...]:
     """Pool the measurements by rate; ascending."""
     return tuple(_rate_point(state, points, slo, evidence.batch_size, idle_power_w) for state, points in points_by_rate(evidence).values())
 
 
-def fit_curves(evidence: Evidence, names: Sequence[str]) -> dict[str, FittedCurve]:
+def fit_curves(evidence: Evidence, names: Sequence[str]) -> dict[str, RateCurve]:
     """Fit a curve for each name, a percentile or `mean`, that is known at enough rates."""
-    fitted = {name: _fit_curve(evidence, name) for name in names}
-    return {name: fit for name, fit in fitted.items() if fit is not None}
+    return {name: curve for name in names if (curve := _fit_curve(evidence, name)) is not None}
 
 
 def figure_ns(point: OpenPoint, name: str) -> float | None:
@@ -53,7 +41,7 @@ def points_by_rate(evidence: Evidence) -> dict[float, tuple[str, list[OpenPoint]
     return {rate: (_state(points), points) for rate, points in by_rate.items()}
 
 
-def _fit_curve(evidence: Evidence, name: str) -> FittedCurve | None:
+def _fit_curve(evidence: Evidence, name: str) -> RateCurve | None:
     kept_up = [
         point for state, points in points_by_rate(evidence).values() if state == KEPT_UP for point in points if point.state == KEPT_UP
     ]
@@ -61,16 +49,15 @@ def _fit_curve(evidence: Evidence, name: str) -> FittedCurve | None:
     rates = list(dict.fromkeys(point.rate_per_s for point, _ in known))
     if len(rates) < FEWEST_RATES:
         return None
-    values, batches = [], []
+    values = []
     for rate in rates:
         at_rate = [(point, value) for point, value in known if point.rate_per_s == rate]
-        rate_batches = tuple(batch for point, _ in at_rate for batch in point.batches)
         has_log = all(point.batches for point, _ in at_rate)
-        pooled = pooled_percentile_ns(rate_batches, QUANTILES[name]) if name in QUANTILES and has_log else None
+        batches = [batch for point, _ in at_rate for batch in point.batches]
+        pooled = pooled_percentile_ns(batches, QUANTILES[name]) if name in QUANTILES and has_log else None
         values.append(pooled or math.exp(sum(math.log(value) for _, value in at_rate) / len(at_rate)))
-        batches.append(rate_batches)
     repetitions = [Repetition(point.rate_per_s, value, point.run) for point, value in known]
-    return FittedCurve(fit_rate_curve(rates, values, repetitions), tuple(rates), tuple(values), tuple(batches))
+    return fit_rate_curve(rates, values, repetitions)
 
 
 def _state(points: Sequence[OpenPoint]) -> str:
@@ -119,7 +106,10 @@ def _goodput_per_s(points: Sequence[OpenPoint], batches: Sequence[BucketCounts],
 
 
 def _meets(state: str, percentiles: dict[str, float], error_rate: float, slo: SloLimits) -> bool | None:
-    """Whether the SLO is met; None if the point is not valid, or not steady but within the limits so far, or lacks a limited percentile."""
+    """Whether the SLO is met; None if that is unknown.
+
+    It is unknown at a point that is not valid, and at one that misses no limit but is not steady or lacks a limited percentile.
+    """
     if state == "not valid":
         return None
     if state == "overloaded" or (slo.error_rate is not None and error_rate > slo.error_rate):
@@ -151,7 +141,7 @@ def _weighted(points: Sequence[OpenPoint], values: Sequence[float]) -> float:
 
 def _gpus(point: OpenPoint) -> list[GpuFigures]:
     """The GPUs that the target used or may have used; MIG instances are left out, since they report no power."""
-    return [gpu for gpu in point.measured.gpus if gpu.used_by_server is not False and not gpu.mig]
+    return [gpu for gpu in point.measured.server_gpus if not gpu.mig]
 
 
 def _gpu_utilization(points: Sequence[OpenPoint]) -> float | None:

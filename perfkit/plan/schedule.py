@@ -12,11 +12,10 @@ from perfkit.plan.evidence import KEPT_UP, Evidence
 from perfkit.plan.inputs import PlanInputs
 from perfkit.plan.model import ConfigurationPlan
 from perfkit.plan.schedule_costs import fleet_power_w, offers
-from perfkit.plan.schedule_model import FleetWay, HourRow, Schedule, SimulatedReplica
+from perfkit.plan.schedule_model import AUTOSCALED, FIXED, SCHEDULED, SPOT, FleetWay, HourRow, Schedule, SimulatedReplica
 from perfkit.result.distribution import QUANTILES
 from perfkit.stats.autoscaling import SYNC_S, Autoscaler, ReplicaCourse, autoscale, interrupt, scheduled
 from perfkit.stats.buckets import BucketCounts
-from perfkit.stats.capacity import count_replicas
 from perfkit.stats.fleet_simulation import (
     FEWEST_PERIODS,
     REQUESTS_AT_MOST,
@@ -31,13 +30,12 @@ from perfkit.stats.replica_queue import Limit, ServiceLaw, calibrated_law, respo
 from perfkit.stats.steps import PeriodicSteps, Steps
 from perfkit.units import NS_PER_S, format_duration_ns, format_rate_per_s
 
-FIXED, SCHEDULED, AUTOSCALED, SPOT = "fixed", "schedule by hour", "autoscaled", "autoscaled with spot"
 _LAW_QUANTILES, _CHECK_REQUESTS, _WARM_UP_S = 1000, 200_000, 3600.0
-_QUARTERS_PER_HOUR, _LEAST_DEMAND = 4, 1e-9  # an hour without demand keeps the replicas that this share of the peak needs
+_QUARTERS_PER_HOUR, _LEAST_DEMAND = 4, 1e-9  # share of the peak: an hour without demand is planned for this demand
 _AGREES_WITHIN, _LATER_AT_MOST = 0.25, 0.1
-_NEAR_CAPACITY = 0.8  # a fleet that aims above this share is too near to the capacity for some replicas to stand for all
+_NEAR_CAPACITY = 0.8  # above this share of the capacity, a sample of the replicas does not represent the fleet
 _NO_LAW, _NO_REQUESTS = ServiceLaw(1, np.zeros(1)), Sampling(FEWEST_PERIODS, 1, 1e12)
-"""Without a law of service times, the replicas alone are simulated: hardly any request is drawn."""
+"""Without a law of service times only the number of replicas is simulated, with hardly any request."""
 
 
 def plan_schedule(
@@ -93,7 +91,7 @@ def plan_schedule(
         sampling=sampling if laws else None,
         mean_power_w=power_w,
         ways=tuple(ways),
-        offers=offers(chosen, day, outcomes, power_w, FIXED, SPOT),
+        offers=offers(chosen, day, outcomes, power_w),
         hours=_hours(day, chosen.fleet.replicas, counts, ways),
         assumptions=tuple(_assumptions(day, simulated, scaler)),
         notes=(refusal,) if replica is None else tuple(_notes(replica, scaler, chosen, simulated, sampling)),
@@ -106,8 +104,8 @@ def _cold_start_s(day: DayInputs, evidence: Evidence) -> tuple[float, str]:
     if evidence.cold_starts_s:
         return max(evidence.cold_starts_s), f"measured, the longest of {len(evidence.cold_starts_s)} starts of the server"
     raise UsageError(
-        "--profile needs --cold-start, the time from the start of a replica until it takes requests, such as 90s: no result holds it, as "
-        "those do whose server perfkit started"
+        "--profile needs --cold-start, the time from the start of a replica until it takes requests, such as 90s: it is not in the "
+        "results, since perfkit did not start their server"
     )
 
 
@@ -126,12 +124,9 @@ def _replicas_by_hour(chosen: ConfigurationPlan, day: DayInputs, inputs: PlanInp
     """The replicas that the highest demand of each hour needs, by the rules of the plan."""
     assert chosen.inferences_per_s is not None
     capacity_per_s, least_per_s = chosen.inferences_per_s, day.profile.peak_per_s * _LEAST_DEMAND
-
-    def count(demand_per_s: float) -> int:
-        rules = {"headroom": inputs.headroom, "failure_headroom": inputs.failure_headroom}
-        return count_replicas(demand_per_s, capacity_per_s, redundancy=inputs.redundancy, zones=inputs.zones, **rules).replicas
-
-    return tuple(count(max(peak_per_s, least_per_s)) for peak_per_s in day.profile.hourly_peaks_per_s())
+    return tuple(
+        inputs.count_replicas(max(peak_per_s, least_per_s), capacity_per_s).replicas for peak_per_s in day.profile.hourly_peaks_per_s()
+    )
 
 
 def _fixed(replicas: int) -> Policy:
@@ -140,7 +135,7 @@ def _fixed(replicas: int) -> Policy:
 
 
 def _scheduled(by_hour: Sequence[int], cold_start_s: float, length_s: float) -> Policy:
-    """The replicas of each hour; time begins with the warm-up."""
+    """The replicas of each hour of the profile; the simulated time begins with a warm-up before it."""
     hours = Steps.of([((hour * HOUR_S + _WARM_UP_S) % length_s, count) for hour, count in enumerate(by_hour)])
     course = scheduled(PeriodicSteps(hours, length_s), cold_start_s, _WARM_UP_S + length_s)
     return lambda _counts, _random: course
@@ -158,7 +153,10 @@ def _with_spot(policy: Policy, base: int, interruptions_per_h: float, cold_start
 def service_laws(
     chosen: ConfigurationPlan, evidence: Evidence, limits: tuple[Limit, ...], target_per_s: float, random: np.random.Generator
 ) -> tuple[list[ServiceLaw], SimulatedReplica | None, str]:
-    """The queue that stands for a replica, at the capacity and at its lower limit, and how far it agrees with the curve; or why there is none."""
+    """The service laws of the simulated replica, its figures, and the refusal.
+
+    The laws have the estimated capacity and its lower limit. Without them, the figures are None and the refusal says why.
+    """
     assert chosen.capacity is not None
     batches: Sequence[BucketCounts] = evidence.single_request_batches or next(
         (found for point in chosen.points if point.state == KEPT_UP and (found := _batches(evidence, point.rate_per_s))), []

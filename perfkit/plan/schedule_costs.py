@@ -1,4 +1,4 @@
-"""What the ways to run a fleet cost at each way to pay: on demand, reserved, spot, bought."""
+"""The cost of each way to run a fleet by payment option: on demand, reserved, spot, bought."""
 
 from collections.abc import Mapping
 
@@ -8,17 +8,15 @@ from perfkit.errors import UsageError
 from perfkit.plan.day_inputs import DayInputs
 from perfkit.plan.evidence import KEPT_UP
 from perfkit.plan.model import ConfigurationPlan
-from perfkit.plan.schedule_model import Offer
+from perfkit.plan.schedule_model import FIXED, SPOT, Offer
 from perfkit.stats.fleet_cost import HOURS_PER_YEAR, BoughtFleet, RentedFleet, mean_power_w, rent, rent_with_spot
 from perfkit.stats.fleet_simulation import FleetOutcome
 
 _W_PER_KW, _MONTHS = 1000.0, 12
 
 
-def offers(
-    chosen: ConfigurationPlan, day: DayInputs, outcomes: Mapping[str, FleetOutcome], power_w: float | None, fixed: str, spot: str
-) -> tuple[Offer, ...]:
-    """Every way to run the fleet at every way to pay for it; empty without prices. `fixed` and `spot` name the ways that are special."""
+def offers(chosen: ConfigurationPlan, day: DayInputs, outcomes: Mapping[str, FleetOutcome], power_w: float | None) -> tuple[Offer, ...]:
+    """The cost of every way to run the fleet, for each payment option that applies; empty without prices."""
     assert chosen.fleet is not None
     price = chosen.price_per_hour
     if price is None:
@@ -37,7 +35,7 @@ def offers(
     rows = []
     for way, outcome in outcomes.items():
         shares = outcome.always_running_share
-        if way == spot and day.spot is not None:
+        if way == SPOT and day.spot is not None:
             base_price = min(price, day.reserved_per_hour or price)
             base = "reserved" if base_price < price else "on demand"
             rows.append(offer(way, f"spot above a base {base}", rent_with_spot(shares, outcome.fewest, base_price, day.spot.per_hour)))
@@ -49,12 +47,12 @@ def offers(
             rows.append(offer(way, payment, rented))
     if bought is not None:
         per_year = bought.per_h * HOURS_PER_YEAR
-        rows.append(Offer(fixed, "bought", 0, per_year / _MONTHS, per_year))
+        rows.append(Offer(FIXED, "bought", 0, per_year / _MONTHS, per_year))
     return tuple(rows)
 
 
 def fleet_power_w(chosen: ConfigurationPlan, day: DayInputs) -> float:
-    """The mean power of the fixed fleet over the profile, from what was measured or given; raises UsageError without either."""
+    """The mean power of the fixed fleet over the profile: given, otherwise measured; raises UsageError without either."""
     assert chosen.fleet is not None
     assert day.purchase is not None
     if day.purchase.power_w is not None:

@@ -1,8 +1,11 @@
-"""The schedule of a capacity plan as frozen values: replicas over the day, the ways to run and to pay for them, and their risk."""
+"""The schedule of a capacity plan as frozen values: replicas over the day, their cost, and the time in which the SLO is missed."""
 
 import dataclasses
 
 from perfkit.stats.fleet_simulation import Interval, Sampling
+
+FIXED, SCHEDULED, AUTOSCALED, SPOT = "fixed", "schedule by hour", "autoscaled", "autoscaled with spot"
+"""The names of the ways to run the fleet."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -13,11 +16,11 @@ class FleetWay:
     fewest: int
     most: int
     replica_hours_per_day: float
-    """Paid for; a replica is paid for from its start."""
+    """The replica hours that are paid for; a replica is paid for from its start."""
     missed_time: Interval | None
     """The share of windows in which the SLO is missed; None without a simulation."""
     worst_period: float | None
-    """The largest share of a simulated day or week; None if they were simulated as one."""
+    """The largest missed time of a simulated day or week; None if only one was simulated."""
     slow_requests: float | None
     """The share of requests slower than the limit of the highest percentile."""
     missed_time_at_low: float | None
@@ -28,7 +31,7 @@ class FleetWay:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Offer:
-    """A way to run the fleet at a way to pay for it."""
+    """The cost of a way to run the fleet with one payment option."""
 
     way: str
     payment: str
@@ -37,7 +40,7 @@ class Offer:
     cost_per_month: float
     cost_per_year: float
     break_even_months: float | None = None
-    """After which buying has cost less; None if never within the lifetime, or for a bought fleet."""
+    """The time after which buying has cost less; None for a bought fleet, and if it never does within the lifetime."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -46,7 +49,7 @@ class HourRow:
 
     start: str
     demand_per_s: float
-    """The highest of the hour, in inferences."""
+    """The highest demand of the hour, in inferences per second."""
     fixed: int
     scheduled: int
     autoscaled: float
@@ -62,9 +65,9 @@ class SimulatedReplica:
     factor: float
     """By which the measured service times were multiplied, so that the simulated capacity equals the measured one."""
     percentile_ns: float
-    """The simulated value of the percentile that decides, at the autoscaler's target rate."""
+    """The simulated percentile that decides the capacity, at the autoscaler's target rate."""
     fitted_ns: float
-    """That of the curve through the measurements."""
+    """The same percentile on the curve through the measurements."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -81,16 +84,16 @@ class Schedule:
     window_s: float
     replica: SimulatedReplica | None
     refusal: str
-    """Why the share of time could not be simulated; empty if it was."""
+    """Why the time in which the SLO is missed was not simulated; empty if it was."""
     sampling: Sampling | None
     mean_power_w: float | None
-    """Of the bought fleet."""
+    """Of the bought fleet; None without a purchase."""
     ways: tuple[FleetWay, ...]
     offers: tuple[Offer, ...]
     hours: tuple[HourRow, ...]
     assumptions: tuple[str, ...]
     notes: tuple[str, ...]
-    """What a reader must know of the simulation."""
+    """Limitations of the simulation."""
 
     def way(self, name: str) -> FleetWay:
         """The way of that name."""

@@ -72,7 +72,7 @@ def test_invalid_rates_above_do_not_make_an_slo_that_is_never_missed(write):
 
 
 def test_windows_that_are_too_short_are_refused_with_what_to_measure(write):
-    """20 s at 70/s: a cluster of M/M/1 near 84.6/s lasts 1.7 s of the 1 % of the time above the limit."""
+    """20 s at each rate hold few clusters of slow requests of M/M/1 near its capacity, 84.6/s."""
     with pytest.raises(InconclusiveError, match=r"The windows are too short for p99: .* Measure \d+ s in all at rates from") as caught:
         planned(evidence_of(write((20, 35, 50, 60, 70, 110), seconds=20, overloaded_from=100)))
     assert "the 20 s measured near the capacity" in str(caught.value)

@@ -13,10 +13,12 @@ from perfkit.plan.inputs import PlanInputs, parse_constraints, parse_slo
 from perfkit.plan.planner import plan_capacity
 from perfkit.plan.price import parse_prices
 from perfkit.plan.ranking import rank_configurations
+from perfkit.plan.risk_inputs import RiskInputs
 from perfkit.report.plan import headline, plan_notes
 from perfkit.report.plan_front import front_figure
 from perfkit.report.plan_ranking import ranking_table
 from perfkit.stats.capacity import Energy
+from perfkit.stats.load_splitting import Splitting
 from perfkit.telemetry.figures import GpuFigures
 from tests.queue_results import Writer
 
@@ -37,9 +39,9 @@ def evidence(tmp_path_factory):
     return gather_evidence(read_sources(named))
 
 
-def planned(evidence, *prices, constraints=(), demand_per_s=1000.0):
-    inputs = PlanInputs(parse_slo(["p99<300ms"]), (demand_per_s,), prices=parse_prices(prices), constraints=parse_constraints(constraints))
-    return plan_capacity(evidence, inputs)
+def planned(evidence, *prices, constraints=(), demand_per_s=1000.0, **options):
+    options |= {"prices": parse_prices(prices), "constraints": parse_constraints(constraints)}
+    return plan_capacity(evidence, PlanInputs(parse_slo(["p99<300ms"]), (demand_per_s,), **options))
 
 
 def ranked_again(plan, evidence, *constraints):
@@ -79,18 +81,16 @@ def test_equal_configurations_share_a_rank_and_a_slower_one_does_not(plan):
     assert 0.05 < plan.ranking[1].first_is_cheaper < 0.95
 
 
-def test_the_answer_calls_ties_indistinguishable_and_says_what_would_tell(plan):
+@pytest.mark.parametrize(
+    ("times", "told"), [(3.2, "7 of {first} (now 2) and 7 of {tied} (now 2)"), (math.inf, "too close for any reasonable measurement")]
+)
+def test_the_answer_calls_ties_indistinguishable_and_says_what_would_tell(plan, times, told):
     first, tied, slow = plan.ranking
+    plan = dataclasses.replace(plan, ranking=(first, dataclasses.replace(tied, times_as_much=times), slow))
     (sentence,) = (sentence for sentence in headline(plan) if "indistinguishable" in sentence)
     assert sentence.startswith(f"{first.name} and {tied.name} are indistinguishable in cost: $")
     assert "95 % would be needed" in sentence
-    times = tied.times_as_much
-    told = (
-        "too close for any reasonable measurement"
-        if math.isinf(times)
-        else f"{math.ceil(2 * times)} of {first.name} (now 2) and {math.ceil(2 * times)} of {tied.name} (now 2)"
-    )
-    assert told in sentence
+    assert told.format(first=first.name, tied=tied.name) in sentence
     assert any(one.startswith("Cheapest or tied with it: ") and f"cost more: {slow.name} $" in one for one in headline(plan))
     assert not any("is the cheapest" in one for one in headline(plan))
 
@@ -113,6 +113,12 @@ def test_the_replicas_interval_ends_at_the_planned_number(plan):
         replicas, capacity = one.figures["replicas"], one.figures["capacity"]
         assert replicas.value == replicas.high >= replicas.low
         assert replicas.low == pytest.approx(1000 / (0.7 * capacity.high), abs=1.5)
+
+
+def test_a_measured_skew_counts_for_the_whole_interval_of_the_replicas(evidence):
+    skew = RiskInputs(splitting=Splitting(shares=(1.5, 1.0, 0.5)))
+    (one,) = planned(evidence[:1], risk=skew).ranking
+    assert one.figures["replicas"].low == pytest.approx(1.5 * 1000 / (0.7 * one.figures["capacity"].high), abs=1.5)
 
 
 def test_a_constraint_on_what_the_plan_decides_is_judged_by_the_planned_number(plan, evidence):

@@ -11,8 +11,10 @@ from perfkit.plan.evidence import gather_evidence, read_sources
 from perfkit.plan.inputs import PlanInputs, parse_slo
 from perfkit.plan.planner import plan_capacity
 from perfkit.plan.price import Price
+from perfkit.plan.risk_inputs import RiskInputs
 from perfkit.plan.schedule import plan_schedule
 from perfkit.stats.capacity import count_replicas
+from perfkit.stats.load_splitting import Splitting
 from tests.queue_results import Writer, bucket_counts
 
 MONTH_H, YEAR_H = 730, 8760
@@ -31,11 +33,14 @@ def evidence(tmp_path_factory):
     return found
 
 
+def inputs_of(**options):
+    return PlanInputs(parse_slo(["p99<300ms"]), (200.0,), **options)
+
+
 @pytest.fixture(scope="module")
 def chosen(evidence):
     """The plan of the configuration for a peak of 200/s, with a price."""
-    inputs = PlanInputs(parse_slo(["p99<300ms"]), (200.0,), prices={"": Price(2.5, "$")})
-    return plan_capacity([evidence], inputs).chosen
+    return plan_capacity([evidence], inputs_of(prices={"": Price(2.5, "$")})).chosen
 
 
 @pytest.fixture(scope="module")
@@ -157,6 +162,14 @@ def test_redundancy_counts_for_the_schedule_and_the_fewest_replicas_of_the_autos
     assert schedule.hours[0].scheduled == count_replicas(50, chosen.inferences_per_s, redundancy=2).replicas
     assert schedule.minimum == 3
     assert schedule.way("autoscaled").fewest >= 3
+
+
+def test_a_measured_skew_counts_for_the_schedule_as_for_the_fixed_fleet(chosen, without_log):
+    risk = RiskInputs(splitting=Splitting(shares=(1.5, 1.0, 0.5)))
+    skewed = dataclasses.replace(chosen, fleet=inputs_of(risk=risk).count_replicas(200, chosen.inferences_per_s))
+    schedule = plan_schedule(skewed, without_log, inputs_of(risk=risk, day=DayInputs(DAY, cold_start_s=90.0)))
+    night, peak = (count_replicas(1.5 * demand, chosen.inferences_per_s).replicas for demand in (50, 200))
+    assert [(schedule.hours[hour].scheduled, schedule.hours[hour].fixed) for hour in (0, 8)] == [(night, peak), (peak, peak)]
 
 
 def test_a_demand_in_inferences_is_divided_by_the_batch_size(chosen, without_log):
