@@ -1,13 +1,12 @@
 """Demand over a day or a week, from a CSV file."""
 
-import csv
 import dataclasses
 import re
-from collections.abc import Mapping
 
 import numpy as np
 
 from perfkit.errors import UsageError
+from perfkit.plan.csv_rows import CsvRow, parse_csv
 from perfkit.stats.steps import PeriodicSteps, Steps
 
 DAY_S, HOUR_S = 86_400.0, 3600.0
@@ -58,28 +57,20 @@ def parse_profile(text: str, name: str) -> DemandProfile:
 
     Raises UsageError, which names the file and the line.
     """
-    try:
-        lines = list(csv.reader(text.lstrip("\ufeff").splitlines()))
-    except csv.Error as error:
-        raise UsageError(f"{name}: cannot be read as CSV: {error}") from None
-    header = [cell.strip().lower() for cell in lines[0]] if lines else []
-    if "demand_per_s" not in header or ("hour" in header) == ("time" in header):
-        found = ", ".join(header)[:100] or "nothing"
+    table = parse_csv(text, name)
+    if "demand_per_s" not in table.columns or ("hour" in table.columns) == ("time" in table.columns):
         raise UsageError(
-            f"{name}: expected a header with the columns demand_per_s and either hour (0 to 23) or time (HH:MM), found {found}"
+            f"{name}: expected a header with the columns demand_per_s and either hour (0 to 23) or time (HH:MM), found {table.shown_columns}"
         )
-    if len(lines) > _MOST_ROWS + 1:
-        raise UsageError(f"{name}: {len(lines) - 1:,} rows are more than the minutes of a week; give one row a minute at most")
-    is_weekly = "weekday" in header
+    if len(table.rows) > _MOST_ROWS:
+        raise UsageError(f"{name}: {len(table.rows):,} rows are more than the minutes of a week; give one row a minute at most")
+    is_weekly = "weekday" in table.columns
     rows: dict[float, float] = {}
-    for number, line in enumerate(lines[1:], 2):
-        if not any(cell.strip() for cell in line):
-            continue
-        cells, place = dict(zip(header, (cell.strip() for cell in line), strict=False)), f"{name}:{number}"
-        start_s = _time_s(cells, place) + (_weekday(cells, place) * DAY_S if is_weekly else 0.0)
+    for row in table.rows:
+        start_s = _time_s(row) + (_weekday(row) * DAY_S if is_weekly else 0.0)
         if start_s in rows:
-            raise UsageError(f"{place}: this time appears twice; give one row for each time{' of a weekday' if is_weekly else ''}")
-        rows[start_s] = _demand_per_s(cells, place)
+            raise UsageError(f"{row.place}: this time appears twice; give one row for each time{' of a weekday' if is_weekly else ''}")
+        rows[start_s] = _demand_per_s(row)
     if not rows:
         raise UsageError(f"{name}: there is no row below the header; give one for each hour, such as 9,1200")
     if is_weekly and (missing := [day for number, day in enumerate(WEEKDAYS) if not any(start_s // DAY_S == number for start_s in rows)]):
@@ -89,30 +80,31 @@ def parse_profile(text: str, name: str) -> DemandProfile:
     return DemandProfile(tuple(sorted(rows.items())), DAY_S * (len(WEEKDAYS) if is_weekly else 1))
 
 
-def _time_s(cells: Mapping[str, str], place: str) -> float:
-    if "hour" in cells:
-        if not (cells["hour"].isascii() and cells["hour"].isdecimal() and int(cells["hour"][:9]) < 24):
-            raise UsageError(f"{place}: expected an hour from 0 to 23, found {cells['hour'][:50]!r}")
-        return int(cells["hour"]) * HOUR_S
-    match = _TIME.fullmatch(cells.get("time", ""))
+def _time_s(row: CsvRow) -> float:
+    if (hour := row.cells.get("hour")) is not None:
+        if not (hour.isascii() and hour.isdecimal() and int(hour[:9]) < 24):
+            raise UsageError(f"{row.place}: expected an hour from 0 to 23, found {row.shown('hour')}")
+        return int(hour) * HOUR_S
+    match = _TIME.fullmatch(row.cells.get("time", ""))
     if not match or int(match["hour"]) > 23 or int(match["minute"]) > 59:
-        raise UsageError(f"{place}: expected a time from 00:00 to 23:59, found {cells.get('time', '')[:50]!r}")
+        raise UsageError(f"{row.place}: expected a time from 00:00 to 23:59, found {row.shown('time')}")
     return int(match["hour"]) * HOUR_S + int(match["minute"]) * 60.0
 
 
-def _weekday(cells: Mapping[str, str], place: str) -> int:
-    text = cells.get("weekday", "").lower()
+def _weekday(row: CsvRow) -> int:
+    text = row.cells.get("weekday", "").lower()
     found = [number for number, day in enumerate(WEEKDAYS) if len(text) >= 3 and day.lower().startswith(text)]
     if not found:
-        raise UsageError(f"{place}: expected a weekday such as Monday or Mon, found {cells.get('weekday', '')[:50]!r}")
+        raise UsageError(f"{row.place}: expected a weekday such as Monday or Mon, found {row.shown('weekday')}")
     return found[0]
 
 
-def _demand_per_s(cells: Mapping[str, str], place: str) -> float:
+def _demand_per_s(row: CsvRow) -> float:
     try:
-        demand_per_s = float(cells.get("demand_per_s", ""))
+        demand_per_s = float(row.cells.get("demand_per_s", ""))
     except ValueError:
-        raise UsageError(f"{place}: expected a number of inferences per second, found {cells.get('demand_per_s', '')[:50]!r}") from None
+        raise UsageError(f"{row.place}: expected a number of inferences per second, found {row.shown('demand_per_s')}") from None
     if not 0 <= demand_per_s <= _HIGHEST_DEMAND_PER_S:
-        raise UsageError(f"{place}: a demand is at least zero, and at most {_HIGHEST_DEMAND_PER_S:g}/s, found {cells['demand_per_s'][:50]}")
+        found = row.cells["demand_per_s"][:50]
+        raise UsageError(f"{row.place}: a demand is at least zero, and at most {_HIGHEST_DEMAND_PER_S:g}/s, found {found}")
     return demand_per_s

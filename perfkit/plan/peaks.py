@@ -1,10 +1,11 @@
-"""Daily peaks of the demand: read from a CSV file, and forecast up to the date on which the replicas no longer suffice."""
+"""Daily peaks of the demand: read from a CSV file, and the forecast of the date on which the replicas no longer suffice."""
 
 import re
 
 import numpy as np
 
 from perfkit.errors import UsageError
+from perfkit.plan.csv_rows import parse_csv
 from perfkit.plan.inputs import PlanInputs
 from perfkit.stats.forecast import FEWEST_DAYS, Exhaustion, Forecast, fit_forecast
 
@@ -15,38 +16,31 @@ _DAYS = {"d": 1, "w": 7}
 
 def parse_peaks(text: str, name: str) -> tuple[tuple[str, float], ...]:
     """Parse a CSV of daily peaks with the columns `date` (ISO 8601) and `peak_per_s`; `name` is the file's. Raises UsageError."""
-    import csv
-
-    try:
-        rows = list(csv.reader(text.lstrip("\ufeff").splitlines()))
-    except csv.Error as error:
-        raise UsageError(f"{name}: cannot be read as CSV: {error}") from None
-    header = [cell.strip().lower() for cell in rows[0]] if rows else []
-    if not {"date", "peak_per_s"} <= set(header):
-        raise UsageError(f"{name}: expected a header with the columns date and peak_per_s, found {', '.join(header)[:100] or 'nothing'}")
+    table = parse_csv(text, name)
+    if not {"date", "peak_per_s"} <= set(table.columns):
+        raise UsageError(f"{name}: expected a header with the columns date and peak_per_s, found {table.shown_columns}")
     peaks: dict[str, float] = {}
-    for number, row in enumerate(rows[1:], 2):
-        if not any(cell.strip() for cell in row):
-            continue
-        cells = dict(zip(header, (cell.strip() for cell in row), strict=False))
+    for row in table.rows:
+        cells = row.cells
         try:
             day, peak = str(np.datetime64(cells["date"], "D")), float(cells["peak_per_s"])
         except (KeyError, ValueError):
-            raise UsageError(f"{name}:{number}: expected a date such as 2026-01-31 and a number, found {', '.join(row)[:100]!r}") from None
+            found = ", ".join(cells.values())[:100]
+            raise UsageError(f"{row.place}: expected a date such as 2026-01-31 and a number, found {found!r}") from None
         if not 0 < peak <= _HIGHEST_PEAK_PER_S:
             raise UsageError(
-                f"{name}:{number}: a peak must be above zero, and at most {_HIGHEST_PEAK_PER_S:g}/s, found {cells['peak_per_s'][:50]}"
+                f"{row.place}: a peak must be above zero, and at most {_HIGHEST_PEAK_PER_S:g}/s, found {cells['peak_per_s'][:50]}"
             )
         if not (len(day) == len("2026-01-31") and _FIRST_YEAR <= day[:4] <= _LAST_YEAR):
-            raise UsageError(f"{name}:{number}: a day lies in the years {_FIRST_YEAR} to {_LAST_YEAR}, found {cells['date'][:50]}")
+            raise UsageError(f"{row.place}: a day lies in the years {_FIRST_YEAR} to {_LAST_YEAR}, found {cells['date'][:50]}")
         if day in peaks:
-            raise UsageError(f"{name}:{number}: {day} appears twice; give one peak per day")
+            raise UsageError(f"{row.place}: {day} appears twice; give one peak per day")
         peaks[day] = peak
     return tuple(sorted(peaks.items()))
 
 
 def parse_lead_time_days(text: str) -> int:
-    """Parse the time from an order to more replicas, such as `6w` or `45d`; raises UsageError."""
+    """Parse a lead time such as `6w` or `45d`, from an order until the replicas are ready; raises UsageError."""
     match = _LEAD_TIME.fullmatch(text.strip())
     if not match or not int(match["number"]):
         raise UsageError(f"--lead-time {text!r}: expected days or weeks above zero, such as 45d or 6w")
@@ -54,7 +48,10 @@ def parse_lead_time_days(text: str) -> int:
 
 
 def forecast_exhaustion(inputs: PlanInputs, capacity_per_s: float) -> tuple[Forecast | None, Exhaustion | None]:
-    """The forecast of the peaks, and when they exceed the capacity; without a forecast if there are too few peaks, or none."""
+    """The forecast of the peaks, and the date on which they exceed the capacity.
+
+    Both are None without peaks. With too few of them there is no forecast, and the exhaustion says how many more are needed.
+    """
     if not inputs.peaks:
         return None, None
     days = [int(np.datetime64(date, "D").astype(np.int64)) for date, _ in inputs.peaks]

@@ -1,10 +1,10 @@
 """The inputs of a plan's risk: how uncertain the demand is, how requests are split over replicas, and what a missed SLO costs."""
 
-import csv
 import dataclasses
 from collections.abc import Iterator
 
 from perfkit.errors import UsageError
+from perfkit.plan.csv_rows import parse_csv
 from perfkit.plan.price import Price, parse_price
 from perfkit.stats.load_splitting import Balancing, Splitting, normalised_shares
 from perfkit.units import NS_PER_S, parse_duration_ns, parse_share
@@ -14,17 +14,17 @@ _NS_PER_HOUR, _HOURS_PER_DAY, _LEAST_AVAILABILITY = 3600 * NS_PER_S, 24, 0.5
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class RiskInputs:
-    """What a plan needs to know for its risk."""
+    """The inputs of a plan's risk."""
 
     demand_uncertainty: float = 0.0
     """u: the 90 % interval of the peak demand is demand/(1 + u) to demand·(1 + u); 0: the demand is exact."""
     splitting: Splitting = dataclasses.field(default_factory=Splitting)
     outage_cost: Price | None = None
-    """What an hour costs in which the SLO is missed; None if unknown."""
+    """The cost of an hour in which the SLO is missed; None if unknown."""
     peak_hours_per_day: float | None = None
-    """The hours of a day with the peak demand; None takes those of the demand profile, or all 24 without one."""
+    """The hours a day at the peak demand; None uses the demand profile, or all 24 hours without one."""
     availability: float | None = None
-    """The share of the time in which a replica is up; None gives no probability to failures."""
+    """The share of the time in which a replica is up; None leaves out the risk of failures."""
 
     def assumptions(self, *, has_profile: bool) -> Iterator[str]:
         """What the risk assumes, in sentences."""
@@ -43,7 +43,7 @@ class RiskInputs:
 
 
 def parse_demand_uncertainty(text: str) -> float:
-    """Parse `20%`: the half-width of the 90 % interval of the peak demand; raises UsageError."""
+    """Parse `20%`, the relative uncertainty u of `RiskInputs.demand_uncertainty`; raises UsageError."""
     share = _share(text, "--demand-uncertainty", "20%")
     if not 0 < share <= 1:
         raise UsageError(f"--demand-uncertainty {text!r}: expected more than 0% and at most 100%; leave it out for an exact demand")
@@ -51,7 +51,7 @@ def parse_demand_uncertainty(text: str) -> float:
 
 
 def parse_availability(text: str) -> float:
-    """Parse `99.5%`: the share of the time in which a replica is up; raises UsageError."""
+    """Parse `99.5%`, the share of the time in which a replica is up; raises UsageError."""
     share = _share(text, "--availability", "99.5%")
     if not _LEAST_AVAILABILITY <= share < 1:
         raise UsageError(f"--availability {text!r}: expected at least {_LEAST_AVAILABILITY:.0%} and less than 100%")
@@ -96,18 +96,14 @@ def parse_shares(text: str) -> tuple[float, ...]:
 
 
 def parse_share_counts(text: str, name: str) -> tuple[float, ...]:
-    """Parse a CSV with a row for each replica and the column `requests`, its count of requests; `name` is the file's. Raises UsageError."""
-    try:
-        rows = list(csv.DictReader(text.lstrip("\ufeff").splitlines(), skipinitialspace=True))
-    except csv.Error as error:
-        raise UsageError(f"{name}: cannot be read as CSV: {error}") from None
+    """Parse a CSV with a row for each replica and its number of requests in the column `requests`; `name` is the file's. Raises UsageError."""
     counts = []
-    for number, row in enumerate(rows, 2):
+    for row in parse_csv(text, name).rows:
         try:
-            counts.append(float(row["requests"]))
+            counts.append(float(row.cells["requests"]))
             normalised_shares(counts[-1:])
-        except (KeyError, TypeError, ValueError):
-            raise UsageError(f"{name}:{number}: expected a column `requests` with a number above zero") from None
+        except (KeyError, ValueError):
+            raise UsageError(f"{row.place}: expected a column `requests` with a number above zero") from None
     if not counts:
         raise UsageError(f"{name}: expected a header with the column requests, and a row for each replica")
     return normalised_shares(counts)

@@ -215,7 +215,7 @@ def test_the_inputs_are_parsed_from_their_texts():
     assert parse_splitting(None, ()) == Splitting(Balancing.RANDOM)
     assert parse_splitting("round-robin", ()) == Splitting(Balancing.ROUND_ROBIN)
     assert parse_shares("6,5,5,4") == (1.2, 1.0, 1.0, 0.8)
-    assert parse_share_counts("\ufeffreplica, requests\na, 600\nb, 200\n", "counts.csv") == (1.5, 0.5)
+    assert parse_share_counts("\ufeffreplica, Requests\na, 600\nb, 200\n", "counts.csv") == (1.5, 0.5)
 
 
 @pytest.mark.parametrize(
@@ -236,7 +236,7 @@ def test_the_inputs_are_parsed_from_their_texts():
         (lambda: parse_splitting("random", (1.2, 0.8)), "--shares: the measured shares replace the rule; leave out --balancing random"),
         (lambda: parse_shares("1.2,x"), "--shares '1.2,x': expected the relative loads of the replicas, above zero, such as 1.2,1,1,0.8"),
         (lambda: parse_shares("1,0"), "--shares '1,0': expected the relative loads"),
-        (lambda: parse_share_counts("requests\n10\nx\n", "c.csv"), "c.csv:3: expected a column `requests` with a number above zero"),
+        (lambda: parse_share_counts("requests\n10\n\nx\n", "c.csv"), "c.csv:4: expected a column `requests` with a number above zero"),
         (lambda: parse_share_counts("count\n10\n", "c.csv"), "c.csv:2: expected a column `requests` with a number above zero"),
         (lambda: parse_share_counts("", "c.csv"), "c.csv: expected a header with the column requests, and a row for each replica"),
         (lambda: parse_share_counts("x" * 200_000, "c.csv"), "c.csv: cannot be read as CSV: field larger"),
