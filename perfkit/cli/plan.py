@@ -36,13 +36,13 @@ def configure(parser: argparse.ArgumentParser) -> None:
     at = "predict the percentiles at this rate of one replica, with 90 %% intervals; may be repeated"
     repeatable("--at", default=[], metavar="RATE", help=at)
     add("--peaks", type=pathlib.Path, metavar="CSV", help="daily peaks (columns date, peak_per_s), to forecast the date of exhaustion")
-    add("--lead-time", metavar="TIME", help="from an order to more replicas, such as 6w or 45d, for the last date of an order")
+    add("--lead-time", metavar="TIME", help="time from an order until the replicas are ready, such as 6w or 45d, for the order-by date")
     add("--replicas", type=count, metavar="N", help="current number of replicas, for that date; default: as planned")
-    uncertainty = "the 90 %% interval of the peak demand is demand/(1 + this) to demand times (1 + this); default: the demand is exact"
+    uncertainty = "relative uncertainty u: the 90 %% interval of the peak demand is demand/(1 + u) to demand * (1 + u); default: exact"
     add("--demand-uncertainty", metavar="SHARE", help=uncertainty)
     balancing = "how the load balancer chooses a replica; default random"
     add("--balancing", choices=("random", "round-robin", "least-in-flight"), help=balancing)
-    shares = "measured loads of the replicas, such as 1.2,1,1,0.8, or a CSV file with the column requests"
+    shares = "measured relative loads of the replicas, such as 1.2,1,1,0.8, or a CSV file with the column requests"
     add("--shares", metavar="LOADS", help=shares)
     add("--outage-cost", metavar="PRICE", help="cost of an hour in which the SLO is missed, such as $500/h")
     add("--peak-hours", metavar="TIME", help="hours of a day with the peak demand, such as 4h; default: those of --profile, else all")
@@ -120,7 +120,8 @@ def _execute(options: argparse.Namespace) -> ExitCode:
         seed=options.seed,
     )
     if inputs.average_demand_per_s is not None and inputs.average_demand_per_s > inputs.demand_per_s:
-        raise UsageError(f"--average-demand {options.average_demand}: the average is above the peak demand, {options.demand[0]}")
+        raise UsageError(f"--average-demand {options.average_demand}: the average is above the peak demand, {inputs.demand_per_s:g}/s")
+    # imports matplotlib, which wrong options should not wait for
     from perfkit.report.plan import (
         CAVEATS,
         check_plan_folder,
@@ -128,7 +129,7 @@ def _execute(options: argparse.Namespace) -> ExitCode:
         plan_notes,
         predictions,
         write_plan,
-    )  # after the options are checked: it imports matplotlib
+    )
 
     folder = options.out or pathlib.Path("reports") / f"plan-{utc_now():%Y%m%dT%H%M%SZ}"
     check_plan_folder(folder)
@@ -162,7 +163,7 @@ def _read(file: pathlib.Path, option: str) -> str:
 
 
 def _shares(text: str | None) -> tuple[float, ...]:
-    """The replicas' shares from a list or a file."""
+    """The relative loads of the replicas, from a list or a file; empty without the option."""
     from perfkit.plan.risk_inputs import parse_share_counts, parse_shares
 
     if not text:

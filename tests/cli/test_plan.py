@@ -149,6 +149,12 @@ def test_json_is_the_only_output_on_stdout(plan, tmp_path):
             "--cold-start needs --profile, the demand over the day; a constant demand is a file with the lines",
         ),
         (("--profile", "/nothing.csv"), {}, 2, "--profile /nothing.csv: cannot be read"),
+        (
+            (*DAY, "--average-demand", "2000/s"),
+            {"demand": None},
+            2,
+            "--average-demand 2000/s: the average is above the peak demand, 1000/s",
+        ),
         (DAY, {"demand": "900/s"}, 2, "--demand 900/s is below the peak of --profile, 1000/s; leave it out"),
         (DAY, {"demand": None}, 2, "--profile needs --cold-start"),
         ((*DAY, "--cold-start", "90"), {}, 2, "--cold-start '90': expected a duration"),
