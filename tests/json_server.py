@@ -2,6 +2,7 @@
 
 import contextlib
 import http.server
+import itertools
 import json
 import ssl
 import sys
@@ -28,6 +29,24 @@ class JsonHandler(http.server.BaseHTTPRequestHandler):
 
     def log_message(self, *_):
         pass
+
+
+def v2_handler(on_inference):
+    """Serves the model `m` over v2, one FP32 value to one; `on_inference(number)`, counted from 1, is called before each answer."""
+    numbers, tensor = itertools.count(1), {"datatype": "FP32", "shape": [1]}
+
+    class Handler(JsonHandler):
+        def do_GET(self):
+            inputs, outputs = [{"name": "i", **tensor}], [{"name": "o", **tensor}]
+            metadata = {"name": "m", "versions": ["1"], "platform": "x", "inputs": inputs, "outputs": outputs}
+            self.answer(404 if self.path.endswith("config") else 200, metadata)
+
+        def do_POST(self):
+            self.body()
+            on_inference(next(numbers))
+            self.answer(200, {"model_name": "m", "model_version": "1", "outputs": [{"name": "o", **tensor, "data": [1.0]}]})
+
+    return Handler
 
 
 def _show_unless_left(*_):

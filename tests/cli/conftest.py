@@ -1,7 +1,6 @@
 """Perfkit as a person runs it: a command, its exit code, what it prints."""
 
 import dataclasses
-import itertools
 import json
 import os
 import pathlib
@@ -16,7 +15,7 @@ import pytest
 import yaml
 
 from perfkit.cli.main import main
-from tests.json_server import JsonHandler, serving
+from tests.json_server import serving, v2_handler
 
 WAIT_S = 60
 _CODES_OF_A_BUSY_MACHINE = {"generator_bound", "throttled", "behind_schedule", "late_starts", "generator_stopped"}
@@ -193,22 +192,13 @@ class HangingServer:
 @pytest.fixture
 def hanging_server():
     """Speaks enough v2 for a run to begin; from its second inference on it never answers."""
-    hangs, end, inferences = threading.Event(), threading.Event(), itertools.count(1)
-    tensor = {"datatype": "FP32", "shape": [1]}
+    hangs, end = threading.Event(), threading.Event()
 
-    class Handler(JsonHandler):
-        def do_GET(self):
-            inputs, outputs = [{"name": "i", **tensor}], [{"name": "o", **tensor}]
-            metadata = {"name": "m", "versions": ["1"], "platform": "x", "inputs": inputs, "outputs": outputs}
-            self.answer(404 if self.path.endswith("config") else 200, metadata)
+    def hang(number):
+        if number > 1:
+            hangs.set()
+            end.wait(WAIT_S)
 
-        def do_POST(self):
-            self.body()
-            if next(inferences) > 1:
-                hangs.set()
-                end.wait(WAIT_S)
-            self.answer(200, {"model_name": "m", "model_version": "1", "outputs": [{"name": "o", **tensor, "data": [1.0]}]})
-
-    with serving(Handler) as port:
+    with serving(v2_handler(hang)) as port:
         yield HangingServer(f"http://127.0.0.1:{port}", hangs)
         end.set()

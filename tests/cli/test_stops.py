@@ -1,13 +1,12 @@
 """A run whose process is stopped by a signal for a while."""
 
-import itertools
 import signal
 import threading
 import time
 
 import pytest
 
-from tests.json_server import JsonHandler, serving
+from tests.json_server import serving, v2_handler
 
 LENGTH_S = 0.5
 SLOTS = 4
@@ -16,22 +15,13 @@ SLOTS = 4
 @pytest.fixture
 def server():
     """The sections of a scenario with a target in this process, and whether the load has begun there."""
-    has_begun, inferences = threading.Event(), itertools.count(1)
-    tensor = {"datatype": "FP32", "shape": [1]}
+    has_begun = threading.Event()
 
-    class Handler(JsonHandler):
-        def do_GET(self):
-            inputs, outputs = [{"name": "i", **tensor}], [{"name": "o", **tensor}]
-            metadata = {"name": "m", "versions": ["1"], "platform": "x", "inputs": inputs, "outputs": outputs}
-            self.answer(404 if self.path.endswith("config") else 200, metadata)
+    def note(number):
+        if number >= 20 * SLOTS:  # more than the requests that are sent on trial
+            has_begun.set()
 
-        def do_POST(self):
-            self.body()
-            if next(inferences) >= 20 * SLOTS:  # more than the requests that are sent on trial
-                has_begun.set()
-            self.answer(200, {"model_name": "m", "model_version": "1", "outputs": [{"name": "o", **tensor, "data": [1.0]}]})
-
-    with serving(Handler) as port:
+    with serving(v2_handler(note)) as port:
         yield {"url": f"http://127.0.0.1:{port}", "model": "m"}, has_begun
 
 
