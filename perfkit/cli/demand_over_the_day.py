@@ -19,21 +19,21 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "demand over the day (columns hour or time, demand_per_s, and weekday for a week), for a schedule of replicas and an autoscaler"
     )
     add("--profile", type=pathlib.Path, metavar="CSV", help=profile)
-    add("--cold-start", metavar="TIME", help="from the start of a replica until it takes requests, such as 90s; default: as measured")
+    add("--cold-start", metavar="TIME", help="time from the start of a replica until it takes requests, such as 90s; default: as measured")
     add("--scale-down-delay", metavar="TIME", help="how long the autoscaler waits before it stops replicas; default 5m")
     add("--min-replicas", type=count, metavar="N", help="fewest replicas of the autoscaler; default: one more than --redundancy")
     add("--max-replicas", type=count, metavar="N", help="most replicas of the autoscaler; default: as many as serve the peak")
-    add("--reserved-price", metavar="PRICE", help="price of a replica that is reserved, and paid for at all times, such as $1.60/h")
+    add("--reserved-price", metavar="PRICE", help="price of a reserved replica, which is paid for at all times, such as $1.60/h")
     add("--spot-price", metavar="PRICE", help="price of a spot replica, such as $0.90/h; needs --spot-interruptions")
-    add("--spot-interruptions", metavar="RATE", help="share of the spot replicas that are lost in an hour, such as 5%%/h")
-    add("--purchase", metavar="AMOUNT", help="price of a replica that is bought, such as $30,000; needs --lifetime and --electricity")
+    add("--spot-interruptions", metavar="RATE", help="share of the spot replicas that is interrupted in an hour, such as 5%%/h")
+    add("--purchase", metavar="AMOUNT", help="purchase price of a replica, such as $30,000; needs --lifetime and --electricity")
     add("--lifetime", metavar="TIME", help="time over which a purchase is written off, such as 3y")
     add("--electricity", metavar="PRICE", help="price of electricity, such as $0.25/kWh")
     add("--power", metavar="POWER", help="power of a bought replica, such as 700W; default: as measured")
 
 
 def parse(options: argparse.Namespace, prices: "Sequence[Price]", read: Callable[[pathlib.Path, str], str]) -> "DayInputs | None":
-    """The inputs; None without `--profile`, which all other options need. `read` gives an option's file as text. Raises UsageError."""
+    """The inputs; None without `--profile`, which the other options need. `read` reads the file of an option. Raises UsageError."""
     from perfkit.errors import UsageError
     from perfkit.plan.day_inputs import DayInputs, parse_price_like, parse_purchase, parse_seconds, parse_spot
     from perfkit.plan.demand_profile import parse_profile
@@ -63,7 +63,7 @@ def parse(options: argparse.Namespace, prices: "Sequence[Price]", read: Callable
 
 
 def demands_per_s(given: tuple[float, ...], day: "DayInputs | None") -> tuple[float, ...]:
-    """The peak demands: as given, otherwise the peak of the profile. Raises UsageError without both, and for a demand below the profile."""
+    """The peak demands: as given, otherwise the profile's peak. Raises UsageError without either, and for a demand below that peak."""
     from perfkit.errors import UsageError
 
     if not given:

@@ -1,7 +1,8 @@
 """The capacity plan, `perfkit.plan/1`, as frozen values.
 
 Times are in nanoseconds. Rates are requests per second at one replica; demand, and all figures of a `ReplicaCount`, are inferences per
-second: a request of batch size 8 is eight inferences. JSON keys are the field names, or the field's `key` metadata. Fields whose metadata `is_stored` is false are left out.
+second: a request of batch size 8 is eight inferences. JSON keys are the field names, or the field's `key` metadata. Fields whose
+metadata `is_stored` is false are left out.
 """
 
 import dataclasses
@@ -132,7 +133,7 @@ class ConfigurationPlan:
     validations: tuple[Validation, ...]
     what_if: tuple[WhatIf, ...]
     model_servers: int | None
-    """The servers of the accepted queueing model M/G/c; None if it was not accepted."""
+    """The number of servers c of the queueing model M/G/c; None unless that model was accepted."""
     operations: tuple[Operation, ...]
     table: tuple[TableRow, ...]
     extrapolated: tuple[str, ...]
@@ -146,21 +147,22 @@ class ConfigurationPlan:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class RankedConfiguration:
-    """A configuration's place in the ranking, its figures with their 90 % intervals, and what the constraints say of them."""
+    """A configuration's rank, its figures with 90 % intervals, and the judgement of each constraint."""
 
     name: str
     rank: int | None
-    """One plus the number of configurations that are certainly cheaper; None if it is not ranked."""
+    """One plus the number of configurations that are cheaper with a probability of at least 95 %; None if it is not ranked."""
     verdict: Judgement
-    """Of all constraints together; `holds` without any."""
+    """The worst judgement of all constraints; `holds` without constraints."""
     judgements: tuple[tuple[str, Judgement], ...]
     """Each constraint and its judgement."""
     figures: Mapping[str, Estimate]
-    """`capacity` in inferences per second, `replicas`, `price` an hour, percentiles at the planned rate, `error_rate`, `gpu_memory` in bytes, `energy` in joules."""
+    """By name: `capacity` in inferences per second, `replicas`, `price` an hour, percentiles in nanoseconds at the planned rate, `error_rate`,
+    `gpu_memory` in bytes, `energy` in joules per inference."""
     first_is_cheaper: float | None
     """The probability that the first configuration costs less; None for the first itself."""
     times_as_much: float | None
-    """For another configuration of rank 1: how many times as much measuring would tell it from the first; infinite if none would."""
+    """How many times as much data would tell a tied configuration from the first; infinite above 100, None unless tied with the first."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -170,7 +172,7 @@ class CapacityPlan:
     inputs: PlanInputs = dataclasses.field(metadata={"key": "question"})
     configurations: tuple[ConfigurationPlan, ...]
     cheapest: str
-    """The first of the ranking: it costs least, or needs the fewest replicas without prices; others may be tied with it."""
+    """The first of the ranking, with the lowest cost or, without prices, the fewest replicas; others may be tied with it."""
     compares_costs: bool
     front: tuple[tuple[str, float], ...]
     """The Pareto front of cost and time: configuration and headroom."""
@@ -188,11 +190,11 @@ class CapacityPlan:
     ranking: tuple[RankedConfiguration, ...] = ()
     """All configurations, the best first."""
     hardware: tuple[str, ...] = ()
-    """What the configurations ran on, such as `4 × H100`; without those where it is unknown."""
+    """What the configurations ran on, such as `4 × H100`; unknown hardware is left out."""
     measured_on: str = ""
     """The date of the last measurement."""
     notes: tuple[str, ...] = ()
-    """Sentences about the plan as a whole that a reader must know."""
+    """Cautions about the plan as a whole."""
 
     @property
     def chosen(self) -> ConfigurationPlan:

@@ -71,7 +71,10 @@ def validate_models(
 
 
 def _throughputs(points: Sequence[RatePoint]) -> tuple[float, float]:
-    """The range of the target's saturation: at least what it answered, and at most what it answered under overload, and 5 % for chance."""
+    """The range in which the target's saturation lies, with a margin of 5 %.
+
+    At least the highest throughput at which it kept up; at most its throughput under overload, infinite without an overload.
+    """
     answered = max(point.throughput_per_s for point in points if point.state == KEPT_UP)
     overloaded = [point.throughput_per_s for point in points if point.state == "overloaded"]
     most = max(min(overloaded), answered) if overloaded else math.inf
@@ -110,9 +113,10 @@ def _noise(
     family: MgcFamily | BatchFamily, queue: MgcQueue | BatchQueue, fitted: Sequence[RatePoint], held_out: Sequence[RatePoint],
     errors: Sequence[HeldOut], scatter: Mapping[tuple[str, float], float], random: np.random.Generator,
 ) -> npt.NDArray[np.float64]:  # fmt: skip
-    """Draws of ln(predicted ÷ measured) if the queue is right: it is fitted again to means that vary by chance, and what was held out varies as well.
+    """Draws of the errors ln(predicted ÷ measured), one row each, under the hypothesis that the queue is the true model.
 
-    A mean and a p99 of one window vary together. A queue that saturates below a held-out rate counts as ten times too slow.
+    Each draw adds random errors to the fitted means and fits the family again, and adds random errors to the held-out figures. The mean and
+    the p99 at one rate share their random error. A refitted queue that saturates below a held-out rate predicts ten times the time there.
     """
     means_s = np.array([queue.mean_response_time(point.rate_per_s) for point in fitted])
 
@@ -144,10 +148,10 @@ def _predicted_s(queue: MgcQueue | BatchQueue, one: HeldOut) -> float:
 
 
 def _relative_sd(figure: str, point: RatePoint, queue: MgcQueue | BatchQueue) -> float:
-    """The standard deviation of a mean or a p99 by chance, as a share.
+    """The relative standard error of a measured mean or p99, if the queue is the true model.
 
-    In the Brownian motion of `cluster_length_s` the mean wait has the variance W²·τ/T, τ the length of a cluster and T that of the windows; the
-    share above the p99 has the variance p·τ/T, and ln q changes by 1/ln(1/p) times the change of the logarithm of that share.
+    In the Brownian approximation of `cluster_length_s`, the mean wait W has the variance W²·τ/T: τ is the length of a cluster, T the measured
+    time. The share p of requests above the p99 has the variance p·τ/T. A relative change of that share changes the p99 by 1/ln(1/p) times as much.
     """
     mean_ns, p99_ns, seconds = point.mean_ns or 0.0, point.percentiles_ns.get("p99"), point.samples / point.rate_per_s
     percentile_s = (p99_ns or mean_ns * math.log(100)) / NS_PER_S
@@ -160,9 +164,10 @@ def _relative_sd(figure: str, point: RatePoint, queue: MgcQueue | BatchQueue) ->
 
 
 def _scatter(evidence: Evidence) -> dict[tuple[str, float], float]:
-    """The standard error of the mean and the p99 at each rate, as a share, from the scatter between repetitions, where there are three or more.
+    """The relative standard errors of the mean and the p99, by figure and rate, where there are three repetitions or more.
 
-    It includes what restarts differ by, and what service times with a long tail vary by beyond a Brownian motion.
+    The scatter between repetitions includes differences between restarts, and the variation that long-tailed service times add to
+    the Brownian approximation.
     """
     errors = {}
     for rate, (_, points) in points_by_rate(evidence).items():
@@ -210,9 +215,9 @@ def _other_batches(queue: BatchQueue, operating_per_s: float | None) -> tuple[Wh
 
 
 def _service_times_s(evidence: Evidence, lowest: RatePoint) -> tuple[float, ...]:
-    """The distribution of the service times as equally likely values: at concurrency 1, otherwise at the lowest rate.
+    """Equally likely service times, measured at concurrency 1, otherwise at the lowest rate; empty with too few requests.
 
-    Each value is the mean of an equal share of the requests, since single quantiles would leave out the slowest requests, which make others wait.
+    Each value is the mean of an equal share of the requests: quantiles would leave out the slowest requests, which delay the others.
     """
     batches: Sequence[BucketCounts] = evidence.single_request_batches or [
         batch for point in evidence.open_points if point.rate_per_s == lowest.rate_per_s for batch in point.batches

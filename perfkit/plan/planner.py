@@ -89,7 +89,7 @@ def _risk(chosen: ConfigurationPlan, inputs: PlanInputs) -> FleetRisk:
 
 
 def _implausible(inputs: PlanInputs, chosen: ConfigurationPlan) -> Iterator[str]:
-    """Sentences about numbers that are more likely a slip than meant."""
+    """Notes on implausibly large numbers, most often a wrong unit."""
     each = f"one replica of {chosen.name} serves {format_rate_per_s(chosen.inferences_per_s or 0.0)}"
     if (replicas := _replicas(chosen)) >= _IMPLAUSIBLE_REPLICAS or inputs.demand_per_s >= _IMPLAUSIBLE_PER_S:
         demand = format_rate_per_s(inputs.demand_per_s)
@@ -114,4 +114,4 @@ def _assumptions(inputs: PlanInputs, chosen: ConfigurationPlan) -> Iterator[str]
     if inputs.zones:
         yield f"Replicas are spread evenly over {inputs.zones} zones, of which the largest may fail."
     if inputs.peaks:
-        yield "Demand goes on as one of the back-tested models says, or between them, with the weekly pattern and the scatter of the past."
+        yield "Demand follows one of the back-tested models, or lies between them, with the weekly pattern and the scatter of the past."

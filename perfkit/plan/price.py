@@ -13,14 +13,14 @@ _PRICE = re.compile(
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Price:
-    """An amount per hour, such as that of a replica."""
+    """A price per hour, and its currency as the user wrote it."""
 
     per_hour: float
     currency: str
 
 
 def parse_price(text: str, option: str, meaning: str) -> Price:
-    """Parse a price such as `2.50/h`, `$2.50/h` or `2.50 EUR/h`; raises UsageError, which names the option and what the price is of."""
+    """Parse a price such as `2.50/h`, `$2.50/h` or `2.50 EUR/h`; raises UsageError, whose message says the `meaning` of the price."""
     label, price = _parse(text, option, meaning, "$2.50/h")
     if label:
         raise UsageError(f"{option} {text!r}: this price has no label; leave out {label!r}")

@@ -1,5 +1,6 @@
-"""The risk of a plan: with what probability numbers of replicas keep the SLO, and what being wrong costs."""
+"""The risk of a plan: the probability that a number of replicas keeps the SLO, and the cost of missing it."""
 
+import bisect
 import collections
 import dataclasses
 import functools
@@ -19,15 +20,15 @@ from perfkit.stats.rate_curve import RateCurve, Spread
 from perfkit.stats.slo_capacity import Capacity
 
 SAFE = 0.9
-"""The probability for which the highest demand is given."""
+"""The probability of keeping the SLO at the safe demand."""
 LIKELY = 0.95
-"""The probability for which the fewest replicas are given."""
+"""The probability of keeping the SLO with the fewest replicas that are reported."""
 _ROWS, _NEGLIGIBLE, _CERTAIN, _FURTHEST = 24, 0.01, 0.995, 4
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class RiskRow:
-    """A number of replicas, and the probabilities that they keep the SLO at the peak demand."""
+    """A number of replicas, the probabilities that it keeps the SLO at the peak demand, and its cost."""
 
     replicas: int
     all_up: float
@@ -35,12 +36,12 @@ class RiskRow:
     zone_lost: float | None
     """While the largest zone is lost; None without zones."""
     with_failures: float | None
-    """Over the number of replicas that happen to be down; None without an availability."""
+    """The mean over the number of failed replicas; None without an availability."""
     missed_hours_per_year: float
-    """Expected hours in which the SLO is missed."""
+    """The expected hours in which the SLO is missed."""
     fleet_cost_per_year: float | None
     missed_cost_per_year: float | None
-    """Of the missed hours; None without a cost of an hour."""
+    """The expected cost of the missed hours; None without an outage cost."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -50,26 +51,26 @@ class FleetRisk:
     replicas: int
     demand_low_per_s: float
     demand_high_per_s: float
-    """The 90 % interval of the peak demand; equal ends: it is exact."""
+    """The 90 % interval of the peak demand; both ends are equal if it is exact."""
     hours_per_year: float
-    """Those that are counted: all of the demand profile, or those with the peak demand."""
+    """The hours in which the SLO can be missed: those of the demand profile, or those at the peak demand."""
     safe_demand_per_s: float
     """The peak demand (median) at which the planned replicas keep the SLO with a probability of 90 %."""
     fewest_all_up: int | None
     """The fewest replicas that keep the SLO with a probability of 95 %; None beyond four times the planned number."""
     fewest_one_lost: int | None
-    """The same while one of them is lost."""
+    """The same while one of them is down."""
     rows: tuple[RiskRow, ...]
-    """By ascending number of replicas, from one that hardly keeps the SLO to one that almost certainly does."""
+    """By ascending number of replicas, from a negligible to a nearly certain probability of keeping the SLO."""
     splitting: str
     largest_share: float
     """The load of the busiest replica ÷ the mean."""
     even_time_ns: float
-    """The percentile that decides, at the mean rate of the planned replicas."""
+    """The percentile that decides the capacity, at a replica with the mean rate."""
     busiest_time_ns: float | None
-    """The same at the replica with the largest share; None if that is saturated."""
+    """The same percentile at the replica with the largest share; None if that replica is saturated."""
     cheapest_replicas: int | None
-    """The number, from the fewest to the most in `rows`, whose replicas and missed hours cost least together; None if a price is unknown."""
+    """The number of replicas, within the range of `rows`, that costs least with its missed hours; None if a price is unknown."""
 
     def row(self, replicas: int) -> RiskRow | None:
         """The probabilities of a number of replicas; None if it is not in `rows`."""
@@ -79,7 +80,7 @@ class FleetRisk:
 def fleet_risk(
     capacity: Capacity, curve: RateCurve, fleet: ReplicaCount, price_per_hour: float | None, batch_size: int, inputs: PlanInputs
 ) -> FleetRisk:
-    """The risk of a planned configuration, whose `curve` is that of the percentile that decides."""
+    """The risk of a planned configuration; `curve` is that of the percentile that decides its capacity."""
     risk = inputs.risk
     demand, splitting = Demand.within(inputs.demand_per_s, risk.demand_uncertainty), risk.splitting
     replica = replica_capacity(capacity, curve.spread, batch_size)
@@ -119,13 +120,16 @@ def fleet_risk(
 
 
 def replica_capacity(capacity: Capacity, spread: Spread, batch_size: int = 1) -> ReplicaCapacity:
-    """The distribution of a replica's capacity, in inferences per second, from that of the mean and from the spread between starts."""
+    """The distribution of a replica's capacity in inferences per second: the error of its mean, and the spread between restarts."""
     draws = tuple(batch_size * draw for draw in capacity.draws_per_s)
     return ReplicaCapacity(draws, spread.run_sd * capacity.speed_elasticity, spread.run_degrees)
 
 
 def demand_levels(inputs: PlanInputs) -> dict[float, float]:
-    """The hours of a year by their demand ÷ the peak demand, from the highest: of the demand profile, or the hours with the peak demand."""
+    """The hours of a year by relative demand (demand ÷ peak demand, in steps of 0.01), descending.
+
+    Without a profile, or with given peak hours, these are the hours at the peak alone.
+    """
     if inputs.day is None or inputs.risk.peak_hours_per_day is not None:
         return {1.0: 365 * (24 if inputs.risk.peak_hours_per_day is None else inputs.risk.peak_hours_per_day)}
     profile = inputs.day.profile
@@ -135,7 +139,7 @@ def demand_levels(inputs: PlanInputs) -> dict[float, float]:
 
 
 def arrivals_notes(evidence: Evidence, splitting: Splitting) -> Iterator[str]:
-    """A sentence if the arrivals that were measured are more regular than those that a replica will receive."""
+    """A note if the measured arrivals are more regular than those that a replica will receive."""
     loads = [point.measured.load for point in evidence.open_points]
     is_regular = any(isinstance(load, OpenLoad) and (load.arrivals == "constant" or (load.burstiness or 1) < 1) for load in loads)
     if is_regular and (splitting.balancing is Balancing.RANDOM or splitting.shares):
@@ -173,7 +177,7 @@ def _largest_zone(replicas: int, zones: int) -> int:
 
 
 def _numbers(holding: Callable[[int], float], planned: int, zones: int) -> list[int]:
-    """Numbers of replicas from a negligible to a nearly certain probability, with the planned one and its neighbours; at most some 27."""
+    """The numbers of replicas of the rows, at most 27: evenly spaced, and the planned number with its neighbours."""
 
     def remaining(number: int) -> int:
         return number - max(1, _largest_zone(number, zones) if zones else 1)
@@ -186,16 +190,12 @@ def _numbers(holding: Callable[[int], float], planned: int, zones: int) -> list[
 
 
 def _first(numbers: range, holds: Callable[[int], bool]) -> int:
-    """The first number for which a condition holds that holds for all later ones; the end of the range if there is none."""
-    low, high = numbers.start, numbers.stop
-    while low < high:
-        middle = (low + high) // 2
-        low, high = (low, middle) if holds(middle) else (middle + 1, high)
-    return low
+    """The first number that meets a condition that all later ones meet too; the end of the range if there is none."""
+    return numbers.start + bisect.bisect_left(numbers, True, key=holds)
 
 
 def _total_cost(row: RiskRow) -> float | None:
-    """Of the replicas and of the missed hours; None if a price is unknown."""
+    """The cost of the replicas and of the missed hours; None if a price is unknown."""
     if row.fleet_cost_per_year is None or row.missed_cost_per_year is None:
         return None
     return row.fleet_cost_per_year + row.missed_cost_per_year
@@ -207,7 +207,10 @@ def _cheapest(rows: Sequence[RiskRow]) -> int | None:
 
 
 def _with_cheapest(rows: Sequence[RiskRow], row_of: Callable[[int], RiskRow]) -> tuple[RiskRow, ...]:
-    """The rows, and that of the number that costs least, which may lie between two of them: around the lowest row the cost is convex."""
+    """The rows, with that of the number of replicas that costs least, which may lie between two of them.
+
+    Assumption: the cost is convex between the neighbours of the cheapest row.
+    """
     place = next((place for place, row in enumerate(rows) if row.replicas == _cheapest(rows)), None)
     if place is None:
         return tuple(rows)

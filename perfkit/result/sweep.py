@@ -34,7 +34,7 @@ class SweepCase(Part):
 
 
 class SweepRank(Part):
-    """How the cases are ranked: by which figure, None for the default, and under which constraints besides the SLO."""
+    """How the cases are ranked: by a figure (None for the default), under constraints besides the SLO."""
 
     by: str | None = None
     where: tuple[str, ...] = ()

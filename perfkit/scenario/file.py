@@ -43,7 +43,7 @@ class Case:
     loaded: LoadedScenario
     values: Mapping[str, Any]
     rank: Rank | None = None
-    """How the sweep is ranked; it is no part of the scenario, whose results do not depend on it."""
+    """How the cases are ranked. It stays out of the scenario, since results do not depend on it."""
 
 
 def read_scenario(path: pathlib.Path, settings: Sequence[str] = (), environ: Mapping[str, str] = os.environ) -> LoadedScenario:

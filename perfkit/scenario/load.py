@@ -153,7 +153,10 @@ class OpenLoop(Section):
 
 
 class SearchOptions(Section):
-    """A search for the highest arrival rate that meets an SLO; each probe is an open loop of `measure.duration`, or longer where the percentile needs it."""
+    """A search for the highest arrival rate that meets an SLO.
+
+    Each probe is an open loop of `measure.duration`, or longer where the percentile needs more requests.
+    """
 
     slo: Slo | None = None
     """The default is the scenario's `slo`."""
@@ -168,7 +171,7 @@ class SearchOptions(Section):
     """The search ends when the capacity's 90 % interval lies within this share of the capacity."""
     max_probes: Annotated[Count, Field(ge=3, le=10_000)] = 16
     budget_ns: Annotated[Duration, Field(gt=0)] | None = Field(default=None, alias="budget")
-    """No probe starts whose window would end later than this; the default is an hour, or `max_probes` times `measure.duration` if that is longer."""
+    """No probe starts whose window would end later. The default is an hour, or `max_probes` times `measure.duration` if that is longer."""
     max_in_flight: Annotated[Count, Field(le=_MAX_IN_FLIGHT)] | None = None
 
     @pydantic.model_validator(mode="after")

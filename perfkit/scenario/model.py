@@ -83,7 +83,7 @@ class Rank(Section):
     @pydantic.field_validator("where")
     @classmethod
     def _can_be_read(cls, where: tuple[str, ...]) -> tuple[str, ...]:
-        # NumPy comes with it, and few scenarios need it
+        # imports NumPy, which scenarios without a ranking do not need
         from perfkit.stats.constraints import parse_constraint
 
         for text in where:
