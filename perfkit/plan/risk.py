@@ -126,7 +126,7 @@ def replica_capacity(capacity: Capacity, spread: Spread, batch_size: int = 1) ->
 
 
 def demand_levels(inputs: PlanInputs) -> dict[float, float]:
-    """The hours of a year by relative demand (demand ÷ peak demand, in steps of 0.01), descending.
+    """The hours of a year by relative demand (demand ÷ the profile's peak, in steps of 0.01), descending.
 
     Without a profile, or with given peak hours, these are the hours at the peak alone.
     """

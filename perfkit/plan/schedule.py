@@ -104,8 +104,8 @@ def _cold_start_s(day: DayInputs, evidence: Evidence) -> tuple[float, str]:
     if evidence.cold_starts_s:
         return max(evidence.cold_starts_s), f"measured, the longest of {len(evidence.cold_starts_s)} starts of the server"
     raise UsageError(
-        "--profile needs --cold-start, the time from the start of a replica until it takes requests, such as 90s: it is not in the "
-        "results, since perfkit did not start their server"
+        "--profile needs --cold-start, the time from the start of a replica until it takes requests, such as 90s: the results "
+        "hold none, which perfkit measures only when it starts the server itself"
     )
 
 
