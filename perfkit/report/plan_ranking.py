@@ -9,6 +9,7 @@ from perfkit.report.plan_front import front_figure
 from perfkit.report.plan_subject import PlanPlot, PlanSubject, currency_suffix, money
 from perfkit.report.table import Column, Kind, Table, interval_columns
 from perfkit.stats.constraints import judgements_text
+from perfkit.stats.ranking import Z_CERTAIN
 from perfkit.stats.ratio_interval import Estimate
 
 _MOST_TIMES_LONGER, _MOST_LISTED = 20, 3
@@ -75,13 +76,12 @@ def _remedy(plan: CapacityPlan, first: ConfigurationPlan, other: ConfigurationPl
 
 def _times_longer(pair: tuple[ConfigurationPlan, ConfigurationPlan], times: float) -> float | None:
     """How many times as long the windows would have to be; None if the variation between restarts, which longer windows keep, is too large."""
-    total = between = 0.0
+    total = between = 0.0  # variances of the logarithms of the capacities
     for one in pair:
-        curve, capacity = one.curves[one.slo_percentile], one.capacity
+        capacity, spread = one.capacity, one.curves[one.slo_percentile].spread
         assert capacity is not None
-        sensitivity = curve.sensitivity(min(capacity.per_s, 0.999 * curve.saturation_per_s))
-        total += (math.log(capacity.high_per_s / capacity.low_per_s) / 3.29) ** 2
-        between += (curve.spread.run_sd * sensitivity / max(sensitivity - 1, 0.1)) ** 2 / curve.spread.runs
+        total += (math.log(capacity.high_per_s / capacity.low_per_s) / (2 * Z_CERTAIN)) ** 2
+        between += (spread.run_sd * capacity.speed_elasticity) ** 2 / spread.runs
     share = min(between / total, 1.0) if total else 1.0
     longer = (1 - share) / (1 / times - share) if 1 / times > share else math.inf
     return longer if 1 < longer <= _MOST_TIMES_LONGER else None
