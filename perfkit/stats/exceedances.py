@@ -38,7 +38,7 @@ def cluster_length_s(percentile_s: _Numbers, tail: float, idle_share: _Numbers) 
     is 8/(σ²η²), from the asymptotic variance σ_f² = 4∫G²/(σ²π), G(y) = ∫₀^y (f - E f)π (W. Whitt, "Asymptotic formulas for Markov
     processes", Operations Research 40, 1992). With β = 1 - ρ and η = ln(1/p)/q for the percentile q, this is 4·q/(ln(1/p)·(1 - ρ)).
 
-    In simulations at loads of 0.7 to 0.9 it is 0.7 to 1.3 times the true index for one server (M/M/1, M/D/1, lognormal with a cv of
+    In simulations at loads of 0.7 to 0.9 it is 0.7 to 1.4 times the true index for one server (M/M/1, M/D/1, lognormal with a cv of
     2). For four servers and for batches it is 1.3 to 9 times the true index, so the number of clusters is underestimated.
     """
     return 4 * percentile_s / (math.log(1 / tail) * np.maximum(idle_share, _LEAST_IDLE))
