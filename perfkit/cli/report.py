@@ -27,7 +27,7 @@ def _execute(options: argparse.Namespace) -> ExitCode:
     is_sweep = {path: (path / SWEEP_FILE).is_file() for path in options.results}
     if options.rank_by or options.where:
         for path in (path for path in options.results if not is_sweep[path]):
-            raise UsageError(f"{path}: --rank-by and --where rank the cases of a sweep, and this is not the folder of one")
+            raise UsageError(f"{path}: --rank-by and --where rank the cases of a sweep, and this is not a sweep's folder")
     for path in options.results:
         written = []
         if not options.table_only:

@@ -235,21 +235,22 @@ def _search_problems(search: Search) -> Iterator[_Problem]:
     known = [(name, value) for name, value in ends if value is not None]
     for name, value in [*known, *((f"probes.{number}.rate_per_s", probe.rate_per_s) for number, probe in enumerate(search.probes))]:
         if not 0 < value <= HIGHEST_RATE_PER_S:
-            yield name, f"{value} is no rate"
+            yield name, f"{value} is not a rate"
     for (lower, low), (higher, high) in itertools.pairwise(known):
         if low > high * (1 + _ROUNDING):
             yield higher, f"{high:g} is below {lower}, {low:g}"
     for name in ("confidence", "precision"):
         if not 0 <= getattr(search, name) <= 1:
-            yield name, f"{getattr(search, name)} is no share"
+            yield name, f"{getattr(search, name)} is not a share"
     for number, probe in enumerate(search.probes):
         for name, one in probe.limits.items():
             if not (0 <= one.beyond <= one.count and 0 <= one.allowed_share <= 1):
-                yield f"probes.{number}.limits.{name}", f"{one.beyond} of {one.count} requests is no share"
+                found = f"{one.beyond} of {one.count} requests and {one.allowed_share:g} allowed"
+                yield f"probes.{number}.limits.{name}", f"{found}: expected shares between 0 and 1"
     if not set(search.slo) <= {*QUANTILES, "error_rate"}:
         yield "slo", f"expected limits on percentiles or error_rate, found {', '.join(search.slo)[:100]}"
     if (curve := search.curve) is not None and not (0 < curve.centre_per_s <= HIGHEST_RATE_PER_S and 0 <= curve.floor <= 1):
-        yield "curve", "its centre is no rate, or its floor is no share"
+        yield "curve", "its centre is not a rate, or its floor is not a share"
 
 
 def _range_problems(key: str, values: Mapping[Any, Any] | Sequence[Any]) -> Iterator[_Problem]:

@@ -320,7 +320,7 @@ class Search(Part):
     """The confidence of the interval if a curve was fitted; otherwise the interval lies between a rate that met the SLO and one that missed it."""
     precision: float
     budget_s: float | None = None
-    """The time that the search might take; None without a limit."""
+    """The time limit of the search; None if it was not recorded."""
     stopped_because: Literal[
         "precision", "cliff", "non_monotone", "not_confirmed", "never_met", "never_missed", "generator", "too_short", "max_probes", "budget",
         "interrupted",

@@ -163,5 +163,5 @@ def test_a_figure_that_no_case_has_is_said(ranked_folder, capsys):
 def test_only_a_sweep_can_be_ranked_again(ranked_folder, capsys):
     case = ranked_folder / "threads=1"
     assert main(["report", str(case), "--rank-by", "p99"]) == 2
-    assert f"{case}: --rank-by and --where rank the cases of a sweep, and this is not the folder of one" in capsys.readouterr().err
+    assert f"{case}: --rank-by and --where rank the cases of a sweep, and this is not a sweep's folder" in capsys.readouterr().err
     assert not (case / "report.html").exists()
