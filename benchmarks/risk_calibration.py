@@ -32,7 +32,7 @@ from benchmarks.simulated_queues import Floats, mg1_quantile, mmc_quantile, pois
 from perfkit.plan.configuration import plan_configuration
 from perfkit.plan.evidence import Evidence, OpenPoint
 from perfkit.plan.inputs import PlanInputs
-from perfkit.plan.risk import replica_capacity
+from perfkit.plan.risk import SAFE, replica_capacity
 from perfkit.stats.distributions import binomial_limits
 from perfkit.stats.fleet_risk import Demand, ReplicaCapacity, holding_probability
 from perfkit.stats.load_splitting import Splitting
@@ -41,7 +41,7 @@ from perfkit.units import NS_PER_S
 
 SECONDS, STARTS, RESTART_SD = 60.0, 3, 0.03
 FLEET, UNCERTAINTY = 8, 0.2
-LEVELS, SAFE, LOWEST, HIGHEST = (0.5, 0.75, 0.9, 0.95), 0.9, 0.85, 0.95
+LEVELS, LOWEST, HIGHEST = (0.5, 0.75, SAFE, 0.95), 0.85, 0.95
 _REQUESTS = 4_000_000
 
 

@@ -23,7 +23,7 @@ from perfkit.errors import PerfkitError
 from perfkit.plan.evidence import gather_evidence, read_sources
 from perfkit.plan.inputs import PlanInputs
 from perfkit.plan.planner import plan_capacity
-from perfkit.plan.risk import replica_capacity
+from perfkit.plan.risk import SAFE, replica_capacity
 from perfkit.stats.distributions import binomial_limits
 from perfkit.stats.fleet_risk import Demand, safe_demand_per_s
 from perfkit.stats.load_splitting import Splitting
@@ -35,7 +35,7 @@ LIMIT_S = -math.log(1 - QUANTILE) * MEAN_S / (1 - CAPACITY_SHARE)
 """The limit on the p95, in seconds: a start with a mean of exactly 8 ms reaches it at 80 % of its saturation rate."""
 SHARES = (0.3, 0.5, 0.65, 0.78, 0.88, 1.1)
 """The measured rates, as shares of the saturation rate at the declared mean."""
-WINDOW_S, STARTS, RESTART_SD, SAFE = 9.0, 3, 0.03, 0.9
+WINDOW_S, STARTS, RESTART_SD = 9.0, 3, 0.03
 
 
 class LivePlan(NamedTuple):

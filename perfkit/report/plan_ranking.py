@@ -145,5 +145,5 @@ RANKING = PlanSubject(
             front_figure,
         )
     },
-    lambda plan: list(ranking_answer(plan)),
+    ranking_answer,
 )

@@ -231,5 +231,5 @@ RISK = PlanSubject(
             risk_figure,
         )
     },
-    lambda plan: tuple(risk_answer(plan)),
+    risk_answer,
 )

@@ -34,7 +34,7 @@ class PlanSubject:
     """Tables without rows are left out."""
     plots: Mapping[str, PlanPlot] = dataclasses.field(default_factory=dict)
     """By the name of their file, without suffix."""
-    answer: Callable[[CapacityPlan], Sequence[str]] = lambda _: ()
+    answer: Callable[[CapacityPlan], Iterable[str]] = lambda _: ()
     """Its sentences in the answer, which is shown at the top of the page and on stdout."""
 
 

@@ -2,6 +2,7 @@
 
 import csv
 import dataclasses
+import html
 import io
 import itertools
 import json
@@ -83,7 +84,7 @@ def test_the_page_is_self_contained(folder):
 
 
 def test_csv_json_and_page_agree(plan, folder):
-    page = (folder / "plan.html").read_text()
+    page = html.unescape(re.sub(r"<[^>]*>", "", (folder / "plan.html").read_text().replace("<br>", " ")))
     for table in plan_tables(plan):
         records = json.loads((folder / "tables" / f"{table.name}.json").read_text())
         rows = list(csv.DictReader(io.StringIO((folder / "tables" / f"{table.name}.csv").read_text())))
@@ -95,9 +96,7 @@ def test_csv_json_and_page_agree(plan, folder):
                 elif value is not None:
                     assert row[key] == str(value)
         for text in itertools.chain(*table.texts[:3]):
-            escaped = text.replace("<", "&lt;").replace(">", "&gt;").replace("'", "&#39;")
-            value, _, interval = escaped.partition(" (")
-            assert escaped in page or f'{value}<br><span class="muted">({interval}' in page or f"{value} ({interval}" in page
+            assert text in page
     assert ",knee,16,,," in (folder / "tables" / "laws.csv").read_text()
 
 
