@@ -29,20 +29,22 @@ def configure(parser: argparse.ArgumentParser) -> None:
     add("--purchase", metavar="AMOUNT", help="purchase price of a replica, such as $30,000; needs --lifetime and --electricity")
     add("--lifetime", metavar="TIME", help="time over which a purchase is written off, such as 3y")
     add("--electricity", metavar="PRICE", help="price of electricity, such as $0.25/kWh")
+    missed = "share of the time in which the recommended way may miss the SLO, such as 0.5%%; default 1%%, or any with --outage-cost"
+    add("--allowed-missed-time", metavar="SHARE", help=missed)
     add("--power", metavar="POWER", help="power of a bought replica, such as 700W; default: as measured")
 
 
 def parse(options: argparse.Namespace, prices: "Sequence[Price]", read: Callable[[pathlib.Path, str], str]) -> "DayInputs | None":
     """The inputs; None without `--profile`, which the other options need. `read` reads the file of an option. Raises UsageError."""
     from perfkit.errors import UsageError
-    from perfkit.plan.day_inputs import DayInputs, parse_price_like, parse_purchase, parse_seconds, parse_spot
+    from perfkit.plan.day_inputs import DayInputs, parse_allowed_missed_time, parse_price_like, parse_purchase, parse_seconds, parse_spot
     from perfkit.plan.demand_profile import parse_profile
     from perfkit.plan.inputs import parse_power_w
     from perfkit.stats.autoscaling import SCALE_DOWN_DELAY_S
 
     if options.profile is None:
         names = ("cold_start", "scale_down_delay", "min_replicas", "max_replicas", "reserved_price", "spot_price", "spot_interruptions",
-                 "purchase", "lifetime", "electricity", "power")  # fmt: skip
+                 "purchase", "lifetime", "electricity", "power", "allowed_missed_time")  # fmt: skip
         if given := [f"--{name.replace('_', '-')}" for name in names if getattr(options, name) is not None]:
             raise UsageError(
                 f"{given[0]} needs --profile, the demand over the day; a constant demand is a file with the lines hour,demand_per_s and 0,1000"
@@ -59,6 +61,7 @@ def parse(options: argparse.Namespace, prices: "Sequence[Price]", read: Callable
         reserved_per_hour=parse_price_like("--reserved-price", options.reserved_price, prices) if options.reserved_price else None,
         spot=parse_spot(options.spot_price, options.spot_interruptions, prices),
         purchase=parse_purchase(options.purchase, options.lifetime, options.electricity, power_w, prices),
+        allowed_missed_time=parse_allowed_missed_time(options.allowed_missed_time) if options.allowed_missed_time else None,
     )
 
 

@@ -51,6 +51,8 @@ class DayInputs:
     reserved_per_hour: float | None = None
     spot: Spot | None = None
     purchase: Purchase | None = None
+    allowed_missed_time: float | None = None
+    """The share of time in which a way to run the fleet may miss the SLO, to be recommended; None: 1 %, or any if an hour of it has a cost."""
 
 
 def parse_seconds(text: str, option: str, longest_s: float = _LONGEST_COLD_START_S) -> float:
@@ -62,6 +64,17 @@ def parse_seconds(text: str, option: str, longest_s: float = _LONGEST_COLD_START
     if duration_s > longest_s:
         raise UsageError(f"{option} {text!r}: at most {longest_s / 60:g}m")
     return duration_s
+
+
+def parse_allowed_missed_time(text: str) -> float:
+    """Parse `0.5%`, a share of the time; raises UsageError."""
+    try:
+        share = parse_share(text)
+    except ValueError as error:
+        raise UsageError(f"--allowed-missed-time {text!r}: {error}") from None
+    if "%" not in text or share >= 1:
+        raise UsageError(f"--allowed-missed-time {text!r}: expected a share of the time below 100%, with its unit, such as 0.5%")
+    return share
 
 
 def parse_spot(price: str | None, interruptions: str | None, prices: Sequence[Price]) -> Spot | None:

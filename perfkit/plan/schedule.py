@@ -11,21 +11,12 @@ from perfkit.plan.demand_profile import HOUR_S, WEEKDAYS
 from perfkit.plan.evidence import KEPT_UP, Evidence
 from perfkit.plan.inputs import PlanInputs
 from perfkit.plan.model import ConfigurationPlan
-from perfkit.plan.schedule_costs import fleet_power_w, offers
+from perfkit.plan.schedule_costs import ALLOWED_MISSED_TIME, fleet_power_w, offers, ranked
 from perfkit.plan.schedule_model import AUTOSCALED, FIXED, SCHEDULED, SPOT, FleetWay, HourRow, Schedule, SimulatedReplica
 from perfkit.result.distribution import QUANTILES
 from perfkit.stats.autoscaling import SYNC_S, Autoscaler, ReplicaCourse, autoscale, interrupt, scheduled
 from perfkit.stats.buckets import BucketCounts
-from perfkit.stats.fleet_simulation import (
-    FEWEST_PERIODS,
-    REQUESTS_AT_MOST,
-    FleetDay,
-    FleetOutcome,
-    Policy,
-    Sampling,
-    choose_sampling,
-    simulate_fleet,
-)
+from perfkit.stats.fleet_simulation import FEWEST_PERIODS, FleetDay, FleetOutcome, Policy, Sampling, choose_sampling, simulate_fleet
 from perfkit.stats.replica_queue import Limit, ServiceLaw, calibrated_law, response_times
 from perfkit.stats.steps import PeriodicSteps, Steps
 from perfkit.units import NS_PER_S, format_duration_ns, format_rate_per_s
@@ -33,17 +24,16 @@ from perfkit.units import NS_PER_S, format_duration_ns, format_rate_per_s
 _LAW_QUANTILES, _CHECK_REQUESTS, _WARM_UP_S = 1000, 200_000, 3600.0
 _QUARTERS_PER_HOUR, _LEAST_DEMAND = 4, 1e-9  # share of the peak: an hour without demand is planned for this demand
 _AGREES_WITHIN, _LATER_AT_MOST = 0.25, 0.1
-_NEAR_CAPACITY = 0.8  # above this share of the capacity, a sample of the replicas does not represent the fleet
-_NO_LAW, _NO_REQUESTS = ServiceLaw(1, np.zeros(1)), Sampling(FEWEST_PERIODS, 1, 1e12)
+_NO_LAW, _NO_REQUESTS = ServiceLaw(1, np.full(1, 1e-9)), Sampling(FEWEST_PERIODS, 1, 1e12)
 """Without a law of service times only the number of replicas is simulated, with hardly any request."""
 
 
 def plan_schedule(
-    chosen: ConfigurationPlan, evidence: Evidence, inputs: PlanInputs, requests_at_most: int = REQUESTS_AT_MOST
+    chosen: ConfigurationPlan, evidence: Evidence, inputs: PlanInputs, requests_at_most: int | None = None
 ) -> Schedule | None:
     """The schedule of the chosen configuration; None without a demand profile. Raises UsageError for inconsistent inputs.
 
-    `requests_at_most` limits the requests that are simulated for each way to run the fleet.
+    `requests_at_most` limits the requests that are simulated for each way to run the fleet; None: to those of a few seconds.
     """
     day = inputs.day
     if day is None:
@@ -78,6 +68,11 @@ def plan_schedule(
     if day.spot is not None:
         end_s = _WARM_UP_S + demand.length_s
         simulate(SPOT, _with_spot(autoscaled, outcomes[AUTOSCALED].fewest, day.spot.interruptions_per_h, cold_start_s, end_s))
+    missed = {way.name: None if way.missed_time is None else way.missed_time.value for way in ways}
+    outage_per_h = inputs.risk.outage_cost.per_hour if inputs.risk.outage_cost else None
+    allowed = day.allowed_missed_time
+    if allowed is None and outage_per_h is None:
+        allowed = ALLOWED_MISSED_TIME
     return Schedule(
         cold_start_s=cold_start_s,
         cold_start_source=source,
@@ -91,7 +86,8 @@ def plan_schedule(
         sampling=sampling if laws else None,
         mean_power_w=power_w,
         ways=tuple(ways),
-        offers=offers(chosen, day, outcomes, power_w),
+        offers=ranked(offers(chosen, day, outcomes, power_w), missed, allowed, outage_per_h),
+        allowed_missed_time=allowed,
         hours=_hours(day, chosen.fleet.replicas, counts, ways),
         assumptions=tuple(_assumptions(day, simulated, scaler)),
         notes=(refusal,) if replica is None else tuple(_notes(replica, scaler, chosen, simulated, sampling)),
@@ -218,7 +214,6 @@ def _hours(day: DayInputs, fixed: int, by_hour: Sequence[int], ways: Sequence[Fl
 def _notes(
     replica: SimulatedReplica, scaler: Autoscaler, chosen: ConfigurationPlan, simulated: FleetDay, sampling: Sampling
 ) -> Iterator[str]:
-    assert chosen.capacity is not None
     error = replica.percentile_ns / replica.fitted_ns - 1
     if abs(error) > _AGREES_WITHIN:
         name, rate = chosen.slo_percentile.replace("_", "."), format_rate_per_s(scaler.target_per_s)
@@ -226,14 +221,6 @@ def _notes(
         yield (
             f"The simulated replica has a {name} of {format_duration_ns(replica.percentile_ns)} at {rate}, and the measurements give "
             f"{format_duration_ns(replica.fitted_ns)}: they agree at the capacity alone, so the simulated time in which the SLO is missed may be {consequence}."
-        )
-    is_near = not sampling.is_whole and scaler.target_per_s > _NEAR_CAPACITY * chosen.capacity.low_per_s
-    if is_near or sampling.stretch > 1:
-        simulated_part = "one replica" if sampling.replicas == 1 else f"{sampling.replicas} replicas"
-        yield (
-            f"The simulated time in which the SLO is missed is that of {simulated_part}, whose requests vary more from window to window than those of the whole "
-            f"fleet. {'At this headroom' if is_near else 'With stretched times'} it is too high where the fleet seldom misses the SLO, and too low where it "
-            "often does, by more than the interval shows."
         )
     later_s = sampling.stretch * max(limit.limit_s for limit in simulated.limits)
     if sampling.stretch > 1 and later_s > _LATER_AT_MOST * simulated.window_s:

@@ -1,6 +1,7 @@
-"""The cost of each way to run a fleet by payment option: on demand, reserved, spot, bought."""
+"""The cost of each way to run a fleet by payment option (on demand, reserved, spot, bought), and the ranking of these offers."""
 
-from collections.abc import Mapping
+import dataclasses
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
@@ -13,6 +14,8 @@ from perfkit.stats.fleet_cost import HOURS_PER_YEAR, BoughtFleet, RentedFleet, m
 from perfkit.stats.fleet_simulation import FleetOutcome
 
 _W_PER_KW, _MONTHS = 1000.0, 12
+ALLOWED_MISSED_TIME = 0.01
+"""The share of time in which a way may miss the SLO, where neither it nor the cost of that time is given."""
 
 
 def offers(chosen: ConfigurationPlan, day: DayInputs, outcomes: Mapping[str, FleetOutcome], power_w: float | None) -> tuple[Offer, ...]:
@@ -49,6 +52,28 @@ def offers(chosen: ConfigurationPlan, day: DayInputs, outcomes: Mapping[str, Fle
         per_year = bought.per_h * HOURS_PER_YEAR
         rows.append(Offer(FIXED, "bought", 0, per_year / _MONTHS, per_year))
     return tuple(rows)
+
+
+def ranked(
+    found: Sequence[Offer], missed: Mapping[str, float | None], allowed: float | None, outage_per_h: float | None
+) -> tuple[Offer, ...]:
+    """The offers with the time in which their way misses the SLO, its cost at `outage_per_h`, and their rank by the cost in all.
+
+    An offer has a rank if its way misses the SLO in at most the `allowed` share of time, or if that time is unknown; if there is none, those
+    that miss it least have one. None allows any share.
+    """
+    priced = []
+    for offer in found:
+        share = missed[offer.way]
+        cost = None if share is None or outage_per_h is None else share * HOURS_PER_YEAR * outage_per_h
+        priced.append(dataclasses.replace(offer, missed_time=share, missed_cost_per_year=cost, rank=None))
+    shares = [offer.missed_time or 0.0 for offer in priced]
+    limit = max(1.0 if allowed is None else allowed, min(shares, default=0.0))
+    totals = sorted(offer.total_per_year for offer, share in zip(priced, shares, strict=True) if share <= limit)
+    return tuple(
+        dataclasses.replace(offer, rank=totals.index(offer.total_per_year) + 1) if share <= limit else offer
+        for offer, share in zip(priced, shares, strict=True)
+    )
 
 
 def fleet_power_w(chosen: ConfigurationPlan, day: DayInputs) -> float:

@@ -2,7 +2,8 @@
 
 import dataclasses
 
-from perfkit.stats.fleet_simulation import Interval, Sampling
+from perfkit.stats.fleet_simulation import Sampling
+from perfkit.stats.missed_time import Interval
 
 FIXED, SCHEDULED, AUTOSCALED, SPOT = "fixed", "schedule by hour", "autoscaled", "autoscaled with spot"
 """The names of the ways to run the fleet."""
@@ -41,6 +42,17 @@ class Offer:
     cost_per_year: float
     break_even_months: float | None = None
     """The time after which buying has cost less; None for a bought fleet, and if it never does within the lifetime."""
+    missed_time: float | None = None
+    """The share of time in which the SLO is missed; None without a simulation."""
+    missed_cost_per_year: float | None = None
+    """Expected for that time; None without a simulation or the cost of an hour."""
+    rank: int | None = None
+    """By the cost in all; None if the SLO is missed in more of the time than allowed, while another way keeps to it."""
+
+    @property
+    def total_per_year(self) -> float:
+        """What the replicas cost, and the time in which the SLO is missed."""
+        return self.cost_per_year + (self.missed_cost_per_year or 0.0)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -90,6 +102,8 @@ class Schedule:
     """Of the bought fleet; None without a purchase."""
     ways: tuple[FleetWay, ...]
     offers: tuple[Offer, ...]
+    allowed_missed_time: float | None
+    """The share of time in which the SLO may be missed by an offer with a rank; None: any, as that time has a cost."""
     hours: tuple[HourRow, ...]
     assumptions: tuple[str, ...]
     notes: tuple[str, ...]
@@ -100,6 +114,6 @@ class Schedule:
         return next(way for way in self.ways if way.name == name)
 
     @property
-    def cheapest(self) -> Offer | None:
-        """The offer with the lowest cost; None without prices."""
-        return min(self.offers, key=lambda offer: offer.cost_per_year, default=None)
+    def recommended(self) -> Offer | None:
+        """The offer of rank 1; None without prices."""
+        return next((offer for offer in self.offers if offer.rank == 1), None)

@@ -24,18 +24,45 @@ def schedule_answer(plan: CapacityPlan) -> list[str]:
     ways = "; ".join(_phrase(plan, schedule, way) for way in schedule.ways)
     cold_start = format_duration_ns(schedule.cold_start_s * NS_PER_S)
     sentences = [f"Over the day, with a cold start of {cold_start} ({schedule.cold_start_source}): {ways}."]
-    if lowest := schedule.cheapest:
-        always = f" ({lowest.reserved} at all times)" if lowest.reserved else ""
-        cost = f"{money(lowest.cost_per_month, plan.chosen)} a month, {money(lowest.cost_per_year, plan.chosen)} a year"
-        found = schedule.way(lowest.way).missed_time
-        missed = f"; the SLO is missed in {_share(found.value)} of the time" if found is not None and found.value else ""
-        sentences.append(f"The lowest cost over the day is {lowest.way}, {lowest.payment}{always}: {cost}{missed}.")
+    if schedule.recommended:
+        sentences.append(_recommendation(plan, schedule, schedule.recommended))
     if bought := next((offer for offer in schedule.offers if offer.payment == "bought"), None):
         rented = [offer for offer in schedule.offers if offer is not bought]
-        phrases = [_break_even(offer) for offer in (rented[0], min(rented, key=lambda offer: offer.cost_per_year))]
+        best = min((offer for offer in rented if offer.rank), key=lambda offer: offer.total_per_year, default=rented[0])
+        phrases = [_break_even(offer) for offer in (rented[0], best)]
         each = f"{money(bought.cost_per_month, plan.chosen)} a month over its lifetime"
         sentences.append(f"Buying costs {each}: it pays {' and '.join(dict.fromkeys(phrases))}.")
     return sentences
+
+
+def _recommendation(plan: CapacityPlan, schedule: Schedule, best: Offer) -> str:
+    """The offer with the lowest cost of those that keep the SLO as far as asked, and the cheaper ones that do not."""
+    reserved = f" ({best.reserved} at all times)" if best.reserved else ""
+    name = f"{best.way}, {best.payment}{reserved}"
+    cost = f"{money(best.cost_per_month, plan.chosen)} a month, {money(best.cost_per_year, plan.chosen)} a year"
+    if best.missed_time is None:
+        return f"The lowest cost over the day is {name}: {cost}; in how much of the time the SLO is missed is not known."
+    missed = f"the SLO is missed in {_share(best.missed_time)} of the time"
+    if best.missed_cost_per_year is not None:
+        missed += f", which is expected to cost {money(best.missed_cost_per_year, plan.chosen)} a year"
+    allowed = schedule.allowed_missed_time
+    if allowed is not None and best.missed_time > allowed:
+        return f"Every way misses the SLO in more than {_share(allowed)} of the time; {name} costs least of those that miss it least: {cost}; {missed}."
+    among = (
+        "The lowest cost over the day"
+        if allowed is None
+        else f"Of the ways that miss the SLO in at most {_share(allowed)} of the time, the lowest cost"
+    )
+    in_all = ", with that of missing the SLO," if best.missed_cost_per_year is not None else ""
+    cheaper = min(
+        (offer for offer in schedule.offers if offer.rank is None and offer.cost_per_year < best.cost_per_year),
+        key=lambda offer: offer.cost_per_year,
+        default=None,
+    )
+    but = ""
+    if cheaper is not None and cheaper.missed_time is not None:
+        but = f"; {cheaper.way}, {cheaper.payment}, costs {money(cheaper.cost_per_month, plan.chosen)} a month, but misses it in {_share(cheaper.missed_time)}"
+    return f"{among}{in_all} is {name}: {cost}; {missed}{but}."
 
 
 def _phrase(plan: CapacityPlan, schedule: Schedule, way: FleetWay) -> str:
@@ -86,11 +113,16 @@ def _note(schedule: Schedule) -> str:
     replica, sampling = schedule.replica, schedule.sampling
     servers = f"{replica.servers} server{'s' if replica.servers > 1 else ''}"
     if sampling.is_whole:
-        how = f"{sampling.periods} whole periods were simulated, with every request"
+        how = (
+            f"{sampling.periods} whole period{'s were' if sampling.periods > 1 else ' was'} simulated, with every request of every replica"
+        )
     else:
         many = "one replica stands" if sampling.replicas == 1 else f"{sampling.replicas} replicas stand"
         stretched = f", with times stretched {sampling.stretch:.3g} times" if sampling.stretch > 1 else ""
         how = f"One period was simulated; {many} for all of them{stretched}"
+        how += (
+            "; while demand and replicas are steady, windows are judged together until they hold as many requests as the fleet has in one"
+        )
     return (
         f"{cold_start} Each replica was simulated as a queue with {servers}. Its service times are the measured ones times {replica.factor:.3g} (mean "
         f"{format_duration_ns(replica.mean_service_ns)}), with which its capacity is the measured one. {how}. SLO missed: the share of windows of {schedule.window_s:g} s in "
@@ -103,9 +135,18 @@ def _offers(schedule: Schedule, currency: str) -> Table:
     columns = (
         Column("way", "replicas"), Column("payment", "payment"), Column("reserved", "always paid for", "count"),
         Column("cost_per_month", f"a month{currency}", "cost"), Column("cost_per_year", f"a year{currency}", "cost"),
+        Column("missed_time", "SLO missed, of the time", "error_rate"),
+        Column("missed_cost_per_year", f"missed SLO a year{currency}", "cost"),
+        Column("total_per_year", f"in all a year{currency}", "cost", lambda offer: None if offer.missed_cost_per_year is None else offer.total_per_year),
+        Column("rank", "rank", "count"),
         Column("break_even_months", "buying pays after (months)", "number"),
     )  # fmt: skip
     note = "A year has 8,760 hours, a month 730. Replicas are paid for from their start. A replica is reserved if it runs so much of the time that the reserved price is cheaper."
+    allowed = schedule.allowed_missed_time
+    if any(offer.missed_cost_per_year is not None for offer in schedule.offers):
+        note += " The rank is that of the cost in all, with the time in which the SLO is missed at the cost of an hour (--outage-cost)."
+    if allowed is not None and schedule.replica is not None:
+        note += f" Ways that miss the SLO in more than {_share(allowed)} of the time (--allowed-missed-time) have no rank, unless all do."
     if schedule.mean_power_w is not None:
         note += f" The bought fleet draws {schedule.mean_power_w:,.0f} W on average. An offer without a number of months stays cheaper than buying over the whole lifetime."
     return Table.of("schedule_costs", "Cost over the day", columns, schedule.offers, note).without_empty_columns()

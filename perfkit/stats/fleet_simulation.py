@@ -1,22 +1,26 @@
 """Simulation of a fleet over days or weeks: random arrivals, replicas that start and stop, and the windows that miss the SLO."""
 
 import dataclasses
-import itertools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 import numpy as np
 import numpy.typing as npt
 
 from perfkit.stats.autoscaling import ReplicaCourse
-from perfkit.stats.distributions import binomial_limits, student_t_quantile
+from perfkit.stats.missed_time import Interval, WindowTally, clustered_share_interval, judge, pool_windows
 from perfkit.stats.replica_queue import Limit, ServiceLaw, response_times
 from perfkit.stats.steps import Floats, PeriodicSteps, Steps
 
-REQUESTS_AT_MOST = 8_000_000
 FEWEST_PERIODS, MOST_PERIODS = 4, 20
-_LEAST_STRETCH, _MOST_LENGTH_S = 1.5, 20 * 86_400.0
-_CONFIDENCE = 0.9
+_MOST_OF_MORE_PERIODS = 8_000_000
+"""More than four periods are simulated up to so many requests."""
+_MOST_ONE_SERVER, _MOST_SEVERAL_SERVERS = 40_000_000, 12_000_000
+_AT_ONCE, _JUST_BEFORE_S = 1_000_000, 1e-6
+"""Requests held in memory; before a replica that starts at the same instant."""
+_MOST_LENGTH_S = 20 * 86_400.0
+_QUARTERS, _STEADY_WITHIN = 4, 0.05
+"""A window and the one before it are steady if the load of their quarters differs by at most this share."""
 
 Policy = Callable[[npt.NDArray[np.int64], np.random.Generator], ReplicaCourse]
 """Gives the replicas over time from the number of arrivals in each tick; both begin with the warm-up."""
@@ -60,15 +64,6 @@ class FleetDay:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Interval:
-    """A share with its 90 % confidence interval."""
-
-    value: float
-    low: float
-    high: float
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
 class FleetOutcome:
     """The result of the simulated periods."""
 
@@ -91,38 +86,44 @@ class FleetOutcome:
     sampling: Sampling
 
 
-def choose_sampling(day: FleetDay, replicas: float, requests_at_most: int = REQUESTS_AT_MOST) -> Sampling:
-    """The largest sample that the number of requests allows: at least four periods of all replicas, or one period of some.
+def requests_at_most(law: ServiceLaw) -> int:
+    """The requests that are simulated in a few seconds; several servers need a loop over the requests, one does not."""
+    return _MOST_ONE_SERVER if law.servers == 1 else _MOST_SEVERAL_SERVERS
+
+
+def choose_sampling(day: FleetDay, replicas: float, at_most: int | None = None) -> Sampling:
+    """The largest sample that the number of requests allows: four or more periods of all replicas, one of all, or one of some.
 
     Under random splitting, each replica receives independent Poisson arrivals, so some replicas represent all. If even one replica
     receives too many requests, its queue is stretched. A stretched queue has the same utilisation and the same share of slow requests.
     Its backlog builds up and drains later, by at most `stretch` times the limit.
     """
-    requests = day.demand_per_s.mean * (day.length_s + day.warm_up_s)
-    if requests * FEWEST_PERIODS <= requests_at_most:
-        most = max(FEWEST_PERIODS, int(_MOST_LENGTH_S / day.length_s))
-        return Sampling(min(MOST_PERIODS, most, int(requests_at_most / requests)))
-    per_replica, at_once = requests / replicas, requests_at_most / 2  # what a single period holds in memory
-    simulated = max(1, min(math.floor(at_once / per_replica), math.ceil(replicas)))
-    stretch = per_replica * simulated / at_once
-    return Sampling(1, simulated, stretch if stretch > _LEAST_STRETCH else 1.0)
+    at_most = requests_at_most(day.law) if at_most is None else at_most
+    requests = max(day.demand_per_s.mean * (day.length_s + day.warm_up_s), 1e-9)
+    if requests <= at_most:
+        if requests * FEWEST_PERIODS > at_most:
+            return Sampling(1)
+        more = min(MOST_PERIODS, int(_MOST_LENGTH_S / day.length_s), int(_MOST_OF_MORE_PERIODS / requests))
+        return Sampling(max(FEWEST_PERIODS, more))
+    return Sampling(1, max(1, math.floor(at_most * replicas / requests)), max(1.0, requests / replicas / at_most))
 
 
 def simulate_fleet(day: FleetDay, policy: Policy, sampling: Sampling, random: np.random.Generator) -> FleetOutcome:
     """Simulate periods of a fleet under random splitting.
 
     Arrivals are Poisson with the rate of the demand. A stopped replica completes its requests. A window misses the SLO if the share of
-    its arrivals slower than a limit is larger than the limit allows. A window without requests does not miss it.
+    its arrivals slower than a limit is larger than the limit allows. A window without requests does not miss it. If some replicas
+    represent all, steady windows are judged together (`pool_windows`).
     """
     periods = [_simulate_period(day, policy, sampling, one) for one in random.spawn(sampling.periods)]
-    missed = [float(np.mean(period.missed)) for period in periods]
-    windows = periods[0].missed.size
+    missed = [period.missed for period in periods]
+    windows = round(day.length_s / day.window_s)
     end_s = day.warm_up_s + day.length_s
     running = np.concatenate([period.course.running.within(day.warm_up_s, end_s) for period in periods])
     fewest, most = round(float(running.min())), round(float(running.max()))
     middles = day.warm_up_s + (np.arange(windows, dtype=np.float64) + 0.5) * day.window_s
     return FleetOutcome(
-        missed_time=clustered_share_interval(missed, windows),
+        missed_time=clustered_share_interval(missed, min(period.trials for period in periods)),
         worst_period=max(missed),
         slow_requests=sum(period.slow for period in periods) / max(sum(period.requests for period in periods), 1e-12),
         replica_hours=sum(period.course.running.integral(day.warm_up_s, end_s) for period in periods) / len(periods) / 3600,
@@ -137,50 +138,130 @@ def simulate_fleet(day: FleetDay, policy: Policy, sampling: Sampling, random: np
     )
 
 
-def clustered_share_interval(shares: Sequence[float], trials: int) -> Interval:
-    """The mean share over periods of `trials` windows each, with its 90 % confidence interval.
-
-    Windows of one period are correlated, so the interval is Clopper and Pearson's for the effective number of windows. That is the number
-    of windows divided by the design effect (the variance between periods ÷ that of independent windows), times the squared ratio of
-    Student's quantiles for windows and for periods. Source: E. L. Korn & B. I. Graubard, Survey Methodology 24 (1998). A single period
-    shows no design effect: its windows count as independent.
-    """
-    number, mean = len(shares), sum(shares) / len(shares)
-    effective, tail = float(number * trials), (1 - _CONFIDENCE) / 2
-    if number > 1 and 0 < mean < 1:
-        between = sum((share - mean) ** 2 for share in shares) / (number - 1) / number
-        effective = min(effective, mean * (1 - mean) / between) if between else effective
-        ratio = student_t_quantile(1 - tail, number * trials - 1) / student_t_quantile(1 - tail, number - 1)
-        effective *= ratio**2
-    return Interval(mean, *binomial_limits(mean * effective, effective, _CONFIDENCE))
-
-
-@dataclasses.dataclass(frozen=True, slots=True, eq=False)
+@dataclasses.dataclass(frozen=True, slots=True)
 class _Period:
-    missed: npt.NDArray[np.bool_]
+    missed: float
+    trials: int
     slow: float
     requests: float
     course: ReplicaCourse
 
 
 def _simulate_period(day: FleetDay, policy: Policy, sampling: Sampling, random: np.random.Generator) -> _Period:
-    end_s = day.warm_up_s + day.length_s
-    ticks = np.arange(round(end_s / day.tick_s)) * day.tick_s
+    ticks = np.arange(round((day.warm_up_s + day.length_s) / day.tick_s), dtype=np.float64) * day.tick_s
     counts = random.poisson(day.demand_per_s.at(ticks - day.warm_up_s + day.tick_s / 2) * day.tick_s).astype(np.int64)
     course = policy(counts, random)
-    lowest = _simulated_replicas(round(float(np.max(course.ready.values))), sampling.replicas)
+    tally = _Requests(day, sampling, course.ready, _Pieces.of(ticks, day.tick_s, counts, course.ready, random), random).simulate()
+    groups = None
     if not sampling.is_whole:
-        ready = course.ready.at(ticks + day.tick_s / 2)
-        counts = random.poisson(counts * np.searchsorted(lowest, ready) / ready / sampling.stretch)
-    arrivals = np.sort(np.repeat(ticks, counts) + random.uniform(0, day.tick_s, int(np.sum(counts))))
-    replica, weights = _split(arrivals, course.ready, lowest, random)
-    if lowest.size > 1:  # response times are computed replica by replica
-        order = np.argsort(replica, kind="stable")
-        arrivals, replica, weights = arrivals[order], replica[order], weights[order]
-    restarts = _restarts(arrivals, replica, lowest, course.ready)
-    served = day.law.draw(arrivals.size, random) * sampling.stretch
-    times = response_times(arrivals, served, day.law.servers, restarts)
-    return _judged(day, arrivals, times / sampling.stretch, weights * sampling.stretch, course)
+        load, is_steady = _loads(day, course.ready)
+        groups = pool_windows(load, is_steady, tally.simulated_share, random)
+    judgement = judge(tally, groups)
+    return _Period(float(np.mean(judgement.missed)), judgement.trials, tally.slow_requests, float(np.sum(tally.total)), course)
+
+
+@dataclasses.dataclass(frozen=True, slots=True, eq=False)
+class _Pieces:
+    """Stretches of time without a change of the ready replicas."""
+
+    starts_s: Floats
+    lengths_s: Floats
+    counts: npt.NDArray[np.int64]
+    """Arrivals."""
+    ready: npt.NDArray[np.int64]
+
+    @classmethod
+    def of(cls, ticks: Floats, tick_s: float, counts: npt.NDArray[np.int64], ready: Steps, random: np.random.Generator) -> "_Pieces":
+        """The ticks, cut where the number of ready replicas changes; arrivals of a tick are uniform in it."""
+        end_s = float(ticks[-1]) + tick_s
+        starts = np.union1d(ticks, ready.starts_s[(ready.starts_s > 0) & (ready.starts_s < end_s)])
+        lengths = np.diff(starts, append=end_s)
+        first = np.searchsorted(starts, ticks)
+        after = np.append(first[1:], starts.size)
+        split = np.zeros(starts.size, dtype=np.int64)
+        split[first] = counts
+        for tick in np.flatnonzero(after - first > 1).tolist():
+            part = slice(first[tick], after[tick])
+            split[part] = random.multinomial(counts[tick], lengths[part] / np.sum(lengths[part]))
+        return cls(starts, lengths, split, ready.at(starts).astype(np.int64))
+
+
+class _Requests:
+    """The requests of a period: drawn, served and counted for some replicas, or for a part of the time, at once."""
+
+    def __init__(self, day: FleetDay, sampling: Sampling, ready: Steps, pieces: _Pieces, random: np.random.Generator) -> None:
+        self._day, self._sampling, self._ready, self._pieces, self._random = day, sampling, ready, pieces, random
+        self._lowest = _simulated_replicas(round(float(np.max(ready.values))), sampling.replicas)
+        self._span_s = day.warm_up_s + day.length_s + 1.0
+        """By which the times of each replica are shifted against those of the one before it."""
+        self._tally = WindowTally(round(day.length_s / day.window_s), day.limits)
+
+    def simulate(self) -> WindowTally:
+        """Counts the requests.
+
+        A request goes to each of the ready replicas with the same probability, so the arrivals of a piece are split by binomial thinning: the
+        replicas before have taken theirs from those that are left.
+        """
+        pieces, lowest, left = self._pieces, self._lowest, self._pieces.counts.copy()
+        busiest = max(1.0, float(np.sum(left / np.maximum(pieces.ready, 1))) / self._sampling.stretch)
+        at_once = max(1, int(_AT_ONCE / busiest))
+        parts = np.array_split(np.arange(left.size), math.ceil(busiest / _AT_ONCE))
+        for first in range(0, lowest.size, at_once):
+            among = np.searchsorted(lowest[first : first + at_once], pieces.ready)
+            without = pieces.ready * self._sampling.stretch - np.searchsorted(lowest[:first], pieces.ready)
+            share = np.divide(among, without, out=np.zeros(without.size), where=among > 0)
+            taken = self._random.binomial(left, np.minimum(share, 1.0))
+            left -= taken
+            busy_until_s = np.zeros(0)
+            for part in parts:
+                arrivals = self._draw(part, taken[part], among[part])
+                ends_s = self._serve(arrivals, float(pieces.starts_s[part[0]]), busy_until_s, first)
+                if len(parts) > 1:  # of one replica
+                    busy_until_s = np.sort(ends_s)[-self._day.law.servers :]
+        return self._tally
+
+    def _draw(self, part: npt.NDArray[np.intp], taken: npt.NDArray[np.int64], among: npt.NDArray[np.intp]) -> Floats:
+        """The arrivals at the replicas, ordered by replica and time."""
+        place = self._random.uniform(size=int(np.sum(taken))) * np.repeat(among, taken)
+        replica = np.floor(place)
+        within_s = (place - replica) * np.repeat(self._pieces.lengths_s[part], taken)
+        arrivals = replica * self._span_s + np.repeat(self._pieces.starts_s[part], taken) + within_s
+        arrivals.sort()
+        return arrivals
+
+    def _serve(self, arrivals: Floats, start_s: float, busy_until_s: Floats, first: int) -> Floats:
+        """Serves and counts the requests, and returns when each ends.
+
+        `busy_until_s` are the latest ends of the part before, which are those at which its servers become idle if they serve first come, first
+        served; their work counts as requests that arrive just before the start.
+        """
+        day, stretch = self._day, self._sampling.stretch
+        before_s = start_s - _JUST_BEFORE_S
+        work = busy_until_s[busy_until_s > start_s] - before_s
+        arrivals = np.concatenate((np.full(work.size, before_s), arrivals))
+        served = np.concatenate((work, day.law.draw(arrivals.size - work.size, self._random) * stretch))
+        times = response_times(arrivals, served, day.law.servers, self._restarts(arrivals, first))
+        ends_s = arrivals + times
+        arrivals, times = arrivals[work.size :], times[work.size :] / stretch
+        replica = np.floor(arrivals / self._span_s).astype(np.int64)
+        instants = arrivals - replica * self._span_s
+        weights = None
+        if not self._sampling.is_whole:
+            following = np.append(self._lowest[1:], np.iinfo(np.int64).max)
+            index = first + replica
+            weights = (np.minimum(self._ready.at(instants), following[index]) - self._lowest[index]) * stretch
+        self._tally.add(np.floor((instants - day.warm_up_s) / day.window_s).astype(np.int64), times, weights)
+        return ends_s
+
+    def _restarts(self, arrivals: Floats, first: int) -> npt.NDArray[np.int64]:
+        """The indices of the arrivals that are the first since their replica was started."""
+        started = [np.zeros(0)]
+        replicas = math.floor(arrivals[-1] / self._span_s) + 1 if arrivals.size else 0
+        for place, number in enumerate(self._lowest[first : first + replicas].tolist()):
+            is_up = self._ready.values > number
+            started.append(place * self._span_s + np.append(0.0, self._ready.starts_s[1:][is_up[1:] & ~is_up[:-1]]))
+        indices = np.unique(np.searchsorted(arrivals, np.concatenate(started)))
+        return indices[indices < arrivals.size]
 
 
 def _simulated_replicas(most: int, simulated: int | None) -> npt.NDArray[np.int64]:
@@ -190,41 +271,17 @@ def _simulated_replicas(most: int, simulated: int | None) -> npt.NDArray[np.int6
     return np.unique(np.floor(np.arange(simulated) * most / simulated).astype(np.int64))
 
 
-def _split(
-    arrivals: Floats, ready: Steps, lowest: npt.NDArray[np.int64], random: np.random.Generator
-) -> tuple[npt.NDArray[np.int64], Floats]:
-    """The replica of each request, drawn from the simulated ones that are ready, and the number of replicas that it represents.
-
-    The replica started last is stopped first, so `n` ready replicas are those numbered 0 to n - 1.
-    """
-    count = ready.at(arrivals)
-    among = np.searchsorted(lowest, count)  # simulated replicas below the count
-    chosen = np.minimum((random.uniform(size=arrivals.size) * among).astype(np.int64), among - 1)
-    following = np.append(lowest[1:], np.iinfo(np.int64).max)
-    return chosen, np.minimum(count, following[chosen]) - lowest[chosen]
-
-
-def _restarts(arrivals: Floats, replica: npt.NDArray[np.int64], lowest: npt.NDArray[np.int64], ready: Steps) -> npt.NDArray[np.int64]:
-    """The indices, in requests ordered by replica, of the first request after each start of a replica."""
-    first = np.flatnonzero(np.diff(replica, prepend=-1))
-    found = [first]
-    for begin, end in itertools.pairwise([*first.tolist(), replica.size]):
-        is_up = ready.values > lowest[replica[begin]]
-        started_s = ready.starts_s[1:][is_up[1:] & ~is_up[:-1]]
-        found.append(begin + np.searchsorted(arrivals[begin:end], started_s))
-    indices = np.unique(np.concatenate(found))
-    return indices[indices < replica.size]
-
-
-def _judged(day: FleetDay, arrivals: Floats, times: Floats, weights: Floats, course: ReplicaCourse) -> _Period:
-    windows = round(day.length_s / day.window_s)
-    number = np.floor((arrivals - day.warm_up_s) / day.window_s).astype(np.int64)
-    counted = (number >= 0) & (number < windows)
-    number, times, weights = number[counted], times[counted], weights[counted]
-    total = np.bincount(number, weights, windows)
-    missed, slow = np.zeros(windows, dtype=np.bool_), 0.0
-    for limit in sorted(day.limits, key=lambda limit: limit.quantile):
-        above = np.bincount(number, weights * (times > limit.limit_s), windows)
-        missed |= above > limit.allowed_share * total * (1 + 1e-9)
-        slow = float(np.sum(above))
-    return _Period(missed, slow, float(np.sum(total)), course)
+def _loads(day: FleetDay, ready: Steps) -> tuple[Floats, npt.NDArray[np.bool_]]:
+    """The demand for each ready replica in the windows of the period, and whether it is steady: unchanged since the window before, and without backlog."""
+    before = max(1, int(day.warm_up_s / day.window_s))
+    windows = before + round(day.length_s / day.window_s)
+    quarter_s = day.window_s / _QUARTERS
+    instants = (np.arange(windows * _QUARTERS) + 0.5) * quarter_s - before * day.window_s
+    load = day.demand_per_s.at(instants) / np.maximum(ready.at(instants + day.warm_up_s), 1)
+    work = np.cumsum((load / day.law.saturation_per_s - 1) * quarter_s)
+    backlog = work - np.minimum.accumulate(np.minimum(work, 0.0))
+    load = load.reshape(windows, _QUARTERS)
+    highest, lowest = load.max(axis=1), load.min(axis=1)
+    highest, lowest = np.maximum(highest[1:], highest[:-1]), np.minimum(lowest[1:], lowest[:-1])
+    is_steady = (highest <= lowest * (1 + _STEADY_WITHIN)) & (backlog.reshape(windows, _QUARTERS)[1:].max(axis=1) <= 0)
+    return load[before:].mean(axis=1), is_steady[before - 1 :]

@@ -68,18 +68,31 @@ def test_the_risk_takes_its_options_and_the_shares_from_a_file(plan, tmp_path):
 
 
 def test_the_demand_over_the_day_gives_the_peak_the_mean_and_the_lowest_cost(plan, tmp_path):
-    """The mean of scenarios/day.csv is (6·120 + 2·300 + 1.5·700 + 6·1000 + 1.5·900 + 2·700 + 3·450 + 2·200)/24."""
-    bought = (*BOUGHT, "--lifetime", "36mo", "--power", "0.7kW", "--reserved-price", "$1.60/h", "--quiet")
-    code, stdout, stderr = plan(*bought, demand=None)
+    """The mean of the profile is (8·0.2 + 6·2 + 10·0.4)/24."""
+    (tmp_path / "day.csv").write_text("hour,demand_per_s\n0,0.2\n8,2\n14,0.4\n")
+    bought = (
+        *BOUGHT[2:],
+        "--lifetime",
+        "36mo",
+        "--power",
+        "0.7kW",
+        "--reserved-price",
+        "$1.60/h",
+        "--allowed-missed-time",
+        "0.5%",
+        "--quiet",
+    )
+    code, stdout, stderr = plan("--profile", str(tmp_path / "day.csv"), *bought, demand=None)
     assert code == 0, stderr
     document = json.loads((tmp_path / "out" / "plan.json").read_text())
-    assert document["question"]["demands_per_s"] == [1000]
-    assert document["question"]["average_demand_per_s"] == pytest.approx(12_870 / 24)
+    assert document["question"]["demands_per_s"] == [2]
+    assert document["question"]["average_demand_per_s"] == pytest.approx(17.6 / 24)
     assert document["question"]["day"]["purchase"] == {"price": 30_000, "lifetime_h": 26_280, "electricity_per_kwh": 0.25, "power_w": 700}
     assert [way["name"] for way in document["schedule"]["ways"]] == ["fixed", "schedule by hour", "autoscaled"]
     assert len(document["schedule"]["hours"]) == 24
     assert "Over the day, with a cold start of 90.0 s (given): fixed, " in stdout
-    assert "The lowest cost over the day is " in stdout
+    assert "Of the ways that miss the SLO in at most 0.50% of the time, the lowest cost is " in stdout
+    assert min(offer["rank"] for offer in document["schedule"]["offers"] if offer["rank"]) == 1
     assert (tmp_path / "out" / "plots" / "day.svg").exists()
     assert (tmp_path / "out" / "tables" / "schedule_costs.csv").exists()
 
@@ -158,6 +171,13 @@ def test_json_is_the_only_output_on_stdout(plan, tmp_path):
         (DAY, {"demand": "900/s"}, 2, "--demand 900/s is below the peak of --profile, 1000/s; leave it out"),
         (DAY, {"demand": None}, 2, "--profile needs --cold-start"),
         ((*DAY, "--cold-start", "90"), {}, 2, "--cold-start '90': expected a duration"),
+        (
+            (*PRICED, "--allowed-missed-time", "0.5"),
+            {},
+            2,
+            "--allowed-missed-time '0.5': expected a share of the time below 100%, with its unit",
+        ),
+        (("--allowed-missed-time", "1%"), {}, 2, "--allowed-missed-time needs --profile"),
         ((*DAY, "--cold-start", "3h"), {}, 2, "--cold-start '3h': at most 60m"),
         ((*DAY, "--reserved-price", "$1.6/h"), {}, 2, "give the on-demand price too, such as --price '$2.50/h'"),
         ((*PRICED, "--reserved-price", "1.6 EUR/h"), {}, 2, "the currency differs from that of --price, $; use one currency"),

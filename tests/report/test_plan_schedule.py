@@ -11,10 +11,11 @@ from perfkit.plan.evidence import gather_evidence, read_sources
 from perfkit.plan.inputs import PlanInputs, parse_slo
 from perfkit.plan.planner import plan_capacity
 from perfkit.plan.price import Price
+from perfkit.plan.schedule_costs import ranked
 from perfkit.plan.schedule_model import FleetWay
 from perfkit.report.plan import plan_notes
 from perfkit.report.plan_schedule import schedule_answer, schedule_figure, schedule_tables
-from perfkit.stats.fleet_simulation import Interval
+from perfkit.stats.missed_time import Interval
 from tests.queue_results import Writer
 
 PROFILE = parse_profile("time,demand_per_s\n00:00,20\n09:30,80\n20:00,20\n", "day.csv")
@@ -31,11 +32,17 @@ def plan(tmp_path_factory):
     evidence = dataclasses.replace(evidence, open_points=tuple(dataclasses.replace(point, batches=()) for point in evidence.open_points))
     plan = plan_capacity([evidence], inputs)
     assert plan.schedule is not None
+    return missing(plan, {"fixed": 0.0, "schedule by hour": 0.004, "autoscaled": 0.0125, "autoscaled with spot": 0.032})
+
+
+def missing(plan, shares, allowed=0.01, outage_per_h=None):
+    """The plan whose ways miss the SLO in these shares of time."""
     ways = tuple(
-        dataclasses.replace(way, missed_time=Interval(0.0125, 0.01, 0.02), missed_time_at_low=0.03, slow_requests=0.004)
-        for way in plan.schedule.ways
+        dataclasses.replace(way, missed_time=Interval(share, 0.8 * share, 1.6 * share), missed_time_at_low=0.03, slow_requests=0.004)
+        for way, share in zip(plan.schedule.ways, shares.values(), strict=True)
     )
-    return dataclasses.replace(plan, schedule=dataclasses.replace(plan.schedule, ways=ways))
+    offers = ranked(plan.schedule.offers, shares, allowed, outage_per_h)
+    return dataclasses.replace(plan, schedule=dataclasses.replace(plan.schedule, ways=ways, offers=offers, allowed_missed_time=allowed))
 
 
 def amounts(plan, way, payment):
@@ -48,18 +55,48 @@ def test_the_answer_compares_the_ways_and_names_the_lowest_cost(plan):
     fixed = plan.chosen.fleet.replicas
     assert ways.startswith(
         f"Over the day, with a cold start of 90.0 s (given): fixed, {fixed} replicas, {amounts(plan, 'fixed', 'on demand')[0]} a month, SLO missed in "
-        "1.25% of the time (90 % interval 1.00% to 2.00%); schedule by hour, 1 to "
+        "0% of the time (90 % interval 0% to 0%); schedule by hour, 1 to "
     )
-    month, year = amounts(plan, "autoscaled with spot", "spot above a base reserved")
-    assert (
-        lowest
-        == f"The lowest cost over the day is autoscaled with spot, spot above a base reserved (1 at all times): {month} a month, {year} a year; the SLO is "
-        "missed in 1.25% of the time."
+    month, year = amounts(plan, "fixed", "bought")
+    assert lowest == (
+        f"Of the ways that miss the SLO in at most 1.00% of the time, the lowest cost is fixed, bought: {month} a month, {year} a year; the SLO is missed in "
+        "0% of the time; autoscaled with spot, spot above a base reserved, costs "
+        f"{amounts(plan, 'autoscaled with spot', 'spot above a base reserved')[0]} a month, but misses it in 3.20%."
     )
     assert buying.startswith(
         f"Buying costs {amounts(plan, 'fixed', 'bought')[0]} a month over its lifetime: it pays after 18 months against fixed, on demand"
     )
-    assert buying.endswith("never, within its lifetime, against autoscaled with spot, spot above a base reserved.")
+    assert buying.endswith("and after 34 months against schedule by hour, reserved and on demand.")
+
+
+def test_a_missed_hour_is_part_of_the_cost_where_it_has_a_price(plan):
+    """At $1,000 an hour the schedule's 0.4 % cost 0.004·8,760·1,000 = $35,040 a year, and the fixed fleet's nothing: it costs least in all."""
+    shares = {way.name: way.missed_time.value for way in plan.schedule.ways}
+    dear = missing(plan, shares, allowed=None, outage_per_h=1000.0)
+    month, year = amounts(dear, "fixed", "bought")
+    assert schedule_answer(dear)[1] == (
+        f"The lowest cost over the day, with that of missing the SLO, is fixed, bought: {month} a month, {year} a year; the SLO is missed in 0% of the "
+        "time, which is expected to cost $0.00 a year."
+    )
+    costs = schedule_tables(dear)[1]
+    by_offer = {(row["way"], row["payment"]): row for row in costs.records}
+    assert by_offer["schedule by hour", "on demand"]["missed_cost_per_year"] == pytest.approx(35_040)
+    on_demand = by_offer["fixed", "on demand"]
+    assert on_demand["total_per_year"] == pytest.approx(on_demand["cost_per_year"])
+    assert sorted(row["rank"] for row in costs.records) == list(range(1, 9))
+    cheap = missing(plan, shares, allowed=None, outage_per_h=0.01).schedule
+    assert cheap.recommended.way == "autoscaled with spot"
+    assert missing(plan, shares, allowed=0.01, outage_per_h=0.01).schedule.recommended.way == "fixed"
+
+
+def test_ways_that_miss_the_slo_too_often_have_no_rank_and_if_all_do_the_one_that_misses_it_least_is_named(plan):
+    ranks = {(offer.way, offer.payment): offer.rank for offer in plan.schedule.offers}
+    assert {way for (way, _), rank in ranks.items() if rank is None} == {"autoscaled", "autoscaled with spot"}
+    bad = missing(plan, {"fixed": 0.03, "schedule by hour": 0.05, "autoscaled": 0.06, "autoscaled with spot": 0.07})
+    assert schedule_answer(bad)[1].startswith(
+        "Every way misses the SLO in more than 1.00% of the time; fixed, bought costs least of those that miss it least: "
+    )
+    assert schedule_answer(bad)[1].endswith("; the SLO is missed in 3.00% of the time.")
 
 
 def test_the_tables_hold_each_way_offer_and_hour(plan):

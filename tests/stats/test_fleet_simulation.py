@@ -7,7 +7,8 @@ import pytest
 
 from perfkit.stats.autoscaling import Autoscaler, ReplicaCourse, autoscale
 from perfkit.stats.distributions import binomial_limits
-from perfkit.stats.fleet_simulation import FleetDay, Sampling, choose_sampling, clustered_share_interval, simulate_fleet
+from perfkit.stats.fleet_simulation import FleetDay, Sampling, choose_sampling, simulate_fleet
+from perfkit.stats.missed_time import WindowTally, clustered_share_interval, judge, pool_windows
 from perfkit.stats.replica_queue import Limit, ServiceLaw
 from perfkit.stats.steps import PeriodicSteps, Steps
 
@@ -36,9 +37,9 @@ def test_the_share_of_slow_requests_is_that_of_mm1_at_the_rate_of_a_replica():
     assert (found.fewest, found.most, found.always_running_share) == (3, 3, (1, 1, 1))
 
 
-def test_one_stretched_replica_stands_for_the_fleet():
+def test_four_stretched_replicas_stand_for_the_fleet():
     """Exact for each replica under random splitting; a queue stretched in time has the same shares."""
-    found = simulate(day_of((0, 8000.0), limits=(Limit(0.9, 0.1),)), fixed(100), Sampling(1, 1, 2.0))
+    found = simulate(day_of((0, 8000.0), limits=(Limit(0.9, 0.1),)), fixed(100), Sampling(1, 4, 2.0))
     assert found.slow_requests == pytest.approx(math.exp(-2), rel=0.05)
 
 
@@ -97,15 +98,78 @@ def test_a_period_without_any_request_misses_nothing():
     assert (found.missed_time.value, found.slow_requests, found.replica_hours) == (0, 0, 2)
 
 
-def test_every_request_is_simulated_as_long_as_four_periods_are_possible():
-    day = day_of((0, 100.0), length_s=86_400.0)
-    assert choose_sampling(day, 2) == Sampling(1, 1)
+def test_every_request_is_simulated_as_long_as_one_period_is_possible():
+    day = day_of((0, 100.0), length_s=86_400.0)  # 8.7 million requests
+    assert choose_sampling(day, 4, 8_000_000) == Sampling(1, 3)
+    assert choose_sampling(day, 4, 9_000_000) == Sampling(1)
+    assert choose_sampling(day, 4, 33_000_000) == Sampling(1)
+    assert choose_sampling(day, 4, 35_000_000) == Sampling(4)
+    assert choose_sampling(day, 4) == Sampling(4)
     assert choose_sampling(day_of((0, 10.0), length_s=86_400.0), 2) == Sampling(9)
     assert choose_sampling(day_of((0, 0.1), length_s=86_400.0), 2) == Sampling(20)
     assert choose_sampling(day_of((0, 0.1), length_s=604_800.0), 2) == Sampling(4)
-    large = choose_sampling(day_of((0, 1e6), length_s=86_400.0, limits=(Limit(0.99, 0.05),)), 1000)
+    large = choose_sampling(day_of((0, 1e6), length_s=86_400.0, limits=(Limit(0.99, 0.05),)), 1000, 8_000_000)
     assert (large.periods, large.replicas) == (1, 1)
-    assert large.stretch == pytest.approx(1000 * 87_000 / 4e6)
+    assert large.stretch == pytest.approx(1000 * 87_000 / 8e6)
+
+
+def missed_windows_of_every_replica(replicas, rate_per_s, service_s, windows, random):
+    """The share of missed windows (p99 < 3 s), with every request of every replica, by Lindley's recursion one request after the other."""
+    total, above = np.zeros(windows), np.zeros(windows)
+    for _ in range(replicas):
+        at, wait = 0.0, 0.0
+        gaps = random.exponential(1 / rate_per_s, round(1.2 * rate_per_s * 60 * (windows + 5))).tolist()
+        for gap, service in zip(gaps, random.exponential(service_s, len(gaps)).tolist(), strict=True):
+            at, wait = at + gap, max(0.0, wait - gap)
+            wait += service  # with the request's own service: its response time
+            window = int(at // 60) - 5
+            if 0 <= window < windows:
+                total[window] += 1
+                above[window] += wait > 3.0
+    return float(np.mean(above > 0.01 * total))
+
+
+@pytest.mark.parametrize("at_most", [2_000_000, 200_000])
+def test_fifty_replicas_miss_as_many_windows_as_all_of_them_simulated_one_by_one(at_most):
+    """M/M/1 of 10/s at 7.5/s for each of fifty replicas: whole (1.5 million requests, in two parts), and six replicas that stand for fifty."""
+    law = ServiceLaw(1, 10 * EXPONENTIAL.times_s)
+    day = day_of((0, 50 * 7.5), length_s=3600.0, law=law, limits=(Limit(0.99, 3.0),), warm_up_s=300.0)
+    sampling = choose_sampling(day, 50, at_most)
+    assert sampling.is_whole == (at_most > 1_500_000)
+    found = simulate(day, fixed(50), sampling).missed_time.value
+    truth = missed_windows_of_every_replica(50, 7.5, 0.1, 60, np.random.default_rng(5))
+    allowed = 2.5 * math.sqrt(max(found, truth, 1 / 60) * (1 / 60 + (1 / 60 if sampling.is_whole else 50 / 6 / 60)))
+    assert abs(found - truth) <= allowed
+
+
+@pytest.mark.parametrize("servers", [1, 2])
+def test_a_backlog_is_not_forgotten_where_the_requests_of_a_replica_are_simulated_in_parts(servers):
+    """1.2 million requests, in two parts, at 1.1 times the saturation: a constant service time, a wait that grows by 0.1 s a second, a limit of 120 s."""
+    law = ServiceLaw(servers, np.array([0.01 * servers]))
+    found = simulate(day_of((0, 110.0), length_s=10_800.0, law=law, limits=(Limit(0.99, 120.0),), warm_up_s=0.0), fixed(1), Sampling(1))
+    assert found.missed_time.value * 180 == pytest.approx(180 - 20, abs=1)
+
+
+def test_windows_of_equal_load_are_pooled_until_they_hold_what_the_fleet_has_in_one():
+    """A quarter of the fleet is simulated: four steady windows of the same load are one of the fleet; the last one is not steady."""
+    load = np.array([5.0] * 8 + [7.0] * 4 + [5.0])
+    groups = pool_windows(load, np.array([True] * 12 + [False]), np.full(13, 0.25), np.random.default_rng(1))
+    sizes = {int(group): [int(index) for index in np.flatnonzero(groups == group)] for group in set(groups)}
+    assert sorted(len(members) for members in sizes.values()) == [1, 4, 4, 4]
+    assert sizes[12] == [12]
+    assert [8, 9, 10, 11] in sizes.values()
+
+
+def test_windows_that_are_judged_together_are_one_trial_unless_they_are_far_from_the_limit():
+    tally = WindowTally(12, (Limit(0.9, 1.0),))
+    random = np.random.default_rng(3)
+    for window, slow in enumerate([8, 14, 11, 13, 50, 55, 45, 52, 0, 1, 0, 1]):  # of 100 requests each, of which 10 may be slow
+        tally.add(np.full(100, window), np.where(random.permutation(100) < slow, 2.0, 0.5))
+    found = judge(tally, np.repeat([0, 4, 8], 4))
+    assert found.missed.tolist() == [True] * 8 + [False] * 4
+    assert found.trials == 1 + 4 + 4
+    assert judge(tally).trials == 12
+    assert judge(tally).missed.tolist() == [False, *[True] * 7, *[False] * 4]
 
 
 def test_the_interval_is_exact_for_independent_windows_and_wider_where_periods_differ():

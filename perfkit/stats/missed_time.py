@@ -1,0 +1,129 @@
+"""The share of time in which the SLO is missed: windows of a simulated period, of all replicas or of some that stand for them."""
+
+import dataclasses
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from perfkit.stats.distributions import binomial_limits, student_t_quantile
+from perfkit.stats.replica_queue import Limit
+from perfkit.stats.steps import Floats
+
+_CONFIDENCE = 0.9
+_SAME_LOAD = 0.02
+"""Windows whose loads differ by less are pooled."""
+_CERTAIN_ERRORS, _CERTAIN_WINDOWS = 6.0, 4
+_ROUNDING = 1e-9
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Interval:
+    """A share with its 90 % confidence interval."""
+
+    value: float
+    low: float
+    high: float
+
+
+class WindowTally:
+    """The requests that arrive in each window of a period, and those of them that are slower than each limit."""
+
+    def __init__(self, windows: int, limits: Sequence[Limit]) -> None:
+        self.limits = sorted(limits, key=lambda limit: limit.quantile)
+        self.total = np.zeros(windows)
+        self.above = np.zeros((len(limits), windows))
+        self.squared_weights = np.zeros(windows)
+
+    def add(self, windows: npt.NDArray[np.int64], times_s: Floats, weights: Floats | None = None) -> None:
+        """Counts requests by the number of their window, outside of which they are left out; each stands for `weights` requests, or for itself."""
+        counted = np.flatnonzero((windows >= 0) & (windows < self.total.size))
+        number, of_all = windows[counted], self.total.size
+        weight = None if weights is None else weights[counted]
+        self.total += np.bincount(number, weight, of_all)
+        self.squared_weights += np.bincount(number, None if weight is None else weight**2, of_all)
+        for row, limit in enumerate(self.limits):
+            slow = np.flatnonzero(times_s[counted] > limit.limit_s)
+            self.above[row] += np.bincount(number[slow], None if weight is None else weight[slow], of_all)
+
+    @property
+    def simulated_share(self) -> Floats:
+        """For each window, the simulated part of its requests: (Σ weights)² ÷ Σ weights², over their total (L. Kish, Survey Sampling, 1965)."""
+        share: Floats = np.divide(self.total, self.squared_weights, out=np.ones_like(self.total), where=self.squared_weights > 0)
+        return np.minimum(share, 1.0)
+
+    @property
+    def slow_requests(self) -> float:
+        """The requests that are slower than the limit of the highest percentile."""
+        return float(np.sum(self.above[-1]))
+
+
+@dataclasses.dataclass(frozen=True, slots=True, eq=False)
+class Judgement:
+    """Which windows miss the SLO."""
+
+    missed: npt.NDArray[np.bool_]
+    trials: int
+    """The windows, less those whose outcome is known by that of others alone."""
+
+
+def judge(tally: WindowTally, groups: npt.NDArray[np.int64] | None = None) -> Judgement:
+    """The windows in which more requests are slower than a limit than it allows; those without requests do not miss the SLO.
+
+    The windows of a group are judged as one. They count as one trial, unless they are further than six standard errors from missing
+    the SLO or from keeping it.
+    """
+    windows = tally.total.size
+    if groups is None:
+        groups = np.arange(windows)
+    total, size = np.bincount(groups, tally.total, windows), np.bincount(groups, minlength=windows)
+    missed, margin = np.zeros(windows, dtype=np.bool_), np.full(windows, -np.inf)
+    with np.errstate(invalid="ignore", divide="ignore"):  # of groups without windows, or with a single one
+        for limit, above in zip(tally.limits, tally.above, strict=True):
+            missed |= np.bincount(groups, above, windows) > limit.allowed_share * total * (1 + _ROUNDING)
+            excess = above - limit.allowed_share * tally.total
+            mean = np.bincount(groups, excess, windows) / size
+            variance = np.bincount(groups, (excess - mean[groups]) ** 2, windows) / (size - 1)
+            margin = np.maximum(margin, mean / np.sqrt(variance / size))
+        certain = (np.abs(margin) > _CERTAIN_ERRORS) & (size >= _CERTAIN_WINDOWS)
+    return Judgement(missed[groups], int(np.sum(size[certain])) + int(np.count_nonzero(size[~certain])))
+
+
+def pool_windows(
+    load: Floats, is_steady: npt.NDArray[np.bool_], simulated_share: Floats, random: np.random.Generator
+) -> npt.NDArray[np.int64]:
+    """Groups of windows in which some simulated replicas have as many requests as the whole fleet has in one window.
+
+    With random splitting the replicas are independent queues. In windows of equal load for each replica, and steady demand and replicas, so
+    are those of different windows, and the requests of n replicas in one window have the same distribution as those of m in n/m windows:
+    the variance of the share of slow requests is that of the whole fleet. A window that is not steady stays alone, where a few replicas
+    vary more than all; during an overload, or just after a start, most such windows are far from the limit.
+    """
+    groups = np.arange(load.size)
+    steady = random.permutation(np.flatnonzero(is_steady))
+    steady = steady[np.argsort(load[steady], kind="stable")]
+    for level in np.split(steady, np.flatnonzero(load[steady][1:] > load[steady][:-1] * (1 + _SAME_LOAD)) + 1):
+        if level.size:
+            covered = np.cumsum(simulated_share[level])
+            number = max(1, int(covered[-1] + _ROUNDING))
+            which = np.minimum((covered / covered[-1] * number - _ROUNDING).astype(np.int64), number - 1)
+            groups[level] = level[np.searchsorted(which, which)]
+    return groups
+
+
+def clustered_share_interval(shares: Sequence[float], trials: int) -> Interval:
+    """The mean share over periods of `trials` windows each, with its 90 % confidence interval.
+
+    Windows of one period are correlated, so the interval is Clopper and Pearson's for the effective number of windows. That is the number
+    of windows divided by the design effect (the variance between periods ÷ that of independent windows), times the squared ratio of
+    Student's quantiles for windows and for periods. Source: E. L. Korn & B. I. Graubard, Survey Methodology 24 (1998). A single period
+    shows no design effect: its windows count as independent.
+    """
+    number, mean = len(shares), sum(shares) / len(shares)
+    effective, tail = float(number * trials), (1 - _CONFIDENCE) / 2
+    if number > 1 and 0 < mean < 1:
+        between = sum((share - mean) ** 2 for share in shares) / (number - 1) / number
+        effective = min(effective, mean * (1 - mean) / between) if between else effective
+        ratio = student_t_quantile(1 - tail, number * trials - 1) / student_t_quantile(1 - tail, number - 1)
+        effective *= ratio**2
+    return Interval(mean, *binomial_limits(mean * effective, effective, _CONFIDENCE))
