@@ -1,4 +1,4 @@
-"""The rate at which the share of requests beyond a limit reaches the share that the SLO allows, with its interval."""
+"""The rate at which the share of requests beyond a limit reaches the share that the SLO allows, with a confidence interval."""
 
 import dataclasses
 import math
@@ -14,7 +14,7 @@ LOWEST_NEAR = 0.72
 _RANGES = ((LOWEST_NEAR, 1.2), (0.5, 1.5))  # of the crossing: further away, the curve is not straight enough
 _NEAR_LOGARITHM, _SHORTEST_REACH, _LONGEST_REACH = 1.6, 0.03, 0.25
 _FEWEST_POINTS, _FEWEST_NEAR, _ROUNDS = 3, 4, 8
-_MISFIT = 0.01  # of the crossing: how much the form of the curve may move it
+_MISFIT, _LARGEST_MISFIT = 0.12, 0.03  # how far ln(share) may lie from the curve's form, and how far that may move the crossing
 _HIGHEST_FLOOR = 0.8  # of the allowed share
 _FLOOR_ERRORS, _FLOOR_STEPS = 2.0, 4
 _LOWEST_CHANGE, _HIGHEST_CHANGE = -0.8, 1.0  # the interval is open beyond these shares of the crossing
@@ -22,6 +22,7 @@ _FIRST_STEP, _STEP_FACTOR, _HALVINGS = 0.004, 1.7, 12
 _LEAST_SLOPE, _FIRST_SLOPE = 0.2, 5.0
 _NEWTON_STEPS, _LARGEST_STEP, _SMALLEST_STEP = 40, 5.0, 1e-6
 _LEAST_MEAN = 1e-9
+_BY_CHANCE = 2.0  # the dispersion of n clusters may be low by chance: it is raised by this share ÷ √n
 _WINDOW_DEGREES = 2  # the weight of the dispersion within windows, in degrees of freedom
 _STEEPEST_DISPERSION = 1.5  # its logarithm rises at most this much faster than that of the share
 _MOST_CLUSTERS = 20.0
@@ -36,8 +37,8 @@ class LimitCount:
     allowed_share: float
     """The share that may be beyond the limit, such as 0.01 for a p99."""
     dispersion: float = 1.0
-    """The variance of `beyond` divided by its mean, from the batches of the probe's window: about the number of requests that exceed
-    a limit together. Independent requests have 1."""
+    """The variance of `beyond` divided by its mean, from the batches of the probe's window; 1 for independent requests. It is about the
+    number of requests that exceed the limit together."""
 
     @property
     def margin(self) -> float:
@@ -71,13 +72,15 @@ class Crossing:
     slope: float
     points: int
     effective_beyond: float
-    """The number of independent requests beyond the limit, above the floor, that would carry the same information as all points."""
+    """How many independent requests beyond the limit would determine the curve as well as all points do."""
     dispersion: float
-    """At the crossing: the variance of a probe's count beyond the limit divided by its mean."""
+    """The variance of a probe's count beyond the limit divided by its mean, at the crossing; from within windows and between them."""
     window_dispersion: float
-    """The same from within the windows alone."""
+    """The dispersion at the crossing from within windows alone."""
     t: float
-    """The quantile of Student's distribution in the interval."""
+    """The quantile of Student's distribution that the interval was computed with."""
+    requests: int
+    """The number of requests in the fitted probes."""
 
     @property
     def is_bounded(self) -> bool:
@@ -98,14 +101,16 @@ def fit_crossing(counts: Sequence[CountAt], centre_per_s: float, confidence: flo
     (J. F. C. Kingman 1962: exponential waits with a rate that falls linearly in λ). A share is unbiased however short its window
     is, unlike a percentile, whose short windows come out too low on a busy queue; so probes of any length add up.
 
-    The curve goes through the probes near the crossing, where ln(share) differs by up to 1.6 if they are four or more, by quasi-likelihood for
-    counts (P. McCullagh & J. A. Nelder, *Generalized Linear Models*, chapter 9). Requests are not independent: the variance of a
-    count is its mean times a dispersion, which rises with the rate. Its rise is fitted to the dispersions within the windows; its
-    level is at least theirs, and rises with Pearson's χ² between the probes. The interval holds the rates at which the curve
-    through the allowed share has a deviance of at most the least one plus t² of Student's distribution. Its degrees of freedom count
-    probes by their length, (Σn)²/Σn² - 2, and two for the dispersion within windows. A count that is a lower bound takes part
-    only in curves that lie below it. The floor is a third parameter, within what the counts at low rates allow: the curve is the best of
-    five floors, and the interval holds the rates that any of them makes possible.
+    The curve is fitted by quasi-likelihood for counts (P. McCullagh & J. A. Nelder, *Generalized Linear Models*, chapter 9) to the probes
+    near the crossing: those where ln(share) differs by up to 1.6 from its value there, if they are at least four. Requests are not
+    independent: the variance of a count is its mean times a dispersion. The dispersion rises with the rate; its rise is fitted to the
+    dispersions within the windows. Its level is that within the windows, or more if Pearson's χ² between the probes asks for it.
+
+    The interval is a profile interval: the rates at which the best curve through the allowed share has a deviance of at most the least
+    one plus t², Student's quantile. Its degrees of freedom are (Σn)²/Σn² - 2, which counts probes by their length, plus two for
+    the dispersion within windows. A count that is a lower bound counts only against curves below it. The floor is a third
+    parameter, limited by the counts at low rates: the curve is the best of five floors, and the interval covers those of all floors
+    that fit.
     """
     unbounded = None
     for lowest, highest in _RANGES:
@@ -150,7 +155,7 @@ class _Term(NamedTuple):
 
     @property
     def information(self) -> float:
-        """The expected second derivative, negated."""
+        """The Fisher information: the expected second derivative, negated."""
         return self.point.weight * self.rising**2 / self.mean
 
     @property
@@ -170,7 +175,7 @@ class _Points(NamedTuple):
     floor: float
 
     def terms(self, intercept: float, slope: float) -> list[_Term]:
-        """The probes that have a say on this curve: all but lower bounds that lie below it."""
+        """The probes that the curve is judged by: all but the lower bounds that it lies above."""
         found = []
         for point in self.points:
             count = point.counted.count
@@ -230,10 +235,9 @@ def _curve_within(counts: Sequence[CountAt], centre: float, lowest: float, highe
 def _floors(below: Sequence[CountAt]) -> tuple[float, ...]:
     """The possible shares beyond the limit at low rates, ascending, from the counts there; 0 alone without such counts.
 
-    They reach from one standard error below the measured share to two above it: a short window at a low rate tells little.
-
-    It is the lowest of those from the nearest rates down to any other: at the lowest rates a server may be slower again, because it waits
-    for batches to fill.
+    They range from one standard error below the share measured at low rates to two above it, because a short window there tells little.
+    The counts are added up from the highest of the low rates downwards, and the lowest range on that way counts: at its lowest rates a
+    server may be slower again, because it waits for batches to fill.
     """
     if not below:
         return (0.0,)
@@ -350,6 +354,8 @@ def _with_interval(curve: _Curve, confidence: float) -> Crossing:
     terms = curve.points.terms(curve.intercept, curve.slope)
     degrees = len(terms) - 2
     scale = max((sum(term.pearson for term in terms) + _WINDOW_DEGREES) / (degrees + _WINDOW_DEGREES), 1.0)
+    information = sum(term.information for term in terms)
+    scale *= 1 + _BY_CHANCE * math.sqrt(scale / information)
     counts = [term.point.counted.count for term in terms]
     long = sum(counts) ** 2 / sum(count * count for count in counts)
     t = student_t_quantile((1 + confidence) / 2, max(math.floor(long) - 2, 0) + _WINDOW_DEGREES)
@@ -358,24 +364,26 @@ def _with_interval(curve: _Curve, confidence: float) -> Crossing:
     lows, highs = ([_furthest(other, allowed, sign) for other in possible] for sign in (-1, 1))
     low = None if None in lows else min(end for end in lows if end is not None)
     high = None if None in highs else max(end for end in highs if end is not None)
+    misfit = min(_MISFIT / (curve.slope * (1 + curve.root)), _LARGEST_MISFIT)
     return Crossing(
         rate_per_s=curve.crossing,
-        low_per_s=0.0 if low is None else curve.centre * (1 + low) * (1 - _MISFIT),
-        high_per_s=math.inf if high is None else curve.centre * (1 + high) * (1 + _MISFIT),
+        low_per_s=0.0 if low is None else curve.centre * (1 + low) * (1 - misfit),
+        high_per_s=math.inf if high is None else curve.centre * (1 + high) * (1 + misfit),
         centre_per_s=curve.centre,
         floor=curve.points.floor,
         intercept=curve.intercept,
         slope=curve.slope,
         points=len(terms),
-        effective_beyond=sum(term.information for term in terms) / scale,
+        effective_beyond=information / scale,
         dispersion=curve.dispersion_at(curve.root) * scale,
         window_dispersion=curve.dispersion_at(curve.root),
         t=t,
+        requests=sum(counts),
     )
 
 
 def _furthest(curve: _Curve, allowed: float, sign: int) -> float | None:
-    """The end of the interval in one direction; None if it is open."""
+    """The end of the interval below (`sign` -1) or above (1) the crossing, as x of the curve; None if the interval is open there."""
     slope = curve.slope
 
     def is_possible(root: float) -> bool:

@@ -16,6 +16,7 @@ from perfkit.search.probe_length import (
     MIN_FITTED_POINTS,
     allowed_share,
     dispersion_without_fit,
+    fewest_requests,
     is_long,
     longest_count,
     missing_requests,
@@ -33,9 +34,9 @@ _REACHED_LOGARITHM = 0.8
 _BISECTIONS, _NARROW_RATIO = 2, 1.14
 _BISECTION_SAMPLES_FACTOR = 4  # of the samples that the percentile needs
 _MUCH_LONGER, _SAME_RATE = 4, 1.05  # a probe of so many times the requests, at up to so many times the rate, can contradict another
-_NEAR_PROBES = 4  # if no line fits after this many refining probes, check for a cliff and probe further away
-_CLIFF_MARGIN_STEP = math.log(10)
-_DOUBTFUL_MARGIN, _CLEAR_MARGIN = math.log(5), math.log(10)
+_NEAR_PROBES = 4  # if no curve fits after this many refining probes, check for a cliff and probe further away
+_CLIFF_MARGIN_STEP = math.log(10)  # at a cliff, the share beyond the limit rises at least tenfold
+_DOUBTFUL_MARGIN, _CLEAR_MARGIN = math.log(5), math.log(10)  # a miss by less may be chance; a miss by more is none
 # a probe at the highest or lowest rate, on which the answer rests alone, has this multiple of the samples that the percentile needs
 _END_SAMPLES_FACTOR = 20
 _FLOOR_RATIO = 2.0**-10  # lowest probed rate ÷ first rate, if the scenario sets no min_rate
@@ -56,9 +57,9 @@ def decide(
 
     `probe_length_s` gives the time that a probe will take, which counts against the budget; by default that of the last probe.
 
-    Each limit of the SLO is fitted by itself, and the lowest crossing is the capacity. If no rising line fits the probes around
-    the estimate, the curve may have a cliff: then rates are bisected by whether they meet the SLO, and the interval lies between
-    the highest rate that meets it and the lowest rate above that misses it. If those outcomes contradict each other, the search
+    Each limit of the SLO is fitted by itself, and the lowest crossing is the capacity. If no rising curve fits the probes around
+    the estimate, the curve may have a cliff: then rates are bisected by whether they meet the SLO, and the interval goes from
+    the highest rate that meets it to the lowest rate above it that misses it. If those outcomes contradict each other, the search
     ends. A rate at which the load generator was the bottleneck bounds the search from above but says nothing about the target.
     """
     if not probes:
@@ -74,7 +75,7 @@ def decide(
     has_room = len(probes) < settings.max_probes and needed_s <= left_s
     if has_room and further_s <= _HOPELESS_FACTOR * left_s:
         return step
-    if _is_precise(current.fit, probes, settings) and _last_confirmation(probes) != "missed":
+    if _is_precise(fit, probes, settings) and _last_confirmation(probes) != "missed":
         return _stop("precision", current, probes)  # only the confirming probe is left out
     if not any(probe.is_valid for probe in probes):
         return _stop("generator", current, probes)
@@ -136,7 +137,7 @@ def _next_step(probes: Sequence[Probe], settings: SearchSettings) -> NextProbe |
 
 
 def _is_doubtful(last: Probe, probes: Sequence[Probe]) -> bool:
-    """Whether a probe that brackets the capacity missed the SLO by a few requests of too few: chance does that far below the capacity, too."""
+    """Whether a short probe missed the SLO by so few requests that it may be chance, even far below the capacity."""
     return (
         last.stage == "bracket"
         and last.is_valid
@@ -184,17 +185,17 @@ def _widen(probes: Sequence[Probe], settings: SearchSettings, low: float | None)
 
 
 def _longer_at(rate_per_s: float, probes: Sequence[Probe]) -> NextProbe | None:
-    """A longer probe at an end of the allowed rates, on which the answer would rest alone; None if the probes there are enough."""
+    """A longer probe at the highest or lowest allowed rate, on which the answer would rest alone; None if it has samples enough."""
     measured = [probe for probe in probes if probe.is_valid and probe.rate_per_s == rate_per_s]
     longest, least = max(measured, key=lambda probe: probe.count), _END_SAMPLES_FACTOR * minimum_samples(1 - allowed_share(probes))
-    is_clear = longest.has_enough_samples if longest.is_met else True
+    is_clear = longest.has_enough_samples or not longest.is_met
     if longest.is_overloaded or longest.margin > _CLEAR_MARGIN or (longest.count >= least and is_clear):
         return None
     return NextProbe(rate_per_s, "bracket", max(least, _MUCH_LONGER * longest.count))
 
 
 def _cliff(probes: Sequence[Probe]) -> tuple[float, float] | None:
-    """The highest rate that meets the SLO and the lowest that misses it, if the measured time at least doubles between them."""
+    """The highest rate that meets the SLO and the lowest that misses it, if the share beyond the limit rises tenfold between them."""
     low, high = _bracket(probes)
     margins = {probe.rate_per_s: probe.margin for probe in probes if probe.is_valid}
     if low is None or high is None or high not in margins or any(margins[rate] > 0 for rate in margins if low / _NARROW_RATIO < rate < low):
@@ -209,9 +210,12 @@ def _bisect_cliff(low: float, high: float, probes: Sequence[Probe], settings: Se
     sides = {rate: [probe for probe in probes if probe.rate_per_s == rate and probe.is_valid] for rate in (low, high)}
     dispersion = max((one.dispersion for probe in sides[high] for one in probe.limits.values()), default=1.0)
     needed = minimum_samples(1 - allowed_share(probes), dispersion)
+    needed_at = {high: needed, low: max(needed, fewest_requests(probes, settings))}  # a queue that fills rarely may look fast for long
     for rate, measured in sides.items():
-        if not any(probe.is_overloaded for probe in measured) and sum(probe.count for probe in measured) < needed:
-            return NextProbe(rate, "bisect", needed)
+        overloaded = [probe.count for probe in measured if probe.is_overloaded]  # one alone may be chance, if it was short
+        is_shown = len(overloaded) > 1 or max(overloaded, default=0) >= minimum_samples(1 - allowed_share(probes))
+        if not is_shown and sum(probe.count for probe in measured) < needed_at[rate]:
+            return NextProbe(rate, "bisect", needed_at[rate])
     return _confirm("cliff", Estimate(low, low, high), probes, settings)
 
 
@@ -232,7 +236,7 @@ def _confirm(reason: StopReason, current: Estimate, probes: Sequence[Probe], set
 
 
 def estimate(probes: Sequence[Probe], settings: SearchSettings) -> Estimate:
-    """The lowest crossing of all limits, at most what an overloaded target answered; if no curve fits, between rates that meet and miss the SLO."""
+    """The capacity: the lowest crossing of all limits, at most what an overloaded target answered. Without a fit: its bracket."""
     # a probe that confirmed the interval stays out of the fit, as independent evidence
     usable = [probe for probe in probes if probe.is_valid and not (probe.stage == "confirm" and probe.is_met)]
     low, high = _searched_range(probes)
@@ -267,7 +271,7 @@ def _bracket(probes: Sequence[Probe]) -> tuple[float | None, float | None]:
 
 
 def _searched_range(probes: Sequence[Probe]) -> tuple[float | None, float | None]:
-    """The bracket of the probes that stand; those of refining only count where they contradicted one that was to bracket the capacity."""
+    """The bracket of the probes that bracketed and bisected; of all standing probes, once a longer probe contradicted one of those."""
     bracketing, standing = [probe for probe in probes if probe.stage in ("bracket", "bisect")], _standing(probes)
     if all(probe in standing for probe in bracketing):
         return _bracket(bracketing)
@@ -275,7 +279,7 @@ def _searched_range(probes: Sequence[Probe]) -> tuple[float | None, float | None
 
 
 def _standing(probes: Sequence[Probe]) -> list[Probe]:
-    """The probes without those that met the SLO in a short window, before a queue had formed, and are contradicted by a much longer one."""
+    """The probes, without those that met the SLO where a much longer one, in which a queue could form, missed it."""
     missed = [probe for probe in probes if probe.is_valid and not probe.is_met]
 
     def is_contradicted(one: Probe) -> bool:
@@ -297,6 +301,7 @@ def _is_precise(fit: Crossing | None, probes: Sequence[Probe], settings: SearchS
         and fit.points >= MIN_FITTED_POINTS
         and fit.half_width <= settings.precision
         and fit.effective_beyond >= FEWEST_BEYOND
+        and fit.requests >= fewest_requests(probes, settings)
         and longest_count(probes) >= _LONG_ENOUGH * needed_requests(fit, probes)
     )
 

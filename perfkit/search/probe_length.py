@@ -8,14 +8,16 @@ from perfkit.search.dispersion import dispersion_of
 from perfkit.search.probes import Probe, SearchSettings
 from perfkit.stats.sample_size import minimum_samples
 
-_LAST_PROBES, _SPENT_AT_THE_END, _GROWTH_AT_THE_END = 4, 0.5, 3.0
 MIN_FITTED_POINTS = 6
-_ERROR_RATE = "error_rate"
 FEWEST_BEYOND = 30.0  # independent requests beyond the limit, over all fitted probes
-_GROWTH, _GROWTH_WITHOUT_FIT = 8.0, 4.0
+_FEWEST_REQUESTS_FACTOR, _USUAL_PRECISION, _HIGHEST_SHARE = 100.0, 0.05, 0.01
+_ERROR_RATE = "error_rate"
+_GROWTH, _GROWTH_WITHOUT_FIT = 8.0, 4.0  # longest next probe ÷ longest probe so far
+# the last four probes that max_probes allows may use half of what the budget has left, but grow by at most three
+_LAST_PROBES, _SPENT_AT_THE_END, _GROWTH_AT_THE_END = 4, 0.5, 3.0
 _LARGEST_MISFIT = 4.0  # the dispersion around the curve ÷ that within windows
 _COMPARABLE = 4  # probes of at least the longest length divided by this are compared with each other
-_LATER_T = 1.8
+_LATER_T = 1.8  # Student's 95 % quantile with the probes of a whole search: about ten degrees of freedom
 _PROBES_AHEAD = 4  # the rest of the search is divided among this many probes
 _FEWEST_TO_TELL = 4.0  # independent requests beyond the limit, before the time that a search needs can be told
 
@@ -45,7 +47,7 @@ def is_long(probes: Sequence[Probe]) -> bool:
 
 
 def dispersion_without_fit(probes: Sequence[Probe]) -> float:
-    """The dispersion of the counts of the longer probes, without a fit: the largest of all limits."""
+    """The dispersion of the counts of the longer probes where no curve fits: the largest of all limits."""
     longest, limits = longest_count(probes), dict[str, list[CountAt]]()
     for probe in probes:
         for name, one in probe.limits.items():
@@ -61,7 +63,7 @@ def longest_count(probes: Sequence[Probe]) -> int:
 
 
 def allowed_share(probes: Sequence[Probe]) -> float:
-    """The share beyond the limit of the highest percentile; of failures if there is no percentile: they do not come in a queue's groups."""
+    """The smallest share that a percentile's limit allows; the allowed error rate if the SLO has no percentile."""
     shares = {name: one.allowed_share for probe in probes for name, one in probe.limits.items() if one.allowed_share > 0}
     return min((share for name, share in shares.items() if name != _ERROR_RATE), default=shares.get(_ERROR_RATE, 1.0))
 
@@ -70,6 +72,14 @@ def needed_requests(fit: Crossing, probes: Sequence[Probe]) -> int:
     """The requests that one refining probe needs at the dispersion of the fitted counts."""
     # a curve of another form than the fitted one raises the dispersion between long probes, and longer ones would not help
     return minimum_samples(1 - allowed_share(probes), min(fit.dispersion, _LARGEST_MISFIT * fit.window_dispersion))
+
+
+def fewest_requests(probes: Sequence[Probe], settings: SearchSettings) -> int:
+    """The least number of requests in all fitted probes: in fewer, a queue that fills rarely may not have filled at all."""
+    if not any(name != _ERROR_RATE for probe in probes for name in probe.limits):
+        return 0  # failures do not come in the groups of a queue
+    share = max(allowed_share(probes), _HIGHEST_SHARE)
+    return round(_FEWEST_REQUESTS_FACTOR * (_USUAL_PRECISION / settings.precision) ** 2 * minimum_samples(1 - share))
 
 
 def missing_requests(fit: Crossing, probes: Sequence[Probe], settings: SearchSettings) -> float:
@@ -81,4 +91,5 @@ def missing_requests(fit: Crossing, probes: Sequence[Probe], settings: SearchSet
     least = _LATER_T / (relative_slope(fit) * math.sqrt(fit.effective_beyond))
     half_width = min(half_width, max(least, math.sqrt(2) * settings.precision))
     factor = max(FEWEST_BEYOND / fit.effective_beyond, (half_width / settings.precision) ** 2)
-    return max(factor - 1, 0.0) * fit.effective_beyond * fit.dispersion / allowed_share(probes)
+    for_precision = max(factor - 1, 0.0) * fit.effective_beyond * fit.dispersion / allowed_share(probes)
+    return max(for_precision, fewest_requests(probes, settings) - fit.requests)

@@ -19,7 +19,7 @@ _FEWEST_OF_FASTEST = 20
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Probe:
-    """One probe; `limits` holds the requests beyond each limit of the SLO, by name, and nothing if one of them is unknown."""
+    """One probe. `limits` holds the requests beyond each limit of the SLO by name; it is empty if one of the counts is unknown."""
 
     rate_per_s: float
     stage: Stage
@@ -27,7 +27,7 @@ class Probe:
     is_overloaded: bool = False
     """The backlog grew during the probe, so the SLO is missed whatever the counts are."""
     ceiling_per_s: float = math.inf
-    """If it was overloaded: the throughput that the target answered, plus its error; the capacity is at most that."""
+    """Of an overloaded probe: the highest throughput that its answers allow, which the capacity cannot exceed."""
     is_valid: bool = True
     """False if the load generator was the bottleneck: then nothing is known about the target at that rate."""
     is_steady: bool = True
@@ -82,7 +82,7 @@ class SearchSettings:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class NextProbe:
-    """The rate to probe next, with fresh arrivals, and for at least how many requests; a probe to confirm needs more samples."""
+    """The rate to probe next, and the least number of requests; 0 leaves it to the scenario's duration."""
 
     rate_per_s: float
     stage: Stage
@@ -98,7 +98,7 @@ class Estimate:
     high_per_s: float | None
     fit: Crossing | None = None
     limit: str | None = None
-    """The limit that is missed first, if a line was fitted to it."""
+    """The limit that is missed first as the rate rises, if a curve was fitted to its counts."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -111,4 +111,4 @@ class Stop:
     missed_below_per_s: float | None = None
     """A rate far below the capacity at which the SLO is missed, too; the capacity holds for the rates above it."""
     needed_s: float | None = None
-    """If it was too short: about the time that the whole search would take, as far as its probes can tell."""
+    """Of a search that was too short: an estimate of the time that the whole search would take."""
