@@ -5,7 +5,7 @@
 500 searches in each of 40 cells. A cell is a queue (variation of service times and of arrivals, number of servers) and the number of
 requests in a probe of the usual length, 300 to 30,000. The capacity is declared to be 500 requests per second and the budget is one
 hour, so a search has 1.8 million requests; first rates lie between 1/16 of the capacity and all of it. The SLO is the p99 that the
-queue has at the capacity: by a closed form where there is one, otherwise from 64 million requests. Queues are simulated request by
+queue has at the capacity: by a closed form where there is one, otherwise from 256 million requests. Queues are simulated request by
 request, and start empty; a probe's warm-up is 10 % of its window. perfkit's own code counts, judges overload, fits and decides.
 
 It is resumable: searches are appended in chunks to `searches.jsonl` in the data folder, and a further call goes on from there. If the
@@ -30,14 +30,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from benchmarks import simulated_queues, simulated_search
-from benchmarks.report import describe_machine, option_parser, table_head, table_row, write_report, yes_no
+from benchmarks.report import describe_machine, option_parser, percent, publish, table_head, table_row, yes_no
 from benchmarks.simulated_search import BUDGET_S, CAPACITY_PER_S, Queue, SearchResult, longest_times, pooled_p99, search
 from perfkit.search import crossing, decision, dispersion, probe_length, probes
 from perfkit.stats import autocorrelation, distributions, overload, percentile_interval, sample_size
 from perfkit.stats.distributions import binomial_limits
 
 CHUNK, TARGET = 20, 0.85
-LONG_RUN_PARTS, PART_REQUESTS = 32, 2_000_000
+LONG_RUN_PARTS, PART_REQUESTS = 128, 2_000_000
 EXIT_0 = ("precision", "cliff", "never_missed")
 _SEARCH = (crossing, decision, dispersion, probe_length, probes)
 _CODE = (simulated_queues, simulated_search, *_SEARCH, autocorrelation, distributions, overload, percentile_interval, sample_size)
@@ -205,11 +205,11 @@ class Figures:
         bounded = [result for result in self.results if result.low > 0 or math.isfinite(result.high)]
         others = number - len(good) - sum(reasons[name] for name in ("too_short", "budget", "max_probes", "non_monotone", "not_confirmed"))
         return (
-            _percent(len(good) / number), " / ".join(f"{reasons[name]}" for name in EXIT_0), _percent(self.coverage), limits,
-            _percent(_share([_holds(result) for result in bounded])), _percent(_share([result.low > 1 for result in good])),
+            percent(len(good) / number), " / ".join(f"{reasons[name]}" for name in EXIT_0), percent(self.coverage), limits,
+            percent(_share([_holds(result) for result in bounded])), percent(_share([result.low > 1 for result in good])),
             f"{_mean([result.capacity - 1 for result in good]):+.1%}" if good else "–",
-            *(_percent(reasons[name] / number) for name in ("too_short", "budget", "max_probes", "non_monotone", "not_confirmed")),
-            _percent(others / number), f"{_mean([result.probes for result in self.results]):.1f}",
+            *(percent(reasons[name] / number) for name in ("too_short", "budget", "max_probes", "non_monotone", "not_confirmed")),
+            percent(others / number), f"{_mean([result.probes for result in self.results]):.1f}",
             f"{_mean([result.took_s for result in self.results]) / 60:.0f}", f"{self.cpu_s / number:.2f}", yes_no(self.is_met),
         )  # fmt: skip
 
@@ -229,10 +229,6 @@ def _mean(values: Sequence[float]) -> float:
 
 def _share(holds: Sequence[bool]) -> float | None:
     return _mean(holds) if holds else None
-
-
-def _percent(value: float | None) -> str:
-    return "–" if value is None else f"{value:.0%}"
 
 
 def report(cells: Sequence[Cell], truths: Mapping[Queue, Truth], figures: Mapping[Cell, Figures], searches: int) -> list[str]:
@@ -297,9 +293,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         for cell, some in chunks.items()
     }
     lines = [*report(cells, truths, figures, options.searches), "", machine]
-    print("\n".join(lines))
-    write_report(options.out, lines)
-    return 0 if all(one.is_met for one in figures.values()) else 1
+    return publish(options.out, lines, is_met=all(one.is_met for one in figures.values()))
 
 
 if __name__ == "__main__":

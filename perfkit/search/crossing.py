@@ -14,7 +14,7 @@ LOWEST_NEAR = 0.72
 _RANGES = ((LOWEST_NEAR, 1.2), (0.5, 1.5))  # of the crossing: further away, the curve is not straight enough
 _NEAR_LOGARITHM, _SHORTEST_REACH, _LONGEST_REACH = 1.6, 0.03, 0.25
 _FEWEST_POINTS, _FEWEST_NEAR, _ROUNDS = 3, 4, 8
-_MISFIT, _LARGEST_MISFIT = 0.12, 0.03  # how far ln(share) may lie from the curve's form, and how far that may move the crossing
+_FORM_ERROR, _LARGEST_SHIFT = 0.12, 0.03  # how far ln(share) may lie from the curve's form, and how far that may move the crossing
 _HIGHEST_FLOOR = 0.8  # of the allowed share
 _FLOOR_ERRORS, _FLOOR_STEPS = 2.0, 4
 _LOWEST_CHANGE, _HIGHEST_CHANGE = -0.8, 1.0  # the interval is open beyond these shares of the crossing
@@ -22,7 +22,7 @@ _FIRST_STEP, _STEP_FACTOR, _HALVINGS = 0.004, 1.7, 12
 _LEAST_SLOPE, _FIRST_SLOPE = 0.2, 5.0
 _NEWTON_STEPS, _LARGEST_STEP, _SMALLEST_STEP = 40, 5.0, 1e-6
 _LEAST_MEAN = 1e-9
-_BY_CHANCE = 2.0  # the dispersion of n clusters may be low by chance: it is raised by this share ÷ √n
+_CHANCE_CORRECTION = 2.0  # ÷ √n: by what share the dispersion of n clusters is raised, as it may be low by chance
 _WINDOW_DEGREES = 2  # the weight of the dispersion within windows, in degrees of freedom
 _STEEPEST_DISPERSION = 1.5  # its logarithm rises at most this much faster than that of the share
 _MOST_CLUSTERS = 20.0
@@ -104,13 +104,14 @@ def fit_crossing(counts: Sequence[CountAt], centre_per_s: float, confidence: flo
     The curve is fitted by quasi-likelihood for counts (P. McCullagh & J. A. Nelder, *Generalized Linear Models*, chapter 9) to the probes
     near the crossing: those where ln(share) differs by up to 1.6 from its value there, if they are at least four. Requests are not
     independent: the variance of a count is its mean times a dispersion. The dispersion rises with the rate; its rise is fitted to the
-    dispersions within the windows. Its level is that within the windows, or more if Pearson's χ² between the probes asks for it.
+    dispersions within the windows. Its level is that within the windows, or more if Pearson's χ² between the probes asks for it;
+    it is raised by 2/√n, n the number of independent requests beyond the limit, because few of them may show too little by chance.
 
     The interval is a profile interval: the rates at which the best curve through the allowed share has a deviance of at most the least
     one plus t², Student's quantile. Its degrees of freedom are (Σn)²/Σn² - 2, which counts probes by their length, plus two for
     the dispersion within windows. A count that is a lower bound counts only against curves below it. The floor is a third
     parameter, limited by the counts at low rates: the curve is the best of five floors, and the interval covers those of all floors
-    that fit.
+    that fit. At last both ends are moved outwards, as far as an error of 12 % in the share moves the crossing, for curves of another form.
     """
     unbounded = None
     for lowest, highest in _RANGES:
@@ -355,7 +356,7 @@ def _with_interval(curve: _Curve, confidence: float) -> Crossing:
     degrees = len(terms) - 2
     scale = max((sum(term.pearson for term in terms) + _WINDOW_DEGREES) / (degrees + _WINDOW_DEGREES), 1.0)
     information = sum(term.information for term in terms)
-    scale *= 1 + _BY_CHANCE * math.sqrt(scale / information)
+    scale *= 1 + _CHANCE_CORRECTION * math.sqrt(scale / information)
     counts = [term.point.counted.count for term in terms]
     long = sum(counts) ** 2 / sum(count * count for count in counts)
     t = student_t_quantile((1 + confidence) / 2, max(math.floor(long) - 2, 0) + _WINDOW_DEGREES)
@@ -364,11 +365,11 @@ def _with_interval(curve: _Curve, confidence: float) -> Crossing:
     lows, highs = ([_furthest(other, allowed, sign) for other in possible] for sign in (-1, 1))
     low = None if None in lows else min(end for end in lows if end is not None)
     high = None if None in highs else max(end for end in highs if end is not None)
-    misfit = min(_MISFIT / (curve.slope * (1 + curve.root)), _LARGEST_MISFIT)
+    shift = min(_FORM_ERROR / (curve.slope * (1 + curve.root)), _LARGEST_SHIFT)
     return Crossing(
         rate_per_s=curve.crossing,
-        low_per_s=0.0 if low is None else curve.centre * (1 + low) * (1 - misfit),
-        high_per_s=math.inf if high is None else curve.centre * (1 + high) * (1 + misfit),
+        low_per_s=0.0 if low is None else curve.centre * (1 + low) * (1 - shift),
+        high_per_s=math.inf if high is None else curve.centre * (1 + high) * (1 + shift),
         centre_per_s=curve.centre,
         floor=curve.points.floor,
         intercept=curve.intercept,

@@ -10,7 +10,9 @@ from perfkit.stats.sample_size import minimum_samples
 
 MIN_FITTED_POINTS = 6
 FEWEST_BEYOND = 30.0  # independent requests beyond the limit, over all fitted probes
-_FEWEST_REQUESTS_FACTOR, _USUAL_PRECISION, _HIGHEST_SHARE = 100.0, 0.05, 0.01
+# all fitted probes together have this multiple of the samples that the percentile needs, but not more than a p99; at other precisions by
+# the inverse square: in fewer requests, a queue with service times of cv 3 and eight servers often shows no slow group at all
+_FEWEST_SAMPLES_FACTOR, _AT_PRECISION, _LEAST_SHARE = 100.0, 0.05, 0.01
 _ERROR_RATE = "error_rate"
 _GROWTH, _GROWTH_WITHOUT_FIT = 8.0, 4.0  # longest next probe ÷ longest probe so far
 # the last four probes that max_probes allows may use half of what the budget has left, but grow by at most three
@@ -78,8 +80,8 @@ def fewest_requests(probes: Sequence[Probe], settings: SearchSettings) -> int:
     """The least number of requests in all fitted probes: in fewer, a queue that fills rarely may not have filled at all."""
     if not any(name != _ERROR_RATE for probe in probes for name in probe.limits):
         return 0  # failures do not come in the groups of a queue
-    share = max(allowed_share(probes), _HIGHEST_SHARE)
-    return round(_FEWEST_REQUESTS_FACTOR * (_USUAL_PRECISION / settings.precision) ** 2 * minimum_samples(1 - share))
+    share = max(allowed_share(probes), _LEAST_SHARE)
+    return round(_FEWEST_SAMPLES_FACTOR * (_AT_PRECISION / settings.precision) ** 2 * minimum_samples(1 - share))
 
 
 def missing_requests(fit: Crossing, probes: Sequence[Probe], settings: SearchSettings) -> float:
