@@ -19,7 +19,7 @@ _MOST_ONE_SERVER, _MOST_SEVERAL_SERVERS = 40_000_000, 12_000_000
 _AT_ONCE, _JUST_BEFORE_S = 1_000_000, 1e-6
 """Requests held in memory; before a replica that starts at the same instant."""
 _MOST_LENGTH_S = 20 * 86_400.0
-_QUARTERS, _STEADY_WITHIN = 4, 0.05
+_QUARTERS, _STEADY_WITHIN = 4, 0.02
 """A window and the one before it are steady if the load of their quarters differs by at most this share."""
 
 Policy = Callable[[npt.NDArray[np.int64], np.random.Generator], ReplicaCourse]
@@ -283,5 +283,6 @@ def _loads(day: FleetDay, ready: Steps) -> tuple[Floats, npt.NDArray[np.bool_]]:
     load = load.reshape(windows, _QUARTERS)
     highest, lowest = load.max(axis=1), load.min(axis=1)
     highest, lowest = np.maximum(highest[1:], highest[:-1]), np.minimum(lowest[1:], lowest[:-1])
-    is_steady = (highest <= lowest * (1 + _STEADY_WITHIN)) & (backlog.reshape(windows, _QUARTERS)[1:].max(axis=1) <= 0)
+    has_backlog = backlog.reshape(windows, _QUARTERS).max(axis=1) > 0
+    is_steady = (highest <= lowest * (1 + _STEADY_WITHIN)) & ~has_backlog[1:] & ~has_backlog[:-1]
     return load[before:].mean(axis=1), is_steady[before - 1 :]

@@ -11,9 +11,9 @@ from perfkit.stats.replica_queue import Limit
 from perfkit.stats.steps import Floats
 
 _CONFIDENCE = 0.9
-_SAME_LOAD = 0.02
-"""Windows whose loads differ by less are pooled."""
-_CERTAIN_ERRORS, _CERTAIN_WINDOWS = 6.0, 4
+_SAME_LOAD = 0.01
+"""Windows are judged together only if their loads differ by at most this share."""
+_CERTAIN_ERRORS, _CERTAIN_WINDOWS = 6.0, 20
 _ROUNDING = 1e-9
 
 
@@ -70,8 +70,8 @@ class Judgement:
 def judge(tally: WindowTally, groups: npt.NDArray[np.int64] | None = None) -> Judgement:
     """The windows in which more requests are slower than a limit than it allows; those without requests do not miss the SLO.
 
-    The windows of a group are judged as one. They count as one trial, unless they are further than six standard errors from missing
-    the SLO or from keeping it.
+    The windows of a group are judged as one. They count as one trial, unless they are 20 or more and further than six standard errors from
+    missing the SLO or from keeping it.
     """
     windows = tally.total.size
     if groups is None:
@@ -102,12 +102,15 @@ def pool_windows(
     groups = np.arange(load.size)
     steady = random.permutation(np.flatnonzero(is_steady))
     steady = steady[np.argsort(load[steady], kind="stable")]
-    for level in np.split(steady, np.flatnonzero(load[steady][1:] > load[steady][:-1] * (1 + _SAME_LOAD)) + 1):
-        if level.size:
-            covered = np.cumsum(simulated_share[level])
-            number = max(1, int(covered[-1] + _ROUNDING))
-            which = np.minimum((covered / covered[-1] * number - _ROUNDING).astype(np.int64), number - 1)
-            groups[level] = level[np.searchsorted(which, which)]
+    first = 0
+    while first < steady.size:
+        of_load = int(np.searchsorted(load[steady], load[steady[first]] * (1 + _SAME_LOAD), side="right"))
+        level = steady[first:of_load]
+        covered = np.cumsum(simulated_share[level])
+        number = max(1, int(covered[-1] + _ROUNDING))
+        which = np.minimum((covered / covered[-1] * number - _ROUNDING).astype(np.int64), number - 1)
+        groups[level] = level[np.searchsorted(which, which)]
+        first = of_load
     return groups
 
 
