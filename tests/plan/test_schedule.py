@@ -143,6 +143,23 @@ def test_a_fleet_with_headroom_keeps_the_slo_and_the_autoscaler_misses_it_after_
     assert autoscaled.missed_time_at_low >= autoscaled.missed_time.value
 
 
+def test_missing_the_slo_costs_what_an_outage_does_and_decides_which_way_is_recommended(chosen, evidence):
+    """An hour at a million makes the autoscaler's minutes after the step dearer than the fixed fleet; without a cost they are below 1 % of the time."""
+
+    def recommended(**risk):
+        inputs = inputs_of(day=DayInputs(DAY, cold_start_s=90.0), risk=RiskInputs(**risk))
+        return plan_schedule(chosen, evidence, inputs, 400_000)
+
+    free, dear = recommended(), recommended(outage_cost=Price(1e6, "$"))
+    assert (free.allowed_missed_time, dear.allowed_missed_time) == (0.01, None)
+    autoscaled = offer(dear, "autoscaled", "on demand")
+    assert autoscaled.missed_cost_per_year == pytest.approx(dear.way("autoscaled").missed_time.value * YEAR_H * 1e6)
+    assert free.recommended.cost_per_year == min(one.cost_per_year for one in free.offers if one.missed_time <= 0.01)
+    assert dear.recommended.total_per_year == min(one.cost_per_year + one.missed_time * YEAR_H * 1e6 for one in dear.offers)
+    assert [offer(free, way, "on demand").rank for way in ("autoscaled", "fixed")] == [2, 3]
+    assert [offer(dear, way, "on demand").rank for way in ("autoscaled", "fixed")] == [3, 2]
+
+
 def test_the_seed_alone_decides_the_simulation(chosen, evidence):
     first, again = (scheduled(chosen, evidence, DAY, requests_at_most=50_000) for _ in range(2))
     assert first == again

@@ -1,5 +1,6 @@
 """The simulated fleet against queueing theory and fluid limits."""
 
+import functools
 import math
 
 import numpy as np
@@ -113,9 +114,10 @@ def test_every_request_is_simulated_as_long_as_one_period_is_possible():
     assert large.stretch == pytest.approx(1000 * 87_000 / 8e6)
 
 
-def missed_windows_of_every_replica(replicas, rate_per_s, service_s, windows, random):
+@functools.cache
+def missed_windows_of_every_replica(replicas, rate_per_s, service_s, windows):
     """The share of missed windows (p99 < 3 s), with every request of every replica, by Lindley's recursion one request after the other."""
-    total, above = np.zeros(windows), np.zeros(windows)
+    total, above, random = np.zeros(windows), np.zeros(windows), np.random.default_rng(5)
     for _ in range(replicas):
         at, wait = 0.0, 0.0
         gaps = random.exponential(1 / rate_per_s, round(1.2 * rate_per_s * 60 * (windows + 5))).tolist()
@@ -140,7 +142,7 @@ def test_fifty_replicas_miss_as_many_windows_as_all_of_them_simulated_one_by_one
     sampling = choose_sampling(day, 50, at_most)
     assert sampling.is_whole == (at_most > 1_600_000)
     found = np.mean([simulate(day, fixed(50), sampling, seed).missed_time.value for seed in range(seeds)])
-    truth = missed_windows_of_every_replica(50, 7.8, 0.1, 60, np.random.default_rng(5))
+    truth = missed_windows_of_every_replica(50, 7.8, 0.1, 60)
     assert found == pytest.approx(truth, abs=1 / 60)
 
 
