@@ -41,7 +41,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def _execute(options: argparse.Namespace) -> ExitCode:
     from perfkit.clock import utc_now
-    from perfkit.report.run import print_warnings
+    from perfkit.report.terminal_summary import print_status, print_warnings
     from perfkit.result.output_folder import locked
     from perfkit.scenario.file import read_cases
 
@@ -55,12 +55,18 @@ def _execute(options: argparse.Namespace) -> ExitCode:
     else:
         result = session.measure(cases[0].loaded, folder)
         if result.points:
+            _print_result(result, folder if session.has_stored else None, as_json=options.format == "json")
             if not options.quiet:
                 print_warnings(result)
-            _print_result(result, folder if session.has_stored else None, as_json=options.format == "json")
-        code = session.exit_code or _exit_code(result)
+        code = _accepted(session.exit_code or _exit_code(result), options)
+        if result.points:
+            print_status(result, code)
     for note in session.last_notes:
         session.live.say(f"perfkit: {note}")
+    return _accepted(code, options)
+
+
+def _accepted(code: ExitCode, options: argparse.Namespace) -> ExitCode:
     return ExitCode.DONE if code is ExitCode.INCONCLUSIVE and options.on_inconclusive == "pass" else code
 
 
@@ -175,7 +181,7 @@ def _host_and_port(text: str) -> tuple[str, int]:
 
 
 def _print_result(result: "Result", folder: pathlib.Path | None, *, as_json: bool) -> None:
-    from perfkit.report.run import print_summary
+    from perfkit.report.terminal_summary import print_summary
     from perfkit.result.model import result_document
 
     with reader_may_leave():

@@ -9,7 +9,7 @@ import sys
 
 from perfkit.gate.pairs import ArmName, Pair, PairKind
 from perfkit.measurement.control import RunObserver
-from perfkit.report.run import describe_point
+from perfkit.report.terminal_summary import describe_point
 from perfkit.result.model import Point
 from perfkit.text.foreign import bounded, one_line
 from perfkit.text.terminal import write_raw

@@ -1,16 +1,12 @@
-"""The report of a run: its page, its Markdown, and what the terminal shows."""
+"""The report of a run: its page and its Markdown."""
 
 import itertools
 import pathlib
-import sys
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from rich.text import Text
-
 from perfkit.report.calibration import calibration_facts, ceilings_sentence, stored_calibration, transport_sentence
 from perfkit.report.page import Block, Bullets, Code, Facts, Figure, Item, Page, Paragraph, sections_of, write_files
-from perfkit.report.render import console, render_text
 from perfkit.report.run_tables import (
     composing_models_table,
     failures_table,
@@ -19,7 +15,6 @@ from perfkit.report.run_tables import (
     repetitions_table,
     server_table,
     summary_table,
-    terminal_table,
     warnings_table,
 )
 from perfkit.report.search import probes_table
@@ -27,9 +22,6 @@ from perfkit.report.table import MISSING
 from perfkit.result.file import read_result
 from perfkit.result.model import Point, Result
 from perfkit.stats.validity import BUSY_CORE_SHARE
-from perfkit.text.foreign import sentence
-from perfkit.text.terminal import write_styled
-from perfkit.units import format_duration_ns, format_rate_per_s
 
 _STATUSES = {
     "complete": "",
@@ -130,42 +122,6 @@ def run_summary_page(result: Result) -> Page:
     ceilings = [Paragraph(ceilings_sentence(calibration))] if calibration else []
     blocks = {**_opening(result, ceilings), "Warnings": [Bullets(warnings)] if warnings else []}
     return Page(_name(result), sections_of(blocks), banner=_status_sentence(result))
-
-
-def print_summary(result: Result) -> None:
-    """Prints the load points, or the probes of a search and its outcome, on stdout."""
-    search = result.search
-    if result.summary:
-        write_styled(sys.stdout, f"\n{render_text(terminal_table(result.summary) if search is None else probes_table(result))}\n")
-    if search is not None:
-        sys.stdout.write(f"{sentence(search.reason)}\n")
-
-
-def print_warnings(result: Result) -> None:
-    """Prints the warnings, the SLO's verdicts and the run's status, unless complete, on stderr."""
-    output = console(sys.stderr)
-
-    def show(title: str, style: str, text: str) -> None:
-        with output.capture() as captured:
-            output.print(Text.assemble((title, style), sentence(text)))
-        write_styled(sys.stderr, captured.get())
-
-    for warning in grouped_warnings(result.summary):
-        show("warning ", "yellow", f"({warning.load_points}) {warning.message}")
-    for point in result.summary:
-        if point.slo is not None:
-            style = {"satisfied": "green", "violated": "bold red", "inconclusive": "yellow"}[point.slo.verdict]
-            show(f"SLO {point.slo.verdict} ", style, f"({point.title}) {point.slo.reason}")
-    if result.status != "complete":
-        show(f"status: {result.status}", "bold red", f": {result.status_reason}" if result.status_reason else "")
-
-
-def describe_point(point: Point) -> str:
-    """A finished load point in one line: `http, concurrency 4: 25.1/s, p50 159 ms, p99 188 ms`."""
-    values_ns = {name: getattr(point.times, name) for name in ("p50", "p99")}
-    percentiles = "".join(f", {name} {format_duration_ns(value_ns)}" for name, value_ns in values_ns.items() if value_ns is not None)
-    failed = f", {point.error_rate:.2%} failed" if point.error_rate else ""
-    return f"{point.title}: {format_rate_per_s(point.throughput_per_s)}{percentiles}{failed}"
 
 
 def _opening(result: Result, ceilings: Sequence[Block] = ()) -> dict[str, Sequence[Block]]:

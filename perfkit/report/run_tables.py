@@ -36,7 +36,9 @@ def summary_table(points: Sequence[Point]) -> Table:
 def terminal_table(points: Sequence[Point]) -> Table:
     """The pooled load points with the figures that fit on a terminal."""
     inferences = (_INFERENCES,) if any(point.inferences_per_s != point.throughput_per_s for point in points) else ()
-    columns = (*_load_columns(points), _THROUGHPUT, *inferences, *_goodput(points), *_PERCENTILES.values(), _MAXIMUM, _ERRORS, _SAMPLES)
+    state = () if all(_state(point) == "ok" for point in points) else (Column("state", "state", "text", _state),)
+    rates, ending = (_THROUGHPUT, *inferences, *_goodput(points)), (_ERRORS, _SAMPLES, *state)
+    columns = (*_load_columns(points), *rates, *_PERCENTILES.values(), _MAXIMUM, *ending)
     return _table("summary", "Summary", columns, points, f"{_times(points)}; – marks percentiles with too few samples")
 
 
@@ -191,6 +193,16 @@ def _percentile(name: str, point: Point) -> Cell:
     low_ns, high_ns = point.intervals.get(name, (None, None))
     high = "above" if high_ns is None else format_duration_ns(high_ns)
     return Cell(value_ns, note="" if low_ns is None else f"95% interval: {format_duration_ns(low_ns)} to {high}")
+
+
+def _state(point: Point) -> str:
+    """What a reader must know before the figures of a load point."""
+    codes = {warning.code for warning in point.warnings}
+    if not point.valid:
+        return "NOT VALID"
+    if "overloaded" in codes or "not_steady" in codes:
+        return "overloaded" if "overloaded" in codes else "not steady"
+    return {"violated": "SLO missed", "inconclusive": "SLO unclear"}.get(point.slo.verdict, "ok") if point.slo else "ok"
 
 
 def _errors(point: Point) -> Cell:

@@ -193,6 +193,12 @@ class Table:
         keys = [column.key for column in self.columns]
         return [dict(zip(keys, map(_plain, row), strict=True)) for row in self.rows]
 
+    def without_columns(self, *keys: str) -> "Table":
+        """The table without the columns of these keys."""
+        kept = [index for index, column in enumerate(self.columns) if column.key not in keys]
+        columns, *rows = (tuple(row[index] for index in kept) for row in (self.columns, *self.rows))
+        return dataclasses.replace(self, columns=columns, rows=tuple(rows))
+
     def without_empty_columns(self, *keys: str) -> "Table":
         """The table without the columns that hold no value, except those of the given keys."""
         filled = [

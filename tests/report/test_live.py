@@ -3,7 +3,7 @@
 import pytest
 
 from perfkit.report.live import LiveGate, LiveReport
-from perfkit.report.run import describe_point
+from perfkit.report.terminal_summary import describe_point
 from tests.simulated_pairs import make_pairs
 
 

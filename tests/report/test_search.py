@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 
 from perfkit.report.render import render_html
-from perfkit.report.run import print_summary, run_page
+from perfkit.report.run import run_page
 from perfkit.report.search import probes_table, search_figure
+from perfkit.report.terminal_summary import print_summary
 from perfkit.result.model import FittedCurve, ProbeLimit, Search, SearchProbe
 
 LIMIT_NS = 50_000_000
@@ -60,4 +61,4 @@ def test_the_page_and_the_terminal_show_the_outcome_and_the_probes(result, capsy
     print_summary(result)
     printed = capsys.readouterr().out
     assert "overloaded" in printed
-    assert printed.endswith("The capacity is 18.0/s.\n")
+    assert printed.splitlines()[1] == "The capacity is 18.0/s."

@@ -1,0 +1,125 @@
+"""The answer of a run in a few sentences: its capacity, its best load point, or the load up to which it meets the SLO. Pure."""
+
+from collections.abc import Iterator, Sequence
+
+from perfkit.report.table import MISSING, format_error_rate
+from perfkit.result.model import ClosedLoad, Point, Result
+from perfkit.units import format_duration_ns, format_rate_per_s
+
+_VERDICTS = {"satisfied": "the SLO is met", "violated": "the SLO is missed", "inconclusive": "too few samples to judge the SLO"}
+LEAST_GAIN = 0.05
+"""A load point of more concurrency is better only if it answers at least this share more requests per second."""
+
+
+def answer(result: Result) -> tuple[str, ...]:
+    """What the run found, one sentence a protocol, then how many of its load points are not valid. Figures that are not valid are not told."""
+    if not result.summary:
+        return ("No load point was measured.",)
+    if result.search is not None:
+        return (result.search.reason,)
+    by_protocol: dict[str, list[Point]] = {}
+    for point in result.summary:
+        by_protocol.setdefault(point.protocol, []).append(point)
+    found = [(protocol, list(_found(points))) for protocol, points in by_protocol.items()]
+    told = [(f"{protocol}: " if len(found) > 1 else "", "; ".join(parts)) for protocol, parts in found if parts]
+    sentences = [f"{protocol}{text if protocol else text[0].upper() + text[1:]}." for protocol, text in told]
+    invalid = [point for point in result.summary if not point.valid]
+    if len(invalid) == len(result.summary):
+        return ("No load point is valid: the figures are not those of the target, and the warnings say why.",)
+    if invalid:
+        verb = "is" if len(invalid) == 1 else "are"
+        sentences.append(f"{len(invalid)} of {len(result.summary)} load points {verb} not valid and left out of this answer.")
+    return tuple(sentences)
+
+
+def load_in_words(point: Point) -> str:
+    """The load without the name of its arrival process: `concurrency 8`, `400/s`."""
+    return point.load.title if isinstance(point.load, ClosedLoad) else point.load.amount
+
+
+def _found(points: Sequence[Point]) -> Iterator[str]:
+    """The parts of the sentence on the load points of one protocol."""
+    valid = sorted((point for point in points if point.valid), key=lambda point: point.load.level)
+    if not valid:
+        return
+    if not any(point.requests.ok for point in valid):
+        yield "no request succeeded"
+    elif len(valid) == 1:
+        yield _figures(valid[0])
+        if (slo := valid[0].slo) is not None:
+            yield _VERDICTS[slo.verdict]
+    elif any(point.slo is not None for point in valid):
+        yield from _by_slo(valid)
+    elif isinstance(valid[0].load, ClosedLoad):
+        yield from _by_throughput(valid)
+    else:
+        yield from _by_overload(valid)
+
+
+def _figures(point: Point) -> str:
+    """The figures of one load point: `812/s at concurrency 8: p50 9.80 ms, p99 14.2 ms`."""
+    at = f"at {load_in_words(point)}" if isinstance(point.load, ClosedLoad) else f"answered at an arrival rate of {load_in_words(point)}"
+    return f"{format_rate_per_s(point.throughput_per_s)} {at}: {_times(point)}"
+
+
+def _times(point: Point) -> str:
+    values_ns = {name: getattr(point.times, name) if point.times.count else None for name in ("p50", "p99")}
+    told = ", ".join(f"{name} {MISSING if value_ns is None else format_duration_ns(value_ns)}" for name, value_ns in values_ns.items())
+    return f"{told}, {format_error_rate(point.error_rate)} of the requests failed" if point.error_rate else told
+
+
+def _limit(point: Point) -> str:
+    """The figures beside the load up to which all is well."""
+    return _times(point) if not isinstance(point.load, ClosedLoad) else f"{format_rate_per_s(point.throughput_per_s)}, {_times(point)}"
+
+
+def _by_slo(points: Sequence[Point]) -> Iterator[str]:
+    """Up to which load the SLO is met, with every lower one."""
+    met: Point | None = None
+    for point in points:
+        if point.slo is None or point.slo.verdict != "satisfied":
+            missed = point.slo is not None and point.slo.verdict == "violated"
+            beyond = f"{'misses it' if missed else 'too few samples to judge it'} at {load_in_words(point)}"
+            if met is None:
+                yield f"{'does not meet ' if missed else ''}the SLO: {beyond}, the lowest load measured"
+            else:
+                yield f"meets the SLO up to {load_in_words(met)} ({_limit(met)})"
+                yield beyond
+            return
+        met = point
+    assert met is not None
+    yield f"meets the SLO up to {load_in_words(met)}, the highest load measured ({_limit(met)})"
+
+
+def _by_throughput(points: Sequence[Point]) -> Iterator[str]:
+    """The best throughput, and where it stops rising."""
+    best = max(points, key=lambda point: point.throughput_per_s)
+    enough = next(point for point in points if point.throughput_per_s * (1 + LEAST_GAIN) >= best.throughput_per_s)
+    last = points[-1]
+    if enough is best:
+        yield f"best {_figures(best)}"
+    else:
+        yield f"best {_figures(best)}, but {format_rate_per_s(enough.throughput_per_s)} already at {load_in_words(enough)}"
+    if last is enough:
+        yield "throughput still rises at the highest concurrency measured"
+    elif last.throughput_per_s * (1 + LEAST_GAIN) < best.throughput_per_s:
+        yield f"beyond it throughput falls to {format_rate_per_s(last.throughput_per_s)}"
+    else:
+        yield f"beyond {load_in_words(enough) if enough is not best else 'it'} requests only wait"
+
+
+def _by_overload(points: Sequence[Point]) -> Iterator[str]:
+    """Up to which rate the target keeps up, without an SLO."""
+    kept: Point | None = None
+    for point in points:
+        if "overloaded" in {warning.code for warning in point.warnings}:
+            beyond = f"overloaded at {load_in_words(point)}, where it answers {format_rate_per_s(point.throughput_per_s)}"
+            if kept is None:
+                yield f"{beyond}, the lowest rate measured"
+            else:
+                yield f"keeps up with {load_in_words(kept)} ({_limit(kept)})"
+                yield beyond
+            return
+        kept = point
+    assert kept is not None
+    yield f"keeps up with {load_in_words(kept)}, the highest rate measured ({_limit(kept)})"

@@ -1,0 +1,117 @@
+"""What the terminal shows after a run: the answer, the load points, the server's times, warnings, SLO and status."""
+
+import dataclasses
+import os
+import sys
+import textwrap
+from collections.abc import Sequence
+from typing import TextIO
+
+from rich.text import Text
+
+from perfkit.report.answer import answer
+from perfkit.report.render import console, render_text
+from perfkit.report.run_tables import grouped_warnings, server_table, terminal_table
+from perfkit.report.search import probes_table
+from perfkit.report.table import Table
+from perfkit.result.model import Point, Result
+from perfkit.text.foreign import sentence
+from perfkit.text.terminal import write_styled
+from perfkit.units import format_duration_ns, format_rate_per_s
+
+_WIDTH = 80
+_POINT_COLUMNS = ("samples", "inferences_per_s", "p95_ns", "p90_ns", "max_ns", "p99_9_ns", "goodput_per_s")
+_SERVER_COLUMNS = ("requests", "compute_output_ns", "compute_input_ns", "success_ns", "mean_batch")
+_PROBE_COLUMNS = ("samples", "stage", "throughput_per_s", "error_rate")
+_STATUS_STYLES = {"complete": "green", "interrupted": "yellow", "incomplete": "bold red", "invalid": "bold red"}
+
+
+def print_summary(result: Result) -> None:
+    """Prints on stdout the answer, then the load points or the probes of a search, and the server's times."""
+    width = _width()
+    lines = ["", *(fill(sentence(one), width) for one in answer(result)), ""]
+    first = ("protocol",) if len({point.protocol for point in result.summary}) == 1 else ()
+    if result.search is not None:
+        lines.append(fitted_text(probes_table(result), width, _PROBE_COLUMNS))
+    elif result.summary:
+        lines.append(fitted_text(terminal_table(result.summary), width, (*first, *_POINT_COLUMNS)))
+    server = server_table(result.summary)
+    if server.rows and result.search is None:
+        server = dataclasses.replace(server, note="server: its own means per request; client: the mean service time")
+        lines.append(fitted_text(server, width, (*first, *_SERVER_COLUMNS)))
+    write_styled(sys.stdout, "\n".join(lines))
+
+
+def fitted_text(table: Table, width: int, gives_way: Sequence[str]) -> str:
+    """The table as text of at most `width` columns, if leaving out columns achieves it; a line names those. No figure is shortened.
+
+    `gives_way` has the keys of the columns that may be left out, the first one first.
+    """
+    rest, left_out = dataclasses.replace(table, note=""), list[str]()
+    for key in gives_way:
+        if _text_width(render_text(rest)) <= width:
+            break
+        if (column := next((one for one in rest.columns if one.key == key), None)) is not None:
+            left_out.insert(0, column.heading)
+            rest = rest.without_columns(key)
+    notes = [table.note] if table.note else []
+    if left_out:
+        notes.append(f"left out at {width} columns: {', '.join(left_out)}; result.json and the report have them")
+    return "\n".join([render_text(rest).rstrip("\n"), *(fill(sentence(note), width) for note in notes), ""])
+
+
+def print_warnings(result: Result) -> None:
+    """Prints the warnings and the SLO's verdicts on stderr."""
+    for warning in grouped_warnings(result.summary):
+        _show(sys.stderr, "warning ", "yellow", f"({warning.load_points}) {warning.message}")
+    for point in result.summary:
+        if point.slo is not None:
+            style = {"satisfied": "green", "violated": "bold red", "inconclusive": "yellow"}[point.slo.verdict]
+            _show(sys.stderr, f"SLO {point.slo.verdict} ", style, f"({point.title}) {point.slo.reason}")
+
+
+def print_status(result: Result, exit_code: int) -> None:
+    """Prints the run's status and the exit code on stderr, in one line that is printed even when quiet."""
+    invalid = sum(not point.valid for point in result.summary)
+    number = len(result.summary)
+    points = f"{number:,} load point{'s' * (number != 1)}" + (f", {invalid:,} of them NOT VALID" if invalid else "")
+    verdicts = [point.slo.verdict for point in result.summary if point.slo is not None]
+    slo = next((f", SLO {verdict}" for verdict in ("violated", "inconclusive", "satisfied") if verdict in verdicts), "")
+    reason = f": {result.status_reason}" if result.status_reason else ""
+    style = "bold red" if invalid else _STATUS_STYLES[result.status]
+    _show(sys.stderr, f"status: {result.status}", style, f"{reason} ({points}{slo}; exit code {int(exit_code)})")
+
+
+def describe_point(point: Point) -> str:
+    """A finished load point in one line: `http, concurrency 4: 25.1/s, p50 159 ms, p99 188 ms`."""
+    values_ns = {name: getattr(point.times, name) for name in ("p50", "p99")}
+    percentiles = "".join(f", {name} {format_duration_ns(value_ns)}" for name, value_ns in values_ns.items() if value_ns is not None)
+    failed = f", {point.error_rate:.2%} failed" if point.error_rate else ""
+    return f"{point.title}: {format_rate_per_s(point.throughput_per_s)}{percentiles}{failed}"
+
+
+def _show(stream: TextIO, title: str, style: str, text: str) -> None:
+    output = console(stream)
+    with output.capture() as captured:
+        output.print(Text.assemble((title, style), sentence(text)))
+    write_styled(stream, captured.get())
+
+
+def _width() -> int:
+    """The columns of the terminal on which the summary is most likely read: stdout's, or stderr's where stdout goes through a pipe."""
+    columns = os.environ.get("COLUMNS", "")
+    if columns.isdecimal():
+        return int(columns) or _WIDTH
+    for stream in (sys.stdout, sys.stderr):
+        if stream.isatty():
+            return os.get_terminal_size(stream.fileno()).columns or _WIDTH
+    return _WIDTH
+
+
+def fill(text: str, width: int) -> str:
+    """The text broken between words; through a pipe it stays one line, which can be searched."""
+    return textwrap.fill(text, width, break_long_words=False, break_on_hyphens=False) if sys.stdout.isatty() else text
+
+
+def _text_width(text: str) -> int:
+    return max((Text.from_ansi(line).cell_len for line in text.splitlines()), default=0)

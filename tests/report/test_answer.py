@@ -1,0 +1,103 @@
+"""The sentence that a summary begins with."""
+
+import pytest
+
+from perfkit.errors import MeasurementWarning
+from perfkit.report.answer import answer
+from perfkit.result.model import ClosedLoad, OpenLoad, SloJudgement
+from tests import stored_results
+
+OVERLOADED = MeasurementWarning("overloaded", "The backlog grew.")
+
+
+def closed(*throughputs, **changes):
+    """Load points of concurrency 1, 2, 4…; `valid` and `verdicts` hold one value each."""
+    return made([ClosedLoad(concurrency=2**index) for index in range(len(throughputs))], throughputs, **changes)
+
+
+def open_(rates, throughputs, **changes):
+    return made([OpenLoad(rate_per_s=rate, arrivals="poisson") for rate in rates], throughputs, **changes)
+
+
+def made(loads, throughputs, *, valid=None, verdicts=None, warnings=None, protocols=None):
+    number = len(loads)
+    original = stored_results.result()
+    points = tuple(
+        original.summary[0].model_copy(
+            update={
+                "load": load,
+                "throughput_per_s": throughput,
+                "valid": is_valid,
+                "slo": verdict and SloJudgement(verdict=verdict, reason="It is so."),
+                "warnings": warned,
+                "protocol": protocol,
+            }
+        )
+        for load, throughput, is_valid, verdict, warned, protocol in zip(
+            loads, throughputs, valid or [True] * number, verdicts or [None] * number, warnings or [()] * number,
+            protocols or ["http"] * number, strict=True,
+        )
+    )  # fmt: skip
+    return original.model_copy(update={"summary": points})
+
+
+@pytest.mark.parametrize(
+    ("result", "sentences"),
+    [
+        (closed(812.0), ["812/s at concurrency 1: p50 2.00 ms, p99 6.00 ms."]),
+        (closed(812.0, verdicts=["violated"]), ["812/s at concurrency 1: p50 2.00 ms, p99 6.00 ms; the SLO is missed."]),
+        (closed(200.0, 500.0, 812.0, 800.0), ["Best 812/s at concurrency 4: p50 2.00 ms, p99 6.00 ms; beyond it requests only wait."]),
+        (
+            closed(200.0, 800.0, 812.0, 805.0),
+            ["Best 812/s at concurrency 4: p50 2.00 ms, p99 6.00 ms, but 800/s already at concurrency 2; beyond concurrency 2 requests only wait."],
+        ),
+        (closed(200.0, 812.0, 600.0), ["Best 812/s at concurrency 2: p50 2.00 ms, p99 6.00 ms; beyond it throughput falls to 600/s."]),
+        (
+            closed(200.0, 400.0),
+            ["Best 400/s at concurrency 2: p50 2.00 ms, p99 6.00 ms; throughput still rises at the highest concurrency measured."],
+        ),
+        (
+            closed(200.0, 400.0, 900.0, valid=[True, True, False]),
+            ["Best 400/s at concurrency 2: p50 2.00 ms, p99 6.00 ms; throughput still rises at the highest concurrency measured.",
+             "1 of 3 load points is not valid and left out of this answer."],
+        ),
+        (
+            closed(200.0, 400.0, protocols=["http", "grpc"]),
+            ["http: 200/s at concurrency 1: p50 2.00 ms, p99 6.00 ms.", "grpc: 400/s at concurrency 2: p50 2.00 ms, p99 6.00 ms."],
+        ),
+        (
+            closed(200.0, 400.0, valid=[False, False]),
+            ["No load point is valid: the figures are not those of the target, and the warnings say why."],
+        ),
+        (
+            open_([100, 400, 500], [100.0, 400.0, 437.0], warnings=[(), (), (OVERLOADED,)]),
+            ["Keeps up with 400/s (p50 2.00 ms, p99 6.00 ms); overloaded at 500/s, where it answers 437/s."],
+        ),
+        (
+            open_([500, 400], [500.0, 400.0]),
+            ["Keeps up with 500/s, the highest rate measured (p50 2.00 ms, p99 6.00 ms)."],
+        ),
+        (open_([400, 500], [380.0, 390.0], warnings=[(OVERLOADED,), ()]), ["Overloaded at 400/s, where it answers 380/s, the lowest rate measured."]),
+        (open_([500], [437.0]), ["437/s answered at an arrival rate of 500/s: p50 2.00 ms, p99 6.00 ms."]),
+        (
+            closed(200.0, 812.0, verdicts=["satisfied", "inconclusive"]),
+            ["Meets the SLO up to concurrency 1 (200/s, p50 2.00 ms, p99 6.00 ms); too few samples to judge it at concurrency 2."],
+        ),
+        (
+            open_([100, 400, 500], [100.0, 400.0, 500.0], verdicts=["satisfied", "satisfied", "violated"]),
+            ["Meets the SLO up to 400/s (p50 2.00 ms, p99 6.00 ms); misses it at 500/s."],
+        ),
+        (
+            open_([100, 400, 500], [100.0, 400.0, 500.0], verdicts=["satisfied", "violated", "satisfied"]),
+            ["Meets the SLO up to 100/s (p50 2.00 ms, p99 6.00 ms); misses it at 400/s."],
+        ),
+        (
+            open_([100, 400], [100.0, 400.0], verdicts=["satisfied", "satisfied"]),
+            ["Meets the SLO up to 400/s, the highest load measured (p50 2.00 ms, p99 6.00 ms)."],
+        ),
+        (open_([100, 400], [100.0, 400.0], verdicts=["violated", "violated"]), ["Does not meet the SLO: misses it at 100/s, the lowest load measured."]),
+        (closed(), ["No load point was measured."]),
+    ],
+)  # fmt: skip
+def test_the_answer_names_the_best_load_point_or_the_limit(result, sentences):
+    assert list(answer(result)) == sentences

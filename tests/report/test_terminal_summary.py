@@ -1,0 +1,112 @@
+"""What the terminal shows after a run: the answer, tables that fit, warnings, SLO and status."""
+
+import dataclasses
+
+import pytest
+from rich.text import Text
+
+from perfkit.report.table import Column, Table
+from perfkit.report.terminal_summary import describe_point, fitted_text, print_status, print_summary, print_warnings
+from perfkit.result.model import SloJudgement
+from perfkit.telemetry.figures import ServerFigures
+from perfkit.units import format_duration_ns, format_rate_per_s
+
+SERVER = ServerFigures(
+    requests=123_456, failed=0, success_ns=40e6, queue_ns=1.25e6, compute_input_ns=1e6, compute_infer_ns=38e6, compute_output_ns=2e6,
+    executions=600, mean_batch=2.0, client_requests=1201, client_mean_ns=41.5e6,
+)  # fmt: skip
+
+
+@pytest.fixture
+def shown(capsys, monkeypatch):
+    """Prints a result's summary at a width, through a pipe or on a terminal; returns its lines."""
+
+    def show(result, columns="", *, is_terminal=False):
+        monkeypatch.setenv("COLUMNS", str(columns))
+        monkeypatch.setattr("sys.stdout.isatty", lambda: is_terminal, raising=False)
+        print_summary(result)
+        return capsys.readouterr().out.splitlines()
+
+    return show
+
+
+def with_server(result):
+    return result.model_copy(update={"summary": tuple(point.model_copy(update={"server": SERVER}) for point in result.summary)})
+
+
+def test_the_summary_begins_with_the_answer_and_shows_each_load_point(synthetic, shown):
+    result = synthetic(protocols=("http",), concurrencies=(1, 4)).write()
+    _, answer, _, heading, _, first, second, note = shown(result, 140)
+    assert answer.startswith("Best ")
+    assert answer.endswith("throughput still rises at the highest concurrency measured.")
+    assert heading.split() == [
+        "protocol", "concurrency", "throughput", "inferences", "p50", "p90", "p95", "p99", "p99.9", "max", "errors", "samples",
+    ]  # fmt: skip
+    assert [line.split()[:2] for line in (first, second)] == [["http", "1"], ["http", "4"]]
+    assert first.split()[-2:] == ["0", f"{result.summary[0].service_time_ns.count:,}"]
+    assert note == "service times, finished − started; – marks percentiles with too few samples"
+
+
+@pytest.mark.parametrize("protocols", [("http",), ("http", "grpc")])
+def test_at_80_columns_columns_give_way_and_no_figure_is_cut(synthetic, shown, protocols):
+    result = with_server(synthetic(protocols=protocols, samples=120_000 // 50, service_ms=12_345.0, cpu_share=0.95, seconds=1).write())
+    lines = shown(result, 80, is_terminal=True)
+    tables = [Text.from_ansi(line).plain for line in lines]
+    assert max(map(len, tables)) <= 80
+    assert any(line.startswith("left out at 80 columns: ") for line in tables)
+    whole = "\n".join(tables)
+    assert "…" not in whole
+    for point, row in zip(result.summary, (line for line in tables if "NOT VALID" in line), strict=True):
+        figures = (format_rate_per_s(point.throughput_per_s), *(format_duration_ns(getattr(point.times, name)) for name in ("p50", "p99")))
+        assert all(figure in row for figure in figures)
+    assert "queue" in whole
+    assert format_duration_ns(SERVER.queue_ns) in whole
+
+
+def test_through_a_pipe_an_invalid_row_says_so_and_a_sentence_stays_on_one_line(synthetic, shown):
+    result = synthetic(protocols=("http",), cpu_share=0.95).write()
+    lines = shown(result)
+    assert lines[1] == "No load point is valid: the figures are not those of the target, and the warnings say why."
+    assert sum("NOT VALID" in line for line in lines) == len(result.summary)
+
+
+def test_a_sound_result_has_no_column_of_states(synthetic, shown):
+    assert "state" not in "\n".join(shown(synthetic(protocols=("http",)).write(), 140))
+
+
+def test_only_columns_that_may_give_way_do_and_the_widest_row_is_kept_whole():
+    table = Table("t", "T", (Column("a", "a"), Column("b", "b"), Column("c", "c")), (("x" * 30, "y" * 30, "z" * 30),), "A note.")
+    assert fitted_text(table, 100, ("b", "c")).splitlines()[-1] == "A note."
+    lines = fitted_text(table, 70, ("missing", "b", "c")).splitlines()
+    assert (lines[2].split(), lines[-1]) == (["x" * 30, "z" * 30], "left out at 70 columns: b; result.json and the report have them")
+    assert fitted_text(dataclasses.replace(table, note=""), 10, ("b", "c")).splitlines()[2].split() == ["x" * 30]
+
+
+def test_the_terminal_shows_warnings_slo_and_status(synthetic, capsys):
+    result = synthetic(protocols=("http",), concurrencies=(1,), status="interrupted", status_reason="by a signal").write()
+    judged = result.summary[0].model_copy(update={"slo": SloJudgement(verdict="violated", reason="p99 is too long.")})
+    result = result.model_copy(update={"summary": (judged,)})
+    print_warnings(result)
+    print_status(result, 130)
+    lines = capsys.readouterr().err.splitlines()
+    assert lines[0].startswith("warning (http, concurrency 1) Too few samples for p99")
+    assert lines[-2:] == [
+        "SLO violated (http, concurrency 1) p99 is too long.",
+        "status: interrupted: by a signal (1 load point, SLO violated; exit code 130)",
+    ]
+
+
+def test_the_status_counts_the_load_points_that_are_not_valid(synthetic, capsys):
+    print_status(
+        synthetic(protocols=("http",), concurrencies=(1, 2), cpu_share=0.95, status="invalid", status_reason="see there").write(), 5
+    )
+    assert capsys.readouterr().err == "status: invalid: see there (2 load points, 2 of them NOT VALID; exit code 5)\n"
+
+
+def test_a_finished_load_point_is_described_in_one_line(synthetic):
+    (point,) = synthetic(protocols=("grpc",), concurrencies=(2,), failed=10).write().summary
+    times = point.service_time_ns
+    assert describe_point(point) == (
+        f"grpc, concurrency 2: {format_rate_per_s(point.throughput_per_s)}, p50 {format_duration_ns(times.p50)}, "
+        f"p99 {format_duration_ns(times.p99)}, {point.error_rate:.2%} failed"
+    )
