@@ -1,16 +1,16 @@
 """Load generation and benchmarking for servers that speak the v2 / Open Inference Protocol.
 
-`perfkit.run`, `perfkit.load_scenario` and `perfkit.Result` are the Python interface; they are imported when first used.
-`docs/architecture.md` is the map of the packages.
+`perfkit.run`, `perfkit.arun`, `perfkit.load_scenario`, `perfkit.load_result`, `perfkit.Result` and `perfkit.Scenario` are the Python
+interface (docs/python.md); they are imported when first used. `docs/architecture.md` is the map of the packages.
 """
 
 TYPE_CHECKING = False  # as type checkers know it; `python -m perfkit` has the current folder on the path here, and imports nothing
 
 if TYPE_CHECKING:
-    from perfkit.api import Result, load_scenario, run
+    from perfkit.api import Result, Scenario, arun, load_result, load_scenario, run
 
 __version__ = "0.1.0"
-__all__ = ["Result", "__version__", "load_scenario", "run"]
+__all__ = ["Result", "Scenario", "__version__", "arun", "load_result", "load_scenario", "run"]
 
 
 def __getattr__(name: str) -> object:

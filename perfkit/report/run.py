@@ -109,7 +109,7 @@ def run_page(result: Result, plots: Mapping[str, str]) -> Page:
     return Page(
         title=_name(result),
         subtitle=", ".join([*_subject(result), f"started {result.started_at}", *overrides]),
-        banner=_status_sentence(result),
+        banner=status_sentence(result),
         sections=sections_of(blocks),
         footer=f"Made from the files beside this page: `result.json` ({result.schema_version}), `latency.hlog`, and telemetry if there is any.",
     )
@@ -121,7 +121,7 @@ def run_summary_page(result: Result) -> Page:
     warnings = tuple(Item(warning.message, warning.load_points, warning.code) for warning in grouped_warnings(result.summary))
     ceilings = [Paragraph(ceilings_sentence(calibration))] if calibration else []
     blocks = {**_opening(result, ceilings), "Warnings": [Bullets(warnings)] if warnings else []}
-    return Page(_name(result), sections_of(blocks), banner=_status_sentence(result))
+    return Page(_name(result), sections_of(blocks), banner=status_sentence(result))
 
 
 def _opening(result: Result, ceilings: Sequence[Block] = ()) -> dict[str, Sequence[Block]]:
@@ -154,7 +154,7 @@ def _subject(result: Result) -> list[str]:
     return [str(text) for text in (model, url) if text]
 
 
-def _status_sentence(result: Result) -> str:
+def status_sentence(result: Result) -> str:
     """What the status means for the figures; empty for a complete run."""
     if result.status == "complete":
         return ""

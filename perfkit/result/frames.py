@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 from perfkit.result.distribution import QUANTILES
 from perfkit.result.model import Point, Result
 from perfkit.result.sweep import shown_value
+from perfkit.telemetry.figures import ServerFigures
 from perfkit.text.foreign import csv_cell
 
 if TYPE_CHECKING:
@@ -20,7 +21,8 @@ _SWEEP_COLUMNS = (
 def points_frame(points: Iterable[Point]) -> "pd.DataFrame":
     """Load points, a row each: rates per second, times in nanoseconds; percentiles with too few samples are None.
 
-    `level` is the concurrency or the arrival rate; the times are response times, in a closed loop service times.
+    `level` is the concurrency or the arrival rate. `times` says what `mean_ns` to `max_ns` are: response times, in a closed loop
+    service times. `server_…` are the server's own means per request. docs/python.md describes every column.
     """
     import pandas as pd
 
@@ -33,17 +35,31 @@ def points_frame(points: Iterable[Point]) -> "pd.DataFrame":
             "throughput_per_s": point.throughput_per_s,
             "inferences_per_s": point.inferences_per_s,
             "goodput_per_s": point.goodput_per_s,
+            "times": point.times_name.split()[0],
             "samples": point.times.count,
             "mean_ns": point.times.mean,
             **{f"{name}_ns": getattr(point.times, name) for name in QUANTILES},
             "max_ns": point.times.max,
+            "scheduled": point.requests.scheduled,
+            "ok": point.requests.ok,
             "error_rate": point.error_rate,
+            "start_delay_p99_ns": point.start_delay_ns and point.start_delay_ns.p99,
+            "server_queue_ns": point.server and point.server.queue_ns,
+            "server_compute_ns": point.server and _compute_ns(point.server),
+            "generator_cpu_share": point.generator.cpu_share,
+            "energy_per_inference_j": point.energy_per_inference_j,
             "slo": point.slo and point.slo.verdict,
             "valid": point.valid,
+            "warnings": " ".join(dict.fromkeys(warning.code for warning in point.warnings)),
         }
         for point in points
     ]
     return pd.DataFrame(rows, dtype=object)  # integers beside None stay integers
+
+
+def _compute_ns(server: ServerFigures) -> float | None:
+    parts = (server.compute_input_ns, server.compute_infer_ns, server.compute_output_ns)
+    return sum(part for part in parts if part is not None) if any(part is not None for part in parts) else None
 
 
 def sweep_frame(cases: Sequence[tuple[Mapping[str, Any], Result | None]]) -> "pd.DataFrame":

@@ -92,6 +92,16 @@ def read_telemetry(folder: pathlib.Path) -> dict[tuple[int, int], list[Series]]:
     return series_of
 
 
+def telemetry_frame(folder: pathlib.Path) -> "pd.DataFrame":
+    """All rows of the file with its columns; no rows without a file. Raises ResultError as `read_telemetry`."""
+    import pandas as pd
+
+    file = telemetry_file(folder)
+    if file is None:
+        return pd.DataFrame({name: pd.Series(dtype=_TYPES.get(name, "object")) for name in COLUMNS})
+    return _read_frame(file)[list(COLUMNS)]
+
+
 def read_sampled_window_starts(folder: pathlib.Path) -> dict[tuple[int, int], float]:
     """The start of each sampled window in seconds since the start of `latency.hlog`, by point and repetition; raises ResultError."""
     file = telemetry_file(folder)

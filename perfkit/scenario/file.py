@@ -6,6 +6,7 @@ import io
 import itertools
 import json
 import math
+import numbers
 import os
 import pathlib
 import re
@@ -62,7 +63,42 @@ def read_cases(path: pathlib.Path, settings: Sequence[str] = (), environ: Mappin
 
     A setting of a swept key replaces its values. Raises ScenarioError with one line for each problem.
     """
-    document, origins = _read_yaml(path)
+    return _make_cases(*_read_yaml(path), path, settings, environ)
+
+
+def read_document(document: Mapping[str, Any], settings: Sequence[str] = (), environ: Mapping[str, str] = os.environ) -> LoadedScenario:
+    """A scenario from the values that a file would have; relative paths in it refer to the current folder, and precedence is as there.
+
+    Raises ScenarioError with one line for each problem, and if the document is a sweep.
+    """
+    place = pathlib.Path("scenario")
+    cases = _make_cases(_as_yaml_values(document, ()), {}, place, settings, environ)
+    if cases[0].values:
+        raise ScenarioError(f"{place}: sweep: this is a sweep over {len(cases)} scenarios, but one scenario is needed: remove sweep")
+    return cases[0].loaded
+
+
+def _as_yaml_values(value: Any, key_path: KeyPath) -> Any:
+    """A value as YAML would have given it: mappings, lists, texts and numbers of Python; raises ScenarioError for all else."""
+    match value:
+        case None | bool() | str():
+            return value
+        case Mapping():
+            return {str(key): _as_yaml_values(inner, (*key_path, str(key))) for key, inner in value.items()}
+        case list() | tuple():
+            return [_as_yaml_values(inner, (*key_path, index)) for index, inner in enumerate(value)]
+        case os.PathLike():
+            return os.fspath(value)
+        case numbers.Integral():  # NumPy's, too
+            return int(value)
+        case numbers.Real():
+            return float(value)
+    raise ScenarioError(f"scenario: {dotted(key_path)}: expected text, a number, a list or a mapping, found {type(value).__name__}")
+
+
+def _make_cases(
+    document: dict[str, Any], origins: Origins, path: pathlib.Path, settings: Sequence[str], environ: Mapping[str, str]
+) -> tuple[Case, ...]:
     overrides = []
     for name, value in sorted(environ.items()):
         if name.startswith(ENVIRONMENT_PREFIX):

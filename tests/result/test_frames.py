@@ -22,8 +22,10 @@ def test_a_row_has_the_figures_of_its_point(result):
     (row,) = rows_of(points_frame(result.points))
     assert row == {
         "protocol": "grpc", "load": "closed", "level": "2", "repetition": "0", "throughput_per_s": "1.5", "inferences_per_s": "1.5",
-        "goodput_per_s": "", "samples": "3", "mean_ns": "2000000.0", "p50_ns": "2000000", "p90_ns": "", "p95_ns": "", "p99_ns": "",
-        "p99_9_ns": "", "p99_99_ns": "", "max_ns": "3000000", "error_rate": "0.25", "slo": "", "valid": "True",
+        "goodput_per_s": "", "times": "service", "samples": "3", "mean_ns": "2000000.0", "p50_ns": "2000000", "p90_ns": "", "p95_ns": "", "p99_ns": "",
+        "p99_9_ns": "", "p99_99_ns": "", "max_ns": "3000000", "scheduled": "4", "ok": "3", "error_rate": "0.25", "start_delay_p99_ns": "",
+        "server_queue_ns": "500000.0", "server_compute_ns": "1000000.0", "generator_cpu_share": "0.4", "energy_per_inference_j": "",
+        "slo": "", "valid": "True", "warnings": "few_samples",
     }  # fmt: skip
 
 

@@ -1,0 +1,138 @@
+"""A measured or stored result with its views: frames, axes, and the report inside a notebook."""
+
+import html
+import os
+import pathlib
+import shutil
+import tempfile
+import weakref
+from typing import TYPE_CHECKING, Self
+
+import pydantic
+
+from perfkit.errors import ResultError
+from perfkit.result import model
+from perfkit.result.file import read_result
+from perfkit.result.frames import points_frame
+from perfkit.result.telemetry_file import telemetry_frame
+from perfkit.result.time_frames import histograms_frame, intervals_frame
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from matplotlib.axes import Axes
+
+    from perfkit.report.axes import Plot
+
+_POINT_TYPES = {
+    **dict.fromkeys(("repetition", "samples", "scheduled", "ok", "max_ns", "start_delay_p99_ns"), "Int64"),
+    **dict.fromkeys(("p50_ns", "p90_ns", "p95_ns", "p99_ns", "p99_9_ns", "p99_99_ns"), "Int64"),
+    **dict.fromkeys(("level", "throughput_per_s", "inferences_per_s", "goodput_per_s", "mean_ns", "error_rate"), "float64"),
+    **dict.fromkeys(("server_queue_ns", "server_compute_ns", "generator_cpu_share", "energy_per_inference_j"), "float64"),
+    "valid": "bool",
+}
+
+
+class TemporaryFolder:
+    """A folder that is removed with the last result that refers to it, or at the end of the process."""
+
+    def __init__(self) -> None:
+        self.path = pathlib.Path(tempfile.mkdtemp(prefix="perfkit-"))
+        self._finalizer = weakref.finalize(self, shutil.rmtree, self.path, ignore_errors=True)
+
+    def remove(self) -> None:
+        """Removes it now."""
+        self._finalizer()
+
+
+class Result(model.Result):
+    """The contents of `result.json`, and views of the folder that they were measured or read in.
+
+    The views raise ResultError if the folder is missing, or its files do not fit the result.
+    """
+
+    _folder: pathlib.Path | None = pydantic.PrivateAttr(default=None)
+    _temporary: TemporaryFolder | None = pydantic.PrivateAttr(default=None)
+
+    @classmethod
+    def of(cls, result: model.Result) -> Self:
+        """The same result with views."""
+        return cls(**dict(result))
+
+    def stored_in(self, folder: pathlib.Path, temporary: TemporaryFolder | None = None) -> Self:
+        """Sets the folder, and the temporary one that is to exist as long as this result."""
+        self._folder, self._temporary = folder, temporary
+        return self
+
+    @property
+    def folder(self) -> pathlib.Path:
+        """The result folder; one of a run without `out` is removed with the result."""
+        if self._folder is None:
+            raise ResultError("this result has no folder: read it by perfkit.load_result")
+        return self._folder
+
+    def to_frame(self, *, repetitions: bool = False) -> "pd.DataFrame":
+        """The load points, a row each, repetitions pooled; with `repetitions`, a row for each of them.
+
+        Names of columns carry the units: `_ns`, `_per_s`, `_j`; shares and rates of errors lie between 0 and 1. Integers that may be
+        missing, such as percentiles with too few samples, have the type Int64.
+        """
+        return points_frame(self.points if repetitions else self.summary).astype(_POINT_TYPES).infer_objects()
+
+    def intervals(self) -> "pd.DataFrame":
+        """A row for each second of each repetition, with the percentiles of its times; see `intervals_frame`."""
+        return intervals_frame(self.folder, self)
+
+    def histograms(self) -> "pd.DataFrame":
+        """A row for each filled bucket of each load point's histogram, repetitions pooled; see `histograms_frame`."""
+        return histograms_frame(self.folder, self)
+
+    def telemetry(self) -> "pd.DataFrame":
+        """What was sampled beside the requests, a row for each sample, with the columns of the telemetry file; empty without any.
+
+        `point` is the index in `summary`; `unit` is that of `value`; `window_s` counts from the window's start.
+        """
+        return telemetry_frame(self.folder)
+
+    def plot(self, kind: "Plot" = "percentiles", ax: "Axes | None" = None) -> "Axes":
+        """Draws into `ax`, or into a new pyplot figure, and returns the axes; times are in milliseconds.
+
+        `percentiles`: times against the percentile, a line a load point. `load`: times against throughput, a mark a load point.
+        `timeline`: p50 and p99 of each second, repetitions one after another.
+        """
+        from perfkit.report.axes import draw
+
+        return draw(self, self.folder, kind, ax)
+
+    def report(self, *, height_px: int = 800) -> "InlineReport":
+        """The page of `report.html`, to be shown in a notebook; it is drawn if the folder has none."""
+        from perfkit.report.run import write_reports
+
+        page = self.folder / "report.html"
+        if not page.exists():
+            write_reports(self.folder)
+        try:
+            return InlineReport(page.read_text(encoding="utf-8"), height_px)
+        except (OSError, UnicodeDecodeError) as error:
+            raise ResultError(f"{page}: cannot be read: {error}; `perfkit report {self.folder}` draws it again") from None
+
+    def _repr_html_(self) -> str:
+        from perfkit.report.fragment import result_fragment
+
+        return result_fragment(self)
+
+
+class InlineReport:
+    """A page that a notebook shows in a frame of its own, without access to the notebook."""
+
+    def __init__(self, page: str, height_px: int) -> None:
+        self.page, self._height_px = page, height_px
+
+    def _repr_html_(self) -> str:
+        style = f"width:100%;height:{self._height_px}px;border:0"
+        return f'<iframe title="perfkit report" sandbox="allow-scripts allow-downloads" style="{style}" srcdoc="{html.escape(self.page)}"></iframe>'
+
+
+def load_result(path: str | os.PathLike[str]) -> Result:
+    """Reads a result folder, or its `result.json`, and checks it; raises ResultError."""
+    result, folder = read_result(pathlib.Path(path))
+    return Result.of(result).stored_in(folder.absolute())

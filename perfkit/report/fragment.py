@@ -1,0 +1,38 @@
+"""A result as a fragment of HTML, for pages of others such as notebooks; it brings no styles that could change them."""
+
+from html import escape
+
+from perfkit.report.run import status_sentence
+from perfkit.report.run_tables import grouped_warnings, terminal_table
+from perfkit.report.table import Table
+from perfkit.result.model import Result
+from perfkit.text.foreign import one_line, safe_lines
+
+_INVALID_STYLE = ' style="color:#c0392b"'
+
+
+def result_fragment(result: Result) -> str:
+    """The status, unless complete, the load points, the warnings, and the capacity that a search found."""
+    name, status = one_line(str(result.scenario.get("name") or "result")), status_sentence(result)
+    parts = [f"<strong>{escape(name)}</strong>"]
+    parts += [f"<p{_INVALID_STYLE}><strong>{escape(safe_lines(status))}</strong></p>"] if status else []
+    parts += [f"<p>{escape(safe_lines(result.search.reason))}</p>"] if result.search else []
+    parts += [table_fragment(terminal_table(result.summary))] if result.summary else ["<p>No load point was measured.</p>"]
+    warnings = [
+        f"<li><code>{escape(one_line(warning.code))}</code> ({escape(safe_lines(warning.load_points))}) {escape(safe_lines(warning.message))}</li>"
+        for warning in grouped_warnings(result.summary)
+    ]
+    parts += ["<ul>", *warnings, "</ul>"] if warnings else []
+    return f"<div>{''.join(parts)}</div>"
+
+
+def table_fragment(table: Table) -> str:
+    """The table with its note; rows that are not valid are red, and say so to screen readers by their title."""
+    head = "".join(f'<th scope="col">{escape(heading)}</th>' for heading in table.headings)
+    rows = []
+    for mark, cells in table.cells:
+        style = f'{_INVALID_STYLE} title="not valid"' if mark == "invalid" else ""
+        texts = "".join(f"<td>{escape(cell.text or '')}</td>" for cell in cells)
+        rows.append(f"<tr{style}>{texts}</tr>")
+    note = f"<p><small>{escape(safe_lines(table.note))}</small></p>" if table.note else ""
+    return f"<table><thead><tr>{head}</tr></thead><tbody>{''.join(rows)}</tbody></table>{note}"

@@ -1,0 +1,98 @@
+"""The recorded times of a result as pandas frames: a row a second, or a row for each bucket of the histograms."""
+
+import pathlib
+import re
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from perfkit.result.distribution import QUANTILES, distribution
+from perfkit.result.interval_log import read_intervals, read_times, read_window_starts
+from perfkit.result.model import Point, Result
+from perfkit.stats.buckets import EMPTY, BucketCounts, bucket_bounds_ns
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+_TAG = re.compile(r"p(?P<point>\d{1,9})\.r(?P<repetition>\d{1,9})\.(?P<times>service|response|delay)")
+_INTEGERS = ("repetition", "samples", "low_ns", "high_ns", "count", "max_ns", "completions", *(f"{name}_ns" for name in QUANTILES))
+_INTERVAL_COLUMNS = (
+    "protocol", "load", "level", "repetition", "times", "time_s", "window_s", "samples", "mean_ns", *(f"{name}_ns" for name in QUANTILES),
+    "max_ns", "completions",
+)  # fmt: skip
+_HISTOGRAM_COLUMNS = ("protocol", "load", "level", "times", "low_ns", "high_ns", "count", "cumulative_share")
+
+
+def intervals_frame(folder: pathlib.Path, result: Result) -> "pd.DataFrame":
+    """The seconds of `latency.hlog`: a row for each second of each repetition and kind of time. Raises ResultError.
+
+    `time_s` counts from the start of the log, `window_s` from that of the window. `times` is `service`, `response` or `delay` (start
+    delay). Times count in the second in which their requests were due to start, `completions`, ok answers, in that of their end.
+    """
+    starts_s, merged = read_window_starts(folder), dict[tuple[int, int, str, float], list[BucketCounts]]()
+    for tag, start_s, times in read_intervals(folder):
+        if (match := _TAG.fullmatch(tag)) and int(match["point"]) < len(result.summary):
+            merged.setdefault((int(match["point"]), int(match["repetition"]), match["times"], start_s), []).append(times)
+    points = {(point.protocol, point.load, point.repetition or 0): point for point in result.points}
+    first_s: dict[tuple[int, int], float] = {}
+    for index, repetition, _, start_s in merged:  # of a log that does not state where windows start
+        first_s[index, repetition] = min(first_s.get((index, repetition), start_s), start_s)
+    rows = []
+    for (index, repetition, kind, start_s), parts in merged.items():
+        pooled = result.summary[index]
+        window_s = start_s - starts_s.get((index, repetition), first_s[index, repetition])
+        figures = distribution(BucketCounts.merged(parts))
+        rows.append(
+            {
+                **_load_point(pooled),
+                "repetition": repetition,
+                "times": kind,
+                "time_s": start_s,
+                "window_s": window_s,
+                "samples": figures.count,
+                "mean_ns": figures.mean,
+                **{f"{name}_ns": getattr(figures, name) for name in QUANTILES},
+                "max_ns": figures.max,
+                "completions": _completions(points.get((pooled.protocol, pooled.load, repetition)), round(window_s)),
+            }
+        )
+    return _frame(rows, _INTERVAL_COLUMNS)
+
+
+def histograms_frame(folder: pathlib.Path, result: Result) -> "pd.DataFrame":
+    """The histograms of the load points, repetitions pooled: a row for each bucket that is not empty. Raises ResultError.
+
+    A bucket holds the times from `low_ns` to `high_ns`; `cumulative_share` is the share of the times that are at most `high_ns`.
+    """
+    rows = []
+    for point, counts in zip(result.summary, read_histograms(folder, result), strict=True):
+        lows, highs = bucket_bounds_ns(counts.indices)
+        shares = np.cumsum(counts.counts) / max(counts.count, 1)
+        named = {**_load_point(point), "times": point.times_name.split()[0]}
+        for low, high, count, share in zip(lows.tolist(), highs.tolist(), counts.counts.tolist(), shares.tolist(), strict=True):
+            rows.append({**named, "low_ns": low, "high_ns": high, "count": count, "cumulative_share": share})
+    return _frame(rows, _HISTOGRAM_COLUMNS)
+
+
+def read_histograms(folder: pathlib.Path, result: Result) -> list[BucketCounts]:
+    """The times of each point of the summary, repetitions pooled; raises ResultError."""
+    histograms = [EMPTY for _ in result.summary]
+    for (index, _), _, times in read_times(folder, result):
+        histograms[index] = BucketCounts.merged([histograms[index], times])
+    return histograms
+
+
+def _load_point(point: Point) -> dict[str, Any]:
+    return {"protocol": point.protocol, "load": point.load.kind, "level": float(point.load.level)}
+
+
+def _completions(point: Point | None, second: int) -> int | None:
+    series = (point and point.throughput_series_per_s) or ()
+    return series[second] if 0 <= second < len(series) else None
+
+
+def _frame(rows: list[dict[str, Any]], columns: tuple[str, ...]) -> "pd.DataFrame":
+    import pandas as pd
+
+    frame = pd.DataFrame(rows, columns=list(columns))
+    return frame.astype({name: "Int64" for name in columns if name in _INTEGERS})
