@@ -14,6 +14,8 @@ NOT_COVERED = (
     "The 95 % intervals cover the variation within each result: between requests for times, between repetitions for throughput. "
     "They leave out the variation between restarts of the server, times of day and machines, which is often larger: for a verdict, use perfkit gate."
 )
+_FEWEST_REPETITIONS = 3
+"""With fewer, Student's interval of a throughput reaches from next to nothing to a hundredfold, and is not given."""
 _Key = tuple[Protocol, Load]
 
 
@@ -142,7 +144,8 @@ def _throughput(result: Result, key: _Key) -> Estimate | None:
     value, rates = _pooled(result, key).throughput_per_s, _rates(result, key)
     if value <= 0:
         return None
-    return _with_interval_of(geometric_mean(rates), value) if min(rates, default=0) > 0 else Estimate(value, None, None)
+    is_known = len(rates) >= _FEWEST_REPETITIONS and min(rates) > 0
+    return _with_interval_of(geometric_mean(rates), value) if is_known else Estimate(value, None, None)
 
 
 def _rates(result: Result, key: _Key) -> list[float]:
@@ -152,6 +155,8 @@ def _rates(result: Result, key: _Key) -> list[float]:
 def _throughput_change(change: Estimate | None, base: Sequence[float], other: Sequence[float]) -> Estimate | None:
     if change is None or not base or not other or min(*base, *other) <= 0:
         return change
+    if min(len(base), len(other)) < _FEWEST_REPETITIONS:
+        return Estimate(change.value, None, None)
     return _with_interval_of(ratio_of_means(base, other), change.value)
 
 

@@ -4,6 +4,7 @@ import asyncio
 import collections
 import contextlib
 import dataclasses
+import os
 import pathlib
 from collections.abc import Callable, Sequence
 
@@ -101,6 +102,32 @@ def read_process_counters(pid: int) -> ProcessCounters | None:
             return ProcessCounters(times.user + times.system, switches.voluntary, switches.involuntary, process.num_fds())
     except psutil.Error:
         return None
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class ProcessTimes:
+    """What a process has used since it started; number and `started` together identify it."""
+
+    name: str
+    parent: int
+    cpu_s: float
+    started: int
+    """In the kernel's ticks since the machine started."""
+
+
+def read_process_times(root: pathlib.Path = ROOT) -> dict[int, ProcessTimes]:
+    """All processes by number, from /proc/PID/stat (proc_pid_stat(5)); empty where the system has no such files."""
+    found, ticks_per_s = dict[int, ProcessTimes](), os.sysconf("SC_CLK_TCK")
+    with contextlib.suppress(OSError):
+        for folder in (root / "proc").iterdir():
+            if folder.name.isdecimal():
+                with contextlib.suppress(OSError, ValueError, IndexError):  # it has ended meanwhile
+                    text = (folder / "stat").read_text(errors="replace")
+                    opening, closing = text.index("("), text.rindex(")")  # a name may hold both
+                    fields = text[closing + 2 :].split()
+                    used_s = (int(fields[11]) + int(fields[12])) / ticks_per_s
+                    found[int(folder.name)] = ProcessTimes(text[opening + 1 : closing], int(fields[1]), used_s, int(fields[19]))
+    return found
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 import numpy as np
 
 from perfkit.measurement.point_measurement import PointMeasurement
+from perfkit.measurement.resource_summary import DISTURBING_CPUS, describe_processes
 from perfkit.recorder.stops import Stop
 from perfkit.recorder.window import Window
 from perfkit.result.distribution import QUANTILES
@@ -214,4 +215,7 @@ def _cause(generator: Generator, stops: Stops, window_ns: int) -> str:
         return "a CPU quota stopped it"
     if generator.steal_share * window_ns * (os.cpu_count() or 1) >= stops.total_ns / 2:
         return "the machine's host gave its CPUs to others (steal)"
+    others = generator.others
+    if others is not None and others.busiest and others.busiest[0].cpus >= DISTURBING_CPUS:
+        return f"most likely other processes on its machine: {describe_processes(others)}"
     return ""

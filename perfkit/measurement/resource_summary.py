@@ -7,10 +7,14 @@ from typing import Any, Literal
 from perfkit.errors import MeasurementWarning
 from perfkit.result.model import ContextSwitches, GcPauses, Generator, Tcp
 from perfkit.stats.buckets import EMPTY, BucketCounts
-from perfkit.telemetry.figures import GpuFigures, MachineFigures, MetricFigures, ServerFigures
+from perfkit.telemetry.figures import BusyProcess, GpuFigures, MachineFigures, MetricFigures, OtherProcesses, ServerFigures
 from perfkit.telemetry.server.statistics import ServerCounts
 
 _RETRANSMIT_SHARE, _FEWEST_RETRANSMITS = 0.001, 10
+_BUSY_MACHINE_SHARE = 0.85
+DISTURBING_CPUS = 0.25
+"""Other processes that use fewer CPUs than this are not named as a cause."""
+_MOST_PROCESSES = 5
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -58,8 +62,42 @@ def generator_figures(windows: Windows) -> dict[str, Any]:
         "gc_pauses": GcPauses(count=len(pauses_ns), total_ns=sum(pauses_ns), max_ns=max(pauses_ns, default=0)) if known_pauses else None,
         "context_switches": None if None in (voluntary, involuntary) else ContextSwitches(voluntary=voluntary, involuntary=involuntary),
         "tcp": None if segments is None or retransmits is None else Tcp(segments_sent=segments, retransmits=retransmits),
+        "others": _pooled_others([(machine.others, length_ns) for machine, length_ns in machines if machine.others is not None]),
         **{name: _maximum(values(name)) for name in ("sockets_max", "open_files_max", "open_files_limit")},
     }
+
+
+def _pooled_others(parts: Sequence[tuple[OtherProcesses, int]]) -> OtherProcesses | None:
+    """Means over all windows; a process that was not among the busiest of a window counts there as idle."""
+    total_ns = sum(length_ns for _, length_ns in parts)
+    if not total_ns:
+        return None
+    cpus: dict[tuple[str, int], float] = {}
+    for others, length_ns in parts:
+        for one in others.busiest:
+            cpus[one.name, one.pid] = cpus.get((one.name, one.pid), 0.0) + one.cpus * length_ns / total_ns
+    busiest = sorted((BusyProcess(name, pid, used) for (name, pid), used in cpus.items()), key=lambda one: -one.cpus)[:_MOST_PROCESSES]
+    return OtherProcesses(sum(others.cpus * length_ns for others, length_ns in parts) / total_ns, tuple(busiest))
+
+
+def busy_machine_warnings(generator: Generator, cpus: int, *, has_disturbed: bool) -> list[MeasurementWarning]:
+    """A warning if other processes kept the machine busy, or used a good part of a CPU where the generator was disturbed."""
+    others = generator.others
+    if others is None or others.cpus < DISTURBING_CPUS:
+        return []
+    if not has_disturbed and (generator.machine_cpu_share or 0.0) < _BUSY_MACHINE_SHARE:
+        return []
+    named = f": {describe_processes(others)}" if others.busiest else ", which perfkit cannot see"
+    message = (
+        f"This machine was busy: processes besides perfkit and the target used {others.cpus:.1f} of its {cpus} CPUs{named}. "
+        "Long times, late starts and stops may be due to them. End them, or measure from another machine."
+    )
+    return [MeasurementWarning("busy_machine", message)]
+
+
+def describe_processes(others: OtherProcesses) -> str:
+    """The busiest processes: `cc1plus (pid 77) 95 % of a CPU, dask (pid 80) 40 %`."""
+    return ", ".join(f"{one.name} (pid {one.pid}) {one.cpus:.0%}{'' if index else ' of a CPU'}" for index, one in enumerate(others.busiest))
 
 
 def network_warnings(generator: Generator) -> list[MeasurementWarning]:

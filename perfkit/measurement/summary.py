@@ -1,12 +1,14 @@
 """From measured windows to the load points of a result: each repetition's own, and all repetitions pooled."""
 
 import dataclasses
+import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from perfkit.errors import MeasurementWarning
 from perfkit.measurement.generator_influence import judge_influence, stop_counts
 from perfkit.measurement.point_measurement import PointMeasurement
 from perfkit.measurement.resource_summary import (
+    busy_machine_warnings,
     energy_per_inference_j,
     generator_figures,
     network_warnings,
@@ -22,7 +24,7 @@ from perfkit.stats.buckets import BucketCounts
 from perfkit.stats.percentile_interval import PercentileInterval, percentile_intervals
 from perfkit.stats.sample_size import is_withheld, minimum_samples
 from perfkit.stats.slo import SloLimits, judge_slo
-from perfkit.stats.validity import INVALIDATING
+from perfkit.stats.validity import DISTURBED_BY_OTHERS, INVALIDATING
 from perfkit.transport.base import Outcome
 from perfkit.units import NS_PER_S, format_duration_ns
 
@@ -147,6 +149,7 @@ def _make_point(
     )
     inferences, gpus = throughput * window_s * first.batch_size, pooled_gpus(resources)
     judged = judge_influence(parts, pool.times, generator, scheduled=scheduled, without_slot=without_slot, unsent=unsent)
+    codes = {warning.code for warning in (*judged.invalid, *judged.warnings)}
     failures = most_frequent(window.failures for window in windows)
     faults = tuple(dict.fromkeys(fault for part in parts for fault in part.faults))
     distributions = {name: distribution(times) for name, times in pool.times.items()}
@@ -158,6 +161,7 @@ def _make_point(
         warnings=(
             *dict.fromkeys(warning for part in parts for warning in part.warnings),
             *faults,
+            *busy_machine_warnings(generator, os.cpu_count() or 1, has_disturbed=bool(codes & DISTURBED_BY_OTHERS)),
             *judged.invalid,
             *judged.warnings,
             *network_warnings(generator),

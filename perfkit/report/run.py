@@ -118,7 +118,7 @@ def run_page(result: Result, plots: Mapping[str, str]) -> Page:
 def run_summary_page(result: Result) -> Page:
     """The part of the report that Markdown holds: the summary, the warnings and the SLO."""
     calibration = stored_calibration(result.environment.get("generator"))
-    warnings = tuple(Item(warning.message, warning.load_points, warning.code) for warning in grouped_warnings(result.summary))
+    warnings = tuple(Item(warning.sentences, warning.load_points, warning.code) for warning in grouped_warnings(result.summary))
     ceilings = [Paragraph(ceilings_sentence(calibration))] if calibration else []
     blocks = {**_opening(result, ceilings), "Warnings": [Bullets(warnings)] if warnings else []}
     return Page(_name(result), sections_of(blocks), banner=status_sentence(result))

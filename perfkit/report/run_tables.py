@@ -2,12 +2,13 @@
 
 import dataclasses
 import functools
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from perfkit.report.table import MISSING, Cell, Column, Table
 from perfkit.result.distribution import QUANTILES
 from perfkit.result.model import Point, Requests
 from perfkit.stats.sample_size import is_withheld
+from perfkit.stats.validity import INVALIDATING
 from perfkit.units import NS_PER_S, format_duration_ns
 
 TIMES = {"service time": "service times, finished − started", "response time": "response times, finished − intended start"}
@@ -17,13 +18,47 @@ _OUTCOMES = tuple(name for name in Requests.model_fields if name not in ("schedu
 _NO_ANSWERS = "no request of this load point was answered"
 
 
+REMEDIES = {
+    "few_samples": "measure.duration or --duration, measure.repetitions",
+    "no_samples": "measure.duration or --duration, target.timeout",
+    "censored": "target.timeout, measure.drain",
+    "not_steady": "measure.warmup, measure.duration or --duration",
+    "littles_law": "measure.duration or --duration",
+    "overloaded": "load.open.rate or --rate",
+    "dropped": "load.open.max_in_flight",
+    "generator_bound": "measure.workers, measure.cpus",
+    "behind_schedule": "measure.workers, load.open.rate or --rate, load.open.max_in_flight",
+    "late_starts": "measure.workers, measure.cpus, load.open.rate or --rate",
+    "generator_stopped": "measure.cpus, measure.duration or --duration",
+    "generator_paused": "measure.cpus",
+    "burst": "measure.workers, measure.cpus",
+    "shared_cpus": "measure.cpus, server.cpus",
+    "busy_machine": "measure.cpus; perfkit doctor",
+    "connections_limited": "target.max_connections",
+    "file_limit": "ulimit -n, measure.workers",
+    "cache_hits": "workload.variants",
+    "no_metadata": "workload.inputs",
+    "invalid_output": "check.share",
+    "metrics_missing": "metrics.names",
+}
+"""By the code of a warning, the keys of the scenario and the options of `perfkit run` that mend it."""
+
+
 @dataclasses.dataclass(frozen=True, slots=True)
 class GroupedWarning:
-    """One warning, and the load points that it concerns, in words."""
+    """The warnings of one kind, and the load points that they concern, in words."""
 
     code: str
     message: str
+    """That of the first load point; where the others differ, it ends with whose figures it has."""
     load_points: str
+    remedy: str
+    """The key or option that mends it; empty where none does."""
+
+    @property
+    def sentences(self) -> str:
+        """The message and the remedy."""
+        return f"{self.message} Remedy: {self.remedy}." if self.remedy else self.message
 
 
 def summary_table(points: Sequence[Point]) -> Table:
@@ -121,8 +156,9 @@ def gpu_table(points: Sequence[Point]) -> Table:
 
 
 def warnings_table(points: Sequence[Point]) -> Table:
-    """Each warning once, with the load points that it concerns."""
-    columns = (Column("code", "warning", "code"), Column("message", "message", "prose"), Column("load_points", "load points", "prose"))
+    """The warnings of each kind, with the load points that they concern."""
+    texts = {"message": "message", "load_points": "load points", "remedy": "remedy"}
+    columns = (Column("code", "warning", "code"), *(Column(key, heading, "prose") for key, heading in texts.items()))
     return Table.of("warnings", "Warnings", columns, grouped_warnings(points))
 
 
@@ -145,16 +181,21 @@ def failures_table(points: Sequence[Point]) -> Table:
 
 
 def grouped_warnings(points: Sequence[Point]) -> list[GroupedWarning]:
-    """Each warning once, with the load points that it concerns; warnings of one code stand together."""
+    """The warnings of each kind, with the load points that they concern: first what makes a point invalid, and a busy machine before that."""
     grouped: dict[str, dict[str, list[Point]]] = {}
     for point in points:
         for warning in dict.fromkeys(point.warnings):
             grouped.setdefault(warning.code, {}).setdefault(warning.message, []).append(point)
-    return [
-        GroupedWarning(code, message, _load_points(concerned, points))
-        for code, messages in grouped.items()
-        for message, concerned in messages.items()
-    ]
+    ordered = sorted(grouped.items(), key=lambda item: 0 if item[0] == "busy_machine" else 1 if item[0] in INVALIDATING else 2)
+    return [_grouped_warning(code, messages, points) for code, messages in ordered]
+
+
+def _grouped_warning(code: str, messages: Mapping[str, Sequence[Point]], points: Sequence[Point]) -> GroupedWarning:
+    concerned = [point for point in points if any(point in those for those in messages.values())]
+    message, example = next(iter(messages)), next(iter(messages.values()))
+    if len(messages) > 1:
+        message = f"{message} (These are the figures of {_load_points(example, points)}; those of the others differ.)"
+    return GroupedWarning(code, message, _load_points(concerned, points), REMEDIES.get(code, ""))
 
 
 def _load_points(concerned: Sequence[Point], points: Sequence[Point]) -> str:

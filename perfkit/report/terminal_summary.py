@@ -63,7 +63,7 @@ def fitted_text(table: Table, width: int, gives_way: Sequence[str]) -> str:
 def print_warnings(result: Result) -> None:
     """Prints the warnings and the SLO's verdicts on stderr."""
     for warning in grouped_warnings(result.summary):
-        _show(sys.stderr, "warning ", "yellow", f"({warning.load_points}) {warning.message}")
+        _show(sys.stderr, f"warning {warning.code} ", "yellow", f"({warning.load_points}) {warning.sentences}")
     for point in result.summary:
         if point.slo is not None:
             style = {"satisfied": "green", "violated": "bold red", "inconclusive": "yellow"}[point.slo.verdict]

@@ -6,7 +6,7 @@ import pydantic
 from pydantic import ConfigDict, Field
 
 from perfkit.errors import MeasurementWarning
-from perfkit.telemetry.figures import GpuFigures, MetricFigures, ServerFigures
+from perfkit.telemetry.figures import GpuFigures, MetricFigures, OtherProcesses, ServerFigures
 
 SCHEMA = "perfkit.result/1"
 METRIC_DEFINITIONS = 1
@@ -181,6 +181,8 @@ class Generator(Part):
     open_files_max: int | None = None
     """Open files and sockets of the worker with the most."""
     open_files_limit: int | None = None
+    others: OtherProcesses | None = None
+    """What processes besides perfkit and the target used on its machine; None in results of earlier versions."""
 
 
 class Failure(Part):

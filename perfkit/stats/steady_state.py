@@ -14,6 +14,7 @@ from perfkit.stats.autocorrelation import autocorrelation_time, first_order_time
 from perfkit.stats.distributions import student_t_quantile
 
 DRIFT_MARGIN = 0.05
+_STEEPEST = 10.0
 _MEAN_OF, _FEWEST_MEANS = 5, 4
 _FREE_SHARE, _LONGEST_SHARE = 1 / 10, 1 / 3
 _TRUNCATION_SIGNIFICANCE = 0.01
@@ -167,7 +168,7 @@ def judge_steady_state(series_by_name: Mapping[str, Series], confidence: float =
     verdict: Verdict
     if drifting:
         verdict, first = "not_steady", drifts[drifting[0]]
-        reason = f"{drifting[0]} drifts by {first.total:+.1%} over the window ({first.low:+.1%} to {first.high:+.1%})"
+        reason = describe_drift(drifting[0], first)
     elif warming:
         verdict, reason = "not_steady", f"the warm-up of {_listed(warming)} takes more than a third of the window"
     elif unknown:
@@ -175,6 +176,14 @@ def judge_steady_state(series_by_name: Mapping[str, Series], confidence: float =
     else:
         verdict, reason = "steady", f"no series drifts by more than {margin:.0%}"
     return SteadyState(verdict=verdict, warm_up_intervals=cut, truncations=truncations, drifts=drifts, reason=reason)
+
+
+def describe_drift(name: str, measured: Drift) -> str:
+    """A drift in words; a change that is impossible (below -100 %) or says no more than "steep" is a dash, since a line fits badly there."""
+    total, low, high = (f"{change:+.1%}" if -1 <= change <= _STEEPEST else "–" for change in (measured.total, measured.low, measured.high))
+    if total == "–":
+        return f"{name} {'rises' if measured.total > 0 else 'falls'} steeply over the window"
+    return f"{name} drifts by {total} over the window ({low} to {high})"
 
 
 def _means(values: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:

@@ -12,6 +12,8 @@ INVALIDATING = frozenset(
     {"generator_bound", "throttled", "suspended", "generator_stopped", "behind_schedule", "late_starts", "worker_lost", "file_limit"}
 )
 """The codes of the warnings that make a point invalid."""
+DISTURBED_BY_OTHERS = frozenset({"generator_stopped", "generator_paused", "behind_schedule", "late_starts", "littles_law"})
+"""The codes of the warnings about the generator that other processes on its machine can cause."""
 BUSY_CORE_SHARE = 0.85
 SENT_SHARE, START_DELAY_NS, START_DELAY_SHARE, LATE_SHARE = 0.99, 1_000_000, 0.05, 0.02
 PAUSE_NS = 10_000_000

@@ -72,6 +72,25 @@ class PageFigures:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
+class BusyProcess:
+    """A process that is neither perfkit's nor the target's, and how many CPUs it kept busy."""
+
+    name: str
+    pid: int
+    cpus: float
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class OtherProcesses:
+    """What all processes besides perfkit and the target used while a load point was measured, its warm-up included."""
+
+    cpus: float
+    """How many CPUs they kept busy."""
+    busiest: tuple[BusyProcess, ...] = ()
+    """The busiest of those that can be seen, at most five."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
 class MachineFigures:
     """The generator's machine over a window; None also where the window was too short for a figure."""
 
@@ -91,6 +110,8 @@ class MachineFigures:
     open_files_max: int | None = None
     """The open files and sockets of the worker with the most."""
     open_files_limit: int | None = None
+    others: OtherProcesses | None = None
+    """What else ran on the machine."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

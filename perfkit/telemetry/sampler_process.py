@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 from perfkit.clock import MonotonicClock
 from perfkit.process.messages import claim_stdout, load_message, message_bytes
 from perfkit.telemetry.host.generator import GeneratorSampler
+from perfkit.telemetry.host.other_processes import OtherProcessesMeter
 from perfkit.telemetry.messages import (
     FollowWorkers,
     IntervalTimes,
@@ -41,7 +42,7 @@ def serve(requests: BinaryIO, answers: BinaryIO) -> None:
 
 def _serve(config: TelemetryConfig, requests: BinaryIO, answers: BinaryIO) -> None:
     clock = MonotonicClock()
-    generator = SamplerThread("generator", GeneratorSampler(clock), clock)
+    generator = SamplerThread("generator", GeneratorSampler(clock, others=_other_processes(config)), clock)
     others = [SamplerThread(name, sampler, clock) for name, sampler in _samplers(config, clock).items()]
     threads: list[SamplerThread[Any]] = [generator, *others]
 
@@ -67,6 +68,14 @@ def _serve(config: TelemetryConfig, requests: BinaryIO, answers: BinaryIO) -> No
             exposition.close()
         for thread in threads:
             thread.close(_CLOSE_TIMEOUT_S)
+
+
+def _other_processes(config: TelemetryConfig) -> OtherProcessesMeter:
+    if config.gpus is None:  # the target runs on another machine
+        return OtherProcessesMeter()
+    from perfkit.telemetry.gpu.sampler import ServerProcesses
+
+    return OtherProcessesMeter(target_pids=ServerProcesses(config.gpus.addresses))
 
 
 def _samplers(config: TelemetryConfig, clock: MonotonicClock) -> dict[str, Sampler[Any]]:

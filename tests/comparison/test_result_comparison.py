@@ -97,3 +97,19 @@ def test_every_form_says_what_the_intervals_leave_out_and_escapes_labels():
     assert "<b:" not in page
     assert any(cell.startswith("a<b: started") for cell in cells)
     assert any("2.20 ms +10.0 %" in cell for cell in cells)
+
+
+@pytest.mark.parametrize("repetitions", [1, 2])
+def test_the_throughput_of_fewer_than_three_repetitions_has_no_interval(repetitions):
+    sides = []
+    for rates in ((500.0, 480.0), (450.0, 350.0)):
+        made = result(throughput_per_s=rates[0])
+        points = tuple(
+            one.model_copy(update={"throughput_per_s": rate}) for one, rate in zip(made.points, rates[:repetitions], strict=False)
+        )
+        sides.append(made.model_copy(update={"points": points}))
+    compared = compare_results([("a", sides[0]), ("b", sides[1])])
+    row = rows(compared)["throughput"]
+    assert [(value.low, value.high) for value in row.values] == [(None, None)] * 2
+    assert (row.changes[1].low, row.changes[1].high) == (None, None)
+    assert "450/s -10.0 % [–, –]" in comparison_text(compared)

@@ -5,7 +5,16 @@ import os
 
 import pytest
 
-from perfkit.machine.readings import BusyMeter, CpuTimes, observe_idle, read_machine_counters, read_process_counters, read_tcp_sockets
+from perfkit.machine.readings import (
+    BusyMeter,
+    CpuTimes,
+    ProcessTimes,
+    observe_idle,
+    read_machine_counters,
+    read_process_counters,
+    read_process_times,
+    read_tcp_sockets,
+)
 from tests.clocks import SettableClock
 
 THROTTLED = "nr_periods {0}\nnr_throttled {0}\nthrottled_time {0}\n"
@@ -100,3 +109,18 @@ def test_late_sleeps_and_other_work_are_reported():
 def test_a_machine_whose_counters_did_not_move_is_not_busy():
     times = CpuTimes(50.0, 1.0, 100.0)
     assert asyncio.run(observe_idle(SteppingClock([1_000_000]), 1, lambda: times)).busy_share == 0
+
+
+def test_all_processes_are_read_by_number_whatever_their_names_hold(write):
+    ticks = os.sysconf("SC_CLK_TCK")
+    stat = "{} ({}) S 7 1 1 0 -1 4194304 100 0 0 0 {} {} 0 0 20 0 1 0 4242 1000 10"
+    texts = {
+        "proc/12/stat": stat.format(12, "a (b) c", 3 * ticks, ticks),
+        "proc/13/stat": "13 (gone",
+        "proc/self/stat": stat.format(1, "x", 1, 1),
+    }
+    assert read_process_times(write(texts)) == {12: ProcessTimes("a (b) c", 7, 4.0, 4242)}
+
+
+def test_this_process_is_among_those_read():
+    assert read_process_times()[os.getpid()].parent == os.getppid()

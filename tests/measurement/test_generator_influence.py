@@ -13,6 +13,7 @@ from perfkit.load.load_plan import ClosedPlan, LoadPoint
 from perfkit.machine import readings
 from perfkit.machine.readings import BusyMeter
 from perfkit.measurement.load_points import calibrated_transport_ns
+from perfkit.measurement.resource_summary import Resources
 from perfkit.measurement.summary import LoadSummary, point
 from perfkit.protocol.message import InferRequest
 from perfkit.protocol.tensor import Datatype, tensor_from_array
@@ -20,6 +21,7 @@ from perfkit.recorder.stops import Stop
 from perfkit.scenario.model import Scenario
 from perfkit.stats.buckets import EMPTY, BucketCounts
 from perfkit.target.address import Address
+from perfkit.telemetry.figures import BusyProcess, MachineFigures, OtherProcesses
 from tests.clocks import SettableClock
 
 MS, S = 1_000_000, 1_000_000_000
@@ -100,6 +102,16 @@ def test_the_cause_is_named_where_a_reading_explains_half_of_the_time(stopped, m
     monkeypatch.setattr(os, "cpu_count", lambda: 2)
     found = point(stopped((S, S + 100 * MS, S + 105 * MS), touched_ns=[100 * MS] * 4, touched=4, **changes))
     assert f"({cause})" in str(found.warnings)
+
+
+def test_busy_processes_are_named_as_the_cause_before_the_generator_is_blamed(stopped):
+    made = stopped((S, S + 800 * MS, S + 805 * MS), touched_ns=[800 * MS] * 60, touched=60)
+    others = OtherProcesses(1.2, (BusyProcess("cc1plus", 77, 0.95),))
+    found = point(dataclasses.replace(made, resources=Resources(machine=MachineFigures(others=others))))
+    codes = [one.code for one in found.warnings]
+    assert codes.index("busy_machine") < codes.index("generator_stopped")
+    assert "cc1plus (pid 77) 95% of a CPU" in (warning(found, "busy_machine") or "")
+    assert "(most likely other processes on its machine: cc1plus (pid 77) 95% of a CPU)" in (warning(found, "generator_stopped") or "")
 
 
 def test_a_machine_that_was_suspended_makes_the_point_invalid(stopped):

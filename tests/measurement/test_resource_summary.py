@@ -4,6 +4,7 @@ import pytest
 
 from perfkit.measurement.resource_summary import (
     Resources,
+    busy_machine_warnings,
     energy_per_inference_j,
     generator_figures,
     network_warnings,
@@ -11,7 +12,7 @@ from perfkit.measurement.resource_summary import (
     pooled_metrics,
 )
 from perfkit.result.model import Generator, Tcp
-from perfkit.telemetry.figures import GpuFigures, MachineFigures, MetricFigures
+from perfkit.telemetry.figures import BusyProcess, GpuFigures, MachineFigures, MetricFigures, OtherProcesses
 
 S = 1_000_000_000
 
@@ -83,3 +84,35 @@ def test_lost_packets_are_a_warning(sent, again, warned):
     generator = Generator(cpu_share=0, steal_share=0, tcp=Tcp(segments_sent=sent, retransmits=again))
     assert [one.code for one in network_warnings(generator)] == (["tcp_retransmits"] if warned else [])
     assert network_warnings(Generator(cpu_share=0, steal_share=0)) == []
+
+
+COMPILER, SHELL = BusyProcess("cc1plus", 77, 0.95), BusyProcess("sh", 78, 0.2)
+
+
+def test_other_processes_are_pooled_by_name_and_number():
+    windows = [
+        (Resources(machine=MachineFigures(others=OtherProcesses(2.0, (COMPILER,)))), S),
+        (Resources(machine=MachineFigures(others=OtherProcesses(1.0, (BusyProcess("cc1plus", 77, 0.15), SHELL)))), 3 * S),
+    ]
+    others = generator_figures(windows)["others"]
+    assert others.cpus == pytest.approx(1.25)
+    assert [(one.name, round(one.cpus, 3)) for one in others.busiest] == [("cc1plus", 0.35), ("sh", 0.15)]
+    assert generator_figures([(Resources(machine=MachineFigures()), S)])["others"] is None
+
+
+@pytest.mark.parametrize(
+    ("others", "machine_cpu_share", "has_disturbed", "named"),
+    [
+        (OtherProcesses(1.15, (COMPILER, SHELL)), 0.9, False, "used 1.1 of its 2 CPUs: cc1plus (pid 77) 95% of a CPU, sh (pid 78) 20%."),
+        (OtherProcesses(1.0), 0.9, False, "used 1.0 of its 2 CPUs, which perfkit cannot see."),
+        (OtherProcesses(1.15, (COMPILER,)), 0.5, True, "used 1.1 of its 2 CPUs: cc1plus (pid 77) 95% of a CPU."),
+        (OtherProcesses(1.15, (COMPILER,)), 0.5, False, None),
+        (OtherProcesses(0.2, (SHELL,)), 0.99, True, None),
+        (None, 0.99, True, None),
+    ],
+)
+def test_a_busy_machine_is_named_with_its_processes(others, machine_cpu_share, has_disturbed, named):
+    generator = Generator(cpu_share=0.1, steal_share=0.0, machine_cpu_share=machine_cpu_share, others=others)
+    warnings = busy_machine_warnings(generator, 2, has_disturbed=has_disturbed)
+    assert [warning.code for warning in warnings] == ["busy_machine"] * (named is not None)
+    assert named is None or f"processes besides perfkit and the target {named}" in warnings[0].message

@@ -5,6 +5,7 @@ import dataclasses
 import pytest
 from rich.text import Text
 
+from perfkit.errors import MeasurementWarning
 from perfkit.report.table import Column, Table
 from perfkit.report.terminal_summary import describe_point, fitted_text, print_status, print_summary, print_warnings
 from perfkit.result.model import SloJudgement
@@ -89,7 +90,7 @@ def test_the_terminal_shows_warnings_slo_and_status(synthetic, capsys):
     print_warnings(result)
     print_status(result, 130)
     lines = capsys.readouterr().err.splitlines()
-    assert lines[0].startswith("warning (http, concurrency 1) Too few samples for p99")
+    assert lines[0].startswith("warning few_samples (http, concurrency 1) Too few samples for p99")
     assert lines[-2:] == [
         "SLO violated (http, concurrency 1) p99 is too long.",
         "status: interrupted: by a signal (1 load point, SLO violated; exit code 130)",
@@ -110,3 +111,14 @@ def test_a_finished_load_point_is_described_in_one_line(synthetic):
         f"grpc, concurrency 2: {format_rate_per_s(point.throughput_per_s)}, p50 {format_duration_ns(times.p50)}, "
         f"p99 {format_duration_ns(times.p99)}, {point.error_rate:.2%} failed"
     )
+
+
+def test_warnings_of_one_kind_are_one_line_with_their_load_points_and_the_remedy(synthetic, capsys):
+    busy = MeasurementWarning("busy_machine", "This machine was busy.")
+    result = synthetic(protocols=("http",), seconds=10, cpu_share=0.95, warnings=(busy,)).write()
+    print_warnings(result)
+    printed = " ".join(capsys.readouterr().err.split())
+    assert [printed.count(f"warning {code} ") for code in ("busy_machine", "generator_bound", "few_samples")] == [1, 1, 1]
+    assert printed.index("busy_machine") < printed.index("generator_bound"), "its cause comes before the generator"
+    assert "warning few_samples (all load points) Too few samples for p99: at least 662 are needed" in printed
+    assert "those of the others differ.) Remedy: measure.duration or --duration, measure.repetitions." in printed

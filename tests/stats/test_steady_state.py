@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from perfkit.stats.steady_state import Drift, drift, judge_steady_state, mser5
+from perfkit.stats.steady_state import Drift, describe_drift, drift, judge_steady_state, mser5
 
 STATIONARY = ["independent", "ar 0.5", "ar 0.8", "queue 0.5", "queue 0.8"]
 
@@ -204,3 +204,18 @@ def test_three_stationary_series_are_rarely_not_steady(stationary):
 def test_series_of_different_windows_are_refused(series):
     with pytest.raises(ValueError, match="must have the same length"):
         judge_steady_state(series)
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ((0.21, 0.19, 0.23), "throughput drifts by +21.0% over the window (+19.0% to +23.0%)"),
+        ((-0.6, -1.06, -0.2), "throughput drifts by -60.0% over the window (– to -20.0%)"),
+        ((0.8, 0.1, 96.38), "throughput drifts by +80.0% over the window (+10.0% to –)"),
+        ((-1.06, -1.2, -0.9), "throughput falls steeply over the window"),
+        ((96.38, 5.0, math.inf), "throughput rises steeply over the window"),
+    ],
+)
+def test_a_drift_that_cannot_be_is_no_figure(change, words):
+    total, low, high = change
+    assert describe_drift("throughput", Drift(total=total, low=low, high=high, margin=0.05)) == words

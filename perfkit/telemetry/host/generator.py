@@ -11,6 +11,7 @@ from perfkit.errors import MeasurementWarning
 from perfkit.machine.limits import raise_open_file_limit
 from perfkit.machine.readings import MachineCounters, ProcessCounters, read_machine_counters, read_process_counters
 from perfkit.telemetry.figures import MachineFigures
+from perfkit.telemetry.host.other_processes import OtherProcessesMeter
 from perfkit.telemetry.series import Sampler, SamplerReport, Series, SeriesBuffer
 from perfkit.units import NS_PER_S
 
@@ -27,10 +28,12 @@ class GeneratorSampler(Sampler[MachineFigures]):
         read_process: Callable[[int], ProcessCounters | None] = read_process_counters,
         read_machine: Callable[[], MachineCounters] = read_machine_counters,
         file_limit: int | None = None,
+        others: OtherProcessesMeter | None = None,
     ) -> None:
         self.notes: list[str] = []
         self._clock, self._read_process, self._read_machine = clock, read_process, read_machine
         self._file_limit = raise_open_file_limit() if file_limit is None else file_limit
+        self._others = OtherProcessesMeter() if others is None else others
         self._pids: tuple[int, ...] = ()
         names = [field.name for field in dataclasses.fields(MachineCounters)]
         self._machine = {name: SeriesBuffer(name, "count" if name.startswith("tcp") else "s") for name in names}
@@ -44,6 +47,7 @@ class GeneratorSampler(Sampler[MachineFigures]):
             {name: SeriesBuffer(name, "count", {"worker": str(number)}) for name in names} for number in range(1, len(pids) + 1)
         ]
         self.sample()
+        self._others.begin(self._clock.now_ns(), self._machine["cpu_s"].latest or 0.0)
 
     def sample(self) -> int:
         """See `Sampler.sample`."""
@@ -71,6 +75,7 @@ class GeneratorSampler(Sampler[MachineFigures]):
             sockets_max=_maximum([self._machine["tcp_sockets"]], start_ns, end_ns),
             open_files_max=_maximum([buffers["open_files"] for buffers in self._workers], start_ns, end_ns),
             open_files_limit=self._file_limit,
+            others=self._others.end(self._clock.now_ns(), self._machine["cpu_s"].latest or 0.0),
         )
         report = SamplerReport(figures, tuple(self._series(start_ns, end_ns)), tuple(self._warnings(figures)))
         for buffers in (self._machine, *self._workers):

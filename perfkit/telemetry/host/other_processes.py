@@ -1,0 +1,62 @@
+"""Which processes, besides perfkit and the target, used the generator's machine while a load point was measured."""
+
+import os
+from collections.abc import Callable, Iterable, Mapping
+
+from perfkit.machine.readings import ProcessTimes, read_process_times
+from perfkit.telemetry.figures import BusyProcess, OtherProcesses
+from perfkit.units import NS_PER_S
+
+_LEAST_CPUS, _MOST_PROCESSES = 0.05, 5
+
+
+class OtherProcessesMeter:
+    """Compares all processes' CPU times at two instants: two readings a load point, some milliseconds each."""
+
+    def __init__(
+        self,
+        read: Callable[[], Mapping[int, ProcessTimes]] = read_process_times,
+        target_pids: Callable[[], Iterable[int]] = tuple,
+        own_pid: int | None = None,
+    ) -> None:
+        self._read, self._target_pids = read, target_pids
+        self._own_pid = os.getppid() if own_pid is None else own_pid  # the run, whose child the sampler process is
+        self._start: tuple[int, float, Mapping[int, ProcessTimes]] | None = None
+
+    def begin(self, now_ns: int, machine_cpu_s: float) -> None:
+        """The load begins; `machine_cpu_s` is the CPU time of the whole machine."""
+        self._start = now_ns, machine_cpu_s, self._read()
+
+    def end(self, now_ns: int, machine_cpu_s: float) -> OtherProcesses | None:
+        """What others used since `begin`; None without it, or where the system does not list processes.
+
+        Processes that began and ended in between, or that a container hides, are in the total alone.
+        """
+        if self._start is None or not self._start[2]:
+            return None
+        start_ns, before_s, before = self._start
+        after, elapsed_s = self._read(), max(now_ns - start_ns, 1) / NS_PER_S
+        cpus = {pid: _increase(before.get(pid), times) / elapsed_s for pid, times in after.items()}
+        expected = set(self._target_pids()) | _descendants(after, self._own_pid)
+        others = sorted((pid for pid in cpus if pid not in expected), key=lambda pid: -cpus[pid])
+        busy = tuple(BusyProcess(after[pid].name, pid, cpus[pid]) for pid in others[:_MOST_PROCESSES] if cpus[pid] >= _LEAST_CPUS)
+        total = (machine_cpu_s - before_s) / elapsed_s - sum(cpus[pid] for pid in expected if pid in cpus)
+        return OtherProcesses(max(total, sum(process.cpus for process in busy)), busy)
+
+
+def _increase(before: ProcessTimes | None, after: ProcessTimes) -> float:
+    """CPU time since the first reading; a number that was given to a new process since counts from its start."""
+    is_same = before is not None and before.started == after.started
+    return after.cpu_s - before.cpu_s if is_same and before is not None else after.cpu_s
+
+
+def _descendants(processes: Mapping[int, ProcessTimes], pid: int) -> set[int]:
+    """The process and all that it started, directly or not."""
+    children: dict[int, list[int]] = {}
+    for child, times in processes.items():
+        children.setdefault(times.parent, []).append(child)
+    found, new = {pid}, [pid]
+    while new:
+        new = [child for parent in new for child in children.get(parent, ()) if child not in found]
+        found.update(new)
+    return found
