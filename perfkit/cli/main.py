@@ -1,6 +1,7 @@
 """`perfkit`: runs a command, and turns failures into messages and exit codes."""
 
 import argparse
+import difflib
 import errno
 import importlib
 import io
@@ -8,7 +9,7 @@ import os
 import pathlib
 import sys
 import traceback
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import NoReturn
 
 import perfkit
@@ -38,11 +39,35 @@ _NOWHERE = pathlib.Path(os.devnull)
 _DISK_FULL = (errno.ENOSPC, errno.EDQUOT)
 
 
+_EXAMPLES = """examples:
+  perfkit run http://127.0.0.1:8000 -m simple    measure a running server
+  perfkit init http://127.0.0.1:8000 -m simple   write a scenario file for it
+  perfkit run densenet                           try it without a server
+"""
+
+
 class _Parser(argparse.ArgumentParser):
-    """Reports errors in one sentence, without the usage text."""
+    """Reports errors in one sentence, without the usage text, and names the nearest option or command."""
+
+    def add_words(self, options: argparse.Namespace, words: Sequence[str]) -> None:
+        """Takes what argparse left over: positional arguments that follow an option; anything else ends in an error."""
+        if unknown := [word for word in words if word.startswith("-")] or ([] if self.get_default("takes_words") else words):
+            self.error(f"unknown {'option' if unknown[0].startswith('-') else 'argument'} {unknown[0]}{self._suggestion(unknown[0])}")
+        if words:
+            getattr(options, options.takes_words).extend(words)
+
+    def _suggestion(self, option: str) -> str:
+        known = [string for string in self._option_string_actions if string.startswith("--")]
+        return suggestion(option.partition("=")[0], known)
 
     def error(self, message: str) -> NoReturn:
         self.exit(ExitCode.USAGE, f"{self.prog}: {message}; see {self.prog} --help\n")
+
+
+def suggestion(word: str, known: Iterable[str]) -> str:
+    """`; did you mean --model?`, or nothing if no known word is near."""
+    near = difflib.get_close_matches(word, known, n=1)
+    return f"; did you mean {near[0]}?" if near else ""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -62,16 +87,29 @@ def _run(arguments: Sequence[str] | None) -> int:
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")  # a terminal without – or µ gets a question mark, not a traceback
     sys.stdout, sys.stderr = safe_stream(sys.stdout), safe_stream(sys.stderr)
-    parser = _Parser(prog="perfkit", description="Load generation and benchmarking for v2 / Open Inference Protocol servers.")
+    parser = _Parser(
+        prog="perfkit",
+        description="Load generation and benchmarking for v2 / Open Inference Protocol servers.",
+        epilog=_EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
     parser.add_argument("--version", action="version", version=f"perfkit {perfkit.__version__}")
-    commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
+    commands = parser.add_subparsers(dest="command", metavar="COMMAND")
     name = next((argument for argument in arguments if not argument.startswith("-")), None)
+    chosen = parser
     for command, summary in _COMMANDS.items():
         subparser = commands.add_parser(command, help=summary, description=f"{summary[0].upper()}{summary[1:]}.")
         if command == name:  # importing the modules of all commands would be slow
+            chosen = subparser
             importlib.import_module(f"perfkit.cli.{command}").configure(subparser)
+    if not arguments:
+        parser.print_help()
+        return ExitCode.USAGE
+    if name is not None and name not in _COMMANDS:
+        parser.error(f"unknown command {name}{suggestion(name, _COMMANDS)}")
     try:
-        options = parser.parse_args(arguments)
+        options, words = parser.parse_known_args(arguments)
+        chosen.add_words(options, words)
         code = int(options.execute(options))
         sys.stdout.flush()  # a full disk can still be reported here, but not at exit
     except PerfkitError as error:

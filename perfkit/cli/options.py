@@ -7,9 +7,20 @@ from collections.abc import Callable
 
 def add_scenario_options(parser: argparse.ArgumentParser, *, is_optional: bool = False) -> None:
     """Adds SCENARIO and --set; if the scenario is optional and left out, it is None."""
-    parser.add_argument("scenario", type=pathlib.Path, metavar="SCENARIO.yaml", nargs="?" if is_optional else None)
+    parser.add_argument("scenario", type=_scenario, metavar="SCENARIO.yaml", nargs="?" if is_optional else None)
+    add_settings(parser)
+
+
+def add_settings(parser: argparse.ArgumentParser) -> None:
+    """Adds --set."""
     text = "override a key of the scenario, such as load.closed.concurrency='[1,8]'; VALUE is YAML; may be repeated"
     parser.add_argument("--set", dest="settings", action="append", default=[], metavar="KEY=VALUE", help=text)
+
+
+def _scenario(text: str) -> pathlib.Path:
+    from perfkit.scenario.shipped import find_scenario
+
+    return find_scenario(text)
 
 
 def add_results(parser: argparse.ArgumentParser, text: str) -> None:

@@ -4,12 +4,13 @@ import argparse
 import json
 import os
 import pathlib
+import shlex
 from typing import TYPE_CHECKING
 
 from perfkit.cli.drawing import add_missing_report, draw_report
 from perfkit.cli.exit_code import ExitCode, exit_code_of
-from perfkit.cli.options import add_scenario_options
 from perfkit.cli.output import reader_may_leave
+from perfkit.cli.url_scenario import add_scenario_or_url_options, scenario_source, scenario_text
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -27,7 +28,7 @@ _BY_SEVERITY = tuple(ExitCode[name] for name in _NAMES_BY_SEVERITY)
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Adds the command's options."""
-    add_scenario_options(parser)
+    add_scenario_or_url_options(parser)
     parser.add_argument("--out", type=pathlib.Path, metavar="DIR", help="result folder; default: reports/<name>-<UTC time>")
     parser.add_argument("--format", choices=("text", "json"), default="text", help="what is printed to stdout: a table, or result.json")
     parser.add_argument("--no-report", action="store_true", help="write no report; `perfkit report DIR` writes it later")
@@ -43,9 +44,13 @@ def _execute(options: argparse.Namespace) -> ExitCode:
     from perfkit.clock import utc_now
     from perfkit.report.terminal_summary import print_status, print_warnings
     from perfkit.result.output_folder import locked
-    from perfkit.scenario.file import read_cases
+    from perfkit.scenario.file import document_with_settings, make_cases
 
-    cases = read_cases(options.scenario, options.settings)
+    source = scenario_source(options)
+    cases = make_cases(source, options.settings)
+    if options.print_scenario:
+        print(scenario_text(document_with_settings(source, options.settings)), end="")
+        return ExitCode.DONE
     session = _Session(quiet=options.quiet, publish_at=options.prometheus, writes_reports=not options.no_report)
     name = cases[0].loaded.scenario.name
     folder = options.out or pathlib.Path("reports") / f"{name}-{utc_now():%Y%m%dT%H%M%SZ}"
@@ -159,7 +164,7 @@ def _sweep(session: _Session, cases: "Sequence[Case]", folder: pathlib.Path, opt
         sweep.record(index, result.status if result.points or session.exit_code else "failed", result.status_reason)
         codes.append(session.exit_code or _exit_code(result))
         if session.exit_code:
-            session.live.say(f"to measure the remaining cases: perfkit run {options.scenario} --out {folder}")
+            session.live.say(f"to measure the remaining cases: perfkit run {shlex.join(options.scenario)} --out {folder}")
             break
     codes += [_exit_code(read_result(folder / case.folder)[0]) for case in sweep.document.cases if case.status == "complete"]
     if not options.no_report and (reason := session.draw_report(folder, "--table-only")):

@@ -22,14 +22,16 @@ def _execute(options: argparse.Namespace) -> ExitCode:
     cases = read_cases(options.scenario, options.settings)
     for case in cases:
         target, load = case.loaded.scenario.target, case.loaded.scenario.load
-        resolve_address(target, target.url or "http://127.0.0.1", case.loaded.folder)
+        for url in target.urls_by_protocol.values() or ("http://127.0.0.1",):
+            resolve_address(target, url, case.loaded.folder)
         # only a trace can fail; it needs NumPy, which is slow to import
         if isinstance(load, OpenLoadSpec) and load.open.trace is not None:
             from perfkit.load.load_plan import load_points
 
             load_points(case.loaded)
     target = cases[0].loaded.scenario.target
-    server = redacted_url(target.url) if target.url else f"the bundled server over {' and '.join(target.load_protocols)}"
+    urls = " and ".join(map(redacted_url, target.urls_by_protocol.values()))
+    server = urls or f"the bundled server over {' and '.join(target.load_protocols)}"
     number = f"; a sweep over {len(cases)} cases" if cases[0].values else ""
     print(f"{options.scenario}: valid; model {one_line(target.model)} of {one_line(server)}{number}")
     return ExitCode.DONE

@@ -67,13 +67,13 @@ def parse_arm(option: str, text: str, scenario: Scenario) -> Arm:
         return Arm(url=text)
     command = text.removeprefix(PREFIX)
     words = command_words(command)
-    if not any(PORT in word for word in words) and scenario.target.url is None:
+    if not any(PORT in word for word in words) and not scenario.target.urls_by_protocol:
         raise UsageError(
             f"{option} {text}: the server's address is unknown: write {PORT} in the command where the server takes its port, or set "
             "target.url in the scenario"
         )
-    if scenario.target.url is None and len(scenario.target.load_protocols) > 1:
-        raise UsageError("target.protocols: a gate uses one protocol; name one of them")
+    if len(scenario.target.load_protocols) > 1:
+        raise UsageError(f"target.{'urls' if scenario.target.urls else 'protocols'}: a gate uses one protocol; name one of them")
     return Arm(command=command)
 
 
@@ -110,12 +110,12 @@ async def running_target(arm: Arm, context: GateContext) -> AsyncIterator[Runnin
         assert arm.url is not None
         yield RunningTarget(arm.url, scenario.measure.cpus or ())
         return
-    url, command = scenario.target.url, arm.command
+    command, url = arm.command, next(iter(scenario.target.urls_by_protocol.values()), None)
     if PORT in command:
         port = free_port()
         command, url = command.replace(PORT, str(port)), f"{scenario.target.load_protocols[0]}://127.0.0.1:{port}"
     assert url is not None
-    without_url = scenario.model_copy(update={"target": scenario.target.model_copy(update={"url": None})})
+    without_url = scenario.model_copy(update={"target": scenario.target.model_copy(update={"url": None, "urls": None})})
     placement = place(without_url, usable_cpus())
     address = resolve_address(scenario.target, url, context.loaded.folder)
     context.folder.mkdir(parents=True, exist_ok=True)
@@ -175,7 +175,7 @@ def _with_spec(loaded: LoadedScenario, spec: RunSpec, target: RunningTarget) -> 
         }
     )
     changed = {
-        "target": scenario.target.model_copy(update={"url": target.url, "protocols": None}),
+        "target": scenario.target.model_copy(update={"url": target.url, "urls": None, "protocols": None}),
         "load": spec.load,
         "measure": measure,
         **({} if spec.seed is None else {"workload": scenario.workload.model_copy(update={"seed": spec.seed})}),

@@ -245,7 +245,7 @@ class _Run:
 
     def _check_file_limit(self, connections: int, workers: int) -> None:
         """Raises UsageError if this many connections need more files than may be opened; MeasurementError after the first load point."""
-        has_server = self._scenario.target.url is None
+        has_server = not self._scenario.target.urls_by_protocol
         needs = file_needs(
             open_now=count_open_files(), has_started=bool(self._probes), connections=connections, workers=workers, has_server=has_server
         )

@@ -77,14 +77,14 @@ class ProbeResult:
 async def open_target(
     loaded: LoadedScenario, server_cpus: tuple[int, ...], on_line: Callable[[str], None], clock: Clock | None = None
 ) -> AsyncIterator[Target]:
-    """Gives the scenario's target; without a URL it is the bundled server, which runs for the length of the block.
+    """Gives the scenario's target; without URLs it is the bundled server, which runs for the length of the block.
 
     Raises ScenarioError if a header's variable or a TLS file is missing, TargetError if the server does not start.
     """
     scenario = loaded.scenario
     target, protocols = scenario.target, scenario.target.load_protocols
-    if target.url is not None:
-        yield Target({protocols[0]: resolve_address(target, target.url, loaded.folder)}, None)
+    if urls := target.urls_by_protocol:
+        yield Target({protocol: resolve_address(target, url, loaded.folder) for protocol, url in urls.items()}, None)
         return
     threads = scenario.server.threads or max(1, len(server_cpus))
     options = scenario.server

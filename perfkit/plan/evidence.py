@@ -210,7 +210,7 @@ def _notes(sources: Sequence[Source], protocol: Protocol) -> Iterator[str]:
             yield f"{source.folder}: its closed loops have a think time, and are left out of the scalability law."
         if any(point.protocol == protocol and isinstance(point.load, OpenLoad) for point in source.result.points):
             opened.append(source)
-    if len(opened) > 1 and any((source.result.scenario.get("target") or {}).get("url") for source in opened):
+    if len(opened) > 1 and any({"url", "urls"} & (source.result.scenario.get("target") or {}).keys() for source in opened):
         yield "perfkit did not start the server: each result counts as a restart, which is right only if the server was restarted between them."
 
 

@@ -14,7 +14,7 @@ _LEFT_OUT = {
     "schema": None,
     "slo": None,
     "gate": None,
-    "target": {"url": None, "protocols": None, "headers": None, "tls": None, "metrics_url": None},
+    "target": {"url": None, "urls": None, "protocols": None, "headers": None, "tls": None, "metrics_url": None},
     "server": {"synthetic": None, "onnx": None},
     "workload": {"seed": None},
     "measure": {"repetitions": None},

@@ -35,11 +35,12 @@ def resolve_address(target: Target, url: str, folder: pathlib.Path, environ: Map
     address = Address.parse(url)
     secrets: set[str] = set()
     headers: dict[str, str] = {}
+    url_key = f"target.urls.{address.protocol}" if target.urls else "target.url"
     if credentials := split_credentials(url)[1]:
         # unquoted before variables are replaced: their values are not percent-encoded
-        user, _, password = (_fill("target.url", urllib.parse.unquote(part), environ, secrets) for part in credentials.partition(":"))
+        user, _, password = (_fill(url_key, urllib.parse.unquote(part), environ, secrets) for part in credentials.partition(":"))
         if ":" in user:
-            raise ScenarioError("target.url: the user name must not contain a colon")
+            raise ScenarioError(f"{url_key}: the user name must not contain a colon")
         token = base64.b64encode(f"{user}:{password}".encode()).decode()
         headers["Authorization"] = f"Basic {token}"
         secrets |= {token, f"{user}:{password}", password, urllib.parse.unquote(credentials)}

@@ -13,7 +13,7 @@ Origins: TypeAlias = dict[KeyPath, str]
 """The file and line, or the override, in which each key and list element is set."""
 
 _MAX_PROBLEMS, _MAX_CHARACTERS = 20, 1000
-URL_KEYS = (("target", "url"), ("target", "metrics_url"), ("metrics", "url"))
+URL_KEYS = (("target", "url"), ("target", "urls"), ("target", "metrics_url"), ("metrics", "url"))
 
 
 def validation_error(error: pydantic.ValidationError, document: Any, origins: Origins, path: pathlib.Path) -> ScenarioError:
@@ -47,8 +47,9 @@ def displayed(value: object, key_path: KeyPath) -> str:
 
 
 def _message(problem: Any, document: Any, origins: Origins, path: pathlib.Path) -> str:
-    key_path = _key_path(problem["loc"], document)
-    context, found = problem.get("ctx", {}), displayed(problem["input"], key_path)
+    is_key = problem["loc"][-1:] == ("[key]",)  # as pydantic calls a key of a mapping that is not valid itself
+    key_path = _key_path(problem["loc"][:-1] if is_key else problem["loc"], document)
+    context, found = problem.get("ctx", {}), repr(problem["input"]) if is_key else displayed(problem["input"], key_path)
     match problem["type"]:
         case "unknown_key":
             key_path = _key_path((*problem["loc"], context["key"]), document)

@@ -29,6 +29,16 @@ _MAX_CASES, _MAX_SWEPT_VALUES = 10_000, 2_000_000
 
 
 @dataclasses.dataclass(frozen=True)
+class ScenarioSource:
+    """A scenario as it was written, before any override and any check."""
+
+    document: dict[str, Any]
+    origins: Origins
+    path: pathlib.Path
+    """The file: errors name it, the scenario is called like it by default, and relative paths refer to its folder."""
+
+
+@dataclasses.dataclass(frozen=True)
 class LoadedScenario:
     """A scenario, the folder that its relative paths refer to, and the overrides applied to it, in order."""
 
@@ -63,7 +73,7 @@ def read_cases(path: pathlib.Path, settings: Sequence[str] = (), environ: Mappin
 
     A setting of a swept key replaces its values. Raises ScenarioError with one line for each problem.
     """
-    return _make_cases(*_read_yaml(path), path, settings, environ)
+    return make_cases(read_source(path), settings, environ)
 
 
 def read_document(document: Mapping[str, Any], settings: Sequence[str] = (), environ: Mapping[str, str] = os.environ) -> LoadedScenario:
@@ -72,7 +82,7 @@ def read_document(document: Mapping[str, Any], settings: Sequence[str] = (), env
     Raises ScenarioError with one line for each problem, and if the document is a sweep.
     """
     place = pathlib.Path("scenario")
-    cases = _make_cases(_as_yaml_values(document, ()), {}, place, settings, environ)
+    cases = make_cases(ScenarioSource(_as_yaml_values(document, ()), {}, place), settings, environ)
     if cases[0].values:
         raise ScenarioError(f"{place}: sweep: this is a sweep over {len(cases)} scenarios, but one scenario is needed: remove sweep")
     return cases[0].loaded
@@ -96,21 +106,15 @@ def _as_yaml_values(value: Any, key_path: KeyPath) -> Any:
     raise ScenarioError(f"scenario: {dotted(key_path)}: expected text, a number, a list or a mapping, found {type(value).__name__}")
 
 
-def _make_cases(
-    document: dict[str, Any], origins: Origins, path: pathlib.Path, settings: Sequence[str], environ: Mapping[str, str]
-) -> tuple[Case, ...]:
+def make_cases(source: ScenarioSource, settings: Sequence[str] = (), environ: Mapping[str, str] = os.environ) -> tuple[Case, ...]:
+    """The cases of a scenario that was read or made; see `read_cases`."""
+    document, origins, path = copy.deepcopy(source.document), dict(source.origins), source.path
     overrides = []
     for name, value in sorted(environ.items()):
         if name.startswith(ENVIRONMENT_PREFIX):
             key = name.removeprefix(ENVIRONMENT_PREFIX).lower().replace("__", ".")
             overrides.append(_override(document, origins, key, value, f"environment {name}"))
-    for setting in settings:
-        key, equals, value = setting.partition("=")
-        if not equals or not key:
-            # the text after a key may be a secret
-            shown = setting.partition(":")[0].partition("=")[0]
-            raise ScenarioError(f"--set {shown}: expected KEY=VALUE, such as load.closed.concurrency='[1,8]'")
-        overrides.append(_override(document, origins, key, value, f"--set {key}"))
+    overrides += _apply_settings(document, origins, settings)
     sweep = _take_sweep(document, origins, path)
     overridden = {override.partition("=")[0] for override in overrides}
     for key, override in itertools.product(sweep, overridden):
@@ -135,6 +139,13 @@ def _make_cases(
     return tuple(cases)
 
 
+def document_with_settings(source: ScenarioSource, settings: Sequence[str]) -> dict[str, Any]:
+    """The keys and values of a scenario file in which the settings are written; raises ScenarioError."""
+    document = copy.deepcopy(source.document)
+    _apply_settings(document, dict(source.origins), settings)
+    return document
+
+
 def scenario_document(scenario: Scenario) -> dict[str, Any]:
     """A scenario as JSON values, like a file that states every default; without secrets, as results store it."""
     document: dict[str, Any] = scenario.model_dump(mode="json", by_alias=True, exclude_none=True)
@@ -143,8 +154,23 @@ def scenario_document(scenario: Scenario) -> dict[str, Any]:
     target = document["target"]
     target["headers"] = {name: value if is_shown(name, value) else REDACTED for name, value in scenario.target.headers.items()}
     target |= {key: redacted_url(target[key]) for key in ("url", "metrics_url") if key in target}
+    if "urls" in target:
+        target["urls"] = {protocol: redacted_url(url) for protocol, url in target["urls"].items()}
     document["metrics"]["url"] = [redacted_url(url) for url in scenario.metrics.url]
     return document | {name: _with_json_numbers(document[name]) for name in ("workload", "check")}
+
+
+def _apply_settings(document: dict[str, Any], origins: Origins, settings: Sequence[str]) -> list[str]:
+    """Sets keys to the values of `--set`; returns the overrides as results show them."""
+    overrides = []
+    for setting in settings:
+        key, equals, value = setting.partition("=")
+        if not equals or not key:
+            # the text after a key may be a secret
+            shown = setting.partition(":")[0].partition("=")[0]
+            raise ScenarioError(f"--set {shown}: expected KEY=VALUE, such as load.closed.concurrency='[1,8]'")
+        overrides.append(_override(document, origins, key, value, f"--set {key}"))
+    return overrides
 
 
 def _with_json_numbers(value: Any) -> Any:
@@ -200,7 +226,8 @@ def _validate(document: dict[str, Any], origins: Origins, overrides: Sequence[st
     return LoadedScenario(scenario, path.parent, tuple(overrides))
 
 
-def _read_yaml(path: pathlib.Path) -> tuple[dict[str, Any], Origins]:
+def read_source(path: pathlib.Path) -> ScenarioSource:
+    """Reads a scenario file without checking its keys; raises ScenarioError."""
     try:
         with path.open("rb") as file:
             content = file.read(MAX_DOCUMENT_BYTES + 1)  # a device or a pipe may have no end
@@ -216,7 +243,7 @@ def _read_yaml(path: pathlib.Path) -> tuple[dict[str, Any], Origins]:
     document = parse_yaml(text, (), origins, lambda line: f"{path}:{line}")
     if not isinstance(document, dict):
         raise ScenarioError(f"{path}: expected the keys of a scenario, such as name, target and load")
-    return document, origins
+    return ScenarioSource(document, origins, path)
 
 
 def _override(document: dict[str, Any], origins: Origins, key: str, text: str, origin: str) -> str:
@@ -254,10 +281,11 @@ def _locate(document: dict[str, Any], origins: Origins, key: str, origin: str) -
 
 
 def _shown_override(key_path: KeyPath, key: str, value: Any, text: str) -> str:
-    holds_secrets = key_path == ("target",) and isinstance(value, dict) and bool({"headers", "url", "metrics_url"} & set(value))
-    if key_path[:2] == ("target", "headers") or holds_secrets or (key_path[:1] == ("metrics",) and "@" in text):
+    holds_secrets = key_path == ("target",) and isinstance(value, dict) and bool({"headers", "url", "urls", "metrics_url"} & set(value))
+    holds_secrets |= "@" in text and (key_path[:1] == ("metrics",) or (key_path == ("target", "urls") and not isinstance(value, str)))
+    if key_path[:2] == ("target", "headers") or holds_secrets:
         return f"{key}={REDACTED}"
-    return f"{key}={redacted_url(str(value)) if key_path in URL_KEYS else text}"
+    return f"{key}={redacted_url(str(value)) if key_path[:2] in URL_KEYS and isinstance(value, str) else text}"
 
 
 def _existing_key(mapping: Mapping[str, Any], key: str) -> str:

@@ -124,7 +124,8 @@ class Scenario(Section):
         if "repetitions" in self.measure.model_fields_set and self.measure.repetitions > 1:
             raise ValueError("load.search decides itself how often it measures: remove measure.repetitions")
         if len(self.target.load_protocols) > 1:
-            raise ValueError("load.search takes one protocol; to search over each in turn, use sweep: {target.protocols: [[http], [grpc]]}")
+            keys = "target.urls: [{http: URL}, {grpc: URL}]" if self.target.urls else "target.protocols: [[http], [grpc]]"
+            raise ValueError(f"load.search takes one protocol; to search over each in turn, use sweep: {{{keys}}}")
         return self
 
     @pydantic.model_validator(mode="after")

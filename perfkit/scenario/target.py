@@ -37,10 +37,13 @@ class TlsOptions(Section):
 
 
 class Target(Section):
-    """The server under test; without `url` perfkit starts the bundled server."""
+    """The server under test; without `url` or `urls` perfkit starts the bundled server."""
 
     url: Text | None = None
+    urls: Annotated[dict[WireProtocol, Text], Field(min_length=1)] | None = None
+    """In place of `url`: one server's URL for each protocol, `{http: URL, grpc: URL}`. Each protocol has its own load points."""
     protocols: Annotated[tuple[WireProtocol, ...], Field(min_length=1)] | None = None
+    """In place of `url`: the protocols of the bundled server; the default is `[http]`."""
     model: Text
     version: Annotated[str, BeforeValidator(_parse_version, json_schema_input_type=str | int)] = ""
     engine: Literal["wire", "reference"] = "wire"
@@ -63,16 +66,27 @@ class Target(Section):
         Address.parse(url)
         return url
 
+    @pydantic.field_validator("urls")
+    @classmethod
+    def _fit_their_protocols(cls, urls: dict[WireProtocol, str]) -> dict[WireProtocol, str]:
+        for protocol, url in urls.items():
+            if (found := Address.parse(url).protocol) != protocol:
+                raise ValueError(f"{protocol}: this URL is for {found}: swap the URLs, or correct the scheme")
+        return urls
+
     @pydantic.model_validator(mode="after")
     def _is_consistent(self) -> Self:
-        if self.url and self.protocols:
+        if self.url and self.urls:
+            raise ValueError("url and urls exclude each other: move the URL into urls, such as {http: URL, grpc: URL}")
+        if self.urls_by_protocol and self.protocols:
             raise ValueError(
-                "url and protocols exclude each other, because protocols are for the bundled server: remove one (--set target.protocols=null)"
+                f"{'url' if self.url else 'urls'} and protocols exclude each other, because protocols are for the bundled server: "
+                "remove one (--set target.protocols=null)"
             )
-        is_encrypted = self.url is not None and Address.parse(self.url).tls is not None
+        is_encrypted = any(Address.parse(url).tls for url in self.urls_by_protocol.values())
         if self.tls and not is_encrypted:
             raise ValueError("tls needs an https:// or grpcs:// url")
-        if self.tls and not self.tls.verify and self.load_protocols == ("grpc",) and self.engine == "reference":
+        if self.tls and not self.tls.verify and "grpc" in self.load_protocols and self.engine == "reference":
             raise ValueError(
                 "tls.verify: false does not work over gRPC with engine: reference; "
                 "use engine: wire, or give the certificate of the server or its authority as tls.ca"
@@ -86,9 +100,12 @@ class Target(Section):
     @property
     def load_protocols(self) -> tuple[WireProtocol, ...]:
         """The protocols over which load is sent, each with load points of its own."""
-        if self.url:
-            return (Address.parse(self.url).protocol,)
-        return self.protocols or ("http",)
+        return tuple(self.urls_by_protocol) or self.protocols or ("http",)
+
+    @property
+    def urls_by_protocol(self) -> dict[WireProtocol, str]:
+        """The URLs of a running server; empty if perfkit starts the bundled server."""
+        return {Address.parse(self.url).protocol: self.url} if self.url else dict(self.urls or {})
 
 
 class OnnxExecution(Section):
@@ -110,7 +127,7 @@ class OnnxExecution(Section):
 
 
 class Server(Section):
-    """Options of the bundled server, which perfkit starts if there is no `target.url`."""
+    """Options of the bundled server, which perfkit starts if the target has no URL."""
 
     device: Literal["auto", "cpu", "cuda"] = "auto"
     threads: Count | None = None

@@ -26,9 +26,9 @@ def place(scenario: Scenario, usable: Sequence[int]) -> Placement:
     missing = sorted({*server, *driver} - set(usable))
     if missing:
         raise UsageError(f"server.cpus and measure.cpus: this process may not use CPU {missing[0]}, only {list(usable)}")
-    if scenario.target.url is not None:
+    if urls := scenario.target.urls_by_protocol.values():
         message = f"The target runs on this machine: server and load generator may compete for its {len(usable)} CPUs."
-        return Placement((), driver, message if Address.parse(scenario.target.url).is_local else "")
+        return Placement((), driver, message if any(Address.parse(url).is_local for url in urls) else "")
     workers = 1 if scenario.measure.workers == "auto" else scenario.measure.workers
     if len(usable) > 1:
         free = tuple(cpu for cpu in usable if cpu not in server)

@@ -114,7 +114,7 @@ def perfkit(tmp_path, request):
 
     def completed(arguments, *, report):
         arguments = list(map(str, arguments))
-        if arguments[0] == "run":
+        if arguments[:1] == ["run"]:
             arguments += [] if "--out" in arguments else ["--out", str(folder)]
             arguments += [] if report else ["--no-report"]
         return arguments

@@ -38,6 +38,7 @@ def test_a_target_is_a_url_or_a_command(text, target, arm, shown):
         ("cmd:serve 'x", {}, "cmd:serve 'x: No closing quotation"),
         ("cmd:serve", {}, "the server's address is unknown: write {port} in the command where the server takes its port"),
         ("cmd:serve {port}", {"protocols": ["http", "grpc"]}, "target.protocols: a gate uses one protocol; name one of them"),
+        ("cmd:serve", {"urls": {"http": "http://h", "grpc": "grpc://h"}}, "target.urls: a gate uses one protocol; name one of them"),
     ],
 )
 def test_other_targets_are_refused_with_the_fix(text, target, sentence):

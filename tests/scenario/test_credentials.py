@@ -91,6 +91,9 @@ load: {closed: {concurrency: 1}}
     [
         "target.url=http://u:s3cret@h",
         "target={model: m, url: 'http://u:s3cret@h'}",
+        "target.urls.http=http://u:s3cret@h",
+        "target.urls={http: 'http://u:s3cret@h'}",
+        "target={model: m, urls: {http: 'http://u:s3cret@h'}}",
         "target.headers.x=s3cret",
         "target.headers={x: s3cret}",
     ],
@@ -154,6 +157,11 @@ def test_values_that_are_not_yaml_or_are_in_the_wrong_place_are_not_shown(read, 
     with pytest.raises(ScenarioError) as caught:
         read(settings=(setting,))
     assert "s3cret" not in str(caught.value)
+
+
+def test_credentials_of_several_urls_are_not_stored_in_results(read):
+    text = "target: {model: m, urls: {http: 'http://u:s3cret@h', grpc: 'grpc://h'}}\nload: {closed: {concurrency: 1}}\n"
+    assert scenario_document(read(text).scenario)["target"]["urls"] == {"http": "http://<redacted>@h", "grpc": "grpc://h"}
 
 
 def test_an_escaped_url_is_redacted_like_the_plain_one(read):

@@ -66,6 +66,10 @@ MESSAGES = [
     ("target: {model: m}\nload: {closed: {concurrency: true}}\n", "s.yaml:2: load.closed.concurrency[0]: expected an integer, found True"),
     # combinations
     ("target: {model: m, url: 'http://h', protocols: [http]}\n" + LOAD, "s.yaml:1: target: url and protocols exclude each other, because protocols are for the bundled server: remove one (--set target.protocols=null)"),
+    ("target: {model: m, url: 'http://h', urls: {grpc: 'grpc://h'}}\n" + LOAD, "s.yaml:1: target: url and urls exclude each other: move the URL into urls, such as {http: URL, grpc: URL}"),
+    ("target: {model: m, urls: {grpc: 'grpc://h'}, protocols: [grpc]}\n" + LOAD, "s.yaml:1: target: urls and protocols exclude each other, because protocols are for the bundled server: remove one (--set target.protocols=null)"),
+    ("target: {model: m, urls: {http: 'grpc://h'}}\n" + LOAD, "s.yaml:1: target.urls: http: this URL is for grpc: swap the URLs, or correct the scheme"),
+    ("target: {model: m, urls: {tcp: 'grpc://h'}}\n" + LOAD, "s.yaml:1: target.urls.tcp: expected 'http' or 'grpc', found 'tcp'"),
     (HEAD + "measure:\n  duration: 1s\n  requests: 4\n", "s.yaml:3: measure: duration and requests exclude each other, because each ends the window: remove one"),
     # inputs
     (HEAD + INPUT + "{generate: zeros, file: x}\n", "s.yaml:5: workload.inputs.A: give exactly one of generate, file, value, strings, image; found generate and file"),
@@ -114,6 +118,7 @@ MESSAGES = [
     (SEARCH + "{slo: {p99: 1ms}}\nmeasure: {requests: 5}\n", "s.yaml:1: the scenario: load.search measures for measure.duration: remove measure.requests"),
     (SEARCH + "{slo: {p99: 1ms}}\nmeasure: {repetitions: 3}\n", "s.yaml:1: the scenario: load.search decides itself how often it measures: remove measure.repetitions"),
     ("target: {model: m, protocols: [http, grpc]}\nload: {search: {slo: {p99: 1ms}}}\n", "s.yaml:1: the scenario: load.search takes one protocol; to search over each in turn, use sweep: {target.protocols: [[http], [grpc]]}"),
+    ("target: {model: m, urls: {http: 'http://h', grpc: 'grpc://h'}}\nload: {search: {slo: {p99: 1ms}}}\n", "s.yaml:1: the scenario: load.search takes one protocol; to search over each in turn, use sweep: {target.urls: [{http: URL}, {grpc: URL}]}"),
     (HEAD + "slo: {}\n", "s.yaml:3: slo: give at least one limit, such as p99: 50ms or error_rate: 0.1%"),
     (HEAD + "slo: {p99: 5}\n", "s.yaml:3: slo.p99: expected a duration such as 250us, 10ms, 30s or 2m, found 5"),
     (HEAD + "slo: {error_rate: 110%}\n", "s.yaml:3: slo.error_rate: a share lies between 0 and 1 (0% and 100%), found '110%'"),

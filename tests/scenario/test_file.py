@@ -117,6 +117,8 @@ def test_a_drain_of_0_is_kept(read):
     [
         ("url: http://h", ("http",)),
         ("url: grpc://h:1/x", ("grpc",)),
+        ("urls: {grpc: 'grpc://h', http: 'http://h'}", ("grpc", "http")),
+        ("urls: {http: 'https://h'}", ("http",)),
         ("protocols: [grpc, http]", ("grpc", "http")),
         ("version: '1'", ("http",)),
     ],

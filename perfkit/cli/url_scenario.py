@@ -1,0 +1,240 @@
+"""What `perfkit run` measures: a scenario file or name, or a server's URLs with options that stand for a scenario."""
+
+import argparse
+import functools
+import pathlib
+import re
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from perfkit.cli.options import add_settings, whole_number
+from perfkit.errors import UsageError
+from perfkit.units import parse_duration_ns, parse_rate_per_s, parse_share
+
+if TYPE_CHECKING:
+    from perfkit.scenario.error_messages import Origins
+    from perfkit.scenario.file import ScenarioSource
+
+DEFAULT_CONCURRENCY, DEFAULT_DURATION, DEFAULT_REPETITIONS = (1, 4, 16), "3s", 3
+"""Enough to see where throughput ends and latency begins to grow, in less than a minute for each protocol."""
+_URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://|(unix|grpc\+unix|http\+unix):")
+_GENERATED = ("random", "zeros", "ones", "arange", "omit")
+_IMAGE_SUFFIXES = (".jpg", ".jpeg", ".png", ".bmp", ".gif", ".webp", ".tif", ".tiff")
+_PERCENTILES = ("p50", "p90", "p95", "p99", "p99_9", "p99_99")
+# by destination: the option, and the key of a scenario file in its place
+_KEY_OF_OPTION = {
+    "model": ("-m", "target.model=NAME"),
+    "concurrency": ("-c", "load.closed.concurrency='[1,4]'"),
+    "rates": ("--rate", "load.open.rate='[50,100]'"),
+    "duration": ("--duration", "measure.duration=10s"),
+    "slo": ("--slo", "slo.p99=50ms"),
+    "protocols": ("--protocol", "target.protocols='[http,grpc]'"),
+    "shapes": ("--shape", "workload.inputs.NAME='{generate: random, shape: [1,16]}'"),
+    "inputs": ("--input", "workload.inputs.NAME='{generate: zeros}'"),
+    "batch_size": ("--batch-size", "workload.batch_size=8"),
+}
+
+
+def add_scenario_or_url_options(parser: argparse.ArgumentParser) -> None:
+    """Adds SCENARIO, --set, and the options that describe a scenario where URLs stand in its place."""
+    what = "a scenario file, the name of a scenario that perfkit ships, or the URLs of a running server, one for each protocol"
+    parser.add_argument("scenario", nargs="+", metavar="SCENARIO|URL", help=what)
+    parser.set_defaults(takes_words="scenario")  # URLs may also follow options
+    add_settings(parser)
+    group = parser.add_argument_group("with a URL", "These options stand for a scenario file, which --print-scenario prints.")
+    group.add_argument("-m", "--model", metavar="NAME", help="the model")
+    load = group.add_mutually_exclusive_group()
+    default = ",".join(map(str, DEFAULT_CONCURRENCY))
+    closed_help = f"requests in flight, each number a load point; default: {default}"
+    load.add_argument("-c", "--concurrency", type=_listed(whole_number(1, 65_536)), metavar="N[,N…]", help=closed_help)
+    open_help = "Poisson arrivals per second instead, each number a load point"
+    load.add_argument("--rate", dest="rates", type=_listed(_rate), metavar="R[,R…]", help=open_help)
+    duration_help = f"how long each load point is measured, {DEFAULT_REPETITIONS} times; default: {DEFAULT_DURATION}"
+    group.add_argument("--duration", type=_duration, metavar="TIME", help=duration_help)
+    slo_help = "a limit such as p99=50ms or error_rate=0.1%%, which decides the exit code; may be repeated"
+    group.add_argument("--slo", type=_slo, action="append", metavar="LIMIT", help=slo_help)
+    protocol_help = "measure only these of the URLs' protocols: http, grpc, or both"
+    group.add_argument("--protocol", dest="protocols", type=_listed(_protocol), metavar="NAME[,NAME]", help=protocol_help)
+    shape_help = "an input's shape without the batch dimension; may be repeated"
+    group.add_argument("--shape", dest="shapes", type=_shape, action="append", metavar="INPUT=1,16", help=shape_help)
+    input_help = (
+        f"an input's values: {', '.join(_GENERATED)}, a .npy file or an image, a YAML list of values, or a mapping as in a scenario; "
+        "default: random; may be repeated"
+    )
+    group.add_argument("--input", dest="inputs", type=_input, action="append", metavar="INPUT=VALUES", help=input_help)
+    batch_help = "the first dimension of every input, if the model has a batch dimension; default: 1"
+    group.add_argument("--batch-size", type=whole_number(1, 2**31 - 1), metavar="N", help=batch_help)
+    parser.add_argument("--print-scenario", action="store_true", help="print the scenario as YAML, and send nothing")
+
+
+def scenario_source(options: argparse.Namespace) -> "ScenarioSource":
+    """The scenario that the arguments name or stand for; raises ScenarioError and UsageError."""
+    from perfkit.scenario.file import read_source
+    from perfkit.scenario.shipped import find_scenario
+
+    words: list[str] = options.scenario
+    urls = [word for word in words if is_url(word)]
+    if not urls:
+        if len(words) > 1:
+            raise UsageError(f"{' '.join(words)}: one scenario at a time")
+        for name, (option, setting) in _KEY_OF_OPTION.items():
+            if getattr(options, name) is not None:
+                raise UsageError(f"{option} goes with a URL; with a scenario: --set {setting}")
+        return read_source(find_scenario(words[0]))
+    if len(urls) < len(words):
+        other = next(word for word in words if word not in urls)
+        raise UsageError(f"{other}: give either a scenario or URLs; --set target.url=URL measures another server with a scenario")
+    return _source_of_urls(urls, options)
+
+
+def is_url(word: str) -> bool:
+    """Whether a word is meant as a target's URL and not as a file."""
+    return _URL.match(word) is not None
+
+
+def scenario_text(document: dict[str, Any]) -> str:
+    """A scenario as YAML, which `perfkit run FILE` runs to the same effect."""
+    import yaml
+
+    return str(yaml.safe_dump(document, sort_keys=False, default_flow_style=None, allow_unicode=True, width=120))
+
+
+def _source_of_urls(urls: list[str], options: argparse.Namespace) -> "ScenarioSource":
+    from perfkit.scenario.file import ScenarioSource
+
+    if options.model is None:
+        raise UsageError("-m MODEL is missing: a URL needs the name of a model")
+    target = {**_target(urls, options.protocols), "model": options.model}
+    document: dict[str, Any] = {"name": re.sub(r"^[^A-Za-z0-9]+|[^\w.-]+", "-", options.model).lstrip("-") or "scenario", "target": target}
+    origins: Origins = {("target", "url"): "URL", ("target", "urls"): "URL", ("target", "model"): "-m", ("slo",): "--slo"}
+    workload: dict[str, Any] = {}
+    if options.batch_size is not None:
+        workload["batch_size"] = options.batch_size
+    if inputs := _inputs(options.shapes or [], options.inputs or []):
+        workload["inputs"] = inputs
+        origins["workload", "inputs"] = "--input, --shape"
+    if workload:
+        document["workload"] = workload
+    if options.rates:
+        document["load"], origins[("load",)] = {"open": {"rate": options.rates}}, "--rate"
+    else:
+        document["load"] = {"closed": {"concurrency": options.concurrency or list(DEFAULT_CONCURRENCY)}}
+        origins[("load",)] = "-c"
+    document["measure"] = {"duration": options.duration or DEFAULT_DURATION, "repetitions": DEFAULT_REPETITIONS}
+    origins["measure", "duration"] = "--duration"
+    if options.slo:
+        document["slo"] = dict(options.slo)
+    return ScenarioSource(document, origins, pathlib.Path("command line"))
+
+
+def _target(urls: list[str], wanted: list[str] | None) -> dict[str, Any]:
+    """The `url` or `urls` of the target; raises UsageError."""
+    from perfkit.target.address import Address, redacted_url
+
+    by_protocol: dict[str, str] = {}
+    protocol: str
+    for url in urls:
+        try:
+            protocol = Address.parse(url).protocol
+        except ValueError as error:
+            raise UsageError(str(error)) from None
+        if protocol in by_protocol:
+            raise UsageError(f"{redacted_url(by_protocol[protocol])} {redacted_url(url)}: give one URL for each protocol")
+        by_protocol[protocol] = url
+    for protocol in wanted or ():
+        if protocol not in by_protocol:
+            example = "grpc://HOST:8001" if protocol == "grpc" else "http://HOST:8000"
+            raise UsageError(f"--protocol {protocol}: no URL is for {protocol}: add it, such as {example}")
+    chosen = {protocol: url for protocol, url in by_protocol.items() if wanted is None or protocol in wanted}
+    return {"url": next(iter(chosen.values()))} if len(chosen) == 1 else {"urls": chosen}
+
+
+def _inputs(shapes: list[tuple[str, list[int]]], values: list[tuple[str, dict[str, Any]]]) -> dict[str, Any]:
+    inputs = {name: dict(section) for name, section in values}
+    for name, shape in shapes:
+        inputs.setdefault(name, {"generate": "random"})["shape"] = shape
+    return inputs
+
+
+def _listed(parse: Callable[[str], Any]) -> Callable[[str], list[Any]]:
+    return lambda text: [parse(part.strip()) for part in text.split(",")]
+
+
+def _refuses(parse: Callable[[str], Any]) -> Callable[[str], Any]:
+    """The type of an option whose ValueError is the message."""
+
+    @functools.wraps(parse)
+    def parse_option(text: str) -> Any:
+        try:
+            return parse(text)
+        except ValueError as error:
+            raise argparse.ArgumentTypeError(str(error)) from None
+
+    return parse_option
+
+
+@_refuses
+def _duration(text: str) -> str:
+    parse_duration_ns(text)
+    return text
+
+
+@_refuses
+def _rate(text: str) -> str | int | float:
+    rate_per_s = parse_rate_per_s(text)
+    if not re.fullmatch(r"[0-9.]+", text):
+        return text
+    return int(rate_per_s) if rate_per_s.is_integer() else rate_per_s
+
+
+@_refuses
+def _protocol(text: str) -> str:
+    if text not in ("http", "grpc"):
+        raise ValueError(f"expected http, grpc, or http,grpc, found {text!r}")
+    return text
+
+
+@_refuses
+def _slo(text: str) -> tuple[str, str]:
+    match = re.fullmatch(r"\s*([\w.]+)\s*(?:=|<=?)\s*(.+)", text)
+    name = match[1].replace(".", "_") if match else ""
+    if not match or name not in (*_PERCENTILES, "error_rate"):
+        raise ValueError(
+            f"expected {', '.join(_PERCENTILES)} or error_rate with a limit, such as p99=50ms or error_rate=0.1%, found {text!r}"
+        )
+    (parse_share if name == "error_rate" else parse_duration_ns)(match[2])
+    return name, match[2]
+
+
+@_refuses
+def _shape(text: str) -> tuple[str, list[int]]:
+    name, _, shape = text.rpartition("=")
+    if not name or not re.fullmatch(r"\[?\s*[0-9]+(\s*[,x]\s*[0-9]+)*\s*\]?", shape, re.ASCII):
+        raise ValueError(f"expected an input and its dimensions, such as INPUT0=1,16, found {text!r}")
+    return name, [int(dimension) for dimension in re.findall("[0-9]+", shape)]
+
+
+@_refuses
+def _input(text: str) -> tuple[str, dict[str, Any]]:
+    name, equals, given = text.partition("=")
+    if not (name and equals and given):
+        raise ValueError(f"expected an input and its values, such as INPUT0=zeros, found {text!r}")
+    if given in _GENERATED:
+        return name, {"generate": given}
+    if given.endswith(".npy"):
+        return name, {"file": given}
+    if given.lower().endswith(_IMAGE_SUFFIXES):
+        return name, {"image": given}
+    from perfkit.errors import ScenarioError
+    from perfkit.scenario.yaml_values import parse_yaml
+
+    try:
+        value = parse_yaml(given, (), {}, lambda _: name)
+    except ScenarioError as error:
+        raise ValueError(str(error)) from None
+    if isinstance(value, dict):
+        return name, value
+    if isinstance(value, list | int | float):
+        return name, {"value": value}
+    choices = f"{', '.join(_GENERATED)}, a .npy file, an image, [1, 2, 3], or {{strings: [text]}}"
+    raise ValueError(f"{name}: expected {choices}, found {given!r}")
