@@ -7,7 +7,7 @@ configurations that it measures, in closed loops of 2, 4 and 8. Two of them are 
 throughput at p99 < 50 ms. Then `perfkit run` sweeps over the configurations that Model Analyzer wrote.
 
 Intervals are 95 %. It takes about 20 minutes; on a busy machine, put `chrt -f 1` before the command. The exit code is 1 if perfkit gives a
-copy another rank than its original, which happens by chance in up to one of ten runs, or if a program fails.
+copy another rank than its original, which happens by chance in at most one of twenty runs, or if a program fails.
 """
 
 import os
@@ -156,8 +156,8 @@ NOT_SAID = (
     "",
     "- which configurations to try: Model Analyzer writes them (instances, batch sizes, queue delays), searches among them and restarts",
     "  Triton for each; perfkit measures those that it is given;",
-    "- how likely it is that any rank is due to chance: each pair is compared at 95 %, so one of twenty pairs of copies is ranked apart, and with",
-    "  more configurations such a pair is likelier; nor does an interval cover what differs from one start of the server to the next;",
+    "- what differs from one start of the server to the next: each configuration is one start, so that a difference between two of them may be",
+    "  one between starts;",
     "- how much of the CPU's memory the server uses, which Model Analyzer reads from the server's process;",
     "- which combination of configurations is best for several models on one server: it measures a mix, but does not search.",
     "",

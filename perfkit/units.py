@@ -80,6 +80,11 @@ def format_rate_per_s(value_per_s: float) -> str:
     return f"{_three_digits(value_per_s)}/s"
 
 
+def format_confidence(confidence: float) -> str:
+    """A confidence below 1 with two digits of what it lacks: `95 %`, `99.89 %`, `99.99975 %`."""
+    return f"{100 - float(f'{100 * (1 - confidence):.2g}'):.9g} %"
+
+
 def format_bytes(value_bytes: float) -> str:
     """A size with three significant digits and a suitable unit: `512 bytes`, `64.0 MiB`, `3.73 GiB`."""
     for unit, factor in (("GiB", 2**30), ("MiB", 2**20), ("KiB", 2**10)):

@@ -32,8 +32,13 @@ def figures_of_point(pooled: Point, repetitions: Sequence[Point]) -> dict[str, E
         if (value_ns := getattr(pooled.times, name)) is not None:
             figures[name] = Estimate(value_ns, *pooled.intervals.get(name, (None, None)))
     if pooled.requests.scheduled:
-        figures["error_rate"] = share_interval(pooled.requests.scheduled - pooled.requests.ok, pooled.requests.scheduled)
+        figures["error_rate"] = error_rate(pooled)
     return figures | _gpu_memory([pooled])
+
+
+def error_rate(point: Point, confidence: float = CONFIDENCE) -> Estimate:
+    """The share of the scheduled requests that failed, of one or more, with Wilson's interval."""
+    return share_interval(point.requests.scheduled - point.requests.ok, point.requests.scheduled, confidence)
 
 
 def figures_of_search(result: Result) -> dict[str, Estimate]:
@@ -45,12 +50,8 @@ def figures_of_search(result: Result) -> dict[str, Estimate]:
     quantile = statistics.NormalDist().inv_cdf
     # the interval of the search is widened to 95 %, on logarithms
     wider = quantile((1 + CONFIDENCE) / 2) / quantile((1 + search.confidence) / 2) if 0 < search.confidence < 1 else 1.0
-    low, high = (
-        None if end is None or end <= 0 else search.capacity_per_s * (end / search.capacity_per_s) ** wider
-        for end in (search.low_per_s, search.high_per_s)
-    )
-    ends = (None if end is None else end * batch for end in (low, high))
-    return {"capacity": Estimate(search.capacity_per_s * batch, *ends), **_gpu_memory(result.points)}
+    ends = (None if end is None else end * batch for end in (search.low_per_s, search.high_per_s))
+    return {"capacity": Estimate(search.capacity_per_s * batch, *ends).scaled(wider), **_gpu_memory(result.points)}
 
 
 def repeated_values(figure: str, repetitions: Sequence[Point]) -> list[float]:

@@ -2,22 +2,23 @@
 
 import dataclasses
 import math
-import statistics
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Self
 
-from perfkit.comparison.point_figures import FIGURES, figures_of_point, figures_of_search, repeated_values
+from perfkit.comparison.point_figures import FIGURES, error_rate, figures_of_point, figures_of_search, repeated_values
 from perfkit.result.model import OpenLoad, Point, Result
 from perfkit.stats.constraints import Constraint, Judgement, parse_constraint, worst_of
-from perfkit.stats.ranking import shared_ranks, times_as_much
-from perfkit.stats.ratio_interval import CONFIDENCE, Estimate, ratio_of, ratio_of_means, share_difference
+from perfkit.stats.distributions import normal_quantile
+from perfkit.stats.ranking import Z_POWER, pair_confidence, sample_size_factor, shared_ranks
+from perfkit.stats.ratio_interval import CONFIDENCE, Estimate, LogSample, PooledScatter, ratio_of, share_difference
 
 HIGHER_IS_BETTER = frozenset(("throughput", "goodput", "capacity"))
 _SHARES = frozenset(("error_rate",))  # compared by their difference, since they may be zero
 _BEST_FIRST: tuple[Judgement, ...] = ("holds", "cannot be told", "violated")
-_Z = statistics.NormalDist().inv_cdf((1 + CONFIDENCE) / 2)
 _UNSTEADY = ("overloaded", "not_steady")
-_MOST_TIMES = 100  # more measuring is not advised
+_MOST_TIMES, _LOWEST_PRECISION = 100, 0.01  # more measuring is not advised
+_Z = normal_quantile((1 + CONFIDENCE) / 2)
+_SEARCH_CONFIDENCE = 0.9  # of the interval whose half-width is a search's precision
 MOST_RANKED = 200
 """The largest number of cases with a rank, since every pair is compared; of a larger sweep only the best are ranked."""
 
@@ -32,7 +33,7 @@ class RankedCase:
     load: str
     """The title of its best load point; one that satisfies the constraints comes before one that may. Empty for a search."""
     rank: int | None
-    """One plus the number of cases that are better at 95 % confidence; None if it is not ranked."""
+    """One plus the number of cases that are better; None if it is not ranked."""
     verdict: Judgement
     judgements: tuple[tuple[str, Judgement], ...]
     figures: Mapping[str, Estimate]
@@ -63,6 +64,8 @@ class SweepRanking:
     """All load points, in the order of the rows."""
     p99_limits_ns: tuple[float, ...]
     """The limits on p99 among the constraints."""
+    confidence: float
+    """That of each pair's comparison; all differences of the ranking are right with 95 %. See `pair_confidence`."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -74,8 +77,8 @@ class _Candidate:
     load: str
     figures: Mapping[str, Estimate]
     judgements: tuple[tuple[str, Judgement], ...]
-    repeated: Sequence[float]
-    """The figure `by` of each repetition; see `repeated_values`."""
+    repeated: LogSample | None
+    """The figure `by` of its repetitions; None if there is one, or it is computed from all of them together."""
     repetitions: int
 
     @property
@@ -87,9 +90,10 @@ def rank_sweep(results: Sequence[tuple[Mapping[str, Any], Result]], by: str | No
     """Rank results, each with its swept values, by the figure `by`; None if no valid load point and no search has it.
 
     The default figure is `capacity` for searches, `p99` for single open-loop rates, and `throughput` otherwise. The constraints are
-    `where` and the SLO of each scenario. One case is better than another if the 95 % interval of the ratio of their figures excludes 1:
-    Welch's interval if both have repetitions, otherwise MOVER's from the intervals of both figures. Error rates may be zero, so their
-    difference is compared with 0. Raises ValueError for an unknown figure.
+    `where` and the SLO of each scenario. One case is better than another if the interval of the ratio of their figures excludes 1, at the
+    confidence of `pair_confidence`, so that a ranking has a false difference in at most 5 % of all sweeps: that of `PooledScatter` if both
+    have repetitions, otherwise MOVER's from the intervals of both figures. Error rates may be zero, so their difference is compared with 0.
+    Raises ValueError for an unknown figure.
     """
     by = by or _default_figure([result for _, result in results])
     if by not in FIGURES:
@@ -106,7 +110,10 @@ def rank_sweep(results: Sequence[tuple[Mapping[str, Any], Result]], by: str | No
         return _BEST_FIRST.index(one.verdict), _sort_value(one, by)
 
     cases = sorted((sorted(group, key=order) for group in groups.values()), key=lambda case: order(case[0]))
-    ranks = _ranks([case[0] for case in cases], by)
+    ranked = _ranked([case[0] for case in cases])
+    comparison = _Comparison.of(ranked, by)
+    ranks: list[int | None] = [*shared_ranks(len(ranked), lambda one, other: comparison.is_better(ranked[one], ranked[other]))]
+    ranks += [None] * (len(cases) - len(ranked))
     places = sorted(range(len(cases)), key=lambda place: ranks[place] or math.inf)
     rows = tuple(
         RankedCase(
@@ -118,7 +125,7 @@ def rank_sweep(results: Sequence[tuple[Mapping[str, Any], Result]], by: str | No
             judgements=one.judgements,
             figures=one.figures,
             repetitions=one.repetitions,
-            times_as_much=_times_as_much(cases[0][0], one, by) if place and ranks[place] == 1 else None,
+            times_as_much=comparison.times_as_much(ranked[0], one) if place and ranks[place] == 1 else None,
         )
         for place in places
         for one in cases[place][:1]
@@ -127,18 +134,16 @@ def rank_sweep(results: Sequence[tuple[Mapping[str, Any], Result]], by: str | No
     limits = {
         constraint for _, result in results for constraint in [*slo_constraints(result.scenario), *where] if constraint.metric == "p99"
     }
-    return SweepRanking(by, rows, points, tuple(sorted(constraint.limit for constraint in limits)))
+    return SweepRanking(by, rows, points, tuple(sorted(constraint.limit for constraint in limits)), comparison.confidence)
 
 
-def _ranks(best: Sequence[_Candidate], by: str) -> list[int | None]:
-    """The rank of each case, given their best load points in order; None for the others than the ranked ones.
+def _ranked(best: Sequence[_Candidate]) -> Sequence[_Candidate]:
+    """The ranked ones of the best load points of all cases, which come in order.
 
-    Ranked are up to `MOST_RANKED` of the cases that satisfy the constraints; without any, of those that may satisfy them.
+    They are up to `MOST_RANKED` of the cases that satisfy the constraints; without any, of those that may satisfy them.
     """
     verdict = best[0].verdict
-    number = 0 if verdict == "violated" else min(sum(one.verdict == verdict for one in best), MOST_RANKED)
-    ranks = shared_ranks(number, lambda one, other: _is_better(best[one], best[other], by))
-    return [*ranks, *[None] * (len(best) - number)]
+    return [] if verdict == "violated" else [one for one in best if one.verdict == verdict][:MOST_RANKED]
 
 
 def _default_figure(results: Sequence[Result]) -> str:
@@ -156,7 +161,7 @@ def _candidates(values: Mapping[str, Any], result: Result, by: str, where: Seque
         if not figures or not result.points:
             return []
         judgements = tuple((constraint.text, constraint.judge(figures.get(constraint.metric))) for constraint in where)
-        return [_Candidate(values, result.points[0], "", figures, judgements, (), 1)]
+        return [_Candidate(values, result.points[0], "", figures, judgements, None, 1)]
     constraints = list(dict.fromkeys([*slo_constraints(result.scenario), *where]))
     candidates = []
     for point in result.summary:
@@ -165,7 +170,8 @@ def _candidates(values: Mapping[str, Any], result: Result, by: str, where: Seque
         repetitions = [one for one in result.points if (one.protocol, one.load) == (point.protocol, point.load)]
         figures = figures_of_point(point, repetitions)
         judgements = tuple((constraint.text, _judge(constraint, point, figures)) for constraint in constraints)
-        repeated = repeated_values(by, repetitions)
+        values_by = repeated_values(by, repetitions)
+        repeated = LogSample.of(values_by) if len(values_by) > 1 and min(values_by) > 0 else None
         candidates.append(_Candidate(values, point, point.load.title, figures, judgements, repeated, len(repetitions)))
     return candidates
 
@@ -195,31 +201,60 @@ def _sort_value(one: _Candidate, by: str) -> float:
     return one.figures[by].value * (-1 if by in HIGHER_IS_BETTER else 1)
 
 
-def _ratio(one: _Candidate, other: _Candidate, by: str) -> Estimate:
-    """The ratio one ÷ other of their figures, with its 95 % interval."""
-    if min(len(one.repeated), len(other.repeated)) > 1 and min(*one.repeated, *other.repeated) > 0:
-        return ratio_of_means(other.repeated, one.repeated)
-    return ratio_of(other.figures[by], one.figures[by])
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Comparison:
+    """How the cases of one ranking are compared in pairs."""
 
+    by: str
+    confidence: float
+    scatter: PooledScatter | None
+    """Of the repetitions of all cases that have more than one; None without any."""
 
-def _is_better(one: _Candidate, other: _Candidate, by: str) -> bool:
-    if _sort_value(one, by) >= _sort_value(other, by):
-        return False
-    if by in _SHARES:
-        return (share_difference(other.figures[by], one.figures[by]).high or 0.0) < 0
-    ratio = _ratio(one, other, by)
-    return (ratio.low is not None and ratio.low > 1) if by in HIGHER_IS_BETTER else (ratio.high is not None and ratio.high < 1)
+    @classmethod
+    def of(cls, ranked: Sequence[_Candidate], by: str) -> Self:
+        repeated = [one.repeated for one in ranked if one.repeated]
+        return cls(by, pair_confidence(len(ranked)), PooledScatter.of(repeated) if repeated else None)
 
+    @property
+    def z(self) -> float:
+        """The critical value of the confidence."""
+        return normal_quantile((1 + self.confidence) / 2)
 
-def _times_as_much(first: _Candidate, other: _Candidate, by: str) -> float:
-    """See `RankedCase.times_as_much`; the standard error of the ratio or difference falls with the square root of the measuring."""
-    if by in _SHARES:
-        difference = share_difference(first.figures[by], other.figures[by])
-        times = times_as_much(difference.value, (difference.value - (difference.low or 0.0)) / _Z, _Z)
+    def is_better(self, one: _Candidate, other: _Candidate) -> bool:
+        if _sort_value(one, self.by) >= _sort_value(other, self.by):
+            return False
+        if self.by in _SHARES:
+            return (self._difference(one, other).high or 0.0) < 0
+        ratio = self._ratio(one, other)
+        return (ratio.low is not None and ratio.low > 1) if self.by in HIGHER_IS_BETTER else (ratio.high is not None and ratio.high < 1)
+
+    def times_as_much(self, first: _Candidate, other: _Candidate) -> float:
+        """See `RankedCase.times_as_much`; the standard error of the ratio or difference falls with the square root of the measuring."""
+        if self.by in _SHARES:
+            difference = self._difference(other, first)
+            return self._advised(difference.value, difference.value - (difference.low or 0.0))
+        ratio = self._ratio(first, other)
+        end = ratio.low if ratio.value > 1 else ratio.high
+        return math.inf if end is None or end <= 0 else self._advised(abs(math.log(ratio.value)), abs(math.log(ratio.value / end)))
+
+    def _advised(self, gap: float, reach: float) -> float:
+        times = sample_size_factor(gap, reach / self.z, self.z)
         return times if times <= _MOST_TIMES else math.inf
-    ratio = _ratio(first, other, by)
-    end = ratio.low if ratio.value > 1 else ratio.high
-    if end is None or end <= 0:
-        return math.inf
-    times = times_as_much(abs(math.log(ratio.value)), abs(math.log(ratio.value / end)) / _Z, _Z)
-    return times if times <= _MOST_TIMES else math.inf
+
+    def _ratio(self, one: _Candidate, other: _Candidate) -> Estimate:
+        """The ratio one ÷ other of their figures."""
+        if self.scatter and one.repeated and other.repeated:
+            return self.scatter.ratio(other.repeated, one.repeated, self.confidence)
+        return ratio_of(other.figures[self.by], one.figures[self.by]).scaled(self.z / _Z)
+
+    def _difference(self, one: _Candidate, other: _Candidate) -> Estimate:
+        """The difference one - other of their error rates."""
+        return share_difference(error_rate(other.point, self.confidence), error_rate(one.point, self.confidence))
+
+
+def separating_precision(ranking: SweepRanking, tied: RankedCase) -> float | None:
+    """The precision of a search that would tell a tied case from the first with a probability of 80 %; None if it is below 1 %."""
+    gap = abs(math.log(tied.figures["capacity"].value / ranking.rows[0].figures["capacity"].value))
+    z_search, z_pair = (normal_quantile((1 + one) / 2) for one in (_SEARCH_CONFIDENCE, ranking.confidence))
+    precision = gap * z_search / (math.sqrt(2) * (z_pair + Z_POWER))
+    return precision if precision >= _LOWEST_PRECISION else None

@@ -151,7 +151,7 @@ class RankedConfiguration:
 
     name: str
     rank: int | None
-    """One plus the number of configurations that are cheaper with a probability of at least 95 %; None if it is not ranked."""
+    """One plus the number of configurations that are cheaper, with a probability of at least `pair_confidence`; None if it is not ranked."""
     verdict: Judgement
     """The worst judgement of all constraints; `holds` without constraints."""
     judgements: tuple[tuple[str, Judgement], ...]

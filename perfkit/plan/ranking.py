@@ -11,14 +11,14 @@ from perfkit.plan.evidence import KEPT_UP, Evidence
 from perfkit.plan.inputs import PlanInputs
 from perfkit.plan.model import ConfigurationPlan, RankedConfiguration
 from perfkit.stats.constraints import judge_all, worst_of
-from perfkit.stats.distributions import student_t_quantile
-from perfkit.stats.ranking import CERTAIN, Z_CERTAIN, probability_below, shared_ranks, times_as_much
+from perfkit.stats.distributions import normal_quantile, student_t_quantile
+from perfkit.stats.ranking import pair_confidence, probability_below, sample_size_factor, shared_ranks
 from perfkit.stats.ratio_interval import Estimate, share_interval
 from perfkit.stats.slo_capacity import CONFIDENCE, Capacity
 
 _ENDS = ((1 - CONFIDENCE) / 2, (1 + CONFIDENCE) / 2)
 _Z_END = statistics.NormalDist().inv_cdf(_ENDS[1])
-_MOST_TIMES = 100
+_MOST_TIMES, _MOST_TIMES_LONGER = 100, 20  # more measuring is not advised
 _DECIDED = ("replicas", "price")
 
 
@@ -39,7 +39,8 @@ def rank_configurations(
     """Rank the configurations, the best first; those without a rank come last.
 
     Ranked are the configurations that satisfy all constraints or, if none does, those for which that cannot be told. One is cheaper than
-    another if its cost is lower with a probability of at least 95 %, over independent draws of both capacities.
+    another if its cost is lower with a probability of at least `pair_confidence`, over independent draws of both capacities: 95 % for two,
+    and so much more for several that all differences are right with 95 %.
     """
     candidates = [
         _candidate(one, source, inputs, compares_costs=compares_costs)
@@ -50,7 +51,8 @@ def rank_configurations(
     verdicts = [worst_of(judgements) for judgements in judged]
     ranked_verdict = next((verdict for verdict in ("holds", "cannot be told") if verdict in verdicts), None)
     ranked = [candidate for candidate, verdict in zip(candidates, verdicts, strict=True) if verdict == ranked_verdict]
-    ranks = shared_ranks(len(ranked), lambda one, other: probability_below(ranked[one].costs, ranked[other].costs) >= CERTAIN)
+    needed = pair_confidence(len(ranked))
+    ranks = shared_ranks(len(ranked), lambda one, other: probability_below(ranked[one].costs, ranked[other].costs) >= needed)
     rank_of = {candidate.plan.name: rank for candidate, rank in zip(ranked, ranks, strict=True)}
     order = sorted(
         zip(candidates, judged, verdicts, strict=True),
@@ -65,7 +67,7 @@ def rank_configurations(
             judgements=tuple((constraint.text, judgement) for constraint, judgement in zip(inputs.constraints, judgements, strict=True)),
             figures=candidate.figures,
             first_is_cheaper=None if first is None or candidate is first else probability_below(first.costs, candidate.costs),
-            times_as_much=_times_as_much(first, candidate) if first is not None and rank_of.get(candidate.plan.name) == 1 else None,
+            times_as_much=_times_as_much(first, candidate, needed) if first is not None and rank_of.get(candidate.plan.name) == 1 else None,
         )
         for candidate, judgements, verdict in order
     ]
@@ -155,24 +157,42 @@ def _energy_reach(evidence: Evidence) -> float | None:
     return student_t_quantile(_ENDS[1], degrees) * math.sqrt(variance / statistics.fmean(map(len, repeated)))
 
 
-def _times_as_much(first: _Candidate, other: _Candidate) -> float | None:
+def _times_as_much(first: _Candidate, other: _Candidate, needed: float) -> float | None:
     """How many times as much data would tell a configuration of rank 1 from the first; None for the first itself.
 
-    Computed from the costs per unit of capacity, since whole numbers of replicas change in steps: their difference and its standard error.
-    1 if those costs differ already and only the numbers of replicas are equal; infinite above 100.
+    Computed from the costs per unit of capacity, since whole numbers of replicas change in steps: their difference and its standard error, from
+    the distributions' tails at the probability `needed`. 1 if those costs differ already and only the numbers of replicas are equal; infinite
+    above 100.
     """
     if first is other:
         return None
-    (centre, sd), (other_centre, other_sd) = _log_unit_cost(first.plan), _log_unit_cost(other.plan)
-    gap, standard_error = abs(other_centre - centre), math.hypot(sd, other_sd)
-    if gap >= Z_CERTAIN * standard_error:
+    (centre, reach), (other_centre, other_reach) = (_log_unit_cost(one.plan, needed) for one in (first, other))
+    z, gap = normal_quantile(needed), abs(other_centre - centre)
+    standard_error = math.hypot(reach, other_reach) / z
+    if gap >= z * standard_error:
         return 1.0
-    times = times_as_much(gap, standard_error)
+    times = sample_size_factor(gap, standard_error, z)
     return times if times <= _MOST_TIMES else math.inf
 
 
-def _log_unit_cost(one: ConfigurationPlan) -> tuple[float, float]:
-    """The median and the standard deviation of ln(price ÷ capacity)."""
+def _log_unit_cost(one: ConfigurationPlan, needed: float) -> tuple[float, float]:
+    """The median of ln(price ÷ capacity), and how far the quantile `needed` and the opposite one lie from it, on average."""
     assert one.capacity is not None
-    low, middle, high = np.log(np.quantile(_draws_per_s(one.capacity), [_ENDS[0], 0.5, _ENDS[1]])).tolist()
-    return math.log(one.price_per_hour or 1.0) - math.log(one.batch_size) - middle, (high - low) / (2 * _Z_END)
+    low, middle, high = np.log(np.quantile(_draws_per_s(one.capacity), [1 - needed, 0.5, needed])).tolist()
+    return math.log(one.price_per_hour or 1.0) - math.log(one.batch_size) - middle, (high - low) / 2
+
+
+def times_longer(pair: tuple[ConfigurationPlan, ConfigurationPlan], times: float) -> float | None:
+    """How many times as long windows separate two configurations as well as `times` as many restarts do; None above 20.
+
+    Longer windows keep the variation between restarts, which alone may be too large.
+    """
+    total = between = 0.0  # variances of the logarithms of the capacities
+    for one in pair:
+        capacity, spread = one.capacity, one.curves[one.slo_percentile].spread
+        assert capacity is not None
+        total += (math.log(capacity.high_per_s / capacity.low_per_s) / (2 * _Z_END)) ** 2
+        between += (spread.run_sd * capacity.speed_elasticity) ** 2 / spread.runs
+    share = min(between / total, 1.0) if total else 1.0
+    longer = (1 - share) / (1 / times - share) if 1 / times > share else math.inf
+    return longer if 1 < longer <= _MOST_TIMES_LONGER else None

@@ -5,14 +5,16 @@ import math
 from collections.abc import Iterator
 
 from perfkit.plan.model import CapacityPlan, ConfigurationPlan, RankedConfiguration
+from perfkit.plan.ranking import times_longer
 from perfkit.report.plan_front import front_figure
 from perfkit.report.plan_subject import PlanPlot, PlanSubject, currency_suffix, money
 from perfkit.report.table import Column, Kind, Table, interval_columns
 from perfkit.stats.constraints import judgements_text
-from perfkit.stats.ranking import Z_CERTAIN
+from perfkit.stats.ranking import pair_confidence
 from perfkit.stats.ratio_interval import Estimate
+from perfkit.units import format_confidence
 
-_MOST_TIMES_LONGER, _MOST_LISTED = 20, 3
+_MOST_LISTED = 3
 
 
 def ranking_answer(plan: CapacityPlan) -> Iterator[str]:
@@ -25,12 +27,13 @@ def ranking_answer(plan: CapacityPlan) -> Iterator[str]:
     tied, behind = ([one for one in ranked if (one.rank == 1) is is_tied] for is_tied in (True, False))
     amount = functools.partial(_amount, plan, by_name)
     is_cheaper, dearer = ("is cheaper", "cost more") if plan.compares_costs else ("needs fewer replicas", "need more")
+    needed, among = _needed(plan), f" among {len(ranked) + 1} configurations" if len(ranked) > 1 else ""
     for other in tied[:_MOST_LISTED]:
         chance = other.first_is_cheaper or 0.0
         likely, chance = (first, chance) if chance >= 0.5 else (other, 1 - chance)
         yield (
             f"{first.name} and {other.name} are indistinguishable in {'cost' if plan.compares_costs else 'number of replicas'}: {amount(first)} and "
-            f"{amount(other)}. {likely.name} {is_cheaper} with a probability of {chance:.0%}, and 95 % would be needed. "
+            f"{amount(other)}. {likely.name} {is_cheaper} with a probability of {_percent(chance)}, and {needed} would be needed{among}. "
             f"{_remedy(plan, by_name[first.name], by_name[other.name], other.times_as_much or math.inf)}"
         )
     if more := tied[_MOST_LISTED:]:
@@ -42,6 +45,15 @@ def ranking_answer(plan: CapacityPlan) -> Iterator[str]:
     unranked = [f"{one.name} ({_constraints_text(one)})" for one in plan.ranking if one.rank is None and one.figures and one is not first]
     if unranked and first.rank is not None:
         yield f"Not ranked: {'; '.join(unranked)}."
+
+
+def _needed(plan: CapacityPlan) -> str:
+    """The probability with which one of the ranked configurations counts as cheaper than another."""
+    return format_confidence(pair_confidence(sum(one.rank is not None for one in plan.ranking)))
+
+
+def _percent(probability: float) -> str:
+    return f"{probability:.0%}" if probability < 0.95 else f"{probability:.2%}"
 
 
 def _constraints_sentence(plan: CapacityPlan, first: RankedConfiguration) -> str:
@@ -70,21 +82,8 @@ def _remedy(plan: CapacityPlan, first: ConfigurationPlan, other: ConfigurationPl
         return f"Their {what} are too close for any reasonable measurement: choose by other figures."
     restarts = " and ".join(f"{math.ceil(times * one.runs)} of {one.name} (now {one.runs})" for one in (first, other))
     sentence = f"About {times:.2g} times as many restarts, each as long as now, would tell them apart: {restarts}"
-    longer = _times_longer((first, other), times)
+    longer = times_longer((first, other), times)
     return f"{sentence}{'' if longer is None else f'; or about {longer:.2g} times as long windows'}."
-
-
-def _times_longer(pair: tuple[ConfigurationPlan, ConfigurationPlan], times: float) -> float | None:
-    """How many times as long the windows would have to be; None if the variation between restarts, which longer windows keep, is too large."""
-    total = between = 0.0  # variances of the logarithms of the capacities
-    for one in pair:
-        capacity, spread = one.capacity, one.curves[one.slo_percentile].spread
-        assert capacity is not None
-        total += (math.log(capacity.high_per_s / capacity.low_per_s) / (2 * Z_CERTAIN)) ** 2
-        between += (spread.run_sd * capacity.speed_elasticity) ** 2 / spread.runs
-    share = min(between / total, 1.0) if total else 1.0
-    longer = (1 - share) / (1 / times - share) if 1 / times > share else math.inf
-    return longer if 1 < longer <= _MOST_TIMES_LONGER else None
 
 
 def _amount(plan: CapacityPlan, by_name: dict[str, ConfigurationPlan], one: RankedConfiguration) -> str:
@@ -118,8 +117,8 @@ def ranking_table(plan: CapacityPlan) -> Table:
         Column("constraints", "constraints", "prose", _constraints_text),
     )
     note = (
-        f"Rank: one plus the number of configurations that {'cost less' if plan.compares_costs else 'need fewer replicas'} with a probability of at least 95 %; equal ranks "
-        "cannot be told apart. The probability is that of independent draws from the distributions of both capacities, which also give their intervals. "
+        f"Rank: one plus the number of configurations that {'cost less' if plan.compares_costs else 'need fewer replicas'} with a probability of at least {_needed(plan)}, so that all differences "
+        "are right with 95 %; equal ranks cannot be told apart. The probability is that of independent draws from the distributions of both capacities, which also give their intervals. "
         f"Intervals are 90 %. Replicas{' and cost' if plan.compares_costs else ''} follow from the lower limit of the capacity, so the interval lies below the planned value. Capacity is in inferences per second."
     )
     return Table.of("ranking", "Ranking", columns, plan.ranking, note).without_empty_columns("rank")

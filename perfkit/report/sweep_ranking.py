@@ -3,16 +3,15 @@
 import dataclasses
 import functools
 import math
-import statistics
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from perfkit.comparison.sweep_ranking import HIGHER_IS_BETTER, MOST_RANKED, RankedCase, SweepRanking
+from perfkit.comparison.sweep_ranking import HIGHER_IS_BETTER, MOST_RANKED, RankedCase, SweepRanking, separating_precision
 from perfkit.report.table import Column, Kind, Table, interval_columns
 from perfkit.result.sweep import shown_value
 from perfkit.stats.constraints import PERCENTILE_NAMES, judgements_text
-from perfkit.stats.ranking import Z_POWER
 from perfkit.stats.ratio_interval import Estimate
+from perfkit.units import format_confidence
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure as PlotFigure
@@ -23,8 +22,6 @@ CAPTION = (
     "a hollow marker violates a constraint, or it cannot be told whether it does."
 )
 _MOST_COLOURS, _MOST_SHOWN, _MOST_LISTED = 10, 30, 3
-_LOWEST_PRECISION = 0.01
-_Z_SEARCH, _Z_RATIO = (statistics.NormalDist().inv_cdf(one) for one in (0.95, 0.975))  # of the intervals of a search, and of a ratio
 _FIGURES: dict[str, tuple[str, str, Kind]] = {
     "throughput": ("inferences_per_s", "inferences", "rate_per_s"),
     "capacity": ("capacity_inferences_per_s", "capacity in inferences", "rate_per_s"),
@@ -67,7 +64,7 @@ def ranking_sentences(ranking: SweepRanking) -> Iterator[str]:
         violated = ", ".join(text for text, judgement in first.judgements if judgement == "violated")
         yield f"No case satisfies {limits}. {name(first)}{at} has {most}, {figure}, and violates {violated}."
     for one in tied[:_MOST_LISTED]:
-        yield f"{name(one)} ({_text_of(ranking.by, one.figures[ranking.by])}) is indistinguishable from it. {_remedy(first, one, ranking.by)}"
+        yield f"{name(one)} ({_text_of(ranking.by, one.figures[ranking.by])}) is indistinguishable from it. {_remedy(ranking, one)}"
     if more := tied[_MOST_LISTED:]:
         yield f"Also indistinguishable from it: {'; '.join(map(name, more[:_MOST_SHOWN]))}{' and more' if len(more) > _MOST_SHOWN else ''}."
 
@@ -88,16 +85,15 @@ def _text_of(figure: str, estimate: Estimate) -> str:
     return column.cell(column.value_of(estimate)).text or ""
 
 
-def _remedy(first: RankedCase, other: RankedCase, by: str) -> str:
+def _remedy(ranking: SweepRanking, other: RankedCase) -> str:
     """The measurement that would tell two tied cases apart."""
-    times = other.times_as_much or math.inf
+    first, times = ranking.rows[0], other.times_as_much or math.inf
     if not first.load:  # a search: its precision decides how wide its interval is
-        gap = abs(math.log(other.figures["capacity"].value / first.figures["capacity"].value))
-        precision = gap * _Z_SEARCH / (math.sqrt(2) * (_Z_RATIO + Z_POWER))
-        if precision < _LOWEST_PRECISION:
+        precision = separating_precision(ranking, other)
+        if precision is None:
             return "They are too close for a search to tell them apart: choose by other figures."
         return f"A search with a precision of {precision:.0%} would tell them apart."
-    if any(None in (one.figures[by].low, one.figures[by].high) for one in (first, other)):
+    if any(None in (one.figures[ranking.by].low, one.figures[ranking.by].high) for one in (first, other)):
         return "An interval is open, for want of samples: measure longer, with three repetitions or more."
     if math.isinf(times):
         return "They are too close for any reasonable measurement: choose by other figures."
@@ -125,14 +121,14 @@ def _compared_by(ranking: SweepRanking) -> str:
     if ranking.by == "error_rate":
         return "the difference of both error rates excludes 0"
     if ranking.by in ("throughput", "goodput", "energy") and all(one.repetitions > 1 for one in ranking.rows):
-        return "the ratio excludes 1 (Welch's test of the repetitions, which are not paired because the cases ran one after the other)"
+        return "the ratio excludes 1 (from the scatter of the repetitions, which are not paired because the cases ran one after the other)"
     return "the ratio excludes 1 (from the intervals of both figures)"
 
 
 def _note(ranking: SweepRanking) -> str:
     return (
-        f"Rank: one plus the number of cases with a better {_words(ranking.by)}. One is better if the 95 % interval of {_compared_by(ranking)}; cases of equal rank "
-        "cannot be told apart. The figures are those of a case's best load point that satisfies the constraints; a constraint holds if the whole 95 % interval "
+        f"Rank: one plus the number of cases with a better {_words(ranking.by)}. One is better if the {format_confidence(ranking.confidence)} interval of {_compared_by(ranking)}: with so high a "
+        "confidence for each pair, at most one of twenty rankings has any difference that is due to chance. Cases of equal rank cannot be told apart. The figures are those of a case's best load point that satisfies the constraints; a constraint holds if the whole 95 % interval "
         f"satisfies it. Each case is one start of the server, so the variation between restarts is not covered.{_omitted(ranking)}"
     )
 

@@ -4,6 +4,7 @@ import dataclasses
 import math
 import statistics
 from collections.abc import Sequence
+from typing import Self
 
 from perfkit.stats.distributions import student_t_quantile
 
@@ -17,6 +18,11 @@ class Estimate:
     value: float
     low: float | None
     high: float | None
+
+    def scaled(self, factor: float) -> "Estimate":
+        """The positive figure with an interval that reaches `factor` times as far on the logarithmic scale; an end at zero stays open."""
+        low, high = (None if end is None or end <= 0 else self.value * (end / self.value) ** factor for end in (self.low, self.high))
+        return Estimate(self.value, low, high)
 
 
 def ratio_of(base: Estimate, other: Estimate) -> Estimate:
@@ -71,6 +77,48 @@ def ratio_of_means(base: Sequence[float], other: Sequence[float], confidence: fl
     df = sum(squares) ** 2 / sum(square**2 / (len(values) - 1) for square, values in zip(squares, (base, other), strict=True))
     reach = math.exp(student_t_quantile((1 + confidence) / 2, max(math.floor(df), 1)) * math.sqrt(sum(squares)))
     return Estimate(ratio, ratio / reach, ratio * reach)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class LogSample:
+    """Repeated positive values: the mean and the variance of their logarithms, and their number."""
+
+    mean: float
+    variance: float
+    count: int
+
+    @classmethod
+    def of(cls, values: Sequence[float]) -> Self:
+        """Two or more values above zero; raises ValueError for others."""
+        if len(values) < 2 or min(values) <= 0:
+            raise ValueError(f"a scatter needs two or more values above zero, found {list(values)}")
+        logarithms = [math.log(value) for value in values]
+        return cls(statistics.fmean(logarithms), statistics.variance(logarithms), len(values))
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class PooledScatter:
+    """The variance of the logarithms of repeated values, pooled over several samples, and its degrees of freedom."""
+
+    variance: float
+    degrees: int
+
+    @classmethod
+    def of(cls, samples: Sequence[LogSample]) -> Self:
+        """Pool the variances within one sample or more."""
+        degrees = sum(one.count - 1 for one in samples)
+        return cls(sum((one.count - 1) * one.variance for one in samples) / degrees, degrees)
+
+    def ratio(self, base: LogSample, other: LogSample, confidence: float = CONFIDENCE) -> Estimate:
+        """The ratio of the geometric means, other ÷ base, of two of the samples, with Student's interval on logarithms.
+
+        The variance of each is its own or the pooled one, whichever is larger. The pooled one keeps three repetitions from a small variance
+        by chance, and gives the degrees of freedom. A sample's own keeps one that scatters more than the others from their small variance.
+        """
+        ratio = math.exp(other.mean - base.mean)
+        square = sum(max(one.variance, self.variance) / one.count for one in (base, other))
+        reach = math.exp(student_t_quantile((1 + confidence) / 2, self.degrees) * math.sqrt(square))
+        return Estimate(ratio, ratio / reach, ratio * reach)
 
 
 def share_interval(hits: int, count: int, confidence: float = CONFIDENCE) -> Estimate:

@@ -85,7 +85,7 @@ def test_the_answer_calls_ties_indistinguishable(plan):
     first, tied, slow = plan.ranking
     (sentence,) = (sentence for sentence in headline(plan) if "indistinguishable" in sentence)
     assert sentence.startswith(f"{first.name} and {tied.name} are indistinguishable in cost: $")
-    assert "95 % would be needed" in sentence
+    assert "98.3 % would be needed among 3 configurations" in sentence
     assert any(one.startswith("Cheapest or tied with it: ") and f"cost more: {slow.name} $" in one for one in headline(plan))
     assert not any("is the cheapest" in one for one in headline(plan))
 
@@ -115,7 +115,7 @@ def test_the_answer_says_how_much_more_measuring_would_tell_a_tie(plan, times_as
     ranking = (first, dataclasses.replace(tied, times_as_much=times_as_much), slow)
     changed = dataclasses.replace(plan, configurations=configurations, ranking=ranking)
     (sentence,) = (sentence for sentence in ranking_answer(changed) if "indistinguishable" in sentence)
-    assert sentence.endswith(f" needed. {remedy.format(first.name, tied.name)}")
+    assert sentence.endswith(f" needed among 3 configurations. {remedy.format(first.name, tied.name)}")
 
 
 def test_without_prices_the_numbers_of_replicas_are_compared(evidence):
