@@ -9,7 +9,7 @@ from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
 from perfkit.errors import UsageError
 from perfkit.report.plots import NS_PER_MS
-from perfkit.report.run_plots import percentile_curve
+from perfkit.report.run_charts import percentile_curve
 from perfkit.report.timeline import read_timeline, repetitions_of
 from perfkit.result.model import Result
 from perfkit.result.time_frames import read_histograms

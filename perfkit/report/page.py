@@ -5,6 +5,7 @@ import pathlib
 from collections.abc import Iterable, Mapping, Sequence
 
 from perfkit.errors import ResultError
+from perfkit.report.chart import ChartGroup
 from perfkit.report.table import Table
 from perfkit.result.atomic_write import write_whole
 
@@ -49,6 +50,8 @@ class Figure:
     svg: str
     label: str = ""
     """The picture's name for screen readers; by default its title."""
+    charts: ChartGroup | None = None
+    """The same as interactive charts, which take the picture's place where scripts run."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

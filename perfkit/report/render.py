@@ -1,15 +1,18 @@
 """Tables and pages as text for a terminal, as Markdown, HTML and CSV. Foreign text in them becomes harmless here."""
 
+import base64
 import csv
 import dataclasses
+import hashlib
 import html
 import io
+import json
 import os
 import pathlib
 import re
 import sys
 import textwrap
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, TextIO
 
 import rich.box
@@ -26,6 +29,8 @@ _STYLES: dict[Mark, str] = {
     "invalid": "red", "pass": "green", "regressed": "bold red", "inconclusive": "yellow", "information": "dim",
 }  # fmt: skip
 _NOT_IN_CODE = re.compile(r"[^\w.-]", re.ASCII)
+_NONE = "'none'"
+_CHART_SCRIPTS = ("uplot/uPlot.iife.min.js", "templates/charts.js")
 _HEADING_WIDTH, _UNLIMITED = 18, 10_000
 _WIDTH = 140  # without a terminal
 
@@ -93,13 +98,38 @@ def _render_item(item: Item) -> str:
 
 
 def render_html(page: Page) -> str:
-    """The page as one HTML document that needs nothing else: no scripts, no fonts, no network."""
+    """The page as one HTML document that needs nothing else: no fonts, no network, and no scripts but its own."""
     import jinja2
 
     loader = jinja2.FileSystemLoader(pathlib.Path(__file__).with_name("templates"))
     environment = jinja2.Environment(loader=loader, autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True)
-    environment.globals |= {"kind_of": lambda block: type(block).__name__, "inline_svg": _inline_svg}
-    return environment.get_template("page.html.j2").render(page=_cleaned(page))
+    environment.globals.update(kind_of=lambda block: type(block).__name__, inline_svg=_inline_svg, asset=_asset)
+    page = _cleaned(page)
+    blocks = [block for section in page.sections for block in section.blocks]
+    charts = [block for block in blocks if isinstance(block, Figure) and block.charts is not None]
+    names = [*(["templates/tables.js"] if any(isinstance(block, Table) for block in blocks) else []), *(_CHART_SCRIPTS if charts else ())]
+    scripts = [_asset(name) for name in names]
+    island = _json_island([figure.charts.document() for figure in charts if figure.charts is not None])
+    return environment.get_template("page.html.j2").render(
+        page=page, charts=charts, scripts=scripts, island=island, policy=_security_policy(scripts)
+    )
+
+
+def _asset(name: str) -> str:
+    """A file shipped beside this module, as it stands in a page."""
+    return (pathlib.Path(__file__).parent / name).read_text(encoding="utf-8").strip()
+
+
+def _json_island(value: Any) -> str:
+    """The value as JSON that cannot end, or comment out, the element around it."""
+    text = json.dumps(value, ensure_ascii=True, separators=(",", ":"), allow_nan=False)
+    return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
+
+
+def _security_policy(scripts: Sequence[str]) -> str:
+    """What a browser lets the page do: run these scripts alone, and load nothing."""
+    hashes = " ".join(f"'sha256-{base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()}'" for script in scripts)
+    return f"default-src 'none'; style-src 'unsafe-inline'; script-src {hashes or _NONE}; base-uri 'none'; form-action 'none'"
 
 
 def _cleaned(part: Any) -> Any:

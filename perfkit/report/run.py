@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from perfkit.report.calibration import calibration_facts, ceilings_sentence, stored_calibration, transport_sentence
+from perfkit.report.chart import ChartGroup
 from perfkit.report.page import Block, Bullets, Code, Facts, Figure, Item, Page, Paragraph, sections_of, write_files
 from perfkit.report.run_tables import (
     composing_models_table,
@@ -48,16 +49,13 @@ _PLOTS = {
             "A line ends where less than one sample is expected beyond it."
         ),
     ),
-    "resources": (
-        "Server, GPUs and generator during the requests",
-        (
-            "Whatever moves together with the {times} may be its cause: a growing queue, a throttling GPU, a late generator. "
-            "The server's times are its own means per request."
-        ),
-    ),
     "timeline": (
         "Over time",
-        "Level lines mean a steady system. A slope within a repetition is a drift; a step between two repetitions is a change of the machine or the server.",
+        (
+            "All that was recorded, on one axis of the measured seconds, load points one after another. The shades behind the {times} are its "
+            "distribution in each step: a stall is a gap, a drift a slope. Whatever moves together with the {times} may be its cause: a growing "
+            "queue, a throttling GPU, a late generator. A red background marks load points that are not valid."
+        ),
     ),
 }
 """Each plot's title, and the sentence that says how to read it."""
@@ -77,20 +75,21 @@ _ENVIRONMENT_TITLES = {"generator": "Load generator", "target": "Target", "bundl
 def write_reports(folder: pathlib.Path) -> list[pathlib.Path]:
     """Writes `report.html`, `report.md` and `plots/*.svg` into a result folder; raises ResultError."""
     from perfkit.report.render import render_html, render_markdown
-    from perfkit.report.run_plots import render_plots
+    from perfkit.report.run_charts import render_plots, run_charts
     from perfkit.report.timeline import read_timeline
 
     result, folder = read_result(folder)
-    plots = render_plots(result, read_timeline(folder, result))
+    charts = run_charts(result, read_timeline(folder, result))
+    plots = render_plots(charts, result)
     texts = {folder / "plots" / f"{name}.svg": svg for name, svg in plots.items()}
     texts[folder / "report.md"] = render_markdown(run_summary_page(result))
-    texts[folder / "report.html"] = render_html(run_page(result, plots))
+    texts[folder / "report.html"] = render_html(run_page(result, plots, charts))
     write_files(texts, replacing=folder.glob("plots/*.svg"), place=str(folder))
     return list(texts)
 
 
-def run_page(result: Result, plots: Mapping[str, str]) -> Page:
-    """The whole report; `plots` is SVG by name."""
+def run_page(result: Result, plots: Mapping[str, str], charts: Mapping[str, ChartGroup] | None = None) -> Page:
+    """The whole report; `plots` is SVG by name, and `charts` those of them that are interactive."""
     points = result.summary
     order = [(point.protocol, point.load) for point in points]
     repetitions = sorted(result.points, key=lambda point: (order.index((point.protocol, point.load)), point.repetition or 0))
@@ -99,7 +98,7 @@ def run_page(result: Result, plots: Mapping[str, str]) -> Page:
     blocks: dict[str, Sequence[Block]] = {
         **_opening(result),
         **{table.title: [table] for table in tables if table.rows},
-        "Plots": [_figure(name, svg, points[0]) for name, svg in plots.items()],
+        "Plots": [_figure(name, svg, points[0], (charts or {}).get(name)) for name, svg in plots.items()],
         "Repetitions": [repetitions_table(repetitions)] if repetitions else [],
         "Environment": [Facts(environment) if environment else Paragraph("No environment was recorded.")],
         "Scenario": [Code(_yaml(result.scenario))],
@@ -135,12 +134,10 @@ def _opening(result: Result, ceilings: Sequence[Block] = ()) -> dict[str, Sequen
     }
 
 
-def _figure(name: str, svg: str, point: Point) -> Figure:
-    """A plot as the page shows it; `resources-2` continues `resources`."""
-    kind, _, number = name.partition("-")
+def _figure(name: str, svg: str, point: Point, charts: ChartGroup | None) -> Figure:
     load = "concurrency" if point.load.kind == "closed" else "arrival rate"
-    title, caption = (text.format(times=point.times_name, Times=point.times_name.capitalize(), load=load) for text in _PLOTS[kind])
-    return Figure(f"{title}, continued", "", svg, f"{title}, {number}") if number else Figure(title, caption, svg)
+    title, caption = (text.format(times=point.times_name, Times=point.times_name.capitalize(), load=load) for text in _PLOTS[name])
+    return Figure(title, caption, svg, charts=charts)
 
 
 def _name(result: Result) -> str:

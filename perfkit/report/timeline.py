@@ -1,21 +1,26 @@
 """The time series of a result: each load point's times in slices of its window, and what telemetry sampled beside them."""
 
+import collections
 import dataclasses
 import itertools
 import math
 import pathlib
 from collections.abc import Mapping, Sequence
 
+import numpy as np
+
 from perfkit.recorder.histogram import decode, encode
 from perfkit.result.distribution import QUANTILES
-from perfkit.result.interval_log import read_times, read_window_starts
+from perfkit.result.interval_log import read_all_times, read_window_starts
 from perfkit.result.model import Point, Result
 from perfkit.result.telemetry_file import read_sampled_window_starts, read_telemetry
 from perfkit.stats.buckets import EMPTY, BucketCounts
 from perfkit.stats.sample_size import is_withheld
 from perfkit.telemetry.series import Series
 
-_SLICES = 240  # about as many as a panel of the timeline can show
+_SLICES = 720  # of a whole run: about as many as a screen can show
+HEAT_BINS_PER_DECADE = 20
+"""Bin k of a slice covers the times from 10^(k/20) to 10^((k+1)/20) nanoseconds."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -27,6 +32,8 @@ class Slice:
     length_s: float
     times_ns: Mapping[str, int]
     """By name: `p50`, `p90` and `p99` where there are enough samples, and `max`."""
+    bins: Mapping[int, int] = dataclasses.field(default_factory=dict)
+    """The number of requests in each bin of the heat map that has any."""
 
     @property
     def middle_s(self) -> float:
@@ -46,6 +53,10 @@ class Timeline:
     """The length of a slice; a window's last one may be shorter."""
     telemetry: Mapping[tuple[int, int], Sequence[Series]]
     """By point and repetition; times are nanoseconds since the window's start."""
+    service_slices: Mapping[tuple[int, int], tuple[Slice, ...]] = dataclasses.field(default_factory=dict)
+    """The service times of open loops, whose `slices` are response times."""
+    delay_slices: Mapping[tuple[int, int], tuple[Slice, ...]] = dataclasses.field(default_factory=dict)
+    """The start delays of open loops."""
 
     def times_ms(self, key: tuple[int, int], name: str, start_s: float) -> list[tuple[float, float]]:
         """A percentile of a repetition that starts at `start_s`: the middle of each slice in seconds, and the value there."""
@@ -72,17 +83,24 @@ def read_timeline(folder: pathlib.Path, result: Result) -> Timeline:
         (index_of[load], one.repetition or 0): one.duration_s for one in result.points if (load := (one.protocol, one.load)) in index_of
     }
     histograms = [EMPTY for _ in result.summary]
-    seconds: dict[tuple[int, int], dict[float, list[str]]] = {key: {} for key in window_s}
+    seconds: dict[str, dict[tuple[int, int], dict[float, list[str]]]] = {kind: {} for kind in ("", "service time", "start delay")}
     telemetry = {key: series for key, series in read_telemetry(folder).items() if key in window_s}
     starts_s = read_window_starts(folder) or read_sampled_window_starts(folder)
-    for key, start_s, times in read_times(folder, result):
+    for key, name, start_s, times in read_all_times(folder, result):
         if key in window_s:  # a point that was cut short is in the log, but not in the result
-            histograms[key[0]] = BucketCounts.merged([histograms[key[0]], times])
-            seconds[key].setdefault(start_s, []).append(encode(times))
-    longest_s = max((sum(length for key, length in window_s.items() if key[0] == index) for index in range(len(histograms))), default=0.0)
-    slice_s = max(1, math.ceil(longest_s / _SLICES))
-    slices = {key: _slices(texts, slice_s, starts_s.get(key, min(texts, default=0.0)), window_s[key]) for key, texts in seconds.items()}
-    return Timeline(tuple(histograms), slices, slice_s, telemetry)
+            kind = "" if name == result.summary[key[0]].times_name else name
+            if not kind:
+                histograms[key[0]] = BucketCounts.merged([histograms[key[0]], times])
+            if kind in seconds:
+                seconds[kind].setdefault(key, {}).setdefault(start_s, []).append(encode(times))
+    slice_s = max(1, math.ceil(sum(window_s.values()) / _SLICES))
+    main = {key: seconds[""].get(key, {}) for key in window_s}
+    first_s = {key: starts_s.get(key, min(texts, default=0.0)) for key, texts in main.items()}
+    slices, service, delays = (
+        {key: _slices(texts, slice_s, first_s[key], window_s[key]) for key, texts in by_key.items()}
+        for by_key in (main, seconds["service time"], seconds["start delay"])
+    )
+    return Timeline(tuple(histograms), slices, slice_s, telemetry, service, delays)
 
 
 def _slices(seconds: Mapping[float, Sequence[str]], slice_s: int, window_start_s: float, window_s: float) -> tuple[Slice, ...]:
@@ -90,12 +108,16 @@ def _slices(seconds: Mapping[float, Sequence[str]], slice_s: int, window_start_s
     parts: dict[int, list[str]] = {}
     for start_s, texts in seconds.items():
         parts.setdefault(round(start_s - window_start_s) // slice_s * slice_s, []).extend(texts)
-    return tuple(Slice(start_s, max(min(slice_s, window_s - start_s), 0.0), _times_ns(texts)) for start_s, texts in sorted(parts.items()))
+    return tuple(_slice(start_s, max(min(slice_s, window_s - start_s), 0.0), texts) for start_s, texts in sorted(parts.items()))
 
 
-def _times_ns(texts: Sequence[str]) -> dict[str, int]:
+def _slice(start_s: float, length_s: float, texts: Sequence[str]) -> Slice:
     times = BucketCounts.merged(map(decode, texts))
     names = [name for name in ("p50", "p90", "p99") if not is_withheld(QUANTILES[name], times.count)]
     values_ns = times.values_at([QUANTILES[name] for name in names])
     times_ns = {name: min(value_ns, times.max_ns) for name, value_ns in zip(names, values_ns, strict=True)}
-    return {**times_ns, "max": times.max_ns}
+    numbers = np.floor(np.log10(times.middles_ns()) * HEAT_BINS_PER_DECADE).astype(int)
+    bins: collections.Counter[int] = collections.Counter()
+    for number, count in zip(numbers.tolist(), times.counts.tolist(), strict=True):
+        bins[number] += count
+    return Slice(start_s, length_s, {**times_ns, "max": times.max_ns}, bins)

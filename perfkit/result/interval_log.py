@@ -18,7 +18,7 @@ LOG_FILE = "latency.hlog"
 _SECONDS = r"\d{1,10}(?:\.\d{1,9})?"
 _INTERVAL = re.compile(rf"Tag=(?P<tag>[^,]{{1,100}}),(?P<start>{_SECONDS}),{_SECONDS},{_SECONDS},(?P<payload>\S{{1,500000}})")
 _WINDOW = re.compile(rf"#\[Window p(?P<point>\d{{1,9}})\.r(?P<repetition>\d{{1,9}}) starts at (?P<start>{_SECONDS}) s\]")
-_TAG = re.compile(r"p(?P<point>\d{1,9})\.r(?P<repetition>\d{1,9})\.(?P<times>service|response)")
+_TAG = re.compile(r"p(?P<point>\d{1,9})\.r(?P<repetition>\d{1,9})\.(?P<times>service|response|delay)")
 _LARGEST_BYTES = 4 * 2**30
 
 
@@ -97,14 +97,22 @@ def read_times(folder: pathlib.Path, result: Result) -> Iterator[tuple[tuple[int
 
     A point is an index in the summary. Raises ResultError, at the end also if the log does not have as many times as the result.
     """
-    wanted = {index: point.times_name.split()[0] for index, point in enumerate(result.summary)}
+    return (
+        (key, start_s, times) for key, kind, start_s, times in read_all_times(folder, result) if kind == result.summary[key[0]].times_name
+    )
+
+
+def read_all_times(folder: pathlib.Path, result: Result) -> Iterator[tuple[tuple[int, int], str, float, BucketCounts]]:
+    """The same for every kind of time, `service time`, `response time` and `start delay`, which stands behind the key."""
+    kinds = {"service": "service time", "response": "response time", "delay": "start delay"}
     counts = collections.Counter[tuple[int, int]]()
     for tag, start_s, times in read_intervals(folder):
         match = _TAG.fullmatch(tag)
-        if match and wanted.get(int(match["point"])) == match["times"]:
-            key = int(match["point"]), int(match["repetition"])
-            counts[key] += times.count
-            yield key, start_s, times
+        if match and (point := int(match["point"])) < len(result.summary):
+            key, kind = (point, int(match["repetition"])), kinds[match["times"]]
+            if kind == result.summary[point].times_name:
+                counts[key] += times.count
+            yield key, kind, start_s, times
     _check_counts(folder / LOG_FILE, result, counts)
 
 

@@ -8,7 +8,9 @@ import numpy as np
 import pytest
 from hdrh.histogram import HdrHistogram
 
-from perfkit.report.run_plots import load_figure, percentile_curve, percentile_figure, render_plots, timeline_figure
+from perfkit.report.run_charts import load_group, percentile_curve, percentile_group, run_charts
+from perfkit.report.run_charts import render_plots as render
+from perfkit.report.time_charts import time_group
 from perfkit.report.timeline import read_timeline
 from perfkit.stats.buckets import DIGITS, EMPTY, HIGHEST_NS, LOWEST_NS, BucketCounts
 
@@ -33,8 +35,13 @@ def texts(svg):
     return [element.text for element in ET.fromstring(svg).iter(f"{SVG}text")]  # noqa: S314 - we drew it ourselves
 
 
-def lines(figure, prefix):
-    return {line.get_gid(): line for axes in figure.axes for line in axes.lines if (line.get_gid() or "").startswith(prefix)}
+def render_plots(result, timeline):
+    return render(run_charts(result, timeline), result)
+
+
+def lines(group):
+    """The lines of each panel by name, in the order of both."""
+    return {chart.title: {line.name: line for line in chart.lines} for chart in group.charts}
 
 
 def test_the_percentile_curve_gives_the_librarys_own_values(synthetic):
@@ -47,14 +54,16 @@ def test_the_percentile_curve_gives_the_librarys_own_values(synthetic):
     assert len(result.summary) == len(timeline.histograms) == 8
 
 
-def test_the_lines_of_the_percentile_figure_are_the_curves(synthetic):
+def test_the_lines_of_the_percentile_charts_are_the_curves(synthetic):
     result, timeline, _ = written(synthetic)
-    found = lines(percentile_figure(result.summary, timeline.histograms), "percentiles-")
-    assert list(found) == [f"percentiles-{protocol}-{concurrency}" for protocol in ("http", "grpc") for concurrency in (1, 2, 4, 8)]
-    for line, histogram in zip(found.values(), timeline.histograms, strict=True):
+    found = lines(percentile_group(result.summary, timeline.histograms))
+    names = [f"concurrency {concurrency}" for concurrency in (1, 2, 4, 8)]
+    assert {title: list(own) for title, own in found.items()} == {"http": names, "grpc": names}
+    drawn = [line for own in found.values() for line in own.values()]
+    for line, histogram in zip(drawn, timeline.histograms, strict=True):
         steps, values_ns = percentile_curve(histogram)
-        np.testing.assert_array_equal(line.get_xdata(), steps)
-        np.testing.assert_allclose(line.get_ydata(), np.array(values_ns) / 1e6)
+        np.testing.assert_array_equal(line.xs, steps)
+        np.testing.assert_allclose(line.ys, np.array(values_ns) / 1e6)
 
 
 @pytest.mark.parametrize("count", [1, 2, 3, 9, 10, 99, 100, 12_345])
@@ -73,66 +82,92 @@ def test_no_samples_give_an_empty_curve():
     assert (steps.size, values_ns) == (0, [])
 
 
-def test_the_load_figure_shows_the_summarys_figures(synthetic):
+def test_the_load_charts_show_the_summarys_figures(synthetic):
     result, _, _ = written(synthetic)
-    figure = load_figure(result.summary)
+    trade, throughput, times = lines(load_group(result.summary)).values()
     for protocol in ("http", "grpc"):
         some = [point for point in result.summary if point.protocol == protocol]
-        throughput = lines(figure, "throughput-")[f"throughput-{protocol}"]
-        assert list(throughput.get_xdata()) == [1, 2, 4, 8]
-        assert list(throughput.get_ydata()) == [point.throughput_per_s for point in some]
-        p99 = lines(figure, "p99-")[f"p99-{protocol}"]
-        np.testing.assert_allclose(p99.get_ydata(), [(point.service_time_ns.p99 or 0) / 1e6 for point in some])
+        rates = tuple(point.throughput_per_s for point in some)
+        p99_ms = [(point.service_time_ns.p99 or 0) / 1e6 for point in some]
+        assert (throughput[protocol].xs, throughput[protocol].ys) == ((1, 2, 4, 8), rates)
+        np.testing.assert_allclose(times[f"{protocol} p99"].ys, p99_ms)
+        assert trade[f"{protocol} p99"].xs == rates
+        np.testing.assert_allclose(trade[f"{protocol} p99"].ys, p99_ms)
 
 
-def test_a_withheld_percentile_leaves_a_gap_in_the_load_figure(synthetic):
+def test_a_withheld_percentile_leaves_a_gap_in_the_load_charts(synthetic):
     result, _, _ = written(synthetic, samples=4)
-    figure = load_figure(result.summary)
-    assert np.isnan(lines(figure, "p99-")["p99-http"].get_ydata()).all()
-    assert not np.isnan(lines(figure, "p50-")["p50-http"].get_ydata()).any()
+    times = lines(load_group(result.summary))["service time against the load"]
+    assert times["http p99"].ys == (None,) * 4
+    assert None not in times["http p50"].ys
 
 
-def test_the_timeline_shows_each_second_of_each_repetition(synthetic):
+def test_the_charts_over_time_show_each_second_of_each_window_in_the_order_of_measurement(synthetic):
     result, timeline, maker = written(synthetic, protocols=("http",), concurrencies=(1, 2), samples=200)
-    figure = timeline_figure(result, timeline)
-    assert len(lines(figure, "p50-")) == len(lines(figure, "p99-")) == len(lines(figure, "throughput-")) == 4
-    second = lines(figure, "p99-")["p99-http-2-r1"]
-    assert list(second.get_xdata()) == [5.5, 6.5, 7.5, 8.5, 9.5]  # after the five seconds of the first
-    for number, value_ms in enumerate(second.get_ydata()):
+    group = time_group(result, timeline)
+    assert [window.label for window in group.windows] == [
+        "http, concurrency 1, 1",
+        "http, concurrency 2, 1",
+        "http, concurrency 1, 2",
+        "http, concurrency 2, 2",
+    ]
+    times, rates = lines(group).values()
+    pairs = list(zip(times["p99"].xs, times["p99"].ys, strict=True))
+    assert [pair for pair in pairs if pair[1] is None] == [(5.0, None), (10.0, None), (15.0, None), (20.0, None)]  # a gap after each window
+    last = [pair for pair in pairs if 15 < pair[0] < 20]
+    assert [x for x, _ in last] == [15.5, 16.5, 17.5, 18.5, 19.5]
+    for number, (_, value_ms) in enumerate(last):
         values_ns = maker.values[1][1000 + 200 * number :][:200]
         assert round(value_ms * 1e6) == by_library(values_ns).get_value_at_percentile(99)
-    rates = lines(figure, "throughput-")["throughput-http-2-r1"]
     (point,) = [point for point in result.points if (point.repetition, point.load.concurrency) == (1, 2)]
-    assert tuple(rates.get_ydata()) == point.throughput_series_per_s
+    drawn = zip(rates["ok answers"].xs, rates["ok answers"].ys, strict=True)
+    assert tuple(y for x, y in drawn if 15 < x < 20) == point.throughput_series_per_s
 
 
-@pytest.mark.parametrize(("samples", "upper"), [(200, "p99"), (40, "p90"), (5, "max")])
-def test_the_timeline_shows_the_highest_percentile_with_enough_samples_in_a_second(synthetic, samples, upper):
+def test_the_heat_map_counts_every_request(synthetic):
+    result, timeline, _ = written(synthetic, protocols=("http",), concurrencies=(1, 2), samples=200)
+    heat = time_group(result, timeline).charts[0].heat
+    assert np.sum([sum(column.counts) for column in heat.columns]) == np.sum([point.times.count for point in result.points])
+    lowest, highest = (
+        10 ** (edge / heat.bins_per_decade) for edge in (heat.columns[0].first_bin, heat.columns[0].first_bin + len(heat.columns[0].counts))
+    )
+    first = timeline.slices[0, 0][0].times_ns
+    assert lowest < first["p50"] / 1e6 < first["max"] / 1e6 < highest * 1.01
+
+
+def test_a_window_that_is_not_valid_is_marked_and_failures_are_drawn(synthetic):
+    result, timeline, _ = written(synthetic, cpu_share=0.95, failed=50, concurrencies=(1,), repetitions=1)
+    chart = time_group(result, timeline).charts[1]
+    assert [(span.low, span.high, span.is_bad) for span in chart.spans] == [(0, 5, True), (5, 10, True)]
+    assert chart.lines[1].ys == (10.0, 10.0, None, 10.0, 10.0, None)
+
+
+@pytest.mark.parametrize(("samples", "upper"), [(200, "p99"), (40, "p90 (p99 needs"), (5, "maximum (p90 needs")])
+def test_the_highest_percentile_with_enough_samples_in_a_second_is_drawn(synthetic, samples, upper):
     result, timeline, _ = written(synthetic, concurrencies=(1,), samples=samples)
-    assert f"{upper}-http-1-r0" in lines(timeline_figure(result, timeline), upper)
+    assert time_group(result, timeline).charts[0].lines[1].name.startswith(upper)
 
 
 def test_a_long_run_is_drawn_in_steps_of_several_seconds(synthetic):
-    result, timeline, maker = written(synthetic, protocols=("http",), concurrencies=(1,), repetitions=1, seconds=500, samples=10)
+    result, timeline, maker = written(synthetic, protocols=("http",), concurrencies=(1,), repetitions=1, seconds=1600, samples=10)
     assert timeline.slice_s == 3
     slices = timeline.slices[0, 0]
-    assert [one.start_s for one in slices] == list(range(0, 500, 3))
+    assert [one.start_s for one in slices] == list(range(0, 1600, 3))
     assert slices[0].times_ns["p90"] == by_library(maker.values[0][:30]).get_value_at_percentile(90)
-    rates = lines(timeline_figure(result, timeline), "throughput-")["throughput-http-1-r0"]
+    rates = time_group(result, timeline).charts[1].lines[0]
     series = result.points[0].throughput_series_per_s or ()
-    assert rates.get_ydata()[0] == sum(series[:3]) / 3
-    assert rates.get_xdata()[-1] == 499  # the last step has two seconds
+    assert rates.ys[0] == sum(series[:3]) / 3
+    assert rates.xs[-2] == 1597.5  # the second that is left is too short for a rate
 
 
 def test_labels_name_quantity_and_unit(synthetic):
     result, timeline, _ = written(synthetic, concurrencies=(1, 8), repetitions=1)
     plots = render_plots(result, timeline)
     assert list(plots) == ["load", "percentiles", "timeline"]
-    assert {"concurrency (requests in flight)", "service time (ms)", "ok answers per second", "http", "grpc", "p50", "p99"} <= set(
-        texts(plots["load"])
-    )
-    assert {"50%", "90%", "99%", "percentile", "service time (ms)", "concurrency", "8"} <= set(texts(plots["percentiles"]))
-    assert {"http, concurrency 1", "grpc, concurrency 8", "throughput", "p50 of the service time"} <= set(texts(plots["timeline"]))
+    names = {"http", "grpc", "http p50", "grpc p99"}
+    assert {"concurrency (requests in flight)", "service time (ms)", "throughput (answers/s)", *names} <= set(texts(plots["load"]))
+    assert {"50%", "90%", "99%", "percentile", "service time (ms)", "concurrency 8"} <= set(texts(plots["percentiles"]))
+    assert {"seconds measured", "service time (ms)", "throughput (/s)", "ok answers", "p50"} <= set(texts(plots["timeline"]))
 
 
 def test_the_percentile_axis_goes_as_far_as_the_samples(synthetic):
@@ -161,7 +196,7 @@ def test_plots_stay_small_and_share_no_ids(synthetic):
 
 def test_an_invalid_point_is_drawn_hollow_and_explained(synthetic):
     result, timeline, _ = written(synthetic, cpu_share=0.95, concurrencies=(1, 2), repetitions=1)
-    assert "not valid" in texts(render_plots(result, timeline)["load"])
+    assert "http, not valid" in texts(render_plots(result, timeline)["load"])
 
 
 @pytest.mark.parametrize(

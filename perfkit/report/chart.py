@@ -1,0 +1,147 @@
+"""Charts as values: one description, from which the SVG and the interactive drawing of a page are both made."""
+
+import dataclasses
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal
+
+from perfkit.text.foreign import one_line
+
+Colour = tuple[str, str]
+"""A colour on a light and on a dark background."""
+BLUE: Colour = ("#0072b2", "#4fb0e6")  # after Okabe and Ito, for colour-blind readers
+VERMILLION: Colour = ("#d55e00", "#ff8c42")
+GREEN: Colour = ("#007a5a", "#3cc79c")
+PURPLE: Colour = ("#8a4f7d", "#d48fc4")
+INK: Colour = ("#24292f", "#dfe3e8")
+MUTED: Colour = ("#57606a", "#9aa4af")
+COLOURS = (BLUE, VERMILLION, GREEN, PURPLE, INK, MUTED)
+
+Scale = Literal["linear", "from zero", "log"]
+Style = Literal["line", "dashed", "dots", "hollow", "steps", "path"]
+"""`path` joins the values in their own order, `steps` holds each one until the next; the others need ascending xs to be joined."""
+_DIGITS = 5  # of a value in a page: more than a screen can show
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Axis:
+    """An axis; without explicit ticks they follow from its scale."""
+
+    label: str
+    unit: str = ""
+    """What stands behind a value, such as `ms`."""
+    scale: Scale = "from zero"
+    ticks: tuple[tuple[float, str], ...] = ()
+    low: float | None = None
+    high: float | None = None
+    """Ends that hold whatever the values; None: from the values."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Line:
+    """A series of values; a y of None is a gap."""
+
+    name: str
+    xs: tuple[float, ...]
+    ys: tuple[float | None, ...]
+    colour: Colour = BLUE
+    style: Style = "line"
+
+    @classmethod
+    def of(cls, name: str, values: Sequence[tuple[float, float | None]], colour: Colour = BLUE, style: Style = "line") -> "Line":
+        """A line through pairs of x and y."""
+        return cls(name, tuple(x for x, _ in values), tuple(y for _, y in values), colour, style)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Span:
+    """A range of the x axis, shaded and named; `is_bad` marks one whose figures cannot be relied on."""
+
+    low: float
+    high: float
+    label: str
+    is_bad: bool = False
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Level:
+    """A straight line at a value of the y axis, or of the x axis, with its name."""
+
+    value: float
+    label: str
+    is_vertical: bool = False
+    colour: Colour = INK
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class HeatColumn:
+    """The requests of one slice of time, by bins of the y axis: bin `first_bin + i` has `counts[i]` of them."""
+
+    low: float
+    high: float
+    first_bin: int
+    counts: tuple[int, ...]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Heat:
+    """A heat map behind the lines. Bin k covers the values from 10^(k/bins_per_decade) to 10^((k+1)/bins_per_decade)."""
+
+    bins_per_decade: int
+    columns: tuple[HeatColumn, ...]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Chart:
+    """One panel. The SVG leaves out the heat map, whose rectangles would take a megabyte."""
+
+    title: str
+    x: Axis
+    y: Axis
+    lines: tuple[Line, ...]
+    spans: tuple[Span, ...] = ()
+    levels: tuple[Level, ...] = ()
+    heat: Heat | None = None
+    height_px: int = 260
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class ChartGroup:
+    """The panels of one figure."""
+
+    charts: tuple[Chart, ...]
+    columns: int = 1
+    """How many stand beside each other where there is room."""
+    is_synchronised: bool = False
+    """Whether cursor and zoom hold for all panels, which then share their x axis."""
+    windows: tuple[Span, ...] = ()
+    """Ranges of the shared axis that a reader can choose by name."""
+
+    def document(self) -> dict[str, Any]:
+        """The group as JSON values, rounded, and with foreign text made harmless."""
+        document: dict[str, Any] = _document(self)
+        return document
+
+
+def times_scale(values: Sequence[float]) -> Scale:
+    """Logarithmic where times span more than a decade, otherwise from zero."""
+    return "log" if values and min(values) > 0 and max(values) > 12 * min(values) else "from zero"
+
+
+def _document(part: Any) -> Any:
+    match part:
+        case bool() | int() | None:
+            return part
+        case str():
+            return one_line(part)
+        case float():
+            if not math.isfinite(part):
+                return None
+            rounded = float(f"{part:.{_DIGITS}g}") if abs(part) < 10**_DIGITS else round(part)
+            return int(rounded) if rounded == int(rounded) else rounded
+        case tuple():
+            return [_document(item) for item in part]
+        case Mapping():
+            return {key: _document(value) for key, value in part.items()}
+    fields = {field.name: getattr(part, field.name) for field in dataclasses.fields(part)}
+    return {name: _document(value) for name, value in fields.items()}

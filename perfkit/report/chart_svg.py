@@ -1,0 +1,92 @@
+"""Charts as matplotlib figures, for Markdown, for pages without scripts, and for files of their own."""
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import FixedFormatter, FixedLocator, LogLocator, MaxNLocator, NullFormatter, NullLocator
+
+from perfkit.report.chart import MUTED, Axis, Chart, ChartGroup, Line
+from perfkit.report.plots import NUMBERS, WIDTH_IN, legend_key
+
+_PX_PER_IN = 84
+_MARGIN_IN = 0.45  # for the title of a panel, and the labels of its x axis
+_LISTED = 14
+_STYLES: dict[str, dict[str, Any]] = {
+    "line": {}, "dashed": {"ls": "--"}, "dots": {"ls": "", "marker": "o"}, "hollow": {"ls": "", "marker": "o", "mfc": "white", "ms": 6},
+    "steps": {"drawstyle": "steps-post"}, "path": {"marker": "o"},
+}  # fmt: skip
+
+
+def draw_group(group: ChartGroup) -> Figure:
+    """The panels, in as many columns as the group wants; those that share their x axis have its labels once, at the bottom."""
+    charts, columns = group.charts, min(group.columns, len(group.charts))
+    rows = [charts[start : start + columns] for start in range(0, len(charts), columns)]
+    heights_in = [max(chart.height_px for chart in row) / _PX_PER_IN + _MARGIN_IN for row in rows]
+    figure = Figure(figsize=(WIDTH_IN, sum(heights_in)), layout="constrained")
+    panels = figure.subplots(len(rows), columns, squeeze=False, sharex="all" if group.is_synchronised else "none", height_ratios=heights_in)
+    for number, panel in enumerate(panels.flat):
+        if number >= len(charts):
+            panel.set_visible(False)
+            continue
+        _draw_chart(panel, charts[number], f"{number}")
+        if not group.is_synchronised or number == len(charts) - 1:
+            panel.set_xlabel(charts[number].x.label)
+    if group.is_synchronised:
+        figure.align_ylabels()
+    return figure
+
+
+def _draw_chart(panel: Axes, chart: Chart, prefix: str) -> None:
+    panel.set(title=chart.title, ylabel=f"{chart.y.label} ({chart.y.unit})" if chart.y.unit else chart.y.label)
+    for span in chart.spans:
+        panel.axvspan(span.low, span.high, color="#b3261e" if span.is_bad else MUTED[0], alpha=0.13, lw=0, label=span.label)
+    for level in chart.levels:
+        (panel.axvline if level.is_vertical else panel.axhline)(
+            level.value, color=level.colour[0], lw=0.8, ls=":" if level.is_vertical else "--"
+        )
+    for line in chart.lines:
+        _draw_line(panel, line, f"{prefix}-{line.name}")
+    _scale(panel, chart.x, [x for line in chart.lines for x in line.xs], is_x=True)
+    _scale(panel, chart.y, [y for line in chart.lines for y in line.ys if y is not None and math.isfinite(y)], is_x=False)
+    keys = list({line.name: line for line in chart.lines}.values())
+    handles = [legend_key(color=line.colour[0], label=line.name, **{"marker": None, **_STYLES[line.style]}) for line in keys[:_LISTED]]
+    handles += [legend_key(color=MUTED[0], lw=6, alpha=0.3, label=span.label) for span in chart.spans if span.label and not span.is_bad]
+    handles += [
+        legend_key(color=level.colour[0], lw=1, ls="--", label=level.label)
+        for level in chart.levels
+        if level.label and not level.is_vertical
+    ]
+    if handles:
+        panel.legend(handles=handles, loc="upper left", bbox_to_anchor=(1.0, 1.05), fontsize=7.5, handlelength=1.4, borderaxespad=0.2)
+
+
+def _draw_line(panel: Axes, line: Line, gid: str) -> None:
+    style = dict(_STYLES[line.style])
+    isolated = sum(y is not None for y in line.ys) == 1
+    marker = style.pop("marker", "o" if isolated else None)
+    ys = [math.nan if y is None else y for y in line.ys]
+    panel.plot(line.xs, ys, color=line.colour[0], marker=marker, gid=gid, **style)
+
+
+def _scale(panel: Axes, axis: Axis, values: Sequence[float], *, is_x: bool) -> None:
+    own, limit = (panel.xaxis, panel.set_xlim) if is_x else (panel.yaxis, panel.set_ylim)
+    low, high = min(values, default=0.0), max(values, default=1.0)
+    if axis.scale == "log" and low > 0:
+        (panel.set_xscale if is_x else panel.set_yscale)("log")
+        own.set_major_locator(LogLocator(subs=(1, 2, 5)))
+        own.set_minor_locator(NullLocator())
+        own.set_minor_formatter(NullFormatter())
+        space = 1.08 if is_x else 1.15
+        limit(low / space if axis.low is None else axis.low, high * space if axis.high is None else axis.high)
+    elif axis.scale != "linear":
+        top = high * (1.0 if is_x else 1.08) or 1.0
+        limit(0 if axis.low is None else axis.low, max(top, axis.high or 0.0))
+        own.set_major_locator(MaxNLocator(10 if is_x else 4))
+    own.set_major_formatter(NUMBERS)
+    if axis.ticks:
+        shown = [(place, text) for place, text in axis.ticks if place <= high * 1.2]
+        own.set_major_locator(FixedLocator([place for place, _ in shown]))
+        own.set_major_formatter(FixedFormatter([text for _, text in shown]))

@@ -1,0 +1,162 @@
+"""The charts of a run's load points: throughput and times against the load, each other, and the percentile."""
+
+import math
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from perfkit.report.chart import BLUE, VERMILLION, Axis, Chart, ChartGroup, Colour, Line, Style, times_scale
+from perfkit.report.time_charts import time_group
+from perfkit.report.timeline import Timeline
+from perfkit.result.model import Point, Result
+from perfkit.stats.buckets import BucketCounts
+from perfkit.units import NS_PER_S
+
+_NS_PER_MS = NS_PER_S / 1000
+_TICKS = {2: "50%", 10: "90%", 100: "99%", 1_000: "99.9%", 10_000: "99.99%", 100_000: "99.999%", 1_000_000: "99.9999%"}
+_PROTOCOL_COLOURS: dict[str, Colour] = {"http": BLUE, "grpc": VERMILLION}
+_PERCENTILES: tuple[tuple[str, Style], ...] = (("p50", "line"), ("p99", "dashed"))
+
+
+def run_charts(result: Result, timeline: Timeline) -> dict[str, ChartGroup]:
+    """The groups of charts by name, in the order of the page; those without samples are left out."""
+    return dict(_groups(result, timeline))
+
+
+def render_plots(charts: dict[str, ChartGroup], result: Result) -> dict[str, str]:
+    """The same as SVG by name, preceded by the plot of a search."""
+    from matplotlib.figure import Figure
+
+    from perfkit.report.chart_svg import draw_group
+    from perfkit.report.plots import render_svgs
+    from perfkit.report.search import search_figure
+
+    def figures() -> Iterator[tuple[str, Figure]]:
+        if result.search is not None and result.search.probes:
+            yield "search", search_figure(result.search)
+        yield from ((name, draw_group(group)) for name, group in charts.items())
+
+    return render_svgs(figures)
+
+
+def _groups(result: Result, timeline: Timeline) -> Iterator[tuple[str, ChartGroup]]:
+    answered = [point for point in result.summary if point.times.count]
+    if result.search is None and len({point.load.level for point in answered}) > 1:  # a single point says no more than the table
+        yield "load", load_group(result.summary)
+    if any(histogram.count for histogram in timeline.histograms):
+        yield "percentiles", percentile_group(result.summary, timeline.histograms)
+    if group := time_group(result, timeline):
+        yield "timeline", group
+
+
+def percentile_curve(histogram: BucketCounts) -> tuple[npt.NDArray[np.float64], list[int]]:
+    """A distribution as a curve: x = 1/(1-q) for some quantiles q, and the times at these quantiles in nanoseconds.
+
+    x ends at the number of samples, because no sample is expected above that quantile.
+    """
+    count = histogram.count
+    if not count:
+        return np.empty(0), []
+    steps = np.geomspace(1, count, max(2, int(32 * np.log10(count)))) if count > 1 else np.ones(1)
+    steps = np.unique(np.concatenate([np.minimum(steps, count), [tick for tick in _TICKS if tick <= count]]))
+    values = histogram.values_at([float(1 - 1 / step) for step in steps])
+    return steps, [histogram.min_ns, *(min(value, histogram.max_ns) for value in values[1:])]
+
+
+def percentile_group(points: Sequence[Point], histograms: Sequence[BucketCounts]) -> ChartGroup:
+    """The load points' times against the percentile: a panel per protocol, a line per load point; the lightest load comes first."""
+    curves = [(point, *percentile_curve(histogram)) for point, histogram in zip(points, histograms, strict=True) if histogram.count]
+    furthest = max(10.0, *(float(steps[-1]) for _, steps, _ in curves))
+    ends_ms = [value_ns / _NS_PER_MS for _, _, values_ns in curves for value_ns in (values_ns[0], values_ns[-1])]
+    scale = times_scale(ends_ms)
+    y = Axis(points[0].times_name, "ms", scale, low=min(ends_ms) / 1.15 if scale == "log" else 0.0, high=max(ends_ms) * 1.1)
+    x = Axis("percentile", scale="log", ticks=tuple((float(tick), text) for tick, text in _TICKS.items()), low=1.0, high=furthest * 1.08)
+    colours = _shades([point.load.level for point in points])
+    charts = []
+    for protocol in dict.fromkeys(point.protocol for point, _, _ in curves):
+        lines = tuple(
+            Line(
+                point.load.title,
+                tuple(map(float, steps)),
+                tuple(value_ns / _NS_PER_MS for value_ns in values_ns),
+                colours[point.load.level],
+                "line" if len(steps) > 1 else "dots",
+            )
+            for point, steps, values_ns in curves
+            if point.protocol == protocol
+        )
+        charts.append(Chart(protocol, x, y, lines, height_px=320))
+    return ChartGroup(tuple(charts), columns=2)
+
+
+def load_group(points: Sequence[Point]) -> ChartGroup:
+    """Times against throughput, then throughput, and p50 and p99 of the times, against the load."""
+    name = points[0].times_name
+    values_ms = [value for point in points for one, _ in _PERCENTILES if (value := _milliseconds(point, one)) is not None]
+    times = Axis(name, "ms", times_scale(values_ms))
+    rates = Axis("throughput", "answers/s")
+    levels = sorted({point.load.level for point in points})
+    load = Axis(
+        "concurrency (requests in flight)" if points[0].load.kind == "closed" else "offered rate (requests per second)",
+        scale="log", ticks=tuple(_ticks(levels)), low=levels[0] / 1.2, high=levels[-1] * 1.2,
+    )  # fmt: skip
+    trade, throughput, latency = list[Line](), list[Line](), list[Line]()
+    for protocol in dict.fromkeys(point.protocol for point in points):
+        own = sorted((point for point in points if point.protocol == protocol), key=lambda point: point.load.level)
+        colour = _PROTOCOL_COLOURS[protocol]
+        throughput.append(Line.of(protocol, [(point.load.level, point.throughput_per_s) for point in own], colour))
+        for one, style in _PERCENTILES:
+            latency.append(Line.of(f"{protocol} {one}", [(point.load.level, _milliseconds(point, one)) for point in own], colour, style))
+            pairs = [(point.throughput_per_s, value) for point in own if (value := _milliseconds(point, one)) is not None]
+            trade.append(Line.of(f"{protocol} {one}", pairs, colour if one == "p99" else _faded(colour), "path"))
+        if invalid := [point for point in own if not point.valid]:
+            throughput.append(
+                Line.of(f"{protocol}, not valid", [(point.load.level, point.throughput_per_s) for point in invalid], colour, "hollow")
+            )
+            values = [(point.throughput_per_s, _milliseconds(point, "p99")) for point in invalid]
+            trade.append(Line.of(f"{protocol}, not valid", values, colour, "hollow"))
+    return ChartGroup((
+        Chart(f"{name} against throughput", rates_axis(rates), times, tuple(trade)),
+        Chart("throughput against the load", load, rates, tuple(throughput)),
+        Chart(f"{name} against the load", load, times, tuple(latency)),
+    ), columns=3)  # fmt: skip
+
+
+def rates_axis(axis: Axis) -> Axis:
+    """An axis of throughput when it lies across."""
+    return Axis("throughput (ok answers per second)", axis.unit)
+
+
+def _faded(colour: Colour) -> Colour:
+    """A colour halfway to the background, for the line of less weight."""
+    return mixed(colour[0], "#ffffff", 0.45), mixed(colour[1], "#15191e", 0.4)
+
+
+def mixed(first: str, second: str, share: float) -> str:
+    """A colour between two, with this share of the second."""
+    parts = zip((first[1:3], first[3:5], first[5:7]), (second[1:3], second[3:5], second[5:7]), strict=True)
+    return "#" + "".join(f"{round(int(one, 16) * (1 - share) + int(other, 16) * share):02x}" for one, other in parts)
+
+
+def _shades(levels: Sequence[float]) -> dict[float, Colour]:
+    """A colour for each load: from blue for the lightest to orange for the heaviest."""
+    ordered = sorted(set(levels))
+    shares = [index / max(len(ordered) - 1, 1) for index in range(len(ordered))]
+    light = [mixed("#0072b2", "#a3357a", 2 * share) if share < 0.5 else mixed("#a3357a", "#d55e00", 2 * share - 1) for share in shares]
+    dark = [mixed("#4fb0e6", "#e07cc0", 2 * share) if share < 0.5 else mixed("#e07cc0", "#ff8c42", 2 * share - 1) for share in shares]
+    return dict(zip(ordered, zip(light, dark, strict=True), strict=True))
+
+
+def _milliseconds(point: Point, name: str) -> float | None:
+    value = getattr(point.times, name)
+    return value / _NS_PER_MS if value is not None and point.times.count else None
+
+
+def _ticks(levels: Sequence[float]) -> Iterator[tuple[float, str]]:
+    """The measured levels, as far as their labels do not touch."""
+    apart, last = (levels[-1] / levels[0]) ** (1 / 10), -math.inf
+    for level in levels:
+        if level >= last * apart or last == -math.inf:
+            yield level, f"{level:,.6g}"
+            last = level

@@ -1,0 +1,260 @@
+"""The charts over a run's measured time: requests, server, GPUs and generator, one window after another on one axis."""
+
+import dataclasses
+import fnmatch
+import itertools
+from collections.abc import Callable, Iterator, Mapping, Sequence
+
+import numpy as np
+
+from perfkit.report.chart import BLUE, COLOURS, GREEN, PURPLE, VERMILLION, Axis, Chart, ChartGroup, Heat, HeatColumn, Level, Line, Span
+from perfkit.report.timeline import HEAT_BINS_PER_DECADE, Slice, Timeline
+from perfkit.result.model import Point, Result
+from perfkit.telemetry.series import Series
+from perfkit.units import NS_PER_S
+
+_STEPS, _LISTED_ROWS = 720, 4
+_GIB, _MS = 2.0**30, 1e-6
+_COUNTERS = ("_total", "_count", "_sum")
+_UPPER = {"p99": "p99", "p90": "p90 (p99 needs 100 samples a step)", "max": "maximum (p90 needs 10 samples a step)"}
+_Values = list[tuple[float, float | None]]
+
+
+@dataclasses.dataclass(frozen=True)
+class SeriesLine:
+    """A line of a row: the series of that name, multiplied by `scale`."""
+
+    series: str
+    label: str
+    scale: float = 1.0
+    is_maximum: bool = False
+    """Whether a step shows the maximum of its samples; otherwise their mean."""
+    is_counter: bool = False
+    """Whether it counts up; shown is its rise per second."""
+    is_held: bool = False
+    """Whether a sample holds until the next one, however long that takes."""
+
+
+@dataclasses.dataclass(frozen=True)
+class _Row:
+    title: str
+    unit: str
+    lines: tuple[SeriesLine, ...]
+    top: float | None = None
+    """What the axis reaches at least."""
+
+
+@dataclasses.dataclass(frozen=True)
+class _Window:
+    """A window of the shared axis: a load point, or one of its repetitions, with its key in the timeline."""
+
+    key: tuple[int, int]
+    point: Point
+    start_s: float
+    title: str
+
+    @property
+    def end_s(self) -> float:
+        return self.start_s + self.point.duration_s
+
+
+_ROWS = (
+    _Row("server's time per request", "ms", tuple(SeriesLine(f"server_{name}", label, _MS) for name, label in (
+        ("queue", "queue"), ("compute_infer", "infer"), ("compute_input", "input"), ("compute_output", "output"),
+    ))),
+    _Row("requests per execution", "", (SeriesLine("server_mean_batch", "mean batch"),)),
+    _Row("GPU busy", "%", (SeriesLine("gpu_utilization", "", 100),), 100),
+    _Row("GPU power", "W", (SeriesLine("gpu_power", "", is_held=True),)),
+    _Row("GPU memory", "GiB", (SeriesLine("gpu_memory_used", "", 1 / _GIB, is_held=True),)),
+    _Row("SM clock", "MHz", (SeriesLine("gpu_sm_clock", "", is_held=True),)),
+    _Row("generator's CPU", "%", (
+        SeriesLine("machine_cpu_share", "machine", 100), SeriesLine("worker_cpu_share", "worker", 100),
+        SeriesLine("machine_steal_share", "steal", 100),
+    ), 100),
+    _Row("generator's loop, late", "ms", (
+        SeriesLine("event_loop_lag", "timers", _MS, is_maximum=True), SeriesLine("gc_pause", "collections", _MS, is_maximum=True),
+    )),
+    _Row("TCP segments sent again", "/s", (SeriesLine("tcp_retransmits_per_s", "segments"),)),
+)  # fmt: skip
+_SHOWN_UNLESS_ZERO = ("tcp_retransmits_per_s", "machine_steal_share")
+_TRIVIAL_VALUES = {"server_mean_batch": 1.0}  # a series that never has another value is not shown
+
+
+def time_group(result: Result, timeline: Timeline) -> ChartGroup | None:
+    """All that was recorded over time, on the axis of the measured seconds; None without samples."""
+    if not any(timeline.slices.values()):
+        return None
+    windows = list(_windows(result))
+    spans = tuple(Span(window.start_s, window.end_s, "not valid", is_bad=True) for window in windows if not window.point.valid)
+    starts = tuple(Level(window.start_s, window.title, is_vertical=True, colour=COLOURS[-1]) for window in windows)
+    x = Axis("seconds measured", "s", low=0.0, high=max(windows[-1].end_s, 1e-3))
+    charts = [*_request_charts(windows, timeline, x), *_resource_charts(result, windows, timeline, x)]
+    unnamed = tuple(dataclasses.replace(level, label="") for level in starts)  # the names stand in the first chart alone
+    levels = itertools.chain([starts], itertools.repeat(unnamed))
+    charts = [dataclasses.replace(chart, spans=spans, levels=own[len(starts) == 1 :]) for chart, own in zip(charts, levels, strict=False)]
+    named = {span.label: span for span in _named_windows(windows)}
+    return ChartGroup(tuple(charts), is_synchronised=True, windows=tuple(named.values()) if len(named) > 1 else ())
+
+
+def _windows(result: Result) -> Iterator[_Window]:
+    """The windows in the order in which they were measured."""
+    index_of = {(point.protocol, point.load): index for index, point in enumerate(result.summary)}
+    several, start_s = any(point.repetition for point in result.points), 0.0
+    for point in result.points:
+        if (index := index_of.get((point.protocol, point.load))) is not None:
+            repetition = point.repetition or 0
+            yield _Window((index, repetition), point, start_s, f"{point.title}, {repetition + 1}" if several else point.title)
+            start_s += point.duration_s
+
+
+def _named_windows(windows: Sequence[_Window]) -> Iterator[Span]:
+    return (Span(window.start_s, window.end_s, window.title, is_bad=not window.point.valid) for window in windows)
+
+
+def _request_charts(windows: Sequence[_Window], timeline: Timeline, x: Axis) -> Iterator[Chart]:
+    name, upper = windows[0].point.times_name, upper_percentile(timeline)
+    p50, high = (
+        Line.of(label, _slice_values(windows, timeline.slices, one), colour)
+        for one, label, colour in (("p50", "p50", BLUE), (upper, _UPPER[upper], VERMILLION))
+    )
+    step = f", in steps of {timeline.slice_s} s" if timeline.slice_s > 1 else ""
+    heat = Heat(HEAT_BINS_PER_DECADE, tuple(_heat_columns(windows, timeline.slices)))
+    yield Chart(f"{name}{step}", x, Axis(name, "ms", "log"), (p50, high), heat=heat, height_px=300)
+    rates = Line.of("ok answers", _joined(windows, lambda window: _rates(window.point, timeline.slice_s)), GREEN)
+    failures = _joined(windows, _failed_per_s)
+    lines = (
+        (rates, Line.of("failed requests, mean of the window", failures, VERMILLION, "steps")) if any(y for _, y in failures) else (rates,)
+    )
+    yield Chart("throughput and errors", x, Axis("throughput", "/s"), lines, height_px=180)
+    if any(timeline.service_slices.values()):
+        pair = tuple(
+            Line.of(f"{kind}, {one}", _slice_values(windows, slices, one), colour)
+            for one, colours in (("p50", (BLUE, GREEN)), (upper, (VERMILLION, PURPLE)))
+            for kind, slices, colour in zip(
+                ("response time", "service time"), (timeline.slices, timeline.service_slices), colours, strict=True
+            )
+        )
+        yield Chart("response time against service time", x, Axis("time", "ms", "log"), pair, height_px=200)
+    if any(timeline.delay_slices.values()):
+        delays = tuple(
+            Line.of(one, [(at_s, y or None) for at_s, y in _slice_values(windows, timeline.delay_slices, one)], colour)
+            for one, colour in (("p50", BLUE), ("max", VERMILLION))
+        )
+        yield Chart("start delay: how late requests were sent", x, Axis("start delay", "ms", "log"), delays, height_px=160)
+
+
+def _joined(windows: Sequence[_Window], values_of: Callable[[_Window], Sequence[tuple[float, float]]]) -> _Values:
+    """The values of all windows, whose times count from each window's start, with a gap after each."""
+    joined: _Values = []
+    for window in windows:
+        joined += [(window.start_s + at_s, value) for at_s, value in values_of(window)]
+        joined.append((window.end_s, None))
+    return joined
+
+
+def _slice_values(windows: Sequence[_Window], slices: Mapping[tuple[int, int], Sequence[Slice]], name: str) -> _Values:
+    return _joined(
+        windows,
+        lambda window: [(part.middle_s, part.times_ns[name] * _MS) for part in slices.get(window.key, ()) if name in part.times_ns],
+    )
+
+
+def _heat_columns(windows: Sequence[_Window], slices: Mapping[tuple[int, int], Sequence[Slice]]) -> Iterator[HeatColumn]:
+    """The heat map's columns; its values are milliseconds."""
+    shift = 6 * HEAT_BINS_PER_DECADE  # from nanoseconds
+    for window in windows:
+        for part in slices.get(window.key, ()):
+            if part.bins:
+                first, last = min(part.bins), max(part.bins)
+                counts = tuple(part.bins.get(number, 0) for number in range(first, last + 1))
+                start_s = window.start_s + part.start_s
+                yield HeatColumn(start_s, start_s + part.length_s, first - shift, counts)
+
+
+def _failed_per_s(window: _Window) -> list[tuple[float, float]]:
+    """The mean rate of failed requests from the start to the end of a window, as pairs for steps."""
+    requests, duration_s = window.point.requests, window.point.duration_s
+    failed_per_s = (requests.scheduled - requests.ok) / duration_s if duration_s else 0.0
+    return [(0.0, failed_per_s), (duration_s * 0.999, failed_per_s)]
+
+
+def _rates(point: Point, slice_s: int) -> list[tuple[float, float]]:
+    """Ok answers per second at the middle of each slice; a last slice too short for a rate is left out."""
+    series, rates = point.throughput_series_per_s or (), []
+    for start_s in range(0, len(series), slice_s):
+        length_s = min(float(slice_s), point.duration_s - start_s)
+        if length_s >= slice_s / 2 or (not start_s and length_s > 0):
+            rates.append((start_s + length_s / 2, sum(series[start_s : start_s + slice_s]) / length_s))
+    return rates
+
+
+def upper_percentile(timeline: Timeline) -> str:
+    """The higher of p99 and p90 for which nearly all slices have enough samples; otherwise the maximum."""
+    slices = list(itertools.chain.from_iterable(timeline.slices.values()))
+    return next((name for name in ("p99", "p90") if sum(name in part.times_ns for part in slices) >= 0.9 * len(slices)), "max")
+
+
+def _resource_charts(result: Result, windows: Sequence[_Window], timeline: Timeline, x: Axis) -> Iterator[Chart]:
+    """A chart for each sampled quantity, with a line for each GPU, worker or set of labels."""
+    total_s = sum(window.point.duration_s for window in windows)
+    for row in (*_ROWS, *_listed_rows(result, timeline)):
+        lines: dict[str, _Values] = {}
+        for window in windows:
+            steps = min(max(round(_STEPS * window.point.duration_s / total_s), 2), 240) if total_s else 2
+            for line, series in itertools.product(row.lines, timeline.telemetry.get(window.key, ())):
+                if series.name == line.series and _is_shown(line, timeline):
+                    values = step_values(series, line, window.point.duration_s, steps)
+                    own = lines.setdefault(_label(line, series), [])
+                    own += [(window.start_s + at_s, value * line.scale) for at_s, value in values]
+                    own.append((window.end_s, None))
+        if lines:
+            drawn = tuple(
+                Line.of(label, values, colour) for (label, values), colour in zip(lines.items(), itertools.cycle(COLOURS), strict=False)
+            )
+            yield Chart(row.title, x, Axis(row.title, row.unit, high=row.top), drawn, height_px=150)
+
+
+def _label(line: SeriesLine, series: Series) -> str:
+    if "gpu" in series.labels:
+        return _shortened(series.labels["gpu"], 12)  # a GPU's UUID is wider than the legend
+    if line.label:
+        return f"{line.label} {series.labels.get('worker', '')}".strip()
+    return ", ".join(f"{key} {value}" for key, value in sorted(series.labels.items()) if value) or series.name
+
+
+def _shortened(text: str, length: int) -> str:
+    return text if len(text) <= length else f"{text[:length]}…"
+
+
+def step_values(series: Series, line: SeriesLine, window_s: float, most: int) -> list[tuple[float, float]]:
+    """The series in at most so many steps of the window: seconds since the window's start, and values."""
+    times_s, values = np.array(series.times_ns) / NS_PER_S, np.array(series.values)
+    if line.is_held:
+        middles_s = (np.arange(most) + 0.5) * window_s / most
+        indices = np.searchsorted(times_s, middles_s, "right") - 1
+        return [(float(at_s), float(values[index])) for at_s, index in zip(middles_s, indices, strict=True) if index >= 0]
+    if line.is_counter:
+        times_s, values = times_s[1:], np.diff(values) / np.maximum(np.diff(times_s), 1e-9)
+    values, times_s = values[times_s >= 0], times_s[times_s >= 0]  # a series may begin with the last sample before the window
+    step_s = max(window_s / most, 1e-9)
+    combine = np.max if line.is_maximum else np.mean
+    steps = (times_s // step_s).astype(int)
+    return [(float(times_s[steps == step].mean()), float(combine(values[steps == step]))) for step in np.unique(steps)]
+
+
+def _is_shown(line: SeriesLine, timeline: Timeline) -> bool:
+    values = [value for listed in timeline.telemetry.values() for series in listed if series.name == line.series for value in series.values]
+    if line.series in _SHOWN_UNLESS_ZERO:
+        return any(values)
+    return any(value != _TRIVIAL_VALUES.get(line.series) for value in values)
+
+
+def _listed_rows(result: Result, timeline: Timeline) -> list[_Row]:
+    """Rows for the first of the metrics that the scenario names."""
+    patterns = (result.scenario.get("metrics") or {}).get("names") or ()
+    if not isinstance(patterns, Sequence):
+        return []
+    sampled = {series.name for listed in timeline.telemetry.values() for series in listed}
+    names = [name for name in sorted(sampled) if any(fnmatch.fnmatchcase(name, str(pattern)) for pattern in patterns)]
+    lines = [SeriesLine(name, "", is_counter=name.endswith(_COUNTERS)) for name in names[:_LISTED_ROWS]]
+    return [_Row(_shortened(line.series, 40), "/s" if line.is_counter else "", (line,)) for line in lines]

@@ -1,0 +1,119 @@
+"""The pages in a real browser: drawn, operated by keyboard, readable at 400 px and in both schemes, accessible, and offline."""
+
+import json
+import pathlib
+import re
+
+import pytest
+
+from perfkit.report.run import write_reports
+from perfkit.result.checksums import write_checksums
+from perfkit.result.telemetry_file import SampledPoint, TelemetryLog
+from perfkit.telemetry.series import Series
+from tests.chromium import chromium
+from tests.report.conftest import Synthetic
+
+S = 1_000_000_000
+AXE = (pathlib.Path(__file__).parent / "axe-core" / "axe.min.js").read_text(encoding="utf-8")
+HOSTILE = '</script><!--<script>window.owned = 1</script><img src=x onerror="window.owned = 1">'
+LARGEST_BYTES = 2_000_000
+INKED = """
+[...document.querySelectorAll("canvas")].map((canvas) => {
+  const data = canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height).data, colours = new Set();
+  for (let i = 0; i < data.length; i += 4) if (data[i + 3] > 200) colours.add(`${data[i]},${data[i + 1]},${data[i + 2]}`);
+  return colours.size;
+})"""
+
+
+@pytest.fixture(scope="module")
+def browser():
+    with chromium() as started:
+        yield started
+
+
+@pytest.fixture(scope="module")
+def run_page(tmp_path_factory):
+    """The page of a run with hostile names, a point that is not valid, and telemetry of server, GPU and generator."""
+    folder = tmp_path_factory.mktemp("run") / "result"
+    maker = Synthetic(folder, concurrencies=(1, 4, 16), repetitions=2, samples=200, cpu_share=0.95, failed=3, name=HOSTILE)
+    maker.write()
+    log = TelemetryLog(folder)
+    for (index, repetition), start_s in maker.window_starts_s.items():
+        times_ns = tuple(round((start_s + at_s) * S) for at_s in range(5))
+        named = {"server_queue": (1e6, {}), "gpu_power": (70.0, {"gpu": HOSTILE}), "machine_cpu_share": (0.4, {})}
+        series = tuple(Series(name, "", labels, times_ns, (value,) * 5) for name, (value, labels) in named.items())
+        log.add(SampledPoint(index, repetition, "http", "x", times_ns[0]), 0, series)
+    log.finish()
+    write_checksums(folder, ("result.json", "latency.hlog", "telemetry.parquet", "telemetry.csv"))
+    write_reports(folder)
+    return folder / "report.html"
+
+
+@pytest.mark.parametrize(("width", "is_dark"), [(1280, False), (1280, True), (400, False), (400, True)])
+def test_charts_are_drawn_and_nothing_scrolls_sideways(browser, run_page, width, is_dark):
+    browser.show(run_page, width=width, is_dark=is_dark)
+    assert browser.problems == []
+    assert browser.requests == [run_page.as_uri()]
+    assert browser.evaluate("window.owned") is None
+    assert browser.evaluate("document.documentElement.dataset.charts") == "10"
+    inked = browser.evaluate(INKED)
+    assert len(inked) == 10
+    assert min(inked) > 20  # lines, grid and text, with the shades between them and the background
+    assert browser.evaluate("document.documentElement.scrollWidth") <= width
+    background = browser.evaluate("getComputedStyle(document.body).backgroundColor")
+    assert (sum(map(int, re.findall(r"\d+", background))) < 3 * 128) == is_dark
+    assert run_page.stat().st_size < LARGEST_BYTES
+
+
+@pytest.mark.parametrize("is_dark", [False, True])
+def test_axe_finds_nothing_serious(browser, run_page, is_dark):
+    browser.show(run_page, width=1280, is_dark=is_dark)
+    browser.evaluate(AXE + "; null")
+    browser.evaluate("document.querySelectorAll('details').forEach((one) => { one.open = true; })")
+    found = json.loads(browser.evaluate("axe.run().then((found) => JSON.stringify(found.violations))"))
+    assert [(one["id"], one["nodes"][0]["html"][:200]) for one in found if one["impact"] in ("serious", "critical")] == []
+
+
+def test_keys_read_values_and_zoom_all_charts_of_the_shared_axis(browser, run_page):
+    browser.show(run_page, width=1280)
+    browser.evaluate("document.querySelectorAll('#charts-2 .canvas')[0].focus()")
+    browser.press("End")
+    spoken = browser.evaluate("document.querySelector('#charts-2 [aria-live]').textContent")
+    assert re.match(r"^5[89]\.5 s: p50 \d+(\.\d+)? ms, p99 \d+(\.\d+)? ms$", spoken), spoken
+    places = browser.evaluate("[...document.querySelectorAll('#charts-2 .where')].map((one) => one.textContent)")
+    assert len(places) == 5
+    assert [place for place in places if not re.match(r"^(5[89](\.\d+)?|60) s:$", place)] == []
+    is_reset_hidden = "document.querySelectorAll('.tools button')[2].hidden"
+    assert browser.evaluate(is_reset_hidden) is True
+    browser.press("+")
+    assert browser.evaluate(is_reset_hidden) is False
+    browser.press("Escape")
+    assert browser.evaluate(is_reset_hidden) is True
+
+
+def test_a_lines_name_hides_and_shows_it(browser, run_page):
+    browser.show(run_page, width=1280)
+    button = "document.querySelectorAll('#charts-1 .legend button')"
+    before = browser.evaluate(INKED)
+    browser.evaluate(f"{button}[0].click()")
+    assert browser.evaluate(f"{button}[0].getAttribute('aria-pressed')") == "false"
+    assert browser.evaluate(f"new Promise((done) => requestAnimationFrame(() => done({INKED.strip()})))") != before
+
+
+def test_a_table_sorts_by_its_figures_not_by_their_texts(browser, run_page):
+    browser.show(run_page, width=1280)
+    column = "[...document.querySelectorAll('main table')[0].tBodies[0].rows].map((row) => row.cells[8].textContent)"
+    heading = "document.querySelectorAll('main table')[0].tHead.rows[0].cells[8]"
+    assert browser.evaluate(f"{heading}.textContent") == "p99.9"
+    for order in ("ascending", "descending"):
+        browser.evaluate(f"{heading}.querySelector('button').click()")
+        assert browser.evaluate(f"{heading}.getAttribute('aria-sort')") == order
+        values_ms = [float(text.replace(" ms", "")) for text in browser.evaluate(column)]
+        assert values_ms == sorted(values_ms, reverse=order == "descending")
+        assert len(set(values_ms)) > 3
+
+
+def test_the_pictures_stand_where_scripts_are_off(browser, run_page):
+    browser.show(run_page, width=1280, has_scripts=False)
+    assert browser.evaluate("document.querySelectorAll('figure svg').length") == 3
+    assert browser.evaluate("document.querySelectorAll('canvas').length") == 0
