@@ -130,6 +130,10 @@ class Decoder(RestTransport):
         """No server is behind it."""
         raise NotImplementedError
 
+    async def post(self, path: str, body: bytes) -> HttpResponse:
+        """No server is behind it."""
+        raise NotImplementedError
+
     def _response(self, reply: Reply) -> HttpResponse:
         return parse_response(reply.payload or [])
 

@@ -23,6 +23,7 @@ from perfkit.text.terminal import safe_stream
 
 _COMMANDS = {
     "run": "measure all load points of a scenario and write a result folder",
+    "init": "write a scenario for a model of a running server, or list its models",
     "gate": "compare a candidate server with a baseline and exit with the verdict",
     "validate": "check a scenario without sending any request",
     "schema": "print the JSON Schema of scenarios, results or verdicts",

@@ -101,11 +101,12 @@ def scenario_text(document: dict[str, Any]) -> str:
 
 def _source_of_urls(urls: list[str], options: argparse.Namespace) -> "ScenarioSource":
     from perfkit.scenario.file import ScenarioSource
+    from perfkit.target.address import redacted_url
 
     if options.model is None:
-        raise UsageError("-m MODEL is missing: a URL needs the name of a model")
-    target = {**_target(urls, options.protocols), "model": options.model}
-    document: dict[str, Any] = {"name": re.sub(r"^[^A-Za-z0-9]+|[^\w.-]+", "-", options.model).lstrip("-") or "scenario", "target": target}
+        raise UsageError(f"-m MODEL is missing; to list the server's models: perfkit init {redacted_url(urls[0])}")
+    target = {**target_of_urls(urls, options.protocols), "model": options.model}
+    document: dict[str, Any] = {"name": scenario_name(options.model), "target": target}
     origins: Origins = {("target", "url"): "URL", ("target", "urls"): "URL", ("target", "model"): "-m", ("slo",): "--slo"}
     workload: dict[str, Any] = {}
     if options.batch_size is not None:
@@ -127,8 +128,13 @@ def _source_of_urls(urls: list[str], options: argparse.Namespace) -> "ScenarioSo
     return ScenarioSource(document, origins, pathlib.Path("command line"))
 
 
-def _target(urls: list[str], wanted: list[str] | None) -> dict[str, Any]:
-    """The `url` or `urls` of the target; raises UsageError."""
+def scenario_name(model: str) -> str:
+    """A scenario's name that is like a model's."""
+    return re.sub(r"^[^A-Za-z0-9]+|[^\w.-]+", "-", model).lstrip("-") or "scenario"
+
+
+def target_of_urls(urls: list[str], wanted: list[str] | None) -> dict[str, Any]:
+    """The `url` or `urls` of a target; `wanted` are the protocols to choose, None for all. Raises UsageError."""
     from perfkit.target.address import Address, redacted_url
 
     by_protocol: dict[str, str] = {}

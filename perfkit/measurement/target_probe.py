@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 from perfkit.clock import Clock
 from perfkit.errors import ErrorKind, MeasurementWarning, ModelMismatchError, PerfkitError, ProtocolError, TargetError
 from perfkit.machine.memory import MemoryBudget
+from perfkit.measurement.offered_models import offered_instead
 from perfkit.measurement.trial_requests import TrialRequests
 from perfkit.protocol.message import ComposingModel, InferRequest, ModelConfig, ModelMetadata, ServerMetadata
 from perfkit.scenario.credentials import resolve_address
@@ -20,6 +21,7 @@ from perfkit.target.address import Address, WireProtocol
 from perfkit.target.bundled_server import BundledServer, bundled_server
 from perfkit.transport.base import Outcome, Transport, may_pass
 from perfkit.transport.limits import AnswerLimit, limit_for_load
+from perfkit.transport.other_protocol import other_protocol_named
 from perfkit.workload.expectation import Expectation
 from perfkit.workload.generated import Checkpoint
 from perfkit.workload.requests import (
@@ -209,12 +211,13 @@ async def _describe(transport: Transport, address: Address, loaded: LoadedScenar
     model, version = target.model, target.version
     server, metadata, reason = ServerMetadata("", ""), ModelMetadata(model, (), "", (), ()), ""
     try:
-        server = await trials.run(transport.server_metadata)
+        async with other_protocol_named(address):
+            server = await trials.run(transport.server_metadata)
         # requests name the model as the scenario does, whatever name the metadata has
         metadata = dataclasses.replace(await trials.run(lambda: transport.model_metadata(model, version)), name=model)
     except TargetError as error:
         if error.may_pass or not are_inputs_declared(loaded.scenario.workload):
-            raise
+            raise TargetError(f"{error}{await offered_instead(transport, model) if server.name else ''}", may_pass=error.may_pass) from None
         reason = f" ({error})"
     config = await _configuration(transport, trials, ComposingModel(model, version))
     if not reason and not await trials.run(lambda: transport.is_ready(model, version)):

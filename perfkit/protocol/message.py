@@ -95,6 +95,16 @@ class ModelConfig:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
+class IndexedModel:
+    """A version of a model in a server's repository index; `state` is READY, UNAVAILABLE or another word, empty if the server gives none."""
+
+    name: str
+    version: str = ""
+    state: str = ""
+    reason: str = ""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
 class ServerMetadata:
     """A server's name, version and the protocol extensions it offers."""
 

@@ -12,6 +12,7 @@ from google.protobuf.message import DecodeError, Message
 from perfkit.errors import ErrorKind, ProtocolError
 from perfkit.protocol import v2_pb2
 from perfkit.protocol.message import (
+    IndexedModel,
     InferRequest,
     InferResponse,
     ModelConfig,
@@ -143,6 +144,11 @@ def model_metadata(message: v2_pb2.ModelMetadataResponse) -> ModelMetadata:
         tuple(TensorMetadata(one.name, one.datatype, tuple(one.shape)) for one in some) for some in (message.inputs, message.outputs)
     )
     return ModelMetadata(message.name, tuple(message.versions), message.platform, inputs, outputs)
+
+
+def model_index(message: v2_pb2.RepositoryIndexResponse) -> tuple[IndexedModel, ...]:
+    """The models in a `RepositoryIndexResponse`."""
+    return tuple(IndexedModel(one.name, one.version, one.state, one.reason) for one in message.models)
 
 
 def model_statistics(message: v2_pb2.ModelStatisticsResponse) -> tuple[ModelStatistics, ...]:

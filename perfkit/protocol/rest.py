@@ -14,6 +14,7 @@ from typing import Any
 
 from perfkit.errors import ErrorKind, ProtocolError
 from perfkit.protocol.message import (
+    IndexedModel,
     InferRequest,
     InferResponse,
     ModelConfig,
@@ -126,6 +127,17 @@ def decode_index_request(body: Buffer) -> bool:
     if not isinstance(ready, bool):
         raise ProtocolError("attempt to access JSON non-boolean as boolean", ErrorKind.INTERNAL)
     return ready
+
+
+def decode_model_index(body: Buffer) -> tuple[IndexedModel, ...]:
+    """Reads the answer to `POST /v2/repository/index`; raises ProtocolError if it is invalid."""
+    try:
+        document = json.loads(bytes(body))
+    except (ValueError, RecursionError):
+        document = None
+    if not isinstance(document, list) or not all(isinstance(one, dict) and isinstance(one.get("name"), str) for one in document):
+        raise ProtocolError("the server's repository index is not v2")
+    return tuple(IndexedModel(one["name"], *(str(one.get(key) or "") for key in ("version", "state", "reason"))) for one in document)
 
 
 def encode_error(message: str) -> bytes:

@@ -5,7 +5,7 @@ import enum
 from collections.abc import Awaitable, Hashable, Mapping, Sequence
 from typing import Any, Protocol
 
-from perfkit.protocol.message import InferRequest, InferResponse, ModelConfig, ModelMetadata, ServerMetadata
+from perfkit.protocol.message import IndexedModel, InferRequest, InferResponse, ModelConfig, ModelMetadata, ServerMetadata
 from perfkit.protocol.statistics import ModelStatistics
 
 # statuses of an error that the same request may not meet again: of the server or of a proxy, not of the request
@@ -116,6 +116,12 @@ class Transport(Protocol):
         """The model's configuration; an empty one if the server does not offer it, or restricts it.
 
         Raises TargetError if the target cannot be reached, is not available, or its answer is invalid.
+        """
+
+    async def model_index(self) -> tuple[IndexedModel, ...]:
+        """The models in the server's repository index; empty if the server does not offer one, or restricts it.
+
+        Raises TargetError if the target cannot be reached, or its answer is invalid.
         """
 
     async def model_statistics(self, model: str, version: str) -> tuple[ModelStatistics, ...]:

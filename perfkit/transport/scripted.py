@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable
 
 from perfkit.clock import Clock
 from perfkit.errors import ProtocolError
-from perfkit.protocol.message import InferRequest, InferResponse, ModelConfig, ModelMetadata, ServerMetadata
+from perfkit.protocol.message import IndexedModel, InferRequest, InferResponse, ModelConfig, ModelMetadata, ServerMetadata
 from perfkit.protocol.statistics import ModelStatistics
 from perfkit.transport.base import ConnectionCounts, Outcome, Prepared, Reply
 
@@ -62,6 +62,10 @@ class ScriptedTransport:
 
     async def model_config(self, model: str, version: str) -> ModelConfig:
         return ModelConfig()
+
+    async def model_index(self) -> tuple[IndexedModel, ...]:
+        """Empty: the script has no repository."""
+        return ()
 
     async def model_statistics(self, model: str, version: str) -> tuple[ModelStatistics, ...]:
         """Empty: the script has no statistics."""

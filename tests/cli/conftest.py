@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import threading
+import types
 
 import psutil
 import pytest
@@ -101,6 +102,17 @@ class Running:
             self.process.stdout.close()
         self._reader.join(WAIT_S)
         self.process.stderr.close()
+
+
+@pytest.fixture(scope="session")
+def server():
+    """The bundled server's URLs, with its two smallest models."""
+    models = ("--model", "simple", "--model", "simple_identity")
+    command = [sys.executable, "-m", "server_stub", "--http-port=0", "--grpc-port=0", "--exit-with-stdin", *models]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as process:
+        ready = json.loads(process.stdout.readline())
+        yield types.SimpleNamespace(http=f"http://127.0.0.1:{ready['http_port']}", grpc=f"grpc://127.0.0.1:{ready['grpc_port']}")
+        process.stdin.close()
 
 
 @pytest.fixture

@@ -1,9 +1,6 @@
 """`perfkit run URL`: options that stand for a scenario, which can be printed, and then measures the same."""
 
 import json
-import subprocess
-import sys
-import types
 
 import pytest
 import yaml
@@ -11,17 +8,6 @@ import yaml
 from perfkit.scenario.file import read_scenario
 
 HTTP, GRPC = "http://127.0.0.1:8000", "grpc://127.0.0.1:8001"
-
-
-@pytest.fixture(scope="module")
-def server():
-    """The bundled server's URLs, with its two smallest models."""
-    models = ("--model", "simple", "--model", "simple_identity")
-    command = [sys.executable, "-m", "server_stub", "--http-port=0", "--grpc-port=0", "--exit-with-stdin", *models]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as process:
-        ready = json.loads(process.stdout.readline())
-        yield types.SimpleNamespace(http=f"http://127.0.0.1:{ready['http_port']}", grpc=f"grpc://127.0.0.1:{ready['grpc_port']}")
-        process.stdin.close()
 
 
 @pytest.fixture

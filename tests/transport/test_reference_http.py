@@ -9,7 +9,7 @@ from aiohttp import web
 
 from perfkit.errors import ProtocolError, TargetError
 from perfkit.protocol import rest
-from perfkit.protocol.message import InferResponse, ModelConfig
+from perfkit.protocol.message import IndexedModel, InferResponse, ModelConfig
 from perfkit.protocol.tensor import Datatype, tensor_from_array
 from perfkit.target.address import Address
 from perfkit.transport.base import Outcome
@@ -25,6 +25,7 @@ CALLS = {
     "/v2/models/my%20model/versions/3/config": b'{"name":"my model","max_batch_size":8}',
     "/v2/models/my%20model/versions/3/ready": b"",
     "/v2/health/ready": b"",
+    "/v2/repository/index": b'[{"name":"a","version":"1","state":"READY"},{"name":"b","state":"UNAVAILABLE","reason":"no"}]',
 }
 
 
@@ -143,6 +144,7 @@ def test_the_other_calls_are_decoded(run, engine):
             answers = (
                 await transport.is_ready("my model", "3"), await transport.is_ready("other", ""),
                 (await transport.model_config("my model", "3")).max_batch_size, await transport.model_config("other", ""),
+                await transport.model_index(),
             )  # fmt: skip
             with pytest.raises(TargetError, match="does not offer model 'other': HTTP 404"):
                 await transport.model_metadata("other", "")
@@ -152,7 +154,8 @@ def test_the_other_calls_are_decoded(run, engine):
     server, model, answers = run(main())
     assert (server.name, server.version, server.extensions) == ("s", "1.2", ("binary_tensor_data",))
     assert [(tensor.name, tensor.datatype, tensor.shape) for tensor in model.inputs] == [("x", "FP32", (-1, 4))]
-    assert answers == (True, False, 8, ModelConfig())
+    index = (IndexedModel("a", "1", "READY"), IndexedModel("b", "", "UNAVAILABLE", "no"))
+    assert answers == (True, False, 8, ModelConfig(), index)
 
 
 @pytest.mark.parametrize("body", [b"<html>", b"[]", b"\xff"])

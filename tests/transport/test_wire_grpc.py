@@ -16,7 +16,7 @@ from h2.events import StreamReset
 from perfkit.errors import ErrorKind, ProtocolError, TargetError
 from perfkit.protocol import http2, protobuf, v2_pb2
 from perfkit.protocol.http2 import frame
-from perfkit.protocol.message import InferRequest, InferResponse, ModelConfig
+from perfkit.protocol.message import IndexedModel, InferRequest, InferResponse, ModelConfig
 from perfkit.protocol.tensor import Datatype, tensor_from_array
 from perfkit.target.address import Address
 from perfkit.transport.base import Outcome
@@ -499,6 +499,9 @@ def test_the_other_calls_work_and_report_refusals(run):
         "ServerReady": v2_pb2.ServerReadyResponse(ready=True),
         "ModelReady": v2_pb2.ModelReadyResponse(ready=True),
         "ModelMetadata": v2_pb2.ModelMetadataResponse(name="m", versions=["1"]),
+        "RepositoryIndex": v2_pb2.RepositoryIndexResponse(
+            models=[v2_pb2.RepositoryIndexResponse.ModelIndex(name="a", version="1", state="READY", reason="r")]
+        ),
         "ModelConfig": v2_pb2.ModelConfigResponse(config=v2_pb2.ModelConfig(max_batch_size=8)),
     }
 
@@ -521,6 +524,7 @@ def test_the_other_calls_work_and_report_refusals(run):
                 (await transport.model_config("m", "")).max_batch_size,
                 await transport.is_ready("unknown", ""),
                 await transport.model_config("unknown", ""),
+                await transport.model_index(),
             )
             with pytest.raises(TargetError, match="does not offer model 'unknown': NOT_FOUND: no such model"):
                 await transport.model_metadata("unknown", "")
@@ -532,7 +536,7 @@ def test_the_other_calls_work_and_report_refusals(run):
 
     server, *others = run(main())
     assert (server.name, server.version, server.extensions) == ("s", "1", ("e",))
-    assert others == [True, ("1",), 8, False, ModelConfig()]
+    assert others == [True, ("1",), 8, False, ModelConfig(), (IndexedModel("a", "1", "READY", "r"),)]
 
 
 def test_grpcio_is_not_imported():

@@ -8,7 +8,7 @@ from google.protobuf.message import DecodeError, Message
 from perfkit.errors import ErrorKind, ProtocolError, TargetError
 from perfkit.protocol import protobuf, v2_pb2
 from perfkit.protocol.decoded_size import check_entries
-from perfkit.protocol.message import ModelConfig, ModelMetadata, ServerMetadata
+from perfkit.protocol.message import IndexedModel, ModelConfig, ModelMetadata, ServerMetadata
 from perfkit.protocol.statistics import ModelStatistics
 from perfkit.target.address import Address
 from perfkit.transport.base import Reply, may_pass
@@ -81,6 +81,14 @@ class RpcTransport(abc.ABC):
             return ModelConfig()
         except ProtocolError as error:
             raise TargetError(f"{self._address}: {error}") from None
+
+    async def model_index(self) -> tuple[IndexedModel, ...]:
+        try:
+            return protobuf.model_index(
+                await self._call("RepositoryIndex", v2_pb2.RepositoryIndexRequest(), v2_pb2.RepositoryIndexResponse)
+            )
+        except RefusedError:
+            return ()
 
     async def model_statistics(self, model: str, version: str) -> tuple[ModelStatistics, ...]:
         request = v2_pb2.ModelStatisticsRequest(name=model, version=version)

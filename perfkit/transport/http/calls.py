@@ -9,7 +9,7 @@ from perfkit.errors import ErrorKind, ProtocolError, TargetError
 from perfkit.protocol import rest
 from perfkit.protocol.compression import compress, decompress
 from perfkit.protocol.decoded_size import check_json_values
-from perfkit.protocol.message import InferRequest, InferResponse, ModelConfig, ModelMetadata, ServerMetadata
+from perfkit.protocol.message import IndexedModel, InferRequest, InferResponse, ModelConfig, ModelMetadata, ServerMetadata
 from perfkit.protocol.statistics import ModelStatistics, decode_model_statistics
 from perfkit.protocol.tensor import Buffer
 from perfkit.target.address import Address
@@ -43,6 +43,10 @@ class RestTransport(abc.ABC):
     @abc.abstractmethod
     async def get(self, path: str) -> HttpResponse:
         """Sends a GET; raises TargetError if there is no response."""
+
+    @abc.abstractmethod
+    async def post(self, path: str, body: bytes) -> HttpResponse:
+        """Sends a POST with a JSON body; raises TargetError if there is no response."""
 
     @abc.abstractmethod
     def _response(self, reply: Reply) -> HttpResponse:
@@ -137,6 +141,15 @@ class RestTransport(abc.ABC):
         if words.startswith("<"):
             words = " ".join(re.sub("<[^>]*>", " ", words).split())
         return f"HTTP {response.status}{f': {self._address.sanitize(words)}' if words else ''}"
+
+    async def model_index(self) -> tuple[IndexedModel, ...]:
+        response = await self.post("/v2/repository/index", b"{}")
+        if response.status != 200:
+            return ()
+        try:
+            return rest.decode_model_index(self._decompressed(response)[: MAX_DESCRIPTION_BYTES + 1])
+        except ProtocolError as error:
+            raise TargetError(f"{self._address}: {error}") from None
 
     async def model_statistics(self, model: str, version: str) -> tuple[ModelStatistics, ...]:
         response = await self._get_description(rest.model_path(model, version, "stats"))

@@ -148,8 +148,14 @@ class ReferenceHttpTransport(RestTransport):
         return reply.payload
 
     async def get(self, path: str) -> HttpResponse:
+        return await self._call("GET", path, None, {})
+
+    async def post(self, path: str, body: bytes) -> HttpResponse:
+        return await self._call("POST", path, body, {"Content-Type": rest.JSON_TYPE})
+
+    async def _call(self, method: str, path: str, body: bytes | None, headers: dict[str, str]) -> HttpResponse:
         try:
-            return await self._request("GET", path, _RequestTrace(0), None, {})
+            return await self._request(method, path, _RequestTrace(0), body, headers)
         except (aiohttp.ClientError, OSError) as error:
             raise _unreachable(self._address, error) from None
 

@@ -60,7 +60,14 @@ class WireHttpTransport(PooledTransport[HttpConnection], RestTransport):
         return parse_response(reply.payload)
 
     async def get(self, path: str) -> HttpResponse:
-        reply = await self.send(Prepared((self._head("GET", self._address.base_path + path, {}),)))
+        return await self._exchange(self._head("GET", self._address.base_path + path, {}))
+
+    async def post(self, path: str, body: bytes) -> HttpResponse:
+        headers = {"Content-Type": rest.JSON_TYPE, "Content-Length": str(len(body))}
+        return await self._exchange(self._head("POST", self._address.base_path + path, headers) + body)
+
+    async def _exchange(self, request: bytes) -> HttpResponse:
+        reply = await self.send(Prepared((request,)))
         if reply.payload is None:
             message = reply.error if reply.outcome is Outcome.CONNECT_FAILED else f"{self._address}: {reply.error}"
             raise TargetError(message, may_pass=reply.outcome in (Outcome.CONNECT_FAILED, Outcome.BROKEN))

@@ -1,0 +1,98 @@
+"""A commented scenario for a model, made from what the server says about it."""
+
+import json
+from typing import TYPE_CHECKING, Any
+
+from perfkit.cli.url_scenario import DEFAULT_CONCURRENCY, scenario_name
+from perfkit.text.foreign import one_line
+
+if TYPE_CHECKING:
+    from perfkit.measurement.server_description import ModelDescription
+    from perfkit.protocol.message import TensorMetadata
+
+_IMAGE_SIDE, _TOKENS, _OTHER = 224, 128, 16
+_COMMENT_COLUMN = 42
+
+
+def initial_scenario(described: "ModelDescription", target: dict[str, Any], command: str) -> str:
+    """The scenario's YAML; `command` is what it was made by."""
+    metadata, config = described.metadata, described.config
+    server = one_line(f"{described.server.name} {described.server.version}".strip()) or "a server without a name"
+    lines = [
+        f"# Made by `{one_line(command)}` from the metadata of {server}.",
+        "# docs/scenarios.md describes every key; `perfkit validate FILE` checks a scenario without sending anything.",
+        f"name: {_yaml(scenario_name(target['model']))}",
+        "target:",
+        *(f"  {key}: {_yaml(value)}" for key, value in target.items()),
+    ]
+    if metadata.versions:
+        versions = ", ".join(map(one_line, metadata.versions))
+        lines.append(_commented(f"  # version: {_yaml(str(metadata.versions[-1]))}", f"the server has {versions}; by default it chooses"))
+    lines += [
+        _commented("  # timeout: 30s", "a request that takes longer has failed"),
+        '  # headers: {authorization: "Bearer ${TOKEN}"}   # from the environment; never stored in a result',
+        "workload:",
+    ]
+    if config.max_batch_size > 0:
+        lines.append(
+            _commented("  batch_size: 1", f"the model takes up to {config.max_batch_size}; shapes below are without this dimension")
+        )
+    lines += ["  inputs:" if metadata.inputs else "  # inputs: the server does not describe them: give datatype and shape of each"]
+    for tensor in metadata.inputs:
+        lines.append(_input_line(tensor, has_batch=config.max_batch_size > 0, is_optional=_is_optional(tensor.name, described)))
+    if metadata.inputs:
+        lines.append("    # in place of generate: {file: x.npy}, {image: x.jpg, scaling: inception}, {strings: [a, b]}, {value: [1, 2]}")
+    outputs = [{"name": tensor.name} for tensor in metadata.outputs]
+    lines += [
+        _commented(f"  # outputs: {_yaml(outputs)}", "by default all"),
+        "load:",
+        _commented(f"  closed: {{concurrency: {list(DEFAULT_CONCURRENCY)}}}", "requests in flight; each value is a load point"),
+        _commented("  # open: {rate: [50, 100]}", "in place of closed: arrivals per second, as users send them"),
+        _commented("  # search: {slo: {p99: 50ms}}", "in place of closed: the highest rate that meets an SLO"),
+        "measure:",
+        _commented("  warmup: auto", "found in the data, at least a second"),
+        _commented("  duration: 10s", "of each load point, in each repetition"),
+        "  repetitions: 3",
+        _commented("# slo: {p99: 50ms, error_rate: 0.1%}", "decides the exit code"),
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _input_line(tensor: "TensorMetadata", *, has_batch: bool, is_optional: bool) -> str:
+    shape = list(tensor.shape[1:] if has_batch else tensor.shape)
+    section: dict[str, Any] = {"generate": "random"}
+    comment = f"{one_line(tensor.datatype)} {shape}"
+    if -1 in shape:
+        section["shape"] = [
+            _chosen(tensor.datatype, shape, axis, has_batch=has_batch) if size < 0 else size for axis, size in enumerate(shape)
+        ]
+        comment += "; -1 is open, and its size here is only a guess: set the one that you use"
+    if is_optional:
+        comment += "; optional: `omit` leaves it out"
+    return _commented(f"    {_yaml(tensor.name)}: {_yaml(section)}", comment)
+
+
+def _chosen(datatype: str, shape: list[int], axis: int, *, has_batch: bool) -> int:
+    """A size for an open dimension: 1 for what is probably the batch, the usual ones for images and for tokens."""
+    if datatype == "BYTES" or (axis == 0 and not has_batch):
+        return 1
+    if len(shape) >= 3 and (1 in shape or 3 in shape):  # channels
+        return _IMAGE_SIDE
+    return _TOKENS if datatype in ("INT32", "INT64") else _OTHER
+
+
+def _is_optional(name: str, described: "ModelDescription") -> bool:
+    return bool(described.config.required_inputs) and name not in described.config.required_inputs
+
+
+def _commented(text: str, comment: str) -> str:
+    return f"{text.ljust(_COMMENT_COLUMN)}   # {comment}"
+
+
+def _yaml(value: object) -> str:
+    """A value in YAML on one line."""
+    import yaml
+
+    text: str = yaml.safe_dump(value, default_flow_style=True, allow_unicode=True, sort_keys=False, width=10**9)
+    text = text.removesuffix("...\n").strip()
+    return json.dumps(value) if "\n" in text else text  # JSON is YAML, too, and escapes line breaks

@@ -1,0 +1,45 @@
+"""The models that a server offers, for the message about one that it does not know."""
+
+import difflib
+from collections.abc import Sequence
+
+from perfkit.errors import TargetError
+from perfkit.protocol.message import IndexedModel
+from perfkit.transport.base import Transport
+
+_MAX_NAMES, _MAX_REASON_CHARACTERS = 20, 200
+_NOT_READY = ("UNAVAILABLE", "LOADING", "UNLOADING", "UNKNOWN")
+
+
+async def offered_instead(transport: Transport, model: str) -> str:
+    """The end of a sentence about a model that is not offered: why it is not ready, or the models that are, the nearest first.
+
+    Empty if the server has no repository index.
+    """
+    try:
+        index = await transport.model_index()
+    except TargetError:
+        return ""
+    states = [one for one in index if one.name == model and one.state in _NOT_READY]
+    if states:
+        reason = states[0].reason[:_MAX_REASON_CHARACTERS]
+        return f"; its repository has it as {states[0].state}{f': {reason}' if reason else ''}"
+    names = nearest_first(model, ready_models(index))
+    return f"; it offers {listed(names)}" if names else ""
+
+
+def ready_models(index: Sequence[IndexedModel]) -> list[str]:
+    """The names of the models that have a version which is ready, or of which the server gives no state."""
+    return list(dict.fromkeys(one.name for one in index if one.state not in _NOT_READY))
+
+
+def nearest_first(word: str, names: Sequence[str]) -> list[str]:
+    """The names, those like the word first."""
+    near = difflib.get_close_matches(word, names, n=5, cutoff=0.5)
+    return [*near, *(name for name in names if name not in near)]
+
+
+def listed(names: Sequence[str]) -> str:
+    """`a, b and 3 more`."""
+    more = len(names) - _MAX_NAMES
+    return ", ".join(names[:_MAX_NAMES]) + (f" and {more:,} more" if more > 0 else "")

@@ -1,0 +1,57 @@
+"""What a running server says about its models, read without a scenario."""
+
+import contextlib
+import dataclasses
+import pathlib
+
+from perfkit.clock import Clock
+from perfkit.errors import TargetError
+from perfkit.measurement.offered_models import offered_instead
+from perfkit.protocol.message import IndexedModel, ModelConfig, ModelMetadata, ServerMetadata
+from perfkit.scenario.credentials import resolve_address
+from perfkit.scenario.target import Target
+from perfkit.transport.factory import make_transport
+from perfkit.transport.options import TransportOptions
+from perfkit.transport.other_protocol import other_protocol_named
+from perfkit.units import NS_PER_S
+
+_TIMEOUT_NS = 10 * NS_PER_S
+
+
+@dataclasses.dataclass(frozen=True)
+class ServerDescription:
+    """A server and its repository index, empty if it has none."""
+
+    server: ServerMetadata
+    index: tuple[IndexedModel, ...]
+
+
+@dataclasses.dataclass(frozen=True)
+class ModelDescription:
+    """A model of a server: its metadata and its configuration, empty if the server does not give one."""
+
+    server: ServerMetadata
+    metadata: ModelMetadata
+    config: ModelConfig
+
+
+async def describe_server(url: str, clock: Clock) -> ServerDescription:
+    """The server at a URL; raises TargetError and ScenarioError."""
+    address = resolve_address(Target.model_validate({"url": url, "model": "-"}), url, pathlib.Path())
+    async with contextlib.aclosing(make_transport(address, TransportOptions(timeout_ns=_TIMEOUT_NS), clock)) as transport:
+        async with other_protocol_named(address):
+            server = await transport.server_metadata()
+        return ServerDescription(server, await transport.model_index())
+
+
+async def describe_model(url: str, model: str, clock: Clock) -> ModelDescription:
+    """A model of the server at a URL; raises TargetError, which names the models that it offers, and ScenarioError."""
+    address = resolve_address(Target.model_validate({"url": url, "model": model}), url, pathlib.Path())
+    async with contextlib.aclosing(make_transport(address, TransportOptions(timeout_ns=_TIMEOUT_NS), clock)) as transport:
+        async with other_protocol_named(address):
+            server = await transport.server_metadata()
+        try:
+            metadata = await transport.model_metadata(model, "")
+        except TargetError as error:
+            raise TargetError(address.sanitize(f"{error}{await offered_instead(transport, model)}", 1000)) from None
+        return ModelDescription(server, metadata, await transport.model_config(model, ""))

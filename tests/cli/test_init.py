@@ -1,0 +1,139 @@
+"""`perfkit init`, and errors about a server that is another one than expected."""
+
+import pytest
+import yaml
+
+from perfkit.cli.initial_scenario import initial_scenario
+from perfkit.measurement.offered_models import listed, offered_instead
+from perfkit.measurement.server_description import ModelDescription
+from perfkit.protocol.message import IndexedModel, ModelConfig, ModelMetadata, ServerMetadata, TensorMetadata
+from perfkit.scenario.file import read_scenario
+
+URL = "http://h:8000"
+
+
+@pytest.fixture
+def scenario_of(tmp_path):
+    """The text that is written for inputs, and the scenario that it is."""
+
+    def make(*inputs, max_batch_size=0, required=(), model="m"):
+        metadata = ModelMetadata(
+            model, ("1", "2"), "p", tuple(TensorMetadata(*one) for one in inputs), (TensorMetadata("y", "FP32", (2,)),)
+        )
+        config = ModelConfig(max_batch_size, required_inputs=frozenset(required))
+        text = initial_scenario(
+            ModelDescription(ServerMetadata("s", "1"), metadata, config), {"url": URL, "model": model}, "perfkit init …"
+        )
+        (tmp_path / "made.yaml").write_text(text)
+        return text, read_scenario(tmp_path / "made.yaml", (), {}).scenario
+
+    return make
+
+
+def test_a_model_without_a_name_lists_the_models_of_the_server(perfkit, server):
+    finished = perfkit.run("init", server.http)
+    assert finished.code == 0
+    assert [line.split() for line in finished.stdout.splitlines()[:3]] == [
+        ["model", "version", "state"], ["simple", "1", "READY"], ["simple_identity", "1", "READY"]
+    ]  # fmt: skip
+
+
+def test_what_is_written_for_both_protocols_of_a_server_is_a_valid_scenario(perfkit, server, tmp_path):
+    file = tmp_path / "made.yaml"
+    assert perfkit.run("init", server.grpc, server.http, "-m", "simple", "--out", file).code == 0
+    assert perfkit.run("validate", file).stdout == f"{file}: valid; model simple of {server.grpc} and {server.http}\n"
+    again = perfkit.run("init", server.http, "-m", "simple", "--out", file)
+    assert (again.code, "the file exists already" in again.stderr) == (2, True)
+
+
+@pytest.mark.parametrize(
+    ("tensor", "max_batch_size", "shape"),
+    [
+        (("x", "FP32", (3, 224, 224)), 0, None),
+        (("x", "FP32", (-1, 3, -1, -1)), 8, (3, 224, 224)),
+        (("x", "FP32", (-1, 3, -1, -1)), 0, (1, 3, 224, 224)),
+        (("x", "INT64", (-1, -1)), 0, (1, 128)),
+        (("x", "BYTES", (-1, -1)), 4, (1,)),
+        (("x", "FP32", (-1, 16)), 4, None),
+    ],
+)
+def test_open_dimensions_get_a_size_that_is_called_a_guess(scenario_of, tensor, max_batch_size, shape):
+    text, scenario = scenario_of(tensor, max_batch_size=max_batch_size)
+    assert scenario.workload.inputs["x"].shape == shape
+    assert ("only a guess" in text) == (shape is not None)
+    assert scenario.workload.batch_size == 1
+
+
+def test_the_lines_in_comments_are_valid_where_they_stand(scenario_of, tmp_path):
+    text, _ = scenario_of(("x", "FP32", (4,)))
+    for comment, expected in [
+        ("  # version:", ("target", "version", "2")),
+        ("  # timeout:", ("target", "timeout", "30s")),
+        ("  # outputs:", ("workload", "outputs", [{"name": "y"}])),
+        ("# slo:", ("slo", "p99", "50ms")),
+    ]:
+        assert f"\n{comment}" in text
+        (tmp_path / "s.yaml").write_text(text.replace(f"\n{comment}", f"\n{comment.replace('# ', '')}"))
+        assert read_scenario(tmp_path / "s.yaml", (), {}).scenario
+        section, key, value = expected
+        assert yaml.safe_load((tmp_path / "s.yaml").read_text())[section][key] == value
+
+
+@pytest.mark.parametrize("name", ["a: b", "#x", "yes", "1", "{", "a\nb: c", "\x1b[31mx", "é"])
+def test_names_of_any_kind_stay_names(scenario_of, name):
+    _, scenario = scenario_of((name, "FP32", (4,)), model=name)
+    assert (scenario.target.model, list(scenario.workload.inputs)) == (name, [name])
+
+
+def test_an_optional_input_is_called_so(scenario_of):
+    text, _ = scenario_of(("a", "FP32", (4,)), ("b", "FP32", (4,)), required=["a"])
+    assert [line.strip().partition(":")[0] for line in text.splitlines() if "optional" in line] == ["b"]
+
+
+@pytest.mark.parametrize("engine", ["wire", "reference"])
+@pytest.mark.parametrize("protocol", ["http", "grpc"])
+def test_a_port_of_the_other_protocol_is_named_with_the_right_url(perfkit, server, engine, protocol):
+    right = getattr(server, protocol)
+    other = "grpc" if protocol == "http" else "http"
+    wrong = right.replace(protocol, other)
+    finished = perfkit.run("run", wrong, "-m", "simple", "--set", f"target.engine={engine}")
+    name = {"http": "HTTP", "grpc": "gRPC"}[protocol]
+    assert (finished.code, finished.stderr) == (6, f"perfkit: {wrong}: this looks like {name}: use {right}\n")
+
+
+@pytest.mark.parametrize("command", ["run", "init"])
+@pytest.mark.parametrize("protocol", ["http", "grpc"])
+def test_an_unknown_model_lists_those_of_the_server_with_the_nearest_first(perfkit, server, command, protocol):
+    finished = perfkit.run(command, getattr(server, protocol), "-m", "simple_idenity")
+    assert finished.code == 6
+    assert finished.stderr.endswith("is not found; it offers simple_identity, simple\n")
+
+
+class Indexed:
+    """A transport of a server with a repository index."""
+
+    def __init__(self, *models):
+        self.models = models
+
+    async def model_index(self):
+        return self.models
+
+
+@pytest.mark.parametrize(
+    ("models", "end"),
+    [
+        ([], ""),
+        ([IndexedModel("m", "1", "UNAVAILABLE", "out of memory")], "; its repository has it as UNAVAILABLE: out of memory"),
+        ([IndexedModel("a", "1", "READY"), IndexedModel("b", "1", "UNAVAILABLE"), IndexedModel("a", "2", "READY")], "; it offers a"),
+        ([IndexedModel("x")], "; it offers x"),
+    ],
+)
+def test_a_model_that_failed_to_load_says_so_and_only_ready_ones_are_offered(models, end):
+    call = offered_instead(Indexed(*models), "m")  # type: ignore[arg-type]  # of a transport, it needs the index alone
+    with pytest.raises(StopIteration) as ended:
+        call.send(None)
+    assert ended.value.value == end
+
+
+def test_a_long_list_is_cut():
+    assert listed([f"m{number}" for number in range(23)]).endswith("m18, m19 and 3 more")
