@@ -78,6 +78,11 @@ def test_the_wheel_measures_a_scenario_of_the_sdist(installed):
     assert end.returncode == {"complete": 0, "invalid": 5}[status], end.stderr  # a busy machine makes it invalid
 
 
+def test_the_wheel_brings_its_pytest_plugin(installed):
+    shown = run(installed.python, "-m", "pytest", "--markers", "-c", os.devnull, cwd=installed.folder)
+    assert "@pytest.mark.perfkit(slo, " in shown
+
+
 def test_the_wheel_passes_tests_of_the_sdist(installed):
     shutil.copytree(installed.sdist / "tests", installed.folder / "tests")
     command = ["-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:randomly", "--import-mode=importlib", "-c", os.devnull]

@@ -1,0 +1,122 @@
+"""The pytest plugin: the fixture `perfkit` measures, and the marker `perfkit` holds the SLO that the test's measurements must meet.
+
+    @pytest.mark.perfkit(slo={"p99": "50ms", "error_rate": "0.1%"})
+    def test_latency(perfkit):
+        perfkit.run({"target": {"url": "http://127.0.0.1:8000", "model": "simple"}, "load": {"closed": {"concurrency": 4}}})
+
+It is imported by every run of pytest, so it imports nothing heavy by itself.
+"""
+
+import json
+import os
+import pathlib
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Literal
+
+import pytest
+
+import perfkit as library
+
+if TYPE_CHECKING:
+    from perfkit.result.model import Point
+    from perfkit.scenario.file import LoadedScenario
+    from perfkit.scenario.model import Scenario
+
+_MARKER = (
+    'perfkit(slo, on_inconclusive="fail"): the SLO that the measurements of the fixture perfkit must meet, such as '
+    '{"p99": "50ms", "error_rate": "0.1%"}; on_inconclusive="pass" accepts too few samples'
+)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Declares the marker."""
+    config.addinivalue_line("markers", _MARKER)
+
+
+def pytest_collection_modifyitems(items: Sequence[pytest.Item]) -> None:
+    """Refuses markers whose SLO nothing would be judged by."""
+    for item in items:
+        marker = item.get_closest_marker("perfkit")
+        if marker is None:
+            continue
+        unknown = sorted(set(marker.kwargs) - {"slo", "on_inconclusive"})
+        if marker.args or unknown or not isinstance(marker.kwargs.get("slo"), Mapping):
+            found = f"found {', '.join(unknown)}" if unknown else "an SLO is missing"
+            raise pytest.UsageError(f"{item.nodeid}: the marker perfkit takes slo={{...}} and on_inconclusive, {found}")
+        if marker.kwargs.get("on_inconclusive", "fail") not in ("fail", "pass"):
+            raise pytest.UsageError(f'{item.nodeid}: on_inconclusive is "fail" or "pass"')
+        if "perfkit" not in getattr(item, "fixturenames", ()):
+            raise pytest.UsageError(f"{item.nodeid}: the marker perfkit judges what the fixture perfkit measures: add it to the arguments")
+
+
+class Measurements:
+    """The fixture `perfkit`: measures scenarios, and fails the test if a load point misses the marker's SLO or cannot be relied on."""
+
+    def __init__(self, slo: Mapping[str, Any] | None, on_inconclusive: Literal["fail", "pass"], folder: pathlib.Path) -> None:
+        self.results: list[library.Result] = []
+        """The results of this test so far."""
+        self.was_used = False
+        self._slo, self._on_inconclusive, self._folder = slo, on_inconclusive, folder
+
+    def run(
+        self,
+        scenario: "str | os.PathLike[str] | Mapping[str, Any] | Scenario | LoadedScenario",
+        settings: Sequence[str] = (),
+        *,
+        out: str | os.PathLike[str] | None = None,
+    ) -> "library.Result":
+        """Measures like `perfkit.run`, without a report; the marker's SLO takes the place of the scenario's.
+
+        The result is stored in a folder of pytest's, unless `out` names one. Fails the test with the figures of all load points, if
+        one of them violates the SLO, is not valid, or has too few samples to be judged; a run without an SLO only has to be valid.
+        """
+        self.was_used = True
+        if isinstance(scenario, str | os.PathLike | Mapping):
+            own = [] if self._slo is None else [f"slo={json.dumps(dict(self._slo))}"]
+            loaded = library.load_scenario(scenario, [*settings, *own])
+        else:
+            loaded = library.load_scenario(scenario, settings)
+            if self._slo is not None:
+                document = loaded.scenario.model_dump(mode="json", by_alias=True, exclude_none=True)
+                model = type(loaded.scenario).model_validate({**document, "slo": dict(self._slo)})
+                loaded = type(loaded)(model, loaded.folder, loaded.overrides)
+        result = library.run(loaded, out=self._folder / f"run-{len(self.results) + 1}" if out is None else out, report=False)
+        self.results.append(result)
+        if problem := describe_failure(result, self._on_inconclusive):
+            pytest.fail(problem, pytrace=False)
+        return result
+
+
+@pytest.fixture
+def perfkit(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Measurements]:
+    """Measures scenarios by `perfkit.run(...)`, and judges them by the marker's SLO; see `Measurements`."""
+    marker = request.node.get_closest_marker("perfkit")
+    options = dict(marker.kwargs) if marker is not None else {}
+    measurements = Measurements(options.get("slo"), options.get("on_inconclusive", "fail"), tmp_path_factory.mktemp("perfkit"))
+    yield measurements
+    if marker is not None and not measurements.was_used:
+        pytest.fail("the test has an SLO, but measured nothing: call perfkit.run(...)", pytrace=False)
+
+
+def describe_failure(result: "library.Result", on_inconclusive: Literal["fail", "pass"]) -> str:
+    """Why a measurement fails its test, with the figures of every load point; empty if it passes."""
+    failing = [
+        point
+        for point in result.summary
+        if not point.valid or (point.slo and point.slo.verdict in ("violated", *(("inconclusive",) if on_inconclusive == "fail" else ())))
+    ]
+    if result.status == "complete" and not failing:
+        return ""
+    reason = f": {result.status_reason}" if result.status_reason else ""
+    status = [] if result.status == "complete" else [f"the measurement is {result.status}{reason}"]
+    return "\n".join([*status, *(line for point in result.summary for line in _describe_point(point)), f"result: {result.folder}"])
+
+
+def _describe_point(point: "Point") -> Iterator[str]:
+    from perfkit.report.terminal_summary import describe_point
+
+    yield describe_point(point)
+    if point.slo is not None:
+        yield f"    {point.slo.reason}"
+    if not point.valid:
+        yield from (f"    {warning.code}: {warning.message}" for warning in point.warnings)
