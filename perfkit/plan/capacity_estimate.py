@@ -13,7 +13,7 @@ from perfkit.result.distribution import QUANTILES
 from perfkit.stats.buckets import BucketCounts
 from perfkit.stats.exceedances import RateTimes, Window
 from perfkit.stats.rate_curve import FEWEST_RATES, RateCurve
-from perfkit.stats.slo_capacity import FEWEST_CLUSTERS, NEAR, Bound, Capacity, capacity_under_limit
+from perfkit.stats.slo_capacity import FEWEST_CLUSTERS, NEAR, Bound, Capacity, capacity_under_limit, lowest_capacity
 from perfkit.units import format_duration_ns, format_rate_per_s
 
 _FALLS_BELOW = 0.98  # a throughput below this share of the rate that it is compared with is lower
@@ -24,7 +24,7 @@ _INTERPOLATED = 1000
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class CapacityEstimate:
-    """The capacity and the percentile whose limit decides it, or why there is none."""
+    """The capacity and the percentile whose limit has the lowest lower end, or why there is none."""
 
     percentile: str = ""
     capacity: Capacity | None = None
@@ -38,7 +38,7 @@ def estimate_capacity(
     curves: Mapping[str, RateCurve],
     random: np.random.Generator,
 ) -> CapacityEstimate:
-    """Estimate the capacity under the most restrictive limit of the SLO; a refusal says what to measure."""
+    """Estimate the capacity under all limits of the SLO; a refusal says what to measure."""
     if refusal := _refusal(points, limits, curves):
         return CapacityEstimate(refusal=refusal)
     times, saturation_per_s, bounds = _rate_times(evidence), _saturation_per_s(points), _bounds(points, limits)
@@ -51,7 +51,7 @@ def estimate_capacity(
         for name, limit_ns in limits.items()
     }  # fmt: skip
     decisive = min(capacities, key=lambda name: capacities[name].low_per_s)
-    capacity = capacities[decisive]
+    capacity = lowest_capacity(list(capacities.values()))
     if refusal := _imprecision(decisive, capacity):
         return CapacityEstimate(decisive, refusal=refusal)
     return CapacityEstimate(decisive, capacity)

@@ -154,6 +154,19 @@ def test_a_replica_with_1_2_times_its_share_has_four_times_the_p99():
     assert risk_of(inputs(4 * 90, splitting=Splitting(shares=(1.2, 1.0, 1.0, 0.8))), replicas=4).busiest_time_ns is None
 
 
+def test_the_risk_is_that_of_all_limits_where_two_are_about_equal(evidence):
+    """The p95 and the p99 of M/M/1 meet their limits at 68.6/s and 69.3/s. The p99 is known less well, so it has the lower lower end."""
+
+    def planned(slo):
+        return plan_capacity(evidence, PlanInputs(parse_slo([slo]), (1000.0,))).chosen
+
+    p95, both = planned("p95<95.5ms"), planned("p95<95.5ms,p99<150ms")
+    assert both.slo_percentile == "p99"
+    assert both.capacity.low_per_s < p95.capacity.low_per_s
+    assert both.capacity.high_per_s == p95.capacity.high_per_s
+    assert all(draw <= other for draw, other in zip(both.capacity.draws_per_s, p95.capacity.draws_per_s, strict=True))
+
+
 def test_a_skew_needs_more_replicas(evidence):
     even = plan_capacity(evidence, inputs())
     skewed = plan_capacity(evidence, inputs(splitting=Splitting(shares=(1.2, 1.0, 1.0, 0.8))))
