@@ -1,10 +1,12 @@
 """`perfkit report`: renders the reports of stored results again."""
 
 import argparse
+import pathlib
+import sys
 
 from perfkit.cli.exit_code import ExitCode
 from perfkit.cli.options import add_results
-from perfkit.cli.output import note_unverified
+from perfkit.cli.output import note_unverified, reader_may_leave, write_output
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -14,6 +16,10 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--rank-by", metavar="FIGURE", help="for a sweep's folder: rank its cases by throughput, p99, capacity, energy …")
     where = "for a sweep's folder: rank under this constraint, such as 'p99<50ms' or 'gpu_memory<40GiB'; may be repeated"
     parser.add_argument("--where", action="append", metavar="LIMIT", help=where)
+    csv = "write the load points of all results as one CSV file, and no report; - is stdout"
+    parser.add_argument("--csv", type=pathlib.Path, metavar="FILE", help=csv)
+    hgrm = "write each load point's percentiles as an .hgrm file for HdrHistogram's plotters into this folder, and no report"
+    parser.add_argument("--hgrm", type=pathlib.Path, metavar="DIR", help=hgrm)
     parser.add_argument("--quiet", action="store_true", help="print nothing")
     parser.set_defaults(execute=_execute)
 
@@ -28,6 +34,8 @@ def _execute(options: argparse.Namespace) -> ExitCode:
     if options.rank_by or options.where:
         for path in (path for path in options.results if not is_sweep[path]):
             raise UsageError(f"{path}: --rank-by and --where rank the cases of a sweep, and this is not a sweep's folder")
+    if options.csv or options.hgrm:
+        return _export(options)
     for path in options.results:
         written = []
         if not options.table_only:
@@ -38,4 +46,38 @@ def _execute(options: argparse.Namespace) -> ExitCode:
         if not options.quiet:
             note_unverified([path])
             print("\n".join(map(str, written)))
+    return ExitCode.DONE
+
+
+def _export(options: argparse.Namespace) -> ExitCode:
+    """Writes what --csv and --hgrm name; of several results, each has a folder of its own for its histograms."""
+    from perfkit.errors import UsageError
+    from perfkit.report.export import percentile_distributions, points_csv
+    from perfkit.result.sweep import result_folders
+
+    if options.table_only or options.rank_by or options.where:
+        raise UsageError("--csv and --hgrm export results as they are: remove --table-only, --rank-by and --where")
+    folders = [folder for path in options.results for folder in result_folders(path)]
+    written: list[pathlib.Path] = []
+    if not options.quiet:
+        note_unverified(options.results)
+    if options.hgrm:
+        for number, folder in enumerate(folders, 1):
+            place = options.hgrm / f"{number:0{len(str(len(folders)))}}" if len(folders) > 1 else options.hgrm
+            files = {place / name: text for name, text in percentile_distributions(folder).items()}
+            try:
+                place.mkdir(parents=True, exist_ok=True)
+            except OSError as error:
+                raise UsageError(f"--hgrm {place}: cannot be written: {error.strerror}") from None
+            for file, text in files.items():
+                write_output("--hgrm", file, text)
+            written += files
+    if options.csv and str(options.csv) == "-":
+        with reader_may_leave():
+            sys.stdout.write(points_csv(folders))
+    elif options.csv:
+        write_output("--csv", options.csv, points_csv(folders))
+        written.append(options.csv)
+    if not options.quiet:
+        print("\n".join(map(str, written)), end="\n" if written else "")
     return ExitCode.DONE

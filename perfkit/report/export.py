@@ -1,0 +1,38 @@
+"""Results for other programs: load points as CSV, and histograms in the text form that HdrHistogram's plotters read."""
+
+import pathlib
+import re
+from collections.abc import Mapping, Sequence
+
+from perfkit.recorder.histogram import percentile_distribution
+from perfkit.result.file import read_result
+from perfkit.result.frames import csv_text, points_frame
+from perfkit.result.time_frames import read_histograms
+
+_NOT_IN_NAMES = re.compile(r"[^\w.-]+", re.ASCII)
+
+
+def points_csv(folders: Sequence[pathlib.Path]) -> str:
+    """The pooled load points of some results, a row each; `result` is the folder, the other columns are those of docs/python.md.
+
+    Raises ResultError.
+    """
+    import pandas as pd
+
+    parts = []
+    for folder in folders:
+        result, place = read_result(folder)
+        parts.append(points_frame(result.summary).assign(result=str(place)))
+    frame = pd.concat(parts, ignore_index=True)
+    return csv_text(frame[["result", *(name for name in frame.columns if name not in ("result", "repetition"))]])
+
+
+def percentile_distributions(folder: pathlib.Path) -> Mapping[str, str]:
+    """The times of each load point, repetitions pooled, as `.hgrm` files by name: values in milliseconds. Raises ResultError."""
+    result, folder = read_result(folder)
+    files = {}
+    for point, counts in zip(result.summary, read_histograms(folder, result), strict=True):
+        times = point.times_name.partition(" ")[0]
+        name = _NOT_IN_NAMES.sub("-", f"{point.protocol}-{point.load.title}-{times}".replace(",", ""))
+        files[f"{name}.hgrm"] = percentile_distribution(counts)
+    return files

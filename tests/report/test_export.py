@@ -1,0 +1,69 @@
+"""Results for other programs: the CSV of load points, and .hgrm files, read back by other means."""
+
+import csv
+import io
+import math
+import re
+
+import pytest
+
+from perfkit.cli.main import main
+from perfkit.recorder.histogram import percentile_distribution
+from perfkit.stats.buckets import BucketCounts
+from tests import stored_results
+
+
+@pytest.fixture
+def folders(tmp_path):
+    """Two results, of 500/s and of 480/s."""
+    written = []
+    for name, rate in (("one", 500.0), ("two", 480.0)):
+        document = stored_results.document(throughput_per_s=rate)
+        written.append(stored_results.write(tmp_path / name, document))
+        stored_results.write_log(written[-1], document)
+    return written
+
+
+def test_the_csv_has_a_row_for_each_load_point_of_all_results(folders, tmp_path, capsys):
+    assert main(["report", *map(str, folders), "--csv", str(tmp_path / "all.csv"), "--quiet"]) == 0
+    assert capsys.readouterr().out == ""
+    text = (tmp_path / "all.csv").read_text()
+    rows = list(csv.DictReader(io.StringIO(text)))
+    assert [(row["result"], row["throughput_per_s"], row["p99_ns"], row["level"]) for row in rows] == [
+        (str(folders[0]), "500.0", "6000000", "4"),
+        (str(folders[1]), "480.0", "6000000", "4"),
+    ]
+    assert "repetition" not in rows[0]
+    assert main(["report", *map(str, folders), "--csv", "-", "--quiet"]) == 0
+    assert capsys.readouterr().out == text
+    assert {path.name for path in folders[0].iterdir()} == {"result.json", "latency.hlog"}  # no report
+
+
+def test_each_load_point_has_a_file_of_percentiles(folders, tmp_path, capsys):
+    assert main(["report", str(folders[0]), "--hgrm", str(tmp_path / "h"), "--quiet"]) == 0
+    (file,) = (tmp_path / "h").iterdir()
+    assert file.name == "http-concurrency-4-service.hgrm"
+    assert re.search(r"TotalCount     = +15000\.000\]", file.read_text())
+    assert main(["report", *map(str, folders), "--hgrm", str(tmp_path / "both")]) == 0
+    assert [path.parent.name for path in sorted((tmp_path / "both").glob("*/*.hgrm"))] == ["1", "2"]
+    assert capsys.readouterr().out.count(".hgrm\n") == 2
+
+
+def test_exports_and_rankings_exclude_each_other(folders, capsys):
+    assert main(["report", str(folders[0]), "--csv", "-", "--table-only"]) == 2
+    assert "remove --table-only" in capsys.readouterr().err
+
+
+def test_the_percentiles_are_those_of_the_values_in_milliseconds():
+    values_ms = range(1, 1001)
+    lines = percentile_distribution(BucketCounts.of([value * 1_000_000 for value in values_ms])).splitlines()
+    assert lines[0].split() == ["Value", "Percentile", "TotalCount", "1/(1-Percentile)"]
+    rows = [tuple(map(float, line.split()[:3])) for line in lines[2:] if not line.startswith("#")]
+    for value_ms, share, count in rows:
+        assert value_ms == pytest.approx(count, rel=2e-3)  # the n-th smallest value is n
+        assert count >= math.ceil(share * 1000 - 1e-6)
+    assert rows[-1][1:] == (1.0, 1000.0)
+    figures = dict(re.findall(r"(Mean|StdDeviation|Max|TotalCount) +=\s*([\d.]+)", "\n".join(lines)))
+    assert float(figures["Mean"]) == pytest.approx(500.5, rel=1e-3)
+    assert float(figures["StdDeviation"]) == pytest.approx(math.sqrt((1000**2 - 1) / 12), rel=1e-3)
+    assert float(figures["Max"]) == pytest.approx(1000, rel=1e-3)
