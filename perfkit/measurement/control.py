@@ -2,10 +2,12 @@
 
 import asyncio
 import pathlib
+from collections.abc import Callable
 from typing import Any
 
 from perfkit.load.loop import Loop
 from perfkit.result.model import Point
+from perfkit.telemetry.messages import ScreenConfig
 from perfkit.workers.local import LocalWorkers
 
 
@@ -23,6 +25,15 @@ class RunObserver:
 
     def note_added(self, note: str) -> None:
         """A note on the run as a whole, such as that there is no GPU to sample; each comes once."""
+
+    screen: ScreenConfig | None = None
+    """The terminal on which the run's live view is drawn; None for none."""
+
+    def screen_opened(self, show_line: Callable[[str], bool]) -> None:
+        """The live view is on the terminal: lines go through this function, which returns whether it takes them."""
+
+    def screen_closed(self) -> None:
+        """The live view is gone."""
 
     def point_started(self, index: int, total: int, description: str, seconds: float | None, seconds_left: float | None) -> None:
         """A load point starts: its length and the run's remaining time, None if a number of requests ends it."""

@@ -5,14 +5,14 @@ import contextlib
 import dataclasses
 import functools
 import pathlib
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from typing import Any
 
 from perfkit.calibration.cache import calibration_path, read_calibration
 from perfkit.calibration.model import calibration_document
 from perfkit.clock import Clock, MonotonicClock, utc_now
 from perfkit.errors import MeasurementError, MeasurementWarning, StorageError, TargetError, UsageError
-from perfkit.load.load_plan import LoadPoint
+from perfkit.load.load_plan import ClosedPlan, LoadPoint
 from perfkit.load.loop import Loop, StopCause
 from perfkit.machine.cpus import pinned, usable_cpus
 from perfkit.machine.description import describe_host
@@ -44,6 +44,7 @@ from perfkit.scenario.file import LoadedScenario, scenario_document
 from perfkit.stats.slo import SloLimits
 from perfkit.target.address import WireProtocol
 from perfkit.target.bundled_server import BundledServer
+from perfkit.telemetry.messages import PointBegins
 from perfkit.units import NS_PER_S
 from perfkit.workers.cpu_placement import place
 from perfkit.workers.local import LocalWorkers, local_workers
@@ -141,7 +142,8 @@ class _Run:
         try:
             async with (
                 open_target(self._loaded, self._placement.server, self._observer.server_output, self._clock) as target,
-                observe(self._scenario, target, connect_to_read, self._clock, publish_at) as observation,
+                observe(self._scenario, target, connect_to_read, self._clock, publish_at, self._observer.screen) as observation,
+                self._screen(observation),
             ):
                 if observation.url:
                     self._observer.metrics_published(observation.url)
@@ -187,6 +189,8 @@ class _Run:
             left_s = None if seconds is None or self._is_search else seconds * (total - number + 1)
             title = f"{load_point.protocol}, {describe_load(load_point.load).title}"
             self._observer.point_started(number - 1, total, title, seconds, left_s)
+            times_name = "service time" if isinstance(load_point.load, ClosedPlan) else "response time"
+            observation.point_begins(PointBegins(number, total, title, times_name, seconds, left_s))
             await self._measure_point(load_point, target, observation)
             if self._status == "complete" and self._interruption.count:
                 self._end("interrupted", f"after load point {number} of {total}")
@@ -212,10 +216,12 @@ class _Run:
                     log.add(start_ns, interval)
                     telemetry.publish_interval(interval)
 
-                recorded = await execute(spec, self._clock, on_loop=set_loop, on_interval=on_interval)
+                recorded = await execute(spec, self._clock, on_loop=set_loop, on_interval=on_interval, on_live=telemetry.show_live)
             else:
-                shares = spec.split(workers, cpus)
-                async with local_workers(shares, self._clock, log.add, log.add_lost, telemetry.publish_interval) as group:
+                show_live = telemetry.show_live
+                shares = dataclasses.replace(spec, is_live=show_live is not None).split(workers, cpus)
+                receivers = (log.add, log.add_lost, telemetry.publish_interval, show_live or (lambda _: None))
+                async with local_workers(shares, self._clock, *receivers) as group:
                     set_loop(group)
                     telemetry.follow(group.pids)
                     recorded = await group.run()
@@ -288,6 +294,17 @@ class _Run:
             summary=tuple(summary.pooled() for summary in self._summaries.values()),
             search=search,
         )
+
+    @contextlib.asynccontextmanager
+    async def _screen(self, observation: Observation) -> AsyncIterator[None]:
+        """Has the observer print through the live view, if there is one, for the length of the block."""
+        if observation.has_screen:
+            self._observer.screen_opened(observation.show_line)
+        try:
+            yield
+        finally:
+            await observation.close_screen()
+            self._observer.screen_closed()
 
     @contextlib.contextmanager
     def _stoppable(self, server: BundledServer | None) -> Iterator[Callable[[Loop | LocalWorkers], None]]:

@@ -16,6 +16,7 @@ from perfkit.measurement.resource_summary import Resources
 from perfkit.measurement.target_probe import Target
 from perfkit.protocol.message import ComposingModel
 from perfkit.protocol.statistics import ModelStatistics
+from perfkit.recorder.recent import LiveFigures
 from perfkit.recorder.recording import Interval
 from perfkit.recorder.window import Window
 from perfkit.result.distribution import QUANTILES
@@ -32,7 +33,10 @@ from perfkit.telemetry.messages import (
     IntervalTimes,
     LiveMetric,
     MetricsPageConfig,
+    PointBegins,
     PublishMetrics,
+    ScreenConfig,
+    ScreenLine,
     StatisticsConfig,
     TelemetryConfig,
 )
@@ -90,6 +94,24 @@ class Observation:
         statistics = ServerStatisticsReader(read, self._clock, composing)
         return PointTelemetry(number, statistics, self._client, self._clock, has_own_page=target.metrics_url is not None)
 
+    @property
+    def has_screen(self) -> bool:
+        """Whether there is a live view."""
+        return self._client.has_screen
+
+    def show_line(self, text: str) -> bool:
+        """Has the live view's process print a line; False if there is no live view any more."""
+        self._client.show(ScreenLine(text))
+        return self._client.has_screen
+
+    async def close_screen(self) -> None:
+        """Removes the live view."""
+        await self._client.close_screen()
+
+    def point_begins(self, begins: PointBegins) -> None:
+        """Tells the live view which load point begins."""
+        self._client.show(begins)
+
     def point_started(self, number: int, total: int, load_point: LoadPoint) -> None:
         """Publishes live metrics: load point `number` of `total` begins, counted from 1."""
         self._client.publish(PublishMetrics("started", tuple(_started_metrics(self._scenario.name, number, total, load_point))))
@@ -127,6 +149,11 @@ class PointTelemetry:
         self._client.publish(
             IntervalTimes(self._number, interval.index, {name: counts for name, counts in times.items() if counts is not None})
         )
+
+    @property
+    def show_live(self) -> Callable[[LiveFigures], None] | None:
+        """Shows figures in the live view; None without one."""
+        return self._client.show if self._client.has_screen else None
 
     async def finish(self, recorded: PointRecording, window: Window) -> PointObservation:
         """Collects what was sampled in the window, after the last answer."""
@@ -182,15 +209,20 @@ class PointTelemetry:
 
 @contextlib.asynccontextmanager
 async def observe(
-    scenario: Scenario, target: Target, connect: Connect, clock: Clock, listen: tuple[str, int] | None
+    scenario: Scenario,
+    target: Target,
+    connect: Connect,
+    clock: Clock,
+    listen: tuple[str, int] | None,
+    screen: ScreenConfig | None = None,
 ) -> AsyncIterator[Observation]:
-    """Samples for the length of the block; `listen` is the host and port for live metrics.
+    """Samples for the length of the block; `listen` is the host and port for live metrics, `screen` the terminal of a live view.
 
     Raises ScenarioError if a variable of a metrics URL is not set, UsageError if the port cannot be opened.
     """
     if listen is not None and not scenario.telemetry:
         raise UsageError("--prometheus: the scenario turns telemetry off, so there are no live metrics; remove telemetry: false")
-    config = telemetry_config(scenario, target, listen) if scenario.telemetry else None
+    config = dataclasses.replace(telemetry_config(scenario, target, listen), screen=screen) if scenario.telemetry else None
     async with open_telemetry(config) as client:
         if config is not None and not config.may_see_gpus:
             client.notes.append(

@@ -10,6 +10,7 @@ import numpy.typing as npt
 from perfkit.recorder.batches import BatchRecorder, tally
 from perfkit.recorder.failures import FailureKinds
 from perfkit.recorder.histogram import Histogram
+from perfkit.recorder.recent import LiveFigures, RecentReplies
 from perfkit.recorder.recording import AnswerTotals, Interval, Recording
 from perfkit.recorder.series import Instants, SeriesRecorder
 from perfkit.recorder.stops import StopDetector
@@ -45,7 +46,7 @@ class Recorder:
     `on_interval` gets each interval when later ones displace it; one with late answers comes in several parts, which add up.
     `describe_failure` and `raw_failure` are those of `FailureKinds`. `check` may read an answer before its payload is dropped,
     change its outcome, and returns whether it read it. An OK answer within `good_within_ns` is good. `stops` finds the stops of
-    this process.
+    this process. With `is_live` the newest replies can be taken as `LiveFigures`.
     """
 
     def __init__(
@@ -61,6 +62,7 @@ class Recorder:
         check: Callable[[Reply], bool] | None = None,
         good_within_ns: int | None = None,
         stops: StopDetector | None = None,
+        is_live: bool = False,
     ) -> None:
         self.failed = 0
         self._window_start_ns, self._window_end_ns = window_start_ns, window_end_ns
@@ -75,6 +77,7 @@ class Recorder:
         self._drops: list[tuple[Instants, bool]] = []
         self._work: Iterator[None] | None = None
         self._is_open = is_open
+        self._recent = RecentReplies(is_open=is_open, timed=_IN_DISTRIBUTION) if is_live else None
         self._batch_size = _OPEN_BATCH if is_open else _BATCH
         self._series = SeriesRecorder(window_start_ns if series_start_ns is None else series_start_ns, window_end_ns)
         self._batches = BatchRecorder(window_start_ns, None if window_end_ns is None else window_end_ns - window_start_ns)
@@ -87,6 +90,11 @@ class Recorder:
     def replies(self) -> int:
         """The number of replies so far, including those of the warm-up."""
         return self._recorded + len(self._batch)
+
+    def live_figures(self, worker: int, at_ns: int, in_flight: int) -> LiveFigures:
+        """The replies since the last call, for a live view; needs `is_live`."""
+        assert self._recent is not None
+        return LiveFigures(worker, at_ns, self.replies, self.failed, in_flight, *self._recent.take(self._batch, self._recorded))
 
     def add(self, reply: Reply) -> None:
         """Takes one reply."""
@@ -152,6 +160,8 @@ class Recorder:
         yield from self._count_ended(finished, codes, finished - intended, window_end_ns)
         yield
         timed = _IS_TIMED[codes]
+        if self._recent is not None:
+            self._recent.add(intended, started, finished, timed)
         self._series.add_answered(finished[_IS_ANSWERED[codes]])
         self._series.add_scheduled(intended)
         yield

@@ -1,16 +1,20 @@
 """Progress of a run or a gate on stderr: a line per finished load point or pair, and on a terminal the point under way.
 
-Nothing is printed while a point is measured, since that would take time from the loop that sends requests.
+This process prints nothing while a point is measured, since that would take time from the loop that sends requests: where stdout and
+stderr are a terminal, the sampler process draws the live view (`perfkit.telemetry.live_view`), and the lines of a run go through it.
 """
 
 import contextlib
+import os
 import pathlib
 import sys
+from collections.abc import Callable
 
 from perfkit.gate.pairs import ArmName, Pair, PairKind
 from perfkit.measurement.control import RunObserver
 from perfkit.report.terminal_summary import describe_point
 from perfkit.result.model import Point
+from perfkit.telemetry.messages import ScreenConfig
 from perfkit.text.foreign import bounded, one_line
 from perfkit.text.terminal import write_raw
 
@@ -20,6 +24,8 @@ class LiveReport(RunObserver):
 
     def __init__(self, *, quiet: bool) -> None:
         self._quiet = quiet
+        self.screen = None if quiet else _screen()
+        self._show_line: Callable[[str], bool] | None = None
         self._shows_progress = sys.stderr.isatty() and not quiet
         self._total = self._done = 0
 
@@ -37,7 +43,7 @@ class LiveReport(RunObserver):
 
     def point_started(self, index: int, total: int, description: str, seconds: float | None, seconds_left: float | None) -> None:
         self._total, self._done = total, index
-        if self._shows_progress:
+        if self._shows_progress and self._show_line is None:
             length = "" if seconds is None else f", {seconds:.0f} s"
             left = "" if seconds_left is None else f"; about {seconds_left:.0f} s left"
             with contextlib.suppress(OSError):
@@ -48,11 +54,19 @@ class LiveReport(RunObserver):
         self._done += 1
         self.note(f"[{self._done}/{self._total}] {describe_point(point)}{'' if point.valid else ', NOT VALID'}")
 
+    def screen_opened(self, show_line: Callable[[str], bool]) -> None:
+        self._show_line = show_line
+
+    def screen_closed(self) -> None:
+        self._show_line = None
+
     def partial_result_kept(self, folder: pathlib.Path) -> None:
         self.say(f"the load points that were measured are in {folder}")
 
     def say(self, text: str) -> None:
         """Prints a line, such as that the run was interrupted, even when quiet; a terminal that is gone does not end the run."""
+        if self._show_line is not None and self._show_line(text):
+            return
         with contextlib.suppress(OSError):
             if self._shows_progress:
                 write_raw(sys.stderr, "\r\033[K")
@@ -62,6 +76,15 @@ class LiveReport(RunObserver):
         """Prints a line unless quiet."""
         if not self._quiet:
             self.say(text)
+
+
+def _screen() -> ScreenConfig | None:
+    """The terminal for a live view: that of stdout, if stderr is one, too, so that no other line comes in between."""
+    if not (sys.stdout.isatty() and sys.stderr.isatty()) or os.environ.get("TERM", "dumb") == "dumb":
+        return None
+    with contextlib.suppress(OSError, ValueError):  # a terminal of another container has no device here
+        return ScreenConfig(os.ttyname(sys.stdout.fileno()), has_colour="NO_COLOR" not in os.environ)
+    return None
 
 
 class LiveGate:

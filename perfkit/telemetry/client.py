@@ -8,10 +8,15 @@ from typing import Any
 from perfkit.errors import UsageError
 from perfkit.process.child import Child
 from perfkit.process.start_module import start_module
+from perfkit.recorder.recent import LiveFigures
 from perfkit.telemetry.messages import (
+    CloseScreen,
     FollowWorkers,
     IntervalTimes,
+    PointBegins,
     PublishMetrics,
+    ScreenClosed,
+    ScreenLine,
     Started,
     TelemetryConfig,
     Waiting,
@@ -36,6 +41,7 @@ class TelemetryClient:
         """Where Prometheus can read the run's live metrics; empty if they are not served."""
         self.lost = ""
         """Why the process is gone, as a sentence; empty as long as it runs."""
+        self._has_screen = False
         self._child, self._max_silence_s, self._may_be_silent_s = child, max_silence_s, _STARTS_WITHIN_S
 
     async def configure(self, config: TelemetryConfig) -> None:
@@ -44,6 +50,7 @@ class TelemetryClient:
         answer = await self._answer()
         if isinstance(answer, Started):
             self.notes += answer.notes
+            self._has_screen = answer.has_screen
             if config.listen is not None:
                 host, port = config.listen
                 if answer.port is None:
@@ -53,6 +60,24 @@ class TelemetryClient:
     def follow(self, pids: Sequence[int]) -> None:
         """Names the processes that generate the load from now on."""
         self._send(FollowWorkers(tuple(pids)))
+
+    @property
+    def has_screen(self) -> bool:
+        """Whether the process draws a live view, so that lines for the terminal go through `show`."""
+        return self._has_screen and self._child is not None and not self._child.ended.done()
+
+    def show(self, message: PointBegins | LiveFigures | ScreenLine) -> None:
+        """Sends what the live view shows, if there is one."""
+        if self.has_screen:
+            self._send(message)
+
+    async def close_screen(self) -> None:
+        """Removes the live view; afterwards the terminal is the run's own."""
+        if self.has_screen:
+            self._send(CloseScreen())
+            while self._child is not None and not isinstance(await self._answer(), ScreenClosed):
+                pass
+        self._has_screen = False
 
     def publish(self, message: PublishMetrics | IntervalTimes) -> None:
         """Sends live metrics, if they are served."""

@@ -1,7 +1,8 @@
 """Messages between a run and its sampler process: plain values; see `perfkit.process.messages` for their form.
 
 The run sends a `TelemetryConfig`, then any number of `FollowWorkers`, `WindowRequest`, `PublishMetrics` and `IntervalTimes`. The
-process answers the first with `Started`, and each `WindowRequest` with a `WindowReport`.
+process answers the first with `Started`, and each `WindowRequest` with a `WindowReport`. For a live view the run also sends
+`PointBegins`, `LiveFigures`, `ScreenLine` and, in the end, `CloseScreen`, which is answered with `ScreenClosed`.
 """
 
 import dataclasses
@@ -50,6 +51,15 @@ class GpuConfig:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
+class ScreenConfig:
+    """The terminal on which the sampler process draws the live view."""
+
+    path: str
+    """Its device, such as `/dev/pts/3`."""
+    has_colour: bool
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
 class TelemetryConfig:
     """What is sampled during a run; None leaves a source out."""
 
@@ -58,6 +68,8 @@ class TelemetryConfig:
     statistics: StatisticsConfig | None = None
     listen: tuple[str, int] | None = None
     """Host and port at which Prometheus can read the run's live metrics."""
+    screen: ScreenConfig | None = None
+    """Where the live view is drawn; None for none."""
 
     @property
     def may_see_gpus(self) -> bool:
@@ -72,6 +84,8 @@ class Started:
     notes: tuple[str, ...]
     port: int | None = None
     error: str = ""
+    has_screen: bool = False
+    """Whether the live view is drawn."""
 
 
 class Waiting:
@@ -128,3 +142,31 @@ class IntervalTimes:
     point: int
     index: int
     times: Mapping[str, BucketCounts]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class PointBegins:
+    """A load point begins: what a live view shows of it; `number` counts from 1, and lengths that are not known are None."""
+
+    number: int
+    total: int
+    title: str
+    times_name: str
+    seconds: float | None
+    seconds_left: float | None
+    """Of the whole run, this load point included."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class ScreenLine:
+    """A line that stays on the terminal, above the live view."""
+
+    text: str
+
+
+class CloseScreen:
+    """The live view is to be removed from the terminal."""
+
+
+class ScreenClosed:
+    """The live view is gone, and the run may write to the terminal itself."""

@@ -5,18 +5,24 @@ Each sampler has a thread of its own and may block: a slow driver or server dela
 
 import concurrent.futures
 import contextlib
+import functools
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 from perfkit.clock import MonotonicClock
 from perfkit.process.messages import claim_stdout, load_message, message_bytes
+from perfkit.recorder.recent import LiveFigures
 from perfkit.telemetry.host.generator import GeneratorSampler
 from perfkit.telemetry.host.other_processes import OtherProcessesMeter
 from perfkit.telemetry.messages import (
+    CloseScreen,
     FollowWorkers,
     IntervalTimes,
+    PointBegins,
     PublishMetrics,
+    ScreenClosed,
+    ScreenLine,
     Started,
     TelemetryConfig,
     Waiting,
@@ -27,10 +33,11 @@ from perfkit.telemetry.sampler_thread import SamplerThread, take_notes
 from perfkit.telemetry.series import Sampler, SamplerReport, Series
 
 if TYPE_CHECKING:
+    from perfkit.telemetry.live_view import LiveView
     from perfkit.telemetry.prometheus.exposition import Exposition
 
 # idle power is measured for 8 s at most, and opening an unused driver takes seconds per GPU; Prometheus waits 10 s for a page
-_START_TIMEOUT_S, _WINDOW_TIMEOUT_S, _LATEST_TIMEOUT_S, _CLOSE_TIMEOUT_S = 40.0, 20.0, 5.0, 2.0
+_START_TIMEOUT_S, _WINDOW_TIMEOUT_S, _LATEST_TIMEOUT_S, _VIEW_TIMEOUT_S, _CLOSE_TIMEOUT_S = 40.0, 20.0, 5.0, 0.1, 2.0
 
 
 def serve(requests: BinaryIO, answers: BinaryIO) -> None:
@@ -51,8 +58,9 @@ def _serve(config: TelemetryConfig, requests: BinaryIO, answers: BinaryIO) -> No
         answers.flush()
 
     exposition, error = _expose(config, threads)
+    view = _open_view(config, threads, clock)
     try:
-        answer(Started(_start_notes(threads, lambda: answer(Waiting())), exposition.port if exposition else None, error))
+        answer(Started(_start_notes(threads, lambda: answer(Waiting())), exposition.port if exposition else None, error, view is not None))
         while True:
             match load_message(requests):
                 case FollowWorkers(pids):
@@ -63,7 +71,19 @@ def _serve(config: TelemetryConfig, requests: BinaryIO, answers: BinaryIO) -> No
                     exposition.run.publish(key, metrics)
                 case IntervalTimes() as interval if exposition:
                     exposition.run.add_times(interval)
+                case LiveFigures() as figures if view:
+                    view.add(figures)
+                case PointBegins() as point if view:
+                    view.begin(point)
+                case ScreenLine(text) if view:
+                    view.print_line(text)
+                case CloseScreen():
+                    if view is not None:
+                        view.close()
+                    answer(ScreenClosed())
     finally:
+        if view is not None:
+            view.close()
         if exposition is not None:
             exposition.close()
         for thread in threads:
@@ -102,15 +122,29 @@ def _expose(config: TelemetryConfig, threads: Sequence[SamplerThread[Any]]) -> "
         return None, ""
     from perfkit.telemetry.prometheus.exposition import Exposition, LiveRun
 
-    def latest() -> list[Series]:
-        futures = [thread.submit(lambda sampler: sampler.latest()) for thread in threads]
-        done, _ = concurrent.futures.wait(futures, _LATEST_TIMEOUT_S)  # a sampler that hangs is left out
-        return [series for future in futures if future in done and future.exception() is None for series in future.result()]
-
     try:
-        return Exposition(config.listen, LiveRun(latest)), ""
+        return Exposition(config.listen, LiveRun(functools.partial(_latest, threads, _LATEST_TIMEOUT_S))), ""
     except OSError as error:
         return None, error.strerror or str(error)
+
+
+def _open_view(config: TelemetryConfig, threads: Sequence[SamplerThread[Any]], clock: MonotonicClock) -> "LiveView | None":
+    """The live view, if one is wanted and the terminal can be opened; its lines then go nowhere else."""
+    if config.screen is None:
+        return None
+    from perfkit.telemetry.live_view import LiveView
+    from perfkit.telemetry.screen import Screen
+
+    screen = Screen.open(config.screen.path)
+    latest = functools.partial(_latest, threads, _VIEW_TIMEOUT_S)
+    return None if screen is None else LiveView(screen, clock, latest, has_colour=config.screen.has_colour)
+
+
+def _latest(threads: Sequence[SamplerThread[Any]], timeout_s: float) -> list[Series]:
+    """The newest samples; those of a sampler that does not answer in time are left out."""
+    futures = [thread.submit(lambda sampler: sampler.latest()) for thread in threads]
+    done, _ = concurrent.futures.wait(futures, timeout_s)
+    return [series for future in futures if future in done and future.exception() is None for series in future.result()]
 
 
 def wait_for_samplers(futures: Iterable["concurrent.futures.Future[Any]"], timeout_s: float, on_second: Callable[[], None]) -> None:

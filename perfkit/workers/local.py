@@ -11,6 +11,7 @@ from perfkit.load.loop import StopCause
 from perfkit.load.tasks import run_with_side_tasks
 from perfkit.process.child import Child
 from perfkit.process.start_module import start_module
+from perfkit.recorder.recent import LiveFigures
 from perfkit.recorder.recording import Interval
 from perfkit.units import NS_PER_S
 from perfkit.workers.messages import Begin, Crashed, Logged, Ready, Stop
@@ -54,6 +55,7 @@ class LocalWorkers:
     _on_interval: Callable[[int, Interval], None]
     _on_lost_interval: Callable[[int, Interval], None]
     _on_received: Callable[[Interval], None]
+    _on_live: Callable[[LiveFigures], None]
 
     def __post_init__(self) -> None:
         self._changed = asyncio.Event()
@@ -121,6 +123,8 @@ class LocalWorkers:
             case Logged(window_start_ns, interval):
                 worker.intervals.append((window_start_ns, interval))
                 self._on_received(interval)
+            case LiveFigures() as figures:
+                self._on_live(figures)
             case Ready():
                 worker.is_ready = True
             case PointRecording() as point:
@@ -159,11 +163,12 @@ async def local_workers(
     on_interval: Callable[[int, Interval], None],
     on_lost_interval: Callable[[int, Interval], None],
     on_received: Callable[[Interval], None] = lambda _: None,
+    on_live: Callable[[LiveFigures], None] = lambda _: None,
 ) -> AsyncIterator[LocalWorkers]:
     """Runs a worker process for each spec, for the length of the block.
 
     `on_interval` gets the intervals of all workers at the end, as that of `run_point` does; `on_lost_interval` those of lost
-    workers, whose requests are in no figure; `on_received` gets each interval as soon as it comes.
+    workers, whose requests are in no figure; `on_received` gets each interval as soon as it comes, and `on_live` the figures for a live view.
     """
     workers: list[_Worker] = []
     async with contextlib.AsyncExitStack() as children:
@@ -172,7 +177,7 @@ async def local_workers(
                 child = await children.enter_async_context(start_module(_MODULE, stop_within_s=_ENDS_WITHIN_S))
                 workers.append(_Worker(number, child, clock.now_ns()))
                 child.send(spec)
-            yield LocalWorkers(workers, clock, on_interval, on_lost_interval, on_received)
+            yield LocalWorkers(workers, clock, on_interval, on_lost_interval, on_received, on_live)
         finally:
             for worker in workers:  # all at once, before the first is waited for
                 worker.child.close_stdin()

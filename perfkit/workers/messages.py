@@ -1,7 +1,7 @@
 """Messages between perfkit and its worker processes.
 
 To the worker: a `WorkerSpec`, then `Begin`, and `Stop` where the point is ended early. From the worker: `Ready`, `Logged`
-intervals, `Progress` once a second, and finally its `PointRecording`, the PerfkitError for which it could not measure, or `Crashed`.
+intervals, `Progress` and, for a live view, `LiveFigures` once a second, and finally its `PointRecording`, the PerfkitError for which it could not measure, or `Crashed`.
 """
 
 import dataclasses

@@ -17,6 +17,7 @@ from perfkit.load.open_loop import OpenLoop
 from perfkit.load.pacer import make_pacer
 from perfkit.load.tasks import run_with_side_tasks
 from perfkit.machine.readings import BusyMeter, BusyShares
+from perfkit.recorder.recent import LiveFigures
 from perfkit.recorder.recorder import Recorder
 from perfkit.recorder.recording import Interval
 from perfkit.recorder.stops import StopDetector
@@ -24,6 +25,7 @@ from perfkit.target.address import Address
 from perfkit.telemetry.host.event_loop import EventLoopMonitor
 from perfkit.transport.base import Prepared, Reply, Transport
 from perfkit.transport.factory import make_transport
+from perfkit.units import NS_PER_S
 from perfkit.workers.answer_check import AnswerCheck
 from perfkit.workers.early_stop import stop_on_errors, stop_on_overload
 from perfkit.workers.point_recording import PointRecording
@@ -39,6 +41,7 @@ async def execute(
     *,
     on_loop: Callable[[Loop], None],
     on_interval: Callable[[int, Interval], None],
+    on_live: Callable[[LiveFigures], None] | None = None,
     begin_at: Callable[[], Awaitable[int]] | None = None,
 ) -> PointRecording:
     """Connects to the target and runs the load point; see `run_point`."""
@@ -53,6 +56,7 @@ async def execute(
             address=spec.address,
             on_loop=on_loop,
             on_interval=on_interval,
+            on_live=on_live,
             check=check,
             begin_at=begin_at,
         )
@@ -69,13 +73,14 @@ async def run_point(
     address: Address,
     on_loop: Callable[[Loop], None],
     on_interval: Callable[[int, Interval], None],
+    on_live: Callable[[LiveFigures], None] | None = None,
     check: Callable[[Reply], bool] | None = None,
     begin_at: Callable[[], Awaitable[int]] | None = None,
 ) -> PointRecording:
     """Opens the connections, sends the load and awaits the answers.
 
     `on_loop` gets the loop before it starts, so that it can be stopped; `on_interval` the earliest start of the window and
-    an interval; `check` is that of `Recorder`. `begin_at` is called when everything is ready and returns the instant to begin
+    an interval; `on_live` gets figures once a second while requests are under way; `check` is that of `Recorder`. `begin_at` is called when everything is ready and returns the instant to begin
     at, since workers that share a point begin together. Raises TargetError where the connections cannot be opened.
     """
     await transport.open(spec.connections)
@@ -99,6 +104,7 @@ async def run_point(
             check=check,
             good_within_ns=spec.good_within_ns,
             stops=stops,
+            is_live=on_live is not None,
         )
         make_loop: Callable[..., Loop] = (
             functools.partial(ClosedLoop, concurrency=load.concurrency, think_time_ns=load.think_time_ns)
@@ -120,6 +126,7 @@ async def run_point(
             send_load(),
             busy_shares,
             _end_window(loop, phases, recorder),
+            _report_live(on_live, spec.worker, loop, recorder, phases, clock),
             event_loop.measure_lag(phases.start_ns),
             stops.watch(phases.start_ns, lambda: loop.in_flight),
             stop_on_errors(loop, recorder, clock, spec.abort_error_rate),
@@ -143,6 +150,16 @@ async def _end_window(loop: Loop, phases: Phases, recorder: Recorder) -> None:
     await loop.stopped()
     if phases.window_end_ns is not None:
         recorder.end_window(min(loop.ending.stopped_ns, phases.window_end_ns))
+
+
+async def _report_live(
+    on_live: Callable[[LiveFigures], None] | None, worker: int, loop: Loop, recorder: Recorder, phases: Phases, clock: Clock
+) -> None:
+    due_ns = phases.start_ns
+    while on_live is not None:
+        due_ns = max(due_ns, clock.now_ns()) + NS_PER_S
+        await clock.sleep_until_ns(due_ns)
+        on_live(recorder.live_figures(worker, clock.now_ns(), loop.in_flight))
 
 
 def _failure(transport: Transport, reply: Reply) -> str:

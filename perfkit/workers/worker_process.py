@@ -39,6 +39,7 @@ async def serve(reader: asyncio.StreamReader, write: Callable[[bytes], object]) 
         clock,
         on_loop=control.set_loop,
         on_interval=lambda start_ns, interval: send(Logged(start_ns, interval)),
+        on_live=send if spec.is_live else None,
         begin_at=begin_at,
     )
     with pinned(spec.cpus):

@@ -66,6 +66,8 @@ class WorkerSpec:
     seed: int
     cpus: tuple[int, ...] = ()
     """CPUs to pin the worker process to; empty for no pinning."""
+    is_live: bool = False
+    """Whether a worker process sends `LiveFigures` once a second."""
 
     def split(self, workers: int, cpus: Sequence[int]) -> "list[WorkerSpec]":
         """The specs that divide the load among several workers, each on one CPU; they share CPUs if there are too few."""

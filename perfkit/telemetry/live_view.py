@@ -1,0 +1,208 @@
+"""The live view of a run: what the sampler process draws on the terminal once a second."""
+
+import collections
+import io
+import math
+from collections.abc import Callable, Iterable, Iterator, Sequence
+
+import numpy as np
+from rich.console import Console
+from rich.text import Text
+
+from perfkit.clock import Clock
+from perfkit.recorder.recent import LiveFigures
+from perfkit.recorder.series import Instants
+from perfkit.telemetry.messages import PointBegins
+from perfkit.telemetry.screen import Screen
+from perfkit.telemetry.series import Series
+from perfkit.text.foreign import bounded, one_line, safe_lines
+from perfkit.units import NS_PER_S, format_bytes, format_duration_ns, format_rate_per_s
+
+_BARS = "▁▂▃▄▅▆▇█"
+_DRAW_EVERY_NS = 9 * NS_PER_S // 10
+_MOST_SECONDS, _MOST_GPUS = 120, 4
+_LABEL_WIDTH, _VALUE_WIDTH, _LONGEST_BAR = 12, 12, 24
+_FEWEST_FOR_P99 = 100
+_MISSING = "–"
+
+
+def sparkline(values: Sequence[float | None], width: int) -> str:
+    """The newest `width` values as bars from zero to their maximum; a missing value is a space."""
+    newest = values[-width:] if width > 0 else ()
+    highest = max((value for value in newest if value is not None), default=0.0)
+    top = len(_BARS) - 1
+    return "".join(" " if value is None else _BARS[min(math.ceil(top * value / highest), top) if highest else 0] for value in newest)
+
+
+class LiveView:
+    """Draws the whole run, and figures of the current load point over time. `latest` gives the samplers' newest samples."""
+
+    def __init__(self, screen: Screen, clock: Clock, latest: Callable[[], Iterable[Series]], *, has_colour: bool) -> None:
+        self._screen, self._clock, self._latest, self._has_colour = screen, clock, latest, has_colour
+        self._run_began_ns = self._began_ns = clock.now_ns()
+        self._point: PointBegins | None = None
+        self._drawn_ns = 0
+        self._forget()
+
+    def begin(self, point: PointBegins) -> None:
+        """A load point begins."""
+        now_ns = self._clock.now_ns()
+        if self._point is None:
+            self._run_began_ns = now_ns
+        self._point, self._began_ns = point, now_ns
+        self._forget()
+        self.draw()
+
+    def add(self, figures: LiveFigures) -> None:
+        """Takes one worker's figures, and draws if a second has passed."""
+        before = self._workers.get(figures.worker)
+        elapsed_ns = NS_PER_S if before is None else max(figures.at_ns - before.at_ns, 1)
+        replies, failed = (0, 0) if before is None else (before.replies, before.failed)
+        answered = figures.replies - figures.failed - (replies - failed)
+        self._workers[figures.worker] = figures
+        self._rates[figures.worker] = answered * NS_PER_S / elapsed_ns
+        self._failed += figures.failed - failed
+        self._times.append(figures.times_ns)
+        self._delays.append(figures.delays_ns)
+        now_ns = self._clock.now_ns()
+        if now_ns - self._drawn_ns >= _DRAW_EVERY_NS:
+            self._end_second()
+            self.draw()
+
+    def print_line(self, text: str) -> None:
+        """Prints a line that stays above the view."""
+        self._screen.print_above(safe_lines(bounded(text)))
+        self.draw()
+
+    def draw(self) -> None:
+        """Draws the view anew."""
+        if self._point is None:
+            return
+        self._drawn_ns = self._clock.now_ns()
+        columns, rows = self._screen.size
+        width = max(columns - 1, 1)  # a character in the last column would move the cursor on some terminals
+        texts = list(self._lines(width))[: max(rows - 1, 1)]
+        for text in texts:
+            text.truncate(width)
+        self._screen.draw([(self._styled(text), text.cell_len) for text in texts])
+
+    def close(self) -> None:
+        """Removes the view."""
+        self._screen.close()
+
+    def _forget(self) -> None:
+        """Empties the figures of the previous load point."""
+        self._workers: dict[int, LiveFigures] = {}
+        self._rates: dict[int, float] = {}
+        self._failed = 0
+        self._times: list[Instants] = []
+        self._delays: list[Instants] = []
+        names = ("throughput", "p50", "p99", "errors", "in flight", "start delay p99")
+        self._series = {name: collections.deque[float | None](maxlen=_MOST_SECONDS) for name in names}
+
+    def _end_second(self) -> None:
+        times, delays = np.concatenate(self._times), np.concatenate(self._delays)
+        figures: dict[str, float | None] = {
+            "throughput": sum(self._rates.values()),
+            "p50": _percentile(times, 50, 1),
+            "p99": _percentile(times, 99, _FEWEST_FOR_P99),
+            "errors": self._failed,
+            "in flight": sum(worker.in_flight for worker in self._workers.values()),
+            "start delay p99": _percentile(delays, 99, 1),
+        }
+        for name, value in figures.items():
+            self._series[name].append(value)
+        self._times, self._delays, self._failed = [], [], 0
+
+    def _lines(self, width: int) -> Iterator[Text]:
+        point = self._point
+        assert point is not None
+        elapsed_s = (self._clock.now_ns() - self._began_ns) / NS_PER_S
+        yield Text()
+        yield Text.assemble((f"load point {point.number} of {point.total}  ", "bold"), (one_line(point.title), "bold cyan"))
+        yield self._progress(point, elapsed_s, width)
+        failed = sum(worker.failed for worker in self._workers.values())
+        is_open = point.times_name == "response time"
+        yield self._figure("throughput", format_rate_per_s, width)
+        yield self._figure("p50", format_duration_ns, width)
+        yield self._figure("p99", format_duration_ns, width)
+        yield self._figure("errors", lambda _: f"{failed:,}", width, "red" if failed else "")
+        yield self._figure("in flight", lambda value: f"{value:,.0f}", width)
+        if is_open:
+            yield self._figure("start delay p99", format_duration_ns, width)
+        yield from self._samples(width)
+
+    def _progress(self, point: PointBegins, elapsed_s: float, width: int) -> Text:
+        this = f"{elapsed_s:.0f} s" if point.seconds is None else f"{min(elapsed_s, point.seconds):.0f} of {point.seconds:.0f} s"
+        if point.seconds_left is None:
+            return Text.assemble(("this point  ", "dim"), this)
+        left_s = max(point.seconds_left - elapsed_s, 0.0)
+        run_s = (self._clock.now_ns() - self._run_began_ns) / NS_PER_S
+        share = run_s / (run_s + left_s) if run_s + left_s else 0.0
+        told = f" {share:.0%}, about {_rough(left_s)} left; "
+        length = max(min(_LONGEST_BAR, width - len(told) - len(this) - _LABEL_WIDTH - len("this point ")), 0)
+        full = round(share * length)
+        bar = ("━" * full, "green"), ("━" * (length - full), "dim")
+        return Text.assemble(("whole run".ljust(_LABEL_WIDTH), "dim"), *bar, told, ("this point ", "dim"), this)
+
+    def _figure(self, name: str, show: Callable[[float], str], width: int, style: str = "") -> Text:
+        series = list(self._series[name])
+        value = series[-1] if series else None
+        label = name if len(name) < _LABEL_WIDTH else name.replace("start delay", "delay")
+        shown = (_MISSING if value is None else show(value)).ljust(_VALUE_WIDTH)
+        bars = sparkline(series, width - _LABEL_WIDTH - _VALUE_WIDTH)
+        return Text.assemble((label.ljust(_LABEL_WIDTH), "dim"), (shown, f"bold {style}".strip()), (bars, style or "cyan"))
+
+    def _samples(self, width: int) -> Iterator[Text]:
+        """Lines on the server, the GPUs and the load generator, from the newest samples that there are."""
+        newest = [series for series in self._latest() if series.values]
+        server = {series.name.removeprefix("server_"): series.values[-1] for series in newest if series.name.startswith("server_")}
+        parts = [f"{label} {format_duration_ns(server[key])}" for key, label in _SERVER_TIMES.items() if key in server]
+        parts += [f"batch {server['mean_batch']:.2f}"] if "mean_batch" in server else []
+        if parts:
+            yield _labelled("server", parts, width)
+        gpus: dict[str, dict[str, float]] = {}
+        for series in newest:
+            if series.name.startswith("gpu_"):
+                gpus.setdefault(series.labels.get("gpu", ""), {})[series.name.removeprefix("gpu_")] = series.values[-1]
+        for number, figures in enumerate(list(gpus.values())[:_MOST_GPUS]):
+            yield _labelled(f"GPU {number}", [show(figures[key]) for key, show in _GPU_FIGURES.items() if key in figures], width)
+        workers = [series.values[-1] for series in newest if series.name == "worker_cpu_share"]
+        machine = [series.values[-1] for series in newest if series.name == "machine_cpu_share"]
+        parts = [f"busiest worker {max(workers):.0%} of a CPU"] if workers else []
+        parts += [f"machine {machine[0]:.0%} busy"] if machine else []
+        if parts:
+            yield _labelled("generator", parts, width)
+
+    def _styled(self, text: Text) -> str:
+        written = io.StringIO()
+        console = Console(file=written, force_terminal=True, color_system="standard" if self._has_colour else None, width=10_000)
+        console.print(text, end="", soft_wrap=True, highlight=False)
+        return written.getvalue()
+
+
+_SERVER_TIMES = {"queue": "queue", "compute_infer": "infer", "compute_input": "input", "compute_output": "output"}
+_GPU_FIGURES: dict[str, Callable[[float], str]] = {
+    "utilization": lambda share: f"{share:.0%} busy",
+    "memory_used": lambda size: format_bytes(round(size)),
+    "power": lambda power_w: f"{power_w:.0f} W",
+    "sm_clock": lambda mhz: f"{mhz:,.0f} MHz",
+    "temperature": lambda celsius: f"{celsius:.0f} °C",
+}
+
+
+def _labelled(label: str, parts: Sequence[str], width: int) -> Text:
+    """The first parts, as many as fit: a figure is left out, never cut."""
+    while len(parts) > 1 and _LABEL_WIDTH + len(", ".join(parts)) > width:
+        parts = parts[:-1]
+    return Text.assemble((label.ljust(_LABEL_WIDTH), "dim"), ", ".join(parts))
+
+
+def _percentile(values: Instants, percent: float, fewest: int) -> float | None:
+    return float(np.percentile(values, percent, method="inverted_cdf")) if values.size >= fewest else None
+
+
+def _rough(seconds: float) -> str:
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"

@@ -1,0 +1,84 @@
+"""The lower part of a terminal, drawn again in place, with lines that stay above it.
+
+The cursor stays below the drawn lines and is never hidden, so nothing has to be put right when the process is killed. The device
+is opened without blocking: a terminal that is stopped (Ctrl-S) loses pictures instead of stopping the samplers, and one that is gone
+ends the drawing.
+"""
+
+import contextlib
+import os
+from collections.abc import Sequence
+
+_ERASE = "\r\x1b[{}A\x1b[J"
+_WIDTH, _HEIGHT = 80, 24
+
+
+class Screen:
+    """Draws on a terminal's file descriptor."""
+
+    def __init__(self, file: int) -> None:
+        self._file: int | None = file
+        self._shown: list[int] = []  # the widths of the lines on the terminal
+        self._unwritten = b""
+
+    @classmethod
+    def open(cls, path: str) -> "Screen | None":
+        """The screen of a terminal's device; None if it cannot be opened."""
+        try:
+            return cls(os.open(path, os.O_WRONLY | os.O_NOCTTY | os.O_NONBLOCK))
+        except OSError:
+            return None
+
+    @property
+    def size(self) -> tuple[int, int]:
+        """Columns and lines, asked for at each drawing, since the window may be resized."""
+        if self._file is not None:
+            with contextlib.suppress(OSError):
+                columns, lines = os.get_terminal_size(self._file)
+                return columns or _WIDTH, lines or _HEIGHT
+        return _WIDTH, _HEIGHT
+
+    def draw(self, lines: Sequence[tuple[str, int]]) -> None:
+        """Replaces what was drawn; each line comes with its width without styles, which must fit the terminal."""
+        if self._flushed():  # otherwise the terminal is stopped, and this picture is left out
+            self._write(self._erasure() + "".join(f"{text}\n" for text, _ in lines))
+            self._shown = [width for _, width in lines]
+
+    def print_above(self, text: str) -> None:
+        """Prints a line that stays; the drawn lines are erased, and the next drawing comes below it."""
+        erasure, self._shown = self._erasure(), []
+        self._write(f"{erasure}{text}\n")
+
+    def close(self) -> None:
+        """Erases what was drawn, and closes the device."""
+        self._write(self._erasure())
+        self._shown = []
+        if self._file is not None:
+            os.close(self._file)
+            self._file = None
+
+    def _erasure(self) -> str:
+        """Goes up over the drawn lines; a narrower window has broken those that no longer fit."""
+        columns = self.size[0]
+        rows = sum(max(-(-width // columns), 1) for width in self._shown)
+        return _ERASE.format(rows) if rows else ""
+
+    def _flushed(self) -> bool:
+        """Whether all text so far is on the terminal."""
+        if self._unwritten:
+            self._write("")
+        return not self._unwritten
+
+    def _write(self, text: str) -> None:
+        if self._file is None:
+            return
+        data = self._unwritten + text.replace("\n", "\r\n").encode(errors="replace")
+        try:
+            written = os.write(self._file, data) if data else 0
+        except BlockingIOError:
+            written = 0
+        except OSError:  # the terminal is gone
+            with contextlib.suppress(OSError):
+                os.close(self._file)
+            self._file, written = None, len(data)
+        self._unwritten = data[written:]

@@ -1,0 +1,47 @@
+"""The replies of the last second, for a live view: each is told once, however they are batched."""
+
+import numpy as np
+import pytest
+
+from perfkit.recorder.recorder import Recorder
+from perfkit.transport.base import Outcome, Reply
+
+
+def replies(number):
+    """Replies that take 1000 ns and more, started 7 ns late; every tenth is rejected."""
+    return [
+        Reply(intended_ns=10 * i, started_ns=10 * i + 7, finished_ns=10 * i + 1007 + i, outcome=Outcome.REJECTED if i % 10 == 9 else Outcome.OK)
+        for i in range(number)
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("is_open", [False, True])
+@pytest.mark.parametrize("every", [1, 3, 100, 257, 1023, 5000])
+def test_each_answered_reply_is_told_once(is_open, every):
+    recorder = Recorder(lambda _: None, window_start_ns=0, window_end_ns=None, is_open=is_open, is_live=True)
+    times, delays, sent = [], [], replies(4000)
+    for number, reply in enumerate(sent, 1):
+        recorder.add(reply)
+        if not number % every:
+            figures = recorder.live_figures(0, number, 5)
+            assert (figures.replies, figures.failed, figures.in_flight) == (number, number // 10, 5)
+            times += figures.times_ns.tolist()
+            delays += figures.delays_ns.tolist()
+    recorder._finish_work()
+    last = recorder.live_figures(0, 1, 0)
+    times += last.times_ns.tolist()
+    expected = [1000 + i + 7 * is_open for i in range(4000) if i % 10 != 9]
+    assert sorted(times) == expected
+    assert len(delays) + last.delays_ns.size == (len(expected) if is_open else 0)
+    assert set(delays) <= {7}
+
+
+def test_of_many_replies_some_thousand_are_told():
+    recorder = Recorder(lambda _: None, window_start_ns=0, window_end_ns=None, is_open=True, is_live=True)
+    for reply in replies(20_000):
+        recorder.add(reply)
+    recorder._finish_work()
+    figures = recorder.live_figures(0, 1, 0)
+    assert 3000 < figures.times_ns.size <= 4096
+    assert figures.delays_ns.size == figures.times_ns.size
+    assert np.median(figures.times_ns) == pytest.approx(11_000, rel=0.01)
