@@ -8,9 +8,9 @@ capacity is not known before a measurement. A window begins one second after the
 warm-up, drift and overload. Windows are 60 s long as in docs/planning.md, a quarter and a sixteenth of that with an SLO on the p99, and
 60 s and 240 s with one on the p99.9.
 
-Targets, over the plans that are not refused: the lower limit is above the true capacity in at most 6 %, and the number of replicas is within
-one of the exact number in at least 90 % (for a demand of 250/s). Each plan is stored in the work folder, and a run that was interrupted
-continues from there. It takes about 20 minutes on one free core. The exit code is 1 if a target is missed.
+Targets: of the plans that are not refused, the lower limit is above the true capacity in at most 6 %; of all plans, at least 90 % are
+refused or have a number of replicas within one of the exact number, for a demand of 250/s. Each plan is stored in the work folder, and a
+run that was interrupted continues from there. It takes about 20 minutes on one free core. The exit code is 1 if a target is missed.
 """
 
 import collections
@@ -211,15 +211,20 @@ class Case:
         """The share with a number of replicas within one of the exact number, for the demand at this index."""
         return self.share(lambda one: abs(one["off"][place]) <= 1)
 
+    @property
+    def within_or_refused(self) -> float:
+        """The share of all plans that are refused or have a number of replicas within one of the exact number, for the first demand."""
+        refused = len(self.plans) - len(self.made)
+        return (refused + (self.within_one(0) or 0.0) * len(self.made)) / len(self.plans)
+
     def accepted(self, model: str) -> float | None:
         """The share in which the queueing model was accepted."""
         return self.share(lambda one: bool(one["accepted"].get(model)))
 
     @property
     def is_met(self) -> bool:
-        """Whether both targets are met, or every plan is refused."""
-        above, within = self.above, self.within_one(0)
-        return above is None or within is None or (above <= ABOVE_TARGET and within >= WITHIN_TARGET)
+        """Whether both targets are met."""
+        return (self.above is None or self.above <= ABOVE_TARGET) and self.within_or_refused >= WITHIN_TARGET
 
     def row(self) -> str:
         """The table's row."""
@@ -231,7 +236,17 @@ class Case:
         within = [percent(self.within_one(place)) for place in range(len(DEMANDS_PER_S))]
         models = [percent(self.accepted(model)) for model in ("M/G/c", "batch service")]
         return table_row(
-            self.queue, layout, percentile, len(self.plans), percent(refused), *shown, *medians, *within, *models, yes_no(self.is_met)
+            self.queue,
+            layout,
+            percentile,
+            len(self.plans),
+            percent(refused),
+            *shown,
+            *medians,
+            *within,
+            percent(self.within_or_refused),
+            *models,
+            yes_no(self.is_met),
         )
 
 
@@ -246,13 +261,13 @@ def report(cases: Sequence[Case]) -> list[str]:
         "",
         *(__doc__ or "").split("\n", 2)[2].strip().split("\n"),
         "",
-        "Lower limit above, interval below (the true capacity) and replicas ±1: shares of the plans that were not refused. The models are fitted",
+        "Lower limit above, interval below (the true capacity) and replicas ±1: shares of the plans that were not refused; “or refused”: of all. The models are fitted",
         "up to 70 % of the capacity. M/G/c is right for M/M/4, right in the mean only for lognormal service, and wrong for batches. Inoue's model of",
         "batch service is not exact for these batches: it assumes no maximum size, and theirs is eight.",
         "",
         *table_head(
             "server", "window", "SLO", ">plans", ">refused", ">lower limit above", ">interval below", ">lower limit, median", ">estimate, median",
-            *(f">replicas ±1 at {demand:g}/s" for demand in DEMANDS_PER_S), ">M/G/c accepted", ">batch service accepted", "met",
+            *(f">replicas ±1 at {demand:g}/s" for demand in DEMANDS_PER_S), f">±1 at {DEMANDS_PER_S[0]:g}/s or refused", ">M/G/c accepted", ">batch service accepted", "met",
         ),
         *(case.row() for case in cases),
         "",

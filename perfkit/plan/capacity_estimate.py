@@ -18,7 +18,7 @@ from perfkit.units import format_duration_ns, format_rate_per_s
 
 _FALLS_BELOW = 0.98  # a throughput below this share of the rate that it is compared with is lower
 _BEYOND_CHANCE = 3.0  # standard errors
-_LOWEST_SHARE = 0.75  # lower limit ÷ estimate; below it the capacity is too uncertain for a plan
+_LOWEST_SHARE = 0.85  # lower limit ÷ estimate; below it the capacity is too uncertain for a plan
 _INTERPOLATED = 1000
 
 

@@ -47,4 +47,4 @@ def test_a_case_that_was_done_is_read_and_not_simulated_again(tmp_path):
     case = Case("M/M/4", "1/4", "p99", simulate_case(MM4, "1/4", "p99", 1, tmp_path))
     assert case.plans == done
     assert (case.above, case.within_one(0), case.within_one(1), case.is_met) == (1.0, 1.0, 0.0, False)
-    assert "| M/M/4 | 1/4 (15 s) | p99 | 1 | 0% | 100% | 0% | 1.01 | 1.05 | 100% | 0% | 100% | 0% | no |" in report([case])
+    assert "| M/M/4 | 1/4 (15 s) | p99 | 1 | 0% | 100% | 0% | 1.01 | 1.05 | 100% | 0% | 100% | 100% | 0% | no |" in report([case])
