@@ -1,7 +1,6 @@
 """`perfkit`: runs a command, and turns failures into messages and exit codes."""
 
 import argparse
-import difflib
 import errno
 import importlib
 import io
@@ -19,9 +18,10 @@ from perfkit.errors import PerfkitError
 from perfkit.machine.limits import is_file_limit
 from perfkit.process.standard_files import open_standard_files
 from perfkit.text.foreign import bounded
+from perfkit.text.nearest import suggestion
 from perfkit.text.terminal import safe_stream
 
-_COMMANDS = {
+COMMANDS = {
     "run": "measure all load points of a scenario and write a result folder",
     "init": "write a scenario for a model of a running server, or list its models",
     "gate": "compare a candidate server with a baseline and exit with the verdict",
@@ -35,6 +35,8 @@ _COMMANDS = {
     "compare": "show results side by side, with the differences in how they were measured, but no verdict",
     "history": "collect results in a file and show their trends, steps, and the commits of the steps",
     "report": "write the report of a result again from its files",
+    "completion": "print a completion script for bash, zsh or fish",
+    "help": "explain exit codes, warnings, metrics and the rest of the documentation",
 }
 _NOWHERE = pathlib.Path(os.devnull)
 _DISK_FULL = (errno.ENOSPC, errno.EDQUOT)
@@ -65,18 +67,30 @@ class _Parser(argparse.ArgumentParser):
         self.exit(ExitCode.USAGE, f"{self.prog}: {message}; see {self.prog} --help\n")
 
 
-def suggestion(word: str, known: Iterable[str]) -> str:
-    """`; did you mean --model?`, or nothing if no known word is near."""
-    near = difflib.get_close_matches(word, known, n=1)
-    return f"; did you mean {near[0]}?" if near else ""
-
-
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs one command and returns its exit code."""
     code = _run(arguments)
     if (signals := sys.modules.get("perfkit.cli.signals")) is not None:  # imported by the commands that measure
         signals.end_if_interrupted_twice(code)
     return code
+
+
+def make_parser(names: Iterable[str]) -> "tuple[_Parser, dict[str, _Parser]]":
+    """The parser, and those of some commands with their options; the others have none, because importing all modules is slow."""
+    parser = _Parser(
+        prog="perfkit",
+        description="Load generation and benchmarking for v2 / Open Inference Protocol servers.",
+        epilog=_EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--version", action="version", version=f"perfkit {perfkit.__version__}")
+    commands = parser.add_subparsers(dest="command", metavar="COMMAND")
+    summaries = ((command, summary, f"{summary[0].upper()}{summary[1:]}.") for command, summary in COMMANDS.items())
+    parsers = {command: commands.add_parser(command, help=summary, description=text) for command, summary, text in summaries}
+    configured = {name: parsers[name] for name in names}
+    for name, subparser in configured.items():
+        importlib.import_module(f"perfkit.cli.{name}").configure(subparser)
+    return parser, configured
 
 
 def _run(arguments: Sequence[str] | None) -> int:
@@ -88,29 +102,16 @@ def _run(arguments: Sequence[str] | None) -> int:
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")  # a terminal without – or µ gets a question mark, not a traceback
     sys.stdout, sys.stderr = safe_stream(sys.stdout), safe_stream(sys.stderr)
-    parser = _Parser(
-        prog="perfkit",
-        description="Load generation and benchmarking for v2 / Open Inference Protocol servers.",
-        epilog=_EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    parser.add_argument("--version", action="version", version=f"perfkit {perfkit.__version__}")
-    commands = parser.add_subparsers(dest="command", metavar="COMMAND")
     name = next((argument for argument in arguments if not argument.startswith("-")), None)
-    chosen = parser
-    for command, summary in _COMMANDS.items():
-        subparser = commands.add_parser(command, help=summary, description=f"{summary[0].upper()}{summary[1:]}.")
-        if command == name:  # importing the modules of all commands would be slow
-            chosen = subparser
-            importlib.import_module(f"perfkit.cli.{command}").configure(subparser)
+    parser, configured = make_parser([name] if name in COMMANDS else [])
     if not arguments:
         parser.print_help()
         return ExitCode.USAGE
-    if name is not None and name not in _COMMANDS:
-        parser.error(f"unknown command {name}{suggestion(name, _COMMANDS)}")
+    if name is not None and name not in COMMANDS:
+        parser.error(f"unknown command {name}{suggestion(name, COMMANDS)}")
     try:
         options, words = parser.parse_known_args(arguments)
-        chosen.add_words(options, words)
+        configured.get(name or "", parser).add_words(options, words)
         code = int(options.execute(options))
         sys.stdout.flush()  # a full disk can still be reported here, but not at exit
     except PerfkitError as error:

@@ -1,6 +1,18 @@
 """Help, and mistyped commands and options."""
 
+import ast
+import pathlib
+import re
+import subprocess
+
 import pytest
+
+import perfkit as package
+from perfkit.cli.exit_code import ExitCode
+from perfkit.cli.help import help_topics
+from perfkit.stats.validity import INVALIDATING
+
+CODE = pathlib.Path(package.__file__).parent
 
 
 def test_perfkit_alone_shows_its_commands_and_three_examples_in_80_columns(perfkit, monkeypatch):
@@ -27,3 +39,67 @@ def test_a_mistyped_command_or_option_names_the_nearest(perfkit, arguments, sent
     finished = perfkit.run(*arguments)
     assert (finished.code, finished.stdout) == (2, "")
     assert finished.stderr.startswith(sentence)
+
+
+def first_column(markdown):
+    """The cells of the first column of all tables, without quotes."""
+    return [cell.strip(" `") for cell in re.findall(r"^\|([^|]*)\|", markdown, re.MULTILINE) if set(cell) - set("- ")]
+
+
+def test_every_exit_code_is_explained():
+    codes = ", ".join(first_column(help_topics()["exit-codes"])[1:])
+    assert sorted(map(int, codes.split(", "))) == sorted(ExitCode)
+
+
+def test_every_warning_is_explained_and_no_other():
+    calls = [
+        node
+        for path in CODE.rglob("*.py")
+        if not path.is_relative_to(CODE / "gate")  # whose faults are sentences of a verdict
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in ("MeasurementWarning", "_warning")
+    ]
+    given = [next((word.value for word in call.keywords if word.arg == "code"), None) or call.args[0] for call in calls]
+    used = {code.value for code in given if isinstance(code, ast.Constant)}
+    explained = [code for code in first_column(help_topics()["warnings"]) if code != "code"]
+    assert len(used) > 40
+    assert sorted(explained) == sorted(used)
+
+
+def test_the_warnings_that_make_a_point_invalid_are_those_of_the_first_table():
+    table = help_topics()["warnings"].partition("These leave it valid")[0]
+    assert set(first_column(table)) - {"code"} == INVALIDATING
+
+
+def test_help_prints_topics_and_the_options_of_commands(perfkit):
+    assert {"exit-codes", "warnings", "metrics", "scenarios", "gating"} <= {
+        line.split()[0] for line in perfkit.run("help").stdout.split("\n") if line
+    }
+    assert perfkit.run("help", "metrics").stdout.startswith("## Metrics\n")
+    assert perfkit.run("help", "validate").stdout.startswith("usage: perfkit validate")
+    unknown = perfkit.run("help", "warnigns")
+    assert (unknown.code, "did you mean warnings?" in unknown.stderr) == (2, True)
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_a_completion_script_knows_every_command_and_its_options(perfkit, shell):
+    script = perfkit.run("completion", shell).stdout
+    for word in ("calibrate", "concurrency", "baseline", "junit", "slo"):
+        assert word in script
+
+
+def test_bash_completes_commands_options_and_files(perfkit, tmp_path):
+    script = tmp_path / "perfkit.bash"
+    script.write_text(perfkit.run("completion", "bash").stdout)
+    (tmp_path / "mine.yaml").touch()
+
+    def completed(*words):
+        quoted = " ".join(f"'{word}'" for word in words)
+        program = f"source {script}; COMP_WORDS=({quoted}); COMP_CWORD={len(words) - 1}; _shtab_perfkit; echo ${{COMPREPLY[@]}}"
+        ended = subprocess.run(["bash", "--norc", "-c", program], cwd=tmp_path, capture_output=True, text=True, check=True)  # noqa: S607
+        return ended.stdout.split()
+
+    assert completed("perfkit", "cal") == ["calibrate"]
+    assert completed("perfkit", "run", "--conc") == ["--concurrency"]
+    assert completed("perfkit", "run", "mi") == ["mine.yaml"]
+    assert completed("perfkit", "compare", "--format", "m") == ["markdown"]
