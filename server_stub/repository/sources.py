@@ -1,6 +1,7 @@
 """The source of the built-in models, and the choice between it and a folder."""
 
 import functools
+import importlib.util
 from collections.abc import Callable, Mapping, Sequence
 
 from perfkit.errors import UsageError
@@ -19,6 +20,7 @@ from server_stub.repository.repository import NO_FILES, Files, Repository
 from server_stub.synthetic import model as synthetic
 
 _CPU = Device()
+_ONNX_MODELS = (densenet.NAME, densenet.BATCH_NAME)
 
 
 def open_repository(options: Options, threads: int, log: Log | None = None, device: Device = _CPU) -> Repository:
@@ -33,6 +35,8 @@ def open_repository(options: Options, threads: int, log: Log | None = None, devi
     if isinstance(source, FolderSource):
         _check_folder(source, options, available)
     names = [name for name in available if name in options.models or not (options.models or options.is_explicit)]
+    if isinstance(source, BuiltinModels) and not options.models and options.densenet is None and not _has_onnx():
+        names = _without_onnx(names, log)
     return Repository(source, names, is_explicit=options.is_explicit, max_queue=options.limits.max_queue, log=log)
 
 
@@ -63,6 +67,19 @@ def _builtin_models(options: Options, runtime: OnnxRuntime, log: Log | None, dev
     loaders[densenet.NAME] = _executed(functools.partial(densenet.load, runtime, options.densenet))
     loaders[densenet.BATCH_NAME] = _executed(functools.partial(densenet.load_batched, runtime))
     return BuiltinModels(loaders)
+
+
+def _has_onnx() -> bool:
+    return all(importlib.util.find_spec(package) is not None for package in ("onnx", "onnxruntime"))
+
+
+def _without_onnx(names: Sequence[str], log: Log | None) -> list[str]:
+    """The models that can be served without ONNX; those that cannot are logged, unless none of them is to be served."""
+    left_out = [name for name in names if name in _ONNX_MODELS]
+    if left_out and log is not None:
+        message = f"not serving {' and '.join(left_out)}: they need pip install 'perfkit[server]'"
+        log.info("left_out", message=message, models=left_out)
+    return [name for name in names if name not in left_out]
 
 
 def _check_folder(source: FolderSource, options: Options, available: Sequence[str]) -> None:

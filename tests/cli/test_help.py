@@ -60,7 +60,7 @@ def test_every_warning_is_explained_and_no_other():
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in ("MeasurementWarning", "_warning")
     ]
     given = [next((word.value for word in call.keywords if word.arg == "code"), None) or call.args[0] for call in calls]
-    used = {code.value for code in given if isinstance(code, ast.Constant)}
+    used = {str(code.value) for code in given if isinstance(code, ast.Constant)}
     explained = [code for code in first_column(help_topics()["warnings"]) if code != "code"]
     assert len(used) > 40
     assert sorted(explained) == sorted(used)

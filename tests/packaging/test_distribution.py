@@ -78,6 +78,37 @@ def test_the_wheel_measures_a_scenario_of_the_sdist(installed):
     assert end.returncode == {"complete": 0, "invalid": 5}[status], end.stderr  # a busy machine makes it invalid
 
 
+def test_the_wheel_ships_scenarios_that_run_by_name_in_an_empty_folder_and_its_help(installed):
+    empty = installed.folder / "empty"
+    empty.mkdir()
+    names = {path.stem for path in (installed.sdist / "scenarios").glob("*.yaml")}
+    assert len(names) > 8
+    validate_all = "import sys; from perfkit.cli.main import main; sys.exit(any(main(['validate', name]) for name in sys.argv[1:]))"
+    assert run(installed.python, "-c", validate_all, *names, cwd=empty).count(": valid; ") == len(names)
+    assert "| 0 | done" in run(installed.perfkit, "help", "exit-codes", cwd=empty)
+    pictures = run(installed.python, "-c", "import perfkit.scenario.shipped as s; print(s.find_scenario('pictures').parent)", cwd=empty)
+    assert {path.name for path in (pathlib.Path(pictures.strip()) / "pictures").iterdir()} == {"dawn.png", "dusk.png"}
+
+
+def test_a_script_beside_a_checkout_imports_perfkit_and_not_the_folder(tmp_path):
+    checkout, environment = tmp_path / "perfkit", tmp_path / "venv"
+    for package in ("perfkit", "server_stub"):
+        (checkout / package).mkdir(parents=True)
+        shutil.copy(ROOT / package / "__init__.py", checkout / package)
+    for name in ("pyproject.toml", "README.md", "LICENSE"):
+        shutil.copy(ROOT / name, checkout)
+    run(sys.executable, "-m", "venv", "--system-site-packages", "--without-pip", environment, cwd=tmp_path)
+    install = ("install", "--quiet", "--no-deps", "--no-index", "--no-build-isolation", "--editable", checkout)
+    packages = next((environment / "lib").glob("python*/site-packages"))
+    (packages / "setuptools.pth").write_text(f"{pathlib.Path(sysconfig.get_path('purelib'))}\n")  # which builds it
+    python = environment / "bin" / "python"
+    run(sys.executable, "-m", "pip", "--python", python, *install, cwd=tmp_path)
+    (packages / "setuptools.pth").unlink()
+    script = tmp_path / "script.py"
+    script.write_text("import perfkit\nprint(perfkit.__file__, perfkit.__version__)\n")
+    assert run(python, script, cwd=tmp_path).split()[0] == str(checkout / "perfkit" / "__init__.py")
+
+
 def test_the_wheel_brings_its_pytest_plugin(installed):
     shown = run(installed.python, "-m", "pytest", "--markers", "-c", os.devnull, cwd=installed.folder)
     assert "@pytest.mark.perfkit(slo, " in shown

@@ -1,6 +1,7 @@
 """Readiness while models are loading: rows H2 and G1 of the conformance checklist."""
 
 import asyncio
+import sys
 import threading
 
 import aiohttp
@@ -12,9 +13,11 @@ from tritonclient.grpc import service_pb2
 from server_stub.grpc.front_end import GrpcFrontEnd
 from server_stub.http.front_end import HttpFrontEnd
 from server_stub.inference.executed_model import ExecutedModel
+from server_stub.log import Log
 from server_stub.models import array_models
+from server_stub.options import Options
 from server_stub.repository.repository import Repository
-from server_stub.repository.sources import BuiltinModels
+from server_stub.repository.sources import BuiltinModels, open_repository
 from server_stub.settings import Settings
 from server_stub.shared_memory.regions import SharedMemoryRegions
 
@@ -115,3 +118,13 @@ def test_a_closed_repository_loads_no_further_model(slow):
     release.set()
     loading.join(30)
     assert [model.definition.name for model in repository.loaded] == ["simple", "simple_int8"]
+
+
+def test_without_onnx_the_models_that_need_it_are_left_out_unless_they_are_named(monkeypatch, capsys):
+    for package in ("onnx", "onnxruntime"):
+        monkeypatch.setitem(sys.modules, package, None)  # as if it were not installed
+    bare = open_repository(Options(), 1, Log(Settings()))
+    assert not {"densenet_onnx", "densenet_batch"} & set(bare.names)
+    assert {"simple", "synthetic", "identity_fp32"} <= set(bare.names)
+    assert "not serving densenet_onnx and densenet_batch: they need pip install 'perfkit[server]'" in capsys.readouterr().err
+    assert open_repository(Options(models=("densenet_onnx",)), 1).names == ("densenet_onnx",)
