@@ -1,10 +1,14 @@
 """The telemetry of `perfkit run`: the server's counts, metrics pages, the generator, live metrics."""
 
+import json
+import pathlib
+import re
 import urllib.parse
 from http.client import HTTPConnection
 
 import pandas as pd
 import pytest
+from prometheus_client.openmetrics.parser import text_string_to_metric_families as openmetrics_families
 from prometheus_client.parser import text_string_to_metric_families
 
 from tests.json_server import JsonHandler, serving
@@ -82,6 +86,21 @@ def test_telemetry_can_be_turned_off(perfkit, write_scenario):
     assert (refused.code, "telemetry: false" in refused.stderr) == (2, True)
 
 
+# what the run below has not: GPUs, intended starts, finished load points
+OF_GPUS_AND_OTHER_LOADS = {
+    "perfkit_gpu_utilization_ratio", "perfkit_gpu_power_watts", "perfkit_gpu_memory_used_bytes", "perfkit_response_time_seconds",
+    "perfkit_start_delay_seconds", "perfkit_point_throughput_per_second", "perfkit_point_error_ratio", "perfkit_point_valid",
+    "perfkit_point_service_time_seconds", "perfkit_point_response_time_seconds",
+}  # fmt: skip
+
+
+def metrics_of_the_dashboard():
+    """The families that docs/grafana/perfkit-live.json shows."""
+    dashboard = json.loads((pathlib.Path(__file__).parents[2] / "docs" / "grafana" / "perfkit-live.json").read_text())
+    queries = [target["expr"] for panel in dashboard["panels"] for target in panel["targets"]]
+    return {name.removesuffix("_total") for query in queries for name in re.findall(r"perfkit_\w+", query)}
+
+
 def test_a_runs_live_metrics_are_served_while_it_runs(perfkit, write_scenario):
     scenario = write_scenario(load={"closed": {"concurrency": [8, 9]}}, measure={"warmup": "0s", "duration": "600s", "repetitions": 1})
     running = perfkit.start("run", scenario, "--prometheus", "0")
@@ -96,6 +115,11 @@ def test_a_runs_live_metrics_are_served_while_it_runs(perfkit, write_scenario):
         text = connection.getresponse().read().decode()
         connection.close()
         page = {sample.name: sample.value for family in text_string_to_metric_families(text) for sample in family.samples}
+    connection = HTTPConnection(url.hostname, url.port, timeout=60)
+    connection.request("GET", url.path, headers={"Accept": "application/openmetrics-text"})
+    families = {family.name for family in openmetrics_families(connection.getresponse().read().decode())}
+    connection.close()
+    assert families >= metrics_of_the_dashboard() - OF_GPUS_AND_OTHER_LOADS
     assert (page["perfkit_points"], page["perfkit_point_number"]) == (2, 1)
     assert page["perfkit_service_time_seconds"] > 0
     running.signal(2)

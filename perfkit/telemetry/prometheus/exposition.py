@@ -1,4 +1,7 @@
-"""The run's live metrics for Prometheus, served over HTTP by the sampler process."""
+"""The run's live metrics for Prometheus, served over HTTP by the sampler process, as Prometheus' text or as OpenMetrics.
+
+Names end in base units as Prometheus recommends (prometheus.io/docs/practices/naming): seconds, ratio, bytes, joules, watts, hertz.
+"""
 
 import http.server
 import re
@@ -9,6 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import prometheus_client
 from prometheus_client.metrics_core import Metric
+from prometheus_client.openmetrics.exposition import generate_latest as generate_openmetrics
 from prometheus_client.registry import Collector, CollectorRegistry
 
 from perfkit.stats.buckets import BucketCounts
@@ -17,7 +21,22 @@ from perfkit.telemetry.series import Series
 from perfkit.units import NS_PER_S
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+OPENMETRICS_CONTENT_TYPE = "application/openmetrics-text; version=1.0.0; charset=utf-8"
 _PREFIX = "perfkit_"
+# of series: the end of the name that says the same, the base unit, and the factor to it
+_BASE_UNITS = {
+    "ns": ("_ns", "seconds", 1e-9),
+    "s": ("_s", "seconds", 1.0),
+    "share": ("_share", "ratio", 1.0),
+    "W": ("_w", "watts", 1.0),
+    "J": ("_j", "joules", 1.0),
+    "MHz": ("_mhz", "hertz", 1e6),
+    "bytes": ("_bytes", "bytes", 1.0),
+    "celsius": ("_celsius", "celsius", 1.0),
+    "per_s": ("_per_s", "per_second", 1.0),
+    "bytes_per_s": ("_bytes_per_s", "bytes_per_second", 1.0),
+}
+_STATED_UNITS = ("bytes_per_second", "per_second", "seconds", "ratio", "watts", "joules", "hertz", "bytes", "celsius")
 # only the newest Prometheus servers accept other characters
 _INVALID_IN_NAME, _INVALID_IN_LABEL = re.compile(r"[^A-Za-z0-9_:]"), re.compile(r"[^A-Za-z0-9_]")
 _QUANTILES = (0.5, 0.9, 0.99)
@@ -58,15 +77,19 @@ class LiveRun(Collector):
         for name, members in families.items():
             kind = members[0].kind
             # `generate_latest` adds the suffix of counters again
-            family = Metric(name.removesuffix("_total") if kind == "counter" else name, members[0].documentation, kind)
+            stem = name.removesuffix("_total") if kind == "counter" else name
+            family = Metric(stem, members[0].documentation, kind, next((unit for unit in _STATED_UNITS if stem.endswith(f"_{unit}")), ""))
             # a page with two samples of the same labels is not valid
             samples = {tuple(sorted(_labels(member).items())): member.value for member in members}
             for labels, value in samples.items():
                 family.add_sample(name, dict(labels), value)
             yield family
 
-    def page(self) -> bytes:
-        """All metrics in the text format."""
+    def page(self, *, is_openmetrics: bool = False) -> bytes:
+        """All metrics in Prometheus' text format, or as OpenMetrics 1.0."""
+        if is_openmetrics:
+            page: bytes = generate_openmetrics(self._registry)  # type: ignore[no-untyped-call] # the library leaves this function without types
+            return page
         return prometheus_client.generate_latest(self._registry)
 
     def _time_metrics(self) -> list[LiveMetric]:
@@ -92,9 +115,11 @@ class Exposition:
 
             def do_GET(self) -> None:
                 is_metrics = self.path.partition("?")[0] in ("/metrics", "/")
-                body = run.page() if is_metrics else b"perfkit's metrics are at /metrics\n"
+                is_openmetrics = "application/openmetrics-text" in self.headers.get("Accept", "")
+                body = run.page(is_openmetrics=is_openmetrics) if is_metrics else b"perfkit's metrics are at /metrics\n"
                 self.send_response(200 if is_metrics else 404)
-                self.send_header("Content-Type", CONTENT_TYPE if is_metrics else "text/plain; charset=utf-8")
+                content_type = OPENMETRICS_CONTENT_TYPE if is_openmetrics else CONTENT_TYPE
+                self.send_header("Content-Type", content_type if is_metrics else "text/plain; charset=utf-8")
                 self.send_header("Content-Length", str(len(body)))
                 self.end_headers()
                 self.wfile.write(body)
@@ -127,8 +152,10 @@ class Exposition:
 
 
 def _series_metric(series: Series) -> LiveMetric:
-    unit = f" ({series.unit})" if series.unit else ""
-    return LiveMetric(series.name, f"The newest sample of {series.name}{unit}", "gauge", series.labels, series.values[-1])
+    """A series' newest sample in its base unit; one without a unit, as of the target's own page, keeps its name and value."""
+    suffix, unit, factor = _BASE_UNITS.get(series.unit, ("", "", 1.0))
+    name = f"{series.name.removesuffix(suffix)}_{unit}" if unit else series.name
+    return LiveMetric(name, f"The newest sample of {series.name}.", "gauge", series.labels, series.values[-1] * factor)
 
 
 def _labels(metric: LiveMetric) -> dict[str, str]:

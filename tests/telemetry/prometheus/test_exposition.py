@@ -7,11 +7,12 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from prometheus_client.openmetrics.parser import text_string_to_metric_families as openmetrics_families
 from prometheus_client.parser import text_string_to_metric_families
 
 from perfkit.stats.buckets import BucketCounts
 from perfkit.telemetry.messages import IntervalTimes, LiveMetric
-from perfkit.telemetry.prometheus.exposition import CONTENT_TYPE, Exposition, LiveRun
+from perfkit.telemetry.prometheus.exposition import CONTENT_TYPE, OPENMETRICS_CONTENT_TYPE, Exposition, LiveRun
 from perfkit.telemetry.series import Series
 
 MS = 1_000_000
@@ -63,13 +64,61 @@ def test_the_page_has_the_last_published_metrics_and_the_newest_samples():
     run = LiveRun(lambda: [Series("gpu_power", "W", {"gpu": "GPU-1"}, (1, 2), (3.0, 4.5))])
     run.publish("started", [LiveMetric("point_number", "The number.", "gauge", {}, 1)])
     run.publish("started", [LiveMetric("point_number", "The number.", "gauge", {}, 2)])
-    assert samples_of(run.page()) == {("perfkit_point_number", ()): 2, ("perfkit_gpu_power", (("gpu", "GPU-1"),)): 4.5}
+    assert samples_of(run.page()) == {("perfkit_point_number", ()): 2, ("perfkit_gpu_power_watts", (("gpu", "GPU-1"),)): 4.5}
 
 
-def fetch(port, path):
+@pytest.mark.parametrize(
+    ("name", "unit", "value", "exposed", "base"),
+    [
+        ("server_queue", "ns", 1_500_000, "perfkit_server_queue_seconds", 0.0015),
+        ("cpu_s", "s", 2.5, "perfkit_cpu_seconds", 2.5),
+        ("worker_cpu_share", "share", 0.25, "perfkit_worker_cpu_ratio", 0.25),
+        ("gpu_sm_clock", "MHz", 1410, "perfkit_gpu_sm_clock_hertz", 1.41e9),
+        ("gpu_memory_used", "bytes", 7, "perfkit_gpu_memory_used_bytes", 7),
+        ("server_answers_per_s", "per_s", 12, "perfkit_server_answers_per_second", 12),
+        ("gpu_pcie_sent", "bytes_per_s", 3, "perfkit_gpu_pcie_sent_bytes_per_second", 3),
+        ("server_mean_batch", "count", 4, "perfkit_server_mean_batch", 4),
+        ("nv_gpu_utilization", "", 0.5, "perfkit_nv_gpu_utilization", 0.5),
+    ],
+)
+def test_names_of_series_end_in_base_units_and_values_are_in_them(name, unit, value, exposed, base):
+    run = LiveRun(lambda: [Series(name, unit, {}, (1,), (value,))])
+    ((key, sample),) = samples_of(run.page()).items()
+    assert key == (exposed, ())
+    assert sample == pytest.approx(base)
+
+
+def test_the_page_conforms_to_openmetrics_with_units():
+    run = LiveRun(lambda: [Series("gpu_energy", "J", {"gpu": "GPU-1"}, (1,), (4.5,)), Series("nv_inferences_total", "", {}, (1,), (3.0,))])
+    run.add_times(IntervalTimes(1, 0, {"service_time": counts(1, 2, 3), "start_delay": counts(1)}))
+    run.publish("started", [LiveMetric("point_info", 'A "quoted"\nline \\.', "gauge", {"scenario": 'a"b\n'}, 1)])
+    text = run.page(is_openmetrics=True).decode()
+    families = {family.name: family for family in openmetrics_families(text)}  # it raises ValueError for what does not conform
+    assert text.endswith("# EOF\n")
+    assert {name: (family.type, family.unit) for name, family in families.items()} == {
+        "perfkit_gpu_energy_joules": ("gauge", "joules"),
+        "perfkit_nv_inferences_total": ("gauge", ""),
+        "perfkit_requests_timed": ("counter", ""),
+        "perfkit_service_time_seconds": ("gauge", "seconds"),
+        "perfkit_start_delay_seconds": ("gauge", "seconds"),
+        "perfkit_point_info": ("gauge", ""),
+    }
+    assert families["perfkit_requests_timed"].samples[0].value == 3
+
+
+def test_openmetrics_is_served_to_those_who_ask_for_it():
+    server = Exposition(("127.0.0.1", 0), LiveRun(list))
+    try:
+        asked = fetch(server.port, "/metrics", {"Accept": "application/openmetrics-text;version=1.0.0,text/plain;q=0.5"})
+        assert asked == (200, OPENMETRICS_CONTENT_TYPE, b"# EOF\n")
+    finally:
+        server.close()
+
+
+def fetch(port, path, headers=None):
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
     try:
-        connection.request("GET", path)
+        connection.request("GET", path, headers=headers or {})
         answer = connection.getresponse()
         return answer.status, answer.headers["Content-Type"], answer.read()
     finally:
