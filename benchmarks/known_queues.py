@@ -21,7 +21,10 @@ class KnownQueue(NamedTuple):
 
 
 def known_queue(name: str, mean_ms: float) -> KnownQueue:
-    """The queue `name` with this mean service time; each of four servers takes four times as long, a batch of n takes (1 + n/8) times as long."""
+    """The queue `name` with this mean service time; raises ValueError for an unknown name.
+
+    Each of four servers takes four times as long; a batch of n takes (1 + n/8) times as long.
+    """
     mean = f"{mean_ms:g}ms"
     per_s = LOAD * 1e3 / mean_ms
     match name:
@@ -33,11 +36,13 @@ def known_queue(name: str, mean_ms: float) -> KnownQueue:
             return KnownQueue(f"service=lognormal:{mean}:cv=2,servers=1", per_s, mg1_quantile(0.99, LOAD, lognormal_survival) * mean_ms)
         case "four_servers":
             return KnownQueue(f"service=exponential:{4 * mean_ms:g}ms,servers=4", per_s, mmc_quantile(0.99, 4, LOAD) * 4 * mean_ms)
-        case _:
+        case "batch":
             rng = np.random.default_rng(0)
             times = batched_response_times(poisson_arrivals(3, 4e6 / 3, rng), 8, 1.0, 0.125)
             declaration = f"service=linear:{mean}+{mean_ms / 8:g}ms/row,servers=1,batch=upto:8"
             return KnownQueue(declaration, 3e3 / mean_ms, float(np.quantile(times, 0.99)) * mean_ms)
+        case _:
+            raise ValueError(f"{name!r} is not a known queue; known are {', '.join(QUEUES)}")
 
 
 def constant_survival(times: Floats) -> Floats:

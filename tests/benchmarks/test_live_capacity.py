@@ -38,6 +38,11 @@ def test_a_queue_s_declaration_is_one_of_the_server_s(name):
     parse_service_model(known_queue(name, 4.0).declaration)
 
 
+def test_an_unknown_queue_is_refused():
+    with pytest.raises(ValueError, match="'batches' is not a known queue; known are exponential, constant, "):
+        known_queue("batches", 4.0)
+
+
 def test_the_limit_of_one_exponential_server_is_the_closed_form():
     queue = known_queue("exponential", 4.0)
     assert queue.capacity_per_s == pytest.approx(175)
