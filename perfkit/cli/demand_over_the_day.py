@@ -1,6 +1,7 @@
 """The options of `perfkit plan` for a demand that changes over the day."""
 
 import argparse
+import math
 import pathlib
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
@@ -66,7 +67,7 @@ def parse(options: argparse.Namespace, prices: "Sequence[Price]", read: Callable
 
 
 def demands_per_s(given: tuple[float, ...], day: "DayInputs | None") -> tuple[float, ...]:
-    """The peak demands: as given, otherwise the profile's peak. Raises UsageError without either, and for a demand below that peak."""
+    """The peak demands: as given, otherwise the profile's peak. Raises UsageError without either, and if the first differs from that peak."""
     from perfkit.errors import UsageError
 
     if not given:
@@ -75,8 +76,10 @@ def demands_per_s(given: tuple[float, ...], day: "DayInputs | None") -> tuple[fl
                 "--demand is missing: give the peak demand, such as --demand 1000/s, or the demand over the day, --profile day.csv"
             )
         return (day.profile.peak_per_s,)
-    if day is not None and given[0] < day.profile.peak_per_s:
+    if day is not None and not math.isclose(given[0], day.profile.peak_per_s, rel_tol=1e-6):
+        factor = given[0] / day.profile.peak_per_s
         raise UsageError(
-            f"--demand {given[0]:g}/s is below the peak of --profile, {day.profile.peak_per_s:g}/s; leave it out to plan for the profile's peak"
+            f"--demand {given[0]:g}/s is not the peak of --profile, {day.profile.peak_per_s:g}/s: leave it out, or multiply the profile's column "
+            f"demand_per_s by {factor:.4g}"
         )
     return given

@@ -168,7 +168,18 @@ def test_json_is_the_only_output_on_stdout(plan, tmp_path):
             2,
             "--average-demand 2000/s: the average is above the peak demand, 1000/s",
         ),
-        (DAY, {"demand": "900/s"}, 2, "--demand 900/s is below the peak of --profile, 1000/s; leave it out"),
+        (
+            DAY,
+            {"demand": "900/s"},
+            2,
+            "--demand 900/s is not the peak of --profile, 1000/s: leave it out, or multiply the profile's column demand_per_s by 0.9",
+        ),
+        (
+            DAY,
+            {"demand": "1500/s"},
+            2,
+            "--demand 1500/s is not the peak of --profile, 1000/s: leave it out, or multiply the profile's column demand_per_s by 1.5",
+        ),
         (DAY, {"demand": None}, 2, "--profile needs --cold-start"),
         ((*DAY, "--cold-start", "90"), {}, 2, "--cold-start '90': expected a duration"),
         (
