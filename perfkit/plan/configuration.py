@@ -45,7 +45,8 @@ def plan_configuration(evidence: Evidence, inputs: PlanInputs, random: np.random
     fleet = None if capacity is None else inputs.count_replicas(inputs.demand_per_s, capacity.low_per_s * evidence.batch_size)
     cost_per_hour, cost_per_million_inferences = _costs(fleet, price, inputs.priced_demand_per_s) if fleet else (None, None)
     operating_per_s = fleet.rate_per_replica_per_s / evidence.batch_size if fleet else None
-    autoscaler_per_s = None if capacity is None else (1 - inputs.headroom) * capacity.low_per_s
+    busiest_per_s = None if capacity is None else (1 - inputs.headroom) * capacity.low_per_s
+    autoscaler_per_s = None if busiest_per_s is None else busiest_per_s / inputs.risk.splitting.largest_measured
     predictions, unpredicted = _predictions(curves, inputs.rates_per_s)
     closed = closed_loop_points(evidence)
     validations, queues = validate_models(evidence, points, capacity, random)

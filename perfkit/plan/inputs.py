@@ -63,7 +63,7 @@ class PlanInputs:
         """The replicas that a demand needs by the rules of the plan; the replica with the largest share decides. In inferences per second."""
         return count_replicas(
             demand_per_s,
-            capacity_per_s / max(self.risk.splitting.shares, default=1.0),
+            capacity_per_s / self.risk.splitting.largest_measured,
             headroom=self.headroom,
             failure_headroom=self.failure_headroom,
             redundancy=self.redundancy,

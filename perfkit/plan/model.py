@@ -126,6 +126,7 @@ class ConfigurationPlan:
     """Per inference at the planned rate of a replica; None without GPUs."""
     target_concurrency: float | None
     autoscaler_rate_per_s: float | None
+    """The autoscaler's target for a replica, in requests per second: with it the replica with the largest share keeps the headroom."""
     predictions: tuple[NamedPrediction, ...]
     usl: UslFit | UslRefusal | None
     bounds: ClosedLoopBounds | None

@@ -101,7 +101,7 @@ def _implausible(inputs: PlanInputs, chosen: ConfigurationPlan) -> Iterator[str]
 def _assumptions(inputs: PlanInputs, chosen: ConfigurationPlan) -> Iterator[str]:
     yield "Demand has the measured workload's arrivals, requests and error rate."
     yield "Replicas are equal, and independent of each other."
-    yield from inputs.risk.assumptions(has_profile=inputs.day is not None)
+    yield from inputs.risk.assumptions(_replicas(chosen), has_profile=inputs.day is not None)
     headrooms = f"a headroom of {inputs.headroom:.0%} with all replicas up, and of {inputs.failure_headroom:.0%} while some are down"
     yield f"The plan uses the 95 % lower limit of the capacity, {headrooms}."
     yield "A restart of the server changes all its times by one factor; the measured variation of that factor is weighted with an assumed 3 %."

@@ -111,7 +111,7 @@ def fleet_risk(
         fewest_all_up=fewest(0),
         fewest_one_lost=fewest(1),
         rows=rows,
-        splitting=splitting.sentence,
+        splitting=splitting.sentence(fleet.replicas),
         largest_share=largest,
         even_time_ns=curve.value(rate),
         busiest_time_ns=busiest_ns if math.isfinite(busiest_ns) else None,

@@ -26,9 +26,9 @@ class RiskInputs:
     availability: float | None = None
     """The share of the time in which a replica is up; None leaves out the risk of failures."""
 
-    def assumptions(self, *, has_profile: bool) -> Iterator[str]:
-        """What the risk assumes, in sentences."""
-        yield self.splitting.sentence
+    def assumptions(self, replicas: int, *, has_profile: bool) -> Iterator[str]:
+        """What the risk of this number of replicas assumes, in sentences."""
+        yield self.splitting.sentence(replicas)
         if self.demand_uncertainty:
             low, high = 1 / (1 + self.demand_uncertainty) - 1, self.demand_uncertainty
             yield f"The peak demand is lognormal: with a probability of 90 % it differs from the stated one by {low:+.0%} to {high:+.0%}."

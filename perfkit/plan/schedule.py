@@ -44,7 +44,8 @@ def plan_schedule(
     scaler = _autoscaler(chosen, day, inputs, cold_start_s)
     power_w = fleet_power_w(chosen, day) if day.purchase else None
     counts = _replicas_by_hour(chosen, day, inputs)
-    demand = day.profile.steps(chosen.batch_size)
+    skew = inputs.risk.splitting.largest_measured
+    demand = day.profile.steps(chosen.batch_size / skew)  # every replica is simulated as loaded as the busiest, which must keep the SLO
     limits = tuple(Limit(quantile, limit_ns / NS_PER_S) for quantile, limit_ns in inputs.slo.percentiles_ns.items())
     random = np.random.default_rng([inputs.seed, 20_011])
     laws, replica, refusal = service_laws(chosen, evidence, limits, scaler.target_per_s, random)
@@ -77,7 +78,7 @@ def plan_schedule(
         cold_start_s=cold_start_s,
         cold_start_source=source,
         scale_down_delay_s=scaler.scale_down_delay_s,
-        target_per_s=scaler.target_per_s,
+        target_per_s=scaler.target_per_s / skew,
         minimum=scaler.minimum,
         maximum=scaler.maximum,
         window_s=simulated.window_s,
@@ -89,7 +90,7 @@ def plan_schedule(
         offers=ranked(offers(chosen, day, outcomes, power_w), missed, allowed, outage_per_h),
         allowed_missed_time=allowed,
         hours=_hours(day, chosen.fleet.replicas, counts, ways),
-        assumptions=tuple(_assumptions(day, simulated, scaler)),
+        assumptions=tuple(_assumptions(day, simulated, scaler, skew)),
         notes=(refusal,) if replica is None else tuple(_notes(replica, scaler, chosen, simulated, sampling)),
     )
 
@@ -106,6 +107,7 @@ def _cold_start_s(day: DayInputs, evidence: Evidence) -> tuple[float, str]:
 
 
 def _autoscaler(chosen: ConfigurationPlan, day: DayInputs, inputs: PlanInputs, cold_start_s: float) -> Autoscaler:
+    """The autoscaler of the simulation, whose target is that of the busiest replica."""
     assert chosen.fleet is not None
     assert chosen.capacity is not None
     minimum = 1 + inputs.redundancy if day.minimum is None else day.minimum
@@ -230,15 +232,21 @@ def _notes(
         )
 
 
-def _assumptions(day: DayInputs, simulated: FleetDay, scaler: Autoscaler) -> Iterator[str]:
+def _assumptions(day: DayInputs, simulated: FleetDay, scaler: Autoscaler, skew: float) -> Iterator[str]:
     period = "week" if day.profile.is_weekly else "day"
+    split = (
+        f"to each as many as to the one with the largest share, {skew:.3g} times the mean"
+        if skew > 1
+        else "whatever the load balancer does"
+    )
+    less = f", divided by {skew:.3g}" if skew > 1 else ""
     yield (
         f"Demand over the {period}: arrivals are Poisson, their rate changes in steps at the times of the profile, and every {period} is alike. "
-        "In the simulation each request goes to a ready replica at random, whatever the load balancer does."
+        f"In the simulation each request goes to a ready replica at random, {split}."
     )
     yield (
         f"The autoscaler counts arrivals over {scaler.metric_window_s:g} s, decides every {SYNC_S:g} s as Kubernetes' HPA does (tolerance "
-        f"{scaler.tolerance:.0%}), and aims at {format_rate_per_s(scaler.target_per_s)} for a replica, the capacity's lower limit less the headroom; it "
+        f"{scaler.tolerance:.0%}), and aims at {format_rate_per_s(scaler.target_per_s / skew)} for a replica, the capacity's lower limit less the headroom{less}; it "
         "knows no redundancy and no zones. The schedule starts replicas a cold start ahead."
     )
     yield f"The time in which the SLO is missed is counted in windows of {simulated.window_s:g} s; errors are not simulated."

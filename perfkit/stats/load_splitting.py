@@ -63,15 +63,25 @@ class Splitting:
         return float(self.shares_of(min(replicas, _MOST_SHARES))[0]) if self.shares else 1.0
 
     @property
-    def sentence(self) -> str:
-        """What the plan assumes about splitting, and what it leaves out."""
-        if self.shares:
-            largest, smallest = max(self.shares), min(self.shares)
-            return (
-                f"Requests are split over the replicas as measured: the largest share is {largest:.3g} times the mean, the smallest {smallest:.3g} "
-                "times. The replica with the largest share decides."
-            )
-        return _SENTENCES[self.balancing]
+    def largest_measured(self) -> float:
+        """The largest measured share, or 1: so many times more replicas are planned, and so much lower is the autoscaler's target."""
+        return max(self.shares, default=1.0)
+
+    def sentence(self, replicas: int) -> str:
+        """What a plan of this number of replicas assumes about splitting, and what it leaves out."""
+        if not self.shares:
+            return _SENTENCES[self.balancing]
+        measured, used = f"{self.largest_measured:.3g}", f"{self.largest_share(replicas):.3g}"
+        text = (
+            f"Requests are split over the replicas as measured: the largest share is {measured} times the mean, the smallest {min(self.shares):.3g} "
+            "times. The replica with the largest share decides."
+        )
+        if used == measured:
+            return text
+        return (
+            f"{text} The number of replicas and the autoscaler's target use {measured}; the risk of {replicas:,} replicas uses {used}, the largest share "
+            "after interpolation to that number."
+        )
 
 
 _SENTENCES = {

@@ -93,10 +93,10 @@ def test_the_document_holds_the_risk_and_its_inputs(plan):
 def test_the_plan_says_how_it_takes_the_demand_and_splits_the_requests(plan):
     assert any("Requests are split over the replicas at random" in sentence for sentence in plan.assumptions)
     assert "The peak demand is lognormal: with a probability of 90 % it differs from the stated one by -17% to +20%." in plan.assumptions
-    exact = list(RiskInputs().assumptions(has_profile=False))
+    exact = list(RiskInputs().assumptions(3, has_profile=False))
     assert any("taken as exact; --demand-uncertainty" in sentence for sentence in exact)
     assert any("at its peak all day" in sentence for sentence in exact)
-    assert any("of each hour of the profile" in sentence for sentence in RiskInputs().assumptions(has_profile=True))
+    assert any("of each hour of the profile" in sentence for sentence in RiskInputs().assumptions(3, has_profile=True))
 
 
 def test_the_replicas_for_95_percent_are_the_fewest():
@@ -173,6 +173,7 @@ def test_a_skew_needs_more_replicas(evidence):
     low = even.chosen.capacity.low_per_s
     assert even.chosen.fleet.for_headroom == math.ceil(1000 / (0.7 * low))
     assert skewed.chosen.fleet.for_headroom == math.ceil(1.2 * 1000 / (0.7 * low))
+    assert 1.2 * (skewed.chosen.autoscaler_rate_per_s or 0.0) == pytest.approx(even.chosen.autoscaler_rate_per_s)
     assert skewed.risk.safe_demand_per_s / skewed.risk.replicas < even.risk.safe_demand_per_s / even.risk.replicas
 
 

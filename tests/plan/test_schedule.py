@@ -181,6 +181,18 @@ def test_a_measured_skew_counts_for_the_schedule_as_for_the_fixed_fleet(chosen, 
     assert [(schedule.hours[hour].scheduled, schedule.hours[hour].fixed) for hour in (0, 8)] == [(night, peak), (peak, peak)]
 
 
+def test_a_measured_skew_lowers_the_autoscalers_target(chosen, without_log):
+    """As many replicas as for 1.5 times the demand: the busiest one gets what each gets there."""
+    more = parse_profile("hour,demand_per_s\n0,75\n8,300\n20,75\n", "day.csv")
+    larger = dataclasses.replace(chosen, fleet=inputs_of().count_replicas(300, chosen.inferences_per_s))
+    even = plan_schedule(larger, without_log, inputs_of(day=DayInputs(more, cold_start_s=90.0)))
+    risk = RiskInputs(splitting=Splitting(shares=(1.5, 1.0, 0.5)))
+    skewed = plan_schedule(larger, without_log, inputs_of(risk=risk, day=DayInputs(DAY, cold_start_s=90.0)))
+    assert skewed.target_per_s == pytest.approx(even.target_per_s / 1.5)
+    assert skewed.way("autoscaled").ready == even.way("autoscaled").ready
+    assert any("to each as many as to the one with the largest share, 1.5 times the mean" in one for one in skewed.assumptions)
+
+
 def test_a_demand_in_inferences_is_divided_by_the_batch_size(chosen, without_log):
     by_eight = parse_profile("hour,demand_per_s\n0,400\n8,1600\n20,400\n", "day.csv")
     batched = scheduled(dataclasses.replace(chosen, batch_size=8), without_log, by_eight)

@@ -30,6 +30,13 @@ def test_shares_of_other_numbers_of_replicas_keep_the_skew_and_a_mean_of_one():
     assert lopsided.shares_of(5).tolist() == pytest.approx([2 / 0.95, 1.25 / 0.95, *[0.5 / 0.95] * 3])
 
 
+def test_the_sentence_names_the_share_that_each_figure_uses():
+    lopsided, even = Splitting(shares=(2.0, 0.5, 0.5)), Splitting(shares=(1.2, 1.0, 0.8))
+    assert "the largest share is 2 times the mean, the smallest 0.5 times." in lopsided.sentence(5)
+    assert "use 2; the risk of 5 replicas uses 2.11, the largest share" in lopsided.sentence(5)
+    assert "interpolation" not in lopsided.sentence(3) + even.sentence(40)
+
+
 def test_distinct_shares_have_their_numbers_of_replicas():
     splitting = Splitting(shares=normalised_shares([1.2, 1, 1, 0.8]))
     values, counts = splitting.distinct_shares(4, 32)
