@@ -72,6 +72,11 @@ def test_an_invalid_duration_is_refused_with_its_text(text):
         units.parse_duration_ns(text)
 
 
+def test_a_confidence_has_two_digits_of_what_it_lacks():
+    confidences = (0.95, 1 - 0.05 / 3, 1 - 0.05 / 45, 1 - 0.05 / 19_900)
+    assert [units.format_confidence(one) for one in confidences] == ["95 %", "98.3 %", "99.89 %", "99.99975 %"]
+
+
 def test_a_negative_duration_is_refused():
     with pytest.raises(ValueError, match="a duration cannot be negative, found '-1ms'"):
         units.parse_duration_ns("-1ms")

@@ -7,7 +7,7 @@ import pytest
 import scipy.stats
 
 from perfkit.comparison.point_figures import figures_of_point, figures_of_search
-from perfkit.comparison.sweep_ranking import rank_sweep
+from perfkit.comparison.sweep_ranking import rank_sweep, separating_precision
 from perfkit.result.model import Search
 from perfkit.stats.constraints import parse_constraint
 from tests.stored_results import point, result
@@ -187,6 +187,26 @@ def test_searches_are_ranked_by_capacity_with_intervals_of_95_percent():
     capacity = figures_of_search(results[0][1])["capacity"]
     assert capacity.high is not None
     assert capacity.high / capacity.value == pytest.approx(1.04 ** (1.959964 / 1.644854))
+
+
+@pytest.mark.parametrize("others", [1, 4])
+def test_the_advised_precision_of_a_search_tells_a_tie_with_a_probability_of_80_percent(others):
+    """The precision is the half-width of the interval of 90 %; each of the cases is compared at 1 - 5 % ÷ the number of pairs."""
+    ends = [(105, 90, 122), *[(100, 86, 117)] * others]
+    ranking = rank_sweep([({"server.threads": number}, search_result(*one)) for number, one in enumerate(ends)], None, ())
+    assert ranking is not None
+    assert {row.rank for row in ranking.rows} == {1}
+    precision = separating_precision(ranking, ranking.rows[1]) or math.nan
+    sd = math.sqrt(2) * precision / scipy.stats.norm.ppf(0.95)
+    pairs = others * (others + 1) / 2
+    assert scipy.stats.norm.sf(scipy.stats.norm.ppf(1 - 0.025 / pairs) - math.log(1.05) / sd) == pytest.approx(0.8)
+
+
+def test_searches_that_would_need_a_precision_below_one_percent_are_not_advised_again():
+    results = [({"server.threads": number}, search_result(per_s, 96, 104)) for number, per_s in enumerate((100, 100.5))]
+    ranking = rank_sweep(results, None, ())
+    assert ranking is not None
+    assert separating_precision(ranking, ranking.rows[1]) is None
 
 
 def test_single_rates_are_ranked_by_p99():
