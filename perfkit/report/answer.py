@@ -78,13 +78,13 @@ def _by_slo(points: Sequence[Point]) -> Iterator[str]:
     met: Point | None = None
     for point in points:
         if point.slo is None or point.slo.verdict != "satisfied":
-            missed = point.slo is not None and point.slo.verdict == "violated"
-            beyond = f"{'misses it' if missed else 'too few samples to judge it'} at {load_in_words(point)}"
-            if met is None:
-                yield f"{'does not meet ' if missed else ''}the SLO: {beyond}, the lowest load measured"
-            else:
+            missed = next((one for one in points if one.slo is not None and one.slo.verdict == "violated"), None)
+            if met is not None:
                 yield f"meets the SLO up to {load_in_words(met)} ({_limit(met)})"
-                yield beyond
+            if point is not missed:
+                yield f"too few samples to judge {'it' if met else 'the SLO'} at {load_in_words(point)}"
+            if missed is not None:
+                yield f"misses {'it' if met or point is not missed else 'the SLO'} at {load_in_words(missed)}"
             return
         met = point
     assert met is not None

@@ -12,7 +12,7 @@ from rich.text import Text
 from perfkit.clock import Clock
 from perfkit.recorder.recent import LiveFigures
 from perfkit.recorder.series import Instants
-from perfkit.telemetry.messages import PointBegins
+from perfkit.telemetry.messages import PointBegins, ScreenLine
 from perfkit.telemetry.screen import Screen
 from perfkit.telemetry.series import Series
 from perfkit.text.foreign import bounded, one_line, safe_lines
@@ -31,7 +31,9 @@ def sparkline(values: Sequence[float | None], width: int) -> str:
     newest = values[-width:] if width > 0 else ()
     highest = max((value for value in newest if value is not None), default=0.0)
     top = len(_BARS) - 1
-    return "".join(" " if value is None else _BARS[min(math.ceil(top * value / highest), top) if highest else 0] for value in newest)
+    if highest <= 0:
+        return "".join(" " if value is None else _BARS[0] for value in newest)
+    return "".join(" " if value is None else _BARS[min(max(math.ceil(top * value / highest), 0), top)] for value in newest)
 
 
 class LiveView:
@@ -43,6 +45,16 @@ class LiveView:
         self._point: PointBegins | None = None
         self._drawn_ns = 0
         self._forget()
+
+    def show(self, message: PointBegins | LiveFigures | ScreenLine) -> None:
+        """Takes a message of the run."""
+        match message:
+            case PointBegins():
+                self.begin(message)
+            case LiveFigures():
+                self.add(message)
+            case ScreenLine(text):
+                self.print_line(text)
 
     def begin(self, point: PointBegins) -> None:
         """A load point begins."""
@@ -133,7 +145,10 @@ class LiveView:
         yield from self._samples(width)
 
     def _progress(self, point: PointBegins, elapsed_s: float, width: int) -> Text:
-        this = f"{elapsed_s:.0f} s" if point.seconds is None else f"{min(elapsed_s, point.seconds):.0f} of {point.seconds:.0f} s"
+        if point.seconds is not None and elapsed_s > point.seconds + 1:
+            this = "awaits outstanding answers"
+        else:
+            this = f"{elapsed_s:.0f} s" if point.seconds is None else f"{min(elapsed_s, point.seconds):.0f} of {point.seconds:.0f} s"
         if point.seconds_left is None:
             return Text.assemble(("this point  ", "dim"), this)
         left_s = max(point.seconds_left - elapsed_s, 0.0)
@@ -157,7 +172,9 @@ class LiveView:
         """Lines on the server, the GPUs and the load generator, from the newest samples that there are."""
         newest = [series for series in self._latest() if series.values]
         server = {series.name.removeprefix("server_"): series.values[-1] for series in newest if series.name.startswith("server_")}
-        parts = [f"{label} {format_duration_ns(server[key])}" for key, label in _SERVER_TIMES.items() if key in server]
+        parts = [
+            f"{label} {format_duration_ns(server[key]) if server[key] else '0'}" for key, label in _SERVER_TIMES.items() if key in server
+        ]
         parts += [f"batch {server['mean_batch']:.2f}"] if "mean_batch" in server else []
         if parts:
             yield _labelled("server", parts, width)

@@ -71,12 +71,9 @@ def _serve(config: TelemetryConfig, requests: BinaryIO, answers: BinaryIO) -> No
                     exposition.run.publish(key, metrics)
                 case IntervalTimes() as interval if exposition:
                     exposition.run.add_times(interval)
-                case LiveFigures() as figures if view:
-                    view.add(figures)
-                case PointBegins() as point if view:
-                    view.begin(point)
-                case ScreenLine(text) if view:
-                    view.print_line(text)
+                case LiveFigures() | PointBegins() | ScreenLine() as shown if view:
+                    with contextlib.suppress(Exception):  # a bug in the view must not end the telemetry
+                        view.show(shown)
                 case CloseScreen():
                     if view is not None:
                         view.close()

@@ -84,6 +84,14 @@ def made(loads, throughputs, *, valid=None, verdicts=None, warnings=None, protoc
             ["Meets the SLO up to concurrency 1 (200/s, p50 2.00 ms, p99 6.00 ms); too few samples to judge it at concurrency 2."],
         ),
         (
+            open_([100, 400], [100.0, 400.0], verdicts=["inconclusive", "violated"]),
+            ["Too few samples to judge the SLO at 100/s; misses it at 400/s."],
+        ),
+        (
+            open_([100, 400, 500], [100.0, 400.0, 500.0], verdicts=["satisfied", "inconclusive", "violated"]),
+            ["Meets the SLO up to 100/s (p50 2.00 ms, p99 6.00 ms); too few samples to judge it at 400/s; misses it at 500/s."],
+        ),
+        (
             open_([100, 400, 500], [100.0, 400.0, 500.0], verdicts=["satisfied", "satisfied", "violated"]),
             ["Meets the SLO up to 400/s (p50 2.00 ms, p99 6.00 ms); misses it at 500/s."],
         ),
@@ -95,7 +103,7 @@ def made(loads, throughputs, *, valid=None, verdicts=None, warnings=None, protoc
             open_([100, 400], [100.0, 400.0], verdicts=["satisfied", "satisfied"]),
             ["Meets the SLO up to 400/s, the highest load measured (p50 2.00 ms, p99 6.00 ms)."],
         ),
-        (open_([100, 400], [100.0, 400.0], verdicts=["violated", "violated"]), ["Does not meet the SLO: misses it at 100/s, the lowest load measured."]),
+        (open_([100, 400], [100.0, 400.0], verdicts=["violated", "violated"]), ["Misses the SLO at 100/s."]),
         (closed(), ["No load point was measured."]),
     ],
 )  # fmt: skip
