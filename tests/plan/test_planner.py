@@ -4,8 +4,10 @@ import dataclasses
 import json
 import math
 
+import jsonschema
 import pytest
 
+from perfkit.cli.schema_model import schema_of
 from perfkit.errors import InconclusiveError, ResultError, UsageError
 from perfkit.plan.evidence import gather_evidence, read_sources
 from perfkit.plan.inputs import PlanInputs, parse_slo
@@ -364,3 +366,11 @@ def test_another_seed_of_a_synthetic_server_is_the_same_configuration(write):
         [write(rates, server={"synthetic": law}, seed=seed, overloaded_from=100) for seed, law in enumerate(laws)]
     ).configurations
     assert one.runs == 2
+
+
+def test_the_plan_satisfies_its_json_schema(plan):
+    document = json.loads(json.dumps(plan_document(plan)))
+    jsonschema.validate(document, schema_of("plan"))
+    del document["question"]
+    with pytest.raises(jsonschema.ValidationError, match="'question' is a required property"):
+        jsonschema.validate(document, schema_of("plan"))
