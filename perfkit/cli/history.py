@@ -23,8 +23,14 @@ def configure(parser: argparse.ArgumentParser) -> None:
     add = parts.add_parser("add", help="add results; those that the history has already are skipped")
     add_results(add, "a result folder or its result.json")
     listed = parts.add_parser("list", help="list the results")
-    plot = parts.add_parser("plot", help="plot trends with their steps as SVG")
-    plot.add_argument("--out", type=pathlib.Path, default=pathlib.Path("history.svg"), metavar="FILE", help="default: history.svg")
+    plot = parts.add_parser("plot", help="plot trends with their steps, as SVG or as a page")
+    plot.add_argument(
+        "--out",
+        type=pathlib.Path,
+        default=pathlib.Path("history.svg"),
+        metavar="FILE",
+        help="a page if it ends in .html; default: history.svg",
+    )
     steps = parts.add_parser("steps", help="find changes of level, and their commits")
     steps.add_argument("--format", choices=("text", "json"), default="text")
     for part in (add, listed, plot, steps):
@@ -81,9 +87,10 @@ def _trends(options: argparse.Namespace) -> "list[tuple[Trend, list[Step]]]":
 
 
 def _plot(options: argparse.Namespace) -> ExitCode:
-    from perfkit.report.history import render_trends
+    from perfkit.report.history import render_trends, render_trends_html
 
-    write_output("--out", options.out, render_trends(_trends(options)))
+    render = render_trends_html if options.out.suffix == ".html" else render_trends
+    write_output("--out", options.out, render(_trends(options)))
     print(options.out)
     return ExitCode.DONE
 

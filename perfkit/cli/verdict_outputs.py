@@ -1,4 +1,4 @@
-"""The outputs of a verdict besides stdout: JUnit, Markdown and GitHub annotations."""
+"""The outputs of a verdict besides stdout: JUnit, Markdown, HTML and GitHub annotations."""
 
 import argparse
 import contextlib
@@ -16,16 +16,17 @@ if TYPE_CHECKING:
 
 
 def add_verdict_outputs(parser: argparse.ArgumentParser) -> None:
-    """Adds --junit, --markdown and --github."""
+    """Adds --junit, --markdown, --html and --github."""
     parser.add_argument("--junit", type=pathlib.Path, metavar="FILE", help="write JUnit XML, with a test case per metric and load point")
     parser.add_argument("--markdown", type=pathlib.Path, metavar="FILE", help="write a Markdown report for a pull request")
+    parser.add_argument("--html", type=pathlib.Path, metavar="FILE", help="write a page with the metrics and a chart of the pairs")
     github = "print annotations and append to the job summary; auto: if $GITHUB_ACTIONS is true"
     parser.add_argument("--github", choices=("auto", "on", "off"), default="auto", help=github)
 
 
 def prepare_verdict_outputs(options: argparse.Namespace) -> None:
     """Create the files' folders before anything is measured; raises UsageError."""
-    for name in ("junit", "markdown"):
+    for name in ("junit", "markdown", "html"):
         path = getattr(options, name)
         try:
             if path is not None:
@@ -40,8 +41,9 @@ def write_verdict_outputs(verdict: "Verdict", options: argparse.Namespace) -> No
     """Write the requested outputs; annotations go to stdout, or to stderr if stdout is JSON. Raises UsageError."""
     from perfkit.report.ci import append_summary, render_annotations, render_junit
     from perfkit.report.verdict import render_verdict_markdown
+    from perfkit.report.verdict_page import render_verdict_html
 
-    for name, render in (("junit", render_junit), ("markdown", render_verdict_markdown)):
+    for name, render in (("junit", render_junit), ("markdown", render_verdict_markdown), ("html", render_verdict_html)):
         path = getattr(options, name)
         if path is not None:
             write_output(f"--{name}", path, render(verdict))

@@ -18,7 +18,7 @@ MUTED: Colour = ("#57606a", "#9aa4af")
 COLOURS = (BLUE, VERMILLION, GREEN, PURPLE, INK, MUTED)
 
 Scale = Literal["linear", "from zero", "log"]
-Style = Literal["line", "dashed", "dots", "hollow", "steps", "path"]
+Style = Literal["line", "dashed", "dots", "hollow", "large", "steps", "path"]
 """`path` joins the values in their own order, `steps` holds each one until the next; the others need ascending xs to be joined."""
 _DIGITS = 5  # of a value in a page: more than a screen can show
 
@@ -46,6 +46,8 @@ class Line:
     ys: tuple[float | None, ...]
     colour: Colour = BLUE
     style: Style = "line"
+    intervals: tuple[tuple[float, float, float, float], ...] = ()
+    """Of each value, if given: the ends in x, then those in y."""
 
     @classmethod
     def of(cls, name: str, values: Sequence[tuple[float, float | None]], colour: Colour = BLUE, style: Style = "line") -> "Line":

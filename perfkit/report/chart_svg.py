@@ -9,13 +9,14 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FixedFormatter, FixedLocator, LogLocator, MaxNLocator, NullFormatter, NullLocator
 
 from perfkit.report.chart import MUTED, Axis, Chart, ChartGroup, Line
-from perfkit.report.plots import NUMBERS, WIDTH_IN, legend_key
+from perfkit.report.page import Figure as Picture
+from perfkit.report.plots import NUMBERS, WIDTH_IN, legend_key, render_svgs
 
 _PX_PER_IN = 84
 _MARGIN_IN = 0.45  # for the title of a panel, and the labels of its x axis
 _LISTED = 14
 _STYLES: dict[str, dict[str, Any]] = {
-    "line": {}, "dashed": {"ls": "--"}, "dots": {"ls": "", "marker": "o"}, "hollow": {"ls": "", "marker": "o", "mfc": "white", "ms": 6},
+    "line": {}, "dashed": {"ls": "--"}, "dots": {"ls": "", "marker": "o"}, "hollow": {"ls": "", "marker": "o", "mfc": "white", "ms": 6}, "large": {"ls": "", "marker": "D", "ms": 7},
     "steps": {"drawstyle": "steps-post"}, "path": {"marker": "o"},
 }  # fmt: skip
 
@@ -43,10 +44,18 @@ def _draw_chart(panel: Axes, chart: Chart, prefix: str) -> None:
     panel.set(title=chart.title, ylabel=f"{chart.y.label} ({chart.y.unit})" if chart.y.unit else chart.y.label)
     for span in chart.spans:
         panel.axvspan(span.low, span.high, color="#b3261e" if span.is_bad else MUTED[0], alpha=0.13, lw=0, label=span.label)
+    named = [level for level in chart.levels if level.is_vertical and level.label]
+    for level in named if len(named) <= _LISTED and chart.lines and not chart.heat else []:
+        panel.annotate(f" {level.label}", (level.value, 1), xycoords=("data", "axes fraction"), va="top", color=level.colour[0], fontsize=7)
     for level in chart.levels:
-        (panel.axvline if level.is_vertical else panel.axhline)(
-            level.value, color=level.colour[0], lw=0.8, ls=":" if level.is_vertical else "--"
-        )
+        if not level.is_vertical:
+            panel.axhline(level.value, color=level.colour[0], lw=0.8, ls="--")
+        elif level.label:
+            panel.axvline(level.value, color=level.colour[0], lw=0.8, ls=":", gid=f"{prefix}-mark-{level.value:g}")
+    unnamed = [level for level in chart.levels if level.is_vertical and not level.label]
+    if unnamed:  # together, since there may be thousands
+        places = [level.value for level in unnamed]
+        panel.vlines(places, 0, 1, unnamed[0].colour[0], lw=0.6, ls=":", transform=panel.get_xaxis_transform(), gid=f"{prefix}-marks")
     for line in chart.lines:
         _draw_line(panel, line, f"{prefix}-{line.name}")
     _scale(panel, chart.x, [x for line in chart.lines for x in line.xs], is_x=True)
@@ -69,6 +78,8 @@ def _draw_line(panel: Axes, line: Line, gid: str) -> None:
     marker = style.pop("marker", "o" if isolated else None)
     ys = [math.nan if y is None else y for y in line.ys]
     panel.plot(line.xs, ys, color=line.colour[0], marker=marker, gid=gid, **style)
+    for x, y, (left, right, low, high) in zip(line.xs, ys, line.intervals, strict=False):
+        panel.plot([left, right], [y, y], [x, x], [low, high], color=line.colour[0], lw=0.9, alpha=0.6, zorder=1)
 
 
 def _scale(panel: Axes, axis: Axis, values: Sequence[float], *, is_x: bool) -> None:
@@ -90,3 +101,9 @@ def _scale(panel: Axes, axis: Axis, values: Sequence[float], *, is_x: bool) -> N
         shown = [(place, text) for place, text in axis.ticks if place <= high * 1.2]
         own.set_major_locator(FixedLocator([place for place, _ in shown]))
         own.set_major_formatter(FixedFormatter([text for _, text in shown]))
+
+
+def chart_block(name: str, title: str, caption: str, group: ChartGroup) -> Picture:
+    """A group as a page shows it: interactive, and as a picture where scripts are off."""
+    (svg,) = render_svgs(lambda: [(name, draw_group(group))]).values()
+    return Picture(title, caption, svg, charts=group)

@@ -5,6 +5,7 @@ import json
 from collections.abc import Iterator, Sequence
 
 from perfkit.comparison.result_comparison import NOT_COVERED, ComparedResult, MetricRow, ResultComparison
+from perfkit.report.chart import COLOURS, MUTED, Axis, Chart, ChartGroup, Level, Line
 from perfkit.report.page import Block, Bullets, Item, Page, Paragraph, sections_of
 from perfkit.report.table import MISSING, Cell, Column, Table
 from perfkit.stats.ratio_interval import Estimate
@@ -14,6 +15,11 @@ from perfkit.units import format_duration_ns, format_rate_per_s
 SCHEMA = "perfkit.comparison/1"
 _NO_DIFFERENCES = "No recorded settings differ."
 _LONGEST_VALUE = 60
+_APART = 0.12  # of two results at a load point, where a load point takes 1
+_CAPTION = (
+    "The change of each figure against the first result, with its 95 % interval. Below zero is faster for times and less for throughput. An interval "
+    "that includes zero does not show a change."
+)
 
 
 def comparison_table(compared: ResultComparison) -> Table:
@@ -46,7 +52,40 @@ def comparison_html(compared: ResultComparison) -> str:
     """One HTML document that needs nothing else."""
     from perfkit.report.render import render_html
 
-    return render_html(_page(compared))
+    return render_html(_page(compared, _figures(compared)))
+
+
+def _figures(compared: ResultComparison) -> Sequence[Block]:
+    """The change of each figure against the first result, a chart a metric, with its interval; a share has no ratio."""
+    charts = []
+    for metric in dict.fromkeys(row.metric for row in compared.rows if row.is_ratio):
+        rows = [row for row in compared.rows if row.metric == metric]
+        if any(change for row in rows for change in row.changes):
+            charts.append(_changes_chart(metric, rows, compared))
+    if not charts:
+        return ()
+    from perfkit.report.chart_svg import chart_block
+
+    return (chart_block("changes", "Changes from [1]", _CAPTION, ChartGroup(tuple(charts), columns=2)),)
+
+
+def _changes_chart(metric: str, rows: Sequence[MetricRow], compared: ResultComparison) -> Chart:
+    lines = []
+    for number in range(1, len(compared.sides)):
+        found = [(place, change) for place, row in enumerate(rows) if (change := row.changes[number]) is not None]
+        apart = (number - len(compared.sides) / 2) * _APART
+        ends = [(100 * (one.value - 1), 100 * ((one.low or one.value) - 1), 100 * ((one.high or one.value) - 1)) for _, one in found]
+        xs = tuple(place + apart for place, _ in found)
+        intervals = tuple((x, x, low, high) for x, (_, low, high) in zip(xs, ends, strict=True))
+        label = f"[{number + 1}] {compared.sides[number].label}"
+        lines.append(Line(label, xs, tuple(value for value, _, _ in ends), COLOURS[(number - 1) % len(COLOURS)], "dots", intervals))
+    values = [end for line in lines for interval in line.intervals for end in interval[2:]]
+    x = Axis(
+        "load point", scale="linear", low=-0.6, high=len(rows) - 0.4, ticks=tuple((float(n), row.load_point) for n, row in enumerate(rows))
+    )
+    reach = max(1.0, *map(abs, values)) * 1.1
+    y = Axis("change", "%", "linear", low=-min(reach, 100.0), high=reach)
+    return Chart(metric.replace("_", "."), x, y, tuple(lines), levels=(Level(0.0, "no change", colour=MUTED),), height_px=220)
 
 
 def comparison_json(compared: ResultComparison) -> str:
@@ -54,13 +93,13 @@ def comparison_json(compared: ResultComparison) -> str:
     return json.dumps({"schema": SCHEMA, **dataclasses.asdict(compared), "not_covered": NOT_COVERED}, indent=1) + "\n"
 
 
-def _page(compared: ResultComparison) -> Page:
+def _page(compared: ResultComparison, figures: Sequence[Block] = ()) -> Page:
     differences = list(_differences(compared))
     blocks: dict[str, Sequence[Block]] = {
         "": [Bullets(tuple(Item(_side(side)) for side in compared.sides), is_numbered=True)],
         "Differences from [1]": [Bullets.of(differences) if differences else Paragraph(_NO_DIFFERENCES)],
         "Notes": [Bullets.of(compared.notes)] if compared.notes else [],
-        "Figures": [comparison_table(compared), Paragraph(NOT_COVERED)],
+        "Figures": [*figures, comparison_table(compared), Paragraph(NOT_COVERED)],
     }
     return Page("Results side by side", sections_of(blocks))
 

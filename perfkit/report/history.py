@@ -1,17 +1,19 @@
 """The history's time series and their steps: as a picture, and in words."""
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
 
 from perfkit.history.trend import Step, Trend, trend_levels
+from perfkit.report.chart import BLUE, MUTED, VERMILLION, Axis, Chart, ChartGroup, Level, Line
+from perfkit.report.page import Block, Code, Page, sections_of
 from perfkit.text.foreign import one_line, sentence
 from perfkit.units import NS_PER_S
 
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
 TrendSteps = Sequence[tuple[Trend, Sequence[Step]]]
 """Time series, each with its steps."""
+_CAPTION = (
+    "Orange: the levels, and the steps between them with the first commit after each. Dotted: the environment changed between two results."
+)
+_DATE = len("2026-01-31")
 _COMMIT_LENGTH, _TITLE_LENGTH = 10, 100
 _MOST_DRAWN = 2_000  # the latest results: as many dots as a panel can show
 _FEWEST_RESULTS = 10  # below that no step is significant: of C(9, 4) orders the two most extreme already occur by chance in 1.6 %
@@ -19,9 +21,31 @@ _FEWEST_RESULTS = 10  # below that no step is significant: of C(9, 4) orders the
 
 def render_trends(trends: TrendSteps) -> str:
     """The time series as SVG, a panel each: a dot per result, the levels between steps, and the steps with their commits."""
+    from perfkit.report.chart_svg import draw_group
     from perfkit.report.plots import render_svgs
 
-    return render_svgs(lambda: [("trends", _figure(trends))])["trends"]
+    return render_svgs(lambda: [("trends", draw_group(trends_group(trends)))])["trends"]
+
+
+def render_trends_html(trends: TrendSteps) -> str:
+    """The same as one HTML document that needs nothing else, with the steps in words before the charts."""
+    from perfkit.report.chart_svg import chart_block
+    from perfkit.report.render import render_html
+
+    steps = render_steps(trends).rstrip("\n").split("\n")
+    results = [trend.entries[index].started_at for trend, _ in trends for index in (0, -1)]
+    blocks: dict[str, Sequence[Block]] = {
+        "Steps": [Code("\n".join(steps))],
+        "Trends": [chart_block("trends", "Figures over time", _CAPTION, trends_group(trends))],
+    }
+    subtitle = f"{len(trends)} time series, results from {min(results)[:_DATE]} to {max(results)[:_DATE]}"
+    names = list(dict.fromkeys(trend.scenario for trend, _ in trends))
+    return render_html(Page(f"History of {', '.join(names[:3])}{' and others' if len(names) > 3 else ''}", sections_of(blocks), subtitle))
+
+
+def trends_group(trends: TrendSteps) -> ChartGroup:
+    """A chart for each time series; its x axis numbers the results in the order of time."""
+    return ChartGroup(tuple(_trend_chart(trend, steps) for trend, steps in trends))
 
 
 def render_steps(trends: TrendSteps) -> str:
@@ -54,38 +78,20 @@ def _short(commit: str) -> str:
     return one_line(commit[:_COMMIT_LENGTH]) or "unknown"
 
 
-def _figure(trends: TrendSteps) -> "Figure":
-    from matplotlib.figure import Figure
-    from matplotlib.ticker import MaxNLocator
-
-    from perfkit.report.plots import BLUE, MUTED, VERMILLION, WIDTH_IN
-
-    figure = Figure(figsize=(WIDTH_IN, 0.6 + 2.1 * len(trends)), layout="constrained")
-    panels = figure.subplots(len(trends), 1, squeeze=False)[:, 0]
-    for number, (panel, (trend, steps)) in enumerate(zip(panels, trends, strict=True)):
-        scale = 1.0 if trend.unit == "per_s" else NS_PER_S / 1000
-        first, last = max(len(trend.values) - _MOST_DRAWN, 0), len(trend.values)
-        values = [value / scale for value in trend.values[first:]]
-        panel.plot(range(first + 1, last + 1), values, color=BLUE, marker="o", ms=3, lw=0.8, alpha=0.9, gid=f"trend-{number}")
-        for start, end, level in trend_levels(trend, steps):
-            panel.plot(
-                (max(start, first) + 0.5, max(end, first) + 0.5),
-                (level / scale, level / scale),
-                color=VERMILLION,
-                lw=1.0,
-                alpha=0.7,
-                gid=f"level-{number}-{start}",
-            )
-        for step in steps:
-            panel.axvline(step.index + 0.5, color=VERMILLION, lw=1.2, gid=f"step-{number}-{step.index}")
-            label = f" {_short(step.commit)} {100 * (step.ratio - 1):+.0f} % "
-            side = "left" if step.index < (first + last) / 2 else "right"  # on the side with more room
-            panel.annotate(label, (step.index + 0.5, 1), xycoords=("data", "axes fraction"), ha=side, va="top", color=VERMILLION)
-        changed = [i for i in range(first + 1, last) if trend.entries[i].fingerprint != trend.entries[i - 1].fingerprint]
-        heights = panel.get_xaxis_transform()
-        panel.vlines([i + 0.5 for i in changed], 0, 1, MUTED, lw=0.8, ls=":", transform=heights, gid=f"environment-{number}")
-        panel.set(title=one_line(trend.title, _TITLE_LENGTH), ylabel="per second" if trend.unit == "per_s" else "ms")
-        panel.set(ylim=(0, max(values) * 1.15), xlim=(first + 0.5, last + 0.5))
-        panel.xaxis.set_major_locator(MaxNLocator(12, integer=True, min_n_ticks=1))
-    panels[-1].set_xlabel("results in order of time; orange: levels, and steps with their commits; dotted: the environment changed")
-    return figure
+def _trend_chart(trend: Trend, steps: Sequence[Step]) -> Chart:
+    scale = 1.0 if trend.unit == "per_s" else NS_PER_S / 1000
+    first, last = max(len(trend.values) - _MOST_DRAWN, 0), len(trend.values)
+    numbers = tuple(float(number) for number in range(first + 1, last + 1))
+    values = tuple(value / scale for value in trend.values[first:])
+    lines = [Line("result", numbers, values, BLUE)]
+    drawn = [(start, end, level / scale) for start, end, level in trend_levels(trend, steps) if end > first]
+    levels: list[tuple[float, float | None]] = []
+    for start, end, level in drawn:
+        levels += [(max(start, first) + 0.5, level), (end + 0.499, level), (end + 0.4999, None)]
+    lines.append(Line.of("level", levels, VERMILLION))
+    marks = [Level(step.index + 0.5, f"{_short(step.commit)} {100 * (step.ratio - 1):+.0f} %", True, VERMILLION) for step in steps]
+    changed = [i for i in range(first + 1, last) if trend.entries[i].fingerprint != trend.entries[i - 1].fingerprint]
+    marks += [Level(index + 0.5, "", is_vertical=True, colour=MUTED) for index in changed]
+    y = Axis("throughput", "/s") if trend.unit == "per_s" else Axis("time", "ms")
+    x = Axis("results in order of time", scale="linear", low=first + 0.5, high=last + 0.5)
+    return Chart(one_line(trend.title, _TITLE_LENGTH), x, y, tuple(lines), levels=tuple(marks), height_px=180)

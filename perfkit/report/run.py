@@ -5,6 +5,7 @@ import pathlib
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from perfkit.report.answer import answer
 from perfkit.report.calibration import calibration_facts, ceilings_sentence, stored_calibration, transport_sentence
 from perfkit.report.chart import ChartGroup
 from perfkit.report.page import Block, Bullets, Code, Facts, Figure, Item, Page, Paragraph, sections_of, write_files
@@ -80,7 +81,7 @@ def write_reports(folder: pathlib.Path) -> list[pathlib.Path]:
 
     result, folder = read_result(folder)
     charts = run_charts(result, read_timeline(folder, result))
-    plots = render_plots(charts, result)
+    plots = render_plots(charts)
     texts = {folder / "plots" / f"{name}.svg": svg for name, svg in plots.items()}
     texts[folder / "report.md"] = render_markdown(run_summary_page(result))
     texts[folder / "report.html"] = render_html(run_page(result, plots, charts))
@@ -96,9 +97,11 @@ def run_page(result: Result, plots: Mapping[str, str], charts: Mapping[str, Char
     environment = tuple(_environment(result.environment))
     tables = (warnings_table(points), failures_table(points), server_table(points), composing_models_table(points), gpu_table(points))
     blocks: dict[str, Sequence[Block]] = {
+        **({} if result.search else {"Answer": [Paragraph(text, is_strong=True) for text in answer(result)]}),
         **_opening(result),
-        **{table.title: [table] for table in tables if table.rows},
+        **{table.title: [table] for table in tables[:1] if table.rows},
         "Plots": [_figure(name, svg, points[0], (charts or {}).get(name)) for name, svg in plots.items()],
+        **{table.title: [table] for table in tables[1:] if table.rows},
         "Repetitions": [repetitions_table(repetitions)] if repetitions else [],
         "Environment": [Facts(environment) if environment else Paragraph("No environment was recorded.")],
         "Scenario": [Code(_yaml(result.scenario))],

@@ -1,12 +1,13 @@
 """The charts of a run's load points: throughput and times against the load, each other, and the percentile."""
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 import numpy.typing as npt
 
 from perfkit.report.chart import BLUE, VERMILLION, Axis, Chart, ChartGroup, Colour, Line, Style, times_scale
+from perfkit.report.search import search_group
 from perfkit.report.time_charts import time_group
 from perfkit.report.timeline import Timeline
 from perfkit.result.model import Point, Result
@@ -24,23 +25,17 @@ def run_charts(result: Result, timeline: Timeline) -> dict[str, ChartGroup]:
     return dict(_groups(result, timeline))
 
 
-def render_plots(charts: dict[str, ChartGroup], result: Result) -> dict[str, str]:
-    """The same as SVG by name, preceded by the plot of a search."""
-    from matplotlib.figure import Figure
-
+def render_plots(charts: Mapping[str, ChartGroup]) -> dict[str, str]:
+    """The same as SVG by name."""
     from perfkit.report.chart_svg import draw_group
     from perfkit.report.plots import render_svgs
-    from perfkit.report.search import search_figure
 
-    def figures() -> Iterator[tuple[str, Figure]]:
-        if result.search is not None and result.search.probes:
-            yield "search", search_figure(result.search)
-        yield from ((name, draw_group(group)) for name, group in charts.items())
-
-    return render_svgs(figures)
+    return render_svgs(lambda: ((name, draw_group(group)) for name, group in charts.items()))
 
 
 def _groups(result: Result, timeline: Timeline) -> Iterator[tuple[str, ChartGroup]]:
+    if result.search is not None and result.search.probes:
+        yield "search", search_group(result.search)
     answered = [point for point in result.summary if point.times.count]
     if result.search is None and len({point.load.level for point in answered}) > 1:  # a single point says no more than the table
         yield "load", load_group(result.summary)

@@ -1,16 +1,18 @@
 """A capacity search: its probes as a table, and as a plot with the fitted curve, the interval and the share that the SLO allows."""
 
 import math
-from typing import TYPE_CHECKING
 
+from perfkit.report.chart import BLUE, GREEN, MUTED, VERMILLION, Axis, Chart, ChartGroup, Colour, Level, Line, Span, Style
 from perfkit.report.table import Cell, Column, Kind, Table
 from perfkit.result.model import FittedCurve, Point, Result, Search, SearchProbe
 
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
 _LEAST_BEYOND = 0.5  # requests; a probe with none beyond the limit is drawn there, since the axis is logarithmic
 _CURVE_FROM, _CURVE_TO = 0.72, 1.14  # rate ÷ capacity
+_OUTCOMES: dict[str, tuple[str, Colour]] = {
+    "met": ("SLO met", GREEN), "missed": ("SLO missed", VERMILLION), "overloaded": ("overloaded", ("#8c2d04", "#ffb37a")),
+    "not valid": ("not valid", MUTED),
+}  # fmt: skip
+_MARKS: tuple[tuple[Style, bool], ...] = (("dots", False), ("hollow", True))
 
 
 def probes_table(result: Result) -> Table:
@@ -55,48 +57,32 @@ def _outcome(probe: SearchProbe) -> str:
     return "overloaded" if probe.overloaded else "met" if probe.met else "missed"
 
 
-def search_figure(search: Search) -> "Figure":
+def search_group(search: Search) -> ChartGroup:
     """The share of requests beyond the limit that decides, against the rate, with the share that the SLO allows; both axes are logarithmic."""
-    import numpy as np
-    from matplotlib.figure import Figure
-    from matplotlib.ticker import LogLocator, NullFormatter, PercentFormatter
-
-    from perfkit.report.plots import BLUE, GREEN, INK, MUTED, NUMBERS, VERMILLION, WIDTH_IN
-
-    markers = {
-        "met": ("o", GREEN, "SLO met"), "missed": ("o", VERMILLION, "SLO missed"), "overloaded": ("^", VERMILLION, "overloaded"),
-        "not valid": ("x", MUTED, "not valid"),
-    }  # fmt: skip
-    figure = Figure(figsize=(WIDTH_IN, 3.8), layout="constrained")
-    panel = figure.subplots()
-    name, labelled = _limit(search), set[str]()
-    for probe in search.probes:
-        if name not in probe.limits:
-            continue
-        outcome = _outcome(probe)
-        marker, colour, label = markers[outcome]
-        face = colour if probe.stage != "confirm" else "white"
-        legend = None if outcome in labelled else label
-        panel.plot([probe.rate_per_s], [_share(probe, name)], marker=marker, mfc=face, mec=colour, ls="", ms=6, label=legend, zorder=3)
-        labelled.add(outcome)
-    if allowed := next((probe.limits[name].allowed_share for probe in search.probes if name in probe.limits), None):
-        panel.axhline(allowed, color=INK, lw=1.1, ls="--", label="allowed by the SLO")
-    if search.low_per_s is not None and search.high_per_s is not None:
-        interval = f"{search.confidence:.0%} interval" if search.curve else "between met and missed"
-        panel.axvspan(search.low_per_s, search.high_per_s, color=BLUE, alpha=0.15, lw=0, label=interval)
+    name = _limit(search)
+    probes = [probe for probe in search.probes if name in probe.limits]
+    lines = []
+    for outcome, (label, colour) in _OUTCOMES.items():
+        for style, is_confirmation in _MARKS:
+            own = [probe for probe in probes if _outcome(probe) == outcome and (probe.stage == "confirm") == is_confirmation]
+            pairs: list[tuple[float, float | None]] = [(probe.rate_per_s, _share(probe, name)) for probe in own]
+            if pairs:
+                lines.append(Line.of(f"{label}{', confirmation' if is_confirmation else ''}", pairs, colour, style))
     if search.curve is not None and search.capacity_per_s is not None:
-        rates = np.linspace(_CURVE_FROM * search.capacity_per_s, _CURVE_TO * search.capacity_per_s, 64)
-        panel.plot(rates, [_fitted_share(search.curve, float(rate)) for rate in rates], color=BLUE, label="fitted curve")
+        steps = [_CURVE_FROM + (_CURVE_TO - _CURVE_FROM) * step / 63 for step in range(64)]
+        curve = [(step * search.capacity_per_s, _fitted_share(search.curve, step * search.capacity_per_s)) for step in steps]
+        lines.append(Line.of("fitted curve", curve, BLUE))
+    allowed = [Level(probe.limits[name].allowed_share, "allowed by the SLO") for probe in probes[:1]]
+    spans = []
+    if search.low_per_s is not None and search.high_per_s is not None:
+        spans = [
+            Span(search.low_per_s, search.high_per_s, f"{search.confidence:.0%} interval" if search.curve else "between met and missed")
+        ]
     what = "failed requests" if name == "error_rate" else f"requests above the limit of {name.replace('_', '.')}"
-    panel.set(xscale="log", yscale="log", xlabel="arrivals per second", ylabel=what)
-    panel.set_ylim(top=1.3)
-    panel.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
-    panel.xaxis.set_major_formatter(NUMBERS)
-    panel.yaxis.set_major_formatter(PercentFormatter(1.0, decimals=None))
-    for axis in (panel.xaxis, panel.yaxis):
-        axis.set_minor_formatter(NullFormatter())
-    figure.legend(loc="outside right upper")
-    return figure
+    y = Axis(what, scale="log", ticks=tuple((10.0**power, f"{100 * 10.0**power:g}%") for power in range(-7, 1)), high=1.3)
+    return ChartGroup(
+        (Chart(what, Axis("arrivals per second", "/s", "log"), y, tuple(lines), tuple(spans), tuple(allowed), height_px=320),)
+    )
 
 
 def _limit(search: Search) -> str:

@@ -9,9 +9,9 @@ from typing import Any
 from perfkit.comparison.point_figures import FIGURES
 from perfkit.comparison.sweep_ranking import SweepRanking, rank_sweep
 from perfkit.errors import ResultError, UsageError
-from perfkit.report.page import Block, Bullets, Figure, Item, Page, Paragraph, sections_of, write_files
+from perfkit.report.page import Block, Bullets, Item, Page, Paragraph, sections_of, write_files
 from perfkit.report.render import render_text
-from perfkit.report.sweep_ranking import CAPTION, TITLE, ranking_figure, ranking_sentences, ranking_table
+from perfkit.report.sweep_ranking import CAPTION, TITLE, ranking_group, ranking_sentences, ranking_table
 from perfkit.report.table import Cell, Column, Mark, Table, attribute
 from perfkit.result.file import read_result
 from perfkit.result.hardware import hardware_of
@@ -56,7 +56,7 @@ def write_sweep_report(folder: pathlib.Path, rank_by: str | None = None, where: 
 
     `rank_by` and `where` replace those of the scenario. Raises UsageError if they cannot be parsed, and ResultError for the folder.
     """
-    from perfkit.report.plots import render_svgs
+    from perfkit.report.chart_svg import chart_block
     from perfkit.report.render import render_csv, render_html, render_markdown
     from perfkit.result.frames import csv_text, sweep_frame
 
@@ -66,8 +66,8 @@ def write_sweep_report(folder: pathlib.Path, rank_by: str | None = None, where: 
     ranked: tuple[Block, ...] = (Bullets.of(list(ranking_sentences(ranking))), ranking_table(ranking)) if ranking else ()
     if not ranking and (by := rank_by or sweep.rank.by):
         ranked = (Paragraph(_not_ranked(by)),)
-    plots = render_svgs(lambda: [("ranking", ranking_figure(ranking) if ranking else None)])
-    figures = tuple(Figure("Throughput against p99", CAPTION, svg) for svg in plots.values())
+    group = ranking_group(ranking) if ranking else None
+    figures = (chart_block("ranking", "Throughput against p99", CAPTION, group),) if group else ()
     cases = (_cases_table(sweep, results),)
     links = tuple(
         Item(case.folder, link=urllib.parse.quote(f"{case.folder}/report.html", safe="/=,"))
@@ -78,7 +78,7 @@ def write_sweep_report(folder: pathlib.Path, rank_by: str | None = None, where: 
     subtitle = f"{done} of {len(sweep.cases)} cases are complete."
     title = _title(sweep, results)
     summary = sections_of({TITLE: ranked, "Cases": cases})
-    page = sections_of({TITLE: (*ranked, *figures), "Cases": cases, "Reports of the cases": (Bullets(links),)})
+    page = sections_of({TITLE: (*ranked[:1], *figures, *ranked[1:]), "Cases": cases, "Reports of the cases": (Bullets(links),)})
     texts = {
         folder / "report.md": render_markdown(Page(title, summary, subtitle)),
         folder / "report.html": render_html(Page(title, page, subtitle)),
@@ -86,7 +86,8 @@ def write_sweep_report(folder: pathlib.Path, rank_by: str | None = None, where: 
     }
     if ranking:
         texts[folder / "ranking.csv"] = render_csv(ranking_table(ranking), digits=_CSV_DIGITS)
-    texts |= {folder / "plots" / f"{name}.svg": svg for name, svg in plots.items()}
+    for figure in figures:
+        texts[folder / "plots" / "ranking.svg"] = figure.svg
     write_files(
         texts, replacing=[file for file in (folder / "ranking.csv", folder / "plots/ranking.svg") if file.exists()], place=str(folder)
     )

@@ -3,18 +3,15 @@
 import dataclasses
 import functools
 import math
-from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from collections.abc import Iterator, Sequence
 
-from perfkit.comparison.sweep_ranking import HIGHER_IS_BETTER, MOST_RANKED, RankedCase, SweepRanking, separating_precision
-from perfkit.report.table import Column, Kind, Table, interval_columns
+from perfkit.comparison.sweep_ranking import HIGHER_IS_BETTER, MOST_RANKED, CasePoint, RankedCase, SweepRanking, separating_precision
+from perfkit.report.chart import Axis, Chart, ChartGroup, Colour, Level, Line, Style, times_scale
+from perfkit.report.table import MISSING, Column, Kind, Table, interval_columns
 from perfkit.result.sweep import shown_value
 from perfkit.stats.constraints import PERCENTILE_NAMES, judgements_text
 from perfkit.stats.ratio_interval import Estimate
-from perfkit.units import format_confidence
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure as PlotFigure
+from perfkit.units import NS_PER_S, format_confidence
 
 TITLE = "Ranking"
 CAPTION = (
@@ -22,6 +19,11 @@ CAPTION = (
     "a hollow marker violates a constraint, or it cannot be told whether it does."
 )
 _MOST_COLOURS, _MOST_SHOWN, _MOST_LISTED = 10, 30, 3
+_NS_PER_MS = NS_PER_S / 1000
+_CASE_COLOURS: tuple[Colour, ...] = (
+    ("#1f77b4", "#5aa9e6"), ("#d9660a", "#ff9d4d"), ("#2c8a2c", "#5fce5f"), ("#d62728", "#ff7f7f"), ("#9467bd", "#c0a0e8"),
+    ("#8c564b", "#c99488"), ("#c9539f", "#f09fd2"), ("#6b6b6b", "#b5b5b5"), ("#8f8f14", "#d5d54a"), ("#0f93a5", "#4ddbe9"),
+)  # fmt: skip
 _FIGURES: dict[str, tuple[str, str, Kind]] = {
     "throughput": ("inferences_per_s", "inferences", "rate_per_s"),
     "capacity": ("capacity_inferences_per_s", "capacity in inferences", "rate_per_s"),
@@ -147,47 +149,39 @@ def _figure(name: str, one: RankedCase) -> Estimate | None:
     return one.figures.get(name)
 
 
-def ranking_figure(ranking: SweepRanking) -> "PlotFigure | None":
+def ranking_group(ranking: SweepRanking) -> ChartGroup | None:
     """Throughput against p99 at every load point of the first ten cases, with 95 % intervals; None for searches and for a single case."""
-    import matplotlib as mpl
-    from matplotlib.figure import Figure
-
-    from perfkit.report.plots import INK, MUTED, NS_PER_MS, NUMBERS, PANEL_IN, WIDTH_IN, add_legend, legend_key, scale_times
-
     shown = [point for point in ranking.points if {"throughput", "p99"} <= point.figures.keys() and point.row < _MOST_COLOURS]
     if len(ranking.rows) < 2 or not shown:
         return None
-    colours = mpl.colormaps["tab10"].colors  # type: ignore[attr-defined]
-    figure = Figure(figsize=(WIDTH_IN, PANEL_IN * 1.2), layout="constrained")
-    panel, times_ms = figure.subplots(), [limit_ns / NS_PER_MS for limit_ns in ranking.p99_limits_ns]
-    for point in shown:
-        row, colour = ranking.rows[point.row], colours[point.row]
-        throughput, p99 = point.figures["throughput"], point.figures["p99"]
-        (low, high), (fast, slow) = _ends(throughput), _ends(p99)
-        bar = {"color": colour, "lw": 0.9, "alpha": 0.6, "zorder": 1}
-        panel.plot([low, high], [p99.value / NS_PER_MS] * 2, **bar)
-        panel.plot([throughput.value] * 2, [fast / NS_PER_MS, slow / NS_PER_MS], **bar)
-        is_best = point.load == row.load
-        face = colour if point.verdict == "holds" else "white"
-        panel.plot(
-            [throughput.value], [p99.value / NS_PER_MS], marker="D" if is_best else "o", mfc=face, mec=colour, ms=7 if is_best else 4, ls=""
-        )
-        times_ms.append(p99.value / NS_PER_MS)
-    for limit_ns in ranking.p99_limits_ns:
-        panel.axhline(limit_ns / NS_PER_MS, color=INK, lw=1, ls="--", gid=f"limit-{limit_ns / NS_PER_MS:g}")
-    scale_times(panel, min(times_ms), max(times_ms))
-    panel.set(xlim=(0, None), xlabel="throughput (inferences per second)", ylabel="p99 (ms)")
-    panel.xaxis.set_major_formatter(NUMBERS)
-    several = has_protocols(ranking)
-    names = [f"{'–' if row.rank is None else row.rank}: {case_title(row, has_protocols=several)}" for row in ranking.rows[:_MOST_COLOURS]]
-    add_legend(
-        figure,
-        *(legend_key(color=colours[index], marker="o", ls="", label=name) for index, name in enumerate(names)),
-        legend_key(color=MUTED, marker="D", ms=7, ls="", label="best of its case"),
-        legend_key(color=MUTED, marker="o", mfc="white", ls="", label="violates a constraint, or may"),
-        *([legend_key(color=INK, lw=1, ls="--", label="limit on p99")] if ranking.p99_limits_ns else []),
+    several, lines = has_protocols(ranking), []
+    for index, row in enumerate(ranking.rows[:_MOST_COLOURS]):
+        name = f"{MISSING if row.rank is None else row.rank}: {case_title(row, has_protocols=several)}"
+        styles: dict[str, tuple[Style, list[CasePoint]]] = {
+            f"{name}, best": ("large" if row.verdict == "holds" else "hollow", [p for p in shown if p.row == index and p.load == row.load]),
+            name: ("dots", [p for p in shown if p.row == index and p.load != row.load and p.verdict == "holds"]),
+            f"{name}, violates a constraint, or may": (
+                "hollow",
+                [p for p in shown if p.row == index and p.load != row.load and p.verdict != "holds"],
+            ),
+        }
+        lines += [_case_line(label, points, _CASE_COLOURS[index], style) for label, (style, points) in styles.items() if points]
+    limits = tuple(Level(limit_ns / _NS_PER_MS, "limit on p99") for limit_ns in ranking.p99_limits_ns)
+    times_ms = [y for line in lines for y in line.ys if y is not None] + [level.value for level in limits]
+    y = Axis("p99", "ms", times_scale(times_ms))
+    return ChartGroup(
+        (Chart("p99 against throughput", Axis("inferences per second", "/s"), y, tuple(lines), levels=limits, height_px=380),)
     )
-    return figure
+
+
+def _case_line(label: str, points: Sequence[CasePoint], colour: Colour, style: Style) -> Line:
+    xs, ys, intervals = [], [], []
+    for point in points:
+        throughput, p99 = point.figures["throughput"], point.figures["p99"]
+        xs.append(throughput.value)
+        ys.append(p99.value / _NS_PER_MS)
+        intervals.append((*_ends(throughput), *(end / _NS_PER_MS for end in _ends(p99))))
+    return Line(label, tuple(xs), tuple(ys), colour, style, tuple((a, b, c, d) for a, b, c, d in intervals))
 
 
 def _ends(estimate: Estimate) -> tuple[float, float]:

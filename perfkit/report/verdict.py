@@ -23,6 +23,7 @@ OUTCOMES = {
 """What each verdict means."""
 _SYMBOLS = {"pass": "✅", "regressed": "❌", "inconclusive": "❔", "incomparable": "🚫", "invalid": "⚠️"}
 _MDE = "minimum detectable effect: the smallest worsening that 9 of 10 gates as noisy as this one detect"
+EXPLAINED_EFFECT = f"{_MDE[0].upper()}{_MDE[1:]}"
 _STRIP_WIDTH = 49  # odd, so that "no change" has the character in the middle
 _DENSITY = "·∘○●"
 _REACHES = (0.02, 0.05, 0.1, 0.2, 0.5, 1.0)
@@ -70,7 +71,7 @@ def print_verdict(verdict: Verdict) -> None:
 
 def render_verdict_markdown(verdict: Verdict) -> str:
     """GitHub Markdown: the outcome, what was compared, the metrics, and the distribution of the pairs."""
-    lines = [f"## {_SYMBOLS[verdict.kind]} perfkit gate: {escape(verdict.scenario)}", "", f"**{escape(_headline(verdict))}**", ""]
+    lines = [f"## {_SYMBOLS[verdict.kind]} perfkit gate: {escape(verdict.scenario)}", "", f"**{escape(headline(verdict))}**", ""]
     sides = describe_sides(verdict)
     lines += [f"{escape(sides[0].upper() + sides[1:])}.", "", *(f"> {escape(note)}\n" for note in verdict.notes)]
     if verdict.kind == "regressed" or not verdict.comparisons:
@@ -79,7 +80,7 @@ def render_verdict_markdown(verdict: Verdict) -> str:
         lines += [render_markdown_table(metrics_table(verdict.comparisons)), ""]
         footnote = (
             f"Intervals: {verdict.comparisons[0].confidence:.1%}. The adjusted p accounts for all metrics and looks; "
-            f"below {verdict.false_alarm_rate:g} it means a regression. {_MDE[0].upper()}{_MDE[1:]}. Rows in italics do not affect the verdict."
+            f"below {verdict.false_alarm_rate:g} it means a regression. {EXPLAINED_EFFECT}. Rows in italics do not affect the verdict."
         )
         lines.append(footnote)
         if verdict.mode == "paired":
@@ -123,7 +124,8 @@ def describe_sides(verdict: Verdict) -> str:
     return f"{sides}; {verdict.pairs} pairs{repeated}"
 
 
-def _headline(verdict: Verdict) -> str:
+def headline(verdict: Verdict) -> str:
+    """What the verdict means, and what the gate could have detected."""
     effect = verdict.minimum_detectable_effect
     return OUTCOMES[verdict.kind] + ("" if effect is None else f"; minimum detectable effect {_per_cent(effect)}")
 
@@ -134,7 +136,7 @@ def _per_cent(effect: float) -> str:
 
 def _pair_strips(comparisons: Sequence[Comparison]) -> Iterator[str]:
     """A strip per metric with the changes of its pairs, slower to the right; all strips share one scale."""
-    strips = [(one, slowdowns) for one in comparisons if one.gated and len(slowdowns := _pair_slowdowns(one)) > 1]
+    strips = [(one, slowdowns) for one in comparisons if one.gated and len(slowdowns := pair_slowdowns(one)) > 1]
     if not strips:
         return
     largest = max(max(abs(value) for value in slowdowns) for _, slowdowns in strips)
@@ -149,7 +151,7 @@ def _pair_strips(comparisons: Sequence[Comparison]) -> Iterator[str]:
     yield from ("```", "", f"`{_DENSITY[0]}` is one pair, `{_DENSITY[-1]}` {len(_DENSITY)} or more; `|` is no change.", "", "</details>")
 
 
-def _pair_slowdowns(one: Comparison) -> list[float]:
+def pair_slowdowns(one: Comparison) -> list[float]:
     """Logarithms of the slowdown in each pair; none for shares, and none without both sides' values."""
     if one.scale != "ratio" or len(one.baseline_values) != len(one.candidate_values):
         return []

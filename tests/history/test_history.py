@@ -1,7 +1,6 @@
 """The history file, its trends, and their steps with their commits."""
 
 import dataclasses
-import re
 import sqlite3
 from xml.etree import ElementTree
 
@@ -12,7 +11,7 @@ from perfkit.cli.main import main
 from perfkit.errors import ResultError
 from perfkit.history.file import open_history
 from perfkit.history.trend import HistoryEntry, Trend, find_steps
-from perfkit.report.history import render_steps, render_trends
+from perfkit.report.history import render_steps, render_trends, render_trends_html, trends_group
 from perfkit.result.model import Result
 from tests.stored_results import changed, document, point, result
 
@@ -98,13 +97,19 @@ def test_trends_can_be_filtered_by_scenario_load_point_and_metric(filled):
     assert all(value > 0 for value in trends(filled)[0].values)
 
 
-def test_the_plot_marks_steps_with_their_commits(filled):
+def test_the_chart_marks_steps_with_their_commits_and_the_levels_between_them(filled):
     (trend,) = trends(filled, metrics=("p50",))
-    svg = render_trends([(trend, find_steps(trend))])
-    assert f'id="step-0-{STEP_AT}"' in svg
-    assert 'id="trend-0"' in svg
-    assert [place for place in range(len(trend.values)) if f'id="level-0-{place}"' in svg] == [0, STEP_AT]
-    assert f"{STEP_AT:040d}"[:10] in svg
+    steps = find_steps(trend)
+    (chart,) = trends_group([(trend, steps)]).charts
+    values, levels = chart.lines
+    assert values.ys == tuple(value / 1e6 for value in trend.values)
+    assert [(round(x - 0.5), y is None) for x, y in zip(levels.xs, levels.ys, strict=True)][::3] == [(0, False), (STEP_AT, False)]
+    (mark,) = [level for level in chart.levels if level.label]
+    assert mark.value == STEP_AT + 0.5
+    assert mark.label.startswith(f"{STEP_AT:040d}"[:10])
+    assert mark.label.split()[0] in render_trends([(trend, steps)])
+    page = render_trends_html([(trend, steps)])
+    assert page.index(f"commit {mark.label.split()[0]}") < page.index('id="charts-0"')
 
 
 @pytest.mark.parametrize(
@@ -138,10 +143,10 @@ def long_trend(count):
 
 def test_a_plot_of_years_shows_the_latest_results():
     trend = long_trend(30_000)
-    svg = render_trends([(trend, [])])
-    assert len(svg) < 2_000_000
-    assert svg.count('id="environment-0"') == 1
-    assert len(re.findall(r"[ML] ?[-\d.]+ [-\d.]+", svg.partition('id="trend-0"')[2].partition("</g>")[0])) <= 2_000
+    (chart,) = trends_group([(trend, [])]).charts
+    assert (chart.lines[0].xs[0], chart.lines[0].xs[-1]) == (28_001, 30_000)
+    assert len(render_trends([(trend, [])])) < 2_000_000
+    assert len(render_trends_html([(trend, [])])) < 2_000_000
 
 
 def test_a_name_is_no_formula_and_has_no_control_characters_in_a_plot(filled):

@@ -12,6 +12,7 @@ from perfkit.result.telemetry_file import SampledPoint, TelemetryLog
 from perfkit.telemetry.series import Series
 from tests.chromium import chromium
 from tests.report.conftest import Synthetic
+from tests.report.subject_pages import write_pages
 
 S = 1_000_000_000
 AXE = (pathlib.Path(__file__).parent / "axe-core" / "axe.min.js").read_text(encoding="utf-8")
@@ -23,6 +24,13 @@ INKED = """
   for (let i = 0; i < data.length; i += 4) if (data[i + 3] > 200) colours.add(`${data[i]},${data[i + 1]},${data[i + 2]}`);
   return colours.size;
 })"""
+
+
+def serious(browser):
+    """The serious violations that axe finds, each with the first element that has it."""
+    browser.evaluate(AXE + "; null")
+    found = json.loads(browser.evaluate("axe.run().then((found) => JSON.stringify(found.violations))"))
+    return [(one["id"], one["nodes"][0]["html"][:200]) for one in found if one["impact"] in ("serious", "critical")]
 
 
 @pytest.fixture(scope="module")
@@ -49,6 +57,11 @@ def run_page(tmp_path_factory):
     return folder / "report.html"
 
 
+@pytest.fixture(scope="module")
+def pages(tmp_path_factory):
+    return write_pages(tmp_path_factory.mktemp("pages"))
+
+
 @pytest.mark.parametrize(("width", "is_dark"), [(1280, False), (1280, True), (400, False), (400, True)])
 def test_charts_are_drawn_and_nothing_scrolls_sideways(browser, run_page, width, is_dark):
     browser.show(run_page, width=width, is_dark=is_dark)
@@ -65,13 +78,25 @@ def test_charts_are_drawn_and_nothing_scrolls_sideways(browser, run_page, width,
     assert run_page.stat().st_size < LARGEST_BYTES
 
 
+@pytest.mark.parametrize(("subject", "charts"), [("search", 4), ("gate", 2), ("compare", 5), ("history", 2), ("sweep", 1), ("plan", 0)])
+def test_the_page_of_every_subject_is_drawn_fits_a_telephone_and_is_accessible(browser, pages, subject, charts):
+    page = pages[subject]
+    assert page.stat().st_size < LARGEST_BYTES
+    browser.show(page, width=400, is_dark=True)
+    assert browser.problems == []
+    assert browser.requests == [page.as_uri()]
+    assert browser.evaluate("document.documentElement.scrollWidth") <= 400
+    inked = browser.evaluate(INKED)
+    assert (len(inked), min(inked, default=21) > 20) == (charts, True)
+    browser.show(page, width=1280)
+    assert serious(browser) == []
+
+
 @pytest.mark.parametrize("is_dark", [False, True])
 def test_axe_finds_nothing_serious(browser, run_page, is_dark):
     browser.show(run_page, width=1280, is_dark=is_dark)
-    browser.evaluate(AXE + "; null")
     browser.evaluate("document.querySelectorAll('details').forEach((one) => { one.open = true; })")
-    found = json.loads(browser.evaluate("axe.run().then((found) => JSON.stringify(found.violations))"))
-    assert [(one["id"], one["nodes"][0]["html"][:200]) for one in found if one["impact"] in ("serious", "critical")] == []
+    assert serious(browser) == []
 
 
 def test_keys_read_values_and_zoom_all_charts_of_the_shared_axis(browser, run_page):

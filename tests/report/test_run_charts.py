@@ -36,7 +36,7 @@ def texts(svg):
 
 
 def render_plots(result, timeline):
-    return render(run_charts(result, timeline), result)
+    return render(run_charts(result, timeline))
 
 
 def lines(group):

@@ -7,7 +7,7 @@ import pytest
 
 from perfkit.report.render import render_html
 from perfkit.report.run import run_page
-from perfkit.report.search import probes_table, search_figure
+from perfkit.report.search import probes_table, search_group
 from perfkit.report.terminal_summary import print_summary
 from perfkit.result.model import FittedCurve, ProbeLimit, Search, SearchProbe
 
@@ -41,19 +41,18 @@ def test_the_table_has_a_row_per_probe_with_the_share_beyond_the_limit(result):
     assert table.marks == ("", "", "", "invalid")
 
 
-def test_the_figure_shows_each_probe_the_interval_and_the_fitted_curve(result):
-    (panel,) = search_figure(result.search).axes
-    marks = [(*np.asarray(line.get_data()).ravel().tolist(), line.get_marker(), line.get_markerfacecolor()) for line in panel.lines[:4]]
-    assert [round(rate) for rate, *_ in marks] == [10, 20, 40, 15]
-    assert [share for _, share, *_ in marks] == pytest.approx([0.0005, 0.025, 0.9, 0.009])
-    assert [marker for *_, marker, _ in marks] == ["o", "o", "^", "x"]
-    assert marks[3][3] == "white"
-    assert panel.get_ylabel() == "requests above the limit of p99"
-    curve = panel.lines[-1]
-    assert curve.get_label() == "fitted curve"
-    rates, shares = (np.asarray(one, float) for one in curve.get_data())
-    assert np.interp(20.0, rates, shares) == pytest.approx(0.021, rel=0.01)
-    assert {"90% interval", "allowed by the SLO"} <= {text.get_label() for text in (*panel.lines, *panel.patches)}
+def test_the_chart_shows_each_probe_the_interval_and_the_fitted_curve(result):
+    (chart,) = search_group(result.search).charts
+    assert {line.name: round(line.xs[0]) for line in chart.lines[:-1]} == {
+        "SLO met": 10, "SLO missed": 20, "overloaded": 40, "not valid, confirmation": 15,
+    }  # fmt: skip
+    assert [line.ys[0] for line in chart.lines[:-1]] == pytest.approx([0.0005, 0.025, 0.9, 0.009])
+    assert chart.y.label == "requests above the limit of p99"
+    curve = chart.lines[-1]
+    assert curve.name == "fitted curve"
+    assert np.interp(20.0, np.array(curve.xs), np.array(curve.ys, float)) == pytest.approx(0.021, rel=0.01)
+    assert [span.label for span in chart.spans] == ["90% interval"]
+    assert [level.label for level in chart.levels] == ["allowed by the SLO"]
 
 
 def test_the_page_and_the_terminal_show_the_outcome_and_the_probes(result, capsys):

@@ -20,7 +20,10 @@
   };
   const withUnit = (value, unit) => number(value) + (unit && value != null ? (unit.startsWith("/") || unit === "%" ? "" : " ") + unit : "");
   const percentile = (x) => (100 * (1 - 1 / x)).toLocaleString("en-US", { maximumFractionDigits: Math.max(1, Math.ceil(Math.log10(x))) }) + "%";
-  const place = (chart, x) => (chart.x.label === "percentile" ? percentile(x) : withUnit(x, chart.x.unit));
+  const place = (chart, x) => {
+    if (chart.x.label === "percentile") return percentile(x);
+    return (chart.x.ticks.find((tick) => tick[0] === x) ?? [x, withUnit(x, chart.x.unit)])[1];
+  };
 
   // uPlot wants one ascending x for all series: each is sorted, and its ys are put beside the xs of all
   const aligned = (chart) => {
@@ -28,7 +31,7 @@
     return uPlot.join(chart.lines.map((line) => {
       let last = -Infinity;
       const pairs = line.xs.map((x, i) => [x, line.ys[i]]);
-      if (line.style === "path" || line.style === "dots" || line.style === "hollow") pairs.sort((a, b) => a[0] - b[0]);
+      if (!["line", "dashed", "steps"].includes(line.style)) pairs.sort((a, b) => a[0] - b[0]);
       for (const pair of pairs) last = pair[0] = pair[0] > last ? pair[0] : last + Math.max(Math.abs(last), 1e-9) * 1e-9;
       return [pairs.map((pair) => pair[0]), pairs.map((pair) => pair[1])];
     }));
@@ -76,12 +79,14 @@
     filter: (u, splits) => splits,
     values: (u, splits) => {
       if (!axis.ticks.length) return splits.map(format);
+      const text = (split) => (axis.ticks.find((tick) => tick[0] === split) ?? [0, ""])[1];
+      if (!isX) return splits.map(text);
       let edge = -Infinity;
       return splits.map((split) => {
-        const at = u.valToPos(split, "x");
-        if (at - edge < 44) return "";
-        edge = at;
-        return (axis.ticks.find((tick) => tick[0] === split) ?? [0, ""])[1];
+        const at = u.valToPos(split, "x"), half = 3.6 * text(split).length + 4;
+        if (at - half < edge) return "";
+        edge = at + half;
+        return text(split);
       });
     },
   });
@@ -128,6 +133,11 @@
     ctx.font = `${11 * ratio}px system-ui, sans-serif`;
     ctx.textBaseline = "top";
     ctx.textAlign = "left";
+    for (const span of chart.spans) {
+      if (span.is_bad) continue;
+      ctx.fillStyle = TEXT[shade()];
+      ctx.fillText(span.label, Math.max(x(span.low), bbox.left) + 4 * ratio, bbox.top + 2 * ratio);
+    }
     let edge = -Infinity;
     for (const level of chart.levels) {
       ctx.strokeStyle = ctx.fillStyle = colour(level.colour);
@@ -154,7 +164,22 @@
     ctx.rect(bbox.left, bbox.top, bbox.width, bbox.height);
     ctx.clip();
     chart.lines.forEach((line, i) => {
-      if (line.style !== "path" || !u.series[i + 1].show) return;
+      if (!u.series[i + 1].show) return;
+      line.intervals.forEach(([left, right, low, high], j) => {
+        if (line.ys[j] == null) return;
+        ctx.strokeStyle = colour(line.colour);
+        ctx.lineWidth = uPlot.pxRatio;
+        ctx.globalAlpha = 0.6;
+        const at = (x, y) => [u.valToPos(x, "x", true), u.valToPos(y, "y", true)];
+        ctx.beginPath();
+        ctx.moveTo(...at(left, line.ys[j]));
+        ctx.lineTo(...at(right, line.ys[j]));
+        ctx.moveTo(...at(line.xs[j], low));
+        ctx.lineTo(...at(line.xs[j], high));
+        ctx.stroke();
+        ctx.globalAlpha = 1;
+      });
+      if (line.style !== "path") return;
       ctx.strokeStyle = colour(line.colour);
       ctx.lineWidth = 1.6 * uPlot.pxRatio;
       ctx.beginPath();
@@ -174,9 +199,9 @@
     const made = { label: line.name, stroke: () => colour(line.colour), width: 1.6, points: { size: 5, fill: () => colour(line.colour) } };
     if (line.style === "dashed") made.dash = [6, 4];
     if (line.style === "steps") made.paths = uPlot.paths.stepped({ align: 1 });
-    if (["dots", "hollow", "path"].includes(line.style)) {
+    if (["dots", "hollow", "large", "path"].includes(line.style)) {
       made.paths = () => null;
-      made.points = { show: true, size: line.style === "hollow" ? 9 : 6, width: 1.6 };
+      made.points = { show: true, size: { hollow: 9, large: 12 }[line.style] ?? 6, width: 1.6 };
       made.points.fill = () => (line.style === "hollow" ? ["#ffffff", "#15191e"][shade()] : colour(line.colour));
     }
     return made;

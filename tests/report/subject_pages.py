@@ -1,0 +1,118 @@
+"""A page of each subject, from small results, for tests that open them."""
+
+import dataclasses
+import math
+import pathlib
+import random
+
+from perfkit.comparison.result_comparison import compare_results
+from perfkit.gate.verdict import Comparison, Verdict
+from perfkit.history.trend import HistoryEntry, Trend, find_steps
+from perfkit.plan.evidence import gather_evidence, read_sources
+from perfkit.plan.inputs import PlanInputs, parse_slo
+from perfkit.plan.planner import plan_capacity
+from perfkit.report.comparison import comparison_html
+from perfkit.report.history import render_trends_html
+from perfkit.report.plan import write_plan
+from perfkit.report.render import render_html
+from perfkit.report.run import run_page
+from perfkit.report.run_charts import render_plots, run_charts
+from perfkit.report.sweep import write_sweep_report
+from perfkit.report.timeline import read_timeline
+from perfkit.report.verdict_page import render_verdict_html
+from perfkit.result.model import FittedCurve, ProbeLimit, Search, SearchProbe
+from perfkit.result.sweep import SweepFolder, SweepRank
+from tests.queue_results import write_mm1_results
+from tests.report.conftest import Synthetic
+
+
+def write_pages(folder: pathlib.Path) -> dict[str, pathlib.Path]:
+    """The pages by subject."""
+    texts = {"search": search_page(folder), "gate": gate_page(), "compare": compare_page(folder), "history": history_page()}
+    files = {name: folder / f"{name}.html" for name in texts}
+    for name, text in texts.items():
+        files[name].write_text(text, encoding="utf-8")
+    return {**files, "sweep": sweep_page(folder), "plan": plan_page(folder)}
+
+
+def search_page(folder: pathlib.Path) -> str:
+    """A search of four probes, one of them not valid."""
+    probes = []
+    for rate_per_s, beyond, stage in ((10, 0, "bracket"), (20, 25, "refine"), (40, 900, "refine"), (15, 9, "confirm")):
+        limits = {"p99": ProbeLimit(beyond=beyond, count=1000, allowed_share=0.01, dispersion=1.0)}
+        said = {"rate_per_s": rate_per_s, "stage": stage, "limits": limits, "overloaded": beyond > 100, "valid": beyond != 25}
+        probes.append(SearchProbe.model_validate({**said, "met": beyond <= 10, "took_s": 1.0}))
+    curve = FittedCurve(
+        limit="p99", centre_per_s=20.0, floor=0.001, intercept=math.log(0.02), slope=9.0, points=3, effective_beyond=30.0, dispersion=2.0
+    )
+    search = Search(
+        slo={"p99": "50ms"}, capacity_per_s=18.0, low_per_s=17.0, high_per_s=19.0, confidence=0.9, precision=0.05,
+        stopped_because="precision", reason="The capacity is 18.0/s.", curve=curve, probes=tuple(probes),
+    )  # fmt: skip
+    maker = Synthetic(folder / "search", protocols=("http",), repetitions=1)
+    result = maker.write().model_copy(update={"search": search})
+    charts = run_charts(result, read_timeline(maker.folder, result))
+    return render_html(run_page(result, render_plots(charts), charts))
+
+
+def gate_page() -> str:
+    """A paired gate that found a regression of p99."""
+    noise = random.Random(3)
+    known = {
+        "metric": "p99", "load_point": "grpc, concurrency 16", "unit": "ns", "better": "lower", "baseline": 2e6, "candidate": 2.246e6,
+        "estimate": 1.123, "interval": (1.079, 1.168), "confidence": 0.9667, "pairs": 15, "adjusted_p": 0.0004, "noise_band": 0.01, "margin": 0.1,
+        "minimum_detectable_effect": 0.06, "verdict": "regressed", "reason": "p99 is 12 % slower.",
+        "baseline_values": tuple(2e6 * noise.uniform(0.97, 1.03) for _ in range(15)),
+        "candidate_values": tuple(2.246e6 * noise.uniform(0.97, 1.03) for _ in range(15)),
+    }  # fmt: skip
+    comparisons = (Comparison.model_validate(known), Comparison.model_validate({**known, "metric": "p50"}))
+    verdict = {
+        "kind": "regressed", "reasons": ("p99 is 12 % slower, surely.",), "notes": ("Restarted for every run.",), "mode": "paired", "scenario": "smoke",
+        "baseline": "cmd:server-a", "candidate": "cmd:server-b", "false_alarm_rate": 0.01, "pairs": 15, "looks": (12, 16, 20),
+        "comparisons": comparisons, "control": comparisons, "control_pairs": 15, "started_at": "2026-01-02T03:04:05.678+00:00",
+        "environment": {"cpu": "A machine", "baseline": {"runs": 2}},
+    }  # fmt: skip
+    return render_verdict_html(Verdict.model_validate(verdict))
+
+
+def compare_page(folder: pathlib.Path) -> str:
+    """Three results, the last a tenth slower."""
+    makers = [Synthetic(folder / f"side-{ms}", concurrencies=(1, 4), repetitions=3, service_ms=ms) for ms in (40.0, 40.5, 44.0)]
+    return comparison_html(compare_results([(maker.folder.name, maker.write()) for maker in makers]))
+
+
+def history_page() -> str:
+    """Sixty results with one step."""
+    noise = random.Random(5)
+    entries = tuple(
+        HistoryEntry(f"2026-0{1 + n // 28}-{1 + n % 28:02}T00:00:00.000+00:00", f"{n:040d}", "host-a", {"kernel": str(n // 20)}, "r")
+        for n in range(60)
+    )
+    values = [noise.uniform(0.97, 1.03) * (1.2 if n >= 35 else 1.0) for n in range(60)]
+    trends = [
+        Trend("smoke", "http, concurrency 4", "p99", "ns", entries, tuple(2e6 * value for value in values)),
+        Trend("smoke", "http, concurrency 4", "throughput", "per_s", entries, tuple(500 / value for value in values)),
+    ]
+    return render_trends_html([(trend, find_steps(trend)) for trend in trends])
+
+
+def sweep_page(folder: pathlib.Path) -> pathlib.Path:
+    """A sweep of three cases; the others are slower."""
+    values: list[tuple[dict[str, int], dict[str, int]]] = [({"server.threads": threads}, {}) for threads in (1, 2, 4)]
+    sweep = SweepFolder(folder / "sweep", "threads", values, SweepRank(where=("p99<150ms",)))
+    for index, (case, service_ms) in enumerate(zip(sweep.document.cases, (50.0, 40.0, 45.0), strict=True)):
+        Synthetic(sweep.folder / case.folder, protocols=("http",), concurrencies=(1, 2, 8), service_ms=service_ms).write()
+        sweep.record(index, "complete")
+    write_sweep_report(sweep.folder)
+    return sweep.folder / "report.html"
+
+
+def plan_page(folder: pathlib.Path) -> pathlib.Path:
+    """A plan from a queue with one server."""
+    (folder / "mm1").mkdir()
+    (evidence,) = gather_evidence(read_sources(list(map(str, write_mm1_results(folder / "mm1")))))
+    plan = plan_capacity(
+        [dataclasses.replace(evidence, notes=("The server shared its CPU.",))], PlanInputs(parse_slo(["p99<300ms"]), (1000.0,))
+    )
+    write_plan(plan, folder / "plan")
+    return folder / "plan" / "plan.html"
