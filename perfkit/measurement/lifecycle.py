@@ -140,16 +140,18 @@ class _Run:
         self._check_file_limit(least, 1 if self._scenario.measure.workers == "auto" else min(self._scenario.measure.workers, least))
         connect_to_read = functools.partial(connect_for_statistics, self._scenario, clock=self._clock)
         try:
-            async with (
-                open_target(self._loaded, self._placement.server, self._observer.server_output, self._clock) as target,
-                observe(self._scenario, target, connect_to_read, self._clock, publish_at, self._observer.screen) as observation,
-                self._screen(observation),
-            ):
-                if observation.url:
-                    self._observer.metrics_published(observation.url)
-                with pinned(self._placement.driver):  # after the server and the samplers have started, which would inherit it
-                    await self._probe_target(target, observation)
-                    await self._measure_points(target, observation)
+            async with open_target(self._loaded, self._placement.server, self._observer.server_output, self._clock) as target:
+                with pinned(self._placement.driver):  # after the server has started, which would inherit it
+                    await self._probe_target(target)  # before the samplers, so that a wrong target is told without waiting for them
+                async with (
+                    observe(self._scenario, target, connect_to_read, self._clock, publish_at, self._observer.screen) as observation,
+                    self._screen(observation),
+                ):
+                    if observation.url:
+                        self._observer.metrics_published(observation.url)
+                    self._add_notes(observation)
+                    with pinned(self._placement.driver):  # nor shall the samplers
+                        await self._measure_points(target, observation)
         except asyncio.CancelledError as error:
             if not self._interruption.count:
                 if self._points:  # a partial result must not look like a complete one
@@ -166,7 +168,7 @@ class _Run:
         self._writer.save(result)
         return result
 
-    async def _probe_target(self, target: Target, observation: Observation) -> None:
+    async def _probe_target(self, target: Target) -> None:
         for protocol, address in target.addresses.items():
             async with self._connect(address) as transport:
                 probed = await probe(transport, address, self._loaded, self._clock)
@@ -176,7 +178,6 @@ class _Run:
             description = self._environment.setdefault("target", describe_target(probed, address, engine, target.server))
             description["protocols"][protocol] = describe_protocol(probed, address)
             self._observer.target_ready(f"{protocol} {address}, model {self._scenario.target.model}")
-        self._add_notes(observation)
 
     async def _measure_points(self, target: Target, observation: Observation) -> None:
         """Measures the load points, one repetition after the other, so that slow drift affects all load points alike."""

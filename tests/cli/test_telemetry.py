@@ -104,10 +104,10 @@ def metrics_of_the_dashboard():
 def test_a_runs_live_metrics_are_served_while_it_runs(perfkit, write_scenario):
     scenario = write_scenario(load={"closed": {"concurrency": [8, 9]}}, measure={"warmup": "0s", "duration": "600s", "repetitions": 1})
     running = perfkit.start("run", scenario, "--prometheus", "0")
+    running.wait_for_line("target: ")  # which is asked before anything is sampled
     running.wait_for_line("prometheus: ")
     url = urllib.parse.urlsplit(running.seen[-1].split()[-1])
     assert url.hostname == "127.0.0.1"
-    running.wait_for_line("target: ")
     page: dict[str, float] = {}
     while page.get("perfkit_requests_timed_total", 0) == 0:  # the first second appears when it is complete
         connection = HTTPConnection(url.hostname, url.port, timeout=60)
