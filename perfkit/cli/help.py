@@ -35,7 +35,7 @@ def _execute(options: argparse.Namespace) -> ExitCode:
         print("\nperfkit help COMMAND prints the options of a command; perfkit --help lists the commands.")
         return ExitCode.DONE
     if options.topic in topics:
-        _print(topics[options.topic])
+        _print(_with_remedies(topics["warnings"]) if options.topic == "warnings" else topics[options.topic])
         return ExitCode.DONE
     from perfkit.cli.main import COMMANDS, main
 
@@ -50,6 +50,19 @@ def help_topics() -> dict[str, str]:
     topics = {section[3:].partition("\n")[0].strip().lower().replace(" ", "-"): section for section in sections}
     pages = {path.stem: path.read_text(encoding="utf-8") for path in sorted(_FOLDER.glob("*.md")) if path.stem != _REFERENCE}
     return topics | pages
+
+
+def _with_remedies(markdown: str) -> str:
+    """The tables of the warnings with what mends each, as the terminal and the report have it."""
+    from perfkit.report.run_tables import REMEDIES
+
+    titles = {"code": "remedy", "---": "---"}
+    return re.sub(
+        r"^\|\s*(`?)([\w-]+)\1\s*\|.*\|$",
+        lambda row: f"{row[0]} {titles.get(row[2], REMEDIES.get(row[2], ''))} |",
+        markdown,
+        flags=re.MULTILINE,
+    )
 
 
 def _print(markdown: str) -> None:

@@ -10,6 +10,7 @@ import pytest
 import perfkit as package
 from perfkit.cli.exit_code import ExitCode
 from perfkit.cli.help import help_topics
+from perfkit.report.run_tables import REMEDIES
 from perfkit.stats.validity import INVALIDATING
 
 CODE = pathlib.Path(package.__file__).parent
@@ -69,6 +70,12 @@ def test_every_warning_is_explained_and_no_other():
 def test_the_warnings_that_make_a_point_invalid_are_those_of_the_first_table():
     table = help_topics()["warnings"].partition("These leave it valid")[0]
     assert set(first_column(table)) - {"code"} == INVALIDATING
+
+
+def test_help_on_warnings_names_the_remedies_that_a_run_names(perfkit):
+    rows = {row.split("|")[1].strip(" `"): row.split("|") for row in perfkit.run("help", "warnings").stdout.splitlines() if row[:1] == "|"}
+    assert {code: row[3].strip() for code, row in rows.items() if code in REMEDIES} == REMEDIES
+    assert {len(row) for row in rows.values()} == {5}
 
 
 def test_help_prints_topics_and_the_options_of_commands(perfkit):
