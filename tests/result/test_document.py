@@ -28,11 +28,13 @@ KEYS = {
     ("points", 0, "connections"): {"opened", "reconnects", "retried"},
     ("points", 0, "generator"): {
         "workers", "cpu_share", "event_loop_lag_ns", "pacing_delay_ns", "steal_share", "throttled_share", "worker_cpu_shares", "machine_cpu_share", "gc_pauses",
-        "context_switches", "tcp", "sockets_max", "open_files_max", "open_files_limit", "stops", "suspended_ns", "transport_ns",
+        "context_switches", "tcp", "sockets_max", "open_files_max", "open_files_limit", "stops", "suspended_ns", "transport_ns", "others",
     },
     ("points", 0, "generator", "stops"): {"count", "total_ns", "max_ns", "touched_requests"},
     ("points", 0, "generator", "gc_pauses"): {"count", "total_ns", "max_ns"},
     ("points", 0, "generator", "context_switches"): {"voluntary", "involuntary"},
+    ("points", 0, "generator", "others"): {"cpus", "busiest"},
+    ("points", 0, "generator", "others", "busiest", 0): {"name", "pid", "cpus"},
     ("points", 0, "generator", "tcp"): {"segments_sent", "retransmits"},
     ("points", 0, "server"): {
         "requests", "failed", "success_ns", "queue_ns", "compute_input_ns", "compute_infer_ns", "compute_output_ns", "executions", "mean_batch",
