@@ -56,7 +56,8 @@ class WorkThread(Generic[_Result]):
         self._runner = Runner()
         self._ended: concurrent.futures.Future[_Result] = concurrent.futures.Future()
         context = contextvars.copy_context()
-        threading.Thread(target=context.run, args=(self._do, work), name="perfkit", daemon=True).start()
+        self._thread = threading.Thread(target=context.run, args=(self._do, work), name="perfkit", daemon=True)
+        self._thread.start()
 
     def _do(self, work: Callable[[Runner], _Result]) -> None:
         try:
@@ -72,6 +73,8 @@ class WorkThread(Generic[_Result]):
             self._runner.cancel()
             concurrent.futures.wait([self._ended])
             raise
+        finally:
+            self._join()
 
     async def end(self) -> _Result:
         """Awaits the end. Cancelled, it cancels the work, and raises CancelledError when that has ended."""
@@ -86,3 +89,10 @@ class WorkThread(Generic[_Result]):
             if not ended.cancelled():
                 ended.exception()  # has been seen
             raise
+        finally:
+            self._join()
+
+    def _join(self) -> None:
+        """Waits for the thread's last steps after its work has ended."""
+        if self._ended.done():
+            self._thread.join()
