@@ -4,7 +4,8 @@
 interface (docs/python.md); they are imported when first used. `docs/architecture.md` is the map of the packages.
 """
 
-TYPE_CHECKING = False  # as type checkers know it; `python -m perfkit` has the current folder on the path here, and imports nothing
+# true for type checkers; `typing` is not imported here, because `python -m perfkit` has the current folder on its path at this point
+TYPE_CHECKING = False
 
 if TYPE_CHECKING:
     from perfkit.api import Result, Scenario, arun, load_result, load_scenario, run

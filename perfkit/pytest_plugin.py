@@ -1,10 +1,10 @@
-"""The pytest plugin: the fixture `perfkit` measures, and the marker `perfkit` holds the SLO that the test's measurements must meet.
+"""The pytest plugin: a fixture that measures, and a marker with the SLO that a test's measurements must meet.
 
     @pytest.mark.perfkit(slo={"p99": "50ms", "error_rate": "0.1%"})
     def test_latency(perfkit):
         perfkit.run({"target": {"url": "http://127.0.0.1:8000", "model": "simple"}, "load": {"closed": {"concurrency": 4}}})
 
-It is imported by every run of pytest, so it imports nothing heavy by itself.
+Every run of pytest imports this module, so its own imports must be fast.
 """
 
 import json
@@ -29,12 +29,12 @@ _MARKER = (
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Declares the marker."""
+    """Registers the marker."""
     config.addinivalue_line("markers", _MARKER)
 
 
 def pytest_collection_modifyitems(items: Sequence[pytest.Item]) -> None:
-    """Refuses markers whose SLO nothing would be judged by."""
+    """Rejects markers with wrong arguments, and markers on tests without the fixture; raises pytest.UsageError."""
     for item in items:
         marker = item.get_closest_marker("perfkit")
         if marker is None:
@@ -50,11 +50,11 @@ def pytest_collection_modifyitems(items: Sequence[pytest.Item]) -> None:
 
 
 class Measurements:
-    """The fixture `perfkit`: measures scenarios, and fails the test if a load point misses the marker's SLO or cannot be relied on."""
+    """The fixture `perfkit`: measures scenarios, and fails the test if a load point misses the marker's SLO or is invalid."""
 
     def __init__(self, slo: Mapping[str, Any] | None, on_inconclusive: Literal["fail", "pass"], folder: pathlib.Path) -> None:
         self.results: list[library.Result] = []
-        """The results of this test so far."""
+        """The results of this test's runs so far, in order."""
         self.was_used = False
         self._slo, self._on_inconclusive, self._folder = slo, on_inconclusive, folder
 
@@ -65,10 +65,11 @@ class Measurements:
         *,
         out: str | os.PathLike[str] | None = None,
     ) -> "library.Result":
-        """Measures like `perfkit.run`, without a report; the marker's SLO takes the place of the scenario's.
+        """Measures like `perfkit.run`, without a report; the marker's SLO replaces that of the scenario.
 
-        The result is stored in a folder of pytest's, unless `out` names one. Fails the test with the figures of all load points, if
-        one of them violates the SLO, is not valid, or has too few samples to be judged; a run without an SLO only has to be valid.
+        The result is stored in `out`, or in a temporary folder of pytest. The test fails, with the figures of all load points, if the run
+        is not complete, or if a load point is invalid, violates the SLO, or has too few samples to be judged (unless the marker accepts
+        that). Without an SLO, the run only has to be complete and valid.
         """
         self.was_used = True
         if isinstance(scenario, str | os.PathLike | Mapping):
@@ -89,7 +90,7 @@ class Measurements:
 
 @pytest.fixture
 def perfkit(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Measurements]:
-    """Measures scenarios by `perfkit.run(...)`, and judges them by the marker's SLO; see `Measurements`."""
+    """Measures scenarios with `perfkit.run(...)`, and checks them against the marker's SLO; see `Measurements`."""
     marker = request.node.get_closest_marker("perfkit")
     options = dict(marker.kwargs) if marker is not None else {}
     measurements = Measurements(options.get("slo"), options.get("on_inconclusive", "fail"), tmp_path_factory.mktemp("perfkit"))
@@ -99,7 +100,7 @@ def perfkit(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
 
 
 def describe_failure(result: "library.Result", on_inconclusive: Literal["fail", "pass"]) -> str:
-    """Why a measurement fails its test, with the figures of every load point; empty if it passes."""
+    """The reasons for which a measurement fails its test, with the figures of every load point; empty if it passes."""
     failing = [
         point
         for point in result.summary

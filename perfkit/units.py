@@ -81,7 +81,7 @@ def format_rate_per_s(value_per_s: float) -> str:
 
 
 def format_confidence(confidence: float) -> str:
-    """A confidence below 1 with two digits of what it lacks: `95 %`, `99.89 %`, `99.99975 %`."""
+    """A confidence below 1 as text, with two significant digits of its distance to 100 %: `95 %`, `99.89 %`."""
     return f"{100 - float(f'{100 * (1 - confidence):.2g}'):.9g} %"
 
 

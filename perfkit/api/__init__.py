@@ -1,4 +1,4 @@
-"""The Python interface: measure a scenario, and look at results as frames, axes and reports; docs/python.md describes it."""
+"""The Python interface: measures scenarios, and shows results as data frames, plots and reports; see docs/python.md."""
 
 from perfkit.api.measurement import arun, load_scenario, run
 from perfkit.api.result import Result, load_result

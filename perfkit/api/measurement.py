@@ -1,4 +1,4 @@
-"""Measures a scenario from Python: `run` blocks, `arun` is awaited."""
+"""Measurement of a scenario from Python: `run` blocks, and `arun` is awaited."""
 
 import asyncio
 import contextlib
@@ -21,13 +21,14 @@ from perfkit.scenario.file import LoadedScenario, read_document, read_scenario
 from perfkit.scenario.model import Scenario
 
 ScenarioSource: TypeAlias = str | os.PathLike[str] | Mapping[str, Any] | Scenario | LoadedScenario
-"""The path of a scenario file, a mapping with a file's keys, the model, or what `load_scenario` returned."""
+"""A scenario: the path of a file, a mapping with the keys of a file, a `Scenario`, or a `LoadedScenario`."""
 
 
 def load_scenario(scenario: ScenarioSource, settings: Sequence[str] = ()) -> LoadedScenario:
-    """Reads and checks a scenario; `settings` such as `load.closed.concurrency=[1,8]` override keys of a file or a mapping.
+    """Reads and checks a scenario.
 
-    Relative paths in a mapping or a model refer to the current folder. Raises ScenarioError.
+    `settings`, such as `load.closed.concurrency=[1,8]`, override keys of a file or a mapping. Relative paths in a mapping or a
+    `Scenario` refer to the current folder. Raises ScenarioError, and UsageError if settings come with a `Scenario` or `LoadedScenario`.
     """
     if isinstance(scenario, Mapping):
         return read_document(scenario, settings)
@@ -50,15 +51,15 @@ def run(
     report: bool = True,
     observer: RunObserver | None = None,
 ) -> Result:
-    """Measures a scenario and returns the result, which is what `perfkit run` writes to `result.json`.
+    """Measures a scenario and returns the result, which `perfkit run` would write to `result.json`. Blocks until the run has ended.
 
     `settings` override keys of a scenario file or a mapping. With `out`, the result folder is written there, with its report unless
-    `report` is false; a run that fails leaves what it measured in `<out>.partial`. The call blocks until everything is measured. Where
-    an event loop runs in this thread, as in a notebook, a thread of its own measures, and calls the observer. One Ctrl-C ends the
-    run at once.
+    `report` is false. A run that fails leaves what it measured in `<out>.partial`. If an event loop runs in this thread, as in a
+    notebook, a separate thread measures, and the observer is called from that thread. One Ctrl-C ends the run at once.
 
-    Raises UsageError, TargetError or MeasurementError, all of them PerfkitError. Where the command would end with an exit code of
-    its own, read the result's `status` and the `valid` of its points. A file with `sweep`, which is several scenarios, is refused.
+    Raises UsageError, TargetError or MeasurementError, all subclasses of PerfkitError. A sweep raises ScenarioError, because it is
+    several scenarios. A missed SLO or an invalid measurement raises nothing: read the result's `status`, and `valid` and `slo` of its
+    points.
     """
     work = _make_work(scenario, settings, out, report=report, observer=observer)
     return WorkThread(lambda runner: work(runner.run)).wait() if _is_loop_running() else work(uvloop.run)
@@ -72,10 +73,11 @@ async def arun(
     report: bool = True,
     observer: RunObserver | None = None,
 ) -> Result:
-    """Measures like `run`, in a thread of its own, while the event loop that awaits it goes on.
+    """Measures like `run`, in a separate thread, while the caller's event loop keeps running.
 
-    Cancelled, it stops the run, awaits its end, and raises CancelledError; what was measured is in `<out>.partial`. What else runs in
-    this process takes turns with the load generator: set `measure.workers` to measure from other processes.
+    If cancelled, stops the run, waits for its end and raises CancelledError; what was measured is in `<out>.partial`. Other Python code
+    of this process delays the load generator, because only one thread runs at a time: set `measure.workers` to measure from other
+    processes.
     """
     work = _make_work(scenario, settings, out, report=report, observer=observer)
     return await WorkThread(lambda runner: work(runner.run)).end()
@@ -87,7 +89,10 @@ _RunCoroutine: TypeAlias = Callable[[Coroutine[Any, Any, MeasuredScenario]], Mea
 def _make_work(
     scenario: ScenarioSource, settings: Sequence[str], out: str | os.PathLike[str] | None, *, report: bool, observer: RunObserver | None
 ) -> Callable[[_RunCoroutine], Result]:
-    """What measures when it is called with that which runs a coroutine; the scenario is read here, so that its errors come at once."""
+    """Returns the function that measures the scenario; its argument is a function that runs a coroutine.
+
+    The scenario is read here, not in the returned function, so that its errors are raised at once.
+    """
     loaded, told = load_scenario(scenario, settings), RunObserver() if observer is None else observer
     open_standard_files()
 
@@ -117,7 +122,7 @@ def _measure(loaded: LoadedScenario, folder: pathlib.Path, observer: RunObserver
 
 
 def _with_reports(result: Result, folder: pathlib.Path, observer: RunObserver) -> Result:
-    """Writes the reports; a result without them, which is already written, gets the warning `report_missing`."""
+    """Writes the reports; if that fails, adds the warning `report_missing` to the result, also in its file."""
     try:
         write_reports(folder)
     except ResultError as error:

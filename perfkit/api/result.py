@@ -1,4 +1,4 @@
-"""A measured or stored result with its views: frames, axes, and the report inside a notebook."""
+"""A measured or stored result with its views: data frames, plots, and the report in a notebook."""
 
 import html
 import os
@@ -33,21 +33,21 @@ _POINT_TYPES = {
 
 
 class TemporaryFolder:
-    """A folder that is removed with the last result that refers to it, or at the end of the process."""
+    """A temporary folder, removed with the last result that refers to it or at the end of the process."""
 
     def __init__(self) -> None:
         self.path = pathlib.Path(tempfile.mkdtemp(prefix="perfkit-"))
         self._finalizer = weakref.finalize(self, shutil.rmtree, self.path, ignore_errors=True)
 
     def remove(self) -> None:
-        """Removes it now."""
+        """Removes the folder now."""
         self._finalizer()
 
 
 class Result(model.Result):
-    """The contents of `result.json`, and views of the folder that they were measured or read in.
+    """The contents of `result.json`, and views of the result folder.
 
-    The views raise ResultError if the folder is missing, or its files do not fit the result.
+    Views that read the folder raise ResultError if it is missing, or if its files do not fit the result.
     """
 
     _folder: pathlib.Path | None = pydantic.PrivateAttr(default=None)
@@ -55,56 +55,57 @@ class Result(model.Result):
 
     @classmethod
     def of(cls, result: model.Result) -> Self:
-        """The same result with views."""
+        """Makes a result with views from one without."""
         return cls(**dict(result))
 
     def stored_in(self, folder: pathlib.Path, temporary: TemporaryFolder | None = None) -> Self:
-        """Sets the folder, and the temporary one that is to exist as long as this result."""
+        """Sets the result folder, and the temporary folder that this result keeps alive; returns this result."""
         self._folder, self._temporary = folder, temporary
         return self
 
     @property
     def folder(self) -> pathlib.Path:
-        """The result folder; one of a run without `out` is removed with the result."""
+        """The result folder; that of a run without `out` is removed with the result. Raises ResultError if there is none."""
         if self._folder is None:
             raise ResultError("this result has no folder: read it by perfkit.load_result")
         return self._folder
 
     def to_frame(self, *, repetitions: bool = False) -> "pd.DataFrame":
-        """The load points, a row each, repetitions pooled; with `repetitions`, a row for each of them.
+        """A data frame with a row for each load point, repetitions pooled; with `repetitions`, a row for each repetition.
 
-        Names of columns carry the units: `_ns`, `_per_s`, `_j`; shares and rates of errors lie between 0 and 1. Integers that may be
-        missing, such as percentiles with too few samples, have the type Int64.
+        Column names carry the units: `_ns`, `_per_s`, `_j`. Shares and error rates lie between 0 and 1. Integers that may be missing,
+        such as percentiles with too few samples, have pandas' type Int64.
         """
         return points_frame(self.points if repetitions else self.summary).astype(_POINT_TYPES).infer_objects()
 
     def intervals(self) -> "pd.DataFrame":
-        """A row for each second of each repetition, with the percentiles of its times; see `intervals_frame`."""
+        """A data frame with a row for each second of each repetition and kind of time; see `intervals_frame`."""
         return intervals_frame(self.folder, self)
 
     def histograms(self) -> "pd.DataFrame":
-        """A row for each filled bucket of each load point's histogram, repetitions pooled; see `histograms_frame`."""
+        """A data frame with a row for each non-empty bucket of each load point's histogram; see `histograms_frame`."""
         return histograms_frame(self.folder, self)
 
     def telemetry(self) -> "pd.DataFrame":
-        """What was sampled beside the requests, a row for each sample, with the columns of the telemetry file; empty without any.
+        """A data frame with a row for each telemetry sample and the columns of the telemetry file; empty without samples.
 
-        `point` is the index in `summary`; `unit` is that of `value`; `window_s` counts from the window's start.
+        `point` is the index in `summary`. `unit` is the unit of `value`. `window_s` is the time since the window's start in seconds.
         """
         return telemetry_frame(self.folder)
 
     def plot(self, kind: "Plot" = "percentiles", ax: "Axes | None" = None) -> "Axes":
-        """Draws into `ax`, or into a new pyplot figure, and returns the axes; times are in milliseconds.
+        """Draws a plot into `ax`, or into a new pyplot figure, and returns the axes. Times are in milliseconds.
 
-        `percentiles`: times against the percentile, a line a load point. `load`: times against throughput, a mark a load point.
-        `timeline`: p50 and p99 of each second, repetitions one after another.
+        `percentiles`: times against the percentile, a line per load point. `load`: times against throughput, a marker per load point.
+        `timeline`: p50 and p99 over time, in steps of a second or, in runs of more than 12 minutes, longer ones; repetitions follow one
+        another. Raises ResultError, and UsageError for another kind.
         """
         from perfkit.report.axes import draw
 
         return draw(self, self.folder, kind, ax)
 
     def report(self, *, height_px: int = 800) -> "InlineReport":
-        """The page of `report.html`, to be shown in a notebook; it is drawn if the folder has none."""
+        """The page of `report.html`, which a notebook displays; it is written first if the folder has none."""
         from perfkit.report.run import write_reports
 
         page = self.folder / "report.html"
@@ -122,7 +123,7 @@ class Result(model.Result):
 
 
 class InlineReport:
-    """A page that a notebook shows in a frame of its own, without access to the notebook."""
+    """A page that a notebook displays in a sandboxed iframe, without access to the notebook."""
 
     def __init__(self, page: str, height_px: int) -> None:
         self.page, self._height_px = page, height_px
@@ -133,6 +134,6 @@ class InlineReport:
 
 
 def load_result(path: str | os.PathLike[str]) -> Result:
-    """Reads a result folder, or its `result.json`, and checks it; raises ResultError."""
+    """Reads and checks a result folder or its `result.json`; raises ResultError."""
     result, folder = read_result(pathlib.Path(path))
     return Result.of(result).stored_in(folder.absolute())

@@ -1,4 +1,4 @@
-"""Work in a thread of its own, which an event loop elsewhere can wait for and which can be cancelled."""
+"""Cancellable work in a separate thread, which a thread or an event loop can wait for."""
 
 import asyncio
 import concurrent.futures
@@ -15,7 +15,7 @@ _Result = TypeVar("_Result")
 
 
 class Runner:
-    """Runs coroutines, one after another, in an event loop of the thread that calls it; another thread may cancel them."""
+    """Runs coroutines one after another in the calling thread; other threads may cancel them."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -23,7 +23,7 @@ class Runner:
         self._is_cancelled = False
 
     def run(self, coroutine: Coroutine[Any, Any, _T]) -> _T:
-        """What the coroutine returns; raises CancelledError if `cancel` was called before or meanwhile."""
+        """Runs a coroutine and returns its value; raises CancelledError if `cancel` was called before or meanwhile."""
 
         async def main() -> _T:
             loop, task = asyncio.get_running_loop(), asyncio.current_task()
@@ -35,14 +35,14 @@ class Runner:
             try:
                 return await coroutine
             finally:
-                coroutine.close()  # one that was cancelled before it began
+                coroutine.close()  # without this, Python warns about one that was cancelled before it began
                 with self._lock:
                     self._cancel = None
 
         return uvloop.run(main())
 
     def cancel(self) -> None:
-        """Cancels the coroutine that runs now, or the next one; from any thread."""
+        """Cancels the running coroutine and all later ones; may be called from any thread."""
         with self._lock:
             self._is_cancelled = True
             if self._cancel is not None:
@@ -50,7 +50,7 @@ class Runner:
 
 
 class WorkThread(Generic[_Result]):
-    """Work that has started in a thread of its own, with the context variables of its caller."""
+    """A thread that runs one function with the context variables of its creator; it starts at once."""
 
     def __init__(self, work: Callable[[Runner], _Result]) -> None:
         self._runner = Runner()
@@ -62,11 +62,14 @@ class WorkThread(Generic[_Result]):
     def _do(self, work: Callable[[Runner], _Result]) -> None:
         try:
             self._ended.set_result(work(self._runner))
-        except BaseException as error:  # noqa: BLE001 - it is raised where the result is waited for
+        except BaseException as error:  # noqa: BLE001 - it is raised where the caller waits
             self._ended.set_exception(error)
 
     def wait(self) -> _Result:
-        """Blocks until the end. A Ctrl-C cancels the work and waits until it has ended; a second one leaves it alone."""
+        """Blocks until the work has ended, and returns its value or raises its exception.
+
+        The first Ctrl-C cancels the work and waits for its end; the second stops waiting.
+        """
         try:
             return self._ended.result()
         except KeyboardInterrupt:
@@ -77,22 +80,25 @@ class WorkThread(Generic[_Result]):
             self._join()
 
     async def end(self) -> _Result:
-        """Awaits the end. Cancelled, it cancels the work, and raises CancelledError when that has ended."""
+        """Awaits the end of the work, and returns its value or raises its exception.
+
+        If cancelled, cancels the work, waits for its end and raises CancelledError.
+        """
         ended = asyncio.wrap_future(self._ended)
         try:
             return await asyncio.shield(ended)
         except asyncio.CancelledError:
             self._runner.cancel()
-            while not ended.done():  # a second cancellation ends nothing sooner
+            while not ended.done():  # further cancellations do not shorten the wait
                 with contextlib.suppress(asyncio.CancelledError):
                     await asyncio.wait([ended])
             if not ended.cancelled():
-                ended.exception()  # has been seen
+                ended.exception()  # marks the exception as retrieved
             raise
         finally:
             self._join()
 
     def _join(self) -> None:
-        """Waits for the thread's last steps after its work has ended."""
+        """Joins the thread if its work has ended."""
         if self._ended.done():
             self._thread.join()

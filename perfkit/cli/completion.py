@@ -1,4 +1,4 @@
-"""`perfkit completion`: prints a script with which a shell completes perfkit's commands and options."""
+"""`perfkit completion`: prints a shell script that completes perfkit's commands and options."""
 
 import argparse
 import pathlib

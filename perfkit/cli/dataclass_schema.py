@@ -21,9 +21,10 @@ _SIMPLE: dict[Any, dict[str, Any]] = {
 
 
 def dataclass_schema(model: type) -> dict[str, Any]:
-    """The schema of a dataclass with those of its parts under `$defs`, without descriptions.
+    """The JSON Schema of a dataclass, without descriptions; those of its parts are under `$defs`.
 
-    Fields whose metadata says `is_stored: False` are left out; `key` is a field's name in the file.
+    A field's metadata may hold `is_stored: False`, which leaves the field out, and `key`, its name in the file. Raises TypeError for a
+    type that has no JSON Schema.
     """
     definitions: dict[str, Any] = {}
     node = _object(model, definitions)

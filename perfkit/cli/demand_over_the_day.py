@@ -67,7 +67,10 @@ def parse(options: argparse.Namespace, prices: "Sequence[Price]", read: Callable
 
 
 def demands_per_s(given: tuple[float, ...], day: "DayInputs | None") -> tuple[float, ...]:
-    """The peak demands: as given, otherwise the profile's peak. Raises UsageError without either, and if the first differs from that peak."""
+    """The peak demands, by default the profile's peak.
+
+    Raises UsageError if there is neither, or if the first demand differs from the profile's peak.
+    """
     from perfkit.errors import UsageError
 
     if not given:

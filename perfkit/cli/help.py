@@ -1,4 +1,4 @@
-"""`perfkit help`: prints a command's options, or a part of the documentation that perfkit ships."""
+"""`perfkit help`: prints a command's options or a topic of the documentation."""
 
 import argparse
 import io
@@ -45,7 +45,7 @@ def _execute(options: argparse.Namespace) -> ExitCode:
 
 
 def help_topics() -> dict[str, str]:
-    """The Markdown of each topic: the sections of the reference, and the other pages of the documentation."""
+    """The Markdown text of each topic: a section of the reference, or another page of the documentation."""
     sections = re.split(r"^(?=## )", (_FOLDER / f"{_REFERENCE}.md").read_text(encoding="utf-8"), flags=re.MULTILINE)[1:]
     topics = {section[3:].partition("\n")[0].strip().lower().replace(" ", "-"): section for section in sections}
     pages = {path.stem: path.read_text(encoding="utf-8") for path in sorted(_FOLDER.glob("*.md")) if path.stem != _REFERENCE}
@@ -53,7 +53,7 @@ def help_topics() -> dict[str, str]:
 
 
 def _with_remedies(markdown: str) -> str:
-    """The tables of the warnings with what mends each, as the terminal and the report have it."""
+    """Adds the remedy of each warning to the tables of warnings, as in the terminal and the report."""
     from perfkit.report.run_tables import REMEDIES
 
     titles = {"code": "remedy", "---": "---"}
@@ -66,7 +66,7 @@ def _with_remedies(markdown: str) -> str:
 
 
 def _print(markdown: str) -> None:
-    """Draws Markdown for a terminal; prints it as it is where stdout is none."""
+    """Prints Markdown, formatted if stdout is a terminal."""
     if not sys.stdout.isatty():
         print(markdown.rstrip())
         return

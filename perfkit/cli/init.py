@@ -49,7 +49,7 @@ def _execute(options: argparse.Namespace) -> ExitCode:
 
 
 def _table(described: "ServerDescription", url: str) -> str:
-    """The server's models, one a line, with what is not ready and why; raises UsageError if it does not list them."""
+    """The server's models with version, state and reason, one per line; raises UsageError if it lists none."""
     from perfkit.text.foreign import one_line
 
     if not described.index:

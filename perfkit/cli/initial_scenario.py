@@ -1,4 +1,4 @@
-"""A commented scenario for a model, made from what the server says about it."""
+"""A commented scenario for a model, made from the server's metadata."""
 
 import json
 from typing import TYPE_CHECKING, Any
@@ -15,7 +15,7 @@ _COMMENT_COLUMN = 42
 
 
 def initial_scenario(described: "ModelDescription", target: dict[str, Any], command: str) -> str:
-    """The scenario's YAML; `command` is what it was made by."""
+    """The scenario as YAML; its first comment names `command`, which made it."""
     metadata, config = described.metadata, described.config
     server = one_line(f"{described.server.name} {described.server.version}".strip()) or "a server without a name"
     lines = [
@@ -73,7 +73,7 @@ def _input_line(tensor: "TensorMetadata", *, has_batch: bool, is_optional: bool)
 
 
 def _chosen(datatype: str, shape: list[int], axis: int, *, has_batch: bool) -> int:
-    """A size for an open dimension: 1 for what is probably the batch, the usual ones for images and for tokens."""
+    """A guess at the size of an open dimension: 1 for strings and a likely batch dimension, else a usual size of images or tokens."""
     if datatype == "BYTES" or (axis == 0 and not has_batch):
         return 1
     if len(shape) >= 3 and (1 in shape or 3 in shape):  # channels
@@ -90,9 +90,9 @@ def _commented(text: str, comment: str) -> str:
 
 
 def _yaml(value: object) -> str:
-    """A value in YAML on one line."""
+    """A value as YAML on one line."""
     import yaml
 
     text: str = yaml.safe_dump(value, default_flow_style=True, allow_unicode=True, sort_keys=False, width=10**9)
     text = text.removesuffix("...\n").strip()
-    return json.dumps(value) if "\n" in text else text  # JSON is YAML, too, and escapes line breaks
+    return json.dumps(value) if "\n" in text else text  # JSON is valid YAML, and escapes line breaks

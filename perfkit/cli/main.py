@@ -53,7 +53,7 @@ class _Parser(argparse.ArgumentParser):
     """Reports errors in one sentence, without the usage text, and names the nearest option or command."""
 
     def add_words(self, options: argparse.Namespace, words: Sequence[str]) -> None:
-        """Takes what argparse left over: positional arguments that follow an option; anything else ends in an error."""
+        """Adds positional arguments that follow an option, which argparse leaves over; anything else is an error."""
         if unknown := [word for word in words if word.startswith("-")] or ([] if self.get_default("takes_words") else words):
             self.error(f"unknown {'option' if unknown[0].startswith('-') else 'argument'} {unknown[0]}{self._suggestion(unknown[0])}")
         if words:
@@ -76,7 +76,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def make_parser(names: Iterable[str]) -> "tuple[_Parser, dict[str, _Parser]]":
-    """The parser, and those of some commands with their options; the others have none, because importing all modules is slow."""
+    """The main parser, and those of the named commands by name.
+
+    Other commands have no options, because importing all modules is slow.
+    """
     parser = _Parser(
         prog="perfkit",
         description="Load generation and benchmarking for v2 / Open Inference Protocol servers.",

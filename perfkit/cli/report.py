@@ -50,7 +50,7 @@ def _execute(options: argparse.Namespace) -> ExitCode:
 
 
 def _export(options: argparse.Namespace) -> ExitCode:
-    """Writes what --csv and --hgrm name; of several results, each has a folder of its own for its histograms."""
+    """Writes the files of --csv and --hgrm; with several results, the histograms of each have their own folder."""
     from perfkit.errors import UsageError
     from perfkit.report.export import percentile_distributions, points_csv
     from perfkit.result.sweep import result_folders

@@ -1,6 +1,6 @@
-"""JSON Schemas of the files that perfkit reads and writes, made from their models; every node has a description.
+"""JSON Schemas of the files that perfkit reads and writes, generated from their models.
 
-Descriptions are the docstrings beside the fields; `schema_words` has those of fields whose names say enough in the code.
+Every node has a description: the docstring below the field, or the text in `schema_words` for a field without a docstring.
 """
 
 import ast
@@ -42,11 +42,11 @@ DOCUMENTS: Mapping[str, tuple[str, Callable[[], Any]]] = {
     "comparison": ("what `perfkit compare --format json` prints", _load("perfkit.comparison.result_comparison", "ResultComparison")),
     "calibration": ("the calibration of a machine", _load("perfkit.calibration.model", "Calibration")),
 }
-"""By name: what it is the schema of, and its model."""
+"""By document name: a description of the file, and a function that loads its model."""
 
 
 def schema_of(document: str) -> dict[str, Any]:
-    """The JSON Schema of a document, by its name in `DOCUMENTS`."""
+    """The JSON Schema of a document, given by its name in `DOCUMENTS`."""
     model = DOCUMENTS[document][1]()
     if issubclass(model, pydantic.BaseModel):
         schema = model.model_json_schema(by_alias=True, mode="validation" if document == "scenario" else "serialization")
@@ -61,7 +61,7 @@ def schema_of(document: str) -> dict[str, Any]:
 
 
 def _describe(model: type, node: dict[str, Any]) -> None:
-    """Adds descriptions to an object's schema and its properties, under the keys that the file has."""
+    """Adds descriptions to an object's schema, renames its properties to the file's keys, and removes those not stored."""
     if model.__doc__:
         node["description"] = _sentence(model.__doc__)
     texts, properties = _docstrings(model), node.get("properties", {})
@@ -93,7 +93,7 @@ def _module_tree(module: str) -> ast.Module:
 
 
 def _docstrings(model: type) -> dict[str, str]:
-    """The docstrings below the fields of a class and of its bases."""
+    """The docstrings below the fields of a class and its bases, by field."""
     texts: dict[str, str] = {}
     for one in reversed(model.__mro__):
         if not one.__module__.startswith("perfkit."):
@@ -112,7 +112,7 @@ def _docstrings(model: type) -> dict[str, str]:
 
 
 def _classes(annotation: Any, seen: set[Any]) -> Iterator[type]:
-    """The models and dataclasses that a type consists of."""
+    """The models and dataclasses in a type annotation, nested ones included."""
     if isinstance(annotation, type) and (dataclasses.is_dataclass(annotation) or issubclass(annotation, pydantic.BaseModel)):
         if annotation in seen:
             return

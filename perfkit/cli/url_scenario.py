@@ -1,4 +1,4 @@
-"""What `perfkit run` measures: a scenario file or name, or a server's URLs with options that stand for a scenario."""
+"""The scenario of `perfkit run`: a file, the name of a shipped scenario, or a server's URLs with options."""
 
 import argparse
 import functools
@@ -16,12 +16,12 @@ if TYPE_CHECKING:
     from perfkit.scenario.file import ScenarioSource
 
 DEFAULT_CONCURRENCY, DEFAULT_DURATION, DEFAULT_REPETITIONS = (1, 4, 16), "3s", 3
-"""Enough to see where throughput ends and latency begins to grow, in less than a minute for each protocol."""
+"""Without a scenario: enough to see where throughput levels off and latency rises, in under a minute per protocol."""
 _URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://|(unix|grpc\+unix|http\+unix):")
 _GENERATED = ("random", "zeros", "ones", "arange", "omit")
 _IMAGE_SUFFIXES = (".jpg", ".jpeg", ".png", ".bmp", ".gif", ".webp", ".tif", ".tiff")
 _PERCENTILES = ("p50", "p90", "p95", "p99", "p99_9", "p99_99")
-# by destination: the option, and the key of a scenario file in its place
+# by argparse destination: the option, and the scenario key that replaces it
 _KEY_OF_OPTION = {
     "model": ("-m", "target.model=NAME"),
     "concurrency": ("-c", "load.closed.concurrency='[1,4]'"),
@@ -36,7 +36,7 @@ _KEY_OF_OPTION = {
 
 
 def add_scenario_or_url_options(parser: argparse.ArgumentParser) -> None:
-    """Adds SCENARIO, --set, and the options that describe a scenario where URLs stand in its place."""
+    """Adds SCENARIO|URL, --set, and the options that describe a scenario if URLs are given."""
     what = "a scenario file, the name of a scenario that perfkit ships, or the URLs of a running server, one for each protocol"
     parser.add_argument("scenario", nargs="+", metavar="SCENARIO|URL", help=what)
     parser.set_defaults(takes_words="scenario")  # URLs may also follow options
@@ -68,7 +68,7 @@ def add_scenario_or_url_options(parser: argparse.ArgumentParser) -> None:
 
 
 def scenario_source(options: argparse.Namespace) -> "ScenarioSource":
-    """The scenario that the arguments name or stand for; raises ScenarioError and UsageError."""
+    """The scenario that the arguments name or describe; raises ScenarioError and UsageError."""
     from perfkit.scenario.file import read_source
     from perfkit.scenario.shipped import find_scenario
 
@@ -88,12 +88,12 @@ def scenario_source(options: argparse.Namespace) -> "ScenarioSource":
 
 
 def is_url(word: str) -> bool:
-    """Whether a word is meant as a target's URL and not as a file."""
+    """Whether an argument is a target's URL rather than a file or a name."""
     return _URL.match(word) is not None
 
 
 def scenario_text(document: dict[str, Any]) -> str:
-    """A scenario as YAML, which `perfkit run FILE` runs to the same effect."""
+    """A scenario as the YAML of a file with the same effect in `perfkit run`."""
     import yaml
 
     return str(yaml.safe_dump(document, sort_keys=False, default_flow_style=None, allow_unicode=True, width=120))
@@ -129,12 +129,12 @@ def _source_of_urls(urls: list[str], options: argparse.Namespace) -> "ScenarioSo
 
 
 def scenario_name(model: str) -> str:
-    """A scenario's name that is like a model's."""
+    """A valid scenario name, made from a model's name."""
     return re.sub(r"^[^A-Za-z0-9]+|[^\w.-]+", "-", model).lstrip("-") or "scenario"
 
 
 def target_of_urls(urls: list[str], wanted: list[str] | None) -> dict[str, Any]:
-    """The `url` or `urls` of a target; `wanted` are the protocols to choose, None for all. Raises UsageError."""
+    """The key `url` or `urls` of a target; `wanted` has the protocols to measure, None for all. Raises UsageError."""
     from perfkit.target.address import Address, redacted_url
 
     by_protocol: dict[str, str] = {}
@@ -167,7 +167,7 @@ def _listed(parse: Callable[[str], Any]) -> Callable[[str], list[Any]]:
 
 
 def _refuses(parse: Callable[[str], Any]) -> Callable[[str], Any]:
-    """The type of an option whose ValueError is the message."""
+    """Makes an argparse type of a parser, whose ValueError becomes argparse's message."""
 
     @functools.wraps(parse)
     def parse_option(text: str) -> Any:

@@ -37,7 +37,7 @@ def figures_of_point(pooled: Point, repetitions: Sequence[Point]) -> dict[str, E
 
 
 def error_rate(point: Point, confidence: float = CONFIDENCE) -> Estimate:
-    """The share of the scheduled requests that failed, of one or more, with Wilson's interval."""
+    """The share of the scheduled requests that failed, with Wilson's interval; needs at least one request."""
     return share_interval(point.requests.scheduled - point.requests.ok, point.requests.scheduled, confidence)
 
 

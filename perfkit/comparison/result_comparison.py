@@ -15,7 +15,7 @@ NOT_COVERED = (
     "They leave out the variation between restarts of the server, times of day and machines, which is often larger: for a verdict, use perfkit gate."
 )
 _FEWEST_REPETITIONS = 3
-"""With fewer, Student's interval of a throughput reaches from next to nothing to a hundredfold, and is not given."""
+"""With fewer, Student's interval of a throughput spans orders of magnitude, and is left out."""
 _Key = tuple[Protocol, Load]
 
 

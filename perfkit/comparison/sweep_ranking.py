@@ -16,7 +16,7 @@ HIGHER_IS_BETTER = frozenset(("throughput", "goodput", "capacity"))
 _SHARES = frozenset(("error_rate",))  # compared by their difference, since they may be zero
 _BEST_FIRST: tuple[Judgement, ...] = ("holds", "cannot be told", "violated")
 _UNSTEADY = ("overloaded", "not_steady")
-_MOST_TIMES, _LOWEST_PRECISION = 100, 0.01  # more measuring is not advised
+_MOST_TIMES, _LOWEST_PRECISION = 100, 0.01  # beyond these, longer measurements are not advised
 _Z = normal_quantile((1 + CONFIDENCE) / 2)
 _SEARCH_CONFIDENCE = 0.9  # of the interval whose half-width is a search's precision
 MOST_RANKED = 200
@@ -40,7 +40,7 @@ class RankedCase:
     """With 95 % intervals, by their names in constraints; units as in `figures_of_point`."""
     repetitions: int
     times_as_much: float | None
-    """For a case tied with the first: how many times as much measuring would tell them apart with a probability of 80 %; infinite above 100."""
+    """For a case tied with the first: how many times as much measuring tells them apart with 80 % probability; infinite above 100."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -65,7 +65,7 @@ class SweepRanking:
     p99_limits_ns: tuple[float, ...]
     """The limits on p99 among the constraints."""
     confidence: float
-    """That of each pair's comparison; all differences of the ranking are right with 95 %. See `pair_confidence`."""
+    """The confidence of each pair's comparison, at which all differences together hold with 95 %; see `pair_confidence`."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -78,7 +78,7 @@ class _Candidate:
     figures: Mapping[str, Estimate]
     judgements: tuple[tuple[str, Judgement], ...]
     repeated: LogSample | None
-    """The figure `by` of its repetitions; None if there is one, or it is computed from all of them together."""
+    """The figure `by` of each repetition; None if there is only one, or if the figure is computed from all of them together."""
     repetitions: int
 
     @property
@@ -87,13 +87,15 @@ class _Candidate:
 
 
 def rank_sweep(results: Sequence[tuple[Mapping[str, Any], Result]], by: str | None, where: Sequence[Constraint]) -> SweepRanking | None:
-    """Rank results, each with its swept values, by the figure `by`; None if no valid load point and no search has it.
+    """Ranks results, each with its swept values, by the figure `by`; None if no valid load point and no search has it.
 
     The default figure is `capacity` for searches, `p99` for single open-loop rates, and `throughput` otherwise. The constraints are
-    `where` and the SLO of each scenario. One case is better than another if the interval of the ratio of their figures excludes 1, at the
-    confidence of `pair_confidence`, so that a ranking has a false difference in at most 5 % of all sweeps: that of `PooledScatter` if both
-    have repetitions, otherwise MOVER's from the intervals of both figures. Error rates may be zero, so their difference is compared with 0.
-    Raises ValueError for an unknown figure.
+    `where` and the SLO of each scenario.
+
+    One case is better than another if the interval of the ratio of their figures excludes 1. The interval is that of `PooledScatter` if
+    both cases have repetitions, otherwise MOVER's from the intervals of both figures. Its confidence is that of `pair_confidence`, so at
+    most 5 % of all sweeps have a false difference in their ranking. Error rates may be zero: the interval of their difference must
+    exclude 0. Raises ValueError for an unknown figure.
     """
     by = by or _default_figure([result for _, result in results])
     if by not in FIGURES:
@@ -138,9 +140,9 @@ def rank_sweep(results: Sequence[tuple[Mapping[str, Any], Result]], by: str | No
 
 
 def _ranked(best: Sequence[_Candidate]) -> Sequence[_Candidate]:
-    """The ranked ones of the best load points of all cases, which come in order.
+    """The best load points that are ranked; `best` has that of each case, in order.
 
-    They are up to `MOST_RANKED` of the cases that satisfy the constraints; without any, of those that may satisfy them.
+    Ranked are up to `MOST_RANKED` cases that satisfy the constraints; without any, those that may satisfy them.
     """
     verdict = best[0].verdict
     return [] if verdict == "violated" else [one for one in best if one.verdict == verdict][:MOST_RANKED]
@@ -203,12 +205,12 @@ def _sort_value(one: _Candidate, by: str) -> float:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class _Comparison:
-    """How the cases of one ranking are compared in pairs."""
+    """The pairwise comparison of one ranking's cases."""
 
     by: str
     confidence: float
     scatter: PooledScatter | None
-    """Of the repetitions of all cases that have more than one; None without any."""
+    """The scatter of the repetitions, pooled over all cases with more than one; None without any."""
 
     @classmethod
     def of(cls, ranked: Sequence[_Candidate], by: str) -> Self:
@@ -217,7 +219,7 @@ class _Comparison:
 
     @property
     def z(self) -> float:
-        """The critical value of the confidence."""
+        """The two-sided critical value of the normal distribution at this confidence."""
         return normal_quantile((1 + self.confidence) / 2)
 
     def is_better(self, one: _Candidate, other: _Candidate) -> bool:
@@ -229,7 +231,7 @@ class _Comparison:
         return (ratio.low is not None and ratio.low > 1) if self.by in HIGHER_IS_BETTER else (ratio.high is not None and ratio.high < 1)
 
     def times_as_much(self, first: _Candidate, other: _Candidate) -> float:
-        """See `RankedCase.times_as_much`; the standard error of the ratio or difference falls with the square root of the measuring."""
+        """See `RankedCase.times_as_much`; the standard error of the ratio or difference falls with the square root of the measured time."""
         if self.by in _SHARES:
             difference = self._difference(other, first)
             return self._advised(difference.value, difference.value - (difference.low or 0.0))
@@ -253,7 +255,7 @@ class _Comparison:
 
 
 def separating_precision(ranking: SweepRanking, tied: RankedCase) -> float | None:
-    """The precision of a search that would tell a tied case from the first with a probability of 80 %; None if it is below 1 %."""
+    """The precision at which a search tells a tied case from the first with 80 % probability; None if it is below 1 %."""
     gap = abs(math.log(tied.figures["capacity"].value / ranking.rows[0].figures["capacity"].value))
     z_search, z_pair = (normal_quantile((1 + one) / 2) for one in (_SEARCH_CONFIDENCE, ranking.confidence))
     precision = gap * z_search / (math.sqrt(2) * (z_pair + Z_POWER))

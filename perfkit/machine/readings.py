@@ -106,7 +106,7 @@ def read_process_counters(pid: int) -> ProcessCounters | None:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class ProcessTimes:
-    """What a process has used since it started; number and `started` together identify it."""
+    """A process's CPU time since its start; its number and `started` together identify it."""
 
     name: str
     parent: int

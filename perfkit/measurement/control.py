@@ -30,7 +30,7 @@ class RunObserver:
     """The terminal on which the run's live view is drawn; None for none."""
 
     def screen_opened(self, show_line: Callable[[str], bool]) -> None:
-        """The live view is on the terminal: lines go through this function, which returns whether it takes them."""
+        """The live view is on the terminal; lines must go through `show_line`, which returns whether it took them."""
 
     def screen_closed(self) -> None:
         """The live view is gone."""

@@ -142,7 +142,7 @@ class _Run:
         try:
             async with open_target(self._loaded, self._placement.server, self._observer.server_output, self._clock) as target:
                 with pinned(self._placement.driver):  # after the server has started, which would inherit it
-                    await self._probe_target(target)  # before the samplers, so that a wrong target is told without waiting for them
+                    await self._probe_target(target)  # before the samplers start, so that a wrong target is reported at once
                 async with (
                     observe(self._scenario, target, connect_to_read, self._clock, publish_at, self._observer.screen) as observation,
                     self._screen(observation),
@@ -150,7 +150,7 @@ class _Run:
                     if observation.url:
                         self._observer.metrics_published(observation.url)
                     self._add_notes(observation)
-                    with pinned(self._placement.driver):  # nor shall the samplers
+                    with pinned(self._placement.driver):  # after the samplers have started, which would inherit it, too
                         await self._measure_points(target, observation)
         except asyncio.CancelledError as error:
             if not self._interruption.count:
@@ -298,7 +298,7 @@ class _Run:
 
     @contextlib.asynccontextmanager
     async def _screen(self, observation: Observation) -> AsyncIterator[None]:
-        """Has the observer print through the live view, if there is one, for the length of the block."""
+        """Routes the observer's lines through the live view, if there is one, for the length of the block."""
         if observation.has_screen:
             self._observer.screen_opened(observation.show_line)
         try:

@@ -100,7 +100,7 @@ class Observation:
         return self._client.has_screen
 
     def show_line(self, text: str) -> bool:
-        """Has the live view's process print a line; False if there is no live view any more."""
+        """Prints a line above the live view; False if the live view has ended."""
         self._client.show(ScreenLine(text))
         return self._client.has_screen
 
@@ -109,7 +109,7 @@ class Observation:
         await self._client.close_screen()
 
     def point_begins(self, begins: PointBegins) -> None:
-        """Tells the live view which load point begins."""
+        """Shows in the live view which load point begins."""
         self._client.show(begins)
 
     def point_started(self, number: int, total: int, load_point: LoadPoint) -> None:
@@ -152,7 +152,7 @@ class PointTelemetry:
 
     @property
     def show_live(self) -> Callable[[LiveFigures], None] | None:
-        """Shows figures in the live view; None without one."""
+        """The function that shows figures in the live view; None without a live view."""
         return self._client.show if self._client.has_screen else None
 
     async def finish(self, recorded: PointRecording, window: Window) -> PointObservation:

@@ -1,4 +1,4 @@
-"""The models that a server offers, for the message about one that it does not know."""
+"""The models that a server offers, for the message about a model that it does not know."""
 
 import difflib
 from collections.abc import Sequence
@@ -12,9 +12,9 @@ _NOT_READY = ("UNAVAILABLE", "LOADING", "UNLOADING", "UNKNOWN")
 
 
 async def offered_instead(transport: Transport, model: str) -> str:
-    """The end of a sentence about a model that is not offered: why it is not ready, or the models that are, the nearest first.
+    """The end of the message about an unknown model: its state in the repository, or the models offered instead.
 
-    Empty if the server has no repository index.
+    Models with a similar name come first. Empty if the server has no repository index.
     """
     try:
         index = await transport.model_index()
@@ -29,17 +29,17 @@ async def offered_instead(transport: Transport, model: str) -> str:
 
 
 def ready_models(index: Sequence[IndexedModel]) -> list[str]:
-    """The names of the models that have a version which is ready, or of which the server gives no state."""
+    """The names of the models with a version that is ready or whose state the server does not give."""
     return list(dict.fromkeys(one.name for one in index if one.state not in _NOT_READY))
 
 
 def nearest_first(word: str, names: Sequence[str]) -> list[str]:
-    """The names, those like the word first."""
+    """The names, those similar to the word first."""
     near = difflib.get_close_matches(word, names, n=5, cutoff=0.5)
     return [*near, *(name for name in names if name not in near)]
 
 
 def listed(names: Sequence[str]) -> str:
-    """`a, b and 3 more`."""
+    """The first names in words: `a, b and 3 more`."""
     more = len(names) - _MAX_NAMES
     return ", ".join(names[:_MAX_NAMES]) + (f" and {more:,} more" if more > 0 else "")

@@ -81,7 +81,7 @@ def _pooled_others(parts: Sequence[tuple[OtherProcesses, int]]) -> OtherProcesse
 
 
 def busy_machine_warnings(generator: Generator, cpus: int, *, has_disturbed: bool) -> list[MeasurementWarning]:
-    """A warning if other processes kept the machine busy, or used a good part of a CPU where the generator was disturbed."""
+    """A warning if other processes kept the machine busy, or used a CPU noticeably while the generator was disturbed."""
     others = generator.others
     if others is None or others.cpus < DISTURBING_CPUS:
         return []

@@ -1,4 +1,4 @@
-"""What a running server says about its models, read without a scenario."""
+"""The description of a running server and its models, read without a scenario."""
 
 import contextlib
 import dataclasses
@@ -20,7 +20,7 @@ _TIMEOUT_NS = 10 * NS_PER_S
 
 @dataclasses.dataclass(frozen=True)
 class ServerDescription:
-    """A server and its repository index, empty if it has none."""
+    """A server's metadata and its repository index, which is empty if the server has none."""
 
     server: ServerMetadata
     index: tuple[IndexedModel, ...]
@@ -28,7 +28,7 @@ class ServerDescription:
 
 @dataclasses.dataclass(frozen=True)
 class ModelDescription:
-    """A model of a server: its metadata and its configuration, empty if the server does not give one."""
+    """A model's metadata and its configuration, which is empty if the server gives none."""
 
     server: ServerMetadata
     metadata: ModelMetadata
@@ -36,7 +36,7 @@ class ModelDescription:
 
 
 async def describe_server(url: str, clock: Clock) -> ServerDescription:
-    """The server at a URL; raises TargetError and ScenarioError."""
+    """Reads the description of the server at a URL; raises TargetError and ScenarioError."""
     address = resolve_address(Target.model_validate({"url": url, "model": "-"}), url, pathlib.Path())
     async with contextlib.aclosing(make_transport(address, TransportOptions(timeout_ns=_TIMEOUT_NS), clock)) as transport:
         async with other_protocol_named(address):
@@ -45,7 +45,10 @@ async def describe_server(url: str, clock: Clock) -> ServerDescription:
 
 
 async def describe_model(url: str, model: str, clock: Clock) -> ModelDescription:
-    """A model of the server at a URL; raises TargetError, which names the models that it offers, and ScenarioError."""
+    """Reads the description of a model on the server at a URL.
+
+    Raises ScenarioError, and TargetError, which names the models offered if this one is unknown.
+    """
     address = resolve_address(Target.model_validate({"url": url, "model": model}), url, pathlib.Path())
     async with contextlib.aclosing(make_transport(address, TransportOptions(timeout_ns=_TIMEOUT_NS), clock)) as transport:
         async with other_protocol_named(address):

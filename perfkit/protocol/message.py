@@ -96,7 +96,10 @@ class ModelConfig:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class IndexedModel:
-    """A version of a model in a server's repository index; `state` is READY, UNAVAILABLE or another word, empty if the server gives none."""
+    """A version of a model in a server's repository index.
+
+    `state` is READY, UNAVAILABLE or another word; empty if the server gives none.
+    """
 
     name: str
     version: str = ""

@@ -73,13 +73,13 @@ def decode(text: str) -> BucketCounts:
 
 
 def percentile_distribution(counts: BucketCounts) -> str:
-    """The percentiles of some counts as HdrHistogram's `outputPercentileDistribution` writes them (`.hgrm`), in milliseconds."""
+    """The percentile distribution as `.hgrm` text, in the format of HdrHistogram's `outputPercentileDistribution`; milliseconds."""
     written = io.BytesIO()
     with _filled(counts) as library:
         library.min_value = counts.smallest_ns
         library.output_percentile_distribution(written, 1e6, 5)
         deviation_ms = library.get_stddev() / 1e6
-    text = written.getvalue().decode("ascii")  # in which the library leaves the deviation, and nothing else, in nanoseconds
+    text = written.getvalue().decode("ascii")  # the library writes only the standard deviation in nanoseconds
     return re.sub(r"(StdDeviation   = ) *[\d.]+", lambda match: f"{match[1]}{deviation_ms:12.3f}", text)
 
 

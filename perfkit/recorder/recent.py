@@ -1,4 +1,4 @@
-"""What a worker did in the last second, for the live view: taken once a second, so that a request costs nothing more."""
+"""A worker's figures of the last second, for the live view; computed once a second, so that no request costs more."""
 
 import dataclasses
 from collections.abc import Collection, Sequence
@@ -13,7 +13,7 @@ _MOST_TIMES, _MOST_BATCHES, _MOST_PENDING = 1024, 8, 256
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class LiveFigures:
-    """One worker's figures of about a second; the counts are totals since the load point's first request."""
+    """One worker's figures of about one second; `replies` and `failed` are totals since the load point's first request."""
 
     worker: int
     at_ns: int
@@ -27,28 +27,28 @@ class LiveFigures:
 
 
 class RecentReplies:
-    """The replies since the last `take`. It holds references to the recorder's own arrays; `timed` are the outcomes whose times count."""
+    """The replies since the last `take`, as references to the recorder's arrays; `timed` has the outcomes whose times count."""
 
     def __init__(self, *, is_open: bool, timed: Collection[Outcome]) -> None:
         self._is_open, self._timed = is_open, timed
         self._parts: list[tuple[int, Instants, Instants, Instants, Instants]] = []
         self._counted = self._told = 0
         self._hole: tuple[int, int] | None = None
-        """The first number of a batch that was being recorded at the last `take`, and how many of its replies had been told before."""
+        """The batch that was being recorded at the last `take`: its first reply's number, and how many replies had been returned."""
 
     def add(self, intended_ns: Instants, started_ns: Instants, finished_ns: Instants, is_timed: Instants) -> None:
-        """Takes the arrays of one batch, in the order of the batches."""
+        """Adds the arrays of one batch; batches must come in order."""
         self._parts.append((self._counted, intended_ns, started_ns, finished_ns, is_timed))
         self._counted += finished_ns.size
 
     def take(self, pending: Sequence[Reply], recorded: int) -> tuple[Instants, Instants]:
-        """Times and start delays of the replies since the last call; `pending` are those after the first `recorded` ones.
+        """Returns times and start delays, in nanoseconds, of the replies since the last call; of many replies, those of a sample.
 
-        A batch that is just being recorded is told by the next call.
+        `pending` has the replies after the first `recorded` ones. The replies of a batch that is being recorded come with the next call.
         """
         parts, self._parts = self._parts, []
         rows = [np.zeros((3, 0), dtype=np.int64)]
-        # of many batches some, and of those some replies: all of 20,000 would take a millisecond
+        # a sample of the batches, and of their replies: all of 20,000 replies would take a millisecond
         every = -(-(self._counted - parts[0][0]) // _MOST_TIMES) if parts else 1
         skipped = min(every, -(-len(parts) // _MOST_BATCHES) or 1)
         for first, intended_ns, started_ns, finished_ns, is_timed in parts[::skipped]:

@@ -1,4 +1,4 @@
-"""The answer of a run in a few sentences: its capacity, its best load point, or the load up to which it meets the SLO. Pure."""
+"""A run's answer in a few sentences: its capacity, its best load point, or the highest load within the SLO. Pure."""
 
 from collections.abc import Iterator, Sequence
 
@@ -8,11 +8,11 @@ from perfkit.units import format_duration_ns, format_rate_per_s
 
 _VERDICTS = {"satisfied": "the SLO is met", "violated": "the SLO is missed", "inconclusive": "too few samples to judge the SLO"}
 LEAST_GAIN = 0.05
-"""A load point of more concurrency is better only if it answers at least this share more requests per second."""
+"""The smallest relative gain in throughput for which a higher concurrency counts as better."""
 
 
 def answer(result: Result) -> tuple[str, ...]:
-    """What the run found, one sentence a protocol, then how many of its load points are not valid. Figures that are not valid are not told."""
+    """The findings of a run, a sentence per protocol, then the number of invalid load points, whose figures are left out."""
     if not result.summary:
         return ("No load point was measured.",)
     if result.search is not None:
@@ -33,12 +33,12 @@ def answer(result: Result) -> tuple[str, ...]:
 
 
 def load_in_words(point: Point) -> str:
-    """The load without the name of its arrival process: `concurrency 8`, `400/s`."""
+    """A point's load without its arrival process: `concurrency 8`, `400/s`."""
     return point.load.title if isinstance(point.load, ClosedLoad) else point.load.amount
 
 
 def _found(points: Sequence[Point]) -> Iterator[str]:
-    """The parts of the sentence on the load points of one protocol."""
+    """The parts of the sentence about one protocol's load points."""
     valid = sorted((point for point in points if point.valid), key=lambda point: point.load.level)
     if not valid:
         return
@@ -69,12 +69,12 @@ def _times(point: Point) -> str:
 
 
 def _limit(point: Point) -> str:
-    """The figures beside the load up to which all is well."""
+    """The figures in brackets after the highest acceptable load."""
     return _times(point) if not isinstance(point.load, ClosedLoad) else f"{format_rate_per_s(point.throughput_per_s)}, {_times(point)}"
 
 
 def _by_slo(points: Sequence[Point]) -> Iterator[str]:
-    """Up to which load the SLO is met, with every lower one."""
+    """The highest load up to which every load point meets the SLO, and what follows it."""
     met: Point | None = None
     for point in points:
         if point.slo is None or point.slo.verdict != "satisfied":
@@ -92,7 +92,7 @@ def _by_slo(points: Sequence[Point]) -> Iterator[str]:
 
 
 def _by_throughput(points: Sequence[Point]) -> Iterator[str]:
-    """The best throughput, and where it stops rising."""
+    """The highest throughput, and the concurrency from which it no longer rises."""
     best = max(points, key=lambda point: point.throughput_per_s)
     enough = next(point for point in points if point.throughput_per_s * (1 + LEAST_GAIN) >= best.throughput_per_s)
     last = points[-1]
@@ -109,7 +109,7 @@ def _by_throughput(points: Sequence[Point]) -> Iterator[str]:
 
 
 def _by_overload(points: Sequence[Point]) -> Iterator[str]:
-    """Up to which rate the target keeps up, without an SLO."""
+    """The highest rate up to which the target is not overloaded, and the first beyond it."""
     kept: Point | None = None
     for point in points:
         if "overloaded" in {warning.code for warning in point.warnings}:

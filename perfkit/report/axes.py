@@ -1,4 +1,4 @@
-"""A run's figures drawn into matplotlib axes that the caller owns, as in a notebook."""
+"""Plots of a run in matplotlib axes of the caller, as in a notebook."""
 
 import itertools
 import pathlib
@@ -18,7 +18,10 @@ Plot: TypeAlias = Literal["percentiles", "load", "timeline"]
 
 
 def draw(result: Result, folder: pathlib.Path, kind: Plot, axes: Axes | None) -> Axes:
-    """Draws one plot; without axes, into those of a new pyplot figure. Raises ResultError, and UsageError for an unknown plot."""
+    """Draws one plot and returns its axes, those of a new pyplot figure if none are given.
+
+    Raises ResultError, and UsageError for an unknown plot.
+    """
     if kind not in get_args(Plot):
         raise UsageError(f"plot: expected one of {', '.join(get_args(Plot))}, found {kind!r}")
     if axes is None:
@@ -40,7 +43,7 @@ def draw(result: Result, folder: pathlib.Path, kind: Plot, axes: Axes | None) ->
 
 
 def _draw_percentiles(axes: Axes, result: Result, folder: pathlib.Path) -> None:
-    """Times against 1/(1-q) on a logarithmic axis, so that each further nine takes the same room."""
+    """Times against 1/(1-q) for quantile q, on a logarithmic axis, where each further nine takes the same width."""
     highest = 10.0
     for point, counts in zip(result.summary, read_histograms(folder, result), strict=True):
         steps, values_ns = percentile_curve(counts)
@@ -55,7 +58,7 @@ def _draw_percentiles(axes: Axes, result: Result, folder: pathlib.Path) -> None:
 
 
 def _draw_load(axes: Axes, result: Result) -> None:
-    """Times against throughput: where the line turns upwards, the server is saturated. Crosses are points that are not valid."""
+    """Times against throughput: where the line turns upwards, the server is saturated. Crosses mark invalid load points."""
     for protocol in dict.fromkeys(point.protocol for point in result.summary):
         own = sorted((point for point in result.summary if point.protocol == protocol), key=lambda point: point.load.level)
         for name, style in (("p50", "-"), ("p99", "--")):

@@ -1,4 +1,4 @@
-"""Charts as values: one description, from which the SVG and the interactive drawing of a page are both made."""
+"""Charts as data: one description for both the SVG and the interactive chart of a page."""
 
 import dataclasses
 import math
@@ -19,22 +19,22 @@ COLOURS = (BLUE, VERMILLION, GREEN, PURPLE, INK, MUTED)
 
 Scale = Literal["linear", "from zero", "log"]
 Style = Literal["line", "dashed", "dots", "hollow", "large", "steps", "path"]
-"""`path` joins the values in their own order, `steps` holds each one until the next; the others need ascending xs to be joined."""
-_DIGITS = 5  # of a value in a page: more than a screen can show
+"""`path` joins the values in the order given; `steps` holds each value until the next. The other lines need ascending xs."""
+_DIGITS = 5  # significant digits of a value in a page: more than a screen can show
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Axis:
-    """An axis; without explicit ticks they follow from its scale."""
+    """An axis; without `ticks`, they follow from its scale."""
 
     label: str
     unit: str = ""
-    """What stands behind a value, such as `ms`."""
+    """The unit shown after a value, such as `ms`."""
     scale: Scale = "from zero"
     ticks: tuple[tuple[float, str], ...] = ()
     low: float | None = None
     high: float | None = None
-    """Ends that hold whatever the values; None: from the values."""
+    """The ends of the axis; None takes those of the values. A y axis from zero reaches beyond `high` if its values do."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -47,7 +47,7 @@ class Line:
     colour: Colour = BLUE
     style: Style = "line"
     intervals: tuple[tuple[float, float, float, float], ...] = ()
-    """Of each value, if given: the ends in x, then those in y."""
+    """For each value, if given: the ends of its interval in x, then in y."""
 
     @classmethod
     def of(cls, name: str, values: Sequence[tuple[float, float | None]], colour: Colour = BLUE, style: Style = "line") -> "Line":
@@ -57,7 +57,7 @@ class Line:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Span:
-    """A range of the x axis, shaded and named; `is_bad` marks one whose figures cannot be relied on."""
+    """A shaded, named range of the x axis; `is_bad` marks one with unreliable figures."""
 
     low: float
     high: float
@@ -67,7 +67,7 @@ class Span:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Level:
-    """A straight line at a value of the y axis, or of the x axis, with its name."""
+    """A labelled straight line at a value of the y axis, or of the x axis if `is_vertical`."""
 
     value: float
     label: str
@@ -77,7 +77,7 @@ class Level:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class HeatColumn:
-    """The requests of one slice of time, by bins of the y axis: bin `first_bin + i` has `counts[i]` of them."""
+    """The requests of one time slice in bins of the y axis; bin `first_bin + i` has `counts[i]` requests."""
 
     low: float
     high: float
@@ -95,7 +95,7 @@ class Heat:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Chart:
-    """One panel. The SVG leaves out the heat map, whose rectangles would take a megabyte."""
+    """One panel of a figure. The SVG omits the heat map, whose rectangles would take a megabyte."""
 
     title: str
     x: Axis
@@ -113,20 +113,20 @@ class ChartGroup:
 
     charts: tuple[Chart, ...]
     columns: int = 1
-    """How many stand beside each other where there is room."""
+    """The number of panels in a row, if there is room."""
     is_synchronised: bool = False
-    """Whether cursor and zoom hold for all panels, which then share their x axis."""
+    """Whether the panels share their x axis, cursor and zoom."""
     windows: tuple[Span, ...] = ()
-    """Ranges of the shared axis that a reader can choose by name."""
+    """Named ranges of the shared axis, to which a reader can zoom."""
 
     def document(self) -> dict[str, Any]:
-        """The group as JSON values, rounded, and with foreign text made harmless."""
+        """The group as JSON values, with rounded numbers and sanitized text."""
         document: dict[str, Any] = _document(self)
         return document
 
 
 def times_scale(values: Sequence[float]) -> Scale:
-    """Logarithmic where times span more than a decade, otherwise from zero."""
+    """The scale for times: logarithmic if the longest is over 12 times the shortest, otherwise from zero."""
     return "log" if values and min(values) > 0 and max(values) > 12 * min(values) else "from zero"
 
 

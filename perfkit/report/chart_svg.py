@@ -1,4 +1,4 @@
-"""Charts as matplotlib figures, for Markdown, for pages without scripts, and for files of their own."""
+"""Charts as SVG drawn by matplotlib, for Markdown, pages without scripts, and separate files."""
 
 import math
 from collections.abc import Sequence
@@ -22,7 +22,7 @@ _STYLES: dict[str, dict[str, Any]] = {
 
 
 def draw_group(group: ChartGroup) -> Figure:
-    """The panels, in as many columns as the group wants; those that share their x axis have its labels once, at the bottom."""
+    """A group's panels as one figure; panels that share their x axis have its label only at the bottom."""
     charts, columns = group.charts, min(group.columns, len(group.charts))
     rows = [charts[start : start + columns] for start in range(0, len(charts), columns)]
     heights_in = [max(chart.height_px for chart in row) / _PX_PER_IN + _MARGIN_IN for row in rows]
@@ -53,7 +53,7 @@ def _draw_chart(panel: Axes, chart: Chart, prefix: str) -> None:
         elif level.label:
             panel.axvline(level.value, color=level.colour[0], lw=0.8, ls=":", gid=f"{prefix}-mark-{level.value:g}")
     unnamed = [level for level in chart.levels if level.is_vertical and not level.label]
-    if unnamed:  # together, since there may be thousands
+    if unnamed:  # in one call, since there may be thousands
         places = [level.value for level in unnamed]
         panel.vlines(places, 0, 1, unnamed[0].colour[0], lw=0.6, ls=":", transform=panel.get_xaxis_transform(), gid=f"{prefix}-marks")
     for line in chart.lines:
@@ -104,6 +104,6 @@ def _scale(panel: Axes, axis: Axis, values: Sequence[float], *, is_x: bool) -> N
 
 
 def chart_block(name: str, title: str, caption: str, group: ChartGroup) -> Picture:
-    """A group as a page shows it: interactive, and as a picture where scripts are off."""
+    """A group as a page's figure: interactive, or an SVG where scripts are off."""
     (svg,) = render_svgs(lambda: [(name, draw_group(group))]).values()
     return Picture(title, caption, svg, charts=group)

@@ -15,7 +15,7 @@ from perfkit.units import format_duration_ns, format_rate_per_s
 SCHEMA = "perfkit.comparison/1"
 _NO_DIFFERENCES = "No recorded settings differ."
 _LONGEST_VALUE = 60
-_APART = 0.12  # of two results at a load point, where a load point takes 1
+_APART = 0.12  # between two results at a load point; load points are 1 apart
 _CAPTION = (
     "The change of each figure against the first result, with its 95 % interval. Below zero is faster for times and less for throughput. An interval "
     "that includes zero does not show a change."
@@ -56,7 +56,7 @@ def comparison_html(compared: ResultComparison) -> str:
 
 
 def _figures(compared: ResultComparison) -> Sequence[Block]:
-    """The change of each figure against the first result, a chart a metric, with its interval; a share has no ratio."""
+    """A chart per metric of the changes from the first result, with intervals; shares have no ratio and no chart."""
     charts = []
     for metric in dict.fromkeys(row.metric for row in compared.rows if row.is_ratio):
         rows = [row for row in compared.rows if row.metric == metric]

@@ -1,4 +1,4 @@
-"""Results for other programs: load points as CSV, and histograms in the text form that HdrHistogram's plotters read."""
+"""Results for other programs: load points as CSV, and histograms as `.hgrm` text for HdrHistogram's plotters."""
 
 import pathlib
 import re
@@ -13,9 +13,9 @@ _NOT_IN_NAMES = re.compile(r"[^\w.-]+", re.ASCII)
 
 
 def points_csv(folders: Sequence[pathlib.Path]) -> str:
-    """The pooled load points of some results, a row each; `result` is the folder, the other columns are those of docs/python.md.
+    """The load points of several results as CSV, a row each, repetitions pooled.
 
-    Raises ResultError.
+    The column `result` is the result folder; docs/python.md describes the other columns. Raises ResultError.
     """
     import pandas as pd
 
@@ -28,7 +28,10 @@ def points_csv(folders: Sequence[pathlib.Path]) -> str:
 
 
 def percentile_distributions(folder: pathlib.Path) -> Mapping[str, str]:
-    """The times of each load point, repetitions pooled, as `.hgrm` files by name: values in milliseconds. Raises ResultError."""
+    """The text of an `.hgrm` file for each load point, by file name.
+
+    Repetitions are pooled; values are in milliseconds. Raises ResultError.
+    """
     result, folder = read_result(folder)
     files = {}
     for point, counts in zip(result.summary, read_histograms(folder, result), strict=True):

@@ -1,4 +1,4 @@
-"""A result as a fragment of HTML, for pages of others such as notebooks; it brings no styles that could change them."""
+"""A result as an HTML fragment for other pages, such as notebooks; it has no style sheet, which could change those pages."""
 
 from html import escape
 
@@ -12,7 +12,7 @@ _INVALID_STYLE = ' style="color:#c0392b"'
 
 
 def result_fragment(result: Result) -> str:
-    """The status, unless complete, the load points, the warnings, and the capacity that a search found."""
+    """A result's status unless complete, a search's capacity, the load points and the warnings."""
     name, status = one_line(str(result.scenario.get("name") or "result")), status_sentence(result)
     parts = [f"<strong>{escape(name)}</strong>"]
     parts += [f"<p{_INVALID_STYLE}><strong>{escape(safe_lines(status))}</strong></p>"] if status else []
@@ -27,7 +27,7 @@ def result_fragment(result: Result) -> str:
 
 
 def table_fragment(table: Table) -> str:
-    """The table with its note; rows that are not valid are red, and say so to screen readers by their title."""
+    """A table with its note; invalid rows are red, and their title says so to screen readers."""
     head = "".join(f'<th scope="col">{escape(heading)}</th>' for heading in table.headings)
     rows = []
     for mark, cells in table.cells:

@@ -1,4 +1,4 @@
-"""The history's time series and their steps: as a picture, and in words."""
+"""The history's time series and their steps, as charts and in words."""
 
 from collections.abc import Iterator, Sequence
 
@@ -15,12 +15,12 @@ _CAPTION = (
 )
 _DATE = len("2026-01-31")
 _COMMIT_LENGTH, _TITLE_LENGTH = 10, 100
-_MOST_DRAWN = 2_000  # the latest results: as many dots as a panel can show
+_MOST_DRAWN = 2_000  # the latest results: as many as a panel can show
 _FEWEST_RESULTS = 10  # below that no step is significant: of C(9, 4) orders the two most extreme already occur by chance in 1.6 %
 
 
 def render_trends(trends: TrendSteps) -> str:
-    """The time series as SVG, a panel each: a dot per result, the levels between steps, and the steps with their commits."""
+    """The time series as SVG, a panel each: a line through the results, the levels between steps, and the steps' commits."""
     from perfkit.report.chart_svg import draw_group
     from perfkit.report.plots import render_svgs
 
@@ -28,7 +28,7 @@ def render_trends(trends: TrendSteps) -> str:
 
 
 def render_trends_html(trends: TrendSteps) -> str:
-    """The same as one HTML document that needs nothing else, with the steps in words before the charts."""
+    """The time series as one self-contained HTML document, with the steps in words before the charts."""
     from perfkit.report.chart_svg import chart_block
     from perfkit.report.render import render_html
 
@@ -44,7 +44,7 @@ def render_trends_html(trends: TrendSteps) -> str:
 
 
 def trends_group(trends: TrendSteps) -> ChartGroup:
-    """A chart for each time series; its x axis numbers the results in the order of time."""
+    """A chart for each time series, whose x axis numbers the results by time."""
     return ChartGroup(tuple(_trend_chart(trend, steps) for trend, steps in trends))
 
 

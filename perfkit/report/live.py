@@ -1,7 +1,7 @@
 """Progress of a run or a gate on stderr: a line per finished load point or pair, and on a terminal the point under way.
 
-This process prints nothing while a point is measured, since that would take time from the loop that sends requests: where stdout and
-stderr are a terminal, the sampler process draws the live view (`perfkit.telemetry.live_view`), and the lines of a run go through it.
+This process prints nothing while a point is measured, because that would take time from the loop that sends requests. If stdout and
+stderr are a terminal, the sampler process draws the live view (`perfkit.telemetry.live_view`) and prints the lines of the run.
 """
 
 import contextlib
@@ -79,7 +79,7 @@ class LiveReport(RunObserver):
 
 
 def _screen() -> ScreenConfig | None:
-    """The terminal for a live view: that of stdout, if stderr is one, too, so that no other line comes in between."""
+    """The terminal of stdout for the live view; None unless stderr is a terminal, too, so that no line bypasses the view."""
     if not (sys.stdout.isatty() and sys.stderr.isatty()) or os.environ.get("TERM", "dumb") == "dumb":
         return None
     with contextlib.suppress(OSError, ValueError):  # a terminal of another container has no device here

@@ -51,7 +51,7 @@ class Figure:
     label: str = ""
     """The picture's name for screen readers; by default its title."""
     charts: ChartGroup | None = None
-    """The same as interactive charts, which take the picture's place where scripts run."""
+    """The same as interactive charts, which replace the picture where scripts run."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -48,7 +48,7 @@ def ranking_answer(plan: CapacityPlan) -> Iterator[str]:
 
 
 def _needed(plan: CapacityPlan) -> str:
-    """The probability with which one of the ranked configurations counts as cheaper than another."""
+    """The probability from which a ranked configuration counts as cheaper than another, as text."""
     return format_confidence(pair_confidence(sum(one.rank is not None for one in plan.ranking)))
 
 

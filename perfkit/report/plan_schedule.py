@@ -36,7 +36,7 @@ def schedule_answer(plan: CapacityPlan) -> list[str]:
 
 
 def _recommendation(plan: CapacityPlan, schedule: Schedule, best: Offer) -> str:
-    """The offer with the lowest cost of those that keep the SLO as far as asked, and the cheaper ones that do not."""
+    """A sentence on the recommended offer, its cost and missed time, and the cheapest offer that misses the SLO too often."""
     reserved = f" ({best.reserved} at all times)" if best.reserved else ""
     name = f"{best.way}, {best.payment}{reserved}"
     cost = f"{money(best.cost_per_month, plan.chosen)} a month, {money(best.cost_per_year, plan.chosen)} a year"

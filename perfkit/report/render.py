@@ -98,7 +98,7 @@ def _render_item(item: Item) -> str:
 
 
 def render_html(page: Page) -> str:
-    """The page as one HTML document that needs nothing else: no fonts, no network, and no scripts but its own."""
+    """The page as one self-contained HTML document: no fonts, no network, and only its own scripts."""
     import jinja2
 
     loader = jinja2.FileSystemLoader(pathlib.Path(__file__).with_name("templates"))
@@ -116,18 +116,18 @@ def render_html(page: Page) -> str:
 
 
 def _asset(name: str) -> str:
-    """A file shipped beside this module, as it stands in a page."""
+    """The text of a file shipped beside this module, for a page."""
     return (pathlib.Path(__file__).parent / name).read_text(encoding="utf-8").strip()
 
 
 def _json_island(value: Any) -> str:
-    """The value as JSON that cannot end, or comment out, the element around it."""
+    """The value as JSON in which `<`, `>` and `&` are escaped, so that it cannot end the element around it."""
     text = json.dumps(value, ensure_ascii=True, separators=(",", ":"), allow_nan=False)
     return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
 
 
 def _security_policy(scripts: Sequence[str]) -> str:
-    """What a browser lets the page do: run these scripts alone, and load nothing."""
+    """The page's Content-Security-Policy, which allows these scripts only and loads nothing."""
     hashes = " ".join(f"'sha256-{base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()}'" for script in scripts)
     return f"default-src 'none'; style-src 'unsafe-inline'; script-src {hashes or _NONE}; base-uri 'none'; form-action 'none'"
 

@@ -1,4 +1,4 @@
-"""The charts of a run's load points: throughput and times against the load, each other, and the percentile."""
+"""The charts of a run's load points: throughput and times against load, and times against throughput and percentile."""
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
@@ -21,12 +21,12 @@ _PERCENTILES: tuple[tuple[str, Style], ...] = (("p50", "line"), ("p99", "dashed"
 
 
 def run_charts(result: Result, timeline: Timeline) -> dict[str, ChartGroup]:
-    """The groups of charts by name, in the order of the page; those without samples are left out."""
+    """A run's groups of charts by name, in the order of the page; groups without samples are left out."""
     return dict(_groups(result, timeline))
 
 
 def render_plots(charts: Mapping[str, ChartGroup]) -> dict[str, str]:
-    """The same as SVG by name."""
+    """Draws groups of charts as SVG; returns the SVG by name."""
     from perfkit.report.chart_svg import draw_group
     from perfkit.report.plots import render_svgs
 
@@ -46,7 +46,7 @@ def _groups(result: Result, timeline: Timeline) -> Iterator[tuple[str, ChartGrou
 
 
 def percentile_curve(histogram: BucketCounts) -> tuple[npt.NDArray[np.float64], list[int]]:
-    """A distribution as a curve: x = 1/(1-q) for some quantiles q, and the times at these quantiles in nanoseconds.
+    """A distribution's percentile curve: x = 1/(1-q) for some quantiles q, and the times at these quantiles in nanoseconds.
 
     x ends at the number of samples, because no sample is expected above that quantile.
     """
@@ -60,7 +60,7 @@ def percentile_curve(histogram: BucketCounts) -> tuple[npt.NDArray[np.float64], 
 
 
 def percentile_group(points: Sequence[Point], histograms: Sequence[BucketCounts]) -> ChartGroup:
-    """The load points' times against the percentile: a panel per protocol, a line per load point; the lightest load comes first."""
+    """Times against the percentile: a panel per protocol, and a line per load point, coloured by its load."""
     curves = [(point, *percentile_curve(histogram)) for point, histogram in zip(points, histograms, strict=True) if histogram.count]
     furthest = max(10.0, *(float(steps[-1]) for _, steps, _ in curves))
     ends_ms = [value_ns / _NS_PER_MS for _, _, values_ns in curves for value_ns in (values_ns[0], values_ns[-1])]
@@ -86,7 +86,7 @@ def percentile_group(points: Sequence[Point], histograms: Sequence[BucketCounts]
 
 
 def load_group(points: Sequence[Point]) -> ChartGroup:
-    """Times against throughput, then throughput, and p50 and p99 of the times, against the load."""
+    """Three charts of p50, p99 and throughput: times against throughput, throughput against load, times against load."""
     name = points[0].times_name
     values_ms = [value for point in points for one, _ in _PERCENTILES if (value := _milliseconds(point, one)) is not None]
     times = Axis(name, "ms", times_scale(values_ms))
@@ -119,17 +119,17 @@ def load_group(points: Sequence[Point]) -> ChartGroup:
 
 
 def rates_axis(axis: Axis) -> Axis:
-    """An axis of throughput when it lies across."""
+    """The throughput axis as an x axis, with a full label."""
     return Axis("throughput (ok answers per second)", axis.unit)
 
 
 def _faded(colour: Colour) -> Colour:
-    """A colour halfway to the background, for the line of less weight."""
+    """A colour mixed with the background, for a less important line."""
     return mixed(colour[0], "#ffffff", 0.45), mixed(colour[1], "#15191e", 0.4)
 
 
 def mixed(first: str, second: str, share: float) -> str:
-    """A colour between two, with this share of the second."""
+    """A mixture of two colours such as `#0072b2`; `share`, from 0 to 1, is that of the second."""
     parts = zip((first[1:3], first[3:5], first[5:7]), (second[1:3], second[3:5], second[5:7]), strict=True)
     return "#" + "".join(f"{round(int(one, 16) * (1 - share) + int(other, 16) * share):02x}" for one, other in parts)
 
@@ -149,7 +149,7 @@ def _milliseconds(point: Point, name: str) -> float | None:
 
 
 def _ticks(levels: Sequence[float]) -> Iterator[tuple[float, str]]:
-    """The measured levels, as far as their labels do not touch."""
+    """Ticks at the measured loads, without those whose labels would overlap."""
     apart, last = (levels[-1] / levels[0]) ** (1 / 10), -math.inf
     for level in levels:
         if level >= last * apart or last == -math.inf:

@@ -41,19 +41,19 @@ REMEDIES = {
     "invalid_output": "check.share",
     "metrics_missing": "metrics.names",
 }
-"""By the code of a warning, the keys of the scenario and the options of `perfkit run` that mend it."""
+"""The scenario keys and `perfkit run` options that remedy a warning, by its code."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class GroupedWarning:
-    """The warnings of one kind, and the load points that they concern, in words."""
+    """The warnings of one kind, with the load points that they concern, in words."""
 
     code: str
     message: str
-    """That of the first load point; where the others differ, it ends with whose figures it has."""
+    """The message of the first load point; if others differ, it ends with the load points that its figures are of."""
     load_points: str
     remedy: str
-    """The key or option that mends it; empty where none does."""
+    """The keys or options that remedy it; empty if none does."""
 
     @property
     def sentences(self) -> str:
@@ -181,7 +181,10 @@ def failures_table(points: Sequence[Point]) -> Table:
 
 
 def grouped_warnings(points: Sequence[Point]) -> list[GroupedWarning]:
-    """The warnings of each kind, with the load points that they concern: first what makes a point invalid, and a busy machine before that."""
+    """The warnings of each kind, with the load points that they concern.
+
+    `busy_machine` comes first, then what makes a point invalid, then the others.
+    """
     grouped: dict[str, dict[str, list[Point]]] = {}
     for point in points:
         for warning in dict.fromkeys(point.warnings):
@@ -237,7 +240,7 @@ def _percentile(name: str, point: Point) -> Cell:
 
 
 def _state(point: Point) -> str:
-    """What a reader must know before the figures of a load point."""
+    """A load point's state in one or two words, such as `ok`, `overloaded` or `NOT VALID`."""
     codes = {warning.code for warning in point.warnings}
     if not point.valid:
         return "NOT VALID"

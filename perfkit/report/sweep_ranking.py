@@ -88,7 +88,7 @@ def _text_of(figure: str, estimate: Estimate) -> str:
 
 
 def _remedy(ranking: SweepRanking, other: RankedCase) -> str:
-    """The measurement that would tell two tied cases apart."""
+    """A sentence on the measurement that would tell two tied cases apart."""
     first, times = ranking.rows[0], other.times_as_much or math.inf
     if not first.load:  # a search: its precision decides how wide its interval is
         precision = separating_precision(ranking, other)

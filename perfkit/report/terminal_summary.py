@@ -1,4 +1,4 @@
-"""What the terminal shows after a run: the answer, the load points, the server's times, warnings, SLO and status."""
+"""A run's summary on the terminal: answer, load points, server times, warnings, SLO verdicts and status."""
 
 import dataclasses
 import os
@@ -43,9 +43,9 @@ def print_summary(result: Result) -> None:
 
 
 def fitted_text(table: Table, width: int, gives_way: Sequence[str]) -> str:
-    """The table as text of at most `width` columns, if leaving out columns achieves it; a line names those. No figure is shortened.
+    """A table as text; columns are left out until it fits into `width` characters, and a note names them.
 
-    `gives_way` has the keys of the columns that may be left out, the first one first.
+    `gives_way` has the keys of the columns that may be left out, in that order. Figures are never shortened, so the text may be wider.
     """
     rest, left_out = dataclasses.replace(table, note=""), list[str]()
     for key in gives_way:
@@ -71,7 +71,7 @@ def print_warnings(result: Result) -> None:
 
 
 def print_status(result: Result, exit_code: int) -> None:
-    """Prints the run's status and the exit code on stderr, in one line that is printed even when quiet."""
+    """Prints the run's status and exit code on stderr as one line, also with --quiet."""
     invalid = sum(not point.valid for point in result.summary)
     number = len(result.summary)
     points = f"{number:,} load point{'s' * (number != 1)}" + (f", {invalid:,} of them NOT VALID" if invalid else "")
@@ -83,7 +83,7 @@ def print_status(result: Result, exit_code: int) -> None:
 
 
 def describe_point(point: Point) -> str:
-    """A finished load point in one line: `http, concurrency 4: 25.1/s, p50 159 ms, p99 188 ms`."""
+    """A finished load point on one line: `http, concurrency 4: 25.1/s, p50 159 ms, p99 188 ms`."""
     values_ns = {name: getattr(point.times, name) for name in ("p50", "p99")}
     percentiles = "".join(f", {name} {format_duration_ns(value_ns)}" for name, value_ns in values_ns.items() if value_ns is not None)
     failed = f", {point.error_rate:.2%} failed" if point.error_rate else ""
@@ -98,7 +98,7 @@ def _show(stream: TextIO, title: str, style: str, text: str) -> None:
 
 
 def _width() -> int:
-    """The columns of the terminal on which the summary is most likely read: stdout's, or stderr's where stdout goes through a pipe."""
+    """The terminal's width: the variable COLUMNS, otherwise that of stdout, of stderr, or 80."""
     columns = os.environ.get("COLUMNS", "")
     if columns.isdecimal():
         return int(columns) or _WIDTH
@@ -109,7 +109,7 @@ def _width() -> int:
 
 
 def fill(text: str, width: int) -> str:
-    """The text broken between words; through a pipe it stays one line, which can be searched."""
+    """Wraps text to `width` on a terminal; through a pipe it stays on one line, which `grep` can find."""
     return textwrap.fill(text, width, break_long_words=False, break_on_hyphens=False) if sys.stdout.isatty() else text
 
 

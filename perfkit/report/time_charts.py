@@ -1,4 +1,4 @@
-"""The charts over a run's measured time: requests, server, GPUs and generator, one window after another on one axis."""
+"""Charts over a run's measured time: requests, server, GPUs and load generator on one axis, window after window."""
 
 import dataclasses
 import fnmatch
@@ -22,17 +22,17 @@ _Values = list[tuple[float, float | None]]
 
 @dataclasses.dataclass(frozen=True)
 class SeriesLine:
-    """A line of a row: the series of that name, multiplied by `scale`."""
+    """A line of a chart: the telemetry series of that name, multiplied by `scale`."""
 
     series: str
     label: str
     scale: float = 1.0
     is_maximum: bool = False
-    """Whether a step shows the maximum of its samples; otherwise their mean."""
+    """Whether a step shows the maximum of its samples rather than their mean."""
     is_counter: bool = False
-    """Whether it counts up; shown is its rise per second."""
+    """Whether the series is a counter, which is drawn as its rate per second."""
     is_held: bool = False
-    """Whether a sample holds until the next one, however long that takes."""
+    """Whether each sample holds until the next one, however late that is."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -41,7 +41,7 @@ class _Row:
     unit: str
     lines: tuple[SeriesLine, ...]
     top: float | None = None
-    """What the axis reaches at least."""
+    """The smallest upper end of the y axis."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -81,7 +81,7 @@ _TRIVIAL_VALUES = {"server_mean_batch": 1.0}  # a series that never has another 
 
 
 def time_group(result: Result, timeline: Timeline) -> ChartGroup | None:
-    """All that was recorded over time, on the axis of the measured seconds; None without samples."""
+    """Charts of all that was recorded over time, on one axis of measured seconds; None without samples."""
     if not any(timeline.slices.values()):
         return None
     windows = list(_windows(result))
@@ -89,7 +89,7 @@ def time_group(result: Result, timeline: Timeline) -> ChartGroup | None:
     starts = tuple(Level(window.start_s, window.title, is_vertical=True, colour=COLOURS[-1]) for window in windows)
     x = Axis("seconds measured", "s", low=0.0, high=max(windows[-1].end_s, 1e-3))
     charts = [*_request_charts(windows, timeline, x), *_resource_charts(result, windows, timeline, x)]
-    unnamed = tuple(dataclasses.replace(level, label="") for level in starts)  # the names stand in the first chart alone
+    unnamed = tuple(dataclasses.replace(level, label="") for level in starts)  # only the first chart shows the names
     levels = itertools.chain([starts], itertools.repeat(unnamed))
     charts = [dataclasses.replace(chart, spans=spans, levels=own[len(starts) == 1 :]) for chart, own in zip(charts, levels, strict=False)]
     named = {span.label: span for span in _named_windows(windows)}
@@ -144,7 +144,7 @@ def _request_charts(windows: Sequence[_Window], timeline: Timeline, x: Axis) -> 
 
 
 def _joined(windows: Sequence[_Window], values_of: Callable[[_Window], Sequence[tuple[float, float]]]) -> _Values:
-    """The values of all windows, whose times count from each window's start, with a gap after each."""
+    """The values of all windows on the shared axis, with a gap after each; `values_of` counts from the window's start."""
     joined: _Values = []
     for window in windows:
         joined += [(window.start_s + at_s, value) for at_s, value in values_of(window)]
@@ -160,7 +160,7 @@ def _slice_values(windows: Sequence[_Window], slices: Mapping[tuple[int, int], S
 
 
 def _heat_columns(windows: Sequence[_Window], slices: Mapping[tuple[int, int], Sequence[Slice]]) -> Iterator[HeatColumn]:
-    """The heat map's columns; its values are milliseconds."""
+    """The columns of the heat map, with bins of milliseconds."""
     shift = 6 * HEAT_BINS_PER_DECADE  # from nanoseconds
     for window in windows:
         for part in slices.get(window.key, ()):
@@ -172,7 +172,7 @@ def _heat_columns(windows: Sequence[_Window], slices: Mapping[tuple[int, int], S
 
 
 def _failed_per_s(window: _Window) -> list[tuple[float, float]]:
-    """The mean rate of failed requests from the start to the end of a window, as pairs for steps."""
+    """The mean rate of failed requests in a window, at its start and at its end."""
     requests, duration_s = window.point.requests, window.point.duration_s
     failed_per_s = (requests.scheduled - requests.ok) / duration_s if duration_s else 0.0
     return [(0.0, failed_per_s), (duration_s * 0.999, failed_per_s)]
@@ -189,7 +189,7 @@ def _rates(point: Point, slice_s: int) -> list[tuple[float, float]]:
 
 
 def upper_percentile(timeline: Timeline) -> str:
-    """The higher of p99 and p90 for which nearly all slices have enough samples; otherwise the maximum."""
+    """`p99` or `p90`, the highest for which 90 % of the slices have enough samples; otherwise `max`."""
     slices = list(itertools.chain.from_iterable(timeline.slices.values()))
     return next((name for name in ("p99", "p90") if sum(name in part.times_ns for part in slices) >= 0.9 * len(slices)), "max")
 
@@ -227,7 +227,7 @@ def _shortened(text: str, length: int) -> str:
 
 
 def step_values(series: Series, line: SeriesLine, window_s: float, most: int) -> list[tuple[float, float]]:
-    """The series in at most so many steps of the window: seconds since the window's start, and values."""
+    """A series in at most `most` steps of a window: seconds since the window's start, and values."""
     times_s, values = np.array(series.times_ns) / NS_PER_S, np.array(series.values)
     if line.is_held:
         middles_s = (np.arange(most) + 0.5) * window_s / most
@@ -250,7 +250,7 @@ def _is_shown(line: SeriesLine, timeline: Timeline) -> bool:
 
 
 def _listed_rows(result: Result, timeline: Timeline) -> list[_Row]:
-    """Rows for the first of the metrics that the scenario names."""
+    """Rows for the first few of the metrics that the scenario names."""
     patterns = (result.scenario.get("metrics") or {}).get("names") or ()
     if not isinstance(patterns, Sequence):
         return []

@@ -33,7 +33,7 @@ class Slice:
     times_ns: Mapping[str, int]
     """By name: `p50`, `p90` and `p99` where there are enough samples, and `max`."""
     bins: Mapping[int, int] = dataclasses.field(default_factory=dict)
-    """The number of requests in each bin of the heat map that has any."""
+    """The number of requests in each non-empty bin of the heat map, by the bin's number."""
 
     @property
     def middle_s(self) -> float:
@@ -46,7 +46,7 @@ class Timeline:
     """A result's time series; points are numbered as in its summary."""
 
     histograms: tuple[BucketCounts, ...]
-    """One a point, over all its repetitions."""
+    """One per point, over all its repetitions."""
     slices: Mapping[tuple[int, int], tuple[Slice, ...]]
     """By point and repetition, ascending."""
     slice_s: int

@@ -125,7 +125,7 @@ def describe_sides(verdict: Verdict) -> str:
 
 
 def headline(verdict: Verdict) -> str:
-    """What the verdict means, and what the gate could have detected."""
+    """The verdict in words, with the minimum detectable effect of the gate."""
     effect = verdict.minimum_detectable_effect
     return OUTCOMES[verdict.kind] + ("" if effect is None else f"; minimum detectable effect {_per_cent(effect)}")
 

@@ -1,4 +1,4 @@
-"""A gate's verdict as a page: the outcome first, then the metrics, and each pair's change as charts."""
+"""A gate's verdict as a page: the outcome, the metrics, and charts of the change in each pair."""
 
 import dataclasses
 import math
@@ -16,7 +16,7 @@ _CAPTION = (
 
 
 def render_verdict_html(verdict: Verdict) -> str:
-    """One HTML document that needs nothing else."""
+    """A verdict as one self-contained HTML document."""
     from perfkit.report.render import render_html
 
     return render_html(verdict_page(verdict))
@@ -57,7 +57,7 @@ def _is_bad(verdict: Verdict) -> bool:
 
 
 def _figures(verdict: Verdict) -> Iterator[Block]:
-    """The changes of the pairs, a chart for each gated metric that is a ratio."""
+    """Charts of the change in each pair, one for each gated metric that is a ratio."""
     charts = [chart for one in verdict.gated if (chart := _pairs_chart(one))]
     if charts:
         from perfkit.report.chart_svg import chart_block

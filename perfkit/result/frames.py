@@ -19,10 +19,10 @@ _SWEEP_COLUMNS = (
 
 
 def points_frame(points: Iterable[Point]) -> "pd.DataFrame":
-    """Load points, a row each: rates per second, times in nanoseconds; percentiles with too few samples are None.
+    """A row for each load point: rates per second, times in nanoseconds; percentiles with too few samples are None.
 
-    `level` is the concurrency or the arrival rate. `times` says what `mean_ns` to `max_ns` are: response times, in a closed loop
-    service times. `server_…` are the server's own means per request. docs/python.md describes every column.
+    `level` is the concurrency or the arrival rate. `times` is the kind of the times in `mean_ns` to `max_ns`: `response`, or `service`
+    in a closed loop. `server_…` are the server's own means per request. docs/python.md describes every column.
     """
     import pandas as pd
 

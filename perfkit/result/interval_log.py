@@ -103,7 +103,10 @@ def read_times(folder: pathlib.Path, result: Result) -> Iterator[tuple[tuple[int
 
 
 def read_all_times(folder: pathlib.Path, result: Result) -> Iterator[tuple[tuple[int, int], str, float, BucketCounts]]:
-    """The same for every kind of time, `service time`, `response time` and `start delay`, which stands behind the key."""
+    """The intervals of every kind of time: (point, repetition), kind, seconds as above, times.
+
+    The kind is `service time`, `response time` or `start delay`. Raises ResultError like `read_times`.
+    """
     kinds = {"service": "service time", "response": "response time", "delay": "start delay"}
     counts = collections.Counter[tuple[int, int]]()
     for tag, start_s, times in read_intervals(folder):

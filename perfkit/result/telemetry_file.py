@@ -93,7 +93,7 @@ def read_telemetry(folder: pathlib.Path) -> dict[tuple[int, int], list[Series]]:
 
 
 def telemetry_frame(folder: pathlib.Path) -> "pd.DataFrame":
-    """All rows of the file with its columns; no rows without a file. Raises ResultError as `read_telemetry`."""
+    """All rows and columns of the telemetry file; no rows without a file. Raises ResultError like `read_telemetry`."""
     import pandas as pd
 
     file = telemetry_file(folder)

@@ -1,4 +1,4 @@
-"""The recorded times of a result as pandas frames: a row a second, or a row for each bucket of the histograms."""
+"""The recorded times of a result as pandas data frames, by second or by histogram bucket."""
 
 import pathlib
 import re
@@ -24,10 +24,11 @@ _HISTOGRAM_COLUMNS = ("protocol", "load", "level", "times", "low_ns", "high_ns",
 
 
 def intervals_frame(folder: pathlib.Path, result: Result) -> "pd.DataFrame":
-    """The seconds of `latency.hlog`: a row for each second of each repetition and kind of time. Raises ResultError.
+    """A row for each second of each repetition and kind of time in `latency.hlog`. Raises ResultError.
 
-    `time_s` counts from the start of the log, `window_s` from that of the window. `times` is `service`, `response` or `delay` (start
-    delay). Times count in the second in which their requests were due to start, `completions`, ok answers, in that of their end.
+    `time_s` is the second's start since the start of the log, `window_s` that since the start of the window. `times` is `service`,
+    `response` or `delay` (start delay). A time belongs to the second in which its request was due to start. `completions` is the number
+    of ok answers that ended in the second.
     """
     starts_s, merged = read_window_starts(folder), dict[tuple[int, int, str, float], list[BucketCounts]]()
     for tag, start_s, times in read_intervals(folder):
@@ -35,7 +36,7 @@ def intervals_frame(folder: pathlib.Path, result: Result) -> "pd.DataFrame":
             merged.setdefault((int(match["point"]), int(match["repetition"]), match["times"], start_s), []).append(times)
     points = {(point.protocol, point.load, point.repetition or 0): point for point in result.points}
     first_s: dict[tuple[int, int], float] = {}
-    for index, repetition, _, start_s in merged:  # of a log that does not state where windows start
+    for index, repetition, _, start_s in merged:  # for a log that does not state where its windows start
         first_s[index, repetition] = min(first_s.get((index, repetition), start_s), start_s)
     rows = []
     for (index, repetition, kind, start_s), parts in merged.items():
@@ -60,9 +61,9 @@ def intervals_frame(folder: pathlib.Path, result: Result) -> "pd.DataFrame":
 
 
 def histograms_frame(folder: pathlib.Path, result: Result) -> "pd.DataFrame":
-    """The histograms of the load points, repetitions pooled: a row for each bucket that is not empty. Raises ResultError.
+    """A row for each non-empty bucket of the load points' histograms, repetitions pooled. Raises ResultError.
 
-    A bucket holds the times from `low_ns` to `high_ns`; `cumulative_share` is the share of the times that are at most `high_ns`.
+    A bucket holds the times from `low_ns` to `high_ns`. `cumulative_share`, from 0 to 1, is the share of the times up to `high_ns`.
     """
     rows = []
     for point, counts in zip(result.summary, read_histograms(folder, result), strict=True):
@@ -75,7 +76,7 @@ def histograms_frame(folder: pathlib.Path, result: Result) -> "pd.DataFrame":
 
 
 def read_histograms(folder: pathlib.Path, result: Result) -> list[BucketCounts]:
-    """The times of each point of the summary, repetitions pooled; raises ResultError."""
+    """The histogram of each point of the summary, repetitions pooled; raises ResultError."""
     histograms = [EMPTY for _ in result.summary]
     for (index, _), _, times in read_times(folder, result):
         histograms[index] = BucketCounts.merged([histograms[index], times])

@@ -47,7 +47,7 @@ def displayed(value: object, key_path: KeyPath) -> str:
 
 
 def _message(problem: Any, document: Any, origins: Origins, path: pathlib.Path) -> str:
-    is_key = problem["loc"][-1:] == ("[key]",)  # as pydantic calls a key of a mapping that is not valid itself
+    is_key = problem["loc"][-1:] == ("[key]",)  # pydantic's name for an invalid key of a mapping
     key_path = _key_path(problem["loc"][:-1] if is_key else problem["loc"], document)
     context, found = problem.get("ctx", {}), repr(problem["input"]) if is_key else displayed(problem["input"], key_path)
     match problem["type"]:

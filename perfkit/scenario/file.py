@@ -30,12 +30,12 @@ _MAX_CASES, _MAX_SWEPT_VALUES = 10_000, 2_000_000
 
 @dataclasses.dataclass(frozen=True)
 class ScenarioSource:
-    """A scenario as it was written, before any override and any check."""
+    """A scenario as written, before overrides and checks."""
 
     document: dict[str, Any]
     origins: Origins
     path: pathlib.Path
-    """The file: errors name it, the scenario is called like it by default, and relative paths refer to its folder."""
+    """The file that errors name; it gives the scenario its default name, and relative paths refer to its folder."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -77,9 +77,9 @@ def read_cases(path: pathlib.Path, settings: Sequence[str] = (), environ: Mappin
 
 
 def read_document(document: Mapping[str, Any], settings: Sequence[str] = (), environ: Mapping[str, str] = os.environ) -> LoadedScenario:
-    """A scenario from the values that a file would have; relative paths in it refer to the current folder, and precedence is as there.
+    """Makes a scenario from the keys and values of a file; relative paths refer to the current folder.
 
-    Raises ScenarioError with one line for each problem, and if the document is a sweep.
+    Overrides have the precedence of `read_scenario`. Raises ScenarioError with one line for each problem, and if the document is a sweep.
     """
     place = pathlib.Path("scenario")
     cases = make_cases(ScenarioSource(_as_yaml_values(document, ()), {}, place), settings, environ)
@@ -89,7 +89,7 @@ def read_document(document: Mapping[str, Any], settings: Sequence[str] = (), env
 
 
 def _as_yaml_values(value: Any, key_path: KeyPath) -> Any:
-    """A value as YAML would have given it: mappings, lists, texts and numbers of Python; raises ScenarioError for all else."""
+    """A value as YAML would give it: Python mappings, lists, text and numbers; raises ScenarioError for anything else."""
     match value:
         case None | bool() | str():
             return value
@@ -99,7 +99,7 @@ def _as_yaml_values(value: Any, key_path: KeyPath) -> Any:
             return [_as_yaml_values(inner, (*key_path, index)) for index, inner in enumerate(value)]
         case os.PathLike():
             return os.fspath(value)
-        case numbers.Integral():  # NumPy's, too
+        case numbers.Integral():  # including NumPy's
             return int(value)
         case numbers.Real():
             return float(value)
@@ -107,7 +107,7 @@ def _as_yaml_values(value: Any, key_path: KeyPath) -> Any:
 
 
 def make_cases(source: ScenarioSource, settings: Sequence[str] = (), environ: Mapping[str, str] = os.environ) -> tuple[Case, ...]:
-    """The cases of a scenario that was read or made; see `read_cases`."""
+    """The cases of a scenario that was read or made; see `read_cases` for settings and errors."""
     document, origins, path = copy.deepcopy(source.document), dict(source.origins), source.path
     overrides = []
     for name, value in sorted(environ.items()):
@@ -140,7 +140,7 @@ def make_cases(source: ScenarioSource, settings: Sequence[str] = (), environ: Ma
 
 
 def document_with_settings(source: ScenarioSource, settings: Sequence[str]) -> dict[str, Any]:
-    """The keys and values of a scenario file in which the settings are written; raises ScenarioError."""
+    """The keys and values of a scenario with the settings applied; raises ScenarioError."""
     document = copy.deepcopy(source.document)
     _apply_settings(document, dict(source.origins), settings)
     return document
@@ -161,7 +161,7 @@ def scenario_document(scenario: Scenario) -> dict[str, Any]:
 
 
 def _apply_settings(document: dict[str, Any], origins: Origins, settings: Sequence[str]) -> list[str]:
-    """Sets keys to the values of `--set`; returns the overrides as results show them."""
+    """Sets keys in `document` to the values of `--set`; returns the overrides in the form that results store."""
     overrides = []
     for setting in settings:
         key, equals, value = setting.partition("=")

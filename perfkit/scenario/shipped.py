@@ -1,4 +1,4 @@
-"""The scenarios that perfkit ships, which are found by name in any folder."""
+"""The scenarios shipped with perfkit, which can be named in any folder."""
 
 import difflib
 import pathlib
@@ -10,12 +10,12 @@ _FOLDER = pathlib.Path(perfkit.__file__).absolute().parent / "scenarios"
 
 
 def shipped_scenarios() -> dict[str, pathlib.Path]:
-    """The file of each shipped scenario by name."""
+    """The files of the shipped scenarios, by name."""
     return {path.stem: path for path in sorted(_FOLDER.glob("*.yaml"))}
 
 
 def find_scenario(text: str) -> pathlib.Path:
-    """The file that a path or a name stands for; a file in the current folder comes before a shipped scenario.
+    """The file given by a path, or by the name of a shipped scenario; an existing file takes precedence.
 
     Raises ScenarioError if there is neither.
     """

@@ -63,11 +63,11 @@ class TelemetryClient:
 
     @property
     def has_screen(self) -> bool:
-        """Whether the process draws a live view, so that lines for the terminal go through `show`."""
+        """Whether the process draws a live view; lines for the terminal must then go through `show`."""
         return self._has_screen and self._child is not None and not self._child.ended.done()
 
     def show(self, message: PointBegins | LiveFigures | ScreenLine) -> None:
-        """Sends what the live view shows, if there is one."""
+        """Sends a message to the live view, if there is one."""
         if self.has_screen:
             self._send(message)
 

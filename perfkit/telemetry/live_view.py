@@ -1,4 +1,4 @@
-"""The live view of a run: what the sampler process draws on the terminal once a second."""
+"""The live view of a run, which the sampler process draws on the terminal once a second."""
 
 import collections
 import io
@@ -27,7 +27,7 @@ _MISSING = "–"
 
 
 def sparkline(values: Sequence[float | None], width: int) -> str:
-    """The newest `width` values as bars from zero to their maximum; a missing value is a space."""
+    """The newest `width` values as bars, scaled from zero to their maximum; a missing value is a space."""
     newest = values[-width:] if width > 0 else ()
     highest = max((value for value in newest if value is not None), default=0.0)
     top = len(_BARS) - 1
@@ -37,7 +37,7 @@ def sparkline(values: Sequence[float | None], width: int) -> str:
 
 
 class LiveView:
-    """Draws the whole run, and figures of the current load point over time. `latest` gives the samplers' newest samples."""
+    """Draws the run's progress, and the current load point's figures over time; `latest` returns the newest samples."""
 
     def __init__(self, screen: Screen, clock: Clock, latest: Callable[[], Iterable[Series]], *, has_colour: bool) -> None:
         self._screen, self._clock, self._latest, self._has_colour = screen, clock, latest, has_colour
@@ -47,7 +47,7 @@ class LiveView:
         self._forget()
 
     def show(self, message: PointBegins | LiveFigures | ScreenLine) -> None:
-        """Takes a message of the run."""
+        """Handles a message of the run."""
         match message:
             case PointBegins():
                 self.begin(message)
@@ -57,7 +57,7 @@ class LiveView:
                 self.print_line(text)
 
     def begin(self, point: PointBegins) -> None:
-        """A load point begins."""
+        """Starts the view of a load point."""
         now_ns = self._clock.now_ns()
         if self._point is None:
             self._run_began_ns = now_ns
@@ -66,7 +66,7 @@ class LiveView:
         self.draw()
 
     def add(self, figures: LiveFigures) -> None:
-        """Takes one worker's figures, and draws if a second has passed."""
+        """Adds one worker's figures, and draws once a second."""
         before = self._workers.get(figures.worker)
         elapsed_ns = NS_PER_S if before is None else max(figures.at_ns - before.at_ns, 1)
         replies, failed = (0, 0) if before is None else (before.replies, before.failed)
@@ -87,7 +87,7 @@ class LiveView:
         self.draw()
 
     def draw(self) -> None:
-        """Draws the view anew."""
+        """Redraws the view."""
         if self._point is None:
             return
         self._drawn_ns = self._clock.now_ns()
@@ -103,7 +103,7 @@ class LiveView:
         self._screen.close()
 
     def _forget(self) -> None:
-        """Empties the figures of the previous load point."""
+        """Clears the figures of the previous load point."""
         self._workers: dict[int, LiveFigures] = {}
         self._rates: dict[int, float] = {}
         self._failed = 0
@@ -169,7 +169,7 @@ class LiveView:
         return Text.assemble((label.ljust(_LABEL_WIDTH), "dim"), (shown, f"bold {style}".strip()), (bars, style or "cyan"))
 
     def _samples(self, width: int) -> Iterator[Text]:
-        """Lines on the server, the GPUs and the load generator, from the newest samples that there are."""
+        """Lines about the server, the GPUs and the load generator, from their newest samples."""
         newest = [series for series in self._latest() if series.values]
         server = {series.name.removeprefix("server_"): series.values[-1] for series in newest if series.name.startswith("server_")}
         parts = [
@@ -209,7 +209,7 @@ _GPU_FIGURES: dict[str, Callable[[float], str]] = {
 
 
 def _labelled(label: str, parts: Sequence[str], width: int) -> Text:
-    """The first parts, as many as fit: a figure is left out, never cut."""
+    """A labelled line with the first parts that fit; a figure is left out whole, never cut."""
     while len(parts) > 1 and _LABEL_WIDTH + len(", ".join(parts)) > width:
         parts = parts[:-1]
     return Text.assemble((label.ljust(_LABEL_WIDTH), "dim"), ", ".join(parts))

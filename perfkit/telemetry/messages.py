@@ -55,7 +55,7 @@ class ScreenConfig:
     """The terminal on which the sampler process draws the live view."""
 
     path: str
-    """Its device, such as `/dev/pts/3`."""
+    """The terminal's device, such as `/dev/pts/3`."""
     has_colour: bool
 
 
@@ -146,7 +146,7 @@ class IntervalTimes:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class PointBegins:
-    """A load point begins: what a live view shows of it; `number` counts from 1, and lengths that are not known are None."""
+    """The start of a load point, for the live view. `number` counts from 1; unknown durations are None."""
 
     number: int
     total: int
@@ -154,7 +154,7 @@ class PointBegins:
     times_name: str
     seconds: float | None
     seconds_left: float | None
-    """Of the whole run, this load point included."""
+    """The remaining seconds of the whole run, this load point included."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -165,8 +165,8 @@ class ScreenLine:
 
 
 class CloseScreen:
-    """The live view is to be removed from the terminal."""
+    """The request to remove the live view from the terminal."""
 
 
 class ScreenClosed:
-    """The live view is gone, and the run may write to the terminal itself."""
+    """The answer to `CloseScreen`: the live view is gone, and the run may write to the terminal itself."""

@@ -126,7 +126,7 @@ def _expose(config: TelemetryConfig, threads: Sequence[SamplerThread[Any]]) -> "
 
 
 def _open_view(config: TelemetryConfig, threads: Sequence[SamplerThread[Any]], clock: MonotonicClock) -> "LiveView | None":
-    """The live view, if one is wanted and the terminal can be opened; its lines then go nowhere else."""
+    """The live view; None if none is wanted, or if the terminal cannot be opened."""
     if config.screen is None:
         return None
     from perfkit.telemetry.live_view import LiveView
@@ -138,7 +138,7 @@ def _open_view(config: TelemetryConfig, threads: Sequence[SamplerThread[Any]], c
 
 
 def _latest(threads: Sequence[SamplerThread[Any]], timeout_s: float) -> list[Series]:
-    """The newest samples; those of a sampler that does not answer in time are left out."""
+    """The newest samples of all samplers, without those that do not answer within the timeout."""
     futures = [thread.submit(lambda sampler: sampler.latest()) for thread in threads]
     done, _ = concurrent.futures.wait(futures, timeout_s)
     return [series for future in futures if future in done and future.exception() is None for series in future.result()]

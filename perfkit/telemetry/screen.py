@@ -1,8 +1,7 @@
-"""The lower part of a terminal, drawn again in place, with lines that stay above it.
+"""A terminal whose lower lines are redrawn in place, below lines that stay.
 
-The cursor stays below the drawn lines and is never hidden, so nothing has to be put right when the process is killed. The device
-is opened without blocking: a terminal that is stopped (Ctrl-S) loses pictures instead of stopping the samplers, and one that is gone
-ends the drawing.
+The cursor stays below the drawn lines and is never hidden, so a killed process leaves nothing to restore. The device is opened
+non-blocking: a stopped terminal (Ctrl-S) misses drawings instead of blocking the samplers. Drawing ends if the terminal is gone.
 """
 
 import contextlib
@@ -31,7 +30,7 @@ class Screen:
 
     @property
     def size(self) -> tuple[int, int]:
-        """Columns and lines, asked for at each drawing, since the window may be resized."""
+        """The terminal's columns and lines, read each time because the window may be resized; 80 and 24 if unknown."""
         if self._file is not None:
             with contextlib.suppress(OSError):
                 columns, lines = os.get_terminal_size(self._file)
@@ -39,18 +38,18 @@ class Screen:
         return _WIDTH, _HEIGHT
 
     def draw(self, lines: Sequence[tuple[str, int]]) -> None:
-        """Replaces what was drawn; each line comes with its width without styles, which must fit the terminal."""
-        if self._flushed():  # otherwise the terminal is stopped, and this picture is left out
+        """Replaces the drawn lines; each comes with its width without styles, which must fit the terminal."""
+        if self._flushed():  # otherwise the terminal is stopped, and this drawing is skipped
             self._write(self._erasure() + "".join(f"{text}\n" for text, _ in lines))
             self._shown = [width for _, width in lines]
 
     def print_above(self, text: str) -> None:
-        """Prints a line that stays; the drawn lines are erased, and the next drawing comes below it."""
+        """Erases the drawn lines and prints a line that stays; the next drawing comes below it."""
         erasure, self._shown = self._erasure(), []
         self._write(f"{erasure}{text}\n")
 
     def close(self) -> None:
-        """Erases what was drawn, and closes the device."""
+        """Erases the drawn lines and closes the device."""
         self._write(self._erasure())
         self._shown = []
         if self._file is not None:
@@ -58,13 +57,13 @@ class Screen:
             self._file = None
 
     def _erasure(self) -> str:
-        """Goes up over the drawn lines; a narrower window has broken those that no longer fit."""
+        """The escape sequence that erases the drawn lines, some of which a narrower window may have wrapped."""
         columns = self.size[0]
         rows = sum(max(-(-width // columns), 1) for width in self._shown)
         return _ERASE.format(rows) if rows else ""
 
     def _flushed(self) -> bool:
-        """Whether all text so far is on the terminal."""
+        """Writes pending text; returns whether all of it is on the terminal."""
         if self._unwritten:
             self._write("")
         return not self._unwritten

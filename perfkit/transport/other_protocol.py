@@ -1,4 +1,4 @@
-"""A port that was taken for the other one: what listens at a gRPC URL may speak HTTP, and the reverse."""
+"""Detection of swapped ports: an HTTP server behind a gRPC URL, or the reverse."""
 
 import asyncio
 import contextlib
@@ -16,7 +16,7 @@ _NAMES: dict[WireProtocol, str] = {"http": "HTTP", "grpc": "gRPC"}
 
 @contextlib.asynccontextmanager
 async def other_protocol_named(address: Address) -> AsyncIterator[None]:
-    """Turns the TargetError of a first call into one that names the right URL, if the port speaks the other protocol."""
+    """Replaces the TargetError of a first call by one with the right URL, if the port speaks the other protocol."""
     try:
         yield
     except TargetError:
@@ -28,7 +28,7 @@ async def other_protocol_named(address: Address) -> AsyncIterator[None]:
 
 
 async def _speaks(protocol: WireProtocol, address: Address) -> bool:
-    """Whether the first bytes of an answer are those of the protocol. Behind TLS both would need a handshake: False."""
+    """Whether the server's first bytes are those of the protocol; False with TLS, which would need a handshake first."""
     if address.tls is not None:
         return False
     request = _GET if protocol == "http" else http2.PREFACE + http2.settings({})

@@ -167,8 +167,9 @@ async def local_workers(
 ) -> AsyncIterator[LocalWorkers]:
     """Runs a worker process for each spec, for the length of the block.
 
-    `on_interval` gets the intervals of all workers at the end, as that of `run_point` does; `on_lost_interval` those of lost
-    workers, whose requests are in no figure; `on_received` gets each interval as soon as it comes, and `on_live` the figures for a live view.
+    `on_interval` gets the intervals of all workers at the end, with the same arguments as in `run_point`. `on_lost_interval` gets those of
+    lost workers, whose requests are in no figure. `on_received` gets each interval as soon as it arrives, and `on_live` the figures for
+    a live view.
     """
     workers: list[_Worker] = []
     async with contextlib.AsyncExitStack() as children:

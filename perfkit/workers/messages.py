@@ -1,7 +1,8 @@
 """Messages between perfkit and its worker processes.
 
-To the worker: a `WorkerSpec`, then `Begin`, and `Stop` where the point is ended early. From the worker: `Ready`, `Logged`
-intervals, `Progress` and, for a live view, `LiveFigures` once a second, and finally its `PointRecording`, the PerfkitError for which it could not measure, or `Crashed`.
+To the worker: a `WorkerSpec`, then `Begin`, and `Stop` if the point is ended early. From the worker: `Ready`; `Logged` intervals; once a
+second `Progress` and, for a live view, `LiveFigures`; and finally its `PointRecording`, the PerfkitError that prevented the measurement,
+or `Crashed`.
 """
 
 import dataclasses

@@ -79,9 +79,10 @@ async def run_point(
 ) -> PointRecording:
     """Opens the connections, sends the load and awaits the answers.
 
-    `on_loop` gets the loop before it starts, so that it can be stopped; `on_interval` the earliest start of the window and
-    an interval; `on_live` gets figures once a second while requests are under way; `check` is that of `Recorder`. `begin_at` is called when everything is ready and returns the instant to begin
-    at, since workers that share a point begin together. Raises TargetError where the connections cannot be opened.
+    `on_loop` gets the loop before it starts, so that it can be stopped. `on_interval` gets the earliest start of the window and an
+    interval. `on_live` gets figures once a second while requests are in flight. `check` is that of `Recorder`. `begin_at` is called when
+    everything is ready, and returns the instant at which to begin, because workers that share a point begin together. Raises TargetError
+    if the connections cannot be opened.
     """
     await transport.open(spec.connections)
     load, lead_ns = spec.load, 0

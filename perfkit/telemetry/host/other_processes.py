@@ -1,4 +1,4 @@
-"""Which processes, besides perfkit and the target, used the generator's machine while a load point was measured."""
+"""CPU use of processes besides perfkit and the target on the generator's machine, for each load point."""
 
 import os
 from collections.abc import Callable, Iterable, Mapping
@@ -11,7 +11,7 @@ _LEAST_CPUS, _MOST_PROCESSES = 0.05, 5
 
 
 class OtherProcessesMeter:
-    """Compares all processes' CPU times at two instants: two readings a load point, some milliseconds each."""
+    """Measures other processes' CPU use by two readings per load point, which take some milliseconds each."""
 
     def __init__(
         self,
@@ -24,13 +24,13 @@ class OtherProcessesMeter:
         self._start: tuple[int, float, Mapping[int, ProcessTimes]] | None = None
 
     def begin(self, now_ns: int, machine_cpu_s: float) -> None:
-        """The load begins; `machine_cpu_s` is the CPU time of the whole machine."""
+        """Takes the first reading, when the load begins; `machine_cpu_s` is the CPU time of the whole machine."""
         self._start = now_ns, machine_cpu_s, self._read()
 
     def end(self, now_ns: int, machine_cpu_s: float) -> OtherProcesses | None:
-        """What others used since `begin`; None without it, or where the system does not list processes.
+        """The CPU use of other processes since `begin`; None without `begin`, or if the system lists no processes.
 
-        Processes that began and ended in between, or that a container hides, are in the total alone.
+        Processes that both began and ended since then, or that a container hides, count only in the total.
         """
         if self._start is None or not self._start[2]:
             return None
@@ -45,13 +45,13 @@ class OtherProcessesMeter:
 
 
 def _increase(before: ProcessTimes | None, after: ProcessTimes) -> float:
-    """CPU time since the first reading; a number that was given to a new process since counts from its start."""
+    """CPU time in seconds since the first reading, or since its start for a process that began later."""
     is_same = before is not None and before.started == after.started
     return after.cpu_s - before.cpu_s if is_same and before is not None else after.cpu_s
 
 
 def _descendants(processes: Mapping[int, ProcessTimes], pid: int) -> set[int]:
-    """The process and all that it started, directly or not."""
+    """A process and all its descendants, by number."""
     children: dict[int, list[int]] = {}
     for child, times in processes.items():
         children.setdefault(times.parent, []).append(child)

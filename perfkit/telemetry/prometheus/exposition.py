@@ -1,4 +1,4 @@
-"""The run's live metrics for Prometheus, served over HTTP by the sampler process, as Prometheus' text or as OpenMetrics.
+"""Live metrics of a run, which the sampler process serves over HTTP in Prometheus' text format or as OpenMetrics.
 
 Names end in base units as Prometheus recommends (prometheus.io/docs/practices/naming): seconds, ratio, bytes, joules, watts, hertz.
 """
@@ -23,7 +23,7 @@ from perfkit.units import NS_PER_S
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 OPENMETRICS_CONTENT_TYPE = "application/openmetrics-text; version=1.0.0; charset=utf-8"
 _PREFIX = "perfkit_"
-# of series: the end of the name that says the same, the base unit, and the factor to it
+# by the unit of a series: the suffix of its name, the base unit, and the factor from one to the other
 _BASE_UNITS = {
     "ns": ("_ns", "seconds", 1e-9),
     "s": ("_s", "seconds", 1.0),
@@ -152,7 +152,7 @@ class Exposition:
 
 
 def _series_metric(series: Series) -> LiveMetric:
-    """A series' newest sample in its base unit; one without a unit, as of the target's own page, keeps its name and value."""
+    """The newest sample of a series in its base unit; without a unit, as from the target's own page, it is unchanged."""
     suffix, unit, factor = _BASE_UNITS.get(series.unit, ("", "", 1.0))
     name = f"{series.name.removesuffix(suffix)}_{unit}" if unit else series.name
     return LiveMetric(name, f"The newest sample of {series.name}.", "gauge", series.labels, series.values[-1] * factor)
