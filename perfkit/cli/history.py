@@ -18,7 +18,7 @@ _METRICS = ("throughput", "p50", "p90", "p95", "p99", "p99_9")
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    """Adds the command's parts and their options."""
+    """Adds the subcommands and their options."""
     parts = parser.add_subparsers(dest="part", metavar="PART", required=True)
     add = parts.add_parser("add", help="add results; those that the history has already are skipped")
     add_results(add, "a result folder or its result.json")

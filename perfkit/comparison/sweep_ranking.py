@@ -179,7 +179,7 @@ def _candidates(values: Mapping[str, Any], result: Result, by: str, where: Seque
 
 
 def slo_constraints(scenario: Mapping[str, Any]) -> list[Constraint]:
-    """The limits of a stored scenario's SLO as constraints; one that cannot be parsed becomes a constraint that cannot be told."""
+    """The limits of a stored scenario's SLO as constraints; one that cannot be parsed is judged `cannot be told`."""
     slo = scenario.get("slo")
     return [_slo_constraint(str(name), limit) for name, limit in (slo.items() if isinstance(slo, Mapping) else ())]
 
@@ -192,7 +192,7 @@ def _slo_constraint(name: str, limit: object) -> Constraint:
 
 
 def _judge(constraint: Constraint, point: Point, figures: Mapping[str, Estimate]) -> Judgement:
-    """As `Constraint.judge`, except that an overloaded or not steady target violates every limit on times: they grow with the window."""
+    """Judges like `Constraint.judge`; an overloaded or unsteady target violates every limit on times, which grow with the window."""
     is_unsteady = any(warning.code in _UNSTEADY for warning in point.warnings)
     if is_unsteady and constraint.is_maximum and constraint.metric.startswith("p"):
         return "violated"

@@ -1,4 +1,4 @@
-"""From the readings on the load generator to the verdict on its influence: its stops, its late starts, how busy it was."""
+"""The load generator's influence on a point, judged from its stops, its late starts and its CPU use."""
 
 import dataclasses
 import os

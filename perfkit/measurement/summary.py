@@ -1,4 +1,4 @@
-"""From measured windows to the load points of a result: each repetition's own, and all repetitions pooled."""
+"""The load points of a result, made from measured windows: one per repetition, and all repetitions pooled."""
 
 import dataclasses
 import os

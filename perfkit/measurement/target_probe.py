@@ -55,7 +55,7 @@ class Target:
 
 @dataclasses.dataclass(frozen=True)
 class ProbeResult:
-    """What the target says about itself over one protocol, and the requests made for its model."""
+    """The target's description over one protocol, and the requests made for its model."""
 
     name: str
     version: str
@@ -64,13 +64,13 @@ class ProbeResult:
     """Digest of the requests."""
     expectation: Expectation
     probe_time_ns: int
-    """The service time of the first request, which was alone."""
+    """The service time of the first request, which was sent alone."""
     config_sha256: str
     """Digest of the model's configuration; empty if the server does not report it."""
     answer_limit: AnswerLimit
     """The length from which an answer is refused under load."""
     warnings: tuple[MeasurementWarning, ...] = ()
-    """What the result's warnings say of the probe."""
+    """The warnings of the probe, for the result."""
     composing_models: tuple[ComposingModel, ...] = ()
     """The models of an ensemble's steps, and of theirs."""
 
@@ -180,7 +180,7 @@ async def _choose_encoding(
 
 
 async def _in_thread(make: Callable[[Checkpoint], _T]) -> _T:
-    """The value that `make` makes in a thread, so that an interrupt is answered; a cancelled one ends at its next checkpoint."""
+    """Runs `make` in a thread, so that interrupts are handled meanwhile; if cancelled, it ends at its next checkpoint."""
     is_cancelled = threading.Event()
 
     def checkpoint() -> None:
@@ -195,7 +195,7 @@ async def _in_thread(make: Callable[[Checkpoint], _T]) -> _T:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class _Description:
-    """What the server says about itself and the model; empty where it says nothing."""
+    """The server's and the model's metadata; empty where the server gives none."""
 
     server: ServerMetadata
     metadata: ModelMetadata

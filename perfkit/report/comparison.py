@@ -31,7 +31,7 @@ def comparison_table(compared: ResultComparison) -> Table:
 
 
 def comparison_text(compared: ResultComparison) -> str:
-    """For a terminal: what differs first, then the figures."""
+    """The comparison as terminal text: the differences between the results' setups, then the figures."""
     from perfkit.report.render import render_text
 
     lines = [f"[{number}] {sentence(_side(side))}" for number, side in enumerate(compared.sides, 1)]
@@ -42,14 +42,14 @@ def comparison_text(compared: ResultComparison) -> str:
 
 
 def comparison_markdown(compared: ResultComparison) -> str:
-    """GitHub Markdown."""
+    """The comparison as GitHub Markdown."""
     from perfkit.report.render import render_markdown
 
     return render_markdown(_page(compared))
 
 
 def comparison_html(compared: ResultComparison) -> str:
-    """One HTML document that needs nothing else."""
+    """The comparison as one self-contained HTML document."""
     from perfkit.report.render import render_html
 
     return render_html(_page(compared, _figures(compared)))
@@ -89,7 +89,7 @@ def _changes_chart(metric: str, rows: Sequence[MetricRow], compared: ResultCompa
 
 
 def comparison_json(compared: ResultComparison) -> str:
-    """Nanoseconds, rates per second and shares; changes are ratios to the first result, for shares differences."""
+    """The comparison as JSON: times in nanoseconds, rates per second; changes are ratios to the first result, of shares differences."""
     return json.dumps({"schema": SCHEMA, **dataclasses.asdict(compared), "not_covered": NOT_COVERED}, indent=1) + "\n"
 
 
@@ -110,7 +110,7 @@ def _side(side: ComparedResult) -> str:
 
 
 def _differences(compared: ResultComparison) -> Iterator[str]:
-    """Differences that matter for the figures first; with more than two results each names its result."""
+    """The differences in setup, those marked incomparable first; with more than two results, each names its result."""
     for number, side in enumerate(compared.sides[1:], 2):
         for difference in sorted(side.differences, key=lambda difference: difference.severity):
             mark = "!" if difference.severity == "incomparable" else " "

@@ -56,7 +56,7 @@ class Figure:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Facts:
-    """Names and values; several groups stand beside each other, each under its title."""
+    """Groups of names and values, side by side, each under its title."""
 
     groups: tuple[tuple[str, tuple[tuple[str, str], ...]], ...]
 
@@ -73,7 +73,7 @@ Block = Paragraph | Bullets | Figure | Facts | Code | Table
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Section:
-    """A heading and what stands under it; without a title it follows the page's heading."""
+    """A heading with its blocks; without a title, the blocks follow the page's heading."""
 
     title: str
     blocks: tuple[Block, ...]

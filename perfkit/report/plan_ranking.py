@@ -74,7 +74,7 @@ def _constraints_sentence(plan: CapacityPlan, first: RankedConfiguration) -> str
 
 
 def _remedy(plan: CapacityPlan, first: ConfigurationPlan, other: ConfigurationPlan, times: float) -> str:
-    """How much more measuring would tell two tied configurations apart."""
+    """A sentence on the measurements that would tell two tied configurations apart."""
     if times == 1:
         return f"Their capacities differ, but not {'their costs' if plan.compares_costs else 'the numbers of replicas'} at this demand."
     if math.isinf(times):
@@ -87,7 +87,7 @@ def _remedy(plan: CapacityPlan, first: ConfigurationPlan, other: ConfigurationPl
 
 
 def _amount(plan: CapacityPlan, by_name: dict[str, ConfigurationPlan], one: RankedConfiguration) -> str:
-    """What configurations are compared by: the cost per hour, or the number of replicas without prices."""
+    """The amount by which a configuration is compared: its cost per hour, or its number of replicas without prices."""
     configuration = by_name[one.name]
     if plan.compares_costs:
         return f"{money(configuration.cost_per_hour or 0.0, configuration)}/h"

@@ -1,4 +1,4 @@
-"""Tables and pages as text for a terminal, as Markdown, HTML and CSV. Foreign text in them becomes harmless here."""
+"""Tables and pages as terminal text, Markdown, HTML and CSV. Foreign text in them is sanitized here."""
 
 import base64
 import csv
@@ -58,7 +58,7 @@ def console(stream: TextIO) -> Console:
 
 
 def render_markdown(page: Page) -> str:
-    """The page as Markdown. Figures, facts and code belong to HTML alone."""
+    """The page as Markdown, without figures, facts and code, which only HTML shows."""
     lines = [f"# {escape(page.title)}", ""]
     lines += [escape(page.subtitle), ""] if page.subtitle else []
     lines += [f"> **{escape(page.banner)}**", ""] if page.banner else []

@@ -12,7 +12,7 @@ from perfkit.stats.validity import INVALIDATING
 from perfkit.units import NS_PER_S, format_duration_ns
 
 TIMES = {"service time": "service times, finished − started", "response time": "response times, finished − intended start"}
-"""What a point's times are, for captions."""
+"""The definition of each kind of time, for captions."""
 _GIB = 2.0**30
 _OUTCOMES = tuple(name for name in Requests.model_fields if name not in ("scheduled", "sent", "ok"))
 _NO_ANSWERS = "no request of this load point was answered"

@@ -58,7 +58,7 @@ def _outcome(probe: SearchProbe) -> str:
 
 
 def search_group(search: Search) -> ChartGroup:
-    """The share of requests beyond the limit that decides, against the rate, with the share that the SLO allows; both axes are logarithmic."""
+    """A chart of the share of requests beyond the deciding limit against the rate, with the share that the SLO allows."""
     name = _limit(search)
     probes = [probe for probe in search.probes if name in probe.limits]
     lines = []

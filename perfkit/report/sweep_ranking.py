@@ -136,7 +136,7 @@ def _note(ranking: SweepRanking) -> str:
 
 
 def _omitted(ranking: SweepRanking) -> str:
-    """What the table leaves out of a large sweep."""
+    """Sentences on the cases of a large sweep that the table leaves out."""
     ranked = f" Only the best {MOST_RANKED} cases are ranked." if len(ranking.rows) > MOST_RANKED else ""
     return f" ranking.csv holds all {len(ranking.rows):,} cases.{ranked}" if len(ranking.rows) > _MOST_SHOWN else ""
 

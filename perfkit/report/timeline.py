@@ -1,4 +1,4 @@
-"""The time series of a result: each load point's times in slices of its window, and what telemetry sampled beside them."""
+"""The time series of a result: each load point's times in slices of its window, and its telemetry."""
 
 import collections
 import dataclasses
@@ -65,7 +65,7 @@ class Timeline:
 
 
 def repetitions_of(result: Result, point: Point) -> list[tuple[Point, float]]:
-    """The repetitions of a point of the summary in order, each with its start in seconds when one follows the other."""
+    """The repetitions of a summary point in order, each with its start in seconds if they are put end to end."""
     repetitions = [one for one in result.points if (one.protocol, one.load) == (point.protocol, point.load)]
     repetitions.sort(key=lambda one: one.repetition or 0)
     starts_s = itertools.accumulate((one.duration_s for one in repetitions), initial=0.0)

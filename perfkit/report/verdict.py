@@ -114,7 +114,7 @@ def describe_change(one: Comparison) -> str:
 
 
 def describe_sides(verdict: Verdict) -> str:
-    """Baseline and candidate, and how much was measured of them."""
+    """Baseline and candidate, and the number of pairs or runs measured."""
     sides = f"baseline {one_line(verdict.baseline)}, candidate {one_line(verdict.candidate)}"
     if verdict.mode == "stored":
         stored = [verdict.environment.get(name) for name in ("baseline", "candidate")]

@@ -145,7 +145,7 @@ def _latest(threads: Sequence[SamplerThread[Any]], timeout_s: float) -> list[Ser
 
 
 def wait_for_samplers(futures: Iterable["concurrent.futures.Future[Any]"], timeout_s: float, on_second: Callable[[], None]) -> None:
-    """Waits until all are done, or the time is over; `on_second` is called after each second of waiting."""
+    """Waits until all are done or the timeout has passed; `on_second` is called after each second of waiting."""
     left = set(futures)
     while True:
         _, left = concurrent.futures.wait(left, min(timeout_s, 1.0))

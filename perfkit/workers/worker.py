@@ -139,7 +139,7 @@ async def run_point(
 
 
 async def _busy_shares(loop: Loop, phases: Phases, clock: Clock) -> BusyShares:
-    """How busy the CPUs were in the window alone: a long drain would hide a busy generator."""
+    """The CPU use in the window only, because a long drain would hide a busy generator."""
     await clock.sleep_until_ns(phases.window_start_ns)
     meter = BusyMeter(clock)
     await loop.stopped()
