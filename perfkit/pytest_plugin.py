@@ -10,7 +10,7 @@ Every run of pytest imports this module, so its own imports must be fast.
 import json
 import os
 import pathlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
 import pytest
@@ -26,6 +26,8 @@ _MARKER = (
     'perfkit(slo, on_inconclusive="fail"): the SLO that the measurements of the fixture perfkit must meet, such as '
     '{"p99": "50ms", "error_rate": "0.1%"}; on_inconclusive="pass" accepts too few samples'
 )
+
+_HAS_PASSED = pytest.StashKey[bool]()
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -47,6 +49,15 @@ def pytest_collection_modifyitems(items: Sequence[pytest.Item]) -> None:
             raise pytest.UsageError(f'{item.nodeid}: on_inconclusive is "fail" or "pass"')
         if "perfkit" not in getattr(item, "fixturenames", ()):
             raise pytest.UsageError(f"{item.nodeid}: the marker perfkit judges what the fixture perfkit measures: add it to the arguments")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Records whether the test itself has passed: one that was skipped or failed need not have measured."""
+    report = yield
+    if call.when == "call":
+        item.stash[_HAS_PASSED] = report.passed
+    return report
 
 
 class Measurements:
@@ -95,7 +106,7 @@ def perfkit(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
     options = dict(marker.kwargs) if marker is not None else {}
     measurements = Measurements(options.get("slo"), options.get("on_inconclusive", "fail"), tmp_path_factory.mktemp("perfkit"))
     yield measurements
-    if marker is not None and not measurements.was_used:
+    if marker is not None and not measurements.was_used and request.node.stash.get(_HAS_PASSED, False):
         pytest.fail("the test has an SLO, but measured nothing: call perfkit.run(...)", pytrace=False)
 
 

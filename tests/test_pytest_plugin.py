@@ -51,6 +51,10 @@ def test_accepted(perfkit):
 @pytest.mark.perfkit(slo={"p99": "1s"})
 def test_measures_nothing(perfkit):
     pass
+
+@pytest.mark.perfkit(slo={"p99": "1s"})
+def test_skips(perfkit):
+    pytest.skip("no server here")
 """
 
 
@@ -67,7 +71,7 @@ def test_a_missed_slo_fails_the_test_with_the_figures(pytester, monkeypatch):
     outcomes = dict(re.findall(r"::test_(\w+) ([A-Z]+) ", finished.stdout.str()))
     assert outcomes == {
         "too_slow": "FAILED", "fast_enough": "PASSED", "loaded": "FAILED", "inconclusive": "FAILED", "accepted": "PASSED",
-        "measures_nothing": "ERROR",
+        "measures_nothing": "ERROR", "skips": "SKIPPED",
     }  # fmt: skip
     shown = finished.stdout.str()
     for test in ("too_slow", "loaded"):

@@ -30,15 +30,18 @@ def _execute(options: argparse.Namespace) -> ExitCode:
     from perfkit.cli.initial_scenario import initial_scenario
     from perfkit.clock import MonotonicClock
     from perfkit.measurement.server_description import describe_model, describe_server
+    from perfkit.target.address import redacted_url
 
     target = target_of_urls(options.urls, None)
+    if options.model == "":
+        raise UsageError("-m: the model's name is empty; without -m, the server's models are listed")
     if options.model is None:
         print(_table(uvloop.run(describe_server(options.urls[0], MonotonicClock())), options.urls[0]))
         return ExitCode.DONE
     if options.out is not None and options.out.exists():
         raise UsageError(f"--out {options.out}: the file exists already: remove it, or choose another name")
     described = uvloop.run(describe_model(options.urls[0], options.model, MonotonicClock()))
-    command = shlex.join(["perfkit", "init", *options.urls, "-m", options.model])
+    command = shlex.join(["perfkit", "init", *map(redacted_url, options.urls), "-m", options.model])
     text = initial_scenario(described, {**target, "model": options.model}, command)
     if options.out is None:
         print(text, end="")
@@ -50,6 +53,7 @@ def _execute(options: argparse.Namespace) -> ExitCode:
 
 def _table(described: "ServerDescription", url: str) -> str:
     """The server's models with version, state and reason, one per line; raises UsageError if it lists none."""
+    from perfkit.target.address import redacted_url
     from perfkit.text.foreign import one_line
 
     if not described.index:
@@ -58,4 +62,6 @@ def _table(described: "ServerDescription", url: str) -> str:
     titles = ("model", "version", "state")
     widths = [max(len(titles[column]), *(len(row[column]) for row in rows)) for column in range(3)]
     lines = ["  ".join(text.ljust(width) for text, width in zip(row, [*widths, 0], strict=False)).rstrip() for row in (titles, *rows)]
-    return "\n".join([*lines, "", f"a scenario for one of them: perfkit init {shlex.quote(url)} -m {shlex.quote(rows[0][0])}"])
+    return "\n".join(
+        [*lines, "", f"a scenario for one of them: perfkit init {shlex.quote(redacted_url(url))} -m {shlex.quote(rows[0][0])}"]
+    )

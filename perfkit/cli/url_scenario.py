@@ -77,10 +77,11 @@ def scenario_source(options: argparse.Namespace) -> "ScenarioSource":
     if not urls:
         if len(words) > 1:
             raise UsageError(f"{' '.join(words)}: one scenario at a time")
+        path = find_scenario(words[0])
         for name, (option, setting) in _KEY_OF_OPTION.items():
             if getattr(options, name) is not None:
                 raise UsageError(f"{option} goes with a URL; with a scenario: --set {setting}")
-        return read_source(find_scenario(words[0]))
+        return read_source(path)
     if len(urls) < len(words):
         other = next(word for word in words if word not in urls)
         raise UsageError(f"{other}: give either a scenario or URLs; --set target.url=URL measures another server with a scenario")
@@ -103,7 +104,7 @@ def _source_of_urls(urls: list[str], options: argparse.Namespace) -> "ScenarioSo
     from perfkit.scenario.file import ScenarioSource
     from perfkit.target.address import redacted_url
 
-    if options.model is None:
+    if not options.model:
         raise UsageError(f"-m MODEL is missing; to list the server's models: perfkit init {redacted_url(urls[0])}")
     target = {**target_of_urls(urls, options.protocols), "model": options.model}
     document: dict[str, Any] = {"name": scenario_name(options.model), "target": target}

@@ -113,6 +113,8 @@ class ProcessTimes:
     cpu_s: float
     started: int
     """In the kernel's ticks since the machine started."""
+    ended_children_s: float = 0.0
+    """CPU time of its children that have ended, and of theirs."""
 
 
 def read_process_times(root: pathlib.Path = ROOT) -> dict[int, ProcessTimes]:
@@ -125,8 +127,8 @@ def read_process_times(root: pathlib.Path = ROOT) -> dict[int, ProcessTimes]:
                     text = (folder / "stat").read_text(errors="replace")
                     opening, closing = text.index("("), text.rindex(")")  # a name may hold both
                     fields = text[closing + 2 :].split()
-                    used_s = (int(fields[11]) + int(fields[12])) / ticks_per_s
-                    found[int(folder.name)] = ProcessTimes(text[opening + 1 : closing], int(fields[1]), used_s, int(fields[19]))
+                    used_s, ended_s = ((int(fields[at]) + int(fields[at + 1])) / ticks_per_s for at in (11, 13))
+                    found[int(folder.name)] = ProcessTimes(text[opening + 1 : closing], int(fields[1]), used_s, int(fields[19]), ended_s)
     return found
 
 

@@ -26,6 +26,8 @@ def find_scenario(text: str) -> pathlib.Path:
     if text in shipped:
         return shipped[text]
     host, colon, port = text.rpartition(":")
+    if "://" in text:
+        raise ScenarioError(f"{text}: no such file; this command reads a scenario file")
     if host and colon and port.isdecimal():
         raise ScenarioError(f"{text}: no such file; for a server, write http://{text} or grpc://{text}")
     near = difflib.get_close_matches(path.stem if path.parent == pathlib.Path() else "", shipped, n=1)

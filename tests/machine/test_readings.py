@@ -113,13 +113,13 @@ def test_a_machine_whose_counters_did_not_move_is_not_busy():
 
 def test_all_processes_are_read_by_number_whatever_their_names_hold(write):
     ticks = os.sysconf("SC_CLK_TCK")
-    stat = "{} ({}) S 7 1 1 0 -1 4194304 100 0 0 0 {} {} 0 0 20 0 1 0 4242 1000 10"
+    stat = "{} ({}) S 7 1 1 0 -1 4194304 100 0 0 0 {} {} {} {} 20 0 1 0 4242 1000 10"
     texts = {
-        "proc/12/stat": stat.format(12, "a (b) c", 3 * ticks, ticks),
+        "proc/12/stat": stat.format(12, "a (b) c", 3 * ticks, ticks, 5 * ticks, 2 * ticks),
         "proc/13/stat": "13 (gone",
-        "proc/self/stat": stat.format(1, "x", 1, 1),
+        "proc/self/stat": stat.format(1, "x", 1, 1, 1, 1),
     }
-    assert read_process_times(write(texts)) == {12: ProcessTimes("a (b) c", 7, 4.0, 4242)}
+    assert read_process_times(write(texts)) == {12: ProcessTimes("a (b) c", 7, 4.0, 4242, 7.0)}
 
 
 def test_this_process_is_among_those_read():

@@ -30,7 +30,7 @@ class OtherProcessesMeter:
     def end(self, now_ns: int, machine_cpu_s: float) -> OtherProcesses | None:
         """The CPU use of other processes since `begin`; None without `begin`, or if the system lists no processes.
 
-        Processes that both began and ended since then, or that a container hides, count only in the total.
+        Other processes that both began and ended since then, or that a container hides, count only in the total.
         """
         if self._start is None or not self._start[2]:
             return None
@@ -40,8 +40,16 @@ class OtherProcessesMeter:
         expected = set(self._target_pids()) | _descendants(after, self._own_pid)
         others = sorted((pid for pid in cpus if pid not in expected), key=lambda pid: -cpus[pid])
         busy = tuple(BusyProcess(after[pid].name, pid, cpus[pid]) for pid in others[:_MOST_PROCESSES] if cpus[pid] >= _LEAST_CPUS)
-        total = (machine_cpu_s - before_s) / elapsed_s - sum(cpus[pid] for pid in expected if pid in cpus)
+        own_s = sum(cpus[pid] for pid in expected if pid in cpus) * elapsed_s + self._ended_s(before, after)
+        total = (machine_cpu_s - before_s - own_s) / elapsed_s
         return OtherProcesses(max(total, sum(process.cpus for process in busy)), busy)
+
+    def _ended_s(self, before: Mapping[int, ProcessTimes], after: Mapping[int, ProcessTimes]) -> float:
+        """The CPU time in between of processes that the run started and that have ended, such as its workers."""
+        if self._own_pid not in before or self._own_pid not in after:
+            return 0.0
+        known_s = sum(before[pid].cpu_s for pid in _descendants(before, self._own_pid) if pid in before and pid not in after)
+        return max(after[self._own_pid].ended_children_s - before[self._own_pid].ended_children_s - known_s, 0.0)
 
 
 def _increase(before: ProcessTimes | None, after: ProcessTimes) -> float:

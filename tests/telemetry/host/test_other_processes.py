@@ -40,6 +40,14 @@ def test_the_busiest_others_are_named_and_perfkit_and_the_target_are_not():
     assert others.cpus == pytest.approx((15 - 1 - 3 - 2) / 10), "what ended meanwhile is in the total"
 
 
+def test_workers_that_have_ended_are_not_others():
+    before = {RUN: ProcessTimes("perfkit", 1, 1.0, 1, ended_children_s=4.0), SERVER: times("server", RUN, 2.0)}
+    after = {RUN: ProcessTimes("perfkit", 1, 2.0, 1, ended_children_s=19.0)}  # two workers used 10 s, and the server 3 s more
+    others = measured(before, after)
+    assert others.busiest == ()
+    assert others.cpus == pytest.approx((15 - 1 - 13) / 10)
+
+
 def test_a_number_given_to_a_new_process_counts_from_its_start_and_idle_ones_are_left_out():
     before = {RUN: times("perfkit", 1, 0.0), OLD: times("old", 1, 500.0), NEW: times("idle", 1, 3.0)}
     after = {RUN: times("perfkit", 1, 0.0), OLD: times("new", 1, 4.0, started=9), NEW: times("idle", 1, 3.1)}
