@@ -92,7 +92,9 @@ def _scale(panel: Axes, axis: Axis, values: Sequence[float], *, is_x: bool) -> N
         own.set_minor_formatter(NullFormatter())
         space = 1.08 if is_x else 1.15
         limit(low / space if axis.low is None else axis.low, high * space if axis.high is None else axis.high)
-    elif axis.scale != "linear":
+    elif axis.scale == "linear":
+        limit(axis.low, axis.high)
+    else:
         top = high * (1.0 if is_x else 1.08) or 1.0
         limit(0 if axis.low is None else axis.low, max(top, axis.high or 0.0))
         own.set_major_locator(MaxNLocator(10 if is_x else 4))
