@@ -58,6 +58,22 @@ def test_skips(perfkit):
 """
 
 
+# other tests use the machine meanwhile: a measurement that they made invalid or not steady is repeated
+UNDISTURBED_RUNS = """
+import perfkit
+from perfkit.api import run
+
+def run_until_undisturbed(*arguments, **options):
+    for _ in range(10):
+        result = run(*arguments, **options)
+        if all(point.valid and not any(warning.code == "not_steady" for warning in point.warnings) for point in result.summary):
+            break
+    return result
+
+perfkit.run = run_until_undisturbed
+"""
+
+
 def test_the_entry_point_names_the_plugin():
     entries = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["entry-points"]["pytest11"]
     assert importlib.import_module(entries["perfkit"]).Measurements.__name__ == "Measurements"
@@ -67,6 +83,7 @@ def test_a_missed_slo_fails_the_test_with_the_figures(pytester, monkeypatch):
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
     with serving(v2_handler(lambda _: None)) as port:
         pytester.makepyfile(TESTS.replace("PORT", str(port)))
+        pytester.makeconftest(UNDISTURBED_RUNS)
         finished = pytester.runpytest_subprocess(*OPTIONS, "-v")  # NumPy cannot be imported twice in one process
     outcomes = dict(re.findall(r"::test_(\w+) ([A-Z]+) ", finished.stdout.str()))
     assert outcomes == {

@@ -50,8 +50,9 @@ def test_a_file_limit_that_is_reached_under_load_is_the_generators_and_makes_the
     finished = running.finish()
     assert finished.code == 5, finished.stderr
     assert "cannot be reached" not in finished.stderr
-    (message,) = [one["message"] for one in finished.result["points"][-1]["warnings"] if one["code"] == "file_limit"]
-    assert "failed at the load generator's limit of open files" in message
+    messages = [one["message"] for one in finished.result["points"][-1]["warnings"] if one["code"] == "file_limit"]
+    # the sampler may have seen the limit nearly reached, which is a second warning
+    assert sum("failed at the load generator's limit of open files" in message for message in messages) == 1
     assert not finished.result["points"][-1]["valid"]
 
 
