@@ -21,7 +21,7 @@ import perfkit as library
 SCENARIO = {
     "target": {"url": "http://127.0.0.1:PORT", "model": "m"},
     "load": {"closed": {"concurrency": 16}},
-    "measure": {"warmup": "0s", "requests": 150, "repetitions": 1},
+    "measure": {"warmup": "0s", "requests": 600, "repetitions": 1},
     "telemetry": False,
 }
 
@@ -96,7 +96,7 @@ def test_a_missed_slo_fails_the_test_with_the_figures(pytester, monkeypatch):
         assert re.fullmatch(
             r"http, concurrency 16: [\d,.]+/s, p50 .*, p99 .*\n    The SLO is violated: p50 is .*, above 1 µs\.\nresult: .*run-1", section
         )
-    assert re.search(r"The SLO is inconclusive: p99\.9 needs [\d,]+ samples and has 150\.", shown)
+    assert re.search(r"The SLO is inconclusive: p99\.9 needs [\d,]+ samples and has 600\.", shown)
     assert "the test has an SLO, but measured nothing: call perfkit.run(...)" in shown
 
 
