@@ -93,7 +93,7 @@ def search_with_perfkit(queue: KnownQueue, url: str, seed: int, options: argpars
 
 
 def search_with_perf_analyzer(program: pathlib.Path, queue: KnownQueue, url: str) -> SearchOutcome:
-    """One run of perf_analyzer with `--binary-search`. Its table has only rates within the limit; the highest is the capacity."""
+    """Searches with perf_analyzer's `--binary-search`. Its table lists only rates that met the limit; the highest is the capacity."""
     true_per_s = queue.capacity_per_s
     with tempfile.TemporaryDirectory() as folder:
         table = pathlib.Path(folder, "table.csv")

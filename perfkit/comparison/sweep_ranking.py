@@ -31,7 +31,7 @@ class RankedCase:
     """The swept values."""
     protocol: str
     load: str
-    """The title of its best load point; one that satisfies the constraints comes before one that may. Empty for a search."""
+    """The title of its best load point, preferably one that certainly satisfies the constraints. Empty for a search."""
     rank: int | None
     """One plus the number of cases that are better; None if it is not ranked."""
     verdict: Judgement

@@ -121,7 +121,7 @@ def _duration(seconds: float) -> str:
 def _rate_times(evidence: Evidence) -> list[RateTimes]:
     """The response times at each rate with a valid measurement.
 
-    All valid repetitions count: that some are in another state than most at their rate is chance.
+    All valid repetitions count. A rate has the state of most of its repetitions; the others differ from it by chance.
     """
     rates = []
     for rate, (state, points) in points_by_rate(evidence).items():

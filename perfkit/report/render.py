@@ -116,7 +116,7 @@ def render_html(page: Page) -> str:
 
 
 def _asset(name: str) -> str:
-    """The text of a file shipped beside this module, for a page."""
+    """Reads a script or style sheet that pages contain."""
     return (pathlib.Path(__file__).parent / name).read_text(encoding="utf-8").strip()
 
 

@@ -43,7 +43,7 @@ def rent(running_shares: Sequence[float], price_per_h: float, reserved_price_per
 
 
 def rent_with_spot(running_shares: Sequence[float], base: int, base_price_per_h: float, spot_price_per_h: float) -> RentedFleet:
-    """The cost of `base` replicas that are always paid for, and of spot replicas above them that are paid for while they run."""
+    """The cost per hour of `base` replicas, paid at all times, and of spot replicas above them, paid while they run."""
     return RentedFleet(base, base * base_price_per_h, sum(running_shares[base:]) * spot_price_per_h)
 
 

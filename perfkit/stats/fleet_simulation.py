@@ -70,7 +70,7 @@ class FleetOutcome:
     missed_time: Interval
     """The share of windows in which the SLO is missed."""
     worst_period: float
-    """The largest share of missed windows in one period; the same as the mean for a sampled fleet, which has one period."""
+    """The largest share of missed windows of any period. A sampled fleet is simulated for one period only."""
     slow_requests: float
     """The share of requests slower than the limit of the highest percentile."""
     replica_hours: float

@@ -23,7 +23,7 @@ from perfkit.units import NS_PER_S
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 OPENMETRICS_CONTENT_TYPE = "application/openmetrics-text; version=1.0.0; charset=utf-8"
 _PREFIX = "perfkit_"
-# by the unit of a series: the suffix of its name, the base unit, and the factor from one to the other
+# a series' unit: the suffix of the series' name, the OpenMetrics base unit, and the factor that converts to it
 _BASE_UNITS = {
     "ns": ("_ns", "seconds", 1e-9),
     "s": ("_s", "seconds", 1.0),
