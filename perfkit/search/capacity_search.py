@@ -8,9 +8,9 @@ from perfkit.result.distribution import QUANTILES
 from perfkit.result.model import FittedCurve, Point, ProbeLimit, Search, SearchProbe
 from perfkit.scenario.file import LoadedScenario
 from perfkit.scenario.load import SearchLoadSpec
-from perfkit.search.crossing import LimitCount
 from perfkit.search.decision import decide, estimate
 from perfkit.search.probes import NextProbe, Probe, SearchSettings, Stop
+from perfkit.search.share_curve import LimitCount
 from perfkit.stats.overload import judge_overload
 from perfkit.stats.percentile_interval import dispersion_above
 from perfkit.stats.sample_size import is_limit_shown_met

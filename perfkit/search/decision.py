@@ -10,7 +10,7 @@ import dataclasses
 import math
 from collections.abc import Callable, Sequence
 
-from perfkit.search.crossing import LOWEST_NEAR, CountAt, Crossing, fit_crossing
+from perfkit.search.crossing import Crossing, fit_crossing
 from perfkit.search.probe_length import (
     FEWEST_BEYOND,
     MIN_FITTED_POINTS,
@@ -25,6 +25,7 @@ from perfkit.search.probe_length import (
     relative_slope,
 )
 from perfkit.search.probes import Confirmation, Estimate, NextProbe, Probe, SearchSettings, Stop, StopReason
+from perfkit.search.share_curve import LOWEST_NEAR, CountAt
 from perfkit.stats.sample_size import minimum_samples
 
 _BRACKET_FACTOR = 2.0

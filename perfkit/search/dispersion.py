@@ -3,7 +3,7 @@
 import itertools
 from collections.abc import Sequence
 
-from perfkit.search.crossing import CountAt, LimitCount
+from perfkit.search.share_curve import CountAt, LimitCount
 
 
 def dispersion_of(counts: Sequence[CountAt]) -> float:

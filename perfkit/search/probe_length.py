@@ -3,9 +3,10 @@
 import math
 from collections.abc import Sequence
 
-from perfkit.search.crossing import HIGHEST_SHARE, CountAt, Crossing
+from perfkit.search.crossing import Crossing
 from perfkit.search.dispersion import dispersion_of
 from perfkit.search.probes import Probe, SearchSettings
+from perfkit.search.share_curve import HIGHEST_SHARE, CountAt
 from perfkit.stats.sample_size import minimum_samples
 
 MIN_FITTED_POINTS = 6

@@ -5,7 +5,8 @@ import math
 from collections.abc import Mapping
 from typing import Literal, TypeAlias
 
-from perfkit.search.crossing import Crossing, LimitCount
+from perfkit.search.crossing import Crossing
+from perfkit.search.share_curve import LimitCount
 
 Stage: TypeAlias = Literal["bracket", "bisect", "refine", "confirm"]
 Confirmation: TypeAlias = Literal["passed", "not_steady", "too_few_samples", "missed"]

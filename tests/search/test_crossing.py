@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 from scipy import optimize, stats
 
-from perfkit.search.crossing import CountAt, LimitCount, fit_crossing
+from perfkit.search.crossing import fit_crossing
+from perfkit.search.share_curve import CountAt, LimitCount
 
 # M/M/1 with a service rate of 100/s: P[time > LIMIT_S] = exp(-(100 - rate)·LIMIT_S), which is 0.01 at 80/s
 SATURATION, CAPACITY, ALLOWED = 100.0, 80.0, 0.01

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from perfkit.search.crossing import CountAt, LimitCount
 from perfkit.search.dispersion import dispersion_of
+from perfkit.search.share_curve import CountAt, LimitCount
 
 
 def counts(*rates_and_beyond, dispersion=1.0):
