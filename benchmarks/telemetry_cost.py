@@ -102,11 +102,11 @@ def cpu_table(environment: FakeGpuEnvironment, rate: float, seconds: float) -> t
     """The CPU share by what is sampled, and whether it meets the requirement."""
     with running_server("--model=simple") as server:
         address = Address("http", "127.0.0.1", server.http_port)
-        gpus, counts = GpuConfig(rate, 0, (address,)), StatisticsConfig(address, "simple", "", 10**9)
+        gpus, counts = GpuConfig(rate, 0), StatisticsConfig(address, "simple", "", 10**9)
         configs = {
             "the load generator's machine": (TelemetryConfig(), False),
-            f"and two GPUs, {rate:g} times per second": (TelemetryConfig(gpus=gpus), True),
-            "and the server's statistics": (TelemetryConfig(gpus=gpus, statistics=counts), True),
+            f"and two GPUs, {rate:g} times per second": (TelemetryConfig((address,), gpus=gpus), True),
+            "and the server's statistics": (TelemetryConfig((address,), gpus=gpus, statistics=counts), True),
         }
         shares = {
             name: cpu_share(environment.variables(has_gpus=has_gpus), config, seconds) for name, (config, has_gpus) in configs.items()

@@ -217,5 +217,6 @@ def _cause(generator: Generator, stops: Stops, window_ns: int) -> str:
         return "the machine's host gave its CPUs to others (steal)"
     others = generator.others
     if others is not None and others.busiest and others.busiest[0].cpus >= DISTURBING_CPUS:
-        return f"most likely other processes on its machine: {describe_processes(others)}"
+        perhaps = ", or the target's own, which perfkit cannot tell apart" if others.may_include_target else ""
+        return f"most likely other processes on its machine{perhaps}: {describe_processes(others)}"
     return ""

@@ -239,7 +239,8 @@ def telemetry_config(scenario: Scenario, target: Target, listen: tuple[str, int]
     is_here = all(address.is_local for address in addresses)
     resolved = dict.fromkeys(resolve_metrics_url(key, url) for key, url in urls)
     return TelemetryConfig(
-        gpus=GpuConfig(scenario.gpu.sample_rate_per_s, scenario.gpu.idle_ns, addresses) if is_here else None,
+        addresses=addresses,
+        gpus=GpuConfig(scenario.gpu.sample_rate_per_s, scenario.gpu.idle_ns) if is_here else None,
         metrics=tuple(
             MetricsPageConfig(url, authorization, model, scenario.metrics.names, scenario.metrics.interval_ns)
             for url, authorization in resolved

@@ -72,12 +72,15 @@ def _pooled_others(parts: Sequence[tuple[OtherProcesses, int]]) -> OtherProcesse
     total_ns = sum(length_ns for _, length_ns in parts)
     if not total_ns:
         return None
-    cpus: dict[tuple[str, int], float] = {}
+    cpus_by_process: dict[tuple[str, int], float] = {}
     for others, length_ns in parts:
         for one in others.busiest:
-            cpus[one.name, one.pid] = cpus.get((one.name, one.pid), 0.0) + one.cpus * length_ns / total_ns
-    busiest = sorted((BusyProcess(name, pid, used) for (name, pid), used in cpus.items()), key=lambda one: -one.cpus)[:_MOST_PROCESSES]
-    return OtherProcesses(sum(others.cpus * length_ns for others, length_ns in parts) / total_ns, tuple(busiest))
+            cpus_by_process[one.name, one.pid] = cpus_by_process.get((one.name, one.pid), 0.0) + one.cpus * length_ns / total_ns
+    busiest = sorted((BusyProcess(name, pid, used) for (name, pid), used in cpus_by_process.items()), key=lambda one: -one.cpus)[
+        :_MOST_PROCESSES
+    ]
+    cpus = sum(others.cpus * length_ns for others, length_ns in parts) / total_ns
+    return OtherProcesses(cpus, tuple(busiest), any(others.may_include_target for others, _ in parts))
 
 
 def busy_machine_warnings(generator: Generator, cpus: int, *, has_disturbed: bool) -> list[MeasurementWarning]:
@@ -88,10 +91,16 @@ def busy_machine_warnings(generator: Generator, cpus: int, *, has_disturbed: boo
     if not has_disturbed and (generator.machine_cpu_share or 0.0) < _BUSY_MACHINE_SHARE:
         return []
     named = f": {describe_processes(others)}" if others.busiest else ", which perfkit cannot see"
-    message = (
-        f"This machine was busy: processes besides perfkit and the target used {others.cpus:.1f} of its {cpus} CPUs{named}. "
-        "Long times, late starts and stops may be due to them. End them, or measure from another machine."
-    )
+    if others.may_include_target:
+        besides = "besides perfkit"
+        hint = (
+            "The target itself may be among them, because perfkit cannot see which processes serve its address: another user's or a "
+            "container's. Long times, late starts and stops may be due to the others. End those, or measure from another machine."
+        )
+    else:
+        besides = "besides perfkit and the target"
+        hint = "Long times, late starts and stops may be due to them. End them, or measure from another machine."
+    message = f"This machine was busy: processes {besides} used {others.cpus:.1f} of its {cpus} CPUs{named}. {hint}"
     return [MeasurementWarning("busy_machine", message)]
 
 

@@ -88,6 +88,8 @@ class OtherProcesses:
     """How many CPUs they kept busy."""
     busiest: tuple[BusyProcess, ...] = ()
     """The busiest of those that can be seen, at most five."""
+    may_include_target: bool = False
+    """Whether the target may be among them: its processes are another user's or a container's, and cannot be told apart."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -46,8 +46,6 @@ class GpuConfig:
     rate_per_s: float
     idle_ns: int
     """How long idle power is measured before any load."""
-    addresses: tuple[Address, ...]
-    """Where the target listens, to recognise its processes."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -63,6 +61,8 @@ class ScreenConfig:
 class TelemetryConfig:
     """What is sampled during a run; None leaves a source out."""
 
+    addresses: tuple[Address, ...] = ()
+    """Where the target listens, to recognise its processes if they run on this machine."""
     gpus: GpuConfig | None = None
     metrics: tuple[MetricsPageConfig, ...] = ()
     statistics: StatisticsConfig | None = None

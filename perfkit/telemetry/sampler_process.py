@@ -15,6 +15,7 @@ from perfkit.process.messages import claim_stdout, load_message, message_bytes
 from perfkit.recorder.recent import LiveFigures
 from perfkit.telemetry.host.generator import GeneratorSampler
 from perfkit.telemetry.host.other_processes import OtherProcessesMeter
+from perfkit.telemetry.host.target_processes import TargetProcesses
 from perfkit.telemetry.messages import (
     CloseScreen,
     FollowWorkers,
@@ -49,7 +50,8 @@ def serve(requests: BinaryIO, answers: BinaryIO) -> None:
 
 def _serve(config: TelemetryConfig, requests: BinaryIO, answers: BinaryIO) -> None:
     clock = MonotonicClock()
-    generator = SamplerThread("generator", GeneratorSampler(clock, others=_other_processes(config)), clock)
+    others_meter = OtherProcessesMeter(target=TargetProcesses(config.addresses))
+    generator = SamplerThread("generator", GeneratorSampler(clock, others=others_meter), clock)
     others = [SamplerThread(name, sampler, clock) for name, sampler in _samplers(config, clock).items()]
     threads: list[SamplerThread[Any]] = [generator, *others]
 
@@ -87,14 +89,6 @@ def _serve(config: TelemetryConfig, requests: BinaryIO, answers: BinaryIO) -> No
             thread.close(_CLOSE_TIMEOUT_S)
 
 
-def _other_processes(config: TelemetryConfig) -> OtherProcessesMeter:
-    if config.gpus is None:  # the target runs on another machine
-        return OtherProcessesMeter()
-    from perfkit.telemetry.gpu.sampler import ServerProcesses
-
-    return OtherProcessesMeter(target_pids=ServerProcesses(config.gpus.addresses))
-
-
 def _samplers(config: TelemetryConfig, clock: MonotonicClock) -> dict[str, Sampler[Any]]:
     """The configured samplers by name, besides the generator's; their libraries are imported only if they are used."""
     samplers: dict[str, Sampler[Any]] = {}
@@ -103,9 +97,9 @@ def _samplers(config: TelemetryConfig, clock: MonotonicClock) -> dict[str, Sampl
 
         samplers["statistics"] = ServerStatisticsSampler(config.statistics, clock)
     if (gpus := config.gpus) is not None:
-        from perfkit.telemetry.gpu.sampler import GpuSampler, ServerProcesses
+        from perfkit.telemetry.gpu.sampler import GpuSampler
 
-        samplers["gpu"] = GpuSampler(gpus.rate_per_s, clock, idle_ns=gpus.idle_ns, server_pids=ServerProcesses(gpus.addresses))
+        samplers["gpu"] = GpuSampler(gpus.rate_per_s, clock, idle_ns=gpus.idle_ns, server_pids=TargetProcesses(config.addresses))
     for number, page in enumerate(config.metrics, 1):
         from perfkit.telemetry.prometheus.sampler import MetricsSampler
 

@@ -116,3 +116,16 @@ def test_a_busy_machine_is_named_with_its_processes(others, machine_cpu_share, h
     warnings = busy_machine_warnings(generator, 2, has_disturbed=has_disturbed)
     assert [warning.code for warning in warnings] == ["busy_machine"] * (named is not None)
     assert named is None or f"processes besides perfkit and the target {named}" in warnings[0].message
+
+
+def test_a_target_that_cannot_be_told_from_other_processes_is_not_blamed():
+    windows = [
+        (Resources(machine=MachineFigures(others=OtherProcesses(1.0, (BusyProcess("tritonserver", 9, 1.0),), may_include_target=True))), S),
+        (Resources(machine=MachineFigures(others=OtherProcesses(1.0))), S),
+    ]
+    generator = Generator(cpu_share=0.1, steal_share=0.0, machine_cpu_share=0.9, others=generator_figures(windows)["others"])
+    (warning,) = busy_machine_warnings(generator, 2, has_disturbed=False)
+    assert (
+        "processes besides perfkit used 1.0 of its 2 CPUs: tritonserver (pid 9) 50% of a CPU. The target itself may be among"
+        in warning.message
+    )

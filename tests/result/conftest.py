@@ -15,7 +15,7 @@ GENERATOR = {
     "worker_cpu_shares": [0.4, None], "machine_cpu_share": 0.5, "gc_pauses": {"count": 1, "total_ns": 2, "max_ns": 2},
     "context_switches": {"voluntary": 7, "involuntary": 1}, "tcp": {"segments_sent": 9, "retransmits": 0},
     "stops": {"count": 2, "total_ns": 30_000_000, "max_ns": 20_000_000, "touched_requests": 3}, "suspended_ns": 0, "transport_ns": 120_000, "sockets_max": 5, "open_files_max": 6, "open_files_limit": 1024,
-    "others": {"cpus": 0.3, "busiest": [{"name": "make", "pid": 7, "cpus": 0.2}]},
+    "others": {"cpus": 0.3, "busiest": [{"name": "make", "pid": 7, "cpus": 0.2}], "may_include_target": False},
 }  # fmt: skip
 SERVER = {
     "requests": 4, "failed": 0, "success_ns": 1.5e6, "queue_ns": 5e5, "compute_input_ns": 1e5, "compute_infer_ns": 8e5, "compute_output_ns": 1e5,

@@ -33,7 +33,7 @@ KEYS = {
     ("points", 0, "generator", "stops"): {"count", "total_ns", "max_ns", "touched_requests"},
     ("points", 0, "generator", "gc_pauses"): {"count", "total_ns", "max_ns"},
     ("points", 0, "generator", "context_switches"): {"voluntary", "involuntary"},
-    ("points", 0, "generator", "others"): {"cpus", "busiest"},
+    ("points", 0, "generator", "others"): {"cpus", "busiest", "may_include_target"},
     ("points", 0, "generator", "others", "busiest", 0): {"name", "pid", "cpus"},
     ("points", 0, "generator", "tcp"): {"segments_sent", "retransmits"},
     ("points", 0, "server"): {

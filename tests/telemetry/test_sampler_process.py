@@ -74,6 +74,6 @@ def test_a_sampler_that_hangs_at_its_start_is_noted(monkeypatch):
     monkeypatch.setattr("perfkit.telemetry.gpu.sampler.GpuSampler", HangingSampler)
     for timeout in ("_START_TIMEOUT_S", "_CLOSE_TIMEOUT_S"):
         monkeypatch.setattr(sampler_process, timeout, 0.1)
-    started = load_message(serve(message_bytes(TelemetryConfig(gpus=GpuConfig(1.0, 0, ())))))
+    started = load_message(serve(message_bytes(TelemetryConfig(gpus=GpuConfig(1.0, 0)))))
     ended.set()
     assert started.notes == ("Sampling of gpu had not started after 0.1 s.",)

@@ -4,14 +4,10 @@ PCIe throughput is read once a second in a thread of its own, because each of th
 """
 
 import collections
-import contextlib
 import threading
 from collections.abc import Callable, Collection, Mapping, Sequence
 
-import psutil
-
 from perfkit.clock import Clock, wall_ns
-from perfkit.target.address import Address
 from perfkit.telemetry.figures import GpuFigures
 from perfkit.telemetry.gpu.nvml import Gpu, NoDriverError, NvmlDriver, open_driver
 from perfkit.telemetry.gpu.queries import NvmlQuery, StampedValue
@@ -213,34 +209,3 @@ class _GpuSamples:
         for stamp_us, value in values:
             if is_mean or value != buffer.latest:  # an unchanged value is not a new sample
                 buffer.add(now_ns if stamp_us is None else stamp_us * 1000 + wall_to_clock_ns, value)
-
-
-class ServerProcesses:
-    """The processes that listen at the target's addresses, and their descendants.
-
-    Not visible: processes of other users without permission, and servers behind a proxy or in a container.
-    """
-
-    def __init__(self, addresses: Sequence[Address]) -> None:
-        self._ports = {address.port for address in addresses if not address.socket_path}
-        self._paths = {address.socket_path for address in addresses if address.socket_path}
-        self._listeners: set[int] = set()
-
-    def __call__(self) -> set[int]:
-        """Their PIDs. Listeners are searched until found, descendants at every call."""
-        self._listeners = {pid for pid in self._listeners if psutil.pid_exists(pid)} or self._find_listeners()
-        pids = set(self._listeners)
-        for pid in self._listeners:
-            with contextlib.suppress(psutil.Error):
-                pids |= {child.pid for child in psutil.Process(pid).children(recursive=True)}
-        return pids
-
-    def _find_listeners(self) -> set[int]:
-        pids: set[int] = set()
-        with contextlib.suppress(psutil.Error, OSError):
-            if self._ports:
-                listening = [connection for connection in psutil.net_connections("tcp") if connection.status == psutil.CONN_LISTEN]
-                pids |= {one.pid for one in listening if one.pid and one.laddr and one.laddr.port in self._ports}
-            if self._paths:  # a Unix socket's address is its path, which psutil's types do not declare
-                pids |= {one.pid for one in psutil.net_connections("unix") if one.pid and str(one.laddr) in self._paths}
-        return pids

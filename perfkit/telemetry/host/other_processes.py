@@ -1,10 +1,11 @@
 """CPU use of processes besides perfkit and the target on the generator's machine, for each load point."""
 
 import os
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 
 from perfkit.machine.readings import ProcessTimes, read_process_times
 from perfkit.telemetry.figures import BusyProcess, OtherProcesses
+from perfkit.telemetry.host.target_processes import TargetProcesses
 from perfkit.units import NS_PER_S
 
 _LEAST_CPUS, _MOST_PROCESSES = 0.05, 5
@@ -16,10 +17,10 @@ class OtherProcessesMeter:
     def __init__(
         self,
         read: Callable[[], Mapping[int, ProcessTimes]] = read_process_times,
-        target_pids: Callable[[], Iterable[int]] = tuple,
+        target: TargetProcesses | None = None,
         own_pid: int | None = None,
     ) -> None:
-        self._read, self._target_pids = read, target_pids
+        self._read, self._target = read, TargetProcesses(()) if target is None else target
         self._own_pid = os.getppid() if own_pid is None else own_pid  # the run, whose child the sampler process is
         self._start: tuple[int, float, Mapping[int, ProcessTimes]] | None = None
 
@@ -37,12 +38,12 @@ class OtherProcessesMeter:
         start_ns, before_s, before = self._start
         after, elapsed_s = self._read(), max(now_ns - start_ns, 1) / NS_PER_S
         cpus = {pid: _increase(before.get(pid), times) / elapsed_s for pid, times in after.items()}
-        expected = set(self._target_pids()) | _descendants(after, self._own_pid)
+        expected = self._target() | _descendants(after, self._own_pid)
         others = sorted((pid for pid in cpus if pid not in expected), key=lambda pid: -cpus[pid])
         busy = tuple(BusyProcess(after[pid].name, pid, cpus[pid]) for pid in others[:_MOST_PROCESSES] if cpus[pid] >= _LEAST_CPUS)
         own_s = sum(cpus[pid] for pid in expected if pid in cpus) * elapsed_s + self._ended_s(before, after)
         total = (machine_cpu_s - before_s - own_s) / elapsed_s
-        return OtherProcesses(max(total, sum(process.cpus for process in busy)), busy)
+        return OtherProcesses(max(total, sum(process.cpus for process in busy)), busy, self._target.may_be_hidden)
 
     def _ended_s(self, before: Mapping[int, ProcessTimes], after: Mapping[int, ProcessTimes]) -> float:
         """The CPU time in between of processes that the run started and that have ended, such as its workers."""

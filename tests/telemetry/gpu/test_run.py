@@ -81,7 +81,8 @@ def test_nvml_is_used_only_for_a_target_on_this_machine(url, is_read):
     gpus = wanted.gpus
     assert (gpus is not None) == wanted.may_see_gpus == is_read
     if gpus is not None:
-        assert (gpus.rate_per_s, gpus.idle_ns, gpus.addresses) == (50.0, 200_000_000, (address,))
+        assert (gpus.rate_per_s, gpus.idle_ns) == (50.0, 200_000_000)
+    assert wanted.addresses == (address,), "an address that is no loopback may be this machine's, too"
 
 
 def test_the_gpus_of_a_server_elsewhere_may_be_in_its_metrics():

@@ -8,8 +8,6 @@ import sys
 
 import pytest
 
-from perfkit.target.address import Address
-from perfkit.telemetry.gpu.sampler import ServerProcesses
 from tests.telemetry.fake_nvml.library import FOLDER
 
 MIG = "the driver reports memory per instance, but power, energy, clocks and temperature only for the whole GPU."
@@ -204,33 +202,3 @@ def test_the_newest_values_are_available_for_live_metrics(fake_nvml):
     latest = {(name, uuid): value for name, uuid, value in fake_nvml.play(TWO_GPUS, [(1, 8)])["latest"]}
     assert latest["gpu_power", "GPU-a"] == pytest.approx(watts(8.0))
     assert latest["gpu_memory_used", "MIG-0"] == 888
-
-
-SERVER = """
-import socket, subprocess, sys
-listener = socket.socket(socket.AF_UNIX if sys.argv[1] == "unix" else socket.AF_INET)
-listener.bind(sys.argv[2] if sys.argv[1] == "unix" else ("127.0.0.1", 0))
-listener.listen()
-child = subprocess.Popen([sys.executable, "-c", "import sys; sys.stdin.read()"], stdin=subprocess.PIPE)
-print(child.pid, listener.getsockname() if sys.argv[1] == "unix" else listener.getsockname()[1], flush=True)
-sys.stdin.read()
-child.stdin.close()
-child.wait()
-"""
-
-
-@pytest.mark.parametrize("kind", ["tcp", "unix"])
-def test_the_servers_processes_are_its_listener_and_descendants(tmp_path, kind):
-    pipe = subprocess.PIPE
-    with subprocess.Popen([sys.executable, "-c", SERVER, kind, str(tmp_path / "s")], stdin=pipe, stdout=pipe, text=True) as server:
-        child, where = server.stdout.readline().split()
-        address = Address.parse(f"unix:{where}" if kind == "unix" else f"http://127.0.0.1:{where}")
-        processes = ServerProcesses([address])
-        assert processes() == {server.pid, int(child)}
-        server.stdin.close()
-        server.wait()
-        assert processes() == set()
-
-
-def test_a_server_elsewhere_has_no_processes_on_this_machine(tmp_path):
-    assert ServerProcesses([Address.parse(f"http+unix:{tmp_path}/nobody")])() == set()

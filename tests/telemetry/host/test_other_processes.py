@@ -5,9 +5,22 @@ import pytest
 from perfkit.machine.readings import ProcessTimes
 from perfkit.telemetry.figures import BusyProcess
 from perfkit.telemetry.host.other_processes import OtherProcessesMeter
+from perfkit.telemetry.host.target_processes import TargetProcesses
 
 S = 1_000_000_000
 RUN, WORKER, SERVER, COMPILER, OLD, NEW = 10, 11, 12, 20, 30, 31
+
+
+class KnownTarget(TargetProcesses):
+    """A target whose processes are known, but for those that `may_be_hidden`."""
+
+    may_be_hidden = False
+
+    def __init__(self, *pids, may_be_hidden=False):
+        self.pids, self.may_be_hidden = set(pids), may_be_hidden
+
+    def __call__(self):
+        return self.pids
 
 
 def measured(before, after, **options):
@@ -35,9 +48,11 @@ def test_the_busiest_others_are_named_and_perfkit_and_the_target_are_not():
         SERVER: times("tritonserver", 1, 52.0),
         COMPILER: times("cc1plus", 1, 14.0),
     }
-    others = measured(before, after, target_pids=lambda: {SERVER})
+    others = measured(before, after, target=KnownTarget(SERVER))
     assert others.busiest == (BusyProcess("cc1plus", COMPILER, 0.7),)
     assert others.cpus == pytest.approx((15 - 1 - 3 - 2) / 10), "what ended meanwhile is in the total"
+    assert not others.may_include_target
+    assert measured(before, after, target=KnownTarget(may_be_hidden=True)).may_include_target
 
 
 def test_workers_that_have_ended_are_not_others():
