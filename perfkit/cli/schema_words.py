@@ -207,6 +207,7 @@ _RESULT = {
     "GpuFigures.ecc_uncorrected_errors": "New uncorrected ECC errors in the window.",
     "GpuFigures.pcie_sent_mean_bytes_per_s": "Mean rate of bytes sent over PCIe.",
     "GpuFigures.pcie_received_mean_bytes_per_s": "Mean rate of bytes received over PCIe.",
+    "Incident.length_s": "The length in seconds.",
     "MetricFigures.name": "The metric's name on its page.",
     "MetricFigures.rise": "How much a counter grew.",
     "MetricFigures.per_s": "A counter's growth per second.",

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from perfkit.errors import MeasurementWarning
 from perfkit.measurement.generator_influence import judge_influence, stop_counts
+from perfkit.measurement.incidents import find_incidents, incident_warnings
 from perfkit.measurement.point_measurement import PointMeasurement
 from perfkit.measurement.resource_summary import (
     busy_machine_warnings,
@@ -18,8 +19,9 @@ from perfkit.measurement.resource_summary import (
 )
 from perfkit.measurement.steady_state import target_warnings
 from perfkit.recorder.failures import FailureKind, most_frequent
+from perfkit.recorder.window import Window
 from perfkit.result.distribution import QUANTILES, distribution
-from perfkit.result.model import Connections, Failure, Generator, OpenLoad, Point, Requests, SloJudgement
+from perfkit.result.model import Connections, Failure, Generator, Incident, OpenLoad, Point, Requests, SloJudgement
 from perfkit.stats.buckets import BucketCounts
 from perfkit.stats.percentile_interval import PercentileInterval, percentile_intervals
 from perfkit.stats.sample_size import is_withheld, minimum_samples
@@ -35,7 +37,7 @@ _TOLD_MESSAGES = 3
 def point(measured: PointMeasurement) -> Point:
     """The point of one repetition."""
     pool = _Pool.of(measured)
-    return _make_point(pool, pool.percentile_intervals(), measured.repetition, measured.window.finished_per_s)
+    return _make_point(pool, pool.percentile_intervals(), measured.repetition, measured.window)
 
 
 class LoadSummary:
@@ -97,13 +99,16 @@ class _Pool:
     event_loop_lag: BucketCounts
     target_warnings: Mapping[str, MeasurementWarning]
     """By code, each once."""
+    incidents: tuple[Incident, ...]
 
     @classmethod
     def of(cls, measured: PointMeasurement) -> "_Pool":
         window, load = measured.window, measured.load
         burstiness = (load.burstiness or 1.0) if isinstance(load, OpenLoad) else 1.0
         warnings = target_warnings(window.series, is_open=measured.is_open, burstiness=burstiness)
-        return cls((measured,), window.times, window.batches, measured.resources.event_loop_lag, {one.code: one for one in warnings})
+        incidents = find_incidents(window, load, measured.repetition)
+        lag = measured.resources.event_loop_lag
+        return cls((measured,), window.times, window.batches, lag, {one.code: one for one in warnings}, incidents)
 
     def __add__(self, other: "_Pool") -> "_Pool":
         return _Pool(
@@ -112,6 +117,7 @@ class _Pool:
             self.batches + other.batches,
             BucketCounts.merged((self.event_loop_lag, other.event_loop_lag)),
             {**self.target_warnings, **other.target_warnings, **self.target_warnings},  # of two with one code, the earlier
+            self.incidents + other.incidents,
         )
 
     @property
@@ -124,9 +130,8 @@ class _Pool:
         return percentile_intervals(self.batches, tuple(QUANTILES.values()))
 
 
-def _make_point(
-    pool: _Pool, intervals: Mapping[float, PercentileInterval], repetition: int | None, series: tuple[int, ...] | None
-) -> Point:
+def _make_point(pool: _Pool, intervals: Mapping[float, PercentileInterval], repetition: int | None, own: Window | None) -> Point:
+    """A load point; `repetition` and its `own` window are None for pooled repetitions."""
     parts, waited, pacing_delay = pool.parts, pool.waiting_times, pool.times.get("pacing_delay")
     first, windows = parts[0], [part.window for part in parts]
     outcomes = {outcome: sum(window.outcomes[outcome] for window in windows) for outcome in Outcome}
@@ -166,6 +171,7 @@ def _make_point(
             *judged.warnings,
             *network_warnings(generator),
             *_schedule_warnings(without_slot, scheduled, pacing_delay),
+            *incident_warnings(pool.incidents, is_pooled=len(parts) > 1),
             *(pool.target_warnings.values() if judged.is_valid else ()),
             *_outcome_warnings(outcomes, failures, checked),
             *_sample_warnings(waited, outcomes, intervals),
@@ -197,7 +203,9 @@ def _make_point(
         energy_per_inference_j=energy_per_inference_j(inferences, gpus, "energy_j"),
         energy_above_idle_per_inference_j=energy_per_inference_j(inferences, gpus, "energy_above_idle_j"),
         metrics=pooled_metrics(resources),
-        throughput_series_per_s=series,
+        throughput_series_per_s=None if own is None else own.finished_per_s,
+        failed_series_per_s=None if own is None else own.failed_per_s,
+        incidents=pool.incidents,
         failures=tuple(
             Failure(outcome=kind.outcome.value, status=kind.status or None, message=kind.message, cause=kind.cause, count=count)
             for kind, count in failures

@@ -82,6 +82,7 @@ class Recorder:
         self._series = SeriesRecorder(window_start_ns if series_start_ns is None else series_start_ns, window_end_ns)
         self._batches = BatchRecorder(window_start_ns, None if window_end_ns is None else window_end_ns - window_start_ns)
         self._finished_per_s: collections.Counter[int] = collections.Counter()
+        self._failed_per_s: collections.Counter[int] = collections.Counter()
         self._open_intervals: dict[int, tuple[Histogram, ...]] = {}  # the last used one last
         self._last_finished_ns = 0
         self._answer_totals = AnswerTotals()
@@ -132,6 +133,7 @@ class Recorder:
             batches=self._batches.finish(),
             series=self._series.finish(),
             finished_per_s=dict(self._finished_per_s),
+            failed_per_s=dict(self._failed_per_s),
             answer_totals=self._answer_totals,
             stops=() if self._stops is None else self._stops.finish(),
         )
@@ -207,12 +209,14 @@ class Recorder:
 
     def _count_ended(self, finished_ns: Instants, codes: Instants, waited_ns: Instants, window_end_ns: int | None) -> Iterator[None]:
         inside = self._is_inside(finished_ns, window_end_ns)
-        self._batches.count("ended", finished_ns[inside & (codes != _CODES[Outcome.UNFINISHED])])
-        inside &= codes == _CODES[_OK]
-        self._batches.count("finished", finished_ns[inside])
-        seconds = (finished_ns[inside] - self._window_start_ns) // NS_PER_S
-        for second, count in tally(seconds):
-            self._finished_per_s[second] += count
+        is_ended, is_ok = inside & (codes != _CODES[Outcome.UNFINISHED]), inside & (codes == _CODES[_OK])
+        ended_ns, ok_ns = finished_ns[is_ended], finished_ns[is_ok]
+        self._batches.count("ended", ended_ns)
+        self._batches.count("finished", ok_ns)
+        self._count_seconds(self._finished_per_s, ok_ns)
+        if ended_ns.size > ok_ns.size:
+            self._count_seconds(self._failed_per_s, finished_ns[is_ended & ~is_ok])
+        inside = is_ok
         yield
         good = inside if self._good_within_ns is None else inside & (waited_ns <= self._good_within_ns)
         self._batches.count("good", finished_ns[good])
@@ -223,8 +227,13 @@ class Recorder:
             self._series.add_scheduled(intended_ns)
             dropped = intended_ns[self._is_inside(intended_ns, window_end_ns)]
             self._batches.count("dropped", dropped)
+            self._count_seconds(self._failed_per_s, dropped)
             if is_late:
                 self._batches.count("unsent", dropped)
+
+    def _count_seconds(self, counts: collections.Counter[int], instants_ns: Instants) -> None:
+        for second, count in tally((instants_ns - self._window_start_ns) // NS_PER_S):
+            counts[second] += count
 
     def _add_to_intervals(self, intended_ns: Instants, times: list[Instants]) -> Iterator[None]:
         indices = (intended_ns - self._window_start_ns) // NS_PER_S

@@ -68,6 +68,8 @@ class Recording:
     """From the start of the load if the end of its warm-up is still to be found, otherwise from the window's start."""
     finished_per_s: dict[int, int]
     """OK answers by the second in which they came."""
+    failed_per_s: dict[int, int]
+    """All other requests by the second in which they ended, without unfinished ones, and dropped arrivals by the second of their arrival."""
     answer_totals: AnswerTotals
     stops: tuple[Stop, ...] = ()
     """The stops of the worker, or of all workers, in the order of time."""
@@ -82,11 +84,12 @@ def merge(recordings: Sequence[Recording]) -> Recording:
         raise ValueError("the recordings of one load point must begin at the same instant")
     batch_ns = max(recording.batch_ns for recording in recordings)
     batches = collections.defaultdict[int, list[Batch]](list)
-    finished_per_s = collections.Counter[int]()
+    finished_per_s, failed_per_s = collections.Counter[int](), collections.Counter[int]()
     for recording in recordings:
         for number, batch in recording.batches.items():  # the lengths differ by powers of two
             batches[number * recording.batch_ns // batch_ns].append(batch)
         finished_per_s.update(recording.finished_per_s)
+        failed_per_s.update(recording.failed_per_s)
     return Recording(
         origin_ns=first.origin_ns,
         end_ns=max(recording.end_ns for recording in recordings),
@@ -94,6 +97,7 @@ def merge(recordings: Sequence[Recording]) -> Recording:
         batches={number: Batch.merged(parts) for number, parts in batches.items()},
         series=_sum_series([recording.series for recording in recordings]),
         finished_per_s=dict(finished_per_s),
+        failed_per_s=dict(failed_per_s),
         answer_totals=AnswerTotals.added(recording.answer_totals for recording in recordings),
         stops=tuple(sorted(stop for recording in recordings for stop in recording.stops)),
     )

@@ -37,6 +37,8 @@ class Window:
     """The response times (closed loop: service times) in equal parts of the window."""
     batch_ns: int = 0
     """The length of these parts."""
+    failed_per_s: tuple[int, ...] = ()
+    """Requests that ended without an OK answer, and dropped arrivals, in each second of the window."""
     untouched: tuple[BucketCounts, ...] = ()
     """The same parts without the requests that a stop of the load generator touched."""
     prompt: tuple[BucketCounts, ...] = ()
@@ -74,6 +76,7 @@ def cut(recording: Recording, start_ns: int, *, is_open: bool) -> Window:
     start_ns = recording.origin_ns + skipped_ns
     whole = Batch.merged([batch for number, batch in recording.batches.items() if number >= first])
     length_ns = max(recording.end_ns - start_ns, 0)
+    seconds = range(skipped_s, skipped_s - (-length_ns // NS_PER_S))
     waited = "response_time" if is_open else "service_time"
     parts = [recording.batches.get(first + number, Batch()).times for number in range(length_ns // recording.batch_ns)]
     in_closed_loops = ("service_time", "failure_time", *(name for name in TIMES if name.startswith("touched_")))
@@ -84,7 +87,8 @@ def cut(recording: Recording, start_ns: int, *, is_open: bool) -> Window:
         times={name: whole.times.get(name, EMPTY) for name in TIMES if is_open or name in in_closed_loops},
         failures=whole.failures,
         **{name: getattr(whole, name) for name in COUNTS},
-        finished_per_s=tuple(recording.finished_per_s.get(skipped_s + second, 0) for second in range(-(-length_ns // NS_PER_S))),
+        finished_per_s=tuple(recording.finished_per_s.get(second, 0) for second in seconds),
+        failed_per_s=tuple(recording.failed_per_s.get(second, 0) for second in seconds),
         series=recording.series.between(start_ns, recording.end_ns),
         batches=tuple(part.get(waited, EMPTY) for part in parts),
         batch_ns=recording.batch_ns,

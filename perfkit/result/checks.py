@@ -144,8 +144,12 @@ def _point_problems(point: Point, repetitions: int) -> Iterator[_Problem]:
             "throughput_per_s",
             f"{point.throughput_per_s:g}/s over {point.duration_s:g} s is not the sum of throughput_series_per_s, {sum(series)}",
         )
-    if series and len(series) > point.duration_s + 2:
-        yield "throughput_series_per_s", f"{len(series)} seconds are more than the window of {point.duration_s:g} s"
+    for name in ("throughput_series_per_s", "failed_series_per_s"):
+        if len(getattr(point, name) or ()) > point.duration_s + 2:
+            yield name, f"{len(getattr(point, name))} seconds are more than the window of {point.duration_s:g} s"
+    for number, incident in enumerate(point.incidents):
+        if incident.end_s > point.duration_s + 2:
+            yield f"incidents.{number}", f"its end at {incident.end_s:g} s is after that of the window of {point.duration_s:g} s"
     if (
         point.throughput_per_s * (1 - _ROUNDING) > point.inferences_per_s
         or point.inferences_per_s > point.throughput_per_s * _MOST_INFERENCES

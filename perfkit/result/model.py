@@ -198,6 +198,24 @@ class Failure(Part):
     count: int
 
 
+class Incident(Part):
+    """A part of the window in which the target stood still, or in which most failures of the window lie close together."""
+
+    kind: Literal["stall", "error_burst"]
+    """`stall`: nothing was answered, not even with an error. `error_burst`: failures in whole seconds."""
+    repetition: int
+    start_s: float
+    """Since the window's start."""
+    length_s: float
+    failed: int = 0
+    """The number of failures of an error burst."""
+
+    @property
+    def end_s(self) -> float:
+        """The end, since the window's start."""
+        return self.start_s + self.length_s
+
+
 class SloJudgement(Part):
     """Whether a load point meets the scenario's SLO, and why."""
 
@@ -248,6 +266,11 @@ class Point(Part):
     """Metrics of the Prometheus pages that the scenario names."""
     throughput_series_per_s: tuple[int, ...] | None = None
     """Ok completions in each second of the window; None for pooled repetitions."""
+    failed_series_per_s: tuple[int, ...] | None = None
+    """Requests that ended without an ok answer in each second of the window, and arrivals dropped in it, but not unfinished requests. None
+    for pooled repetitions and in results of earlier versions."""
+    incidents: tuple[Incident, ...] = ()
+    """Stalls and error bursts, in the order of repetitions and time."""
     failures: tuple[Failure, ...] = ()
     """Failed requests by message, the most frequent first: ten of each outcome, then the others together."""
 

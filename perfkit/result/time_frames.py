@@ -2,6 +2,7 @@
 
 import pathlib
 import re
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -15,10 +16,20 @@ if TYPE_CHECKING:
     import pandas as pd
 
 _TAG = re.compile(r"p(?P<point>\d{1,9})\.r(?P<repetition>\d{1,9})\.(?P<times>service|response|delay)")
-_INTEGERS = ("repetition", "samples", "low_ns", "high_ns", "count", "max_ns", "completions", *(f"{name}_ns" for name in QUANTILES))
+_INTEGERS = (
+    "repetition",
+    "samples",
+    "low_ns",
+    "high_ns",
+    "count",
+    "max_ns",
+    "completions",
+    "failures",
+    *(f"{name}_ns" for name in QUANTILES),
+)
 _INTERVAL_COLUMNS = (
     "protocol", "load", "level", "repetition", "times", "time_s", "window_s", "samples", "mean_ns", *(f"{name}_ns" for name in QUANTILES),
-    "max_ns", "completions",
+    "max_ns", "completions", "failures",
 )  # fmt: skip
 _HISTOGRAM_COLUMNS = ("protocol", "load", "level", "times", "low_ns", "high_ns", "count", "cumulative_share")
 
@@ -28,7 +39,7 @@ def intervals_frame(folder: pathlib.Path, result: Result) -> "pd.DataFrame":
 
     `time_s` is the second's start since the start of the log, `window_s` that since the start of the window. `times` is `service`,
     `response` or `delay` (start delay). A time belongs to the second in which its request was due to start. `completions` is the number
-    of ok answers that ended in the second.
+    of ok answers that ended in the second, and `failures` that of the others; results of earlier versions lack it.
     """
     starts_s, merged = read_window_starts(folder), dict[tuple[int, int, str, float], list[BucketCounts]]()
     for tag, start_s, times in read_intervals(folder):
@@ -42,7 +53,7 @@ def intervals_frame(folder: pathlib.Path, result: Result) -> "pd.DataFrame":
     for (index, repetition, kind, start_s), parts in merged.items():
         pooled = result.summary[index]
         window_s = start_s - starts_s.get((index, repetition), first_s[index, repetition])
-        figures = distribution(BucketCounts.merged(parts))
+        figures, point = distribution(BucketCounts.merged(parts)), points.get((pooled.protocol, pooled.load, repetition))
         rows.append(
             {
                 **_load_point(pooled),
@@ -54,7 +65,8 @@ def intervals_frame(folder: pathlib.Path, result: Result) -> "pd.DataFrame":
                 "mean_ns": figures.mean,
                 **{f"{name}_ns": getattr(figures, name) for name in QUANTILES},
                 "max_ns": figures.max,
-                "completions": _completions(points.get((pooled.protocol, pooled.load, repetition)), round(window_s)),
+                "completions": _in_second(point, "throughput_series_per_s", round(window_s)),
+                "failures": _in_second(point, "failed_series_per_s", round(window_s)),
             }
         )
     return _frame(rows, _INTERVAL_COLUMNS)
@@ -87,9 +99,9 @@ def _load_point(point: Point) -> dict[str, Any]:
     return {"protocol": point.protocol, "load": point.load.kind, "level": float(point.load.level)}
 
 
-def _completions(point: Point | None, second: int) -> int | None:
-    series = (point and point.throughput_series_per_s) or ()
-    return series[second] if 0 <= second < len(series) else None
+def _in_second(point: Point | None, name: str, second: int) -> int | None:
+    series: Sequence[int] | None = getattr(point, name, None)
+    return series[second] if series is not None and 0 <= second < len(series) else None
 
 
 def _frame(rows: list[dict[str, Any]], columns: tuple[str, ...]) -> "pd.DataFrame":

@@ -91,6 +91,7 @@ def test_completions_of_the_seconds_are_those_of_the_document(result):
     for point in result.points:
         series = point.throughput_series_per_s
         assert seconds[point.load.level, point.repetition] == list(series[: len(seconds[point.load.level, point.repetition])])
+    assert intervals["failures"].tolist() == [0] * len(intervals)
 
 
 def test_telemetry_is_a_frame_with_units_and_empty_without_any(result, tmp_path):

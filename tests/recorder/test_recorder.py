@@ -53,6 +53,21 @@ def test_throughput_counts_what_finishes_in_the_window_wherever_it_started():
     assert recording.finished_per_s == (2, *[0] * 8, 1)
 
 
+def test_failures_are_counted_in_the_second_in_which_they_end():
+    failed = (reply(START + S, S, Outcome.REJECTED), reply(START + S, S, Outcome.TIMED_OUT), reply(START, 1, Outcome.INVALID_OUTPUT))
+    outside = (reply(START - S, 1, Outcome.BROKEN), reply(END - 1, 1, Outcome.BROKEN), reply(START, S, Outcome.UNFINISHED))
+    window, _ = record(*failed, *outside, reply(START, MS))
+    assert window.failed_per_s == (1, 0, 2, *[0] * 7)
+    assert window.finished_per_s == (1, *[0] * 9)
+
+
+def test_dropped_arrivals_count_as_failures_of_their_second():
+    recorder = Recorder(lambda _: None, **WINDOW)
+    recorder.drop(np.array([START - 1, START + 3 * S, START + 3 * S + 1, END]), is_late=False)
+    window = cut(recorder.finish(END), START, is_open=True)
+    assert window.failed_per_s == (*[0] * 3, 2, *[0] * 6)
+
+
 def test_each_outcome_reaches_its_distribution():
     recording, _ = record(*(reply(START + index, 7 * MS, outcome) for index, outcome in enumerate(Outcome)))
     assert recording.outcomes == dict.fromkeys(Outcome, 1)

@@ -40,7 +40,9 @@ def test_merged_recordings_equal_that_of_a_single_worker(drawn, instants):
     expected = cut(recorded(drawn, instants), START, is_open=True)
     for field in ("start_ns", "end_ns", "outcomes", "failures", "ended", "finished", "good", "finished_per_s"):
         assert getattr(found, field) == getattr(expected, field), field
-    assert found.dropped == sum(bool(part) for part in parts)
+    dropped = sum(bool(part) for part in parts)
+    assert found.dropped == dropped
+    assert [own - (second == 5) * (dropped - bool(drawn)) for second, own in enumerate(found.failed_per_s)] == list(expected.failed_per_s)
     for name, packed in expected.times.items():
         assert encode(found.times[name]) == encode(packed), name
     for name in ("answered", "timed", "time_sum_ns"):

@@ -49,7 +49,7 @@ def test_a_window_that_is_cut_holds_what_one_that_began_then_would_hold(drawn, d
     found = cut(whole, START + seconds * S, is_open=True)
     later, logged_later = recorded(drawn, instants(starts_s=seconds), drops)
     expected = cut(later, START + seconds * S, is_open=True)
-    for field in ("start_ns", "end_ns", "outcomes", "statuses", "finished_per_s", *COUNTS):
+    for field in ("start_ns", "end_ns", "outcomes", "statuses", "finished_per_s", "failed_per_s", *COUNTS):
         assert getattr(found, field) == getattr(expected, field), field
     for name, packed in expected.times.items():
         assert encode(found.times[name]) == encode(packed), name

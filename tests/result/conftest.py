@@ -53,6 +53,8 @@ POINT = {
     "energy_above_idle_per_inference_j": None,
     "metrics": [{"name": "nv_x", "labels": {"model": "m"}, "kind": "counter", "rise": 3.0, "per_s": 1.5, "mean": None, "min": None, "max": None}],
     "throughput_series_per_s": [1, 2],
+    "failed_series_per_s": [0, 3],
+    "incidents": [{"kind": "error_burst", "repetition": 0, "start_s": 1.0, "length_s": 1.0, "failed": 3}],
     "failures": [{"outcome": "rejected", "status": "503", "message": "busy", "cause": None, "count": 1}],
 }  # fmt: skip
 DOCUMENT = {
@@ -65,7 +67,7 @@ DOCUMENT = {
     "warnings": [],
     "started_at": "2026-01-02T03:04:05.678+00:00",
     "points": [POINT],
-    "summary": [{**POINT, "repetition": None, "throughput_series_per_s": None}],
+    "summary": [{**POINT, "repetition": None, "throughput_series_per_s": None, "failed_series_per_s": None}],
 }
 
 

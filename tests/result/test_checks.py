@@ -61,6 +61,11 @@ def refusal(tmp_path, made):
         ("points.0.intervals", {"p50": [5e6, 4e6]}, "points.0.intervals.p50: 5000000.0 to 4000000.0 is no interval"),
         ("points.0.goodput_per_s", 600.0, "points.0.goodput_per_s: 600/s is above the throughput"),
         ("points.0.throughput_series_per_s", [1] * 10, "points.0.throughput_per_s: 500/s over 10 s is not the sum of throughput_series_per_s, 10"),
+        ("points.0.failed_series_per_s", [0] * 13, "points.0.failed_series_per_s: 13 seconds are more than the window of 10 s"),
+        (
+            "points.0.incidents", [{"kind": "stall", "repetition": 0, "start_s": 9.0, "length_s": 4.0}],
+            "points.0.incidents.0: its end at 13 s is after that of the window of 10 s",
+        ),
         ("points.0.server.queue_ns", -1.0, "points.0.server.queue_ns: -1.0 is below zero"),
         ("points.0.generator.cpu_share", -0.1, "points.0.generator.cpu_share: -0.1 is below zero"),
         ("points.0.load.concurrency", 0, "points.0.load.concurrency: 0 is no load"),

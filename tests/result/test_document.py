@@ -16,10 +16,11 @@ KEYS = {
     ("points", 0): {
         "protocol", "load", "repetition", "valid", "warnings", "duration_s", "requests", "error_rate", "throughput_per_s", "inferences_per_s",
         "goodput_per_s", "warmup_s", "rejected_by_status", "checked", "effective_samples", "service_time_ns", "response_time_ns", "start_delay_ns", "failure_time_ns", "intervals", "slo", "connections", "generator",
-        "server", "gpus", "energy_per_inference_j", "energy_above_idle_per_inference_j", "metrics", "throughput_series_per_s", "failures",
+        "server", "gpus", "energy_per_inference_j", "energy_above_idle_per_inference_j", "metrics", "throughput_series_per_s", "failed_series_per_s", "incidents", "failures",
     },
     ("points", 0, "load"): {"kind", "concurrency"},
     ("points", 0, "warnings", 0): {"code", "message"},
+    ("points", 0, "incidents", 0): {"kind", "repetition", "start_s", "length_s", "failed"},
     ("points", 0, "requests"): {
         "scheduled", "dropped", "sent", "ok", "rejected", "timed_out", "connect_failed", "broken", "invalid_output", "unfinished",
     },
