@@ -36,7 +36,6 @@ from perfkit.telemetry.messages import (
     PointBegins,
     PublishMetrics,
     ScreenConfig,
-    ScreenLine,
     StatisticsConfig,
     TelemetryConfig,
 )
@@ -101,8 +100,7 @@ class Observation:
 
     def show_line(self, text: str) -> bool:
         """Prints a line above the live view; False if the live view has ended."""
-        self._client.show(ScreenLine(text))
-        return self._client.has_screen
+        return self._client.show_line(text)
 
     async def close_screen(self) -> None:
         """Removes the live view."""

@@ -60,6 +60,11 @@ class Child:
         if not self._stdin.is_closing():
             self._stdin.write(message_bytes(message))
 
+    @property
+    def unsent_bytes(self) -> int:
+        """The length of the messages that it has not taken yet."""
+        return 0 if self._stdin.is_closing() else self._stdin.get_write_buffer_size()
+
     async def receive(self) -> Any:
         """The next message from its stdout; raises EOFError when there are no more."""
         return await read_message(self._stdout)

@@ -1,8 +1,9 @@
 """A run's connection to its sampler process."""
 
 import asyncio
+import collections
 import contextlib
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Any
 
 from perfkit.errors import UsageError
@@ -16,7 +17,7 @@ from perfkit.telemetry.messages import (
     PointBegins,
     PublishMetrics,
     ScreenClosed,
-    ScreenLine,
+    ScreenLines,
     Started,
     TelemetryConfig,
     Waiting,
@@ -26,6 +27,73 @@ from perfkit.telemetry.messages import (
 
 # while the sampler process waits for its samplers, it says so every second; before its first message it imports libraries
 _STARTS_WITHIN_S, _MAX_SILENCE_S, _CLOSE_TIMEOUT_S = 60, 10, 10
+_SHOW_EVERY_S, _MOST_UNSENT_BYTES, _MOST_FIGURES, _MOST_LINES = 0.1, 2**16, 64, 500
+
+
+class ScreenQueue:
+    """What the live view is to show and the sampler process has not been sent: bounded, without the oldest of too many.
+
+    `send` sends a message to the process, and `unsent_bytes` returns how much of what was sent it has not taken. Lines that come within a
+    tenth of a second are sent, and printed, together.
+    """
+
+    def __init__(self, send: Callable[[object], None], unsent_bytes: Callable[[], int]) -> None:
+        self._send, self._unsent_bytes = send, unsent_bytes
+        self._begins: PointBegins | None = None
+        self._figures: collections.deque[LiveFigures] = collections.deque(maxlen=_MOST_FIGURES)
+        self._lines: collections.deque[str] = collections.deque(maxlen=_MOST_LINES)
+        self._lines_left_out = 0
+        self._timer: asyncio.TimerHandle | None = None
+
+    def add(self, message: PointBegins | LiveFigures) -> None:
+        """Adds a state, and sends what is waiting unless the process is behind."""
+        if isinstance(message, PointBegins):
+            self._begins = message
+            self._figures.clear()  # of the load point before
+        else:
+            self._figures.append(message)
+        self._send_waiting()
+
+    def add_line(self, text: str) -> None:
+        """Adds a line; the first is sent at once, those within the next tenth of a second after it."""
+        self._lines_left_out += len(self._lines) == _MOST_LINES
+        self._lines.append(text)
+        if self._timer is None:
+            self._send_waiting()
+            self._start_timer()
+
+    def close(self) -> None:
+        """Sends the lines that are waiting, however far the process is behind."""
+        if self._timer is not None:
+            self._timer.cancel()
+        self._send_lines()
+
+    def _send_waiting(self) -> None:
+        if self._unsent_bytes() > _MOST_UNSENT_BYTES:
+            if self._timer is None:
+                self._start_timer()
+            return
+        self._send_lines()
+        if self._begins is not None:
+            self._send(self._begins)
+            self._begins = None
+        while self._figures and self._unsent_bytes() <= _MOST_UNSENT_BYTES:
+            self._send(self._figures.popleft())
+
+    def _send_lines(self) -> None:
+        if self._lines:
+            self._send(ScreenLines(tuple(self._lines), self._lines_left_out))
+            self._lines.clear()
+            self._lines_left_out = 0
+
+    def _start_timer(self) -> None:
+        self._timer = asyncio.get_running_loop().call_later(_SHOW_EVERY_S, self._on_timer)
+
+    def _on_timer(self) -> None:
+        self._timer = None
+        if self._lines or self._begins is not None or self._figures:
+            self._start_timer()
+            self._send_waiting()
 
 
 class TelemetryClient:
@@ -43,6 +111,7 @@ class TelemetryClient:
         """Why the process is gone, as a sentence; empty as long as it runs."""
         self._has_screen = False
         self._child, self._max_silence_s, self._may_be_silent_s = child, max_silence_s, _STARTS_WITHIN_S
+        self._screen = ScreenQueue(self._send, lambda: child.unsent_bytes if child is not None else 0)
 
     async def configure(self, config: TelemetryConfig) -> None:
         """Starts the samplers and waits until they run; raises UsageError if the port for live metrics cannot be used."""
@@ -63,17 +132,24 @@ class TelemetryClient:
 
     @property
     def has_screen(self) -> bool:
-        """Whether the process draws a live view; lines for the terminal must then go through `show`."""
+        """Whether the process draws a live view; lines for the terminal must then go through `show_line`."""
         return self._has_screen and self._child is not None and not self._child.ended.done()
 
-    def show(self, message: PointBegins | LiveFigures | ScreenLine) -> None:
-        """Sends a message to the live view, if there is one."""
+    def show(self, message: PointBegins | LiveFigures) -> None:
+        """Shows a state in the live view, if there is one."""
         if self.has_screen:
-            self._send(message)
+            self._screen.add(message)
+
+    def show_line(self, text: str) -> bool:
+        """Prints a line above the live view; False if there is none."""
+        if self.has_screen:
+            self._screen.add_line(text)
+        return self.has_screen
 
     async def close_screen(self) -> None:
         """Removes the live view; afterwards the terminal is the run's own."""
         if self.has_screen:
+            self._screen.close()
             self._send(CloseScreen())
             while self._child is not None and not isinstance(await self._answer(), ScreenClosed):
                 pass

@@ -12,7 +12,7 @@ from rich.text import Text
 from perfkit.clock import Clock
 from perfkit.recorder.recent import LiveFigures
 from perfkit.recorder.series import Instants
-from perfkit.telemetry.messages import PointBegins, ScreenLine
+from perfkit.telemetry.messages import PointBegins, ScreenLines
 from perfkit.telemetry.screen import Screen
 from perfkit.telemetry.series import Series
 from perfkit.text.foreign import bounded, one_line, safe_lines
@@ -43,18 +43,19 @@ class LiveView:
         self._screen, self._clock, self._latest, self._has_colour = screen, clock, latest, has_colour
         self._run_began_ns = self._began_ns = clock.now_ns()
         self._point: PointBegins | None = None
-        self._drawn_ns = 0
+        self._second_ended_ns = 0
+        self._newest: Sequence[Series] = ()
         self._forget()
 
-    def show(self, message: PointBegins | LiveFigures | ScreenLine) -> None:
+    def show(self, message: PointBegins | LiveFigures | ScreenLines) -> None:
         """Handles a message of the run."""
         match message:
             case PointBegins():
                 self.begin(message)
             case LiveFigures():
                 self.add(message)
-            case ScreenLine(text):
-                self.print_line(text)
+            case ScreenLines(texts, left_out):
+                self.print_lines(texts, left_out)
 
     def begin(self, point: PointBegins) -> None:
         """Starts the view of a load point."""
@@ -63,7 +64,7 @@ class LiveView:
             self._run_began_ns = now_ns
         self._point, self._began_ns = point, now_ns
         self._forget()
-        self.draw()
+        self._refresh(now_ns)
 
     def add(self, figures: LiveFigures) -> None:
         """Adds one worker's figures, and draws once a second."""
@@ -77,20 +78,26 @@ class LiveView:
         self._times.append(figures.times_ns)
         self._delays.append(figures.delays_ns)
         now_ns = self._clock.now_ns()
-        if now_ns - self._drawn_ns >= _DRAW_EVERY_NS:
+        if now_ns - self._second_ended_ns >= _DRAW_EVERY_NS:
             self._end_second()
-            self.draw()
+            self._refresh(now_ns)
 
-    def print_line(self, text: str) -> None:
-        """Prints a line that stays above the view."""
-        self._screen.print_above(safe_lines(bounded(text)))
+    def print_lines(self, texts: Sequence[str], left_out: int = 0) -> None:
+        """Prints lines that stay above the view, after a remark on those left out."""
+        remark = (f"(left out: {left_out:,} lines before these)",) if left_out else ()
+        self._screen.print_above([safe_lines(bounded(text)) for text in (*remark, *texts)])
+        self.draw()
+
+    def _refresh(self, now_ns: int) -> None:
+        """Draws the view with the samplers' newest samples, once a second: lines that are printed in between do not ask for them."""
+        self._second_ended_ns = now_ns
+        self._newest = [series for series in self._latest() if series.values]
         self.draw()
 
     def draw(self) -> None:
         """Redraws the view."""
         if self._point is None:
             return
-        self._drawn_ns = self._clock.now_ns()
         columns, rows = self._screen.size
         width = max(columns - 1, 1)  # a character in the last column would move the cursor on some terminals
         texts = list(self._lines(width))[: max(rows - 1, 1)]
@@ -170,7 +177,7 @@ class LiveView:
 
     def _samples(self, width: int) -> Iterator[Text]:
         """Lines about the server, the GPUs and the load generator, from their newest samples."""
-        newest = [series for series in self._latest() if series.values]
+        newest = self._newest
         server = {series.name.removeprefix("server_"): series.values[-1] for series in newest if series.name.startswith("server_")}
         parts = [
             f"{label} {format_duration_ns(server[key]) if server[key] else '0'}" for key, label in _SERVER_TIMES.items() if key in server

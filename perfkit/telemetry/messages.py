@@ -2,7 +2,7 @@
 
 The run sends a `TelemetryConfig`, then any number of `FollowWorkers`, `WindowRequest`, `PublishMetrics` and `IntervalTimes`. The
 process answers the first with `Started`, and each `WindowRequest` with a `WindowReport`. For a live view the run also sends
-`PointBegins`, `LiveFigures`, `ScreenLine` and, in the end, `CloseScreen`, which is answered with `ScreenClosed`.
+`PointBegins`, `LiveFigures`, `ScreenLines` and, in the end, `CloseScreen`, which is answered with `ScreenClosed`.
 """
 
 import dataclasses
@@ -158,10 +158,11 @@ class PointBegins:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class ScreenLine:
-    """A line that stays on the terminal, above the live view."""
+class ScreenLines:
+    """Lines that stay on the terminal, above the live view; `left_out` counts those before them that were too many."""
 
-    text: str
+    texts: tuple[str, ...]
+    left_out: int = 0
 
 
 class CloseScreen:

@@ -23,7 +23,7 @@ from perfkit.telemetry.messages import (
     PointBegins,
     PublishMetrics,
     ScreenClosed,
-    ScreenLine,
+    ScreenLines,
     Started,
     TelemetryConfig,
     Waiting,
@@ -32,6 +32,7 @@ from perfkit.telemetry.messages import (
 )
 from perfkit.telemetry.sampler_thread import SamplerThread, take_notes
 from perfkit.telemetry.series import Sampler, SamplerReport, Series
+from perfkit.text.foreign import bounded, safe_lines
 
 if TYPE_CHECKING:
     from perfkit.telemetry.live_view import LiveView
@@ -73,9 +74,8 @@ def _serve(config: TelemetryConfig, requests: BinaryIO, answers: BinaryIO) -> No
                     exposition.run.publish(key, metrics)
                 case IntervalTimes() as interval if exposition:
                     exposition.run.add_times(interval)
-                case LiveFigures() | PointBegins() | ScreenLine() as shown if view:
-                    with contextlib.suppress(Exception):  # a bug in the view must not end the telemetry
-                        view.show(shown)
+                case LiveFigures() | PointBegins() | ScreenLines() as shown:
+                    view = _show(view, shown)
                 case CloseScreen():
                     if view is not None:
                         view.close()
@@ -87,6 +87,28 @@ def _serve(config: TelemetryConfig, requests: BinaryIO, answers: BinaryIO) -> No
             exposition.close()
         for thread in threads:
             thread.close(_CLOSE_TIMEOUT_S)
+
+
+def _show(view: "LiveView | None", message: LiveFigures | PointBegins | ScreenLines) -> "LiveView | None":
+    """Shows a message; a failing view ends with a warning on stderr, and lines are printed there from then on. Sampling goes on."""
+    if view is not None:
+        try:
+            view.show(message)
+        except Exception as error:  # noqa: BLE001 - a bug in the view must not end the telemetry
+            with contextlib.suppress(Exception):
+                view.close()
+            _print_plainly([f"warning: the live view failed and has ended ({type(error).__name__}: {error}); measuring and sampling go on"])
+        else:
+            return view
+    if isinstance(message, ScreenLines):
+        _print_plainly(message.texts)
+    return None
+
+
+def _print_plainly(lines: Iterable[str]) -> None:
+    with contextlib.suppress(OSError):  # the terminal is gone
+        for line in lines:
+            sys.stderr.write(f"{safe_lines(bounded(line))}\n")
 
 
 def _samplers(config: TelemetryConfig, clock: MonotonicClock) -> dict[str, Sampler[Any]]:

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 
 _ERASE = "\r\x1b[{}A\x1b[J"
 _WIDTH, _HEIGHT = 80, 24
+_MOST_UNWRITTEN_BYTES = 2**18
 
 
 class Screen:
@@ -19,6 +20,7 @@ class Screen:
         self._file: int | None = file
         self._shown: list[int] = []  # the widths of the lines on the terminal
         self._unwritten = b""
+        self._left_out = 0
 
     @classmethod
     def open(cls, path: str) -> "Screen | None":
@@ -43,10 +45,17 @@ class Screen:
             self._write(self._erasure() + "".join(f"{text}\n" for text, _ in lines))
             self._shown = [width for _, width in lines]
 
-    def print_above(self, text: str) -> None:
-        """Erases the drawn lines and prints a line that stays; the next drawing comes below it."""
-        erasure, self._shown = self._erasure(), []
-        self._write(f"{erasure}{text}\n")
+    def print_above(self, lines: Sequence[str]) -> None:
+        """Erases the drawn lines and prints lines that stay; the next drawing comes below them.
+
+        While the terminal is stopped, lines are kept up to a limit, and the rest is counted.
+        """
+        if len(self._unwritten) > _MOST_UNWRITTEN_BYTES and not self._flushed():
+            self._left_out += len(lines)
+            return
+        remark = f"(left out while the terminal was stopped: {self._left_out:,} lines)\n" if self._left_out else ""
+        erasure, self._shown, self._left_out = self._erasure(), [], 0
+        self._write(erasure + remark + "".join(f"{line}\n" for line in lines))
 
     def close(self) -> None:
         """Erases the drawn lines and closes the device."""

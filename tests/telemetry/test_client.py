@@ -1,16 +1,19 @@
 """The sampler process, as a run starts it."""
 
 import asyncio
+import dataclasses
 import os
 import re
 
+import numpy as np
 import pytest
 import uvloop
 
 from perfkit.clock import MonotonicClock
 from perfkit.errors import UsageError
-from perfkit.telemetry.client import TelemetryClient, open_telemetry
-from perfkit.telemetry.messages import LiveMetric, MetricsPageConfig, PublishMetrics, TelemetryConfig
+from perfkit.recorder.recent import LiveFigures
+from perfkit.telemetry.client import ScreenQueue, TelemetryClient, open_telemetry
+from perfkit.telemetry.messages import LiveMetric, MetricsPageConfig, PointBegins, PublishMetrics, ScreenLines, TelemetryConfig
 from tests.children import children_running
 from tests.conditions import passes, until_ended
 
@@ -85,6 +88,66 @@ def test_a_stopped_process_is_killed_after_the_silence_that_is_allowed_and_the_r
     reports, lost = asyncio.run(go())
     assert [report.samplers for report in reports] == [{}, {}]
     assert re.fullmatch(r"The telemetry process \d+ said nothing for 1 s and was killed: the rest of the run has no telemetry\.", lost)
+
+
+BEGINS = PointBegins(1, 2, "http, concurrency 1", "service time", None, None)
+NONE = np.zeros(0, dtype=np.int64)
+
+
+class SlowProcess:
+    """A sampler process that has taken all messages but the last `unsent_bytes`."""
+
+    def __init__(self):
+        self.sent: list[object] = []
+        self.unsent_bytes = 0
+        self.queue = ScreenQueue(self.sent.append, lambda: self.unsent_bytes)
+
+
+def figures(second):
+    return LiveFigures(0, second, second, 0, 1, NONE, NONE)
+
+
+def test_states_for_a_slow_process_are_bounded_and_the_newest_are_kept():
+    async def go():
+        slow = SlowProcess()
+        slow.queue.add(BEGINS)
+        slow.unsent_bytes = 2**20
+        for second in range(1000):
+            slow.queue.add(figures(second))
+        assert slow.sent == [BEGINS]
+        slow.unsent_bytes = 0
+        slow.queue.add(figures(1000))
+        assert slow.sent[1:] == [figures(second) for second in range(937, 1001)]
+        slow.unsent_bytes = 2**20
+        slow.queue.add(figures(1001))
+        slow.queue.add(dataclasses.replace(BEGINS, number=2))
+        slow.unsent_bytes = 0
+        slow.queue.add(figures(1))
+        assert slow.sent[-2:] == [dataclasses.replace(BEGINS, number=2), figures(1)], "figures of the point before are gone"
+
+    asyncio.run(go())
+
+
+def test_many_lines_of_the_server_are_few_messages_and_the_oldest_of_too_many_are_counted():
+    async def go():
+        slow = SlowProcess()
+        for number in range(2000):
+            slow.queue.add_line(str(number))
+        assert slow.sent == [ScreenLines(("0",))], "the first at once"
+        slow.queue.add(BEGINS)
+        assert slow.sent[1:] == [ScreenLines(tuple(map(str, range(1500, 2000))), left_out=1499), BEGINS], "lines keep their place"
+        slow.queue.add_line("later")
+        slow.unsent_bytes = 2**20
+        while len(slow.sent) < 4:
+            await asyncio.sleep(0.01)
+            slow.unsent_bytes = 0
+        assert slow.sent[3] == ScreenLines(("later",)), "without another message"
+        slow.unsent_bytes = 2**20
+        slow.queue.add_line("last")
+        slow.queue.close()
+        assert slow.sent[4:] == [ScreenLines(("last",))]
+
+    asyncio.run(go())
 
 
 @pytest.mark.parametrize("run", [asyncio.run, uvloop.run])

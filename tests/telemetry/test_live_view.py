@@ -12,7 +12,7 @@ import pytest
 
 from perfkit.recorder.recent import LiveFigures
 from perfkit.telemetry.live_view import LiveView, sparkline
-from perfkit.telemetry.messages import PointBegins
+from perfkit.telemetry.messages import PointBegins, ScreenLines
 from perfkit.telemetry.screen import Screen
 from perfkit.telemetry.series import Series
 from tests.clocks import SettableClock
@@ -165,11 +165,34 @@ def test_a_low_window_shows_the_first_lines(view, terminal):
 def test_lines_stay_above_the_view_and_foreign_commands_in_them_are_shown(view, terminal):
     view.begin(BEGINS)
     terminal.text()
-    view.print_line("server: \x1b[2Jready")
+    view.print_lines(["server: \x1b[2Jready"])
     text = terminal.text()
     assert text.index(r"server: \u001b[2Jready") < text.index("load point 2 of 3")
     view.close()
     assert re.fullmatch(r"\r\x1b\[\d+A\x1b\[J", terminal.text())
+
+
+def test_a_chatty_server_does_not_stop_the_figures_of_the_view(terminal, clock):
+    asked = []
+
+    def latest():
+        asked.append(clock.ns)
+        return SAMPLES
+
+    view = LiveView(opened(terminal), clock, latest, has_colour=False)
+    view.begin(BEGINS)
+    terminal.text()
+    for tenth in range(1, 31):
+        clock.ns = tenth * S // 10
+        view.show(ScreenLines((f"server: line {tenth}", "server: more"), left_out=tenth == 30))
+        if tenth % 10 == 0:
+            view.add(figures(tenth // 10, 40 * tenth))
+        text = terminal.text()
+        assert text.index(f"server: line {tenth}") < text.index("server: more") < text.index("load point 2 of 3")
+    assert "(left out: 1 lines before these)" in text
+    assert any(line.startswith("throughput  400/s") for line in lines(text))
+    assert asked == [0, 1 * S, 2 * S, 3 * S], "the samplers are asked once a second, not for each line"
+    view.close()
 
 
 def test_colours_are_left_out_where_they_are_not_wanted(terminal, clock):
@@ -196,12 +219,28 @@ def test_a_terminal_that_takes_nothing_loses_pictures_and_stops_nobody(terminal,
     view.close()
 
 
+def test_lines_for_a_terminal_that_takes_nothing_are_bounded_and_counted(terminal):
+    screen, written = opened(terminal), ""
+    for number in range(1000):  # half a megabyte
+        screen.print_above([f"{number} {'x' * 500}"])
+    screen.draw([])
+    while more := terminal.text():
+        written += more
+        screen.draw([])
+    numbers = [int(line.split()[0]) for line in written.splitlines() if line.strip()]
+    assert numbers == list(range(len(numbers)))
+    assert 2**18 <= len(numbers) * 503 <= 2**18 + 2**15
+    screen.print_above(["after them"])
+    assert terminal.text().splitlines() == [f"(left out while the terminal was stopped: {1000 - len(numbers)} lines)", "after them"]
+    screen.close()
+
+
 def test_a_terminal_that_is_gone_ends_the_drawing_and_nothing_else(clock):
     terminal = Terminal()
     view = LiveView(opened(terminal), clock, tuple, has_colour=False)
     os.close(terminal.slave)
     os.close(terminal.master)
     view.begin(BEGINS)
-    view.print_line("a line")
+    view.print_lines(["a line"])
     view.close()
     assert Screen.open("/dev/pts/no-such-terminal") is None

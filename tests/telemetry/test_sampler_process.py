@@ -8,7 +8,7 @@ import pytest
 
 from perfkit.process.messages import load_message, message_bytes
 from perfkit.telemetry import sampler_process
-from perfkit.telemetry.messages import GpuConfig, Started, TelemetryConfig, WindowReport, WindowRequest
+from perfkit.telemetry.messages import GpuConfig, PointBegins, ScreenLines, Started, TelemetryConfig, WindowReport, WindowRequest
 
 REQUESTS = message_bytes(TelemetryConfig()) + message_bytes(WindowRequest(0, 1))
 
@@ -54,6 +54,26 @@ def test_it_ends_if_it_receives_no_configuration(requests):
 
 def test_it_ends_if_nobody_reads_its_answers():
     sampler_process.serve(io.BytesIO(REQUESTS), BrokenPipe())
+
+
+def test_a_failing_live_view_is_reported_once_and_its_lines_and_the_sampling_go_on(monkeypatch, capsys):
+    class FailingView:
+        def show(self, message):
+            raise ZeroDivisionError("division by zero")
+
+        def close(self):
+            raise OSError
+
+    monkeypatch.setattr(sampler_process, "_open_view", lambda *_: FailingView())
+    begins = PointBegins(1, 1, "http, concurrency 1", "service time", None, None)
+    messages = (TelemetryConfig(), begins, ScreenLines(("server: ready",)), ScreenLines(("server: more",)), WindowRequest(0, 1))
+    answers = serve(b"".join(map(message_bytes, messages)))
+    assert [type(load_message(answers)) for _ in range(2)] == [Started, WindowReport]
+    assert capsys.readouterr().err.splitlines() == [
+        "warning: the live view failed and has ended (ZeroDivisionError: division by zero); measuring and sampling go on",
+        "server: ready",
+        "server: more",
+    ]
 
 
 def test_a_sampler_that_hangs_at_its_start_is_noted(monkeypatch):
