@@ -1,9 +1,11 @@
 """`perfkit init`: writes a scenario for a model of a running server, or lists the server's models."""
 
 import argparse
+import asyncio
 import pathlib
 import shlex
-from typing import TYPE_CHECKING
+from collections.abc import Awaitable, Callable, Sequence
+from typing import TYPE_CHECKING, TypeVar
 
 from perfkit.cli.exit_code import ExitCode
 from perfkit.cli.output import write_output
@@ -11,7 +13,9 @@ from perfkit.cli.url_scenario import target_of_urls
 from perfkit.errors import UsageError
 
 if TYPE_CHECKING:
-    from perfkit.measurement.server_description import ServerDescription
+    from perfkit.protocol.message import IndexedModel
+
+_Read = TypeVar("_Read")
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -25,22 +29,21 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def _execute(options: argparse.Namespace) -> ExitCode:
-    import uvloop
-
     from perfkit.cli.initial_scenario import initial_scenario
     from perfkit.clock import MonotonicClock
-    from perfkit.measurement.server_description import describe_model, describe_server
+    from perfkit.measurement.server_description import describe_model, read_model_index
     from perfkit.target.address import redacted_url
 
     target = target_of_urls(options.urls, None)
     if options.model == "":
         raise UsageError("-m: the model's name is empty; without -m, the server's models are listed")
     if options.model is None:
-        print(_table(uvloop.run(describe_server(options.urls[0], MonotonicClock())), options.urls[0]))
+        index, *_ = _read_from_all(options.urls, lambda url: read_model_index(url, MonotonicClock()))
+        print(_table(index, options.urls))
         return ExitCode.DONE
     if options.out is not None and options.out.exists():
         raise UsageError(f"--out {options.out}: the file exists already: remove it, or choose another name")
-    described = uvloop.run(describe_model(options.urls[0], options.model, MonotonicClock()))
+    described, *_ = _read_from_all(options.urls, lambda url: describe_model(url, options.model, MonotonicClock()))
     command = shlex.join(["perfkit", "init", *map(redacted_url, options.urls), "-m", options.model])
     text = initial_scenario(described, {**target, "model": options.model}, command)
     if options.out is None:
@@ -51,17 +54,33 @@ def _execute(options: argparse.Namespace) -> ExitCode:
     return ExitCode.DONE
 
 
-def _table(described: "ServerDescription", url: str) -> str:
+def _read_from_all(urls: Sequence[str], read: Callable[[str], Awaitable[_Read]]) -> list[_Read]:
+    """What is read from each URL at the same time; raises TargetError with a line for each URL that does not answer."""
+    import uvloop
+
+    from perfkit.errors import TargetError
+
+    async def read_all() -> list[_Read | BaseException]:
+        return await asyncio.gather(*map(read, urls), return_exceptions=True)
+
+    found = uvloop.run(read_all())
+    if failed := [one for one in found if isinstance(one, TargetError)]:
+        raise TargetError("\n".join(map(str, failed)))
+    for one in found:
+        if isinstance(one, BaseException):
+            raise one
+    return [one for one in found if not isinstance(one, BaseException)]
+
+
+def _table(index: "Sequence[IndexedModel]", urls: Sequence[str]) -> str:
     """The server's models with version, state and reason, one per line; raises UsageError if it lists none."""
     from perfkit.target.address import redacted_url
     from perfkit.text.foreign import one_line
 
-    if not described.index:
+    if not index:
         raise UsageError("the server does not list its models: name one with -m")
-    rows = [(one_line(one.name), one_line(one.version), one_line(one.state), one_line(one.reason)) for one in described.index]
+    rows = [(one_line(one.name), one_line(one.version), one_line(one.state), one_line(one.reason)) for one in index]
     titles = ("model", "version", "state")
     widths = [max(len(titles[column]), *(len(row[column]) for row in rows)) for column in range(3)]
     lines = ["  ".join(text.ljust(width) for text, width in zip(row, [*widths, 0], strict=False)).rstrip() for row in (titles, *rows)]
-    return "\n".join(
-        [*lines, "", f"a scenario for one of them: perfkit init {shlex.quote(redacted_url(url))} -m {shlex.quote(rows[0][0])}"]
-    )
+    return "\n".join([*lines, "", f"a scenario for one of them: perfkit init {shlex.join([*map(redacted_url, urls), '-m', rows[0][0]])}"])

@@ -3,7 +3,8 @@
 import json
 from typing import TYPE_CHECKING, Any
 
-from perfkit.cli.url_scenario import DEFAULT_CONCURRENCY, scenario_name
+from perfkit.cli.url_scenario import DEFAULT_CONCURRENCY, scenario_head, scenario_name
+from perfkit.scenario.redaction import with_variables
 from perfkit.text.foreign import one_line
 
 if TYPE_CHECKING:
@@ -18,9 +19,11 @@ def initial_scenario(described: "ModelDescription", target: dict[str, Any], comm
     """The scenario as YAML; its first comment names `command`, which made it."""
     metadata, config = described.metadata, described.config
     server = one_line(f"{described.server.name} {described.server.version}".strip()) or "a server without a name"
+    document, keys = with_variables({"target": target})
+    target = document["target"]
     lines = [
+        *scenario_head(keys),
         f"# Made by `{one_line(command)}` from the metadata of {server}.",
-        "# docs/scenarios.md describes every key; `perfkit validate FILE` checks a scenario without sending anything.",
         f"name: {_yaml(scenario_name(target['model']))}",
         "target:",
         *(f"  {key}: {_yaml(value)}" for key, value in target.items()),

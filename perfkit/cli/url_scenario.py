@@ -4,11 +4,12 @@ import argparse
 import functools
 import pathlib
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from perfkit.cli.options import add_settings, whole_number
 from perfkit.errors import UsageError
+from perfkit.text.foreign import one_line
 from perfkit.units import parse_duration_ns, parse_rate_per_s, parse_share
 
 if TYPE_CHECKING:
@@ -94,10 +95,28 @@ def is_url(word: str) -> bool:
 
 
 def scenario_text(document: dict[str, Any]) -> str:
-    """A scenario as the YAML of a file with the same effect in `perfkit run`."""
+    """A scenario as the YAML of a file with the same effect in `perfkit run`; secrets become variables of the environment."""
     import yaml
 
-    return str(yaml.safe_dump(document, sort_keys=False, default_flow_style=None, allow_unicode=True, width=120))
+    from perfkit.scenario.redaction import with_variables
+
+    document, keys = with_variables(document)
+    text = yaml.safe_dump(document, sort_keys=False, default_flow_style=None, allow_unicode=True, width=120)
+    return "\n".join([*scenario_head(keys), text])
+
+
+def scenario_head(keys: "Mapping[str, str]") -> list[str]:
+    """The first lines of a scenario file: its schema for editors, where the keys are described, and its variables with their keys."""
+    from perfkit.scenario.shipped import SCHEMA_FILE
+
+    lines = [
+        f"# yaml-language-server: $schema={SCHEMA_FILE.as_uri()}",
+        "# `perfkit help scenarios` describes every key; `perfkit validate FILE` checks a scenario without sending anything.",
+    ]
+    if keys:
+        lines.append("# Set these environment variables, not percent-encoded; the file does not hold the secrets themselves:")
+        lines += [f"#   {name} for {one_line(key)}" for name, key in keys.items()]
+    return lines
 
 
 def _source_of_urls(urls: list[str], options: argparse.Namespace) -> "ScenarioSource":
@@ -119,14 +138,28 @@ def _source_of_urls(urls: list[str], options: argparse.Namespace) -> "ScenarioSo
         document["workload"] = workload
     if options.rates:
         document["load"], origins[("load",)] = {"open": {"rate": options.rates}}, "--rate"
-    else:
-        document["load"] = {"closed": {"concurrency": options.concurrency or list(DEFAULT_CONCURRENCY)}}
-        origins[("load",)] = "-c"
-    document["measure"] = {"duration": options.duration or DEFAULT_DURATION, "repetitions": DEFAULT_REPETITIONS}
-    origins["measure", "duration"] = "--duration"
+    elif options.concurrency:
+        document["load"], origins[("load",)] = {"closed": {"concurrency": options.concurrency}}, "-c"
+    if options.duration:
+        document["measure"], origins["measure", "duration"] = {"duration": options.duration}, "--duration"
     if options.slo:
         document["slo"] = dict(options.slo)
-    return ScenarioSource(document, origins, pathlib.Path("command line"))
+    return ScenarioSource(document, origins, pathlib.Path("command line"), _add_defaults)
+
+
+def _add_defaults(document: dict[str, Any]) -> None:
+    """Adds the load and the windows of a scenario without a file, where neither options nor --set give others."""
+    load, measure = document.get("load") or {}, document.get("measure") or {}
+    if not (isinstance(load, dict) and isinstance(measure, dict)) or "search" in load:
+        return  # the scenario's checks say what is wrong, and a search has defaults of its own
+    document |= {"load": load, "measure": measure}
+    if "open" not in load:
+        load["closed"] = load.get("closed") or {}
+        if isinstance(load["closed"], dict):
+            load["closed"].setdefault("concurrency", list(DEFAULT_CONCURRENCY))
+    if "requests" not in measure:
+        measure.setdefault("duration", DEFAULT_DURATION)
+    measure.setdefault("repetitions", DEFAULT_REPETITIONS)
 
 
 def scenario_name(model: str) -> str:

@@ -1,10 +1,10 @@
 """The models that a server offers, for the message about a model that it does not know."""
 
-import difflib
 from collections.abc import Sequence
 
 from perfkit.errors import TargetError
 from perfkit.protocol.message import IndexedModel
+from perfkit.text.nearest import nearest
 from perfkit.transport.base import Transport
 
 _MAX_NAMES, _MAX_REASON_CHARACTERS = 20, 200
@@ -35,7 +35,7 @@ def ready_models(index: Sequence[IndexedModel]) -> list[str]:
 
 def nearest_first(word: str, names: Sequence[str]) -> list[str]:
     """The names, those similar to the word first."""
-    near = difflib.get_close_matches(word, names, n=5, cutoff=0.5)
+    near = nearest(word, names, most=5)
     return [*near, *(name for name in names if name not in near)]
 
 

@@ -1,4 +1,4 @@
-"""The description of a running server and its models, read without a scenario."""
+"""The models of a running server and their descriptions, read without a scenario."""
 
 import contextlib
 import dataclasses
@@ -19,14 +19,6 @@ _TIMEOUT_NS = 10 * NS_PER_S
 
 
 @dataclasses.dataclass(frozen=True)
-class ServerDescription:
-    """A server's metadata and its repository index, which is empty if the server has none."""
-
-    server: ServerMetadata
-    index: tuple[IndexedModel, ...]
-
-
-@dataclasses.dataclass(frozen=True)
 class ModelDescription:
     """A model's metadata and its configuration, which is empty if the server gives none."""
 
@@ -35,13 +27,13 @@ class ModelDescription:
     config: ModelConfig
 
 
-async def describe_server(url: str, clock: Clock) -> ServerDescription:
-    """Reads the description of the server at a URL; raises TargetError and ScenarioError."""
+async def read_model_index(url: str, clock: Clock) -> tuple[IndexedModel, ...]:
+    """Reads the repository index of the server at a URL, empty if it has none; raises TargetError and ScenarioError."""
     address = resolve_address(Target.model_validate({"url": url, "model": "-"}), url, pathlib.Path())
     async with contextlib.aclosing(make_transport(address, TransportOptions(timeout_ns=_TIMEOUT_NS), clock)) as transport:
         async with other_protocol_named(address):
-            server = await transport.server_metadata()
-        return ServerDescription(server, await transport.model_index())
+            await transport.server_metadata()
+        return tuple(await transport.model_index())
 
 
 async def describe_model(url: str, model: str, clock: Clock) -> ModelDescription:
@@ -57,4 +49,6 @@ async def describe_model(url: str, model: str, clock: Clock) -> ModelDescription
             metadata = await transport.model_metadata(model, "")
         except TargetError as error:
             raise TargetError(address.sanitize(f"{error}{await offered_instead(transport, model)}", 1000)) from None
+        # a server may repeat the credentials that it was sent
+        server = dataclasses.replace(server, name=address.sanitize(server.name), version=address.sanitize(server.version))
         return ModelDescription(server, metadata, await transport.model_config(model, ""))

@@ -83,6 +83,16 @@ def read_intervals(folder: pathlib.Path) -> Iterator[tuple[str, float, BucketCou
             raise ResultError(f"{file}:{number}: not an interval of an HdrHistogram log")
 
 
+def read_intervals_of(folder: pathlib.Path, result: Result) -> Iterator[tuple[tuple[int, int], str, float, BucketCounts]]:
+    """The intervals of a result's load points: (point, repetition), kind, seconds as above, times. Raises ResultError.
+
+    A point is an index in the summary. The kind is `service`, `response` or `delay`.
+    """
+    for tag, start_s, times in read_intervals(folder):
+        if (match := _TAG.fullmatch(tag)) and int(match["point"]) < len(result.summary):
+            yield (int(match["point"]), int(match["repetition"])), match["times"], start_s, times
+
+
 def read_window_starts(folder: pathlib.Path) -> dict[tuple[int, int], float]:
     """The start of each window in seconds since the start of the log, by point and repetition; empty for old logs. Raises ResultError."""
     return {
@@ -109,13 +119,10 @@ def read_all_times(folder: pathlib.Path, result: Result) -> Iterator[tuple[tuple
     """
     kinds = {"service": "service time", "response": "response time", "delay": "start delay"}
     counts = collections.Counter[tuple[int, int]]()
-    for tag, start_s, times in read_intervals(folder):
-        match = _TAG.fullmatch(tag)
-        if match and (point := int(match["point"])) < len(result.summary):
-            key, kind = (point, int(match["repetition"])), kinds[match["times"]]
-            if kind == result.summary[point].times_name:
-                counts[key] += times.count
-            yield key, kind, start_s, times
+    for key, name, start_s, times in read_intervals_of(folder, result):
+        if kinds[name] == result.summary[key[0]].times_name:
+            counts[key] += times.count
+        yield key, kinds[name], start_s, times
     _check_counts(folder / LOG_FILE, result, counts)
 
 

@@ -1,21 +1,19 @@
 """The recorded times of a result as pandas data frames, by second or by histogram bucket."""
 
 import pathlib
-import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from perfkit.result.distribution import QUANTILES, distribution
-from perfkit.result.interval_log import read_intervals, read_times, read_window_starts
+from perfkit.result.interval_log import read_intervals_of, read_times, read_window_starts
 from perfkit.result.model import Point, Result
 from perfkit.stats.buckets import EMPTY, BucketCounts, bucket_bounds_ns
 
 if TYPE_CHECKING:
     import pandas as pd
 
-_TAG = re.compile(r"p(?P<point>\d{1,9})\.r(?P<repetition>\d{1,9})\.(?P<times>service|response|delay)")
 _INTEGERS = (
     "repetition",
     "samples",
@@ -42,9 +40,8 @@ def intervals_frame(folder: pathlib.Path, result: Result) -> "pd.DataFrame":
     of ok answers that ended in the second, and `failures` that of the others; results of earlier versions lack it.
     """
     starts_s, merged = read_window_starts(folder), dict[tuple[int, int, str, float], list[BucketCounts]]()
-    for tag, start_s, times in read_intervals(folder):
-        if (match := _TAG.fullmatch(tag)) and int(match["point"]) < len(result.summary):
-            merged.setdefault((int(match["point"]), int(match["repetition"]), match["times"], start_s), []).append(times)
+    for key, kind, start_s, times in read_intervals_of(folder, result):
+        merged.setdefault((*key, kind, start_s), []).append(times)
     points = {(point.protocol, point.load, point.repetition or 0): point for point in result.points}
     first_s: dict[tuple[int, int], float] = {}
     for index, repetition, _, start_s in merged:  # for a log that does not state where its windows start

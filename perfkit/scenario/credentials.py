@@ -22,9 +22,14 @@ _FRAMING = frozenset({"connection", "content-length", "te", "transfer-encoding",
 _VARIABLE = re.compile(r"\$\{(\w+)\}")
 
 
+def has_variable(text: str) -> bool:
+    """Whether a text takes a value from the environment, as `${NAME}`."""
+    return _VARIABLE.search(text) is not None
+
+
 def is_shown(header: str, value: str) -> bool:
     """Whether results may show a header's value: its name is known to be harmless, and it contains no variable."""
-    return header.lower() in _SHOWN and not _VARIABLE.search(value)
+    return header.lower() in _SHOWN and not has_variable(value)
 
 
 def resolve_address(target: Target, url: str, folder: pathlib.Path, environ: Mapping[str, str] = os.environ) -> Address:

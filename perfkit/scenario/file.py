@@ -10,21 +10,19 @@ import numbers
 import os
 import pathlib
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import pydantic
 
 from perfkit.errors import ScenarioError
-from perfkit.scenario.credentials import is_shown
-from perfkit.scenario.error_messages import URL_KEYS, KeyPath, Origins, displayed, dotted, origin_of, validation_error
+from perfkit.scenario.error_messages import KeyPath, Origins, displayed, dotted, origin_of, validation_error
 from perfkit.scenario.model import Rank, Scenario
+from perfkit.scenario.redaction import shown_override, without_secrets
 from perfkit.scenario.yaml_values import MAX_DOCUMENT_BYTES, parse_yaml
-from perfkit.target.address import redacted_url
 from perfkit.units import format_bytes
 
 ENVIRONMENT_PREFIX = "PERFKIT_SET_"
-REDACTED = "<redacted>"
 _MAX_CASES, _MAX_SWEPT_VALUES = 10_000, 2_000_000
 
 
@@ -36,6 +34,8 @@ class ScenarioSource:
     origins: Origins
     path: pathlib.Path
     """The file that errors name; it gives the scenario its default name, and relative paths refer to its folder."""
+    add_defaults: Callable[[dict[str, Any]], None] = lambda _: None
+    """Adds to the document, after overrides, the defaults that this source has in place of the scenario's own."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -53,6 +53,7 @@ class Case:
 
     loaded: LoadedScenario
     values: Mapping[str, Any]
+    """Without header values and credentials of URLs."""
     rank: Rank | None = None
     """How the cases are ranked. It stays out of the scenario, since results do not depend on it."""
 
@@ -115,6 +116,7 @@ def make_cases(source: ScenarioSource, settings: Sequence[str] = (), environ: Ma
             key = name.removeprefix(ENVIRONMENT_PREFIX).lower().replace("__", ".")
             overrides.append(_override(document, origins, key, value, f"environment {name}"))
     overrides += _apply_settings(document, origins, settings)
+    source.add_defaults(document)
     sweep = _take_sweep(document, origins, path)
     overridden = {override.partition("=")[0] for override in overrides}
     for key, override in itertools.product(sweep, overridden):
@@ -135,7 +137,7 @@ def make_cases(source: ScenarioSource, settings: Sequence[str] = (), environ: Ma
                     f"{origin_of(('rank',), origins, path)}: rank: it orders the cases of a sweep: add sweep, or remove rank"
                 )
             loaded = dataclasses.replace(loaded, scenario=loaded.scenario.model_copy(update={"rank": None}))
-        cases.append(Case(loaded, dict(zip(keys, values, strict=True)), rank))
+        cases.append(Case(loaded, {key: without_secrets(value, key) for key, value in zip(keys, values, strict=True)}, rank))
     return tuple(cases)
 
 
@@ -143,20 +145,15 @@ def document_with_settings(source: ScenarioSource, settings: Sequence[str]) -> d
     """The keys and values of a scenario with the settings applied; raises ScenarioError."""
     document = copy.deepcopy(source.document)
     _apply_settings(document, dict(source.origins), settings)
+    source.add_defaults(document)
     return document
 
 
 def scenario_document(scenario: Scenario) -> dict[str, Any]:
     """A scenario as JSON values, like a file that states every default; without secrets, as results store it."""
-    document: dict[str, Any] = scenario.model_dump(mode="json", by_alias=True, exclude_none=True)
+    document: dict[str, Any] = without_secrets(scenario.model_dump(mode="json", by_alias=True, exclude_none=True))
     if "search" in document["load"]:
         del document["measure"]["repetitions"]  # a search has none
-    target = document["target"]
-    target["headers"] = {name: value if is_shown(name, value) else REDACTED for name, value in scenario.target.headers.items()}
-    target |= {key: redacted_url(target[key]) for key in ("url", "metrics_url") if key in target}
-    if "urls" in target:
-        target["urls"] = {protocol: redacted_url(url) for protocol, url in target["urls"].items()}
-    document["metrics"]["url"] = [redacted_url(url) for url in scenario.metrics.url]
     return document | {name: _with_json_numbers(document[name]) for name in ("workload", "check")}
 
 
@@ -250,14 +247,14 @@ def _override(document: dict[str, Any], origins: Origins, key: str, text: str, o
     """Sets a key to a YAML text; returns the override as results show it."""
     parent, last, key_path = _locate(document, origins, key, origin)
     value = parent[last] = parse_yaml(text, key_path, origins, lambda _: origin)
-    return _shown_override(key_path, key, value, text)
+    return shown_override(key_path, key, value, text)
 
 
 def _set_value(document: dict[str, Any], origins: Origins, key: str, value: Any, origin: str) -> str:
     """Sets a key to a value; returns the override as results show it."""
     parent, last, key_path = _locate(document, origins, key, origin)
     parent[last], origins[key_path] = value, origin
-    return _shown_override(key_path, key, value, value if isinstance(value, str) else json.dumps(value, default=str))
+    return shown_override(key_path, key, value, value if isinstance(value, str) else json.dumps(value, default=str))
 
 
 def _locate(document: dict[str, Any], origins: Origins, key: str, origin: str) -> tuple[dict[str, Any], str, KeyPath]:
@@ -278,14 +275,6 @@ def _locate(document: dict[str, Any], origins: Origins, key: str, origin: str) -
     for previous in [previous for previous in origins if previous[: len(key_path)] == key_path]:
         del origins[previous]
     return mapping, last, key_path
-
-
-def _shown_override(key_path: KeyPath, key: str, value: Any, text: str) -> str:
-    holds_secrets = key_path == ("target",) and isinstance(value, dict) and bool({"headers", "url", "urls", "metrics_url"} & set(value))
-    holds_secrets |= "@" in text and (key_path[:1] == ("metrics",) or (key_path == ("target", "urls") and not isinstance(value, str)))
-    if key_path[:2] == ("target", "headers") or holds_secrets:
-        return f"{key}={REDACTED}"
-    return f"{key}={redacted_url(str(value)) if key_path[:2] in URL_KEYS and isinstance(value, str) else text}"
 
 
 def _existing_key(mapping: Mapping[str, Any], key: str) -> str:

@@ -1,6 +1,5 @@
 """The base class of a scenario's sections, and the types of their values: durations, sizes, rates, shares, CPU lists."""
 
-import difflib
 import re
 from collections.abc import Mapping
 from typing import Annotated
@@ -9,6 +8,7 @@ import pydantic
 from pydantic import BeforeValidator, ConfigDict, Field, PlainSerializer, WithJsonSchema
 from pydantic_core import PydanticCustomError
 
+from perfkit.text.nearest import nearest
 from perfkit.units import NS_PER_S, parse_duration_ns, parse_rate_per_s, parse_share, parse_size_bytes, write_duration_ns, write_size_bytes
 
 # a year: sums of longer ones would not fit 64 bits in places
@@ -98,7 +98,7 @@ class Section(pydantic.BaseModel):
         known = [field.alias or name for name, field in cls.model_fields.items()]
         unknown = [key for key in data if key not in known]
         if unknown:
-            near = difflib.get_close_matches(str(unknown[0]), known, n=1, cutoff=0.5)
+            near = nearest(str(unknown[0]), known)
             hint = f"did you mean '{near[0]}'? " if near else ""
             raise PydanticCustomError("unknown_key", f"unknown key; {hint}Known keys: {', '.join(known)}", {"key": unknown[0]})
         return data

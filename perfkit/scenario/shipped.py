@@ -1,12 +1,15 @@
 """The scenarios shipped with perfkit, which can be named in any folder."""
 
-import difflib
 import pathlib
 
 import perfkit
 from perfkit.errors import ScenarioError
+from perfkit.text.nearest import nearest
 
-_FOLDER = pathlib.Path(perfkit.__file__).absolute().parent / "scenarios"
+_PACKAGE = pathlib.Path(perfkit.__file__).absolute().parent
+_FOLDER = _PACKAGE / "scenarios"
+SCHEMA_FILE = _PACKAGE / "docs" / "scenario.schema.json"
+"""The JSON Schema of scenarios, for editors."""
 
 
 def shipped_scenarios() -> dict[str, pathlib.Path]:
@@ -30,6 +33,6 @@ def find_scenario(text: str) -> pathlib.Path:
         raise ScenarioError(f"{text}: no such file; this command reads a scenario file")
     if host and colon and port.isdecimal():
         raise ScenarioError(f"{text}: no such file; for a server, write http://{text} or grpc://{text}")
-    near = difflib.get_close_matches(path.stem if path.parent == pathlib.Path() else "", shipped, n=1)
+    near = nearest(path.stem if path.parent == pathlib.Path() else "", shipped)
     hint = f"; did you mean '{near[0]}', which perfkit ships?" if near else f"; perfkit ships {', '.join(shipped)}"
     raise ScenarioError(f"{text}: no such file{hint if path.parent == pathlib.Path() else ''}")

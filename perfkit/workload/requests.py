@@ -1,7 +1,6 @@
 """The requests that a run uses in turn, built from the model's metadata before the load."""
 
 import dataclasses
-import difflib
 import hashlib
 import json
 import math
@@ -15,6 +14,7 @@ from perfkit.machine.memory import MemoryBudget
 from perfkit.protocol.message import InferRequest, ModelMetadata, Parameter, RequestedOutput, TensorMetadata
 from perfkit.protocol.tensor import Datatype
 from perfkit.scenario.workload import GeneratedInput, Workload
+from perfkit.text.nearest import nearest
 from perfkit.workload.generated import Checkpoint
 from perfkit.workload.inputs import TensorSource
 
@@ -173,7 +173,7 @@ def check_names(key: str, what: str, given: tuple[str, ...], known: tuple[str, .
     """Raises ModelMismatchError for a name that the model does not have, with the nearest one that it has."""
     for name in given:
         if name not in known:
-            near = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
+            near = nearest(name, known)
             hint = f"; did you mean '{near[0]}'?" if near else "."
             raise ModelMismatchError(f"{key}: the model has no {what} '{name}'{hint} It has: {', '.join(known)}")
 

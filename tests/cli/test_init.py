@@ -1,5 +1,10 @@
 """`perfkit init`, and errors about a server that is another one than expected."""
 
+import json
+import pathlib
+import urllib.parse
+import urllib.request
+
 import pytest
 import yaml
 
@@ -7,6 +12,7 @@ from perfkit.cli.initial_scenario import initial_scenario
 from perfkit.measurement.offered_models import listed, offered_instead
 from perfkit.measurement.server_description import ModelDescription
 from perfkit.protocol.message import IndexedModel, ModelConfig, ModelMetadata, ServerMetadata, TensorMetadata
+from perfkit.scenario.credentials import resolve_address
 from perfkit.scenario.file import read_scenario
 
 URL = "http://h:8000"
@@ -36,6 +42,45 @@ def test_a_model_without_a_name_lists_the_models_of_the_server(perfkit, server):
     assert [line.split() for line in finished.stdout.splitlines()[:3]] == [
         ["model", "version", "state"], ["simple", "1", "READY"], ["simple_identity", "1", "READY"]
     ]  # fmt: skip
+
+
+@pytest.mark.parametrize("options", [[], ["-m", "simple"]])
+def test_each_url_is_contacted_and_those_that_do_not_answer_are_named(perfkit, server, options):
+    finished = perfkit.run("init", server.http, "grpc://127.0.0.1:9", *options)
+    assert (finished.code, finished.stdout) == (6, "")
+    assert finished.stderr.startswith("perfkit: grpc://127.0.0.1:9 cannot be reached: ")
+    assert server.http not in finished.stderr
+    neither = perfkit.run("init", "http://127.0.0.1:9", "grpc://127.0.0.1:9", *options).stderr
+    assert [line.partition(" cannot be reached")[0] for line in neither.splitlines()] == [
+        "perfkit: http://127.0.0.1:9",
+        "grpc://127.0.0.1:9",
+    ]
+
+
+def test_the_models_of_a_server_with_two_urls_are_listed_with_a_command_for_both(perfkit, server):
+    assert perfkit.run("init", server.http, server.grpc).stdout.endswith(f": perfkit init {server.http} {server.grpc} -m simple\n")
+
+
+def test_what_is_written_names_its_schema_and_where_the_keys_are_described(scenario_of):
+    text, _ = scenario_of(("x", "FP32", (4,)))
+    first, second, *_ = text.splitlines()
+    schema = first.removeprefix("# yaml-language-server: $schema=")
+    assert json.loads(pathlib.Path(urllib.request.url2pathname(urllib.parse.urlsplit(schema).path)).read_text())["title"] == "Scenario"
+    assert second.startswith("# `perfkit help scenarios` describes every key")
+
+
+def test_a_password_is_taken_from_the_environment_and_not_written(perfkit, server, tmp_path):
+    url, file = server.http.replace("://", "://ali:s%40cret@"), tmp_path / "made.yaml"
+    assert perfkit.run("init", url, "-m", "simple", "--out", file).code == 0
+    text = file.read_text()
+    assert yaml.safe_load(text)["target"]["url"] == server.http.replace("://", "://${TARGET_USER}:${TARGET_PASSWORD}@")
+    assert "#   TARGET_PASSWORD for target.url\n" in text
+    missing = perfkit.run("run", file)
+    assert (missing.code, missing.stderr) == (2, "perfkit: target.url: the environment variable TARGET_USER is not set\n")
+    given = read_scenario(file, (), {}).scenario.target
+    resolved = [resolve_address(given, given.url, tmp_path, {"TARGET_USER": "ali", "TARGET_PASSWORD": "s@cret"}),
+                resolve_address(given.model_copy(update={"url": url}), url, tmp_path, {})]  # fmt: skip
+    assert resolved[0].headers == resolved[1].headers != {}
 
 
 def test_what_is_written_for_both_protocols_of_a_server_is_a_valid_scenario(perfkit, server, tmp_path):

@@ -155,3 +155,29 @@ def test_validate_shows_no_planted_secret(perfkit, write_scenario, serve):
     assert finished.code == 0
     assert "http://<redacted>@127.0.0.1" in finished.stdout
     assert_nothing_planted(finished.stdout + finished.stderr)
+
+
+def test_no_command_writes_or_prints_the_password_of_a_url(perfkit, write_scenario, serve, tmp_path, monkeypatch):
+    (tmp_path / "work").mkdir()
+    monkeypatch.chdir(tmp_path / "work")
+    url, quick = target(serve(), "wire")["url"], {"warmup": "0s", "requests": 20, "repetitions": 1}
+    sweep = {"target.url": [url, url.replace("42", "42b")], "target.headers.x-key": [KEY]}
+    scenario = write_scenario(target={"model": "m"}, load={"closed": {"concurrency": 1}}, measure=quick, telemetry=False, sweep=sweep)
+    settings = [word for key, value in quick.items() for word in ("--set", f"measure.{key}={value}")]
+    run = ["run", url, "-m", "m", "-c", "1", "--set", f"target.headers.x-key={KEY}", "--set", "telemetry=false", *settings]
+    commands = [
+        ["init", url], ["init", url, "-m", "m", "--out", "made.yaml"], [*run, "--print-scenario"], [*run, "--out", "one"],
+        ["run", scenario, "--print-scenario"], ["run", scenario, "--out", "sweep"], ["validate", scenario], ["report", "one"], ["report", "--table-only", "sweep"],
+        ["compare", "one", "one"], ["compare", "one", "one", "--format", "html", "--out", "c.html"], ["baseline", "one", "--out", "b.json"],
+        ["history", "add", "one"], ["history", "list"], ["gate", "--baseline", "one", "--candidate", "one", "--out", "gate", "--html", "g.html"],
+    ]  # fmt: skip
+    for command in commands:
+        finished = perfkit.run(*command)
+        assert finished.code != 70, finished.stderr
+        assert_nothing_planted(finished.stdout + finished.stderr)
+    written = list((tmp_path / "work").rglob("*"))
+    # a busy machine makes results invalid, which have no baseline
+    assert {"made.yaml", "result.json", "sweep.json", "sweep.csv", "c.html", "perfkit-history.sqlite"} <= {path.name for path in written}
+    for path in written:
+        assert_nothing_planted(path.name)
+        assert not path.is_file() or not [secret for secret in PLANTED if secret.encode() in path.read_bytes()], path

@@ -1,11 +1,13 @@
 """`perfkit run URL`: options that stand for a scenario, which can be printed, and then measures the same."""
 
+import argparse
 import json
 
 import pytest
 import yaml
 
-from perfkit.scenario.file import read_scenario
+from perfkit.cli.url_scenario import add_scenario_or_url_options, scenario_source
+from perfkit.scenario.file import make_cases, read_scenario
 
 HTTP, GRPC = "http://127.0.0.1:8000", "grpc://127.0.0.1:8001"
 
@@ -37,6 +39,10 @@ def printed(perfkit):
             "A": {"generate": "zeros", "shape": [1, 16]}, "B": {"file": "x.npy"}, "C": {"value": [1, 2]}, "D": {"image": "cat.JPG"},
             "E": {"strings": ["a=b"]}, "F": {"generate": "omit"}}}}),
         (["--batch-size", "8"], {"workload": {"batch_size": 8}}),
+        (["--set", "load.search.slo.p99=50ms"], {"load": {"search": {"slo": {"p99": "50ms"}}}}),
+        (["--set", "load={open: {rate: [5]}}"], {"load": {"open": {"rate": [5]}}, "measure": {"duration": "3s", "repetitions": 3}}),
+        (["--set", "load.closed.think_time=1ms"], {"load": {"closed": {"think_time": "1ms", "concurrency": [1, 4, 16]}}}),
+        (["--set", "measure.requests=100"], {"measure": {"requests": 100, "repetitions": 3}}),
         (["--set", "target.timeout=5s"], {"target": {"url": HTTP, "model": "m", "timeout": "5s"}}),
     ],
 )  # fmt: skip
@@ -58,6 +64,21 @@ def test_each_option_is_a_key_of_the_printed_scenario(printed, arguments, expect
 )
 def test_each_url_is_measured_unless_protocol_chooses_among_them(printed, arguments, target):
     assert printed(*arguments)["target"] == {**target, "model": "m"}
+
+
+@pytest.mark.parametrize(
+    "setting", ["load.search.slo.p99=50ms", "load={search: {slo: {p99: 50ms}}}", "measure.requests=100", "load={open: {rate: [5]}}"]
+)
+def test_a_load_or_window_set_by_key_replaces_the_defaults(setting):
+    parser = argparse.ArgumentParser()
+    add_scenario_or_url_options(parser)
+    (case,) = make_cases(scenario_source(parser.parse_args([HTTP, "-m", "m", "--set", setting])), [setting], {})
+    assert case.loaded.scenario.target.model == "m"
+
+
+def test_a_load_given_twice_is_refused(perfkit):
+    finished = perfkit.run("run", HTTP, "-m", "m", "-c", "4", "--set", "load.search.slo.p99=50ms")
+    assert (finished.code, "load: " in finished.stderr) == (2, True), finished.stderr
 
 
 def test_the_printed_scenario_is_the_one_that_is_run(perfkit, server, tmp_path):
