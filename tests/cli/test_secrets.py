@@ -161,7 +161,7 @@ def test_no_command_writes_or_prints_the_password_of_a_url(perfkit, write_scenar
     (tmp_path / "work").mkdir()
     monkeypatch.chdir(tmp_path / "work")
     url, quick = target(serve(), "wire")["url"], {"warmup": "0s", "requests": 20, "repetitions": 1}
-    sweep = {"target.url": [url, url.replace("42", "42b")], "target.headers.x-key": [KEY]}
+    sweep = {"target.url": [url, url.replace("ali:", "bob:")], "target.headers.x-key": [KEY]}
     scenario = write_scenario(target={"model": "m"}, load={"closed": {"concurrency": 1}}, measure=quick, telemetry=False, sweep=sweep)
     settings = [word for key, value in quick.items() for word in ("--set", f"measure.{key}={value}")]
     run = ["run", url, "-m", "m", "-c", "1", "--set", f"target.headers.x-key={KEY}", "--set", "telemetry=false", *settings]
