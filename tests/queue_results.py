@@ -21,6 +21,7 @@ from perfkit.transport.base import Outcome
 
 NS_PER_S = 1_000_000_000
 BATCHES = 20
+NO_SERIES = Series(0, 20_000_000, *np.zeros((4, 0), dtype=np.int64))
 
 
 def mm1_times_s(random, rate_per_s, number, mean_s=0.01):
@@ -37,13 +38,12 @@ def bucket_counts(times_s):
 
 
 def measured_point(load, repetition, *, seconds, outcomes, times, ended, finished, batch_size=1, cpu_share=0.1, finished_per_s=(),
-                   failures=(), batches=(), **fields):  # fmt: skip
+                   failed_per_s=(), failures=(), batches=(), series=NO_SERIES, **fields):  # fmt: skip
     """A load point in one repetition, as a run measures it."""
-    nothing = np.zeros(0, dtype=np.int64)
     window = Window(
         start_ns=0, end_ns=seconds * NS_PER_S, outcomes={**dict.fromkeys(Outcome, 0), **outcomes}, times=times,
         dropped=0, unsent=0, checked=0, ended=ended, finished=finished, good=0, finished_per_s=finished_per_s, failures=dict(failures),
-        series=Series(0, 20_000_000, nothing, nothing, nothing, nothing), batches=tuple(batches),
+        series=series, batches=tuple(batches), failed_per_s=failed_per_s,
     )  # fmt: skip
     return PointMeasurement(
         load=load, repetition=repetition, batch_size=batch_size, window=window, warmup_ns=NS_PER_S,

@@ -1,14 +1,29 @@
 """A run's answer in a few sentences: its capacity, its best load point, or the highest load within the SLO. Pure."""
 
+import dataclasses
 from collections.abc import Iterator, Sequence
+from typing import Literal
 
 from perfkit.report.table import MISSING, format_error_rate
 from perfkit.result.model import ClosedLoad, Point, Result
+from perfkit.stats.validity import INVALIDATING
 from perfkit.units import format_duration_ns, format_rate_per_s
 
+_MOST_NAMED = 3
 _VERDICTS = {"satisfied": "the SLO is met", "violated": "the SLO is missed", "inconclusive": "too few samples to judge the SLO"}
+_INCIDENTS: tuple[Literal["stall", "error_burst"], ...] = ("stall", "error_burst")
 LEAST_GAIN = 0.05
 """The smallest relative gain in throughput for which a higher concurrency counts as better."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Finding:
+    """What a reader must know of a load point before its figures: a sentence, and the code of the warning that says more."""
+
+    kind: Literal["stall", "error_burst", "invalid"]
+    load_point: str
+    text: str
+    code: str
 
 
 def answer(result: Result) -> tuple[str, ...]:
@@ -27,9 +42,25 @@ def answer(result: Result) -> tuple[str, ...]:
     if len(invalid) == len(result.summary):
         return ("No load point is valid: the figures are not those of the target, and the warnings say why.",)
     if invalid:
-        verb = "is" if len(invalid) == 1 else "are"
-        sentences.append(f"{len(invalid)} of {len(result.summary)} load points {verb} not valid and left out of this answer.")
+        named = "; ".join(point.title for point in invalid[:_MOST_NAMED]) + "; …" * (len(invalid) > _MOST_NAMED)
+        sentences.append(f"Not valid and left out of this answer: {len(invalid)} of {len(result.summary)} load points ({named}).")
     return tuple(sentences)
+
+
+def findings(result: Result) -> tuple[Finding, ...]:
+    """Stalls and error bursts with their seconds, then each load point that is not valid with its first reason."""
+    warned = [(point, warning) for point in result.summary for warning in point.warnings]
+    incidents = [
+        Finding(kind, point.title, warning.message, kind) for kind in _INCIDENTS for point, warning in warned if warning.code == kind
+    ]
+    return (*incidents, *(_invalid(point) for point in result.summary if not point.valid))
+
+
+def _invalid(point: Point) -> Finding:
+    """The first sentence of the first warning that makes a point invalid; without such a warning, of its first warning."""
+    reasons = [warning for warning in point.warnings if warning.code in INVALIDATING] or list(point.warnings[:1])
+    text = f" {reasons[0].message.partition('. ')[0].rstrip('.')}." if reasons else ""
+    return Finding("invalid", point.title, f"Not valid.{text}", reasons[0].code if reasons else "")
 
 
 def load_in_words(point: Point) -> str:

@@ -15,6 +15,8 @@ GREEN: Colour = ("#007a5a", "#3cc79c")
 PURPLE: Colour = ("#8a4f7d", "#d48fc4")
 INK: Colour = ("#24292f", "#dfe3e8")
 MUTED: Colour = ("#57606a", "#9aa4af")
+RED: Colour = ("#b3261e", "#ff9a92")
+"""Of failures and figures that are not valid; no series of its own has it."""
 COLOURS = (BLUE, VERMILLION, GREEN, PURPLE, INK, MUTED)
 
 Scale = Literal["linear", "from zero", "log"]
@@ -35,6 +37,8 @@ class Axis:
     low: float | None = None
     high: float | None = None
     """The ends of the axis; None takes those of the values. A y axis from zero reaches beyond `high` if its values do."""
+    is_percentile: bool = False
+    """Whether a value x is the percentile 1 - 1/x, and is shown as that."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FixedFormatter, FixedLocator, LogLocator, MaxNLocator, NullFormatter, NullLocator
 
-from perfkit.report.chart import MUTED, Axis, Chart, ChartGroup, Line
+from perfkit.report.chart import MUTED, RED, Axis, Chart, ChartGroup, Line
 from perfkit.report.page import Figure as Picture
 from perfkit.report.plots import NUMBERS, WIDTH_IN, legend_key, render_svgs
 
@@ -43,7 +43,7 @@ def draw_group(group: ChartGroup) -> Figure:
 def _draw_chart(panel: Axes, chart: Chart, prefix: str) -> None:
     panel.set(title=chart.title, ylabel=f"{chart.y.label} ({chart.y.unit})" if chart.y.unit else chart.y.label)
     for span in chart.spans:
-        panel.axvspan(span.low, span.high, color="#b3261e" if span.is_bad else MUTED[0], alpha=0.13, lw=0, label=span.label)
+        panel.axvspan(span.low, span.high, color=RED[0] if span.is_bad else MUTED[0], alpha=0.13, lw=0, label=span.label)
     named = [level for level in chart.levels if level.is_vertical and level.label]
     for level in named if len(named) <= _LISTED and chart.lines and not chart.heat else []:
         panel.annotate(f" {level.label}", (level.value, 1), xycoords=("data", "axes fraction"), va="top", color=level.colour[0], fontsize=7)
@@ -62,7 +62,8 @@ def _draw_chart(panel: Axes, chart: Chart, prefix: str) -> None:
     _scale(panel, chart.y, [y for line in chart.lines for y in line.ys if y is not None and math.isfinite(y)], is_x=False)
     keys = list({line.name: line for line in chart.lines}.values())
     handles = [legend_key(color=line.colour[0], label=line.name, **{"marker": None, **_STYLES[line.style]}) for line in keys[:_LISTED]]
-    handles += [legend_key(color=MUTED[0], lw=6, alpha=0.3, label=span.label) for span in chart.spans if span.label and not span.is_bad]
+    shaded = dict.fromkeys(span.label for span in chart.spans if span.label and not span.is_bad)
+    handles += [legend_key(color=MUTED[0], lw=6, alpha=0.3, label=label) for label in shaded]
     handles += [
         legend_key(color=level.colour[0], lw=1, ls="--", label=level.label)
         for level in chart.levels

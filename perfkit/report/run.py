@@ -5,7 +5,7 @@ import pathlib
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from perfkit.report.answer import answer
+from perfkit.report.answer import answer, findings
 from perfkit.report.calibration import calibration_facts, ceilings_sentence, stored_calibration, transport_sentence
 from perfkit.report.chart import ChartGroup
 from perfkit.report.page import Block, Bullets, Code, Facts, Figure, Item, Page, Paragraph, sections_of, write_files
@@ -54,8 +54,8 @@ _PLOTS = {
         "Over time",
         (
             "All that was recorded, on one axis of the measured seconds, load points one after another. The shades behind the {times} are its "
-            "distribution in each step: a stall is a gap, a drift a slope. Whatever moves together with the {times} may be its cause: a growing "
-            "queue, a throttling GPU, a late generator. A red background marks load points that are not valid."
+            "distribution in each step. Whatever moves together with the {times} may be its cause: a growing queue, a throttling GPU, a late "
+            "generator. A grey background marks stalls and bursts of failures, a red one load points that are not valid."
         ),
     ),
 }
@@ -70,6 +70,7 @@ _DEFINITIONS = (
     ("errors", "1 − ok ÷ scheduled requests."),
     ("generator CPU", f"The share of one core that the load generator kept busy. Above {BUSY_CORE_SHARE:.0%} the figures may be limited by the generator, and the point is not valid."),
 )  # fmt: skip
+_MOST_FINDINGS = 3
 _ENVIRONMENT_TITLES = {"generator": "Load generator", "target": "Target", "bundled_server": "Bundled server", "telemetry": "Telemetry"}
 
 
@@ -98,6 +99,7 @@ def run_page(result: Result, plots: Mapping[str, str], charts: Mapping[str, Char
     tables = (warnings_table(points), failures_table(points), server_table(points), composing_models_table(points), gpu_table(points))
     blocks: dict[str, Sequence[Block]] = {
         **({} if result.search else {"Answer": [Paragraph(text, is_strong=True) for text in answer(result)]}),
+        **_attention(result),
         **_opening(result),
         **{table.title: [table] for table in tables[:1] if table.rows},
         "Plots": [_figure(name, svg, points[0], (charts or {}).get(name)) for name, svg in plots.items()],
@@ -137,6 +139,17 @@ def _opening(result: Result, ceilings: Sequence[Block] = ()) -> dict[str, Sequen
     }
 
 
+def _attention(result: Result) -> dict[str, Sequence[Block]]:
+    """What a reader must know before the figures: stalls, error bursts and invalid load points, the first few of each."""
+    items = list[Item]()
+    for _, found in itertools.groupby(findings(result), lambda one: one.kind):
+        first, *others = list(found)
+        items += [Item(one.text, one.load_point, one.code) for one in (first, *others[: _MOST_FINDINGS - 1])]
+        if hidden := len(others[_MOST_FINDINGS - 1 :]):
+            items.append(Item(f"{hidden} more load point{'s' * (hidden > 1)}, which the warnings name.", code=first.code))
+    return {"Attention": [Bullets(tuple(items))]} if items else {}
+
+
 def _figure(name: str, svg: str, point: Point, charts: ChartGroup | None) -> Figure:
     load = "concurrency" if point.load.kind == "closed" else "arrival rate"
     title, caption = (text.format(times=point.times_name, Times=point.times_name.capitalize(), load=load) for text in _PLOTS[name])
@@ -158,6 +171,10 @@ def status_sentence(result: Result) -> str:
     """What the status means for the figures; empty for a complete run."""
     if result.status == "complete":
         return ""
+    invalid = [point.title for point in result.summary if not point.valid]
+    if result.status == "invalid" and 0 < len(invalid) < len(result.summary):
+        named = f"{'; '.join(invalid[:_MOST_FINDINGS])}{'; …' * (len(invalid) > _MOST_FINDINGS)}"
+        return f"{len(invalid)} of {len(result.summary)} load points are not valid; do not rely on their figures: {named}."
     has_reason = result.status_reason and result.status_reason != result.status
     return _STATUSES[result.status] + (f" Reason: {result.status_reason.rstrip('.')}." if has_reason else "")
 

@@ -66,7 +66,8 @@ def percentile_group(points: Sequence[Point], histograms: Sequence[BucketCounts]
     ends_ms = [value_ns / _NS_PER_MS for _, _, values_ns in curves for value_ns in (values_ns[0], values_ns[-1])]
     scale = times_scale(ends_ms)
     y = Axis(points[0].times_name, "ms", scale, low=min(ends_ms) / 1.15 if scale == "log" else 0.0, high=max(ends_ms) * 1.1)
-    x = Axis("percentile", scale="log", ticks=tuple((float(tick), text) for tick, text in _TICKS.items()), low=1.0, high=furthest * 1.08)
+    ticks = tuple((float(tick), text) for tick, text in _TICKS.items())
+    x = Axis("percentile", scale="log", ticks=ticks, low=1.0, high=furthest * 1.08, is_percentile=True)
     colours = _shades([point.load.level for point in points])
     charts = []
     for protocol in dict.fromkeys(point.protocol for point, _, _ in curves):
@@ -111,6 +112,9 @@ def load_group(points: Sequence[Point]) -> ChartGroup:
             )
             values = [(point.throughput_per_s, _milliseconds(point, "p99")) for point in invalid]
             trade.append(Line.of(f"{protocol}, not valid", values, colour, "hollow"))
+            latency.append(
+                Line.of(f"{protocol}, not valid", [(point.load.level, _milliseconds(point, "p99")) for point in invalid], colour, "hollow")
+            )
     return ChartGroup((
         Chart(f"{name} against throughput", rates_axis(rates), times, tuple(trade)),
         Chart("throughput against the load", load, rates, tuple(throughput)),

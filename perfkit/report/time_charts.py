@@ -7,15 +7,16 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import numpy as np
 
-from perfkit.report.chart import BLUE, COLOURS, GREEN, PURPLE, VERMILLION, Axis, Chart, ChartGroup, Heat, HeatColumn, Level, Line, Span
+from perfkit.report.chart import BLUE, COLOURS, GREEN, PURPLE, RED, VERMILLION, Axis, Chart, ChartGroup, Heat, HeatColumn, Level, Line, Span
 from perfkit.report.timeline import HEAT_BINS_PER_DECADE, Slice, Timeline
 from perfkit.result.model import Point, Result
 from perfkit.telemetry.series import Series
 from perfkit.units import NS_PER_S
 
-_STEPS, _LISTED_ROWS = 720, 4
+_STEPS, _LISTED_ROWS, _LARGEST_RATIO = 720, 4, 20
 _GIB, _MS = 2.0**30, 1e-6
 _COUNTERS = ("_total", "_count", "_sum")
+_INCIDENTS = {"stall": "stall", "error_burst": "failures"}
 _UPPER = {"p99": "p99", "p90": "p90 (p99 needs 100 samples a step)", "max": "maximum (p90 needs 10 samples a step)"}
 _Values = list[tuple[float, float | None]]
 
@@ -86,13 +87,18 @@ def time_group(result: Result, timeline: Timeline) -> ChartGroup | None:
         return None
     windows = list(_windows(result))
     spans = tuple(Span(window.start_s, window.end_s, "not valid", is_bad=True) for window in windows if not window.point.valid)
+    spans += tuple(_incident_spans(windows))
     starts = tuple(Level(window.start_s, window.title, is_vertical=True, colour=COLOURS[-1]) for window in windows)
     x = Axis("seconds measured", "s", low=0.0, high=max(windows[-1].end_s, 1e-3))
     charts = [*_request_charts(windows, timeline, x), *_resource_charts(result, windows, timeline, x)]
-    unnamed = tuple(dataclasses.replace(level, label="") for level in starts)  # only the first chart shows the names
-    levels = itertools.chain([starts], itertools.repeat(unnamed))
-    charts = [dataclasses.replace(chart, spans=spans, levels=own[len(starts) == 1 :]) for chart, own in zip(charts, levels, strict=False)]
-    named = {span.label: span for span in _named_windows(windows)}
+    # only the first chart names the load points, and it and the second the incidents
+    unnamed = tuple(dataclasses.replace(level, label="") for level in starts)
+    unlabelled = tuple(dataclasses.replace(span, label="") for span in spans)
+    charts = [
+        dataclasses.replace(chart, spans=unlabelled if number > 1 else spans, levels=(unnamed if number else starts)[len(starts) == 1 :])
+        for number, chart in enumerate(charts)
+    ]
+    named = {span.label: span for span in (*_named_windows(windows), *_named_incidents(windows))}
     return ChartGroup(tuple(charts), is_synchronised=True, windows=tuple(named.values()) if len(named) > 1 else ())
 
 
@@ -105,6 +111,21 @@ def _windows(result: Result) -> Iterator[_Window]:
             repetition = point.repetition or 0
             yield _Window((index, repetition), point, start_s, f"{point.title}, {repetition + 1}" if several else point.title)
             start_s += point.duration_s
+
+
+def _incident_spans(windows: Sequence[_Window]) -> Iterator[Span]:
+    for window in windows:
+        for one in window.point.incidents:
+            yield Span(window.start_s + one.start_s, min(window.start_s + one.end_s, window.end_s), _INCIDENTS[one.kind])
+
+
+def _named_incidents(windows: Sequence[_Window]) -> Iterator[Span]:
+    """The incidents with as much of their window before and after them, for the choice of what to zoom to."""
+    for window in windows:
+        for one in window.point.incidents:
+            low, high = (window.start_s + at_s for at_s in (one.start_s - one.length_s, one.end_s + one.length_s))
+            label = f"{window.title}: {_INCIDENTS[one.kind]} at {one.start_s:.0f} s"
+            yield Span(max(low, window.start_s), min(high, window.end_s), label)
 
 
 def _named_windows(windows: Sequence[_Window]) -> Iterator[Span]:
@@ -120,12 +141,10 @@ def _request_charts(windows: Sequence[_Window], timeline: Timeline, x: Axis) -> 
     step = f", in steps of {timeline.slice_s} s" if timeline.slice_s > 1 else ""
     heat = Heat(HEAT_BINS_PER_DECADE, tuple(_heat_columns(windows, timeline.slices)))
     yield Chart(f"{name}{step}", x, Axis(name, "ms", "log"), (p50, high), heat=heat, height_px=300)
-    rates = Line.of("ok answers", _joined(windows, lambda window: _rates(window.point, timeline.slice_s)), GREEN)
-    failures = _joined(windows, _failed_per_s)
-    lines = (
-        (rates, Line.of("failed requests, mean of the window", failures, VERMILLION, "steps")) if any(y for _, y in failures) else (rates,)
-    )
-    yield Chart("throughput and errors", x, Axis("throughput", "/s"), lines, height_px=180)
+    rates = Line.of("ok answers", _joined(windows, lambda window: _ok_per_s(window.point, timeline.slice_s)), GREEN)
+    failures = Line.of("failed requests", _joined(windows, lambda window: _failed_per_s(window.point, timeline.slice_s)), RED)
+    rate_lines = (rates, *([failures] if any(failures.ys) else []))
+    yield Chart("throughput and errors", x, *_on_a_rate_axis(rate_lines), height_px=180)
     if any(timeline.service_slices.values()):
         pair = tuple(
             Line.of(f"{kind}, {one}", _slice_values(windows, slices, one), colour)
@@ -141,6 +160,14 @@ def _request_charts(windows: Sequence[_Window], timeline: Timeline, x: Axis) -> 
             for one, colour in (("p50", BLUE), ("max", VERMILLION))
         )
         yield Chart("start delay: how late requests were sent", x, Axis("start delay", "ms", "log"), delays, height_px=160)
+
+
+def _on_a_rate_axis(lines: tuple[Line, ...]) -> tuple[Axis, tuple[Line, ...]]:
+    """An axis from zero; a logarithmic one, on which zeros are gaps, if low rates could not be seen beside the highest."""
+    rates = sorted(rate for line in lines for rate in line.ys if rate)
+    if not rates or rates[-1] <= _LARGEST_RATIO * rates[len(rates) // 2]:
+        return Axis("requests", "/s"), lines
+    return Axis("requests", "/s", "log"), tuple(dataclasses.replace(line, ys=tuple(rate or None for rate in line.ys)) for line in lines)
 
 
 def _joined(windows: Sequence[_Window], values_of: Callable[[_Window], Sequence[tuple[float, float]]]) -> _Values:
@@ -171,18 +198,23 @@ def _heat_columns(windows: Sequence[_Window], slices: Mapping[tuple[int, int], S
                 yield HeatColumn(start_s, start_s + part.length_s, first - shift, counts)
 
 
-def _failed_per_s(window: _Window) -> list[tuple[float, float]]:
-    """The mean rate of failed requests in a window, at its start and at its end."""
-    requests, duration_s = window.point.requests, window.point.duration_s
-    failed_per_s = (requests.scheduled - requests.ok) / duration_s if duration_s else 0.0
-    return [(0.0, failed_per_s), (duration_s * 0.999, failed_per_s)]
+def _ok_per_s(point: Point, slice_s: int) -> list[tuple[float, float]]:
+    return _rates(point.throughput_series_per_s or (), point.duration_s, slice_s)
 
 
-def _rates(point: Point, slice_s: int) -> list[tuple[float, float]]:
-    """Ok answers per second at the middle of each slice; a last slice too short for a rate is left out."""
-    series, rates = point.throughput_series_per_s or (), []
+def _failed_per_s(point: Point, slice_s: int) -> list[tuple[float, float]]:
+    """The rate of failed requests; of earlier results, which have no seconds of them, the window's mean."""
+    if point.failed_series_per_s is not None:
+        return _rates(point.failed_series_per_s, point.duration_s, slice_s)
+    failed_per_s = (point.requests.scheduled - point.requests.ok) / point.duration_s if point.duration_s else 0.0
+    return [(at_s, failed_per_s) for at_s, _ in _ok_per_s(point, slice_s)]
+
+
+def _rates(series: Sequence[int], window_s: float, slice_s: int) -> list[tuple[float, float]]:
+    """Counts of seconds as rates at the middle of each slice; a last slice too short for a rate is left out."""
+    rates = []
     for start_s in range(0, len(series), slice_s):
-        length_s = min(float(slice_s), point.duration_s - start_s)
+        length_s = min(float(slice_s), window_s - start_s)
         if length_s >= slice_s / 2 or (not start_s and length_s > 0):
             rates.append((start_s + length_s / 2, sum(series[start_s : start_s + slice_s]) / length_s))
     return rates

@@ -10,11 +10,12 @@ import pytest
 from perfkit.errors import MeasurementWarning
 from perfkit.recorder.failures import FailureKind
 from perfkit.recorder.recording import Interval
+from perfkit.recorder.series import Series
 from perfkit.result.file import ResultWriter
 from perfkit.result.model import ClosedLoad, Protocol, Status
 from perfkit.stats.buckets import EMPTY, BucketCounts
 from perfkit.transport.base import Outcome
-from tests.queue_results import NS_PER_S, measured_point, write_result
+from tests.queue_results import NO_SERIES, NS_PER_S, measured_point, write_result
 
 CONCURRENCIES = (1, 2, 4, 8)
 PROTOCOLS: tuple[Protocol, ...] = ("http", "grpc")
@@ -34,6 +35,9 @@ class Synthetic:
     service_ms: float = 40.0
     samples: int | None = None  # a second and point, in place of what the server would give
     failed: int = 0  # rejected, of every point
+    failed_in_s: int | None = None  # all of them in this second of the window; None, in equal parts
+    stalled: Sequence[int] = ()  # concurrencies at which nothing was answered from 2 to 4 s
+    overloaded: Sequence[int] = ()  # concurrencies at which the generator's CPU share is 0.95
     cpu_share: float = 0.06
     name: str = "densenet"
     status: Status = "complete"
@@ -95,12 +99,21 @@ class Synthetic:
             log.settle(0)
         ok, whole = per_s * (self.seconds - self.silent_s), BucketCounts.merged(parts)
         return measured_point(
-            ClosedLoad(concurrency=concurrency), repetition, protocol=protocol, batch_size=2, cpu_share=self.cpu_share, seconds=self.seconds,
+            ClosedLoad(concurrency=concurrency), repetition, protocol=protocol, batch_size=2, seconds=self.seconds, series=self._series(concurrency),
+            cpu_share=0.95 if concurrency in self.overloaded else self.cpu_share,
             outcomes={Outcome.OK: ok, Outcome.REJECTED: self.failed}, times={"service_time": whole, "failure_time": EMPTY},
             failures={FailureKind(Outcome.REJECTED, "503", "the queue is full <b>"): self.failed} if self.failed else {},
             ended=round(concurrency * self.seconds * NS_PER_S / whole.mean_and_stddev_ns()[0]) if ok else 0, finished=sum(finished.values()),
             finished_per_s=tuple(finished.get(second, 0) for second in range(self.seconds)), warnings=self.warnings,
+            failed_per_s=tuple(
+                self.failed // self.seconds if self.failed_in_s is None else self.failed * (second == self.failed_in_s) for second in range(self.seconds)
+            ),
         )  # fmt: skip
+
+    def _series(self, concurrency):
+        answered = np.full(20 * self.seconds, 5)
+        answered[40:80] = 0
+        return Series(0, NS_PER_S // 20, *np.tile(answered, (4, 1))) if concurrency in self.stalled else NO_SERIES
 
 
 @pytest.fixture

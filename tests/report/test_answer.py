@@ -59,7 +59,7 @@ def made(loads, throughputs, *, valid=None, verdicts=None, warnings=None, protoc
         (
             closed(200.0, 400.0, 900.0, valid=[True, True, False]),
             ["Best 400/s at concurrency 2: p50 2.00 ms, p99 6.00 ms; throughput still rises at the highest concurrency measured.",
-             "1 of 3 load points is not valid and left out of this answer."],
+             "Not valid and left out of this answer: 1 of 3 load points (http, concurrency 4)."],
         ),
         (
             closed(200.0, 400.0, protocols=["http", "grpc"]),

@@ -43,7 +43,9 @@ def browser():
 def run_page(tmp_path_factory):
     """The page of a run with hostile names, a point that is not valid, and telemetry of server, GPU and generator."""
     folder = tmp_path_factory.mktemp("run") / "result"
-    maker = Synthetic(folder, concurrencies=(1, 4, 16), repetitions=2, samples=200, cpu_share=0.95, failed=3, name=HOSTILE)
+    maker = Synthetic(
+        folder, concurrencies=(1, 4, 16), repetitions=2, samples=200, cpu_share=0.95, failed=30, failed_in_s=2, stalled=(1,), name=HOSTILE
+    )
     maker.write()
     log = TelemetryLog(folder)
     for (index, repetition), start_s in maker.window_starts_s.items():
@@ -76,6 +78,16 @@ def test_charts_are_drawn_and_nothing_scrolls_sideways(browser, run_page, width,
     background = browser.evaluate("getComputedStyle(document.body).backgroundColor")
     assert (sum(map(int, re.findall(r"\d+", background))) < 3 * 128) == is_dark
     assert run_page.stat().st_size < LARGEST_BYTES
+
+
+def test_stalls_bursts_and_invalid_points_are_named_without_scrolling(browser, run_page):
+    browser.show(run_page, width=1280)
+    chips = (
+        "Object.fromEntries([...document.querySelectorAll('li .code')].map((one) => [one.textContent, one.getBoundingClientRect().bottom]))"
+    )
+    bottoms = browser.evaluate(chips)
+    assert set(bottoms) == {"stall", "error_burst", "generator_bound"}
+    assert max(bottoms.values()) < 900
 
 
 @pytest.mark.parametrize(("subject", "charts"), [("search", 4), ("gate", 2), ("compare", 5), ("history", 2), ("sweep", 1), ("plan", 0)])

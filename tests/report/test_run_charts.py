@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from hdrh.histogram import HdrHistogram
 
+from perfkit.report.chart import RED
 from perfkit.report.run_charts import load_group, percentile_curve, percentile_group, run_charts
 from perfkit.report.run_charts import render_plots as render
 from perfkit.report.time_charts import time_group
@@ -139,7 +140,49 @@ def test_a_window_that_is_not_valid_is_marked_and_failures_are_drawn(synthetic):
     result, timeline, _ = written(synthetic, cpu_share=0.95, failed=50, concurrencies=(1,), repetitions=1)
     chart = time_group(result, timeline).charts[1]
     assert [(span.low, span.high, span.is_bad) for span in chart.spans] == [(0, 5, True), (5, 10, True)]
-    assert chart.lines[1].ys == (10.0, 10.0, None, 10.0, 10.0, None)
+    assert chart.lines[1].ys == (*[10.0] * 5, None) * 2
+
+
+def test_failures_are_drawn_in_their_second(synthetic):
+    result, timeline, _ = written(synthetic, protocols=("http",), failed=50, failed_in_s=3, concurrencies=(1,), repetitions=1)
+    rates, failures = time_group(result, timeline).charts[1].lines
+    assert dict(zip(failures.xs, failures.ys, strict=True)) == {0.5: 0, 1.5: 0, 2.5: 0, 3.5: 50, 4.5: 0, 5.0: None}
+    assert failures.colour == RED
+    assert rates.name == "ok answers"
+
+
+def test_failures_of_an_earlier_result_are_drawn_at_the_mean_of_the_window(synthetic):
+    result, timeline, _ = written(synthetic, protocols=("http",), failed=50, failed_in_s=3, concurrencies=(1,), repetitions=1)
+    earlier = result.model_copy(update={"points": tuple(one.model_copy(update={"failed_series_per_s": None}) for one in result.points)})
+    assert time_group(earlier, timeline).charts[1].lines[1].ys == (10, 10, 10, 10, 10, None)
+
+
+def test_rates_that_differ_widely_are_on_a_logarithmic_axis_without_zeros(synthetic):
+    result, timeline, _ = written(
+        synthetic, protocols=("http",), failed=100_000, failed_in_s=3, concurrencies=(1,), repetitions=1, samples=25
+    )
+    chart = time_group(result, timeline).charts[1]
+    assert (chart.y.scale, chart.lines[1].ys) == ("log", (None, None, None, 100_000, None, None))
+
+
+def test_stalls_and_error_bursts_are_marked_and_can_be_chosen(synthetic):
+    result, timeline, _ = written(
+        synthetic, protocols=("http",), failed=50, failed_in_s=0, concurrencies=(1, 2), stalled=(2,), repetitions=1
+    )
+    group = time_group(result, timeline)
+    spans = [(span.low, span.high, span.label) for span in group.charts[0].spans]
+    assert spans == [(0, 1, "failures"), (5, 6, "failures"), (7, 9, "stall")]
+    assert [(span.low, span.high, span.label) for span in group.windows[2:]] == [
+        (0, 2, "http, concurrency 1: failures at 0 s"),
+        (5, 7, "http, concurrency 2: failures at 0 s"),
+        (5, 10, "http, concurrency 2: stall at 2 s"),
+    ]
+
+
+def test_only_a_percentile_axis_shows_percentiles(synthetic):
+    result, timeline, _ = written(synthetic, concurrencies=(1, 2), repetitions=1)
+    charts = {name: group.charts for name, group in run_charts(result, timeline).items()}
+    assert {name for name, some in charts.items() for chart in some if chart.x.is_percentile} == {"percentiles"}
 
 
 @pytest.mark.parametrize(("samples", "upper"), [(200, "p99"), (40, "p90 (p99 needs"), (5, "maximum (p90 needs")])
@@ -167,7 +210,7 @@ def test_labels_name_quantity_and_unit(synthetic):
     names = {"http", "grpc", "http p50", "grpc p99"}
     assert {"concurrency (requests in flight)", "service time (ms)", "throughput (answers/s)", *names} <= set(texts(plots["load"]))
     assert {"50%", "90%", "99%", "percentile", "service time (ms)", "concurrency 8"} <= set(texts(plots["percentiles"]))
-    assert {"seconds measured", "service time (ms)", "throughput (/s)", "ok answers", "p50"} <= set(texts(plots["timeline"]))
+    assert {"seconds measured", "service time (ms)", "requests (/s)", "ok answers", "p50"} <= set(texts(plots["timeline"]))
 
 
 def test_the_percentile_axis_goes_as_far_as_the_samples(synthetic):

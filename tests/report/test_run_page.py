@@ -133,6 +133,26 @@ def test_a_result_without_points_or_environment_has_a_page(synthetic):
     assert found.tables == []
 
 
+def test_a_stall_an_error_burst_and_an_invalid_point_are_named_before_the_figures(synthetic):
+    maker = synthetic(
+        protocols=("http",), concurrencies=(1, 4, 16), repetitions=1, stalled=(1,), overloaded=(16,), failed=60, failed_in_s=3
+    )
+    text = Page(without_own_scripts(render_html(run_page(maker.write(), {})))).text
+    before = text[: text.index("Summary")]
+    for sentence in (
+        "http, concurrency 1: The target answered nothing from 2.0 to 4.0 s of the window, although requests were waiting. stall",
+        "http, concurrency 4: 60 requests failed close together, from 3 to 4 s of the window. error_burst",
+        "http, concurrency 16: Not valid. The load generator was the bottleneck: its busiest core was 95% busy, above 85%. generator_bound",
+    ):
+        assert sentence in " ".join(before.split())
+
+
+def test_the_banner_of_a_partly_valid_run_names_the_points_that_are_not_valid(synthetic):
+    _, found = page(synthetic, protocols=("http",), concurrencies=(1, 4, 16), overloaded=(16,), status="invalid", status_reason="x")
+    assert "1 of 3 load points are not valid; do not rely on their figures: http, concurrency 16." in found.text
+    assert "do not rely on its figures" not in found.text
+
+
 def test_environment_and_scenario_are_shown(synthetic):
     _, found = page(synthetic)
     for text in ("A machine of 8 cores", "0–3, 7", "16.0 GiB", "numpy 2.0.0, grpcio 1.70.0", "Bundled server", "http port", "server_stub"):

@@ -21,7 +21,7 @@
   const withUnit = (value, unit) => number(value) + (unit && value != null ? (unit.startsWith("/") || unit === "%" ? "" : " ") + unit : "");
   const percentile = (x) => (100 * (1 - 1 / x)).toLocaleString("en-US", { maximumFractionDigits: Math.max(1, Math.ceil(Math.log10(x))) }) + "%";
   const place = (chart, x) => {
-    if (chart.x.label === "percentile") return percentile(x);
+    if (chart.x.is_percentile) return percentile(x);
     return (chart.x.ticks.find((tick) => tick[0] === x) ?? [x, withUnit(x, chart.x.unit)])[1];
   };
 
@@ -133,10 +133,11 @@
     ctx.font = `${11 * ratio}px system-ui, sans-serif`;
     ctx.textBaseline = "top";
     ctx.textAlign = "left";
+    const below = chart.levels.some((level) => level.is_vertical && level.label) ? 15 : 2;
     for (const span of chart.spans) {
-      if (span.is_bad) continue;
+      if (span.is_bad || x(span.high) < bbox.left) continue;
       ctx.fillStyle = TEXT[shade()];
-      ctx.fillText(span.label, Math.max(x(span.low), bbox.left) + 4 * ratio, bbox.top + 2 * ratio);
+      ctx.fillText(span.label, Math.max(x(span.low), bbox.left) + 4 * ratio, bbox.top + below * ratio);
     }
     let edge = -Infinity;
     for (const level of chart.levels) {
