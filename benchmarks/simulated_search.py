@@ -26,7 +26,7 @@ from perfkit.stats.overload import judge_overload
 from perfkit.stats.percentile_interval import _uncorrelated_batches
 from perfkit.stats.sample_size import is_limit_shown_met
 
-QUANTILE, CAPACITY_PER_S, BUDGET_S, MAX_PROBES = 0.99, 500.0, 3600.0, 16
+QUANTILE, CAPACITY_PER_S, BUDGET_S, MAX_PROBES = 0.99, 500.0, 3600.0, 20
 WARM_UP, BATCHES, INTERVALS = 0.1, 25, 200
 LARGEST_BATCH, BATCH_TIME, ROW_TIME = 8, 1.0, 0.125
 """The batching server: a batch of n takes 1 + n/8."""

@@ -41,6 +41,7 @@ LONG_RUN_PARTS, PART_REQUESTS = 128, 2_000_000
 EXIT_0 = ("precision", "cliff", "never_missed")
 _SEARCH = (crossing, decision, dispersion, probe_length, probes, share_curve)
 _CODE = (simulated_queues, simulated_search, *_SEARCH, autocorrelation, distributions, overload, percentile_interval, sample_size)
+_FEWEST_JUDGED = 20
 _LENGTHS = (300, 1_000, 5_000, 30_000)
 
 QUEUES: Mapping[str, tuple[Queue, tuple[int, ...]]] = {
@@ -192,9 +193,14 @@ class Figures:
         return _share([_holds(result) for result in self.successes])
 
     @property
+    def is_judged(self) -> bool:
+        """Whether enough searches ended with exit code 0 to tell a coverage."""
+        return len(self.successes) >= _FEWEST_JUDGED
+
+    @property
     def is_met(self) -> bool:
-        """Whether the coverage reaches the target; true where no search ended with exit code 0."""
-        return self.coverage is None or self.coverage >= TARGET
+        """Whether the coverage reaches the target."""
+        return self.coverage is not None and self.coverage >= TARGET
 
     def cells(self) -> tuple[str, ...]:
         """The cells of the table."""

@@ -169,7 +169,7 @@ class SearchOptions(Section):
     max_rate_per_s: Rate | None = Field(default=None, alias="max_rate")
     precision: Annotated[Share, Field(gt=0, le=0.5)] = 0.05
     """The search ends when the capacity's 90 % interval lies within this share of the capacity."""
-    max_probes: Annotated[Count, Field(ge=3, le=10_000)] = 16
+    max_probes: Annotated[Count, Field(ge=3, le=10_000)] = 20
     budget_ns: Annotated[Duration, Field(gt=0)] | None = Field(default=None, alias="budget")
     """No probe starts whose window would end later. The default is an hour, or `max_probes` times `measure.duration` if that is longer."""
     max_in_flight: Annotated[Count, Field(le=_MAX_IN_FLIGHT)] | None = None

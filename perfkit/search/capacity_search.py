@@ -167,14 +167,16 @@ def explain_search(search: Search) -> str:
     elif search.curve is None and high is None:
         current = f"The SLO, {slo}, is met at {capacity}; no rate is known yet that misses it."
     confirmed = {
-        None: " No probe confirmed its lower end: max_probes or the budget left none for it.",
+        None: "",
         "passed": f" A confirming probe at {low} met the SLO, with enough samples to show it by itself.",
         "not_steady": f" A confirming probe at {low} met the SLO, but its times had not settled; increase measure.duration to be sure.",
-        "too_few_samples": f" A confirming probe at {low} met the SLO, but with too few samples to show it by itself; increase measure.duration.",
+        "too_few_samples": f" A confirming probe at {low} met the SLO, but with too few samples to show it by itself; the interval counts it.",
         "missed": " The last confirming probe missed the SLO.",
     }[search.confirmation]
     purpose = f"its interval was within ±{search.precision:.0%}"
-    if search.confirmation == "missed":
+    if search.confirmation is None and _is_narrow(search):
+        purpose = "a probe confirmed the lower end"
+    elif search.confirmation == "missed":
         purpose = "the lower end was confirmed: the last confirming probe missed the SLO, so the capacity may be lower than estimated"
     text = {
         "precision": fitted + confirmed,
@@ -205,8 +207,18 @@ def _describe_missing_time(search: Search) -> str:
     """Why the search was too short, and the time that it would take."""
     needed_s, budget_s = search.needed_s or 0.0, search.budget_s or 0.0
     needed, given = (format_duration_ns(round(seconds * NS_PER_S)) for seconds in (needed_s, budget_s))
+    time = f"The search would take about {needed}, and its budget is {given}: raise load.search.budget"
+    if _is_narrow(search):
+        return f"The interval is narrow enough, but no probe has confirmed its lower end yet. {time}."
     return (
         f"The probes are too short for ±{search.precision:.0%}: near the capacity slow requests come in groups, so that few of them are "
-        f"independent. The search would take about {needed}, and its budget is {given}: raise load.search.budget, accept a wider "
-        "load.search.precision, or limit a lower percentile."
+        f"independent. {time}, accept a wider load.search.precision, or limit a lower percentile."
     )
+
+
+def _is_narrow(search: Search) -> bool:
+    """Whether the interval lies within the precision."""
+    low, capacity, high = search.low_per_s, search.capacity_per_s, search.high_per_s
+    if low is None or capacity is None or high is None or search.curve is None:
+        return False
+    return max(1 - low / capacity, high / capacity - 1) <= search.precision

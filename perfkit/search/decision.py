@@ -3,7 +3,8 @@
 `decide` is a pure function of the probes so far. The search brackets the capacity by factors of two, bisects the bracket twice
 (geometrically), and then probes on both sides of the estimate, which is fitted again after each probe, until its interval is
 narrow enough. These probes grow until they hold enough requests beyond the limit that are independent of each other. A
-last probe confirms that the interval's lower end meets the SLO.
+last probe confirms that the interval's lower end meets the SLO. If it has too few samples to show that by itself, the fit counts it,
+and the search goes on if the interval is then too wide.
 """
 
 import dataclasses
@@ -76,19 +77,18 @@ def decide(
     has_room = len(probes) < settings.max_probes and needed_s <= left_s
     if has_room and further_s <= _HOPELESS_FACTOR * left_s:
         return step
-    if _is_precise(fit, probes, settings) and _last_confirmation(probes) != "missed":
-        return _stop("precision", current, probes)  # only the confirming probe is left out
     if not any(probe.is_valid for probe in probes):
         return _stop("generator", current, probes)
     if len(probes) >= settings.max_probes:
         return _stop("max_probes", current, probes)
+    if step.stage == "confirm":
+        return dataclasses.replace(_stop("too_short", current, probes), needed_s=spent_s + needed_s)
     if step.stage == "refine" or (step.stage == "bisect" and any(probe.stage == "refine" for probe in probes)):
         dispersion = dispersion_without_fit(probes) if fit is None else fit.dispersion
         fewest_s = FEWEST_BEYOND * dispersion / allowed_share(probes) / step.rate_per_s
         confirm_s = _CONFIRM_SAMPLES_FACTOR * minimum_samples(1 - allowed_share(probes), dispersion) / step.rate_per_s
-        return dataclasses.replace(
-            _stop("too_short", current, probes), needed_s=max(spent_s + max(further_s, needed_s), fewest_s) + confirm_s
-        )
+        needed_s = max(spent_s + max(further_s, needed_s), fewest_s) + confirm_s
+        return dataclasses.replace(_stop("too_short", current, probes), needed_s=needed_s)
     return _stop("budget", current, probes)
 
 
@@ -225,8 +225,9 @@ def _confirm(reason: StopReason, current: Estimate, probes: Sequence[Probe], set
     assert current.low_per_s is not None
     rate_per_s = settings.clipped(current.low_per_s)
     confirming = _confirming(probes)
-    if confirming and confirming[-1].is_met and confirming[-1].rate_per_s <= rate_per_s * (1 + 1e-9):
-        return _stop(reason, current, probes)
+    if confirming and confirming[-1] is probes[-1] and probes[-1].is_met:
+        low_per_s = min(rate_per_s, probes[-1].rate_per_s)  # an inconclusive probe is in the fit, which may have moved up
+        return _stop(reason, dataclasses.replace(current, low_per_s=low_per_s), probes)
     if sum(not probe.is_met for probe in confirming) >= _MAX_MISSED_CONFIRMATIONS:
         return _stop("not_confirmed", current, probes)
     dispersion = max((one.dispersion for probe in probes[-_NEAR_PROBES:] for one in probe.limits.values()), default=1.0)
@@ -238,8 +239,8 @@ def _confirm(reason: StopReason, current: Estimate, probes: Sequence[Probe], set
 
 def estimate(probes: Sequence[Probe], settings: SearchSettings) -> Estimate:
     """The capacity: the lowest crossing of all limits, at most what an overloaded target answered. Without a fit: its bracket."""
-    # a probe that confirmed the interval stays out of the fit, as independent evidence
-    usable = [probe for probe in probes if probe.is_valid and not (probe.stage == "confirm" and probe.is_met)]
+    # a probe that showed the interval's lower end to be met stays out of the fit, as independent evidence
+    usable = [probe for probe in probes if probe.is_valid and not _is_conclusive(probe)]
     low, high = _searched_range(probes)
     ceiling_per_s = min((probe.ceiling_per_s for probe in usable if probe.is_overloaded), default=math.inf)
     if low is not None and high is not None:
@@ -311,6 +312,10 @@ def _stop(reason: StopReason, current: Estimate, probes: Sequence[Probe]) -> Sto
     low = current.low_per_s or 0.0
     missed_below = [probe.rate_per_s for probe in probes if probe.is_valid and not probe.is_met and probe.rate_per_s * _NARROW_RATIO < low]
     return Stop(reason, current, _last_confirmation(probes), max(missed_below, default=None))
+
+
+def _is_conclusive(probe: Probe) -> bool:
+    return probe.stage == "confirm" and probe.is_met and probe.has_enough_samples
 
 
 def _confirming(probes: Sequence[Probe]) -> list[Probe]:

@@ -72,7 +72,7 @@ class SearchSettings:
     min_rate_per_s: float = 0.0
     max_rate_per_s: float = math.inf
     precision: float = 0.05
-    max_probes: int = 16
+    max_probes: int = 20
     budget_s: float = math.inf
     confidence: float = 0.9
 

@@ -395,7 +395,8 @@ def test_no_probe_starts_that_would_exceed_the_budget():
     stop, probes = run(queue, budget_s=200.0, probe_length_s=lambda step: 190.0 if step.stage == "confirm" else 10.0)
     next_step = decide(probes, SearchSettings(start_per_s=10.0, budget_s=200.0))
     assert isinstance(next_step, NextProbe)  # as long as the others it would have had room
-    assert (stop.reason, stop.confirmation, probes[-1].stage) == ("precision", None, "refine")
+    assert (stop.reason, stop.confirmation, probes[-1].stage) == ("too_short", None, "refine")  # precise, but not confirmed
+    assert stop.needed_s == sum(probe.took_s for probe in probes) + 190.0
 
 
 def search_with_missed_confirmations(limited_by=None):
@@ -415,18 +416,31 @@ def search_with_missed_confirmations(limited_by=None):
     return step, probes
 
 
-@pytest.mark.parametrize("limit", ["max_probes", "budget"])
-def test_a_precise_estimate_that_the_last_confirming_probe_missed_is_not_the_result(limit):
+@pytest.mark.parametrize(("limit", "reason"), [("max_probes", "max_probes"), ("budget", "too_short")])
+def test_a_precise_estimate_that_the_last_confirming_probe_missed_is_not_the_result(limit, reason):
     stop, probes = search_with_missed_confirmations(limit)
     assert probes[-1].stage == "confirm"
     assert stop.estimate.fit.half_width <= 0.05
-    assert (stop.reason, stop.confirmation) == (limit, "missed")
+    assert (stop.reason, stop.confirmation) == (reason, "missed")
 
 
 def test_a_lower_end_that_three_confirming_probes_miss_is_not_confirmed():
     stop, probes = search_with_missed_confirmations()
     assert (stop.reason, stop.confirmation) == ("not_confirmed", "missed")
     assert sum(probe.stage == "confirm" for probe in probes) == 3
+
+
+def test_a_confirming_probe_that_does_not_show_it_by_itself_is_counted_in_the_interval():
+    settings, probes, random = SearchSettings(start_per_s=10.0, max_probes=40), list[Probe](), np.random.default_rng(3)
+    while (step := decide(probes, settings)).stage != "confirm":
+        probes.append(measured(step, queue(step.rate_per_s), random))
+    before = estimate(probes, settings)
+    near_the_limit = LimitCount(round(0.98 * ALLOWED * step.requests), step.requests, ALLOWED)
+    shown, not_shown = (
+        Probe(step.rate_per_s, "confirm", {"p99": near_the_limit}, has_enough_samples=has_enough) for has_enough in (True, False)
+    )
+    assert decide([*probes, shown], settings).estimate == before
+    assert estimate([*probes, not_shown], settings).low_per_s < before.low_per_s
 
 
 @pytest.mark.parametrize(
