@@ -86,12 +86,20 @@ def test_other_code_starts_the_file_anew(tmp_path, monkeypatch, capsys):
 
 
 def test_the_report_names_the_worst_cell_and_counts_the_cells_that_meet_the_target():
-    good, bad = Cell("good", DETERMINISTIC, 300), Cell("bad", DETERMINISTIC, 1_000)
+    good, bad, rare = (Cell(name, DETERMINISTIC, requests) for name, requests in (("good", 300), ("bad", 1_000), ("rare", 300)))
     inside, above = (SearchResult(1.0, low, 1.05, 9, "precision", "passed", 60.0, 0.0) for low in (0.95, 1.01))
     short = SearchResult(0.0, 0.0, math.inf, 3, "too_short", "none", 60.0, 120.0)
-    figures = {good: Figures([inside] * 9 + [above], 1.0), bad: Figures([inside, above, short, short], 1.0)}
-    lines = report([good, bad], {DETERMINISTIC: Truth(11.36, None)}, figures, CHUNK)
-    assert "in 1 of 2 cells" in lines[4]
-    assert "The worst: bad with 1,000 requests, 50% of 2." in lines[4]
-    assert figures[bad].cells()[:3] == ("50%", "2 / 0 / 0", "50%")
-    assert [figures[cell].is_met for cell in (good, bad)] == [True, False]
+    figures = {
+        good: Figures([inside] * 18 + [above] * 2, 1.0),
+        bad: Figures([inside, above] * 10 + [short] * 20, 1.0),
+        rare: Figures([inside, above, short], 1.0),
+    }
+    lines = report([good, bad, rare], {DETERMINISTIC: Truth(11.36, None)}, figures, CHUNK)
+    assert "in 1 of 2 cells, and in 69% of all 42 such searches" in lines[4]
+    assert "The worst of these cells: bad with 1,000 requests, 50% of 20." in lines[4]
+    assert (
+        lines[5]
+        == "In the other 1 cells, fewer than 20 of the 20 searches end so, too few to judge a cell; of all 2 together, 1 contain it."
+    )
+    assert figures[bad].cells()[:3] == ("50%", "20 / 0 / 0", "50%")
+    assert [figures[cell].cells()[-1] for cell in (good, bad, rare)] == ["yes", "no", "too few"]
