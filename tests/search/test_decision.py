@@ -441,7 +441,8 @@ def test_a_confirming_probe_that_does_not_show_it_by_itself_is_counted_in_the_in
     )
     assert decide([*probes, shown], settings).estimate == before
     counted = estimate([*probes, not_shown], settings)
-    assert counted.low_per_s is not None and before.low_per_s is not None
+    assert counted.low_per_s is not None
+    assert before.low_per_s is not None
     assert counted.low_per_s < before.low_per_s
 
 
