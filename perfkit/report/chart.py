@@ -18,11 +18,18 @@ MUTED: Colour = ("#57606a", "#9aa4af")
 RED: Colour = ("#b3261e", "#ff9a92")
 """Of failures and figures that are not valid; no series of its own has it."""
 COLOURS = (BLUE, VERMILLION, GREEN, PURPLE, INK, MUTED)
+MANY_COLOURS: tuple[Colour, ...] = (
+    ("#1f77b4", "#5aa9e6"), ("#d9660a", "#ff9d4d"), ("#2c8a2c", "#5fce5f"), ("#d62728", "#ff7f7f"), ("#9467bd", "#c0a0e8"),
+    ("#8c564b", "#c99488"), ("#c9539f", "#f09fd2"), ("#6b6b6b", "#b5b5b5"), ("#8f8f14", "#d5d54a"), ("#0f93a5", "#4ddbe9"),
+)  # fmt: skip
+"""For cases or configurations beside each other."""
 
-Scale = Literal["linear", "from zero", "log"]
+Scale = Literal["linear", "from zero", "log", "date"]
+"""`date` has days since 1970-01-01, shown as dates."""
 Style = Literal["line", "dashed", "dots", "hollow", "large", "steps", "path"]
 """`path` joins the values in the order given; `steps` holds each value until the next. The other lines need ascending xs."""
 _DIGITS = 5  # significant digits of a value in a page: more than a screen can show
+_REACH = 4.0  # an interval or a level further from the values than this factor does not set the scale
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -39,6 +46,8 @@ class Axis:
     """The ends of the axis; None takes those of the values. A y axis from zero reaches beyond `high` if its values do."""
     is_percentile: bool = False
     """Whether a value x is the percentile 1 - 1/x, and is shown as that."""
+    is_whole: bool = False
+    """Whether the values are whole numbers, such as replicas, so that no tick lies between them."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -52,6 +61,10 @@ class Line:
     style: Style = "line"
     intervals: tuple[tuple[float, float, float, float], ...] = ()
     """For each value, if given: the ends of its interval in x, then in y."""
+    band: tuple[tuple[float, float], ...] = ()
+    """For each value, if given: the lower and the upper edge of a shaded band around the line."""
+    labels: tuple[str, ...] = ()
+    """For each value, if given: what it belongs to, such as a load. A page shows it with the value."""
 
     @classmethod
     def of(cls, name: str, values: Sequence[tuple[float, float | None]], colour: Colour = BLUE, style: Style = "line") -> "Line":
@@ -110,6 +123,18 @@ class Chart:
     heat: Heat | None = None
     height_px: int = 260
 
+    def ends_of_x(self) -> tuple[float, float] | None:
+        """The lowest and the highest x of the values and of their intervals; None without values."""
+        values = [x for line in self.lines for x in line.xs]
+        return _ends(self.x, values, [end for line in self.lines for interval in line.intervals for end in interval[:2]], ())
+
+    def ends_of_y(self) -> tuple[float, float] | None:
+        """The same in y, with the bands and the horizontal levels."""
+        values = [y for line in self.lines for y in line.ys if y is not None and math.isfinite(y)]
+        beside = [end for line in self.lines for interval in line.intervals for end in interval[2:]]
+        beside += [edge for line in self.lines for edges in line.band for edge in edges]
+        return _ends(self.y, values, beside, [level.value for level in self.levels if not level.is_vertical])
+
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class ChartGroup:
@@ -129,9 +154,33 @@ class ChartGroup:
         return document
 
 
+def faded(colour: Colour) -> Colour:
+    """A colour mixed with the background, for a less important line."""
+    return mixed(colour[0], "#ffffff", 0.45), mixed(colour[1], "#15191e", 0.4)
+
+
+def mixed(first: str, second: str, share: float) -> str:
+    """A mixture of two colours such as `#0072b2`; `share`, from 0 to 1, is that of the second."""
+    parts = zip((first[1:3], first[3:5], first[5:7]), (second[1:3], second[3:5], second[5:7]), strict=True)
+    return "#" + "".join(f"{round(int(one, 16) * (1 - share) + int(other, 16) * share):02x}" for one, other in parts)
+
+
 def times_scale(values: Sequence[float]) -> Scale:
     """The scale for times: logarithmic if the longest is over 12 times the shortest, otherwise from zero."""
     return "log" if values and min(values) > 0 and max(values) > 12 * min(values) else "from zero"
+
+
+def _ends(axis: Axis, values: Sequence[float], beside: Sequence[float], levels: Sequence[float]) -> tuple[float, float] | None:
+    """The ends of the values with what is beside them; unless the axis is linear, only what is near the values sets the scale."""
+    if not values:
+        return None
+    low, high = min(values), max(values)
+    known = [one for one in beside if math.isfinite(one)]
+    if axis.scale in ("linear", "date"):
+        return min([low, *known, *levels]), max([high, *known, *levels])
+    known = [min(max(one, low / _REACH), high * _REACH) for one in known]
+    known += [level for level in levels if low / _REACH <= level <= high * _REACH or (axis.scale == "from zero" and 0 <= level < low)]
+    return min([low, *known]), max([high, *known])
 
 
 def _document(part: Any) -> Any:

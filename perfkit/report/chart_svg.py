@@ -1,10 +1,11 @@
 """Charts as SVG drawn by matplotlib, for Markdown, pages without scripts, and separate files."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from matplotlib.axes import Axes
+from matplotlib.dates import AutoDateLocator, ConciseDateFormatter
 from matplotlib.figure import Figure
 from matplotlib.ticker import FixedFormatter, FixedLocator, LogLocator, MaxNLocator, NullFormatter, NullLocator
 
@@ -15,6 +16,7 @@ from perfkit.report.plots import NUMBERS, WIDTH_IN, legend_key, render_svgs
 _PX_PER_IN = 84
 _MARGIN_IN = 0.45  # for the title of a panel, and the labels of its x axis
 _LISTED = 14
+_CHARACTER_PT, _LABEL_ROWS = 4.1, 3  # of the labels of vertical levels
 _STYLES: dict[str, dict[str, Any]] = {
     "line": {}, "dashed": {"ls": "--"}, "dots": {"ls": "", "marker": "o"}, "hollow": {"ls": "", "marker": "o", "mfc": "white", "ms": 6}, "large": {"ls": "", "marker": "D", "ms": 7},
     "steps": {"drawstyle": "steps-post"}, "path": {"marker": "o"},
@@ -44,9 +46,6 @@ def _draw_chart(panel: Axes, chart: Chart, prefix: str) -> None:
     panel.set(title=chart.title, ylabel=f"{chart.y.label} ({chart.y.unit})" if chart.y.unit else chart.y.label)
     for span in chart.spans:
         panel.axvspan(span.low, span.high, color=RED[0] if span.is_bad else MUTED[0], alpha=0.13, lw=0, label=span.label)
-    named = [level for level in chart.levels if level.is_vertical and level.label]
-    for level in named if len(named) <= _LISTED and chart.lines and not chart.heat else []:
-        panel.annotate(f" {level.label}", (level.value, 1), xycoords=("data", "axes fraction"), va="top", color=level.colour[0], fontsize=7)
     for level in chart.levels:
         if not level.is_vertical:
             panel.axhline(level.value, color=level.colour[0], lw=0.8, ls="--")
@@ -58,8 +57,9 @@ def _draw_chart(panel: Axes, chart: Chart, prefix: str) -> None:
         panel.vlines(places, 0, 1, unnamed[0].colour[0], lw=0.6, ls=":", transform=panel.get_xaxis_transform(), gid=f"{prefix}-marks")
     for line in chart.lines:
         _draw_line(panel, line, f"{prefix}-{line.name}")
-    _scale(panel, chart.x, [x for line in chart.lines for x in line.xs], is_x=True)
-    _scale(panel, chart.y, [y for line in chart.lines for y in line.ys if y is not None and math.isfinite(y)], is_x=False)
+    _scale(panel, chart.x, chart.ends_of_x(), is_x=True)
+    _scale(panel, chart.y, chart.ends_of_y(), is_x=False)
+    _label_levels(panel, chart)
     keys = list({line.name: line for line in chart.lines}.values())
     handles = [legend_key(color=line.colour[0], label=line.name, **{"marker": None, **_STYLES[line.style]}) for line in keys[:_LISTED]]
     shaded = dict.fromkeys(span.label for span in chart.spans if span.label and not span.is_bad)
@@ -79,34 +79,71 @@ def _draw_line(panel: Axes, line: Line, gid: str) -> None:
     marker = style.pop("marker", "o" if isolated else None)
     ys = [math.nan if y is None else y for y in line.ys]
     panel.plot(line.xs, ys, color=line.colour[0], marker=marker, gid=gid, **style)
+    if line.band:
+        lows, highs = zip(*line.band, strict=True)
+        panel.fill_between(line.xs, lows, highs, color=line.colour[0], alpha=0.15, lw=0)
     for x, y, (left, right, low, high) in zip(line.xs, ys, line.intervals, strict=False):
         panel.plot([left, right], [y, y], [x, x], [low, high], color=line.colour[0], lw=0.9, alpha=0.6, zorder=1)
 
 
-def _scale(panel: Axes, axis: Axis, values: Sequence[float], *, is_x: bool) -> None:
+def _label_levels(panel: Axes, chart: Chart) -> None:
+    """Names the vertical levels at the top, in rows where names would overlap; those that find no room have none."""
+    named = sorted((level for level in chart.levels if level.is_vertical and level.label), key=lambda level: level.value)
+    if len(named) > _LISTED or not chart.lines or chart.heat:
+        return
+    width_pt = panel.bbox.width * 72 / panel.figure.dpi
+    ends_pt = [-math.inf] * _LABEL_ROWS
+    for level in named:
+        share = panel.transAxes.inverted().transform(panel.transData.transform((level.value, panel.get_ylim()[0])))[0]
+        length_pt = _CHARACTER_PT * (len(level.label) + 1)
+        is_left = share * width_pt + length_pt > width_pt
+        start_pt = share * width_pt - (length_pt if is_left else 0.0)
+        row = next((row for row, end_pt in enumerate(ends_pt) if start_pt >= end_pt), None)
+        if row is None:
+            continue
+        ends_pt[row] = start_pt + length_pt
+        text, side = (f"{level.label} ", "right") if is_left else (f" {level.label}", "left")
+        panel.annotate(
+            text, (level.value, 1), (0, -9 * row), ("data", "axes fraction"), "offset points", va="top", ha=side, color=level.colour[0], fontsize=7
+        )  # fmt: skip
+
+
+def _scale(panel: Axes, axis: Axis, ends: tuple[float, float] | None, *, is_x: bool) -> None:
     own, limit = (panel.xaxis, panel.set_xlim) if is_x else (panel.yaxis, panel.set_ylim)
-    low, high = min(values, default=0.0), max(values, default=1.0)
+    low, high = ends or (0.0, 1.0)
+    own.set_major_formatter(NUMBERS)
     if axis.scale == "log" and low > 0:
         (panel.set_xscale if is_x else panel.set_yscale)("log")
         own.set_major_locator(LogLocator(subs=(1, 2, 5)))
         own.set_minor_locator(NullLocator())
+        own.set_major_formatter(NUMBERS)
         own.set_minor_formatter(NullFormatter())
         space = 1.08 if is_x else 1.15
         limit(low / space if axis.low is None else axis.low, high * space if axis.high is None else axis.high)
+    elif axis.scale == "date":
+        limit(low if axis.low is None else axis.low, high if axis.high is None else axis.high)
+        dates = AutoDateLocator(maxticks=10)  # type: ignore[no-untyped-call] # matplotlib's module of dates has no types
+        own.set_major_locator(dates)
+        own.set_major_formatter(ConciseDateFormatter(dates))  # type: ignore[no-untyped-call] # the same
     elif axis.scale == "linear":
-        limit(axis.low, axis.high)
+        space = 0.0 if is_x else 0.08 * (high - low or 1.0)
+        limit(low - space if axis.low is None else axis.low, high + space if axis.high is None else axis.high)
+        own.set_major_locator(MaxNLocator(8, integer=axis.is_whole))
     else:
-        top = high * (1.0 if is_x else 1.08) or 1.0
+        top = high if is_x and axis.high is not None else high * (1.04 if is_x else 1.08) or 1.0
         limit(0 if axis.low is None else axis.low, max(top, axis.high or 0.0))
-        own.set_major_locator(MaxNLocator(10 if is_x else 4))
-    own.set_major_formatter(NUMBERS)
+        own.set_major_locator(MaxNLocator(10 if is_x else 4, integer=axis.is_whole))
     if axis.ticks:
         shown = [(place, text) for place, text in axis.ticks if place <= high * 1.2]
         own.set_major_locator(FixedLocator([place for place, _ in shown]))
         own.set_major_formatter(FixedFormatter([text for _, text in shown]))
 
 
+def render_plots(groups: Mapping[str, ChartGroup]) -> dict[str, str]:
+    """Groups as SVG, by name."""
+    return render_svgs(lambda: ((name, draw_group(group)) for name, group in groups.items()))
+
+
 def chart_block(name: str, title: str, caption: str, group: ChartGroup) -> Picture:
     """A group as a page's figure: interactive, or an SVG where scripts are off."""
-    (svg,) = render_svgs(lambda: [(name, draw_group(group))]).values()
-    return Picture(title, caption, svg, charts=group)
+    return Picture(title, caption, render_plots({name: group})[name], charts=group)

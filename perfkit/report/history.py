@@ -21,10 +21,9 @@ _FEWEST_RESULTS = 10  # below that no step is significant: of C(9, 4) orders the
 
 def render_trends(trends: TrendSteps) -> str:
     """The time series as SVG, a panel each: a line through the results, the levels between steps, and the steps' commits."""
-    from perfkit.report.chart_svg import draw_group
-    from perfkit.report.plots import render_svgs
+    from perfkit.report.chart_svg import render_plots
 
-    return render_svgs(lambda: [("trends", draw_group(trends_group(trends)))])["trends"]
+    return render_plots({"trends": trends_group(trends)})["trends"]
 
 
 def render_trends_html(trends: TrendSteps) -> str:

@@ -6,14 +6,14 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 
 from perfkit.errors import ResultError
 from perfkit.plan.model import CapacityPlan, plan_document
-from perfkit.report.page import Block, Bullets, Figure, Item, Page, sections_of, write_files
+from perfkit.report.chart import ChartGroup
+from perfkit.report.page import Block, Bullets, Figure, Item, Page, Paragraph, sections_of, write_files
 from perfkit.report.plan_forecast import FORECAST
 from perfkit.report.plan_measurements import MEASURED
 from perfkit.report.plan_ranking import RANKING
 from perfkit.report.plan_risk import RISK
 from perfkit.report.plan_schedule import SCHEDULE
 from perfkit.report.plan_subject import money
-from perfkit.report.plots import render_svgs
 from perfkit.report.render import render_csv, render_html, render_markdown
 from perfkit.report.table import Table
 from perfkit.result.distribution import QUANTILES
@@ -36,15 +36,18 @@ def check_plan_folder(folder: pathlib.Path) -> None:
 
 def write_plan(plan: CapacityPlan, folder: pathlib.Path) -> list[pathlib.Path]:
     """Writes the plan as HTML, Markdown and JSON, and its tables as CSV and JSON; replaces an earlier plan. Raises ResultError."""
+    from perfkit.report.chart_svg import render_plots
+
     check_plan_folder(folder)
-    plots = render_plan_plots(plan)
+    charts = plan_charts(plan)
+    plots = render_plots(charts)
     texts = {folder / PLAN_FILE: json.dumps(plan_document(plan), indent=1) + "\n"}
     texts |= {folder / "plots" / f"{name}.svg": svg for name, svg in plots.items()}
     for table in plan_tables(plan):
         texts[folder / "tables" / f"{table.name}.csv"] = render_csv(table, digits=_CSV_DIGITS)
         texts[folder / "tables" / f"{table.name}.json"] = json.dumps(table.records, indent=1) + "\n"
-    texts[folder / "plan.md"] = render_markdown(plan_page(plan, {}))
-    texts[folder / "plan.html"] = render_html(plan_page(plan, plots))
+    texts[folder / "plan.md"] = render_markdown(plan_page(plan, {}, {}))
+    texts[folder / "plan.html"] = render_html(plan_page(plan, charts, plots))
     earlier = [file for pattern in ("plots/*.svg", "tables/*.csv", "tables/*.json") for file in folder.glob(pattern)]
     write_files(texts, replacing=earlier, place=f"--out {folder}")
     return list(texts)
@@ -55,21 +58,24 @@ def plan_tables(plan: CapacityPlan) -> tuple[Table, ...]:
     return tuple(table for subject in _SUBJECTS for table in subject.tables(plan) if table.rows)
 
 
-def render_plan_plots(plan: CapacityPlan) -> dict[str, str]:
-    """SVG by name, in the order of the page; plots without values are left out."""
-    return render_svgs(lambda: ((name, plot.draw(plan)) for subject in _SUBJECTS for name, plot in subject.plots.items()))
+def plan_charts(plan: CapacityPlan) -> dict[str, ChartGroup]:
+    """Groups of charts by name, in the order of the page; those without values are left out."""
+    groups = {name: plot.group(plan) for subject in _SUBJECTS for name, plot in subject.plots.items()}
+    return {name: group for name, group in groups.items() if group is not None}
 
 
-def plan_page(plan: CapacityPlan, plots: Mapping[str, str]) -> Page:
-    """The answer, the caveats, each subject with its plots (SVG by name) and tables, and what the plan is based on."""
+def plan_page(plan: CapacityPlan, charts: Mapping[str, ChartGroup], plots: Mapping[str, str]) -> Page:
+    """The answer, the caveats, each subject with its charts (`plots` are their SVG) and tables, and what the plan is based on."""
     notes = {title: [Bullets.of(sentences)] for title, sentences in plan_notes(plan)}
-    blocks: dict[str, list[Block]] = {"The answer": [Bullets((*_answer_items(plan), *_caveats_item(notes)))]}
+    first, *others = _answer_items(plan)
+    answer = (Paragraph(first.text, is_strong=True), Bullets((*others, *_caveats_item(notes))))
+    blocks: dict[str, list[Block]] = {"The answer": [*answer]}
     for subject in _SUBJECTS:
         if subject is MEASURED[0]:  # the caveats come between what is decided and how it was measured
             blocks |= {title: [*notes[title]] for title in CAVEATS if title in notes}
         for name, plot in subject.plots.items():
             if name in plots:
-                blocks.setdefault(subject.title, []).append(Figure(plot.title, plot.caption, plots[name]))
+                blocks.setdefault(subject.title, []).append(Figure(plot.title, plot.caption, plots[name], charts=charts[name]))
         for table in subject.tables(plan):
             if table.rows:
                 blocks.setdefault(table.title, []).append(table)

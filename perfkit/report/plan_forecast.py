@@ -1,19 +1,18 @@
-"""The forecast of the demand in a capacity plan: its sentences, its tables and its plot."""
+"""The forecast of the demand in a capacity plan: its sentences, its tables and its chart."""
 
 from collections.abc import Iterator
-from typing import Any
 
 import numpy as np
-from matplotlib.figure import Figure
 
 from perfkit.plan.model import CapacityPlan
+from perfkit.report.chart import BLUE, GREEN, INK, MUTED, PURPLE, VERMILLION, Axis, Chart, ChartGroup, Colour, Level, Line
 from perfkit.report.plan_subject import PlanPlot, PlanSubject
-from perfkit.report.plots import BLUE, INK, MUTED, NUMBERS, PANEL_IN, VERMILLION, WIDTH_IN, add_legend, legend_key
 from perfkit.report.table import Column, Table
 from perfkit.stats.forecast import FEWEST_DAYS, RELEVANT_WEIGHT, Exhaustion, Forecast
 from perfkit.units import format_rate_per_s
 
-_STYLE_OF = {"exponential": "--", "linear": "-.", "seasonal": ":", "level shifts": (0, (1, 3))}
+_COLOUR_OF: dict[str, Colour] = {"exponential": GREEN, "linear": PURPLE, "seasonal": ("#8f8f14", "#d5d54a"), "level shifts": MUTED}
+_FURTHEST = 4.0  # times the capacity: a forecast beyond it is beyond the chart
 
 
 def forecast_answer(plan: CapacityPlan) -> list[str]:
@@ -164,44 +163,30 @@ def _back_test_note(forecast: Forecast) -> str:
     )
 
 
-def forecast_figure(plan: CapacityPlan) -> Figure | None:
+def forecast_group(plan: CapacityPlan) -> ChartGroup | None:
     """The daily peaks, the forecast of the weighted models and of each one, and the capacity; None without a forecast."""
     forecast, exhaustion = plan.forecast, plan.exhaustion
     if forecast is None or exhaustion is None:
         return None
-    dates = np.array([date for date, _ in plan.inputs.peaks], dtype="datetime64[D]")
-    ahead = forecast.reach_days
-    days = dates[-1] + np.arange(1, ahead + 1)
-    figure = Figure(figsize=(WIDTH_IN, PANEL_IN), layout="constrained")
-    panel = figure.subplots()
-    panel.plot(dates, [peak for _, peak in plan.inputs.peaks], color=INK, lw=1, gid="history")
-    low, middle, high = forecast.fan_per_s((0.1, 0.5, 0.9), ahead)
-    panel.fill_between(days, low, high, color=BLUE, alpha=0.18, lw=0)
-    panel.plot(days, middle, color=BLUE, lw=1, gid="median")
-    relevant = [name for name, score in forecast.back_test.models.items() if score.weight >= RELEVANT_WEIGHT]
-    for name in relevant:
-        level_per_s = np.exp(forecast.fits[name].outlook(np.arange(1.0, ahead + 1)).centre)
-        panel.plot(days, level_per_s, color=MUTED, lw=1, ls=_STYLE_OF[name], gid=f"model-{name.replace(' ', '-')}")
-    panel.axhline(exhaustion.capacity_per_s, color=VERMILLION, lw=1, ls="--", gid="capacity")
+    dates = [int(date) for date in np.array([date for date, _ in plan.inputs.peaks], dtype="datetime64[D]").astype(int)]
+    peaks, ahead = [peak for _, peak in plan.inputs.peaks], forecast.reach_days
+    days = tuple(range(dates[-1] + 1, dates[-1] + ahead + 1))
+    low, middle, high = (quantile.tolist() for quantile in forecast.fan_per_s((0.1, 0.5, 0.9), ahead))
+    lines = [
+        Line.of("measured peaks", list(zip(dates, peaks, strict=True)), INK),
+        Line("forecast, P50 (P10 to P90)", days, tuple(middle), BLUE, band=tuple(zip(low, high, strict=True))),
+    ]
+    for name, score in forecast.back_test.models.items():
+        if score.weight >= RELEVANT_WEIGHT:
+            levels_per_s = np.exp(forecast.fits[name].outlook(np.arange(1.0, ahead + 1)).centre).tolist()
+            lines.append(Line(f"{name} model", days, tuple(levels_per_s), _COLOUR_OF.get(name, MUTED), "dashed"))
+    levels = [Level(exhaustion.capacity_per_s, "capacity less headroom", colour=VERMILLION)]
     dates_of = (("P10", exhaustion.p10_days), ("P50", exhaustion.p50_days), ("P90", exhaustion.p90_days))
-    for line, (name, when) in enumerate(dates_of):  # each label is lower than the one before, since the dates may coincide
-        if when is not None:
-            panel.axvline(dates[-1] + when, color=MUTED, lw=0.8, ls=":", gid=f"exhausted-{name}")
-            place = (dates[-1] + when, 0.16 - 0.06 * line)
-            style: dict[str, Any] = {"xytext": (3, 0), "textcoords": "offset points", "color": MUTED, "fontsize": 8}
-            panel.annotate(name, place, xycoords=("data", "axes fraction"), **style)
-    top = 1.1 * max(exhaustion.capacity_per_s, float(high.max()), *(peak for _, peak in plan.inputs.peaks))
-    panel.set(ylim=(0, min(top, 4 * exhaustion.capacity_per_s)), xlim=(dates[0], days[-1]), ylabel="daily peak (per second)")
-    panel.yaxis.set_major_formatter(NUMBERS)
-    add_legend(
-        figure,
-        legend_key(color=INK, lw=1, label="measured peaks"),
-        legend_key(color=BLUE, label="forecast, P50"),
-        legend_key(color=BLUE, lw=6, alpha=0.25, label="P10 to P90"),
-        *(legend_key(color=MUTED, lw=1, ls=_STYLE_OF[name], label=f"{name} model") for name in relevant),
-        legend_key(color=VERMILLION, lw=1, ls="--", label="capacity less headroom"),
-    )
-    return figure
+    levels += [Level(dates[-1] + when, name, is_vertical=True, colour=MUTED) for name, when in dates_of if when is not None]
+    top = 1.1 * max(exhaustion.capacity_per_s, *high, *peaks)
+    y = Axis("daily peak", "/s", "linear", low=0.0, high=min(top, _FURTHEST * exhaustion.capacity_per_s))
+    x = Axis("date", scale="date", low=dates[0], high=days[-1])
+    return ChartGroup((Chart("Daily peaks and their forecast", x, y, tuple(lines), levels=tuple(levels), height_px=340),))
 
 
 FORECAST = PlanSubject(
@@ -211,9 +196,9 @@ FORECAST = PlanSubject(
         "forecast": PlanPlot(
             "Forecast of the demand",
             "The daily peaks, and their forecast by several models, which are weighted by a back-test: how well each forecast the later part of the history from its earlier "
-            "part. A daily peak lies within the band with a probability of 80 %. Thin grey lines are the single models without scatter. Dotted vertical lines mark the days by which "
+            "part. A daily peak lies within the band with a probability of 80 %. Dashed lines are the single models without scatter. Dotted vertical lines mark the days by which "
             "10 %, 50 % and 90 % of the simulated futures have exceeded the capacity.",
-            forecast_figure,
+            forecast_group,
         )
     },
     forecast_answer,

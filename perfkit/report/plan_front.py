@@ -1,20 +1,18 @@
-"""Cost against response time in a capacity plan: the Pareto front as a table, and as a plot with error bars."""
+"""Cost against response time in a capacity plan: the Pareto front as a table, and as a chart with intervals."""
 
+import dataclasses
 import itertools
 import math
-from collections.abc import Iterator
-from typing import Any
-
-from matplotlib.axes import Axes
-from matplotlib.figure import Figure
+from collections.abc import Iterator, Sequence
 
 from perfkit.plan.model import CapacityPlan, ConfigurationPlan, Operation
+from perfkit.report.chart import MUTED, Axis, Chart, ChartGroup, Colour, Line, Style, times_scale
+from perfkit.report.plan_charts import NS_PER_MS, colour_of, limit_levels
 from perfkit.report.plan_subject import CONFIGURATION, HEADROOM, REPLICAS, cost_columns, currency_suffix
-from perfkit.report.plots import INK, MUTED, NS_PER_MS, NUMBERS, PANEL_IN, WIDTH_IN, add_legend, legend_key, scale_times
 from perfkit.report.table import Cell, Column, Table, interval_columns, range_cell
 from perfkit.stats.rate_curve import Prediction
 from perfkit.stats.ratio_interval import Estimate
-from perfkit.units import format_exact_duration, format_rate_per_s
+from perfkit.units import format_rate_per_s
 
 
 def front_table(plan: CapacityPlan) -> Table:
@@ -24,7 +22,8 @@ def front_table(plan: CapacityPlan) -> Table:
     front = Column("is_on_front", "on the front")
     columns = (CONFIGURATION, HEADROOM, *of_operation, Column("percentile", "percentile"), *of_estimate, front)
     rows = []
-    for one, operation, headroom in _distinct_operations(plan):
+    for one, operations, headroom in _distinct_operations(plan.configurations):
+        operation = operations[-1]
         expected = _expected(one, operation)
         estimate = Estimate(operation.slo_percentile_ns, *((expected.low, expected.high) if expected else (None, None)))
         rows.append(
@@ -46,12 +45,12 @@ def front_table(plan: CapacityPlan) -> Table:
     return Table("front", "Cost against response time", columns, tuple(rows), note).without_empty_columns()
 
 
-def _distinct_operations(plan: CapacityPlan) -> Iterator[tuple[ConfigurationPlan, Operation, Cell]]:
-    """One operation for each number of replicas, with the range of headrooms that need this number."""
-    for one in plan.configurations:
+def _distinct_operations(configurations: Sequence[ConfigurationPlan]) -> Iterator[tuple[ConfigurationPlan, list[Operation], Cell]]:
+    """The operations with each number of replicas, and the range of headrooms that need this number."""
+    for one in configurations:
         for _, group in itertools.groupby(one.operations, key=lambda operation: operation.replicas):
             operations = list(group)
-            yield one, operations[-1], range_cell([operation.headroom for operation in operations])
+            yield one, operations, range_cell([operation.headroom for operation in operations])
 
 
 def _operations(plan: CapacityPlan) -> Iterator[tuple[ConfigurationPlan, Operation]]:
@@ -87,60 +86,59 @@ def _on_front(plan: CapacityPlan, one: ConfigurationPlan, operation: Operation) 
     return "within intervals"
 
 
-def front_figure(plan: CapacityPlan) -> Figure | None:
-    """Cost against response time, a point per headroom, with 90 % intervals and the Pareto front."""
-    figure = Figure(figsize=(WIDTH_IN, PANEL_IN), layout="constrained")
-    panel, handles, times_ms, front = figure.subplots(), [], [], []
+def front_group(plan: CapacityPlan) -> ChartGroup | None:
+    """Cost against response time, a value for each number of replicas, with 90 % intervals and the Pareto front."""
+    lines, front = list[Line](), set[tuple[float, float]]()
     for index, one in enumerate(plan.configurations):
-        if not one.operations:
-            continue
-        colour = f"C{index}"
-        for operation in one.operations:
-            is_planned = math.isclose(operation.headroom, plan.inputs.headroom)
-            point = (_cost(plan, operation), operation.slo_percentile_ns / NS_PER_MS)
-            is_on_front = _is_on_front(plan, one, operation)
-            panel.plot(*([value] for value in point), color=colour, marker="o", mfc=colour if is_on_front else "white", ms=5, ls="")
-            ends_ms = _draw_error_bars(panel, plan, one, operation, colour, is_planned=is_planned)
-            times_ms += [point[1], *(ends_ms if is_planned else ())]
+        kinds: dict[str, tuple[Style, list[_Point]]] = {
+            f"{one.name}, planned": ("large", []),
+            one.name: ("dots", []),
+            f"{one.name}, not on the front": ("hollow", []),
+        }
+        planned, on_front, others = kinds
+        for _, operations, headroom in _distinct_operations([one]):
+            point = _point(plan, one, operations, headroom.text or "")
+            is_on_front = _is_on_front(plan, one, operations[-1])
+            is_chosen = one.name == plan.cheapest and point.is_planned
+            kinds[planned if is_chosen else on_front if is_on_front else others][1].append(point)
             if is_on_front:
-                front.append(point)
-            if is_planned and one.name == plan.cheapest:
-                panel.annotate("planned", point, xytext=(6, 14), textcoords="offset points", color=INK)
-        handles.append(legend_key(color=colour, marker="o", ls="", ms=5, label=one.name))
-    if not times_ms:
+                front.add((point.cost, point.time_ms))
+        lines += [_front_line(name, points, colour_of(index), style) for name, (style, points) in kinds.items() if points]
+    if not lines:
         return None
-    panel.plot(*zip(*sorted(front), strict=True), color=MUTED, lw=1, zorder=1, gid="front")
-    for limit_ns in plan.inputs.slo.percentiles_ns.values():
-        if limit_ns / NS_PER_MS <= 4 * max(times_ms):
-            panel.axhline(limit_ns / NS_PER_MS, color=INK, lw=1, ls="--", gid=f"slo-{format_exact_duration(limit_ns)}")
-            times_ms.append(limit_ns / NS_PER_MS)
-    scale_times(panel, min(times_ms), max(times_ms))
-    panel.xaxis.set_major_formatter(NUMBERS)
-    cost = f"cost per hour{currency_suffix(plan)}" if plan.compares_costs else "replicas"
-    panel.set(xlim=(0, None), xlabel=cost, ylabel=f"expected {plan.chosen.slo_percentile.replace('_', '.')} (ms)")
-    add_legend(
-        figure,
-        *handles,
-        legend_key(color=MUTED, lw=1, marker="o", mfc=MUTED, ms=5, label="on the front"),
-        legend_key(color=MUTED, lw=2, label="90 % interval"),
-        legend_key(color=INK, lw=1, ls="--", label="SLO"),
-    )
-    return figure
+    lines.insert(0, Line.of("Pareto front", sorted(front), MUTED))
+    times_ms = [y for line in lines for y in line.ys if y is not None]
+    x = Axis(f"cost per hour{currency_suffix(plan)}") if plan.compares_costs else Axis("replicas", is_whole=True)
+    y = Axis(f"expected {plan.chosen.slo_percentile.replace('_', '.')}", "ms", times_scale(times_ms))
+    title = f"Expected {plan.chosen.slo_percentile.replace('_', '.')} against {'cost' if plan.compares_costs else 'replicas'}"
+    return ChartGroup((Chart(title, x, y, tuple(lines), levels=limit_levels(plan), height_px=320),))
 
 
-def _draw_error_bars(
-    panel: Axes, plan: CapacityPlan, one: ConfigurationPlan, operation: Operation, colour: str, *, is_planned: bool
-) -> tuple[float, ...]:
-    """Draws the interval of the response time, and at the planned headroom that of the cost; returns the ends of the first in ms."""
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Point:
+    cost: float
+    time_ms: float
+    interval: tuple[float, float, float, float]
+    label: str
+    is_planned: bool
+
+
+def _point(plan: CapacityPlan, one: ConfigurationPlan, operations: Sequence[Operation], headrooms: str) -> _Point:
+    """A number of replicas, with the interval of its time and, at the planned headroom, that of its cost."""
+    operation = operations[-1]
     cost, time_ms = _cost(plan, operation), operation.slo_percentile_ns / NS_PER_MS
-    style: dict[str, Any] = {"color": colour, "lw": 2 if is_planned else 0.8, "alpha": 0.9 if is_planned else 0.35, "zorder": 1}
+    is_planned = any(math.isclose(other.headroom, plan.inputs.headroom) for other in operations)
+    left, right, low_ms, high_ms = cost, cost, time_ms, time_ms
+    if expected := _expected(one, operation):
+        low_ms, high_ms = expected.low / NS_PER_MS, expected.high / NS_PER_MS
     ranked = next(row for row in plan.ranking if row.name == one.name)
     needed = ranked.figures.get("price" if plan.compares_costs else "replicas")
     if is_planned and needed is not None and needed.low is not None and needed.high is not None:
-        panel.plot([needed.low, needed.high], [time_ms, time_ms], gid=f"cost-interval-{one.name}", **style)
-    expected = _expected(one, operation)
-    if expected is None:
-        return ()
-    ends_ms = (expected.low / NS_PER_MS, expected.high / NS_PER_MS)
-    panel.plot([cost, cost], ends_ms, gid=f"time-interval-{one.name}" if is_planned else None, **style)
-    return ends_ms
+        left, right = needed.low, needed.high
+    label = f"{operation.replicas:,} replica{'' if operation.replicas == 1 else 's'}, headroom {headrooms}"
+    return _Point(cost, time_ms, (left, right, low_ms, high_ms), label, is_planned)
+
+
+def _front_line(name: str, points: Sequence[_Point], colour: Colour, style: Style) -> Line:
+    xs, ys = tuple(point.cost for point in points), tuple(point.time_ms for point in points)
+    return Line(name, xs, ys, colour, style, tuple(point.interval for point in points), labels=tuple(point.label for point in points))

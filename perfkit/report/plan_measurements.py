@@ -1,7 +1,7 @@
 """How a capacity plan was measured: the subjects of its page on rates, closed loops and queueing models."""
 
+from perfkit.report.plan_charts import gpu_group, held_out_group, latency_throughput_group, rate_group, throughput_group
 from perfkit.report.plan_front import front_table
-from perfkit.report.plan_plots import gpu_figure, held_out_figure, latency_throughput_figure, rate_figure, throughput_figure
 from perfkit.report.plan_subject import PlanPlot, PlanSubject
 from perfkit.report.plan_tables import (
     configurations_table,
@@ -21,17 +21,17 @@ _RATES = PlanSubject(
             "Response time against arrival rate",
             "Points are measurements, repetitions pooled. At hollow points the target did not keep up; they are not part of the fit. A new measurement "
             "after a restart lies within its band with a probability of 90 %. The grey stripe is the 90 % interval of the capacity. Curves end at the highest fitted rate.",
-            rate_figure,
+            rate_group,
         ),
         "latency-throughput": PlanPlot(
             "Response time against throughput",
             "Measurements of open loops. Where the line turns upwards, more load adds waiting but no throughput.",
-            latency_throughput_figure,
+            latency_throughput_group,
         ),
         "gpu": PlanPlot(
             "GPUs against arrival rate",
             "Means over the measured windows. Busy is the share of time in which a kernel ran, not the used share of the capacity. Energy is power ÷ inferences per second.",
-            gpu_figure,
+            gpu_group,
         ),
     },
 )
@@ -41,9 +41,9 @@ _CLOSED_LOOPS = PlanSubject(
     {
         "throughput": PlanPlot(
             "Throughput against concurrency",
-            "Closed loops. The curve is Gunther's universal scalability law, fitted to logarithms; it is dotted beyond the measurements, up to 1.5 times the largest "
+            "Closed loops. The curve is Gunther's universal scalability law, fitted to logarithms; it is dashed beyond the measurements, up to 1.5 times the largest "
             "concurrency. The tables say whether its peak was observed and whether the law applies.",
-            throughput_figure,
+            throughput_group,
         )
     },
 )
@@ -53,8 +53,9 @@ _QUEUEING_MODELS = PlanSubject(
     {
         "held-out": PlanPlot(
             "Queueing models on held-out points",
-            "Each model was fitted to the points up to 70 % of the capacity and predicts the others. A model with a point outside its dotted lines is rejected and not used.",
-            held_out_figure,
+            "Each model was fitted to the points up to 70 % of the capacity and predicts the others. Dashed lines: the error that is allowed, 10 % of a mean and 15 % of a p99. "
+            "A model is rejected, and not used, if its errors exceed them by more than the scatter of the measurements explains; the note below the table gives the figures.",
+            held_out_group,
         )
     },
 )

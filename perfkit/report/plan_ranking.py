@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from perfkit.plan.model import CapacityPlan, ConfigurationPlan, RankedConfiguration
 from perfkit.plan.ranking import times_longer
-from perfkit.report.plan_front import front_figure
+from perfkit.report.plan_front import front_group
 from perfkit.report.plan_subject import PlanPlot, PlanSubject, currency_suffix, money
 from perfkit.report.table import Column, Kind, Table, interval_columns
 from perfkit.stats.constraints import judgements_text
@@ -141,7 +141,7 @@ RANKING = PlanSubject(
             "Each point is a number of replicas that serves the demand at some headroom, and so a rate per replica. The line is the Pareto front: nothing is both "
             "cheaper and faster than its points. Vertical bars are the 90 % interval of a new measurement at that rate, the horizontal bar is that of the cost or "
             "of the replicas needed. Times come from the fitted curve; they are extrapolated if a replica receives less than the lowest measured rate.",
-            front_figure,
+            front_group,
         )
     },
     ranking_answer,

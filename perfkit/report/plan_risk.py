@@ -1,20 +1,18 @@
-"""The risk of a capacity plan: its sentences, its table, and the plot of the probability against the number of replicas."""
+"""The risk of a capacity plan: its sentences, its table, and the charts of probability and cost against the number of replicas."""
 
 from collections.abc import Iterator
 
-from matplotlib.figure import Figure
-from matplotlib.ticker import MaxNLocator
-
 from perfkit.plan.model import CapacityPlan
 from perfkit.plan.risk import LIKELY, SAFE
+from perfkit.report.chart import BLUE, GREEN, INK, MUTED, PURPLE, VERMILLION, Axis, Chart, ChartGroup, Level, Line, Style
 from perfkit.report.plan_subject import PlanPlot, PlanSubject, with_currency
-from perfkit.report.plots import BLUE, GREEN, INK, MUTED, NUMBERS, PANEL_IN, PURPLE, VERMILLION, WIDTH_IN, add_legend, legend_key
 from perfkit.report.table import Cell, Column, Table
 from perfkit.stats.fleet_cost import HOURS_PER_YEAR
 from perfkit.stats.load_splitting import Balancing
 from perfkit.units import format_duration_ns, format_rate_per_s
 
 _HIGHEST, _FEW_POINTS, _SHOWN_AROUND = 0.995, 30, 4
+_MOST_COST = 2.5  # times the lowest cost: dearer fleets are beyond the chart
 _PROBABILITIES = {
     "all_up": "P(SLO holds)",
     "one_lost": "one replica lost",
@@ -152,36 +150,32 @@ def risk_table(plan: CapacityPlan) -> Table:
     return Table("risk", "Risk", columns, tuple(rows), note, shown_rows=shown).without_empty_columns()
 
 
-def risk_figure(plan: CapacityPlan) -> Figure:
+def risk_group(plan: CapacityPlan) -> ChartGroup:
     """The probability that the SLO holds, and the expected cost of a year if it is known, against the number of replicas."""
-    risk = plan.risk
-    has_costs = risk.cheapest_replicas is not None
-    figure = Figure(figsize=(WIDTH_IN, PANEL_IN), layout="constrained")
-    panels = list(figure.subplots(1, 2 if has_costs else 1, squeeze=False).flat)
-    numbers, marker = [row.replicas for row in risk.rows], "o" if len(risk.rows) <= _FEW_POINTS else None
-    handles = []
+    risk, rows = plan.risk, plan.risk.rows
+    numbers = [row.replicas for row in rows]
+    x = Axis("replicas", scale="linear", low=numbers[0] - 0.5, high=numbers[-1] + 0.5, is_whole=True)
+    planned = Level(risk.replicas, "planned", is_vertical=True, colour=MUTED)
+    style: Style = "path" if len(rows) <= _FEW_POINTS else "line"
+    lines = []
     for key, heading in _PROBABILITIES.items():
-        shares = [(row.replicas, 100 * value) for row in risk.rows if (value := getattr(row, key)) is not None]
+        shares = [(row.replicas, 100 * value) for row in rows if (value := getattr(row, key)) is not None]
         if shares:
-            label = "all replicas up" if key == "all_up" else heading
-            panels[0].plot(*zip(*shares, strict=True), color=_COLOUR_OF[key], marker=marker, gid=f"risk-{key}")
-            handles.append(legend_key(color=_COLOUR_OF[key], marker=marker, label=label))
-    panels[0].axhline(100 * LIKELY, color=MUTED, lw=0.8, ls=":", gid="likely")
-    panels[0].set(ylim=(0, 102), ylabel="probability that the SLO holds (%)")
-    if has_costs:
-        fleet, missed = ([getattr(row, key) for row in risk.rows] for key in ("fleet_cost_per_year", "missed_cost_per_year"))
-        total = [one + other for one, other in zip(fleet, missed, strict=True)]
-        for values, style, label in ((fleet, "--", "replicas"), (missed, ":", "missed SLO, expected"), (total, "-", "both")):
-            panels[1].plot(numbers, values, color=INK, ls=style, gid=f"cost-{label}")
-            handles.append(legend_key(color=INK, ls=style, label=f"cost: {label}"))
-        panels[1].set(ylim=(0, 2.5 * min(total)), ylabel=f"cost a year{f' ({_currency(plan)})' if _currency(plan) else ''}")
-        panels[1].yaxis.set_major_formatter(NUMBERS)
-    for panel in panels:
-        panel.axvline(risk.replicas, color=MUTED, lw=1, ls="--", gid="planned")
-        panel.set(xlabel="replicas", xlim=(numbers[0] - 0.5, numbers[-1] + 0.5))
-        panel.xaxis.set_major_locator(MaxNLocator(integer=True))
-    add_legend(figure, *handles, legend_key(color=MUTED, lw=1, ls="--", label="planned"))
-    return figure
+            lines.append(Line.of("all replicas up" if key == "all_up" else heading, shares, _COLOUR_OF[key], style))
+    likely = Level(100 * LIKELY, f"{100 * LIKELY:.0f} %", colour=MUTED)
+    y = Axis("probability", "%", "linear", low=0.0, high=105.0)
+    charts = [Chart("Probability that the SLO holds", x, y, tuple(lines), levels=(planned, likely), height_px=300)]
+    if risk.cheapest_replicas is not None:
+        costs = [(row.replicas, row.fleet_cost_per_year or 0.0, row.missed_cost_per_year or 0.0) for row in rows]
+        total = [fleet + missed for _, fleet, missed in costs]
+        lines = [
+            Line.of("replicas and missed SLO", [(number, fleet + missed) for number, fleet, missed in costs], INK, style),
+            Line.of("replicas", [(number, fleet) for number, fleet, _ in costs], BLUE, "dashed"),
+            Line.of("missed SLO, expected", [(number, missed) for number, _, missed in costs], VERMILLION, "dashed"),
+        ]
+        y = Axis("cost a year", _currency(plan), "linear", low=0.0, high=1.08 * min(max(total), _MOST_COST * min(total)))
+        charts.append(Chart("Expected cost of a year", x, y, tuple(lines), levels=(planned,), height_px=300))
+    return ChartGroup(tuple(charts), columns=2)
 
 
 def _replicas(number: int) -> str:
@@ -226,9 +220,9 @@ RISK = PlanSubject(
     {
         "risk": PlanPlot(
             "Probability that the SLO holds",
-            "The probability that the SLO holds at the peak demand, by number of replicas, with all of them up and with some lost. The dashed line is the "
-            "planned number, the dotted line 95 %. If the cost of a missed hour is known, the second panel shows the expected cost of a year.",
-            risk_figure,
+            "The probability that the SLO holds at the peak demand, by number of replicas, with all of them up and with some lost. The dotted vertical line is the "
+            "planned number, the dashed line 95 %. If the cost of a missed hour is known, the second panel shows the expected cost of a year.",
+            risk_group,
         )
     },
     risk_answer,

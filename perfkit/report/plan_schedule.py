@@ -1,13 +1,12 @@
-"""Demand over the day in a capacity plan: its sentences, the tables of ways to run the fleet, of costs and of hours, and its plot."""
+"""Demand over the day in a capacity plan: its sentences, the tables of ways to run the fleet, of costs and of hours, and its charts."""
 
 import numpy as np
-from matplotlib.figure import Figure
-from matplotlib.ticker import MaxNLocator, MultipleLocator
 
+from perfkit.plan.demand_profile import WEEKDAYS
 from perfkit.plan.model import CapacityPlan
 from perfkit.plan.schedule_model import FleetWay, Offer, Schedule
+from perfkit.report.chart import BLUE, GREEN, INK, MUTED, VERMILLION, Axis, Chart, ChartGroup, Line
 from perfkit.report.plan_subject import PlanPlot, PlanSubject, currency_suffix, money
-from perfkit.report.plots import BLUE, GREEN, INK, MUTED, NUMBERS, PANEL_IN, VERMILLION, WIDTH_IN, add_legend, legend_key
 from perfkit.report.table import Column, Table, attribute, format_error_rate
 from perfkit.units import NS_PER_S, format_duration_ns
 
@@ -161,31 +160,33 @@ def _hours(schedule: Schedule) -> Table:
     return Table.of("schedule_hours", "Replicas by hour", columns, schedule.hours, note)
 
 
-def schedule_figure(plan: CapacityPlan) -> Figure | None:
+def schedule_group(plan: CapacityPlan) -> ChartGroup | None:
     """The demand, and the ready replicas of each way to run the fleet, over the day or week; None without a profile."""
     schedule, day = plan.schedule, plan.inputs.day
     if schedule is None or day is None:
         return None
-    figure = Figure(figsize=(WIDTH_IN, 1.6 * PANEL_IN), layout="constrained")
-    demand, replicas = figure.subplots(2, 1, sharex=True)
-    steps, length_h = day.profile.steps(), day.profile.length_s / 3600
-    hours = np.arange(0, length_h, 1 / 60)
-    demand.plot(hours, steps.at(hours * 3600), color=INK, drawstyle="steps-post", gid="demand")
-    demand.set(ylabel="inferences per second", ylim=(0, None))
-    demand.yaxis.set_major_formatter(NUMBERS)
-    for way, colour in zip(schedule.ways, _COLOURS, strict=False):
-        at = np.linspace(0, length_h, len(way.ready) + 1)
-        replicas.plot(at, [*way.ready, way.ready[-1]], color=colour, drawstyle="steps-post", gid=f"replicas-{way.name}")
-    is_weekly = length_h > _HOURS_PER_DAY
-    replicas.set(
-        ylabel="ready replicas", xlabel="hours since Monday 0:00" if is_weekly else "hour of the day", ylim=(0, None), xlim=(0, length_h)
+    length_h = day.profile.length_s / 3600
+    slots = max((len(way.ready) for way in schedule.ways), default=_HOURS_PER_DAY)
+    hours = np.union1d(np.linspace(0, length_h, slots + 1), [start_s / 3600 for start_s, _ in day.profile.rows])
+    steps = day.profile.steps()
+    demand = Line("demand", tuple(hours.tolist()), tuple(float(steps.at(hour * 3600)) for hour in hours), INK, "steps")
+    replicas = [
+        Line(way.name, tuple(np.linspace(0, length_h, len(way.ready) + 1).tolist()), (*way.ready, way.ready[-1]), colour, "steps")
+        for way, colour in zip(schedule.ways, _COLOURS, strict=False)
+    ]
+    if day.profile.is_weekly:
+        ticks = tuple((float(_HOURS_PER_DAY * number), name) for number, name in enumerate(WEEKDAYS))
+        x = Axis("hours since Monday 0:00", "h", "linear", ticks, low=0.0, high=length_h)
+    else:
+        x = Axis("hour of the day", "h", "linear", tuple((float(hour), f"{hour}:00") for hour in range(0, 25, 3)), low=0.0, high=length_h)
+    return ChartGroup(
+        (
+            Chart("Demand", x, Axis("inferences per second", "/s"), (demand,), height_px=200),
+            Chart("Ready replicas", x, Axis("ready replicas", is_whole=True), tuple(replicas), height_px=220),
+        ),
+        is_synchronised=True,
     )
-    replicas.yaxis.set_major_locator(MaxNLocator(integer=True))
-    replicas.xaxis.set_major_locator(MultipleLocator(_HOURS_PER_DAY if is_weekly else 3))
-    keys = [legend_key(color=colour, label=way.name) for way, colour in zip(schedule.ways, _COLOURS, strict=False)]
-    add_legend(figure, legend_key(color=INK, label="demand"), *keys)
-    return figure
 
 
 _CAPTION = "Ready replicas: means over a quarter of an hour and over the simulated periods."
-SCHEDULE = PlanSubject(_TITLE, schedule_tables, {"day": PlanPlot(_TITLE, _CAPTION, schedule_figure)}, schedule_answer)
+SCHEDULE = PlanSubject(_TITLE, schedule_tables, {"day": PlanPlot(_TITLE, _CAPTION, schedule_group)}, schedule_answer)

@@ -1,14 +1,12 @@
-"""A subject of a capacity plan's page: its answer, its tables and its plots; and the columns and amounts that subjects share."""
+"""A subject of a capacity plan's page: its answer, its tables and its charts; and the columns and amounts that subjects share."""
 
 import dataclasses
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from perfkit.plan.model import CapacityPlan, ConfigurationPlan
+from perfkit.report.chart import ChartGroup
 from perfkit.report.table import Column, Table, format_cost
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure as PlotFigure
 
 CONFIGURATION = Column("configuration", "configuration")
 RATE = Column("rate_per_s", "rate", "rate_per_s")
@@ -18,11 +16,11 @@ REPLICAS = Column("replicas", "replicas", "count")
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class PlanPlot:
-    """A plot: its title, how to read it, and the function that draws it, which returns None if there is nothing to draw."""
+    """A plot: its title, how to read it, and the function that makes its charts, which returns None if there is nothing to draw."""
 
     title: str
     caption: str
-    draw: "Callable[[CapacityPlan], PlotFigure | None]"
+    group: Callable[[CapacityPlan], ChartGroup | None]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

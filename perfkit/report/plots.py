@@ -3,33 +3,31 @@
 import io
 import re
 import warnings
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import matplotlib as mpl
 import matplotlib.style
-from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.rcsetup import cycler
 from matplotlib.text import Text
-from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
+from matplotlib.ticker import FuncFormatter
 
+from perfkit.report.chart import COLOURS, INK, MUTED
 from perfkit.text.foreign import LONGEST, visible
 
-WIDTH_IN, PANEL_IN = 10.5, 3.5
+WIDTH_IN = 10.5
 NS_PER_MS = 1e6
-INK, MUTED = "#24292f", "#57606a"
-BLUE, VERMILLION, GREEN, PURPLE = "#0072b2", "#d55e00", "#007a5a", "#8a4f7d"  # after Okabe and Ito, for colour-blind readers
 STYLE: dict[Any, Any] = {
     "axes.axisbelow": True,
-    "axes.edgecolor": MUTED,
+    "axes.edgecolor": MUTED[0],
     "axes.grid": True,
-    "axes.labelcolor": INK,
-    "axes.prop_cycle": cycler(color=(BLUE, VERMILLION, GREEN, PURPLE)),
+    "axes.labelcolor": INK[0],
+    "axes.prop_cycle": cycler(color=[light for light, _ in COLOURS]),
     "axes.spines.right": False,
     "axes.spines.top": False,
-    "axes.titlecolor": INK,
+    "axes.titlecolor": INK[0],
     "axes.titlelocation": "left",
     "axes.titlesize": 9,
     "axes.titleweight": "bold",
@@ -42,10 +40,10 @@ STYLE: dict[Any, Any] = {
     "lines.markersize": 4,
     "svg.fonttype": "none",
     "text.parse_math": False,  # a dollar sign in a name is no formula
-    "text.color": INK,
+    "text.color": INK[0],
     "xtick.bottom": False,  # the grid marks the place
-    "xtick.labelcolor": INK,
-    "ytick.labelcolor": INK,
+    "xtick.labelcolor": INK[0],
+    "ytick.labelcolor": INK[0],
     "ytick.left": False,
 }
 NUMBERS = FuncFormatter(lambda value, _: f"{value:,.6g}")
@@ -73,35 +71,6 @@ def render_svg(figure: Figure, name: str) -> str:
     return re.sub(r"\n(?=[MLQCz] ?[-\d\"]|z)", "", "\n".join(filter(None, lines))) + "\n"
 
 
-def plot_series(panel: Axes, values: Sequence[tuple[float, float]], **style: Any) -> None:
-    """Draws a line through the values, if there are any; without a marker of its own, a single value is a dot."""
-    if values:
-        panel.plot(*zip(*values, strict=True), **{"marker": "o" if len(values) == 1 else None, **style})
-
-
-def separate_repetition(panels: Iterable[Axes], start_s: float) -> None:
-    """Draws a dotted line where a repetition follows another one."""
-    for panel in panels if start_s else ():
-        panel.axvline(start_s, color=MUTED, lw=0.8, ls=":")
-
-
 def legend_key(**style: Any) -> Line2D:
     """A line for a legend alone."""
     return Line2D([], [], **style)
-
-
-def add_legend(figure: Figure, *keys: Line2D) -> None:
-    """Adds a legend to the right of the panels."""
-    figure.legend(handles=keys, loc="outside right upper")
-
-
-def scale_times(panel: Axes, lowest: float, highest: float) -> None:
-    """Scales a panel's times: from zero, or logarithmically where the values span more than a decade."""
-    if lowest > 0 and highest > 12 * lowest:
-        panel.set_yscale("log")
-        panel.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
-        panel.yaxis.set_major_formatter(NUMBERS)
-        panel.yaxis.set_minor_formatter(NullFormatter())
-        panel.set_ylim(lowest / 1.15, highest * 1.15)
-    else:
-        panel.set_ylim(0, highest * 1.06)

@@ -76,8 +76,9 @@ _ENVIRONMENT_TITLES = {"generator": "Load generator", "target": "Target", "bundl
 
 def write_reports(folder: pathlib.Path) -> list[pathlib.Path]:
     """Writes `report.html`, `report.md` and `plots/*.svg` into a result folder; raises ResultError."""
+    from perfkit.report.chart_svg import render_plots
     from perfkit.report.render import render_html, render_markdown
-    from perfkit.report.run_charts import render_plots, run_charts
+    from perfkit.report.run_charts import run_charts
     from perfkit.report.timeline import read_timeline
 
     result, folder = read_result(folder)

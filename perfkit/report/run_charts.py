@@ -1,12 +1,12 @@
 """The charts of a run's load points: throughput and times against load, and times against throughput and percentile."""
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 import numpy.typing as npt
 
-from perfkit.report.chart import BLUE, VERMILLION, Axis, Chart, ChartGroup, Colour, Line, Style, times_scale
+from perfkit.report.chart import BLUE, VERMILLION, Axis, Chart, ChartGroup, Colour, Line, Style, faded, mixed, times_scale
 from perfkit.report.search import search_group
 from perfkit.report.time_charts import time_group
 from perfkit.report.timeline import Timeline
@@ -23,14 +23,6 @@ _PERCENTILES: tuple[tuple[str, Style], ...] = (("p50", "line"), ("p99", "dashed"
 def run_charts(result: Result, timeline: Timeline) -> dict[str, ChartGroup]:
     """A run's groups of charts by name, in the order of the page; groups without samples are left out."""
     return dict(_groups(result, timeline))
-
-
-def render_plots(charts: Mapping[str, ChartGroup]) -> dict[str, str]:
-    """Draws groups of charts as SVG; returns the SVG by name."""
-    from perfkit.report.chart_svg import draw_group
-    from perfkit.report.plots import render_svgs
-
-    return render_svgs(lambda: ((name, draw_group(group)) for name, group in charts.items()))
 
 
 def _groups(result: Result, timeline: Timeline) -> Iterator[tuple[str, ChartGroup]]:
@@ -105,7 +97,7 @@ def load_group(points: Sequence[Point]) -> ChartGroup:
         for one, style in _PERCENTILES:
             latency.append(Line.of(f"{protocol} {one}", [(point.load.level, _milliseconds(point, one)) for point in own], colour, style))
             pairs = [(point.throughput_per_s, value) for point in own if (value := _milliseconds(point, one)) is not None]
-            trade.append(Line.of(f"{protocol} {one}", pairs, colour if one == "p99" else _faded(colour), "path"))
+            trade.append(Line.of(f"{protocol} {one}", pairs, colour if one == "p99" else faded(colour), "path"))
         if invalid := [point for point in own if not point.valid]:
             throughput.append(
                 Line.of(f"{protocol}, not valid", [(point.load.level, point.throughput_per_s) for point in invalid], colour, "hollow")
@@ -125,17 +117,6 @@ def load_group(points: Sequence[Point]) -> ChartGroup:
 def rates_axis(axis: Axis) -> Axis:
     """The throughput axis as an x axis, with a full label."""
     return Axis("throughput (ok answers per second)", axis.unit)
-
-
-def _faded(colour: Colour) -> Colour:
-    """A colour mixed with the background, for a less important line."""
-    return mixed(colour[0], "#ffffff", 0.45), mixed(colour[1], "#15191e", 0.4)
-
-
-def mixed(first: str, second: str, share: float) -> str:
-    """A mixture of two colours such as `#0072b2`; `share`, from 0 to 1, is that of the second."""
-    parts = zip((first[1:3], first[3:5], first[5:7]), (second[1:3], second[3:5], second[5:7]), strict=True)
-    return "#" + "".join(f"{round(int(one, 16) * (1 - share) + int(other, 16) * share):02x}" for one, other in parts)
 
 
 def _shades(levels: Sequence[float]) -> dict[float, Colour]:

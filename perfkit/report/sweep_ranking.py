@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator, Sequence
 
 from perfkit.comparison.sweep_ranking import HIGHER_IS_BETTER, MOST_RANKED, CasePoint, RankedCase, SweepRanking, separating_precision
-from perfkit.report.chart import Axis, Chart, ChartGroup, Colour, Level, Line, Style, times_scale
+from perfkit.report.chart import MANY_COLOURS, Axis, Chart, ChartGroup, Colour, Level, Line, Style, times_scale
 from perfkit.report.table import MISSING, Column, Kind, Table, interval_columns
 from perfkit.result.sweep import shown_value
 from perfkit.stats.constraints import PERCENTILE_NAMES, judgements_text
@@ -20,10 +20,6 @@ CAPTION = (
 )
 _MOST_COLOURS, _MOST_SHOWN, _MOST_LISTED = 10, 30, 3
 _NS_PER_MS = NS_PER_S / 1000
-_CASE_COLOURS: tuple[Colour, ...] = (
-    ("#1f77b4", "#5aa9e6"), ("#d9660a", "#ff9d4d"), ("#2c8a2c", "#5fce5f"), ("#d62728", "#ff7f7f"), ("#9467bd", "#c0a0e8"),
-    ("#8c564b", "#c99488"), ("#c9539f", "#f09fd2"), ("#6b6b6b", "#b5b5b5"), ("#8f8f14", "#d5d54a"), ("#0f93a5", "#4ddbe9"),
-)  # fmt: skip
 _FIGURES: dict[str, tuple[str, str, Kind]] = {
     "throughput": ("inferences_per_s", "inferences", "rate_per_s"),
     "capacity": ("capacity_inferences_per_s", "capacity in inferences", "rate_per_s"),
@@ -165,7 +161,7 @@ def ranking_group(ranking: SweepRanking) -> ChartGroup | None:
                 [p for p in shown if p.row == index and p.load != row.load and p.verdict != "holds"],
             ),
         }
-        lines += [_case_line(label, points, _CASE_COLOURS[index], style) for label, (style, points) in styles.items() if points]
+        lines += [_case_line(label, points, MANY_COLOURS[index], style) for label, (style, points) in styles.items() if points]
     limits = tuple(Level(limit_ns / _NS_PER_MS, "limit on p99") for limit_ns in ranking.p99_limits_ns)
     times_ms = [y for line in lines for y in line.ys if y is not None] + [level.value for level in limits]
     y = Axis("p99", "ms", times_scale(times_ms))

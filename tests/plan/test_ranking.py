@@ -4,7 +4,6 @@ import dataclasses
 import itertools
 import math
 
-import numpy as np
 import pytest
 
 from perfkit.errors import UsageError
@@ -15,7 +14,7 @@ from perfkit.plan.price import parse_prices
 from perfkit.plan.ranking import rank_configurations
 from perfkit.plan.risk_inputs import RiskInputs
 from perfkit.report.plan import headline, plan_notes
-from perfkit.report.plan_front import front_figure
+from perfkit.report.plan_front import front_group
 from perfkit.report.plan_ranking import ranking_answer, ranking_table
 from perfkit.stats.capacity import Energy
 from perfkit.stats.load_splitting import Splitting
@@ -208,12 +207,17 @@ def test_a_limit_on_the_price_needs_prices(evidence):
 
 
 def test_the_front_has_the_interval_of_the_time_and_of_the_cost(plan):
-    (panel,) = front_figure(plan).axes
-    lines = {line.get_gid(): line for line in panel.lines}
+    (chart,) = front_group(plan).charts
     for one in plan.ranking:
         price, p99 = one.figures["price"], one.figures["p99"]
-        assert np.asarray(lines[f"cost-interval-{one.name}"].get_xdata()).tolist() == [price.low, price.high]
-        assert np.asarray(lines[f"time-interval-{one.name}"].get_ydata()).tolist() == pytest.approx([p99.low / 1e6, p99.high / 1e6])
+        intervals = [interval for line in chart.lines if line.name.split(",")[0] == one.name for interval in line.intervals]
+        (planned,) = [interval for interval in intervals if interval[0] < interval[1]]
+        assert planned == pytest.approx((price.low, price.high, p99.low / 1e6, p99.high / 1e6))
+    (front,) = [line for line in chart.lines if line.name == "Pareto front"]
+    assert len(front.xs) > 1
+    assert list(front.ys) == sorted(front.ys, reverse=True)
+    (chosen,) = [line for line in chart.lines if line.name == f"{plan.cheapest}, planned"]
+    assert chosen.labels[0].startswith(f"{plan.chosen.fleet.replicas} replicas, headroom ")
 
 
 @pytest.mark.parametrize(("demand", "is_noted"), [(2e7, True), (800_000.0, True), (50_000.0, False)])

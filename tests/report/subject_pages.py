@@ -1,6 +1,7 @@
 """A page of each subject, from small results, for tests that open them."""
 
 import dataclasses
+import datetime
 import math
 import pathlib
 import random
@@ -8,21 +9,27 @@ import random
 from perfkit.comparison.result_comparison import compare_results
 from perfkit.gate.verdict import Comparison, Verdict
 from perfkit.history.trend import HistoryEntry, Trend, find_steps
-from perfkit.plan.evidence import gather_evidence, read_sources
+from perfkit.plan.day_inputs import DayInputs, Spot
+from perfkit.plan.demand_profile import parse_profile
+from perfkit.plan.evidence import Evidence, gather_evidence, read_sources
 from perfkit.plan.inputs import PlanInputs, parse_slo
 from perfkit.plan.planner import plan_capacity
+from perfkit.plan.price import Price, parse_prices
+from perfkit.plan.risk_inputs import RiskInputs
+from perfkit.report.chart_svg import render_plots
 from perfkit.report.comparison import comparison_html
 from perfkit.report.history import render_trends_html
 from perfkit.report.plan import write_plan
 from perfkit.report.render import render_html
 from perfkit.report.run import run_page
-from perfkit.report.run_charts import render_plots, run_charts
+from perfkit.report.run_charts import run_charts
 from perfkit.report.sweep import write_sweep_report
 from perfkit.report.timeline import read_timeline
 from perfkit.report.verdict_page import render_verdict_html
 from perfkit.result.model import FittedCurve, ProbeLimit, Search, SearchProbe
 from perfkit.result.sweep import SweepFolder, SweepRank
-from tests.queue_results import write_mm1_results
+from perfkit.telemetry.figures import GpuFigures
+from tests.queue_results import Writer, write_mm1_results
 from tests.report.conftest import Synthetic
 
 
@@ -107,12 +114,51 @@ def sweep_page(folder: pathlib.Path) -> pathlib.Path:
     return sweep.folder / "report.html"
 
 
-def plan_page(folder: pathlib.Path) -> pathlib.Path:
-    """A plan from a queue with one server."""
-    (folder / "mm1").mkdir()
-    (evidence,) = gather_evidence(read_sources(list(map(str, write_mm1_results(folder / "mm1")))))
-    plan = plan_capacity(
-        [dataclasses.replace(evidence, notes=("The server shared its CPU.",))], PlanInputs(parse_slo(["p99<300ms"]), (1000.0,))
+def plan_page(folder: pathlib.Path, *, is_simulated: bool = False) -> pathlib.Path:
+    """A plan with every chart: two configurations with GPUs and closed loops, prices, a growing demand, a profile of the day.
+
+    The simulation of the day takes about 15 s.
+    """
+    for name in ("fast", "slow"):
+        (folder / name).mkdir()
+    write = Writer(folder / "slow")
+    slow = [write((10, 20, 30, 40, 45, 70), seed=seed, restart=0.6 + 0.02 * seed, seconds=200, overloaded_from=70) for seed in (3, 4)]
+    fast = write_mm1_results(folder / "fast")
+    sources = [f"{label}={one}" for label, results in (("A100", fast), ("L4", slow)) for one in results]
+    inputs = PlanInputs(
+        parse_slo(["p99<300ms"]), (1000.0,), zones=3, prices=parse_prices(["A100=$2.50/h", "L4=$1.10/h"]), replicas_now=45,
+        peaks=_growing_peaks(), lead_time_days=14, rates_per_s=(55.0,),
+        risk=RiskInputs(demand_uncertainty=0.2, outage_cost=Price(500.0, "$"), availability=0.99),
+        day=DayInputs(parse_profile(_PROFILE, "day.csv"), cold_start_s=90.0, reserved_per_hour=0.7, spot=Spot(0.4, 0.05)),
+    )  # fmt: skip
+    write_plan(
+        plan_capacity(
+            [_with_gpus(one, has_batches=is_simulated or one.label != "L4") for one in gather_evidence(read_sources(sources))], inputs
+        ),
+        folder / "plan",
     )
-    write_plan(plan, folder / "plan")
     return folder / "plan" / "plan.html"
+
+
+_PROFILE = "hour,demand_per_s\n" + "".join(f"{hour},{550 - 450 * math.cos((hour - 2) * math.pi / 12):.0f}\n" for hour in range(24))
+
+
+def _growing_peaks() -> tuple[tuple[str, float], ...]:
+    """Daily peaks of 200 days up to about 1,000 a second, which grow by 0.2 % a day and are lower at weekends."""
+    noise = random.Random(7)
+    days = [datetime.date(2025, 6, 16) + datetime.timedelta(number) for number in range(200)]
+    return tuple(
+        (str(day), 680 * 1.002**number * (0.85 if day.weekday() > 4 else 1.0) * noise.uniform(0.95, 1.05))
+        for number, day in enumerate(days)
+    )
+
+
+def _with_gpus(evidence: Evidence, *, has_batches: bool) -> Evidence:
+    """The evidence with a GPU whose power and utilization rise with the rate; without batches, its queue cannot be simulated."""
+    points = []
+    for point in evidence.open_points:
+        busy = min(point.rate_per_s / 100, 1.0)
+        gpu = GpuFigures("GPU-1", evidence.label, "nvml", utilization_mean=busy, power_mean_w=60 + 240 * busy, idle_power_w=60.0)
+        batches = point.batches if has_batches else ()
+        points.append(dataclasses.replace(point, batches=batches, measured=point.measured.model_copy(update={"gpus": (gpu,)})))
+    return dataclasses.replace(evidence, open_points=tuple(points), notes=("The server shared its CPU.",), hardware="A100 and L4")

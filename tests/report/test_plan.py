@@ -9,7 +9,6 @@ import json
 import re
 import xml.etree.ElementTree as ET
 
-import numpy as np
 import pytest
 
 from perfkit.errors import ResultError
@@ -17,8 +16,9 @@ from perfkit.plan.evidence import gather_evidence, read_sources
 from perfkit.plan.inputs import PlanInputs, parse_slo
 from perfkit.plan.planner import plan_capacity
 from perfkit.plan.price import Price
-from perfkit.report.plan import headline, plan_notes, plan_tables, plan_title, render_plan_plots, slo_text, write_plan
-from perfkit.report.plan_plots import gpu_figure, rate_figure, throughput_figure
+from perfkit.report.chart_svg import render_plots
+from perfkit.report.plan import headline, plan_charts, plan_notes, plan_tables, plan_title, slo_text, write_plan
+from perfkit.report.plan_charts import gpu_group, rate_group, throughput_group
 from perfkit.stats.capacity import Energy, count_replicas
 from tests.own_scripts import without_own_scripts
 from tests.queue_results import write_mm1_results
@@ -131,7 +131,9 @@ def test_the_first_sentence_of_each_subject_is_marked_in_the_answer(plan, folder
     answer = (folder / "plan.md").read_text().partition("## The answer")[2].partition("##")[0]
     marked = re.findall(r"^- \*\*(.+?)\*\*: ", answer, re.MULTILINE)
     assert marked == ["Risk", "Forecast"]
-    assert answer.count("\n- ") == len(headline(plan)) + 1, "each sentence of the headline, and where to read the caveats"
+    first, *others = headline(plan)
+    assert answer.lstrip().startswith(f"**{first}**".replace("<", "\\<"))
+    assert answer.count("\n- ") == len(others) + 1, "each further sentence of the headline, and where to read the caveats"
 
 
 def test_the_limit_is_shown_with_all_its_digits():
@@ -158,55 +160,48 @@ def test_assumptions_and_data_are_on_the_page(plan, folder):
     assert "| configuration | capacity | from | to | replicas |" in text
 
 
-def x_of(line):
-    return np.asarray(line.get_xdata()).tolist()
-
-
-def y_of(line):
-    return np.asarray(line.get_ydata()).tolist()
-
-
-def test_the_rate_figure_shows_the_measurements_the_curves_and_the_slo(plan):
-    (panel,) = rate_figure(plan).axes
-    lines = {line.get_gid(): line for line in panel.lines}
+def test_the_rate_charts_show_the_measurements_the_curves_with_their_bands_and_the_slo(plan):
+    (chart,) = rate_group(plan).charts
+    lines = {line.name: line for line in chart.lines}
     kept = [point for point in plan.chosen.points if point.state == "kept up"]
     for name in ("p50", "p95", "p99"):
-        assert x_of(lines[f"measured-{name}-True"]) == [point.rate_per_s for point in kept]
-        assert y_of(lines[f"measured-{name}-True"]) == pytest.approx([point.percentiles_ns[name] / 1e6 for point in kept])
-        x, y = x_of(lines[f"curve-{name}"]), y_of(lines[f"curve-{name}"])
-        assert y == pytest.approx([plan.chosen.curves[name].value(rate) / 1e6 for rate in x])
-        assert x_of(lines[f"measured-{name}-False"]) == [110.0]
-    assert y_of(lines["slo-300"]) == [300.0, 300.0]
-    assert x_of(lines["capacity"])[0] == plan.chosen.capacity.per_s
+        assert lines[name].xs == tuple(point.rate_per_s for point in kept)
+        assert lines[name].ys == pytest.approx([point.percentiles_ns[name] / 1e6 for point in kept])
+        fitted, curve = lines[f"{name}, fitted"], plan.chosen.curves[name]
+        assert fitted.ys == pytest.approx([curve.value(rate) / 1e6 for rate in fitted.xs])
+        assert fitted.band[0] == pytest.approx([getattr(curve.predict(fitted.xs[0]), end) / 1e6 for end in ("low", "high")])
+        assert lines[f"{name}, did not keep up"].xs == (110.0,)
+    assert [(level.value, level.label) for level in chart.levels] == [(300.0, "SLO p99"), (plan.chosen.capacity.per_s, "")]
+    assert (chart.spans[0].low, chart.spans[0].high) == (plan.chosen.capacity.low_per_s, plan.chosen.capacity.high_per_s)
 
 
-def test_the_throughput_figure_shows_the_law_up_to_1_5_times_the_largest_concurrency(plan):
-    (panel,) = throughput_figure(plan).axes
-    lines = {line.get_gid(): line for line in panel.lines}
-    assert x_of(lines["law-"])[-1] == 96
-    assert x_of(lines["law:"])[-1] == 144
-    assert y_of(lines["measured"])[-1] == pytest.approx(plan.chosen.usl.throughput_per_s(96), rel=0.01)
+def test_the_throughput_chart_shows_the_law_up_to_1_5_times_the_largest_concurrency(plan):
+    (chart,) = throughput_group(plan).charts
+    lines = {line.name: line for line in chart.lines}
+    assert lines["scalability law"].xs[-1] == 96
+    assert lines["extrapolated"].xs[-1] == 144
+    assert lines["measured"].ys[-1] == pytest.approx(plan.chosen.usl.throughput_per_s(96), rel=0.01)
 
 
 def test_the_same_plan_draws_the_same_bytes(plan, folder):
-    plots = render_plan_plots(plan)
+    plots = render_plots(plan_charts(plan))
     assert plots == {file.stem: file.read_text() for file in (folder / "plots").iterdir()}
     for svg in plots.values():
         assert ET.fromstring(svg).tag == f"{SVG}svg"  # noqa: S314 - our own SVG
 
 
 def test_gpus_are_drawn_only_if_there_are_any(plan):
-    assert gpu_figure(plan) is None
+    assert gpu_group(plan) is None
     points = tuple(
         dataclasses.replace(point, gpu_utilization=0.5, power_w=200.0, energy=Energy(200 / point.rate_per_s, 100 / point.rate_per_s))
         for point in plan.chosen.points
     )
     with_gpus = dataclasses.replace(plan, configurations=(dataclasses.replace(plan.chosen, points=points),))
-    busy, power, energy = gpu_figure(with_gpus).axes
-    assert y_of(busy.lines[0]) == [50.0] * len(points)
-    assert y_of(power.lines[0]) == [200.0] * len(points)
-    assert [line.get_gid() for line in energy.lines] == ["energy-m", "idle-m"]
-    assert y_of(energy.lines[1]) == pytest.approx([100 / point.rate_per_s for point in points])
+    busy, power, energy = gpu_group(with_gpus).charts
+    assert busy.lines[0].ys == (50.0,) * len(points)
+    assert power.lines[0].ys == (200.0,) * len(points)
+    assert [line.name for line in energy.lines] == ["m", "m, above idle"]
+    assert energy.lines[1].ys == pytest.approx([100 / point.rate_per_s for point in points])
 
 
 def test_markup_in_names_does_not_reach_the_page(plan, tmp_path):

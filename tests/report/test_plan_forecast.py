@@ -1,7 +1,6 @@
 """What a plan says about the growth of the demand: the dates, the refusals with what would give a date, and the order."""
 
 import dataclasses
-import xml.etree.ElementTree as ET
 
 import numpy as np
 import pytest
@@ -9,8 +8,7 @@ import pytest
 from perfkit.plan.evidence import gather_evidence, read_sources
 from perfkit.plan.inputs import PlanInputs, parse_slo
 from perfkit.plan.planner import plan_capacity
-from perfkit.report.plan_forecast import FORECAST, forecast_figure, forecast_models_table, forecast_table
-from perfkit.report.plots import render_svg
+from perfkit.report.plan_forecast import FORECAST, forecast_group, forecast_models_table, forecast_table
 from perfkit.stats.forecast import ModelExhaustion, fit_forecast
 from tests.queue_results import Writer
 
@@ -101,7 +99,7 @@ def test_too_few_peaks_are_refused_with_the_weeks_that_are_missing(base):
     ]
     assert dict(forecast_table(plan).rows)["exhausted"] == "not told: few days"
     assert forecast_models_table(plan).rows == ()
-    assert forecast_figure(plan) is None
+    assert forecast_group(plan) is None
 
 
 @pytest.mark.parametrize(
@@ -131,11 +129,14 @@ def test_the_plot_draws_history_fan_capacity_and_each_model_with_weight(base):
     peaks = [peak for _, peak in base.inputs.peaks] * np.exp(np.random.default_rng(1).normal(0, 0.05, LENGTH))
     forecast = fit_forecast(range(LENGTH), peaks, np.random.default_rng(2))
     plan = dataclasses.replace(base, forecast=forecast, exhaustion=forecast.exhaustion(130.0))
-    figure = forecast_figure(plan)
-    assert figure is not None
-    svg = ET.fromstring(render_svg(figure, "forecast"))  # noqa: S314 - drawn here
-    ids = {element.get("id") for element in svg.iter()}
+    (chart,) = forecast_group(plan).charts
+    lines = {line.name: line for line in chart.lines}
     relevant = {name for name, score in forecast.back_test.models.items() if score.weight >= 0.1}
-    assert {f"model-{name.replace(' ', '-')}" for name in relevant} == {one for one in ids if one and one.startswith("model-")}
-    assert {"history", "median", "capacity", "exhausted-P10"} <= ids
+    assert set(lines) == {"measured peaks", "forecast, P50 (P10 to P90)", *(f"{name} model" for name in relevant)}
     assert len(relevant) > 1
+    first, last = (np.datetime64("1970-01-01") + int(lines["measured peaks"].xs[place]) for place in (0, -1))
+    assert (str(first), str(last)) == (base.inputs.peaks[0][0], base.last_peak_date)
+    fan = lines["forecast, P50 (P10 to P90)"]
+    assert [round(edge) for edge in fan.band[9]] == [round(float(edge[9])) for edge in forecast.fan_per_s((0.1, 0.9), 10)]
+    assert [level.label for level in chart.levels] == ["capacity less headroom", "P10", "P50", "P90"][: len(chart.levels)]
+    assert chart.levels[1].value == lines["measured peaks"].xs[-1] + plan.exhaustion.p10_days

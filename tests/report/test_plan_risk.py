@@ -11,7 +11,7 @@ from perfkit.plan.planner import plan_capacity
 from perfkit.plan.price import Price
 from perfkit.plan.risk_inputs import RiskInputs
 from perfkit.report.plan import headline
-from perfkit.report.plan_risk import probability_text, risk_answer, risk_figure, risk_table
+from perfkit.report.plan_risk import probability_text, risk_answer, risk_group, risk_table
 from perfkit.stats.load_splitting import Splitting
 from tests.queue_results import Writer
 
@@ -99,21 +99,23 @@ def test_the_table_has_a_row_for_each_number_of_replicas_with_the_planned_one_ma
     assert {"with_failures", "missed_cost_per_year"}.isdisjoint(column.key for column in risk_table(bare).columns)
 
 
-def lines_of(panel):
-    return {line.get_gid(): line for line in panel.lines}
-
-
-def test_the_figure_shows_the_probabilities_and_the_cost_of_a_year(costed, bare):
-    probabilities, costs = risk_figure(costed).axes
-    rows = costed.risk.rows
-    for key in ("all_up", "one_lost", "zone_lost", "with_failures"):
-        line = lines_of(probabilities)[f"risk-{key}"]
-        assert np.asarray(line.get_xdata()).tolist() == [row.replicas for row in rows]
-        assert np.asarray(line.get_ydata()).tolist() == pytest.approx([100 * getattr(row, key) for row in rows])
-    assert np.asarray(lines_of(probabilities)["planned"].get_xdata())[0] == costed.risk.replicas
-    total = np.asarray(lines_of(costs)["cost-both"].get_ydata())
-    assert rows[int(total.argmin())].replicas == costed.risk.cheapest_replicas
-    assert len(risk_figure(bare).axes) == 1
+def test_the_charts_show_the_probabilities_and_the_cost_of_a_year(costed, bare):
+    probabilities, costs = risk_group(costed).charts
+    rows, numbers = costed.risk.rows, tuple(row.replicas for row in costed.risk.rows)
+    headings = {
+        "all_up": "all replicas up",
+        "one_lost": "one replica lost",
+        "zone_lost": "largest zone lost",
+        "with_failures": "with failures",
+    }
+    lines = {line.name: line for line in probabilities.lines}
+    for key, heading in headings.items():
+        assert lines[heading].xs == numbers
+        assert lines[heading].ys == pytest.approx([100 * getattr(row, key) for row in rows])
+    assert (probabilities.levels[0].value, probabilities.levels[0].label) == (costed.risk.replicas, "planned")
+    total = costs.lines[0]
+    assert total.xs[int(np.argmin(np.array(total.ys)))] == costed.risk.cheapest_replicas
+    assert len(risk_group(bare).charts) == 1
 
 
 def test_numbers_of_a_large_fleet_are_shown_with_the_digits_that_are_known(costed):

@@ -2,7 +2,6 @@
 
 import dataclasses
 
-import numpy as np
 import pytest
 
 from perfkit.plan.day_inputs import DayInputs, Purchase, Spot
@@ -14,7 +13,7 @@ from perfkit.plan.price import Price
 from perfkit.plan.schedule_costs import ranked
 from perfkit.plan.schedule_model import FleetWay
 from perfkit.report.plan import plan_notes
-from perfkit.report.plan_schedule import schedule_answer, schedule_figure, schedule_tables
+from perfkit.report.plan_schedule import schedule_answer, schedule_group, schedule_tables
 from perfkit.stats.missed_time import Interval
 from tests.queue_results import Writer
 
@@ -108,13 +107,14 @@ def test_the_tables_hold_each_way_offer_and_hour(plan):
     assert [(row["start"], row["demand_per_s"]) for row in hours.records][8:11] == [("08:00", 20), ("09:00", 80), ("10:00", 80)]
 
 
-def test_the_plot_shows_the_demand_and_every_way(plan):
-    figure = schedule_figure(plan)
-    lines = {line.get_gid(): line for panel in figure.axes for line in panel.lines}
-    assert {"demand", *(f"replicas-{way.name}" for way in plan.schedule.ways)} == set(lines)
-    hours, demand = lines["demand"].get_data()
-    assert dict(zip(hours.round(3).tolist(), demand.tolist(), strict=True))[9.5] == 80
-    assert np.unique(lines["replicas-fixed"].get_data()[1]).tolist() == [plan.chosen.fleet.replicas]
+def test_the_charts_show_the_demand_and_every_way(plan):
+    demand, replicas = schedule_group(plan).charts
+    (line,) = demand.lines
+    steps = dict(zip(line.xs, line.ys, strict=True))
+    assert (steps[9.25], steps[9.5], steps[20.0]) == (20, 80, 20)
+    assert [line.name for line in replicas.lines] == [way.name for way in plan.schedule.ways]
+    assert set(replicas.lines[0].ys) == {plan.chosen.fleet.replicas}
+    assert {line.xs[-1] for line in replicas.lines} == {24.0}
 
 
 def test_the_reason_for_no_simulation_is_among_the_notes(plan):
@@ -123,7 +123,7 @@ def test_the_reason_for_no_simulation_is_among_the_notes(plan):
 
 def test_without_a_profile_nothing_is_added(plan):
     without = dataclasses.replace(plan, schedule=None)
-    assert (schedule_answer(without), schedule_tables(without), schedule_figure(without)) == ([], (), None)
+    assert (schedule_answer(without), schedule_tables(without), schedule_group(without)) == ([], (), None)
 
 
 def test_a_way_that_was_not_simulated_has_no_share(plan):

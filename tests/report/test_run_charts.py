@@ -9,8 +9,8 @@ import pytest
 from hdrh.histogram import HdrHistogram
 
 from perfkit.report.chart import RED
+from perfkit.report.chart_svg import render_plots as render
 from perfkit.report.run_charts import load_group, percentile_curve, percentile_group, run_charts
-from perfkit.report.run_charts import render_plots as render
 from perfkit.report.time_charts import time_group
 from perfkit.report.timeline import read_timeline
 from perfkit.stats.buckets import DIGITS, EMPTY, HIGHEST_NS, LOWEST_NS, BucketCounts
