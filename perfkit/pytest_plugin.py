@@ -125,7 +125,7 @@ def describe_failure(result: "library.Result", on_inconclusive: Literal["fail", 
 
 
 def _describe_point(point: "Point") -> Iterator[str]:
-    from perfkit.report.terminal_summary import describe_point
+    from perfkit.report.live import describe_point
 
     yield describe_point(point)
     if point.slo is not None:

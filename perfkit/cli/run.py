@@ -42,7 +42,6 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def _execute(options: argparse.Namespace) -> ExitCode:
     from perfkit.clock import utc_now
-    from perfkit.report.terminal_summary import print_status, print_warnings
     from perfkit.result.output_folder import locked
     from perfkit.scenario.file import document_with_settings, make_cases
 
@@ -59,6 +58,8 @@ def _execute(options: argparse.Namespace) -> ExitCode:
             code = _sweep(session, cases, folder, options)
     else:
         result = session.measure(cases[0].loaded, folder)
+        from perfkit.report.terminal_summary import print_status, print_warnings  # only now: the first request leaves earlier
+
         if result.points:
             _print_result(result, folder if session.has_stored else None, as_json=options.format == "json")
             if not options.quiet:

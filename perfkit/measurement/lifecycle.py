@@ -44,6 +44,7 @@ from perfkit.scenario.file import LoadedScenario, scenario_document
 from perfkit.stats.slo import SloLimits
 from perfkit.target.address import WireProtocol
 from perfkit.target.bundled_server import BundledServer
+from perfkit.telemetry.client import sampler_process
 from perfkit.telemetry.messages import PointBegins
 from perfkit.units import NS_PER_S
 from perfkit.workers.cpu_placement import place
@@ -140,17 +141,19 @@ class _Run:
         self._check_file_limit(least, 1 if self._scenario.measure.workers == "auto" else min(self._scenario.measure.workers, least))
         connect_to_read = functools.partial(connect_for_statistics, self._scenario, clock=self._clock)
         try:
-            async with open_target(self._loaded, self._placement.server, self._observer.server_output, self._clock) as target:
-                with pinned(self._placement.driver):  # after the server has started, which would inherit it
-                    await self._probe_target(target)  # before the samplers start, so that a wrong target is reported at once
-                async with (
-                    observe(self._scenario, target, connect_to_read, self._clock, publish_at, self._observer.screen) as observation,
-                    self._screen(observation),
-                ):
+            async with (
+                open_target(self._loaded, self._placement.server, self._observer.server_output, self._clock) as target,
+                sampler_process(is_wanted=self._scenario.telemetry) as client,
+            ):
+                with pinned(self._placement.driver):  # after server and samplers have started, which would inherit it
+                    await self._probe_target(target)  # before the samplers are waited for, so that a wrong target is reported at once
+                screen = self._observer.screen
+                observation = await observe(self._scenario, target, client, connect_to_read, self._clock, publish_at, screen)
+                async with self._screen(observation):
                     if observation.url:
                         self._observer.metrics_published(observation.url)
                     self._add_notes(observation)
-                    with pinned(self._placement.driver):  # after the samplers have started, which would inherit it, too
+                    with pinned(self._placement.driver):
                         await self._measure_points(target, observation)
         except asyncio.CancelledError as error:
             if not self._interruption.count:

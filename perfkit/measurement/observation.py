@@ -1,9 +1,8 @@
 """The telemetry of a run: server statistics, GPUs, metrics pages and the generator's machine; and its live metrics."""
 
-import contextlib
 import dataclasses
 import os
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from typing import Any
 
@@ -25,7 +24,7 @@ from perfkit.scenario.credentials import resolve_metrics_url
 from perfkit.scenario.model import Scenario
 from perfkit.stats.buckets import BucketCounts
 from perfkit.target.address import Address
-from perfkit.telemetry.client import TelemetryClient, open_telemetry
+from perfkit.telemetry.client import TelemetryClient
 from perfkit.telemetry.figures import MachineFigures, PageFigures
 from perfkit.telemetry.host.event_loop import EVENT_LOOP_LAG, GC_PAUSE
 from perfkit.telemetry.messages import (
@@ -205,28 +204,29 @@ class PointTelemetry:
         return MeasurementWarning("server_counters_reset", message)
 
 
-@contextlib.asynccontextmanager
 async def observe(
     scenario: Scenario,
     target: Target,
+    client: TelemetryClient,
     connect: Connect,
     clock: Clock,
     listen: tuple[str, int] | None,
     screen: ScreenConfig | None = None,
-) -> AsyncIterator[Observation]:
-    """Samples for the length of the block; `listen` is the host and port for live metrics, `screen` the terminal of a live view.
+) -> Observation:
+    """Starts the samplers of `client` and waits until they run; `listen` is the host and port for live metrics, `screen` the terminal of a live view.
 
     Raises ScenarioError if a variable of a metrics URL is not set, UsageError if the port cannot be opened.
     """
     if listen is not None and not scenario.telemetry:
         raise UsageError("--prometheus: the scenario turns telemetry off, so there are no live metrics; remove telemetry: false")
     config = dataclasses.replace(telemetry_config(scenario, target, listen), screen=screen) if scenario.telemetry else None
-    async with open_telemetry(config) as client:
-        if config is not None and not config.may_see_gpus:
+    if config is not None:
+        await client.configure(config)
+        if not config.may_see_gpus:
             client.notes.append(
                 "GPUs are not measured, because the target runs on another machine: set target.metrics_url to its metrics page."
             )
-        yield Observation(scenario, client, connect, clock)
+    return Observation(scenario, client, connect, clock)
 
 
 def telemetry_config(scenario: Scenario, target: Target, listen: tuple[str, int] | None = None) -> TelemetryConfig:

@@ -14,10 +14,9 @@ from perfkit.report.render import console, render_text
 from perfkit.report.run_tables import grouped_warnings, server_table, terminal_table
 from perfkit.report.search import probes_table
 from perfkit.report.table import Table
-from perfkit.result.model import Point, Result
+from perfkit.result.model import Result
 from perfkit.text.foreign import sentence
 from perfkit.text.terminal import write_styled
-from perfkit.units import format_duration_ns, format_rate_per_s
 
 _WIDTH = 80
 _POINT_COLUMNS = ("samples", "inferences_per_s", "p95_ns", "p90_ns", "max_ns", "p99_9_ns", "goodput_per_s")
@@ -80,14 +79,6 @@ def print_status(result: Result, exit_code: int) -> None:
     reason = f": {result.status_reason}" if result.status_reason else ""
     style = "bold red" if invalid else _STATUS_STYLES[result.status]
     _show(sys.stderr, f"status: {result.status}", style, f"{reason} ({points}{slo}; exit code {int(exit_code)})")
-
-
-def describe_point(point: Point) -> str:
-    """A finished load point on one line: `http, concurrency 4: 25.1/s, p50 159 ms, p99 188 ms`."""
-    values_ns = {name: getattr(point.times, name) for name in ("p50", "p99")}
-    percentiles = "".join(f", {name} {format_duration_ns(value_ns)}" for name, value_ns in values_ns.items() if value_ns is not None)
-    failed = f", {point.error_rate:.2%} failed" if point.error_rate else ""
-    return f"{point.title}: {format_rate_per_s(point.throughput_per_s)}{percentiles}{failed}"
 
 
 def _show(stream: TextIO, title: str, style: str, text: str) -> None:

@@ -109,12 +109,14 @@ class TelemetryClient:
         """Where Prometheus can read the run's live metrics; empty if they are not served."""
         self.lost = ""
         """Why the process is gone, as a sentence; empty as long as it runs."""
+        self.is_configured = False
         self._has_screen = False
         self._child, self._max_silence_s, self._may_be_silent_s = child, max_silence_s, _STARTS_WITHIN_S
         self._screen = ScreenQueue(self._send, lambda: child.unsent_bytes if child is not None else 0)
 
     async def configure(self, config: TelemetryConfig) -> None:
         """Starts the samplers and waits until they run; raises UsageError if the port for live metrics cannot be used."""
+        self.is_configured = True
         self._send(config)
         answer = await self._answer()
         if isinstance(answer, Started):
@@ -201,15 +203,19 @@ class TelemetryClient:
 
 
 @contextlib.asynccontextmanager
-async def open_telemetry(config: TelemetryConfig | None, max_silence_s: int = _MAX_SILENCE_S) -> AsyncIterator[TelemetryClient]:
-    """Samples in a process of its own while the block lasts; without a configuration nothing is sampled.
+async def sampler_process(*, is_wanted: bool = True, max_silence_s: int = _MAX_SILENCE_S) -> AsyncIterator[TelemetryClient]:
+    """Starts the sampler process for the length of the block, without waiting for it: it imports its libraries meanwhile.
 
-    Raises UsageError if the port for live metrics cannot be used.
+    `TelemetryClient.configure` then starts the samplers. Unless it `is_wanted` there is no process, and nothing is sampled.
     """
-    if config is None:
+    if not is_wanted:
         yield TelemetryClient()
         return
     async with start_module("perfkit.telemetry.sampler_process", stop_within_s=_CLOSE_TIMEOUT_S) as child:
         client = TelemetryClient(child, max_silence_s)
-        await client.configure(config)
-        yield client
+        try:
+            yield client
+        except BaseException:
+            if not client.is_configured:  # it has nothing to end in order, and may be importing still
+                child.kill()
+            raise

@@ -2,8 +2,7 @@
 
 import pytest
 
-from perfkit.report.live import LiveGate, LiveReport
-from perfkit.report.terminal_summary import describe_point
+from perfkit.report.live import LiveGate, LiveReport, describe_point
 from tests.simulated_pairs import make_pairs
 
 

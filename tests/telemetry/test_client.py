@@ -1,6 +1,7 @@
 """The sampler process, as a run starts it."""
 
 import asyncio
+import contextlib
 import dataclasses
 import os
 import re
@@ -12,13 +13,20 @@ import uvloop
 from perfkit.clock import MonotonicClock
 from perfkit.errors import UsageError
 from perfkit.recorder.recent import LiveFigures
-from perfkit.telemetry.client import ScreenQueue, TelemetryClient, open_telemetry
+from perfkit.telemetry.client import ScreenQueue, TelemetryClient, sampler_process
 from perfkit.telemetry.messages import LiveMetric, MetricsPageConfig, PointBegins, PublishMetrics, ScreenLines, TelemetryConfig
 from tests.children import children_running
 from tests.conditions import passes, until_ended
 
 S = 1_000_000_000
 PROCESS = "perfkit.telemetry.sampler_process"
+
+
+@contextlib.asynccontextmanager
+async def open_telemetry(config, **options):
+    async with sampler_process(**options) as client:
+        await client.configure(config)
+        yield client
 
 
 def test_a_window_has_the_report_of_each_sampler(page):
@@ -168,9 +176,21 @@ def test_an_interruption_while_the_process_starts_leaves_none(run, turns):
     assert children_running(PROCESS) == []
 
 
+def test_a_failure_before_the_samplers_start_does_not_wait_for_the_process():
+    async def go():
+        async with sampler_process():
+            (child,) = children_running(PROCESS)
+            child.suspend()  # as one that imports its libraries for long
+            raise LookupError("no such model")
+
+    with pytest.raises(LookupError, match="no such model"):
+        asyncio.run(go())
+    assert children_running(PROCESS) == []
+
+
 def test_without_telemetry_there_is_no_process():
     async def go():
-        async with open_telemetry(None) as client:
+        async with sampler_process(is_wanted=False) as client:
             client.follow([1])
             return (await client.window(0, 1)).samplers, client.notes, children_running(PROCESS)
 
