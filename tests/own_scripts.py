@@ -4,10 +4,11 @@ import pathlib
 import re
 
 import perfkit.report.render
+from perfkit.report.render import CHART_SCRIPTS
 
 _OWN = {
     (pathlib.Path(perfkit.report.render.__file__).parent / name).read_text(encoding="utf-8").strip()
-    for name in ("uplot/uPlot.iife.min.js", "templates/charts.js", "templates/tables.js")
+    for name in (*CHART_SCRIPTS, "templates/tables.js")
 }
 
 

@@ -30,7 +30,7 @@ _STYLES: dict[Mark, str] = {
 }  # fmt: skip
 _NOT_IN_CODE = re.compile(r"[^\w.-]", re.ASCII)
 _NONE = "'none'"
-_CHART_SCRIPTS = ("uplot/uPlot.iife.min.js", "templates/charts.js")
+CHART_SCRIPTS = ("uplot/uPlot.iife.min.js", "templates/chart_values.js", "templates/chart_drawing.js", "templates/charts.js")
 _HEADING_WIDTH, _UNLIMITED = 18, 10_000
 _WIDTH = 140  # without a terminal
 
@@ -107,7 +107,7 @@ def render_html(page: Page) -> str:
     page = _cleaned(page)
     blocks = [block for section in page.sections for block in section.blocks]
     charts = [block for block in blocks if isinstance(block, Figure) and block.charts is not None]
-    names = [*(["templates/tables.js"] if any(isinstance(block, Table) for block in blocks) else []), *(_CHART_SCRIPTS if charts else ())]
+    names = [*(["templates/tables.js"] if any(isinstance(block, Table) for block in blocks) else []), *(CHART_SCRIPTS if charts else ())]
     scripts = [_asset(name) for name in names]
     island = _json_island([figure.charts.document() for figure in charts if figure.charts is not None])
     return environment.get_template("page.html.j2").render(

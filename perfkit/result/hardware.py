@@ -30,7 +30,8 @@ def hardware_of(result: Result) -> str:
     if not host.get("cpu_model") or not (server or (is_here and not described)):
         return ""
     number = len(as_list(server.get("cpus"))) or host.get("cpus")
-    return f"{number} CPU{'' if number == 1 else 's'} ({' '.join(_CPU_NOISE.sub(' ', str(host['cpu_model'])).split())})"
+    model = " ".join(_CPU_NOISE.sub(" ", str(host["cpu_model"])).split())
+    return f"{number} CPU{'' if number == 1 else 's'} ({model})" if number else model
 
 
 def server_gpus(result: Result) -> list[GpuFigures]:
