@@ -2,12 +2,13 @@
 
 import argparse
 import pathlib
+import sys
 from typing import TYPE_CHECKING
 
 from perfkit.cli.exit_code import ExitCode
 from perfkit.cli.options import add_results
 from perfkit.cli.output import note_unverified, write_output
-from perfkit.text.foreign import one_line
+from perfkit.text.terminal import write_styled
 
 if TYPE_CHECKING:
     from perfkit.history.trend import Step, Trend
@@ -60,11 +61,12 @@ def _add(options: argparse.Namespace) -> ExitCode:
 
 def _list(options: argparse.Namespace) -> ExitCode:
     from perfkit.history.file import open_history
+    from perfkit.report.history import history_table
+    from perfkit.report.terminal_table import fitted_text, terminal_width
 
     with open_history(options.file) as history:
-        for scenario, status, entry in history.entries(options.scenario):
-            texts = (entry.started_at, scenario, status, entry.commit[:10] or "–", entry.host_id or "–", entry.source)
-            print("  ".join(map(one_line, texts)))
+        table = history_table(history.entries(options.scenario))
+    write_styled(sys.stdout, fitted_text(table, terminal_width(), ()))
     return ExitCode.DONE
 
 
@@ -98,7 +100,11 @@ def _plot(options: argparse.Namespace) -> ExitCode:
 def _steps(options: argparse.Namespace) -> ExitCode:
     from perfkit.history.trend import steps_json
     from perfkit.report.history import render_steps
+    from perfkit.report.terminal_table import fill, terminal_width
 
-    trends = _trends(options)
-    print(steps_json(trends) if options.format == "json" else render_steps(trends), end="")
+    trends, width = _trends(options), terminal_width()
+    if options.format == "json":
+        print(steps_json(trends), end="")
+    else:
+        print("\n".join(fill(line, width) for line in render_steps(trends).splitlines()))
     return ExitCode.DONE

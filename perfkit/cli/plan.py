@@ -88,6 +88,7 @@ def _execute(options: argparse.Namespace) -> ExitCode:
         predictions,
         write_plan,
     )
+    from perfkit.report.terminal_table import fill, terminal_width
 
     if options.zones == 1:
         raise UsageError("--zones 1: no replica survives the loss of the only zone; give at least 2")
@@ -145,7 +146,7 @@ def _execute(options: argparse.Namespace) -> ExitCode:
         print(json.dumps(plan_document(plan), indent=1))
     else:
         for sentence in [*headline(plan), *predictions(plan)]:
-            print(foreign.sentence(sentence))
+            print(fill(foreign.sentence(sentence), terminal_width()))
         print(f"{folder}{os.sep}: plan.html, plan.md, plan.json, tables, plots")
     return {"holds": ExitCode.DONE, "cannot be told": ExitCode.INCONCLUSIVE, "violated": ExitCode.VIOLATED}[plan.ranking[0].verdict]
 

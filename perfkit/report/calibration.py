@@ -4,8 +4,8 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 
 from perfkit.calibration.model import Calibration, Cost, parse_calibration
-from perfkit.report.render import render_text
 from perfkit.report.table import MISSING, Column, Table
+from perfkit.report.terminal_table import fill, fitted_text, terminal_width
 from perfkit.result.model import Point
 from perfkit.text.terminal import write_styled
 from perfkit.units import format_duration_ns, format_rate_per_s
@@ -36,9 +36,11 @@ def calibration_table(calibration: Calibration) -> Table:
 
 def print_calibration(calibration: Calibration) -> None:
     """Prints the costs, the start delay and the timers' precision on stdout."""
+    width = terminal_width()
     lines = [f"{name}: {percentiles}" for name, percentiles in _delays(calibration)]
     lines.append(f"resolution of the clock: {format_duration_ns(calibration.clock_resolution_ns)}")
-    write_styled(sys.stdout, "\n".join([f"\n{render_text(calibration_table(calibration))}", *lines, ""]))
+    table = fitted_text(calibration_table(calibration), width, ("bare_p50_ns", "service_time_p50_ns"), "--format json has them")
+    write_styled(sys.stdout, "\n".join(["", table, *(fill(line, width) for line in lines), ""]))
     sys.stdout.flush()
 
 

@@ -59,8 +59,8 @@ class Line:
     ys: tuple[float | None, ...]
     colour: Colour = BLUE
     style: Style = "line"
-    intervals: tuple[tuple[float, float, float, float], ...] = ()
-    """For each value, if given: the ends of its interval in x, then in y."""
+    intervals: tuple[tuple[float, float, float, float] | None, ...] = ()
+    """For each value, if given: the ends of its interval in x, then in y; None where it is unknown."""
     band: tuple[tuple[float, float], ...] = ()
     """For each value, if given: the lower and the upper edge of a shaded band around the line."""
     labels: tuple[str, ...] = ()
@@ -126,12 +126,12 @@ class Chart:
     def ends_of_x(self) -> tuple[float, float] | None:
         """The lowest and the highest x of the values and of their intervals; None without values."""
         values = [x for line in self.lines for x in line.xs]
-        return _ends(self.x, values, [end for line in self.lines for interval in line.intervals for end in interval[:2]], ())
+        return _ends(self.x, values, [end for line in self.lines for interval in line.intervals if interval for end in interval[:2]], ())
 
     def ends_of_y(self) -> tuple[float, float] | None:
         """The same in y, with the bands and the horizontal levels."""
         values = [y for line in self.lines for y in line.ys if y is not None and math.isfinite(y)]
-        beside = [end for line in self.lines for interval in line.intervals for end in interval[2:]]
+        beside = [end for line in self.lines for interval in line.intervals if interval for end in interval[2:]]
         beside += [edge for line in self.lines for edges in line.band for edge in edges]
         return _ends(self.y, values, beside, [level.value for level in self.levels if not level.is_vertical])
 

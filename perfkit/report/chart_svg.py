@@ -82,7 +82,10 @@ def _draw_line(panel: Axes, line: Line, gid: str) -> None:
     if line.band:
         lows, highs = zip(*line.band, strict=True)
         panel.fill_between(line.xs, lows, highs, color=line.colour[0], alpha=0.15, lw=0)
-    for x, y, (left, right, low, high) in zip(line.xs, ys, line.intervals, strict=False):
+    for x, y, interval in zip(line.xs, ys, line.intervals, strict=False):
+        if interval is None:
+            continue
+        left, right, low, high = interval
         panel.plot([left, right], [y, y], [x, x], [low, high], color=line.colour[0], lw=0.9, alpha=0.6, zorder=1)
 
 

@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import math
 from collections.abc import Iterator, Sequence
 
 from perfkit.comparison.result_comparison import NOT_COVERED, ComparedResult, MetricRow, ResultComparison
@@ -18,7 +19,7 @@ _LONGEST_VALUE = 60
 _APART = 0.12  # between two results at a load point; load points are 1 apart
 _CAPTION = (
     "The change of each figure against the first result, with its 95 % interval. Below zero is faster for times and less for throughput. An interval "
-    "that includes zero does not show a change."
+    "that includes zero does not show a change; a mark without one has too few repetitions for it."
 )
 
 
@@ -31,14 +32,80 @@ def comparison_table(compared: ResultComparison) -> Table:
 
 
 def comparison_text(compared: ResultComparison) -> str:
-    """The comparison as terminal text: the differences between the results' setups, then the figures."""
-    from perfkit.report.render import render_text
+    """The comparison as terminal text: the answer, the differences between the results' setups, then the figures.
 
+    Where the figures of all results are too wide together, each result has a table beside the first.
+    """
+    from perfkit.report.terminal_table import fill, fits, fitted_text, terminal_width
+
+    width, table = terminal_width(), comparison_table(compared)
     lines = [f"[{number}] {sentence(_side(side))}" for number, side in enumerate(compared.sides, 1)]
+    lines += ["", *map(sentence, comparison_answer(compared))]
     differences = [f"  {sentence(line)}" for line in _differences(compared)]
     lines += ["", *(["Differences from [1]:", *differences] if differences else [_NO_DIFFERENCES])]
     lines += ["", *(f"note: {sentence(note)}" for note in compared.notes)] if compared.notes else []
-    return "\n".join([*lines, "", render_text(comparison_table(compared)), NOT_COVERED, ""])
+    others = {str(number) for number in range(2, len(compared.sides) + 1)}
+    tables = [table] if fits(table, width) else [table.without_columns(*(others - {number})) for number in sorted(others, key=int)]
+    shown = [fitted_text(one, width, ()) for one in tables]
+    return "\n".join([*(fill(line, width) for line in lines), "", *shown, fill(NOT_COVERED, width), ""])
+
+
+def comparison_answer(compared: ResultComparison) -> list[str]:
+    """A sentence for each result after the first: the figures whose interval shows a change, the largest of each metric first."""
+    return [_answer_about(compared, number) for number in range(1, len(compared.sides))]
+
+
+def _answer_about(compared: ResultComparison, number: int) -> str:
+    subject = f"[{number + 1}] {compared.sides[number].label}"
+    changes = [(row, change) for row in compared.rows if (change := row.changes[number]) is not None]
+    known = [(row, change) for row, change in changes if change.low is not None and change.high is not None]
+    shown = [(row, change) for row, change in known if _is_shown(row, change)]
+    times, others = list[str](), list[str]()
+    for metric in dict.fromkeys(row.metric for row, _ in shown):
+        found = sorted((pair for pair in shown if pair[0].metric == metric), key=lambda pair: _size(*pair), reverse=True)
+        text = _change_in_words(*found[0], others=len(found) - 1, names_load_point=len({row.load_point for row, _ in changes}) > 1)
+        (times if found[0][0].unit == "ns" else others).append(text)
+    unknown = len(changes) - len(known)
+    rest = [f"{unknown} of {len(changes)} figures have no interval, so whether they changed cannot be told"] if unknown else []
+    if not known:
+        return (
+            f"{subject}: no figure has an interval, so whether it differs cannot be told: measure longer, with three repetitions or more."
+        )
+    if not shown:
+        return f"{subject}: no figure shows a change from [1]{f'; {rest[0]}' if rest else ''}."
+    unchanged = ["the rest shows no change"] if len(shown) < len(known) else []
+    parts = [*([f"is {', '.join(times)}"] if times else []), *([f"has {', '.join(others)}"] if others else [])]
+    return f"{subject} {'; '.join([*parts, *unchanged, *rest])}."
+
+
+def _is_shown(row: MetricRow, change: Estimate) -> bool:
+    """Whether the interval excludes no change."""
+    none = 1.0 if row.is_ratio else 0.0
+    return change.low is not None and change.high is not None and not change.low <= none <= change.high
+
+
+def _size(row: MetricRow, change: Estimate) -> float:
+    return abs(math.log(change.value)) if row.is_ratio and change.value > 0 else abs(change.value)
+
+
+def _change_in_words(row: MetricRow, change: Estimate, *, others: int, names_load_point: bool) -> str:
+    """A change such as `4.1 % slower in p99 (2.0 to 6.3 %) at http, concurrency 4 and changes at 2 more load points`."""
+    assert change.low is not None
+    assert change.high is not None
+    none, digits, unit = (1.0, 1, "%") if row.is_ratio else (0.0, 3, "points")
+    value, *ends = (100 * abs(end - none) for end in (change.value, change.low, change.high))
+    low, high = sorted(ends)
+    amount, interval = f"{value:.{digits}f} {unit}", f"({low:.{digits}f} to {high:.{digits}f} {unit})"
+    is_more = change.value > none
+    if row.unit == "ns":
+        text = f"{amount} {'slower' if is_more else 'faster'} in {row.metric.replace('_', '.')} {interval}"
+    elif row.unit == "per_s":
+        text = f"{amount} {'more' if is_more else 'less'} {row.metric} {interval}"
+    else:
+        text = f"a {'higher' if is_more else 'lower'} {row.metric} by {amount} {interval}"
+    at = f" at {row.load_point}" if names_load_point else ""
+    more = f" and changes at {others} more load point{'s' * (others > 1)}" if others else ""
+    return f"{text}{at}{more}"
 
 
 def comparison_markdown(compared: ResultComparison) -> str:
@@ -74,12 +141,14 @@ def _changes_chart(metric: str, rows: Sequence[MetricRow], compared: ResultCompa
     for number in range(1, len(compared.sides)):
         found = [(place, change) for place, row in enumerate(rows) if (change := row.changes[number]) is not None]
         apart = (number - len(compared.sides) / 2) * _APART
-        ends = [(100 * (one.value - 1), 100 * ((one.low or one.value) - 1), 100 * ((one.high or one.value) - 1)) for _, one in found]
         xs = tuple(place + apart for place, _ in found)
-        intervals = tuple((x, x, low, high) for x, (_, low, high) in zip(xs, ends, strict=True))
+        ys = tuple(100 * (one.value - 1) for _, one in found)
+        ends = [None if one.low is None or one.high is None else (100 * (one.low - 1), 100 * (one.high - 1)) for _, one in found]
+        intervals = tuple(None if pair is None else (x, x, *pair) for x, pair in zip(xs, ends, strict=True))
         label = f"[{number + 1}] {compared.sides[number].label}"
-        lines.append(Line(label, xs, tuple(value for value, _, _ in ends), COLOURS[(number - 1) % len(COLOURS)], "dots", intervals))
-    values = [end for line in lines for interval in line.intervals for end in interval[2:]]
+        lines.append(Line(label, xs, ys, COLOURS[(number - 1) % len(COLOURS)], "dots", intervals))
+    values = [y for line in lines for y in line.ys if y is not None]
+    values += [end for line in lines for interval in line.intervals if interval is not None for end in interval[2:]]
     x = Axis(
         "load point", scale="linear", low=-0.6, high=len(rows) - 0.4, ticks=tuple((float(n), row.load_point) for n, row in enumerate(rows))
     )
@@ -96,7 +165,8 @@ def comparison_json(compared: ResultComparison) -> str:
 def _page(compared: ResultComparison, figures: Sequence[Block] = ()) -> Page:
     differences = list(_differences(compared))
     blocks: dict[str, Sequence[Block]] = {
-        "": [Bullets(tuple(Item(_side(side)) for side in compared.sides), is_numbered=True)],
+        "Answer": [Paragraph(text, is_strong=True) for text in comparison_answer(compared)],
+        "Results": [Bullets(tuple(Item(_side(side)) for side in compared.sides), is_numbered=True)],
         "Differences from [1]": [Bullets.of(differences) if differences else Paragraph(_NO_DIFFERENCES)],
         "Notes": [Bullets.of(compared.notes)] if compared.notes else [],
         "Figures": [*figures, comparison_table(compared), Paragraph(NOT_COVERED)],

@@ -2,6 +2,7 @@
 
 from html import escape
 
+from perfkit.report.answer import answer
 from perfkit.report.run import status_sentence
 from perfkit.report.run_tables import grouped_warnings, terminal_table
 from perfkit.report.table import Table
@@ -12,12 +13,12 @@ _INVALID_STYLE = ' style="color:#c0392b"'
 
 
 def result_fragment(result: Result) -> str:
-    """A result's status unless complete, a search's capacity, the load points and the warnings."""
+    """A result's status unless complete, the answer, the load points and the warnings."""
     name, status = one_line(str(result.scenario.get("name") or "result")), status_sentence(result)
     parts = [f"<strong>{escape(name)}</strong>"]
     parts += [f"<p{_INVALID_STYLE}><strong>{escape(safe_lines(status))}</strong></p>"] if status else []
-    parts += [f"<p>{escape(safe_lines(result.search.reason))}</p>"] if result.search else []
-    parts += [table_fragment(terminal_table(result.summary))] if result.summary else ["<p>No load point was measured.</p>"]
+    parts += [f"<p><strong>{escape(safe_lines(text))}</strong></p>" for text in answer(result)]
+    parts += [table_fragment(terminal_table(result.summary))] if result.summary else []
     warnings = [
         f"<li><code>{escape(one_line(warning.code))}</code> ({escape(safe_lines(warning.load_points))}) {escape(safe_lines(warning.message))}</li>"
         for warning in grouped_warnings(result.summary)

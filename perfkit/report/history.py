@@ -2,9 +2,10 @@
 
 from collections.abc import Iterator, Sequence
 
-from perfkit.history.trend import Step, Trend, trend_levels
+from perfkit.history.trend import HistoryEntry, Step, Trend, trend_levels
 from perfkit.report.chart import BLUE, MUTED, VERMILLION, Axis, Chart, ChartGroup, Level, Line
 from perfkit.report.page import Block, Code, Page, sections_of
+from perfkit.report.table import Column, Table
 from perfkit.text.foreign import one_line, sentence
 from perfkit.units import NS_PER_S
 
@@ -45,6 +46,16 @@ def render_trends_html(trends: TrendSteps) -> str:
 def trends_group(trends: TrendSteps) -> ChartGroup:
     """A chart for each time series, whose x axis numbers the results by time."""
     return ChartGroup(tuple(_trend_chart(trend, steps) for trend, steps in trends))
+
+
+def history_table(entries: Sequence[tuple[str, str, HistoryEntry]]) -> Table:
+    """A row for each result: when it started, scenario, status, commit, host and the file that it was added from."""
+    columns = tuple(Column(name, name) for name in ("started at", "scenario", "status", "commit", "host", "source"))
+    rows = tuple(
+        (entry.started_at, name, status, entry.commit[:_COMMIT_LENGTH] or None, entry.host_id or None, entry.source)
+        for name, status, entry in entries
+    )
+    return Table("history", "Results", columns, rows)
 
 
 def render_steps(trends: TrendSteps) -> str:

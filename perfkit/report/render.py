@@ -12,11 +12,12 @@ import pathlib
 import re
 import sys
 import textwrap
-from collections.abc import Iterator, Sequence
-from typing import Any, TextIO
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Literal, TextIO
 
 import rich.box
 import rich.table
+from rich.align import Align
 from rich.console import Console
 from rich.text import Text
 
@@ -35,20 +36,39 @@ _HEADING_WIDTH, _UNLIMITED = 18, 10_000
 _WIDTH = 140  # without a terminal
 
 
-def render_text(table: Table) -> str:
-    """The table for stdout; styles are off where stdout is no terminal or NO_COLOR is set."""
-    grid = rich.table.Table(box=rich.box.SIMPLE_HEAD, pad_edge=False)
-    for column, heading in zip(table.shown_columns, table.headings, strict=True):
-        text = Text(textwrap.fill(heading, _HEADING_WIDTH, break_long_words=False))
-        grid.add_column(text, justify="right" if column.is_figure else "left", vertical="bottom", no_wrap=True)
-    for mark, cells in table.cells:
-        grid.add_row(*(Text(cell.text or "") for cell in cells), style=_STYLES.get(mark))
+def render_text(table: Table, widths: Mapping[str, int] | None = None, *, is_narrow: bool = False) -> str:
+    """The table for stdout; styles are off where stdout is no terminal or NO_COLOR is set.
+
+    `widths` has the keys of columns whose cells are wrapped, and the width of each. A narrow table has small gaps, and headings no wider
+    than the cells and their own longest word.
+    """
+    widths, cells = widths or {}, list(zip(*table.texts, strict=True)) or [() for _ in table.headings]
+    grid = rich.table.Table(box=rich.box.SIMPLE_HEAD, pad_edge=False, collapse_padding=is_narrow)
+    for column, heading, texts in zip(table.shown_columns, table.headings, cells, strict=True):
+        room = widths.get(column.key) or (max(map(len, texts), default=0) if is_narrow else _HEADING_WIDTH)
+        text = Text(_wrapped_heading(heading, room) if is_narrow else textwrap.fill(heading, room, break_long_words=False))
+        side: Literal["left", "right"] = "right" if column.is_figure else "left"
+        grid.add_column(Align(text, side, vertical="bottom"), justify=side, no_wrap=True)
+    keys = [column.key for column in table.shown_columns]
+    for mark, row in table.cells:
+        shown = zip(keys, (cell.text or "" for cell in row), strict=True)
+        grid.add_row(*(Text(textwrap.fill(text, widths[key]) if key in widths else text) for key, text in shown), style=_STYLES.get(mark))
     output = console(sys.stdout)
     output.width = _UNLIMITED  # a row that the terminal wraps is better than a figure cut off
     with output.capture() as captured:  # printing to stdout itself, Rich would end the process when the reader has left
         output.print(grid)
     lines = [line.rstrip() for line in captured.get().splitlines() if line.strip()]
     return "\n".join([*lines, *([safe_lines(table.note)] if table.note else []), ""])
+
+
+def _wrapped_heading(heading: str, width: int) -> str:
+    """A heading in lines of at most `width` characters where it has a space, a dot or an underscore."""
+    lines = [""]
+    for part in re.findall(r".+?(?:[._](?=[A-Za-z])| |$)", heading):
+        if lines[-1] and len(f"{lines[-1]}{part}".rstrip()) > width:
+            lines.append("")
+        lines[-1] += part
+    return "\n".join(line.rstrip() for line in lines)
 
 
 def console(stream: TextIO) -> Console:

@@ -99,7 +99,7 @@ def run_page(result: Result, plots: Mapping[str, str], charts: Mapping[str, Char
     environment = tuple(_environment(result.environment))
     tables = (warnings_table(points), failures_table(points), server_table(points), composing_models_table(points), gpu_table(points))
     blocks: dict[str, Sequence[Block]] = {
-        **({} if result.search else {"Answer": [Paragraph(text, is_strong=True) for text in answer(result)]}),
+        **_answer(result),
         **_attention(result),
         **_opening(result),
         **{table.title: [table] for table in tables[:1] if table.rows},
@@ -125,8 +125,13 @@ def run_summary_page(result: Result) -> Page:
     calibration = stored_calibration(result.environment.get("generator"))
     warnings = tuple(Item(warning.sentences, warning.load_points, warning.code) for warning in grouped_warnings(result.summary))
     ceilings = [Paragraph(ceilings_sentence(calibration))] if calibration else []
-    blocks = {**_opening(result, ceilings), "Warnings": [Bullets(warnings)] if warnings else []}
+    blocks = {**_answer(result), **_opening(result, ceilings), "Warnings": [Bullets(warnings)] if warnings else []}
     return Page(_name(result), sections_of(blocks), banner=status_sentence(result))
+
+
+def _answer(result: Result) -> dict[str, Sequence[Block]]:
+    """The answer by title; that of a search is its capacity."""
+    return {} if result.search else {"Answer": [Paragraph(text, is_strong=True) for text in answer(result)]}
 
 
 def _opening(result: Result, ceilings: Sequence[Block] = ()) -> dict[str, Sequence[Block]]:

@@ -10,9 +10,9 @@ from perfkit.comparison.point_figures import FIGURES
 from perfkit.comparison.sweep_ranking import SweepRanking, rank_sweep
 from perfkit.errors import ResultError, UsageError
 from perfkit.report.page import Block, Bullets, Item, Page, Paragraph, sections_of, write_files
-from perfkit.report.render import render_text
-from perfkit.report.sweep_ranking import CAPTION, TITLE, ranking_group, ranking_sentences, ranking_table
+from perfkit.report.sweep_ranking import CAPTION, TITLE, columns_that_give_way, ranking_group, ranking_sentences, ranking_table
 from perfkit.report.table import Cell, Column, Mark, Table, attribute
+from perfkit.report.terminal_table import fill, fitted_text, terminal_width
 from perfkit.result.file import read_result
 from perfkit.result.hardware import hardware_of
 from perfkit.result.model import Point, Result
@@ -23,6 +23,7 @@ from perfkit.text.terminal import write_styled
 
 _Results = list[tuple[SweepCase, tuple[Result | None, str]]]
 _CSV_DIGITS = 6
+_GIVES_WAY = ("inferences_per_s", "p95_ns", "probes", "p50_ns", "error_rate")
 _NOTE = (
     "One row per load point of each case, repetitions pooled; a search has one row. – marks a percentile with too few samples, or a figure "
     "that was not measured."
@@ -95,15 +96,18 @@ def write_sweep_report(folder: pathlib.Path, rank_by: str | None = None, where: 
 
 
 def print_sweep(folder: pathlib.Path, sweep: SweepDocument) -> None:
-    """Prints the table over all cases, and their ranking, on stdout."""
+    """Prints the best case, the table over all cases, and their ranking, on stdout."""
     results = _read_results(folder, sweep)
-    write_styled(sys.stdout, f"\n{render_text(_cases_table(sweep, results))}\n")
-    if ranking := _ranking(folder, sweep, results, None, None):
-        write_styled(sys.stdout, f"{render_text(ranking_table(ranking))}\n")
-        for text in ranking_sentences(ranking):
-            sys.stdout.write(f"{sentence(text)}\n")
-    elif sweep.rank.by:
-        sys.stdout.write(f"{sentence(_not_ranked(sweep.rank.by))}\n")
+    width, table = terminal_width(), _cases_table(sweep, results)
+    protocols = {point.protocol for _, (result, _) in results if result is not None for point in result.summary}
+    gives_way = (*(("protocol",) if len(protocols) == 1 else ()), *_GIVES_WAY)
+    ranking = _ranking(folder, sweep, results, None, None)
+    sentences = list(ranking_sentences(ranking)) if ranking else [_not_ranked(sweep.rank.by)] if sweep.rank.by else []
+    texts = [fill(sentence(text), width) for text in sentences]
+    tables = [fitted_text(table, width, gives_way, "sweep.csv and the report have them")]
+    if ranking:
+        tables.append(fitted_text(ranking_table(ranking), width, columns_that_give_way(ranking), "ranking.csv and the report have them"))
+    write_styled(sys.stdout, "\n".join(["", *texts, *([""] if texts else []), *tables, ""]))
 
 
 def _not_ranked(by: str) -> str:

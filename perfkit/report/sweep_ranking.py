@@ -115,6 +115,12 @@ def ranking_table(ranking: SweepRanking) -> Table:
     return table if len(ranking.rows) <= _MOST_SHOWN else dataclasses.replace(table, shown_rows=(0, _MOST_SHOWN))
 
 
+def columns_that_give_way(ranking: SweepRanking) -> tuple[str, ...]:
+    """The keys of the columns that a narrow terminal leaves out, in that order."""
+    figures = [_FIGURES[name][0] for name in ("gpu_memory", "energy", "error_rate", "capacity", "throughput", "p99") if name != ranking.by]
+    return (*(() if has_protocols(ranking) else ("protocol",)), *figures)
+
+
 def _compared_by(ranking: SweepRanking) -> str:
     if ranking.by == "error_rate":
         return "the difference of both error rates excludes 0"

@@ -1,24 +1,20 @@
 """A run's summary on the terminal: answer, load points, server times, warnings, SLO verdicts and status."""
 
 import dataclasses
-import os
 import sys
-import textwrap
-from collections.abc import Sequence
 from typing import TextIO
 
 from rich.text import Text
 
 from perfkit.report.answer import answer
-from perfkit.report.render import console, render_text
+from perfkit.report.render import console
 from perfkit.report.run_tables import grouped_warnings, server_table, terminal_table
 from perfkit.report.search import probes_table
-from perfkit.report.table import Table
+from perfkit.report.terminal_table import fill, fitted_text, terminal_width
 from perfkit.result.model import Result
 from perfkit.text.foreign import sentence
 from perfkit.text.terminal import write_styled
 
-_WIDTH = 80
 _POINT_COLUMNS = ("samples", "inferences_per_s", "p95_ns", "p90_ns", "max_ns", "p99_9_ns", "goodput_per_s")
 _SERVER_COLUMNS = ("requests", "compute_output_ns", "compute_input_ns", "success_ns", "mean_batch")
 _PROBE_COLUMNS = ("samples", "stage", "throughput_per_s", "error_rate")
@@ -27,7 +23,7 @@ _STATUS_STYLES = {"complete": "green", "interrupted": "yellow", "incomplete": "b
 
 def print_summary(result: Result) -> None:
     """Prints on stdout the answer, then the load points or the probes of a search, and the server's times."""
-    width = _width()
+    width = terminal_width()
     lines = ["", *(fill(sentence(one), width) for one in answer(result)), ""]
     first = ("protocol",) if len({point.protocol for point in result.summary}) == 1 else ()
     if result.search is not None:
@@ -39,24 +35,6 @@ def print_summary(result: Result) -> None:
         server = dataclasses.replace(server, note="server: its own means per request; client: the mean service time")
         lines.append(fitted_text(server, width, (*first, *_SERVER_COLUMNS)))
     write_styled(sys.stdout, "\n".join(lines))
-
-
-def fitted_text(table: Table, width: int, gives_way: Sequence[str]) -> str:
-    """A table as text; columns are left out until it fits into `width` characters, and a note names them.
-
-    `gives_way` has the keys of the columns that may be left out, in that order. Figures are never shortened, so the text may be wider.
-    """
-    rest, left_out = dataclasses.replace(table, note=""), list[str]()
-    for key in gives_way:
-        if _text_width(render_text(rest)) <= width:
-            break
-        if (column := next((one for one in rest.columns if one.key == key), None)) is not None:
-            left_out.insert(0, column.heading)
-            rest = rest.without_columns(key)
-    notes = [table.note] if table.note else []
-    if left_out:
-        notes.append(f"left out at {width} columns: {', '.join(left_out)}; result.json and the report have them")
-    return "\n".join([render_text(rest).rstrip("\n"), *(fill(sentence(note), width) for note in notes), ""])
 
 
 def print_warnings(result: Result) -> None:
@@ -86,23 +64,3 @@ def _show(stream: TextIO, title: str, style: str, text: str) -> None:
     with output.capture() as captured:
         output.print(Text.assemble((title, style), sentence(text)))
     write_styled(stream, captured.get())
-
-
-def _width() -> int:
-    """The terminal's width: the variable COLUMNS, otherwise that of stdout, of stderr, or 80."""
-    columns = os.environ.get("COLUMNS", "")
-    if columns.isdecimal():
-        return int(columns) or _WIDTH
-    for stream in (sys.stdout, sys.stderr):
-        if stream.isatty():
-            return os.get_terminal_size(stream.fileno()).columns or _WIDTH
-    return _WIDTH
-
-
-def fill(text: str, width: int) -> str:
-    """Wraps text to `width` on a terminal; through a pipe it stays on one line, which `grep` can find."""
-    return textwrap.fill(text, width, break_long_words=False, break_on_hyphens=False) if sys.stdout.isatty() else text
-
-
-def _text_width(text: str) -> int:
-    return max((Text.from_ansi(line).cell_len for line in text.splitlines()), default=0)

@@ -6,8 +6,9 @@ import sys
 from collections.abc import Iterator, Sequence
 
 from perfkit.gate.verdict import MAXIMUM_EFFECT, Comparison, Verdict, format_change
-from perfkit.report.render import render_markdown_table, render_text
+from perfkit.report.render import render_markdown_table
 from perfkit.report.table import MISSING, Cell, Column, Mark, Table
+from perfkit.report.terminal_table import fill, fitted_text, terminal_width
 from perfkit.text.foreign import markdown as escape
 from perfkit.text.foreign import one_line, sentence
 from perfkit.text.terminal import write_styled
@@ -24,6 +25,8 @@ OUTCOMES = {
 _SYMBOLS = {"pass": "✅", "regressed": "❌", "inconclusive": "❔", "incomparable": "🚫", "invalid": "⚠️"}
 _MDE = "minimum detectable effect: the smallest worsening that 9 of 10 gates as noisy as this one detect"
 EXPLAINED_EFFECT = f"{_MDE[0].upper()}{_MDE[1:]}"
+_GIVES_WAY = ("adjusted_p", "minimum_detectable_effect", "margin", "baseline", "candidate")
+_ELSEWHERE = "verdict.json and the page of --html have them"
 _STRIP_WIDTH = 49  # odd, so that "no change" has the character in the middle
 _DENSITY = "·∘○●"
 _REACHES = (0.02, 0.05, 0.1, 0.2, 0.5, 1.0)
@@ -55,16 +58,18 @@ def _effect(key: str, one: Comparison) -> Cell | None:
 
 
 def print_verdict(verdict: Verdict) -> None:
-    """Prints the verdict on stdout: the notes, the metrics, the control, and the reasons."""
-    lines = [f"note: {sentence(note)}" for note in verdict.notes]
+    """Prints the verdict on stdout: the outcome with its reasons, the notes, the metrics, and the control."""
+    width = terminal_width()
+    first, *others = [sentence(reason) for reason in verdict.reasons] or [""]
+    lines = [fill(text, width) for text in ("", f"{verdict.kind.upper()}: {first}", *others)]
+    lines += [fill(f"note: {sentence(note)}", width) for note in verdict.notes]
     if verdict.comparisons:
         confidence = f"{verdict.comparisons[0].confidence:.1%} intervals; {_MDE}"
-        lines += ["", render_text(metrics_table(verdict.comparisons, f"{describe_sides(verdict)}\n{confidence}"))]
+        table = metrics_table(verdict.comparisons, f"{describe_sides(verdict)}\n{confidence}")
+        lines += ["", fitted_text(table, width, _GIVES_WAY, _ELSEWHERE)]
     if verdict.control:
         caption = f"control: baseline {one_line(verdict.baseline)} against itself; {verdict.control_pairs} pairs"
-        lines += ["", render_text(metrics_table(verdict.control, caption))]
-    first, *others = [sentence(reason) for reason in verdict.reasons] or [""]
-    lines += [f"{verdict.kind.upper()}: {first}", *others]
+        lines += ["", fitted_text(metrics_table(verdict.control, caption), width, _GIVES_WAY, _ELSEWHERE)]
     write_styled(sys.stdout, "\n".join(lines) + "\n")
     sys.stdout.flush()
 

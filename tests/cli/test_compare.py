@@ -99,7 +99,7 @@ def test_a_history_can_be_filled_listed_searched_and_plotted(results, capsys):
     assert main(["history", "add", "one"]) == 0
     assert capsys.readouterr().out == "perfkit-history.sqlite: 2 added\nperfkit-history.sqlite: 0 added, 1 already present\n"
     assert main(["history", "list"]) == 0
-    assert [line.split()[-1] for line in capsys.readouterr().out.splitlines()] == ["one", "two"]
+    assert [line.split()[-1] for line in capsys.readouterr().out.splitlines()[2:]] == ["one", "two"]
     assert main(["history", "steps", "--format", "json"]) == 0
     listed = json.loads(capsys.readouterr().out)
     assert {(trend["metric"], trend["results"], len(trend["steps"])) for trend in listed["trends"]} == {

@@ -8,7 +8,7 @@ import pytest
 
 from perfkit.comparison.result_comparison import compare_results
 from perfkit.errors import IncomparableError
-from perfkit.report.comparison import comparison_html, comparison_json, comparison_markdown, comparison_text
+from perfkit.report.comparison import comparison_answer, comparison_html, comparison_json, comparison_markdown, comparison_text
 from perfkit.result.model import Result
 from tests.stored_results import changed, document, point, result
 
@@ -28,6 +28,54 @@ def test_changes_are_ratios_to_the_first_with_intervals_from_both():
     assert found["p50"].changes[0] is None
     assert found["throughput"].changes[1].value == pytest.approx(0.9)
     assert found["throughput"].better == "higher"
+
+
+@pytest.mark.parametrize(
+    ("changes", "sentence"),
+    [
+        ({}, "[2] b: no figure shows a change from [1]."),
+        (
+            {"p50_ms": 2.2, "throughput_per_s": 450.0},
+            "[2] b is 10.0 % slower in p50 (6.9 to 13.2 %); has 10.0 % less throughput (10.0 to 10.0 %); the rest shows no change.",
+        ),
+        ({"p50_ms": 1.8}, "[2] b is 10.0 % faster in p50 (7.4 to 12.5 %); the rest shows no change."),
+        (
+            {"requests": {**point()["requests"], "ok": 4950, "rejected": 50}, "error_rate": 0.01},
+            "[2] b has a higher error rate by 1.000 points (0.851 to 1.172 points); the rest shows no change.",
+        ),
+    ],
+)
+def test_the_answer_comes_first_and_names_what_changed_with_its_interval(changes, sentence):
+    compared = compare_results([("a", result()), ("b", result(**changes))])
+    assert comparison_answer(compared) == [sentence]
+    for form in (comparison_text, comparison_html):
+        shown = " ".join(form(compared).split())
+        assert shown.index(sentence) < shown.index("No recorded settings differ.")
+
+
+def test_the_answer_names_the_largest_change_of_each_metric_and_counts_the_others():
+    def side(p50s_ms):
+        return result(
+            points=[point(p50_ms=p50_ms, load={"kind": "closed", "concurrency": 4**index}) for index, p50_ms in enumerate(p50s_ms)]
+        )
+
+    compared = compare_results([("a", side([2.0, 2.0, 2.0])), ("b", side([2.0, 2.2, 3.0]))])
+    (sentence,) = comparison_answer(compared)
+    assert sentence.startswith("[2] b is 50.0 % slower in p50 (45.8 to 54.3 %) at http, concurrency 16 and changes at 1 more load point")
+
+
+def test_an_unknown_interval_is_said_and_the_chart_has_a_mark_without_one():
+    sides = [result(throughput_per_s=rate) for rate in (500.0, 450.0)]
+    sides = [one.model_copy(update={"points": one.points[:1]}) for one in sides]
+    compared = compare_results([("a", sides[0]), ("b", sides[1])])
+    assert comparison_answer(compared) == [
+        "[2] b: no figure shows a change from [1]; 1 of 6 figures have no interval, so whether they changed cannot be told."
+    ]
+    page = comparison_html(compared)
+    charts = json.loads(page.split('<script type="application/json"')[1].partition(">")[2].partition("</script>")[0])
+    intervals = {chart["title"]: chart["lines"][0]["intervals"] for chart in charts[0]["charts"]}
+    assert intervals["throughput"] == [None]
+    assert len(intervals["p50"][0]) == 4
 
 
 def test_any_number_of_results_can_be_compared():

@@ -211,7 +211,7 @@ def test_the_front_has_the_interval_of_the_time_and_of_the_cost(plan):
     for one in plan.ranking:
         price, p99 = one.figures["price"], one.figures["p99"]
         intervals = [interval for line in chart.lines if line.name.split(",")[0] == one.name for interval in line.intervals]
-        (planned,) = [interval for interval in intervals if interval[0] < interval[1]]
+        (planned,) = [interval for interval in intervals if interval and interval[0] < interval[1]]
         assert planned == pytest.approx((price.low, price.high, p99.low / 1e6, p99.high / 1e6))
     (front,) = [line for line in chart.lines if line.name == "Pareto front"]
     assert len(front.xs) > 1

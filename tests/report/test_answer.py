@@ -19,7 +19,7 @@ def open_(rates, throughputs, **changes):
     return made([OpenLoad(rate_per_s=rate, arrivals="poisson") for rate in rates], throughputs, **changes)
 
 
-def made(loads, throughputs, *, valid=None, verdicts=None, warnings=None, protocols=None):
+def made(loads, throughputs, *, valid=None, verdicts=None, warnings=None, protocols=None, p50s_ms=None):
     number = len(loads)
     original = stored_results.result()
     points = tuple(
@@ -31,11 +31,12 @@ def made(loads, throughputs, *, valid=None, verdicts=None, warnings=None, protoc
                 "slo": verdict and SloJudgement(verdict=verdict, reason="It is so."),
                 "warnings": warned,
                 "protocol": protocol,
+                "service_time_ns": original.summary[0].service_time_ns.model_copy(update={"p50": round(p50_ms * 1e6)}),
             }
         )
-        for load, throughput, is_valid, verdict, warned, protocol in zip(
+        for load, throughput, is_valid, verdict, warned, protocol, p50_ms in zip(
             loads, throughputs, valid or [True] * number, verdicts or [None] * number, warnings or [()] * number,
-            protocols or ["http"] * number, strict=True,
+            protocols or ["http"] * number, p50s_ms or [2.0] * number, strict=True,
         )
     )  # fmt: skip
     return original.model_copy(update={"summary": points})
@@ -49,7 +50,15 @@ def made(loads, throughputs, *, valid=None, verdicts=None, warnings=None, protoc
         (closed(200.0, 500.0, 812.0, 800.0), ["Best 812/s at concurrency 4: p50 2.00 ms, p99 6.00 ms; beyond it requests only wait."]),
         (
             closed(200.0, 800.0, 812.0, 805.0),
-            ["Best 812/s at concurrency 4: p50 2.00 ms, p99 6.00 ms, but 800/s already at concurrency 2; beyond concurrency 2 requests only wait."],
+            ["Concurrency 2 is enough: 800/s, p50 2.00 ms, p99 6.00 ms; concurrency 4 adds 1.5 % (812/s)."],
+        ),
+        (
+            closed(31.9, 32.1, 31.8, p50s_ms=[31.0, 93.0, 180.0]),
+            ["Concurrency 1 is enough: 31.9/s, p50 31.0 ms, p99 6.00 ms; concurrency 2 adds 0.6 % (32.1/s), and its p50 is 3.0 times as long."],
+        ),
+        (
+            closed(200.0, 800.0, 812.0, 600.0),
+            ["Concurrency 2 is enough: 800/s, p50 2.00 ms, p99 6.00 ms; concurrency 4 adds 1.5 % (812/s); at concurrency 8 throughput falls to 600/s."],
         ),
         (closed(200.0, 812.0, 600.0), ["Best 812/s at concurrency 2: p50 2.00 ms, p99 6.00 ms; beyond it throughput falls to 600/s."]),
         (

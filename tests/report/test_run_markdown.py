@@ -3,6 +3,8 @@
 import re
 
 from perfkit.errors import MeasurementWarning
+from perfkit.report.answer import answer
+from perfkit.report.fragment import result_fragment
 from perfkit.report.render import render_markdown
 from perfkit.report.run import run_summary_page
 from perfkit.report.table import format_error_rate
@@ -57,3 +59,11 @@ def test_a_result_without_points_says_so(synthetic):
 
 def test_a_small_error_rate_is_told_apart_from_none():
     assert [format_error_rate(value) for value in (0.0, 0.00001, 0.0001, 0.1234, 1.0)] == ["0", "<0.01%", "0.01%", "12.34%", "100.00%"]
+
+
+def test_the_markdown_and_the_notebook_view_begin_with_the_answer_of_the_terminal(synthetic):
+    result = synthetic(protocols=("http",)).write()
+    (sentence,) = answer(result)
+    assert render_markdown(run_summary_page(result)).startswith(f"# densenet\n\n## Answer\n\n**{sentence}**\n")
+    fragment = result_fragment(result)
+    assert fragment.index(f"<strong>{sentence}</strong>") < fragment.index("<table>")

@@ -162,8 +162,9 @@ const chartDrawing = (() => {
     ctx.clip();
     chart.lines.forEach((line, i) => {
       if (!u.series[i + 1].show) return;
-      line.intervals.forEach(([left, right, low, high], j) => {
-        if (line.ys[j] == null) return;
+      line.intervals.forEach((interval, j) => {
+        if (interval == null || line.ys[j] == null) return;
+        const [left, right, low, high] = interval;
         ctx.strokeStyle = colour(line.colour);
         ctx.lineWidth = uPlot.pxRatio;
         ctx.setLineDash([]);

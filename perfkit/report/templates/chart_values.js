@@ -46,7 +46,7 @@ const chartValues = (() => {
       for (let at = isX ? 0 : from; at <= (isX ? u.data[0].length - 1 : to); at++) {
         const own = origins[i][at];
         if (own === undefined) continue;
-        if (line.intervals.length) found.push(...line.intervals[own].slice(isX ? 0 : 2, isX ? 2 : 4));
+        if (line.intervals.length) found.push(...(line.intervals[own]?.slice(isX ? 0 : 2, isX ? 2 : 4) ?? []));
         if (line.band.length && !isX) found.push(...line.band[own]);
       }
     });
