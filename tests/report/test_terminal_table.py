@@ -1,6 +1,7 @@
 """Every table that a command prints fits a terminal of 80 columns: columns give way, text wraps, figures stay whole."""
 
 import re
+from typing import cast
 
 import pytest
 from rich.text import Text
@@ -51,7 +52,7 @@ def assert_figures_are_whole(table, plain):
 
 
 def test_a_sweep_of_long_keys_values_and_reasons_fits(tmp_path, capsys):
-    values = [
+    values: list[tuple[dict[str, object], dict[str, object]]] = [
         ({"workload.batch_size": size, "server.synthetic": "service=constant:5ms,servers=1", "target.engine": "reference"}, {})
         for size in (1, 64)
     ]
@@ -140,7 +141,7 @@ def test_a_verdict_fits_and_keeps_the_change_and_the_outcome(capsys):
 
 
 def test_a_calibration_fits(capsys):
-    cost = {**CALIBRATION["costs"][0], "tensor_bytes": 154_140_672, "cpu_ns_per_request": 123_456_789.0, "ceiling_per_s": 123_456.7,
+    cost = {**cast(list[dict[str, object]], CALIBRATION["costs"])[0], "tensor_bytes": 154_140_672, "cpu_ns_per_request": 123_456_789.0, "ceiling_per_s": 123_456.7,
             "overhead_p50_ns": -123_456_789}  # fmt: skip
     calibration = parse_calibration({**CALIBRATION, "costs": [cost]})
     assert calibration is not None
