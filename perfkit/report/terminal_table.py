@@ -1,5 +1,6 @@
 """Tables and text that fit the width of the terminal: columns give way, figures are never cut or wrapped."""
 
+import contextlib
 import dataclasses
 import os
 import sys
@@ -23,8 +24,9 @@ def terminal_width() -> int:
     if columns.isdecimal():
         return int(columns) or _WIDTH
     for stream in (sys.stdout, sys.stderr):
-        if stream.isatty():
-            return os.get_terminal_size(stream.fileno()).columns or _WIDTH
+        with contextlib.suppress(OSError):  # a stream may say that it is a terminal and have no file
+            if stream.isatty():
+                return os.get_terminal_size(stream.fileno()).columns or _WIDTH
     return _WIDTH
 
 
