@@ -75,10 +75,10 @@ class Browser:
         self.call("Input.dispatchKeyEvent", type="keyDown", key=key, code=key, **text)
         self.call("Input.dispatchKeyEvent", type="keyUp", key=key, code=key)
 
-    def screenshot(self, file: pathlib.Path) -> None:
-        """Writes the whole page as PNG."""
+    def screenshot(self, file: pathlib.Path, *, height_px: int = 16_000) -> None:
+        """Writes the page, or its first pixels, as PNG."""
         size = self.call("Page.getLayoutMetrics")["cssContentSize"]
-        shown = {"x": 0, "y": 0, "width": size["width"], "height": min(size["height"], 16_000), "scale": 1}
+        shown = {"x": 0, "y": 0, "width": size["width"], "height": min(size["height"], height_px), "scale": 1}
         file.write_bytes(base64.b64decode(self.call("Page.captureScreenshot", clip=shown, captureBeyondViewport=True)["data"]))
 
     def _next(self) -> dict[str, Any]:

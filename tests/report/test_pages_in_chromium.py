@@ -190,3 +190,12 @@ def test_the_pictures_stand_where_scripts_are_off(browser, run_page):
     browser.show(run_page, width=1280, has_scripts=False)
     assert browser.evaluate("document.querySelectorAll('figure svg').length") == 3
     assert browser.evaluate("document.querySelectorAll('canvas').length") == 0
+
+
+def test_warnings_are_read_on_a_telephone_without_scrolling_sideways(browser, run_page):
+    browser.show(run_page, width=400)
+    table = "document.querySelector('table.wordy')"
+    assert browser.evaluate(f"{table}.closest('.wide').scrollWidth - {table}.closest('.wide').clientWidth") == 0
+    remedy = f"[...{table}.querySelectorAll('td')].find((one) => one.textContent.includes('measure.workers'))"
+    assert browser.evaluate(f"getComputedStyle({remedy}, '::before').content") == 'attr(data-heading) ": "'
+    assert browser.evaluate(f"{remedy}.dataset.heading") == "remedy"
