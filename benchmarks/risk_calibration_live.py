@@ -4,7 +4,7 @@ Each plan comes from three starts of a server that processes one request at a ti
 between starts with a standard deviation of 3 %. Each start is measured at six Poisson rates. The SLO limits the p95, for which these short
 windows have enough requests. The capacity of a start with mean m is 1/m - ln(20)/limit, by the closed form of M/M/1. The plan calls a rate
 90 % safe; the true capacity is that of one more start, whose mean is drawn as well. The time that the server's front end and the kernel add
-is measured first, and the declared `lead` compensates for it. With ten plans at once it takes about 13 minutes, on an idle machine or with
+is measured first, and the declared `lead` compensates for it. With ten plans at once it takes about 20 minutes, on an idle machine or with
 `--realtime`.
 """
 
@@ -35,7 +35,7 @@ LIMIT_S = -math.log(1 - QUANTILE) * MEAN_S / (1 - CAPACITY_SHARE)
 """The limit on the p95, in seconds: a start with a mean of exactly 8 ms reaches it at 80 % of its saturation rate."""
 SHARES = (0.3, 0.5, 0.65, 0.78, 0.88, 1.1)
 """The measured rates, as shares of the saturation rate at the declared mean."""
-WINDOW_S, STARTS, RESTART_SD = 9.0, 3, 0.03
+WINDOW_S, STARTS, RESTART_SD = 15.0, 3, 0.03
 
 
 class LivePlan(NamedTuple):
