@@ -26,7 +26,7 @@ COMMANDS = {
     "init": "write a scenario for a model of a running server, or list its models",
     "gate": "compare a candidate server with a baseline and exit with the verdict",
     "validate": "check a scenario without sending any request",
-    "schema": "print the JSON Schema of scenarios, results or verdicts",
+    "schema": "print the JSON Schema of a file that perfkit reads or writes",
     "calibrate": "measure this machine as a load generator, and store the result for later runs",
     "plan": "plan capacity from results: replicas, cost, forecast",
     "doctor": "check this machine for conditions that disturb measurements",

@@ -40,6 +40,7 @@ DOCUMENTS: Mapping[str, tuple[str, Callable[[], Any]]] = {
     "baseline": ("a baseline file", _load("perfkit.gate.baseline", "Baseline")),
     "plan": ("plan.json of a capacity plan", _load("perfkit.plan.model", "CapacityPlan")),
     "comparison": ("what `perfkit compare --format json` prints", _load("perfkit.comparison.result_comparison", "ResultComparison")),
+    "steps": ("what `perfkit history steps --format json` prints", _load("perfkit.history.trend", "StepsDocument")),
     "calibration": ("the calibration of a machine", _load("perfkit.calibration.model", "Calibration")),
 }
 """By document name: a description of the file, and a function that loads its model."""

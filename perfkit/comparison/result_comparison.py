@@ -57,6 +57,8 @@ class ResultComparison:
     sides: tuple[ComparedResult, ...]
     notes: tuple[str, ...]
     rows: tuple[MetricRow, ...]
+    not_covered: str = NOT_COVERED
+    """What the intervals leave out."""
 
 
 def compare_results(results: Sequence[tuple[str, Result]]) -> ResultComparison:

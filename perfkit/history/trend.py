@@ -45,9 +45,10 @@ class Trend:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Step:
-    """A change of level; `index` is that of the first result after it."""
+    """A change of level."""
 
     index: int
+    """The index of the first result after it, among the results of the trend."""
     commit: str
     """The commit of the first result after the step; empty if unknown."""
     previous_commit: str
@@ -56,7 +57,9 @@ class Step:
     ratio: float
     """The geometric mean after ÷ the geometric mean before the step."""
     is_worse: bool
+    """Whether the figure got worse: a time longer, or a throughput lower."""
     p: float
+    """The p-value of the change, by permutation."""
     environment: tuple[str, ...]
     """Sentences about the environment's changes at the step, which may be its cause."""
 
@@ -83,14 +86,31 @@ def trend_levels(trend: Trend, steps: Sequence[Step]) -> list[tuple[int, int, fl
     return [(start, end, statistics.geometric_mean(trend.values[start:end])) for start, end in itertools.pairwise(ends)]
 
 
+@dataclasses.dataclass(frozen=True, slots=True)
+class TrendSteps:
+    """A trend's name, the number of its results, and its steps."""
+
+    scenario: str
+    load_point: str
+    metric: str
+    unit: Literal["per_s", "ns"]
+    results: int
+    """How many results the trend has."""
+    steps: tuple[Step, ...]
+    """Its changes of level, in the order of time."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class StepsDocument:
+    """The trends of a history and their steps, as `perfkit history steps --format json` prints them."""
+
+    trends: tuple[TrendSteps, ...]
+    """Sorted by scenario, load point and metric."""
+
+
 def steps_json(trends: Sequence[tuple[Trend, Sequence[Step]]]) -> str:
     """Trends and their steps as JSON."""
-    listed = [
-        {
-            **{name: getattr(trend, name) for name in ("scenario", "load_point", "metric", "unit")},
-            "results": len(trend.values),
-            "steps": [dataclasses.asdict(step) for step in steps],
-        }
-        for trend, steps in trends
-    ]
-    return json.dumps({"schema": "perfkit.steps/1", "trends": listed}, indent=1) + "\n"
+    listed = tuple(
+        TrendSteps(trend.scenario, trend.load_point, trend.metric, trend.unit, len(trend.values), tuple(steps)) for trend, steps in trends
+    )
+    return json.dumps({"schema": "perfkit.steps/1", **dataclasses.asdict(StepsDocument(listed))}, indent=1) + "\n"

@@ -5,7 +5,7 @@ import json
 import math
 from collections.abc import Iterator, Sequence
 
-from perfkit.comparison.result_comparison import NOT_COVERED, ComparedResult, MetricRow, ResultComparison
+from perfkit.comparison.result_comparison import ComparedResult, MetricRow, ResultComparison
 from perfkit.report.chart import COLOURS, MUTED, Axis, Chart, ChartGroup, Level, Line
 from perfkit.report.page import Block, Bullets, Item, Page, Paragraph, sections_of
 from perfkit.report.table import MISSING, Cell, Column, Table
@@ -47,7 +47,7 @@ def comparison_text(compared: ResultComparison) -> str:
     others = {str(number) for number in range(2, len(compared.sides) + 1)}
     tables = [table] if fits(table, width) else [table.without_columns(*(others - {number})) for number in sorted(others, key=int)]
     shown = [fitted_text(one, width, ()) for one in tables]
-    return "\n".join([*(fill(line, width) for line in lines), "", *shown, fill(NOT_COVERED, width), ""])
+    return "\n".join([*(fill(line, width) for line in lines), "", *shown, fill(compared.not_covered, width), ""])
 
 
 def comparison_answer(compared: ResultComparison) -> list[str]:
@@ -159,7 +159,7 @@ def _changes_chart(metric: str, rows: Sequence[MetricRow], compared: ResultCompa
 
 def comparison_json(compared: ResultComparison) -> str:
     """The comparison as JSON: times in nanoseconds, rates per second; changes are ratios to the first result, of shares differences."""
-    return json.dumps({"schema": SCHEMA, **dataclasses.asdict(compared), "not_covered": NOT_COVERED}, indent=1) + "\n"
+    return json.dumps({"schema": SCHEMA, **dataclasses.asdict(compared)}, indent=1) + "\n"
 
 
 def _page(compared: ResultComparison, figures: Sequence[Block] = ()) -> Page:
@@ -169,7 +169,7 @@ def _page(compared: ResultComparison, figures: Sequence[Block] = ()) -> Page:
         "Results": [Bullets(tuple(Item(_side(side)) for side in compared.sides), is_numbered=True)],
         "Differences from [1]": [Bullets.of(differences) if differences else Paragraph(_NO_DIFFERENCES)],
         "Notes": [Bullets.of(compared.notes)] if compared.notes else [],
-        "Figures": [*figures, comparison_table(compared), Paragraph(NOT_COVERED)],
+        "Figures": [*figures, comparison_table(compared), Paragraph(compared.not_covered)],
     }
     return Page("Results side by side", sections_of(blocks))
 

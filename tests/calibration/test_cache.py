@@ -3,11 +3,14 @@
 import json
 import re
 
+import jsonschema
 import pytest
 
 from perfkit.calibration.cache import CachedCalibration, calibration_path, identity, read_calibration, write_calibration
+from perfkit.cli.schema_model import schema_of
 from perfkit.errors import UsageError
 from perfkit.machine.description import describe_host
+from tests.closed_schema import closed
 
 
 def test_a_stored_calibration_is_read_back(tmp_path, calibration):
@@ -15,7 +18,9 @@ def test_a_stored_calibration_is_read_back(tmp_path, calibration):
     write_calibration(path, calibration)
     cached = read_calibration(path, calibration.host)
     assert (cached.calibration, cached.unusable) == (calibration, "")
-    assert json.loads(path.read_text())["schema"] == "perfkit.calibration/1"
+    document = json.loads(path.read_text())
+    assert document["schema"] == "perfkit.calibration/1"
+    jsonschema.validate(document, closed(schema_of("calibration")))
     assert [one.name for one in path.parent.iterdir()] == ["calibration.json"]
 
 

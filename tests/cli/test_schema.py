@@ -10,8 +10,17 @@ import yaml
 from perfkit.cli.main import main
 from perfkit.cli.schema_model import DOCUMENTS, schema_of
 from perfkit.cli.schema_words import BY_FIELD
+from perfkit.comparison.result_comparison import compare_results
 from perfkit.gate.baseline import baseline_from_result
+from perfkit.gate.folder import FixedSettings, GateFolder, GateInputs, GateManifest
+from perfkit.history.trend import HistoryEntry, Trend, find_steps, steps_json
+from perfkit.report.comparison import comparison_json
+from perfkit.result.model import FittedCurve, ProbeLimit, Search, SearchProbe, result_document
+from perfkit.result.sweep import SweepFolder, SweepRank
 from tests import stored_results
+from tests.closed_schema import closed
+from tests.report.conftest import Synthetic
+from tests.simulated_pairs import make_pairs
 
 ROOT = pathlib.Path(__file__).parents[2]
 SCENARIOS = sorted((ROOT / "scenarios").glob("*.yaml"))
@@ -50,11 +59,46 @@ def test_a_scenario_names_the_schema_for_editors_and_satisfies_it(path):
         jsonschema.validate({"target": {"modle": "m"}, "load": {"closed": {"concurrency": 1}}}, schema)
 
 
-def test_documents_satisfy_their_schemas():
-    result = stored_results.result()
-    jsonschema.validate(result.document(), schema_of("result"))
-    baseline = baseline_from_result(result)
-    jsonschema.validate(baseline.document(), schema_of("baseline"))
+def written_documents(folder):
+    """A document of each kind as perfkit writes it, but for plans and calibrations, whose tests are beside their makers."""
+    results = [Synthetic(folder / name, repetitions=3).write() for name in ("a", "b")]
+    search = Search(
+        slo={"p99": "50ms"}, confidence=0.9, precision=0.05, capacity_per_s=18.0, low_per_s=17.0, high_per_s=19.0, stopped_because="precision",
+        reason="The capacity is 18.0/s.",
+        probes=(SearchProbe(rate_per_s=10, stage="bracket", met=True, overloaded=False, valid=True, took_s=1.0, limits={
+            "p99": ProbeLimit(beyond=0, count=1000, allowed_share=0.01, dispersion=1.0)}),),
+        curve=FittedCurve(limit="p99", centre_per_s=20.0, floor=0.001, intercept=-4, slope=9, points=3, effective_beyond=30, dispersion=2),
+    )  # fmt: skip
+    for document in (results[0], stored_results.result(), results[0].model_copy(update={"search": search})):
+        yield "result", result_document(document)
+    yield "baseline", baseline_from_result(results[0]).document()
+    yield "comparison", json.loads(comparison_json(compare_results([("a", results[0]), ("b", results[1])])))
+    sweep = SweepFolder(folder / "sweep", "threads", [({"server.threads": 2}, {})], SweepRank(where=("p99<150ms",)))
+    sweep.record(0, "failed", "no such model")
+    yield "sweep", json.loads((sweep.folder / "sweep.json").read_text())
+    inputs = GateInputs(scenario={"name": "x"}, baseline="http://a", candidate="http://b", quick=False, control_pairs=0, perfkit="1")
+    gate = GateFolder(folder / "gate", GateManifest(inputs=inputs, seed=7, started_at=results[0].started_at))
+    gate.fix(FixedSettings(warmup_ns=10, window_ns=20, concurrency=4, rate_per_s=70.0, capacity_per_s=100.0, notes=("A note.",)))
+    for pair in make_pairs(12, 1.1):
+        gate.add(pair)
+    yield "gate", json.loads((gate.partial / "plan.json").read_text())
+    for pair in json.loads((gate.partial / "pairs.json").read_text()):
+        yield "pair", pair
+    entries = tuple(HistoryEntry(f"2026-01-{1 + n:02}T00:00:00.000+00:00", f"{n:040d}", "h", {}, "r") for n in range(24))
+    trend = Trend("smoke", "http, concurrency 4", "p99", "ns", entries, tuple(2e6 * (1 + n % 3 / 100 + (n >= 12)) for n in range(24)))
+    steps = find_steps(trend)
+    assert steps
+    yield "steps", json.loads(steps_json([(trend, steps)]))
+
+
+def test_what_is_written_satisfies_its_schema_and_has_no_key_beyond_it(tmp_path):
+    seen = set()
+    for name, document in written_documents(tmp_path):
+        seen.add(name)
+        jsonschema.validate(document, closed(schema_of(name)))
+        with pytest.raises(jsonschema.ValidationError, match="'unknown' was unexpected"):
+            jsonschema.validate({**document, "unknown": 1}, closed(schema_of(name)))
+    assert seen == set(DOCUMENTS) - {"scenario", "verdict", "plan", "calibration"}
 
 
 def test_the_command_prints_the_schema_and_the_default_is_that_of_scenarios(capsys):

@@ -4,8 +4,10 @@ import dataclasses
 import json
 import math
 
+import jsonschema
 import pytest
 
+from perfkit.cli.schema_model import schema_of
 from perfkit.errors import UsageError
 from perfkit.plan.day_inputs import DayInputs
 from perfkit.plan.demand_profile import parse_profile
@@ -29,6 +31,7 @@ from perfkit.stats.capacity import ReplicaCount
 from perfkit.stats.load_splitting import Balancing, Splitting
 from perfkit.stats.rate_curve import RateCurve, Spread
 from perfkit.stats.slo_capacity import Capacity
+from tests.closed_schema import closed
 
 LN_100 = math.log(100)
 MM1_P99 = RateCurve(LN_100 / 100, LN_100 / 100, 100.0, 20.0, 80.0, Spread(0.03, 4, 3, 0.01, 20), ())
@@ -83,6 +86,7 @@ def test_more_replicas_are_never_less_safe(plan):
 
 def test_the_document_holds_the_risk_and_its_inputs(plan):
     document = json.loads(json.dumps(plan_document(plan), allow_nan=False))
+    jsonschema.validate(document, closed(schema_of("plan")))
     assert document["question"]["risk"]["demand_uncertainty"] == 0.2
     assert document["question"]["risk"]["splitting"] == {"balancing": "random", "shares": []}
     assert document["risk"]["replicas"] == plan.chosen.fleet.replicas
