@@ -6,7 +6,7 @@ import sys
 
 from perfkit.cli.exit_code import ExitCode
 from perfkit.cli.options import add_results
-from perfkit.cli.output import note_unverified, write_output
+from perfkit.cli.output import note_unverified, reader_may_leave, write_output
 from perfkit.text.terminal import write_styled
 
 
@@ -22,6 +22,7 @@ def _execute(options: argparse.Namespace) -> ExitCode:
     from perfkit.comparison.result_comparison import compare_results
     from perfkit.errors import UsageError
     from perfkit.report.comparison import comparison_html, comparison_json, comparison_markdown, comparison_text
+    from perfkit.report.terminal_status import print_status_line
     from perfkit.result.file import read_result
 
     if len(options.results) < 2:
@@ -32,9 +33,12 @@ def _execute(options: argparse.Namespace) -> ExitCode:
     forms = {"text": comparison_text, "markdown": comparison_markdown, "json": comparison_json, "html": comparison_html}
     text = forms[options.format](compared)
     if options.out is None:
-        write_styled(sys.stdout, text)  # its foreign parts are cleaned by the renderers
+        with reader_may_leave():
+            write_styled(sys.stdout, text)  # its foreign parts are cleaned by the renderers
     else:
         write_output("--out", options.out, text)
+    notes = f", {len(compared.notes)} note{'s' * (len(compared.notes) != 1)}" if compared.notes else ""
+    print_status_line("complete", f"{len(compared.sides)} results, {len(compared.rows)} figures{notes}", ExitCode.DONE)
     return ExitCode.DONE
 
 

@@ -7,12 +7,11 @@ import os
 import pathlib
 import random
 import re
-import shlex
 import sys
 from typing import TYPE_CHECKING
 
 from perfkit.cli.exit_code import ExitCode
-from perfkit.cli.options import add_scenario_options, whole_number
+from perfkit.cli.options import add_scenario_options, command_that_continues, whole_number
 from perfkit.cli.output import note_unverified, reader_may_leave
 from perfkit.cli.verdict_outputs import add_verdict_outputs, prepare_verdict_outputs, write_verdict_outputs
 from perfkit.errors import UsageError
@@ -112,7 +111,7 @@ def _measure_gate(request: "GateRequest", folder: "GateFolder", options: argpars
         verdict = uvloop.run(run())
     except BaseException as error:
         if not folder.discard_if_empty():
-            again = shlex.join(["perfkit", *sys.argv[1:], *([] if options.out else ["--out", str(folder.folder)])])
+            again = command_that_continues(options, folder.folder)
             print(f"perfkit: the pairs measured so far are in {folder.partial}; to continue: {again}", file=sys.stderr)
         if isinstance(error, asyncio.CancelledError) and signals.exit_code:
             return signals.exit_code
@@ -150,6 +149,7 @@ def _gate_stored_results(options: argparse.Namespace) -> ExitCode:
 
 
 def _report(verdict: "Verdict", written: str, options: argparse.Namespace) -> ExitCode:
+    from perfkit.report.terminal_status import print_verdict_status
     from perfkit.report.verdict import print_verdict
 
     with reader_may_leave():
@@ -159,4 +159,6 @@ def _report(verdict: "Verdict", written: str, options: argparse.Namespace) -> Ex
             print_verdict(verdict)
             print(written)
     write_verdict_outputs(verdict, options)
-    return exit_code_of_verdict(verdict, on_inconclusive=options.on_inconclusive)
+    code = exit_code_of_verdict(verdict, on_inconclusive=options.on_inconclusive)
+    print_verdict_status(verdict, code)
+    return code

@@ -114,6 +114,7 @@ def _run(arguments: Sequence[str] | None) -> int:
         parser.error(f"unknown command {name}{suggestion(name, COMMANDS)}")
     try:
         options, words = parser.parse_known_args(arguments)
+        options.arguments = arguments
         configured.get(name or "", parser).add_words(options, words)
         code = int(options.execute(options))
         sys.stdout.flush()  # a full disk can still be reported here, but not at exit

@@ -2,6 +2,7 @@
 
 import argparse
 import pathlib
+import shlex
 from collections.abc import Callable
 
 
@@ -21,6 +22,21 @@ def _scenario(text: str) -> pathlib.Path:
     from perfkit.scenario.shipped import find_scenario
 
     return find_scenario(text)
+
+
+def command_that_continues(options: argparse.Namespace, folder: pathlib.Path) -> str:
+    """The command line of this call, to be entered again: it continues in its result folder. Secrets in it are `<redacted>`."""
+    from perfkit.scenario.redaction import shown_setting
+    from perfkit.target.address import redacted_url
+
+    def shown(word: str) -> str:
+        option, equals, value = word.partition("=") if word.startswith("--") else ("", "", word)
+        return f"{option}{equals}{shown_setting(value) if value in options.settings else redacted_url(value) if '://' in value else value}"
+
+    given = list(map(str, options.arguments))
+    words = ["perfkit", *map(shown, given), *([] if options.out else ["--out", str(folder)])]
+    hint = "" if words[1 : len(given) + 1] == given else " (with the secrets in place of <redacted>)"
+    return f"{shlex.join(words)}{hint}"
 
 
 def add_results(parser: argparse.ArgumentParser, text: str) -> None:

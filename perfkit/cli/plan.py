@@ -10,8 +10,15 @@ import sys
 from perfkit.cli import demand_over_the_day
 from perfkit.cli.exit_code import ExitCode
 from perfkit.cli.options import whole_number
-from perfkit.cli.output import note_unverified
+from perfkit.cli.output import note_unverified, reader_may_leave
 from perfkit.text import foreign
+
+_OUTCOMES = {
+    "holds": (ExitCode.DONE, "all limits are kept"),
+    "cannot be told": (ExitCode.INCONCLUSIVE, "whether all limits are kept cannot be told"),
+    "violated": (ExitCode.VIOLATED, "a limit is violated"),
+}
+"""The exit code and the words for the verdict on the best configuration."""
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -88,6 +95,7 @@ def _execute(options: argparse.Namespace) -> ExitCode:
         predictions,
         write_plan,
     )
+    from perfkit.report.terminal_status import print_status_line
     from perfkit.report.terminal_table import fill, terminal_width
 
     if options.zones == 1:
@@ -142,13 +150,17 @@ def _execute(options: argparse.Namespace) -> ExitCode:
             if title in CAVEATS:
                 for sentence in sentences:
                     print(f"perfkit: {title.lower()}: {foreign.sentence(sentence)}", file=sys.stderr)
-    if options.format == "json":
-        print(json.dumps(plan_document(plan), indent=1))
-    else:
-        for sentence in [*headline(plan), *predictions(plan)]:
-            print(fill(foreign.sentence(sentence), terminal_width()))
-        print(f"{folder}{os.sep}: plan.html, plan.md, plan.json, tables, plots")
-    return {"holds": ExitCode.DONE, "cannot be told": ExitCode.INCONCLUSIVE, "violated": ExitCode.VIOLATED}[plan.ranking[0].verdict]
+    with reader_may_leave():
+        if options.format == "json":
+            print(json.dumps(plan_document(plan), indent=1))
+        else:
+            for sentence in [*headline(plan), *predictions(plan)]:
+                print(fill(foreign.sentence(sentence), terminal_width()))
+            print(f"{folder}{os.sep}: plan.html, plan.md, plan.json, tables, plots")
+    code, constraints = _OUTCOMES[plan.ranking[0].verdict]
+    number = len(plan.configurations)
+    print_status_line("complete", f"{number:,} configuration{'s' * (number != 1)}; {constraints}", code, "green" if code == 0 else "yellow")
+    return code
 
 
 def _read(file: pathlib.Path, option: str) -> str:

@@ -1,14 +1,15 @@
 """`perfkit run`: measures a scenario and writes its result folder."""
 
 import argparse
+import contextlib
 import json
 import os
 import pathlib
-import shlex
 from typing import TYPE_CHECKING
 
 from perfkit.cli.drawing import add_missing_report, draw_report
 from perfkit.cli.exit_code import ExitCode, exit_code_of
+from perfkit.cli.options import command_that_continues
 from perfkit.cli.output import reader_may_leave
 from perfkit.cli.url_scenario import add_scenario_or_url_options, scenario_source, scenario_text
 
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from perfkit.result.model import Result
+    from perfkit.result.sweep import SweepFolder
     from perfkit.scenario.file import Case, LoadedScenario
 
 
@@ -55,21 +57,18 @@ def _execute(options: argparse.Namespace) -> ExitCode:
     folder = options.out or pathlib.Path("reports") / f"{name}-{utc_now():%Y%m%dT%H%M%SZ}"
     if cases[0].values:
         with locked(folder, may_lock_inside=True):
-            code = _sweep(session, cases, folder, options)
-    else:
-        result = session.measure(cases[0].loaded, folder)
-        from perfkit.report.terminal_summary import print_status, print_warnings  # only now: the first request leaves earlier
+            return _sweep(session, cases, folder, options)
+    result = session.measure(cases[0].loaded, folder)
+    from perfkit.report.terminal_status import print_status, print_warnings  # only now: the first request leaves earlier
 
-        if result.points:
-            _print_result(result, folder if session.has_stored else None, as_json=options.format == "json")
-            if not options.quiet:
-                print_warnings(result)
-        code = _accepted(session.exit_code or _exit_code(result), options)
-        if result.points:
-            print_status(result, code)
-    for note in session.last_notes:
-        session.live.say(f"perfkit: {note}")
-    return _accepted(code, options)
+    if result.points:
+        _print_result(result, folder if session.has_stored else None, as_json=options.format == "json")
+        if not options.quiet:
+            print_warnings(result)
+    code = _accepted(session.exit_code or _exit_code(result), options)
+    session.say_last_notes()
+    print_status(result, code)
+    return code
 
 
 def _accepted(code: ExitCode, options: argparse.Namespace) -> ExitCode:
@@ -130,17 +129,20 @@ class _Session:
         finally:
             self._is_drawing = False
 
+    def say_last_notes(self) -> None:
+        """Says which results were not stored and which reports were not drawn."""
+        for note in self.last_notes:
+            self.live.say(f"perfkit: {note}")
+
     def _say_that_it_stops(self) -> None:
         waits_for = "the report is left out" if self._is_drawing else "waiting for outstanding responses"
         self.live.say(f"stopping: {waits_for}; interrupt again to stop at once")
 
 
 def _sweep(session: _Session, cases: "Sequence[Case]", folder: pathlib.Path, options: argparse.Namespace) -> ExitCode:
-    """Measures the cases that are not complete yet, and prints the table of all."""
+    """Measures the cases that are not complete yet, and shows all."""
     from perfkit.errors import PerfkitError
-    from perfkit.report.sweep import print_sweep
-    from perfkit.result.file import read_result
-    from perfkit.result.sweep import SweepFolder, SweepRank, shown_value, sweep_document
+    from perfkit.result.sweep import SweepFolder, SweepRank, shown_value
     from perfkit.scenario.file import scenario_document
 
     rank = SweepRank() if cases[0].rank is None else SweepRank(by=cases[0].rank.by, where=cases[0].rank.where)
@@ -165,17 +167,43 @@ def _sweep(session: _Session, cases: "Sequence[Case]", folder: pathlib.Path, opt
         sweep.record(index, result.status if result.points or session.exit_code else "failed", result.status_reason)
         codes.append(session.exit_code or _exit_code(result))
         if session.exit_code:
-            session.live.say(f"to measure the remaining cases: perfkit run {shlex.join(options.scenario)} --out {folder}")
             break
-    codes += [_exit_code(read_result(folder / case.folder)[0]) for case in sweep.document.cases if case.status == "complete"]
+    return _end_sweep(session, sweep, codes, folder, options)
+
+
+def _end_sweep(
+    session: _Session, sweep: "SweepFolder", codes: "list[ExitCode]", folder: pathlib.Path, options: argparse.Namespace
+) -> ExitCode:
+    """Prints the table over all cases, their warnings, the command that measures the remaining ones, and the status."""
+    from perfkit.errors import ResultError
+    from perfkit.report.sweep import print_sweep
+    from perfkit.report.terminal_status import print_sweep_status, print_sweep_warnings
+    from perfkit.result.file import read_result
+    from perfkit.result.sweep import sweep_document
+
+    results = {}
+    measured = [case for case in sweep.document.cases if case.status not in ("pending", "failed")]
+    for case_folder in (case.folder for case in measured):
+        with contextlib.suppress(ResultError):  # the table says why it cannot be read
+            results[case_folder] = read_result(folder / case_folder)[0]
+    codes += [_exit_code(results[case.folder]) for case in measured if case.status == "complete" and case.folder in results]
     if not options.no_report and (reason := session.draw_report(folder, "--table-only")):
         session.last_notes.append(f"the report of the sweep was not drawn: {reason}; `perfkit report --table-only {folder}` draws it")
-    if options.format == "json":
-        print(json.dumps(sweep_document(sweep.document), indent=1))
-    else:
-        print_sweep(folder, sweep.document)
-        print(f"{folder}{os.sep}: {_written_files(folder, 'sweep.json', 'sweep.csv', 'report.html')}, and a result folder for each case")
-    return min(codes, key=_BY_SEVERITY.index)
+    with reader_may_leave():
+        if options.format == "json":
+            print(json.dumps(sweep_document(sweep.document), indent=1))
+        else:
+            print_sweep(folder, sweep.document)
+            files = _written_files(folder, "sweep.json", "sweep.csv", "report.html")
+            print(f"{folder}{os.sep}: {files}, and a result folder for each case")
+    if not options.quiet:
+        print_sweep_warnings(list(results.items()))
+    session.say_last_notes()
+    if sweep.pending():
+        session.live.say(f"to measure the remaining cases: {command_that_continues(options, folder)}")
+    code = _accepted(min(codes, key=_BY_SEVERITY.index), options)
+    print_sweep_status(sweep.document, list(results.values()), code)
+    return code
 
 
 def _host_and_port(text: str) -> tuple[str, int]:

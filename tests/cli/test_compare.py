@@ -67,6 +67,20 @@ def test_results_that_cannot_be_compared_are_refused_with_a_sentence(results, ca
 
 
 @pytest.mark.usefixtures("results")
+def test_a_comparison_ends_with_its_status_on_stderr_also_if_the_reader_of_stdout_has_left(capsys, monkeypatch):
+    assert main(["compare", "one", "two"]) == 0
+    assert capsys.readouterr().err.splitlines()[-1] == "status: complete (2 results, 6 figures; exit code 0)"
+
+    def leave(*_):
+        raise BrokenPipeError
+
+    monkeypatch.setattr("perfkit.cli.compare.write_styled", leave)
+    monkeypatch.setattr("perfkit.cli.output.discard_stdout", lambda: None)
+    assert main(["compare", "one", "two"]) == 0
+    assert capsys.readouterr().err.splitlines()[-1] == "status: complete (2 results, 6 figures; exit code 0)"
+
+
+@pytest.mark.usefixtures("results")
 def test_a_single_result_cannot_be_compared(capsys):
     assert main(["compare", "one"]) == 2
     assert "at least two results" in capsys.readouterr().err

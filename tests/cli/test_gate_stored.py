@@ -64,6 +64,15 @@ def test_every_verdict_has_its_exit_code(place, capsys, candidate, options, code
     assert (shown["kind"], shown["mode"], shown["scenario"]) == (kind, "stored", "smoke")
 
 
+@pytest.mark.parametrize("form", ["text", "json"])
+@pytest.mark.usefixtures("place")
+def test_a_quiet_gate_ends_with_its_verdict_as_the_status(capsys, form):
+    assert gate("--quiet", "--format", form) == 0
+    said = capsys.readouterr()
+    assert said.err == "status: pass (5 metrics gated; exit code 0)\n"
+    assert said.out.startswith("{" if form == "json" else "\nPASS: ")
+
+
 @pytest.mark.parametrize(("path", "value"), [mutation[:2] for mutation in MUTATIONS])
 @pytest.mark.usefixtures("place")
 def test_every_change_of_the_fingerprint_is_incomparable(place, capsys, path, value):

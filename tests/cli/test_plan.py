@@ -229,4 +229,7 @@ def test_a_folder_of_something_else_is_left_alone(plan, tmp_path):
 
 @pytest.mark.parametrize(("constraint", "code"), [("replicas<=1000", 0), ("replicas<=2", 1), ("energy<3J", 3)])
 def test_the_exit_code_says_whether_the_constraints_hold(plan, constraint, code):
-    assert plan("--constraint", constraint)[0] == code
+    found, stdout, stderr = plan("--constraint", constraint, "--quiet")
+    limits = {0: "all limits are kept", 1: "a limit is violated", 3: "whether all limits are kept cannot be told"}[code]
+    assert (found, stderr) == (code, f"status: complete (1 configuration; {limits}; exit code {code})\n")
+    assert stdout

@@ -2,10 +2,12 @@
 
 import argparse
 import json
+import pathlib
 
 import pytest
 import yaml
 
+from perfkit.cli.options import command_that_continues
 from perfkit.cli.url_scenario import add_scenario_or_url_options, scenario_source
 from perfkit.scenario.file import make_cases, read_scenario
 
@@ -74,6 +76,30 @@ def test_a_load_or_window_set_by_key_replaces_the_defaults(setting):
     add_scenario_or_url_options(parser)
     (case,) = make_cases(scenario_source(parser.parse_args([HTTP, "-m", "m", "--set", setting])), [setting], {})
     assert case.loaded.scenario.target.model == "m"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "command"),
+    [
+        (["run", "s.yaml"], "perfkit run s.yaml --out reports/s"),
+        (
+            ["run", HTTP, "-m", "m", "-c", "1,4", "--set", "sweep={workload.batch_size: [1, 2]}", "--out", "reports/s"],
+            f"perfkit run {HTTP} -m m -c 1,4 --set 'sweep={{workload.batch_size: [1, 2]}}' --out reports/s",
+        ),
+        (
+            ["run", "http://u:secret@h", "-m", "m", "--set=target.headers.x=secret"],
+            "perfkit run 'http://<redacted>@h' -m m '--set=target.headers.x=<redacted>' --out reports/s (with the secrets in place of <redacted>)",
+        ),
+    ],
+)
+def test_the_command_that_continues_is_the_one_that_was_entered_without_secrets(arguments, command):
+    parser = argparse.ArgumentParser()
+    parser.add_argument("command")
+    add_scenario_or_url_options(parser)
+    parser.add_argument("--out")
+    options = parser.parse_args(arguments)
+    options.arguments = arguments
+    assert command_that_continues(options, pathlib.Path("reports/s")) == command
 
 
 def test_a_load_given_twice_is_refused(perfkit):

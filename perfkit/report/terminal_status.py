@@ -1,0 +1,99 @@
+"""What commands end with on stderr: warnings, the SLO's verdicts, and the status line, which --quiet keeps."""
+
+import dataclasses
+import sys
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from rich.text import Text
+
+from perfkit.report.render import console
+from perfkit.report.run_tables import GroupedWarning, grouped_warnings
+from perfkit.result.model import Point, Result
+from perfkit.text.foreign import sentence
+from perfkit.text.terminal import write_styled
+
+if TYPE_CHECKING:
+    from perfkit.gate.verdict import Verdict
+    from perfkit.result.sweep import SweepDocument
+
+_STATUS_STYLES = {"complete": "green", "interrupted": "yellow", "incomplete": "bold red", "invalid": "bold red"}
+_VERDICT_STYLES = {"pass": "green", "regressed": "bold red", "inconclusive": "yellow", "incomparable": "bold red", "invalid": "bold red"}
+_MOST_CASES = 3
+"""Cases named in a warning of a sweep."""
+
+
+def print_warnings(result: Result) -> None:
+    """Prints the warnings and the SLO's verdicts on stderr."""
+    _print_grouped(grouped_warnings(result.summary))
+    for point in result.summary:
+        if point.slo is not None:
+            style = {"satisfied": "green", "violated": "bold red", "inconclusive": "yellow"}[point.slo.verdict]
+            _print(f"SLO {point.slo.verdict} ", style, f"({point.title}) {point.slo.reason}")
+
+
+def print_sweep_warnings(cases: Sequence[tuple[str, Result]]) -> None:
+    """Prints the warnings of the named cases of a sweep on stderr, one of each kind with its cases."""
+    by_code: dict[str, list[tuple[str, GroupedWarning]]] = {}
+    for name, result in cases:
+        for warning in grouped_warnings(result.summary):
+            by_code.setdefault(warning.code, []).append((name, warning))
+    _print_grouped([_of_cases(found, len(cases)) for found in by_code.values()])
+
+
+def _of_cases(found: Sequence[tuple[str, GroupedWarning]], cases: int) -> GroupedWarning:
+    name, first = found[0]
+    places = "; ".join(f"{case}: {warning.load_points}" for case, warning in found[:_MOST_CASES])
+    more = f"; and {len(found) - _MOST_CASES:,} more cases" if len(found) > _MOST_CASES else ""
+    differs = len({warning.message for _, warning in found}) > 1
+    message = f"{first.message} (These are the figures of {name}; those of other cases differ.)" if differs else first.message
+    return dataclasses.replace(first, message=message, load_points="all cases" if len(found) == cases > 1 else f"{places}{more}")
+
+
+def print_status(result: Result, exit_code: int) -> None:
+    """Prints the status of a run and its exit code on stderr as one line."""
+    style = "bold red" if any(not point.valid for point in result.summary) else _STATUS_STYLES[result.status]
+    status = f"{result.status}: {result.status_reason}" if result.status_reason else result.status
+    print_status_line(status, _points(result.summary), exit_code, style)
+
+
+def print_sweep_status(sweep: "SweepDocument", results: Sequence[Result], exit_code: int) -> None:
+    """Prints the status of a sweep, the number of its cases by status, and the exit code on stderr as one line."""
+    numbers = {status: sum(case.status == status for case in sweep.cases) for status in dict.fromkeys(case.status for case in sweep.cases)}
+    complete = numbers.pop("complete", 0)
+    status = "complete" if not numbers else "interrupted" if "interrupted" in numbers else "incomplete"
+    cases = [f"{complete:,} of {len(sweep.cases):,} cases complete", *(f"{number:,} {name}" for name, number in numbers.items())]
+    points = [point for result in results for point in result.summary]
+    is_sound = all(point.valid for point in points)
+    print_status_line(status, f"{', '.join(cases)}; {_points(points)}", exit_code, _STATUS_STYLES[status] if is_sound else "bold red")
+
+
+def print_verdict_status(verdict: "Verdict", exit_code: int) -> None:
+    """Prints the verdict of a gate and the exit code on stderr as one line."""
+    gated = sum(one.gated for one in verdict.comparisons)
+    print_status_line(verdict.kind, f"{gated:,} metric{'s' * (gated != 1)} gated", exit_code, _VERDICT_STYLES[verdict.kind])
+
+
+def print_status_line(status: str, details: str, exit_code: int, style: str = "green") -> None:
+    """Prints `status: complete (3 results; exit code 0)` on stderr, also with --quiet."""
+    title, colon, reason = status.partition(":")
+    _print(f"status: {title}", style, f"{colon}{reason} ({details}; exit code {int(exit_code)})")
+
+
+def _points(points: Sequence[Point]) -> str:
+    invalid, number = sum(not point.valid for point in points), len(points)
+    verdicts = [point.slo.verdict for point in points if point.slo is not None]
+    slo = next((f", SLO {verdict}" for verdict in ("violated", "inconclusive", "satisfied") if verdict in verdicts), "")
+    return f"{number:,} load point{'s' * (number != 1)}{f', {invalid:,} of them NOT VALID' if invalid else ''}{slo}"
+
+
+def _print_grouped(warnings: Sequence[GroupedWarning]) -> None:
+    for warning in warnings:
+        _print(f"warning {warning.code} ", "yellow", f"({warning.load_points}) {warning.sentences}")
+
+
+def _print(title: str, style: str, text: str) -> None:
+    output = console(sys.stderr)
+    with output.capture() as captured:
+        output.print(Text.assemble((title, style), sentence(text)))
+    write_styled(sys.stderr, captured.get())
