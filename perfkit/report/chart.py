@@ -112,7 +112,7 @@ class Heat:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Chart:
-    """One panel of a figure. The SVG omits the heat map, whose rectangles would take a megabyte."""
+    """One panel of a figure."""
 
     title: str
     x: Axis

@@ -2,7 +2,7 @@
 
 import pytest
 
-from perfkit.report.chart import Axis, Chart, ChartGroup, Level, Line
+from perfkit.report.chart import Axis, Chart, ChartGroup, Heat, HeatColumn, Level, Line
 from perfkit.report.chart_svg import draw_group
 
 INTERVALS = ((1.0, 3.5, 8.0, 15.0), (4.0, 6.0, 9.0, 30.0))
@@ -54,3 +54,15 @@ def test_dates_and_whole_numbers_have_ticks_of_their_own():
     few = Line("replicas", (1.0, 2.0), (1.0, 2.0))
     (panel,) = draw_group(ChartGroup((Chart("replicas", Axis("x"), Axis("replicas", is_whole=True), (few,)),))).axes
     assert [tick for tick in panel.get_yticks() if tick % 1] == []
+
+
+def test_the_heat_map_of_the_picture_has_a_cell_for_each_run_of_bins_of_one_shade():
+    """With one bin a decade: half of the requests from 10 to 100 ms, the others in the two decades above."""
+    columns = (HeatColumn(0.0, 1.0, 1, (4, 2, 2)), HeatColumn(1.0, 2.0, 1, (0, 8)))
+    line = Line("p50", (0.5, 1.5), (50.0, 500.0))
+    one = Chart("times", Axis("s", high=2.0), Axis("times", "ms", "log", low=1.0, high=1e5), (line,), heat=Heat(1, columns))
+    (panel,) = draw_group(ChartGroup((one,))).axes
+    boxes = sorted((tuple(patch.get_path().get_extents().extents), patch.get_alpha()) for patch in panel.patches)
+    assert [box for box, _ in boxes] == [(0.0, 10.0, 1.0, 100.0), (0.0, 100.0, 1.0, 10_000.0), (1.0, 100.0, 2.0, 1000.0)]
+    half, quarter, whole = (alpha for _, alpha in boxes)
+    assert quarter < half < whole

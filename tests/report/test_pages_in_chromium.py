@@ -186,9 +186,24 @@ def test_a_table_sorts_by_its_figures_not_by_their_texts(browser, run_page):
         assert len(set(values_ms)) > 3
 
 
+def test_paper_has_the_pictures_in_place_of_the_charts_and_light_colours(browser, run_page):
+    browser.show(run_page, width=1280, is_dark=True)
+    browser.call("Emulation.setEmulatedMedia", media="print", features=[{"name": "prefers-color-scheme", "value": "dark"}])
+    widths = "[...document.querySelectorAll('figure {}')].map((one) => one.getBoundingClientRect().width)"
+    pictures, charts = (browser.evaluate(widths.format(name)) for name in ("svg", "canvas"))
+    assert len(pictures) == 3
+    assert min(pictures) > 300
+    assert set(charts) == {0}
+    assert browser.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
+    browser.call("Emulation.setEmulatedMedia", media="", features=[])
+
+
 def test_the_pictures_stand_where_scripts_are_off(browser, run_page):
     browser.show(run_page, width=1280, has_scripts=False)
-    assert browser.evaluate("document.querySelectorAll('figure svg').length") == 3
+    assert (
+        browser.evaluate("[...document.querySelectorAll('figure svg')].filter((one) => one.getBoundingClientRect().width > 300).length")
+        == 3
+    )
     assert browser.evaluate("document.querySelectorAll('canvas').length") == 0
 
 

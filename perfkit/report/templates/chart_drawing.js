@@ -3,8 +3,7 @@
 const chartDrawing = (() => {
   const { NEAR, besideValues, date, dateTicks, logTicks, withBeside } = chartValues;
   const darkScheme = matchMedia("(prefers-color-scheme: dark)");
-  let isPrinting = false;
-  const shade = () => (darkScheme.matches && !isPrinting ? 1 : 0);
+  const shade = () => (darkScheme.matches ? 1 : 0);
   const colour = (pair) => pair[shade()];
   const RIGHT_PX = 20; // beside the plot, for half of the last tick's text
   const BACK = ["#ffffff", "#15191e"], GRID = ["#e4e7ea", "#2b323a"], TEXT = ["#57606a", "#9aa4af"], BAD = ["#b3261e", "#ff9a92"], HEAT = ["0, 90, 150", "95, 185, 240"];
@@ -208,5 +207,5 @@ const chartDrawing = (() => {
     return made;
   };
 
-  return { RIGHT_PX, axisOf, colour, darkScheme, drawBehind, drawNames, drawPaths, scaleOf, seriesOf, setPrinting: (value) => { isPrinting = value; } };
+  return { RIGHT_PX, axisOf, colour, darkScheme, drawBehind, drawNames, drawPaths, scaleOf, seriesOf };
 })();

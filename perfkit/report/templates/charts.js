@@ -1,7 +1,7 @@
 "use strict";
 (() => {
   const { NEAR, aligned, describe, heatRangeOf, number, place, valueText } = chartValues;
-  const { RIGHT_PX, axisOf, colour, darkScheme, drawBehind, drawNames, drawPaths, scaleOf, seriesOf, setPrinting } = chartDrawing;
+  const { RIGHT_PX, axisOf, colour, darkScheme, drawBehind, drawNames, drawPaths, scaleOf, seriesOf } = chartDrawing;
   const groups = JSON.parse(document.getElementById("chart-data").textContent);
   const plots = [];
   const element = (name, attributes = {}, text = "") => {
@@ -176,7 +176,5 @@
 
   const paint = () => plots.forEach((u) => u.paint());
   darkScheme.addEventListener("change", paint);
-  addEventListener("beforeprint", () => { setPrinting(true); plots.forEach((u) => u.resize()); paint(); });
-  addEventListener("afterprint", () => { setPrinting(false); plots.forEach((u) => u.resize()); paint(); });
   document.documentElement.dataset.charts = String(plots.length);
 })();
