@@ -28,6 +28,7 @@ from benchmarks import page_trial
 from benchmarks.processes import REALTIME, ROOT, running_server
 from benchmarks.report import table_head, table_row
 from tests.chromium import Browser, chromium
+from tests.report.subject_pages import plan_page
 
 _FOLDER = ROOT / "docs/screens"
 _SERVER = ("--model=synthetic", "--synthetic=service=lognormal:60ms:cv=0.3,servers=4")
@@ -61,7 +62,13 @@ def _trial_page(folder: pathlib.Path) -> pathlib.Path:
     return folder / "trial" / "report.html"
 
 
-PAGES: Mapping[str, Callable[[pathlib.Path], pathlib.Path]] = {"run": _run_page, "trial": _trial_page}
+def _plan_page(folder: pathlib.Path) -> pathlib.Path:
+    """The plan of two simulated servers, whose true capacities are known."""
+    (folder / "plan").mkdir()
+    return plan_page(folder / "plan")
+
+
+PAGES: Mapping[str, Callable[[pathlib.Path], pathlib.Path]] = {"run": _run_page, "trial": _trial_page, "plan": _plan_page}
 """By name, a function that makes a page in a working folder and returns its file. The terminals have been shown before."""
 PICTURES = (
     Picture("run-page-1280-light", "run", 1280),
@@ -70,6 +77,10 @@ PICTURES = (
     Picture("run-page-400-dark", "run", 400, is_dark=True, height_px=1800),
     Picture("run-page-disturbed-1280-light", "trial", 1280, height_px=900),
     Picture("run-page-disturbed-400-dark", "trial", 400, is_dark=True, height_px=1800),
+    Picture("plan-page-1280-light", "plan", 1280, height_px=2100),
+    Picture("plan-page-1280-dark", "plan", 1280, is_dark=True, height_px=2100),
+    Picture("plan-page-400-light", "plan", 400, height_px=2400),
+    Picture("plan-page-400-dark", "plan", 400, is_dark=True, height_px=2400),
 )
 _COLUMNS = (80, 140)
 

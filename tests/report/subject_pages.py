@@ -114,10 +114,10 @@ def sweep_page(folder: pathlib.Path) -> pathlib.Path:
     return sweep.folder / "report.html"
 
 
-def plan_page(folder: pathlib.Path, *, is_simulated: bool = False) -> pathlib.Path:
+def plan_page(folder: pathlib.Path) -> pathlib.Path:
     """A plan with every chart: two configurations with GPUs and closed loops, prices, a growing demand, a profile of the day.
 
-    The simulation of the day takes about 15 s.
+    The day is not simulated, which would take about 15 s.
     """
     for name in ("fast", "slow"):
         (folder / name).mkdir()
@@ -132,9 +132,7 @@ def plan_page(folder: pathlib.Path, *, is_simulated: bool = False) -> pathlib.Pa
         day=DayInputs(parse_profile(_PROFILE, "day.csv"), cold_start_s=90.0, reserved_per_hour=0.7, spot=Spot(0.4, 0.05)),
     )  # fmt: skip
     write_plan(
-        plan_capacity(
-            [_with_gpus(one, has_batches=is_simulated or one.label != "L4") for one in gather_evidence(read_sources(sources))], inputs
-        ),
+        plan_capacity([_with_gpus(one, has_batches=one.label != "L4") for one in gather_evidence(read_sources(sources))], inputs),
         folder / "plan",
     )
     return folder / "plan" / "plan.html"

@@ -62,7 +62,7 @@ def test_the_heat_map_of_the_picture_has_a_cell_for_each_run_of_bins_of_one_shad
     line = Line("p50", (0.5, 1.5), (50.0, 500.0))
     one = Chart("times", Axis("s", high=2.0), Axis("times", "ms", "log", low=1.0, high=1e5), (line,), heat=Heat(1, columns))
     (panel,) = draw_group(ChartGroup((one,))).axes
-    boxes = sorted((tuple(patch.get_path().get_extents().extents), patch.get_alpha()) for patch in panel.patches)
+    boxes = sorted((tuple(patch.get_path().get_extents().extents), patch.get_alpha() or 0.0) for patch in panel.patches)
     assert [box for box, _ in boxes] == [(0.0, 10.0, 1.0, 100.0), (0.0, 100.0, 1.0, 10_000.0), (1.0, 100.0, 2.0, 1000.0)]
     half, quarter, whole = (alpha for _, alpha in boxes)
     assert quarter < half < whole
