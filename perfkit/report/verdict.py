@@ -58,11 +58,11 @@ def _effect(key: str, one: Comparison) -> Cell | None:
 
 
 def print_verdict(verdict: Verdict) -> None:
-    """Prints the verdict on stdout: the outcome with its reasons, the notes, the metrics, and the control."""
+    """Prints the verdict on stdout: the notes, the outcome with its reasons, the metrics, and the control."""
     width = terminal_width()
     first, *others = [sentence(reason) for reason in verdict.reasons] or [""]
-    lines = [fill(text, width) for text in ("", f"{verdict.kind.upper()}: {first}", *others)]
-    lines += [fill(f"note: {sentence(note)}", width) for note in verdict.notes]
+    lines = [fill(f"note: {sentence(note)}", width) for note in verdict.notes]  # what the verdict does not cover is said first
+    lines += [fill(text, width) for text in (f"{verdict.kind.upper()}: {first}", *others)]
     if verdict.comparisons:
         confidence = f"{verdict.comparisons[0].confidence:.1%} intervals; {_MDE}"
         table = metrics_table(verdict.comparisons, f"{describe_sides(verdict)}\n{confidence}")

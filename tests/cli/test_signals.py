@@ -127,7 +127,7 @@ def test_an_interrupt_while_the_report_is_drawn_keeps_the_result_and_prints_its_
     assert finished.code == 130
     assert "concurrency" in finished.stdout
     assert [warning["code"] for warning in finished.result["warnings"]] == ["report_missing"]
-    assert finished.stderr.splitlines()[-1].startswith("perfkit: the report was not drawn: it was interrupted; `perfkit report ")
+    assert finished.stderr.splitlines()[-2].startswith("perfkit: the report was not drawn: it was interrupted; `perfkit report ")
     until_ended([drawing])
 
 
@@ -139,4 +139,4 @@ def test_a_report_that_cannot_be_drawn_is_a_warning_and_the_exit_code_stays(perf
     (warning,) = finished.result["warnings"]
     assert warning["code"] == "report_missing"
     assert "ended with exit code 1: no matplotlib; `perfkit report " in warning["message"]
-    assert finished.stderr.splitlines()[-1].startswith("perfkit: the report was not drawn: ")
+    assert finished.stderr.splitlines()[-2].startswith("perfkit: the report was not drawn: ")

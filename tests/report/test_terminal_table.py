@@ -135,7 +135,7 @@ def test_a_verdict_fits_and_keeps_the_change_and_the_outcome(capsys):
     )
     print_verdict(shown)
     plain = fitting(capsys.readouterr().out)
-    assert plain.startswith("\nREGRESSED: A sentence")
+    assert plain.startswith("note: Restarted for every run.\nREGRESSED: A sentence")
     assert_figures_are_whole(metrics_table(wide), plain)
     assert plain.count("+81.0 % [+71.2, +91.2]") == 4
 

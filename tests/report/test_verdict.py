@@ -172,11 +172,11 @@ def test_the_job_summary_is_appended(tmp_path):
         append_summary(tmp_path / "no" / "where", "x")
 
 
-def test_the_terminal_shows_the_outcome_first_then_notes_metrics_and_control(capsys, monkeypatch):
+def test_the_terminal_shows_notes_and_the_outcome_before_metrics_and_control(capsys, monkeypatch):
     monkeypatch.setenv("COLUMNS", "200")
     print_verdict(verdict("regressed", *ALL, control=(comparison(verdict="pass"),), control_pairs=3))
     printed = capsys.readouterr().out
-    assert printed.startswith("\nREGRESSED: p99 is 12 % slower, surely.\nnote: Restarted for every run.\n")
+    assert printed.startswith("note: Restarted for every run.\nREGRESSED: p99 is 12 % slower, surely.\n")
     assert "minimum detectable" in printed
     assert "baseline cmd:server-a, candidate cmd:server-b; 15 pairs\n" in printed
     assert "control: baseline cmd:server-a against itself; 3 pairs\n" in printed
