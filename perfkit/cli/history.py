@@ -6,7 +6,7 @@ import sys
 from typing import TYPE_CHECKING
 
 from perfkit.cli.exit_code import ExitCode
-from perfkit.cli.options import add_results
+from perfkit.cli.options import add_results, whole_number
 from perfkit.cli.output import note_unverified, write_output
 from perfkit.text.terminal import write_styled
 
@@ -41,7 +41,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     for part in (plot, steps):
         part.add_argument("--load-point", metavar="WORDS", help="only this load point, such as 'http, concurrency 4'")
         part.add_argument("--metric", action="append", choices=_METRICS, help="only this metric; may be repeated")
-        part.add_argument("--seed", type=int, default=0, help="seed of the permutations; default 0")
+        part.add_argument("--seed", type=whole_number(0, 2**32 - 1), default=0, help="seed of the permutations; default 0")
     for part, execute in ((add, _add), (listed, _list), (plot, _plot), (steps, _steps)):
         part.set_defaults(execute=execute)
 

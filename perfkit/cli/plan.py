@@ -56,7 +56,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     add("--availability", metavar="SHARE", help="share of the time in which a replica is up, such as 99.5%%")
     demand_over_the_day.configure(parser)
     add("--idle-power", metavar="POWER", help="idle power of all GPUs together, such as 60W, to report energy above idle")
-    add("--seed", type=int, default=0, help="seed of the intervals' random numbers; default 0")
+    add("--seed", type=whole_number(0, 2**32 - 1), default=0, help="seed of the intervals' random numbers; default 0")
     add("--out", type=pathlib.Path, metavar="DIR", help="the plan's folder; default: reports/plan-<UTC time>")
     add("--format", choices=("text", "json"), default="text", help="output on stdout: the summary, or plan.json")
     add("--quiet", action="store_true", help="print no warnings on stderr")

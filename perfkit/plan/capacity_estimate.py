@@ -115,7 +115,9 @@ def _imprecision(percentile: str, capacity: Capacity) -> str:
 
 
 def _duration(seconds: float) -> str:
-    return f"{math.ceil(seconds):.0f} s" if seconds < 600 else f"{math.ceil(seconds / 60):.0f} min"
+    limits = ((600, 1, "s"), (2 * 3600, 60, "min"), (48 * 3600, 3600, "hours"), (math.inf, 24 * 3600, "days"))
+    unit_s, unit = next((unit_s, unit) for below_s, unit_s, unit in limits if seconds < below_s)
+    return f"{math.ceil(seconds / unit_s):,} {unit}"
 
 
 def _rate_times(evidence: Evidence) -> list[RateTimes]:

@@ -12,7 +12,7 @@ from perfkit.plan.inputs import PlanInputs
 from perfkit.plan.model import SHOWN, ConfigurationPlan, NamedPrediction, Operation, RatePoint, TableRow
 from perfkit.plan.performance_models import closed_loop_points, fit_scalability, validate_models, what_if
 from perfkit.plan.price import Price
-from perfkit.plan.rate_points import fit_curves, rate_points
+from perfkit.plan.rate_points import error_rate_up_to, fit_curves, rate_points
 from perfkit.plan.risk import arrivals_notes
 from perfkit.result.distribution import QUANTILES
 from perfkit.stats.capacity import (
@@ -26,6 +26,7 @@ from perfkit.stats.capacity import (
 )
 from perfkit.stats.queueing import MgcQueue
 from perfkit.stats.rate_curve import RateCurve
+from perfkit.stats.slo import SloLimits
 from perfkit.stats.slo_capacity import Capacity
 from perfkit.units import NS_PER_S, format_rate_per_s
 
@@ -83,6 +84,7 @@ def plan_configuration(evidence: Evidence, inputs: PlanInputs, random: np.random
             *evidence.notes,
             *arrivals_notes(evidence, inputs.risk.splitting),
             *_notes(evidence, points, decisive, capacity),
+            *_error_rate_notes(evidence, slo, capacity),
             *unpredicted,
         ),
     )
@@ -162,6 +164,18 @@ def _extrapolated(
     rates = sorted({prediction.expected.rate_per_s for prediction in predictions if prediction.expected.is_extrapolated})
     sentences += [f"The prediction at {format_rate_per_s(rate)} is outside the measured rates ({measured})." for rate in rates]
     return tuple(sentences)
+
+
+def _error_rate_notes(evidence: Evidence, slo: SloLimits, capacity: Capacity | None) -> Iterator[str]:
+    """A note if the requests are too few to show that the error rate keeps its limit."""
+    errors = error_rate_up_to(evidence, capacity.per_s) if capacity is not None and slo.error_rate is not None else None
+    if slo.error_rate is None or errors is None or errors.high is None or errors.high <= slo.error_rate:
+        return
+    remedy = "measure more requests" if slo.error_rate else "no number of requests can show that none fails, so give a limit above zero"
+    yield (
+        f"Whether the error rate keeps its limit, {100 * slo.error_rate:.3g}%, cannot be told: at the rates up to the capacity it was {100 * errors.value:.3g}%, and may be "
+        f"up to {100 * errors.high:.2g}% (90 % interval); {remedy}."
+    )
 
 
 def _notes(evidence: Evidence, points: Sequence[RatePoint], decisive: str, capacity: Capacity | None) -> Iterator[str]:

@@ -33,7 +33,8 @@ class CsvRows:
     @property
     def shown_columns(self) -> str:
         """The columns for a message."""
-        return ", ".join(self.columns)[:100] or "nothing"
+        shown = ", ".join(self.columns)[:100] or "nothing"
+        return f"{shown}; separate columns by commas" if len(self.columns) == 1 and {";", "\t"} & set(self.columns[0]) else shown
 
 
 def parse_csv(text: str, name: str) -> CsvRows:
@@ -43,6 +44,8 @@ def parse_csv(text: str, name: str) -> CsvRows:
     except csv.Error as error:
         raise UsageError(f"{name}: cannot be read as CSV: {error}") from None
     columns = tuple(cell.strip().lower() for cell in lines[0]) if lines else ()
+    if twice := [column for index, column in enumerate(columns) if column and column in columns[:index]]:
+        raise UsageError(f"{name}: the column {twice[0][:50]} appears twice; give it once")
     rows = (
         CsvRow(f"{name}:{number}", dict(zip(columns, (cell.strip() for cell in line), strict=False)))
         for number, line in enumerate(lines[1:], 2)

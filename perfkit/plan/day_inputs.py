@@ -6,12 +6,12 @@ from collections.abc import Sequence
 
 from perfkit.errors import UsageError
 from perfkit.plan.demand_profile import DemandProfile
-from perfkit.plan.price import Price, parse_price
+from perfkit.plan.price import AMOUNT, Price, parse_price
 from perfkit.stats.autoscaling import SCALE_DOWN_DELAY_S
 from perfkit.stats.fleet_cost import HOURS_PER_YEAR
 from perfkit.units import NS_PER_S, parse_duration_ns, parse_share
 
-_AMOUNT = re.compile(r"(?P<before>[^\d\s.,/=-]*)\s*(?P<amount>\d{1,3}(?:,\d{3})+(?:\.\d+)?|\d+(?:\.\d+)?|\.\d+)\s*(?P<after>[^\d\s/]*)")
+_AMOUNT = re.compile(AMOUNT)
 _LIFETIME = re.compile(r"(?P<number>\d+(?:\.\d+)?)\s*(?P<unit>years?|y|months?|mo)")
 _LONGEST_COLD_START_S, _LONGEST_LIFETIME_YEARS = 3600.0, 30.0
 

@@ -22,7 +22,7 @@ KEPT_UP = "kept up"
 """The state of a point at which the target kept up with the arrival rate."""
 _SEED = re.compile(r",?\bseed=\d+")
 _BATCHES = 20
-_GPUS = "GPUs"
+_GPUS, _HARDWARE = "GPUs", "hardware"
 _FAILING = ("overloaded", "not_steady")
 
 
@@ -141,6 +141,12 @@ def configuration_facts(result: Result) -> dict[str, str]:
     return {name: _SEED.sub("", str(value)) for name, value in facts.items() if value is not None}
 
 
+def _shared_facts(result: Result) -> dict[str, str]:
+    """The facts of `configuration_facts`, and the hardware if it is known."""
+    hardware = hardware_of(result)
+    return {**configuration_facts(result), **({_HARDWARE: hardware} if hardware else {})}
+
+
 def _refuse_mixture(label: str, sources: Sequence[Source]) -> None:
     by_arrivals = {law: source for source in sources for point in source.result.points if (law := _arrivals(point))}
     if len(by_arrivals) > 1:
@@ -149,12 +155,14 @@ def _refuse_mixture(label: str, sources: Sequence[Source]) -> None:
             f"{first.folder} and {other.folder}: their arrivals differ ({law} and {other_law}); give each a label, such as "
             f"a={first.folder} b={other.folder}"
         )
-    facts = configuration_facts(sources[0].result)
+    facts = _shared_facts(sources[0].result)
     for source in sources[1:]:
-        others = configuration_facts(source.result)
-        # GPUs that were not sampled are unknown, not different
-        unknown = {_GPUS} - (facts.keys() & others.keys())
+        others = _shared_facts(source.result)
+        # hardware that is not in a result, such as GPUs that were not sampled, is unknown, not different
+        unknown = {_GPUS, _HARDWARE} - (facts.keys() & others.keys())
         if different := [name for name in {**facts, **others} if facts.get(name) != others.get(name) and name not in unknown]:
+            if _GPUS in different and _HARDWARE in different:
+                different.remove(_HARDWARE)
             listed = ", ".join(f"{name} {facts.get(name, '(default)')} and {others.get(name, '(default)')}" for name in different)
             rule = f"the results labelled {label!r}" if label else "results without labels"
             raise UsageError(
@@ -195,7 +203,7 @@ def _evidence(label: str, protocol: Protocol, sources: Sequence[Source], is_one_
         single_request_batches=tuple(single),
         cold_starts_s=tuple(time_s for source in sources if (time_s := server_cold_start_s(source.result)) is not None),
         notes=tuple(_notes(sources, protocol)),
-        hardware=hardware_of(first),
+        hardware=next((hardware for source in sources if (hardware := hardware_of(source.result))), ""),
         measured_on=max(source.result.started_at for source in sources)[: len("2026-01-31")],
     )
 

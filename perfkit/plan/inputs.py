@@ -139,12 +139,12 @@ def parse_power_w(text: str, option: str = "--idle-power") -> float:
 
 def parse_headroom(text: str, option: str) -> float:
     """Parse a headroom below 100 %, such as `30%`; raises UsageError."""
+    if "%" not in text and text.strip() != "0":
+        raise UsageError(f"{option} {text!r}: the unit is missing; write 30%")
     try:
         share = parse_share(text)
     except ValueError as error:
         raise UsageError(f"{option} {text!r}: {error}") from None
-    if "%" not in text and share != 0.0:
-        raise UsageError(f"{option} {text!r}: the unit is missing; write 30%")
     if share >= 1:
         raise UsageError(f"{option} {text!r}: a headroom must be below 100%")
     return share

@@ -10,12 +10,16 @@ from perfkit.plan.inputs import PlanInputs
 from perfkit.stats.forecast import FEWEST_DAYS, Exhaustion, Forecast, fit_forecast
 
 _FIRST_YEAR, _LAST_YEAR, _HIGHEST_PEAK_PER_S = "1970", "2199", 1e12
+_DATE = re.compile(r"(?P<day>\d{4}-\d{2}-\d{2})([T ].*)?", re.ASCII)
 _LEAD_TIME = re.compile(r"(?P<number>\d{1,4})\s*(?P<unit>d|w)")
 _DAYS = {"d": 1, "w": 7}
 
 
 def parse_peaks(text: str, name: str) -> tuple[tuple[str, float], ...]:
-    """Parse a CSV of daily peaks with the columns `date` (ISO 8601) and `peak_per_s`; `name` is the file's. Raises UsageError."""
+    """Parse a CSV of daily peaks with the columns `date` (ISO 8601) and `peak_per_s`; `name` is the file's. Raises UsageError.
+
+    A time of day after the date is ignored, with its offset from UTC: the day is the local one, also when clocks change.
+    """
     table = parse_csv(text, name)
     if not {"date", "peak_per_s"} <= set(table.columns):
         raise UsageError(f"{name}: expected a header with the columns date and peak_per_s, found {table.shown_columns}")
@@ -23,7 +27,7 @@ def parse_peaks(text: str, name: str) -> tuple[tuple[str, float], ...]:
     for row in table.rows:
         cells = row.cells
         try:
-            day, peak = str(np.datetime64(cells["date"], "D")), float(cells["peak_per_s"])
+            day, peak = _day(cells["date"]), float(cells["peak_per_s"])
         except (KeyError, ValueError):
             found = ", ".join(cells.values())[:100]
             raise UsageError(f"{row.place}: expected a date such as 2026-01-31 and a number, found {found!r}") from None
@@ -31,12 +35,20 @@ def parse_peaks(text: str, name: str) -> tuple[tuple[str, float], ...]:
             raise UsageError(
                 f"{row.place}: a peak must be above zero, and at most {_HIGHEST_PEAK_PER_S:g}/s, found {cells['peak_per_s'][:50]}"
             )
-        if not (len(day) == len("2026-01-31") and _FIRST_YEAR <= day[:4] <= _LAST_YEAR):
+        if not _FIRST_YEAR <= day[:4] <= _LAST_YEAR:
             raise UsageError(f"{row.place}: a day lies in the years {_FIRST_YEAR} to {_LAST_YEAR}, found {cells['date'][:50]}")
         if day in peaks:
             raise UsageError(f"{row.place}: {day} appears twice; give one peak per day")
         peaks[day] = peak
     return tuple(sorted(peaks.items()))
+
+
+def _day(text: str) -> str:
+    """The date in `2026-01-31` or `2026-01-31T23:00:00+01:00`; raises ValueError, also for a month without a day."""
+    match = _DATE.fullmatch(text)
+    if not match:
+        raise ValueError("not a date")
+    return str(np.datetime64(match["day"], "D"))
 
 
 def parse_lead_time_days(text: str) -> int:

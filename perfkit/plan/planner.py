@@ -108,9 +108,9 @@ def _assumptions(inputs: PlanInputs, chosen: ConfigurationPlan) -> Iterator[str]
     if chosen.batch_size > 1:
         yield f"Demand is in inferences per second; a request of batch size {chosen.batch_size} is {chosen.batch_size} inferences."
     if inputs.prices:
-        peak = "the peak demand, as no average demand is given: the true cost is higher"
-        basis = peak if inputs.average_demand_per_s is None else "the average demand"
-        yield f"Costs per million inferences are based on {basis} ({format_rate_per_s(inputs.priced_demand_per_s)})."
+        demand = format_rate_per_s(inputs.priced_demand_per_s)
+        peak = f"the peak demand, {demand}, as no average demand is given: the true cost is higher"
+        yield f"Costs per million inferences are based on {peak if inputs.average_demand_per_s is None else f'the average demand, {demand}'}."
     if inputs.zones:
         yield f"Replicas are spread evenly over {inputs.zones} zones, of which the largest may fail."
     if inputs.peaks:

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 
 from perfkit.errors import UsageError
 
-_PRICE = re.compile(
-    r"(?:(?P<label>.+)=)?\s*(?P<before>[^\d\s.,/=-]*)\s*(?P<amount>\d+(?:\.\d+)?|\.\d+)\s*(?P<after>[^\d\s/]*)\s*/\s*(?P<unit>h|hour)"
-)
+AMOUNT = r"(?P<before>[^\d\s.,/=-]*)\s*(?P<amount>\d{1,3}(?:,\d{3})+(?:\.\d+)?|\d+(?:\.\d+)?|\.\d+)\s*(?P<after>[^\d\s/]*)"
+"""A pattern of an amount with its currency before or after it, such as `$30,000` or `2.50 EUR`."""
+_PRICE = re.compile(rf"(?:(?P<label>.+)=)?\s*{AMOUNT}\s*/\s*(?P<unit>h|hour)")
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -44,7 +44,7 @@ def _parse(text: str, option: str, meaning: str, example: str) -> tuple[str, Pri
     match = _PRICE.fullmatch(text.strip())
     if not match or (match["before"] and match["after"]):
         raise UsageError(f"{option} {text!r}: expected {meaning}, such as {example}")
-    price = Price(float(match["amount"]), match["before"] or match["after"] or "")
+    price = Price(float(match["amount"].replace(",", "")), match["before"] or match["after"] or "")
     if not price.per_hour:
         raise UsageError(f"{option} {text!r}: a price must be above zero")
     return (match["label"] or "").strip(), price

@@ -10,10 +10,11 @@ import numpy as np
 from perfkit.plan.evidence import KEPT_UP, Evidence
 from perfkit.plan.inputs import PlanInputs
 from perfkit.plan.model import ConfigurationPlan, RankedConfiguration
+from perfkit.plan.rate_points import error_rate_up_to
 from perfkit.stats.constraints import judge_all, worst_of
 from perfkit.stats.distributions import normal_quantile, student_t_quantile
 from perfkit.stats.ranking import pair_confidence, probability_below, sample_size_factor, shared_ranks
-from perfkit.stats.ratio_interval import Estimate, share_interval
+from perfkit.stats.ratio_interval import Estimate
 from perfkit.stats.slo_capacity import CONFIDENCE, Capacity
 
 _ENDS = ((1 - CONFIDENCE) / 2, (1 + CONFIDENCE) / 2)
@@ -100,7 +101,7 @@ def _candidate(one: ConfigurationPlan, evidence: Evidence, inputs: PlanInputs, *
         if name != "mean" and rate_per_s < curve.saturation_per_s:
             expected = curve.predict(rate_per_s)
             figures[name] = Estimate(expected.value, expected.low, expected.high)
-    if (errors := _error_rate(evidence, capacity.per_s)) is not None:
+    if (errors := error_rate_up_to(evidence, capacity.per_s)) is not None:
         figures["error_rate"] = errors
     if (memory_bytes := _gpu_memory_bytes(evidence)) is not None:
         figures["gpu_memory"] = Estimate(memory_bytes, memory_bytes, memory_bytes)
@@ -119,14 +120,6 @@ def _draws_per_s(capacity: Capacity) -> list[float]:
 def _as_planned(figures: Mapping[str, Estimate]) -> dict[str, Estimate]:
     """The figures by which constraints are judged: the plan decides on the replicas and their price, so that these have no interval."""
     return {name: Estimate(one.value, one.value, one.value) if name in _DECIDED else one for name, one in figures.items()}
-
-
-def _error_rate(evidence: Evidence, capacity_per_s: float) -> Estimate | None:
-    """The share of failed requests at the rates up to the capacity at which the target kept up, with its 90 % interval."""
-    measured = [point.measured.requests for point in evidence.open_points if point.state == KEPT_UP and point.rate_per_s <= capacity_per_s]
-    scheduled = sum(requests.scheduled for requests in measured)
-    failed = scheduled - sum(requests.ok for requests in measured)
-    return share_interval(failed, scheduled, CONFIDENCE) if scheduled else None
 
 
 def _gpu_memory_bytes(evidence: Evidence) -> float | None:

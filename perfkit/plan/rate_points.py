@@ -10,8 +10,10 @@ from perfkit.result.distribution import QUANTILES
 from perfkit.stats.buckets import BucketCounts
 from perfkit.stats.capacity import energy_per_inference
 from perfkit.stats.rate_curve import FEWEST_RATES, RateCurve, Repetition, fit_rate_curve
+from perfkit.stats.ratio_interval import Estimate, share_interval
 from perfkit.stats.sample_size import is_withheld, minimum_samples
 from perfkit.stats.slo import SloLimits
+from perfkit.stats.slo_capacity import CONFIDENCE
 from perfkit.telemetry.figures import GpuFigures
 
 _BY_SERIOUSNESS = ("overloaded", "not steady", KEPT_UP, "not valid")
@@ -103,6 +105,14 @@ def _goodput_per_s(points: Sequence[OpenPoint], batches: Sequence[BucketCounts],
     times, limit_ns = BucketCounts.merged(batches), slo.percentiles_ns[max(slo.percentiles_ns)]
     invalid = sum(point.measured.requests.invalid_output for point in points)  # their times are among the others
     return max(times.count - times.count_above(limit_ns) - invalid, 0) / duration_s
+
+
+def error_rate_up_to(evidence: Evidence, rate_per_s: float) -> Estimate | None:
+    """The share of failed requests at the rates up to this one at which the target kept up, with its 90 % interval; None without requests."""
+    measured = [point.measured.requests for point in evidence.open_points if point.state == KEPT_UP and point.rate_per_s <= rate_per_s]
+    scheduled = sum(requests.scheduled for requests in measured)
+    failed = scheduled - sum(requests.ok for requests in measured)
+    return share_interval(failed, scheduled, CONFIDENCE) if scheduled else None
 
 
 def _meets(state: str, percentiles: dict[str, float], error_rate: float, slo: SloLimits) -> bool | None:

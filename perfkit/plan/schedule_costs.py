@@ -40,8 +40,8 @@ def offers(chosen: ConfigurationPlan, day: DayInputs, outcomes: Mapping[str, Fle
         shares = outcome.always_running_share
         if way == SPOT and day.spot is not None:
             base_price = min(price, day.reserved_per_hour or price)
-            base = "reserved" if base_price < price else "on demand"
-            rows.append(offer(way, f"spot above a base {base}", rent_with_spot(shares, outcome.fewest, base_price, day.spot.per_hour)))
+            base = "a reserved" if base_price < price else "an on-demand"
+            rows.append(offer(way, f"spot above {base} base", rent_with_spot(shares, outcome.fewest, base_price, day.spot.per_hour)))
             continue
         rows.append(offer(way, "on demand", rent(shares, price)))
         if day.reserved_per_hour is not None:

@@ -148,7 +148,8 @@ def slo_text(slo: SloLimits) -> str:
     """The limits in words: `p99 < 180.6 ms, errors < 0.1%`."""
     names = {quantile: name.replace("_", ".") for name, quantile in QUANTILES.items()}
     limits = [f"{names[quantile]} < {format_exact_duration(limit_ns)}" for quantile, limit_ns in slo.percentiles_ns.items()]
-    return ", ".join([*limits, *([f"errors < {f'{100 * slo.error_rate:.3g}%'}"] if slo.error_rate is not None else [])])
+    errors = "" if slo.error_rate is None else f"errors < {100 * slo.error_rate:.3g}%" if slo.error_rate else "no errors"
+    return ", ".join([*limits, *([errors] if errors else [])])
 
 
 def plan_notes(plan: CapacityPlan) -> list[tuple[str, Sequence[str]]]:

@@ -23,9 +23,10 @@ def forecast_answer(plan: CapacityPlan) -> list[str]:
     if exhaustion.refusal:
         return [f"There is no date of exhaustion: {' '.join(_refusal(plan, exhaustion))}", *_order(plan, exhaustion)]
     supply = _supply(plan, exhaustion)
-    if (last_per_s := plan.inputs.peaks[-1][1]) > exhaustion.capacity_per_s:
-        sentence = f"Demand exceeds {supply} already: the last peak, on {plan.last_peak_date}, was {format_rate_per_s(last_per_s)}."
-        return [sentence, *_order(plan, exhaustion)]
+    if highest := _exceeded(plan, exhaustion):
+        day, peak_per_s = highest
+        which = "the last peak, on" if day == plan.last_peak_date else "the highest peak of the last seven days, on"
+        return [f"Demand exceeds {supply} already: {which} {day}, was {format_rate_per_s(peak_per_s)}.", *_order(plan, exhaustion)]
     p10, p50, p90 = (_date(plan, exhaustion, days) for days in (exhaustion.p10_days, exhaustion.p50_days, exhaustion.p90_days))
     if exhaustion.p50_days is None:
         when = (
@@ -33,6 +34,13 @@ def forecast_answer(plan: CapacityPlan) -> list[str]:
         )
         return [f"{when}; a history of {exhaustion.history_days} days cannot be forecast further.", *_order(plan, exhaustion)]
     return [f"Demand exceeds {supply} on {p50} (P50; P10 {p10}, P90 {p90}).", *_order(plan, exhaustion)]
+
+
+def _exceeded(plan: CapacityPlan, exhaustion: Exhaustion) -> tuple[str, float] | None:
+    """The last peak if it exceeds the capacity, otherwise the highest of the last seven days, with its day; None if neither does."""
+    peaks, first_day = plan.inputs.peaks, str(np.datetime64(plan.last_peak_date, "D") - 6)
+    recent = [(day, peak_per_s) for day, peak_per_s in peaks if day >= first_day and peak_per_s > exhaustion.capacity_per_s]
+    return peaks[-1] if peaks[-1] in recent else max(recent, key=lambda peak: peak[1], default=None)
 
 
 def _refusal(plan: CapacityPlan, exhaustion: Exhaustion) -> Iterator[str]:
@@ -64,7 +72,7 @@ def _refusal(plan: CapacityPlan, exhaustion: Exhaustion) -> Iterator[str]:
         if weeks:
             yield f"With {weeks} of peaks, the forecast would reach as far as exhaustion at the present course."
         else:
-            yield "At the present course it is not exhausted within five years."
+            yield "At the present course, it does not do so within five years."
 
 
 def _order(plan: CapacityPlan, exhaustion: Exhaustion) -> Iterator[str]:

@@ -39,7 +39,7 @@ def front_table(plan: CapacityPlan) -> Table:
     what = "cost" if plan.compares_costs else "number of replicas (no prices are given)"
     demand = format_rate_per_s(plan.inputs.demand_per_s)
     note = (
-        f"For the demand of {demand}. A row is on the front if every row with a lower {what} has a longer response time. `within intervals`: it is not, but its 90 % "
+        f"For the demand of {demand}. A row is on the front if every row with a lower {what} has a longer response time. “within intervals”: it is not, but its 90 % "
         "interval overlaps that of every row that is cheaper and faster."
     )
     return Table("front", "Cost against response time", columns, tuple(rows), note).without_empty_columns()

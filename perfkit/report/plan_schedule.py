@@ -29,8 +29,10 @@ def schedule_answer(plan: CapacityPlan) -> list[str]:
         rented = [offer for offer in schedule.offers if offer is not bought]
         best = min((offer for offer in rented if offer.rank), key=lambda offer: offer.total_per_year, default=rented[0])
         phrases = [_break_even(offer) for offer in (rented[0], best)]
-        each = f"{money(bought.cost_per_month, plan.chosen)} a month over its lifetime"
-        sentences.append(f"Buying costs {each}: it pays {' and '.join(dict.fromkeys(phrases))}.")
+        pays = "; ".join(dict.fromkeys(phrases))
+        sentences.append(
+            f"Buying costs {money(bought.cost_per_month, plan.chosen)} a month over its lifetime. {pays[:1].upper()}{pays[1:]}."
+        )
     return sentences
 
 
@@ -41,7 +43,7 @@ def _recommendation(plan: CapacityPlan, schedule: Schedule, best: Offer) -> str:
     cost = f"{money(best.cost_per_month, plan.chosen)} a month, {money(best.cost_per_year, plan.chosen)} a year"
     if best.missed_time is None:
         return f"The lowest cost over the day is {name}: {cost}; in how much of the time the SLO is missed is not known."
-    missed = f"the SLO is missed in {_share(best.missed_time)} of the time"
+    missed = f"the SLO is missed in {_share(best.missed_time)} of the time{_doubts(schedule, best)}"
     if best.missed_cost_per_year is not None:
         missed += f", which is expected to cost {money(best.missed_cost_per_year, plan.chosen)} a year"
     allowed = schedule.allowed_missed_time
@@ -64,6 +66,18 @@ def _recommendation(plan: CapacityPlan, schedule: Schedule, best: Offer) -> str:
     return f"{among}{in_all} is {name}: {cost}; {missed}{but}."
 
 
+def _doubts(schedule: Schedule, best: Offer) -> str:
+    """Why the recommended offer may miss the SLO in more of the time than allowed; empty if it is known to keep to that."""
+    allowed, way, doubts = schedule.allowed_missed_time, schedule.way(best.way), list[str]()
+    if allowed is None or way.missed_time is None or way.missed_time.value > allowed:
+        return ""
+    if way.missed_time.high > allowed:
+        doubts.append(f"its 90 % interval reaches {_share(way.missed_time.high)}")
+    if way.missed_time_at_low is not None and way.missed_time_at_low > allowed:
+        doubts.append(f"it is {_share(way.missed_time_at_low)} at the lower limit of the capacity")
+    return f" (more than {_share(allowed)} is possible: {', and '.join(doubts)})" if doubts else ""
+
+
 def _phrase(plan: CapacityPlan, schedule: Schedule, way: FleetWay) -> str:
     replicas = f"{way.most} replica{'s' if way.most > 1 else ''}" if way.fewest == way.most else f"{way.fewest} to {way.most} replicas"
     offer = next((offer for offer in schedule.offers if offer.way == way.name), None)
@@ -80,8 +94,9 @@ def _share(value: float) -> str:
 
 
 def _break_even(offer: Offer) -> str:
-    when = "never, within its lifetime," if offer.break_even_months is None else f"after {offer.break_even_months:.0f} months"
-    return f"{when} against {offer.way}, {offer.payment}"
+    months = offer.break_even_months
+    pays = "does not pay within its lifetime" if months is None else f"pays after {months:.0f} months"
+    return f"against {offer.way}, {offer.payment}, it {pays}"
 
 
 def schedule_tables(plan: CapacityPlan) -> tuple[Table, ...]:

@@ -84,7 +84,7 @@ def fleets_table(plan: CapacityPlan) -> Table:
     columns = (Column("demand_per_s", "demand", "rate_per_s"), HEADROOM, Column("redundancy", "redundancy", "count"), REPLICAS)
     ordered = sorted(plan.configurations, key=lambda one: one.name != plan.cheapest)
     note = (
-        f"Redundancy: the number of replicas that may be down while {plan.inputs.failure_headroom:.0%} headroom remain. A range of headrooms or "
+        f"Redundancy: the number of replicas that may be down while a headroom of {plan.inputs.failure_headroom:.0%} remains. A range of headrooms or "
         "redundancies needs the same number of replicas."
     )
     if sum(bool(one.table) for one in ordered) > 1:

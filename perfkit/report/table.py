@@ -17,7 +17,7 @@ Kind = Literal[
 """The format of a column's values; `prose` may wrap, and `figure` is text that is aligned like a number."""
 Mark = Literal["", "invalid", "pass", "regressed", "inconclusive", "information"]
 """The emphasis of a row, which the renderers show by colour or in italics."""
-_WHOLE_FROM = 1000
+_WHOLE_FROM, _SMALL_COST = 1000, 0.1
 
 
 def format_error_rate(value: float) -> str:
@@ -28,7 +28,9 @@ def format_error_rate(value: float) -> str:
 
 
 def format_cost(value: float) -> str:
-    """An amount of money; without cents from 1,000 on, which would suggest a precision that no measurement has."""
+    """An amount of money; without cents from 1,000 on, which would suggest a precision that no measurement has; a small one is not rounded to 0."""
+    if 0 < value < _SMALL_COST:
+        return f"{value:.2g}"
     return f"{value:,.{0 if value >= _WHOLE_FROM else 2}f}"
 
 

@@ -54,6 +54,12 @@ def test_the_summary_is_printed_and_the_folder_written(plan, tmp_path):
     assert {entry.name for entry in (tmp_path / "out").iterdir()} == {"plan.html", "plan.md", "plan.json", "tables", "plots"}
 
 
+def test_a_seed_below_zero_is_refused(plan):
+    code, _, stderr = plan("--seed", "-1")
+    assert code == 2
+    assert "expected a whole number from 0 to 4,294,967,295, found '-1'" in stderr
+
+
 def test_the_risk_takes_its_options_and_the_shares_from_a_file(plan, tmp_path):
     shares = tmp_path / "shares.csv"
     shares.write_text("replica,requests\na,600\nb,500\nc,500\nd,400\n")

@@ -78,6 +78,12 @@ def test_windows_that_are_too_short_are_refused_with_what_to_measure(write):
     assert "the 20 s measured near the capacity" in str(caught.value)
 
 
+@pytest.mark.parametrize(("limit", "text"), [("5s", r"Measure \d+ hours in all"), ("100s", r"Measure [\d,]+ days in all")])
+def test_a_limit_that_would_take_very_long_is_refused_in_hours_or_days(write, limit, text):
+    with pytest.raises(InconclusiveError, match=text):
+        planned(evidence_of(write((20, 35, 50, 60, 70, 110), seconds=20, overloaded_from=100)), parse_slo([f"p99<{limit}"]))
+
+
 def test_a_lower_limit_far_below_the_estimate_is_refused(write):
     """Three restarts, one of which is half as fast."""
     folders = [

@@ -44,6 +44,7 @@ def test_prices_have_labels_and_currencies():
     assert parse_prices(["$2.50/h", "big=$4/hour", "small=.5 $/h"]) == prices
     assert parse_prices(["workload.batch_size=4, server.threads=2=$3/h"]) == {"workload.batch_size=4, server.threads=2": Price(3.0, "$")}
     assert parse_prices(["2/h", "2.0/h"]) == {"": Price(2.0, "")}
+    assert parse_prices(["a=$1,250.50/h", "b=10,000 $/h"]) == {"a": Price(1250.5, "$"), "b": Price(10_000.0, "$")}
 
 
 @pytest.mark.parametrize(
@@ -51,6 +52,7 @@ def test_prices_have_labels_and_currencies():
     [
         (["2.50"], "--price '2.50': expected the price of a replica per hour, with its unit, such as 2.50/h or batch=$2.50/h"),
         (["2.50/month"], "with its unit"),
+        (["1,5/h"], "--price '1,5/h': expected the price of a replica"),
         (["=2/h"], "--price '=2/h': expected the price of a replica"),
         (["$0/h"], "--price '$0/h': a price must be above zero"),
         (["a=$2/h", "a=$3/h"], r"--price: a is 2 $/h and 3 $/h; give one"),
@@ -67,8 +69,13 @@ def test_invalid_and_contradictory_prices_are_refused(texts, message):
 def test_shares_and_powers_have_their_units():
     assert parse_headroom("30%", "--headroom") == 0.3
     assert parse_power_w("0.3kW") == 300
-    for text in ("0.3", "100%"):
-        with pytest.raises(UsageError):
+    assert parse_headroom("0", "--headroom") == 0.0
+    for text, message in (
+        ("0.3", "the unit is missing; write 30%"),
+        ("30", "the unit is missing; write 30%"),
+        ("100%", "must be below 100%"),
+    ):
+        with pytest.raises(UsageError, match=message):
             parse_headroom(text, "--headroom")
     with pytest.raises(UsageError):
         parse_power_w("60")
@@ -86,11 +93,21 @@ def test_peaks_are_sorted_by_day():
     assert parse_peaks(text, "p.csv") == (("2026-01-01", 10.0), ("2026-01-02", 20.5))
 
 
+def test_the_day_of_a_peak_is_the_local_one_whatever_the_offset_from_utc():
+    """Midnight of central European time is the day before in UTC; the clocks change on 2026-03-29."""
+    text = "date,peak_per_s\n2026-03-29T00:00:00+01:00,1\n2026-03-30T00:00:00+02:00,2\n2026-03-31 23:30,3\n"
+    assert parse_peaks(text, "p.csv") == (("2026-03-29", 1.0), ("2026-03-30", 2.0), ("2026-03-31", 3.0))
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [
         ("", "p.csv: expected a header with the columns date and peak_per_s, found nothing"),
+        ("date,peak_per_s\n2026-01,100\n", "p.csv:2: expected a date such as 2026-01-31 and a number, found '2026-01, 100'"),
+        ("date,peak_per_s\n2026-02-30,100\n", "p.csv:2: expected a date such as 2026-01-31"),
+        ("date,date,peak_per_s\n2026-01-01,2026-01-02,100\n", "p.csv: the column date appears twice; give it once"),
         ("date,peak\n", "p.csv: expected a header with the columns date and peak_per_s, found date, peak"),
+        ("date;peak_per_s\n2026-01-01;1\n", "peak_per_s, found date;peak_per_s; separate columns by commas"),
         ("date,peak_per_s\n2026-01-01,x\n", "p.csv:2: expected a date such as 2026-01-31 and a number, found '2026-01-01, x'"),
         ("date,peak_per_s\n2026-01-01,0\n", "p.csv:2: a peak must be above zero, and at most 1e+12/s, found 0"),
         ("date,peak_per_s\n2026-01-01,1e300\n", "p.csv:2: a peak must be above zero, and at most 1e+12/s, found 1e300"),

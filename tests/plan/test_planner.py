@@ -259,6 +259,28 @@ def test_an_error_rate_above_its_limit_misses_the_slo(write):
         planned([folder], inputs(slo=parse_slo(["p99<10s,error_rate<1%"])))
 
 
+def test_an_error_rate_that_too_few_requests_show_has_a_note(source):
+    """None of n requests failed: Wilson's upper end of a 90 % interval is z²/(n + z²)."""
+    number = sum(point.requests.scheduled for point in source.result.points if point.load.level <= 70)
+    high = 1.645**2 / (number + 1.645**2)
+    assert 0.00001 < high < 0.0001, "the limits lie on both sides"
+
+    def notes(limit):
+        plan = planned_from(changed_points(source, lambda _: {}), inputs(slo=parse_slo([f"p99<300ms,error_rate<{limit}"])))
+        return [note for note in plan.chosen.notes if note.startswith("Whether the error rate keeps its limit, ")], headline(plan)[0]
+
+    (told,), sentence = notes("0.001%")
+    assert (
+        f"cannot be told: at the rates up to the capacity it was 0%, and may be up to {100 * high:.2g}% (90 % interval); measure more requests."
+        in told
+    )
+    assert "errors < 0.001%" in sentence
+    assert notes("0.01%")[0] == []
+    (never,), sentence = notes("0%")
+    assert never.endswith("no number of requests can show that none fails, so give a limit above zero.")
+    assert "within p99 < 300 ms, no errors, " in sentence
+
+
 def test_a_throughput_that_falls_under_overload_limits_the_capacity_to_the_highest_rate_kept_up_with(write):
     rates = (20, 35, 50, 60, 70, 200)
     one = planned([write(rates, overloaded_from=100, slowest_per_s=40)], inputs(slo=parse_slo(["p99<10s"]))).chosen
@@ -311,6 +333,26 @@ def rewritten(folder, change):
     (folder / "checksums.sha256").unlink(missing_ok=True)
     (folder / "result.json").write_text(json.dumps(document))
     return folder
+
+
+def test_results_of_different_cpus_are_different_configurations(write):
+    """A server on the machine of the load generator; CPUs that a result does not hold are unknown, not different."""
+
+    def on(cpu_model):
+        def change(document):
+            document["environment"] = {
+                "generator": {"cpu_model": cpu_model, "cpus": 2}, "target": {"protocols": {"http": {"path": "loopback"}}},
+            }  # fmt: skip
+
+        return rewritten(write((20, 35)), change)
+
+    epyc, xeon, unknown = on("AMD EPYC 7763 64-Core Processor"), on("Intel(R) Xeon(R) CPU @ 2.20GHz"), write((20, 35))
+    with pytest.raises(
+        UsageError, match=r"these differ \(hardware 2 CPUs \(AMD EPYC 7763\) and 2 CPUs \(Intel Xeon\)\); give each a label"
+    ):
+        evidence_of([epyc, xeon])
+    (evidence,) = evidence_of([unknown, epyc])
+    assert (evidence.hardware, evidence.runs) == ("2 CPUs (AMD EPYC 7763)", 2)
 
 
 def test_changing_rates_and_mixed_arrival_processes_are_refused(write):

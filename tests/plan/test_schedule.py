@@ -125,7 +125,7 @@ def test_a_note_says_where_stretched_times_delay_a_backlog(chosen, evidence):
 
 
 def test_spot_replicas_cost_less_and_risk_more(chosen, evidence, schedule):
-    found = offer(schedule, "autoscaled with spot", "spot above a base reserved")
+    found = offer(schedule, "autoscaled with spot", "spot above a reserved base")
     assert found.reserved == schedule.way("autoscaled").fewest
     assert found.cost_per_year < offer(schedule, "autoscaled", "on demand").cost_per_year
     often = scheduled(chosen, evidence, DAY, spot=Spot(0.9, 12.0))  # each is lost every five minutes

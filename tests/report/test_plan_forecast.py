@@ -44,6 +44,17 @@ def test_a_capacity_below_the_last_peak_is_exceeded_already(base):
     assert order.startswith("Order more replicas now: ")
 
 
+def test_a_capacity_that_a_weekday_exceeded_is_exceeded_already_on_a_sunday(base):
+    """The last peak is that of a quiet Sunday; the Friday before exceeded the capacity."""
+    peaks = (*base.inputs.peaks[:-3], ("2026-02-27", 99.0), ("2026-02-28", 40.0), ("2026-03-01", 40.0))
+    plan = dataclasses.replace(base, inputs=dataclasses.replace(base.inputs, peaks=peaks))
+    (sentence,) = said(plan, 98.0)
+    assert sentence == (
+        "Demand exceeds 12 replicas less headroom (98.0/s) already: the highest peak of the last seven days, on 2026-02-27, was 99.0/s."
+    )
+    assert " already" not in said(plan, 99.5)[0]
+
+
 def test_a_date_that_is_less_likely_than_not_is_given_as_a_probability(base):
     (sentence,) = said(base, 130.0, p50_days=None, p90_days=None)
     assert sentence == (
@@ -60,7 +71,7 @@ def test_a_date_beyond_the_history_is_refused_with_the_weeks_that_would_give_it(
         "history of 60 days cannot be forecast further. With about 4 more weeks of peaks, the forecast would reach as far as exhaustion at the "
         "present course."
     )
-    assert said(base, 300.0, more_days=None)[0].endswith("At the present course it is not exhausted within five years.")
+    assert said(base, 300.0, more_days=None)[0].endswith("At the present course, it does not do so within five years.")
 
 
 def test_models_that_disagree_are_named_with_what_each_says(base):
