@@ -85,6 +85,11 @@ def format_confidence(confidence: float) -> str:
     return f"{100 - float(f'{100 * (1 - confidence):.2g}'):.9g} %"
 
 
+def format_percent(share: float, decimals: int = 0) -> str:
+    """A share as a percentage with a space, as sentences have it: `35 %`."""
+    return f"{100 * share:.{decimals}f} %"
+
+
 def format_bytes(value_bytes: float) -> str:
     """A size with three significant digits and a suitable unit: `512 bytes`, `64.0 MiB`, `3.73 GiB`."""
     for unit, factor in (("GiB", 2**30), ("MiB", 2**20), ("KiB", 2**10)):

@@ -77,6 +77,10 @@ def test_a_confidence_has_two_digits_of_what_it_lacks():
     assert [units.format_confidence(one) for one in confidences] == ["95 %", "98.3 %", "99.89 %", "99.99975 %"]
 
 
+def test_a_percentage_in_a_sentence_has_a_space():
+    assert [units.format_percent(0.346), units.format_percent(0.9876, 2)] == ["35 %", "98.76 %"]
+
+
 def test_a_negative_duration_is_refused():
     with pytest.raises(ValueError, match="a duration cannot be negative, found '-1ms'"):
         units.parse_duration_ns("-1ms")

@@ -18,7 +18,7 @@ _OUTCOMES = {
     "cannot be told": (ExitCode.INCONCLUSIVE, "whether all limits are kept cannot be told"),
     "violated": (ExitCode.VIOLATED, "a limit is violated"),
 }
-"""The exit code and the words for the verdict on the best configuration."""
+"""The exit code and the words for the verdict on the chosen configuration."""
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -149,17 +149,17 @@ def _execute(options: argparse.Namespace) -> ExitCode:
         for title, sentences in plan_notes(plan):
             if title in CAVEATS:
                 for sentence in sentences:
-                    print(f"perfkit: {title.lower()}: {foreign.sentence(sentence)}", file=sys.stderr)
+                    print(fill(f"perfkit: {title.lower()}: {foreign.sentence(sentence)}", terminal_width(), sys.stderr), file=sys.stderr)
     with reader_may_leave():
         if options.format == "json":
             print(json.dumps(plan_document(plan), indent=1))
         else:
-            for sentence in [*headline(plan), *predictions(plan)]:
+            for sentence in [*headline(plan, is_listed=sys.stdout.isatty()), *predictions(plan)]:
                 print(fill(foreign.sentence(sentence), terminal_width()))
             print(f"{folder}{os.sep}: plan.html, plan.md, plan.json, tables, plots")
-    code, constraints = _OUTCOMES[plan.ranking[0].verdict]
+    code, limits = _OUTCOMES[plan.verdict]
     number = len(plan.configurations)
-    print_status_line("complete", f"{number:,} configuration{'s' * (number != 1)}; {constraints}", code, "green" if code == 0 else "yellow")
+    print_status_line("complete", f"{number:,} configuration{'s' * (number != 1)}; {limits}", code, "green" if code == 0 else "yellow")
     return code
 
 

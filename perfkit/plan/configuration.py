@@ -39,7 +39,8 @@ def plan_configuration(evidence: Evidence, inputs: PlanInputs, random: np.random
     slo = inputs.slo
     points = rate_points(evidence, slo, inputs.idle_power_w)
     limits = {name: slo.percentiles_ns[quantile] for name, quantile in QUANTILES.items() if quantile in slo.percentiles_ns}
-    curves = fit_curves(evidence, list(dict.fromkeys([*SHOWN, *limits, "mean"])))
+    constrained = [constraint.metric for constraint in inputs.constraints if constraint.metric in QUANTILES]
+    curves = fit_curves(evidence, list(dict.fromkeys([*SHOWN, *limits, *constrained, "mean"])))
     estimate = estimate_capacity(evidence, points, limits, curves, random)
     decisive, capacity = estimate.percentile, estimate.capacity
     price = inputs.price_of(evidence.name, evidence.label)
@@ -173,8 +174,8 @@ def _error_rate_notes(evidence: Evidence, slo: SloLimits, capacity: Capacity | N
         return
     remedy = "measure more requests" if slo.error_rate else "no number of requests can show that none fails, so give a limit above zero"
     yield (
-        f"Whether the error rate keeps its limit, {100 * slo.error_rate:.3g}%, cannot be told: at the rates up to the capacity it was {100 * errors.value:.3g}%, and may be "
-        f"up to {100 * errors.high:.2g}% (90 % interval); {remedy}."
+        f"Whether the error rate keeps its limit, {100 * slo.error_rate:.3g} %, cannot be told: at the rates up to the capacity it was {100 * errors.value:.3g} %, and may be "
+        f"up to {100 * errors.high:.2g} % (90 % interval); {remedy}."
     )
 
 

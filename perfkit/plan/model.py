@@ -202,6 +202,14 @@ class CapacityPlan:
         """The first of the ranking."""
         return next(configuration for configuration in self.configurations if configuration.name == self.cheapest)
 
+    @property
+    def verdict(self) -> Judgement:
+        """The worst judgement of the chosen configuration: of its constraints, and of the SLO's error rate, which few requests cannot show."""
+        first, limit = self.ranking[0], self.inputs.slo.error_rate
+        errors = first.figures.get("error_rate")
+        is_shown = limit is None or errors is None or errors.high is None or errors.high <= limit
+        return first.verdict if is_shown or first.verdict == "violated" else "cannot be told"
+
 
 def plan_document(plan: CapacityPlan) -> dict[str, Any]:
     """Convert the plan to plain values for JSON; infinite numbers become None."""

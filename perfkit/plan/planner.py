@@ -12,9 +12,9 @@ from perfkit.plan.model import CapacityPlan, ConfigurationPlan
 from perfkit.plan.peaks import forecast_exhaustion
 from perfkit.plan.ranking import rank_configurations
 from perfkit.plan.risk import FleetRisk, fleet_risk
-from perfkit.plan.schedule import plan_schedule
+from perfkit.plan.schedule import check_day, plan_schedule
 from perfkit.stats.capacity import pareto_front
-from perfkit.units import format_rate_per_s
+from perfkit.units import format_percent, format_rate_per_s
 
 _IMPLAUSIBLE_PER_S, _IMPLAUSIBLE_REPLICAS = 1e7, 10_000
 
@@ -30,6 +30,8 @@ def plan_capacity(evidence: Sequence[Evidence], inputs: PlanInputs) -> CapacityP
             f"{', '.join(evidence[0].sources)}: these results hold only closed loops, which have no arrival rate and no response time; a "
             "capacity needs a result of load: {open: {rate: […]}} or load: {search: …}"
         )
+    compares_costs = _compares_costs(evidence, inputs)
+    check_day(evidence, inputs)
     planned = tuple(
         plan_configuration(configuration, inputs, np.random.default_rng([inputs.seed, number]))
         for number, configuration in enumerate(evidence)
@@ -39,14 +41,6 @@ def plan_capacity(evidence: Sequence[Evidence], inputs: PlanInputs) -> CapacityP
         refusals = [f"{f'{plan.name}: ' if len(planned) > 1 else ''}{plan.refusal}" for plan in planned]
         has_single_rates = all(len(configuration.points) < 2 for configuration in planned)
         raise (UsageError if has_single_rates else InconclusiveError)(" ".join(refusals))
-    compares_costs = all(configuration.cost_per_hour is not None for configuration in feasible)
-    if not compares_costs and any(configuration.cost_per_hour is not None for configuration in feasible):
-        missing = ", ".join(configuration.name for configuration in feasible if configuration.cost_per_hour is None)
-        raise UsageError(
-            f"--price: {missing} has no price, but others have one; give each its own, such as {missing.split(', ')[0]}=2.50/h"
-        )
-    if not compares_costs and any(constraint.metric == "price" for constraint in inputs.constraints):
-        raise UsageError("--constraint: a limit on the price needs the price of a replica; add --price, such as --price 2.50/h")
     ranking = rank_configurations(planned, evidence, inputs, compares_costs=compares_costs)
     cheapest = next(plan for plan in feasible if plan.name == ranking[0].name)
     replicas, inferences_per_s = inputs.replicas_now or _replicas(cheapest), cheapest.inferences_per_s or 0.0
@@ -77,6 +71,18 @@ def plan_capacity(evidence: Sequence[Evidence], inputs: PlanInputs) -> CapacityP
     )
 
 
+def _compares_costs(evidence: Sequence[Evidence], inputs: PlanInputs) -> bool:
+    """Whether the configurations have prices; raises UsageError if only some have one, or if a constraint on the price needs them."""
+    unpriced = [one.name for one in evidence if inputs.price_of(one.name, one.label) is None]
+    if unpriced and len(unpriced) < len(evidence):
+        raise UsageError(
+            f"--price: {', '.join(unpriced)} has no price, but others have one; give each its own, such as {unpriced[0]}=2.50/h"
+        )
+    if unpriced and any(constraint.metric == "price" for constraint in inputs.constraints):
+        raise UsageError("--constraint: a limit on the price needs the price of a replica; add --price, such as --price 2.50/h")
+    return not unpriced
+
+
 def _replicas(configuration: ConfigurationPlan) -> int:
     assert configuration.fleet is not None
     return configuration.fleet.replicas
@@ -102,7 +108,7 @@ def _assumptions(inputs: PlanInputs, chosen: ConfigurationPlan) -> Iterator[str]
     yield "Demand has the measured workload's arrivals, requests and error rate."
     yield "Replicas are equal, and independent of each other."
     yield from inputs.risk.assumptions(_replicas(chosen), has_profile=inputs.day is not None)
-    headrooms = f"a headroom of {inputs.headroom:.0%} with all replicas up, and of {inputs.failure_headroom:.0%} while some are down"
+    headrooms = f"a headroom of {format_percent(inputs.headroom)} with all replicas up, and of {format_percent(inputs.failure_headroom)} while some are down"
     yield f"The plan uses the 95 % lower limit of the capacity, {headrooms}."
     yield "A restart of the server changes all its times by one factor; the measured variation of that factor is weighted with an assumed 3 %."
     if chosen.batch_size > 1:

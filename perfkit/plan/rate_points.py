@@ -174,6 +174,14 @@ def _gpu_power_w(points: Sequence[OpenPoint]) -> float | None:
     return _weighted(points, totals) if totals else None
 
 
+def has_gpu_power(evidence: Evidence) -> bool:
+    """Whether a rate at which the target kept up has the power of its GPUs."""
+    kept_up = [
+        [point for point in points if point.state == KEPT_UP] for state, points in points_by_rate(evidence).values() if state == KEPT_UP
+    ]
+    return any(_gpu_power_w(points) is not None for points in kept_up)
+
+
 def _gpu_idle_w(points: Sequence[OpenPoint]) -> float | None:
     """The power of all GPUs together before the run, without load; None if it was not measured."""
     totals = [_known([gpu.idle_power_w for gpu in _gpus(point)]) for point in points]

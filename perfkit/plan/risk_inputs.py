@@ -31,7 +31,7 @@ class RiskInputs:
         yield self.splitting.sentence(replicas)
         if self.demand_uncertainty:
             low, high = 1 / (1 + self.demand_uncertainty) - 1, self.demand_uncertainty
-            yield f"The peak demand is lognormal: with a probability of 90 % it differs from the stated one by {low:+.0%} to {high:+.0%}."
+            yield f"The peak demand is lognormal: with a probability of 90 % it differs from the stated one by {100 * low:+.0f} % to {100 * high:+.0f} %."
         else:
             yield "The peak demand is taken as exact; --demand-uncertainty states how uncertain it is."
         if self.peak_hours_per_day is None and has_profile:

@@ -11,7 +11,8 @@ from perfkit.plan.demand_profile import HOUR_S, WEEKDAYS
 from perfkit.plan.evidence import KEPT_UP, Evidence
 from perfkit.plan.inputs import PlanInputs
 from perfkit.plan.model import ConfigurationPlan
-from perfkit.plan.schedule_costs import ALLOWED_MISSED_TIME, fleet_power_w, offers, ranked
+from perfkit.plan.rate_points import has_gpu_power
+from perfkit.plan.schedule_costs import ALLOWED_MISSED_TIME, NO_POWER, fleet_power_w, offers, ranked
 from perfkit.plan.schedule_model import AUTOSCALED, FIXED, SCHEDULED, SPOT, FleetWay, HourRow, Schedule, SimulatedReplica
 from perfkit.result.distribution import QUANTILES
 from perfkit.stats.autoscaling import SYNC_S, Autoscaler, ReplicaCourse, autoscale, interrupt, scheduled
@@ -19,7 +20,7 @@ from perfkit.stats.buckets import BucketCounts
 from perfkit.stats.fleet_simulation import FEWEST_PERIODS, FleetDay, FleetOutcome, Policy, Sampling, choose_sampling, simulate_fleet
 from perfkit.stats.replica_queue import Limit, ServiceLaw, calibrated_law, response_times
 from perfkit.stats.steps import PeriodicSteps, Steps
-from perfkit.units import NS_PER_S, format_duration_ns, format_rate_per_s
+from perfkit.units import NS_PER_S, format_duration_ns, format_percent, format_rate_per_s
 
 _LAW_QUANTILES, _CHECK_REQUESTS, _WARM_UP_S = 1000, 200_000, 3600.0
 _QUARTERS_PER_HOUR, _LEAST_DEMAND = 4, 1e-9  # share of the peak: an hour without demand is planned for this demand
@@ -95,6 +96,18 @@ def plan_schedule(
     )
 
 
+def check_day(evidence: Sequence[Evidence], inputs: PlanInputs) -> None:
+    """Raises UsageError for a demand over the day that no capacity could be planned with; before the capacities, which take long."""
+    day = inputs.day
+    if day is None:
+        return
+    _least_replicas(day, inputs)
+    if not any(one.cold_starts_s for one in evidence):
+        _cold_start_s(day, evidence[0])
+    if day.purchase is not None and day.purchase.power_w is None and not any(map(has_gpu_power, evidence)):
+        raise UsageError(NO_POWER)
+
+
 def _cold_start_s(day: DayInputs, evidence: Evidence) -> tuple[float, str]:
     if day.cold_start_s is not None:
         return day.cold_start_s, "given"
@@ -110,12 +123,21 @@ def _autoscaler(chosen: ConfigurationPlan, day: DayInputs, inputs: PlanInputs, c
     """The autoscaler of the simulation, whose target is that of the busiest replica."""
     assert chosen.fleet is not None
     assert chosen.capacity is not None
-    minimum = 1 + inputs.redundancy if day.minimum is None else day.minimum
+    minimum = _least_replicas(day, inputs)
     maximum = max(chosen.fleet.replicas, minimum) if day.maximum is None else day.maximum
-    if minimum > maximum:
-        raise UsageError(f"--min-replicas {minimum} is above --max-replicas {maximum}")
     target_per_s = (1 - inputs.headroom) * chosen.capacity.low_per_s
     return Autoscaler(target_per_s, cold_start_s, maximum, minimum, day.scale_down_delay_s)
+
+
+def _least_replicas(day: DayInputs, inputs: PlanInputs) -> int:
+    """The fewest replicas of the autoscaler; raises UsageError if they are more than `--max-replicas`."""
+    least = 1 + inputs.redundancy if day.minimum is None else day.minimum
+    if day.maximum is not None and least > day.maximum:
+        given = (
+            f"--min-replicas {least}" if day.minimum is not None else f"the fewest replicas, one more than --redundancy, are {least}, which"
+        )
+        raise UsageError(f"{given} is above --max-replicas {day.maximum}")
+    return least
 
 
 def _replicas_by_hour(chosen: ConfigurationPlan, day: DayInputs, inputs: PlanInputs) -> tuple[int, ...]:
@@ -246,7 +268,7 @@ def _assumptions(day: DayInputs, simulated: FleetDay, scaler: Autoscaler, skew: 
     )
     yield (
         f"The autoscaler counts arrivals over {scaler.metric_window_s:g} s, decides every {SYNC_S:g} s as Kubernetes' HPA does (tolerance "
-        f"{scaler.tolerance:.0%}), and aims at {format_rate_per_s(scaler.target_per_s / skew)} for a replica, the capacity's lower limit less the headroom{less}; it "
+        f"{format_percent(scaler.tolerance)}), and aims at {format_rate_per_s(scaler.target_per_s / skew)} for a replica, the capacity's lower limit less the headroom{less}; it "
         "knows no redundancy and no zones. The schedule starts replicas a cold start ahead."
     )
     yield f"The time in which the SLO is missed is counted in windows of {simulated.window_s:g} s; errors are not simulated."

@@ -16,6 +16,7 @@ from perfkit.stats.fleet_simulation import FleetOutcome
 _W_PER_KW, _MONTHS = 1000.0, 12
 ALLOWED_MISSED_TIME = 0.01
 """The share of time in which a way may miss the SLO, where neither it nor the cost of that time is given."""
+NO_POWER = "--purchase: the results hold no power of GPUs; give the power of a replica, such as --power 700W"
 
 
 def offers(chosen: ConfigurationPlan, day: DayInputs, outcomes: Mapping[str, FleetOutcome], power_w: float | None) -> tuple[Offer, ...]:
@@ -85,7 +86,7 @@ def fleet_power_w(chosen: ConfigurationPlan, day: DayInputs) -> float:
     measured = {point.rate_per_s: point.power_w for point in chosen.points if point.power_w is not None and point.state == KEPT_UP}
     idle = [point.idle_power_w for point in chosen.points if point.idle_power_w is not None]
     if not measured:
-        raise UsageError("--purchase: the results hold no power of GPUs; give the power of a replica, such as --power 700W")
+        raise UsageError(NO_POWER)
     if idle:
         measured[0.0] = min(idle)
     demand = day.profile.steps(chosen.batch_size).over(0.0, day.profile.length_s)

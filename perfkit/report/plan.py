@@ -1,5 +1,6 @@
 """A capacity plan: the answer in sentences, its page, and the files of its folder."""
 
+import itertools
 import json
 import pathlib
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -12,13 +13,13 @@ from perfkit.report.plan_forecast import FORECAST
 from perfkit.report.plan_measurements import MEASURED
 from perfkit.report.plan_ranking import RANKING
 from perfkit.report.plan_risk import RISK
-from perfkit.report.plan_schedule import SCHEDULE
+from perfkit.report.plan_schedule import SCHEDULE, schedule_lines
 from perfkit.report.plan_subject import money
 from perfkit.report.render import render_csv, render_html, render_markdown
 from perfkit.report.table import Table
 from perfkit.result.distribution import QUANTILES
 from perfkit.stats.slo import SloLimits
-from perfkit.units import format_duration_ns, format_exact_duration, format_rate_per_s
+from perfkit.units import format_duration_ns, format_exact_duration, format_percent, format_rate_per_s
 
 PLAN_FILE = "plan.json"
 CAVEATS = ("Left out", "Extrapolated", "Notes")
@@ -75,7 +76,7 @@ def plan_page(plan: CapacityPlan, charts: Mapping[str, ChartGroup], plots: Mappi
             blocks |= {title: [*notes[title]] for title in CAVEATS if title in notes}
         for name, plot in subject.plots.items():
             if name in plots:
-                blocks.setdefault(subject.title, []).append(Figure(plot.title, plot.caption, plots[name], charts=charts[name]))
+                blocks.setdefault(subject.title_of(plan), []).append(Figure(plot.title, plot.caption, plots[name], charts=charts[name]))
         for table in subject.tables(plan):
             if table.rows:
                 blocks.setdefault(table.title, []).append(table)
@@ -88,7 +89,7 @@ def _answer_items(plan: CapacityPlan) -> Iterator[Item]:
     """The sentences of the answer; the first of each subject is marked with its title."""
     yield from map(Item, _capacity_sentences(plan))
     for subject in _SUBJECTS:
-        yield from (Item(sentence, "" if index else subject.title) for index, sentence in enumerate(subject.answer(plan)))
+        yield from (Item(sentence, "" if index else subject.title_of(plan)) for index, sentence in enumerate(subject.answer(plan)))
 
 
 def _caveats_item(notes: Collection[str]) -> list[Item]:
@@ -104,9 +105,10 @@ def plan_title(plan: CapacityPlan) -> str:
     return f"{subject}{f' on {hardware}' if hardware else ''}{f', {plan.measured_on}' if plan.measured_on else ''}: capacity plan"
 
 
-def headline(plan: CapacityPlan) -> list[str]:
-    """The answer in sentences."""
-    return [*_capacity_sentences(plan), *(sentence for subject in _SUBJECTS for sentence in subject.answer(plan))]
+def headline(plan: CapacityPlan, *, is_listed: bool = False) -> list[str]:
+    """The answer in sentences; `is_listed`: with a line for each way to run the fleet over the day."""
+    answers = (schedule_lines(plan) if is_listed and subject is SCHEDULE else subject.answer(plan) for subject in _SUBJECTS)
+    return [*_capacity_sentences(plan), *itertools.chain.from_iterable(answers)]
 
 
 def _capacity_sentences(plan: CapacityPlan) -> tuple[str, str]:
@@ -127,7 +129,7 @@ def _capacity_sentences(plan: CapacityPlan) -> tuple[str, str]:
         f"{replicas} of {chosen.name} serve{'s' if fleet.replicas == 1 else ''} {demand} within {slo_text(inputs.slo)}, decided by {fleet.reason}{cost}.",
         (
             f"One replica serves {middle} (90 % interval {low} to {high}); the plan uses {low}. "
-            f"Each replica receives {each}, which leaves {fleet.headroom:.0%} headroom."
+            f"Each replica receives {each}, which leaves {format_percent(fleet.headroom)} headroom."
         ),
     )
 
@@ -139,16 +141,16 @@ def predictions(plan: CapacityPlan) -> list[str]:
         for prediction in one.predictions:
             percentile, expected = prediction.percentile.replace("_", "."), prediction.expected
             value, low, high = (format_duration_ns(value_ns) for value_ns in (expected.value, expected.low, expected.high))
-            interval = f"90 % interval {low} to {high} (half-width {expected.half_width:.0%})"
+            interval = f"90 % interval {low} to {high} (half-width {format_percent(expected.half_width)})"
             sentences.append(f"{one.name} at {format_rate_per_s(expected.rate_per_s)}: {percentile} {value}, {interval}.")
     return sentences
 
 
 def slo_text(slo: SloLimits) -> str:
-    """The limits in words: `p99 < 180.6 ms, errors < 0.1%`."""
+    """The limits in words: `p99 < 180.6 ms, errors < 0.1 %`."""
     names = {quantile: name.replace("_", ".") for name, quantile in QUANTILES.items()}
     limits = [f"{names[quantile]} < {format_exact_duration(limit_ns)}" for quantile, limit_ns in slo.percentiles_ns.items()]
-    errors = "" if slo.error_rate is None else f"errors < {100 * slo.error_rate:.3g}%" if slo.error_rate else "no errors"
+    errors = "" if slo.error_rate is None else f"errors < {100 * slo.error_rate:.3g} %" if slo.error_rate else "no errors"
     return ", ".join([*limits, *([errors] if errors else [])])
 
 

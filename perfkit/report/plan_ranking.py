@@ -12,7 +12,7 @@ from perfkit.report.table import Column, Kind, Table, interval_columns
 from perfkit.stats.constraints import judgements_text
 from perfkit.stats.ranking import pair_confidence
 from perfkit.stats.ratio_interval import Estimate
-from perfkit.units import format_confidence
+from perfkit.units import format_confidence, format_percent
 
 _MOST_LISTED = 3
 
@@ -53,7 +53,7 @@ def _needed(plan: CapacityPlan) -> str:
 
 
 def _percent(probability: float) -> str:
-    return f"{probability:.0%}" if probability < 0.95 else f"{probability:.2%}"
+    return format_percent(probability, 0 if probability < 0.95 else 2)
 
 
 def _constraints_sentence(plan: CapacityPlan, first: RankedConfiguration) -> str:
@@ -68,9 +68,25 @@ def _constraints_sentence(plan: CapacityPlan, first: RankedConfiguration) -> str
         return f"{every} {verb}; the plan is for {first.name}, which violates {listed['violated']}."
     verb = "is known to satisfy" if len(plan.ranking) > 1 else "is not known to satisfy"
     return (
-        f"{every} {verb} the constraints; the plan is for {first.name}, for which {listed['cannot be told']} cannot be told: the figure was "
-        "not measured, or its interval includes the limit."
+        f"{every} {verb} the constraints; the plan is for {first.name}, for which {listed['cannot be told']} cannot be told: "
+        f"{_why_untold(plan, first)}."
     )
+
+
+def _why_untold(plan: CapacityPlan, first: RankedConfiguration) -> str:
+    """Why constraints cannot be told: figures that were not measured, that have no interval, or whose interval includes the limit."""
+    judged = zip(plan.inputs.constraints, first.judgements, strict=True)
+    untold = [constraint for constraint, (_, judgement) in judged if judgement == "cannot be told"]
+    reasons = []
+    for constraint in untold:
+        figure, name = first.figures.get(constraint.metric), constraint.text.partition(" ")[0]
+        if figure is None:
+            reasons.append(f"{name} was not measured")
+        elif figure.low is None or figure.high is None:
+            reasons.append(f"the interval of {name} is not known")
+        else:
+            reasons.append(f"the interval of {name} includes the limit")
+    return ", and ".join(dict.fromkeys(reasons))
 
 
 def _remedy(plan: CapacityPlan, first: ConfigurationPlan, other: ConfigurationPlan, times: float) -> str:
@@ -98,7 +114,7 @@ def ranking_table(plan: CapacityPlan) -> Table:
     """Every configuration with its rank, its figures and the constraints that it violates."""
     percentile = plan.chosen.slo_percentile
     shown = percentile.replace("_", ".")
-    first = plan.ranking[0].name
+    first, is_single = plan.ranking[0].name, len(plan.ranking) == 1
     figures: tuple[tuple[str, str, str, Kind], ...] = (
         ("capacity", "inferences_per_s", "capacity of a replica", "rate_per_s"), ("replicas", "replicas", "replicas", "number"),
         ("price", "cost_per_hour", f"cost per hour{currency_suffix(plan)}", "cost"), (percentile, f"{percentile}_ns", f"{shown} at the planned rate", "duration_ns"),
@@ -106,7 +122,7 @@ def ranking_table(plan: CapacityPlan) -> Table:
         ("gpu_memory", "gpu_memory_bytes", "memory of a GPU", "bytes"), ("energy", "energy_j", "energy per inference", "energy_j"),
     )  # fmt: skip
     columns = (
-        Column("rank", "rank", "count"),
+        Column("rank", "rank", "count", is_in_files_only=is_single),
         Column("name", "configuration"),
         *(
             column
@@ -116,12 +132,12 @@ def ranking_table(plan: CapacityPlan) -> Table:
         Column("first_is_cheaper", f"{first} {'cheaper' if plan.compares_costs else 'smaller'} with probability", "share"),
         Column("constraints", "constraints", "prose", _constraints_text),
     )
-    note = (
-        f"Rank: one plus the number of configurations that {'cost less' if plan.compares_costs else 'need fewer replicas'} with a probability of at least {_needed(plan)}, so that all differences "
-        "are right with 95 %; equal ranks cannot be told apart. The probability is that of independent draws from the distributions of both capacities, which also give their intervals. "
-        f"Intervals are 90 %. Replicas{' and cost' if plan.compares_costs else ''} follow from the lower limit of the capacity, so the interval lies below the planned value. Capacity is in inferences per second."
+    ranks = (
+        f"Equal ranks: the data cannot tell them apart. Rank 3 means that two others {'are cheaper' if plan.compares_costs else 'need fewer replicas'}, each with a probability of at least "
+        f"{_needed(plan)}, so that all differences are right with 95 %. The probability is that of independent draws from the distributions of both capacities, which also give their intervals. "
     )
-    return Table.of("ranking", "Ranking", columns, plan.ranking, note).without_empty_columns("rank")
+    note = f"{'' if is_single else ranks}Intervals are 90 %. Replicas{' and cost' if plan.compares_costs else ''} follow from the lower limit of the capacity, so the interval lies below the planned value. Capacity is in inferences per second."
+    return Table.of("ranking", RANKING.title_of(plan), columns, plan.ranking, note).without_empty_columns("rank")
 
 
 def _figure(name: str, one: RankedConfiguration) -> Estimate | None:
@@ -145,4 +161,5 @@ RANKING = PlanSubject(
         )
     },
     ranking_answer,
+    title_of_one="Figures",
 )

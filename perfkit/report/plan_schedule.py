@@ -17,12 +17,30 @@ _HOURS_PER_DAY = 24
 
 def schedule_answer(plan: CapacityPlan) -> list[str]:
     """The cost and the time below the SLO of each way to run the fleet, the lowest cost, and when buying pays; empty without a profile."""
+    opening, *ways = _opening_and_ways(plan)
+    return [f"{opening} {'; '.join(ways)}.", *_comparison(plan)] if ways else []
+
+
+def schedule_lines(plan: CapacityPlan) -> list[str]:
+    """The same with a line for each way."""
+    opening, *ways = _opening_and_ways(plan)
+    return [opening, *(f"  - {way}" for way in ways), *_comparison(plan)] if ways else []
+
+
+def _opening_and_ways(plan: CapacityPlan) -> list[str]:
+    """The opening of the answer and a phrase for each way to run the fleet."""
     schedule = plan.schedule
     if schedule is None:
-        return []
-    ways = "; ".join(_phrase(plan, schedule, way) for way in schedule.ways)
+        return [""]
     cold_start = format_duration_ns(schedule.cold_start_s * NS_PER_S)
-    sentences = [f"Over the day, with a cold start of {cold_start} ({schedule.cold_start_source}): {ways}."]
+    opening = f"Over the day, with a cold start of {cold_start} ({schedule.cold_start_source}):"
+    return [opening, *(_phrase(plan, schedule, way) for way in schedule.ways)]
+
+
+def _comparison(plan: CapacityPlan) -> list[str]:
+    """The lowest cost, and when buying pays."""
+    schedule, sentences = plan.schedule, list[str]()
+    assert schedule is not None
     if schedule.recommended:
         sentences.append(_recommendation(plan, schedule, schedule.recommended))
     if bought := next((offer for offer in schedule.offers if offer.payment == "bought"), None):
@@ -90,7 +108,7 @@ def _phrase(plan: CapacityPlan, schedule: Schedule, way: FleetWay) -> str:
 
 
 def _share(value: float) -> str:
-    return format_error_rate(value) if value else "0%"
+    return format_error_rate(value).replace("%", " %") if value else "0 %"
 
 
 def _break_even(offer: Offer) -> str:

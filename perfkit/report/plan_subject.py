@@ -34,6 +34,12 @@ class PlanSubject:
     """By the name of their file, without suffix."""
     answer: Callable[[CapacityPlan], Iterable[str]] = lambda _: ()
     """Its sentences in the answer, which is shown at the top of the page and on stdout."""
+    title_of_one: str = ""
+    """The title in a plan of a single configuration; empty: the same."""
+
+    def title_of(self, plan: CapacityPlan) -> str:
+        """The title in a plan."""
+        return (self.title_of_one if len(plan.configurations) == 1 else "") or self.title
 
 
 def configuration_table(

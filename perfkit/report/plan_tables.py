@@ -7,6 +7,7 @@ from perfkit.plan.model import CapacityPlan, ConfigurationPlan, RatePoint, Table
 from perfkit.report.plan_subject import CONFIGURATION, HEADROOM, RATE, REPLICAS, configuration_table, cost_columns
 from perfkit.report.table import Column, Table, attribute, range_cell
 from perfkit.stats.usl import UslFit
+from perfkit.units import format_percent
 
 _ENERGY_COLUMNS = (
     Column("energy_j", "energy per inference", "energy_j", attribute("energy.gross_j")),
@@ -84,7 +85,7 @@ def fleets_table(plan: CapacityPlan) -> Table:
     columns = (Column("demand_per_s", "demand", "rate_per_s"), HEADROOM, Column("redundancy", "redundancy", "count"), REPLICAS)
     ordered = sorted(plan.configurations, key=lambda one: one.name != plan.cheapest)
     note = (
-        f"Redundancy: the number of replicas that may be down while a headroom of {plan.inputs.failure_headroom:.0%} remains. A range of headrooms or "
+        f"Redundancy: the number of replicas that may be down while a headroom of {format_percent(plan.inputs.failure_headroom)} remains. A range of headrooms or "
         "redundancies needs the same number of replicas."
     )
     if sum(bool(one.table) for one in ordered) > 1:

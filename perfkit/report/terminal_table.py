@@ -6,6 +6,7 @@ import os
 import sys
 import textwrap
 from collections.abc import Sequence
+from typing import TextIO
 
 from rich.text import Text
 
@@ -30,9 +31,9 @@ def terminal_width() -> int:
     return _WIDTH
 
 
-def fill(text: str, width: int) -> str:
-    """Wraps text to `width` on a terminal; through a pipe it stays on one line, which `grep` can find."""
-    if not _is_terminal():
+def fill(text: str, width: int, stream: TextIO | None = None) -> str:
+    """Wraps text to `width` if `stream`, by default stdout, is a terminal; through a pipe it stays on one line, which `grep` can find."""
+    if not (_is_terminal() if stream is None else stream.isatty()):
         return text
     indent = text[: len(text) - len(text.lstrip())]
     return textwrap.fill(text, width, break_long_words=False, break_on_hyphens=False, subsequent_indent=indent)

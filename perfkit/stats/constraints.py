@@ -112,7 +112,7 @@ _RATE: _Kind = (parse_rate_per_s, format_rate_per_s)
 _KINDS: dict[str, _Kind] = {
     **dict.fromkeys(PERCENTILE_NAMES, (parse_duration_ns, format_exact_duration)),
     **dict.fromkeys(("throughput", "goodput", "capacity"), _RATE),
-    "error_rate": (parse_share, lambda share: f"{100 * share:.3g}%"),
+    "error_rate": (parse_share, lambda share: f"{100 * share:.3g} %"),
     "gpu_memory": (parse_size_bytes, format_bytes),
     "energy": (_parse_energy_j, lambda energy_j: f"{energy_j:.3g} J"),
     "price": (_parse_price, lambda price: f"{price:,.6g}/h"),

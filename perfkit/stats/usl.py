@@ -9,6 +9,7 @@ import numpy.typing as npt
 
 from perfkit.stats.distributions import f_tail, student_t_quantile
 from perfkit.stats.least_squares import Minimum, minimise
+from perfkit.units import format_percent
 
 _Numbers = npt.NDArray[np.float64]
 FEWEST_POINTS, FEWEST_PAST_PEAK, FURTHEST = 8, 2, 1.5
@@ -131,7 +132,7 @@ def fit_usl(
         minimum = min((one for one in edges if min(one.parameters[1:]) >= 0), key=lambda one: one.sum_of_squares)
     if (missed := _lack_of_fit(n, x, root, minimum)) > _MISFIT_ALLOWED:
         return UslRefusal(
-            f"Model rejected: the universal scalability law misses the mean throughputs by {missed:.0%} (allowed {_MISFIT_ALLOWED:.0%}), beyond the scatter of the repetitions."
+            f"Model rejected: the universal scalability law misses the mean throughputs by {format_percent(missed)} (allowed {format_percent(_MISFIT_ALLOWED)}), beyond the scatter of the repetitions."
         )
     rate, sigma, kappa = (float(value) for value in minimum.parameters)
     residual_sd = math.sqrt(minimum.sum_of_squares / degrees)

@@ -7,6 +7,8 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
+from perfkit.units import format_percent
+
 FIT_SHARE, FEWEST_ABOVE, FEWEST_BELOW, MEAN_WITHIN, P99_WITHIN = 0.7, 3, 3, 0.10, 0.15
 FALSE_REJECTIONS = 0.05
 _POWER, _TELLING = 0.95, 0.5
@@ -60,9 +62,9 @@ def split_points(rates_per_s: Sequence[float], capacity_per_s: float) -> Split:
     fitted = [place for place in low if place not in inside]
     missing = []
     if len(above) < FEWEST_ABOVE:
-        missing.append(f"at least {FEWEST_ABOVE} above {FIT_SHARE:.0%} of the capacity (found {len(above)})")
+        missing.append(f"at least {FEWEST_ABOVE} above {format_percent(FIT_SHARE)} of the capacity (found {len(above)})")
     if not inside:
-        missing.append(f"at least {FEWEST_BELOW} up to {FIT_SHARE:.0%} of the capacity (found {len(low)})")
+        missing.append(f"at least {FEWEST_BELOW} up to {format_percent(FIT_SHARE)} of the capacity (found {len(low)})")
     sentence = f"Validation needs rates at which the target kept up: {' and '.join(missing)}." if missing else ""
     return Split(tuple(fitted), tuple(sorted(inside + above)), sentence)
 
@@ -91,7 +93,7 @@ def judge_model(model: str, errors: Sequence[HeldOut], noise: npt.NDArray[np.flo
         worst = places[int(np.argmax(excess[places]))]
         reach = math.copysign(margins[worst] + largest * sd[worst], errors[worst].error)
         allowed_here = f"{errors[worst].rate_per_s:.4g}/s (allowed {_percent(abs(math.expm1(reach)))})"
-        shown.append(f"{figure} off by {abs(errors[worst].error):.0%} at {allowed_here}")
+        shown.append(f"{figure} off by {format_percent(abs(errors[worst].error))} at {allowed_here}")
         told.append((figure, float(detectable[places].min())))
     found = f"{model}, {', '.join(shown)} on points it was not fitted to"
     if is_rejected:
@@ -104,4 +106,4 @@ def judge_model(model: str, errors: Sequence[HeldOut], noise: npt.NDArray[np.flo
 
 
 def _percent(share: float) -> str:
-    return f"{share:.0%}" if share < 10 else f"{share:.0f} times"
+    return format_percent(share) if share < 10 else f"{share:.0f} times"

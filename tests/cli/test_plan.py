@@ -233,6 +233,28 @@ def test_a_folder_of_something_else_is_left_alone(plan, tmp_path):
     assert [entry.name for entry in (tmp_path / "out").iterdir()] == ["mine"]
 
 
+def test_the_status_line_agrees_with_a_note_on_the_error_rate(plan, tmp_path):
+    """No request failed, but some thousands cannot show an error rate below 0.001 %."""
+    code, _, stderr = plan(slo="p99<300ms,error_rate<0.001%")
+    assert "Whether the error rate keeps its limit, 0.001 %, cannot be told" in stderr
+    assert stderr.endswith("status: complete (1 configuration; whether all limits are kept cannot be told; exit code 3)\n")
+    assert code == 3
+    assert (tmp_path / "out" / "plan.json").exists()
+
+
+def test_on_a_terminal_of_80_columns_the_answer_is_wrapped_and_each_way_over_the_day_has_a_line(plan, tmp_path, monkeypatch):
+    (tmp_path / "day.csv").write_text("hour,demand_per_s\n0,0.2\n8,2\n14,0.4\n")
+    options = ("--profile", str(tmp_path / "day.csv"), *PRICED[2:])
+    monkeypatch.setenv("COLUMNS", "80")
+    for stream in ("stdout", "stderr"):
+        monkeypatch.setattr(f"sys.{stream}.isatty", lambda: True)
+    _, stdout, stderr = plan(*options, demand=None)
+    answer = stdout.splitlines()[:-1]  # the last line is the path of the folder
+    assert max(map(len, [*answer, *stderr.splitlines()])) <= 80
+    ways = [line.strip().partition(",")[0] for line in answer if line.startswith("  - ")]
+    assert ways == ["- fixed", "- schedule by hour", "- autoscaled"]
+
+
 @pytest.mark.parametrize(("constraint", "code"), [("replicas<=1000", 0), ("replicas<=2", 1), ("energy<3J", 3)])
 def test_the_exit_code_says_whether_the_constraints_hold(plan, constraint, code):
     found, stdout, stderr = plan("--constraint", constraint, "--quiet")

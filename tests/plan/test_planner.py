@@ -9,6 +9,7 @@ import pytest
 
 from perfkit.cli.schema_model import schema_of
 from perfkit.errors import InconclusiveError, ResultError, UsageError
+from perfkit.plan import planner
 from perfkit.plan.evidence import gather_evidence, read_sources
 from perfkit.plan.inputs import PlanInputs, parse_slo
 from perfkit.plan.model import plan_document
@@ -170,7 +171,7 @@ def test_a_falling_demand_exhausts_nothing(mm1_evidence):
     assert (exhaustion.refusal, exhaustion.p10_days, exhaustion.more_days) == ("beyond_history", None, None)
 
 
-def test_the_cheapest_configuration_is_chosen(mm1_results, write):
+def test_the_cheapest_configuration_is_chosen(mm1_results, write, monkeypatch):
     slow = write((20, 35, 50, 60, 65, 110), model="n", restart=0.3, overloaded_from=100)
     named = [f"fast={folder}" for folder in mm1_results[:3]] + [f"slow={slow}"]
     evidence = evidence_of(named)
@@ -182,6 +183,7 @@ def test_the_cheapest_configuration_is_chosen(mm1_results, write):
     costs = {(one.name, it.headroom): (it.cost_per_hour, it.slo_percentile_ns) for one in dear.configurations for it in one.operations}
     front = [costs[key] for key in dear.front]
     assert all(not (cost < a and time < b) for cost, time in costs.values() for a, b in front)
+    monkeypatch.setattr(planner, "plan_configuration", lambda *_: pytest.fail("a capacity was fitted"))
     with pytest.raises(UsageError, match="slow has no price, but others have one"):
         planned_from(evidence, inputs(prices=parse_prices(["fast=$2.50/h"])))
     with pytest.raises(UsageError, match="there is no configuration 'medium'; the configurations are fast, slow"):
@@ -267,14 +269,16 @@ def test_an_error_rate_that_too_few_requests_show_has_a_note(source):
 
     def notes(limit):
         plan = planned_from(changed_points(source, lambda _: {}), inputs(slo=parse_slo([f"p99<300ms,error_rate<{limit}"])))
-        return [note for note in plan.chosen.notes if note.startswith("Whether the error rate keeps its limit, ")], headline(plan)[0]
+        told = [note for note in plan.chosen.notes if note.startswith("Whether the error rate keeps its limit, ")]
+        assert plan.verdict == ("cannot be told" if told else "holds")
+        return told, headline(plan)[0]
 
     (told,), sentence = notes("0.001%")
     assert (
-        f"cannot be told: at the rates up to the capacity it was 0%, and may be up to {100 * high:.2g}% (90 % interval); measure more requests."
+        f"cannot be told: at the rates up to the capacity it was 0 %, and may be up to {100 * high:.2g} % (90 % interval); measure more requests."
         in told
     )
-    assert "errors < 0.001%" in sentence
+    assert "errors < 0.001 %" in sentence
     assert notes("0.01%")[0] == []
     (never,), sentence = notes("0%")
     assert never.endswith("no number of requests can show that none fails, so give a limit above zero.")

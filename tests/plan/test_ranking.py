@@ -7,6 +7,7 @@ import math
 import pytest
 
 from perfkit.errors import UsageError
+from perfkit.plan import planner
 from perfkit.plan.evidence import gather_evidence, read_sources
 from perfkit.plan.inputs import PlanInputs, parse_constraints, parse_slo
 from perfkit.plan.planner import plan_capacity
@@ -18,6 +19,7 @@ from perfkit.report.plan_front import front_group
 from perfkit.report.plan_ranking import ranking_answer, ranking_table
 from perfkit.stats.capacity import Energy
 from perfkit.stats.load_splitting import Splitting
+from perfkit.stats.ratio_interval import Estimate
 from perfkit.telemetry.figures import GpuFigures
 from tests.queue_results import Writer
 
@@ -70,6 +72,14 @@ def with_gpus(evidence, gpus_of):
 @pytest.fixture(scope="module")
 def plan(evidence):
     return planned(evidence, "$2.50/h")
+
+
+def test_the_table_of_several_has_ranks_and_explains_them(plan):
+    table = ranking_table(plan)
+    assert (table.title, table.headings[0]) == ("Ranking", "rank")
+    assert table.note.startswith(
+        "Equal ranks: the data cannot tell them apart. Rank 3 means that two others are cheaper, each with a probability of at least 98.3 %"
+    )
 
 
 def test_equal_configurations_share_a_rank_and_a_slower_one_does_not(plan):
@@ -198,10 +208,37 @@ def _failing_above_100(point):
 def test_what_was_not_measured_cannot_be_told(plan, evidence):
     plan = ranked_again(plan, evidence, "gpu_memory<40GiB")
     assert {one.verdict for one in plan.ranking} == {"cannot be told"}
-    assert any(sentence.startswith("No configuration is known to satisfy the constraints") for sentence in headline(plan))
+    assert (
+        f"No configuration is known to satisfy the constraints; the plan is for {plan.cheapest}, for which gpu_memory < 40.0 GiB cannot be told: "
+        "gpu_memory was not measured."
+    ) in headline(plan)
 
 
-def test_a_limit_on_the_price_needs_prices(evidence):
+def test_a_limit_that_cannot_be_told_has_its_reason(plan, evidence):
+    """The capacity's interval includes its estimate; energies that were measured once at each rate have no interval."""
+    first = plan.ranking[0]
+    inside = f"capacity>{first.figures['capacity'].value:.4f}/s"
+    (sentence, *_) = ranking_answer(ranked_again(plan, evidence, inside, "gpu_memory<40GiB"))
+    assert sentence.endswith(" cannot be told: the interval of capacity includes the limit, and gpu_memory was not measured.")
+    untold = dataclasses.replace(
+        first,
+        verdict="cannot be told",
+        judgements=(("energy < 3 J", "cannot be told"),),
+        figures={**first.figures, "energy": Estimate(2.0, None, None)},
+    )
+    inputs = dataclasses.replace(plan.inputs, constraints=parse_constraints(["energy<3J"]))
+    (sentence, *_) = ranking_answer(dataclasses.replace(plan, inputs=inputs, ranking=(untold, *plan.ranking[1:])))
+    assert sentence.endswith(" energy < 3 J cannot be told: the interval of energy is not known.")
+
+
+def test_a_constraint_on_a_percentile_without_a_limit_is_judged_by_its_curve(evidence):
+    (one,) = planned(evidence[:1], constraints=("p90<10s",)).ranking
+    assert one.verdict == "holds"
+    assert one.figures["p50"].value < one.figures["p90"].value < one.figures["p95"].value
+
+
+def test_a_limit_on_the_price_needs_prices(evidence, monkeypatch):
+    monkeypatch.setattr(planner, "plan_configuration", lambda *_: pytest.fail("a capacity was fitted"))
     with pytest.raises(UsageError, match="--constraint: a limit on the price needs the price of a replica; add --price"):
         planned(evidence[:1], constraints=("price<20/h",))
 

@@ -96,7 +96,7 @@ def test_the_document_holds_the_risk_and_its_inputs(plan):
 
 def test_the_plan_says_how_it_takes_the_demand_and_splits_the_requests(plan):
     assert any("Requests are split over the replicas at random" in sentence for sentence in plan.assumptions)
-    assert "The peak demand is lognormal: with a probability of 90 % it differs from the stated one by -17% to +20%." in plan.assumptions
+    assert "The peak demand is lognormal: with a probability of 90 % it differs from the stated one by -17 % to +20 %." in plan.assumptions
     exact = list(RiskInputs().assumptions(3, has_profile=False))
     assert any("taken as exact; --demand-uncertainty" in sentence for sentence in exact)
     assert any("at its peak all day" in sentence for sentence in exact)

@@ -5,6 +5,7 @@ import dataclasses
 import pytest
 
 from perfkit.errors import UsageError
+from perfkit.plan import planner
 from perfkit.plan.day_inputs import DayInputs, Purchase, Spot
 from perfkit.plan.demand_profile import parse_profile
 from perfkit.plan.evidence import gather_evidence, read_sources
@@ -255,13 +256,23 @@ def test_the_cold_start_is_the_longest_that_was_measured(chosen, without_log):
     [
         ({"cold_start_s": None}, "--profile needs --cold-start, the time from the start of a replica until it takes requests, such as 90s"),
         ({"minimum": 5, "maximum": 4}, "--min-replicas 5 is above --max-replicas 4"),
+        ({"maximum": 2}, "the fewest replicas, one more than --redundancy, are 3, which is above --max-replicas 2"),
         (
             {"purchase": Purchase(1, 1, 1, None)},
             "--purchase: the results hold no power of GPUs; give the power of a replica, such as --power 700W",
         ),
     ],
 )
-def test_what_is_missing_is_refused_with_the_option_that_gives_it(chosen, without_log, changes, message):
+def test_inconsistent_options_are_refused_before_the_capacities_are_fitted(without_log, monkeypatch, changes, message):
+    monkeypatch.setattr(planner, "plan_configuration", lambda *_: pytest.fail("a capacity was fitted"))
     with pytest.raises(UsageError) as refused:
-        scheduled(chosen, without_log, CONSTANT, **changes)
+        plan_capacity([without_log], inputs_of(redundancy=2, day=DayInputs(CONSTANT, **{"cold_start_s": 90.0, **changes})))
     assert message in str(refused.value)
+
+
+def test_the_chosen_configuration_needs_the_cold_start_and_the_power_that_only_another_one_has(chosen, without_log):
+    """Which configuration is chosen is known after the fit alone."""
+    with pytest.raises(UsageError, match="--profile needs --cold-start"):
+        scheduled(chosen, without_log, CONSTANT, cold_start_s=None)
+    with pytest.raises(UsageError, match="the results hold no power of GPUs"):
+        scheduled(chosen, without_log, CONSTANT, purchase=Purchase(1, 1, 1, None))

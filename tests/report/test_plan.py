@@ -122,9 +122,18 @@ def test_the_title_names_model_hardware_and_date(plan, folder):
 def test_what_is_decided_comes_before_how_it_was_measured(folder):
     titles = re.findall(r"<h2>(.*?)</h2>", (folder / "plan.html").read_text())
     assert titles[0] == "The answer"
-    order = [titles.index(title) for title in ("Ranking", "Forecast", "Notes", "How it was measured", "Measurements", "Data")]
+    order = [titles.index(title) for title in ("Figures", "Forecast", "Notes", "How it was measured", "Measurements", "Data")]
     assert order == sorted(order)
     assert "Before relying on this, read “Extrapolated” and “Notes” below." in (folder / "plan.md").read_text()
+
+
+def test_a_single_configuration_has_figures_and_no_rank(plan, folder):
+    (table,) = (table for table in plan_tables(plan) if table.name == "ranking")
+    assert (table.title, table.headings[0]) == ("Figures", "configuration")
+    assert table.note.startswith("Intervals are 90 %.")
+    assert "ank" not in table.note
+    assert table.records[0]["rank"] == 1, "files keep the column"
+    assert "## Ranking" not in (folder / "plan.md").read_text()
 
 
 def test_the_first_sentence_of_each_subject_is_marked_in_the_answer(plan, folder):
@@ -137,7 +146,7 @@ def test_the_first_sentence_of_each_subject_is_marked_in_the_answer(plan, folder
 
 
 def test_the_limit_is_shown_with_all_its_digits():
-    assert slo_text(parse_slo(["p99<180.6ms,error_rate<0.1%"])) == "p99 < 180.6 ms, errors < 0.1%"
+    assert slo_text(parse_slo(["p99<180.6ms,error_rate<0.1%"])) == "p99 < 180.6 ms, errors < 0.1 %"
 
 
 def test_headrooms_and_redundancies_that_need_the_same_replicas_are_one_row(mm1_plan_with_zones):

@@ -12,8 +12,8 @@ from perfkit.plan.planner import plan_capacity
 from perfkit.plan.price import Price
 from perfkit.plan.schedule_costs import ranked
 from perfkit.plan.schedule_model import FleetWay
-from perfkit.report.plan import plan_notes
-from perfkit.report.plan_schedule import schedule_answer, schedule_group, schedule_tables
+from perfkit.report.plan import headline, plan_notes
+from perfkit.report.plan_schedule import schedule_answer, schedule_group, schedule_lines, schedule_tables
 from perfkit.stats.missed_time import Interval
 from tests.queue_results import Writer
 
@@ -54,13 +54,13 @@ def test_the_answer_compares_the_ways_and_names_the_lowest_cost(plan):
     fixed = plan.chosen.fleet.replicas
     assert ways.startswith(
         f"Over the day, with a cold start of 90.0 s (given): fixed, {fixed} replicas, {amounts(plan, 'fixed', 'on demand')[0]} a month, SLO missed in "
-        "0% of the time (90 % interval 0% to 0%); schedule by hour, 1 to "
+        "0 % of the time (90 % interval 0 % to 0 %); schedule by hour, 1 to "
     )
     month, year = amounts(plan, "fixed", "bought")
     assert lowest == (
-        f"Of the ways that miss the SLO in at most 1.00% of the time, the lowest cost is fixed, bought: {month} a month, {year} a year; the SLO is missed in "
-        "0% of the time (more than 1.00% is possible: it is 3.00% at the lower limit of the capacity); autoscaled with spot, spot above a reserved "
-        f"base, costs {amounts(plan, 'autoscaled with spot', 'spot above a reserved base')[0]} a month, but misses it in 3.20%."
+        f"Of the ways that miss the SLO in at most 1.00 % of the time, the lowest cost is fixed, bought: {month} a month, {year} a year; the SLO is missed in "
+        "0 % of the time (more than 1.00 % is possible: it is 3.00 % at the lower limit of the capacity); autoscaled with spot, spot above a reserved "
+        f"base, costs {amounts(plan, 'autoscaled with spot', 'spot above a reserved base')[0]} a month, but misses it in 3.20 %."
     )
     assert buying.startswith(
         f"Buying costs {amounts(plan, 'fixed', 'bought')[0]} a month over its lifetime. Against fixed, on demand, it pays after 18 months; "
@@ -68,10 +68,22 @@ def test_the_answer_compares_the_ways_and_names_the_lowest_cost(plan):
     assert buying.endswith("; against schedule by hour, reserved and on demand, it pays after 34 months.")
 
 
+def test_each_way_can_have_a_line_of_its_own(plan):
+    sentence, *others = schedule_answer(plan)
+    opening, *lines = schedule_lines(plan)
+    ways, others_below = lines[: len(plan.schedule.ways)], lines[len(plan.schedule.ways) :]
+    assert opening == "Over the day, with a cold start of 90.0 s (given):"
+    assert [way.partition(",")[0] for way in ways] == ["  - fixed", "  - schedule by hour", "  - autoscaled", "  - autoscaled with spot"]
+    assert f"{opening} {'; '.join(way.removeprefix('  - ') for way in ways)}." == sentence
+    assert others_below == others
+    lines = headline(plan, is_listed=True)
+    assert [line for line in headline(plan) if line != sentence] == [line for line in lines if line not in (opening, *ways)]
+
+
 def test_a_recommended_way_whose_interval_exceeds_the_allowed_time_is_doubted(plan):
     """The intervals reach 1.6 times the estimate: 0.8 % is allowed, but not 1.28 %."""
     doubted = missing(plan, {"fixed": 0.008, "schedule by hour": 0.02, "autoscaled": 0.02, "autoscaled with spot": 0.02})
-    expected = "0.80% of the time (more than 1.00% is possible: its 90 % interval reaches 1.28%, and it is 3.00% at the lower limit of the capacity)"
+    expected = "0.80 % of the time (more than 1.00 % is possible: its 90 % interval reaches 1.28 %, and it is 3.00 % at the lower limit of the capacity)"
     assert f"the SLO is missed in {expected}" in schedule_answer(doubted)[1]
     priced = missing(plan, {way.name: 0.02 for way in plan.schedule.ways}, allowed=None, outage_per_h=1.0)
     assert "is possible" not in schedule_answer(priced)[1]
@@ -83,7 +95,7 @@ def test_a_missed_hour_is_part_of_the_cost_where_it_has_a_price(plan):
     dear = missing(plan, shares, allowed=None, outage_per_h=1000.0)
     month, year = amounts(dear, "fixed", "bought")
     assert schedule_answer(dear)[1] == (
-        f"The lowest cost over the day, with that of missing the SLO, is fixed, bought: {month} a month, {year} a year; the SLO is missed in 0% of the "
+        f"The lowest cost over the day, with that of missing the SLO, is fixed, bought: {month} a month, {year} a year; the SLO is missed in 0 % of the "
         "time, which is expected to cost $0.00 a year."
     )
     costs = schedule_tables(dear)[1]
@@ -102,9 +114,9 @@ def test_ways_that_miss_the_slo_too_often_have_no_rank_and_if_all_do_the_one_tha
     assert {way for (way, _), rank in ranks.items() if rank is None} == {"autoscaled", "autoscaled with spot"}
     bad = missing(plan, {"fixed": 0.03, "schedule by hour": 0.05, "autoscaled": 0.06, "autoscaled with spot": 0.07})
     assert schedule_answer(bad)[1].startswith(
-        "Every way misses the SLO in more than 1.00% of the time; fixed, bought costs least of those that miss it least: "
+        "Every way misses the SLO in more than 1.00 % of the time; fixed, bought costs least of those that miss it least: "
     )
-    assert schedule_answer(bad)[1].endswith("; the SLO is missed in 3.00% of the time.")
+    assert schedule_answer(bad)[1].endswith("; the SLO is missed in 3.00 % of the time.")
 
 
 def test_the_tables_hold_each_way_offer_and_hour(plan):
@@ -132,7 +144,7 @@ def test_the_reason_for_no_simulation_is_among_the_notes(plan):
 
 def test_without_a_profile_nothing_is_added(plan):
     without = dataclasses.replace(plan, schedule=None)
-    assert (schedule_answer(without), schedule_tables(without), schedule_group(without)) == ([], (), None)
+    assert (schedule_answer(without), schedule_lines(without), schedule_tables(without), schedule_group(without)) == ([], [], (), None)
 
 
 def test_a_way_that_was_not_simulated_has_no_share(plan):

@@ -101,7 +101,7 @@ def test_the_ranking_is_in_the_report_on_the_console_and_in_a_file(ranked_folder
     ]  # fmt: skip
     assert float(rows[0]["inferences_low_per_s"]) < float(rows[0]["inferences_per_s"]) < float(rows[0]["inferences_high_per_s"])
     for text in (printed, (ranked_folder / "report.html").read_text().replace("&lt;", "<")):
-        assert "threads=2 at concurrency 2 has the highest throughput in inferences of the cases that satisfy error_rate < 1%: " in text
+        assert "threads=2 at concurrency 2 has the highest throughput in inferences of the cases that satisfy error_rate < 1 %: " in text
 
 
 @pytest.mark.parametrize(

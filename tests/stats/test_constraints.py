@@ -19,7 +19,7 @@ METRICS = (*PERCENTILE_NAMES, "throughput", "error_rate", "gpu_memory", "energy"
         ("price<20/h", "price", 20.0, True, "price < 20/h"),
         ("price < 20 /hour", "price", 20.0, True, "price < 20/h"),
         ("replicas<=16", "replicas", 16.0, True, "replicas <= 16"),
-        ("error_rate<0.1%", "error_rate", 0.001, True, "error_rate < 0.1%"),
+        ("error_rate<0.1%", "error_rate", 0.001, True, "error_rate < 0.1 %"),
     ],
 )
 def test_a_constraint_names_a_figure_and_its_limit(text, metric, limit, is_maximum, shown):

@@ -15,7 +15,7 @@ def test_higher_points_and_one_inside_are_held_out_in_whatever_order():
 
 def test_too_few_points_are_named():
     assert split_points([10, 20, 80, 90], 100.0).sentence == (
-        "Validation needs rates at which the target kept up: at least 3 above 70% of the capacity (found 2) and at least 3 up to 70% of the "
+        "Validation needs rates at which the target kept up: at least 3 above 70 % of the capacity (found 2) and at least 3 up to 70 % of the "
         "capacity (found 2)."
     )
 
@@ -55,7 +55,7 @@ def test_what_the_data_could_not_tell_is_said():
     errors = held("mean", 0.02)
     sentence = judge_model("it", errors, chance(errors, 0.01)).sentence
     assert sentence == (
-        "Model accepted: it, mean off by 2% at 0/s (allowed 12%) on points it was not fitted to; the data could not tell errors below 14% of a mean."
+        "Model accepted: it, mean off by 2 % at 0/s (allowed 12 %) on points it was not fitted to; the data could not tell errors below 14 % of a mean."
     )
     assert judge_model("it", errors, chance(errors, 0.3)).sentence.startswith("Model not rejected: it, ")
 
