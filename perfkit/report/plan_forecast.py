@@ -32,7 +32,7 @@ def forecast_answer(plan: CapacityPlan) -> list[str]:
         when = (
             f"Demand exceeds {supply} by {p10} with a probability of 10 %, and by {_day(plan, exhaustion.reach_days)} with less than 50 %"
         )
-        return [f"{when}; a history of {exhaustion.history_days} days cannot be forecast further.", *_order(plan, exhaustion)]
+        return [f"{when}; {exhaustion.history_days} days of history support no longer forecast.", *_order(plan, exhaustion)]
     return [f"Demand exceeds {supply} on {p50} (P50; P10 {p10}, P90 {p90}).", *_order(plan, exhaustion)]
 
 
@@ -67,8 +67,8 @@ def _refusal(plan: CapacityPlan, exhaustion: Exhaustion) -> Iterator[str]:
             else "Even five more years of peaks would not tell which is wrong."
         )
     else:
-        yield f"demand exceeds {supply} by {reach} with a probability below 10 %, and a history of {exhaustion.history_days} days cannot be"
-        yield "forecast further."
+        yield f"demand exceeds {supply} by {reach} with a probability below 10 %, and {exhaustion.history_days} days of history support"
+        yield "no longer forecast."
         if weeks:
             yield f"With {weeks} of peaks, the forecast would reach as far as exhaustion at the present course."
         else:

@@ -59,7 +59,7 @@ def test_a_date_that_is_less_likely_than_not_is_given_as_a_probability(base):
     (sentence,) = said(base, 130.0, p50_days=None, p90_days=None)
     assert sentence == (
         "Demand exceeds 12 replicas less headroom (130/s) by 2026-03-28 with a probability of 10 %, and by 2026-04-30 with less than 50 %; "
-        "a history of 60 days cannot be forecast further."
+        "60 days of history support no longer forecast."
     )
 
 
@@ -67,8 +67,8 @@ def test_a_date_beyond_the_history_is_refused_with_the_weeks_that_would_give_it(
     """300/s is exceeded after 111 days: with 26 more days of history, 85 would remain, and it would have 86."""
     (sentence,) = said(base, 300.0)
     assert sentence == (
-        "There is no date of exhaustion: demand exceeds 12 replicas less headroom (300/s) by 2026-04-30 with a probability below 10 %, and a "
-        "history of 60 days cannot be forecast further. With about 4 more weeks of peaks, the forecast would reach as far as exhaustion at the "
+        "There is no date of exhaustion: demand exceeds 12 replicas less headroom (300/s) by 2026-04-30 with a probability below 10 %, and "
+        "60 days of history support no longer forecast. With about 4 more weeks of peaks, the forecast would reach as far as exhaustion at the "
         "present course."
     )
     assert said(base, 300.0, more_days=None)[0].endswith("At the present course, it does not do so within five years.")
