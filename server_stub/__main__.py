@@ -14,7 +14,7 @@ from server_stub.options import parse_options
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the server until it is stopped. Returns the exit code: 2 for unusable options, 1 for other errors."""
+    """Run the server until it is stopped. Returns the exit code: 2 for unusable options, 1 for other errors, 130 for a Ctrl-C at startup."""
     is_json = False
     try:
         options = parse_options(sys.argv[1:] if arguments is None else arguments)
@@ -35,6 +35,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             json.dumps({"level": "error", "event": "failed", "message": str(error)}) + "\n" if is_json else f"server_stub: {error}\n"
         )
         return 2 if isinstance(error, UsageError) else 1
+    except KeyboardInterrupt:  # while libraries are imported; later the server stops in order
+        return 130
     return 0
 
 

@@ -38,7 +38,10 @@ def _execute(options: argparse.Namespace) -> ExitCode:
     else:
         write_output("--out", options.out, text)
     notes = f", {len(compared.notes)} note{'s' * (len(compared.notes) != 1)}" if compared.notes else ""
-    print_status_line("complete", f"{len(compared.sides)} results, {len(compared.rows)} figures{notes}", ExitCode.DONE)
+    number = sum(side.status == "invalid" for side in compared.sides)
+    invalid = f", {number} of them NOT VALID" if number else ""
+    details = f"{len(compared.sides)} results{invalid}, {len(compared.rows)} figures{notes}"
+    print_status_line("complete", details, ExitCode.DONE, "bold red" if number else "green")
     return ExitCode.DONE
 
 

@@ -51,8 +51,14 @@ def comparison_text(compared: ResultComparison) -> str:
 
 
 def comparison_answer(compared: ResultComparison) -> list[str]:
-    """A sentence for each result after the first: the figures whose interval shows a change, the largest of each metric first."""
-    return [_answer_about(compared, number) for number in range(1, len(compared.sides))]
+    """A sentence for each result after the first: the figures whose interval shows a change, the largest of each metric first.
+
+    A last sentence names the results that are not valid.
+    """
+    invalid = [f"[{number}]" for number, side in enumerate(compared.sides, 1) if side.status == "invalid"]
+    named = f"{', '.join(invalid[:-1])} and {invalid[-1]} are" if len(invalid) > 1 else f"{''.join(invalid)} is"
+    caution = [f"{named} NOT VALID: the figures of the load points in the notes may be those of the load generator."] if invalid else []
+    return [*(_answer_about(compared, number) for number in range(1, len(compared.sides))), *caution]
 
 
 def _answer_about(compared: ResultComparison, number: int) -> str:

@@ -8,6 +8,7 @@ import contextlib
 import os
 import pathlib
 import sys
+import textwrap
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
@@ -20,6 +21,8 @@ from perfkit.units import format_duration_ns, format_rate_per_s
 
 if TYPE_CHECKING:
     from perfkit.gate.pairs import ArmName, Pair, PairKind
+
+_WIDTH = 80
 
 
 def describe_point(point: Point) -> str:
@@ -50,7 +53,8 @@ class LiveReport(RunObserver):
         self.note(f"target: {description}")
 
     def note_added(self, note: str) -> None:
-        self.note(f"note: {note}")
+        for line in _wrapped(f"note: {note}"):
+            self.note(line)
 
     def point_started(self, index: int, total: int, description: str, seconds: float | None, seconds_left: float | None) -> None:
         self._total, self._done = total, index
@@ -87,6 +91,16 @@ class LiveReport(RunObserver):
         """Prints a line unless quiet."""
         if not self._quiet:
             self.say(text)
+
+
+def _wrapped(text: str) -> list[str]:
+    """A sentence in lines that fit the terminal of stderr; it stays whole where that is none."""
+    if not sys.stderr.isatty():
+        return [text]
+    columns = _WIDTH
+    with contextlib.suppress(OSError):  # a stream may say that it is a terminal and have no file
+        columns = os.get_terminal_size(sys.stderr.fileno()).columns or _WIDTH
+    return textwrap.wrap(text, columns, break_long_words=False, break_on_hyphens=False)
 
 
 def _screen() -> ScreenConfig | None:

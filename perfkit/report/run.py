@@ -167,10 +167,10 @@ def _name(result: Result) -> str:
 
 
 def _subject(result: Result) -> list[str]:
-    """The model and the target's URL, as far as they are known."""
-    model = (result.scenario.get("target") or {}).get("model")
-    url = (result.environment.get("target") or {}).get("url")
-    return [str(text) for text in (model, url) if text]
+    """The model and the target's URL, or that of each protocol, as far as they are known."""
+    wanted, measured = result.scenario.get("target") or {}, result.environment.get("target") or {}
+    urls = [url for protocol, url in (wanted.get("urls") or {}).items() if protocol in (measured.get("protocols") or {})]
+    return [str(text) for text in (wanted.get("model"), *(urls or [measured.get("url")])) if text]
 
 
 def status_sentence(result: Result) -> str:

@@ -12,6 +12,7 @@ from perfkit.errors import ResultError, UsageError
 from perfkit.report.page import Block, Bullets, Item, Page, Paragraph, sections_of, write_files
 from perfkit.report.sweep_ranking import CAPTION, TITLE, columns_that_give_way, ranking_group, ranking_sentences, ranking_table
 from perfkit.report.table import Cell, Column, Mark, Table, attribute
+from perfkit.report.terminal_status import cases_in_words
 from perfkit.report.terminal_table import fill, fitted_text, terminal_width
 from perfkit.result.file import read_result
 from perfkit.result.hardware import hardware_of
@@ -65,8 +66,8 @@ def write_sweep_report(folder: pathlib.Path, rank_by: str | None = None, where: 
     results = _read_results(folder, sweep)
     ranking = _ranking(folder, sweep, results, rank_by, where)
     ranked: tuple[Block, ...] = (Bullets.of(list(ranking_sentences(ranking))), ranking_table(ranking)) if ranking else ()
-    if not ranking and (by := rank_by or sweep.rank.by):
-        ranked = (Paragraph(_not_ranked(by)),)
+    if not ranking and len(sweep.cases) > 1:
+        ranked = (Paragraph(_not_ranked(rank_by or sweep.rank.by), is_strong=True),)
     group = ranking_group(ranking) if ranking else None
     figures = (chart_block("ranking", "Throughput against p99", CAPTION, group),) if group else ()
     cases = (_cases_table(sweep, results),)
@@ -75,8 +76,7 @@ def write_sweep_report(folder: pathlib.Path, rank_by: str | None = None, where: 
         for case in sweep.cases
         if case.status != "pending"
     )
-    done = sum(case.status == "complete" for case in sweep.cases)
-    subtitle = f"{done} of {len(sweep.cases)} cases are complete."
+    subtitle = f"{', '.join(cases_in_words(sweep))}."
     title = _title(sweep, results)
     summary = sections_of({TITLE: ranked, "Cases": cases})
     page = sections_of({TITLE: (*ranked[:1], *figures, *ranked[1:]), "Cases": cases, "Reports of the cases": (Bullets(links),)})
@@ -102,7 +102,7 @@ def print_sweep(folder: pathlib.Path, sweep: SweepDocument) -> None:
     protocols = {point.protocol for _, (result, _) in results if result is not None for point in result.summary}
     gives_way = (*(("protocol",) if len(protocols) == 1 else ()), *_GIVES_WAY)
     ranking = _ranking(folder, sweep, results, None, None)
-    sentences = list(ranking_sentences(ranking)) if ranking else [_not_ranked(sweep.rank.by)] if sweep.rank.by else []
+    sentences = list(ranking_sentences(ranking)) if ranking else [_not_ranked(sweep.rank.by)] if len(sweep.cases) > 1 else []
     texts = [fill(sentence(text), width) for text in sentences]
     tables = [fitted_text(table, width, gives_way, "sweep.csv and the report have them")]
     if ranking:
@@ -110,8 +110,9 @@ def print_sweep(folder: pathlib.Path, sweep: SweepDocument) -> None:
     write_styled(sys.stdout, "\n".join(["", *texts, *([""] if texts else []), *tables, ""]))
 
 
-def _not_ranked(by: str) -> str:
-    return f"The cases are not ranked by {by}: fewer than two have a valid load point, or a search, with this figure."
+def _not_ranked(by: str | None) -> str:
+    named, needed = (f" by {by}", ", with this figure") if by else ("", "")
+    return f"The cases are not ranked{named}: fewer than two have a valid load point, or a search{needed}."
 
 
 def _title(sweep: SweepDocument, results: _Results) -> str:

@@ -1,5 +1,6 @@
 """What commands end with on stderr: warnings, the SLO's verdicts, and the status line, which --quiet keeps."""
 
+import collections
 import dataclasses
 import sys
 from collections.abc import Sequence
@@ -59,13 +60,20 @@ def print_status(result: Result, exit_code: int) -> None:
 
 def print_sweep_status(sweep: "SweepDocument", results: Sequence[Result], exit_code: int) -> None:
     """Prints the status of a sweep, the number of its cases by status, and the exit code on stderr as one line."""
-    numbers = {status: sum(case.status == status for case in sweep.cases) for status in dict.fromkeys(case.status for case in sweep.cases)}
-    complete = numbers.pop("complete", 0)
-    status = "complete" if not numbers else "interrupted" if "interrupted" in numbers else "incomplete"
-    cases = [f"{complete:,} of {len(sweep.cases):,} cases complete", *(f"{number:,} {name}" for name, number in numbers.items())]
+    others = {case.status for case in sweep.cases} - {"complete"}
+    status = "complete" if not others else "interrupted" if "interrupted" in others else "incomplete"
     points = [point for result in results for point in result.summary]
     is_sound = all(point.valid for point in points)
-    print_status_line(status, f"{', '.join(cases)}; {_points(points)}", exit_code, _STATUS_STYLES[status] if is_sound else "bold red")
+    print_status_line(
+        status, f"{', '.join(cases_in_words(sweep))}; {_points(points)}", exit_code, _STATUS_STYLES[status] if is_sound else "bold red"
+    )
+
+
+def cases_in_words(sweep: "SweepDocument") -> list[str]:
+    """The number of cases by status: `1 of 3 cases complete`, `2 invalid`."""
+    numbers = collections.Counter(case.status for case in sweep.cases)
+    complete = numbers.pop("complete", 0)
+    return [f"{complete:,} of {len(sweep.cases):,} cases complete", *(f"{number:,} {status}" for status, number in numbers.items())]
 
 
 def print_verdict_status(verdict: "Verdict", exit_code: int) -> None:
@@ -93,7 +101,8 @@ def _print_grouped(warnings: Sequence[GroupedWarning]) -> None:
 
 
 def _print(title: str, style: str, text: str) -> None:
+    """Prints a sentence that a terminal shows wrapped at words; through a pipe it stays on one line."""
     output = console(sys.stderr)
     with output.capture() as captured:
-        output.print(Text.assemble((title, style), sentence(text)))
+        output.print(Text.assemble((title, style), sentence(text)), soft_wrap=not sys.stderr.isatty())
     write_styled(sys.stderr, captured.get())

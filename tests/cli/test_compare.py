@@ -137,3 +137,14 @@ def test_a_filter_that_matches_nothing_lists_what_there_is(capsys):
     assert main(["history", "steps", "--scenario", "other"]) == 2
     assert "no figures match; the history has smoke: http, concurrency 4" in capsys.readouterr().err
     assert main(["history", "steps", "--file", "none.sqlite"]) == 2
+
+
+def test_a_comparison_with_an_invalid_result_says_so_in_its_answer_and_its_status(results, capsys):
+    made = changed(document(started_at="2026-01-02T00:00:00.000+00:00", p50_ms=2.2), "status", "invalid")
+    write(results / "two", made)
+    (results / "two" / "checksums.sha256").unlink(missing_ok=True)
+    assert main(["compare", "one", "two"]) == 0
+    said = capsys.readouterr()
+    answer = said.out.partition("\nDifferences")[0]
+    assert "\n[2] is NOT VALID: the figures of the load points in the notes may be those of the load generator.\n" in answer
+    assert said.err.splitlines()[-1] == "status: complete (2 results, 1 of them NOT VALID, 6 figures, 1 note; exit code 0)"

@@ -76,3 +76,13 @@ def test_a_terminal_shows_the_load_point_under_way(capsys, monkeypatch):
     live.point_started(1, 3, "http, concurrency 4", 5.0, 10.0)
     live.note("a note")
     assert capsys.readouterr().err == "\r\033[K[2/3] http, concurrency 4, 5 s; about 10 s left …\r\033[Ka note\n"
+
+
+def test_a_terminal_shows_a_long_note_wrapped_at_words(capsys, monkeypatch):
+    monkeypatch.setattr("sys.stderr.isatty", lambda: True, raising=False)
+    note = "There is no NVIDIA driver on this machine (libnvidia-ml.so.1 was not found): no GPU is sampled."
+    LiveReport(quiet=False).note_added(note)
+    printed = capsys.readouterr().err.replace("\r\033[K", "").splitlines()
+    assert len(printed) == 2
+    assert max(map(len, printed)) <= 80
+    assert " ".join(printed) == f"note: {note}"

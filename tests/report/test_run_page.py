@@ -180,3 +180,14 @@ def test_the_page_is_self_contained(synthetic):
     ids = re.findall(r'\bid="([^"]+)"', text)
     assert len(ids) == len(set(ids))
     assert text.count('role="img"') == 3
+
+
+def test_the_subtitle_names_the_url_of_each_measured_protocol(synthetic):
+    result = synthetic(samples=100).write()
+    assert run_page(result, {}).subtitle.startswith("densenet_onnx, http://127.0.0.1:40001, started ")
+    urls = {"http": "http://h:1", "grpc": "grpc://h:2"}
+    result.scenario["target"]["urls"] = urls
+    for measured in (["http", "grpc"], ["grpc"]):
+        result.environment["target"]["protocols"] = {protocol: {} for protocol in measured}
+        shown = ", ".join(urls[protocol] for protocol in measured)
+        assert run_page(result, {}).subtitle.startswith(f"densenet_onnx, {shown}, started ")

@@ -44,13 +44,15 @@ def test_the_table_has_a_row_per_load_point_and_the_reason_of_a_failed_case(fold
     assert table.marks == ("", "", "", "invalid")
     monkeypatch.setenv("COLUMNS", "200")
     print_sweep(folder, read_sweep(folder))
-    assert capsys.readouterr().out == f"\n{render_text(table)}\n"
+    answer = "The cases are not ranked: fewer than two have a valid load point, or a search."
+    assert capsys.readouterr().out == f"\n{answer}\n\n{render_text(table)}\n"
 
 
 def test_the_report_is_markdown_html_and_csv(folder):
     assert [file.name for file in write_sweep_report(folder)] == ["report.md", "report.html", "sweep.csv"]
     markdown, page = ((folder / name).read_text() for name in ("report.md", "report.html"))
-    assert "1 of 3 cases are complete." in markdown
+    assert "1 of 3 cases complete, 1 failed, 1 invalid." in markdown
+    assert "**The cases are not ranked: fewer than two have a valid load point, or a search.**" in markdown
     assert "the model has no batches" in page
     assert 'href="batch_size=1_threads=2/report.html"' in page
     rows = list(csv.DictReader((folder / "sweep.csv").read_text().splitlines()))

@@ -1,8 +1,8 @@
-"""The warnings and the status line of a sweep."""
+"""The warnings and the status line of a run and of a sweep."""
 
 import pytest
 
-from perfkit.report.terminal_status import print_sweep_status, print_sweep_warnings
+from perfkit.report.terminal_status import print_status_line, print_sweep_status, print_sweep_warnings
 from perfkit.result.sweep import SweepFolder
 from tests.report.conftest import Synthetic
 
@@ -42,3 +42,23 @@ def test_the_warnings_of_a_sweep_are_one_line_of_each_kind_with_its_cases(sweep,
     assert "warning generator_bound (all cases) " in " ".join(capsys.readouterr().err.split())
     print_sweep_warnings([*((f"threads={number}", results["threads=2"]) for number in range(5)), ("threads=9", results["threads=1"])])
     assert "threads=2: all load points; and 2 more cases) " in " ".join(capsys.readouterr().err.split())
+
+
+def test_through_a_pipe_a_warning_and_the_status_stay_on_one_line_each_however_long(sweep, capsys):
+    _, results = sweep
+    print_sweep_warnings([("threads=2", results["threads=2"])])
+    warned = capsys.readouterr().err.splitlines()
+    assert max(map(len, warned)) > 140
+    assert all(line.startswith("warning ") for line in warned)
+    print_status_line("invalid", "words, " * 40 + "end", 5)
+    assert capsys.readouterr().err == f"status: invalid ({'words, ' * 40}end; exit code 5)\n"
+
+
+def test_a_terminal_wraps_the_status_at_words(capsys, monkeypatch):
+    monkeypatch.setattr("sys.stderr.isatty", lambda: True, raising=False)
+    monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.setenv("NO_COLOR", "1")
+    print_status_line("invalid", "words, " * 40 + "end", 5)
+    printed = capsys.readouterr().err.splitlines()
+    assert max(map(len, printed)) <= 80
+    assert " ".join(" ".join(printed).split()) == f"status: invalid ({'words, ' * 40}end; exit code 5)"

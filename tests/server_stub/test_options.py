@@ -6,6 +6,7 @@ import pathlib
 import pytest
 
 from perfkit.errors import UsageError
+from server_stub.__main__ import main
 from server_stub.options import Limits, Options, parse_cpus, parse_options
 
 
@@ -86,3 +87,12 @@ def test_a_free_http_or_grpc_port_implies_a_free_metrics_port():
 def test_cpus_are_numbers_and_ranges(monkeypatch):
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(8)))
     assert parse_cpus("0,2-3,7-7") == {0, 2, 3, 7}
+
+
+def test_ctrl_c_while_libraries_are_imported_ends_without_a_traceback(monkeypatch, capsys):
+    def interrupt(_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("server_stub.__main__.parse_options", interrupt)
+    assert main([]) == 130
+    assert capsys.readouterr() == ("", "")
