@@ -2,6 +2,7 @@
 
 import argparse
 import dataclasses
+import difflib
 import itertools
 import os
 import pathlib
@@ -190,7 +191,11 @@ def parse_cpus(text: str) -> frozenset[int]:
 
 class _Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
-        raise UsageError(f"{message[:1].upper()}{message[1:]}; see --help.")
+        nearest = ""
+        if message.startswith(unrecognized := "unrecognized arguments: "):
+            word = message.removeprefix(unrecognized).split()[0].partition("=")[0]
+            nearest = "".join(f"; did you mean {option}?" for option in difflib.get_close_matches(word, self._option_string_actions, n=1))
+        raise UsageError(f"{message[:1].upper()}{message[1:]}{nearest}; see --help.")
 
 
 def _parser() -> argparse.ArgumentParser:

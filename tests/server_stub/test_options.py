@@ -70,7 +70,9 @@ def test_all_options_are_parsed(tmp_path):
         ("--tls-cert pyproject.toml", "--tls-cert and --tls-key require each other: give both or neither."),
         ("--tls-key pyproject.toml", "--tls-cert and --tls-key require each other: give both or neither."),
         ("--log-format xml", "Argument --log-format: invalid choice: 'xml'"),
-        ("--http-por 0", "Unrecognized arguments: --http-por 0"),
+        ("--http-por 0", "Unrecognized arguments: --http-por 0; did you mean --http-port?; see --help."),
+        ("--modle=simple", "Unrecognized arguments: --modle=simple; did you mean --model?; see --help."),
+        ("--qqqq", "Unrecognized arguments: --qqqq; see --help."),
     ],
 )
 def test_unusable_options_are_explained(text, sentence):
