@@ -136,7 +136,11 @@ def _answer(result: Result) -> dict[str, Sequence[Block]]:
 
 def _opening(result: Result, ceilings: Sequence[Block] = ()) -> dict[str, Sequence[Block]]:
     """What every form of the report begins with, by title."""
-    judged = tuple(Item(point.slo.reason, point.title) for point in result.summary if point.slo is not None)
+    judged = tuple(
+        Item(point.slo.reason, point.title if point.valid else f"{point.title}, NOT VALID")
+        for point in result.summary
+        if point.slo is not None
+    )
     return {
         "Capacity": [Paragraph(result.search.reason, is_strong=True), probes_table(result)] if result.search else [],
         "Summary": [summary_table(result.summary) if result.summary else Paragraph("No load point was measured.")],

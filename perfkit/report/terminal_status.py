@@ -30,7 +30,7 @@ def print_warnings(result: Result) -> None:
     for point in result.summary:
         if point.slo is not None:
             style = {"satisfied": "green", "violated": "bold red", "inconclusive": "yellow"}[point.slo.verdict]
-            _print(f"SLO {point.slo.verdict} ", style, f"({point.title}) {point.slo.reason}")
+            _print(f"SLO {point.slo.verdict} ", style, f"({point.title}{'' if point.valid else ', NOT VALID'}) {point.slo.reason}")
 
 
 def print_sweep_warnings(cases: Sequence[tuple[str, Result]]) -> None:

@@ -67,9 +67,12 @@ def judge_slo(
 def _judge_percentile(quantile: float, limit_ns: int, times: BucketCounts, interval: PercentileInterval | None) -> tuple[Verdict, str]:
     name, count = f"p{round(quantile * 100, 6):g}", times.count
     needed = interval.needed_samples if interval else minimum_samples(quantile)
-    if count < needed or is_withheld(quantile, count):
-        return "inconclusive", f"{name} needs {needed:,} samples and has {count:,}"
+    lacking = f"{name} needs {needed:,} samples and has {count:,}"
+    if is_withheld(quantile, count):
+        return "inconclusive", lacking
     value_ns = min(times.values_at([quantile])[0], times.max_ns)
+    if count < needed:
+        return "inconclusive", f"{lacking}, in which it is {format_duration_ns(value_ns)}"
     bounds = f" ({_bounds(interval)})" if interval else ""
     if value_ns > limit_ns:
         return "violated", f"{name} is {format_duration_ns(value_ns)}{bounds}, above {format_exact_duration(limit_ns)}"
