@@ -23,7 +23,8 @@ def test_a_disk_that_fills_during_a_run_leaves_its_table_and_a_message_that_name
     finished = running.finish()
     assert finished.code == 5, finished.stderr
     assert "concurrency" in finished.stdout
-    assert finished.stderr.splitlines()[-1] == f"perfkit: {finished.folder}.partial cannot be written: File too large"
+    last_line = finished.stderr.splitlines()[-1]
+    assert last_line.startswith(f"status: invalid: {finished.folder}.partial cannot be written: File too large (")
     assert "Traceback" not in finished.stderr
     assert not finished.folder.exists()
     assert finished.folder.with_name("out.partial").exists()
