@@ -11,6 +11,7 @@ from perfkit.telemetry.figures import BusyProcess, GpuFigures, MachineFigures, M
 from perfkit.telemetry.server.statistics import ServerCounts
 
 _RETRANSMIT_SHARE, _FEWEST_RETRANSMITS = 0.001, 10
+_TCP_TIMEOUT_NS = 200_000_000  # the least time-out before Linux sends a segment again (TCP_RTO_MIN)
 _BUSY_MACHINE_SHARE = 0.85
 DISTURBING_CPUS = 0.25
 """Other processes that use fewer CPUs than this are not named as a cause."""
@@ -109,13 +110,17 @@ def describe_processes(others: OtherProcesses) -> str:
     return ", ".join(f"{one.name} (pid {one.pid}) {one.cpus:.0%}{'' if index else ' of a CPU'}" for index, one in enumerate(others.busiest))
 
 
-def network_warnings(generator: Generator) -> list[MeasurementWarning]:
-    """A warning if the network lost packets, which lengthens the tail of the response times."""
+def network_warnings(generator: Generator, longest_ns: int) -> list[MeasurementWarning]:
+    """A warning if the network may have lost packets, and the longest service time is long enough for TCP's time-out after a loss."""
     tcp = generator.tcp
-    if tcp is None or tcp.retransmits < max(_FEWEST_RETRANSMITS, _RETRANSMIT_SHARE * tcp.segments_sent):
+    if tcp is None or longest_ns < _TCP_TIMEOUT_NS or tcp.retransmits < max(_FEWEST_RETRANSMITS, _RETRANSMIT_SHARE * tcp.segments_sent):
         return []
-    resent = f"{tcp.retransmits:,} of {tcp.segments_sent:,} TCP segments of this machine were sent again: the network lost packets"
-    return [MeasurementWarning("tcp_retransmits", f"{resent}, and each loss delays a request by at least TCP's time-out, some 200 ms.")]
+    resent = f"{tcp.retransmits:,} of {tcp.segments_sent:,} TCP segments of this machine were sent again"
+    return [
+        MeasurementWarning(
+            "tcp_retransmits", f"{resent}: the network may have lost packets, and a lost packet delays its request by 200 ms or more."
+        )
+    ]
 
 
 def pooled_gpus(windows: Windows) -> tuple[GpuFigures, ...]:

@@ -169,7 +169,7 @@ def _make_point(pool: _Pool, intervals: Mapping[float, PercentileInterval], repe
             *busy_machine_warnings(generator, os.cpu_count() or 1, has_disturbed=bool(codes & DISTURBED_BY_OTHERS)),
             *judged.invalid,
             *judged.warnings,
-            *network_warnings(generator),
+            *network_warnings(generator, max(pool.times[name].max_ns for name in ("service_time", "failure_time"))),
             *_schedule_warnings(without_slot, scheduled, pacing_delay),
             *incident_warnings(pool.incidents, is_pooled=len(parts) > 1),
             *(pool.target_warnings.values() if judged.is_valid else ()),

@@ -82,8 +82,9 @@ def test_the_generators_figures_are_pooled():
 @pytest.mark.parametrize(("sent", "again", "warned"), [(1000, 9, False), (1000, 10, True), (100_000, 99, False), (100_000, 100, True)])
 def test_lost_packets_are_a_warning(sent, again, warned):
     generator = Generator(cpu_share=0, steal_share=0, tcp=Tcp(segments_sent=sent, retransmits=again))
-    assert [one.code for one in network_warnings(generator)] == (["tcp_retransmits"] if warned else [])
-    assert network_warnings(Generator(cpu_share=0, steal_share=0)) == []
+    assert [one.code for one in network_warnings(generator, S)] == (["tcp_retransmits"] if warned else [])
+    assert network_warnings(generator, 199_000_000) == []  # no request was delayed by TCP's time-out
+    assert network_warnings(Generator(cpu_share=0, steal_share=0), S) == []
 
 
 COMPILER, SHELL = BusyProcess("cc1plus", 77, 0.95), BusyProcess("sh", 78, 0.2)
