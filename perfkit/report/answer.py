@@ -10,6 +10,7 @@ from perfkit.stats.validity import INVALIDATING
 from perfkit.units import format_duration_ns, format_rate_per_s
 
 _MOST_NAMED = 3
+_MOST_FAILURES = 0.01  # a target that fails more of its requests does not keep up
 _VERDICTS = {"satisfied": "the SLO is met", "violated": "the SLO is missed", "inconclusive": "too few samples to judge the SLO"}
 _INCIDENTS: tuple[Literal["stall", "error_burst"], ...] = ("stall", "error_burst")
 LEAST_GAIN = 0.05
@@ -152,11 +153,15 @@ def _more_load(enough: Point, best: Point) -> str:
 
 
 def _by_overload(points: Sequence[Point]) -> Iterator[str]:
-    """The highest rate up to which the target is not overloaded, and the first beyond it."""
+    """The highest rate up to which the target is not overloaded and answers nearly all requests, and the first beyond it."""
     kept: Point | None = None
     for point in points:
+        beyond = ""
         if "overloaded" in {warning.code for warning in point.warnings}:
             beyond = f"overloaded at {load_in_words(point)}, where it answers {format_rate_per_s(point.throughput_per_s)}"
+        elif point.error_rate > _MOST_FAILURES:
+            beyond = f"{format_error_rate(point.error_rate)} of the requests failed at {load_in_words(point)}"
+        if beyond:
             if kept is None:
                 yield f"{beyond}, the lowest rate measured"
             else:

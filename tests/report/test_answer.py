@@ -19,7 +19,7 @@ def open_(rates, throughputs, **changes):
     return made([OpenLoad(rate_per_s=rate, arrivals="poisson") for rate in rates], throughputs, **changes)
 
 
-def made(loads, throughputs, *, valid=None, verdicts=None, warnings=None, protocols=None, p50s_ms=None):
+def made(loads, throughputs, *, valid=None, verdicts=None, warnings=None, protocols=None, p50s_ms=None, error_rates=None):
     number = len(loads)
     original = stored_results.result()
     points = tuple(
@@ -31,12 +31,14 @@ def made(loads, throughputs, *, valid=None, verdicts=None, warnings=None, protoc
                 "slo": verdict and SloJudgement(verdict=verdict, reason="It is so."),
                 "warnings": warned,
                 "protocol": protocol,
+                "error_rate": error_rate,
                 "service_time_ns": original.summary[0].service_time_ns.model_copy(update={"p50": round(p50_ms * 1e6)}),
             }
         )
-        for load, throughput, is_valid, verdict, warned, protocol, p50_ms in zip(
+        for load, throughput, is_valid, verdict, warned, protocol, p50_ms, error_rate in zip(
             loads, throughputs, valid or [True] * number, verdicts or [None] * number, warnings or [()] * number,
-            protocols or ["http"] * number, p50s_ms or [2.0] * number, strict=True,
+            protocols or ["http"] * number, p50s_ms or [2.0] * number, error_rates or [0.0] * number,
+            strict=True,
         )
     )  # fmt: skip
     return original.model_copy(update={"summary": points})
@@ -87,6 +89,10 @@ def made(loads, throughputs, *, valid=None, verdicts=None, warnings=None, protoc
             ["Keeps up with 500/s, the highest rate measured (p50 2.00 ms, p99 6.00 ms)."],
         ),
         (open_([400, 500], [380.0, 390.0], warnings=[(OVERLOADED,), ()]), ["Overloaded at 400/s, where it answers 380/s, the lowest rate measured."]),
+        (
+            open_([200, 400, 500], [200.0, 320.0, 500.0], error_rates=[0.01, 0.1988, 0.0]),
+            ["Keeps up with 200/s (p50 2.00 ms, p99 6.00 ms, 1.00% of the requests failed); 19.88% of the requests failed at 400/s."],
+        ),
         (open_([500], [437.0]), ["437/s answered at an arrival rate of 500/s: p50 2.00 ms, p99 6.00 ms."]),
         (
             closed(200.0, 812.0, verdicts=["satisfied", "inconclusive"]),
