@@ -49,6 +49,7 @@ STYLE: dict[Any, Any] = {
 NUMBERS = FuncFormatter(lambda value, _: f"{value:,.6g}")
 _LONG_NUMBER = re.compile(r'(?<=[\s"(])-?\d+\.\d{3,}(?=[\s")])')
 _AUTOMATIC_ID = re.compile(r'<g id="[A-Za-z0-9.]+_\d+">')
+_HASHED_ID = re.compile(r'(?<=[#"])[A-Za-z][0-9a-f]{10}(?=[")])')
 
 
 def render_svgs(figures: Callable[[], Iterable[tuple[str, Figure | None]]]) -> dict[str, str]:
@@ -67,6 +68,10 @@ def render_svg(figure: Figure, name: str) -> str:
         figure.savefig(written, format="svg", metadata=dict.fromkeys(("Date", "Creator", "Format", "Type")))
     svg = _AUTOMATIC_ID.sub("<g>", visible(written.getvalue()))  # numbered ids would occur twice in a page of several plots
     svg = _LONG_NUMBER.sub(lambda match: f"{float(match[0]):.2f}", svg)
+    # hashes of positions, whose last digits differ from one layout of the same figure to the next
+    hashed = {found: number for number, found in enumerate(dict.fromkeys(_HASHED_ID.findall(svg)))}
+    prefix = re.sub(r"\W", "-", name)
+    svg = _HASHED_ID.sub(lambda match: f"{prefix}-id{hashed[match[0]]}", svg)
     lines = (line.strip() for line in svg.splitlines())
     return re.sub(r"\n(?=[MLQCz] ?[-\d\"]|z)", "", "\n".join(filter(None, lines))) + "\n"
 

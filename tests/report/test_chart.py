@@ -1,9 +1,13 @@
 """The ends of a chart's axes: what sets them, and that the SVG keeps to them."""
 
+import re
+
 import pytest
+from matplotlib.figure import Figure
 
 from perfkit.report.chart import Axis, Chart, ChartGroup, Heat, HeatColumn, Level, Line
 from perfkit.report.chart_svg import draw_group
+from perfkit.report.plots import render_svg
 
 INTERVALS = ((1.0, 3.5, 8.0, 15.0), (4.0, 6.0, 9.0, 30.0))
 
@@ -66,3 +70,15 @@ def test_the_heat_map_of_the_picture_has_a_cell_for_each_run_of_bins_of_one_shad
     assert [box for box, _ in boxes] == [(0.0, 10.0, 1.0, 100.0), (0.0, 100.0, 1.0, 10_000.0), (1.0, 100.0, 2.0, 1000.0)]
     half, quarter, whole = (alpha for _, alpha in boxes)
     assert quarter < half < whole
+
+
+def test_an_svg_is_the_same_whatever_the_last_digits_of_the_layout_are():
+    def drawn(left):
+        figure = Figure()
+        figure.add_axes((left, 0.1, 0.8, 0.8)).plot([1, 2, 3], [1, 4, 9], marker="o")
+        return render_svg(figure, "two panels")
+
+    assert drawn(0.1) == drawn(0.1 + 1e-12)
+    ids = re.findall(r' id="([^"]+)"', drawn(0.1))
+    assert len(ids) == len(set(ids))
+    assert set(re.findall(r'(?:url\(|href=")#([^")]+)', drawn(0.1))) <= set(ids)
