@@ -21,7 +21,7 @@ _SIMPLE: dict[Any, dict[str, Any]] = {
 
 
 def dataclass_schema(model: type) -> dict[str, Any]:
-    """The JSON Schema of a dataclass, without descriptions; those of its parts are under `$defs`.
+    """The JSON Schema of a dataclass, without descriptions; nested types are under `$defs`.
 
     A field's metadata may hold `is_stored: False`, which leaves the field out, and `key`, its name in the file. Raises TypeError for a
     type that has no JSON Schema.

@@ -87,16 +87,6 @@ def _execute(options: argparse.Namespace) -> ExitCode:
         parse_peak_hours,
         parse_splitting,
     )
-    from perfkit.report.plan import (
-        CAVEATS,
-        check_plan_folder,
-        headline,
-        plan_notes,
-        predictions,
-        write_plan,
-    )
-    from perfkit.report.terminal_status import print_status_line
-    from perfkit.report.terminal_table import fill, terminal_width
 
     if options.zones == 1:
         raise UsageError("--zones 1: no replica survives the loss of the only zone; give at least 2")
@@ -138,6 +128,18 @@ def _execute(options: argparse.Namespace) -> ExitCode:
     )
     if inputs.average_demand_per_s is not None and inputs.average_demand_per_s > inputs.demand_per_s:
         raise UsageError(f"--average-demand {options.average_demand}: the average is above the peak demand, {inputs.demand_per_s:g}/s")
+    # imports matplotlib, which wrong options should not wait for
+    from perfkit.report.plan import (
+        CAVEATS,
+        check_plan_folder,
+        headline,
+        plan_notes,
+        predictions,
+        write_plan,
+    )
+    from perfkit.report.terminal_status import print_status_line
+    from perfkit.report.terminal_table import fill, terminal_width
+
     folder = options.out or pathlib.Path("reports") / f"plan-{utc_now():%Y%m%dT%H%M%SZ}"
     check_plan_folder(folder)
     sources = read_sources(options.results)

@@ -95,7 +95,7 @@ def is_url(word: str) -> bool:
 
 
 def scenario_text(document: dict[str, Any]) -> str:
-    """A scenario as the YAML of a file with the same effect in `perfkit run`; secrets become variables of the environment."""
+    """A scenario as YAML, to be saved as a file for `perfkit run`; secrets become environment variables."""
     import yaml
 
     from perfkit.scenario.redaction import with_variables
@@ -106,7 +106,7 @@ def scenario_text(document: dict[str, Any]) -> str:
 
 
 def scenario_head(keys: "Mapping[str, str]") -> list[str]:
-    """The first lines of a scenario file: its schema for editors, where the keys are described, and its variables with their keys."""
+    """The first lines of a scenario file: its schema for editors, where its keys are described, and its environment variables."""
     from perfkit.scenario.shipped import SCHEMA_FILE
 
     lines = [
@@ -148,7 +148,7 @@ def _source_of_urls(urls: list[str], options: argparse.Namespace) -> "ScenarioSo
 
 
 def _add_defaults(document: dict[str, Any]) -> None:
-    """Adds the load and the windows of a scenario without a file, where neither options nor --set give others."""
+    """Adds a default load and default windows if neither options nor --set have given them."""
     load, measure = document.get("load") or {}, document.get("measure") or {}
     if not (isinstance(load, dict) and isinstance(measure, dict)) or "search" in load:
         return  # the scenario's checks say what is wrong, and a search has defaults of its own

@@ -1,4 +1,4 @@
-"""Stalls and error bursts of the target: where in a window it answered nothing, and where most failures lie close together. Pure."""
+"""Stalls and error bursts of the target: spans of a window without any answer, and spans with most of its failures. Pure."""
 
 from collections.abc import Iterator, Sequence
 
@@ -46,9 +46,9 @@ def _spans(incidents: Sequence[Incident], *, digits: int, is_pooled: bool) -> st
 def _stalls(window: Window, load: Load, repetition: int) -> Iterator[Incident]:
     """Spans without any answer while requests were due.
 
-    A stall is half a second long or longer, 20 answers are missing at the window's mean rate, and in a closed loop each connection
-    has missed three: batches are answered together, so the gap between them is no stall. In an open loop 10 requests or more were due
-    meanwhile. A span in which the load generator stood still for more than half the time is not the target's.
+    A stall lasts at least half a second, and long enough for 20 answers at the window's mean rate; in a closed loop also for three
+    answers to each connection, because batches are answered together, with gaps between them. In an open loop, at least 10 requests
+    were due in it. Spans during most of which the load generator was stopped are left out.
     """
     is_closed = isinstance(load, ClosedLoad)
     series = window.series if is_closed else window.series.offered()

@@ -62,7 +62,7 @@ class Child:
 
     @property
     def unsent_bytes(self) -> int:
-        """The length of the messages that it has not taken yet."""
+        """The size in bytes of the sent messages that the process has not read yet."""
         return 0 if self._stdin.is_closing() else self._stdin.get_write_buffer_size()
 
     async def receive(self) -> Any:

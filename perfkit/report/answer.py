@@ -106,7 +106,7 @@ def _limit(point: Point) -> str:
 
 
 def _by_slo(points: Sequence[Point]) -> Iterator[str]:
-    """The highest load up to which every load point meets the SLO, and what follows it."""
+    """The highest load up to which every load point meets the SLO, and the first load beyond it."""
     met: Point | None = None
     for point in points:
         if point.slo is None or point.slo.verdict != "satisfied":
@@ -143,7 +143,7 @@ def _by_throughput(points: Sequence[Point]) -> Iterator[str]:
 
 
 def _more_load(enough: Point, best: Point) -> str:
-    """What the best concurrency adds to one that is enough: `concurrency 4 adds 0.6 % (32.1/s), and its p50 is 3.9 times as long`."""
+    """The gain of the best concurrency over a lower one that is enough: `concurrency 4 adds 0.6 % (32.1/s), and its p50 is 3.9 times as long`."""
     gain = best.throughput_per_s / enough.throughput_per_s - 1
     text = f"{load_in_words(best)} adds {100 * gain:.1f} % ({format_rate_per_s(best.throughput_per_s)})"
     before_ns, after_ns = enough.times.p50, best.times.p50

@@ -1,4 +1,4 @@
-"""What commands end with on stderr: warnings, the SLO's verdicts, and the status line, which --quiet keeps."""
+"""The last lines of a command on stderr: warnings, the SLO's verdicts, and the status line, which --quiet keeps."""
 
 import collections
 import dataclasses

@@ -221,7 +221,7 @@ def _rates(series: Sequence[int], window_s: float, slice_s: int) -> list[tuple[f
 
 
 def upper_percentile(timeline: Timeline) -> str:
-    """`p99` or `p90`, the highest for which 90 % of the slices have enough samples; otherwise `max`."""
+    """The percentile drawn over time: p99, or p90 if too few slices have the samples for p99; `max` if too few have them for p90."""
     slices = list(itertools.chain.from_iterable(timeline.slices.values()))
     return next((name for name in ("p99", "p90") if sum(name in part.times_ns for part in slices) >= 0.9 * len(slices)), "max")
 

@@ -1,4 +1,4 @@
-"""Scenarios without their secrets: as results show them, and as files that take them from the environment."""
+"""Scenarios without their secrets: as shown in results, and as files that read the secrets from environment variables."""
 
 import re
 from collections.abc import Callable, Mapping
@@ -12,12 +12,12 @@ REDACTED = "<redacted>"
 
 
 def without_secrets(value: Any, key: str = "") -> Any:
-    """A scenario's keys and values, or the value of a dotted key, without header values and credentials of URLs."""
+    """A scenario's document, or the value of the dotted `key`, with header values and credentials of URLs redacted."""
     return _replaced(value, _path(key), lambda _, url: redacted_url(url), lambda *_: REDACTED)
 
 
 def shown_override(key_path: KeyPath, key: str, value: Any, text: str) -> str:
-    """An override as results show it; `text` is the value as it was written."""
+    """An override with its secrets redacted, for results; `text` is the value as written."""
     holds_secrets = key_path == ("target",) and isinstance(value, dict) and bool({"headers", "url", "urls", "metrics_url"} & set(value))
     holds_secrets |= "@" in text and (key_path[:1] == ("metrics",) or (key_path == ("target", "urls") and not isinstance(value, str)))
     holds_secrets |= key_path[:1] == ("sweep",) and ("@" in text or "headers" in text)
@@ -27,7 +27,7 @@ def shown_override(key_path: KeyPath, key: str, value: Any, text: str) -> str:
 
 
 def shown_setting(setting: str) -> str:
-    """`KEY=VALUE` of the command line as commands show it."""
+    """A `KEY=VALUE` of the command line with its secrets redacted."""
     key, equals, text = setting.partition("=")
     path = _path(key)
     if not equals:

@@ -10,7 +10,7 @@ HIGHEST_SHARE = 0.15
 LOWEST_NEAR = 0.72
 """Probes below this share of the crossing tell how many requests are slow without a queue."""
 LOWEST_CHANGE = -0.8
-"""The crossing is at least the centre changed by this share of it."""
+"""The lowest possible crossing, as a relative change of the centre."""
 NEWTON_STEPS, SMALLEST_STEP = 40, 1e-6
 """The most steps of a fit, and the change that ends it."""
 _ROUNDS = 8
@@ -51,7 +51,7 @@ class CountAt:
 
 
 class _Point(NamedTuple):
-    """One probe that a curve goes through."""
+    """One probe to which a curve is fitted."""
 
     x: float
     """Its rate ÷ the centre, less 1."""
@@ -62,22 +62,22 @@ class _Point(NamedTuple):
 
 
 class _Term(NamedTuple):
-    """One probe beside a curve."""
+    """One probe compared with a curve."""
 
     point: _Point
     mean: float
     """The expected count."""
     rising: float
-    """Its part that rises with the rate."""
+    """The part of the mean that grows with the rate."""
 
     @property
     def gradient(self) -> float:
-        """The derivative of the quasi-likelihood by the logarithm of the rising part."""
+        """The derivative of the quasi-likelihood with respect to the logarithm of the rising part."""
         return self.point.weight * (self.point.counted.beyond / self.mean - 1) * self.rising
 
     @property
     def information(self) -> float:
-        """The Fisher information: the expected second derivative, negated."""
+        """The Fisher information: the negative of the expected second derivative."""
         return self.point.weight * self.rising**2 / self.mean
 
     @property
@@ -91,13 +91,13 @@ class _Term(NamedTuple):
 
 
 class _Points(NamedTuple):
-    """The probes that a curve goes through."""
+    """The probes to which a curve is fitted."""
 
     points: tuple[_Point, ...]
     floor: float
 
     def terms(self, intercept: float, slope: float) -> list[_Term]:
-        """The probes that the curve is judged by: all but the lower bounds that it lies above."""
+        """The probes that count for a curve: all except lower bounds that the curve exceeds."""
         found = []
         for point in self.points:
             count = point.counted.count
@@ -123,7 +123,7 @@ class ShareCurve:
     slope: float
     dispersion_at: Callable[[float], float]
     others: tuple["ShareCurve", ...] = ()
-    """The curves with all floors that are possible."""
+    """The curves fitted with each possible floor."""
 
     @property
     def level(self) -> float:
@@ -142,7 +142,7 @@ class ShareCurve:
 
 
 def curve_within(counts: Sequence[CountAt], centre: float, lowest: float, highest: float, fewest: int) -> ShareCurve | None:
-    """The curve through the probes in a range around its own crossing, fitted again until the crossing no longer moves."""
+    """The curve fitted to the probes in a range around its crossing; repeated until the crossing no longer moves."""
     found = None
     for _ in range(_ROUNDS):
         near = [

@@ -31,10 +31,10 @@ _SHOW_EVERY_S, _MOST_UNSENT_BYTES, _MOST_FIGURES, _MOST_LINES = 0.1, 2**16, 64, 
 
 
 class ScreenQueue:
-    """What the live view is to show and the sampler process has not been sent: bounded, without the oldest of too many.
+    """The messages for the live view that are still to be sent to the sampler process; a full queue drops the oldest.
 
-    `send` sends a message to the process, and `unsent_bytes` returns how much of what was sent it has not taken. Lines that come within a
-    tenth of a second are sent, and printed, together.
+    `send` sends a message to the process, and `unsent_bytes` returns the size of the sent messages that the process has not read yet.
+    Lines that come within a tenth of a second are sent, and printed, together.
     """
 
     def __init__(self, send: Callable[[object], None], unsent_bytes: Callable[[], int]) -> None:
