@@ -48,6 +48,7 @@ class _Model(NamedTuple):
     inputs: tuple[str, ...]
     datatype: str
     row: int
+    large_row: int = 0
     is_sequence: bool = False
 
 
@@ -55,7 +56,7 @@ _MODELS = (
     _Model("simple", ("INPUT0", "INPUT1"), "INT32", 16),
     _Model("simple_string", ("INPUT0", "INPUT1"), "BYTES", 16),
     _Model("simple_identity", ("INPUT0",), "BYTES", 3),
-    _Model("identity_fp32", ("INPUT0",), "FP32", 5),
+    _Model("identity_fp32", ("INPUT0",), "FP32", 5, large_row=20_000),  # more than the 64 KiB of a small HTTP request
     _Model("simple_sequence", ("INPUT",), "INT32", 1, is_sequence=True),
     _Model("simple_dyna_sequence", ("INPUT",), "INT32", 1, is_sequence=True),
 )
@@ -105,9 +106,10 @@ def _framed(method: str, path: str, headers: dict[str, object], body: bytes, rng
 
 def _inference(model: _Model, rng: random.Random) -> tuple[dict[str, Any], bytes]:
     rows, binary, inputs = rng.choice([1, 1, 2, 8, 9]), b"", []
+    row = model.large_row if model.large_row and rng.random() < 0.3 else model.row
     for name in model.inputs:
-        item: dict[str, Any] = {"name": name, "datatype": model.datatype, "shape": [rows, model.row]}
-        values = [rng.randrange(100) for _ in range(rows * model.row)]
+        item: dict[str, Any] = {"name": name, "datatype": model.datatype, "shape": [rows, row]}
+        values = [rng.randrange(100) for _ in range(rows * model.row)] * (row // model.row)
         if rng.random() < 0.5:
             raw = _raw(model.datatype, values)
             item["parameters"] = {"binary_data_size": _near(len(raw), rng)}

@@ -108,7 +108,7 @@ async def drive(rate: float, seconds: float, seed: int, port: int) -> Nanosecond
 
         phases = Phases.plan(clock.now_ns() + _LEAD_NS, warmup_ns=0, window_ns=round(seconds * 1e9), requests=None, drain_ns=_TIMEOUT_NS)
         loop = OpenLoop(
-            transport, prepared, record, lambda _, __: None, arrivals=schedule.chunks(), origin_ns=phases.start_ns,
+            transport, prepared, record, lambda *_: None, arrivals=schedule.chunks(), origin_ns=phases.start_ns,
             phases=phases, clock=clock, pacer=pacer,
         )  # fmt: skip
         await loop.run()

@@ -49,6 +49,14 @@ class TargetError(PerfkitError):
         self.may_pass = may_pass
 
 
+class MissingEndpointError(TargetError):
+    """The server lacks an endpoint that v2 makes optional, or that many servers leave out; `what` is its answer in a few words."""
+
+    def __init__(self, message: str, what: str) -> None:
+        super().__init__(message)
+        self.what = what
+
+
 class InconclusiveError(PerfkitError):
     """A question that the measurements cannot decide."""
 

@@ -10,7 +10,10 @@ import os
 from collections.abc import Sequence
 
 from perfkit.errors import PerfkitError, UsageError
+from server_stub.heap import keep_freed_memory
 from server_stub.options import parse_options
+
+_SWITCH_INTERVAL_S = 0.0005
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -23,12 +26,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
             os.sched_setaffinity(0, options.cpus)
         if sys.stdin is None:
             os.open(os.devnull, os.O_RDONLY)  # if stdin is closed, the first socket would get its number, which libuv rejects
+        keep_freed_memory()
         os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # the server logs gRPC's errors itself
         # imported only now: NumPy, gRPC and ONNX Runtime start threads, which inherit the CPUs set above
         import uvloop
 
         from server_stub.server import serve
 
+        # a model's thread takes the GIL several times for a batch; by default it waits 5 ms for a busy event loop each time
+        sys.setswitchinterval(_SWITCH_INTERVAL_S)
         uvloop.run(serve(options))
     except PerfkitError as error:
         sys.stderr.write(

@@ -12,10 +12,12 @@ import numpy.typing as npt
 
 from benchmarks.gpu.proof import Proof, UnavailableError
 from benchmarks.gpu.prove_server import serve
-from benchmarks.gpu.shared_memory_client import CALLERS, Caller, Registered, SharingDriver, gpu_region, system_region
+from benchmarks.gpu.shared_memory_client import CALLERS, Caller, registered
 from benchmarks.processes import RunningServer
 from benchmarks.report import table_head, table_row
-from server_stub.devices.cuda_driver import CudaError
+from perfkit.errors import UsageError
+from perfkit.machine.cuda_memory import CudaDriver, CudaMemory
+from perfkit.machine.shared_memory import RegionMemory, SystemMemory
 
 ALLOWED_DIFFERENCE = 0.01
 """Of the largest output: executions of several requests together may choose other algorithms."""
@@ -52,13 +54,13 @@ def _measure(
 ) -> list[dict[str, Any]]:
     """Both protocols in one way, first one request at a time, then on several connections."""
     with contextlib.ExitStack() as opened:
-        region: Registered | None = None
+        region: RegionMemory | None = None
         if way == WAYS[1]:
-            region = opened.enter_context(system_region(server.http_port, array))
+            region = opened.enter_context(registered(server.http_port, array, SystemMemory(array.nbytes)))
         elif way == WAYS[2]:
             if proof.is_dry_run:
                 raise UnavailableError("it needs a GPU")
-            region = opened.enter_context(gpu_region(server.http_port, array, _driver()))
+            region = opened.enter_context(registered(server.http_port, array, _gpu_memory(array.nbytes)))
         rows = []
         for protocol, caller in CALLERS.items():
             port = int(server.ready[f"{protocol}_port"])
@@ -80,10 +82,10 @@ def _measure(
         return rows
 
 
-def _driver() -> SharingDriver:
+def _gpu_memory(byte_size: int) -> CudaMemory:
     try:
-        return SharingDriver()
-    except CudaError as error:
+        return CudaMemory(byte_size, CudaDriver(0))
+    except UsageError as error:
         raise UnavailableError(str(error)) from None
 
 

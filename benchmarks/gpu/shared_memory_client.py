@@ -1,99 +1,50 @@
 """A small v2 client for comparing ways to hand over tensors: in the request, in system shared memory, in CUDA shared memory.
 
-It sends the same request again and again on one connection. perfkit's load generator has no shared memory yet.
+It sends the same request again and again on one connection, with perfkit's own regions.
 """
 
-import base64
 import contextlib
-import ctypes
 import http.client
 import json
-import pathlib
-import uuid
 from collections.abc import Callable, Iterator
-from typing import Any, Protocol
 
 import grpc
 import numpy as np
 import numpy.typing as npt
 
-from perfkit.protocol import v2_pb2
+from perfkit.machine.shared_memory import RegionMemory
+from perfkit.protocol import rest, v2_pb2
+from perfkit.protocol.message import SharedRegion
 from perfkit.protocol.protobuf import SERVICE
-from server_stub.devices.cuda_driver import HANDLE_BYTES, CudaDriver
-
-_SHM = pathlib.Path("/dev/shm")  # noqa: S108 - shm_open's folder
-
-
-class Region(Protocol):
-    """A registered region that holds the input."""
-
-    name: str
-    byte_size: int
-
-
-class SharingDriver(CudaDriver):
-    """The driver as seen by a client, which shares its memory with the server."""
-
-    def share(self, address: int) -> bytes:
-        """The handle by which another process opens memory of `allocate`."""
-        handle = ctypes.create_string_buffer(HANDLE_BYTES)
-        self._call("cuIpcGetMemHandle", handle, ctypes.c_uint64(address))
-        return handle.raw
-
-
-class Registered:
-    """A region that a server knows, as `kind` says: `system` or `cuda`."""
-
-    def __init__(self, port: int, kind: str, byte_size: int, document: dict[str, Any]) -> None:
-        self.name, self.byte_size = f"proof-{uuid.uuid4().hex[:8]}", byte_size
-        self._port, self._path = port, f"/v2/{kind}sharedmemory/region/{self.name}"
-        self._post("register", document)
-
-    def unregister(self) -> None:
-        """Let the server close it."""
-        self._post("unregister", {})
-
-    def _post(self, action: str, document: dict[str, Any]) -> None:
-        connection = http.client.HTTPConnection("127.0.0.1", self._port, timeout=30)
-        connection.request("POST", f"{self._path}/{action}", json.dumps(document))
-        response = connection.getresponse()
-        text = response.read()
-        connection.close()
-        if response.status != 200:
-            raise RuntimeError(f"{action} of {self._path}: {response.status} {text.decode(errors='replace')}")
 
 
 @contextlib.contextmanager
-def system_region(http_port: int, array: npt.NDArray[np.float32]) -> Iterator[Registered]:
-    """The array in a file of /dev/shm, registered for the length of the block."""
-    file = _SHM / f"perfkit-proof-{uuid.uuid4().hex[:8]}"
+def registered(http_port: int, array: npt.NDArray[np.float32], memory: RegionMemory) -> Iterator[RegionMemory]:
+    """The array in memory of perfkit's own, registered for the length of the block."""
+    region = SharedRegion(memory.name, memory.byte_size, memory.handle)
     try:
-        file.write_bytes(array.tobytes())
-        region = Registered(http_port, "system", array.nbytes, {"key": f"/{file.name}", "offset": 0, "byte_size": array.nbytes})
-        yield region
-        region.unregister()
+        memory.write(0, array.tobytes())
+        _post(http_port, rest.region_path(region.kind, "register", region.name), rest.encode_region(region))
+        yield memory
+        _post(http_port, rest.region_path(region.kind, "unregister", region.name), b"{}")
     finally:
-        file.unlink(missing_ok=True)
+        memory.close()
 
 
-@contextlib.contextmanager
-def gpu_region(http_port: int, array: npt.NDArray[np.float32], driver: SharingDriver) -> Iterator[Registered]:
-    """The array in memory of GPU 0, registered for the length of the block."""
-    address = driver.allocate(array.nbytes)
-    try:
-        driver.write(address, array.tobytes(), 0)
-        handle = {"b64": base64.b64encode(driver.share(address)).decode()}
-        region = Registered(http_port, "cuda", array.nbytes, {"raw_handle": handle, "device_id": 0, "byte_size": array.nbytes})
-        yield region
-        region.unregister()
-    finally:
-        driver.free(address)
+def _post(port: int, path: str, body: bytes) -> None:
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=30)
+    connection.request("POST", path, body)
+    response = connection.getresponse()
+    text = response.read()
+    connection.close()
+    if response.status != 200:
+        raise RuntimeError(f"{path}: {response.status} {text.decode(errors='replace')}")
 
 
 class HttpCaller:
     """Sends one request again and again over HTTP. The input is in `region`, or in the request without one."""
 
-    def __init__(self, port: int, model: str, name: str, array: npt.NDArray[np.float32], region: Region | None) -> None:
+    def __init__(self, port: int, model: str, name: str, array: npt.NDArray[np.float32], region: RegionMemory | None) -> None:
         self._connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
         size = {"binary_data_size": array.nbytes}
         shared = {} if region is None else {"shared_memory_region": region.name, "shared_memory_byte_size": array.nbytes}
@@ -119,7 +70,7 @@ class HttpCaller:
 class GrpcCaller:
     """Sends one request again and again over gRPC. The input is in `region`, or in the request without one."""
 
-    def __init__(self, port: int, model: str, name: str, array: npt.NDArray[np.float32], region: Region | None) -> None:
+    def __init__(self, port: int, model: str, name: str, array: npt.NDArray[np.float32], region: RegionMemory | None) -> None:
         options = [("grpc.max_send_message_length", -1), ("grpc.max_receive_message_length", -1), ("grpc.use_local_subchannel_pool", 1)]
         self._channel = grpc.insecure_channel(f"127.0.0.1:{port}", options)
         self._infer: Callable[..., bytes] = self._channel.unary_unary(f"/{SERVICE}/ModelInfer")

@@ -22,6 +22,8 @@ from benchmarks.peers.install import peers_folder
 from benchmarks.peers.server_process import PeerError, free_ports, ready_server
 
 MODELS = pathlib.Path(__file__).with_name("triton_models")
+TRAFFIC_MODELS = pathlib.Path(__file__).with_name("triton_traffic_models")
+"""Decoupled models, and others for the kinds of traffic that `traffic` compares."""
 ODD_MODELS = pathlib.Path(__file__).with_name("triton_odd_models")
 """Models with errors, an optional input, a bounded queue, and an ensemble."""
 _READY_WITHIN_S = 90

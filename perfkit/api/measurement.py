@@ -13,7 +13,8 @@ from perfkit.api.result import Result, TemporaryFolder
 from perfkit.api.thread import WorkThread
 from perfkit.errors import MeasurementError, MeasurementWarning, ResultError, ScenarioError, StorageError, UsageError
 from perfkit.measurement.control import Interruption, RunObserver
-from perfkit.measurement.lifecycle import MeasuredScenario, measure_scenario
+from perfkit.measurement.lifecycle import measure_scenario
+from perfkit.measurement.scenario_run import MeasuredScenario
 from perfkit.process.standard_files import open_standard_files
 from perfkit.report.run import write_reports
 from perfkit.result.file import replace_result

@@ -47,10 +47,16 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def _add(options: argparse.Namespace) -> ExitCode:
+    from perfkit.errors import UsageError
     from perfkit.history.file import open_history
     from perfkit.result.file import read_result
 
     results = [(path, read_result(path)[0]) for path in options.results]  # all or none
+    for path, result in results:
+        if result.is_mix:
+            raise UsageError(
+                f"{path}: a history follows one workload, and this result is of a mix; give each workload a scenario of its own"
+            )
     note_unverified(options.results)
     with open_history(options.file, create=True) as history:
         added = [history.add(result, str(path)) for path, result in results]

@@ -30,6 +30,7 @@ COMMANDS = {
     "calibrate": "measure this machine as a load generator, and store the result for later runs",
     "plan": "plan capacity from results: replicas, cost, forecast",
     "doctor": "check this machine for conditions that disturb measurements",
+    "record": "pass requests on to a server, and record them as a trace for replay",
     "serve": "start the bundled v2 server",
     "baseline": "write results into a baseline file, to gate later results against",
     "compare": "show results side by side, with the differences in how they were measured, but no verdict",

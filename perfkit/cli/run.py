@@ -16,6 +16,9 @@ from perfkit.cli.url_scenario import add_scenario_or_url_options, scenario_sourc
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from perfkit.errors import PerfkitError
+    from perfkit.measurement.lifecycle import CaseInTurn
+    from perfkit.measurement.scenario_run import MeasuredScenario
     from perfkit.result.model import Result
     from perfkit.result.sweep import SweepFolder
     from perfkit.scenario.file import Case, LoadedScenario
@@ -101,20 +104,37 @@ class _Session:
         """Measures a scenario; writes its result folder and the report, unless nothing was measured."""
         import uvloop
 
-        from perfkit.measurement.lifecycle import MeasuredScenario, measure_scenario
+        from perfkit.measurement.lifecycle import measure_scenario
+        from perfkit.measurement.scenario_run import MeasuredScenario
 
         async def run() -> MeasuredScenario:
             with self._signals.installed():
                 return await measure_scenario(loaded, folder, self.live, self._interruption, publish_at=self._publish_at)
 
-        measured = uvloop.run(run())
+        return self._reported(uvloop.run(run()))
+
+    def measure_in_turn(self, cases: "Sequence[CaseInTurn]") -> "list[Result | PerfkitError]":
+        """Measures scenarios in turn on one server, and writes their result folders and reports."""
+        import uvloop
+
+        from perfkit.errors import PerfkitError
+        from perfkit.measurement.lifecycle import measure_in_turn
+
+        async def run() -> "list[MeasuredScenario | PerfkitError]":
+            with self._signals.installed():
+                return await measure_in_turn(cases, self.live, self._interruption, publish_at=self._publish_at)
+
+        return [one if isinstance(one, PerfkitError) else self._reported(one) for one in uvloop.run(run())]
+
+    def _reported(self, measured: "MeasuredScenario") -> "Result":
+        """The result of a run after its report is drawn."""
         self.has_stored = measured.folder is not None
         if measured.not_stored:
             self.last_notes.append(measured.not_stored)
         elif measured.folder is None:
             self.live.say(f"{measured.result.status_reason or measured.result.status}; nothing was measured, so nothing is written")
-        elif self._writes_reports and (reason := self.draw_report(folder)):
-            result, note = add_missing_report(folder, measured.result, reason)
+        elif self._writes_reports and (reason := self.draw_report(measured.folder)):
+            result, note = add_missing_report(measured.folder, measured.result, reason)
             self.last_notes.append(note)
             return result
         return measured.result
@@ -142,8 +162,9 @@ class _Session:
 def _sweep(session: _Session, cases: "Sequence[Case]", folder: pathlib.Path, options: argparse.Namespace) -> ExitCode:
     """Measures the cases that are not complete yet, and shows all."""
     from perfkit.errors import PerfkitError
-    from perfkit.result.sweep import SweepFolder, SweepRank, shown_value
+    from perfkit.result.sweep import SweepFolder, SweepRank
     from perfkit.scenario.file import scenario_document
+    from perfkit.scenario.turns import groups_in_turn
 
     rank = SweepRank() if cases[0].rank is None else SweepRank(by=cases[0].rank.by, where=cases[0].rank.where)
     documents = [(case.values, scenario_document(case.loaded.scenario)) for case in cases]
@@ -153,22 +174,41 @@ def _sweep(session: _Session, cases: "Sequence[Case]", folder: pathlib.Path, opt
         session.live.note(f"note: {sentence}")
     if complete := len(cases) - len(pending):
         session.live.note(f"{complete} of {len(cases)} cases are measured already and are not measured again")
-    for index in pending:
-        case = cases[index]
-        values = ", ".join(f"{key} {shown_value(value)}" for key, value in case.values.items())
-        session.live.note(f"case {index + 1} of {len(cases)}: {values}")
-        try:
-            result = session.measure(case.loaded, folder / sweep.document.cases[index].folder)
-        except PerfkitError as error:  # the other cases may still be measured
-            session.live.say(f"perfkit: {error}")
-            sweep.record(index, "failed", str(error))
-            codes.append(exit_code_of(error))
-            continue
-        sweep.record(index, result.status if result.points or session.exit_code else "failed", result.status_reason)
-        codes.append(session.exit_code or _exit_code(result))
+    for group in groups_in_turn([(index, cases[index].loaded) for index in pending]):
+        for index, result in zip(group, _measure_group(session, cases, group, sweep), strict=True):
+            if isinstance(result, PerfkitError):  # the other cases may still be measured
+                session.live.say(f"perfkit: {result}")
+                sweep.record(index, "failed", str(result))
+                codes.append(exit_code_of(result))
+                continue
+            sweep.record(index, result.status if result.points or session.exit_code else "failed", result.status_reason)
+            codes.append(session.exit_code or _exit_code(result))
         if session.exit_code:
             break
     return _end_sweep(session, sweep, codes, folder, options)
+
+
+def _measure_group(
+    session: _Session, cases: "Sequence[Case]", group: "Sequence[int]", sweep: "SweepFolder"
+) -> "list[Result | PerfkitError]":
+    """Measures one case, or several that can share a server, which take turns."""
+    from perfkit.errors import PerfkitError
+    from perfkit.measurement.lifecycle import CaseInTurn
+    from perfkit.result.sweep import shown_value
+
+    def title(index: int) -> str:
+        return ", ".join(f"{key} {shown_value(value)}" for key, value in cases[index].values.items())
+
+    folders = {index: sweep.folder / sweep.document.cases[index].folder for index in group}
+    if len(group) > 1:
+        session.live.note(f"{len(group)} of {len(cases)} cases on one server, load point by load point in turn")
+        return session.measure_in_turn([CaseInTurn(title(index), cases[index].loaded, folders[index]) for index in group])
+    (index,) = group
+    session.live.note(f"case {index + 1} of {len(cases)}: {title(index)}")
+    try:
+        return [session.measure(cases[index].loaded, folders[index])]
+    except PerfkitError as error:
+        return [error]
 
 
 def _end_sweep(

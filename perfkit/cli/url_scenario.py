@@ -22,6 +22,7 @@ _URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://|(unix|grpc\+unix|http\+unix):")
 _GENERATED = ("random", "zeros", "ones", "arange", "omit")
 _IMAGE_SUFFIXES = (".jpg", ".jpeg", ".png", ".bmp", ".gif", ".webp", ".tif", ".tiff")
 _PERCENTILES = ("p50", "p90", "p95", "p99", "p99_9", "p99_99")
+_SHARES = ("error_rate", "wrong_answers")
 # by argparse destination: the option, and the scenario key that replaces it
 _KEY_OF_OPTION = {
     "model": ("-m", "target.model=NAME"),
@@ -238,11 +239,11 @@ def _protocol(text: str) -> str:
 def _slo(text: str) -> tuple[str, str]:
     match = re.fullmatch(r"\s*([\w.]+)\s*(?:=|<=?)\s*(.+)", text)
     name = match[1].replace(".", "_") if match else ""
-    if not match or name not in (*_PERCENTILES, "error_rate"):
+    if not match or name not in (*_PERCENTILES, *_SHARES):
         raise ValueError(
-            f"expected {', '.join(_PERCENTILES)} or error_rate with a limit, such as p99=50ms or error_rate=0.1%, found {text!r}"
+            f"expected {', '.join((*_PERCENTILES, *_SHARES))} with a limit, such as p99=50ms or error_rate=0.1%, found {text!r}"
         )
-    (parse_share if name == "error_rate" else parse_duration_ns)(match[2])
+    (parse_share if name in _SHARES else parse_duration_ns)(match[2])
     return name, match[2]
 
 

@@ -1,10 +1,14 @@
 """`perfkit validate`: checks a scenario without sending anything."""
 
 import argparse
+from typing import TYPE_CHECKING
 
 from perfkit.cli.exit_code import ExitCode
 from perfkit.cli.options import add_scenario_options
 from perfkit.text.foreign import one_line
+
+if TYPE_CHECKING:
+    from perfkit.scenario.target import Target
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -14,24 +18,32 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def _execute(options: argparse.Namespace) -> ExitCode:
-    from perfkit.scenario.credentials import resolve_address
+    from perfkit.scenario.credentials import resolve_replicas
     from perfkit.scenario.file import read_cases
-    from perfkit.scenario.load import OpenLoadSpec
-    from perfkit.target.address import redacted_url
 
     cases = read_cases(options.scenario, options.settings)
     for case in cases:
-        target, load = case.loaded.scenario.target, case.loaded.scenario.load
-        for url in target.urls_by_protocol.values() or ("http://127.0.0.1",):
-            resolve_address(target, url, case.loaded.folder)
-        # only a trace can fail; it needs NumPy, which is slow to import
-        if isinstance(load, OpenLoadSpec) and load.open.trace is not None:
-            from perfkit.load.load_plan import load_points
+        for loaded in case.loaded.workloads():
+            target = loaded.scenario.target
+            for urls in target.urls_by_protocol.values() or (("http://127.0.0.1",),):
+                resolve_replicas(target, urls, loaded.folder)
+            # only a trace can fail; it needs NumPy, which is slow to import
+            if loaded.scenario.has_trace:
+                from perfkit.load.load_plan import load_points
 
-            load_points(case.loaded)
-    target = cases[0].loaded.scenario.target
-    urls = " and ".join(map(redacted_url, target.urls_by_protocol.values()))
-    server = urls or f"the bundled server over {' and '.join(target.load_protocols)}"
+                load_points(loaded)
+    first = cases[0].loaded.scenario
+    described = [_model_and_server(plain.target) for plain in first.plain_scenarios()]
+    if first.workloads is not None:
+        described = [f"{entry.name}: {one}" for entry, one in zip(first.workloads, described, strict=True)]
     number = f"; a sweep over {len(cases)} cases" if cases[0].values else ""
-    print(f"{options.scenario}: valid; model {one_line(target.model)} of {one_line(server)}{number}")
+    print(f"{options.scenario}: valid; {one_line('; '.join(described))}{number}")
     return ExitCode.DONE
+
+
+def _model_and_server(target: "Target") -> str:
+    from perfkit.target.address import redacted_url
+
+    servers = " and ".join(", ".join(map(redacted_url, urls)) for urls in target.urls_by_protocol.values())
+    bundled = f"the bundled server over {' and '.join(target.load_protocols)}"
+    return f"model {target.model} of {servers or bundled}"

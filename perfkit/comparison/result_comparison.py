@@ -7,7 +7,7 @@ from typing import Literal
 from perfkit.errors import IncomparableError
 from perfkit.result.distribution import PERCENTILES
 from perfkit.result.fingerprint import Difference, commit_of, environment_differences, scenario_differences
-from perfkit.result.model import Load, Point, Protocol, Result
+from perfkit.result.model import Point, PointKey, Result
 from perfkit.stats.ratio_interval import Estimate, geometric_mean, ratio_of, ratio_of_means, share_difference, share_interval
 
 NOT_COVERED = (
@@ -16,7 +16,6 @@ NOT_COVERED = (
 )
 _FEWEST_REPETITIONS = 3
 """With fewer, Student's interval of a throughput spans orders of magnitude, and is left out."""
-_Key = tuple[Protocol, Load]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -74,7 +73,7 @@ def compare_results(results: Sequence[tuple[str, Result]]) -> ResultComparison:
         )
         for label, result in results
     )
-    points = [{(point.protocol, point.load): point for point in result.summary} for _, result in results]
+    points = [{point.key: point for point in result.summary} for _, result in results]
     shared = [key for key in points[0] if all(key in others for others in points[1:])]
     if not shared:
         listed = "; ".join(f"{label}: {_titles(list(keys)) or 'none'}" for (label, _), keys in zip(results, points, strict=True))
@@ -89,8 +88,8 @@ def compare_results(results: Sequence[tuple[str, Result]]) -> ResultComparison:
     return ResultComparison(sides, tuple(notes), tuple(rows))
 
 
-def _titles(keys: Sequence[_Key]) -> str:
-    return ", ".join(f"{protocol} {load.title}" for protocol, load in keys)
+def _titles(keys: Sequence[PointKey]) -> str:
+    return ", ".join(key.title.replace(",", "") for key in keys)
 
 
 def _status_notes(results: Sequence[tuple[str, Result]]) -> list[str]:
@@ -98,7 +97,9 @@ def _status_notes(results: Sequence[tuple[str, Result]]) -> list[str]:
     return [f"{label} is {status}{f': {reason}' if reason else ''}." for label, status, reason in reasons]
 
 
-def _point_notes(results: Sequence[tuple[str, Result]], points: Sequence[dict[_Key, Point]], shared: Sequence[_Key]) -> Iterator[str]:
+def _point_notes(
+    results: Sequence[tuple[str, Result]], points: Sequence[dict[PointKey, Point]], shared: Sequence[PointKey]
+) -> Iterator[str]:
     for (label, _), by_key in zip(results, points, strict=True):
         if unshared := [key for key in by_key if key not in shared]:
             yield f"Left out, because not all results have it: {_titles(unshared)} of {label}."
@@ -106,9 +107,9 @@ def _point_notes(results: Sequence[tuple[str, Result]], points: Sequence[dict[_K
             yield f"Not valid in {label}: {_titles(invalid)}; its figures may be those of the load generator."
 
 
-def _rows(key: _Key, results: Sequence[tuple[str, Result]]) -> tuple[list[MetricRow], list[str]]:
+def _rows(key: PointKey, results: Sequence[tuple[str, Result]]) -> tuple[list[MetricRow], list[str]]:
     """The rows of a load point, and sentences about figures that some results lack."""
-    load_point = f"{key[0]}, {key[1].title}"
+    load_point = key.title
     pooled = [_pooled(result, key) for _, result in results]
     columns: dict[str, tuple[Literal["per_s", "ns", "share"], list[Estimate | None]]] = {
         "throughput": ("per_s", [_throughput(result, key) for _, result in results]),
@@ -130,8 +131,8 @@ def _rows(key: _Key, results: Sequence[tuple[str, Result]]) -> tuple[list[Metric
     return rows, missing
 
 
-def _pooled(result: Result, key: _Key) -> Point:
-    return next(point for point in result.summary if (point.protocol, point.load) == key)
+def _pooled(result: Result, key: PointKey) -> Point:
+    return next(point for point in result.summary if point.key == key)
 
 
 def _percentile(point: Point, name: str) -> Estimate | None:
@@ -142,7 +143,7 @@ def _percentile(point: Point, name: str) -> Estimate | None:
     return Estimate(value, low, high)
 
 
-def _throughput(result: Result, key: _Key) -> Estimate | None:
+def _throughput(result: Result, key: PointKey) -> Estimate | None:
     value, rates = _pooled(result, key).throughput_per_s, _rates(result, key)
     if value <= 0:
         return None
@@ -150,8 +151,8 @@ def _throughput(result: Result, key: _Key) -> Estimate | None:
     return _with_interval_of(geometric_mean(rates), value) if is_known else Estimate(value, None, None)
 
 
-def _rates(result: Result, key: _Key) -> list[float]:
-    return [point.throughput_per_s for point in result.points if (point.protocol, point.load) == key]
+def _rates(result: Result, key: PointKey) -> list[float]:
+    return [point.throughput_per_s for point in result.points if point.key == key]
 
 
 def _throughput_change(change: Estimate | None, base: Sequence[float], other: Sequence[float]) -> Estimate | None:

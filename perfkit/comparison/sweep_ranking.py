@@ -152,7 +152,9 @@ def _default_figure(results: Sequence[Result]) -> str:
     if any(result.search is not None for result in results):
         return "capacity"
     loads = [
-        [point.load for point in result.summary if point.protocol == result.summary[0].protocol] for result in results if result.summary
+        [point.load for point in result.summary if point.protocol == result.summary[0].protocol and point.workload is None]
+        for result in results
+        if result.summary
     ]
     return "p99" if all(len(one) == 1 and isinstance(one[0], OpenLoad) for one in loads) else "throughput"
 
@@ -167,9 +169,9 @@ def _candidates(values: Mapping[str, Any], result: Result, by: str, where: Seque
     constraints = list(dict.fromkeys([*slo_constraints(result.scenario), *where]))
     candidates = []
     for point in result.summary:
-        if not point.valid:
-            continue
-        repetitions = [one for one in result.points if (one.protocol, one.load) == (point.protocol, point.load)]
+        if not point.valid or point.workload is not None:
+            continue  # a mix is ranked as a whole
+        repetitions = [one for one in result.points if one.key == point.key]
         figures = figures_of_point(point, repetitions)
         judgements = tuple((constraint.text, _judge(constraint, point, figures)) for constraint in constraints)
         values_by = repeated_values(by, repetitions)

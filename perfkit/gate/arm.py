@@ -10,7 +10,7 @@ import shutil
 from collections.abc import AsyncIterator
 
 from perfkit.clock import Clock
-from perfkit.errors import MeasurementError, PerfkitError, TargetError, UsageError
+from perfkit.errors import MeasurementError, MissingEndpointError, PerfkitError, TargetError, UsageError
 from perfkit.machine.cpus import usable_cpus
 from perfkit.measurement.control import Interruption, RunObserver
 from perfkit.measurement.lifecycle import measure_scenario
@@ -110,7 +110,7 @@ async def running_target(arm: Arm, context: GateContext) -> AsyncIterator[Runnin
         assert arm.url is not None
         yield RunningTarget(arm.url, scenario.measure.cpus or ())
         return
-    command, url = arm.command, next(iter(scenario.target.urls_by_protocol.values()), None)
+    command, url = arm.command, next((urls[0] for urls in scenario.target.urls_by_protocol.values()), None)
     if PORT in command:
         port = free_port()
         command, url = command.replace(PORT, str(port)), f"{scenario.target.load_protocols[0]}://127.0.0.1:{port}"
@@ -130,6 +130,8 @@ async def _why_not_ready(target: Target, address: Address, clock: Clock) -> str:
     async with contextlib.aclosing(make_transport(address, options, clock)) as transport:  # raises what waiting does not mend
         try:
             return "" if await transport.is_ready(target.model, target.version) else f"its model '{target.model}' is not ready"
+        except MissingEndpointError:  # it answers, and the run's first request shows the rest
+            return ""
         except PerfkitError as error:
             return str(error)
 

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
-from perfkit.errors import IncomparableError, ResultError
+from perfkit.errors import IncomparableError, ResultError, UsageError
 from perfkit.recorder.histogram import encode
 from perfkit.result.atomic_write import write_whole
 from perfkit.result.checks import HIGHEST_RATE_PER_S, refuse, time_problems, timestamp_problems
@@ -108,10 +108,10 @@ class Baseline(Part):
 
 def baseline_from_result(result: Result, histograms: Mapping[tuple[int, int], BucketCounts] | None = None) -> Baseline:
     """Make a baseline of one run; `histograms` are the repetitions' times by the summary's index and the repetition."""
-    order = [(point.protocol, point.load) for point in result.summary]
+    order = [point.key for point in result.summary]
     repetitions = []
     for point in result.points:
-        key, number = (point.protocol, point.load), point.repetition or 0
+        key, number = point.key, point.repetition or 0
         histogram = (histograms or {}).get((order.index(key), number)) if key in order else None
         times_ns = {name: getattr(point.times, name) for name in PERCENTILES}
         own = {"repetition": number, "times_ns": times_ns, "hdr": "" if histogram is None else encode(histogram)}
@@ -155,7 +155,7 @@ def merge_baselines(parts: Sequence[tuple[str, Baseline]]) -> Baseline:
 
 
 def read_baseline(path: pathlib.Path, *, with_histograms: bool = False) -> Baseline:
-    """Read a baseline file, or a result (folder or `result.json`) as a baseline of one run; raises ResultError.
+    """Read a baseline file, or a result (folder or `result.json`) as a baseline of one run; raises ResultError, and UsageError for a mix.
 
     `with_histograms` also reads a result's log, which a baseline file that is to be written needs.
     """
@@ -163,6 +163,10 @@ def read_baseline(path: pathlib.Path, *, with_histograms: bool = False) -> Basel
     schema = document.get("schema") if isinstance(document, dict) else None
     if not (isinstance(schema, str) and schema.startswith(_FAMILY)):
         result, folder = read_result(path)
+        if result.is_mix:
+            raise UsageError(
+                f"{path}: baselines and gates are for one workload, and this result is of a mix; perfkit compare shows its workloads"
+            )
         return baseline_from_result(result, _histograms(folder, result) if with_histograms else None)
     baseline = parse_document(path, document, Baseline, SCHEMA)
     if not baseline.runs:

@@ -21,7 +21,7 @@ from perfkit.measurement.control import Interruption
 from perfkit.result.fingerprint import fingerprint, fingerprint_differences
 from perfkit.result.model import Result
 from perfkit.scenario.file import LoadedScenario, scenario_document
-from perfkit.scenario.load import ClosedLoadSpec, SearchLoadSpec
+from perfkit.scenario.load import ClosedLoadSpec, OpenLoadSpec, ReplayLoadSpec, SearchLoadSpec
 from perfkit.stats.paired import QUICK_LOOKS, Rule, rule_for
 
 _MAY_DIFFER = {"model_config"}  # a candidate may change it; the requests and the machine are the same by construction
@@ -59,6 +59,10 @@ class GateRequest:
     def load_kinds(self) -> Sequence[Literal["closed", "open"]]:
         """The kind of each load point."""
         load = self.loaded.scenario.load
+        if self.loaded.scenario.workloads is not None:
+            raise UsageError(
+                "workloads: a gate compares one workload, and this scenario is a mix; give each workload a scenario of its own"
+            )
         if self.choice.is_standard:
             return ("closed", "open")
         if isinstance(load, ClosedLoadSpec):
@@ -68,6 +72,10 @@ class GateRequest:
                 "load.search: a gate needs the same rates for both arms, and a search chooses its own: use load.open or load.closed, or "
                 "set gate.profile to standard"
             )
+        if isinstance(load, ReplayLoadSpec):
+            return ["open"]
+        if not isinstance(load, OpenLoadSpec):
+            raise UsageError("load: a gate compares closed and open loops: use load.closed or load.open, or set gate.profile to standard")
         return ["open" for _ in load.open.rates_per_s or (0.0,)]  # a trace has no rate, and is one load point
 
     @property

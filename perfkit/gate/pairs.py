@@ -118,7 +118,7 @@ def arm_run(results: Sequence[Result]) -> ArmRun:
         points=tuple(
             RunPoint(
                 load_point=point.title,
-                kind=point.load.kind,
+                kind="closed" if point.load.kind == "closed" else "open",
                 valid=point.valid,
                 warnings=tuple(warning for warning in point.warnings if warning.code in _STORED_WARNINGS),
                 scheduled=point.requests.scheduled,

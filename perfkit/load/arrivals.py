@@ -110,18 +110,23 @@ class Schedule:
                 return random.gamma(shape, 1 / shape, _CHUNK)
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
+@dataclasses.dataclass(frozen=True, slots=True, eq=False)
 class Trace:
     """Recorded arrivals: ascending instants in nanoseconds, repeated every `repeat_ns` if that is not 0."""
 
-    instants_ns: tuple[int, ...]
+    instants_ns: Instants
     repeat_ns: int = 0
+
+    @property
+    def last_ns(self) -> int:
+        """The instant of the last arrival; 0 without arrivals."""
+        return int(self.instants_ns[-1]) if self.instants_ns.size else 0
 
     def chunks(self) -> Iterator[Instants]:
         """The instants in ascending order, without end if the trace is repeated."""
-        instants, offset_ns = np.array(self.instants_ns, dtype=np.int64), 0
-        while instants.size:
-            yield instants + offset_ns
+        offset_ns = 0
+        while self.instants_ns.size:
+            yield self.instants_ns + offset_ns
             if not self.repeat_ns:
                 return
             offset_ns += self.repeat_ns
@@ -158,7 +163,7 @@ def from_timestamps(seconds: Sequence[float] | npt.NDArray[np.float64]) -> Trace
     values = np.asarray(seconds, dtype=np.float64)
     if values.size and (np.diff(values) < 0).any():
         raise ValueError("the timestamps decrease: sort them in ascending order")
-    return Trace(tuple(int(instant_ns) for instant_ns in np.rint((values - values[:1].sum()) * NS_PER_S)))
+    return Trace(np.rint((values - values[:1].sum()) * NS_PER_S).astype(np.int64))
 
 
 def from_intervals(seconds: Sequence[float] | npt.NDArray[np.float64]) -> Trace:
@@ -166,7 +171,7 @@ def from_intervals(seconds: Sequence[float] | npt.NDArray[np.float64]) -> Trace:
     values = np.asarray(seconds, dtype=np.float64)
     if (values < 0).any():
         raise ValueError("an interval is negative")
-    return Trace(tuple(int(instant_ns) for instant_ns in np.rint(np.cumsum(values) * NS_PER_S)))
+    return Trace(np.rint(np.cumsum(values) * NS_PER_S).astype(np.int64))
 
 
 class _Rescaling:

@@ -2,6 +2,8 @@
 
 import asyncio
 import dataclasses
+import itertools
+from collections.abc import Iterator
 from typing import Any
 
 from perfkit.load.loop import Loop
@@ -9,6 +11,7 @@ from perfkit.load.tasks import any_of
 from perfkit.transport.base import Outcome
 from perfkit.units import NS_PER_S
 
+_UNCOUNTED, _COUNTED = 1, 2
 _FIRST_RETRY_NS, _LAST_RETRY_NS = 10_000_000, NS_PER_S
 
 
@@ -16,16 +19,19 @@ _FIRST_RETRY_NS, _LAST_RETRY_NS = 10_000_000, NS_PER_S
 class ClosedLoop(Loop):
     """See `Loop`. Requests have no intended start, so that there is no response time.
 
-    Worker k of n has the slots i ≡ k (mod n) of all `concurrency` slots.
+    Worker k of n has the slots i ≡ k (mod n) of all `concurrency` slots. Slot i sends the requests i, i + concurrency, and so on; with
+    `takes_turns` a slot sends the next request that no slot of this worker has sent yet, so that quick ones are not sent more often.
     """
 
     _: dataclasses.KW_ONLY
     concurrency: int
     think_time_ns: int = 0
+    takes_turns: bool = False
 
     def __post_init__(self) -> None:
         super().__post_init__()
         self._remaining = self.phases.requests
+        self._turns = itertools.count(self.worker, self.workers)
 
     @property
     def in_flight(self) -> int:
@@ -38,21 +44,23 @@ class ClosedLoop(Loop):
 
     async def _slot(self, index: int) -> None:
         try:
-            await self._send_in_turn(index)
+            await self._send_in_turn(self._turns if self.takes_turns else itertools.count(index, self.concurrency))
         finally:
             self._stop_sending()
 
-    async def _send_in_turn(self, index: int) -> None:
+    async def _send_in_turn(self, indices: Iterator[int]) -> None:
         send, on_reply, requests, count = self.transport.send, self.on_reply, self.requests, len(self.requests)
         is_plain = self._remaining is None and not self.think_time_ns
-        failures, ok = 0, Outcome.OK
+        failures, ok, permit = 0, Outcome.OK, _COUNTED
         while not self._stopping:
-            if not is_plain and not await self._may_send():
+            if not is_plain and not (permit := await self._may_send()):
                 return
-            reply = await send(requests[index % count])
-            reply.variant = index % count
+            variant = next(indices) % count
+            reply = await send(requests[variant])
+            reply.variant = variant
             on_reply(reply)
-            index += self.concurrency
+            if permit == _UNCOUNTED and self._remaining and reply.started_ns >= self.phases.window_start_ns:
+                self._remaining -= 1  # permitted in the warm-up, but sent in the window
             if reply.outcome is ok:
                 failures = 0
                 self._unreachable = None
@@ -62,17 +70,18 @@ class ClosedLoop(Loop):
                 failures += 1
                 await self._back_off(failures, reply.started_ns)
 
-    async def _may_send(self) -> bool:
-        """Waits for the think time, and takes one of the requests that remain in a counted window."""
+    async def _may_send(self) -> int:
+        """Waits for the think time, and takes one of the requests that remain in a counted window; 0 if nothing more is to be sent."""
         if self.think_time_ns:
             await any_of(self.clock.sleep_until_ns(self.clock.now_ns() + self.think_time_ns), self._draining.wait())
             if self._stopping:
-                return False
-        if self._remaining is not None and self.clock.now_ns() >= self.phases.window_start_ns:
-            if self._remaining == 0:
-                return False
-            self._remaining -= 1
-        return True
+                return 0
+        if self._remaining is None or self.clock.now_ns() < self.phases.window_start_ns:
+            return _UNCOUNTED
+        if self._remaining == 0:
+            return 0
+        self._remaining -= 1
+        return _COUNTED
 
     async def _back_off(self, failures: int, started_ns: int) -> None:
         """Waits longer after each consecutive failure, from its start: a transport may have delayed the attempt itself."""

@@ -5,23 +5,39 @@ import itertools
 import pathlib
 import warnings
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Literal, TypeAlias
 
 import numpy as np
 
 from perfkit.errors import ScenarioError
 from perfkit.load import arrivals
 from perfkit.load.arrivals import Schedule, Segment, Trace
+from perfkit.load.sequences import LengthLaw, SequencePlan, random_first_id
 from perfkit.machine.memory import MemoryBudget
-from perfkit.scenario.load import ClosedLoadSpec, OpenLoop, SearchLoadSpec, SearchOptions, Shape
+from perfkit.scenario.load import (
+    ClosedLoadSpec,
+    ColdStartLoadSpec,
+    IdleLoadSpec,
+    OpenLoop,
+    Replay,
+    ReplayLoadSpec,
+    SearchLoadSpec,
+    SearchOptions,
+    Shape,
+)
+from perfkit.scenario.sequences import GeometricLength, UniformLength
 from perfkit.target.address import WireProtocol
+from perfkit.trace.reader import MAX_INSTANT_NS
+from perfkit.trace.recorded import RecordedTrace
 from perfkit.units import NS_PER_S, format_bytes
 
 if TYPE_CHECKING:
     from perfkit.scenario.file import LoadedScenario
+    from perfkit.scenario.model import Scenario
 
 _MAX_TRACE_BYTES = 64 * 2**20
 _TRACE_FACTOR = 30  # an arrival takes two bytes or more in a file, and about 60 in memory
+_LENGTHS = 1  # sets the seeds of lengths apart from those of arrivals
 _MAX_INSTANT_S = 1e9  # about 30 years; a float is exact to about 0.1 us there
 
 
@@ -31,6 +47,24 @@ class ClosedPlan:
 
     concurrency: int
     think_time_ns: int
+    sequences: SequencePlan | None = None
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class IdlePlan(ClosedPlan):
+    """One request in flight, with idle gaps; see `IdleLoop`."""
+
+    gap_ns: int
+    then: int
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class ColdStartPlan(ClosedPlan):
+    """A start of the model or the server, then one request in flight."""
+
+    by: Literal["reload", "restart"]
+    requests: int
+    timeout_ns: int
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -42,13 +76,19 @@ class OpenPlan:
     schedule: Schedule | Trace
     burstiness: float | None
     max_in_flight: int | None
+    sequences: SequencePlan | None = None
+    speed: float | None = None
+    """The speed of a replay as a multiple of its trace's; None for all other arrivals."""
+    length_ns: int | None = None
+    """The length of a replay that is sent once: the window, unless the scenario gives one."""
 
     @property
     def peak_rate_per_s(self) -> float:
-        """The highest rate of the shape; the mean rate of a trace."""
+        """The highest rate of the shape, or the mean rate of a trace; in requests, of which an arrival may start several."""
+        each = self.sequences.requests_per_arrival if self.sequences else 1
         if isinstance(self.schedule, Trace):
-            return self.rate_per_s
-        return max(max(segment.from_per_s, segment.to_per_s) for segment in self.schedule.segments)
+            return self.rate_per_s * each
+        return max(max(segment.from_per_s, segment.to_per_s) for segment in self.schedule.segments) * each
 
 
 LoadPlan: TypeAlias = ClosedPlan | OpenPlan
@@ -67,6 +107,10 @@ class LoadPoint:
     """None for the scenario's window."""
     overload_abort_after_ns: int | None = None
     """See `PointSpec`."""
+    workload: str | None = None
+    """The name of the workload, in a mix."""
+    is_alone: bool = False
+    """Whether the workload of a mix is measured without the others."""
 
     @property
     def tag(self) -> str:
@@ -83,13 +127,40 @@ def load_points(loaded: "LoadedScenario") -> list[LoadPoint]:
     scenario, points = loaded.scenario, list[LoadPoint]()
     planned: Sequence[LoadPlan] = []
     for repetition in range(scenario.measure.repetitions):
-        planned = _plan_loads(loaded) if repetition == 0 else [_repeated(load, repetition) for load in planned]
+        planned = plan_loads(loaded) if repetition == 0 else [repeated(load, repetition) for load in planned]
+        planned = [dataclasses.replace(load, sequences=plan_sequences(scenario, index, repetition)) for index, load in enumerate(planned)]
         pairs = itertools.product(scenario.target.load_protocols, planned)
-        points += [LoadPoint(index, protocol, load, repetition, len(points) + index) for index, (protocol, load) in enumerate(pairs)]
+        points += [
+            LoadPoint(index, protocol, load, repetition, len(points) + index, window_ns=own_window_ns(scenario, load))
+            for index, (protocol, load) in enumerate(pairs)
+        ]
     return points
 
 
-def _repeated(load: LoadPlan, repetition: int) -> LoadPlan:
+def plan_sequences(scenario: "Scenario", index: int = 0, repetition: int = 0) -> SequencePlan | None:
+    """The sequences of a load point, if the scenario has any; each load point has others."""
+    given = scenario.sequences
+    if given is None:
+        return None
+    match given.length:
+        case UniformLength(uniform=(low, high)):
+            law = LengthLaw(low, high)
+        case GeometricLength(geometric=mean):
+            law = LengthLaw(geometric_mean=mean)
+        case int() as fixed:
+            law = LengthLaw(fixed, fixed)
+    live = None if isinstance(scenario.load, ClosedLoadSpec) else given.live
+    seed = (scenario.workload.seed, index, repetition, _LENGTHS)
+    return SequencePlan(law, given.first_id or random_first_id(), seed, live, given.ids, given.think_time_ns)
+
+
+def own_window_ns(scenario: "Scenario", load: LoadPlan) -> int | None:
+    """The window of a replay whose scenario gives none; None for the scenario's."""
+    is_given = scenario.measure.duration_ns is not None or scenario.measure.requests is not None
+    return load.length_ns if isinstance(load, OpenPlan) and not is_given else None
+
+
+def repeated(load: LoadPlan, repetition: int) -> LoadPlan:
     """The load with other arrivals; a trace has none, and shapes are shared."""
     if isinstance(load, OpenPlan) and isinstance(load.schedule, Schedule):
         seed = (*load.schedule.seed[:-1], repetition)
@@ -97,14 +168,26 @@ def _repeated(load: LoadPlan, repetition: int) -> LoadPlan:
     return load
 
 
-def _plan_loads(loaded: "LoadedScenario") -> Sequence[LoadPlan]:
+def plan_loads(loaded: "LoadedScenario") -> Sequence[LoadPlan]:
     """The loads of the first repetition."""
     scenario, load = loaded.scenario, loaded.scenario.load
     window_ns, warmup_ns, requests = scenario.window_ns, scenario.warmup_ns, scenario.measure.requests
     if isinstance(load, ClosedLoadSpec):
         return [ClosedPlan(concurrency, load.closed.think_time_ns) for concurrency in load.closed.concurrency]
+    if isinstance(load, IdleLoadSpec):
+        return [IdlePlan(concurrency=1, think_time_ns=0, gap_ns=gap_ns, then=load.idle.then) for gap_ns in load.idle.gaps_ns]
+    if isinstance(load, ColdStartLoadSpec):
+        given_start = load.cold_start
+        return [
+            ColdStartPlan(
+                concurrency=1, think_time_ns=0, by=given_start.by, requests=given_start.requests, timeout_ns=given_start.timeout_ns
+            )
+        ]
     if isinstance(load, SearchLoadSpec):
         return []  # the rates depend on the measurements
+    if isinstance(load, ReplayLoadSpec):
+        assert loaded.trace is not None
+        return [_plan_replay(load.replay, loaded.trace, warmup_ns, requests)]
     given = load.open
     if given.trace is not None:
         return [_plan_trace(given, loaded.folder / given.trace, warmup_ns, requests)]
@@ -122,11 +205,13 @@ def _plan_loads(loaded: "LoadedScenario") -> Sequence[LoadPlan]:
     return plans
 
 
-def plan_probe(search: SearchOptions, rate_per_s: float, *, seed: int, number: int, warmup_ns: int) -> OpenPlan:
+def plan_probe(
+    search: SearchOptions, rate_per_s: float, *, seed: int, number: int, warmup_ns: int, sequences: SequencePlan | None = None
+) -> OpenPlan:
     """The load of one probe of a search; every `number` has other arrivals."""
     segments = arrivals.lead_in(arrivals.constant_rate(rate_per_s), warmup_ns / NS_PER_S)
     schedule = Schedule(search.arrivals, segments, (seed, number, 0), search.burstiness or 1.0)
-    return OpenPlan(rate_per_s, search.arrivals, schedule, search.burstiness, search.max_in_flight)
+    return OpenPlan(rate_per_s, search.arrivals, schedule, search.burstiness, search.max_in_flight, sequences)
 
 
 def _shape_segments(shape: Shape | None, rate_per_s: float, length_s: float) -> tuple[Segment, ...]:
@@ -161,9 +246,35 @@ def _plan_trace(given: OpenLoop, file: pathlib.Path, warmup_ns: int, requests: i
         raise ScenarioError(f"load.open.trace: the file {file} does not exist") from None
     except (OSError, ValueError) as error:
         raise ScenarioError(f"load.open.trace: {file} is not a list of seconds, one per line: {error}") from None
-    if not trace.instants_ns:
+    if not trace.instants_ns.size:
         raise ScenarioError(f"load.open.trace: {file} contains no arrivals")
-    if requests is not None and requests > len(trace.instants_ns):
-        raise ScenarioError(f"measure.requests: {requests} requests need as many arrivals, and {file} contains {len(trace.instants_ns)}")
-    length_s = trace.instants_ns[-1] / NS_PER_S
-    return OpenPlan(len(trace.instants_ns) / length_s if length_s else 0.0, "trace", trace, None, given.max_in_flight)
+    _check_count(requests, trace, str(file))
+    return OpenPlan(_mean_rate_per_s(trace), "trace", trace, None, given.max_in_flight)
+
+
+def _plan_replay(given: Replay, recorded: RecordedTrace, warmup_ns: int, requests: int | None) -> OpenPlan:
+    if warmup_ns:
+        raise ScenarioError("load.replay: a trace has no arrivals for a warm-up: set measure.warmup to 0s or auto")
+    period_ns = max(1, round(recorded.period_ns / given.speed))
+    if max(recorded.span_ns, recorded.period_ns) / given.speed > MAX_INSTANT_NS:
+        raise ScenarioError(
+            f"load.replay.speed: at {given.speed:g} times its speed the trace takes more than 30 years: give a higher speed"
+        )
+    instants_ns = np.rint(recorded.instants_ns / given.speed).astype(np.int64)
+    trace = Trace(instants_ns, period_ns if given.loop else 0)
+    if not given.loop:
+        _check_count(requests, trace, given.trace)
+    # the last request of the trace is inside the window, too
+    length_ns = None if given.loop else max(period_ns, trace.last_ns + 1)
+    rate_per_s = instants_ns.size * NS_PER_S / period_ns
+    return OpenPlan(rate_per_s, "trace", trace, None, given.max_in_flight, speed=given.speed, length_ns=length_ns)
+
+
+def _check_count(requests: int | None, trace: Trace, file: str) -> None:
+    if requests is not None and requests > trace.instants_ns.size:
+        raise ScenarioError(f"measure.requests: {requests} requests need as many arrivals, and {file} contains {trace.instants_ns.size}")
+
+
+def _mean_rate_per_s(trace: Trace) -> float:
+    length_s = trace.last_ns / NS_PER_S
+    return trace.instants_ns.size / length_s if length_s else 0.0

@@ -5,11 +5,11 @@ import asyncio
 import dataclasses
 import enum
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Protocol
 
 from perfkit.clock import Clock
 from perfkit.load.tasks import any_of, run_with_side_tasks
-from perfkit.transport.base import Outcome, Prepared, Reply, Transport
+from perfkit.transport.base import Outcome, Prepared, Reply, Sender
 from perfkit.transport.connect import FILE_LIMIT
 from perfkit.units import NS_PER_S
 
@@ -58,6 +58,13 @@ class Ending:
     cause: StopCause | None = None
 
 
+class Stoppable(Protocol):
+    """A load point under way: a loop, or several."""
+
+    def stop(self, reason: str, cause: StopCause = StopCause.INTERRUPTED, *, drain: bool = True) -> None:
+        """See `Loop.stop`."""
+
+
 @dataclasses.dataclass(slots=True)
 class _Unreachable:
     """Connection attempts that failed since the target was last reached."""
@@ -71,7 +78,7 @@ class _Unreachable:
 class Loop(abc.ABC):
     """Sends the requests of one load point in turn; `on_reply` gets each reply. Worker k of n sends those i ≡ k (mod n)."""
 
-    transport: Transport
+    transport: Sender
     requests: Sequence[Prepared]
     on_reply: Callable[[Reply], None]
     _: dataclasses.KW_ONLY

@@ -9,7 +9,7 @@ import dataclasses
 import functools
 import itertools
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -19,6 +19,7 @@ from perfkit.load.pacer import Pacer
 from perfkit.load.tasks import any_of
 from perfkit.transport.base import Outcome, Reply
 
+_Index = TypeVar("_Index", int, Instants)
 # a request in flight takes about 1 KiB of memory: a target that does not answer must not exhaust it
 MAX_IN_FLIGHT = 65_536
 # late arrivals that are sent in a row before answers are processed
@@ -31,11 +32,11 @@ _PIECE = 4096
 class OpenLoop(Loop):
     """See `Loop`. `arrivals` are instants relative to `origin_ns`; worker k of n gets the arrivals i ≡ k (mod n) of a schedule.
 
-    `on_drop` gets the intended instants of requests that are not sent, many at a time, and whether that is due to the load
-    generator: it was late, or reached `MAX_IN_FLIGHT` while no `max_in_flight` was set.
+    `on_drop` gets the intended instants of requests that are not sent, many at a time, their variants, and whether that is due to
+    the load generator: it was late, or reached `MAX_IN_FLIGHT` while no `max_in_flight` was set.
     """
 
-    on_drop: Callable[[Instants, bool], None]
+    on_drop: Callable[[Instants, Instants, bool], None]
     _: dataclasses.KW_ONLY
     arrivals: Iterator[Instants]
     origin_ns: int
@@ -49,7 +50,8 @@ class OpenLoop(Loop):
         self._pieces = (chunk[at : at + _PIECE] + self.origin_ns for chunk in self.arrivals for at in range(0, chunk.size, _PIECE))
         self._piece: Instants = np.empty(0, dtype=np.int64)
         self._position = 0  # of the next arrival in the piece
-        self._over_limit: list[int] = []
+        self._earlier = 0  # arrivals in earlier pieces
+        self._over_limit: list[tuple[int, int]] = []
         self._all_sent = False
         self._answered: asyncio.Future[None] | None = None
 
@@ -89,6 +91,7 @@ class OpenLoop(Loop):
         end_ns, now_ns, wait = self.phases.window_end_ns, self.clock.now_ns, self.pacer.wait_until_ns
         send, left, late_in_a_row, index = self._send, self.phases.requests, 0, self.worker
         for piece in self._pieces:
+            self._earlier += self._piece.size
             self._piece, self._position = piece, 0
             for instant_ns in piece.tolist():
                 if (end_ns is not None and instant_ns >= end_ns) or left == 0:
@@ -112,9 +115,7 @@ class OpenLoop(Loop):
 
     def _send(self, intended_ns: int, index: int) -> None:
         if self._in_flight >= self._limit:
-            self._over_limit.append(intended_ns)
-            if len(self._over_limit) >= _PIECE:
-                self._drop_over_limit()
+            self._note_over_limit(intended_ns, index)
             return
         self._in_flight += 1
         paced_ns = self.clock.now_ns()
@@ -122,21 +123,33 @@ class OpenLoop(Loop):
         reply = asyncio.ensure_future(self.transport.send(self.requests[variant]))
         reply.add_done_callback(functools.partial(self._take, intended_ns, paced_ns, variant))
 
+    def _variant(self, index: _Index) -> _Index:
+        """The variants of arrivals that are not sent; those of sequences have none."""
+        return index % max(len(self.requests), 1)
+
+    def _note_over_limit(self, intended_ns: int, index: int) -> None:
+        self._over_limit.append((intended_ns, self._variant(index)))
+        if len(self._over_limit) >= _PIECE:
+            self._drop_over_limit()
+
     def _drop_over_limit(self) -> None:
         dropped, self._over_limit = self._over_limit, []
         if dropped:
-            self.on_drop(np.array(dropped, dtype=np.int64), self.max_in_flight is None)
+            instants, variants = np.array(dropped, dtype=np.int64).T
+            self.on_drop(instants, variants, self.max_in_flight is None)
 
     async def _drop_unsent(self) -> None:
         """Counts the arrivals of the window, perhaps millions, that a late loop did not reach."""
         self._drop_over_limit()
         if self.phases.window_end_ns is None:
             return
-        end_ns = min(self.phases.window_end_ns, self.ending.stopped_ns)
+        end_ns, number = min(self.phases.window_end_ns, self.ending.stopped_ns), self._earlier + self._position
         for piece in itertools.chain([self._piece[self._position :]], self._pieces):
             late = piece[: int(np.searchsorted(piece, end_ns))]
             if late.size:
-                self.on_drop(late, True)
+                indices = self.worker + self.workers * (number + np.arange(late.size))
+                self.on_drop(late, self._variant(indices), True)
+            number += piece.size
             if late.size < piece.size:
                 return
             await asyncio.sleep(0)  # an interruption is handled in between

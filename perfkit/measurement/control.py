@@ -5,10 +5,9 @@ import pathlib
 from collections.abc import Callable
 from typing import Any
 
-from perfkit.load.loop import Loop
+from perfkit.load.loop import Stoppable
 from perfkit.result.model import Point
 from perfkit.telemetry.messages import ScreenConfig
-from perfkit.workers.local import LocalWorkers
 
 
 class RunObserver:
@@ -35,6 +34,9 @@ class RunObserver:
     def screen_closed(self) -> None:
         """The live view is gone."""
 
+    def case_begins(self, title: str) -> None:
+        """The next load point is that of one of several cases, which are measured in turn; empty for a scenario of its own."""
+
     def point_started(self, index: int, total: int, description: str, seconds: float | None, seconds_left: float | None) -> None:
         """A load point starts: its length and the run's remaining time, None if a number of requests ends it."""
 
@@ -50,7 +52,7 @@ class Interruption:
 
     def __init__(self) -> None:
         self.count = 0
-        self.loop: Loop | LocalWorkers | None = None
+        self.loop: Stoppable | None = None
         """Stopped by an interrupt while a load point is measured; None between load points."""
         self.task: asyncio.Task[Any] | None = None
         """Cancelled by an interrupt while no load is sent."""

@@ -76,7 +76,9 @@ def _loop_figures(
             response_p50_ns=waited.values_at([0.5])[0],
             late_effect=_late_effect(parts, times, waited),
         )
-    if isinstance(load, ClosedLoad) and (count := waited.count + failure_time.count):
+    # a stream may take time after its last response, in which its slot sends nothing
+    sends_at_once = not (parts[0].shares_load or parts[0].is_streamed)
+    if isinstance(load, ClosedLoad) and sends_at_once and (count := waited.count + failure_time.count):
         window_s = sum(part.window.length_ns for part in parts) / NS_PER_S
         total_ns = sum(each.mean_and_stddev_ns()[0] * each.count for each in (waited, failure_time))
         return ClosedLoopFigures(

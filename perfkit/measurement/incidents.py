@@ -6,7 +6,7 @@ import numpy as np
 
 from perfkit.errors import MeasurementWarning
 from perfkit.recorder.window import Window
-from perfkit.result.model import ClosedLoad, Incident, Load
+from perfkit.result.model import ClosedLoad, ColdStartLoad, IdleLoad, Incident, Load
 from perfkit.units import NS_PER_S
 
 _SHORTEST_STALL_S, _MISSING_ANSWERS, _MISSING_CYCLES = 0.5, 20, 3
@@ -48,8 +48,10 @@ def _stalls(window: Window, load: Load, repetition: int) -> Iterator[Incident]:
 
     A stall lasts at least half a second, and long enough for 20 answers at the window's mean rate; in a closed loop also for three
     answers to each connection, because batches are answered together, with gaps between them. In an open loop, at least 10 requests
-    were due in it. Spans during most of which the load generator was stopped are left out.
+    were due in it; idle gaps and starts are no stalls. Spans during most of which the load generator was stopped are left out.
     """
+    if isinstance(load, IdleLoad | ColdStartLoad):
+        return
     is_closed = isinstance(load, ClosedLoad)
     series = window.series if is_closed else window.series.offered()
     interval_s = series.interval_ns / NS_PER_S

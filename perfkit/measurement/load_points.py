@@ -9,12 +9,13 @@ from typing import Protocol
 
 from perfkit.calibration.model import Calibration, highest_rate_per_s, spin_ns_per_request, transport_ns, workers_needed
 from perfkit.clock import Clock
-from perfkit.load.load_plan import ClosedPlan, LoadPlan, LoadPoint, load_points
+from perfkit.load.load_plan import ClosedPlan, ColdStartPlan, IdlePlan, LoadPlan, LoadPoint, OpenPlan, load_points
+from perfkit.load.mix_plan import MixPoint, mix_points
 from perfkit.machine.limits import raise_open_file_limit
 from perfkit.machine.memory import MemoryBudget
 from perfkit.measurement.target_probe import ProbeResult
 from perfkit.recorder.window import Window
-from perfkit.result.model import ClosedLoad, Load, OpenLoad, Point, Search
+from perfkit.result.model import ClosedLoad, ColdStartLoad, IdleLoad, Load, MixedLoad, OpenLoad, Point, Search
 from perfkit.scenario.file import LoadedScenario
 from perfkit.scenario.load import ClosedLoadSpec, SearchLoadSpec
 from perfkit.scenario.model import Scenario
@@ -23,7 +24,7 @@ from perfkit.target.address import Address, WireProtocol
 from perfkit.transport.base import Transport
 from perfkit.transport.factory import make_transport
 from perfkit.transport.limits import FIRST_ANSWER_LIMIT, STATISTICS_LIMIT, AnswerLimit
-from perfkit.transport.options import TransportOptions
+from perfkit.transport.options import Rotation, StreamOptions, TransportOptions
 from perfkit.units import NS_PER_S, format_bytes
 from perfkit.workers.worker_spec import PointSpec, WorkerSpec
 
@@ -39,7 +40,7 @@ _LEAST_CONNECTIONS = 4
 class LoadPointSource(Protocol):
     """Chooses the next load point."""
 
-    def next_point(self, probe_time_ns: int) -> LoadPoint | None:
+    def next_point(self, probe_time_ns: int) -> LoadPoint | MixPoint | None:
         """The next load point, or None at the end; `probe_time_ns` is the service time of a single request on an idle target."""
 
     def record(self, window: Window, point: Point, took_s: float) -> None:
@@ -56,10 +57,10 @@ class LoadPointSource(Protocol):
 class FixedPoints(LoadPointSource):
     """Load points that are known before the run."""
 
-    def __init__(self, points: Sequence[LoadPoint]) -> None:
+    def __init__(self, points: Sequence[LoadPoint | MixPoint]) -> None:
         self._points, self._remaining = points, iter(points)
 
-    def next_point(self, probe_time_ns: int) -> LoadPoint | None:
+    def next_point(self, probe_time_ns: int) -> LoadPoint | MixPoint | None:
         """See `LoadPointSource.next_point`."""
         return next(self._remaining, None)
 
@@ -73,6 +74,8 @@ class FixedPoints(LoadPointSource):
 
 def load_point_source(loaded: LoadedScenario) -> LoadPointSource:
     """The source of a scenario's load points; raises ScenarioError if a trace cannot be used."""
+    if loaded.scenario.workloads is not None:
+        return FixedPoints(mix_points(loaded))
     if isinstance(loaded.scenario.load, SearchLoadSpec):
         return CapacitySearch(loaded)
     return FixedPoints(load_points(loaded))
@@ -80,9 +83,32 @@ def load_point_source(loaded: LoadedScenario) -> LoadPointSource:
 
 def describe_load(load: LoadPlan) -> Load:
     """A load as a result describes it."""
+    if isinstance(load, IdlePlan):
+        return IdleLoad(gap_s=load.gap_ns / NS_PER_S, then=load.then)
+    if isinstance(load, ColdStartPlan):
+        return ColdStartLoad(by=load.by, requests=load.requests)
     if isinstance(load, ClosedPlan):
         return ClosedLoad(concurrency=load.concurrency)
-    return OpenLoad(rate_per_s=load.rate_per_s, arrivals=load.law, burstiness=load.burstiness, max_in_flight=load.max_in_flight)
+    return OpenLoad(
+        rate_per_s=load.rate_per_s, arrivals=load.law, burstiness=load.burstiness, max_in_flight=load.max_in_flight, speed=load.speed
+    )
+
+
+def describe_point(point: LoadPoint | MixPoint) -> Load:
+    """The load of a load point as a result describes it; of workloads with loads of their own, the sum."""
+    if isinstance(point, LoadPoint):
+        return describe_load(point.load)
+    if point.load is not None:
+        return describe_load(point.load)
+    loads = [part.load for part in point.parts]
+    concurrency = sum(load.concurrency for load in loads if isinstance(load, ClosedPlan))
+    rate_per_s = sum(load.rate_per_s for load in loads if isinstance(load, OpenPlan))
+    if not rate_per_s:
+        return ClosedLoad(concurrency=concurrency)
+    if concurrency:
+        return MixedLoad(concurrency=concurrency, rate_per_s=rate_per_s)
+    laws = {load.law for load in loads if isinstance(load, OpenPlan)}
+    return OpenLoad(rate_per_s=rate_per_s, arrivals=laws.pop() if laws == {"poisson"} else "mixed")
 
 
 def max_connections(scenario: Scenario) -> int:
@@ -99,7 +125,12 @@ def transport_options(scenario: Scenario, protocol: WireProtocol) -> TransportOp
         max_connections=max_connections(scenario),
         streams_per_connection=streams_per_connection(scenario, protocol),
         answer_limit=AnswerLimit(target.max_answer_bytes) if target.max_answer_bytes else FIRST_ANSWER_LIMIT,
+        stream=None if scenario.stream is None else StreamOptions(scenario.stream.requests_per_stream, scenario.stream.in_flight),
         compression=target.compression,
+        has_output_slots=scenario.shared_memory is not None and scenario.shared_memory.outputs,
+        rotation=None if target.connections is None else Rotation(target.connections.max_requests, target.connections.max_age_ns),
+        balance=target.balance or "round_robin",
+        resolve=target.resolve or "first",
     )
 
 
@@ -116,31 +147,38 @@ def connect_for_statistics(scenario: Scenario, address: Address, clock: Clock) -
 
 
 def streams_per_connection(scenario: Scenario, protocol: WireProtocol) -> int:
-    """The number of requests that share a connection at a time."""
+    """The number of HTTP/2 streams that share a connection at a time."""
     return (scenario.target.streams_per_connection or 1) if protocol == "grpc" else 1
+
+
+def requests_per_connection(scenario: Scenario, protocol: WireProtocol) -> int:
+    """The number of requests that share a connection at a time."""
+    return streams_per_connection(scenario, protocol) * (1 if scenario.stream is None else scenario.stream.in_flight)
 
 
 def make_worker_spec(scenario: Scenario, point: LoadPoint, address: Address, probed: ProbeResult) -> WorkerSpec:
     """What a single worker would do in a load point; `WorkerSpec.split` divides it among several."""
     measure, slo, check = scenario.measure, scenario.objective, scenario.check
-    options = dataclasses.replace(transport_options(scenario, point.protocol), answer_limit=probed.answer_limit)
+    options = dataclasses.replace(transport_options(scenario, point.protocol), answer_limit=probed.answer_limit, seed=point.number)
     point_spec = PointSpec(
         load=point.load,
         warmup_ns=scenario.warmup_ns,
         window_ns=point.window_ns or scenario.window_ns,
-        requests=measure.requests,
+        requests=scenario.requests,
         drain_ns=scenario.drain_ns,
         connections=min(_connections(scenario, point, probed), options.max_connections),
         finds_warm_up=scenario.finds_warm_up,
         good_within_ns=slo.good_within_ns if slo else None,
         abort_error_rate=measure.abort_error_rate,
         overload_abort_after_ns=point.overload_abort_after_ns,
+        is_streamed=scenario.stream is not None,
     )
     return WorkerSpec(
         point=point_spec,
         address=address,
         transport=options,
-        requests=probed.requests,
+        requests=probed.requests if probed.shared is None else probed.shared.turn(point.load),
+        order=probed.order,
         expectation=probed.expectation,
         check_share=check.share,
         check_at_most_per_s=check.at_most_per_s,
@@ -173,7 +211,7 @@ def count_workers(
             arithmetic = f"{workers:,} processes × {format_bytes(each_bytes)}"
             budget.reserve("measure.workers", workers * each_bytes, arithmetic, "measure.workers, or the requests' tensors")
         return workers
-    if calibration is None or scenario.target.engine != "wire":  # the calibration covers the wire engine only
+    if calibration is None or not _is_calibrated(scenario):
         return 1
     needed = workers_needed(
         calibration.costs,
@@ -190,9 +228,14 @@ def calibrated_transport_ns(
     scenario: Scenario, point: LoadPoint, address: Address, probed: ProbeResult, calibration: Calibration | None
 ) -> int | None:
     """See `transport_ns`; None without a calibration of this machine, for another machine's server, and for the reference engine."""
-    if calibration is None or not address.is_local or scenario.target.engine != "wire":
+    if calibration is None or not address.is_local or not _is_calibrated(scenario):
         return None
     return transport_ns(calibration.costs, point.protocol, _tensor_bytes(probed))
+
+
+def _is_calibrated(scenario: Scenario) -> bool:
+    """Whether the calibration covers such requests: plain ones of the wire engine."""
+    return scenario.target.engine == "wire" and scenario.stream is None
 
 
 def _tensor_bytes(probed: ProbeResult) -> int:
@@ -202,16 +245,22 @@ def _tensor_bytes(probed: ProbeResult) -> int:
 
 def least_connections(scenario: Scenario) -> int:
     """The connections that the scenario needs at least, as far as that is known before the target has answered."""
+    if scenario.workloads is not None:
+        return sum(map(least_connections, scenario.plain_scenarios()))
     load = scenario.load
     in_flight = max(load.closed.concurrency) if isinstance(load, ClosedLoadSpec) else _LEAST_CONNECTIONS
-    streams = max(streams_per_connection(scenario, protocol) for protocol in scenario.target.load_protocols)
-    return min(math.ceil(in_flight / streams), max_connections(scenario))
+    shared = max(requests_per_connection(scenario, protocol) for protocol in scenario.target.load_protocols)
+    return min(math.ceil(in_flight / shared), max_connections(scenario))
 
 
 def _connections(scenario: Scenario, point: LoadPoint, probed: ProbeResult) -> int:
     """Connections to open ahead: for an open loop twice the requests in flight that Little's law gives for the probe's time."""
+    if isinstance(point.load, ColdStartPlan):
+        return 0  # the first request after a start opens its connection
     if isinstance(point.load, ClosedPlan):
         in_flight = point.load.concurrency
     else:
-        in_flight = max(_LEAST_CONNECTIONS, math.ceil(2 * point.load.rate_per_s * probed.probe_time_ns / NS_PER_S))
-    return math.ceil(in_flight / streams_per_connection(scenario, point.protocol))
+        sequences = point.load.sequences
+        rate_per_s = point.load.rate_per_s * (sequences.requests_per_arrival if sequences else 1)
+        in_flight = max(_LEAST_CONNECTIONS, math.ceil(2 * rate_per_s * probed.probe_time_ns / NS_PER_S))
+    return math.ceil(in_flight / requests_per_connection(scenario, point.protocol))

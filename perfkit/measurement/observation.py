@@ -10,17 +10,18 @@ from perfkit.clock import Clock
 from perfkit.errors import MeasurementWarning, UsageError
 from perfkit.load.load_plan import LoadPoint
 from perfkit.load.loop import StopCause
-from perfkit.measurement.load_points import describe_load
+from perfkit.load.mix_plan import MixPoint
+from perfkit.measurement.load_points import describe_point
 from perfkit.measurement.resource_summary import Resources
-from perfkit.measurement.target_probe import Target
-from perfkit.protocol.message import ComposingModel
+from perfkit.measurement.target_probe import ProbedWorkload, Target
 from perfkit.protocol.statistics import ModelStatistics
 from perfkit.recorder.recent import LiveFigures
-from perfkit.recorder.recording import Interval
+from perfkit.recorder.recording import AnswerTotals, Interval
 from perfkit.recorder.window import Window
 from perfkit.result.distribution import QUANTILES
 from perfkit.result.model import Point
 from perfkit.scenario.credentials import resolve_metrics_url
+from perfkit.scenario.load import ColdStartLoadSpec
 from perfkit.scenario.model import Scenario
 from perfkit.stats.buckets import BucketCounts
 from perfkit.target.address import Address
@@ -40,10 +41,10 @@ from perfkit.telemetry.messages import (
 )
 from perfkit.telemetry.series import SamplerReport, Series, Span
 from perfkit.telemetry.server.composing_models import ComposingModelsReader
-from perfkit.telemetry.server.statistics import ServerStatisticsReader
+from perfkit.telemetry.server.statistics import ServerCounts, ServerStatisticsReader
 from perfkit.transport.base import Transport
 from perfkit.units import NS_PER_S
-from perfkit.workers.point_recording import PointRecording
+from perfkit.workers.point_recording import PointRecording, WorkloadRecording
 
 Connect = Callable[[Address], AbstractAsyncContextManager[Transport]]
 """Opens a transport to an address for the length of a block."""
@@ -56,6 +57,13 @@ class PointObservation:
     resources: Resources
     series: tuple[Series, ...]
     warnings: tuple[MeasurementWarning, ...]
+    servers: Mapping[int, tuple[ServerCounts | None, tuple[MeasurementWarning, ...]]] = dataclasses.field(default_factory=dict)
+    """Of a mix, the server's counts for each workload that can be told apart, and warnings about them."""
+
+    def of_workload(self, number: int) -> "PointObservation":
+        """What holds for one workload of a mix: GPUs and pages of metrics are those of all together."""
+        counts, warnings = self.servers.get(number, (None, ()))
+        return PointObservation(dataclasses.replace(self.resources, server=counts, gpus=(), metrics=()), (), warnings)
 
 
 class Observation:
@@ -74,11 +82,24 @@ class Observation:
         """The URL of the live metrics; empty if none are served."""
         return self._client.url
 
-    def point(self, number: int, address: Address, composing_models: Sequence[ComposingModel]) -> "PointTelemetry":
+    def point(self, number: int, workloads: Sequence[ProbedWorkload], *, is_mix: bool = False) -> "PointTelemetry":
         """The telemetry of one load point; the first has the number 1."""
-        target = self._scenario.target
-        if not self._scenario.telemetry:
-            return PointTelemetry(number, None, self._client, self._clock)
+        # a start resets the server's statistics
+        if not self._scenario.telemetry or isinstance(self._scenario.load, ColdStartLoadSpec):
+            return PointTelemetry(number, (), self._client, self._clock, is_mix=is_mix)
+        groups = list[list[int]]()
+        for place, one in enumerate(workloads):
+            same = next((group for group in groups if _share_statistics(workloads[group[0]], one)), None)
+            if same is None:
+                groups.append([place])
+            else:
+                same.append(place)
+        readers = [(self._statistics(workloads[group[0]]), tuple(group)) for group in groups]
+        has_own_page = self._scenario.target.metrics_url is not None
+        return PointTelemetry(number, readers, self._client, self._clock, has_own_page=has_own_page, is_mix=is_mix)
+
+    def _statistics(self, one: ProbedWorkload) -> ServerStatisticsReader:
+        target, address, composing_models = one.scenario.target, one.address, one.probed.composing_models
 
         async def read() -> Sequence[ModelStatistics]:
             async with self._connect(address) as transport:
@@ -89,8 +110,7 @@ class Observation:
                 return {one.name: await transport.model_statistics(one.name, one.version) for one in composing_models}
 
         composing = ComposingModelsReader(read_composing) if composing_models else None
-        statistics = ServerStatisticsReader(read, self._clock, composing)
-        return PointTelemetry(number, statistics, self._client, self._clock, has_own_page=target.metrics_url is not None)
+        return ServerStatisticsReader(read, self._clock, composing)
 
     @property
     def has_screen(self) -> bool:
@@ -109,7 +129,7 @@ class Observation:
         """Shows in the live view which load point begins."""
         self._client.show(begins)
 
-    def point_started(self, number: int, total: int, load_point: LoadPoint) -> None:
+    def point_started(self, number: int, total: int, load_point: LoadPoint | MixPoint) -> None:
         """Publishes live metrics: load point `number` of `total` begins, counted from 1."""
         self._client.publish(PublishMetrics("started", tuple(_started_metrics(self._scenario.name, number, total, load_point))))
 
@@ -121,19 +141,27 @@ class Observation:
 class PointTelemetry:
     """The telemetry of one load point, from `begin` before its first request to `finish` after its last answer.
 
-    With `has_own_page` the first page of metrics is the server's own.
+    `statistics` are readers with the numbers of the workloads whose requests they count. With `has_own_page` the first page of metrics is
+    the server's own.
     """
 
     def __init__(
-        self, number: int, statistics: ServerStatisticsReader | None, client: TelemetryClient, clock: Clock, *, has_own_page: bool = False
+        self,
+        number: int,
+        statistics: Sequence[tuple[ServerStatisticsReader, tuple[int, ...]]],
+        client: TelemetryClient,
+        clock: Clock,
+        *,
+        has_own_page: bool = False,
+        is_mix: bool = False,
     ) -> None:
         self._number, self._statistics, self._client, self._clock = number, statistics, client, clock
-        self._began_ns, self._has_own_page = 0, has_own_page
+        self._began_ns, self._has_own_page, self._is_mix = 0, has_own_page, is_mix
 
     async def begin(self) -> None:
         """Takes the readings that are due before any request is sent."""
-        if self._statistics is not None:
-            await self._statistics.before()
+        for reader, _ in self._statistics:
+            await reader.before()
             self._began_ns = self._clock.now_ns()
 
     def follow(self, pids: Sequence[int] = ()) -> None:
@@ -142,10 +170,7 @@ class PointTelemetry:
 
     def publish_interval(self, interval: Interval) -> None:
         """Publishes the times of one second as live metrics."""
-        times = {"service_time": interval.service_time, "response_time": interval.response_time, "start_delay": interval.start_delay}
-        self._client.publish(
-            IntervalTimes(self._number, interval.index, {name: counts for name, counts in times.items() if counts is not None})
-        )
+        self._client.publish(IntervalTimes(self._number, interval.index, interval.times))
 
     @property
     def show_live(self) -> Callable[[LiveFigures], None] | None:
@@ -157,16 +182,19 @@ class PointTelemetry:
         if not window.length_ns:
             return PointObservation(Resources(), (), ())
         counts, warnings = None, tuple[MeasurementWarning, ...]()
-        if self._statistics is not None and recorded.ending.cause is not StopCause.TARGET_LOST:
-            sent, connections = recorded.recording.answer_totals, recorded.connections
-            # a request that was sent again may have been answered on the lost connection, too
-            sent = dataclasses.replace(sent, perhaps_answered=sent.perhaps_answered + connections.retried)
-            counts, warnings = await self._statistics.after(sent, connections.reconnects)
-            if recorded.lost:  # the server counted requests of lost workers, which the recording lacks
-                counts, warnings = None, ()
+        servers = dict[int, tuple[ServerCounts | None, tuple[MeasurementWarning, ...]]]()
+        workloads = recorded.workloads or (recorded,)
+        # the server counted requests of lost workers, which the recording lacks
+        is_countable = recorded.ending.cause is not StopCause.TARGET_LOST and not recorded.lost
+        for reader, numbers in self._statistics if is_countable else ():
+            read = await _after(reader, [workloads[number] for number in numbers])
+            if len(numbers) == len(workloads):
+                counts, warnings = read
+            if self._is_mix and len(numbers) == 1:
+                servers[numbers[0]] = read
         reports = (await self._client.window(window.start_ns, window.end_ns)).samplers
         if counts is not None and (reset := self._server_reset(reports)):
-            counts, warnings = None, (reset,)
+            counts, warnings, servers = None, (reset,), {}
         if self._client.lost:
             warnings += (MeasurementWarning("telemetry_lost", f"{self._client.lost} This load point lacks it."),)
         warnings += tuple(warning for report in reports.values() for warning in report.warnings)
@@ -188,6 +216,7 @@ class PointTelemetry:
             resources,
             (*(series for report in reports.values() for series in report.series), *(series for series in own if series.values)),
             tuple(dict.fromkeys(warnings)),
+            servers,
         )
 
     def _server_reset(self, reports: Mapping[str, SamplerReport[Any]]) -> MeasurementWarning | None:
@@ -202,6 +231,23 @@ class PointTelemetry:
             "answer in turn, so the point has no server figures."
         )
         return MeasurementWarning("server_counters_reset", message)
+
+
+def _share_statistics(first: ProbedWorkload, second: ProbedWorkload) -> bool:
+    """Whether a server counts the requests of two workloads together, as far as their addresses tell."""
+    models = [(one.scenario.target.model, one.scenario.target.version, one.address.host) for one in (first, second)]
+    is_one_port = first.address.port == second.address.port
+    return models[0] == models[1] and (is_one_port or first.address.protocol != second.address.protocol)
+
+
+async def _after(
+    reader: ServerStatisticsReader, workloads: Sequence[PointRecording | WorkloadRecording]
+) -> tuple[ServerCounts | None, tuple[MeasurementWarning, ...]]:
+    sent = AnswerTotals.added(one.recording.answer_totals for one in workloads)
+    # a request that was sent again may have been answered on the lost connection, too
+    retried = sum(one.connections.retried for one in workloads)
+    sent = dataclasses.replace(sent, perhaps_answered=sent.perhaps_answered + retried)
+    return await reader.after(sent, sum(one.connections.reconnects for one in workloads))
 
 
 async def observe(
@@ -237,22 +283,25 @@ def telemetry_config(scenario: Scenario, target: Target, listen: tuple[str, int]
     is_here = all(address.is_local for address in addresses)
     resolved = dict.fromkeys(resolve_metrics_url(key, url) for key, url in urls)
     return TelemetryConfig(
-        addresses=addresses,
+        addresses=tuple(one for address in addresses for one in (address, *address.replicas)),
         gpus=GpuConfig(scenario.gpu.sample_rate_per_s, scenario.gpu.idle_ns) if is_here else None,
         metrics=tuple(
             MetricsPageConfig(url, authorization, model, scenario.metrics.names, scenario.metrics.interval_ns)
             for url, authorization in resolved
         ),
-        statistics=StatisticsConfig(addresses[0], model, scenario.target.version, NS_PER_S),
+        # of several models the series could not be told apart, and a start resets them
+        statistics=None
+        if scenario.workloads or isinstance(scenario.load, ColdStartLoadSpec)
+        else StatisticsConfig(addresses[0], model, scenario.target.version, NS_PER_S),
         listen=listen,
     )
 
 
-def _started_metrics(scenario: str, number: int, total: int, load_point: LoadPoint) -> list[LiveMetric]:
+def _started_metrics(scenario: str, number: int, total: int, load_point: LoadPoint | MixPoint) -> list[LiveMetric]:
     labels = {
         "scenario": scenario,
-        "protocol": load_point.protocol,
-        "load": describe_load(load_point.load).title,
+        "protocol": load_point.protocol if isinstance(load_point, LoadPoint) else "mixed",
+        "load": describe_point(load_point).title,
         "repetition": str(load_point.repetition + 1),
     }
     return [
@@ -265,6 +314,8 @@ def _started_metrics(scenario: str, number: int, total: int, load_point: LoadPoi
 def _finished_metrics(scenario: str, point: Point) -> list[LiveMetric]:
     """Times are in seconds, as is usual for Prometheus."""
     labels = {"scenario": scenario, "protocol": point.protocol, "load": point.load.title, "repetition": str((point.repetition or 0) + 1)}
+    if point.workload is not None:
+        labels["workload"] = f"{point.workload}{' alone' * point.alone}"
     metrics = [
         LiveMetric("point_throughput_per_second", "Successful responses per second.", "gauge", labels, point.throughput_per_s),
         LiveMetric("point_error_ratio", "1 - ok / scheduled requests.", "gauge", labels, point.error_rate),

@@ -25,6 +25,8 @@ async def offered_instead(transport: Transport, model: str) -> str:
         reason = states[0].reason[:_MAX_REASON_CHARACTERS]
         return f"; its repository has it as {states[0].state}{f': {reason}' if reason else ''}"
     names = nearest_first(model, ready_models(index))
+    if model in names:
+        return "; its repository has it"
     return f"; it offers {listed(names)}" if names else ""
 
 

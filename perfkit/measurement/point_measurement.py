@@ -1,20 +1,24 @@
 """From the recording of a load point to the measurement from which its figures are computed."""
 
 import dataclasses
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from perfkit.errors import MeasurementWarning
 from perfkit.load.load_plan import ClosedPlan, LoadPoint
 from perfkit.load.loop import StopCause
-from perfkit.measurement.load_points import describe_load, max_connections, streams_per_connection
+from perfkit.measurement.load_points import describe_load, max_connections, requests_per_connection
 from perfkit.measurement.observation import PointObservation
 from perfkit.measurement.resource_summary import NO_RESOURCES, Resources
 from perfkit.measurement.steady_state import warm_up_ns
 from perfkit.recorder.batches import batch_length_ns
 from perfkit.recorder.window import Window, cut, cut_step_ns
-from perfkit.result.model import Connections, Generator, Load, OpenLoad, Protocol
+from perfkit.result.model import ColdStart, Connections, Generator, Load, OpenLoad, Protocol
 from perfkit.scenario.model import Scenario
+from perfkit.scenario.target import Target
+from perfkit.stats.buckets import EMPTY, BucketCounts
+from perfkit.target.address import WireProtocol
 from perfkit.transport.connect import FILE_LIMIT_REMEDY
+from perfkit.transport.options import Balance
 from perfkit.units import NS_PER_S
 from perfkit.workers.point_recording import PointRecording
 
@@ -25,7 +29,8 @@ class PointMeasurement:
 
     protocol: Protocol
     load: Load
-    batch_size: int
+    batch_size: float
+    """The inferences of a request; of a replay or a whole mix, the mean."""
     repetition: int
     window: Window
     warmup_ns: int
@@ -36,7 +41,20 @@ class PointMeasurement:
     think_time_ns: int = 0
     has_slo: bool = False
     """Whether the window counted good answers."""
+    workload: str | None = None
+    """The workload of a mix; None for the whole, and for a scenario that is no mix."""
+    is_alone: bool = False
+    shares_load: bool = False
+    """Whether the requests in flight are not those of this workload alone, or not of one think time."""
+    is_streamed: bool = False
+    has_sequences: bool = False
+    cold_start: ColdStart | None = None
     resources: Resources = NO_RESOURCES
+    connect_times: BucketCounts = EMPTY
+    connections_by_address: Mapping[str, int] = dataclasses.field(default_factory=dict)
+    """Empty for a target with a single address."""
+    balance: Balance | None = None
+    """How requests are spread over several addresses; None where each connection takes the first that accepts it."""
     faults: tuple[MeasurementWarning, ...] = ()
     """Events that make the point invalid, whatever its figures are."""
 
@@ -46,17 +64,17 @@ class PointMeasurement:
         return isinstance(self.load, OpenLoad)
 
 
-def cut_window(scenario: Scenario, load_point: LoadPoint, recorded: PointRecording) -> Window:
+def cut_window(scenario: Scenario, recorded: PointRecording, *, is_open: bool) -> Window:
     """The recording without its warm-up, whose end is estimated if the scenario has `measure.warmup: auto`."""
-    recording, is_open = recorded.recording, not isinstance(load_point.load, ClosedPlan)
+    recording = recorded.recording
     whole = recording.series.between(recording.series.origin_ns, recording.end_ns)
     steady_from_ns = whole.origin_ns + (warm_up_ns(whole, is_open=is_open) if scenario.finds_warm_up else 0)
     return cut(recording, steady_from_ns, is_open=is_open)
 
 
-def undecided_warmup_s(scenario: Scenario, load_point: LoadPoint) -> int:
-    """The number of seconds at the start of the recording that may turn out to be warm-up."""
-    window_ns = load_point.window_ns or scenario.window_ns
+def undecided_warmup_s(scenario: Scenario, own_window_ns: int | None = None) -> int:
+    """The number of seconds at the start of the recording that may turn out to be warm-up; `own_window_ns` is that of a load point."""
+    window_ns = own_window_ns or scenario.window_ns
     if window_ns is None or not scenario.finds_warm_up:
         return 0
     return (window_ns // 3 + cut_step_ns(batch_length_ns(window_ns))) // NS_PER_S
@@ -71,11 +89,13 @@ def make_point_measurement(
     workers: int,
     warnings: list[MeasurementWarning],
     *,
+    batch_size: float,
     transport_ns: int | None = None,
+    cold_start: ColdStart | None = None,
 ) -> PointMeasurement:
     """Puts together what is known about a load point; `warnings` are those of the run as a whole."""
     warnings, limit = [*warnings, *observed.warnings], max_connections(scenario)
-    slots, load = limit * streams_per_connection(scenario, load_point.protocol), load_point.load
+    slots, load = limit * requests_per_connection(scenario, load_point.protocol), load_point.load
     if isinstance(load, ClosedPlan) and load.concurrency > slots:
         waited = f"{load.concurrency - slots:,} of the {load.concurrency:,} concurrent requests waited for a free one"
         warnings.append(MeasurementWarning("connections_limited", f"target.max_connections allows {limit} connections, so {waited}."))
@@ -83,13 +103,18 @@ def make_point_measurement(
         message = f"The target was overloaded, so the probe ended early: {recorded.ending.reason}."
         warnings.append(MeasurementWarning("hopeless", message))
     return PointMeasurement(
+        workload=load_point.workload,
+        is_alone=load_point.is_alone,
         protocol=load_point.protocol,
         load=describe_load(load),
-        batch_size=scenario.workload.batch_size,
+        batch_size=batch_size,
         repetition=load_point.repetition,
         window=window,
         warmup_ns=window.start_ns - recorded.start_ns,
         connections=Connections.model_validate(recorded.connections, from_attributes=True),
+        connect_times=recorded.connections.connect_times.counts(),
+        connections_by_address=recorded.connections.by_address,
+        balance=_balance(scenario.target, load_point.protocol),
         generator=Generator(
             workers=workers,
             cpu_share=recorded.shares.cpu,
@@ -101,9 +126,18 @@ def make_point_measurement(
         warnings=tuple(warnings),
         think_time_ns=load.think_time_ns if isinstance(load, ClosedPlan) else 0,
         has_slo=scenario.objective is not None,
+        has_sequences=scenario.sequences is not None,
+        is_streamed=scenario.stream is not None,
+        cold_start=cold_start,
         resources=observed.resources,
         faults=tuple(_faults(recorded)),
     )
+
+
+def _balance(target: Target, protocol: WireProtocol) -> Balance | None:
+    if target.resolve == "all" or len(target.urls_by_protocol.get(protocol, ())) > 1:
+        return target.balance or "round_robin"
+    return None
 
 
 def _faults(recorded: PointRecording) -> Iterator[MeasurementWarning]:

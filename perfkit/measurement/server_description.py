@@ -5,7 +5,7 @@ import dataclasses
 import pathlib
 
 from perfkit.clock import Clock
-from perfkit.errors import TargetError
+from perfkit.errors import MissingEndpointError, TargetError
 from perfkit.measurement.offered_models import offered_instead
 from perfkit.protocol.message import IndexedModel, ModelConfig, ModelMetadata, ServerMetadata
 from perfkit.scenario.credentials import resolve_address
@@ -31,8 +31,9 @@ async def read_model_index(url: str, clock: Clock) -> tuple[IndexedModel, ...]:
     """Reads the repository index of the server at a URL, empty if it has none; raises TargetError and ScenarioError."""
     address = resolve_address(Target.model_validate({"url": url, "model": "-"}), url, pathlib.Path())
     async with contextlib.aclosing(make_transport(address, TransportOptions(timeout_ns=_TIMEOUT_NS), clock)) as transport:
-        async with other_protocol_named(address):
-            await transport.server_metadata()
+        with contextlib.suppress(MissingEndpointError):
+            async with other_protocol_named(address):
+                await transport.server_metadata()
         return tuple(await transport.model_index())
 
 
@@ -43,12 +44,16 @@ async def describe_model(url: str, model: str, clock: Clock) -> ModelDescription
     """
     address = resolve_address(Target.model_validate({"url": url, "model": model}), url, pathlib.Path())
     async with contextlib.aclosing(make_transport(address, TransportOptions(timeout_ns=_TIMEOUT_NS), clock)) as transport:
-        async with other_protocol_named(address):
-            server = await transport.server_metadata()
+        server, config = ServerMetadata("", ""), ModelConfig()
+        with contextlib.suppress(MissingEndpointError):
+            async with other_protocol_named(address):
+                server = await transport.server_metadata()
         try:
             metadata = await transport.model_metadata(model, "")
         except TargetError as error:
             raise TargetError(address.sanitize(f"{error}{await offered_instead(transport, model)}", 1000)) from None
         # a server may repeat the credentials that it was sent
         server = dataclasses.replace(server, name=address.sanitize(server.name), version=address.sanitize(server.version))
-        return ModelDescription(server, metadata, await transport.model_config(model, ""))
+        with contextlib.suppress(MissingEndpointError):
+            config = await transport.model_config(model, "")
+        return ModelDescription(server, metadata, config)

@@ -5,9 +5,12 @@ import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from perfkit.errors import MeasurementWarning
+from perfkit.measurement.cold_start import pooled_starts
 from perfkit.measurement.generator_influence import judge_influence, stop_counts
+from perfkit.measurement.idle_gaps import idle_gaps, idle_warnings
 from perfkit.measurement.incidents import find_incidents, incident_warnings
 from perfkit.measurement.point_measurement import PointMeasurement
+from perfkit.measurement.replica_summary import imbalance_warnings, replica_figures
 from perfkit.measurement.resource_summary import (
     busy_machine_warnings,
     energy_per_inference_j,
@@ -21,11 +24,24 @@ from perfkit.measurement.steady_state import target_warnings
 from perfkit.recorder.failures import FailureKind, most_frequent
 from perfkit.recorder.window import Window
 from perfkit.result.distribution import QUANTILES, distribution
-from perfkit.result.model import Connections, Failure, Generator, Incident, OpenLoad, Point, Requests, SloJudgement
-from perfkit.stats.buckets import BucketCounts
+from perfkit.result.model import (
+    ColdStartLoad,
+    Connections,
+    Failure,
+    Generator,
+    IdleLoad,
+    Incident,
+    OpenLoad,
+    Point,
+    Requests,
+    Responses,
+    SequenceCounts,
+    SloJudgement,
+)
+from perfkit.stats.buckets import EMPTY, BucketCounts
 from perfkit.stats.percentile_interval import PercentileInterval, percentile_intervals
 from perfkit.stats.sample_size import is_withheld, minimum_samples
-from perfkit.stats.slo import SloLimits, judge_slo
+from perfkit.stats.slo import CheckedAnswers, SloLimits, judge_slo
 from perfkit.stats.validity import DISTURBED_BY_OTHERS, INVALIDATING
 from perfkit.transport.base import Outcome
 from perfkit.units import NS_PER_S, format_duration_ns
@@ -86,7 +102,9 @@ class LoadSummary:
             return None
         codes = {warning.code for warning in pooled.warnings}
         causes = {"is_overloaded": "overloaded" in codes, "is_not_steady": "not_steady" in codes}
-        judged = judge_slo(self._slo, pool.waiting_times, intervals, pooled.error_rate, **causes)
+        judged = judge_slo(
+            self._slo, pool.waiting_times, intervals, pooled.error_rate, answers=_checked_answers(pooled.requests, pooled.checked), **causes
+        )
         return SloJudgement(verdict=judged.verdict, reason=judged.reason)
 
 
@@ -96,6 +114,8 @@ class _Pool:
     times: Mapping[str, BucketCounts]
     batches: tuple[BucketCounts, ...]
     """The batches of all windows, one window after the other."""
+    further_batches: Mapping[str, tuple[BucketCounts, ...]]
+    """The same parts with the times of streams or sequences."""
     event_loop_lag: BucketCounts
     target_warnings: Mapping[str, MeasurementWarning]
     """By code, each once."""
@@ -105,16 +125,25 @@ class _Pool:
     def of(cls, measured: PointMeasurement) -> "_Pool":
         window, load = measured.window, measured.load
         burstiness = (load.burstiness or 1.0) if isinstance(load, OpenLoad) else 1.0
-        warnings = target_warnings(window.series, is_open=measured.is_open, burstiness=burstiness)
+        varies = isinstance(load, IdleLoad | ColdStartLoad)
+        warnings = [] if varies else target_warnings(window.series, is_open=measured.is_open, burstiness=burstiness)
         incidents = find_incidents(window, load, measured.repetition)
         lag = measured.resources.event_loop_lag
-        return cls((measured,), window.times, window.batches, lag, {one.code: one for one in warnings}, incidents)
+        by_code = {one.code: one for one in warnings}
+        return cls((measured,), window.times, window.batches, window.further_batches, lag, by_code, incidents)
 
     def __add__(self, other: "_Pool") -> "_Pool":
         return _Pool(
             self.parts + other.parts,
-            {name: BucketCounts.merged((times, other.times[name])) for name, times in self.times.items()},
+            {
+                name: BucketCounts.merged((self.times.get(name, EMPTY), other.times.get(name, EMPTY)))
+                for name in dict.fromkeys((*self.times, *other.times))
+            },
             self.batches + other.batches,
+            {
+                name: self.batches_of(name) + other.batches_of(name)
+                for name in dict.fromkeys((*self.further_batches, *other.further_batches))
+            },
             BucketCounts.merged((self.event_loop_lag, other.event_loop_lag)),
             {**self.target_warnings, **other.target_warnings, **self.target_warnings},  # of two with one code, the earlier
             self.incidents + other.incidents,
@@ -128,6 +157,10 @@ class _Pool:
     def percentile_intervals(self) -> dict[float, PercentileInterval]:
         """95 % intervals of the percentiles."""
         return percentile_intervals(self.batches, tuple(QUANTILES.values()))
+
+    def batches_of(self, name: str) -> tuple[BucketCounts, ...]:
+        """The batches with one of the times of streams or sequences; empty ones where it is missing."""
+        return self.further_batches.get(name, (EMPTY,) * len(self.batches))
 
 
 def _make_point(pool: _Pool, intervals: Mapping[float, PercentileInterval], repetition: int | None, own: Window | None) -> Point:
@@ -152,13 +185,25 @@ def _make_point(pool: _Pool, intervals: Mapping[float, PercentileInterval], repe
         suspended_ns=_sum([part.generator for part in parts], "suspended_ns"),
         **generator_figures(resources),
     )
-    inferences, gpus = throughput * window_s * first.batch_size, pooled_gpus(resources)
+    inferences, gpus = sum(part.window.finished * part.batch_size for part in parts), pooled_gpus(resources)
     judged = judge_influence(parts, pool.times, generator, scheduled=scheduled, without_slot=without_slot, unsent=unsent)
     codes = {warning.code for warning in (*judged.invalid, *judged.warnings)}
     failures = most_frequent(window.failures for window in windows)
     faults = tuple(dict.fromkeys(fault for part in parts for fault in part.faults))
     distributions = {name: distribution(times) for name, times in pool.times.items()}
+    requests = Requests(scheduled=scheduled, dropped=dropped, sent=sent, **{outcome.value: count for outcome, count in outcomes.items()})
+    answers = _checked_answers(requests, checked)
+    replicas = replica_figures(parts)
+    connect_times = BucketCounts.merged(part.connect_times for part in parts)
+    is_cold_start = isinstance(first.load, ColdStartLoad)
+    idle = (
+        idle_gaps(pool.times, pool.batches_of("following_time"), _sum(windows, "gaps_reconnected"))
+        if isinstance(first.load, IdleLoad)
+        else None
+    )
     return Point(
+        workload=first.workload,
+        alone=first.is_alone,
         protocol=first.protocol,
         load=first.load,
         repetition=repetition,
@@ -170,33 +215,56 @@ def _make_point(pool: _Pool, intervals: Mapping[float, PercentileInterval], repe
             *judged.invalid,
             *judged.warnings,
             *network_warnings(generator, max(pool.times[name].max_ns for name in ("service_time", "failure_time"))),
+            *imbalance_warnings(replicas or (), first.protocol, first.balance),
             *_schedule_warnings(without_slot, scheduled, pacing_delay),
+            *(idle_warnings(idle, window_s, len(parts)) if idle and repetition is None else ()),
             *incident_warnings(pool.incidents, is_pooled=len(parts) > 1),
             *(pool.target_warnings.values() if judged.is_valid else ()),
-            *_outcome_warnings(outcomes, failures, checked),
-            *_sample_warnings(waited, outcomes, intervals),
+            *_outcome_warnings(outcomes, failures, answers),
+            # a start has the number of requests that the scenario gives
+            *(one for one in _sample_warnings(waited, outcomes, intervals) if one.code != "few_samples" or not is_cold_start),
         ),
         warmup_s=max(part.warmup_ns for part in parts) / NS_PER_S,
         duration_s=window_s,
-        requests=Requests(scheduled=scheduled, dropped=dropped, sent=sent, **{outcome.value: count for outcome, count in outcomes.items()}),
+        requests=requests,
         rejected_by_status={
             status: sum(window.statuses.get(status, 0) for window in windows)
             for status in sorted({status for window in windows for status in window.statuses})
         },
         checked=checked,
+        wrong_answer_rate=answers.rate,
+        wrong_answer_interval=answers.interval,
         error_rate=1 - outcomes[Outcome.OK] / scheduled if scheduled else 0.0,
         throughput_per_s=throughput,
-        inferences_per_s=throughput * first.batch_size,
+        inferences_per_s=_rate(inferences, window_s),
         goodput_per_s=_rate(_sum(windows, "good"), window_s) if first.has_slo else None,
         service_time_ns=distributions["service_time"],
         response_time_ns=distributions.get("response_time"),
         start_delay_ns=distributions.get("start_delay"),
         failure_time_ns=distributions["failure_time"] if distributions["failure_time"].count else None,
-        intervals={name: (one.low_ns, one.high_ns) for name, quantile in QUANTILES.items() if (one := intervals.get(quantile))},
+        first_response_time_ns=distributions.get("first_response_time"),
+        response_gap_ns=distributions.get("response_gap"),
+        stream_time_ns=distributions.get("stream_time"),
+        sequence_time_ns=distributions.get("sequence_time"),
+        after_gap_time_ns=distributions.get("after_gap_time"),
+        following_time_ns=distributions.get("following_time"),
+        idle=idle,
+        cold_start=pooled_starts([part.cold_start for part in parts if part.cold_start is not None]),
+        responses=_responses(windows, window_s) if first.is_streamed else None,
+        sequences=_sequences(windows) if first.has_sequences else None,
+        intervals=_named_intervals(intervals),
+        further_intervals={
+            name: _named_intervals(percentile_intervals(batches, tuple(QUANTILES.values())))
+            for name, batches in pool.further_batches.items()
+        },
         effective_samples={
             name: round(one.effective_samples, 1) for name, quantile in QUANTILES.items() if (one := intervals.get(quantile))
         },
-        connections=Connections(**{name: _sum([part.connections for part in parts], name) for name in ("opened", "reconnects", "retried")}),
+        connections=Connections(
+            **{name: _sum([part.connections for part in parts], name) for name in ("opened", "reconnects", "retried", "rotated")},
+            connect_time_ns=distribution(connect_times) if connect_times.count else None,
+        ),
+        replicas=replicas,
         generator=generator,
         server=server_figures(resources),
         gpus=gpus,
@@ -213,11 +281,32 @@ def _make_point(pool: _Pool, intervals: Mapping[float, PercentileInterval], repe
     )
 
 
+def _named_intervals(intervals: Mapping[float, PercentileInterval]) -> dict[str, tuple[float, float | None]]:
+    return {name: (one.low_ns, one.high_ns) for name, quantile in QUANTILES.items() if (one := intervals.get(quantile))}
+
+
+def _responses(windows: Sequence[Window], window_s: float) -> Responses:
+    return Responses(
+        count=_sum(windows, "responses"),
+        per_s=_rate(_sum(windows, "responses_ended"), window_s),
+        without_response=_sum(windows, "without_response"),
+        cancelled=_sum(windows, "cancelled"),
+    )
+
+
+def _checked_answers(requests: Requests, checked: int) -> CheckedAnswers:
+    return CheckedAnswers(requests.ok + requests.invalid_output, checked, requests.invalid_output)
+
+
+def _sequences(windows: Sequence[Window]) -> SequenceCounts:
+    return SequenceCounts(**{name: _sum(windows, f"sequences_{name}") for name in SequenceCounts.model_fields})
+
+
 def _sum(values: Iterable[object], name: str) -> int:
     return sum(getattr(value, name) for value in values)
 
 
-def _rate(count: int, seconds: float) -> float:
+def _rate(count: float, seconds: float) -> float:
     return count / seconds if seconds else 0.0
 
 
@@ -236,7 +325,7 @@ def _schedule_warnings(without_slot: int, scheduled: int, pacing_delay: BucketCo
 
 
 def _outcome_warnings(
-    outcomes: Mapping[Outcome, int], failures: Sequence[tuple[FailureKind, int]], checked: int
+    outcomes: Mapping[Outcome, int], failures: Sequence[tuple[FailureKind, int]], answers: CheckedAnswers
 ) -> Iterator[MeasurementWarning]:
     failed = {outcome.value: number for outcome, number in outcomes.items() if number and outcome is not Outcome.OK}
     if failed:
@@ -244,10 +333,12 @@ def _outcome_warnings(
         told = [(kind, count) for kind, count in failures if kind.message][:_TOLD_MESSAGES]
         messages = "; ".join(f"{count:,} × {f'{kind.status}: ' if kind.status else ''}{kind.message}" for kind, count in told)
         yield MeasurementWarning("failed_requests", f"Some requests failed: {listed}{f' ({messages})' if messages else ''}.")
-    wrong, answered = outcomes[Outcome.INVALID_OUTPUT], outcomes[Outcome.INVALID_OUTPUT] + outcomes[Outcome.OK]
-    if wrong and checked < answered:
-        others = f"the other {answered - checked:,} were not checked and count as ok"
-        yield MeasurementWarning("invalid_output", f"{wrong:,} of the {checked:,} checked answers are wrong; {others}.")
+    if answers.wrong and answers.interval is not None and answers.checked < answers.answers:
+        low, high = answers.interval
+        others = (
+            f"the other {answers.answers - answers.checked:,} were not checked and count as ok, so {low:.2%} to {high:.2%} of all are wrong"
+        )
+        yield MeasurementWarning("invalid_output", f"{answers.wrong:,} of the {answers.checked:,} checked answers are wrong; {others}.")
 
 
 def _sample_warnings(

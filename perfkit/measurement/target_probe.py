@@ -3,23 +3,40 @@
 import asyncio
 import contextlib
 import dataclasses
-import functools
 import os
 import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
 from typing import Any, TypeVar
 
-from perfkit.clock import Clock
-from perfkit.errors import ErrorKind, MeasurementWarning, ModelMismatchError, PerfkitError, ProtocolError, TargetError
+from perfkit.clock import Clock, MonotonicClock
+from perfkit.errors import (
+    ErrorKind,
+    MeasurementWarning,
+    MissingEndpointError,
+    ModelMismatchError,
+    PerfkitError,
+    ProtocolError,
+    ScenarioError,
+    TargetError,
+)
+from perfkit.load.load_plan import ClosedPlan, plan_sequences
+from perfkit.load.sequence_requests import with_sequence
+from perfkit.load.sequences import SequenceSource
 from perfkit.machine.memory import MemoryBudget
 from perfkit.measurement.offered_models import offered_instead
+from perfkit.measurement.shared_memory import RunRegions, SharedTensors
 from perfkit.measurement.trial_requests import TrialRequests
-from perfkit.protocol.message import ComposingModel, InferRequest, ModelConfig, ModelMetadata, ServerMetadata
-from perfkit.scenario.credentials import resolve_address
+from perfkit.protocol.message import ComposingModel, InferRequest, InferResponse, ModelConfig, ModelMetadata, ServerMetadata
+from perfkit.scenario.credentials import resolve_replicas
 from perfkit.scenario.file import LoadedScenario
+from perfkit.scenario.load import ColdStartLoadSpec
+from perfkit.scenario.model import Scenario
 from perfkit.target.address import Address, WireProtocol
-from perfkit.target.bundled_server import BundledServer, bundled_server
-from perfkit.transport.base import Outcome, Transport, may_pass
+from perfkit.target.bundled_server import BundledServer, RestartableServer, bundled_server
+from perfkit.trace.payloads import payload_folder
+from perfkit.trace.recorded import Order
+from perfkit.transport.base import Outcome, Reply, Transport, may_pass
 from perfkit.transport.limits import AnswerLimit, limit_for_load
 from perfkit.transport.other_protocol import other_protocol_named
 from perfkit.workload.expectation import Expectation
@@ -33,6 +50,7 @@ from perfkit.workload.requests import (
     reserve_plain,
     resolve_batch_size,
 )
+from perfkit.workload.traced_requests import TracedRequests, make_traced_requests
 
 _T = TypeVar("_T")
 _LONGEST_ERROR = 1000
@@ -43,14 +61,25 @@ _MAX_COMPOSING_MODELS = 50
 # statuses of a wrong request; MLServer and KServe answer them for errors of the model, too
 _MODEL_ERRORS = (400, "INVALID_ARGUMENT")
 _BINARY_EXTENSION = "binary_tensor_data"
+_DECLARE = ". If it has the model but does not describe it, give the datatype and shape of each input in workload.inputs"
+_SEQUENCE_EXTENSION = "sequence"
+_NO_SEQUENCES = MeasurementWarning(
+    "no_sequences", "The server does not announce the sequence extension: it may ignore the ids and flags of sequences."
+)
+
+
+WorkloadKey = tuple[str | None, WireProtocol]
+"""The name of a workload, None for a scenario that is no mix, and its protocol."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Target:
-    """The target's addresses by protocol, and the bundled server if it was started for the run."""
+    """The target's addresses by workload and protocol, and the bundled server if it was started for the run."""
 
-    addresses: Mapping[WireProtocol, Address]
+    addresses: Mapping[WorkloadKey, Address]
     server: BundledServer | None
+    restart: Callable[[], Awaitable[int]] | None = None
+    """Restarts the bundled server at the same addresses; see `RestartableServer.restart`."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -71,45 +100,97 @@ class ProbeResult:
     """The length from which an answer is refused under load."""
     warnings: tuple[MeasurementWarning, ...] = ()
     """The warnings of the probe, for the result."""
+    note: str = ""
+    """What the server does not say about itself and the model, in a sentence; empty if nothing that perfkit asks for."""
     composing_models: tuple[ComposingModel, ...] = ()
     """The models of an ensemble's steps, and of theirs."""
+    shared: SharedTensors | None = None
+    """What lies in shared memory; None without any."""
+    batch_size: float = 1
+    """The inferences of a request; of a replay, the mean."""
+    order: Order | None = None
+    """Of a replay: the index of the request for each arrival; None for requests that are used in turn."""
+
+
+@dataclasses.dataclass(frozen=True)
+class ProbedWorkload:
+    """A workload, the address of its target, and what the probe of it gave."""
+
+    scenario: Scenario
+    address: Address
+    probed: ProbeResult
 
 
 @contextlib.asynccontextmanager
 async def open_target(
-    loaded: LoadedScenario, server_cpus: tuple[int, ...], on_line: Callable[[str], None], clock: Clock | None = None
+    loaded: LoadedScenario,
+    server_cpus: tuple[int, ...],
+    on_line: Callable[[str], None],
+    clock: Clock | None = None,
+    *,
+    shares_memory: bool = False,
 ) -> AsyncIterator[Target]:
-    """Gives the scenario's target; without URLs it is the bundled server, which runs for the length of the block.
+    """Gives the scenario's target; what has no URL is sent to the bundled server, which runs for the length of the block.
 
+    With `shares_memory` clients may register shared memory there.
     Raises ScenarioError if a header's variable or a TLS file is missing, TargetError if the server does not start.
     """
     scenario = loaded.scenario
-    target, protocols = scenario.target, scenario.target.load_protocols
-    if urls := target.urls_by_protocol:
-        yield Target({protocol: resolve_address(target, url, loaded.folder) for protocol, url in urls.items()}, None)
+    names: list[str | None] = [entry.name for entry in scenario.workloads or ()] or [None]
+    plain = list(zip(names, scenario.plain_scenarios(), strict=True))
+    bundled = [one for _, one in plain if not one.target.urls_by_protocol]
+
+    def addresses(urls_of_server: Mapping[WireProtocol, str]) -> dict[WorkloadKey, Address]:
+        return {
+            (name, protocol): resolve_replicas(
+                one.target, one.target.urls_by_protocol.get(protocol) or (urls_of_server[protocol],), loaded.folder
+            )
+            for name, one in plain
+            for protocol in one.target.load_protocols
+        }
+
+    if not bundled:
+        yield Target(addresses({}), None)
         return
-    threads = scenario.server.threads or max(1, len(server_cpus))
     options = scenario.server
-    async with bundled_server(
-        target.model,
-        device=options.device,
-        threads=threads,
-        cpus=server_cpus,
-        onnx=() if options.onnx is None else options.onnx.arguments(),
-        synthetic=options.synthetic,
-        on_line=on_line,
-        clock=clock,
-    ) as server:
-        yield Target({protocol: resolve_address(target, server.urls[protocol], loaded.folder) for protocol in protocols}, server)
+    start = scenario.load.cold_start.by if isinstance(scenario.load, ColdStartLoadSpec) else None
+
+    def run_server(ports: tuple[int, int] = (0, 0)) -> AbstractAsyncContextManager[BundledServer]:
+        return bundled_server(
+            *dict.fromkeys(one.target.model for one in bundled),
+            device=options.device,
+            threads=options.threads or max(1, len(server_cpus)),
+            cpus=server_cpus,
+            onnx=() if options.onnx is None else options.onnx.arguments(),
+            synthetic=options.synthetic,
+            allow_client_shm=shares_memory,
+            is_explicit=start == "reload",
+            ports=ports,
+            on_line=on_line,
+            clock=clock,
+        )
+
+    if start == "restart":
+        restartable = RestartableServer(run_server, clock or MonotonicClock())
+        try:
+            server = await restartable.start()
+            yield Target(addresses(server.urls), server, restartable.restart)
+        finally:
+            await restartable.stop()
+        return
+    async with run_server() as server:
+        yield Target(addresses(server.urls), server)
 
 
-async def probe(transport: Transport, address: Address, loaded: LoadedScenario, clock: Clock) -> ProbeResult:
+async def probe(
+    transport: Transport, address: Address, loaded: LoadedScenario, clock: Clock, regions: RunRegions | None = None
+) -> ProbeResult:
     """Reads the model's metadata, makes the requests, and sends the first one.
 
     What failed for a reason that may pass is sent again; see `TrialRequests`. If the server refuses the request with binary
-    tensors, does not list their extension, and the scenario leaves the encoding open, the requests carry JSON instead. Raises
-    TargetError if the target is not ready or its answer is not v2, ModelMismatchError if it refuses the request; neither message
-    shows the target's secrets.
+    tensors, does not list their extension, and the scenario leaves the encoding open, the requests carry JSON instead. With `regions`
+    they use shared memory. Raises TargetError if the target is not ready or its answer is not v2, ModelMismatchError if it refuses the
+    request; neither message shows the target's secrets.
     """
     trials, scenario = TrialRequests(clock), loaded.scenario
     workload, target = scenario.workload, scenario.target
@@ -117,19 +198,43 @@ async def probe(transport: Transport, address: Address, loaded: LoadedScenario, 
         described = await _describe(transport, address, loaded, trials)
         metadata, config = described.metadata, described.config
         check_omitted(workload, target.model, config.required_inputs)
+        if config.is_decoupled and scenario.stream is None:
+            reason = "a request may have none or many responses, so it answers on streams only"
+            raise ModelMismatchError(f"{address}: model '{target.model}' is decoupled: {reason}. Add `stream: {{}}` to the scenario")
         budget = MemoryBudget()
 
-        def make(checkpoint: Checkpoint) -> tuple[tuple[InferRequest, ...], Expectation]:
-            folder, max_batch_size = loaded.folder, config.max_batch_size
-            requests = make_requests(workload, metadata, max_batch_size, target.version, folder, budget=budget, checkpoint=checkpoint)
+        def make(checkpoint: Checkpoint) -> tuple[TracedRequests | None, tuple[InferRequest, ...], Expectation]:
+            folder, max_batch_size, trace = loaded.folder, config.max_batch_size, loaded.trace
+            model = (workload, metadata, max_batch_size, target.version, folder)
+            traced = None
+            if trace is not None and trace.has_contents:
+                traced = make_traced_requests(trace, payload_folder(loaded.trace_file), *model, budget=budget, checkpoint=checkpoint)
+            requests = traced.requests if traced else make_requests(*model, budget=budget, checkpoint=checkpoint)
             batch_size = resolve_batch_size(workload.batch_size, target.model, max_batch_size)
-            return requests, Expectation(requests, metadata, scenario.check, batch_size, folder, budget)
+            return traced, requests, Expectation(requests, metadata, scenario.check, batch_size, folder, budget)
 
-        requests, expectation = await _in_thread(make)
+        traced, requests, expectation = await _in_thread(make)
+        shared, whole = None, requests
+        if regions is not None:
+            if traced is not None:
+                raise ScenarioError("load.replay: recorded requests cannot be put into shared memory: remove shared_memory")
+            batch_size = resolve_batch_size(workload.batch_size, target.model, config.max_batch_size)
+
+            async def first_answer() -> InferResponse:
+                return (await trials.run(lambda: _answer(transport, address, _as_sequence(whole[0], scenario))))[1]
+
+            shared = await regions.share(transport, address, whole, metadata, batch_size, budget, first_answer)
+            requests, expectation.slots = shared.turn(ClosedPlan(1, 0)), shared.slots
         is_binary_announced = _BINARY_EXTENSION in described.server.extensions
-        may_fall_back = address.protocol == "http" and workload.encoding == "auto" and not is_binary_announced
+        is_open = shared is None and scenario.stream is None and workload.encoding == "auto"
+        may_fall_back = is_open and address.protocol == "http" and not is_binary_announced
         notes = [] if described.gap is None else [described.gap]
-        send = functools.partial(_probe_once, transport, address, expectation)
+        if scenario.sequences is not None and described.server.name and _SEQUENCE_EXTENSION not in described.server.extensions:
+            notes.append(_NO_SEQUENCES)
+
+        async def send(request: InferRequest) -> tuple[int, int]:
+            return await _probe_once(transport, address, expectation, _as_sequence(request, scenario))
+
         try:
             if may_fall_back:
                 requests, (probe_time_ns, answer_bytes), is_json = await _choose_encoding(send, requests, trials, budget)
@@ -138,20 +243,31 @@ async def probe(transport: Transport, address: Address, loaded: LoadedScenario, 
             else:
                 probe_time_ns, answer_bytes = await trials.run(lambda: send(requests[0]))
         except (ModelMismatchError, TargetError) as error:
-            raise type(error)(" ".join((f"{error}.", *(note.message for note in notes))) if notes else str(error)) from None
+            hint = ": shared_memory.output_bytes sets the size" if "shared memory size" in str(error) else ""
+            raise type(error)(" ".join((f"{error}{hint}.", *(note.message for note in notes))) if notes else f"{error}{hint}") from None
         notes += trials.warnings()
         return ProbeResult(
             name=address.sanitize(described.server.name),
             version=address.sanitize(described.server.version),
             requests=requests,
-            payload_sha256=await _in_thread(lambda checkpoint: payload_sha256(requests, checkpoint)),
+            batch_size=float(workload.batch_size) if traced is None else traced.mean_batch_size(config.max_batch_size),
+            order=None if traced is None else traced.order,
+            payload_sha256=await _in_thread(lambda checkpoint: payload_sha256(requests if shared is None else whole, checkpoint)),
             expectation=expectation,
             probe_time_ns=probe_time_ns,
             config_sha256=config.sha256,
             answer_limit=AnswerLimit(target.max_answer_bytes) if target.max_answer_bytes else _limit_for_load(answer_bytes, requests),
             composing_models=described.composing_models,
+            shared=shared,
             warnings=tuple(MeasurementWarning(note.code, address.sanitize(note.message, _LONGEST_ERROR)) for note in notes),
+            note=address.sanitize(described.note, _LONGEST_ERROR),
         )
+
+
+def _as_sequence(request: InferRequest, scenario: Scenario) -> InferRequest:
+    """A request as a sequence of one step, since a model with sequences may refuse any other request."""
+    plan = plan_sequences(scenario)
+    return request if plan is None else with_sequence(request, SequenceSource(plan).next().id, starts=True, ends=True)
 
 
 async def _choose_encoding(
@@ -203,6 +319,8 @@ class _Description:
     composing_models: tuple[ComposingModel, ...]
     gap: MeasurementWarning | None
     """Why the requests are made from the scenario alone; None if the server describes the model."""
+    note: str
+    """What else the server does not say, in a sentence; empty if nothing."""
 
 
 async def _describe(transport: Transport, address: Address, loaded: LoadedScenario, trials: TrialRequests) -> _Description:
@@ -210,23 +328,45 @@ async def _describe(transport: Transport, address: Address, loaded: LoadedScenar
     target = loaded.scenario.target
     model, version = target.model, target.version
     server, metadata, reason = ServerMetadata("", ""), ModelMetadata(model, (), "", (), ()), ""
+    missing: list[str] = []
+    absent: TargetError | None = None
     try:
         async with other_protocol_named(address):
             server = await trials.run(transport.server_metadata)
+    except MissingEndpointError as error:
+        absent = error
+        missing.append(f"its name and extensions ({error.what})")
+    except TargetError as error:  # of a restricted endpoint
+        if error.may_pass or not are_inputs_declared(loaded.scenario.workload):
+            raise
+        missing.append(f"its name and extensions ({error})")
+    try:
         # requests name the model as the scenario does, whatever name the metadata has
         metadata = dataclasses.replace(await trials.run(lambda: transport.model_metadata(model, version)), name=model)
     except TargetError as error:
         if error.may_pass or not are_inputs_declared(loaded.scenario.workload):
-            raise TargetError(f"{error}{await offered_instead(transport, model) if server.name else ''}", may_pass=error.may_pass) from None
+            offered = await offered_instead(transport, model)
+            may_have_it = isinstance(error, MissingEndpointError) and "it offers" not in offered
+            raise TargetError(f"{absent or error}{offered}{_DECLARE if may_have_it else ''}", may_pass=error.may_pass) from None
         reason = f" ({error})"
-    config = await _configuration(transport, trials, ComposingModel(model, version))
-    if not reason and not await trials.run(lambda: transport.is_ready(model, version)):
-        raise TargetError(f"{address}: the server, or its model '{model}', is not ready")
+    config = ModelConfig()
+    try:
+        config = await _configuration(transport, trials, ComposingModel(model, version))
+    except MissingEndpointError as error:
+        missing.append(
+            f"the model's configuration ({error.what}), so that only batch size 1, or batches in the declared shapes, can be sent"
+        )
+    try:
+        if not reason and not await trials.run(lambda: transport.is_ready(model, version)):
+            raise TargetError(f"{address}: the server, or its model '{model}', is not ready")
+    except MissingEndpointError as error:
+        missing.append(f"whether the model is ready ({error.what}), which its first answer shows instead")
     gap = None
     if not metadata.inputs:
         message = f"The server does not describe the inputs of model '{model}'{reason}: the requests are made from the scenario alone."
         gap = MeasurementWarning("no_metadata", message)
-    return _Description(server, metadata, config, await _composing_models(transport, trials, config), gap)
+    note = f"The server does not say: {'; '.join(missing)}." if missing else ""
+    return _Description(server, metadata, config, await _composing_models(transport, trials, config), gap, note)
 
 
 async def _configuration(transport: Transport, trials: TrialRequests, model: ComposingModel) -> ModelConfig:
@@ -245,7 +385,10 @@ async def _composing_models(transport: Transport, trials: TrialRequests, config:
     unread = list(found)
     while unread and len(found) <= _MAX_COMPOSING_MODELS:
         model = unread.pop(0)
-        steps = (await _configuration(transport, trials, model)).composing_models
+        try:
+            steps = (await _configuration(transport, trials, model)).composing_models
+        except MissingEndpointError:
+            continue
         unread += [step for step in steps if step not in found]
         found |= dict.fromkeys(steps)
     return tuple(found)[:_MAX_COMPOSING_MODELS]
@@ -258,11 +401,24 @@ def _limit_for_load(answer_bytes: int, requests: Sequence[InferRequest]) -> Answ
 
 async def _probe_once(transport: Transport, address: Address, expectation: Expectation, request: InferRequest) -> tuple[int, int]:
     """Sends one request, so that a refusal is reported before any load is sent; its service time in ns, and the answer's bytes."""
+    reply, response = await _answer(transport, address, request)
+    if reply.payload is None:
+        return reply.finished_ns - reply.started_ns, 0
+    if fault := expectation.fault(response):
+        raise TargetError(f"{address}: the response to the probe request {fault}")
+    decoded_bytes = sum(len(output.raw) for output in response.outputs)
+    return reply.finished_ns - reply.started_ns, max(transport.answer_bytes(reply), decoded_bytes)
+
+
+async def _answer(transport: Transport, address: Address, request: InferRequest) -> tuple[Reply, InferResponse]:
+    """Sends one request; raises TargetError, or ModelMismatchError if it is refused as wrong."""
     reply = None
     try:
         prepared = transport.prepare(request)
         reply = await transport.send(prepared)
-        response = transport.decode(reply)
+        if reply.outcome is Outcome.OK and reply.payload is None:  # a stream without a response
+            return reply, InferResponse(request.model, request.version, ())
+        return reply, transport.decode(reply)
     except ProtocolError as error:
         message = f"{address}: the probe request failed: {address.sanitize(str(error))}"
         if reply is None:
@@ -271,10 +427,6 @@ async def _probe_once(transport: Transport, address: Address, expectation: Expec
             raise ModelMismatchError(message, may_pass=reply.status in _MODEL_ERRORS) from None
         is_lost = reply.outcome in (Outcome.CONNECT_FAILED, Outcome.BROKEN)
         raise TargetError(message, may_pass=is_lost or (reply.outcome is Outcome.REJECTED and may_pass(reply.status))) from None
-    if fault := expectation.fault(response):
-        raise TargetError(f"{address}: the response to the probe request {fault}")
-    decoded_bytes = sum(len(output.raw) for output in response.outputs)
-    return reply.finished_ns - reply.started_ns, max(transport.answer_bytes(reply), decoded_bytes)
 
 
 @contextlib.contextmanager
@@ -302,9 +454,11 @@ def describe_target(probed: ProbeResult, address: Address, engine: str, server: 
 
 def describe_protocol(probed: ProbeResult, address: Address) -> dict[str, Any]:
     """The connection to the target over one protocol, and digests of the requests and of the model's configuration."""
+    shared = probed.shared
     return {
         "path": address.network_path,
         "tls": address.tls is not None,
         "payload_sha256": probed.payload_sha256,
         "model_config_sha256": probed.config_sha256,
+        **({} if shared is None else {"shared_memory": {name: getattr(shared, name) for name in ("kind", "input_bytes", "output_bytes")}}),
     }

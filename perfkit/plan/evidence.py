@@ -103,6 +103,8 @@ def read_sources(texts: Sequence[str]) -> list[Source]:
                 raise UsageError(f"{result_path}: this result is given twice; each result must be a separate start of the server")
             if not result.points:
                 raise ResultError(f"{result_path}: this result has no measurements (status {result.status})")
+            if result.is_mix:
+                raise UsageError(f"{result_path}: a plan is for one workload, and this result is of a mix; measure each workload by itself")
             if _load(result, "open").get("shape"):
                 raise UsageError(
                     f"{result_path}: its rates change over time (load.open.shape), so they give no capacity; measure constant rates"
@@ -238,8 +240,8 @@ def _arrivals(point: Point) -> str:
 
 def _index(result: Result, point: Point) -> int:
     """The point's index in the summary, which the tags of the log use."""
-    keys = [(pooled.protocol, pooled.load) for pooled in result.summary]
-    return keys.index((point.protocol, point.load)) if (point.protocol, point.load) in keys else -1
+    keys = [pooled.key for pooled in result.summary]
+    return keys.index(point.key) if point.key in keys else -1
 
 
 def _read_batches(source: Source) -> dict[tuple[int, int], list[BucketCounts]]:

@@ -2,12 +2,45 @@
 
 import dataclasses
 from collections.abc import Mapping
-from typing import TypeAlias
+from typing import Literal, TypeAlias
 
 from perfkit.protocol.tensor import Tensor
 
 Parameter: TypeAlias = bool | int | float | str
 Parameters: TypeAlias = Mapping[str, Parameter]
+
+
+RegionKind: TypeAlias = Literal["system", "cuda"]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class SharedRegion:
+    """A shared memory region to register: a POSIX shared memory object of this name, or memory of a GPU by its IPC handle."""
+
+    name: str
+    byte_size: int
+    handle: bytes = b""
+    """CUDA's 64-byte handle; empty for system memory."""
+    device_id: int = 0
+
+    @property
+    def kind(self) -> RegionKind:
+        """Which of the protocol's two extensions it belongs to."""
+        return "cuda" if self.handle else "system"
+
+    @property
+    def key(self) -> str:
+        """The name for `shm_open`, for system memory."""
+        return f"/{self.name}"
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class SharedSlot:
+    """The part of a registered region that holds one tensor."""
+
+    region: str
+    offset: int
+    byte_size: int
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -18,6 +51,8 @@ class RequestedOutput:
     classes: int = 0
     binary: bool | None = None
     """HTTP only: as binary data (True) or JSON (False); None follows the request's `binary_output`."""
+    slot: SharedSlot | None = None
+    """Where the server writes it; None returns it in the answer."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -34,6 +69,8 @@ class InferRequest:
     """HTTP only: outputs that are not listed are returned as binary data."""
     plain_inputs: frozenset[str] = frozenset()
     """Inputs sent as values instead of bytes: as JSON over HTTP; over gRPC, one of them makes all contents typed."""
+    input_slots: Mapping[str, SharedSlot] = dataclasses.field(default_factory=dict)
+    """The inputs in shared memory, by name; their `raw` is not sent."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -92,6 +129,8 @@ class ModelConfig:
     """The inputs that it lists and does not call optional."""
     composing_models: tuple[ComposingModel, ...] = ()
     """The models of an ensemble's steps, each once."""
+    is_decoupled: bool = False
+    """Whether a request may have none or many responses, so that the model answers on streams only."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

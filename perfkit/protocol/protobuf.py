@@ -4,13 +4,13 @@ This module converts between the messages of `v2_pb2` and the values of `message
 """
 
 import hashlib
-from collections.abc import Iterator, Mapping, Sequence
-from typing import TypeVar
+from collections.abc import Mapping, MutableSequence, Sequence
+from typing import NamedTuple, TypeVar
 
 from google.protobuf.message import DecodeError, Message
 
 from perfkit.errors import ErrorKind, ProtocolError
-from perfkit.protocol import v2_pb2
+from perfkit.protocol import v2_pb2, wire_format
 from perfkit.protocol.message import (
     IndexedModel,
     InferRequest,
@@ -20,15 +20,18 @@ from perfkit.protocol.message import (
     Parameter,
     Parameters,
     RequestedOutput,
+    SharedSlot,
     TensorMetadata,
     composing_model,
 )
 from perfkit.protocol.statistics import DURATIONS, ModelStatistics, TotalTime
-from perfkit.protocol.tensor import Datatype, Tensor, tensor_from_array, tensor_to_array
+from perfkit.protocol.tensor import Buffer, Datatype, Tensor, tensor_from_array, tensor_to_array
 
 _AnyMessage = TypeVar("_AnyMessage", bound=Message)
 SERVICE = "inference.GRPCInferenceService"
 _MAX_MESSAGE_BYTES = 2**31 - 2**20  # protobuf's limit, less what surrounds the tensors
+_LARGE_BYTES = 2**16  # from this size, raw contents are kept away from protobuf, which would copy them
+_RAW_INPUTS, _RAW_OUTPUTS = 7 << 3 | 2, 6 << 3 | 2  # the tags of raw_input_contents and raw_output_contents, the messages' last fields
 
 # the fields of typed contents and their datatypes; error messages name the first, which is the widest
 _FIELD_DATATYPES = {
@@ -70,20 +73,44 @@ def encode_infer_request(request: InferRequest) -> bytes:
         raise ProtocolError(f"a gRPC message holds less than 2 GiB, but the request's tensors have {size_bytes:,} bytes")
     for tensor in request.inputs:
         described = message.inputs.add(name=tensor.name, datatype=tensor.datatype.value, shape=tensor.shape)
-        if request.plain_inputs:
+        if slot := request.input_slots.get(tensor.name):
+            _fill_slot(described.parameters, slot)
+        elif request.plain_inputs:
             _fill_contents(described, tensor)
-        else:
-            message.raw_input_contents.append(bytes(tensor.raw))
     for output in request.outputs:
         requested = message.outputs.add(name=output.name)
         if output.classes:
             requested.parameters["classification"].int64_param = output.classes
-    return message.SerializeToString()
+        if output.slot is not None:
+            _fill_slot(requested.parameters, output.slot)
+    raw_inputs = [] if request.plain_inputs else [tensor for tensor in request.inputs if tensor.name not in request.input_slots]
+    return _serialized(message, message.raw_input_contents, _RAW_INPUTS, raw_inputs)
+
+
+class ParsedInferRequest(NamedTuple):
+    """A `ModelInferRequest` and its raw contents, which its own field lacks if they are large."""
+
+    message: v2_pb2.ModelInferRequest
+    raw_contents: Sequence[Buffer]
+    encoded: bytes
+    """What the message was parsed from."""
+
+
+def parse_infer_request(encoded: bytes) -> ParsedInferRequest:
+    """Parse a `ModelInferRequest`; large raw contents remain in `encoded`, as views. Raises ProtocolError if it is not one."""
+    rest, contents = wire_format.split(encoded, _RAW_INPUTS) if len(encoded) >= _LARGE_BYTES else (encoded, ())
+    message = _parsed(v2_pb2.ModelInferRequest, rest)
+    return ParsedInferRequest(message, contents or message.raw_input_contents, rest)
 
 
 def decode_infer_request(encoded: bytes) -> InferRequest:
     """Reads a `ModelInferRequest`, with raw or typed contents; raises ProtocolError if it is invalid."""
-    message = _parsed(v2_pb2.ModelInferRequest, encoded)
+    return read_infer_request(parse_infer_request(encoded))
+
+
+def read_infer_request(parsed: ParsedInferRequest) -> InferRequest:
+    """The request in a parsed message; raises ProtocolError if it is invalid."""
+    message = parsed.message
     outputs = []
     for requested in message.outputs:
         classes = 0
@@ -103,9 +130,19 @@ def decode_infer_request(encoded: bytes) -> InferRequest:
         version=message.model_version,
         id=message.id,
         parameters=_parameters(message.parameters),
-        inputs=_tensors(message.inputs, message.raw_input_contents, "input", f" for model '{message.model_name}'"),
+        inputs=_tensors(message.inputs, parsed.raw_contents, "input", f" for model '{message.model_name}'"),
         outputs=tuple(outputs),
     )
+
+
+def describe_infer_request(encoded: bytes) -> tuple[str, str, dict[str, list[int]], bool]:
+    """The model, its version, and the shapes of the inputs of a `ModelInferRequest`, and whether its contents are typed.
+
+    Raises ProtocolError if the bytes are no such message; tensors in shared memory are no error here.
+    """
+    message = _parsed(v2_pb2.ModelInferRequest, encoded)
+    is_typed = any(one.HasField("contents") for one in message.inputs)
+    return message.model_name, message.model_version, {one.name: list(one.shape) for one in message.inputs}, is_typed
 
 
 def raw_contents(described: v2_pb2.ModelInferRequest.InferInputTensor, model: str) -> bytes:
@@ -119,8 +156,7 @@ def encode_infer_response(response: InferResponse) -> bytes:
     _fill_parameters(message.parameters, response.parameters)
     for tensor in response.outputs:
         message.outputs.add(name=tensor.name, datatype=tensor.datatype.value, shape=tensor.shape)
-        message.raw_output_contents.append(bytes(tensor.raw))
-    return message.SerializeToString()
+    return _serialized(message, message.raw_output_contents, _RAW_OUTPUTS, response.outputs)
 
 
 def decode_infer_response(encoded: bytes) -> InferResponse:
@@ -170,10 +206,12 @@ def model_config(message: v2_pb2.ModelConfigResponse) -> ModelConfig:
     if config.max_batch_size < 0:
         raise ProtocolError(f"the server's model configuration is not v2: its max_batch_size is {config.max_batch_size}")
     # the order of a map's entries differs after each start of a server
-    fields = sorted(_fields(config.SerializeToString(deterministic=True)))
+    encoded = config.SerializeToString(deterministic=True)
+    fields = sorted(encoded[field.start : field.end] for field in wire_format.fields(encoded))
     required = frozenset(one.name for one in config.input if not one.optional)
     models = dict.fromkeys(composing_model(step.model_name, step.model_version) for step in config.ensemble_scheduling.step)
-    return ModelConfig(config.max_batch_size, hashlib.sha256(b"".join(fields)).hexdigest(), required, tuple(models))
+    sha256 = hashlib.sha256(b"".join(fields)).hexdigest()
+    return ModelConfig(config.max_batch_size, sha256, required, tuple(models), config.model_transaction_policy.decoupled)
 
 
 def model_metadata_message(metadata: ModelMetadata) -> v2_pb2.ModelMetadataResponse:
@@ -185,30 +223,19 @@ def model_metadata_message(metadata: ModelMetadata) -> v2_pb2.ModelMetadataRespo
     return message
 
 
-def _fields(encoded: bytes) -> Iterator[bytes]:
-    """The top-level fields of a well-formed message as bytes, including their tags."""
-    place = 0
-    while place < len(encoded):
-        start = place
-        tag, place = _varint(encoded, place)
-        if tag & 7 == 0:
-            _, place = _varint(encoded, place)
-        elif tag & 7 == 2:
-            length, place = _varint(encoded, place)
-            place += length
-        else:
-            place += 8 if tag & 7 == 1 else 4
-        yield encoded[start:place]
-
-
-def _varint(encoded: bytes, place: int) -> tuple[int, int]:
-    """The number at `place`, and the place after it."""
-    value = shift = 0
-    while True:
-        value |= (encoded[place] & 0x7F) << shift
-        place, shift = place + 1, shift + 7
-        if encoded[place - 1] < 0x80:
-            return value, place
+def _serialized(
+    message: v2_pb2.ModelInferRequest | v2_pb2.ModelInferResponse, contents: MutableSequence[bytes], tag: int, tensors: Sequence[Tensor]
+) -> bytes:
+    """The message with the tensors' bytes as raw contents, its last field."""
+    size_bytes = 0
+    for tensor in tensors:
+        size_bytes += len(tensor.raw)
+    if size_bytes < _LARGE_BYTES:
+        for tensor in tensors:
+            contents.append(bytes(tensor.raw))
+        return message.SerializeToString()
+    parts = [part for tensor in tensors for part in (wire_format.field_head(tag, len(tensor.raw)), tensor.raw)]
+    return b"".join((message.SerializeToString(), *parts))
 
 
 def _parsed(kind: type[_AnyMessage], encoded: bytes) -> _AnyMessage:
@@ -221,7 +248,7 @@ def _parsed(kind: type[_AnyMessage], encoded: bytes) -> _AnyMessage:
 _Described = v2_pb2.ModelInferRequest.InferInputTensor | v2_pb2.ModelInferResponse.InferOutputTensor
 
 
-def _tensors(described: Sequence[_Described], raw: Sequence[bytes], what: str, where: str) -> tuple[Tensor, ...]:
+def _tensors(described: Sequence[_Described], raw: Sequence[Buffer], what: str, where: str) -> tuple[Tensor, ...]:
     """The tensors of a message; `where` names the model in error messages."""
     if not raw:
         return tuple(_typed_tensor(one, what, where) for one in described)
@@ -273,6 +300,12 @@ def _contents_field(name: str, datatype: Datatype, what: str) -> str:
     if field is None:
         raise ProtocolError(f"{datatype.value} has no typed contents: send {what} '{name}' as raw_{what}_contents")
     return field
+
+
+def _fill_slot(parameters: Mapping[str, v2_pb2.InferParameter], slot: SharedSlot) -> None:
+    parameters["shared_memory_region"].string_param = slot.region
+    parameters["shared_memory_offset"].int64_param = slot.offset
+    parameters["shared_memory_byte_size"].int64_param = slot.byte_size
 
 
 def _refuse_shared_memory(parameters: Mapping[str, v2_pb2.InferParameter]) -> None:

@@ -4,6 +4,7 @@ An infer body is a JSON document followed by the binary tensors; the header `Inf
 length of the JSON part. Encoders return lists of buffers, so that large tensors are not copied.
 """
 
+import base64
 import dataclasses
 import hashlib
 import json
@@ -20,7 +21,10 @@ from perfkit.protocol.message import (
     ModelConfig,
     ModelMetadata,
     Parameter,
+    RegionKind,
     RequestedOutput,
+    SharedRegion,
+    SharedSlot,
     TensorMetadata,
     composing_model,
 )
@@ -41,6 +45,11 @@ def model_path(model: str, version: str = "", action: str = "") -> str:
     return f"{path}/{action}" if action else path
 
 
+def repository_path(model: str, action: str) -> str:
+    """`/v2/repository/models/NAME/load` or `/unload`, with a quoted name."""
+    return f"/v2/repository/models/{urllib.parse.quote(model, safe='')}/{action}"
+
+
 def encode_infer_request(request: InferRequest) -> tuple[dict[str, str], list[Buffer]]:
     """Headers and body of an infer request; inputs are binary data except for the `plain_inputs`, which are JSON.
 
@@ -50,7 +59,12 @@ def encode_infer_request(request: InferRequest) -> tuple[dict[str, str], list[Bu
     if request.id:
         document["id"] = request.id
     blobs: list[Buffer] = []
-    document["inputs"] = [_tensor_document(tensor, tensor.name not in request.plain_inputs, blobs) for tensor in request.inputs]
+    document["inputs"] = [
+        _shared_document(tensor, slot)
+        if (slot := request.input_slots.get(tensor.name))
+        else _tensor_document(tensor, tensor.name not in request.plain_inputs, blobs)
+        for tensor in request.inputs
+    ]
     if request.outputs:
         document["outputs"] = [_output_document(output, request.binary_output) for output in request.outputs]
     parameters = dict(request.parameters)
@@ -98,12 +112,15 @@ def encode_infer_response(response: InferResponse, binary: Mapping[str, bool]) -
     return _framed(document, blobs)
 
 
-def decode_infer_response(body: Buffer, header_length: int | None) -> InferResponse:
-    """Reads an infer response; raises ProtocolError if it is invalid."""
+def decode_infer_response(body: Buffer, header_length: int | None, *, has_slots: bool = False) -> InferResponse:
+    """Reads an infer response; raises ProtocolError if it is invalid.
+
+    With `has_slots`, outputs without data are in shared memory: their `raw` is empty.
+    """
     document, rest = _split(body, header_length, "response")
     outputs, offset = [], 0
     for entry in read_list(document, "outputs"):
-        tensor, offset = _read_tensor(entry, rest, offset, "output")
+        tensor, offset = _read_tensor(entry, rest, offset, "output", has_slots=has_slots)
         outputs.append(tensor)
     if offset != len(rest):
         raise ProtocolError(f"{len(rest) - offset} bytes follow the last output")
@@ -114,6 +131,28 @@ def decode_infer_response(body: Buffer, header_length: int | None) -> InferRespo
         read_text(document, "id"),
         read_parameters(document, tolerant=True),
     )
+
+
+def region_path(kind: RegionKind, action: str, name: str = "") -> str:
+    """`/v2/systemsharedmemory[/region/NAME]/ACTION`, or the same of CUDA; without a name it means all regions."""
+    region = f"/region/{urllib.parse.quote(name, safe='')}" if name else ""
+    return f"/v2/{kind}sharedmemory{region}/{action}"
+
+
+def encode_region(region: SharedRegion) -> bytes:
+    """The body of the request that registers a region."""
+    if region.kind == "system":
+        return _encode_json({"key": region.key, "offset": 0, "byte_size": region.byte_size}).encode()
+    handle = {"b64": base64.b64encode(region.handle).decode()}
+    return _encode_json({"raw_handle": handle, "device_id": region.device_id, "byte_size": region.byte_size}).encode()
+
+
+def decode_region_names(body: Buffer) -> tuple[str, ...]:
+    """The names in the answer to a status request; raises ProtocolError if it is invalid."""
+    try:
+        return tuple(str(region["name"]) for region in json.loads(bytes(body)))
+    except (ValueError, RecursionError, KeyError, TypeError):
+        raise ProtocolError("the server's list of shared memory regions is not v2") from None
 
 
 def decode_object(body: Buffer) -> dict[str, Any]:
@@ -195,12 +234,15 @@ def decode_model_config(body: Buffer) -> ModelConfig:
         required = frozenset(str(one.get("name")) for one in _objects(document.get("input")) if not one.get("optional"))
         ensemble = document.get("ensemble_scheduling")
         steps = _objects(ensemble.get("step") if isinstance(ensemble, dict) else None)
+        policy = document.get("model_transaction_policy")
+        is_decoupled = isinstance(policy, dict) and policy.get("decoupled") is True
         models = dict.fromkeys(composing_model(str(step.get("model_name")), int(step.get("model_version", -1))) for step in steps)
     except (ValueError, AttributeError, TypeError, OverflowError, RecursionError):
         size = -1
     if not 0 <= size < 2**31:
         raise ProtocolError("the server's model configuration is not v2")
-    return ModelConfig(size, hashlib.sha256(json.dumps(document, sort_keys=True).encode()).hexdigest(), required, tuple(models))
+    sha256 = hashlib.sha256(json.dumps(document, sort_keys=True).encode()).hexdigest()
+    return ModelConfig(size, sha256, required, tuple(models), is_decoupled)
 
 
 def _objects(value: object) -> list[dict[str, Any]]:
@@ -237,7 +279,17 @@ def _tensor_document(tensor: Tensor, binary: bool, blobs: list[Buffer]) -> dict[
     return document
 
 
+def _shared_document(tensor: Tensor, slot: SharedSlot) -> dict[str, Any]:
+    return {"name": tensor.name, "datatype": tensor.datatype.value, "shape": list(tensor.shape), "parameters": _slot_parameters(slot)}
+
+
+def _slot_parameters(slot: SharedSlot) -> dict[str, Parameter]:
+    return {"shared_memory_region": slot.region, "shared_memory_offset": slot.offset, "shared_memory_byte_size": slot.byte_size}
+
+
 def _output_document(output: RequestedOutput, binary: bool) -> dict[str, Any]:
+    if output.slot is not None:
+        return {"name": output.name, "parameters": _slot_parameters(output.slot)}
     parameters: dict[str, Parameter] = {"binary_data": binary if output.binary is None else output.binary}
     if output.classes:
         parameters["classification"] = output.classes
@@ -253,12 +305,14 @@ def _split(body: Buffer, header_length: int | None, what: str) -> tuple[dict[str
     return load_document(view[:header_length], what), view[header_length:]
 
 
-def _read_tensor(entry: object, rest: memoryview, offset: int, what: str, where: str = "") -> tuple[Tensor, int]:
+def _read_tensor(
+    entry: object, rest: memoryview, offset: int, what: str, where: str = "", *, has_slots: bool = False
+) -> tuple[Tensor, int]:
     fields = entry if isinstance(entry, dict) else {}
     parameters = read_parameters(fields, tolerant=what == "output")
     size, region = parameters.get("binary_data_size"), parameters.get("shared_memory_region")
     given = {"'data'": "data" in fields, "'binary_data_size'": size is not None, "'shared_memory_region'": region is not None}
-    if sum(given.values()) != 1:
+    if sum(given.values()) != 1 and not (has_slots and not any(given.values())):
         found = [name for name, is_given in given.items() if is_given]
         raise ProtocolError(
             f"{what.capitalize()} must set only one of the following fields: 'data', 'binary_data_size' in 'parameters', "
@@ -271,6 +325,8 @@ def _read_tensor(entry: object, rest: memoryview, offset: int, what: str, where:
     sizes = tuple(one for one in shape if isinstance(one, int) and not isinstance(one, bool) and one >= 0)
     if len(sizes) < len(shape):
         raise unparsed("shape", "unsigned-integer")
+    if not any(given.values()):
+        return Tensor(name, datatype, sizes, b""), offset
     if what == "input" and size is None:
         read_list(fields, "data")  # other servers may answer with a scalar
     if size is None:

@@ -29,7 +29,13 @@ TIMES = (
 )
 """The last five are response times (closed loop: service times): those of the requests that a stop of the generator touched, and
 what they would have been at least and at most without it; those of requests that were sent late, and without that delay."""
-COUNTS = ("dropped", "unsent", "checked", "ended", "finished", "good", "touched", "touched_failed")
+FURTHER_TIMES = ("first_response_time", "response_gap", "stream_time", "sequence_time", "after_gap_time", "following_time")
+"""Times of streams, sequences and loads with idle gaps, which other loads do not have."""
+COUNTS = (
+    "dropped", "unsent", "checked", "ended", "finished", "good", "touched", "touched_failed",
+    "responses", "responses_ended", "without_response", "cancelled",
+    "sequences_started", "sequences_ended", "sequences_failed", "gaps_reconnected",
+)  # fmt: skip
 
 
 @dataclasses.dataclass(slots=True)
@@ -39,7 +45,7 @@ class Batch:
     outcomes: _Numbers = dataclasses.field(default_factory=lambda: np.zeros(len(Outcome), dtype=np.int64))
     """The number of requests of each outcome, in the order of `Outcome`."""
     times: Mapping[str, BucketCounts] = dataclasses.field(default_factory=dict)
-    """By the names of `TIMES`; only open loops have all of them."""
+    """By the names of `TIMES` and `FURTHER_TIMES`; only open loops have all of the former."""
     failures: collections.Counter[FailureKind] = dataclasses.field(default_factory=collections.Counter)
     """The requests of every outcome but OK."""
     dropped: int = 0
@@ -57,6 +63,22 @@ class Batch:
     """Requests that a stop of the load generator touched."""
     touched_failed: int = 0
     """The ones among them without an answer, which the stop may have caused."""
+    responses: int = 0
+    """Responses to the streamed requests that were meant to start in this part."""
+    responses_ended: int = 0
+    """Responses that came in this part, whenever their requests were sent."""
+    without_response: int = 0
+    """Streamed requests that ended OK without any response."""
+    cancelled: int = 0
+    """Streamed requests that the load generator cancelled."""
+    sequences_started: int = 0
+    """Sequences whose first request was meant to start in this part."""
+    sequences_ended: int = 0
+    """Sequences whose last request was answered in this part."""
+    sequences_failed: int = 0
+    """Sequences that ended in this part with a request that failed."""
+    gaps_reconnected: int = 0
+    """Requests after an idle gap for which a connection was opened, in the gap or after it."""
 
     @classmethod
     def merged(cls, parts: "list[Batch]") -> "Batch":
@@ -122,6 +144,12 @@ class BatchRecorder:
                 histograms[name].record_many(values_ns[chosen[places]])
                 yield
 
+    def add_times(self, name: str, begun_ns: _Numbers, times_ns: _Numbers) -> None:
+        """Adds times of the window that do not belong to a request, by the instants at which they began."""
+        numbers = self._numbers(begun_ns) if begun_ns.size else begun_ns
+        for number, _ in tally(numbers):
+            self._histograms(number)[name].record_many(times_ns[numbers == number])
+
     def count(self, name: str, instants_ns: _Numbers) -> None:
         """Increments a count of `Batch` for each instant that is not before the first batch."""
         instants_ns = instants_ns[instants_ns >= self._origin_ns]
@@ -166,5 +194,5 @@ class BatchRecorder:
 
 
 def _merge_times(parts: Sequence[Mapping[str, BucketCounts]]) -> dict[str, BucketCounts]:
-    names = [name for name in TIMES if any(name in part for part in parts)]
+    names = [name for name in (*TIMES, *FURTHER_TIMES) if any(name in part for part in parts)]
     return {name: BucketCounts.merged(part[name] for part in parts if name in part) for name in names}

@@ -1,12 +1,13 @@
 """Records the replies of one worker in one load point, in batches, so that a reply costs little while load is sent."""
 
 import collections
-from collections.abc import Callable, Hashable, Iterator
+from collections.abc import Callable, Hashable, Iterator, Mapping
 
 import numpy as np
 import numpy.ma  # otherwise the first `np.unique` imports it, which took 10 ms in the middle of a window
 import numpy.typing as npt
 
+from perfkit.recorder.addresses import AddressRecorder, Labels
 from perfkit.recorder.batches import BatchRecorder, tally
 from perfkit.recorder.failures import FailureKinds
 from perfkit.recorder.histogram import Histogram
@@ -14,6 +15,7 @@ from perfkit.recorder.recent import LiveFigures, RecentReplies
 from perfkit.recorder.recording import AnswerTotals, Interval, Recording
 from perfkit.recorder.series import Instants, SeriesRecorder
 from perfkit.recorder.stops import StopDetector
+from perfkit.recorder.streamed_times import streamed_times
 from perfkit.transport.base import Outcome, Reply
 from perfkit.units import NS_PER_S
 
@@ -46,7 +48,8 @@ class Recorder:
     `on_interval` gets each interval when later ones displace it; one with late answers comes in several parts, which add up.
     `describe_failure` and `raw_failure` are those of `FailureKinds`. `check` may read an answer before its payload is dropped,
     change its outcome, and returns whether it read it. An OK answer within `good_within_ns` is good. `stops` finds the stops of
-    this process. With `is_live` the newest replies can be taken as `LiveFigures`.
+    this process. With `is_streamed` the replies have the instants of their responses. With `is_live` the newest replies can be
+    taken as `LiveFigures`. `labels` names the addresses of a target with several.
     """
 
     def __init__(
@@ -63,8 +66,14 @@ class Recorder:
         good_within_ns: int | None = None,
         stops: StopDetector | None = None,
         is_live: bool = False,
+        is_streamed: bool = False,
+        labels: Labels | None = None,
     ) -> None:
         self.failed = 0
+        self._responses = 0
+        self._is_streamed = is_streamed
+        self._further: dict[str, list[tuple[int, int]]] = {}
+        self._events: dict[str, list[int]] = {}
         self._window_start_ns, self._window_end_ns = window_start_ns, window_end_ns
         self._failures = FailureKinds(describe_failure, raw_failure)
         self._on_interval = on_interval
@@ -80,10 +89,12 @@ class Recorder:
         self._recent = RecentReplies(is_open=is_open, timed=_IN_DISTRIBUTION) if is_live else None
         self._batch_size = _OPEN_BATCH if is_open else _BATCH
         self._series = SeriesRecorder(window_start_ns if series_start_ns is None else series_start_ns, window_end_ns)
-        self._batches = BatchRecorder(window_start_ns, None if window_end_ns is None else window_end_ns - window_start_ns)
+        window_ns = None if window_end_ns is None else window_end_ns - window_start_ns
+        self._batches = BatchRecorder(window_start_ns, window_ns)
+        self._addresses = None if labels is None else AddressRecorder(labels, window_start_ns, window_ns, is_open=is_open)
         self._finished_per_s: collections.Counter[int] = collections.Counter()
         self._failed_per_s: collections.Counter[int] = collections.Counter()
-        self._open_intervals: dict[int, tuple[Histogram, ...]] = {}  # the last used one last
+        self._open_intervals: dict[int, collections.defaultdict[str, Histogram]] = {}  # the last used one last
         self._last_finished_ns = 0
         self._answer_totals = AnswerTotals()
 
@@ -95,7 +106,9 @@ class Recorder:
     def live_figures(self, worker: int, at_ns: int, in_flight: int) -> LiveFigures:
         """The replies since the last call, for a live view; needs `is_live`."""
         assert self._recent is not None
-        return LiveFigures(worker, at_ns, self.replies, self.failed, in_flight, *self._recent.take(self._batch, self._recorded))
+        times_ns, delays_ns = self._recent.take(self._batch, self._recorded)
+        responses = self._responses + sum(len(reply.responses_ns) for reply in self._batch) if self._is_streamed else None
+        return LiveFigures(worker, at_ns, self.replies, self.failed, in_flight, times_ns, delays_ns, responses)
 
     def add(self, reply: Reply) -> None:
         """Takes one reply."""
@@ -111,6 +124,19 @@ class Recorder:
             self._work = None
         if len(self._batch) >= self._batch_size:
             self._begin_work(self._window_end_ns)
+
+    def add_time(self, name: str, begun_ns: int, time_ns: int) -> None:
+        """Takes one of the `FURTHER_TIMES` that belongs to no single reply, such as that of a sequence, and when it began."""
+        self._further.setdefault(name, []).append((begun_ns, time_ns))
+
+    def count(self, name: str, instant_ns: int) -> None:
+        """Increments one of the counts of `Batch` that belong to no single reply, if the instant is in the window."""
+        self._events.setdefault(name, []).append(instant_ns)
+
+    def add_untimed(self, reply: Reply) -> None:
+        """Takes a reply that is in no figure, but which the server counts."""
+        code, service_ns = np.array([_CODES[reply.outcome]]), np.array([reply.finished_ns - reply.started_ns])
+        self._answer_totals = AnswerTotals.added((self._answer_totals, AnswerTotals.counted(code, service_ns)))
 
     def drop(self, intended_ns: Instants, is_late: bool) -> None:
         """Counts arrivals that were not sent, by their intended start; `is_late` if that is due to the load generator."""
@@ -136,6 +162,7 @@ class Recorder:
             failed_per_s=dict(self._failed_per_s),
             answer_totals=self._answer_totals,
             stops=() if self._stops is None else self._stops.finish(),
+            by_address={} if self._addresses is None else self._addresses.finish(self._batches.batch_ns),
         )
 
     def _begin_work(self, window_end_ns: int | None) -> None:
@@ -160,6 +187,8 @@ class Recorder:
         self._answer_totals = AnswerTotals.added((self._answer_totals, AnswerTotals.counted(codes, finished - started)))
         yield
         yield from self._count_ended(finished, codes, finished - intended, window_end_ns)
+        if self._further or self._events:
+            self._record_further(window_end_ns)
         yield
         timed = _IS_TIMED[codes]
         if self._recent is not None:
@@ -170,6 +199,11 @@ class Recorder:
         self._series.add_times(intended[timed], (finished - intended)[timed])
         yield
         inside = self._is_inside(intended, window_end_ns)
+        streamed = self._count_responses(batch, intended, finished, timed, inside, window_end_ns) if self._is_streamed else {}
+        if self._addresses is not None:
+            replicas = np.array([reply.replica for reply in batch], dtype=np.int64)
+            ok_inside = self._is_inside(finished, window_end_ns) & (codes == _CODES[_OK])
+            yield from self._addresses.add(replicas, intended, finished, codes, timed, inside, ok_inside)
         if not inside.any():
             return
         self._last_finished_ns = max(self._last_finished_ns, int(finished[inside].max()))
@@ -178,7 +212,10 @@ class Recorder:
         if self._is_open:
             times["response_time"] = places, (finished - intended)[places]
             times["start_delay"] = places, (started - intended)[places]
-        yield from self._add_to_intervals(intended[places], [values_ns for _, values_ns in times.values()])
+        yield from self._add_to_intervals(intended[places], {name: values_ns for name, (_, values_ns) in times.items()})
+        for name, (requests, values_ns) in streamed.items():
+            times[name] = requests, values_ns
+            yield from self._add_to_intervals(intended[requests], {name: values_ns})
         if self._is_open:
             paced = np.array([reply.paced_ns for reply in batch], dtype=np.int64)
             times["pacing_delay"] = np.flatnonzero(inside), (paced - intended)[inside]
@@ -200,6 +237,23 @@ class Recorder:
             times["failure_time"] = failed, (finished - started)[failed]
         failures = {int(place): batch[place].payload for place in np.flatnonzero(inside & (codes != _CODES[_OK]))}
         yield from self._batches.add(intended, codes, inside, times, failures)
+
+    def _count_responses(
+        self,
+        batch: list[Reply],
+        intended_ns: Instants,
+        finished_ns: Instants,
+        timed: npt.NDArray[np.bool_],
+        inside: npt.NDArray[np.bool_],
+        window_end_ns: int | None,
+    ) -> Mapping[str, tuple[Instants, Instants]]:
+        """Counts the responses to streamed requests; their times, as `StreamedTimes.times`."""
+        streamed = streamed_times(batch, intended_ns, finished_ns, timed, inside)
+        self._responses += streamed.instants_ns.size
+        self._batches.count("responses_ended", streamed.instants_ns[self._is_inside(streamed.instants_ns, window_end_ns)])
+        for name, requests in streamed.counts.items():
+            self._batches.count(name, intended_ns[requests])
+        return streamed.times
 
     def _is_inside(self, intended_ns: Instants, window_end_ns: int | None) -> npt.NDArray[np.bool_]:
         inside: npt.NDArray[np.bool_] = intended_ns >= self._window_start_ns
@@ -235,20 +289,34 @@ class Recorder:
         for second, count in tally((instants_ns - self._window_start_ns) // NS_PER_S):
             counts[second] += count
 
-    def _add_to_intervals(self, intended_ns: Instants, times: list[Instants]) -> Iterator[None]:
-        indices = (intended_ns - self._window_start_ns) // NS_PER_S
+    def _record_further(self, window_end_ns: int | None) -> None:
+        """Records the counts and times that belong to no single reply; they are few."""
+        events, self._events = self._events, {}
+        for name, instants in events.items():
+            instants_ns = np.array(instants, dtype=np.int64)
+            self._batches.count(name, instants_ns[self._is_inside(instants_ns, window_end_ns)])
+        further, self._further = self._further, {}
+        for name, pairs in further.items():
+            begun_ns, times_ns = np.array(pairs, dtype=np.int64).T
+            inside = self._is_inside(begun_ns, window_end_ns)
+            self._batches.add_times(name, begun_ns[inside], times_ns[inside])
+            collections.deque(self._add_to_intervals(begun_ns[inside], {name: times_ns[inside]}), maxlen=0)
+
+    def _add_to_intervals(self, begun_ns: Instants, times: Mapping[str, Instants]) -> Iterator[None]:
+        indices = (begun_ns - self._window_start_ns) // NS_PER_S
         for index, _ in tally(indices):
-            chosen = indices == index
-            for histogram, values_ns in zip(self._interval(index), times, strict=True):
-                histogram.record_many(values_ns[chosen])
+            chosen, histograms = indices == index, self._interval(index)
+            for name, values_ns in times.items():
+                histograms[name].record_many(values_ns[chosen])
                 yield
 
-    def _interval(self, index: int) -> tuple[Histogram, ...]:
-        histograms = self._open_intervals.pop(index, ()) or tuple(Histogram() for _ in range(3 if self._is_open else 1))
-        self._open_intervals[index] = histograms
+    def _interval(self, index: int) -> dict[str, Histogram]:
+        self._open_intervals[index] = histograms = self._open_intervals.pop(index, None) or collections.defaultdict(Histogram)
         if len(self._open_intervals) > _MAX_OPEN_INTERVALS:
             self._emit(next(iter(self._open_intervals)))
         return histograms
 
     def _emit(self, index: int) -> None:
-        self._on_interval(Interval(index, *(histogram.bucket_counts() for histogram in self._open_intervals.pop(index))))
+        times = {name: histogram.bucket_counts() for name, histogram in self._open_intervals.pop(index).items()}
+        service, response, delay = (times.pop(name, None) for name in ("service_time", "response_time", "start_delay"))
+        self._on_interval(Interval(index, service, response, delay, times))

@@ -2,16 +2,18 @@
 
 import collections
 import dataclasses
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 
+from perfkit.recorder.addresses import AddressBatches, merge_addresses
 from perfkit.recorder.batches import Batch
 from perfkit.recorder.series import Instants, Series
 from perfkit.recorder.stops import Stop
 from perfkit.stats.buckets import BucketCounts
 from perfkit.transport.base import Outcome
 
+_OF_ALL_LOADS = ("service_time", "failure_time")
 _ANSWERED = np.array([outcome in (Outcome.OK, Outcome.INVALID_OUTPUT) for outcome in Outcome])
 # requests that a server may have answered after the client stopped waiting
 _PERHAPS_ANSWERED = (Outcome.TIMED_OUT, Outcome.UNFINISHED, Outcome.BROKEN)
@@ -51,9 +53,20 @@ class Interval:
     """The times of the requests of one second of the window; only open loops have response time and start delay."""
 
     index: int
-    service_time: BucketCounts
+    service_time: BucketCounts | None
+    """None where only further times began in this second."""
     response_time: BucketCounts | None = None
     start_delay: BucketCounts | None = None
+    further: Mapping[str, BucketCounts] = dataclasses.field(default_factory=dict)
+    """By the names of `FURTHER_TIMES`, those that the load has."""
+    workload: int = 0
+    """The number of the workload in a mix."""
+
+    @property
+    def times(self) -> dict[str, BucketCounts]:
+        """The times by name."""
+        times = {"service_time": self.service_time, "response_time": self.response_time, "start_delay": self.start_delay}
+        return {name: counts for name, counts in (*times.items(), *self.further.items()) if counts is not None}
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -73,6 +86,8 @@ class Recording:
     answer_totals: AnswerTotals
     stops: tuple[Stop, ...] = ()
     """The stops of the worker, or of all workers, in the order of time."""
+    by_address: AddressBatches = dataclasses.field(default_factory=dict)
+    """Empty for a target with a single address."""
 
 
 def merge(recordings: Sequence[Recording]) -> Recording:
@@ -100,7 +115,25 @@ def merge(recordings: Sequence[Recording]) -> Recording:
         failed_per_s=dict(failed_per_s),
         answer_totals=AnswerTotals.added(recording.answer_totals for recording in recordings),
         stops=tuple(sorted(stop for recording in recordings for stop in recording.stops)),
+        by_address=merge_addresses([(recording.by_address, recording.batch_ns) for recording in recordings], batch_ns),
     )
+
+
+def merge_workloads(parts: Sequence[Recording], *, are_alike: bool) -> Recording:
+    """The recording of a whole mix by one worker, from those of its workloads; `are_alike` unless only some of the loads are open.
+
+    Response times and service times are not added up: of loads of both kinds, the whole has service times only.
+    """
+    whole = merge(parts)
+    batches = whole.batches
+    if not are_alike:
+        batches = {
+            number: dataclasses.replace(batch, times={name: times for name, times in batch.times.items() if name in _OF_ALL_LOADS})
+            for number, batch in batches.items()
+        }
+    # the workloads share the worker's stops, and addresses tell the whole apart only if they do so for each
+    by_address = whole.by_address if all(part.by_address for part in parts) else {}
+    return dataclasses.replace(whole, batches=batches, stops=parts[0].stops, by_address=by_address)
 
 
 def _sum_series(parts: Sequence[Series]) -> Series:

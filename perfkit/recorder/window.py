@@ -4,7 +4,8 @@ import collections
 import dataclasses
 from collections.abc import Mapping
 
-from perfkit.recorder.batches import COUNTS, TIMES, Batch
+from perfkit.recorder.addresses import AddressWindow, cut_addresses
+from perfkit.recorder.batches import COUNTS, FURTHER_TIMES, TIMES, Batch
 from perfkit.recorder.failures import FailureKind
 from perfkit.recorder.recording import Recording
 from perfkit.recorder.series import Series
@@ -22,7 +23,7 @@ class Window:
     end_ns: int
     outcomes: Mapping[Outcome, int]
     times: Mapping[str, BucketCounts]
-    """By the names of `TIMES`; closed loops have only service and failure times."""
+    """By the names of `TIMES`, and those of `FURTHER_TIMES` that the load has; closed loops have only service and failure times."""
     failures: Mapping[FailureKind, int]
     dropped: int
     unsent: int
@@ -45,8 +46,20 @@ class Window:
     """The same parts as they would be if the late requests had been answered earlier by their delay."""
     touched: int = 0
     touched_failed: int = 0
+    further_batches: Mapping[str, tuple[BucketCounts, ...]] = dataclasses.field(default_factory=dict)
+    """The times in the same parts, by the names of `FURTHER_TIMES` that the load has."""
+    responses: int = 0
+    responses_ended: int = 0
+    without_response: int = 0
+    cancelled: int = 0
+    sequences_started: int = 0
+    sequences_ended: int = 0
+    sequences_failed: int = 0
+    gaps_reconnected: int = 0
     stops: tuple[Stop, ...] = ()
     """The stops in the window and in its drain, and those before whose delayed requests lie in the window."""
+    by_address: Mapping[str, AddressWindow] = dataclasses.field(default_factory=dict)
+    """Empty for a target with a single address."""
 
     @property
     def statuses(self) -> Mapping[str, int]:
@@ -79,12 +92,14 @@ def cut(recording: Recording, start_ns: int, *, is_open: bool) -> Window:
     seconds = range(skipped_s, skipped_s - (-length_ns // NS_PER_S))
     waited = "response_time" if is_open else "service_time"
     parts = [recording.batches.get(first + number, Batch()).times for number in range(length_ns // recording.batch_ns)]
+    further = [name for name in FURTHER_TIMES if whole.times.get(name, EMPTY).count]
     in_closed_loops = ("service_time", "failure_time", *(name for name in TIMES if name.startswith("touched_")))
     return Window(
         start_ns=start_ns,
         end_ns=recording.end_ns,
         outcomes={outcome: int(count) for outcome, count in zip(Outcome, whole.outcomes, strict=True)},
-        times={name: whole.times.get(name, EMPTY) for name in TIMES if is_open or name in in_closed_loops},
+        times={name: whole.times.get(name, EMPTY) for name in TIMES if is_open or name in in_closed_loops}
+        | {name: whole.times[name] for name in further},
         failures=whole.failures,
         **{name: getattr(whole, name) for name in COUNTS},
         finished_per_s=tuple(recording.finished_per_s.get(second, 0) for second in seconds),
@@ -97,5 +112,7 @@ def cut(recording: Recording, start_ns: int, *, is_open: bool) -> Window:
             BucketCounts.merged((part.get(waited, EMPTY).without(part.get("late_time", EMPTY)), part.get("late_least", EMPTY)))
             for part in parts
         ),
+        further_batches={name: tuple(part.get(name, EMPTY) for part in parts) for name in further},
         stops=tuple(stop for stop in recording.stops if stop.settled_ns > start_ns),
+        by_address=cut_addresses(recording.by_address, first, length_ns // recording.batch_ns, waited),
     )

@@ -4,8 +4,11 @@ import dataclasses
 from collections.abc import Iterator, Sequence
 from typing import Literal
 
+from perfkit.report.cold_start import cold_start_sentence
+from perfkit.report.idle import idle_sentence
+from perfkit.report.mix import neighbour_sentences
 from perfkit.report.table import MISSING, format_error_rate
-from perfkit.result.model import ClosedLoad, Point, Result
+from perfkit.result.model import ClosedLoad, OpenLoad, Point, Result
 from perfkit.stats.validity import INVALIDATING
 from perfkit.units import format_duration_ns, format_rate_per_s
 
@@ -34,11 +37,12 @@ def answer(result: Result) -> tuple[str, ...]:
     if result.search is not None:
         return (result.search.reason,)
     by_protocol: dict[str, list[Point]] = {}
-    for point in result.summary:
+    for point in result.summary if not result.is_mix else [point for point in result.summary if point.workload is None]:
         by_protocol.setdefault(point.protocol, []).append(point)
     found = [(protocol, list(_found(points))) for protocol, points in by_protocol.items()]
     told = [(f"{protocol}: " if len(found) > 1 else "", "; ".join(parts)) for protocol, parts in found if parts]
     sentences = [f"{protocol}{text if protocol else text[0].upper() + text[1:]}." for protocol, text in told]
+    sentences += [*_workload_verdicts(result), *neighbour_sentences(result)]
     invalid = [point for point in result.summary if not point.valid]
     if len(invalid) == len(result.summary):
         return ("No load point is valid: the figures are not those of the target, and the warnings say why.",)
@@ -46,6 +50,16 @@ def answer(result: Result) -> tuple[str, ...]:
         named = "; ".join(point.title for point in invalid[:_MOST_NAMED]) + "; …" * (len(invalid) > _MOST_NAMED)
         sentences.append(f"Not valid and left out of this answer: {len(invalid)} of {len(result.summary)} load points ({named}).")
     return tuple(sentences)
+
+
+def _workload_verdicts(result: Result) -> Iterator[str]:
+    """The workloads of a mix that miss their own SLO, with the lowest load at which they do."""
+    missed: dict[str, Point] = {}
+    for point in sorted(result.summary, key=lambda point: point.load.level):
+        if point.workload is not None and point.valid and point.slo is not None and point.slo.verdict == "violated":
+            missed.setdefault(point.workload, point)
+    for name, point in missed.items():
+        yield f"{name} misses its SLO at {load_in_words(point)} ({_times(point)})."
 
 
 def findings(result: Result) -> tuple[Finding, ...]:
@@ -66,7 +80,7 @@ def _invalid(point: Point) -> Finding:
 
 def load_in_words(point: Point) -> str:
     """A point's load without its arrival process: `concurrency 8`, `400/s`."""
-    return point.load.title if isinstance(point.load, ClosedLoad) else point.load.amount
+    return point.load.amount if isinstance(point.load, OpenLoad) else point.load.title
 
 
 def _found(points: Sequence[Point]) -> Iterator[str]:
@@ -76,6 +90,10 @@ def _found(points: Sequence[Point]) -> Iterator[str]:
         return
     if not any(point.requests.ok for point in valid):
         yield "no request succeeded"
+    elif any(point.cold_start for point in valid):
+        yield from (cold_start_sentence(point) for point in valid if point.cold_start)
+    elif any(point.idle for point in valid):
+        yield idle_sentence(valid)
     elif len(valid) == 1:
         yield _figures(valid[0])
         if (slo := valid[0].slo) is not None:

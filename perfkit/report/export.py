@@ -6,16 +6,16 @@ from collections.abc import Mapping, Sequence
 
 from perfkit.recorder.histogram import percentile_distribution
 from perfkit.result.file import read_result
-from perfkit.result.frames import csv_text, points_frame
+from perfkit.result.frames import addresses_frame, csv_text, points_frame
 from perfkit.result.time_frames import read_histograms
 
 _NOT_IN_NAMES = re.compile(r"[^\w.-]+", re.ASCII)
 
 
 def points_csv(folders: Sequence[pathlib.Path]) -> str:
-    """The load points of several results as CSV, a row each, repetitions pooled.
+    """The load points of several results as CSV, a row each, repetitions pooled, followed by a row for each address of targets with several.
 
-    The column `result` is the result folder; docs/python.md describes the other columns. Raises ResultError.
+    Those alone have an `address`, a column that is left out if there are none. The column `result` is the result folder; docs/python.md describes the other columns. Raises ResultError.
     """
     import pandas as pd
 
@@ -23,6 +23,8 @@ def points_csv(folders: Sequence[pathlib.Path]) -> str:
     for folder in folders:
         result, place = read_result(folder)
         parts.append(points_frame(result.summary).assign(result=str(place)))
+        if not (addresses := addresses_frame(result.summary)).empty:
+            parts.append(addresses.assign(result=str(place)))
     frame = pd.concat(parts, ignore_index=True)
     return csv_text(frame[["result", *(name for name in frame.columns if name not in ("result", "repetition"))]])
 
@@ -36,6 +38,6 @@ def percentile_distributions(folder: pathlib.Path) -> Mapping[str, str]:
     files = {}
     for point, counts in zip(result.summary, read_histograms(folder, result), strict=True):
         times = point.times_name.partition(" ")[0]
-        name = _NOT_IN_NAMES.sub("-", f"{point.protocol}-{point.load.title}-{times}".replace(",", ""))
+        name = _NOT_IN_NAMES.sub("-", f"{point.title}-{times}".replace(",", ""))
         files[f"{name}.hgrm"] = percentile_distribution(counts)
     return files

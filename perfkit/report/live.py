@@ -42,6 +42,7 @@ class LiveReport(RunObserver):
         self._show_line: Callable[[str], bool] | None = None
         self._shows_progress = sys.stderr.isatty() and not quiet
         self._total = self._done = 0
+        self._case = ""
 
     def server_output(self, line: str) -> None:
         self.note(f"server: {line}")
@@ -65,9 +66,12 @@ class LiveReport(RunObserver):
                 write_raw(sys.stderr, f"\r\033[K[{index + 1}/{total}] {one_line(description)}{length}{left} …")
                 sys.stderr.flush()
 
+    def case_begins(self, title: str) -> None:
+        self._case = title and f"{title}: "
+
     def point_finished(self, point: Point) -> None:
         self._done += 1
-        self.note(f"[{self._done}/{self._total}] {describe_point(point)}{'' if point.valid else ', NOT VALID'}")
+        self.note(f"[{self._done}/{self._total}] {self._case}{describe_point(point)}{'' if point.valid else ', NOT VALID'}")
 
     def screen_opened(self, show_line: Callable[[str], bool]) -> None:
         self._show_line = show_line

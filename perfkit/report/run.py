@@ -8,20 +8,28 @@ from typing import Any
 from perfkit.report.answer import answer, findings
 from perfkit.report.calibration import calibration_facts, ceilings_sentence, stored_calibration, transport_sentence
 from perfkit.report.chart import ChartGroup
+from perfkit.report.cold_start import cold_start_table
+from perfkit.report.idle import idle_table
+from perfkit.report.mix import neighbours_table
 from perfkit.report.page import Block, Bullets, Code, Facts, Figure, Item, Page, Paragraph, sections_of, write_files
 from perfkit.report.run_tables import (
     composing_models_table,
+    connections_table,
     failures_table,
     gpu_table,
     grouped_warnings,
     repetitions_table,
+    replicas_table,
     server_table,
     summary_table,
     warnings_table,
 )
 from perfkit.report.search import probes_table
+from perfkit.report.sequences import sequences_table
+from perfkit.report.streams import streams_table
 from perfkit.report.table import MISSING
 from perfkit.result.file import read_result
+from perfkit.result.json_file import as_mapping
 from perfkit.result.model import Point, Result
 from perfkit.stats.validity import BUSY_CORE_SHARE
 
@@ -42,6 +50,24 @@ _PLOTS = {
     "load": (
         "Throughput and {times} against {load}",
         "Where throughput stops rising while the {times} keeps rising, the server is saturated: additional requests only wait.",
+    ),
+    "cold_start": (
+        "The first requests after a start",
+        (
+            "Each line is a start: the service time of each request after it, one after the other. The level is the median of the second half "
+            "of the requests, which is what a warm server needs."
+        ),
+    ),
+    "idle": (
+        "The first request after an idle gap",
+        (
+            "Each mark is the median, with its 95 % interval, of the first request after a gap of that length, and of those that follow it "
+            "closely. The distance between them is what a request pays for the silence before it."
+        ),
+    ),
+    "streams": (
+        "Streams against {load}",
+        "The time to the first response and the gaps are what readers of a stream see; the time to the last is that of the whole request.",
     ),
     "percentiles": (
         "{Times} by percentile",
@@ -66,6 +92,7 @@ _DEFINITIONS = (
     ("open loop", "Requests start on schedule, independently of earlier ones. A request sent late is counted from its intended start."),
     ("response time", "Finished − intended start: what a user would have waited. A closed loop has no intended starts and therefore omits the response time: its figures do not include the wait that users of an overloaded server would see."),
     ("throughput", "Ok answers that arrived within the measured window ÷ the window's length. Inferences are throughput × batch size."),
+    ("streams", "First response and last response − start of the request, in an open loop its intended start; gaps between consecutive responses. A final marker without data is no response. Responses per second count what came in the window."),
     ("percentiles", "From HDR histograms with three significant digits. A percentile q is withheld, and shown as –, below 1/(1−q) samples: 10 for p90, 20 for p95, 100 for p99, 1,000 for p99.9."),
     ("errors", "1 − ok ÷ scheduled requests."),
     ("generator CPU", f"The share of one core that the load generator kept busy. Above {BUSY_CORE_SHARE:.0%} the figures may be limited by the generator, and the point is not valid."),
@@ -94,10 +121,13 @@ def write_reports(folder: pathlib.Path) -> list[pathlib.Path]:
 def run_page(result: Result, plots: Mapping[str, str], charts: Mapping[str, ChartGroup] | None = None) -> Page:
     """The whole report; `plots` is SVG by name, and `charts` those of them that are interactive."""
     points = result.summary
-    order = [(point.protocol, point.load) for point in points]
-    repetitions = sorted(result.points, key=lambda point: (order.index((point.protocol, point.load)), point.repetition or 0))
+    order = [point.key for point in points]
+    repetitions = sorted(result.points, key=lambda point: (order.index(point.key), point.repetition or 0))
     environment = tuple(_environment(result.environment))
-    tables = (warnings_table(points), failures_table(points), server_table(points), composing_models_table(points), gpu_table(points))
+    kinds = (
+        warnings_table, failures_table, replicas_table, connections_table, server_table, composing_models_table, gpu_table,
+    )  # fmt: skip
+    tables = [table(points) for table in kinds]
     blocks: dict[str, Sequence[Block]] = {
         **_answer(result),
         **_attention(result),
@@ -126,7 +156,8 @@ def run_summary_page(result: Result) -> Page:
     warnings = tuple(Item(warning.sentences, warning.load_points, warning.code) for warning in grouped_warnings(result.summary))
     ceilings = [Paragraph(ceilings_sentence(calibration))] if calibration else []
     blocks = {**_answer(result), **_opening(result, ceilings), "Warnings": [Bullets(warnings)] if warnings else []}
-    return Page(_name(result), sections_of(blocks), banner=status_sentence(result))
+    shared = _shared_memory(result.scenario)
+    return Page(_name(result), sections_of(blocks), f"With {shared}." if shared else "", banner=status_sentence(result))
 
 
 def _answer(result: Result) -> dict[str, Sequence[Block]]:
@@ -144,7 +175,12 @@ def _opening(result: Result, ceilings: Sequence[Block] = ()) -> dict[str, Sequen
     return {
         "Capacity": [Paragraph(result.search.reason, is_strong=True), probes_table(result)] if result.search else [],
         "Summary": [summary_table(result.summary) if result.summary else Paragraph("No load point was measured.")],
+        "Workloads alone and together": [table] if (table := neighbours_table(result)).rows else [],
+        "Sequences": [table] if (table := sequences_table(result.summary)).rows else [],
+        "Streams": [table] if (table := streams_table(result.summary)).rows else [],
         "Calibration": [*([Paragraph(transport)] if (transport := transport_sentence(result.summary)) else []), *ceilings],
+        "Cold starts": [starts] if (starts := cold_start_table(result.summary)).rows else [],
+        "Idle gaps": [idle] if (idle := idle_table(result.summary)).rows else [],
         "SLO": [Bullets(judged)] if judged else [],
     }
 
@@ -161,7 +197,7 @@ def _attention(result: Result) -> dict[str, Sequence[Block]]:
 
 
 def _figure(name: str, svg: str, point: Point, charts: ChartGroup | None) -> Figure:
-    load = "concurrency" if point.load.kind == "closed" else "arrival rate"
+    load = "arrival rate" if point.load.kind == "open" else point.load.quantity
     title, caption = (text.format(times=point.times_name, Times=point.times_name.capitalize(), load=load) for text in _PLOTS[name])
     return Figure(title, caption, svg, charts=charts)
 
@@ -171,10 +207,21 @@ def _name(result: Result) -> str:
 
 
 def _subject(result: Result) -> list[str]:
-    """The model and the target's URL, or that of each protocol, as far as they are known."""
+    """The model, the target's URL, or that of each protocol, as far as they are known, and what was in shared memory."""
     wanted, measured = result.scenario.get("target") or {}, result.environment.get("target") or {}
+    if result.is_mix:
+        workloads = result.environment.get("workloads") or {}
+        return [f"{name}: {one.get('model')} at {one.get('url')}" for name, one in workloads.items() if isinstance(one, Mapping)]
     urls = [url for protocol, url in (wanted.get("urls") or {}).items() if protocol in (measured.get("protocols") or {})]
-    return [str(text) for text in (wanted.get("model"), *(urls or [measured.get("url")])) if text]
+    texts = [", ".join(map(str, url)) if isinstance(url, list) else url for url in urls or [measured.get("url")]]
+    return [str(text) for text in (wanted.get("model"), *texts, _shared_memory(result.scenario)) if text]
+
+
+def _shared_memory(scenario: Mapping[str, Any]) -> str:
+    """Which tensors were in shared memory: `inputs and outputs in system shared memory`; empty without any."""
+    shared = as_mapping(scenario.get("shared_memory"))
+    tensors = " and ".join(name for name in ("inputs", "outputs") if shared.get(name))
+    return f"{tensors} in {shared.get('kind')} shared memory" if tensors else ""
 
 
 def status_sentence(result: Result) -> str:

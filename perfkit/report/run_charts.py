@@ -1,13 +1,16 @@
 """The charts of a run's load points: throughput and times against load, and times against throughput and percentile."""
 
-import math
 from collections.abc import Iterator, Sequence
 
 import numpy as np
 import numpy.typing as npt
 
-from perfkit.report.chart import BLUE, VERMILLION, Axis, Chart, ChartGroup, Colour, Line, Style, faded, mixed, times_scale
+from perfkit.report.chart import Axis, Chart, ChartGroup, Colour, Line, faded, mixed, times_scale
+from perfkit.report.cold_start import cold_start_group
+from perfkit.report.idle import idle_group
+from perfkit.report.load_axis import PERCENTILES, PROTOCOL_COLOURS, load_axis
 from perfkit.report.search import search_group
+from perfkit.report.stream_charts import streams_group
 from perfkit.report.time_charts import time_group
 from perfkit.report.timeline import Timeline
 from perfkit.result.model import Point, Result
@@ -16,8 +19,6 @@ from perfkit.units import NS_PER_S
 
 _NS_PER_MS = NS_PER_S / 1000
 _TICKS = {2: "50%", 10: "90%", 100: "99%", 1_000: "99.9%", 10_000: "99.99%", 100_000: "99.999%", 1_000_000: "99.9999%"}
-_PROTOCOL_COLOURS: dict[str, Colour] = {"http": BLUE, "grpc": VERMILLION}
-_PERCENTILES: tuple[tuple[str, Style], ...] = (("p50", "line"), ("p99", "dashed"))
 
 
 def run_charts(result: Result, timeline: Timeline) -> dict[str, ChartGroup]:
@@ -29,8 +30,15 @@ def _groups(result: Result, timeline: Timeline) -> Iterator[tuple[str, ChartGrou
     if result.search is not None and result.search.probes:
         yield "search", search_group(result.search)
     answered = [point for point in result.summary if point.times.count]
-    if result.search is None and len({point.load.level for point in answered}) > 1:  # a single point says no more than the table
-        yield "load", load_group(result.summary)
+    levels = {point.load.level for point in answered if point.workload is None}
+    if any(point.cold_start for point in answered):
+        yield "cold_start", cold_start_group(answered)
+    elif any(point.idle for point in answered):
+        yield "idle", idle_group(answered)
+    elif result.search is None and len(levels) > 1:  # a single point says no more than the table
+        yield "load", load_group([point for point in result.summary if point.workload is None])
+        if streamed := [point for point in result.summary if point.responses and point.workload is None]:
+            yield "streams", streams_group(streamed)
     if any(histogram.count for histogram in timeline.histograms):
         yield "percentiles", percentile_group(result.summary, timeline.histograms)
     if group := time_group(result, timeline):
@@ -52,7 +60,7 @@ def percentile_curve(histogram: BucketCounts) -> tuple[npt.NDArray[np.float64], 
 
 
 def percentile_group(points: Sequence[Point], histograms: Sequence[BucketCounts]) -> ChartGroup:
-    """Times against the percentile: a panel per protocol, and a line per load point, coloured by its load."""
+    """Times against the percentile: a panel per protocol, in a mix per workload, and a line per load point, coloured by its load."""
     curves = [(point, *percentile_curve(histogram)) for point, histogram in zip(points, histograms, strict=True) if histogram.count]
     furthest = max(10.0, *(float(steps[-1]) for _, steps, _ in curves))
     ends_ms = [value_ns / _NS_PER_MS for _, _, values_ns in curves for value_ns in (values_ns[0], values_ns[-1])]
@@ -60,41 +68,38 @@ def percentile_group(points: Sequence[Point], histograms: Sequence[BucketCounts]
     y = Axis(points[0].times_name, "ms", scale, low=min(ends_ms) / 1.15 if scale == "log" else 0.0, high=max(ends_ms) * 1.1)
     ticks = tuple((float(tick), text) for tick, text in _TICKS.items())
     x = Axis("percentile", scale="log", ticks=ticks, low=1.0, high=furthest * 1.08, is_percentile=True)
-    colours = _shades([point.load.level for point in points])
+    colours = _shades([(not point.alone, point.load.level) for point in points])
+    panels = [_panel(point, points) for point, _, _ in curves]
     charts = []
-    for protocol in dict.fromkeys(point.protocol for point, _, _ in curves):
+    for panel in dict.fromkeys(panels):
         lines = tuple(
             Line(
-                point.load.title,
+                f"{'alone, ' * point.alone}{point.load.title}",
                 tuple(map(float, steps)),
                 tuple(value_ns / _NS_PER_MS for value_ns in values_ns),
-                colours[point.load.level],
+                colours[not point.alone, point.load.level],
                 "line" if len(steps) > 1 else "dots",
             )
-            for point, steps, values_ns in curves
-            if point.protocol == protocol
+            for own, (point, steps, values_ns) in zip(panels, curves, strict=True)
+            if own == panel
         )
-        charts.append(Chart(protocol, x, y, lines, height_px=320))
+        charts.append(Chart(panel, x, y, lines, height_px=320))
     return ChartGroup(tuple(charts), columns=2)
 
 
 def load_group(points: Sequence[Point]) -> ChartGroup:
     """Three charts of p50, p99 and throughput: times against throughput, throughput against load, times against load."""
     name = points[0].times_name
-    values_ms = [value for point in points for one, _ in _PERCENTILES if (value := _milliseconds(point, one)) is not None]
+    values_ms = [value for point in points for one, _ in PERCENTILES if (value := _milliseconds(point, one)) is not None]
     times = Axis(name, "ms", times_scale(values_ms))
     rates = Axis("throughput", "answers/s")
-    levels = sorted({point.load.level for point in points})
-    load = Axis(
-        "concurrency (requests in flight)" if points[0].load.kind == "closed" else "offered rate (requests per second)",
-        scale="log", ticks=tuple(_ticks(levels)), low=levels[0] / 1.2, high=levels[-1] * 1.2,
-    )  # fmt: skip
+    load = load_axis(points)
     trade, throughput, latency = list[Line](), list[Line](), list[Line]()
     for protocol in dict.fromkeys(point.protocol for point in points):
         own = sorted((point for point in points if point.protocol == protocol), key=lambda point: point.load.level)
-        colour = _PROTOCOL_COLOURS[protocol]
+        colour = PROTOCOL_COLOURS[protocol]
         throughput.append(Line.of(protocol, [(point.load.level, point.throughput_per_s) for point in own], colour))
-        for one, style in _PERCENTILES:
+        for one, style in PERCENTILES:
             latency.append(Line.of(f"{protocol} {one}", [(point.load.level, _milliseconds(point, one)) for point in own], colour, style))
             pairs = [(point.throughput_per_s, value) for point in own if (value := _milliseconds(point, one)) is not None]
             trade.append(Line.of(f"{protocol} {one}", pairs, colour if one == "p99" else faded(colour), "path"))
@@ -119,8 +124,15 @@ def rates_axis(axis: Axis) -> Axis:
     return Axis("throughput (ok answers per second)", axis.unit)
 
 
-def _shades(levels: Sequence[float]) -> dict[float, Colour]:
-    """A colour for each load: from blue for the lightest to orange for the heaviest."""
+def _panel(point: Point, points: Sequence[Point]) -> str:
+    """The title of the panel that a load point belongs to."""
+    if all(one.workload is None for one in points):
+        return point.protocol
+    return "all workloads" if point.workload is None else point.workload
+
+
+def _shades(levels: Sequence[tuple[bool, float]]) -> dict[tuple[bool, float], Colour]:
+    """A colour for each load: from blue for the lightest to orange for the heaviest; those of workloads alone come first."""
     ordered = sorted(set(levels))
     shares = [index / max(len(ordered) - 1, 1) for index in range(len(ordered))]
     light = [mixed("#0072b2", "#a3357a", 2 * share) if share < 0.5 else mixed("#a3357a", "#d55e00", 2 * share - 1) for share in shares]
@@ -131,12 +143,3 @@ def _shades(levels: Sequence[float]) -> dict[float, Colour]:
 def _milliseconds(point: Point, name: str) -> float | None:
     value = getattr(point.times, name)
     return value / _NS_PER_MS if value is not None and point.times.count else None
-
-
-def _ticks(levels: Sequence[float]) -> Iterator[tuple[float, str]]:
-    """Ticks at the measured loads, without those whose labels would overlap."""
-    apart, last = (levels[-1] / levels[0]) ** (1 / 10), -math.inf
-    for level in levels:
-        if level >= last * apart or last == -math.inf:
-            yield level, f"{level:,.6g}"
-            last = level

@@ -37,8 +37,10 @@ REMEDIES = {
     "connections_limited": "target.max_connections",
     "file_limit": "ulimit -n, measure.workers",
     "cache_hits": "workload.variants",
+    "imbalanced": "target.balance, target.resolve, target.connections",
     "no_metadata": "workload.inputs",
     "invalid_output": "check.share",
+    "few_gaps": "measure.duration or --duration, measure.repetitions",
     "metrics_missing": "metrics.names",
 }
 """The scenario keys and `perfkit run` options that remedy a warning, by its code."""
@@ -63,24 +65,34 @@ class GroupedWarning:
 
 def summary_table(points: Sequence[Point]) -> Table:
     """The pooled load points with their figures, as the report shows them."""
-    figures = (_THROUGHPUT, _INFERENCES, *_goodput(points), *_PERCENTILES.values(), _MAXIMUM, _ERRORS, _CPU, _VALID)
+    figures = (
+        _THROUGHPUT,
+        _INFERENCES,
+        *_goodput(points),
+        *_PERCENTILES.values(),
+        _MAXIMUM,
+        _ERRORS,
+        *_wrong_answers(points),
+        _CPU,
+        _VALID,
+    )
     note = "repetitions pooled. – marks a percentile with too few samples"
-    return _table("summary", "Summary", (*_load_columns(points), *figures), points, f"p50 to max are {_times(points)}, {note}.")
+    return _table("summary", "Summary", (*load_columns(points), *figures), points, f"p50 to max are {_times(points)}, {note}.")
 
 
 def terminal_table(points: Sequence[Point]) -> Table:
     """The pooled load points with the figures that fit on a terminal."""
     inferences = (_INFERENCES,) if any(point.inferences_per_s != point.throughput_per_s for point in points) else ()
     state = () if all(_state(point) == "ok" for point in points) else (Column("state", "state", "text", _state),)
-    rates, ending = (_THROUGHPUT, *inferences, *_goodput(points)), (_ERRORS, _SAMPLES, *state)
-    columns = (*_load_columns(points), *rates, *_PERCENTILES.values(), _MAXIMUM, *ending)
+    rates, ending = (_THROUGHPUT, *inferences, *_goodput(points)), (_ERRORS, *_wrong_answers(points), _SAMPLES, *state)
+    columns = (*load_columns(points), *rates, *_PERCENTILES.values(), _MAXIMUM, *ending)
     return _table("summary", "Summary", columns, points, f"{_times(points)}; – marks percentiles with too few samples")
 
 
 def repetitions_table(points: Sequence[Point]) -> Table:
     """Each repetition of each load point."""
     percentiles = (_PERCENTILES[name] for name in ("p50", "p90", "p99"))
-    columns = (*_load_columns(points), _REPETITION, _WINDOW, _SENT, _THROUGHPUT, *percentiles, _MAXIMUM, _ERRORS, _CPU, _VALID)
+    columns = (*load_columns(points), _REPETITION, _WINDOW, _SENT, _THROUGHPUT, *percentiles, _MAXIMUM, _ERRORS, _CPU, _VALID)
     note = "Each repetition by itself. The summary adds up their histograms and counts; it averages no percentiles."
     return _table("repetitions", "Repetitions", columns, points, note)
 
@@ -92,7 +104,7 @@ def server_table(points: Sequence[Point]) -> Table:
         "success_ns": "server, total", "client_mean_ns": "client",
     }  # fmt: skip
     columns = (
-        *_load_columns(points),
+        *load_columns(points),
         Column("requests", "requests", "count", _server_requests),
         *(Column(key, heading, "duration_ns", functools.partial(_server_time, key)) for key, heading in times.items()),
         Column("mean_batch", "mean batch", "number", lambda point: _cell(point.server and point.server.mean_batch, "{:.2f}")),
@@ -126,6 +138,47 @@ def composing_models_table(points: Sequence[Point]) -> Table:
     )
     note = "Means per request of the models that the ensemble runs, from their v2 statistics; other requests for them count, too."
     return Table("composing_models", "Composing models", columns, rows, note)
+
+
+def replicas_table(points: Sequence[Point]) -> Table:
+    """One row per load point and address; no rows for a target with a single one."""
+    columns = (
+        Column("load_point", "load point"), Column("address", "address"), Column("requests", "requests", "count"),
+        Column("share", "share", "share"), Column("errors", "errors", "count"), Column("throughput_per_s", "throughput", "rate_per_s"),
+        Column("p50_ns", "p50", "duration_ns"), Column("p99_ns", "p99", "duration_ns"), Column("connections", "connections", "count"),
+    )  # fmt: skip
+    rows = tuple(
+        (
+            point.title,
+            one.address,
+            one.requests,
+            _cell(one.requests / point.requests.sent if point.requests.sent else None, "{:.1%}"),
+            one.errors,
+            one.throughput_per_s,
+            *(_interval_cell(getattr(one.times_ns, name), one.intervals.get(name)) for name in ("p50", "p99")),
+            one.connections,
+        )
+        for point in points
+        for one in point.replicas or ()
+    )
+    note = f"The requests of each address; {_times(points)}. Connections are those of the whole load point, with its warm-up."
+    return Table("replicas", "Addresses", columns, rows, note)
+
+
+def connections_table(points: Sequence[Point]) -> Table:
+    """The connections of load points that rotate them; no rows otherwise."""
+    columns = (
+        *load_columns(points),
+        Column("opened", "opened", "count", lambda point: point.connections.opened),
+        Column("rotated", "rotated", "count", lambda point: point.connections.rotated),
+        Column("reconnects", "replaced after a loss", "count", lambda point: point.connections.reconnects),
+        *(
+            Column(f"connect_{name}_ns", f"connect time, {name}", "duration_ns", functools.partial(_connect_time, name))
+            for name in ("p50", "p99")
+        ),
+    )
+    note = "Connections of the whole load point, with its warm-up. The time to connect is not part of a service time."
+    return _table("connections", "Connections", columns, points if any(point.connections.rotated for point in points) else (), note)
 
 
 def gpu_table(points: Sequence[Point]) -> Table:
@@ -206,9 +259,10 @@ def _load_points(concerned: Sequence[Point], points: Sequence[Point]) -> str:
     if len(concerned) == len(points) > 1:
         return "all load points"
     by_protocol: dict[str, list[str]] = {}
+    is_mix = any(point.workload is not None for point in points)
     for point in concerned:
-        by_protocol.setdefault(point.protocol, []).append(point.load.amount)
-    kind = "concurrency " if points[0].load.kind == "closed" else ""
+        by_protocol.setdefault(_workload(point) if is_mix else point.protocol, []).append(point.load.amount)
+    kind = "" if points[0].load.kind == "open" else f"{points[0].load.quantity} "
     return "; ".join(f"{protocol}, {kind}{', '.join(amounts)}" for protocol, amounts in by_protocol.items())
 
 
@@ -216,13 +270,33 @@ def _table(name: str, title: str, columns: Sequence[Column], points: Sequence[Po
     return Table.of(name, title, columns, points, note, ("" if point.valid else "invalid" for point in points))
 
 
-def _load_columns(points: Sequence[Point]) -> tuple[Column, Column]:
-    heading = "concurrency" if not points or points[0].load.kind == "closed" else "rate"
-    return Column("protocol", "protocol"), Column("level", heading, "figure", lambda point: Cell(point.load.level, point.load.amount))
+def load_columns(points: Sequence[Point]) -> tuple[Column, ...]:
+    """The columns that name a load point."""
+    quantities = {point.load.quantity for point in points} or {"concurrency"}
+    level = Column(
+        "level", quantities.pop() if len(quantities) == 1 else "load", "figure", lambda point: Cell(point.load.level, point.load.amount)
+    )
+    workload = (Column("workload", "workload", value=_workload),) if any(point.workload is not None for point in points) else ()
+    return (*workload, Column("protocol", "protocol"), level)
+
+
+def _workload(point: Point) -> str:
+    return "all" if point.workload is None else f"{point.workload}{', alone' * point.alone}"
 
 
 def _goodput(points: Sequence[Point]) -> tuple[Column, ...]:
     return (_GOODPUT,) if any(point.goodput_per_s is not None for point in points) else ()
+
+
+def _wrong_answers(points: Sequence[Point]) -> tuple[Column, ...]:
+    return (_WRONG_ANSWERS,) if any(point.wrong_answer_rate for point in points) else ()
+
+
+def _wrong_answer_cell(point: Point) -> Cell:
+    if point.wrong_answer_interval is None:
+        return Cell(None, note="no answer was checked")
+    low, high = point.wrong_answer_interval
+    return Cell(point.wrong_answer_rate, note=f"of {point.checked:,} checked answers; 95% interval: {low:.2%} to {high:.2%}")
 
 
 def _percentile(name: str, point: Point) -> Cell:
@@ -234,9 +308,19 @@ def _percentile(name: str, point: Point) -> Cell:
     if value_ns is None:
         needs = f": needs at least {round(1 / (1 - quantile)):,} samples, this point has {times.count:,}"
         return Cell(None, note=f"withheld{needs if is_withheld(quantile, times.count) else ''}")
-    low_ns, high_ns = point.intervals.get(name, (None, None))
+    return _interval_cell(value_ns, point.intervals.get(name))
+
+
+def _interval_cell(value_ns: int | None, interval: tuple[float, float | None] | None) -> Cell:
+    """A percentile with its interval as a note."""
+    low_ns, high_ns = interval or (None, None)
     high = "above" if high_ns is None else format_duration_ns(high_ns)
     return Cell(value_ns, note="" if low_ns is None else f"95% interval: {format_duration_ns(low_ns)} to {high}")
+
+
+def _connect_time(name: str, point: Point) -> int | None:
+    value_ns: int | None = getattr(point.connections.connect_time_ns, name, None)
+    return value_ns
 
 
 def _state(point: Point) -> str:
@@ -284,7 +368,7 @@ def _times(points: Sequence[Point]) -> str:
 _THROUGHPUT = Column("throughput_per_s", "throughput", "rate_per_s")
 _INFERENCES = Column("inferences_per_s", "inferences", "rate_per_s")
 _GOODPUT = Column(
-    "goodput_per_s", "goodput", "rate_per_s", lambda point: Cell(point.goodput_per_s or 0.0, note="ok answers per second within the SLO's limit on times")
+    "goodput_per_s", "goodput", "rate_per_s", lambda point: Cell(point.goodput_per_s, note="ok answers per second within the SLO's limit on times")
 )  # fmt: skip
 _PERCENTILES = {
     name: Column(f"{name}_ns", name.replace("_", "."), "duration_ns", functools.partial(_percentile, name))
@@ -294,6 +378,7 @@ _MAXIMUM = Column(
     "max_ns", "max", "duration_ns", lambda point: Cell(point.times.max) if point.times.count else Cell(None, note=_NO_ANSWERS)
 )
 _ERRORS = Column("error_rate", "errors", "error_rate", _errors)
+_WRONG_ANSWERS = Column("wrong_answer_rate", "wrong answers", "error_rate", _wrong_answer_cell)
 _CPU = Column("cpu_share", "generator CPU", "share", _cpu)
 _VALID = Column("valid", "valid", "yes_no")
 _SAMPLES = Column("samples", "samples", "count", lambda point: point.times.count)

@@ -125,7 +125,7 @@ def _compared_by(ranking: SweepRanking) -> str:
     if ranking.by == "error_rate":
         return "the difference of both error rates excludes 0"
     if ranking.by in ("throughput", "goodput", "energy") and all(one.repetitions > 1 for one in ranking.rows):
-        return "the ratio excludes 1 (from the scatter of the repetitions, which are not paired because the cases ran one after the other)"
+        return "the ratio excludes 1 (from the scatter of the repetitions, which are not paired)"
     return "the ratio excludes 1 (from the intervals of both figures)"
 
 
@@ -133,7 +133,7 @@ def _note(ranking: SweepRanking) -> str:
     return (
         f"Rank: one plus the number of cases with a better {_words(ranking.by)}. One is better if the {format_confidence(ranking.confidence)} interval of {_compared_by(ranking)}: with so high a "
         "confidence for each pair, at most one of twenty rankings has any difference that is due to chance. Cases of equal rank cannot be told apart. The figures are those of a case's best load point that satisfies the constraints; a constraint holds if the whole 95 % interval "
-        f"satisfies it. Each case is one start of the server, so the variation between restarts is not covered.{_omitted(ranking)}"
+        f"satisfies it. Each case was measured on one start of the server, so the variation between restarts is not covered.{_omitted(ranking)}"
     )
 
 

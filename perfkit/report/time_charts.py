@@ -104,10 +104,12 @@ def time_group(result: Result, timeline: Timeline) -> ChartGroup | None:
 
 def _windows(result: Result) -> Iterator[_Window]:
     """The windows in the order in which they were measured."""
-    index_of = {(point.protocol, point.load): index for index, point in enumerate(result.summary)}
+    index_of = {point.key: index for index, point in enumerate(result.summary)}
     several, start_s = any(point.repetition for point in result.points), 0.0
     for point in result.points:
-        if (index := index_of.get((point.protocol, point.load))) is not None:
+        if point.workload is not None and not point.alone:
+            continue  # a part of the mix, in the same seconds
+        if (index := index_of.get(point.key)) is not None:
             repetition = point.repetition or 0
             yield _Window((index, repetition), point, start_s, f"{point.title}, {repetition + 1}" if several else point.title)
             start_s += point.duration_s

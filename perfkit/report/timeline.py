@@ -66,7 +66,7 @@ class Timeline:
 
 def repetitions_of(result: Result, point: Point) -> list[tuple[Point, float]]:
     """The repetitions of a summary point in order, each with its start in seconds if they are put end to end."""
-    repetitions = [one for one in result.points if (one.protocol, one.load) == (point.protocol, point.load)]
+    repetitions = [one for one in result.points if one.key == point.key]
     repetitions.sort(key=lambda one: one.repetition or 0)
     starts_s = itertools.accumulate((one.duration_s for one in repetitions), initial=0.0)
     return list(zip(repetitions, starts_s, strict=False))
@@ -78,10 +78,8 @@ def read_timeline(folder: pathlib.Path, result: Result) -> Timeline:
     Seconds stay encoded until they are added up into slices, so that a long run fits into memory. Earlier logs do not hold the start of
     a window: then the telemetry does, and without any the window starts with the first second that has samples.
     """
-    index_of = {(point.protocol, point.load): index for index, point in enumerate(result.summary)}
-    window_s = {
-        (index_of[load], one.repetition or 0): one.duration_s for one in result.points if (load := (one.protocol, one.load)) in index_of
-    }
+    index_of = {point.key: index for index, point in enumerate(result.summary)}
+    window_s = {(index_of[one.key], one.repetition or 0): one.duration_s for one in result.points if one.key in index_of}
     histograms = [EMPTY for _ in result.summary]
     seconds: dict[str, dict[tuple[int, int], dict[float, list[str]]]] = {kind: {} for kind in ("", "service time", "start delay")}
     telemetry = {key: series for key, series in read_telemetry(folder).items() if key in window_s}

@@ -14,7 +14,20 @@ from typing import Any
 
 from perfkit.errors import ResultError
 from perfkit.result.distribution import QUANTILES
-from perfkit.result.model import ClosedLoad, Distribution, Load, Point, Requests, Result, Search
+from perfkit.result.model import (
+    ClosedLoad,
+    ColdStartLoad,
+    Distribution,
+    IdleLoad,
+    Load,
+    MixedLoad,
+    OpenLoad,
+    Point,
+    PointKey,
+    Requests,
+    Result,
+    Search,
+)
 from perfkit.stats.buckets import LONGEST_TIME_NS
 
 HIGHEST_RATE_PER_S = 1e9
@@ -30,7 +43,8 @@ _HIGHEST = (
     ("_bytes_per_s", 1e15), ("inferences_per_s", 1e15), ("_per_s", HIGHEST_RATE_PER_S), ("error_rate", 1.0), ("machine_cpu_share", 1.5),
     ("steal_share", 1.5), ("utilization_mean", 1.5), ("_s", _LONGEST_S), ("_ns", _LONGEST_S * 1e9),
 )  # fmt: skip
-_MAY_BE_NEGATIVE = ("energy_above_idle_j", "energy_above_idle_per_inference_j", "temperature_max_celsius")
+_MAY_BE_NEGATIVE = ("energy_above_idle_j", "energy_above_idle_per_inference_j", "temperature_max_celsius", "value", "low", "high")
+_LEVELS = {"closed": "concurrency", "open": "rate_per_s", "idle": "gap_s", "cold_start": "requests", "mixed": "rate_per_s"}
 _SECTIONS = {
     "scenario": ("target", "server", "workload", "load", "measure", "gate", "metrics"),
     "environment": ("generator", "source", "target"),
@@ -40,7 +54,6 @@ _MOST_INFERENCES = 1_000_000
 """The largest batch size that is plausible."""
 _Problem = tuple[str, str]
 """A key, by dots, and what is wrong with its value."""
-_Key = tuple[str, Load]
 
 
 def check_result(file: pathlib.Path, result: Result) -> None:
@@ -60,18 +73,18 @@ def problems(result: Result) -> Iterator[_Problem]:
         yield "points", "there is no load point, so nothing was measured"
     yield from timestamp_problems("started_at", result.started_at)
     yield from _section_problems(result)
-    pooled = {(point.protocol, point.load): point for point in result.summary}
+    pooled = {point.key: point for point in result.summary}
     if len(pooled) < len(result.summary):
         yield "summary", "a load point occurs twice"
-    repetitions: dict[_Key, list[Point]] = {key: [] for key in pooled}
+    repetitions: dict[PointKey, list[Point]] = {key: [] for key in pooled}
     for number, point in enumerate(result.points):
-        if (key := (point.protocol, point.load)) not in repetitions:
+        if (key := point.key) not in repetitions:
             yield f"points.{number}.load", f"the summary lacks this load point, {point.title}"
             return
         repetitions[key].append(point)
         yield from _prefixed(f"points.{number}", _point_problems(point, repetitions=1))
     for number, point in enumerate(result.summary):
-        parts = repetitions[point.protocol, point.load]
+        parts = repetitions[point.key]
         yield from _prefixed(f"summary.{number}", _point_problems(point, max(len(parts), 1)))
         yield from _prefixed(f"summary.{number}", _pooling_problems(point, parts))
     if result.search is not None:
@@ -104,7 +117,7 @@ def _section_problems(result: Result) -> Iterator[_Problem]:
             if not isinstance(document.get(name) or {}, Mapping):
                 yield f"{key}.{name}", f"expected a mapping, found {type(document[name]).__name__}"
     load = result.scenario.get("load") or {}
-    for kind in ("closed", "open", "search") if isinstance(load, Mapping) else ():
+    for kind in ("closed", "open", "search", "idle", "cold_start") if isinstance(load, Mapping) else ():
         if not isinstance(load.get(kind) or {}, Mapping):
             yield f"scenario.load.{kind}", f"expected a mapping, found {type(load[kind]).__name__}"
     workload = result.scenario.get("workload")
@@ -129,9 +142,14 @@ def _point_problems(point: Point, repetitions: int) -> Iterator[_Problem]:
     if abs(point.error_rate - error_rate) > _ROUNDING:
         yield "error_rate", f"{point.error_rate} is not that of the counts, {error_rate:.6g}"
     yield from _distribution_problems(point)
-    for name, (low, high) in point.intervals.items():
+    further = ((f"further_intervals.{kind}.{name}", one) for kind, named in point.further_intervals.items() for name, one in named.items())
+    for name, (low, high) in (*((f"intervals.{name}", one) for name, one in point.intervals.items()), *further):
         if not 0 <= low <= LONGEST_TIME_NS or (high is not None and not low <= high <= LONGEST_TIME_NS):
-            yield f"intervals.{name}", f"{low} to {high} is no interval of times in nanoseconds"
+            yield name, f"{low} to {high} is no interval of times in nanoseconds"
+    for name in ("requests", "ok") if point.replicas is not None else ():
+        total, whole = sum(getattr(one, name) for one in point.replicas or ()), requests.sent if name == "requests" else requests.ok
+        if total != whole:
+            yield "replicas", f"their {name} are {total} together, and those of the load point {whole}"
     finished, most = point.throughput_per_s * point.duration_s, _most_finished(point, repetitions)
     if finished > most:
         yield (
@@ -161,9 +179,9 @@ def _point_problems(point: Point, repetitions: int) -> Iterator[_Problem]:
 
 def _load_problems(load: Load) -> Iterator[_Problem]:
     if not 0 < load.level <= HIGHEST_RATE_PER_S:
-        yield f"load.{'concurrency' if isinstance(load, ClosedLoad) else 'rate_per_s'}", f"{load.level} is no load"
-    if not isinstance(load, ClosedLoad):
-        for name in ("burstiness", "max_in_flight"):
+        yield f"load.{_LEVELS[load.kind]}", f"{load.level} is no load"
+    if isinstance(load, OpenLoad):
+        for name in ("burstiness", "max_in_flight", "speed"):
             if (value := getattr(load, name)) is not None and not 0 < value <= HIGHEST_RATE_PER_S:
                 yield f"load.{name}", f"{value} is not above zero, or too large"
 
@@ -175,6 +193,10 @@ def _most_finished(point: Point, repetitions: int) -> float:
     own = 1.1 * point.requests.sent + 1
     if isinstance(point.load, ClosedLoad):
         return own + point.load.concurrency * repetitions
+    if isinstance(point.load, IdleLoad | ColdStartLoad):
+        return own + repetitions
+    if isinstance(point.load, MixedLoad):
+        return own + repetitions * (point.load.concurrency + MAX_IN_FLIGHT * point.generator.workers)
     # a trace or a shape may begin with many times its rate, and all of that may be in flight when the window begins
     return own + repetitions * (point.load.max_in_flight or MAX_IN_FLIGHT * point.generator.workers)
 
@@ -186,9 +208,17 @@ def _distribution_problems(point: Point) -> Iterator[_Problem]:
         "service_time_ns": (point.service_time_ns, timed),
         "response_time_ns": (point.response_time_ns, timed),
         "start_delay_ns": (point.start_delay_ns, timed),
+        "first_response_time_ns": (point.first_response_time_ns, None),
+        "response_gap_ns": (point.response_gap_ns, None),
+        "stream_time_ns": (point.stream_time_ns, None),
+        "sequence_time_ns": (point.sequence_time_ns, point.sequences and point.sequences.ended),
+        "after_gap_time_ns": (point.after_gap_time_ns, None),
+        "following_time_ns": (point.following_time_ns, None),
         "failure_time_ns": (point.failure_time_ns, requests.sent - timed),
         "generator.event_loop_lag_ns": (point.generator.event_loop_lag_ns, None),
         "generator.pacing_delay_ns": (point.generator.pacing_delay_ns, None),
+        "connections.connect_time_ns": (point.connections.connect_time_ns, None),
+        **{f"replicas.{number}.times_ns": (one.times_ns, None) for number, one in enumerate(point.replicas or ())},
     }
     for key, (times, count) in expected.items():
         if times is None:

@@ -18,6 +18,10 @@ _SWEEP_COLUMNS = (
 )  # fmt: skip
 
 
+START_FIGURES = ("load_ns", "ready_ns", "first_answer_ns", "first_answer_after_ns", "steady_after_requests", "warm_p50_ns")
+"""The figures of cold starts that are columns, as medians over the starts."""
+
+
 def points_frame(points: Iterable[Point]) -> "pd.DataFrame":
     """A row for each load point: rates per second, times in nanoseconds; percentiles with too few samples are None.
 
@@ -28,6 +32,8 @@ def points_frame(points: Iterable[Point]) -> "pd.DataFrame":
 
     rows = [
         {
+            "workload": point.workload,
+            "alone": point.alone,
             "protocol": point.protocol,
             "load": point.load.kind,
             "level": point.load.level,
@@ -44,6 +50,26 @@ def points_frame(points: Iterable[Point]) -> "pd.DataFrame":
             "ok": point.requests.ok,
             "error_rate": point.error_rate,
             "start_delay_p99_ns": point.start_delay_ns and point.start_delay_ns.p99,
+            "sequences_ended": point.sequences and point.sequences.ended,
+            "sequences_failed": point.sequences and point.sequences.failed,
+            "sequence_p50_ns": point.sequence_time_ns and point.sequence_time_ns.p50,
+            "sequence_p99_ns": point.sequence_time_ns and point.sequence_time_ns.p99,
+            "responses_per_s": point.responses and point.responses.per_s,
+            "first_response_p50_ns": point.first_response_time_ns and point.first_response_time_ns.p50,
+            "first_response_p99_ns": point.first_response_time_ns and point.first_response_time_ns.p99,
+            "response_gap_p50_ns": point.response_gap_ns and point.response_gap_ns.p50,
+            "response_gap_p99_ns": point.response_gap_ns and point.response_gap_ns.p99,
+            "connections": point.connections.opened,
+            "connect_p50_ns": point.connections.connect_time_ns and point.connections.connect_time_ns.p50,
+            "connect_p99_ns": point.connections.connect_time_ns and point.connections.connect_time_ns.p99,
+            **{name: _start_figure(point, name) for name in START_FIGURES},
+            "after_gap_p50_ns": point.after_gap_time_ns and point.after_gap_time_ns.p50,
+            "following_p50_ns": point.following_time_ns and point.following_time_ns.p50,
+            "gaps_reconnected": point.idle and point.idle.reconnected,
+            **{
+                f"gap_penalty{end}_ns": getattr(point.idle.penalty_ns, figure) if point.idle and point.idle.penalty_ns else None
+                for end, figure in (("", "value"), ("_low", "low"), ("_high", "high"))
+            },
             "server_queue_ns": point.server and point.server.queue_ns,
             "server_compute_ns": point.server and _compute_ns(point.server),
             "generator_cpu_share": point.generator.cpu_share,
@@ -55,6 +81,39 @@ def points_frame(points: Iterable[Point]) -> "pd.DataFrame":
         for point in points
     ]
     return pd.DataFrame(rows, dtype=object)  # integers beside None stay integers
+
+
+def addresses_frame(points: Iterable[Point]) -> "pd.DataFrame":
+    """A row for each address of each load point, of targets with several; the columns are those of `points_frame` that apply."""
+    import pandas as pd
+
+    rows = [
+        {
+            "protocol": point.protocol,
+            "load": point.load.kind,
+            "level": point.load.level,
+            "address": one.address,
+            "repetition": point.repetition,
+            "throughput_per_s": one.throughput_per_s,
+            "times": point.times_name.split()[0],
+            "samples": one.times_ns.count,
+            "mean_ns": one.times_ns.mean,
+            **{f"{name}_ns": getattr(one.times_ns, name) for name in QUANTILES},
+            "max_ns": one.times_ns.max,
+            "scheduled": one.requests,
+            "ok": one.ok,
+            "error_rate": one.errors / one.requests if one.requests else 0.0,
+            "connections": one.connections,
+        }
+        for point in points
+        for one in point.replicas or ()
+    ]
+    return pd.DataFrame(rows, dtype=object)
+
+
+def _start_figure(point: Point, name: str) -> float | None:
+    spread = point.cold_start.figures.get(name) if point.cold_start else None
+    return spread.median if spread else None
 
 
 def _compute_ns(server: ServerFigures) -> float | None:
@@ -86,7 +145,8 @@ def sweep_frame(cases: Sequence[tuple[Mapping[str, Any], Result | None]]) -> "pd
             part = pd.concat([part, pd.DataFrame([capacity], dtype=object)])
         parts.append(part.assign(**{key: shown_value(values[key]) if key in values else "" for key in keys}))
     table = pd.concat(parts, ignore_index=True) if parts else pd.DataFrame()
-    return table.reindex(columns=[*keys, *_SWEEP_COLUMNS])
+    is_mix = "workload" in table and bool(table["workload"].notna().any())
+    return table.reindex(columns=[*keys, *(("workload", "alone") if is_mix else ()), *_SWEEP_COLUMNS])
 
 
 def csv_text(frame: "pd.DataFrame") -> str:

@@ -4,7 +4,7 @@ import collections
 import hashlib
 import pathlib
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from perfkit.errors import ResultError
 from perfkit.recorder.histogram import decode, encode
@@ -18,7 +18,13 @@ LOG_FILE = "latency.hlog"
 _SECONDS = r"\d{1,10}(?:\.\d{1,9})?"
 _INTERVAL = re.compile(rf"Tag=(?P<tag>[^,]{{1,100}}),(?P<start>{_SECONDS}),{_SECONDS},{_SECONDS},(?P<payload>\S{{1,500000}})")
 _WINDOW = re.compile(rf"#\[Window p(?P<point>\d{{1,9}})\.r(?P<repetition>\d{{1,9}}) starts at (?P<start>{_SECONDS}) s\]")
-_TAG = re.compile(r"p(?P<point>\d{1,9})\.r(?P<repetition>\d{1,9})\.(?P<times>service|response|delay)")
+KINDS = {
+    "service_time": "service", "response_time": "response", "start_delay": "delay", "first_response_time": "first_response",
+    "response_gap": "gap", "stream_time": "stream", "sequence_time": "sequence",
+    "after_gap_time": "after_gap", "following_time": "following",
+}  # fmt: skip
+"""The end of an interval's tag, by the name of its times."""
+_TAG = re.compile(rf"p(?P<point>\d{{1,9}})\.r(?P<repetition>\d{{1,9}})\.(?P<times>{'|'.join(KINDS.values())})")
 _LARGEST_BYTES = 4 * 2**30
 
 
@@ -60,13 +66,38 @@ class IntervalLog:
         return (instant_ns - self._started_ns) / 1e9
 
 
+class MixLog:
+    """Logs the intervals of a mix twice: those of each workload by themselves, and all as the whole; `are_alike` as in `merge_workloads`."""
+
+    def __init__(self, whole: IntervalLog, workloads: Sequence[IntervalLog], *, are_alike: bool) -> None:
+        self._whole, self._workloads, self._are_alike = whole, workloads, are_alike
+
+    def add(self, window_start_ns: int, interval: Interval) -> None:
+        """See `IntervalLog.add`."""
+        self._workloads[interval.workload].add(window_start_ns, interval)
+        if (of_whole := self._of_whole(interval)).times:
+            self._whole.add(window_start_ns, of_whole)
+
+    def add_lost(self, window_start_ns: int, interval: Interval) -> None:
+        """See `IntervalLog.add_lost`."""
+        self._workloads[interval.workload].add_lost(window_start_ns, interval)
+        self._whole.add_lost(window_start_ns, self._of_whole(interval))
+
+    def settle(self, first_s: int) -> None:
+        """See `IntervalLog.settle`."""
+        for log in (self._whole, *self._workloads):
+            log.settle(first_s)
+
+    def _of_whole(self, interval: Interval) -> Interval:
+        return interval if self._are_alike else Interval(interval.index, interval.service_time)
+
+
 def interval_lines(tag: str, window_start_s: float, interval: Interval) -> str:
     """The log lines of an interval, one per kind of time; `window_start_s` counts from the start of the log."""
     lines = []
-    for kind, counts in (("service", interval.service_time), ("response", interval.response_time), ("delay", interval.start_delay)):
-        if counts is not None:
-            start_s, max_ms = window_start_s + interval.index, counts.max_ns / 1e6
-            lines.append(f"Tag={tag}.{kind},{start_s:.3f},1.000,{max_ms:.3f},{encode(counts)}\n")
+    for name, counts in interval.times.items():
+        start_s, max_ms = window_start_s + interval.index, counts.max_ns / 1e6
+        lines.append(f"Tag={tag}.{KINDS[name]},{start_s:.3f},1.000,{max_ms:.3f},{encode(counts)}\n")
     return "".join(lines)
 
 
@@ -86,7 +117,7 @@ def read_intervals(folder: pathlib.Path) -> Iterator[tuple[str, float, BucketCou
 def read_intervals_of(folder: pathlib.Path, result: Result) -> Iterator[tuple[tuple[int, int], str, float, BucketCounts]]:
     """The intervals of a result's load points: (point, repetition), kind, seconds as above, times. Raises ResultError.
 
-    A point is an index in the summary. The kind is `service`, `response` or `delay`.
+    A point is an index in the summary. The kind is one of the values of `KINDS`.
     """
     for tag, start_s, times in read_intervals(folder):
         if (match := _TAG.fullmatch(tag)) and int(match["point"]) < len(result.summary):
@@ -115,9 +146,9 @@ def read_times(folder: pathlib.Path, result: Result) -> Iterator[tuple[tuple[int
 def read_all_times(folder: pathlib.Path, result: Result) -> Iterator[tuple[tuple[int, int], str, float, BucketCounts]]:
     """The intervals of every kind of time: (point, repetition), kind, seconds as above, times.
 
-    The kind is `service time`, `response time` or `start delay`. Raises ResultError like `read_times`.
+    The kind is a name such as `service time`, `start delay` or `response gap`. Raises ResultError like `read_times`.
     """
-    kinds = {"service": "service time", "response": "response time", "delay": "start delay"}
+    kinds = {kind: name.replace("_", " ") for name, kind in KINDS.items()}
     counts = collections.Counter[tuple[int, int]]()
     for key, name, start_s, times in read_intervals_of(folder, result):
         if kinds[name] == result.summary[key[0]].times_name:
@@ -133,8 +164,8 @@ def check_log(folder: pathlib.Path, result: Result) -> None:
 
 
 def _check_counts(file: pathlib.Path, result: Result, counts: Mapping[tuple[int, int], int]) -> None:
-    index_of = {(point.protocol, point.load): index for index, point in enumerate(result.summary)}
-    expected = {(index_of[point.protocol, point.load], point.repetition or 0): point for point in result.points}
+    index_of = {point.key: index for index, point in enumerate(result.summary)}
+    expected = {(index_of[point.key], point.repetition or 0): point for point in result.points}
     if len(expected) < len(result.points):  # a search may probe a rate twice, and the log then numbers the probes
         return
     for key, point in expected.items():

@@ -1,12 +1,13 @@
 """The models of `perfkit.result/1`. JSON keys are the field names; times are in nanoseconds, rates per second."""
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal, NamedTuple
 
 import pydantic
 from pydantic import ConfigDict, Field
 
 from perfkit.errors import MeasurementWarning
 from perfkit.telemetry.figures import GpuFigures, MetricFigures, OtherProcesses, ServerFigures
+from perfkit.units import NS_PER_S, write_duration_ns
 
 SCHEMA = "perfkit.result/1"
 METRIC_DEFINITIONS = 1
@@ -15,7 +16,8 @@ METRIC_DEFINITIONS = 1
 Status = Literal["complete", "interrupted", "incomplete", "invalid"]
 
 
-Protocol = Literal["http", "grpc"]
+Protocol = Literal["http", "grpc", "mixed"]
+"""`mixed` is that of a whole mix of workloads over both."""
 
 
 class Part(pydantic.BaseModel):
@@ -47,6 +49,8 @@ class Distribution(Part):
 class ClosedLoad(Part):
     """The load of a closed loop: a fixed number of requests in flight."""
 
+    quantity: ClassVar[str] = "concurrency"
+    """What the level is, in words."""
     kind: Literal["closed"] = "closed"
     concurrency: int
 
@@ -69,11 +73,14 @@ class ClosedLoad(Part):
 class OpenLoad(Part):
     """The load of an open loop: arrivals at a rate, independent of earlier requests."""
 
+    quantity: ClassVar[str] = "rate"
     kind: Literal["open"] = "open"
     rate_per_s: float
     arrivals: str
     burstiness: float | None = None
     max_in_flight: int | None = None
+    speed: float | None = None
+    """Of a replay: how many times as fast as recorded the trace was sent."""
 
     @property
     def level(self) -> float:
@@ -88,10 +95,99 @@ class OpenLoad(Part):
     @property
     def title(self) -> str:
         """See `ClosedLoad.title`."""
-        return f"{self.amount} {self.arrivals}"
+        return f"{self.amount} {self.arrivals}{'' if self.speed in (None, 1) else f' at speed {self.speed:g}'}"
 
 
-Load = Annotated[ClosedLoad | OpenLoad, Field(discriminator="kind")]
+class IdleLoad(Part):
+    """The load of one request in flight with idle gaps: after each gap one request, then `then` more."""
+
+    quantity: ClassVar[str] = "idle gap"
+    kind: Literal["idle"] = "idle"
+    gap_s: float
+    then: int
+
+    @property
+    def level(self) -> float:
+        """See `ClosedLoad.level`."""
+        return self.gap_s
+
+    @property
+    def amount(self) -> str:
+        """See `ClosedLoad.amount`."""
+        return write_duration_ns(round(self.gap_s * NS_PER_S))
+
+    @property
+    def title(self) -> str:
+        """See `ClosedLoad.title`."""
+        return f"idle gap {self.amount}"
+
+
+class ColdStartLoad(Part):
+    """Starts of the model or the server, each followed by requests one after the other."""
+
+    quantity: ClassVar[str] = "start by"
+    kind: Literal["cold_start"] = "cold_start"
+    by: Literal["reload", "restart"]
+    requests: int
+
+    @property
+    def level(self) -> float:
+        """See `ClosedLoad.level`."""
+        return self.requests
+
+    @property
+    def amount(self) -> str:
+        """See `ClosedLoad.amount`."""
+        return self.by
+
+    @property
+    def title(self) -> str:
+        """See `ClosedLoad.title`."""
+        return f"cold start by {self.by}"
+
+
+class MixedLoad(Part):
+    """The load of a whole mix of which some workloads have closed and others open loops: the sums of each."""
+
+    quantity: ClassVar[str] = "load"
+    kind: Literal["mixed"] = "mixed"
+    concurrency: int
+    """The requests in flight of the closed loops."""
+    rate_per_s: float
+    """The arrivals per second of the open loops."""
+
+    @property
+    def level(self) -> float:
+        """See `ClosedLoad.level`."""
+        return self.concurrency + self.rate_per_s
+
+    @property
+    def amount(self) -> str:
+        """See `ClosedLoad.amount`."""
+        return f"{self.concurrency:,} in flight + {self.rate_per_s:,.6g}/s"
+
+    @property
+    def title(self) -> str:
+        """See `ClosedLoad.title`."""
+        return self.amount
+
+
+Load = Annotated[ClosedLoad | OpenLoad | IdleLoad | ColdStartLoad | MixedLoad, Field(discriminator="kind")]
+
+
+class PointKey(NamedTuple):
+    """What tells the load points of a result apart, whatever their repetitions."""
+
+    workload: str | None
+    alone: bool
+    protocol: Protocol
+    load: ClosedLoad | OpenLoad | IdleLoad | ColdStartLoad | MixedLoad
+
+    @property
+    def title(self) -> str:
+        """Workload, protocol and load in words: `small alone, grpc, concurrency 16`."""
+        workload = "" if self.workload is None else f"{self.workload}{' alone' * self.alone}, "
+        return f"{workload}{self.protocol}, {self.load.title}"
 
 
 class Requests(Part):
@@ -116,6 +212,10 @@ class Connections(Part):
     reconnects: int
     retried: int = 0
     """Requests sent again because an idle connection was closed before any byte of their answer."""
+    rotated: int = 0
+    """Connections closed after the requests or the time of `target.connections`."""
+    connect_time_ns: Distribution | None = None
+    """How long connections took to open: the name's resolution, TCP, TLS, HTTP/2's settings. None in results of earlier versions."""
 
 
 class GcPauses(Part):
@@ -216,6 +316,110 @@ class Incident(Part):
         return self.start_s + self.length_s
 
 
+class Responses(Part):
+    """The responses to streamed requests. A final marker without data is not a response."""
+
+    count: int
+    """Responses to the requests of the window."""
+    per_s: float
+    """Responses that came in the window, per second."""
+    without_response: int
+    """Requests of the window that ended ok without any response."""
+    cancelled: int
+    """Requests of the window that the load generator cancelled: they timed out, or were unfinished at the end."""
+
+
+class SequenceCounts(Part):
+    """Sequences by what happened to them in the window; one that is open at either end of it is not in all of the counts."""
+
+    started: int
+    ended: int
+    """Sequences whose last request was answered."""
+    failed: int
+    """Sequences that ended early because a request failed."""
+
+
+class Replica(Part):
+    """The requests of one address, of a target with several; the counts of all add up to those of the load point."""
+
+    address: str
+    """A URL, followed by the IP address where the URL's name has several."""
+    requests: int
+    """Requests sent."""
+    ok: int
+    errors: int
+    throughput_per_s: float
+    times_ns: Distribution
+    """Response times, in a closed loop service times."""
+    intervals: dict[str, tuple[float, float | None]] = Field(default_factory=dict)
+    """Of p50 and p99."""
+    connections: int
+    """Connections opened during the load point, before and after its window, too."""
+
+
+class Estimated(Part):
+    """A figure with its 95 % interval."""
+
+    value: float
+    low: float
+    high: float
+
+
+class IdleGaps(Part):
+    """What idle gaps do to the first request after them."""
+
+    gaps: int
+    """The requests after a gap."""
+    reconnected: int
+    """Those of them for which a connection was opened, in the gap or after it, because the server had closed it."""
+    penalty_ns: Estimated | None = None
+    """The median time after a gap minus the median of the following requests; None for fewer than 6 gaps."""
+    penalty_ratio: Estimated | None = None
+    """The first median divided by the second."""
+
+
+class ColdStart(Part):
+    """One start of the model or the server; times count from the call of load, or from the start of the server's process."""
+
+    repetition: int
+    unload_ns: int | None
+    """From the call of unload until the model was gone; None for a restart, as is the next."""
+    load_ns: int | None
+    """Until load was answered."""
+    ready_ns: int
+    """Until the model was ready."""
+    first_answer_ns: int | None
+    """The service time of the first request that was answered; None without an answer."""
+    first_answer_after_ns: int | None
+    """Until that answer."""
+    failed_before_answer: int
+    """Requests that failed before it."""
+    steady_after_requests: int | None
+    """The number of requests before the first from which on the times are those of a warm model; None if half of them did not suffice."""
+    steady_after_ns: int | None
+    """Until that request was sent."""
+    warm_p50_ns: int | None
+    """The median of the second half of the requests."""
+    times_ns: tuple[int | None, ...]
+    """The service time of each request in turn; None for those that failed."""
+
+
+class Spread(Part):
+    """The median and the range of a figure over the starts that have it."""
+
+    median: float
+    min: float
+    max: float
+
+
+class ColdStarts(Part):
+    """The starts of a load point."""
+
+    starts: tuple[ColdStart, ...]
+    figures: dict[str, Spread]
+    """By the names of the figures of a start."""
+
+
 class SloJudgement(Part):
     """Whether a load point meets the scenario's SLO, and why."""
 
@@ -226,6 +430,10 @@ class SloJudgement(Part):
 class Point(Part):
     """A load point of one repetition, or pooled over all repetitions."""
 
+    workload: str | None = None
+    """The workload of a mix that these figures are of; None for the whole mix, and for a scenario that is no mix."""
+    alone: bool = False
+    """Whether the workload was measured without the others."""
     protocol: Protocol
     load: Load
     repetition: int | None
@@ -239,7 +447,11 @@ class Point(Part):
     rejected_by_status: dict[str, int] = Field(default_factory=dict)
     """Rejected requests by HTTP status, or by the name of the gRPC status."""
     checked: int = 0
-    """The number of answers whose outputs were compared with what the model's metadata promises."""
+    """The number of answers, chosen at random, whose outputs were compared with the model's metadata and the expected values."""
+    wrong_answer_rate: float | None = None
+    """The share of the checked answers that were wrong; None if none was checked, and in results of earlier versions."""
+    wrong_answer_interval: tuple[float, float] | None = None
+    """The 95 % interval of the wrong share of all answers; a single value if all were checked."""
     error_rate: float
     throughput_per_s: float
     inferences_per_s: float
@@ -247,13 +459,38 @@ class Point(Part):
     service_time_ns: Distribution
     response_time_ns: Distribution | None = None
     start_delay_ns: Distribution | None = None
+    first_response_time_ns: Distribution | None = None
+    """Streams only: the time to the first response, from the intended start, or in a closed loop from the start."""
+    response_gap_ns: Distribution | None = None
+    """Streams only: the times between consecutive responses to a request."""
+    stream_time_ns: Distribution | None = None
+    """Streams only: the time to the last response, from the same start as that to the first."""
+    sequence_time_ns: Distribution | None = None
+    """Sequences only: from the start of the first request (open loop: the intended one) to the end of the last, of those that ended in the
+    window."""
+    after_gap_time_ns: Distribution | None = None
+    """Loads with idle gaps only: the first request after each gap, with the time to connect anew if the server had closed the connection."""
+    following_time_ns: Distribution | None = None
+    """Loads with idle gaps only: the other requests, timed alike. `service_time_ns` has both."""
     failure_time_ns: Distribution | None
     intervals: dict[str, tuple[float, float | None]] = Field(default_factory=dict)
+    further_intervals: dict[str, dict[str, tuple[float, float | None]]] = Field(default_factory=dict)
+    """The 95 % intervals of the percentiles of streams and sequences, by the name of their times without `_ns`."""
     effective_samples: dict[str, float] = Field(default_factory=dict)
     """By percentile, the number of independent requests that would give it the same precision."""
     slo: SloJudgement | None = None
     """For pooled repetitions, if the scenario has an SLO."""
+    responses: Responses | None = None
+    """Streams only; None in other loads."""
+    sequences: SequenceCounts | None = None
+    """Sequences only; None in other loads."""
+    cold_start: ColdStarts | None = None
+    """Cold starts only; None in other loads."""
+    idle: IdleGaps | None = None
+    """Loads with idle gaps only; None in other loads."""
     connections: Connections
+    replicas: tuple[Replica, ...] | None = None
+    """None for a target with a single address."""
     generator: Generator
     server: ServerFigures | None = None
     """The server's own figures, from its v2 statistics; None if it has none, or none of this load."""
@@ -275,9 +512,14 @@ class Point(Part):
     """Failed requests by message, the most frequent first: ten of each outcome, then the others together."""
 
     @property
+    def key(self) -> PointKey:
+        """What tells this load point from the others."""
+        return PointKey(self.workload, self.alone, self.protocol, self.load)
+
+    @property
     def title(self) -> str:
-        """Protocol and load in words: `grpc, concurrency 16`."""
-        return f"{self.protocol}, {self.load.title}"
+        """Protocol and load in words: `grpc, concurrency 16`; in a mix also the workload."""
+        return self.key.title
 
     @property
     def times(self) -> Distribution:
@@ -380,6 +622,11 @@ class Result(Part):
     summary: tuple[Point, ...]
     search: Search | None = None
     """Only for a `search` load."""
+
+    @property
+    def is_mix(self) -> bool:
+        """Whether several workloads were measured together."""
+        return any(point.workload is not None for point in self.summary)
 
 
 def result_document(result: Result) -> dict[str, Any]:

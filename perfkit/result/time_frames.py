@@ -26,10 +26,10 @@ _INTEGERS = (
     *(f"{name}_ns" for name in QUANTILES),
 )
 _INTERVAL_COLUMNS = (
-    "protocol", "load", "level", "repetition", "times", "time_s", "window_s", "samples", "mean_ns", *(f"{name}_ns" for name in QUANTILES),
+    "workload", "alone", "protocol", "load", "level", "repetition", "times", "time_s", "window_s", "samples", "mean_ns", *(f"{name}_ns" for name in QUANTILES),
     "max_ns", "completions", "failures",
 )  # fmt: skip
-_HISTOGRAM_COLUMNS = ("protocol", "load", "level", "times", "low_ns", "high_ns", "count", "cumulative_share")
+_HISTOGRAM_COLUMNS = ("workload", "alone", "protocol", "load", "level", "times", "low_ns", "high_ns", "count", "cumulative_share")
 
 
 def intervals_frame(folder: pathlib.Path, result: Result) -> "pd.DataFrame":
@@ -42,7 +42,7 @@ def intervals_frame(folder: pathlib.Path, result: Result) -> "pd.DataFrame":
     starts_s, merged = read_window_starts(folder), dict[tuple[int, int, str, float], list[BucketCounts]]()
     for key, kind, start_s, times in read_intervals_of(folder, result):
         merged.setdefault((*key, kind, start_s), []).append(times)
-    points = {(point.protocol, point.load, point.repetition or 0): point for point in result.points}
+    points = {(point.key, point.repetition or 0): point for point in result.points}
     first_s: dict[tuple[int, int], float] = {}
     for index, repetition, _, start_s in merged:  # for a log that does not state where its windows start
         first_s[index, repetition] = min(first_s.get((index, repetition), start_s), start_s)
@@ -50,7 +50,7 @@ def intervals_frame(folder: pathlib.Path, result: Result) -> "pd.DataFrame":
     for (index, repetition, kind, start_s), parts in merged.items():
         pooled = result.summary[index]
         window_s = start_s - starts_s.get((index, repetition), first_s[index, repetition])
-        figures, point = distribution(BucketCounts.merged(parts)), points.get((pooled.protocol, pooled.load, repetition))
+        figures, point = distribution(BucketCounts.merged(parts)), points.get((pooled.key, repetition))
         rows.append(
             {
                 **_load_point(pooled),
@@ -93,7 +93,13 @@ def read_histograms(folder: pathlib.Path, result: Result) -> list[BucketCounts]:
 
 
 def _load_point(point: Point) -> dict[str, Any]:
-    return {"protocol": point.protocol, "load": point.load.kind, "level": float(point.load.level)}
+    return {
+        "workload": point.workload,
+        "alone": point.alone,
+        "protocol": point.protocol,
+        "load": point.load.kind,
+        "level": float(point.load.level),
+    }
 
 
 def _in_second(point: Point | None, name: str, second: int) -> int | None:

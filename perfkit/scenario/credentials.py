@@ -6,7 +6,7 @@ import os
 import pathlib
 import re
 import urllib.parse
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from perfkit.errors import ScenarioError
 from perfkit.scenario.error_messages import on_one_line
@@ -68,6 +68,14 @@ def resolve_address(target: Target, url: str, folder: pathlib.Path, environ: Map
         headers[name] = value
     tls = _tls(target.tls, folder) if target.tls and address.tls else address.tls
     return dataclasses.replace(address, headers=headers, tls=tls, secrets=frozenset(secrets))
+
+
+def resolve_replicas(target: Target, urls: Sequence[str], folder: pathlib.Path) -> Address:
+    """The address of the first URL, with those of the others as its replicas; raises ScenarioError as `resolve_address` does."""
+    first, *others = (resolve_address(target, url, folder) for url in urls)
+    # each redacts the secrets of all, since messages of one may be shown with another's
+    secrets = first.secrets.union(*(other.secrets for other in others))
+    return dataclasses.replace(first, secrets=secrets, replicas=tuple(dataclasses.replace(other, secrets=secrets) for other in others))
 
 
 def resolve_metrics_url(key: str, url: str, environ: Mapping[str, str] = os.environ) -> tuple[str, str]:

@@ -1,7 +1,7 @@
 """Where the keys of a scenario come from, and validation errors as messages that name file, line and key."""
 
 import pathlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
 
 import pydantic
@@ -16,11 +16,17 @@ _MAX_PROBLEMS, _MAX_CHARACTERS = 20, 1000
 URL_KEYS = (("target", "url"), ("target", "urls"), ("target", "metrics_url"), ("metrics", "url"))
 
 
-def validation_error(error: pydantic.ValidationError, document: Any, origins: Origins, path: pathlib.Path) -> ScenarioError:
-    """An error with one line for each invalid key."""
+def validation_error(
+    error: pydantic.ValidationError,
+    document: Any,
+    origins: Origins,
+    path: pathlib.Path,
+    place: Callable[[KeyPath], KeyPath] = lambda key_path: key_path,
+) -> ScenarioError:
+    """An error with one line for each invalid key; `place` gives the file's key for a key of the document."""
     # pydantic drops invalid elements, and then also complains that their list is too short
     problems = [problem for problem in error.errors() if not (problem["type"] == "too_short" and problem["input"])]
-    lines = [_message(problem, document, origins, path) for problem in problems[:_MAX_PROBLEMS]]
+    lines = [_message(problem, document, origins, path, place) for problem in problems[:_MAX_PROBLEMS]]
     if len(problems) > _MAX_PROBLEMS:
         lines.append(f"{path}: {len(problems) - _MAX_PROBLEMS:,} more problems")
     return ScenarioError("\n".join(lines))
@@ -41,12 +47,18 @@ def dotted(key_path: KeyPath) -> str:
 
 def displayed(value: object, key_path: KeyPath) -> str:
     """A value as messages show it; one that may hold a secret is not shown."""
-    if key_path == ("target",) or key_path[:2] in (("target", "headers"), *URL_KEYS):
+    key_path = outside_mix(key_path)
+    if key_path in (("target",), ("workloads",)) or key_path[:2] in (("target", "headers"), *URL_KEYS):
         return "a value that is not shown here"
     return repr(value)
 
 
-def _message(problem: Any, document: Any, origins: Origins, path: pathlib.Path) -> str:
+def outside_mix(key_path: KeyPath) -> KeyPath:
+    """The key of the scenario that a workload of a mix overlays, such as `target.url` for `workloads[0].target.url`."""
+    return key_path[2:] if key_path[:1] == ("workloads",) and key_path[2:] else key_path
+
+
+def _message(problem: Any, document: Any, origins: Origins, path: pathlib.Path, place: Callable[[KeyPath], KeyPath]) -> str:
     is_key = problem["loc"][-1:] == ("[key]",)  # pydantic's name for an invalid key of a mapping
     key_path = _key_path(problem["loc"][:-1] if is_key else problem["loc"], document)
     context, found = problem.get("ctx", {}), repr(problem["input"]) if is_key else displayed(problem["input"], key_path)
@@ -76,6 +88,7 @@ def _message(problem: Any, document: Any, origins: Origins, path: pathlib.Path) 
             text = "expected at least one element, found none"
         case _:
             text = f"{problem['msg'][:1].lower()}{problem['msg'][1:]}, found {found}"
+    key_path = place(key_path)
     return f"{origin_of(key_path, origins, path)}: {dotted(key_path) or 'the scenario'}: {on_one_line(text)}"
 
 

@@ -2,6 +2,7 @@
 
 import copy
 import dataclasses
+import functools
 import io
 import itertools
 import json
@@ -10,19 +11,27 @@ import numbers
 import os
 import pathlib
 import re
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 import pydantic
 
 from perfkit.errors import ScenarioError
 from perfkit.scenario.error_messages import KeyPath, Origins, displayed, dotted, origin_of, validation_error
+from perfkit.scenario.load import ReplayLoadSpec
+from perfkit.scenario.mix import fill_common_parts, place_in_mix, plain_document
 from perfkit.scenario.model import Rank, Scenario
 from perfkit.scenario.redaction import shown_override, without_secrets
 from perfkit.scenario.yaml_values import MAX_DOCUMENT_BYTES, parse_yaml
 from perfkit.units import format_bytes
 
+if TYPE_CHECKING:
+    from perfkit.trace.recorded import RecordedTrace
+
 ENVIRONMENT_PREFIX = "PERFKIT_SET_"
+CHOICES = "choices"
+"""The key of `sweep` whose values are named sets of keys, in place of values of one key."""
+_NOT_SWEPT = ("sweep", "schema", "rank")
 _MAX_CASES, _MAX_SWEPT_VALUES = 10_000, 2_000_000
 
 
@@ -45,6 +54,26 @@ class LoadedScenario:
     scenario: Scenario
     folder: pathlib.Path
     overrides: tuple[str, ...]
+
+    def workloads(self) -> "tuple[LoadedScenario, ...]":
+        """The scenario of each workload of a mix by itself; for a scenario that is no mix, itself."""
+        return tuple(dataclasses.replace(self, scenario=plain) for plain in self.scenario.plain_scenarios())
+
+    @functools.cached_property
+    def trace(self) -> "RecordedTrace | None":
+        """The trace that the scenario replays, read once; None without one. Raises ScenarioError if it cannot be read."""
+        if not isinstance(self.scenario.load, ReplayLoadSpec):
+            return None
+        from perfkit.trace.reader import read_trace  # needs NumPy, which other scenarios can be checked without
+
+        replay = self.scenario.load.replay
+        return read_trace(self.trace_file, replay.format, model=replay.model or "")
+
+    @property
+    def trace_file(self) -> pathlib.Path:
+        """The file of the trace that the scenario replays; only for such a scenario."""
+        assert isinstance(self.scenario.load, ReplayLoadSpec)
+        return self.folder / self.scenario.load.replay.trace
 
 
 @dataclasses.dataclass(frozen=True)
@@ -117,11 +146,12 @@ def make_cases(source: ScenarioSource, settings: Sequence[str] = (), environ: Ma
             overrides.append(_override(document, origins, key, value, f"environment {name}"))
     overrides += _apply_settings(document, origins, settings)
     source.add_defaults(document)
-    sweep = _take_sweep(document, origins, path)
+    sweep, choices = _take_sweep(document, origins, path)
     overridden = {override.partition("=")[0] for override in overrides}
     for key, override in itertools.product(sweep, overridden):
         if override.lower().startswith(key.lower() + "."):
             raise ScenarioError(f"{override} has no effect, because sweep replaces all of {key}: set {key} instead, or change sweep")
+    _check_overridden_choices(choices, overridden)
     keys = [key for key in sweep if key.lower() not in {override.lower() for override in overridden}]
     _check_sweep_size({key: len(sweep[key]) for key in keys}, len(origins), origin_of(("sweep",), origins, path))
     cases = []
@@ -129,7 +159,8 @@ def make_cases(source: ScenarioSource, settings: Sequence[str] = (), environ: Ma
         case_document, case_origins, case_overrides = copy.deepcopy(document), dict(origins), list(overrides)
         for key, value in zip(keys, values, strict=True):
             origin = origin_of(("sweep", key), origins, path)
-            case_overrides.append(_set_value(case_document, case_origins, key, copy.deepcopy(value), origin))
+            for one, set_to in choices[value].items() if key == CHOICES else ((key, value),):
+                case_overrides.append(_set_value(case_document, case_origins, one, copy.deepcopy(set_to), origin))
         loaded = _validate(case_document, case_origins, case_overrides, path)
         if (rank := loaded.scenario.rank) is not None:
             if not sweep:
@@ -152,6 +183,14 @@ def document_with_settings(source: ScenarioSource, settings: Sequence[str]) -> d
 def scenario_document(scenario: Scenario) -> dict[str, Any]:
     """A scenario as JSON values, like a file that states every default; without secrets, as results store it."""
     document: dict[str, Any] = without_secrets(scenario.model_dump(mode="json", by_alias=True, exclude_none=True))
+    if scenario.workloads is None:
+        del document["alone"]
+    else:  # what a workload leaves out is not its own
+        given = [entry.model_dump(mode="json", by_alias=True, exclude_unset=True) for entry in scenario.workloads]
+        document["workloads"] = _with_json_numbers(without_secrets(given, "workloads"))
+        if not scenario.weights:
+            del document["load"]  # each workload has its own
+            return document | {name: _with_json_numbers(document[name]) for name in ("workload", "check")}
     if "search" in document["load"]:
         del document["measure"]["repetitions"]  # a search has none
     return document | {name: _with_json_numbers(document[name]) for name in ("workload", "check")}
@@ -182,24 +221,44 @@ def _with_json_numbers(value: Any) -> Any:
     return float(value) if isinstance(value, int) and 64 < value.bit_length() < 1024 else value
 
 
-def _take_sweep(document: dict[str, Any], origins: Origins, path: pathlib.Path) -> dict[str, list[Any]]:
-    """Removes the sweep from a document and returns it."""
+def _take_sweep(document: dict[str, Any], origins: Origins, path: pathlib.Path) -> tuple[dict[str, list[Any]], dict[str, dict[str, Any]]]:
+    """Removes the sweep from a document and returns it, with the names of the choices as values of `choices`; and what each choice sets."""
     sweep = document.pop("sweep", None)
     if sweep is None:
-        return {}
+        return {}, {}
     if not isinstance(sweep, dict) or not sweep:
         raise ScenarioError(
             f"{origin_of(('sweep',), origins, path)}: sweep: expected keys and their values, such as workload.batch_size: [1, 4, 8]"
         )
+    choices = sweep.get(CHOICES, {})
+    if CHOICES in sweep:
+        where = f"{origin_of(('sweep', CHOICES), origins, path)}: sweep.{CHOICES}"
+        if not isinstance(choices, dict) or not choices or not all(isinstance(one, dict | None) for one in choices.values()):
+            raise ScenarioError(
+                f"{where}: expected names and the keys that each sets, such as {{plain: {{}}, gzip: {{target.compression: gzip}}}}"
+            )
+        choices = {name: one or {} for name, one in choices.items()}
+        sweep = {**sweep, CHOICES: list(choices)}
+    for key in (key for one in choices.values() for key in one):
+        if key == "name" or key.partition(".")[0] in _NOT_SWEPT or key in sweep:
+            raise ScenarioError(f"{where}: {key} cannot be set by a choice{', because it is swept itself' if key in sweep else ''}")
     for key, values in sweep.items():
         where = f"{origin_of(('sweep', key), origins, path)}: sweep.{key}"
         if not isinstance(values, list) or not values:
             raise ScenarioError(f"{where}: expected a list of values, such as [1, 4, 8]")
         if len({json.dumps(value, default=str, sort_keys=True) for value in values}) < len(values):
             raise ScenarioError(f"{where}: values must be unique; use measure.repetitions to measure one again")
-        if key == "name" or key.partition(".")[0] in ("sweep", "schema", "rank"):
+        if key == "name" or key.partition(".")[0] in _NOT_SWEPT:
             raise ScenarioError(f"{where}: this key cannot be swept")
-    return sweep
+    return sweep, choices
+
+
+def _check_overridden_choices(choices: Mapping[str, Mapping[str, Any]], overridden: Collection[str]) -> None:
+    """Raises ScenarioError if a choice would replace the value of an override."""
+    keys = {key.lower() for one in choices.values() for key in one}
+    for override in overridden:
+        if clash := [key for key in keys if f"{override.lower()}.".startswith(f"{key}.") or f"{key}.".startswith(f"{override.lower()}.")]:
+            raise ScenarioError(f"{override} has no effect for every case, because a choice sets {clash[0]}: change sweep.{CHOICES}")
 
 
 def _check_sweep_size(lengths: Mapping[str, int], values: int, origin: str) -> None:
@@ -220,7 +279,23 @@ def _validate(document: dict[str, Any], origins: Origins, overrides: Sequence[st
         scenario = Scenario.model_validate(document)
     except pydantic.ValidationError as error:
         raise validation_error(error, document, origins, path) from None
+    for index in range(len(scenario.workloads or ())):
+        _check_workload(document, index, origins, path)
     return LoadedScenario(scenario, path.parent, tuple(overrides))
+
+
+def _check_workload(document: dict[str, Any], index: int, origins: Origins, path: pathlib.Path) -> None:
+    """Raises ScenarioError if a workload of a mix is no valid scenario by itself; `document` is that of the mix, which is valid."""
+    entry = document["workloads"][index]
+    try:
+        plain = plain_document(fill_common_parts(document), index)
+    except ValueError as error:
+        key_path = ("workloads", index)
+        raise ScenarioError(f"{origin_of(key_path, origins, path)}: {dotted(key_path)}.{error}") from None
+    try:
+        Scenario.model_validate(plain)
+    except pydantic.ValidationError as error:
+        raise validation_error(error, plain, origins, path, lambda key_path: place_in_mix(key_path, entry, index)) from None
 
 
 def read_source(path: pathlib.Path) -> ScenarioSource:
@@ -285,5 +360,8 @@ def _existing_key(mapping: Mapping[str, Any], key: str) -> str:
 def _without_nulls(value: Any) -> Any:
     """Removes keys without a value, so that `cpus:` means the default."""
     if isinstance(value, dict):
-        return {key: _without_nulls(inner) for key, inner in value.items() if inner is not None}
+        nested = {key: _without_nulls(inner) for key, inner in value.items() if inner is not None}
+        if isinstance(entries := nested.get("workloads"), list):
+            nested["workloads"] = [_without_nulls(entry) for entry in entries]
+        return nested
     return value

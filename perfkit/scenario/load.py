@@ -1,4 +1,4 @@
-"""The `load` section of a scenario: a closed loop, an open loop, or a search for the capacity under an SLO."""
+"""The `load` section of a scenario: a closed loop, an open loop, the replay of a trace, or a search for the capacity under an SLO."""
 
 import math
 from collections.abc import Mapping
@@ -14,6 +14,7 @@ from perfkit.units import NS_PER_S
 Factor = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 # a request in flight takes some KiB of memory
 _MAX_CONCURRENCY, _MAX_IN_FLIGHT = 65_536, 1_048_576
+_MAX_FOLLOWING = 100_000
 SINE_PIECES = 256
 """The number of linear pieces that a period of a sine is made of."""
 _Limit = Annotated[Duration, Field(gt=0)]
@@ -29,6 +30,8 @@ class Slo(Section):
     p99_9_ns: _Limit | None = Field(default=None, alias="p99_9")
     p99_99_ns: _Limit | None = Field(default=None, alias="p99_99")
     error_rate: Share | None = None
+    wrong_answers: Share | None = None
+    """The largest allowed share of answers with other outputs than expected, judged by those that `check` checks."""
 
     @pydantic.model_validator(mode="after")
     def _has_a_limit(self) -> Self:
@@ -65,6 +68,35 @@ class ClosedLoop(Section):
         if len(set(concurrency)) < len(concurrency):
             raise ValueError(f"values must be unique, found {list(concurrency)}; use measure.repetitions to measure a load again")
         return concurrency
+
+
+class IdleGaps(Section):
+    """One request in flight, with idle gaps: after each, one request, then `then` more; each value of `gap` is a load point."""
+
+    gaps_ns: Annotated[
+        tuple[Annotated[Duration, Field(gt=0)], ...],
+        Field(min_length=1),
+        BeforeValidator(lambda value: value if isinstance(value, list | tuple) else (value,), json_schema_input_type=str | list[str]),
+    ] = Field(alias="gap")
+    then: Annotated[Count, Field(le=_MAX_FOLLOWING)] = 20
+
+    @pydantic.field_validator("gaps_ns")
+    @classmethod
+    def _is_unique(cls, gaps_ns: tuple[int, ...]) -> tuple[int, ...]:
+        if len(set(gaps_ns)) < len(gaps_ns):
+            raise ValueError("values must be unique; use measure.repetitions to measure a load again")
+        return gaps_ns
+
+
+class ColdStartOptions(Section):
+    """Starts of the model or of the server; each repetition is one, followed by requests one after the other."""
+
+    by: Literal["reload", "restart"] = "reload"
+    """`reload` unloads and loads the model over the server's repository API; `restart` restarts the bundled server."""
+    requests: Annotated[Count, Field(ge=40, le=10_000)] = 200
+    """The requests after each start; the second half tells what a warm answer is."""
+    timeout_ns: Annotated[Duration, Field(gt=0)] = Field(default=300_000_000_000, alias="timeout")
+    """How long the model may take until it is ready."""
 
 
 class Ramp(Section):
@@ -132,7 +164,7 @@ class OpenLoop(Section):
     """For gamma arrivals: standard deviation of the interarrival times divided by their mean; 1 is Poisson, higher is burstier."""
     shape: Shape | None = None
     trace: Text | None = None
-    """For `arrivals: trace`: a file with a number of seconds on each line."""
+    """For `arrivals: trace`: a file with a number of seconds on each line; `load.replay` reads all other traces."""
     trace_holds: Literal["timestamps", "intervals"] = "timestamps"
     max_in_flight: Annotated[Count, Field(le=_MAX_IN_FLIGHT)] | None = None
     """Arrivals above this number of requests in flight are dropped and counted. The default is 65,536, and a point that reaches it is invalid."""
@@ -150,6 +182,23 @@ class OpenLoop(Section):
         if len(set(self.rates_per_s)) < len(self.rates_per_s):
             raise ValueError(f"rates must be unique, found {list(self.rates_per_s)}; use measure.repetitions to measure a load again")
         return self
+
+
+class Replay(Section):
+    """The requests of a trace, each at the instant at which it was recorded."""
+
+    trace: Text
+    """A file of `perfkit record`, or another one with a column of instants: CSV, JSON lines, Parquet; see docs/traces.md."""
+    format: Literal["auto", "csv", "jsonl", "parquet", "request_intervals", "fixed_schedule"] = "auto"
+    """`auto` follows the file's suffix; `request_intervals` and `fixed_schedule` are perf_analyzer's."""
+    speed: Factor = 1.0
+    """How many times as fast as recorded; below 1 it is slower."""
+    loop: Annotated[bool, Field(strict=True)] = False
+    """Whether the trace begins anew after its last request, until the window ends."""
+    model: Text | None = None
+    """For a trace with several models: the one whose requests are sent, at their instants in the whole trace."""
+    max_in_flight: Annotated[Count, Field(le=_MAX_IN_FLIGHT)] | None = None
+    """Arrivals above this number of requests in flight are dropped and counted; see `open`."""
 
 
 class SearchOptions(Section):
@@ -177,6 +226,8 @@ class SearchOptions(Section):
     @pydantic.model_validator(mode="after")
     def _is_consistent(self) -> Self:
         _check_burstiness(self.arrivals, self.burstiness)
+        if self.slo is not None and self.slo.wrong_answers is not None:
+            raise ValueError("a search finds a rate, on which wrong answers do not depend: give wrong_answers in the scenario's slo")
         low, high = self.min_rate_per_s, self.max_rate_per_s
         if low is not None and high is not None and low >= high:
             raise ValueError(f"min_rate must be below max_rate, found {low:g}/s and {high:g}/s")
@@ -200,27 +251,53 @@ class OpenLoadSpec(Section):
     open: OpenLoop
 
 
+class IdleLoadSpec(Section):
+    """The `idle` variant of `load`."""
+
+    idle: IdleGaps
+
+
 class SearchLoadSpec(Section):
     """The `search` variant of `load`."""
 
     search: SearchOptions
 
 
+class ReplayLoadSpec(Section):
+    """The `replay` variant of `load`."""
+
+    replay: Replay
+
+
+class ColdStartLoadSpec(Section):
+    """The `cold_start` variant of `load`."""
+
+    cold_start: ColdStartOptions
+
+
+_VARIANTS = ("closed", "cold_start", "idle", "open", "replay", "search")
+
+
 def _exactly_one_load(data: object) -> object:
     keys = [str(key) for key in data] if isinstance(data, Mapping) else []
     if len(keys) != 1:
         found = " and ".join(keys) or repr(data)
-        raise PydanticCustomError("variant", "give exactly one of closed, open, search; found {found}", {"found": found})
+        raise PydanticCustomError("variant", f"give exactly one of {', '.join(_VARIANTS)}; found {{found}}", {"found": found})
     return data
 
 
 def _variant(data: object) -> str:
     keys = data if isinstance(data, Mapping) else getattr(data, "model_fields_set", ())
-    return next((key for key in ("open", "search") if key in keys), "closed")
+    return next((key for key in _VARIANTS if key in keys), "closed")
 
 
 LoadSpec: TypeAlias = Annotated[
-    Annotated[ClosedLoadSpec, Tag("closed")] | Annotated[OpenLoadSpec, Tag("open")] | Annotated[SearchLoadSpec, Tag("search")],
+    Annotated[ClosedLoadSpec, Tag("closed")]
+    | Annotated[OpenLoadSpec, Tag("open")]
+    | Annotated[ColdStartLoadSpec, Tag("cold_start")]
+    | Annotated[IdleLoadSpec, Tag("idle")]
+    | Annotated[ReplayLoadSpec, Tag("replay")]
+    | Annotated[SearchLoadSpec, Tag("search")],
     Discriminator(_variant),
     BeforeValidator(_exactly_one_load),
 ]

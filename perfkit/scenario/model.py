@@ -1,21 +1,40 @@
 """A scenario as frozen values. Field names carry their units; the aliases are the keys of the file."""
 
+import math
+from collections.abc import Mapping
 from typing import Annotated, Any, Literal, Self, get_args
 
 import pydantic
 from pydantic import BeforeValidator, Field, PlainSerializer, WithJsonSchema
 
-from perfkit.scenario.load import ClosedLoadSpec, LoadSpec, OpenLoadSpec, SearchLoadSpec, Slo
+from perfkit.scenario.load import (
+    ClosedLoadSpec,
+    ColdStartLoadSpec,
+    IdleLoadSpec,
+    LoadSpec,
+    OpenLoadSpec,
+    ReplayLoadSpec,
+    SearchLoadSpec,
+    Slo,
+)
+from perfkit.scenario.mix import MOST_WORKLOADS, MixedWorkload, fill_common_parts, plain_document
 from perfkit.scenario.section import Count, Cpus, Duration, OneOrMoreTexts, Section, Share, Text, parse_duration
+from perfkit.scenario.sequences import Sequences
+from perfkit.scenario.shared_memory import SharedMemorySpec
+from perfkit.scenario.stream import Stream
 from perfkit.scenario.target import Server, Target
 from perfkit.scenario.telemetry import Gpu, Metrics
 from perfkit.scenario.workload import Check, Workload
+from perfkit.target.address import Address, redacted_url
 from perfkit.units import NS_PER_S, write_duration_ns
 
 SCHEMA = "perfkit.scenario/1"
 DEFAULT_DURATION_NS = 10_000_000_000
 DEFAULT_DRAIN_NS = 30_000_000_000
 AUTO_WARMUP_NS = 1_000_000_000
+
+FEWEST_GAPS, USEFUL_GAPS = 6, 20
+"""The idle gaps of a load that are needed for an interval of its penalty, and for a narrow one."""
 
 # the most load points of a run, and the most linear pieces of all its rates' shapes
 _MAX_POINTS, _MAX_PIECES = 10_000, 1_000_000
@@ -91,15 +110,32 @@ class Rank(Section):
         return where
 
 
+def _need_fewer_parts_in_a_mix(schema: dict[str, Any]) -> None:
+    """Target and load are required unless the workloads of a mix have their own."""
+    schema["required"] = [key for key in schema["required"] if key not in ("target", "load")]
+    schema["anyOf"] = [{"required": ["target", "load"]}, {"required": ["workloads"]}]
+
+
 class Scenario(Section):
     """A validated scenario file."""
+
+    model_config = pydantic.ConfigDict(json_schema_extra=_need_fewer_parts_in_a_mix)
 
     schema_version: str = Field(default=SCHEMA, alias="schema")
     name: Annotated[str, Field(strict=True, pattern=r"^[A-Za-z0-9][\w.-]*$")]
     target: Target
     server: Server = Server()
     workload: Workload = Workload()
+    shared_memory: SharedMemorySpec = None
+    """`none`, `system` or `cuda`, or a mapping: whether inputs and outputs are in memory shared with the server."""
+    workloads: Annotated[tuple[MixedWorkload, ...], Field(min_length=1, max_length=MOST_WORKLOADS)] | None = None
+    """A mix: several workloads in one run, either with weights, which share `load`, or with loads of their own."""
+    alone: Annotated[bool, Field(strict=True)] = False
+    """For a mix, also measures each workload alone, with its part of the load, to show what the others do to it."""
     load: LoadSpec
+    sequences: Sequences | None = None
+    stream: Stream | None = None
+    """Sends requests on streams; None sends each as a call of its own."""
     measure: Measure = Measure()
     check: Check = Check()
     slo: Slo | None = None
@@ -108,10 +144,62 @@ class Scenario(Section):
     metrics: Metrics = Metrics()
     gpu: Gpu = Gpu()
     gate: Gate | None = None
-    sweep: Annotated[dict[Text, Annotated[tuple[Any, ...], Field(min_length=1)]], Field(min_length=1)] | None = None
-    """Dotted keys and the values of each: every combination is measured. None in a scenario that was read from a file."""
+    sweep: Annotated[dict[Text, Annotated[tuple[Any, ...] | dict[Text, Any], Field(min_length=1)]], Field(min_length=1)] | None = None
+    """Dotted keys and the values of each, or `choices`, which are named sets of keys: every combination is measured. None in a scenario
+    that was read from a file."""
     rank: Rank | None = None
     """Only with `sweep`; None in a scenario that was read from a file."""
+
+    @pydantic.model_validator(mode="before")
+    @classmethod
+    def _has_common_parts(cls, data: Any) -> Any:
+        return fill_common_parts(data) if isinstance(data, Mapping) else data
+
+    @pydantic.model_validator(mode="after")
+    def _is_one_mix(self) -> Self:
+        entries = self.workloads
+        if entries is None:
+            if self.alone:
+                raise ValueError("alone: true compares the workloads of a mix: give workloads, or remove alone")
+            return self
+        names = [entry.name for entry in entries]
+        if duplicates := [name for index, name in enumerate(names) if name in names[:index]]:
+            raise ValueError(f"workloads: names must be unique, found '{duplicates[0]}' twice")
+        if self.gate is not None:
+            raise ValueError("gate compares one workload: remove gate, or workloads")
+        if isinstance(self.load, SearchLoadSpec) or any(isinstance(entry.load, SearchLoadSpec) for entry in entries):
+            raise ValueError("workloads: a search varies the rate of one workload: give load.open with several rates instead")
+        for load in (self.load, *(entry.load for entry in entries)):
+            if isinstance(load, IdleLoadSpec | ColdStartLoadSpec):
+                raise ValueError("workloads: load.idle and load.cold_start are for one workload: measure each in a scenario of its own")
+        if entries[0].load is None:
+            if missing := [entry.name for entry in entries if entry.weight is None]:
+                raise ValueError(f"workloads: '{missing[0]}' has neither a weight nor a load: give every workload a weight")
+            if self.sequences is not None or any(entry.sequences is not None for entry in entries):
+                raise ValueError("workloads: sequences need a load of their own: give every workload a load in place of its weight")
+            if isinstance(self.load, ReplayLoadSpec):
+                raise ValueError(
+                    "workloads: give every workload a load.replay of its own, with the same trace and the model whose requests it sends"
+                )
+            if not isinstance(self.load, ClosedLoadSpec | OpenLoadSpec):
+                raise ValueError("workloads: with weights, the load is closed or open: give load.closed or load.open")
+            if any(one is not None and one.outputs for one in (self.shared_memory, *(entry.shared_memory for entry in entries))):
+                raise ValueError("workloads: with weights, requests in flight would share outputs: set shared_memory.outputs to false")
+            if self.alone and isinstance(self.load, OpenLoadSpec) and self.load.open.trace is not None:
+                raise ValueError("alone: true needs a rate, of which each workload has its part: give load.open.rate in place of a trace")
+            return self
+        if both := [entry.name for entry in entries if entry.weight is not None]:
+            raise ValueError(f"workloads: '{both[0]}' has both a weight and a load of its own: remove one")
+        if self.measure.requests is not None:
+            raise ValueError("measure.requests: workloads with loads of their own end together: give measure.duration instead")
+        for entry in entries:
+            if isinstance(entry.load, OpenLoadSpec):
+                levels = len(entry.load.open.rates_per_s) or 1
+            else:
+                levels = len(entry.load.closed.concurrency) if isinstance(entry.load, ClosedLoadSpec) else 1
+            if levels > 1:
+                raise ValueError(f"workloads: the load of '{entry.name}' has {levels} values: give one, and use sweep for several")
+        return self
 
     @pydantic.model_validator(mode="after")
     def _fits_a_search(self) -> Self:
@@ -129,11 +217,101 @@ class Scenario(Section):
         return self
 
     @pydantic.model_validator(mode="after")
+    def _can_use_its_connections(self) -> Self:
+        if self.workloads is not None:
+            return self  # each workload is checked by itself
+        target = self.target
+        if self.sequences is not None and (target.resolve == "all" or any(len(urls) > 1 for urls in target.urls_by_protocol.values())):
+            raise ValueError("sequences need one address, since the server that answers a step must hold the state: give a single url")
+        if self.stream is not None and target.connections is not None and target.engine == "reference":
+            raise ValueError("target.connections: the reference engine does not rotate the connections of streams: use engine: wire")
+        return self
+
+    @pydantic.model_validator(mode="after")
+    def _has_sequences_that_fit_the_load(self) -> Self:
+        if self.sequences is None or self.workloads is not None:
+            return self
+        if isinstance(self.load, ReplayLoadSpec):
+            raise ValueError("load.replay sends recorded requests one by one, also those of sequences: remove sequences")
+        if own := [name for name in ("sequence_id", "sequence_start", "sequence_end") if name in self.workload.parameters]:
+            raise ValueError(f"workload.parameters.{own[0]} is set by sequences: remove it")
+        if self.shared_memory is not None and self.shared_memory.outputs:
+            raise ValueError("the sequences that are live at once would share their outputs' memory: set shared_memory.outputs to false")
+        if isinstance(self.load, ClosedLoadSpec):
+            live, concurrency = self.sequences.live, self.load.closed.concurrency
+            if live is not None and concurrency != (live,):
+                found = f"found {live} beside load.closed.concurrency {list(concurrency)}"
+                raise ValueError(f"sequences.live: a closed loop has as many live sequences as its concurrency: remove live; {found}")
+            if self.sequences.think_time_ns:
+                raise ValueError("sequences.think_time is for open loops: give load.closed.think_time, which lies before each step")
+        return self
+
+    @pydantic.model_validator(mode="after")
+    def _can_be_streamed(self) -> Self:
+        if self.stream is None or self.workloads is not None:
+            return self
+        if self.stream.requests_per_stream > 1 and "http" in self.target.load_protocols:
+            raise ValueError("stream.requests_per_stream: over HTTP each request has a stream of its own: use gRPC, or 1")
+        if self.stream.requests_per_stream > 1 and self.target.compression != "none":
+            raise ValueError(
+                "stream.requests_per_stream: requests that share a stream cannot be compressed: remove target.compression, or use 1"
+            )
+        if "http" in self.target.load_protocols:
+            if self.workload.batch_size > 1:
+                raise ValueError("stream: generate_stream takes no batches: use gRPC, or workload.batch_size: 1")
+            if self.target.compression != "none":
+                raise ValueError("stream: generate_stream takes no compressed requests: use gRPC, or remove target.compression")
+            if self.workload.outputs:
+                raise ValueError("stream: generate_stream returns all outputs: use gRPC, or remove workload.outputs")
+            if self.sequences is not None or self.shared_memory is not None:
+                raise ValueError("stream: generate_stream has neither sequences nor shared memory: use gRPC")
+        return self
+
+    @pydantic.model_validator(mode="after")
+    def _can_be_started(self) -> Self:
+        if not isinstance(self.load, ColdStartLoadSpec):
+            return self
+        defaults = Measure()
+        if given := [key for key in ("duration_ns", "requests", "warmup_ns") if getattr(self.measure, key) != getattr(defaults, key)]:
+            key = given[0].removesuffix("_ns")
+            raise ValueError(f"load.cold_start sends load.cold_start.requests after each start, from the first on: remove measure.{key}")
+        if self.sequences is not None or self.stream is not None or self.shared_memory is not None:
+            raise ValueError("load.cold_start sends plain requests: remove sequences, stream and shared_memory")
+        if self.load.cold_start.by == "restart" and self.target.urls_by_protocol:
+            raise ValueError("load.cold_start.by: perfkit restarts the bundled server only: use by: reload, or remove target.url")
+        if any(len(urls) > 1 for urls in self.target.urls_by_protocol.values()):
+            raise ValueError("load.cold_start starts one server: give target.url without replicas")
+        return self
+
+    @pydantic.model_validator(mode="after")
+    def _has_enough_idle_gaps(self) -> Self:
+        if not isinstance(self.load, IdleLoadSpec):
+            return self
+        if self.sequences is not None:
+            raise ValueError("load.idle sends single requests: remove sequences, or measure them with load.closed")
+        longest_ns, repetitions, requests = max(self.load.idle.gaps_ns), self.measure.repetitions, self.measure.requests
+        if requests is not None:
+            each, key, enough = requests // (1 + self.load.idle.then), "requests", f"{self.useful_gaps * (1 + self.load.idle.then)}"
+        else:
+            each, key = (self.window_ns or 0) // longest_ns, "duration"
+            enough = write_duration_ns(math.ceil(self.useful_gaps * 1.1 * longest_ns / NS_PER_S) * NS_PER_S)
+        if each * repetitions < FEWEST_GAPS:
+            raise ValueError(
+                f"load.idle.gap: {write_duration_ns(longest_ns)} fits {each} times into each of {repetitions} windows, and a median needs "
+                f"{FEWEST_GAPS} gaps: measure longer, such as measure.{key}: {enough}"
+            )
+        return self
+
+    @pydantic.model_validator(mode="after")
     def _has_a_countable_number_of_points(self) -> Self:
         protocols, repetitions = len(self.target.load_protocols), self.measure.repetitions
+        if self.workloads is not None:  # a mix is a single point over all its protocols
+            protocols = 1 + len(self.workloads) * self.alone
         loads = 1
         if isinstance(self.load, ClosedLoadSpec):
             loads = len(self.load.closed.concurrency)
+        elif isinstance(self.load, IdleLoadSpec):
+            loads = len(self.load.idle.gaps_ns)
         elif isinstance(self.load, OpenLoadSpec):
             rates, window_s = self.load.open.rates_per_s, None if self.window_ns is None else self.window_ns / NS_PER_S
             loads = len(rates) or 1
@@ -152,6 +330,23 @@ class Scenario(Section):
             )
         return self
 
+    @pydantic.model_validator(mode="after")
+    def _can_share_memory(self) -> Self:
+        shared, workload = self.shared_memory, self.workload
+        if shared is None:
+            return self
+        if remote := [url for urls in self.target.urls_by_protocol.values() for url in urls if not Address.parse(url).is_local]:
+            raise ValueError(
+                f"shared_memory needs a server on this machine, such as http://127.0.0.1:8000, found {redacted_url(remote[0])}"
+            )
+        if shared.inputs and "json" in (workload.encoding, *(one.encoding for one in workload.inputs.values())):
+            raise ValueError("inputs in shared memory have no encoding: remove encoding, or set shared_memory.inputs to false")
+        if shared.outputs and any(one.classes or one.encoding for one in workload.outputs):
+            raise ValueError(
+                "outputs in shared memory are whole tensors: remove classes and encoding, or set shared_memory.outputs to false"
+            )
+        return self
+
     @pydantic.field_validator("schema_version")
     @classmethod
     def _is_supported(cls, schema: str) -> str:
@@ -159,15 +354,32 @@ class Scenario(Section):
             raise ValueError(f"this version of perfkit reads {SCHEMA}, found {schema!r}; a newer version may read it")
         return schema
 
+    def plain_scenarios(self) -> "tuple[Scenario, ...]":
+        """The scenario of each workload of a mix by itself, in order; for a scenario that is no mix, itself."""
+        if self.workloads is None:
+            return (self,)
+        document = self.model_dump(by_alias=True, exclude_unset=True)
+        return tuple(Scenario.model_validate(plain_document(document, index)) for index in range(len(self.workloads)))
+
+    @property
+    def weights(self) -> tuple[int, ...]:
+        """The weights of a mix whose workloads share the load; otherwise empty."""
+        return tuple(entry.weight for entry in self.workloads or () if entry.weight is not None)
+
     @property
     def objective(self) -> Slo | None:
         """The SLO that load points are judged by; for a search its own."""
         return self.load.search.slo or self.slo if isinstance(self.load, SearchLoadSpec) else self.slo
 
     @property
+    def requests(self) -> int | None:
+        """The number of requests that ends a window; None if its length does."""
+        return self.load.cold_start.requests if isinstance(self.load, ColdStartLoadSpec) else self.measure.requests
+
+    @property
     def window_ns(self) -> int | None:
         """The length of the measured window; None if a number of requests ends it."""
-        if self.measure.requests is not None:
+        if self.requests is not None:
             return None
         return self.measure.duration_ns or DEFAULT_DURATION_NS
 
@@ -176,13 +388,25 @@ class Scenario(Section):
         """The minimum warm-up; 0 for a trace, all of which is measured."""
         if self.measure.warmup_ns != "auto":
             return self.measure.warmup_ns
-        return 0 if isinstance(self.load, OpenLoadSpec) and self.load.open.trace else AUTO_WARMUP_NS
+        return 0 if self.has_trace or isinstance(self.load, ColdStartLoadSpec) else AUTO_WARMUP_NS
 
     @property
     def finds_warm_up(self) -> bool:
         """Whether the end of the warm-up is detected, which needs a steady load and a window of fixed length."""
-        varies = isinstance(self.load, OpenLoadSpec) and (self.load.open.trace is not None or self.load.open.shape is not None)
+        varies = self.has_trace or (isinstance(self.load, OpenLoadSpec) and self.load.open.shape is not None)
+        varies |= isinstance(self.load, IdleLoadSpec)
         return self.measure.warmup_ns == "auto" and self.window_ns is not None and not varies
+
+    @property
+    def has_trace(self) -> bool:
+        """Whether the arrivals, in a mix those of any workload, are those of a file."""
+        loads = [self.load, *(entry.load for entry in self.workloads or ())]
+        return any(isinstance(load, ReplayLoadSpec) or (isinstance(load, OpenLoadSpec) and load.open.trace is not None) for load in loads)
+
+    @property
+    def useful_gaps(self) -> int:
+        """The number of idle gaps in each window with which a penalty has a useful interval."""
+        return math.ceil(USEFUL_GAPS / self.measure.repetitions)
 
     @property
     def drain_ns(self) -> int:

@@ -19,8 +19,8 @@ def without_secrets(value: Any, key: str = "") -> Any:
 def shown_override(key_path: KeyPath, key: str, value: Any, text: str) -> str:
     """An override with its secrets redacted, for results; `text` is the value as written."""
     holds_secrets = key_path == ("target",) and isinstance(value, dict) and bool({"headers", "url", "urls", "metrics_url"} & set(value))
-    holds_secrets |= "@" in text and (key_path[:1] == ("metrics",) or (key_path == ("target", "urls") and not isinstance(value, str)))
-    holds_secrets |= key_path[:1] == ("sweep",) and ("@" in text or "headers" in text)
+    holds_secrets |= "@" in text and (key_path[:1] == ("metrics",) or (key_path[:2] in URL_KEYS and not isinstance(value, str)))
+    holds_secrets |= key_path[:1] in (("sweep",), ("workloads",)) and ("@" in text or "headers" in text)
     if key_path[:2] == ("target", "headers") or holds_secrets:
         return f"{key}={REDACTED}"
     return f"{key}={redacted_url(str(value)) if key_path[:2] in URL_KEYS and isinstance(value, str) else text}"
@@ -32,7 +32,7 @@ def shown_setting(setting: str) -> str:
     path = _path(key)
     if not equals:
         return key.partition(":")[0]  # the text after a key may be a secret
-    if path[0] not in ("target", "metrics", "sweep") or not ("@" in text or "headers" in setting.lower()):
+    if path[0] not in ("target", "metrics", "sweep", "workloads") or not ("@" in text or "headers" in setting.lower()):
         return setting
     is_url = path[:2] in URL_KEYS and text[:1] not in ("[", "{")
     return f"{key}={redacted_url(text) if is_url else REDACTED}"
@@ -82,6 +82,7 @@ def _replaced(value: Any, path: tuple[str, ...], replace_url: _Replace, replace_
         return {key: _replaced(inner, paths[key], replace_url, replace_header) for key, inner in value.items()}
     if isinstance(value, list | tuple):
         return [_replaced(inner, path, replace_url, replace_header) for inner in value]
+    path = path[1:] if path[:1] == ("workloads",) else path  # each workload of a mix has keys of the scenario
     if path[:2] == ("target", "headers") and len(path) > 2:
         return value if value is None or is_shown(".".join(path[2:]), str(value)) else replace_header(path, str(value))
     return replace_url(path, value) if isinstance(value, str) and path[:2] in URL_KEYS else value

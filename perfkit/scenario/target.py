@@ -15,6 +15,9 @@ def _parse_version(value: object) -> object:
     return str(value) if isinstance(value, int) and not isinstance(value, bool) else value
 
 
+Version = Annotated[str, BeforeValidator(_parse_version, json_schema_input_type=str | int)]
+
+
 class TlsOptions(Section):
     """TLS for `https://` and `grpcs://`. Paths of PEM files are relative to the scenario's folder; the default `ca` is the system's."""
 
@@ -36,16 +39,51 @@ class TlsOptions(Section):
         return host_name(name) if name else name
 
 
+def _parse_urls(value: object) -> object:
+    """Leaves a URL as it is; a list of them becomes a tuple."""
+    if isinstance(value, str) and value:
+        return value
+    if isinstance(value, list | tuple) and value and all(isinstance(url, str) and url for url in value):
+        return tuple(value)
+    raise ValueError("expected a URL, or a list of the URLs of replicas")  # without the value, which may hold a secret
+
+
+Urls = Annotated[str | tuple[str, ...], BeforeValidator(_parse_urls, json_schema_input_type=str | list[str])]
+"""A URL, or those of a server's replicas."""
+
+
+class ConnectionOptions(Section):
+    """When a connection is closed and a new one opened in its place, never in the middle of a request."""
+
+    max_requests: Count | None = None
+    """After so many requests; 1 opens a connection for each request."""
+    max_age_ns: Duration | None = Field(default=None, alias="max_age", gt=0)
+    """With the first request after so long."""
+
+    @pydantic.model_validator(mode="after")
+    def _has_a_limit(self) -> Self:
+        if self.max_requests is None and self.max_age_ns is None:
+            raise ValueError("give max_requests, max_age, or both")
+        return self
+
+
 class Target(Section):
     """The server under test; without `url` or `urls` perfkit starts the bundled server."""
 
-    url: Text | None = None
-    urls: Annotated[dict[WireProtocol, Text], Field(min_length=1)] | None = None
+    url: Urls | None = None
+    """A list holds the URLs of replicas, among which `balance` chooses."""
+    urls: Annotated[dict[WireProtocol, Urls], Field(min_length=1)] | None = None
     """In place of `url`: one server's URL for each protocol, `{http: URL, grpc: URL}`. Each protocol has its own load points."""
+    balance: Literal["round_robin", "least_in_flight", "random"] | None = None
+    """How requests are spread over replicas, `round_robin` by default."""
+    resolve: Literal["first", "all"] | None = None
+    """Which addresses of a URL's name are used: `first`, the default, takes for each new connection the first that accepts it; `all` takes
+    each as a replica, and resolves the name again when a connection was rotated or could not be opened."""
+    connections: ConnectionOptions | None = None
     protocols: Annotated[tuple[WireProtocol, ...], Field(min_length=1)] | None = None
     """In place of `url`: the protocols of the bundled server; the default is `[http]`."""
     model: Text
-    version: Annotated[str, BeforeValidator(_parse_version, json_schema_input_type=str | int)] = ""
+    version: Version = ""
     engine: Literal["wire", "reference"] = "wire"
     timeout_ns: Duration = Field(default=30_000_000_000, alias="timeout", gt=0)
     max_connections: Count | None = None
@@ -62,16 +100,18 @@ class Target(Section):
 
     @pydantic.field_validator("url")
     @classmethod
-    def _is_valid_url(cls, url: str) -> str:
-        Address.parse(url)
+    def _is_valid_url(cls, url: str | tuple[str, ...]) -> str | tuple[str, ...]:
+        if len({address.protocol for address in _replicas(url)}) > 1:
+            raise ValueError("the URLs of a list are replicas of one protocol: for both protocols use urls: {http: URL, grpc: URL}")
         return url
 
     @pydantic.field_validator("urls")
     @classmethod
-    def _fit_their_protocols(cls, urls: dict[WireProtocol, str]) -> dict[WireProtocol, str]:
+    def _fit_their_protocols(cls, urls: dict[WireProtocol, str | tuple[str, ...]]) -> dict[WireProtocol, str | tuple[str, ...]]:
         for protocol, url in urls.items():
-            if (found := Address.parse(url).protocol) != protocol:
-                raise ValueError(f"{protocol}: this URL is for {found}: swap the URLs, or correct the scheme")
+            for address in _replicas(url):
+                if address.protocol != protocol:
+                    raise ValueError(f"{protocol}: this URL is for {address.protocol}: swap the URLs, or correct the scheme")
         return urls
 
     @pydantic.model_validator(mode="after")
@@ -83,7 +123,12 @@ class Target(Section):
                 f"{'url' if self.url else 'urls'} and protocols exclude each other, because protocols are for the bundled server: "
                 "remove one (--set target.protocols=null)"
             )
-        is_encrypted = any(Address.parse(url).tls for url in self.urls_by_protocol.values())
+        addresses = [Address.parse(url) for urls in self.urls_by_protocol.values() for url in urls]
+        if self.balance and self.resolve != "all" and all(len(urls) < 2 for urls in self.urls_by_protocol.values()):
+            raise ValueError("balance needs several addresses: give a list as url, or resolve: all for a name that has several")
+        if self.resolve == "all" and not any(address.has_name for address in addresses):
+            raise ValueError("resolve: all needs a url with a name, such as that of a headless service: remove resolve")
+        is_encrypted = any(address.tls for address in addresses)
         if self.tls and not is_encrypted:
             raise ValueError("tls needs an https:// or grpcs:// url")
         if self.tls and not self.tls.verify and "grpc" in self.load_protocols and self.engine == "reference":
@@ -103,9 +148,26 @@ class Target(Section):
         return tuple(self.urls_by_protocol) or self.protocols or ("http",)
 
     @property
-    def urls_by_protocol(self) -> dict[WireProtocol, str]:
-        """The URLs of a running server; empty if perfkit starts the bundled server."""
-        return {Address.parse(self.url).protocol: self.url} if self.url else dict(self.urls or {})
+    def urls_by_protocol(self) -> dict[WireProtocol, tuple[str, ...]]:
+        """The URLs of a running server, several of its replicas; empty if perfkit starts the bundled server."""
+        given = {_replicas(self.url)[0].protocol: self.url} if self.url else self.urls or {}
+        return {protocol: (url,) if isinstance(url, str) else url for protocol, url in given.items()}
+
+
+def _replicas(url: str | tuple[str, ...]) -> list[Address]:
+    """The addresses of a URL or a list of them; raises ValueError, also for two that are equal."""
+    if isinstance(url, str):
+        return [Address.parse(url)]
+    addresses = []
+    for number, one in enumerate(url, 1):
+        try:
+            addresses.append(Address.parse(one))
+        except ValueError as error:  # the end of the message quotes the text, which may be a secret
+            raise ValueError(f"URL {number} of the list: {str(error).rpartition(', ')[0]}") from None
+    shown = [str(address) for address in addresses]
+    if len(set(shown)) < len(shown):
+        raise ValueError(f"the list names {max(shown, key=shown.count)} more than once")
+    return addresses
 
 
 class OnnxExecution(Section):

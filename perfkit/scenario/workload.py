@@ -16,16 +16,21 @@ Shape: TypeAlias = tuple[Annotated[int, Field(strict=True, ge=0, lt=2**63)], ...
 Files: TypeAlias = Annotated[tuple[Text, ...], Field(min_length=1), OneOrMoreTexts]
 
 
+def _json_if_typed(value: object) -> object:
+    """Accepts `typed`, what `json` is called over gRPC."""
+    return "json" if value == "typed" else value
+
+
 class InputSection(Section):
     """The keys of all kinds of inputs.
 
-    `shape` excludes the batch dimension; `datatype` is for servers that do not describe their models; `encoding: json`
+    `shape` excludes the batch dimension; `datatype` is for servers that do not describe their models; `encoding: json` or `typed`
     means JSON over HTTP and typed contents over gRPC.
     """
 
     shape: Shape | None = None
     datatype: Text | None = None
-    encoding: Encoding | None = None
+    encoding: Annotated[Encoding, BeforeValidator(_json_if_typed, json_schema_input_type=Literal["binary", "json", "typed"])] | None = None
 
 
 class GeneratedInput(InputSection):
@@ -128,8 +133,12 @@ class Workload(Section):
     inputs: dict[str, Input] = Field(default_factory=dict)
     outputs: tuple[Output, ...] = ()
     variants: Count = 16
-    encoding: Literal["auto", "binary", "json"] = "auto"
-    """The encoding of tensors; `auto` is binary, or JSON if an HTTP server does not accept binary data."""
+    encoding: Annotated[
+        Literal["auto", "binary", "json"],
+        BeforeValidator(_json_if_typed, json_schema_input_type=Literal["auto", "binary", "json", "typed"]),
+    ] = "auto"
+    """The encoding of tensors; `auto` is binary, or JSON if an HTTP server does not accept binary data. `typed` is `json`: typed contents
+    over gRPC."""
     request_id: Annotated[str, Field(strict=True)] = ""
     """The prefix of request ids, which end with the number of the variant."""
     priority: Annotated[int, Field(strict=True, ge=0, lt=2**32)] = 0
@@ -154,6 +163,10 @@ class Workload(Section):
         return outputs
 
 
+_Tolerance = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+_DEFAULT_TOLERANCES: Mapping[str, float] = {"FP16": 2e-3, "BF16": 1.6e-2, "FP32": 1e-5, "FP64": 1e-5}
+
+
 class Check(Section):
     """A sample of the answers is compared with the model's metadata and expected values, outside the timed span."""
 
@@ -163,5 +176,19 @@ class Check(Section):
     """The maximum number of checks per second, because checking takes the load generator's time."""
     outputs: dict[Text, FileInput | LiteralInput] = Field(default_factory=dict)
     """Expected values; several files belong to the requests in turn, like those of an input."""
-    tolerance: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 1e-5
-    """A float may differ from an expected value e by `tolerance * max(1, |e|)`; texts and integers must be equal."""
+    tolerance: _Tolerance | dict[str, _Tolerance] = Field(default_factory=dict)
+    """A float may differ from an expected value e by `tolerance * max(1, |e|)`; texts and integers must be equal. One number is for every
+    datatype, a mapping for those it names; the others have 1e-5, or twice the spacing of numbers at 1 for FP16 (2e-3) and BF16 (1.6e-2)."""
+
+    @pydantic.field_validator("tolerance")
+    @classmethod
+    def _names_floats(cls, tolerance: float | dict[str, float]) -> float | dict[str, float]:
+        if isinstance(tolerance, dict) and (others := sorted(tolerance.keys() - _DEFAULT_TOLERANCES.keys())):
+            raise ValueError(f"a tolerance is for {', '.join(_DEFAULT_TOLERANCES)}, found {others[0]}: other datatypes must be equal")
+        return tolerance
+
+    def tolerance_of(self, datatype: str) -> float:
+        """The tolerance of a datatype."""
+        if isinstance(self.tolerance, float):
+            return self.tolerance
+        return {**_DEFAULT_TOLERANCES, **self.tolerance}.get(datatype, 0.0)

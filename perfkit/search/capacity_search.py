@@ -2,7 +2,7 @@
 
 import math
 
-from perfkit.load.load_plan import LoadPoint, plan_probe
+from perfkit.load.load_plan import LoadPoint, plan_probe, plan_sequences
 from perfkit.recorder.window import Window
 from perfkit.result.distribution import QUANTILES
 from perfkit.result.model import FittedCurve, Point, ProbeLimit, Search, SearchProbe
@@ -45,7 +45,8 @@ class CapacitySearch:
             return None
         scenario, rate, number = self._scenario, self._step.rate_per_s, len(self._probes)
         rates = list(dict.fromkeys(probe.rate_per_s for probe in self._probes))
-        plan = plan_probe(self._search, rate, seed=scenario.workload.seed, number=number, warmup_ns=scenario.warmup_ns)
+        seed, warmup_ns, sequences = scenario.workload.seed, scenario.warmup_ns, plan_sequences(scenario, number)
+        plan = plan_probe(self._search, rate, seed=seed, number=number, warmup_ns=warmup_ns, sequences=sequences)
         return LoadPoint(
             index=rates.index(rate) if rate in rates else len(rates),
             protocol=scenario.target.load_protocols[0],

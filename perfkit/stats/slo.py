@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from typing import Literal
 
 from perfkit.stats.buckets import BucketCounts
+from perfkit.stats.distributions import binomial_limits
 from perfkit.stats.percentile_interval import PercentileInterval
 from perfkit.stats.sample_size import is_withheld, minimum_samples
 from perfkit.units import format_duration_ns, format_exact_duration
@@ -20,6 +21,31 @@ class SloLimits:
     """Quantile in (0, 1) → the longest allowed time."""
     error_rate: float | None = None
     """The largest allowed share of failed requests; None without such a limit."""
+    wrong_answers: float | None = None
+    """The largest allowed share of wrong answers; None without such a limit."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class CheckedAnswers:
+    """How many answers there were, how many of them were checked at random, and how many of those were wrong."""
+
+    answers: int = 0
+    checked: int = 0
+    wrong: int = 0
+
+    @property
+    def rate(self) -> float | None:
+        """The wrong share of those checked; None if there are none."""
+        return self.wrong / self.checked if self.checked else None
+
+    @property
+    def interval(self) -> tuple[float, float] | None:
+        """The 95 % interval of the wrong share of all answers (Clopper and Pearson); a point if all were checked, None if none was."""
+        if not self.checked:
+            return None
+        if self.checked >= self.answers:
+            return self.wrong / self.checked, self.wrong / self.checked
+        return binomial_limits(self.wrong, self.checked)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -37,19 +63,23 @@ def judge_slo(
     intervals: Mapping[float, PercentileInterval],
     error_rate: float,
     *,
+    answers: CheckedAnswers = CheckedAnswers(),
     is_overloaded: bool = False,
     is_not_steady: bool = False,
 ) -> SloVerdict:
     """The verdict on a load point with its repetitions pooled; `error_rate` is a share of the scheduled requests.
 
     A percentile is judged by its point estimate; its interval may include the limit. It is inconclusive if it has fewer samples
-    than the minimum times the autocorrelation time (just the minimum if it is not in `intervals`). The SLO is violated if one
+    than the minimum times the autocorrelation time (just the minimum if it is not in `intervals`). Wrong answers are judged by the
+    interval of their share, since only some answers are checked: they are inconclusive if it includes the limit. The SLO is violated if one
     limit is, otherwise inconclusive if one limit is. An overloaded or drifting point violates any SLO with limits, since its
     figures depend on the length of the window. An SLO without limits is satisfied.
     """
     limits = [_judge_percentile(quantile, limit_ns, times, intervals.get(quantile)) for quantile, limit_ns in slo.percentiles_ns.items()]
     if slo.error_rate is not None:
         limits.append(_judge_errors(slo.error_rate, error_rate))
+    if slo.wrong_answers is not None:
+        limits.append(_judge_answers(slo.wrong_answers, answers))
     verdicts = {verdict for verdict, _ in limits}
     if limits and (is_overloaded or is_not_steady):
         cause = "overloaded" if is_overloaded else "not steady"
@@ -83,6 +113,19 @@ def _judge_errors(limit: float, error_rate: float) -> tuple[Verdict, str]:
     if error_rate > limit:
         return "violated", f"the error rate is {error_rate:.3%}, above {limit:.3%}"
     return "satisfied", f"the error rate is {error_rate:.3%}, within {limit:.3%}"
+
+
+def _judge_answers(limit: float, answers: CheckedAnswers) -> tuple[Verdict, str]:
+    interval = answers.interval
+    if interval is None:
+        return "inconclusive", "no answer was checked for wrong outputs"
+    found = f"{answers.wrong:,} of {answers.checked:,} checked answers are wrong"
+    low, high = interval
+    if low > limit:
+        return "violated", f"{found}, which shows more than {limit:.3%}"
+    if high <= limit:
+        return "satisfied", f"{found}, which shows at most {high:.3%}, within {limit:.3%}"
+    return "inconclusive", f"{found}, which shows {low:.3%} to {high:.3%}, on both sides of {limit:.3%}"
 
 
 def _bounds(interval: PercentileInterval) -> str:

@@ -45,6 +45,10 @@ class Address:
     socket_path: str = ""
     tls: Tls | None = None
     secrets: frozenset[str] = dataclasses.field(default=frozenset(), repr=False)
+    ip: str = ""
+    """The IP address to connect to in place of all that `host` resolves to."""
+    replicas: tuple["Address", ...] = ()
+    """The addresses of the target's other replicas."""
 
     @classmethod
     def parse(cls, url: str) -> Self:
@@ -107,13 +111,25 @@ class Address:
 
     @property
     def is_local(self) -> bool:
-        """Whether the target runs on this machine."""
-        return self.network_path != "network"
+        """Whether the target, with all its replicas, runs on this machine."""
+        return all(address.network_path != "network" for address in (self, *self.replicas))
+
+    @property
+    def has_name(self) -> bool:
+        """Whether `host` is a name that may resolve to several addresses; names of the loopback are one address."""
+        if self.socket_path or self.ip or self.network_path == "loopback":
+            return False
+        try:
+            ipaddress.ip_address(self.host)
+        except ValueError:
+            return True
+        return False
 
     def __str__(self) -> str:
         if self.socket_path:
             return f"{'unix' if self.protocol == 'grpc' else 'http+unix'}:{self.socket_path}{self.base_path}"
-        return f"{self.protocol}{'s' if self.tls else ''}://{self.authority}{self.base_path}"
+        url = f"{self.protocol}{'s' if self.tls else ''}://{self.authority}{self.base_path}"
+        return f"{url} ({self.ip})" if self.ip else url
 
     def redact(self, text: str) -> str:
         """A text with the target's secrets replaced by `<redacted>`."""

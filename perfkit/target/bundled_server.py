@@ -5,13 +5,16 @@ import contextlib
 import dataclasses
 import json
 from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import AbstractAsyncContextManager
 from typing import Any
 
 from perfkit.clock import Clock, MonotonicClock
 from perfkit.errors import TargetError
+from perfkit.machine.cpus import pinned, usable_cpus
 from perfkit.process.child import NotReadyError
 from perfkit.process.start_module import start_module
 from perfkit.target.address import WireProtocol
+from perfkit.target.command_server import free_port
 from perfkit.units import NS_PER_S
 
 _STARTS_WITHIN_S, _STOPS_WITHIN_S = 300, 10
@@ -28,28 +31,34 @@ class BundledServer:
 
 @contextlib.asynccontextmanager
 async def bundled_server(
-    model: str,
-    *,
+    *models: str,
     device: str,
     threads: int,
     cpus: tuple[int, ...],
     onnx: Sequence[str] = (),
     synthetic: str | None = None,
+    allow_client_shm: bool = False,
+    is_explicit: bool = False,
+    ports: tuple[int, int] = (0, 0),
     on_line: Callable[[str], None],
     clock: Clock | None = None,
 ) -> AsyncIterator[BundledServer]:
-    """Runs the module `server_stub` on free ports of the loopback for the length of the block.
+    """Runs the module `server_stub` on the loopback for the length of the block; a port of 0, for HTTP or gRPC, becomes a free one.
 
-    `onnx` are options `KEY=VALUE` for ONNX models. `on_line` gets the lines that the server writes to stderr. The description holds the
+    `onnx` are options `KEY=VALUE` for ONNX models; `allow_client_shm` lets clients register shared memory. `on_line` gets the lines that the server writes to stderr. The description holds the
     time from its start until it was ready, `ready_after_s`. Raises TargetError if it does not start.
     """
     clock = clock or MonotonicClock()
-    options = ["--http-port", "0", "--grpc-port", "0", "--exit-with-stdin"]
-    options += ["--model", model, "--device", device, "--threads", str(threads)]
+    options = ["--http-port", str(ports[0]), "--grpc-port", str(ports[1]), "--exit-with-stdin"]
+    options += ["--model", *models, "--device", device, "--threads", str(threads)]
     if onnx:
         options += ["--onnx", *onnx]
     if synthetic is not None:
         options += ["--synthetic", synthetic]
+    if is_explicit:  # clients may load and unload its models
+        options += ["--model-control-mode", "explicit"]
+    if allow_client_shm:
+        options += ["--allow-client-shm"]
     if cpus:
         options += ["--cpus", ",".join(map(str, cpus))]
     started_ns = clock.now_ns()
@@ -68,3 +77,31 @@ async def bundled_server(
             yield BundledServer(urls, description, ended)
         finally:
             ended.cancel()
+
+
+class RestartableServer:
+    """The bundled server on fixed ports, which can be restarted. `make` runs it on the ports it is given.
+
+    It may use the CPUs that this process could use at first, whatever this process is pinned to by then.
+    """
+
+    def __init__(self, make: Callable[[tuple[int, int]], AbstractAsyncContextManager[BundledServer]], clock: Clock) -> None:
+        self._make, self._clock, self._cpus = make, clock, tuple(usable_cpus())
+        self._ports = (free_port(), free_port())
+        self._running = contextlib.AsyncExitStack()
+
+    async def start(self) -> BundledServer:
+        """Starts the server; raises TargetError if it does not start."""
+        with pinned(self._cpus):
+            return await self._running.enter_async_context(self._make(self._ports))
+
+    async def restart(self) -> int:
+        """Stops the server and starts it again; the instant at which that start began, in nanoseconds. Raises TargetError."""
+        await self.stop()
+        begun_ns = self._clock.now_ns()
+        await self.start()
+        return begun_ns
+
+    async def stop(self) -> None:
+        """Stops the server."""
+        await self._running.aclose()

@@ -215,7 +215,6 @@ async def sampler_process(*, is_wanted: bool = True, max_silence_s: int = _MAX_S
         client = TelemetryClient(child, max_silence_s)
         try:
             yield client
-        except BaseException:
+        finally:
             if not client.is_configured:  # it has nothing to end in order, and may be importing still
                 child.kill()
-            raise

@@ -71,6 +71,9 @@ class LiveView:
         before = self._workers.get(figures.worker)
         elapsed_ns = NS_PER_S if before is None else max(figures.at_ns - before.at_ns, 1)
         replies, failed = (0, 0) if before is None else (before.replies, before.failed)
+        responses = 0 if before is None or before.responses is None else before.responses
+        if figures.responses is not None:
+            self._response_rates[figures.worker] = (figures.responses - responses) * NS_PER_S / elapsed_ns
         answered = figures.replies - figures.failed - (replies - failed)
         self._workers[figures.worker] = figures
         self._rates[figures.worker] = answered * NS_PER_S / elapsed_ns
@@ -113,16 +116,18 @@ class LiveView:
         """Clears the figures of the previous load point."""
         self._workers: dict[int, LiveFigures] = {}
         self._rates: dict[int, float] = {}
+        self._response_rates: dict[int, float] = {}
         self._failed = 0
         self._times: list[Instants] = []
         self._delays: list[Instants] = []
-        names = ("throughput", "p50", "p99", "errors", "in flight", "start delay p99")
+        names = ("throughput", "responses", "p50", "p99", "errors", "in flight", "start delay p99")
         self._series = {name: collections.deque[float | None](maxlen=_MOST_SECONDS) for name in names}
 
     def _end_second(self) -> None:
         times, delays = np.concatenate(self._times), np.concatenate(self._delays)
         figures: dict[str, float | None] = {
             "throughput": sum(self._rates.values()),
+            "responses": sum(self._response_rates.values()) if self._response_rates else None,
             "p50": _percentile(times, 50, 1),
             "p99": _percentile(times, 99, _FEWEST_FOR_P99),
             "errors": self._failed,
@@ -143,6 +148,8 @@ class LiveView:
         failed = sum(worker.failed for worker in self._workers.values())
         is_open = point.times_name == "response time"
         yield self._figure("throughput", format_rate_per_s, width)
+        if self._response_rates:
+            yield self._figure("responses", format_rate_per_s, width)
         yield self._figure("p50", format_duration_ns, width)
         yield self._figure("p99", format_duration_ns, width)
         yield self._figure("errors", lambda _: f"{failed:,}", width, "red" if failed else "")

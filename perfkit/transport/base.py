@@ -1,12 +1,23 @@
 """The interface between load and transports: prepared bytes in, replies out, failures as data."""
 
+import collections
 import dataclasses
 import enum
 from collections.abc import Awaitable, Hashable, Mapping, Sequence
 from typing import Any, Protocol
 
-from perfkit.protocol.message import IndexedModel, InferRequest, InferResponse, ModelConfig, ModelMetadata, ServerMetadata
+from perfkit.protocol.message import (
+    IndexedModel,
+    InferRequest,
+    InferResponse,
+    ModelConfig,
+    ModelMetadata,
+    RegionKind,
+    ServerMetadata,
+    SharedRegion,
+)
 from perfkit.protocol.statistics import ModelStatistics
+from perfkit.transport.connect_times import ConnectTimes
 
 # statuses of an error that the same request may not meet again: of the server or of a proxy, not of the request
 _PASSING_HTTP = frozenset((408, 425, 429, 500, 502, 503, 504))
@@ -46,7 +57,8 @@ class Reply:
 
     `payload` is the answer in the engine's own form, for `decode`; `error` is the message of a failure; `status` is that
     of a rejection, such as 503 or RESOURCE_EXHAUSTED. The loops set `variant`, the request's index among the prepared
-    ones, and an open loop also `intended_ns`, the scheduled start, and `paced_ns`, when it was due in the loop.
+    ones, and an open loop also `intended_ns`, the scheduled start, and `paced_ns`, when it was due in the loop. The reply to a
+    streamed request is finished with its last response, and `responses_ns` has the instants of all of them.
     """
 
     outcome: Outcome
@@ -58,6 +70,9 @@ class Reply:
     intended_ns: int = 0
     paced_ns: int = 0
     variant: int = 0
+    responses_ns: Sequence[int] = ()
+    replica: int = 0
+    """The position of the address in `ConnectionCounts.by_address`; only where that is not empty."""
 
 
 @dataclasses.dataclass(slots=True)
@@ -73,10 +88,49 @@ class ConnectionCounts:
     retried: int = 0
     failed_by_file_limit: int = 0
     """Attempts to open a connection that failed because this process may open no more files."""
+    rotated: int = 0
+    """Connections that took their last request, or grew too old, by `Rotation`."""
+    connect_times: ConnectTimes = dataclasses.field(default_factory=ConnectTimes)
+    by_address: dict[str, int] = dataclasses.field(default_factory=dict)
+    """The connections opened to each address; empty if there is only one."""
+
+    @classmethod
+    def added(cls, parts: "Sequence[ConnectionCounts]") -> "ConnectionCounts":
+        """The counts of several transports together, none of which changes later."""
+        by_address = collections.Counter[str]()
+        for part in parts:
+            by_address.update(part.by_address)
+        return cls(
+            **{name: sum(getattr(part, name) for part in parts) for name in _COUNTS},
+            connect_times=ConnectTimes.merged(part.connect_times for part in parts),
+            by_address=dict(by_address),
+        )
 
 
-class Transport(Protocol):
-    """An engine connected to a target. Only `send` is timed."""
+_COUNTS = ("opened", "reconnects", "retried", "failed_by_file_limit", "rotated")
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class RegionRefusal:
+    """A server's refusal to register a shared memory region, in its words."""
+
+    reason: str
+    is_unsupported: bool
+    """Whether the server lacks the extension, or does not allow it."""
+
+
+class Sender(Protocol):
+    """What a loop sends requests with. Only `send` is timed."""
+
+    def send(self, prepared: Prepared) -> Awaitable[Reply]:
+        """Sends a request; the time-out starts with this call. Failures of the target are outcomes, never exceptions."""
+
+    def abandon(self) -> None:
+        """Ends all requests in flight as unfinished; nothing is sent from then on."""
+
+
+class Transport(Sender, Protocol):
+    """An engine connected to a target."""
 
     @property
     def counts(self) -> ConnectionCounts:
@@ -88,9 +142,6 @@ class Transport(Protocol):
     def prepare(self, request: InferRequest) -> Prepared:
         """The bytes of a request; does no I/O."""
 
-    def send(self, prepared: Prepared) -> Awaitable[Reply]:
-        """Sends a request; the time-out starts with this call. Failures of the target are outcomes, never exceptions."""
-
     def decode(self, reply: Reply) -> InferResponse:
         """Decodes an answer, outside the timed span; raises ProtocolError if it is invalid."""
 
@@ -100,22 +151,23 @@ class Transport(Protocol):
     def answer_bytes(self, reply: Reply) -> int:
         """The size of an OK answer as it was received, without what surrounds it."""
 
-    def abandon(self) -> None:
-        """Ends all requests in flight as unfinished; nothing is sent from then on."""
-
     async def server_metadata(self) -> ServerMetadata:
-        """The server's name and version; raises TargetError."""
+        """The server's name and version; raises TargetError, and MissingEndpointError if the server does not describe itself."""
 
     async def is_ready(self, model: str, version: str) -> bool:
-        """Whether server and model are ready; raises TargetError if the target cannot be reached."""
+        """Whether server and model are ready.
+
+        Raises TargetError if the target cannot be reached, MissingEndpointError if the server does not say whether the model is.
+        """
 
     async def model_metadata(self, model: str, version: str) -> ModelMetadata:
         """The model's metadata; raises TargetError, also if the server does not know the model."""
 
     async def model_config(self, model: str, version: str) -> ModelConfig:
-        """The model's configuration; an empty one if the server does not offer it, or restricts it.
+        """The model's configuration.
 
-        Raises TargetError if the target cannot be reached, is not available, or its answer is invalid.
+        Raises MissingEndpointError if the server does not offer it, or restricts it; TargetError if the target cannot be reached, is not
+        available, or its answer is invalid.
         """
 
     async def model_index(self) -> tuple[IndexedModel, ...]:
@@ -124,11 +176,26 @@ class Transport(Protocol):
         Raises TargetError if the target cannot be reached, or its answer is invalid.
         """
 
+    async def load_model(self, model: str) -> str:
+        """Loads a model of the server's repository; the server's words if it refuses, otherwise empty. Raises TargetError without an answer."""
+
+    async def unload_model(self, model: str) -> str:
+        """Unloads a model; returns and raises like `load_model`. The server may end its work on the model afterwards."""
+
     async def model_statistics(self, model: str, version: str) -> tuple[ModelStatistics, ...]:
         """The statistics of the model's versions, or of the given one; empty if the server does not offer them.
 
         Raises TargetError if the target cannot be reached, its statistics are restricted, or its answer is invalid.
         """
+
+    async def register_region(self, region: SharedRegion) -> RegionRefusal | None:
+        """Registers a shared memory region; None if the server has it now. Raises TargetError if the target cannot be reached."""
+
+    async def unregister_region(self, kind: RegionKind, name: str) -> None:
+        """Unregisters one region; a refusal is ignored. Raises TargetError if the target cannot be reached."""
+
+    async def region_names(self, kind: RegionKind) -> tuple[str, ...]:
+        """The names of all clients' regions; empty if the server does not offer the extension. Raises TargetError."""
 
     async def aclose(self) -> None:
         """Closes all connections."""

@@ -49,6 +49,13 @@ class PooledConnection(asyncio.Protocol, abc.ABC):
     def send_queued(self, buffers: Sequence[bytes], reply: "asyncio.Future[Reply]", submitted_ns: int, started_ns: int | None) -> None:
         """Like `send`, for a request submitted at `submitted_ns`; `started_ns` is when it was first sent, None if it never was."""
 
+    def retire(self) -> None:
+        """Refuses further requests after the one that is sent next, if any; the pool offers it none."""
+
+    @abc.abstractmethod
+    def close_when_idle(self) -> None:
+        """Refuses further requests, and closes the connection unless some are in flight."""
+
     @abc.abstractmethod
     def abandon(self) -> None:
         """Ends the requests in flight as unfinished and closes the connection."""
@@ -129,12 +136,14 @@ class ConnectionPool(Generic[C]):
 
     async def connect(self) -> C:
         """Opens one connection, which is not offered to requests yet; raises OSError."""
+        began_ns = self.now_ns()
         connection = await asyncio.wait_for(self._open_connection(), self.timeout_ns / 1e9)
         if not connection.is_usable:
             raise ConnectionResetError("the server closed the connection at once")
         self._connections.add(connection)
         self._failures = 0
         self.counts.opened += 1
+        self.counts.connect_times.add(self.now_ns() - began_ns)
         if self._lost:
             self._lost -= 1
             self.counts.reconnects += 1
@@ -152,6 +161,16 @@ class ConnectionPool(Generic[C]):
     def has_concurrent_requests(self) -> bool:
         """Whether more than one request is in flight."""
         return len(self._connections) * self._options.streams_per_connection - len(self._idle) > 1
+
+    def send(self, buffers: Sequence[bytes]) -> "asyncio.Future[Reply]":
+        """Sends a request on a connection that can take it, or on the next one that can."""
+        reply: asyncio.Future[Reply] = self.loop.create_future()
+        connection = self.take()
+        if connection is None:
+            self.enqueue(buffers, reply)
+        else:
+            connection.send(buffers, reply)
+        return reply
 
     def enqueue(self, buffers: Sequence[bytes], reply: "asyncio.Future[Reply]") -> None:
         """Sends a request on the next connection that becomes free or is opened, in order of submission.
@@ -175,7 +194,7 @@ class ConnectionPool(Generic[C]):
         while self._queue and connection.is_usable:
             request = self._queue.popleft()
             if not request.reply.done():
-                self._send(connection, request)
+                self._send_next(connection, request)
                 return
         self._idle.append(connection)  # `take` skips a closed one
 
@@ -233,6 +252,10 @@ class ConnectionPool(Generic[C]):
         if self._queue[0] is request:
             self._set_timeout_timer(now_ns)
         self._open_missing()
+
+    def _send_next(self, connection: C, request: QueuedRequest) -> None:
+        """Sends a request that waited for a connection."""
+        self._send(connection, request)
 
     def _send(self, connection: C, request: QueuedRequest) -> None:
         if request.started_ns is not None:
@@ -296,7 +319,7 @@ class ConnectionPool(Generic[C]):
         else:
             server_name = (address.tls.server_name or address.host) if address.tls else None
             opened = self.loop.create_connection(
-                lambda: self._make(self), address.host, address.port, ssl=self._context, server_hostname=server_name
+                lambda: self._make(self), address.ip or address.host, address.port, ssl=self._context, server_hostname=server_name
             )
         connection = (await opened)[1]
         try:

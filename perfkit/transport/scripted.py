@@ -5,9 +5,18 @@ from collections.abc import Awaitable, Callable
 
 from perfkit.clock import Clock
 from perfkit.errors import ProtocolError
-from perfkit.protocol.message import IndexedModel, InferRequest, InferResponse, ModelConfig, ModelMetadata, ServerMetadata
+from perfkit.protocol.message import (
+    IndexedModel,
+    InferRequest,
+    InferResponse,
+    ModelConfig,
+    ModelMetadata,
+    RegionKind,
+    ServerMetadata,
+    SharedRegion,
+)
 from perfkit.protocol.statistics import ModelStatistics
-from perfkit.transport.base import ConnectionCounts, Outcome, Prepared, Reply
+from perfkit.transport.base import ConnectionCounts, Outcome, Prepared, RegionRefusal, Reply
 
 _WITHOUT_ERROR = (Outcome.OK, Outcome.UNFINISHED)
 
@@ -67,8 +76,27 @@ class ScriptedTransport:
         """Empty: the script has no repository."""
         return ()
 
+    async def load_model(self, model: str) -> str:
+        """Refused: the script has no repository."""
+        return "a script has no repository"
+
+    async def unload_model(self, model: str) -> str:
+        """Refused: the script has no repository."""
+        return "a script has no repository"
+
     async def model_statistics(self, model: str, version: str) -> tuple[ModelStatistics, ...]:
         """Empty: the script has no statistics."""
+        return ()
+
+    async def register_region(self, region: SharedRegion) -> RegionRefusal | None:
+        """Refused: the script has no shared memory."""
+        return RegionRefusal("a script", is_unsupported=True)
+
+    async def unregister_region(self, kind: RegionKind, name: str) -> None:
+        """Nothing: the script has no shared memory."""
+
+    async def region_names(self, kind: RegionKind) -> tuple[str, ...]:
+        """Empty: the script has no shared memory."""
         return ()
 
     async def aclose(self) -> None:

@@ -4,6 +4,7 @@ import math
 import random
 
 from perfkit.errors import ProtocolError
+from perfkit.trace.recorded import Order
 from perfkit.transport.base import Outcome, Reply, Transport
 from perfkit.units import NS_PER_S
 from perfkit.workload.expectation import Expectation
@@ -15,11 +16,22 @@ class AnswerCheck:
     """Checks a random share of the OK answers; the outcome of a wrong one becomes INVALID_OUTPUT.
 
     It is called with every reply and returns whether it checked it. The gaps are random, so that all variants of the requests
-    are checked; `at_most_per_s` limits the CPU time it takes from the load generator.
+    are checked; `at_most_per_s` limits the CPU time it takes from the load generator. An answer without a payload, such as a stream
+    without a response, has nothing to check. `order` is that of
+    `WorkerSpec`.
     """
 
-    def __init__(self, transport: Transport, expectation: Expectation, *, share: float, at_most_per_s: float, seed: int = 0) -> None:
-        self._transport, self._expectation = transport, expectation
+    def __init__(
+        self,
+        transport: Transport,
+        expectation: Expectation,
+        *,
+        share: float,
+        at_most_per_s: float,
+        seed: int = 0,
+        order: Order | None = None,
+    ) -> None:
+        self._transport, self._expectation, self._order = transport, expectation, order
         self._share = share
         self._min_gap_ns = int(NS_PER_S / at_most_per_s)
         self._random = random.Random(seed)
@@ -31,7 +43,7 @@ class AnswerCheck:
         if self._until_next > 1:
             self._until_next -= 1
             return False
-        if not self._until_next or reply.outcome is not _OK:
+        if not self._until_next or reply.outcome is not _OK or reply.payload is None:
             return False
         self._until_next = self._gap()
         if reply.finished_ns < self._next_ns:
@@ -46,7 +58,7 @@ class AnswerCheck:
             response = self._transport.decode(reply)
         except ProtocolError as error:
             return f"the answer is broken: {error}"
-        fault = self._expectation.fault(response, reply.variant)
+        fault = self._expectation.fault(response, reply.variant if self._order is None else int(self._order[reply.variant]))
         return f"the answer {fault}" if fault else ""
 
     def _gap(self) -> int:

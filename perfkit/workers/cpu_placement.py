@@ -26,7 +26,9 @@ def place(scenario: Scenario, usable: Sequence[int]) -> Placement:
     missing = sorted({*server, *driver} - set(usable))
     if missing:
         raise UsageError(f"server.cpus and measure.cpus: this process may not use CPU {missing[0]}, only {list(usable)}")
-    if urls := scenario.target.urls_by_protocol.values():
+    targets = [one.target.urls_by_protocol for one in scenario.plain_scenarios()]
+    if all(targets):
+        urls = [url for target in targets for each in target.values() for url in each]
         message = f"The target runs on this machine: server and load generator may compete for its {len(usable)} CPUs."
         return Placement((), driver, message if any(Address.parse(url).is_local for url in urls) else "")
     workers = 1 if scenario.measure.workers == "auto" else scenario.measure.workers

@@ -6,6 +6,7 @@ from perfkit.clock import Clock
 from perfkit.load.load_plan import LoadPlan, OpenPlan
 from perfkit.load.loop import Loop, Phases, StopCause
 from perfkit.load.open_loop import OpenLoop
+from perfkit.recorder.mix_recorder import MixRecorder
 from perfkit.recorder.recorder import Recorder
 from perfkit.units import NS_PER_S
 
@@ -15,7 +16,7 @@ _BACKLOG_Z = 4.5
 _BACKLOG_LIMITS = 3
 
 
-async def stop_on_errors(loop: Loop, recorder: Recorder, clock: Clock, max_error_rate: float | None) -> None:
+async def stop_on_errors(loop: Loop, recorder: Recorder | MixRecorder, clock: Clock, max_error_rate: float | None) -> None:
     """Stops a loop when more than that share of its requests has failed, of 20 or more."""
     while max_error_rate is not None and not loop.ending.stopped_ns:
         await clock.sleep_until_ns(clock.now_ns() + _CHECK_EVERY_NS)
@@ -25,7 +26,9 @@ async def stop_on_errors(loop: Loop, recorder: Recorder, clock: Clock, max_error
             loop.stop(f"{rate}, above measure.abort_error_rate: {max_error_rate:.0%}", StopCause.TOO_MANY_ERRORS)
 
 
-async def stop_on_overload(loop: Loop, recorder: Recorder, phases: Phases, clock: Clock, load: LoadPlan, limit_ns: int | None) -> None:
+async def stop_on_overload(
+    loop: Loop, recorder: Recorder | MixRecorder, phases: Phases, clock: Clock, load: LoadPlan, limit_ns: int | None
+) -> None:
     """Stops an open loop whose backlog only grows; see `is_overloaded`."""
     if limit_ns is None or not isinstance(load, OpenPlan) or not isinstance(loop, OpenLoop):
         return

@@ -16,7 +16,7 @@ from perfkit.recorder.recording import Interval
 from perfkit.units import NS_PER_S
 from perfkit.workers.messages import Begin, Crashed, Logged, Ready, Stop
 from perfkit.workers.point_recording import PointRecording, merge_points
-from perfkit.workers.worker_spec import WorkerSpec
+from perfkit.workers.worker_spec import MixSpec, WorkerSpec
 
 _MODULE = "perfkit.workers.worker_process"
 # how far ahead the common start lies: time for every process to receive it
@@ -158,7 +158,7 @@ class LocalWorkers:
 
 @contextlib.asynccontextmanager
 async def local_workers(
-    specs: Sequence[WorkerSpec],
+    specs: Sequence[WorkerSpec | MixSpec],
     clock: Clock,
     on_interval: Callable[[int, Interval], None],
     on_lost_interval: Callable[[int, Interval], None],

@@ -11,6 +11,19 @@ from perfkit.transport.base import ConnectionCounts
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
+class WorkloadRecording:
+    """What one worker recorded of one workload of a mix, or several workers together."""
+
+    recording: Recording
+    connections: ConnectionCounts
+
+    @classmethod
+    def merged(cls, parts: "Sequence[WorkloadRecording]") -> "WorkloadRecording":
+        """The recording of all workers together."""
+        return cls(merge([part.recording for part in parts]), ConnectionCounts.added([part.connections for part in parts]))
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
 class PointRecording:
     """What one worker recorded, or several together; the recording is shorter than planned if the point ended early."""
 
@@ -23,6 +36,8 @@ class PointRecording:
     """Measurements of each worker's event loop."""
     lost: tuple[str, ...] = ()
     """A message for each worker whose recording is missing."""
+    workloads: "tuple[WorkloadRecording, ...]" = ()
+    """The parts of a mix, which add up to `recording`; empty for a single workload."""
 
 
 def merge_points(points: Sequence[PointRecording], lost: Sequence[str] = ()) -> PointRecording:
@@ -33,8 +48,9 @@ def merge_points(points: Sequence[PointRecording], lost: Sequence[str] = ()) -> 
         recording=merge([point.recording for point in points]),
         start_ns=points[0].start_ns,
         ending=dataclasses.replace(early, stopped_ns=max(ending.stopped_ns for ending in endings)),
-        connections=ConnectionCounts(*map(sum, zip(*(dataclasses.astuple(point.connections) for point in points), strict=True))),
+        connections=ConnectionCounts.added([point.connections for point in points]),
         shares=BusyShares(*map(max, zip(*(dataclasses.astuple(point.shares) for point in points), strict=True))),
         series=tuple(series for point in points for series in point.series),
         lost=tuple(lost),
+        workloads=tuple(map(WorkloadRecording.merged, zip(*(point.workloads for point in points), strict=True))),
     )

@@ -6,139 +6,248 @@ import dataclasses
 import functools
 import gc
 from collections.abc import Awaitable, Callable, Iterator, Sequence
+from typing import TypeAlias
 
 from perfkit.clock import Clock
 from perfkit.errors import ProtocolError
 from perfkit.load.arrivals import Instants, first_chunk_ready, worker_arrivals
-from perfkit.load.closed_loop import ClosedLoop
 from perfkit.load.load_plan import ClosedPlan, OpenPlan
-from perfkit.load.loop import Ending, Loop, Phases
-from perfkit.load.open_loop import OpenLoop
+from perfkit.load.loop import Ending, Loop, Phases, Stoppable
+from perfkit.load.loop_group import LoopGroup
 from perfkit.load.pacer import make_pacer
+from perfkit.load.request_order import for_worker, request_order
+from perfkit.load.sequence_requests import SequenceRequests
 from perfkit.load.tasks import run_with_side_tasks
 from perfkit.machine.readings import BusyMeter, BusyShares
+from perfkit.recorder.mix_recorder import MixRecorder
 from perfkit.recorder.recent import LiveFigures
 from perfkit.recorder.recorder import Recorder
-from perfkit.recorder.recording import Interval
+from perfkit.recorder.recording import Interval, merge_workloads
 from perfkit.recorder.stops import StopDetector
 from perfkit.target.address import Address
 from perfkit.telemetry.host.event_loop import EventLoopMonitor
-from perfkit.transport.base import Prepared, Reply, Transport
+from perfkit.transport.base import ConnectionCounts, Prepared, Reply, Sender, Transport
 from perfkit.transport.factory import make_transport
+from perfkit.transport.mixed import MixedSender, RoutedRequest
+from perfkit.transport.resolution import with_peers
 from perfkit.units import NS_PER_S
 from perfkit.workers.answer_check import AnswerCheck
 from perfkit.workers.early_stop import stop_on_errors, stop_on_overload
-from perfkit.workers.point_recording import PointRecording
-from perfkit.workers.worker_spec import PointSpec, WorkerSpec
+from perfkit.workers.loops import make_loop, prepare_requests
+from perfkit.workers.point_recording import PointRecording, WorkloadRecording
+from perfkit.workers.worker_spec import MixSpec, PointSpec, WorkerSpec
 
 # the first arrival of an open loop may be due at once; what remains to be made ready takes some ms
 _OPEN_LEAD_NS = 20_000_000
 
 
 async def execute(
-    spec: WorkerSpec,
+    spec: WorkerSpec | MixSpec,
     clock: Clock,
     *,
-    on_loop: Callable[[Loop], None],
+    on_loop: Callable[[Stoppable], None],
     on_interval: Callable[[int, Interval], None],
     on_live: Callable[[LiveFigures], None] | None = None,
     begin_at: Callable[[], Awaitable[int]] | None = None,
+    on_reply: Callable[[Reply], None] | None = None,
 ) -> PointRecording:
-    """Connects to the target and runs the load point; see `run_point`."""
-    transport = make_transport(spec.address, spec.transport, clock)
-    check = AnswerCheck(transport, spec.expectation, share=spec.check_share, at_most_per_s=spec.check_at_most_per_s, seed=spec.seed)
+    """Connects to the targets and runs the load point; see `run_lanes`. `on_reply` gets each reply after its check."""
+    lanes = [await _make_lane(one, clock) for one in (spec.workloads if isinstance(spec, MixSpec) else (spec,))]
+    if on_reply is not None:
+        lanes = [dataclasses.replace(lane, check=functools.partial(_check_and_tell, lane.check, on_reply)) for lane in lanes]
+    order: list[tuple[int, int]] = []
+    if isinstance(spec, MixSpec) and spec.weights:
+        seed = spec.order_seed
+        order = for_worker(request_order(spec.weights, [len(lane.prepared) for lane in lanes], seed), lanes[0].spec.workers)
     try:
-        return await run_point(
-            spec.point,
-            transport,
-            [transport.prepare(request) for request in spec.requests],
-            clock=clock,
-            address=spec.address,
-            on_loop=on_loop,
-            on_interval=on_interval,
-            on_live=on_live,
-            check=check,
-            begin_at=begin_at,
+        recorded = await run_lanes(
+            lanes, clock=clock, order=order, on_loop=on_loop, on_interval=on_interval, on_live=on_live, begin_at=begin_at
         )
     finally:
-        await transport.aclose()
+        for lane in lanes:
+            await lane.transport.aclose()
+    return recorded if isinstance(spec, MixSpec) else dataclasses.replace(recorded, workloads=())
+
+
+def _check_and_tell(check: Callable[[Reply], bool] | None, on_reply: Callable[[Reply], None], reply: Reply) -> bool:
+    is_checked = check is not None and check(reply)
+    on_reply(reply)
+    return is_checked
+
+
+@dataclasses.dataclass(frozen=True)
+class Lane:
+    """One workload of a load point in a worker; `check` is that of `Recorder`."""
+
+    spec: PointSpec
+    transport: Transport
+    requests: Sequence[Prepared] | SequenceRequests
+    address: Address
+    check: Callable[[Reply], bool] | None = None
+
+    @property
+    def prepared(self) -> Sequence[Prepared]:
+        """The requests of a workload without sequences."""
+        assert not isinstance(self.requests, SequenceRequests)
+        return self.requests
+
+    def failure(self, reply: Reply) -> str:
+        """The message of a failed reply, without secrets of the target."""
+        return self.address.sanitize(_failure(self.transport, reply))
+
+
+async def _make_lane(spec: WorkerSpec, clock: Clock) -> Lane:
+    transport = make_transport(spec.address, await with_peers(spec.address, spec.transport), clock)
+    check = AnswerCheck(
+        transport, spec.expectation, share=spec.check_share, at_most_per_s=spec.check_at_most_per_s, seed=spec.seed, order=spec.order
+    )
+    return Lane(spec.point, transport, prepare_requests(spec.point, transport, spec.requests, spec.order), spec.address, check)
 
 
 async def run_point(
     spec: PointSpec,
     transport: Transport,
-    requests: Sequence[Prepared],
+    requests: Sequence[Prepared] | SequenceRequests,
     *,
     clock: Clock,
     address: Address,
-    on_loop: Callable[[Loop], None],
+    on_loop: Callable[[Stoppable], None],
     on_interval: Callable[[int, Interval], None],
     on_live: Callable[[LiveFigures], None] | None = None,
     check: Callable[[Reply], bool] | None = None,
     begin_at: Callable[[], Awaitable[int]] | None = None,
 ) -> PointRecording:
-    """Opens the connections, sends the load and awaits the answers.
+    """Runs a load point of one workload; see `run_lanes`."""
+    lane = Lane(spec, transport, requests, address, check)
+    recorded = await run_lanes([lane], clock=clock, on_loop=on_loop, on_interval=on_interval, on_live=on_live, begin_at=begin_at)
+    return dataclasses.replace(recorded, workloads=())
 
-    `on_loop` gets the loop before it starts, so that it can be stopped. `on_interval` gets the earliest start of the window and an
-    interval. `on_live` gets figures once a second while requests are in flight. `check` is that of `Recorder`. `begin_at` is called when
-    everything is ready, and returns the instant at which to begin, because workers that share a point begin together. Raises TargetError
-    if the connections cannot be opened.
+
+async def run_lanes(
+    lanes: Sequence[Lane],
+    *,
+    clock: Clock,
+    order: Sequence[tuple[int, int]] = (),
+    on_loop: Callable[[Stoppable], None],
+    on_interval: Callable[[int, Interval], None],
+    on_live: Callable[[LiveFigures], None] | None = None,
+    begin_at: Callable[[], Awaitable[int]] | None = None,
+) -> PointRecording:
+    """Opens the connections, sends the load of each lane and awaits the answers.
+
+    With an `order` (see `request_order`) the lanes share the load of the first one; otherwise each has a loop of its own. `on_loop` gets
+    the loops before they start, so that they can be stopped. `on_interval` gets the earliest start of the window and an interval.
+    `on_live` gets figures once a second while requests are in flight. `begin_at` is called when everything is ready, and returns the
+    instant at which to begin, because workers that share a point begin together. Raises TargetError if the connections cannot be opened.
     """
-    await transport.open(spec.connections)
-    load, lead_ns = spec.load, 0
-    arrivals: Iterator[Instants] = iter(())
-    if isinstance(load, OpenPlan):
-        arrivals, lead_ns = first_chunk_ready(worker_arrivals(load.schedule.chunks(), spec.worker, spec.workers)), _OPEN_LEAD_NS
+    for lane in lanes:
+        await lane.transport.open(lane.spec.connections)
+    spec = lanes[0].spec
+    leading = lanes[:1] if order else lanes
+    arrivals = [_first_arrivals(lane.spec) for lane in leading]
+    lead_ns = _OPEN_LEAD_NS if any(isinstance(lane.spec.load, OpenPlan) for lane in leading) else 0
     # frozen before the start is fixed: collecting takes tens of milliseconds
-    with _garbage_frozen(), EventLoopMonitor(clock) as event_loop, contextlib.closing(make_pacer(clock)) as pacer:
+    with _garbage_frozen(), EventLoopMonitor(clock) as event_loop, contextlib.ExitStack() as closing:
         start_ns = await begin_at() if begin_at else clock.now_ns() + lead_ns
         stops = StopDetector(clock)
         phases = Phases.plan(start_ns, warmup_ns=spec.warmup_ns, window_ns=spec.window_ns, requests=spec.requests, drain_ns=spec.drain_ns)
-        recorder = Recorder(
-            lambda interval: on_interval(phases.window_start_ns, interval),
-            lambda reply: address.sanitize(_failure(transport, reply)),
-            transport.raw_failure,
-            window_start_ns=phases.window_start_ns,
-            window_end_ns=phases.window_end_ns,
-            series_start_ns=phases.start_ns if spec.finds_warm_up else phases.window_start_ns,
-            is_open=isinstance(load, OpenPlan),
-            check=check,
-            good_within_ns=spec.good_within_ns,
-            stops=stops,
-            is_live=on_live is not None,
-        )
-        make_loop: Callable[..., Loop] = (
-            functools.partial(ClosedLoop, concurrency=load.concurrency, think_time_ns=load.think_time_ns)
-            if isinstance(load, ClosedPlan)
-            else functools.partial(
-                OpenLoop, on_drop=recorder.drop, arrivals=arrivals, origin_ns=phases.start_ns, pacer=pacer, max_in_flight=load.max_in_flight
-            )
-        )
-        loop = make_loop(transport, requests, recorder.add, phases=phases, clock=clock, worker=spec.worker, workers=spec.workers)
-        on_loop(loop)
-        busy_shares = asyncio.ensure_future(_busy_shares(loop, phases, clock))
+        recorders = [_make_recorder(lane, number, phases, stops, on_interval, on_live) for number, lane in enumerate(lanes)]
+        sources: list[_Source] = [
+            (lane.spec, lane.transport, lane.requests, recorder) for lane, recorder in zip(lanes, recorders, strict=True)
+        ]
+        if order:
+            sources = [(spec, *_routed(lanes, order), MixRecorder(recorders, order))]
+        sendings = list[_Sending]()
+        for (own_spec, sender, requests, recorder), own_arrivals in zip(sources, arrivals, strict=True):
+            pacer = closing.enter_context(contextlib.closing(make_pacer(clock)))
+            loop = make_loop(own_spec, sender, requests, recorder, arrivals=own_arrivals, phases=phases, clock=clock, pacer=pacer)
+            sendings.append(_Sending(loop, recorder, own_spec))
+        loops = LoopGroup([sending.loop for sending in sendings])
+        on_loop(loops)
+        busy_shares = asyncio.ensure_future(_busy_shares(loops, phases, clock))
 
         async def send_load() -> tuple[Ending, BusyShares]:
             await clock.sleep_until_ns(phases.start_ns - lead_ns)
-            ending = await loop.run()
+            ending = await loops.run()
             return ending, await busy_shares if clock.now_ns() >= phases.window_start_ns else BusyShares()
 
         ending, shares = await run_with_side_tasks(
             send_load(),
             busy_shares,
-            _end_window(loop, phases, recorder),
-            _report_live(on_live, spec.worker, loop, recorder, phases, clock),
+            _end_window(loops, phases, recorders),
+            _report_live(on_live, spec.worker, loops, recorders, phases, clock),
             event_loop.measure_lag(phases.start_ns),
-            stops.watch(phases.start_ns, lambda: loop.in_flight),
-            stop_on_errors(loop, recorder, clock, spec.abort_error_rate),
-            stop_on_overload(loop, recorder, phases, clock, load, spec.overload_abort_after_ns),
+            stops.watch(phases.start_ns, lambda: loops.in_flight),
+            *(stop_on_errors(one.loop, one.recorder, clock, one.spec.abort_error_rate) for one in sendings),
+            *(stop_on_overload(one.loop, one.recorder, phases, clock, one.spec.load, one.spec.overload_abort_after_ns) for one in sendings),
         )
-        recording = recorder.finish(None if phases.window_end_ns is None else min(ending.stopped_ns, phases.window_end_ns))
-    counts = dataclasses.replace(transport.counts)  # a copy: closing the transport changes them
-    return PointRecording(recording, phases.start_ns, ending, counts, shares, event_loop.series(spec.worker))
+        end_ns = None if phases.window_end_ns is None else min(ending.stopped_ns, phases.window_end_ns)
+        recordings = [recorder.finish(end_ns) for recorder in recorders]
+    # copies: closing the transports changes them
+    counts = [ConnectionCounts.added([lane.transport.counts]) for lane in lanes]
+    are_alike = len({isinstance(lane.spec.load, OpenPlan) for lane in lanes}) == 1
+    return PointRecording(
+        merge_workloads(recordings, are_alike=are_alike),
+        phases.start_ns,
+        ending,
+        ConnectionCounts.added(counts),
+        shares,
+        event_loop.series(spec.worker),
+        workloads=tuple(map(WorkloadRecording, recordings, counts)),
+    )
 
 
-async def _busy_shares(loop: Loop, phases: Phases, clock: Clock) -> BusyShares:
+_Source: TypeAlias = tuple[PointSpec, Sender, Sequence[Prepared] | SequenceRequests, Recorder | MixRecorder]
+"""A load, and what its loop sends with, what it sends, and what records the replies."""
+
+
+@dataclasses.dataclass(frozen=True)
+class _Sending:
+    """A loop, and what records its replies."""
+
+    loop: Loop
+    recorder: Recorder | MixRecorder
+    spec: PointSpec
+
+
+def _routed(lanes: Sequence[Lane], order: Sequence[tuple[int, int]]) -> tuple[Sender, list[Prepared]]:
+    """What the workloads of a mix send together: one sender, and the requests in the order in which they take turns."""
+    own = [[RoutedRequest.of(lane.transport, request) for request in lane.prepared] for lane in lanes]
+    return MixedSender([lane.transport for lane in lanes]), [own[workload][variant] for workload, variant in order]
+
+
+def _first_arrivals(spec: PointSpec) -> Iterator[Instants]:
+    if isinstance(spec.load, ClosedPlan):
+        return iter(())
+    return first_chunk_ready(worker_arrivals(spec.load.schedule.chunks(), spec.worker, spec.workers))
+
+
+def _make_recorder(
+    lane: Lane,
+    number: int,
+    phases: Phases,
+    stops: StopDetector,
+    on_interval: Callable[[int, Interval], None],
+    on_live: Callable[[LiveFigures], None] | None,
+) -> Recorder:
+    return Recorder(
+        lambda interval: on_interval(phases.window_start_ns, dataclasses.replace(interval, workload=number) if number else interval),
+        lane.failure,
+        lane.transport.raw_failure,
+        window_start_ns=phases.window_start_ns,
+        window_end_ns=phases.window_end_ns,
+        series_start_ns=phases.start_ns if lane.spec.finds_warm_up else phases.window_start_ns,
+        is_open=isinstance(lane.spec.load, OpenPlan),
+        check=lane.check,
+        good_within_ns=lane.spec.good_within_ns,
+        stops=stops,
+        is_live=on_live is not None,
+        is_streamed=lane.spec.is_streamed,
+        labels=(lambda: tuple(lane.transport.counts.by_address)) if lane.transport.counts.by_address else None,
+    )
+
+
+async def _busy_shares(loop: LoopGroup, phases: Phases, clock: Clock) -> BusyShares:
     """The CPU use in the window only, because a long drain would hide a busy generator."""
     await clock.sleep_until_ns(phases.window_start_ns)
     meter = BusyMeter(clock)
@@ -146,21 +255,27 @@ async def _busy_shares(loop: Loop, phases: Phases, clock: Clock) -> BusyShares:
     return meter.read()
 
 
-async def _end_window(loop: Loop, phases: Phases, recorder: Recorder) -> None:
-    """Ends the recorder's window where the loop stops, before answers of the drain are recorded."""
+async def _end_window(loop: LoopGroup, phases: Phases, recorders: Sequence[Recorder]) -> None:
+    """Ends the recorders' windows where the loops stop, before answers of the drain are recorded."""
     await loop.stopped()
-    if phases.window_end_ns is not None:
-        recorder.end_window(min(loop.ending.stopped_ns, phases.window_end_ns))
+    for recorder in recorders if phases.window_end_ns is not None else ():
+        recorder.end_window(min(loop.stopped_ns, phases.window_end_ns or 0))
 
 
 async def _report_live(
-    on_live: Callable[[LiveFigures], None] | None, worker: int, loop: Loop, recorder: Recorder, phases: Phases, clock: Clock
+    on_live: Callable[[LiveFigures], None] | None,
+    worker: int,
+    loop: LoopGroup,
+    recorders: Sequence[Recorder],
+    phases: Phases,
+    clock: Clock,
 ) -> None:
     due_ns = phases.start_ns
     while on_live is not None:
         due_ns = max(due_ns, clock.now_ns()) + NS_PER_S
         await clock.sleep_until_ns(due_ns)
-        on_live(recorder.live_figures(worker, clock.now_ns(), loop.in_flight))
+        now_ns, in_flight = clock.now_ns(), loop.in_flight
+        on_live(LiveFigures.added([recorder.live_figures(worker, now_ns, in_flight) for recorder in recorders], in_flight))
 
 
 def _failure(transport: Transport, reply: Reply) -> str:

@@ -11,19 +11,19 @@ from collections.abc import Callable
 
 from perfkit.clock import Clock, MonotonicClock
 from perfkit.errors import PerfkitError
-from perfkit.load.loop import Loop
+from perfkit.load.loop import Stoppable
 from perfkit.load.tasks import run_with_side_tasks
 from perfkit.machine.cpus import pinned
 from perfkit.process.messages import claim_stdout, message_bytes, read_message
 from perfkit.units import NS_PER_S
 from perfkit.workers.messages import Begin, Crashed, Logged, Progress, Ready, Stop
 from perfkit.workers.worker import execute
-from perfkit.workers.worker_spec import WorkerSpec
+from perfkit.workers.worker_spec import MixSpec, WorkerSpec
 
 
 async def serve(reader: asyncio.StreamReader, write: Callable[[bytes], object]) -> None:
-    """Executes the first message, a WorkerSpec; `write` takes the bytes of messages."""
-    spec: WorkerSpec = await read_message(reader)
+    """Executes the first message, a WorkerSpec or MixSpec; `write` takes the bytes of messages."""
+    spec: WorkerSpec | MixSpec = await read_message(reader)
     clock = MonotonicClock()
     control = _Control()
 
@@ -58,10 +58,10 @@ class _Control:
 
     def __init__(self) -> None:
         self.begin: asyncio.Future[int] = asyncio.get_running_loop().create_future()
-        self._loop: Loop | None = None
+        self._loop: Stoppable | None = None
         self._stop: Stop | None = None
 
-    def set_loop(self, loop: Loop) -> None:
+    def set_loop(self, loop: Stoppable) -> None:
         """Sets the loop to stop, and stops it if the order to stop has already come."""
         self._loop = loop
         self._pass_stop_on()

@@ -7,6 +7,7 @@ from perfkit.load.arrivals import count_worker_arrivals
 from perfkit.load.load_plan import ClosedPlan, LoadPlan, OpenPlan
 from perfkit.protocol.message import InferRequest
 from perfkit.target.address import Address
+from perfkit.trace.recorded import Order
 from perfkit.transport.options import TransportOptions
 from perfkit.workload.expectation import Expectation
 
@@ -26,13 +27,18 @@ class PointSpec:
     abort_error_rate: float | None = None
     overload_abort_after_ns: int | None = None
     """The longest limit of the SLO: an open loop whose backlog grows beyond three times that is stopped; see `is_overloaded`."""
+    is_streamed: bool = False
+    """Whether replies have the instants of their responses."""
     worker: int = 0
     workers: int = 1
 
     @property
     def max_workers(self) -> int | None:
         """The largest number of workers that all have work to do; None without a limit."""
-        return self.load.concurrency if isinstance(self.load, ClosedPlan) else self.load.max_in_flight
+        if isinstance(self.load, ClosedPlan):
+            return self.load.concurrency
+        live = self.load.sequences.live if self.load.sequences else None
+        return min((limit for limit in (self.load.max_in_flight, live) if limit is not None), default=None)
 
     def split(self, workers: int) -> list["PointSpec"]:
         """The specs that divide the load among several workers."""
@@ -45,6 +51,9 @@ class PointSpec:
                 requests = count_worker_arrivals(load.schedule.chunks(), self.warmup_ns, requests, worker, workers)
             if load.max_in_flight is not None:
                 load = dataclasses.replace(load, max_in_flight=part(load.max_in_flight, worker, workers))
+            if load.sequences is not None and load.sequences.live is not None:
+                sequences = dataclasses.replace(load.sequences, live=part(load.sequences.live, worker, workers))
+                load = dataclasses.replace(load, sequences=sequences)
         elif requests is not None:  # in proportion to its slots, so that all workers end at about the same time
             slots = [len(range(number, load.concurrency, workers)) for number in range(worker + 1)]
             requests = requests * sum(slots) // load.concurrency - requests * sum(slots[:-1]) // load.concurrency
@@ -66,8 +75,19 @@ class WorkerSpec:
     seed: int
     cpus: tuple[int, ...] = ()
     """CPUs to pin the worker process to; empty for no pinning."""
+    order: Order | None = None
+    """Of a replay: the index of the request for each arrival of all workers; None for requests that are used in turn."""
     is_live: bool = False
     """Whether a worker process sends `LiveFigures` once a second."""
+
+    @property
+    def connections(self) -> int:
+        """The connections that are opened ahead."""
+        return self.point.connections
+
+    def live(self, *, is_live: bool) -> "WorkerSpec":
+        """The same for workers that send live figures, or not."""
+        return dataclasses.replace(self, is_live=is_live)
 
     def split(self, workers: int, cpus: Sequence[int]) -> "list[WorkerSpec]":
         """The specs that divide the load among several workers, each on one CPU; they share CPUs if there are too few."""
@@ -75,13 +95,59 @@ class WorkerSpec:
             dataclasses.replace(
                 self,
                 point=point,
-                transport=dataclasses.replace(self.transport, max_connections=part(self.transport.max_connections, worker, workers)),
+                transport=dataclasses.replace(
+                    self.transport, max_connections=part(self.transport.max_connections, worker, workers), seed=self.seed * workers + worker
+                ),
                 check_at_most_per_s=self.check_at_most_per_s / workers,
                 seed=self.seed * workers + worker,
                 cpus=(cpus[worker % len(cpus)],) if cpus else (),
             )
             for worker, point in enumerate(self.point.split(workers))
         ]
+
+
+@dataclasses.dataclass(frozen=True)
+class MixSpec:
+    """A load point of several workloads: what a single worker would do for each.
+
+    With `weights` the workloads share the load of the first one's `point`, and take turns in shuffled order; otherwise each has its own.
+    """
+
+    workloads: tuple[WorkerSpec, ...]
+    weights: tuple[int, ...] = ()
+    order_seed: tuple[int, ...] = ()
+
+    @property
+    def cpus(self) -> tuple[int, ...]:
+        """See `WorkerSpec.cpus`."""
+        return self.workloads[0].cpus
+
+    @property
+    def is_live(self) -> bool:
+        """See `WorkerSpec.is_live`."""
+        return self.workloads[0].is_live
+
+    @property
+    def connections(self) -> int:
+        """The connections that are opened ahead."""
+        return sum(one.point.connections for one in self.workloads)
+
+    @property
+    def max_workers(self) -> int:
+        """The largest number of workers that all have work to do, and may open connections for each workload."""
+        limits = [one.transport.max_connections for one in self.workloads]
+        limits += [most for one in self.workloads if isinstance(one.point.load, OpenPlan) and (most := one.point.max_workers) is not None]
+        closed = [one.point.load.concurrency for one in self.workloads if isinstance(one.point.load, ClosedPlan)]
+        return min(*limits, max(closed) if len(closed) == len(self.workloads) else limits[0])
+
+    def split(self, workers: int, cpus: Sequence[int]) -> "list[MixSpec]":
+        """See `WorkerSpec.split`."""
+        shares = zip(*(one.split(workers, cpus) for one in self.workloads), strict=True)
+        return [dataclasses.replace(self, workloads=share, order_seed=(*self.order_seed, worker)) for worker, share in enumerate(shares)]
+
+    def live(self, *, is_live: bool) -> "MixSpec":
+        """The same for workers that send live figures, or not."""
+        return dataclasses.replace(self, workloads=tuple(dataclasses.replace(one, is_live=is_live) for one in self.workloads))
 
 
 def part(whole: int, worker: int, workers: int) -> int:

@@ -29,6 +29,8 @@ class CudaDriver:
             self._library = load(LIBRARY)
         except OSError as error:
             raise CudaError(f"the NVIDIA driver is not installed ({error})") from None
+        # a call that returns at once keeps the GIL: to get it back can take milliseconds beside a busy event loop
+        self._without_release = ctypes.PyDLL(LIBRARY) if load is ctypes.CDLL else self._library
         self._contexts: dict[int, ctypes.c_void_p] = {}
         self._opening = threading.Lock()
         self._call("cuInit", 0)
@@ -134,22 +136,22 @@ class CudaDriver:
     def record(self, event: int, stream: int, device_id: int = 0) -> None:
         """Mark the present end of a stream."""
         self._enter(device_id)
-        self._call("cuEventRecord", ctypes.c_void_p(event), ctypes.c_void_p(stream))
+        self._call_at_once("cuEventRecord", ctypes.c_void_p(event), ctypes.c_void_p(stream))
 
     def wait(self, stream: int, event: int, device_id: int = 0) -> None:
         """Let the later operations of a stream wait for an event. Returns at once."""
         self._enter(device_id)
-        self._call("cuStreamWaitEvent", ctypes.c_void_p(stream), ctypes.c_void_p(event), ctypes.c_uint(0))
+        self._call_at_once("cuStreamWaitEvent", ctypes.c_void_p(stream), ctypes.c_void_p(event), ctypes.c_uint(0))
 
     def synchronize(self, stream: int, device_id: int = 0) -> None:
         """Wait until all operations of a stream have ended."""
         self._enter(device_id)
         self._call("cuStreamSynchronize", ctypes.c_void_p(stream))
 
-    def copy_in(self, address: int, host_address: int, byte_size: int, stream: int, device_id: int = 0) -> None:
-        """Start to copy from the host; memory that is not page-locked has been read when this returns."""
+    def copy_in(self, address: int, host_address: int, byte_size: int, stream: int, device_id: int = 0, *, is_pinned: bool = False) -> None:
+        """Start to copy from the host; memory that is not page-locked (`is_pinned`) has been read when this returns."""
         self._enter(device_id)
-        self._call(
+        (self._call_at_once if is_pinned else self._call)(
             "cuMemcpyHtoDAsync_v2",
             ctypes.c_uint64(address),
             ctypes.c_void_p(host_address),
@@ -157,10 +159,12 @@ class CudaDriver:
             ctypes.c_void_p(stream),
         )
 
-    def copy_out(self, host_address: int, address: int, byte_size: int, stream: int, device_id: int = 0) -> None:
-        """Start to copy to the host."""
+    def copy_out(
+        self, host_address: int, address: int, byte_size: int, stream: int, device_id: int = 0, *, is_pinned: bool = False
+    ) -> None:
+        """Start to copy to the host; memory that is not page-locked (`is_pinned`) may have been written when this returns."""
         self._enter(device_id)
-        self._call(
+        (self._call_at_once if is_pinned else self._call)(
             "cuMemcpyDtoHAsync_v2",
             ctypes.c_void_p(host_address),
             ctypes.c_uint64(address),
@@ -188,10 +192,16 @@ class CudaDriver:
                 context = ctypes.c_void_p()
                 self._call("cuDevicePrimaryCtxRetain", ctypes.byref(context), self._device(device_id))
                 self._contexts[device_id] = context
-        self._call("cuCtxSetCurrent", context)
+        self._call_at_once("cuCtxSetCurrent", context)
 
     def _call(self, function: str, *arguments: Any) -> None:
-        result = getattr(self._library, function)(*arguments)
+        self._check(function, getattr(self._library, function)(*arguments))
+
+    def _call_at_once(self, function: str, *arguments: Any) -> None:
+        """Call a function that does not wait for the GPU, without releasing the GIL."""
+        self._check(function, getattr(self._without_release, function)(*arguments))
+
+    def _check(self, function: str, result: int) -> None:
         if result:
             name = ctypes.c_char_p()
             known = getattr(self._library, "cuGetErrorName")(result, ctypes.byref(name)) == 0  # noqa: B009 - the library is untyped, and getattr is used for all its functions
@@ -224,6 +234,6 @@ class CudaMemory:
         """Copy bytes from this memory."""
         return self._driver.read(self._address + offset, byte_size, self._device_id)
 
-    def write(self, offset: int, data: bytes) -> None:
+    def write(self, offset: int, data: bytes | bytearray | memoryview) -> None:
         """Copy bytes to this memory."""
-        self._driver.write(self._address + offset, data, self._device_id)
+        self._driver.write(self._address + offset, bytes(data), self._device_id)

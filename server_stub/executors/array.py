@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from perfkit.errors import UsageError
+from perfkit.protocol.tensor import Buffer
 
 Arrays: TypeAlias = Mapping[str, npt.NDArray[Any]]
 
@@ -16,27 +17,28 @@ Arrays: TypeAlias = Mapping[str, npt.NDArray[Any]]
 class GpuMemory(Protocol):
     """Memory of a GPU that stays mapped while it is referenced."""
 
-    def read(self) -> bytes:
+    def read(self) -> Buffer:
         """Copy it to the host."""
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class GpuArray:
-    """A contiguous array in the memory of GPU 0."""
+class SystemMemory(Protocol):
+    """Memory that another process shares."""
 
-    address: int
+    def read_into(self, target: memoryview) -> None:
+        """Fill `target` with its current bytes."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _ForeignArray:
+    """A contiguous array that is not in NumPy's memory."""
+
     shape: tuple[int, ...]
     dtype: np.dtype[Any]
-    memory: "GpuMemory"
 
     @property
     def nbytes(self) -> int:
         """Its size in bytes."""
         return math.prod(self.shape) * self.dtype.itemsize
-
-    def to_host(self) -> npt.NDArray[Any]:
-        """A copy as a NumPy array."""
-        return np.frombuffer(self.memory.read(), self.dtype).reshape(self.shape)
 
     def reshape(self, *shape: int) -> Self:
         """The same memory with another shape, which may have one -1."""
@@ -45,8 +47,37 @@ class GpuArray:
         return dataclasses.replace(self, shape=whole)
 
 
+@dataclasses.dataclass(frozen=True, slots=True)
+class GpuArray(_ForeignArray):
+    """A contiguous array in the memory of GPU 0."""
+
+    address: int
+    memory: GpuMemory
+
+    def to_host(self) -> npt.NDArray[Any]:
+        """A copy as a NumPy array."""
+        return np.frombuffer(self.memory.read(), self.dtype).reshape(self.shape)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class SharedArray(_ForeignArray):
+    """A contiguous array in system shared memory, which has not been read."""
+
+    memory: SystemMemory
+
+    def copy_to(self, target: npt.NDArray[Any]) -> None:
+        """Copy it to a contiguous array of its shape and type. The GIL is released meanwhile."""
+        self.memory.read_into(target.reshape(-1).view(np.uint8).data)
+
+    def to_host(self) -> npt.NDArray[Any]:
+        """A copy as a NumPy array."""
+        array = np.empty(self.shape, self.dtype)
+        self.copy_to(array)
+        return array
+
+
 Inputs: TypeAlias = Mapping[str, Any]
-"""Arrays by name: NumPy's, or GpuArrays for an executor that accepts them."""
+"""Arrays by name: NumPy's, or GpuArrays and SharedArrays for an executor that accepts them."""
 
 
 class Executor:
@@ -58,6 +89,8 @@ class Executor:
     """The number of threads to be called by. None means the number of the model's instances."""
     accepts_gpu_arrays = False
     """Whether inputs may be GpuArrays."""
+    accepts_shared_arrays = False
+    """Whether inputs of `join` may be SharedArrays."""
 
     def prepare(self) -> None:
         """Called once by each thread before its first execution."""

@@ -21,7 +21,7 @@ from perfkit.errors import UsageError
 from perfkit.protocol.message import TensorMetadata
 from perfkit.protocol.tensor import Datatype, array_dtype
 from server_stub.devices.cuda_driver import CudaDriver, CudaError
-from server_stub.executors.array import Arrays, Executor, GpuArray, Inputs
+from server_stub.executors.array import Arrays, Executor, GpuArray, Inputs, SharedArray
 from server_stub.executors.onnx_options import OnnxOptions
 from server_stub.executors.onnx_session import open_session, tensor_metadata
 
@@ -46,7 +46,7 @@ class FixedBufferExecutor(Executor):
     the GPU's memory does not suffice.
     """
 
-    accepts_gpu_arrays = True
+    accepts_gpu_arrays = accepts_shared_arrays = True
 
     def __init__(
         self,
@@ -185,7 +185,7 @@ class _BufferSet:
     ) -> None:
         inputs, outputs = tensors
         self._driver, self._instance, self._memory = gpu.driver, instance, memory
-        self._has_graphs, self._graph_ids = options.graphs, graph_ids
+        self._has_graphs, self._graph_ids, self._is_pinned = options.graphs, graph_ids, options.pinned
         self._has_batches = max_batch > 0
         self._sizes = padded_sizes(max(1, max_batch))
         self._inputs = {tensor.name: _Buffer(gpu, tensor, max_batch, is_pinned=options.pinned, has_host=False) for tensor in inputs}
@@ -224,7 +224,8 @@ class _BufferSet:
             self._instance.session.run_with_iobinding(binding, run_options)
             for buffer in self._outputs.values():
                 rows = staged.rows if self._has_batches else 1
-                self._driver.copy_out(buffer.host_address, buffer.address, rows * buffer.row_bytes, stream)
+                size_bytes = rows * buffer.row_bytes
+                self._driver.copy_out(buffer.host_address, buffer.address, size_bytes, stream, is_pinned=self._is_pinned)
             self._driver.synchronize(stream)
         outputs = {}
         for name, buffer in self._outputs.items():
@@ -244,12 +245,17 @@ class _BufferSet:
         if isinstance(array, GpuArray):
             self._driver.copy_within(buffer.address + offset, array.address, array.nbytes, self._copy_stream)
         elif buffer.host is None:
-            array = np.require(array, buffer.dtype, ("C", "A"))
+            array = np.require(array.to_host() if isinstance(array, SharedArray) else array, buffer.dtype, ("C", "A"))
             self._driver.copy_in(buffer.address + offset, array.ctypes.data, array.nbytes, self._copy_stream)
         else:
             target = buffer.host[start : start + rows] if self._has_batches else buffer.host
-            np.copyto(target, array)
-            self._driver.copy_in(buffer.address + offset, buffer.host_address + offset, rows * buffer.row_bytes, self._copy_stream)
+            if isinstance(array, SharedArray):
+                array.copy_to(target)
+            else:
+                np.copyto(target, array)
+            self._driver.copy_in(
+                buffer.address + offset, buffer.host_address + offset, rows * buffer.row_bytes, self._copy_stream, is_pinned=True
+            )
         return rows
 
     def _binding(self, size: int) -> tuple[Any, Any]:
@@ -267,6 +273,8 @@ class _BufferSet:
 
             run_options = onnxruntime.RunOptions()
             run_options.add_run_config_entry("gpu_graph_id", str(next(self._graph_ids)))
+            # the outputs are copied on the same stream, and waited for together
+            run_options.add_run_config_entry("disable_synchronize_execution_providers", "1")
         self._bound[size] = binding, run_options
         return self._bound[size]
 

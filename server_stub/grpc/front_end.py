@@ -22,8 +22,8 @@ from server_stub.log import Log
 from server_stub.options import Limits, TlsIdentity
 from server_stub.repository.repository import Repository
 from server_stub.settings import Settings, server_metadata
-from server_stub.shared_memory.regions import SharedMemoryRegions, write_shared_outputs
-from server_stub.shared_memory.shared_tensors import resolve_grpc_request, with_gpu_inputs
+from server_stub.shared_memory.regions import SharedMemoryRegions
+from server_stub.shared_memory.shared_tensors import resolve_grpc_request
 
 # the kinds are named as gRPC's statuses, but for one
 _STATUS = {kind: grpc.StatusCode["UNIMPLEMENTED" if kind is ErrorKind.UNSUPPORTED else kind.name] for kind in ErrorKind}
@@ -129,10 +129,9 @@ class GrpcFrontEnd:
         return await model.infer(request, arrived_ns, lambda response: protobuf.encode_infer_response(finish(response)))
 
     def _read(self, encoded: bytes) -> tuple[InferRequest, Model, Callable[[InferResponse], InferResponse]]:
-        encoded, shared = resolve_grpc_request(encoded, self._regions)
-        request = with_gpu_inputs(protobuf.decode_infer_request(encoded), shared)
-        model = self._repository.find(request.model, request.version)
-        return request, model, lambda response: write_shared_outputs(response, shared.outputs)
+        parsed, shared = resolve_grpc_request(protobuf.parse_infer_request(encoded), self._regions)
+        request = shared.fill(protobuf.read_infer_request(parsed))
+        return request, self._repository.find(request.model, request.version), shared.finish
 
     async def _stream(self, requests: AsyncIterator[bytes], context: _Context) -> None:
         if self._calls >= self._limits.max_calls:

@@ -13,14 +13,14 @@ from typing import TypeAlias
 from google.protobuf.message import DecodeError
 
 from perfkit.errors import ErrorKind, ProtocolError
-from perfkit.protocol import protobuf, v2_pb2
+from perfkit.protocol import protobuf, v2_pb2, wire_format
 from perfkit.protocol.message import InferRequest, InferResponse
 from server_stub.inference.model import Model
 from server_stub.log import Log
 
 _MAX_REQUESTS, _MAX_RESPONSES = 256, 64  # in flight and unsent, per stream; then the stream is not read
 _FINAL, _WANTS_FINAL = "triton_final_response", "triton_enable_empty_final_response"
-_INFER_RESPONSE_TAG = b"\x12"  # field 2, length-delimited
+_INFER_RESPONSE_TAG = 2 << 3 | 2  # field 2, length-delimited
 
 
 ReadRequest: TypeAlias = Callable[[bytes], tuple[InferRequest, Model, Callable[[InferResponse], InferResponse]]]
@@ -111,16 +111,7 @@ class Stream:
 def _encode(response: InferResponse, *, is_final: bool) -> bytes:
     parameters = {**response.parameters, _FINAL: is_final}
     encoded = protobuf.encode_infer_response(InferResponse(response.model, response.version, response.outputs, response.id, parameters))
-    return b"".join((_INFER_RESPONSE_TAG, _varint(len(encoded)), encoded))
-
-
-def _varint(number: int) -> bytes:
-    parts = bytearray()
-    while number >= 0x80:
-        parts.append(number & 0x7F | 0x80)
-        number >>= 7
-    parts.append(number)
-    return bytes(parts)
+    return wire_format.field_head(_INFER_RESPONSE_TAG, len(encoded)) + encoded
 
 
 def _first_error(group: BaseExceptionGroup[BaseException]) -> BaseException:

@@ -17,6 +17,7 @@ from aiohttp import HttpVersion11, StreamReader, web
 from perfkit.protocol import rest
 from server_stub.http.fast_path import FastPathConnection, FastPathHandler, HeadCache
 from server_stub.http.inference import body_timeout_message
+from server_stub.http.request_buffer import KeptMemory
 from server_stub.options import Limits
 
 # the front ends report errors; aiohttp would also log a traceback for each client that does not speak HTTP
@@ -83,7 +84,13 @@ class _Connection(asyncio.Protocol):
             self._switch_to_aiohttp(b"")
         else:
             self.fast_path = FastPathConnection(
-                self._port.heads, self._port.fast_path_handler, self._port.limits, self._transport, self._switch_to_aiohttp
+                self._port.heads,
+                self._port.fast_path_handler,
+                self._port.limits,
+                self._port.kept,
+                self._transport,
+                self._switch_to_aiohttp,
+                self._receive_into_buffer,
             )
 
     def data_received(self, data: bytes) -> None:
@@ -143,6 +150,11 @@ class _Connection(asyncio.Protocol):
         if self._transport is not None:
             self._transport.abort()
 
+    def _receive_into_buffer(self, is_buffered: bool) -> None:
+        assert self._transport is not None
+        assert self.fast_path is not None
+        self._transport.set_protocol(_BufferedConnection(self, self.fast_path) if is_buffered else self)
+
     def _switch_to_aiohttp(self, data: bytes) -> None:
         assert self._transport is not None
         self.fast_path = None
@@ -182,6 +194,31 @@ class _Connection(asyncio.Protocol):
             self._transport.close()
 
 
+class _BufferedConnection(asyncio.BufferedProtocol):
+    """A connection on the fast path while it receives large requests: the bytes are written to their place at once."""
+
+    def __init__(self, connection: _Connection, fast_path: FastPathConnection) -> None:
+        self._connection, self._fast_path = connection, fast_path
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        return self._fast_path.get_buffer()
+
+    def buffer_updated(self, nbytes: int) -> None:
+        self._fast_path.buffer_updated(nbytes)
+
+    def eof_received(self) -> None:
+        self._connection.eof_received()
+
+    def pause_writing(self) -> None:
+        self._connection.pause_writing()
+
+    def resume_writing(self) -> None:
+        self._connection.resume_writing()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._connection.connection_lost(exc)
+
+
 class HttpPort:
     """A listening port with its connections."""
 
@@ -193,7 +230,8 @@ class HttpPort:
         fast_path_handler: FastPathHandler | None = None,
     ) -> None:
         """`handle` calls a route's handler and turns exceptions into responses. Without `fast_path_handler`, aiohttp does everything."""
-        self.limits, self.fast_path_handler, self.heads = limits, fast_path_handler, HeadCache(limits.max_body_bytes)
+        self.limits, self.fast_path_handler = limits, fast_path_handler
+        self.heads, self.kept = HeadCache(limits.max_body_bytes), KeptMemory()
         self._handle = handle
         self._connections: set[_Connection] = set()
         self._by_handler: dict[web.RequestHandler, _Connection] = {}

@@ -1,23 +1,27 @@
-"""The fast path: small, plain infer requests over HTTP/1.1, read and answered without aiohttp at half the CPU time.
+"""The fast path: plain infer requests over HTTP/1.1, read and answered without aiohttp.
 
-Clients of small models send the same head again and again with different bodies, so parsed heads are cached by their
-bytes. A connection stays on the fast path until its first other request, and then moves to aiohttp for good.
+Clients send the same head again and again with different bodies, so parsed heads are cached by their bytes. Small requests
+take half of aiohttp's CPU time. Large ones are received straight into a buffer, and their bodies are views of it.
+A connection stays on the fast path until its first other request, and then moves to aiohttp for good.
 """
 
 import asyncio
 import http
 import re
-from collections.abc import Awaitable, Callable
-from typing import NamedTuple
+from collections.abc import Callable
+from typing import NamedTuple, Protocol
 
 import httptools
 
 from perfkit.protocol import rest
 from perfkit.protocol.compression import choose_encoding
+from perfkit.protocol.tensor import Buffer
 from server_stub.http.inference import HttpResponse, body_timeout_response
+from server_stub.http.request_buffer import KeptMemory, RequestBuffer
 from server_stub.options import Limits
 
-_MAX_BODY_BYTES, _MAX_HEAD_BYTES = 2**16, 2**12
+_MAX_HEAD_BYTES = 2**12
+_MAX_SMALL_BYTES = 2**16  # requests with larger bodies are received into a buffer
 _MAX_HEADS = 2**10
 _PATH = re.compile(rb"/v2/models/([\w.-]+)(?:/versions/([0-9]+))?/infer", re.ASCII)
 _HEADER_LENGTH = rest.HEADER_LENGTH.lower().encode()
@@ -40,15 +44,21 @@ class RequestHead(NamedTuple):
         return f"POST {rest.model_path(self.model, self.version, 'infer')}"
 
 
-FastPathHandler = Callable[[RequestHead, bytes], Awaitable[HttpResponse]]
-"""Responds to a request, given its head and body. Never raises."""
+class FastPathHandler(Protocol):
+    """Responds to requests on the fast path."""
+
+    def accepts(self, head: RequestHead) -> bool:
+        """Whether a large body is worth receiving: there is such a model."""
+
+    async def respond(self, head: RequestHead, body: Buffer) -> HttpResponse:
+        """The response to a complete request. Never raises."""
 
 
 class HeadCache:
     """Parses and caches request heads. Bodies are limited to `max_body_bytes`."""
 
-    def __init__(self, max_body_bytes: int = _MAX_BODY_BYTES) -> None:
-        self._max_body_bytes = min(max_body_bytes, _MAX_BODY_BYTES)
+    def __init__(self, max_body_bytes: int) -> None:
+        self._max_body_bytes = max_body_bytes
         self._known: dict[bytes, RequestHead] = {}
 
     def find(self, received: bytes) -> tuple[RequestHead, int] | None:
@@ -98,7 +108,7 @@ def parse_head(encoded: bytes) -> RequestHead | None:
     if choose_encoding(values.get(b"accept-encoding", b"").decode("latin-1")) != "identity":
         return None
     length = values.get(b"content-length", b"")
-    if not length.isdigit() or int(length) > _MAX_BODY_BYTES:
+    if not length.isdigit():
         return None
     header_length = values.get(_HEADER_LENGTH)
     if header_length is not None and not (header_length.isascii() and header_length == header_length.strip()):
@@ -106,22 +116,36 @@ def parse_head(encoded: bytes) -> RequestHead | None:
     return RequestHead(path[1].decode(), (path[2] or b"").decode(), int(length), None if header_length is None else header_length.decode())
 
 
-def encode_response(response: HttpResponse) -> bytes:
-    """A response in wire format."""
+def encode_response(response: HttpResponse) -> list[Buffer]:
+    """A response in wire format, in one piece if it is small."""
     fields = "".join([f"{name}: {value}\r\n" for name, value in response.headers.items()])
-    head = f"HTTP/1.1 {response.status} {_REASONS[response.status]}\r\n{fields}Content-Length: {len(response.body)}\r\n\r\n"
-    return head.encode("latin-1") + response.body
+    body_bytes = response.body_bytes
+    head = f"HTTP/1.1 {response.status} {_REASONS[response.status]}\r\n{fields}Content-Length: {body_bytes}\r\n\r\n".encode("latin-1")
+    return [head, *response.body] if body_bytes > _MAX_SMALL_BYTES else [b"".join((head, *response.body))]
 
 
 class FastPathConnection:
-    """One connection on the fast path, one request at a time. `hand_over` receives the first bytes of any other request."""
+    """One connection on the fast path, one request at a time."""
 
     def __init__(
-        self, heads: HeadCache, handle: FastPathHandler, limits: Limits, transport: asyncio.Transport, hand_over: Callable[[bytes], None]
+        self,
+        heads: HeadCache,
+        handler: FastPathHandler,
+        limits: Limits,
+        kept: KeptMemory,
+        transport: asyncio.Transport,
+        hand_over: Callable[[bytes], None],
+        receive_into_buffer: Callable[[bool], None],
     ) -> None:
-        self._heads, self._handle, self._limits, self._transport, self._hand_over = heads, handle, limits, transport, hand_over
+        """`hand_over` gets the first bytes of any other request.
+
+        `receive_into_buffer` chooses by which methods bytes are received: `get_buffer` and `buffer_updated`, or `receive`, as at first.
+        """
+        self._heads, self._handler, self._limits, self._transport, self._hand_over = heads, handler, limits, transport, hand_over
         self._loop = asyncio.get_running_loop()
-        self._received = b""  # an incomplete request, or bytes that arrived during the current one
+        self._received = b""  # an incomplete small request, or bytes that arrived during the current one
+        self._buffer, self._receive_into_buffer, self._is_buffered = RequestBuffer(kept), receive_into_buffer, False
+        self._large: RequestHead | None = None  # of the request that is being received into the buffer
         self._responding: asyncio.Task[None] | None = None
         self._is_paused = self._awaits_body = False
         self._stopped: asyncio.Future[None] | None = None
@@ -137,6 +161,18 @@ class FastPathConnection:
         else:
             self._transport.pause_reading()  # limits what a pipelining client makes us hold
 
+    def get_buffer(self) -> memoryview:
+        """Where the next bytes from the client belong."""
+        return self._buffer.space()
+
+    def buffer_updated(self, byte_count: int) -> None:
+        """Process bytes that have been written there."""
+        self._buffer.filled += byte_count
+        if self._responding is None and not self._is_paused:
+            self._process_buffer()
+        else:
+            self._transport.pause_reading()
+
     def pause(self) -> None:
         """Stop reading, because the client does not read."""
         self._is_paused = True
@@ -149,7 +185,7 @@ class FastPathConnection:
 
     async def stop(self) -> None:
         """Close the connection once the request that has begun, if any, is answered."""
-        if self._responding is not None or self._received:
+        if self._responding is not None or self._has_bytes:
             self._stopped = self._loop.create_future()
             await self._stopped
         self._transport.close()
@@ -158,32 +194,80 @@ class FastPathConnection:
         """Stop the timers and the current request: the connection is closed or handed over."""
         self._idle_timer.cancel()
         self._stop_read_timer()
+        self._buffer.release()
         if self._responding is not None:
             self._responding.cancel()
         if self._stopped is not None and not self._stopped.done():
             self._stopped.set_result(None)
 
+    @property
+    def _has_bytes(self) -> bool:
+        return bool(self._received or self._buffer.filled)
+
     def _process(self) -> None:
         received = self._received
         parsed = self._heads.find(received)
+        if parsed is not None and self._is_for_buffer(parsed[0]):
+            self._received = b""
+            self._choose_buffer(True)
+            self._buffer.append(received)
+            self._begin_large(*parsed)
+            return
+        self._choose_buffer(False)
         missing_bytes = -1 if parsed is None else parsed[1] + parsed[0].body_bytes - len(received)
-        if parsed is None or missing_bytes < 0:
+        if parsed is None or missing_bytes < 0 or parsed[0].body_bytes > _MAX_SMALL_BYTES:
             self.close()
             self._received = b""
             self._hand_over(received)
         elif missing_bytes > 0:
-            if not self._awaits_body:
-                self._stop_read_timer()
-                self._awaits_body, self._read_timer = True, self._loop.call_later(self._limits.body_timeout_s, self._abandon_body)
+            self._await_body()
         else:
-            self._stop_read_timer()
-            self._awaits_body, self._received = False, b""
-            self._responding = self._loop.create_task(self._respond(parsed[0], received[parsed[1] :]))
+            self._received = b""
+            self._respond_to(parsed[0], received[parsed[1] :])
 
-    async def _respond(self, head: RequestHead, body: bytes) -> None:
-        self._write(await self._handle(head, body))
+    def _process_buffer(self) -> None:
+        if self._large is not None:
+            self._process_large()
+            return
+        parsed = self._heads.find(self._buffer.head(_MAX_HEAD_BYTES))
+        if parsed is not None and self._is_for_buffer(parsed[0]):
+            self._begin_large(*parsed)
+        else:
+            self._received = self._buffer.take_rest()
+            self._process()
+
+    def _begin_large(self, head: RequestHead, head_bytes: int) -> None:
+        self._large = head
+        self._buffer.begin(head_bytes, head.body_bytes)
+        self._process_large()
+
+    def _process_large(self) -> None:
+        missing_bytes = self._buffer.missing_bytes
+        if missing_bytes > 0:
+            self._await_body()
+            return
+        if missing_bytes < 0:
+            self._transport.pause_reading()  # see `receive`
+        head, self._large = self._large, None
+        assert head is not None
+        self._respond_to(head, self._buffer.body())
+
+    def _await_body(self) -> None:
+        if not self._awaits_body:
+            self._stop_read_timer()
+            self._awaits_body, self._read_timer = True, self._loop.call_later(self._limits.body_timeout_s, self._abandon_body)
+
+    def _respond_to(self, head: RequestHead, body: Buffer) -> None:
+        self._stop_read_timer()
+        self._awaits_body = False
+        self._responding = self._loop.create_task(self._respond(head, body))
+
+    async def _respond(self, head: RequestHead, body: Buffer) -> None:
+        self._write(await self._handler.respond(head, body))
         self._responding = None
         self._responded_s = self._loop.time()
+        if self._buffer.filled:
+            self._received = self._buffer.take_rest()
         if self._stopped is not None:
             self.close()
         elif self._received:
@@ -195,10 +279,20 @@ class FastPathConnection:
         self._transport.resume_reading()
         if self._received:
             self._process()
+        elif self._buffer.filled:
+            self._process_buffer()
+
+    def _is_for_buffer(self, head: RequestHead) -> bool:
+        return head.body_bytes > _MAX_SMALL_BYTES and self._handler.accepts(head)
+
+    def _choose_buffer(self, is_buffered: bool) -> None:
+        if is_buffered != self._is_buffered:
+            self._is_buffered = is_buffered
+            self._receive_into_buffer(is_buffered)
 
     def _write(self, response: HttpResponse) -> None:
         if not self._transport.is_closing():
-            self._transport.write(encode_response(response))
+            self._transport.writelines(encode_response(response))
 
     def _abandon_body(self) -> None:
         self._write(body_timeout_response(self._limits.body_timeout_s))
@@ -206,7 +300,7 @@ class FastPathConnection:
 
     def _check_idle(self) -> None:
         left_s = self._responded_s + self._limits.idle_timeout_s - self._loop.time()
-        if self._responding is None and not self._received and left_s <= 0:
+        if self._responding is None and not self._has_bytes and left_s <= 0:
             self._transport.close()
         else:
             self._idle_timer = self._loop.call_later(left_s if left_s > 0 else self._limits.idle_timeout_s, self._check_idle)

@@ -7,6 +7,7 @@ from aiohttp import web
 
 from perfkit.errors import ErrorKind, ProtocolError
 from perfkit.protocol import rest
+from perfkit.protocol.tensor import Buffer
 from server_stub.http.administration import HttpAdministration
 from server_stub.http.connections import MODEL_PATHS, BodyTimeoutError, Handler, HttpPort, json_response
 from server_stub.http.fast_path import RequestHead
@@ -36,7 +37,7 @@ class HttpFrontEnd:
         self._log = log or Log(settings)
         routes = [*self._routes(), *HttpGenerate(repository).routes(), *HttpAdministration(repository, regions, settings).routes()]
         self._inference = HttpInference(repository, regions)
-        self._port = HttpPort(routes, self._handle, self._limits, self._handle_fast_path)
+        self._port = HttpPort(routes, self._handle, self._limits, _FastPathInference(self._inference, self._log))
 
     async def start(self, host: str, port: int, tls: ssl.SSLContext | None = None) -> int:
         """Listen, and return the port. Raises OSError if that fails."""
@@ -128,7 +129,23 @@ class HttpFrontEnd:
         encodings = headers.get("Content-Encoding", ""), headers.get("Accept-Encoding", "")
         return _response(await self._inference.respond(model, version, await request.read(), headers.get(rest.HEADER_LENGTH), *encodings))
 
-    async def _handle_fast_path(self, head: RequestHead, body: bytes) -> HttpResponse:
+
+class _FastPathInference:
+    """Responds to infer requests that did not come by aiohttp."""
+
+    def __init__(self, inference: HttpInference, log: Log) -> None:
+        self._inference, self._log = inference, log
+
+    def accepts(self, head: RequestHead) -> bool:
+        """See `FastPathHandler.accepts`."""
+        try:
+            self._inference.find(head.model, head.version)
+        except ProtocolError:
+            return False
+        return True
+
+    async def respond(self, head: RequestHead, body: Buffer) -> HttpResponse:
+        """See `FastPathHandler.respond`."""
         arrived_ns = time.monotonic_ns()
         try:
             response = await self._inference.respond(head.model, head.version, body, head.header_length)
@@ -142,7 +159,7 @@ class HttpFrontEnd:
 
 
 def _response(response: HttpResponse) -> web.Response:
-    return web.Response(status=response.status, body=response.body, headers=response.headers)
+    return web.Response(status=response.status, body=b"".join(response.body), headers=response.headers)
 
 
 def _error(status: int, message: str, content_type: str = rest.JSON_TYPE) -> web.Response:

@@ -3,18 +3,19 @@
 import contextlib
 import functools
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from perfkit.errors import ErrorKind, ProtocolError
 from perfkit.protocol import rest
 from perfkit.protocol.compression import ACCEPTED, choose_encoding, compress, decompress
 from perfkit.protocol.message import InferRequest, InferResponse
+from perfkit.protocol.tensor import Buffer
 from server_stub.inference.conversion import raw_request
 from server_stub.inference.model import Model
 from server_stub.repository.repository import Repository
-from server_stub.shared_memory import shared_tensors
-from server_stub.shared_memory.regions import RegionSlice, SharedMemoryRegions, write_shared_outputs
+from server_stub.shared_memory.regions import SharedMemoryRegions
+from server_stub.shared_memory.shared_tensors import SharedTensors, omit_shared_outputs, resolve_http_request
 
 MAX_JSON_BYTES = 2**26
 """Limit on JSON and on decompressed bodies, which are in memory twice. Binary tensors after the JSON part may be larger."""
@@ -22,11 +23,16 @@ _STATUS = {ErrorKind.INTERNAL: 500, ErrorKind.NOT_FOUND: 404, ErrorKind.UNAVAILA
 
 
 class HttpResponse(NamedTuple):
-    """A response. `headers` do not include its length."""
+    """A response. `headers` do not include its length. The body is in pieces, so that large tensors are not copied."""
 
     status: int
     headers: Mapping[str, str]
-    body: bytes
+    body: Sequence[Buffer]
+
+    @property
+    def body_bytes(self) -> int:
+        """The length of the body."""
+        return sum(map(len, self.body))
 
 
 class HttpLayerError(ProtocolError):
@@ -54,23 +60,23 @@ class HttpInference:
             return model
 
     async def respond(
-        self, name: str, version: str, encoded: bytes, header_length: str | None, content_encoding: str = "", accept_encoding: str = ""
+        self, name: str, version: str, encoded: Buffer, header_length: str | None, content_encoding: str = "", accept_encoding: str = ""
     ) -> HttpResponse:
         """The response to a body. `header_length` and the encodings are header values. Raises ProtocolError."""
         arrived_ns = time.monotonic_ns()
         model = self.find(name, version)
         with _http_layer():
-            body = decompress(encoded, content_encoding, MAX_JSON_BYTES)
+            body = decompress(bytes(encoded), content_encoding, MAX_JSON_BYTES) if content_encoding else encoded
             json_length = _header_length(header_length, len(body))
             json_bytes = json_length or len(body)  # without a header, or with 0, the whole body counts
             check_json_size(json_bytes)
-        body, json_length, shared = shared_tensors.resolve_http_request(body, json_length, self._regions)
+        body, json_length, shared = resolve_http_request(body, json_length, self._regions)
         if json_length == 0 or not body:
             request = raw_request(model.definition, model.version, body)
         else:
             request = rest.decode_infer_request(model.definition.name, model.version, body, json_length)
-            request = shared_tensors.with_gpu_inputs(request, shared)
-        encode = functools.partial(_encode, request, choose_encoding(accept_encoding), shared.outputs)
+            request = shared.fill(request)
+        encode = functools.partial(_encode, request, choose_encoding(accept_encoding), shared)
         return await model.infer(request, arrived_ns, encode)
 
 
@@ -85,13 +91,13 @@ def error_response(error: ProtocolError) -> HttpResponse:
     headers = {"Content-Type": "text/plain" if isinstance(error, HttpLayerError) else rest.JSON_TYPE}
     if error.kind is ErrorKind.UNSUPPORTED and "compression" in str(error):
         headers["Accept-Encoding"] = ", ".join(ACCEPTED)
-    return HttpResponse(http_status(error), headers, rest.encode_error(str(error)))
+    return HttpResponse(http_status(error), headers, [rest.encode_error(str(error))])
 
 
 def body_timeout_response(timeout_s: float) -> HttpResponse:
     """The response to a request whose body did not arrive in time. It closes the connection."""
     headers = {"Content-Type": rest.JSON_TYPE, "Connection": "close"}
-    return HttpResponse(400, headers, rest.encode_error(body_timeout_message(timeout_s)))
+    return HttpResponse(400, headers, [rest.encode_error(body_timeout_message(timeout_s))])
 
 
 def body_timeout_message(timeout_s: float) -> str:
@@ -118,13 +124,13 @@ def _header_length(text: str | None, body_bytes: int) -> int | None:
     return length
 
 
-def _encode(request: InferRequest, encoding: str, slices: Mapping[str, RegionSlice], response: InferResponse) -> HttpResponse:
-    response = write_shared_outputs(response, slices)
+def _encode(request: InferRequest, encoding: str, shared: SharedTensors, response: InferResponse) -> HttpResponse:
+    response = shared.finish(response)
     binary = {output.name: output.binary is True for output in reversed(request.outputs)}
     encoded = rest.encode_infer_response(
         response, {tensor.name: binary.get(tensor.name, request.binary_output) for tensor in response.outputs}
     )
-    headers, buffers = shared_tensors.omit_shared_outputs(*encoded, slices)
+    headers, buffers = omit_shared_outputs(*encoded, shared.outputs)
     if encoding == "identity":
-        return HttpResponse(200, headers, b"".join(buffers))
-    return HttpResponse(200, {**headers, "Content-Encoding": encoding}, compress(buffers, encoding))
+        return HttpResponse(200, headers, buffers)
+    return HttpResponse(200, {**headers, "Content-Encoding": encoding}, [compress(buffers, encoding)])

@@ -12,10 +12,19 @@ import numpy.typing as npt
 
 from perfkit.errors import ErrorKind, ProtocolError
 from perfkit.protocol.message import InferRequest, InferResponse, RequestedOutput
-from perfkit.protocol.tensor import Datatype, Tensor, array_dtype, check_size, encode_bytes_elements, tensor_from_array, tensor_to_array
-from server_stub.executors.array import Arrays, GpuArray, Inputs
+from perfkit.protocol.tensor import (
+    Buffer,
+    Datatype,
+    Tensor,
+    array_dtype,
+    check_size,
+    encode_bytes_elements,
+    tensor_from_array,
+    tensor_to_array,
+)
+from server_stub.executors.array import Arrays, Executor, GpuArray, Inputs, SharedArray
 from server_stub.inference.definition import ModelDefinition, TensorDefinition
-from server_stub.shared_memory.regions import GpuSlice
+from server_stub.shared_memory.regions import GpuSlice, SystemSlice
 
 _BATCH_NOTE = (
     " NOTE: Setting a non-zero max_batch_size in the model config requires a batch dimension to be prepended to each input shape. "
@@ -39,7 +48,7 @@ def check_request(definition: ModelDefinition, request: InferRequest) -> int:
     return batch_size
 
 
-def raw_request(definition: ModelDefinition, version: str, body: bytes) -> InferRequest:
+def raw_request(definition: ModelDefinition, version: str, body: Buffer) -> InferRequest:
     """The request that a raw body stands for: one input tensor of batch 1, and all outputs as binary data.
 
     A variable size in the model's shape follows from the body's length. Raises ProtocolError if the model has several
@@ -58,7 +67,7 @@ def raw_request(definition: ModelDefinition, version: str, body: bytes) -> Infer
             raise ProtocolError(
                 f"[request id: <id_unknown>] For BYTE datatype raw input '{tensor.name}', the model must have input shape [1]"
             )
-        raw = encode_bytes_elements([body])
+        raw: Buffer = encode_bytes_elements([bytes(body)])
     elif shape.count(-1) > 1:
         raise ProtocolError(
             f"The shape of the raw input '{tensor.name}' can not be deduced because there are more than one variable-sized dimension"
@@ -70,12 +79,12 @@ def raw_request(definition: ModelDefinition, version: str, body: bytes) -> Infer
     return InferRequest(definition.name, (Tensor(tensor.name, tensor.datatype, tuple(shape), raw),), version=version, binary_output=True)
 
 
-def input_arrays(definition: ModelDefinition, request: InferRequest, *, on_gpu: bool = False) -> Inputs:
+def input_arrays(definition: ModelDefinition, request: InferRequest, executor: Executor | None = None) -> Inputs:
     """The inputs of a checked request as arrays of the model's shapes, without copying.
 
-    Tensors in a GPU's shared memory become GpuArrays if `on_gpu`, and are otherwise copied to the host.
+    Tensors in shared memory become GpuArrays and SharedArrays for an executor that accepts them, and are otherwise read.
     """
-    tensors = {tensor.name: _array(tensor, on_gpu=on_gpu) for tensor in request.inputs}
+    tensors = {tensor.name: _array(tensor, executor) for tensor in request.inputs}
     return {tensor.name: _reshaped(definition, tensor, tensors[tensor.name], outward=False) for tensor in definition.inputs}
 
 
@@ -181,14 +190,19 @@ def _output(definition: ModelDefinition, tensor: TensorDefinition, array: npt.ND
         raise ProtocolError(str(error), ErrorKind.INTERNAL) from None
 
 
-def _array(tensor: Tensor, *, on_gpu: bool) -> Any:
-    raw = tensor.raw
-    if not isinstance(raw, GpuSlice):
-        return tensor_to_array(tensor)
-    address = raw.address
-    if on_gpu and address is not None and tensor.datatype is not Datatype.BF16:  # whose values are computed as FP32
-        return GpuArray(address, tensor.shape, array_dtype(tensor.datatype), raw)
-    return tensor_to_array(dataclasses.replace(tensor, raw=raw.read()))
+def _array(tensor: Tensor, executor: Executor | None) -> Any:
+    raw, is_bf16 = tensor.raw, tensor.datatype is Datatype.BF16  # whose values are computed as FP32
+    if isinstance(raw, SystemSlice):
+        if executor is not None and executor.accepts_shared_arrays and not is_bf16:
+            return SharedArray(tensor.shape, array_dtype(tensor.datatype), raw)
+        read = np.empty(len(raw), np.uint8).data
+        raw.read_into(read)
+        return tensor_to_array(Tensor(tensor.name, tensor.datatype, tensor.shape, read))
+    if isinstance(raw, GpuSlice):
+        if executor is not None and executor.accepts_gpu_arrays and not is_bf16 and (address := raw.address) is not None:
+            return GpuArray(tensor.shape, array_dtype(tensor.datatype), address, raw)
+        return tensor_to_array(dataclasses.replace(tensor, raw=raw.read()))
+    return tensor_to_array(tensor)
 
 
 def _reshaped(definition: ModelDefinition, tensor: TensorDefinition, array: Any, *, outward: bool) -> Any:

@@ -99,8 +99,7 @@ class BatchExecution:
         return BatchResult((), Timing(started_ns, failed_ns, failed_ns, failed_ns), failure)
 
     def _request_inputs(self, batch: Sequence[QueuedRequest]) -> Sequence[Inputs]:
-        on_gpu = self._executor.accepts_gpu_arrays
-        return [{**input_arrays(self._definition, queued.request, on_gpu=on_gpu), **queued.controls} for queued in batch]
+        return [{**input_arrays(self._definition, queued.request, self._executor), **queued.controls} for queued in batch]
 
     def _split_outputs(self, batch: Sequence[QueuedRequest], outputs: Arrays) -> Sequence[InferResponse]:
         if len(batch) == 1:

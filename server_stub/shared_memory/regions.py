@@ -10,9 +10,11 @@ import stat
 from collections.abc import Callable, Mapping
 from typing import Any, Protocol, TypeVar
 
+import numpy as np
+
 from perfkit.errors import ErrorKind, ProtocolError
 from perfkit.protocol.message import InferResponse
-from perfkit.protocol.tensor import Tensor
+from perfkit.protocol.tensor import Buffer, Tensor
 from server_stub.devices.cuda_driver import HANDLE_BYTES, CudaDriver, CudaError, CudaMemory
 
 _Result = TypeVar("_Result")
@@ -32,10 +34,18 @@ class _File:
         if hasattr(self, "number"):
             os.close(self.number)
 
-    def read(self, offset: int, byte_size: int) -> bytes:
-        return os.pread(self.number, byte_size, offset)
+    def read(self, offset: int, byte_size: int) -> memoryview:
+        data = np.empty(byte_size, np.uint8).data
+        return data[: self.read_into(data, offset)]
 
-    def write(self, offset: int, data: bytes) -> None:
+    def read_into(self, target: memoryview, offset: int) -> int:
+        """Fill `target`, and return how many bytes the file has for it."""
+        done = 0
+        while done < len(target) and (count := os.preadv(self.number, [target[done:]], offset + done)):
+            done += count
+        return done
+
+    def write(self, offset: int, data: Buffer) -> None:
         view = memoryview(data)
         while view:
             written = os.pwrite(self.number, view, offset)
@@ -45,9 +55,9 @@ class _File:
 class _Memory(Protocol):
     """The memory behind a region."""
 
-    def read(self, offset: int, byte_size: int) -> bytes: ...
+    def read(self, offset: int, byte_size: int) -> Buffer: ...
 
-    def write(self, offset: int, data: bytes) -> None: ...
+    def write(self, offset: int, data: Buffer) -> None: ...
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -69,11 +79,14 @@ class RegionSlice:
     offset: int
     byte_size: int
 
-    def read(self) -> bytes:
+    def __len__(self) -> int:
+        return self.byte_size
+
+    def read(self) -> Buffer:
         """The current bytes. Raises ProtocolError if the region's file has been truncated."""
         raw = self._access(lambda: self.memory.read(self.offset, self.byte_size))
         if len(raw) < self.byte_size:
-            raise ProtocolError(f"Invalid shared memory region: '{self.region}'", ErrorKind.INTERNAL)
+            raise self._truncated()
         return raw
 
     def write(self, tensor: Tensor) -> None:
@@ -84,7 +97,7 @@ class RegionSlice:
                 f"{len(tensor.raw)} bytes to hold the results",
                 ErrorKind.INTERNAL,
             )
-        self._access(lambda: self.memory.write(self.offset, bytes(tensor.raw)))
+        self._access(lambda: self.memory.write(self.offset, tensor.raw))
 
     def _access(self, access: Callable[[], _Result]) -> _Result:
         try:
@@ -92,14 +105,35 @@ class RegionSlice:
         except (CudaError, OSError) as error:  # such as no space left to fill the holes of a sparse file
             raise ProtocolError(f"shared memory region '{self.region}' cannot be used: {error}", ErrorKind.INTERNAL) from None
 
+    def _truncated(self) -> ProtocolError:
+        return ProtocolError(f"Invalid shared memory region: '{self.region}'", ErrorKind.INTERNAL)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class SystemSlice(RegionSlice):
+    """A part of a region in system memory. As a tensor's `raw` it is read when the model is executed."""
+
+    failures: list[ProtocolError] = dataclasses.field(default_factory=list)
+    """Why `read_into` could not read it: kept here, because raising would fail the other requests of the batch too."""
+
+    def read_into(self, target: memoryview) -> None:
+        """Fill `target` with the current bytes, or with zeros and an entry in `failures`."""
+        memory = self.memory
+        assert isinstance(memory, _File)
+        count = 0
+        try:
+            count = self._access(lambda: memory.read_into(target, self.offset))
+            if count < len(target):
+                raise self._truncated()
+        except ProtocolError as error:
+            self.failures.append(error)
+            np.asarray(target)[count:] = 0
+
 
 class GpuSlice(RegionSlice):
     """A part of a region in a GPU's memory. As a tensor's `raw` it is copied to the host only for models that need it there."""
 
     __slots__ = ()
-
-    def __len__(self) -> int:
-        return self.byte_size
 
     @property
     def address(self) -> int | None:
@@ -170,7 +204,7 @@ class SharedMemoryRegions:
             raise ProtocolError(f"Invalid offset for shared memory region: '{name}'")
         if byte_size <= 0 or offset + byte_size > region.byte_size:
             raise ProtocolError(f"Invalid offset + byte size for shared memory region: '{name}'")
-        kind = RegionSlice if region.device_id is None else GpuSlice
+        kind = SystemSlice if region.device_id is None else GpuSlice
         return kind(name, region.memory, region.offset + offset, byte_size)
 
     def close(self) -> None:

@@ -1,6 +1,6 @@
 """Converts requests with tensors in shared memory into ordinary ones, so that decoders need not know about regions.
 
-Inputs in a GPU's memory stay there: they are decoded as empty, and `with_gpu_inputs` fills them in.
+Inputs in regions stay there until the model is executed: they are decoded as empty, and `SharedTensors` fills them in.
 """
 
 import dataclasses
@@ -8,51 +8,58 @@ import json
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from google.protobuf.message import DecodeError
-
 from perfkit.errors import ErrorKind, ProtocolError
 from perfkit.protocol import protobuf, rest, v2_pb2
-from perfkit.protocol.message import InferRequest
+from perfkit.protocol.message import InferRequest, InferResponse
 from perfkit.protocol.tensor import Buffer, Tensor
-from server_stub.shared_memory.regions import GpuSlice, RegionSlice, SharedMemoryRegions
+from server_stub.shared_memory.regions import RegionSlice, SharedMemoryRegions, SystemSlice, write_shared_outputs
 
 _REGION, _OFFSET, _SIZE = "shared_memory_region", "shared_memory_offset", "shared_memory_byte_size"
 _MARK = _REGION.encode()
 
 
 class SharedTensors(NamedTuple):
-    """The region slices of a request's tensors by name: of its outputs, and of the inputs that stay on a GPU."""
+    """The region slices of a request's tensors by name."""
 
     outputs: Mapping[str, RegionSlice] = {}
-    gpu_inputs: Mapping[str, GpuSlice] = {}
+    inputs: Mapping[str, RegionSlice] = {}
+
+    def fill(self, request: InferRequest) -> InferRequest:
+        """A decoded request with its shared inputs. Strings are read, because their number must be checked. Raises ProtocolError."""
+        if not self.inputs:
+            return request
+        return dataclasses.replace(request, inputs=tuple(_filled(tensor, self.inputs.get(tensor.name)) for tensor in request.inputs))
+
+    def finish(self, response: InferResponse) -> InferResponse:
+        """The response without its shared outputs, which are written. Raises ProtocolError if that, or reading an input, has failed."""
+        for region_slice in self.inputs.values():
+            if isinstance(region_slice, SystemSlice) and region_slice.failures:
+                raise region_slice.failures[0]
+        return write_shared_outputs(response, self.outputs)
 
 
 _NONE = SharedTensors()
 
 
-def resolve_http_request(body: bytes, header_length: int | None, regions: SharedMemoryRegions) -> tuple[bytes, int | None, SharedTensors]:
-    """The body with its shared inputs inserted, its header length, and the tensors in regions.
+def resolve_http_request(body: Buffer, header_length: int | None, regions: SharedMemoryRegions) -> tuple[Buffer, int | None, SharedTensors]:
+    """The body with empty shared inputs, its header length, and the tensors in regions.
 
     Other errors in the request are left to the decoder. Raises ProtocolError with Triton's messages.
     """
-    head = body if header_length is None else body[:header_length]
-    if not regions or _MARK not in head:
+    if not regions:
+        return body, header_length, _NONE
+    head = bytes(body if header_length is None else body[:header_length])
+    if _MARK not in head:
         return body, header_length, _NONE
     try:
         document = json.loads(head)
     except (ValueError, RecursionError):
         return body, header_length, _NONE
-    blobs, start = [], len(head)
-    gpu_inputs: dict[str, GpuSlice] = {}
+    inputs: dict[str, RegionSlice] = {}
     for fields, parameters in _tensors_with_parameters(document, "inputs"):
-        size = parameters.get("binary_data_size")
-        if _REGION in parameters and size is None and "data" not in fields:
-            raw = _read(_json_slice(parameters, regions), str(fields.get("name")), gpu_inputs)
-            fields["parameters"] = {**_without_location(parameters), "binary_data_size": len(raw)}
-            blobs.append(raw)
-        elif isinstance(size, int) and size > 0:
-            blobs.append(body[start : start + size])
-            start += size
+        if _REGION in parameters and parameters.get("binary_data_size") is None and "data" not in fields:
+            inputs[str(fields.get("name"))] = _json_slice(parameters, regions)
+            fields["parameters"] = {**_without_location(parameters), "binary_data_size": 0}
     slices: dict[str, RegionSlice] = {}
     for fields, parameters in _tensors_with_parameters(document, "outputs"):
         if _REGION in parameters:
@@ -60,8 +67,8 @@ def resolve_http_request(body: bytes, header_length: int | None, regions: Shared
                 raise ProtocolError("Output can't set both 'shared_memory_region' and 'classification'")
             slices.setdefault(str(fields.get("name")), _json_slice(parameters, regions))
             fields["parameters"] = {**_without_location(parameters), "binary_data": True}
-    head = json.dumps(document).encode()
-    return b"".join((head, *blobs, body[start:])), len(head), SharedTensors(slices, gpu_inputs)
+    new_head = json.dumps(document).encode()
+    return b"".join((new_head, memoryview(body)[len(head) :])), len(new_head), SharedTensors(slices, inputs)
 
 
 def omit_shared_outputs(
@@ -79,21 +86,21 @@ def omit_shared_outputs(
     return {**headers, **lengths}, [head, *buffers[1:]]
 
 
-def resolve_grpc_request(encoded: bytes, regions: SharedMemoryRegions) -> tuple[bytes, SharedTensors]:
-    """A `ModelInferRequest` with its shared inputs inserted, and its tensors in regions. See `resolve_http_request`."""
-    if not regions or _MARK not in encoded:
-        return encoded, _NONE
-    try:
-        message = v2_pb2.ModelInferRequest.FromString(encoded)
-    except DecodeError:
-        return encoded, _NONE
-    raw_contents = iter(message.raw_input_contents)
-    is_typed = not message.raw_input_contents  # regions mix with typed or with raw contents, which do not mix with each other
-    contents: list[bytes | None] = []
-    gpu_inputs: dict[str, GpuSlice] = {}
+def resolve_grpc_request(
+    parsed: protobuf.ParsedInferRequest, regions: SharedMemoryRegions
+) -> tuple[protobuf.ParsedInferRequest, SharedTensors]:
+    """A message with empty shared inputs, and its tensors in regions. See `resolve_http_request`. Changes the message."""
+    message = parsed.message
+    if not regions or _MARK not in parsed.encoded:
+        return parsed, _NONE
+    raw_contents = iter(parsed.raw_contents)
+    is_typed = not parsed.raw_contents  # regions mix with typed or with raw contents, which do not mix with each other
+    contents: list[Buffer | None] = []
+    inputs: dict[str, RegionSlice] = {}
     for tensor in message.inputs:
         if _REGION in tensor.parameters:
-            contents.append(_read(_message_slice(tensor.name, tensor.parameters, regions), tensor.name, gpu_inputs))
+            inputs[tensor.name] = _message_slice(tensor.name, tensor.parameters, regions)
+            contents.append(b"")
         elif is_typed:
             contents.append(protobuf.raw_contents(tensor, message.model_name))
             tensor.ClearField("contents")
@@ -108,32 +115,14 @@ def resolve_grpc_request(encoded: bytes, regions: SharedMemoryRegions) -> tuple[
     for parameters in [*(tensor.parameters for tensor in message.inputs), *(output.parameters for output in message.outputs)]:
         for key in (_REGION, _OFFSET, _SIZE):
             parameters.pop(key)
-    del message.raw_input_contents[:]
-    message.raw_input_contents.extend(raw for raw in contents if raw is not None)
-    return message.SerializeToString(), SharedTensors(slices, gpu_inputs)
+    return parsed._replace(raw_contents=[raw for raw in contents if raw is not None]), SharedTensors(slices, inputs)
 
 
-def with_gpu_inputs(request: InferRequest, shared: SharedTensors) -> InferRequest:
-    """A decoded request with its inputs in a GPU's memory. Strings are copied to the host, where alone they can be checked."""
-    if not shared.gpu_inputs:
-        return request
-    return dataclasses.replace(request, inputs=tuple(_on_gpu(tensor, shared.gpu_inputs) for tensor in request.inputs))
-
-
-def _on_gpu(tensor: Tensor, slices: Mapping[str, GpuSlice]) -> Tensor:
-    region_slice = slices.get(tensor.name)
+def _filled(tensor: Tensor, region_slice: RegionSlice | None) -> Tensor:
     if region_slice is None:
         return tensor
     raw: Any = region_slice.read() if tensor.datatype.element_bytes is None else region_slice
-    return dataclasses.replace(tensor, raw=raw)
-
-
-def _read(region_slice: RegionSlice, name: str, gpu_inputs: dict[str, GpuSlice]) -> bytes:
-    """A shared input's bytes; none, and an entry in `gpu_inputs`, if they stay on a GPU."""
-    if isinstance(region_slice, GpuSlice):
-        gpu_inputs[name] = region_slice
-        return b""
-    return region_slice.read()
+    return Tensor(tensor.name, tensor.datatype, tensor.shape, raw)
 
 
 def _tensors_with_parameters(document: object, key: str) -> list[tuple[dict[str, Any], dict[str, Any]]]:

@@ -9,7 +9,18 @@ from fractions import Fraction
 from typing import Any, TypeVar
 
 from perfkit.errors import ErrorKind, UsageError
-from server_stub.synthetic.service_model import Batch, Exponential, Failures, Linear, Lognormal, ServiceModel, ServiceTime, SlowStart, Stall
+from server_stub.synthetic.service_model import (
+    AfterGap,
+    Batch,
+    Exponential,
+    Failures,
+    Linear,
+    Lognormal,
+    ServiceModel,
+    ServiceTime,
+    SlowStart,
+    Stall,
+)
 
 _Value = TypeVar("_Value")
 
@@ -21,6 +32,7 @@ _NUMBER = r"(?:\d{1,18}(?:\.\d{0,18})?|\.\d{1,18})"
 _DURATION = re.compile(rf"({_NUMBER})(ns|us|µs|ms|s|m|h)", re.ASCII)
 _SHARE = re.compile(rf"([+-]?{_NUMBER})(%?)", re.ASCII)
 _MAX_DURATION_NS, _MAX_LEAD_NS, _MAX_SERVERS, _MAX_SIGMA, _MAX_BATCH_SIZE = 24 * _NS["h"], 10 * _NS["ms"], 10_000, 5.0, 64
+_MAX_RESPONSES = 10_000
 
 
 def parse_service_model(text: str) -> ServiceModel:
@@ -43,8 +55,12 @@ def parse_service_model(text: str) -> ServiceModel:
         if "stall" not in read:
             raise UsageError(f"--synthetic drain={given['drain']}: drain needs a stall; add one such as stall=1s/10s.")
         read["stall"] = dataclasses.replace(read["stall"], drains_at_once=drains_at_once)
+    if "gap" in read and "responses" not in read:
+        raise UsageError(f"--synthetic gap={given['gap']}: a gap needs several responses; add one such as responses=5.")
     if "batch" in read and "stall" in read:
         raise UsageError(f"--synthetic stall={given['stall']}: stalls and batches cannot be combined; remove batch or stall.")
+    if "batch" in read and "after_gap" in read:
+        raise UsageError(f"--synthetic after_gap={given['after_gap']}: gaps and batches cannot be combined; remove batch or after_gap.")
     return ServiceModel(**{_FIELDS.get(key, key): value for key, value in read.items()})
 
 
@@ -123,6 +139,13 @@ def _slow_start(text: str) -> SlowStart:
     return SlowStart(float(factor), _duration_ns(decay, positive=True))
 
 
+def _after_gap(text: str) -> AfterGap:
+    extra, _, gap = text.partition("/")
+    if not gap:
+        raise ValueError(f"expected the additional time and the gap, such as 40ms/100ms, got {text!r}")
+    return AfterGap(_duration_ns(extra, positive=True), _duration_ns(gap, positive=True))
+
+
 def _drift_per_s(text: str) -> float:
     if not text.endswith("/s"):
         raise ValueError(f"expected a change per second, such as 1%/s or -0.5%/s, got {text!r}")
@@ -182,7 +205,10 @@ _READERS: Mapping[str, Callable[[str], Any]] = {
     "errors": _failures,
     "seed": _whole(0, 2**64 - 1),
     "slow_start": _slow_start,
+    "after_gap": _after_gap,
     "drift": _drift_per_s,
     "lead": _lead_ns,
+    "responses": _whole(0, _MAX_RESPONSES),
+    "gap": _duration_ns,
 }
-_FIELDS = {"errors": "failures", "drift": "drift_per_s", "lead": "lead_ns"}  # fields of ServiceModel with other names
+_FIELDS = {"errors": "failures", "drift": "drift_per_s", "lead": "lead_ns", "gap": "gap_ns"}  # fields of ServiceModel with other names

@@ -1,9 +1,10 @@
 """The model `synthetic`: returns its input, at the time that its simulated queue gives."""
 
-from collections.abc import Callable
+import dataclasses
+from collections.abc import AsyncGenerator, Callable
 from typing import TypeVar
 
-from perfkit.errors import ProtocolError
+from perfkit.errors import ErrorKind, ProtocolError
 from perfkit.protocol.message import InferRequest, InferResponse
 from perfkit.protocol.tensor import Datatype
 from server_stub.inference.conversion import check_request, input_arrays, make_response
@@ -27,23 +28,49 @@ class SyntheticModel(Model):
     """
 
     def __init__(self, service_model: ServiceModel) -> None:
-        super().__init__(_DEFINITION)
+        super().__init__(dataclasses.replace(_DEFINITION, is_decoupled=service_model.responses is not None))
         self._queue = SimulatedQueue(service_model)
         self._batches = None if service_model.batch is None else BatchDispatcher(service_model, service_model.batch)
-        self._lead_ns = service_model.lead_ns
+        self._lead_ns, self._stream = service_model.lead_ns, (service_model.responses, service_model.gap_ns)
         self._departures: DepartureTimer | None = None  # made with the first request, in its event loop
 
     async def infer(self, request: InferRequest, arrived_ns: int, encode: Callable[[InferResponse], _Encoded]) -> _Encoded:
         """See `Model.infer`. The simulated service time includes decoding, checking and encoding."""
+        if self.definition.is_decoupled:
+            raise ProtocolError(f"model '{NAME}' is decoupled: its responses are only available on a stream", ErrorKind.UNSUPPORTED)
+        batch_size, response = self._answer(request)
+        encoded = encode(response)
+        with self._in_flight:
+            await self._serve_or_fail(arrived_ns, batch_size)
+        return encoded
+
+    async def responses(self, request: InferRequest, arrived_ns: int) -> AsyncGenerator[InferResponse, None]:
+        """See `Model.responses`. The first response departs as a single one would, and each other one a gap after the one before."""
+        responses, gap_ns = self._stream
+        if responses is None:
+            yield await self.infer(request, arrived_ns, lambda response: response)
+            return
+        batch_size, response = self._answer(request)
+        with self._in_flight:
+            served = await self._serve_or_fail(arrived_ns, batch_size)
+            for number in range(responses):
+                if number and self._departures is not None:
+                    await self._departures.wait(served.departed_ns + number * gap_ns - self._lead_ns)
+                yield response
+
+    def _answer(self, request: InferRequest) -> tuple[int, InferResponse]:
+        """The batch size, and the response; raises ProtocolError for a wrong request."""
         batch_size = check_request(self.definition, request)
         arrays = input_arrays(self.definition, request)
-        encoded = encode(make_response(self.definition, self.version, request, {"OUTPUT0": arrays["INPUT0"]}))
-        with self._in_flight:
-            served = await self._serve(arrived_ns, batch_size)
+        return batch_size, make_response(self.definition, self.version, request, {"OUTPUT0": arrays["INPUT0"]})
+
+    async def _serve_or_fail(self, arrived_ns: int, batch_size: int) -> ServedRequest:
+        """Waits for the simulated departure; raises the failure that the service model specifies."""
+        served = await self._serve(arrived_ns, batch_size)
         if served.failure is not None:
             self._statistics.add_failure(served.departed_ns - arrived_ns, FailureReason.BACKEND)
             raise ProtocolError(f"model '{NAME}' failed, as its service model specifies for a share of requests", served.failure)
-        return encoded
+        return served
 
     async def _serve(self, arrived_ns: int, batch_size: int) -> ServedRequest:
         """Wait for the simulated departure, and update the statistics."""

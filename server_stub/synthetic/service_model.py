@@ -103,6 +103,14 @@ class SlowStart:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
+class AfterGap:
+    """Service takes `extra_ns` longer for a request that arrives `gap_ns` or more after the latest departure."""
+
+    extra_ns: int
+    gap_ns: int
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
 class Batch:
     """Batches of up to `size` rows. If `is_awaited`, a batch starts only when it is full."""
 
@@ -121,11 +129,16 @@ class ServiceModel:
     stall: Stall | None = None
     failures: Failures | None = None
     slow_start: SlowStart | None = None
+    after_gap: AfterGap | None = None
     drift_per_s: float = 0.0
     """The relative change of service times per second."""
     seed: int = 0
     lead_ns: int = 200_000
     """How long before its simulated departure a response is sent, to make up for the time in the front end and the kernel."""
+    responses: int | None = None
+    """The number of responses to a request, which makes the model decoupled: the first at its simulated departure. None means one."""
+    gap_ns: int = 0
+    """The time between responses."""
 
     def service_ns(self, number: int, batch_size: int, age_ns: int) -> int:
         """The random service time of the n-th execution, which starts `age_ns` after the first request."""

@@ -28,6 +28,7 @@ class SimulatedQueue:
         self._free_ns: list[int] = []  # when each server becomes free: a heap
         self._first_ns: int | None = None
         self._latest_ns = 0
+        self._departed_ns = 0  # the latest departure
         self._count = 0
 
     def arrive(self, arrived_ns: int, batch_size: int = 1) -> ServedRequest:
@@ -35,11 +36,13 @@ class SimulatedQueue:
         if self._first_ns is None:
             self._first_ns = arrived_ns
             self._free_ns = [arrived_ns] * self._model.servers
+            self._departed_ns = arrived_ns
         elif arrived_ns < self._latest_ns:
             raise ValueError(f"a request arrives at {arrived_ns} ns, before the previous one at {self._latest_ns} ns")
         self._latest_ns = arrived_ns
         started_ns, departed_ns = self._serve(arrived_ns - self._first_ns, self._free_ns[0] - self._first_ns, batch_size)
         heapq.heapreplace(self._free_ns, self._first_ns + departed_ns)
+        self._departed_ns = max(self._departed_ns, self._first_ns + departed_ns)
         failure = self._model.failure(self._count)
         self._count += 1
         return ServedRequest(arrived_ns, self._first_ns + started_ns, self._first_ns + departed_ns, failure)
@@ -50,7 +53,7 @@ class SimulatedQueue:
         started_ns = max(arrived_ns, free_ns)
         if stall is not None:
             started_ns = _end_of_stall(stall, started_ns)
-        service_ns = self._model.service_ns(self._count, batch_size, started_ns)
+        service_ns = self._model.service_ns(self._count, batch_size, started_ns) + self._extra_ns(arrived_ns)
         if stall is None:
             return started_ns, started_ns + service_ns
         if stall.drains_at_once:
@@ -60,6 +63,11 @@ class SimulatedQueue:
                 return min(started_ns, end_ns), end_ns
             return started_ns, started_ns + service_ns
         return started_ns, _instant(stall, _active_ns(stall, started_ns) + service_ns)
+
+    def _extra_ns(self, arrived_ns: int) -> int:
+        """What the service of a request takes longer because of the gap before it; the arrival is relative to the first."""
+        after_gap, idle_ns = self._model.after_gap, arrived_ns + (self._first_ns or 0) - self._departed_ns
+        return after_gap.extra_ns if after_gap is not None and idle_ns >= after_gap.gap_ns else 0
 
 
 def _active_ns(stall: Stall, instant_ns: int) -> int:

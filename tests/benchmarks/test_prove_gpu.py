@@ -205,7 +205,7 @@ def test_the_direct_rate_of_any_number_of_rows_follows_from_the_time_of_a_call()
 
 
 def test_what_is_served_is_compared_with_direct_calls_of_as_many_rows_as_were_executed_together():
-    point = {"protocol": "http", "images_per_s": 1800.0, "mean_batch": 8.0}
+    point = {"protocol": "http", "images_per_s": 1800.0, "mean_batch": 8.0, "concurrency": 16}
     points = [
         {**point, "batch": 2, "mean_batch": 2.0, "images_per_s": 900.0},
         {**point, "batch": 2},
@@ -213,14 +213,15 @@ def test_what_is_served_is_compared_with_direct_calls_of_as_many_rows_as_were_ex
         {**point, "batch": 32, "images_per_s": None},
     ]
     compared = compare(points, CALLED)
-    assert [(one.batch, one.rows) for one in compared] == [(2, 8), (64, 64)]
-    assert [one.ratio for one in compared] == pytest.approx([0.9, 1.0])
+    assert [(one.batch, one.concurrency, one.rows) for one in compared] == [(2, 16, 2), (2, 16, 8), (64, 16, 64)]
+    assert [one.ratio for one in compared] == pytest.approx([900 / 875, 0.9, 1.0])
     assert compare(points, {}) == []
 
 
-@pytest.mark.parametrize(("ratios", "best"), [({1: 0.8, 8: 0.97, 64: 1.6}, 8), ({1: 1.3, 8: 1.2}, 8), ({1: 0.5, 8: 0.4}, 1)])
+@pytest.mark.parametrize(("ratios", "best"), [((0.8, 0.97, 1.6), 0.97), ((1.3, 1.2), 1.2), ((0.5, 0.4), 0.5)])
 def test_a_ratio_that_is_not_possible_is_not_the_best_one(ratios, best):
-    assert prove_server.choose_best(ratios) == best
+    points = [prove_server.Compared("http", 1, 1, 1.0, ratio, 1.0) for ratio in ratios]
+    assert prove_server.choose_best(points).ratio == best
 
 
 def test_other_outputs_in_one_way_are_seen_although_their_mean_is_the_same(proof):

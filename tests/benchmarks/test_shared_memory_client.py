@@ -8,7 +8,9 @@ import numpy as np
 import pytest
 
 from benchmarks.gpu.prove_memory import call_for
-from benchmarks.gpu.shared_memory_client import CALLERS, SharingDriver, gpu_region, system_region
+from benchmarks.gpu.shared_memory_client import CALLERS, registered
+from perfkit.machine import cuda_memory
+from perfkit.machine.shared_memory import SystemMemory
 from perfkit.protocol.tensor import Datatype
 from server_stub.devices.cuda_driver import CudaDriver
 from server_stub.executors.array import ArrayExecutor
@@ -29,8 +31,7 @@ class SharingCuda(FakeCuda):
 
     def cuIpcGetMemHandle(self, handle, address):
         handle.raw = HANDLE
-        memory = bytearray(self.allocated[address.value])
-        self._places = {2**20: (HANDLE, memory)}
+        self._places = {2**20: (HANDLE, self.allocated[address.value])}
         return 0
 
     def cuMemcpyHtoD_v2(self, address, data, size):
@@ -56,10 +57,11 @@ def test_the_client_hands_over_an_image_in_each_way(protocol):
         repository.close()
 
     def call(ports):
-        driver = SharingDriver(lambda _: library)
-        for region in (contextlib.nullcontext(), system_region(ports["http"], array), gpu_region(ports["http"], array, driver)):
-            with region as registered, contextlib.closing(CALLERS[protocol](ports[protocol], "m", "x", array, registered)) as caller:
-                assert len(regions) == (registered is not None)
+        memories = SystemMemory(array.nbytes), cuda_memory.CudaMemory(array.nbytes, cuda_memory.CudaDriver(0, lambda _: library))
+        for memory in (None, *memories):
+            block = contextlib.nullcontext() if memory is None else registered(ports["http"], array, memory)
+            with block as region, contextlib.closing(CALLERS[protocol](ports[protocol], "m", "x", array, region)) as caller:
+                assert len(regions) == (region is not None)
                 np.testing.assert_array_equal(caller.call(), 2 * array.ravel())
                 times_ns, calls = call_for([caller], 0.01)
                 assert len(times_ns) == calls >= 1

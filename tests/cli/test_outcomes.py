@@ -78,6 +78,7 @@ def test_requests_are_counted_by_their_true_outcomes(perfkit, write_scenario, fa
     requests = point["requests"]
     assert adds_up(requests)
     assert {name: requests[name] for name in COUNTED} == {name: rounds * count for name, count in COUNTED.items()}
+    assert point["wrong_answer_rate"] == COUNTED["invalid_output"] / (COUNTED["ok"] + COUNTED["invalid_output"])
     assert requests["scheduled"] == rounds * len(FAULTS)
     assert {failure["message"] for failure in point["failures"]} > MESSAGES
 

@@ -15,7 +15,14 @@ def test_a_search_writes_its_probes_its_outcome_and_a_plot(perfkit, write_scenar
     assert search["stopped_because"] == ("generator" if finished.machine_was_busy() else "never_met")
     assert search["slo"] == {"p90": "1us", "error_rate": "5%"}
     assert [probe["rate_per_s"] for probe in search["probes"]] == [point["load"]["rate_per_s"] for point in points]
-    assert points[0]["load"] == {"kind": "open", "rate_per_s": 80.0, "arrivals": "poisson", "burstiness": None, "max_in_flight": None}
+    assert points[0]["load"] == {
+        "kind": "open",
+        "rate_per_s": 80.0,
+        "arrivals": "poisson",
+        "burstiness": None,
+        "max_in_flight": None,
+        "speed": None,
+    }
     assert set(search) >= {"capacity_per_s", "low_per_s", "high_per_s", "confidence", "stopped_because"}
     assert search["reason"] in finished.stdout
     assert perfkit.run("report", finished.folder).code == 0

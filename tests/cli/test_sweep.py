@@ -3,6 +3,8 @@
 import json
 import signal
 
+import pytest
+
 QUICK = {"warmup": "20ms", "duration": "100ms", "repetitions": 1}
 CLOSED = {"closed": {"concurrency": 1, "think_time": "5ms"}}
 
@@ -40,9 +42,13 @@ def test_a_sweep_is_a_folder_of_results_and_continues_after_its_complete_cases(p
     assert all((folder / name).exists() for name in ("report.md", "report.html"))
 
 
-def test_an_interrupted_sweep_prints_the_command_that_continues_it(perfkit, write_scenario, tmp_path):
+@pytest.mark.parametrize(
+    ("key", "statuses"),
+    [("server.threads", ["interrupted", "pending"]), ("workload.batch_size", ["interrupted", "interrupted"])],  # one by one, in turn
+)
+def test_an_interrupted_sweep_prints_the_command_that_continues_it(perfkit, write_scenario, tmp_path, key, statuses):
     folder = tmp_path / "sweep"
-    scenario = write_scenario(load=CLOSED, measure={**QUICK, "duration": "60s"}, sweep={"workload.batch_size": [1, 4]})
+    scenario = write_scenario(load=CLOSED, measure={**QUICK, "duration": "60s"}, sweep={key: [1, 4]})
     running = perfkit.start("run", scenario, "--out", folder)
     running.wait_for_line("target:")
     running.signal(signal.SIGINT)
@@ -50,8 +56,8 @@ def test_an_interrupted_sweep_prints_the_command_that_continues_it(perfkit, writ
     assert finished.code == 130
     *_, hint, status = finished.stderr.splitlines()
     assert hint == f"to measure the remaining cases: perfkit run {scenario} --out {folder} --no-report"
-    assert status.startswith("status: interrupted (0 of 2 cases complete, 1 interrupted, 1 pending; ")
-    assert [case["status"] for case in json.loads((folder / "sweep.json").read_text())["cases"]] == ["interrupted", "pending"]
+    assert status.startswith("status: interrupted (0 of 2 cases complete, ")
+    assert [case["status"] for case in json.loads((folder / "sweep.json").read_text())["cases"]] == statuses
 
 
 def test_every_case_of_a_sweep_is_validated_and_a_foreign_folder_is_refused(perfkit, write_scenario, tmp_path):
@@ -62,3 +68,24 @@ def test_every_case_of_a_sweep_is_validated_and_a_foreign_folder_is_refused(perf
     refused = perfkit.run("run", path, "--out", tmp_path / "mine")
     assert refused.code == 2
     assert "this exists and is not the folder of a sweep" in refused.stderr
+
+
+def test_choices_are_measured_in_turn_and_ranked(perfkit, write_scenario, tmp_path):
+    folder = tmp_path / "sweep"
+    choices = {"plain": {}, "shared": {"shared_memory": "system"}, "text": {"workload.encoding": "typed"}}
+    scenario = write_scenario(
+        target={"model": "simple", "protocols": ["http", "grpc"]},
+        load=CLOSED,
+        measure={**QUICK, "repetitions": 2},
+        sweep={"choices": choices},
+    )
+    finished = perfkit.run("run", scenario, "--out", folder, report=True)
+    lines = [line for line in finished.stderr.splitlines() if line.startswith("[")]
+    names = [line.split(": ")[0] for line in lines]
+    assert names == [f"[{number}/12] choices {name}" for number, name in enumerate(
+        ["plain", "shared", "text"] * 2 + ["text", "shared", "plain"] * 2, 1
+    )]  # fmt: skip
+    assert "3 of 3 cases on one server, load point by load point in turn" in finished.stderr
+    document = json.loads((folder / "sweep.json").read_text())
+    assert [case["values"] for case in document["cases"]] == [{"choices": name} for name in choices]
+    assert {line.split(",")[0] for line in (folder / "sweep.csv").read_text().splitlines()} == {"choices", *choices}

@@ -17,12 +17,12 @@ POOL = [Prepared(())]
 class Measured:
     """A loop that was run, open if it has a schedule, over the transport that `connect` makes of its clock.
 
-    `during` runs beside it, with the loop and the clock.
+    `during` runs beside it, with the loop and the clock; `kinds` are the classes of closed and open loops.
     """
 
     def __init__(
         self, connect, schedule=None, *, on_reply=None, on_drop=None, requests=POOL, pacer=Pacer, start_ns=0, warmup_ns=0, window_ns=10 * S,
-        count=None, drain_ns=S, during=None, **options,
+        count=None, drain_ns=S, during=None, kinds=(ClosedLoop, OpenLoop), **options,
     ):  # fmt: skip
         self.clock, self.replies, self.drops = ManualClock(start_ns), list[Reply](), list[tuple[int, bool]]()
         self.transport = connect(self.clock)
@@ -31,7 +31,7 @@ class Measured:
         async def main():
             arguments = (self.transport, requests, on_reply or self.replies.append)
             options.update(phases=self.phases, clock=self.clock)
-            loop = ClosedLoop(*arguments, **options) if schedule is None else OpenLoop(
+            loop = kinds[0](*arguments, **options) if schedule is None else kinds[1](
                 *arguments, on_drop or self._drop, arrivals=schedule.chunks(), origin_ns=start_ns, pacer=pacer(self.clock), **options
             )  # fmt: skip
             interference = asyncio.ensure_future(during(loop, self.clock)) if during else None
@@ -45,7 +45,7 @@ class Measured:
     def outcomes(self):
         return [reply.outcome for reply in self.replies]
 
-    def _drop(self, instants_ns, is_late):
+    def _drop(self, instants_ns, _, is_late):
         self.drops += [(instant_ns, is_late) for instant_ns in instants_ns.tolist()]
 
 

@@ -65,6 +65,21 @@ def test_a_counted_window_sends_that_many_requests_after_the_warm_up():
     assert measured.transport.sent == len(measured.replies)
 
 
+def test_a_request_that_waits_across_the_windows_start_is_one_of_those_counted():
+    class Connecting(ScriptedTransport):
+        def __init__(self, clock):
+            super().__init__(clock, constant(30 * MS))
+            self.clock = clock
+
+        async def send(self, prepared):
+            await self.clock.sleep_until_ns(self.clock.now_ns() + 7 * MS)
+            return await super().send(prepared)
+
+    measured = Measured(Connecting, concurrency=4, warmup_ns=S, window_ns=None, count=50)
+    # 27 × 37 ms = 999 ms: four requests are permitted just before the window, and start in it
+    assert sum(reply.started_ns >= measured.phases.window_start_ns for reply in measured.replies) == 50
+
+
 def test_a_counted_window_may_have_fewer_requests_than_slots():
     measured = closed(constant(30 * MS), concurrency=8, window_ns=None, count=3)
     assert measured.outcomes() == [Outcome.OK] * 3

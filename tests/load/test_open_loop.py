@@ -130,7 +130,7 @@ def test_a_counted_window_sends_exactly_that_many_requests():
 
 
 def test_a_trace_is_sent_as_it_is_and_the_window_goes_on_after_it():
-    measured = opened(Trace((0, 5 * MS, 5 * MS, 2 * S)), constant(MS), window_ns=3 * S)
+    measured = opened(Trace(np.array([0, 5 * MS, 5 * MS, 2 * S])), constant(MS), window_ns=3 * S)
     assert [reply.intended_ns for reply in measured.replies] == [0, 5 * MS, 5 * MS, 2 * S]
     assert measured.ending.stopped_ns == 3 * S
 
@@ -168,7 +168,7 @@ def test_a_loop_that_cannot_keep_up_counts_the_arrivals_it_did_not_reach():
         async def wait_until_ns(self, instant_ns):
             await super().wait_until_ns(instant_ns + 2 * S)
 
-    measured = opened(Trace(tuple(range(0, 20 * S, 3 * S))), constant(MS), pacer=Slow)
+    measured = opened(Trace(np.arange(0, 20 * S, 3 * S)), constant(MS), pacer=Slow)
     assert [reply.paced_ns - reply.intended_ns for reply in measured.replies] == [0, 2 * S, 2 * S], (
         "the last one's turn comes behind the window"
     )

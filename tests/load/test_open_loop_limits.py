@@ -43,7 +43,7 @@ def run(schedule, on_drop, *, pacer=Pacer, window_ns=S):
 def test_a_target_that_answers_nothing_is_sent_a_bounded_number_of_requests():
     drops: list[tuple[int, bool]] = []
     schedule = Schedule("constant", arrivals.constant_rate(80_000.0))
-    replies = run(schedule, lambda instants_ns, is_late: drops.append((instants_ns.size, is_late)))
+    replies = run(schedule, lambda instants_ns, _, is_late: drops.append((instants_ns.size, is_late)))
     assert len(replies) == MAX_IN_FLIGHT
     assert {is_late for _, is_late in drops} == {True}, "the bound is the loop's own"
     assert len(replies) + sum(size for size, _ in drops) == 79_999
@@ -53,7 +53,7 @@ def test_millions_of_missed_arrivals_are_counted_in_pieces_between_which_other_t
     dropped: list[np.ndarray] = []
     heard: list[int] = []
 
-    def on_drop(instants_ns, is_late):
+    def on_drop(instants_ns, _, is_late):
         assert is_late
         dropped.append(instants_ns)
         asyncio.get_running_loop().call_soon(heard.append, len(dropped))
@@ -66,6 +66,6 @@ def test_millions_of_missed_arrivals_are_counted_in_pieces_between_which_other_t
 
 def test_a_long_trace_is_counted_in_pieces_as_well():
     sizes: list[int] = []
-    run(Trace(tuple(range(MS, MS + 100_000))), lambda instants_ns, _: sizes.append(instants_ns.size), pacer=StuckPacer)
+    run(Trace(np.arange(MS, MS + 100_000)), lambda instants_ns, *_: sizes.append(instants_ns.size), pacer=StuckPacer)
     assert sum(sizes) == 100_000
     assert max(sizes) < 10_000

@@ -74,7 +74,7 @@ def observed_with(client, connections=None, after=6, **options):
     recorded = PointRecording(recording, 2 * S, Ending(), connections or ConnectionCounts(), BusyShares())
 
     async def go():
-        telemetry = PointTelemetry(1, ServerStatisticsReader(read, clock), client, clock, **options)
+        telemetry = PointTelemetry(1, [(ServerStatisticsReader(read, clock), (0,))], client, clock, **options)
         await telemetry.begin()
         return await telemetry.finish(recorded, cut(recording, 2 * S, is_open=False))
 

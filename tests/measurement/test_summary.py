@@ -142,7 +142,11 @@ def test_goodput_is_the_rate_of_good_answers_and_needs_an_slo(measured):
 def test_checked_answers_are_counted_and_wrong_ones_are_put_into_proportion(measured):
     found = point(measured([MS] * 990, others={"invalid_output": [MS] * 10}, checked=20))
     assert found.checked == 20
-    message = "10 of the 20 checked answers are wrong; the other 980 were not checked and count as ok."
+    # the interval: scipy.stats.binomtest(10, 20).proportion_ci(method="exact")
+    others = "the other 980 were not checked and count as ok, so 27.20% to 72.80% of all are wrong"
+    message = f"10 of the 20 checked answers are wrong; {others}."
+    assert found.wrong_answer_rate == 0.5
+    assert found.wrong_answer_interval == pytest.approx((0.2719578, 0.7280422))
     assert {one.code: one.message for one in found.warnings}["invalid_output"] == message
     assert "invalid_output" not in {one.code for one in point(measured(others={"invalid_output": [MS] * 10}, checked=10)).warnings}
 

@@ -204,9 +204,18 @@ def test_statistics_that_are_refused_are_told_from_missing_ones(engine, status, 
         assert asyncio.run(main()) == ()
 
 
-@pytest.mark.parametrize("path", ["/v2", "/v2/models/m"])
+def test_a_server_that_restricts_its_own_description_is_measured_where_the_scenario_declares_every_input(engine, tmp_path):
+    probed = ask(Restricted("/v2", 403, "closed"), engine, tmp_path, inputs=DECLARED)
+    assert (probed.warnings, probed.name) == ((), "")
+    assert "its name and extensions (" in probed.note
+    assert "HTTP 403: closed" in probed.note
+    with pytest.raises(TargetError, match="closed"):
+        ask(Restricted("/v2", 403, "closed"), engine, tmp_path, inputs={"x": {"value": [1, 2], "datatype": "INT32"}})
+
+
 @pytest.mark.parametrize("status", [404, 403])
-def test_a_server_without_metadata_is_measured_where_the_scenario_declares_every_input(engine, tmp_path, path, status):
+def test_a_server_without_metadata_is_measured_where_the_scenario_declares_every_input(engine, tmp_path, status):
+    path = "/v2/models/m"
     probed = ask(Restricted(path, status, "closed"), engine, tmp_path, inputs=DECLARED)
     (warning,) = probed.warnings
     assert warning.code == "no_metadata"

@@ -2,8 +2,8 @@
 
 import pytest
 
-from perfkit.report.run_tables import composing_models_table, failures_table, gpu_table, server_table
-from perfkit.result.model import Failure
+from perfkit.report.run_tables import composing_models_table, connections_table, failures_table, gpu_table, replicas_table, server_table
+from perfkit.result.model import Connections, Failure, Replica
 from perfkit.telemetry.figures import ComposingModelFigures, GpuFigures, ServerFigures
 
 
@@ -55,6 +55,28 @@ def test_failed_requests_have_a_row_for_each_message_and_status(points):
         ["rejected", "503", "7", "–", "other messages"],
         ["unfinished", "–", "2", "–", "–"],
     ]
+
+
+def test_addresses_and_rotated_connections_have_tables_where_there_are_any(points):
+    times = points[0].times.model_copy(update={"p50": 1_000_000, "p99": None})
+    one = Replica(
+        address="http://a",
+        requests=300,
+        ok=297,
+        errors=3,
+        throughput_per_s=99.0,
+        times_ns=times,
+        intervals={"p50": (9e5, 1.1e6)},
+        connections=4,
+    )
+    counts = points[0].requests.model_copy(update={"sent": 400})
+    table = replicas_table([points[0].model_copy(update={"replicas": (one,), "requests": counts}), points[1]])
+    assert table.texts == [["http, concurrency 1", "http://a", "300", "75.0%", "3", "99.0/s", "1.00 ms", "–", "4"]]
+    assert [cell.note for cell in table.cells[0][1]][6] == "95% interval: 900 µs to 1.10 ms"
+    opened = Connections(opened=40, reconnects=1, rotated=36, connect_time_ns=times)
+    table = connections_table([points[0].model_copy(update={"connections": opened}), points[1]])
+    assert table.texts[0] == ["http", "1", "40", "36", "1", "1.00 ms", "–"]
+    assert (replicas_table(points).rows, connections_table(points).rows) == ((), ())
 
 
 def test_the_gpu_table_has_a_row_per_load_point_and_gpu(points):

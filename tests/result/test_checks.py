@@ -96,6 +96,18 @@ def test_a_number_that_is_not_finite_is_refused_with_its_key(tmp_path, capsys, l
     assert "is not a finite number" in said
 
 
+def test_a_result_has_the_time_of_each_sequence_that_ended():
+    stored = complete_document()
+    for one in (*stored["points"], *stored["summary"]):
+        one |= {
+            "sequence_time_ns": one["service_time_ns"],
+            "sequences": {"started": 1, "ended": one["service_time_ns"]["count"], "failed": 0},
+        }
+    assert list(problems(Result.model_validate(stored))) == []
+    stored["points"][0]["sequences"]["ended"] -= 1
+    assert [key for key, _ in problems(Result.model_validate(stored))] == ["points.0.sequence_time_ns.count"]
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [

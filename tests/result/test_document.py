@@ -15,8 +15,10 @@ KEYS = {
     (): {"schema", "scenario", "overrides", "environment", "status", "status_reason", "warnings", "started_at", "points", "summary"},
     ("points", 0): {
         "protocol", "load", "repetition", "valid", "warnings", "duration_s", "requests", "error_rate", "throughput_per_s", "inferences_per_s",
-        "goodput_per_s", "warmup_s", "rejected_by_status", "checked", "effective_samples", "service_time_ns", "response_time_ns", "start_delay_ns", "failure_time_ns", "intervals", "slo", "connections", "generator",
+        "goodput_per_s", "warmup_s", "rejected_by_status", "workload", "alone", "checked", "wrong_answer_rate", "wrong_answer_interval", "effective_samples", "service_time_ns", "response_time_ns", "start_delay_ns", "failure_time_ns", "intervals", "slo", "connections", "replicas", "generator",
         "server", "gpus", "energy_per_inference_j", "energy_above_idle_per_inference_j", "metrics", "throughput_series_per_s", "failed_series_per_s", "incidents", "failures",
+        "first_response_time_ns", "response_gap_ns", "stream_time_ns", "sequence_time_ns", "further_intervals", "responses", "sequences",
+        "after_gap_time_ns", "following_time_ns", "cold_start", "idle",
     },
     ("points", 0, "load"): {"kind", "concurrency"},
     ("points", 0, "warnings", 0): {"code", "message"},
@@ -26,7 +28,7 @@ KEYS = {
     },
     ("points", 0, "service_time_ns"): {"count", "min", "mean", "stddev", *PERCENTILES, "max"},
     ("points", 0, "failure_time_ns"): {"count", "min", "mean", "stddev", *PERCENTILES, "max"},
-    ("points", 0, "connections"): {"opened", "reconnects", "retried"},
+    ("points", 0, "connections"): {"opened", "reconnects", "retried", "rotated", "connect_time_ns"},
     ("points", 0, "generator"): {
         "workers", "cpu_share", "event_loop_lag_ns", "pacing_delay_ns", "steal_share", "throttled_share", "worker_cpu_shares", "machine_cpu_share", "gc_pauses",
         "context_switches", "tcp", "sockets_max", "open_files_max", "open_files_limit", "stops", "suspended_ns", "transport_ns", "others",
@@ -112,7 +114,7 @@ def test_other_documents_are_refused(read, tmp_path, content, message):
     ("key", "value", "message"),
     [
         ("valid", "perhaps", "points.0.valid: Input should be a valid boolean, unable to interpret input"),
-        ("protocol", "tcp", "points.0.protocol: Input should be 'http' or 'grpc'"),
+        ("protocol", "tcp", "points.0.protocol: Input should be 'http', 'grpc' or 'mixed'"),
         ("service_time_ns", None, "points.0.service_time_ns: Input should be a valid dictionary or instance of Distribution"),
     ],
 )
@@ -133,6 +135,6 @@ def test_bytes_that_are_not_utf8_or_nested_too_deeply_cannot_be_read(tmp_path, c
 def test_the_load_of_an_open_loop_is_read_back_as_one(result):
     document = result_document(result)
     for point in (*document["points"], *document["summary"]):
-        point["load"] = {"kind": "open", "rate_per_s": 100.0, "arrivals": "gamma", "burstiness": 2.0, "max_in_flight": None}
+        point["load"] = {"kind": "open", "rate_per_s": 100.0, "arrivals": "gamma", "burstiness": 2.0, "max_in_flight": None, "speed": None}
     load = Result.model_validate(document).points[0].load
     assert (load.kind, load.level, load.title) == ("open", 100.0, "100/s gamma")

@@ -5,8 +5,8 @@ import io
 
 import pytest
 
-from perfkit.result.frames import csv_text, points_frame, sweep_frame
-from perfkit.result.model import Result, Search
+from perfkit.result.frames import START_FIGURES, addresses_frame, csv_text, points_frame, sweep_frame
+from perfkit.result.model import Replica, Result, Search
 
 SEARCH = Search(
     slo={"p99": "50ms"}, capacity_per_s=120.5, low_per_s=118.0, high_per_s=None, confidence=0.95, precision=0.05,
@@ -21,12 +21,29 @@ def rows_of(frame):
 def test_a_row_has_the_figures_of_its_point(result):
     (row,) = rows_of(points_frame(result.points))
     assert row == {
-        "protocol": "grpc", "load": "closed", "level": "2", "repetition": "0", "throughput_per_s": "1.5", "inferences_per_s": "1.5",
+        "workload": "", "alone": "False", "protocol": "grpc", "load": "closed", "level": "2", "repetition": "0", "throughput_per_s": "1.5", "inferences_per_s": "1.5",
         "goodput_per_s": "", "times": "service", "samples": "3", "mean_ns": "2000000.0", "p50_ns": "2000000", "p90_ns": "", "p95_ns": "", "p99_ns": "",
         "p99_9_ns": "", "p99_99_ns": "", "max_ns": "3000000", "scheduled": "4", "ok": "3", "error_rate": "0.25", "start_delay_p99_ns": "",
+        **dict.fromkeys(("sequences_ended", "sequences_failed", "sequence_p50_ns", "sequence_p99_ns"), ""),
+        **dict.fromkeys(("responses_per_s", "first_response_p50_ns", "first_response_p99_ns", "response_gap_p50_ns", "response_gap_p99_ns"), ""),
+        "connections": "2", "connect_p50_ns": "", "connect_p99_ns": "",
+        **dict.fromkeys(START_FIGURES, ""),
+        **dict.fromkeys(("after_gap_p50_ns", "following_p50_ns", "gaps_reconnected"), ""),
+        **dict.fromkeys(("gap_penalty_ns", "gap_penalty_low_ns", "gap_penalty_high_ns"), ""),
         "server_queue_ns": "500000.0", "server_compute_ns": "1000000.0", "generator_cpu_share": "0.4", "energy_per_inference_j": "",
         "slo": "", "valid": "True", "warnings": "few_samples",
     }  # fmt: skip
+
+
+def test_each_address_of_a_point_has_a_row(result):
+    distribution = result.points[0].service_time_ns
+    address = Replica(address="http://a", requests=4, ok=3, errors=1, throughput_per_s=1.5, times_ns=distribution, connections=2)
+    assert addresses_frame(result.points).empty
+    (row,) = rows_of(addresses_frame([result.points[0].model_copy(update={"replicas": (address,)})]))
+    assert row.items() >= {
+        "protocol": "grpc", "level": "2", "address": "http://a", "throughput_per_s": "1.5", "times": "service", "samples": "3",
+        "p50_ns": "2000000", "p99_ns": "", "scheduled": "4", "ok": "3", "error_rate": "0.25", "connections": "2",
+    }.items()  # fmt: skip
 
 
 def test_columns_of_numbers_can_be_computed_with(result):

@@ -9,7 +9,10 @@ from perfkit.scenario.file import read_scenario
 
 HEAD = "target: {model: m}\nload: {closed: {concurrency: 1}}\n"
 LOAD = "load: {closed: {concurrency: 1}}\n"
-TOP_KEYS = "schema, name, target, server, workload, load, measure, check, slo, telemetry, metrics, gpu, gate, sweep, rank"
+TOP_KEYS = (
+    "schema, name, target, server, workload, shared_memory, workloads, alone, load, sequences, stream, measure, check, slo, telemetry, "
+    "metrics, gpu, gate, sweep, rank"
+)
 SEARCH = "target: {model: m}\nload:\n  search: "
 EXPECTED = "expected http://HOST:PORT, https://, grpc:// or grpcs://, or unix:/path (gRPC) or http+unix:/path for a socket"
 INPUT = "workload:\n  inputs:\n    A: "
@@ -59,8 +62,8 @@ MESSAGES = [
     (HEAD + "schema: perfkit.scenario/2\n", "s.yaml:3: schema: this version of perfkit reads perfkit.scenario/1, found 'perfkit.scenario/2'; a newer version may read it"),
     # load
     ("target: {model: m}\n", "s.yaml:1: load: this key is required"),
-    ("target: {model: m}\nload: {}\n", "s.yaml:2: load: give exactly one of closed, open, search; found {}"),
-    ("target: {model: m}\nload: {closed: {concurrency: 1}, open: {rate: 5}}\n", "s.yaml:2: load: give exactly one of closed, open, search; found closed and open"),
+    ("target: {model: m}\nload: {}\n", "s.yaml:2: load: give exactly one of closed, cold_start, idle, open, replay, search; found {}"),
+    ("target: {model: m}\nload: {closed: {concurrency: 1}, open: {rate: 5}}\n", "s.yaml:2: load: give exactly one of closed, cold_start, idle, open, replay, search; found closed and open"),
     ("target: {model: m}\nload: {closed: {concurrency: [1, 0]}}\n", "s.yaml:2: load.closed.concurrency[1]: input should be greater than or equal to 1, found 0"),
     ("target: {model: m}\nload: {closed: {concurrency: []}}\n", "s.yaml:2: load.closed.concurrency: expected at least one element, found none"),
     ("target: {model: m}\nload: {closed: {concurrency: true}}\n", "s.yaml:2: load.closed.concurrency[0]: expected an integer, found True"),

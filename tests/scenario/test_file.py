@@ -44,10 +44,13 @@ def test_there_are_examples():
 
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.name)
 def test_every_example_is_valid_and_fits_the_json_schema(path):
+    document = yaml.safe_load(path.read_text())
+    choices = document.get("sweep", {}).get("choices", {})
     for case in read_cases(path, (), {}):
         assert case.loaded.folder == path.parent
-        assert len(case.loaded.overrides) == len(case.values)
-    jsonschema.validate(yaml.safe_load(path.read_text()), SCHEMA)
+        keys = [len(choices[value]) if key == "choices" else 1 for key, value in case.values.items()]
+        assert len(case.loaded.overrides) == sum(keys)
+    jsonschema.validate(document, SCHEMA)
 
 
 def test_defaults_are_the_documented_ones(read):

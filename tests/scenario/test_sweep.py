@@ -110,3 +110,56 @@ def test_the_ranking_belongs_to_the_sweep_and_not_to_its_scenarios(cases):
 def test_a_ranking_that_cannot_be_read_is_refused(cases, text, message):
     with pytest.raises(ScenarioError, match=message):
         cases(text)
+
+
+CHOICES = """
+target: {model: m}
+load: {closed: {concurrency: 1}}
+sweep:
+  choices:
+    plain: {}
+    nothing:
+    small and gzip: {target.compression: gzip, workload.batch_size: 2}
+  server.threads: [1, 2]
+"""
+
+
+def test_choices_are_named_sets_of_keys_and_combine_with_swept_keys(cases):
+    cases_read = cases(CHOICES)
+    assert [dict(case.values) for case in cases_read] == [
+        {"choices": name, "server.threads": threads} for name in ("plain", "nothing", "small and gzip") for threads in (1, 2)
+    ]
+    scenarios = [case.loaded.scenario for case in cases_read]
+    assert [one.target.compression for one in scenarios] == ["none"] * 4 + ["gzip"] * 2
+    assert [one.workload.batch_size for one in scenarios] == [1] * 4 + [2] * 2
+    assert cases_read[5].loaded.overrides == ("target.compression=gzip", "workload.batch_size=2", "server.threads=2")
+
+
+@pytest.mark.parametrize(
+    ("choices", "message"),
+    [
+        ("[1, 2]", "expected names and the keys that each sets"),
+        ("{}", "expected names and the keys that each sets"),
+        ("{a: 1}", "expected names and the keys that each sets"),
+        ("{a: {name: x}}", "name cannot be set by a choice$"),
+        ("{a: {rank.by: p99}}", "rank.by cannot be set by a choice$"),
+        ("{a: {server.threads: 3}}", "server.threads cannot be set by a choice, because it is swept itself"),
+        ("{a: {workload.bach_size: 3}}", "bach_size: unknown key"),
+    ],
+)
+def test_choices_that_cannot_be_measured_are_refused(cases, choices, message):
+    text = f"target: {{model: m}}\nload: {{closed: {{concurrency: 1}}}}\nsweep: {{choices: {choices}, server.threads: [1, 2]}}\n"
+    with pytest.raises(ScenarioError, match=message):
+        cases(text)
+
+
+@pytest.mark.parametrize("setting", ["workload.batch_size=4", "workload={seed: 1}", "target.compression.x=1"])
+def test_a_setting_that_a_choice_replaces_is_refused(cases, setting):
+    with pytest.raises(ScenarioError, match="has no effect for every case, because a choice sets"):
+        cases(CHOICES, [setting])
+
+
+def test_typed_is_the_name_of_json_over_grpc(cases):
+    text = "target: {model: m}\nload: {closed: {concurrency: 1}}\nworkload: {encoding: typed, inputs: {x: {value: 1, encoding: typed}}}\n"
+    workload = cases(text)[0].loaded.scenario.workload
+    assert (workload.encoding, workload.inputs["x"].encoding) == ("json", "json")

@@ -2,6 +2,7 @@
 
 import contextlib
 import http.client
+import random
 import socket
 import ssl
 
@@ -31,7 +32,9 @@ def files(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def secured(start_server, files):
-    with start_server("--model", "simple", "--tls-cert", str(files / "cert.pem"), "--tls-key", str(files / "key.pem")) as started:
+    with start_server(
+        "--model", "simple", "identity_uint8", "--tls-cert", str(files / "cert.pem"), "--tls-key", str(files / "key.pem")
+    ) as started:
         yield started
 
 
@@ -47,6 +50,16 @@ def test_tritonclient_infers_over_https(secured, files):
     with tritonclient.http.InferenceServerClient(f"127.0.0.1:{secured.http_port}", ssl=True, **context) as client:
         np.testing.assert_array_equal(client.infer("simple", inputs(tritonclient.http)).as_numpy("OUTPUT0"), 2 * ARRAY)
         assert client.get_server_metadata()["name"] == "triton"
+
+
+def test_large_bodies_arrive_whole_over_https(secured, files):
+    context = ssl.create_default_context(cafile=str(files / "ca.pem"))
+    with contextlib.closing(http.client.HTTPSConnection("127.0.0.1", secured.http_port, timeout=60, context=context)) as connection:
+        for seed, size in enumerate((300_000, 16, 5_000_000, 70_000)):
+            body = random.Random(seed).randbytes(size)
+            connection.request("POST", "/v2/models/identity_uint8/infer", body, {"Inference-Header-Content-Length": "0"})
+            response = connection.getresponse()
+            assert response.read()[int(response.headers["Inference-Header-Content-Length"]) :] == body
 
 
 def test_tritonclient_infers_over_grpc(secured, files):

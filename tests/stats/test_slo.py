@@ -4,10 +4,11 @@ import dataclasses
 
 import numpy as np
 import pytest
+import scipy.stats
 
 from perfkit.stats.buckets import BucketCounts
 from perfkit.stats.percentile_interval import PercentileInterval, percentile_intervals
-from perfkit.stats.slo import SloLimits, judge_slo
+from perfkit.stats.slo import CheckedAnswers, SloLimits, judge_slo
 
 MS = 1_000_000
 
@@ -68,6 +69,29 @@ def test_the_error_rate_may_reach_its_limit(error_rate, verdict):
     assert f"the error rate is {error_rate:.3%}" in found.reason
 
 
+@pytest.mark.parametrize(
+    ("answers", "checked", "wrong", "verdict"),
+    [
+        (10**6, 3687, 0, "inconclusive"),  # no wrong one among n shows at most 1 - 0.025 ** (1 / n)
+        (10**6, 3688, 0, "satisfied"),
+        (10**6, 3688, 1, "inconclusive"),
+        (10**6, 1000, 10, "violated"),
+        (1000, 1000, 1, "satisfied"),  # all were checked: nothing is estimated
+        (1000, 1000, 2, "violated"),
+        (1000, 0, 0, "inconclusive"),
+    ],
+)
+def test_wrong_answers_are_judged_by_the_interval_of_their_share(answers, checked, wrong, verdict):
+    counted = CheckedAnswers(answers, checked, wrong)
+    assert judge_slo(SloLimits({}, None, 0.001), times_of(0), {}, 0.0, answers=counted).verdict == verdict
+
+
+def test_the_interval_of_the_share_of_wrong_answers_is_exact():
+    found = CheckedAnswers(10_000, 200, 3).interval
+    exact = scipy.stats.binomtest(3, 200).proportion_ci(0.95, method="exact")
+    assert found == pytest.approx((exact.low, exact.high), rel=1e-9)
+
+
 def test_a_violated_limit_outweighs_an_inconclusive_one_and_that_a_satisfied_one():
     slo = SloLimits({0.5: 60 * MS, 0.999: 200 * MS}, 0.01)
     assert [verdict for verdict, _ in judge_slo(slo, times_of(1000), {}, 0.0).limits] == ["satisfied", "inconclusive", "satisfied"]
@@ -78,11 +102,12 @@ def test_a_violated_limit_outweighs_an_inconclusive_one_and_that_a_satisfied_one
 
 @pytest.mark.parametrize(("cause", "word"), [("overloaded", "overloaded"), ("not_steady", "not steady")])
 def test_an_overloaded_or_drifting_point_violates_any_limit(cause, word):
+    is_overloaded, is_not_steady = cause == "overloaded", cause == "not_steady"
     for slo in (SloLimits({0.99: 1000 * MS}), SloLimits({0.9999: 1000 * MS}), SloLimits({}, 1.0)):
-        found = judge_slo(slo, times_of(10_000), {}, 0.0, **{f"is_{cause}": True})
+        found = judge_slo(slo, times_of(10_000), {}, 0.0, is_overloaded=is_overloaded, is_not_steady=is_not_steady)
         assert found.verdict == "violated"
         assert f"the target was {word}" in found.reason
-    assert judge_slo(SloLimits({}), times_of(10), {}, 0.0, **{f"is_{cause}": True}).verdict == "satisfied"
+    assert judge_slo(SloLimits({}), times_of(10), {}, 0.0, is_overloaded=is_overloaded, is_not_steady=is_not_steady).verdict == "satisfied"
 
 
 def test_an_slo_without_limits_is_satisfied():

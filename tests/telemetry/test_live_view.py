@@ -1,5 +1,6 @@
 """The live view: its lines from known figures, and its drawing on a real pseudo-terminal."""
 
+import dataclasses
 import fcntl
 import os
 import pty
@@ -244,3 +245,12 @@ def test_a_terminal_that_is_gone_ends_the_drawing_and_nothing_else(clock):
     view.print_lines(["a line"])
     view.close()
     assert Screen.open("/dev/pts/no-such-terminal") is None
+
+
+def test_of_streams_the_responses_of_all_workers_are_shown(view, terminal, clock):
+    view.begin(PointBegins(1, 1, "grpc, concurrency 8", "service time", None, None))
+    for second in (1, 2):
+        view.add(dataclasses.replace(figures(second, 100 * second, worker=1), responses=800 * second))
+        clock.ns = second * S
+        view.add(dataclasses.replace(figures(second, 100 * second, worker=0), responses=700 * second))
+    assert [re.split(r" {2,}", line)[:2] for line in lines(terminal.text())[2:4]] == [["throughput", "200/s"], ["responses", "1,500/s"]]

@@ -18,10 +18,14 @@ HEAD = [(":status", "200"), ("content-type", "application/grpc")]
 
 
 @contextlib.asynccontextmanager
-async def grpcio_server(infer):
-    """A gRPC server whose `ModelInfer` is `infer`, a coroutine function of (message as bytes, context)."""
+async def grpcio_server(infer=None, stream=None):
+    """A gRPC server with `ModelInfer`, a coroutine function of (message as bytes, context), or `ModelStreamInfer`, of (messages, context)."""
     server = grpc.aio.server(options=[("grpc.max_receive_message_length", -1)])
-    handlers: dict[str, Any] = {"ModelInfer": grpc.unary_unary_rpc_method_handler(infer)}
+    handlers: dict[str, Any] = {}
+    if infer is not None:
+        handlers["ModelInfer"] = grpc.unary_unary_rpc_method_handler(infer)
+    if stream is not None:
+        handlers["ModelStreamInfer"] = grpc.stream_stream_rpc_method_handler(stream)
     server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler("inference.GRPCInferenceService", handlers),))
     port = server.add_insecure_port("127.0.0.1:0")
     await server.start()

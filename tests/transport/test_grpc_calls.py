@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from perfkit.errors import TargetError
+from perfkit.errors import MissingEndpointError, TargetError
 from perfkit.target.address import Address
 from perfkit.transport.grpc.calls import RefusedError, RpcTransport
 
@@ -58,7 +58,10 @@ def test_a_proxy_s_error_is_told_and_may_pass(rpc):
 
 def test_a_call_that_the_server_does_not_have_is_an_answer():
     transport = Refusing("UNIMPLEMENTED: no such method")
-    assert asyncio.run(transport.is_ready("m", "")) is False
+    for ask in (transport.server_metadata(), transport.is_ready("m", ""), transport.model_config("m", "")):
+        with pytest.raises(MissingEndpointError, match="UNIMPLEMENTED: no such method"):
+            asyncio.run(ask)
+    assert asyncio.run(transport.model_index()) == ()
     assert asyncio.run(transport.model_statistics("m", "")) == ()
     with pytest.raises(TargetError, match="does not offer model 'm': UNIMPLEMENTED: no such method") as caught:
         asyncio.run(transport.model_metadata("m", ""))

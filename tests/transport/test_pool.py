@@ -137,8 +137,8 @@ def test_requests_above_the_connection_limit_are_sent_in_order_and_start_when_th
 
     replies, counts = run(main())
     assert order == [b"/%d" % number for number in range(20)]
-    # the first twenty readings of the clock are the submissions
-    assert [(reply.started_ns, reply.finished_ns) for reply in replies] == [(20 + 2 * number, 21 + 2 * number) for number in range(20)]
+    # the first twenty readings of the clock are the submissions, the next two are for the connect time
+    assert [(reply.started_ns, reply.finished_ns) for reply in replies] == [(22 + 2 * number, 23 + 2 * number) for number in range(20)]
     assert counts.opened == 1
 
 
@@ -158,8 +158,8 @@ def test_the_start_of_a_request_excludes_the_opening_of_its_connection(run):
             return replies, opened_at_reading
 
     replies, opened_at_reading = run(main())
-    assert [(reply.started_ns, reply.finished_ns) for reply in replies] == [(1, 2), (3, 4)]
-    assert opened_at_reading[:5] == [0, 1, 1, 1, 1]  # the first reading is the submission
+    assert [(reply.started_ns, reply.finished_ns) for reply in replies] == [(3, 4), (5, 6)]
+    assert opened_at_reading[:7] == [0, 0, 1, 1, 1, 1, 1]  # the first reading is the submission, the next two are for the connect time
 
 
 def test_connections_opened_ahead_are_used(run):

@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 from aiohttp import web
 
-from perfkit.errors import ProtocolError, TargetError
+from perfkit.errors import MissingEndpointError, ProtocolError, TargetError
 from perfkit.protocol import rest
-from perfkit.protocol.message import IndexedModel, InferResponse, ModelConfig
+from perfkit.protocol.message import IndexedModel, InferResponse
 from perfkit.protocol.tensor import Datatype, tensor_from_array
 from perfkit.target.address import Address
 from perfkit.transport.base import Outcome
@@ -142,10 +142,16 @@ def test_the_other_calls_are_decoded(run, engine):
             transport = make(engine, address)
             server, model = await transport.server_metadata(), await transport.model_metadata("my model", "3")
             answers = (
-                await transport.is_ready("my model", "3"), await transport.is_ready("other", ""),
-                (await transport.model_config("my model", "3")).max_batch_size, await transport.model_config("other", ""),
+                await transport.is_ready("my model", "3"),
+                (await transport.model_config("my model", "3")).max_batch_size,
                 await transport.model_index(),
-            )  # fmt: skip
+            )
+            with pytest.raises(
+                MissingEndpointError, match="does not say whether model 'other' is ready: GET /v2/models/other/ready: HTTP 404"
+            ):
+                await transport.is_ready("other", "")
+            with pytest.raises(MissingEndpointError, match="does not give the configuration of model 'other'"):
+                await transport.model_config("other", "")
             with pytest.raises(TargetError, match="does not offer model 'other': HTTP 404"):
                 await transport.model_metadata("other", "")
             await transport.aclose()
@@ -155,10 +161,10 @@ def test_the_other_calls_are_decoded(run, engine):
     assert (server.name, server.version, server.extensions) == ("s", "1.2", ("binary_tensor_data",))
     assert [(tensor.name, tensor.datatype, tensor.shape) for tensor in model.inputs] == [("x", "FP32", (-1, 4))]
     index = (IndexedModel("a", "1", "READY"), IndexedModel("b", "", "UNAVAILABLE", "no"))
-    assert answers == (True, False, 8, ModelConfig(), index)
+    assert answers == (True, 8, index)
 
 
-@pytest.mark.parametrize("body", [b"<html>", b"[]", b"\xff"])
+@pytest.mark.parametrize("body", [b"<html>", b"[]", b"\xff", b""])
 def test_the_error_names_a_server_of_another_kind(run, engine, body):
     async def answer(_request):
         return web.Response(body=body)
@@ -166,11 +172,13 @@ def test_the_error_names_a_server_of_another_kind(run, engine, body):
     async def main():
         async with serving(answer) as address:
             transport = make(engine, address)
-            with pytest.raises(TargetError, match="not a v2 server"):
+            with pytest.raises(MissingEndpointError, match="not a v2 server"):
                 await transport.server_metadata()
+            assert await transport.model_index() == ()
+            assert await transport.model_statistics("m", "") == ()
             with pytest.raises(TargetError):
                 await transport.model_metadata("m", "")
-            with pytest.raises(TargetError, match="is not valid v2"):
+            with pytest.raises(MissingEndpointError, match="does not give the configuration"):
                 await transport.model_config("m", "")
             await transport.aclose()
 

@@ -13,10 +13,10 @@ import pytest
 from h2.errors import ErrorCodes
 from h2.events import StreamReset
 
-from perfkit.errors import ErrorKind, ProtocolError, TargetError
+from perfkit.errors import ErrorKind, MissingEndpointError, ProtocolError, TargetError
 from perfkit.protocol import http2, protobuf, v2_pb2
 from perfkit.protocol.http2 import frame
-from perfkit.protocol.message import IndexedModel, InferRequest, InferResponse, ModelConfig
+from perfkit.protocol.message import IndexedModel, InferRequest, InferResponse
 from perfkit.protocol.tensor import Datatype, tensor_from_array
 from perfkit.target.address import Address
 from perfkit.transport.base import Outcome
@@ -523,9 +523,10 @@ def test_the_other_calls_work_and_report_refusals(run):
                 (await transport.model_metadata("m", "")).versions,
                 (await transport.model_config("m", "")).max_batch_size,
                 await transport.is_ready("unknown", ""),
-                await transport.model_config("unknown", ""),
                 await transport.model_index(),
             )
+            with pytest.raises(MissingEndpointError, match="ModelConfig is refused: NOT_FOUND: no such model"):
+                await transport.model_config("unknown", "")
             with pytest.raises(TargetError, match="does not offer model 'unknown': NOT_FOUND: no such model"):
                 await transport.model_metadata("unknown", "")
             del answers["ServerReady"]
@@ -536,7 +537,7 @@ def test_the_other_calls_work_and_report_refusals(run):
 
     server, *others = run(main())
     assert (server.name, server.version, server.extensions) == ("s", "1", ("e",))
-    assert others == [True, ("1",), 8, False, ModelConfig(), (IndexedModel("a", "1", "READY", "r"),)]
+    assert others == [True, ("1",), 8, False, (IndexedModel("a", "1", "READY", "r"),)]
 
 
 def test_grpcio_is_not_imported():

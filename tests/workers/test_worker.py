@@ -184,7 +184,7 @@ def test_an_arrival_at_the_very_start_is_not_late_however_long_its_schedule_took
             sleep.close()
             yield from super().chunks()
 
-    plan = OpenPlan(2.0, "trace", Long((0, 10 * MS)), None, None)
+    plan = OpenPlan(2.0, "trace", Long(np.array([0, 10 * MS])), None, None)
     _, window, _ = run(lambda _: (MS, Outcome.OK), clock=clock, load=plan, warmup_ns=0, window_ns=S)
     assert window.outcomes[Outcome.OK] == 2
     assert window.times["pacing_delay"].max_ns == 0

@@ -1,6 +1,7 @@
 """What an answer has to be, and the sentence for what it is instead."""
 
 import numpy as np
+import pydantic
 import pytest
 
 from perfkit.errors import ModelMismatchError, ScenarioError
@@ -46,6 +47,30 @@ def test_values_are_held_against_expected_ones_within_the_tolerance(tmp_path, va
 @pytest.mark.parametrize(("a", "expected"), [([[1e6, 2.0]], [[1_000_009.0, 2.0]]), ([[float("nan"), 2.0]], [[float("nan"), 2.0]]), ([[float("-inf"), 2]], [[float("-inf"), 2]])])  # fmt: skip
 def test_the_tolerance_is_relative_for_large_floats_and_zero_for_other_values(tmp_path, a, expected):
     assert fault(tmp_path, whole(a=a), outputs={"A": {"value": expected}}, tolerance=1e-5) == ""
+
+
+HALF = ModelMetadata("m", ("1",), "", (), (TensorMetadata("A", "FP16", (1, 2)),))
+
+
+@pytest.mark.parametrize(
+    ("tolerance", "found", "is_wrong"),
+    [
+        ({}, 1.001953125, False),  # two steps of FP16 from 1, which are 2 ** -10
+        ({}, 1.0029296875, True),
+        ({"FP16": 1e-2}, 1.0029296875, False),
+        ({"FP32": 1e-2}, 1.0029296875, True),
+        (1e-5, 1.0009765625, True),
+    ],
+)
+def test_the_tolerance_depends_on_the_datatype(tmp_path, tolerance, found, is_wrong):
+    response = InferResponse("m", "1", (tensor("A", "FP16", np.array([[found, 2.0]], np.float16)),))
+    wrong = fault(tmp_path, response, metadata=HALF, outputs={"A": {"value": [[1.0, 2.0]]}}, tolerance=tolerance)
+    assert bool(wrong) is is_wrong
+
+
+def test_a_tolerance_is_for_floats_only():
+    with pytest.raises(pydantic.ValidationError, match="a tolerance is for FP16, BF16, FP32, FP64, found INT8"):
+        Check.model_validate({"tolerance": {"INT8": 1}})
 
 
 def test_texts_and_whole_numbers_are_the_same_or_wrong(tmp_path):

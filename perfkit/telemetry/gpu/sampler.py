@@ -4,6 +4,7 @@ PCIe throughput is read once a second in a thread of its own, because each of th
 """
 
 import collections
+import os
 import threading
 from collections.abc import Callable, Collection, Mapping, Sequence
 
@@ -201,6 +202,8 @@ class _GpuSamples:
 
     def _add_processes(self, processes: Mapping[int, int | None] | None) -> None:
         if processes is not None:
+            # the run, whose child this process is, may share memory with the server there
+            processes = {pid: size for pid, size in processes.items() if pid != os.getppid()}
             before = self.processes or {}
             self.processes = before | {pid: max(size or 0, before.get(pid) or 0) or None for pid, size in processes.items()}
 

@@ -59,7 +59,7 @@ class LiveRun(Collector):
 
     def add_times(self, interval: IntervalTimes) -> None:
         """Adds one worker's times of one second; the newest second's are merged and published."""
-        self._timed += interval.times["service_time"].count
+        self._timed += interval.times["service_time"].count if "service_time" in interval.times else 0
         second = (interval.point, interval.index)
         if second > self._newest_second:
             self._newest_second, self._parts = second, {}

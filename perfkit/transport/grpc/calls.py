@@ -1,21 +1,23 @@
 """The v2 calls over gRPC that both engines share, and refusals."""
 
 import abc
+import contextlib
 from typing import TypeVar
 
 from google.protobuf.message import DecodeError, Message
 
-from perfkit.errors import ErrorKind, ProtocolError, TargetError
+from perfkit.errors import ErrorKind, MissingEndpointError, ProtocolError, TargetError
 from perfkit.protocol import protobuf, v2_pb2
 from perfkit.protocol.decoded_size import check_entries
-from perfkit.protocol.message import IndexedModel, ModelConfig, ModelMetadata, ServerMetadata
+from perfkit.protocol.message import IndexedModel, ModelConfig, ModelMetadata, RegionKind, ServerMetadata, SharedRegion
 from perfkit.protocol.statistics import ModelStatistics
 from perfkit.target.address import Address
-from perfkit.transport.base import Reply, may_pass
+from perfkit.transport.base import RegionRefusal, Reply, may_pass
 from perfkit.transport.limits import MAX_DESCRIPTION_BYTES
 
 _M = TypeVar("_M", bound=Message)
 _MAX_ENTRIES = 10_000  # versions, tensors
+_MISSING = "UNIMPLEMENTED"
 _RESTRICTED = ("UNAUTHENTICATED", "PERMISSION_DENIED")
 
 
@@ -45,17 +47,26 @@ class RpcTransport(abc.ABC):
         return reply.error
 
     async def server_metadata(self) -> ServerMetadata:
-        answer = await self._call("ServerMetadata", v2_pb2.ServerMetadataRequest(), v2_pb2.ServerMetadataResponse)
+        try:
+            answer = await self._call("ServerMetadata", v2_pb2.ServerMetadataRequest(), v2_pb2.ServerMetadataResponse)
+        except RefusedError as error:
+            raise self._missing("ServerMetadata", error) or error from None
         return ServerMetadata(answer.name, answer.version, tuple(answer.extensions))
 
     async def is_ready(self, model: str, version: str) -> bool:
-        if not (await self._call("ServerReady", v2_pb2.ServerReadyRequest(), v2_pb2.ServerReadyResponse)).ready:
-            return False
+        try:
+            if not (await self._call("ServerReady", v2_pb2.ServerReadyRequest(), v2_pb2.ServerReadyResponse)).ready:
+                return False
+        except RefusedError as error:
+            if error.status != _MISSING:
+                raise
         try:
             answer = await self._call("ModelReady", v2_pb2.ModelReadyRequest(name=model, version=version), v2_pb2.ModelReadyResponse)
         except RefusedError as error:
             if error.is_restricted or error.may_pass:
                 raise
+            if missing := self._missing("ModelReady", error):
+                raise missing from None
             return False
         return answer.ready
 
@@ -67,6 +78,8 @@ class RpcTransport(abc.ABC):
             if error.is_restricted:
                 raise
             message = f"{self._address}: the server does not offer model '{model}': {self._address.sanitize(error.reason)}"
+            if error.status in (_MISSING, "NOT_FOUND"):
+                raise MissingEndpointError(message, self._address.sanitize(error.reason)) from None
             raise TargetError(message, may_pass=error.may_pass) from None
         except ProtocolError as error:
             raise TargetError(f"{self._address}: {error}") from None
@@ -78,7 +91,7 @@ class RpcTransport(abc.ABC):
         except RefusedError as error:
             if error.may_pass:
                 raise
-            return ModelConfig()
+            raise MissingEndpointError(str(error), f"ModelConfig: {self._address.sanitize(error.reason)}") from None
         except ProtocolError as error:
             raise TargetError(f"{self._address}: {error}") from None
 
@@ -90,6 +103,21 @@ class RpcTransport(abc.ABC):
         except RefusedError:
             return ()
 
+    async def load_model(self, model: str) -> str:
+        request = v2_pb2.RepositoryModelLoadRequest(model_name=model)
+        return await self._change_repository("RepositoryModelLoad", request, v2_pb2.RepositoryModelLoadResponse)
+
+    async def unload_model(self, model: str) -> str:
+        request = v2_pb2.RepositoryModelUnloadRequest(model_name=model)
+        return await self._change_repository("RepositoryModelUnload", request, v2_pb2.RepositoryModelUnloadResponse)
+
+    async def _change_repository(self, rpc: str, request: Message, response: type[Message]) -> str:
+        try:
+            await self._call(rpc, request, response)
+        except RefusedError as error:
+            return self._address.sanitize(error.reason)
+        return ""
+
     async def model_statistics(self, model: str, version: str) -> tuple[ModelStatistics, ...]:
         request = v2_pb2.ModelStatisticsRequest(name=model, version=version)
         try:
@@ -98,6 +126,47 @@ class RpcTransport(abc.ABC):
             if error.is_restricted or error.may_pass:
                 raise
             return ()
+
+    async def register_region(self, region: SharedRegion) -> RegionRefusal | None:
+        try:
+            if region.kind == "system":
+                system = v2_pb2.SystemSharedMemoryRegisterRequest(name=region.name, key=region.key, byte_size=region.byte_size)
+                await self._call("SystemSharedMemoryRegister", system, v2_pb2.SystemSharedMemoryRegisterResponse)
+            else:
+                cuda = v2_pb2.CudaSharedMemoryRegisterRequest(
+                    name=region.name, raw_handle=region.handle, device_id=region.device_id, byte_size=region.byte_size
+                )
+                await self._call("CudaSharedMemoryRegister", cuda, v2_pb2.CudaSharedMemoryRegisterResponse)
+        except RefusedError as error:
+            return RegionRefusal(self._address.sanitize(error.reason), is_unsupported=error.status == "UNIMPLEMENTED")
+        return None
+
+    async def unregister_region(self, kind: RegionKind, name: str) -> None:
+        with contextlib.suppress(RefusedError):
+            if kind == "system":
+                system = v2_pb2.SystemSharedMemoryUnregisterRequest(name=name)
+                await self._call("SystemSharedMemoryUnregister", system, v2_pb2.SystemSharedMemoryUnregisterResponse)
+            else:
+                cuda = v2_pb2.CudaSharedMemoryUnregisterRequest(name=name)
+                await self._call("CudaSharedMemoryUnregister", cuda, v2_pb2.CudaSharedMemoryUnregisterResponse)
+
+    async def region_names(self, kind: RegionKind) -> tuple[str, ...]:
+        try:
+            if kind == "system":
+                system = await self._call(
+                    "SystemSharedMemoryStatus", v2_pb2.SystemSharedMemoryStatusRequest(), v2_pb2.SystemSharedMemoryStatusResponse
+                )
+                return tuple(system.regions)
+            cuda = await self._call("CudaSharedMemoryStatus", v2_pb2.CudaSharedMemoryStatusRequest(), v2_pb2.CudaSharedMemoryStatusResponse)
+        except RefusedError:
+            return ()
+        return tuple(cuda.regions)
+
+    def _missing(self, rpc: str, error: RefusedError) -> MissingEndpointError | None:
+        """The error for a call that the server does not implement; None for any other refusal."""
+        if error.status != _MISSING:
+            return None
+        return MissingEndpointError(str(error), f"{rpc}: {self._address.sanitize(error.reason)}")
 
     async def _call(self, rpc: str, request: Message, response: type[_M]) -> _M:
         message = await self._exchange(rpc, request.SerializeToString())

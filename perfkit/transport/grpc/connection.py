@@ -1,26 +1,18 @@
-"""The wire engine's gRPC connection: calls as HTTP/2 streams, prepared bytes out, one future per request.
+"""The wire engine's unary gRPC calls: HTTP/2 streams, prepared bytes out, one future per request.
 
 The timed span includes reading an answer's status; its message is left in the chunks in which it arrived.
 """
 
 import asyncio
-import ssl
 from collections.abc import Sequence
-from typing import cast
 
 from perfkit.protocol import http2
-from perfkit.protocol.http2 import HeaderBlockReader, Http2Error, LimitError
+from perfkit.protocol.http2 import LimitError
 from perfkit.transport.base import Outcome, Reply
-from perfkit.transport.grpc.messages import OWN_DEADLINE_SHARE, AnswerHeaders, classify, is_complete, parse_headers
-from perfkit.transport.grpc.session import ClientSession
-from perfkit.transport.grpc.stream import SessionListener, Stream
-from perfkit.transport.limits import AnswerLimit
-from perfkit.transport.pool import ConnectionPool, PooledConnection
-from perfkit.units import format_duration_ns
+from perfkit.transport.grpc.http2_connection import Http2Connection
+from perfkit.transport.grpc.messages import OWN_DEADLINE_SHARE, AnswerHeaders, classify, is_complete
+from perfkit.transport.grpc.stream import Stream
 
-_WRITE_HIGH_WATER_BYTES = 1 << 20
-_LARGE_BYTES = 1 << 13
-_GOAWAY_TIMEOUT_S = 1.0
 _OK = Outcome.OK  # an enum's attribute lookup costs more than the rest of a reply
 
 
@@ -39,75 +31,8 @@ class Call(Stream[AnswerHeaders]):
         self.received_bytes = 0
 
 
-class _PipelinedWriter:
-    """Writes large frames one by one while no other request is in flight, so that the server reads one as the next is written.
-
-    In a single write, client and server would take turns: a request of 602,112 B takes 1.5 times as long. With other
-    requests in flight, these use the waiting time, and a single write costs less.
-    """
-
-    def __init__(self, wire: asyncio.Transport, pool: "ConnectionPool[GrpcConnection]") -> None:
-        self._wire, self._pool = wire, pool
-        self.write = wire.write
-
-    def writelines(self, list_of_data: Sequence[bytes | memoryview]) -> None:
-        wire = self._wire
-        if self._pool.has_concurrent_requests:
-            wire.writelines(list_of_data)
-            return
-        first = 0
-        for last, buffer in enumerate(list_of_data, 1):
-            if len(buffer) > _LARGE_BYTES:
-                wire.writelines(list_of_data[first:last])
-                first = last
-        if first < len(list_of_data):
-            wire.writelines(list_of_data[first:])
-
-
-class _JoiningWriter:
-    """Joins buffers for TLS, which would make a record of each."""
-
-    def __init__(self, wire: asyncio.Transport) -> None:
-        self._wire = wire
-        self.write = wire.write
-
-    def writelines(self, list_of_data: Sequence[bytes | memoryview]) -> None:
-        self._wire.write(b"".join(list_of_data))
-
-
-class GrpcConnection(PooledConnection, SessionListener[Call, AnswerHeaders]):
-    """A connection with up to `max_streams` concurrent calls, which takes its stream slots from and returns them to the pool.
-
-    `header_cache` holds header blocks parsed before, on any connection to this address.
-    """
-
-    is_usable = False  # the pool knows whether a stream slot is free as well
-
-    def __init__(self, pool: "ConnectionPool[GrpcConnection]", max_streams: int, header_cache: dict[bytes, AnswerHeaders]) -> None:
-        self._pool = pool
-        self._now_ns = pool.now_ns
-        self._max_streams = max_streams
-        self._header_cache = header_cache
-        self._ready: asyncio.Future[None] = pool.loop.create_future()
-        self._wire: asyncio.Transport | None = None
-        self._session: ClientSession[Call, AnswerHeaders]
-        self.stream_slots = 0  # offered to the pool; more than are allowed while the server reduces its limit
-        self._allowed_slots = 0
-        self._received_ns = 0
-        self._timer: asyncio.TimerHandle | None = None
-
-    @property
-    def answer_limit(self) -> AnswerLimit:
-        """See `SessionListener.answer_limit`."""
-        return self._pool.answer_limit
-
-    def now_ns(self) -> int:
-        """See `SessionListener.now_ns`."""
-        return self._now_ns()
-
-    async def until_ready(self) -> None:
-        """Waits for the server's settings; see `PooledConnection.until_ready`."""
-        await self._ready
+class GrpcConnection(Http2Connection[Call]):
+    """A connection for unary calls, each a stream of its own."""
 
     def send(self, buffers: Sequence[bytes], reply: "asyncio.Future[Reply]") -> None:
         if self._timer is None:
@@ -129,51 +54,6 @@ class GrpcConnection(PooledConnection, SessionListener[Call, AnswerHeaders]):
             self._session.cancel(call)
             self._resolve(call, Outcome.UNFINISHED, "")
         self.close()
-
-    def close(self) -> None:
-        self.is_usable = False
-        if self._timer is not None:
-            self._timer.cancel()
-        if self._wire is not None:
-            self._wire.abort()
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._wire = wire = cast("asyncio.Transport", transport)  # uvloop's class does not derive from it
-        wire.set_write_buffer_limits(high=_WRITE_HIGH_WATER_BYTES)
-        writer = _JoiningWriter(wire) if wire.get_extra_info("ssl_object") else _PipelinedWriter(wire, self._pool)
-        self._session = ClientSession(writer, self, HeaderBlockReader(parse_headers, self._header_cache))
-        self._session.open()
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        self._wire = None
-        reason = self._session.goaway_reason or str(exc or "")
-        if not self._ready.done():
-            tls = self._pool.address.tls
-            hint = "; it may require a client certificate (target.tls.cert)" if tls and not tls.cert else ""
-            early_close = ConnectionError(f"the server closed the connection at once{hint}")
-            self._ready.set_exception(exc if isinstance(exc, ssl.SSLError) else early_close)
-        self._end_all(f"the connection was closed before the answer was complete{f': {reason}' if reason else ''}")
-        self.close()
-        self._pool.remove(self)
-
-    def pause_writing(self) -> None:
-        """Asyncio's callback: more waits to be written than `_WRITE_HIGH_WATER_BYTES`."""
-        self._session.is_writing_paused = True
-
-    def resume_writing(self) -> None:
-        """Asyncio's callback: the server has read most of it."""
-        self._session.is_writing_paused = False
-
-    def eof_received(self) -> None:
-        """`connection_lost` follows."""
-        self.is_usable = False
-
-    def data_received(self, data: bytes) -> None:
-        self._received_ns = self._now_ns()  # before parsing, which is the client's time
-        try:
-            self._session.receive(data)
-        except Http2Error as error:
-            self._fail(error, data)
 
     def on_answer(self, stream: Call, trailers: AnswerHeaders | None) -> None:
         if trailers is not None and trailers.is_ok and is_complete(stream.chunks):
@@ -206,38 +86,6 @@ class GrpcConnection(PooledConnection, SessionListener[Call, AnswerHeaders]):
             self._pool.resend(stream.buffers, stream.reply, stream.submitted_ns, stream.started_ns)
         self._release()
 
-    def on_settings(self) -> None:
-        if self._ready.done() and not self.is_usable:
-            return  # the connection is closing
-        self._allowed_slots = min(self._max_streams, self._session.max_concurrent_streams)
-        if not self._ready.done():
-            self.is_usable = True
-            self.stream_slots = self._allowed_slots
-            self._ready.set_result(None)
-        elif self._allowed_slots < self.stream_slots:
-            # the slots in use follow as their calls end
-            self.stream_slots -= self._pool.withdraw_idle(self, self.stream_slots - self._allowed_slots)
-        else:
-            added, self.stream_slots = self._allowed_slots - self.stream_slots, self._allowed_slots
-            for _ in range(added):
-                self._pool.release(self)
-
-    def on_goaway(self) -> None:
-        self.is_usable = False
-        self._pool.retire(self)
-        if not self._session.streams:
-            self.close()
-
-    def _release(self) -> None:
-        """Returns a call's stream slot to the pool, unless it is no longer allowed."""
-        if not self.is_usable:
-            if not self._session.streams:
-                self.close()
-        elif self.stream_slots > self._allowed_slots:
-            self.stream_slots -= 1
-        else:
-            self._pool.release(self)
-
     def _is_due(self, call: Call) -> bool:
         """Whether a server that ends the call has probably enforced our time-out, which it measures by its own clock."""
         return self._now_ns() - call.submitted_ns >= OWN_DEADLINE_SHARE * self._pool.timeout_ns
@@ -256,26 +104,6 @@ class GrpcConnection(PooledConnection, SessionListener[Call, AnswerHeaders]):
         self._session.streams.clear()
         for call in calls:
             self._resolve(call, Outcome.BROKEN, error)
-
-    def _fail(self, error: Http2Error, data: bytes = b"") -> None:
-        """Ends all calls and says GOAWAY after the server violated HTTP/2 or a limit."""
-        if not self._ready.done():
-            spoken = "HTTP/1.1, not gRPC" if data.startswith(b"HTTP/1") else "a protocol other than HTTP/2"
-            self._ready.set_exception(ConnectionError(f"the port speaks {spoken}"))
-        self._end_all(str(error) if isinstance(error, LimitError) else f"the server violated HTTP/2: {error}")
-        self._pool.retire(self)
-        if self._wire is not None:
-            self._wire.write(http2.goaway(error.code))
-            self._wire.close()
-            # a server that does not read would keep the connection and its buffer
-            self._pool.loop.call_later(0 if self._session.is_writing_paused else _GOAWAY_TIMEOUT_S, self._wire.abort)
-
-    def _describe_time_out(self) -> str:
-        return f"no complete answer within {format_duration_ns(self._pool.timeout_ns)}"
-
-    def _set_timer(self, delay_ns: int) -> None:
-        # one timer per connection, set again only when it fires, so that a request needs none of its own
-        self._timer = self._pool.loop.call_later(delay_ns / 1e9, self._check_deadlines)
 
     def _reset_timer(self, now_ns: int) -> None:
         """Sets the timer to the earliest deadline."""

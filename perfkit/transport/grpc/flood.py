@@ -8,6 +8,8 @@ from perfkit.units import NS_PER_S
 MAX_CONTROL_FRAMES_PER_S = 10_000
 # servers may renew two windows for each packet of a request, reset each answered stream, and measure the path with PING
 _PER_REQUEST, _BYTES_PER_FRAME = 10, 512
+BYTES_OF_A_REQUEST = _PER_REQUEST * _BYTES_PER_FRAME
+"""Written bytes that allow as many control frames as a request does."""
 
 
 class ControlFrameLimit:

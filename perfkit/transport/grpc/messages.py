@@ -134,8 +134,8 @@ def format_timeout(timeout_ns: int) -> str:
     return f"{10**8 - 1}H"
 
 
-def request_headers(address: Address, path: str, timeout_ns: int, compression: Compression) -> Headers:
-    """The headers of a call, including the target's own."""
+def request_headers(address: Address, path: str, timeout_ns: int | None, compression: Compression) -> Headers:
+    """The headers of a call, including the target's own; None for a call without a time-out."""
     target_headers = {name.lower(): value for name, value in address.headers.items()}
     headers = [
         (":method", "POST"),
@@ -144,8 +144,9 @@ def request_headers(address: Address, path: str, timeout_ns: int, compression: C
         (":authority", target_headers.get("host", address.authority)),
         ("te", "trailers"),
         ("content-type", "application/grpc"),
-        ("grpc-timeout", format_timeout(timeout_ns)),
     ]
+    if timeout_ns is not None:
+        headers.append(("grpc-timeout", format_timeout(timeout_ns)))
     if compression != "none":
         headers += [("grpc-encoding", compression), ("grpc-accept-encoding", compression)]
     return [*headers, *metadata(target_headers)]

@@ -1,6 +1,7 @@
 """The reference engine for gRPC: grpcio's asyncio API with serialized messages."""
 
 import asyncio
+import dataclasses
 import ssl
 from collections.abc import Awaitable, Callable
 
@@ -34,6 +35,17 @@ _BROKEN_STARTS = ("stream removed", "received rst_stream")
 _BROKEN_TEXTS = ("socket closed", "connection reset", "broken pipe", "goaway", "transport closed", "recvmsg", "sendmsg")
 
 
+@dataclasses.dataclass(slots=True, eq=False)
+class ReferenceChannel:
+    """A channel with its connection, and what it was used for so far."""
+
+    channel: grpc.aio.Channel
+    infer: Callable[..., Awaitable[bytes]]
+    opened_ns: int
+    requests: int = 0
+    in_flight: int = 0
+
+
 class ReferenceGrpcTransport(RpcTransport):
     """Channels of one connection each; a request gets an idle one as long as there is one."""
 
@@ -51,14 +63,17 @@ class ReferenceGrpcTransport(RpcTransport):
             for name, value in address.headers.items()
             if (lower := name.lower()) != "host"
         )
-        self._channels: list[grpc.aio.Channel] = []
-        self._idle: list[Callable[..., Awaitable[bytes]]] = []
+        self._rotation = options.rotation
+        self._channels: list[ReferenceChannel] = []
+        self._idle: list[ReferenceChannel] = []
         self._in_flight: set[asyncio.Task[Reply]] = set()
-        self._reconnect_counters: list[asyncio.Task[None]] = []
+        self._reconnect_counters: dict[ReferenceChannel, asyncio.Task[None]] = {}
+        self._closing: set[asyncio.Task[None]] = set()
 
     async def open(self, connections: int) -> None:
         try:
-            await asyncio.gather(*(self._add_channel() for _ in range(min(connections, self._limit) - len(self._channels))))
+            missing = min(connections, self._limit) - len(self._channels)
+            self._idle += await asyncio.gather(*(self._add_channel() for _ in range(missing)))
         except (TimeoutError, ConnectionError):
             reason = await self._describe_tls_fault() if self._address.tls else ""
             hint = f": {reason}." if reason else ". Is the server running, and is this its gRPC address?"
@@ -68,7 +83,7 @@ class ReferenceGrpcTransport(RpcTransport):
         return Prepared((protobuf.encode_infer_request(request),))
 
     def send(self, prepared: Prepared) -> Awaitable[Reply]:
-        task = asyncio.ensure_future(self._send(prepared.buffers[0]))
+        task = asyncio.ensure_future(self._send(prepared))
         self._in_flight.add(task)
         task.add_done_callback(self._in_flight.discard)
         return task
@@ -87,29 +102,44 @@ class ReferenceGrpcTransport(RpcTransport):
             task.cancel()
 
     async def aclose(self) -> None:
-        for task in self._reconnect_counters:
+        counters = tuple(self._reconnect_counters.values())
+        for task in counters:
             task.cancel()
-        await asyncio.gather(*self._reconnect_counters, return_exceptions=True)
-        await asyncio.gather(*(channel.close() for channel in self._channels))
+        await asyncio.gather(*counters, return_exceptions=True)
+        await asyncio.gather(*(one.channel.close() for one in self._channels), *self._closing)
 
-    async def _add_channel(self) -> None:
+    async def _add_channel(self) -> ReferenceChannel:
+        """Opens a channel, which is not idle yet; raises ConnectionError or TimeoutError."""
+        began_ns = self._now_ns()
+        channel = self._make_channel()
+        added = ReferenceChannel(channel, self._method(channel, "ModelInfer"), began_ns)
+        self._channels.append(added)
+        try:
+            await asyncio.wait_for(self._connected(channel), self._timeout_s)
+        except BaseException:
+            self._channels.remove(added)
+            await channel.close()
+            raise
+        added.opened_ns = self._now_ns()
+        self.counts.opened += 1
+        self.counts.connect_times.add(added.opened_ns - began_ns)
+        self._reconnect_counters[added] = asyncio.ensure_future(self._count_reconnects(channel))
+        return added
+
+    def _make_channel(self) -> grpc.aio.Channel:
         address = self._address
         options: list[tuple[str, str | int]] = [*_OPTIONS, ("grpc.max_receive_message_length", self._max_answer_bytes)]
         host = next((value for name, value in address.headers.items() if name.lower() == "host"), "")
-        if host or (address.tls and address.tls.server_name):
+        if host or address.ip or (address.tls and address.tls.server_name):
             options.append(("grpc.default_authority", host or address.authority))
-        if address.tls and address.tls.server_name:
-            options.append(("grpc.ssl_target_name_override", address.tls.server_name))
+        if address.tls and (address.tls.server_name or address.ip):
+            options.append(("grpc.ssl_target_name_override", address.tls.server_name or address.host))
         target = f"unix:{address.socket_path}" if address.socket_path else address.authority
+        if address.ip:
+            target = f"ipv6:[{address.ip}]:{address.port}" if ":" in address.ip else f"ipv4:{address.ip}:{address.port}"
         if self._credentials is None:
-            channel = grpc.aio.insecure_channel(target, options=options)
-        else:
-            channel = grpc.aio.secure_channel(target, self._credentials, options=options)
-        self._channels.append(channel)
-        await asyncio.wait_for(self._connected(channel), self._timeout_s)
-        self.counts.opened += 1
-        self._reconnect_counters.append(asyncio.ensure_future(self._count_reconnects(channel)))
-        self._idle.append(self._method(channel, "ModelInfer"))
+            return grpc.aio.insecure_channel(target, options=options)
+        return grpc.aio.secure_channel(target, self._credentials, options=options)
 
     async def _describe_tls_fault(self) -> str:
         """The reason why Python's own TLS cannot connect, since grpcio gives none; empty if unknown."""
@@ -146,13 +176,21 @@ class ReferenceGrpcTransport(RpcTransport):
                 self.counts.opened += 1
                 self.counts.reconnects += 1
 
-    async def _send(self, message: bytes) -> Reply:
-        is_exclusive = bool(self._idle)  # otherwise requests share channels as HTTP/2 streams
-        shared = self._channels[len(self._in_flight) % len(self._channels)]
-        call = self._idle.pop() if is_exclusive else self._method(shared, "ModelInfer")
+    async def _send(self, prepared: Prepared) -> Reply:
+        submitted_ns = self._now_ns()
+        try:
+            channel = self._idle.pop() if self._idle and not self._rotation else await self._free_channel()
+        except (TimeoutError, ConnectionError):
+            error = f"{self._address} cannot be reached. Is the server running, and is this its gRPC address?"
+            return Reply(Outcome.CONNECT_FAILED, submitted_ns, self._now_ns(), None, error)
+        except asyncio.CancelledError:
+            return Reply(Outcome.UNFINISHED, submitted_ns, self._now_ns())
+        channel.in_flight += 1
         started_ns = self._now_ns()
         try:
-            answer = await call(message, timeout=self._timeout_s, metadata=self._metadata, compression=self._compression)
+            answer = await channel.infer(
+                prepared.buffers[0], timeout=self._timeout_s, metadata=self._metadata, compression=self._compression
+            )
             if answer is None:  # which its type does not mention
                 return Reply(Outcome.BROKEN, started_ns, self._now_ns(), None, "the call ended without a complete message")
             return Reply(Outcome.OK, started_ns, self._now_ns(), answer)
@@ -160,13 +198,54 @@ class ReferenceGrpcTransport(RpcTransport):
             return Reply(Outcome.UNFINISHED, started_ns, self._now_ns())
         except grpc.aio.AioRpcError as error:
             finished_ns = self._now_ns()
-            is_deadline_ours = finished_ns - started_ns >= OWN_DEADLINE_SHARE * self._timeout_s * 1e9
-            outcome = _outcome(error, is_deadline_ours=is_deadline_ours)
-            status = error.code().name if outcome is Outcome.REJECTED else ""
-            return Reply(outcome, started_ns, finished_ns, None, _describe(error), status)
+            outcome, text, status = self._failure(error, finished_ns - started_ns)
+            return Reply(outcome, started_ns, finished_ns, None, text, status)
         finally:
-            if is_exclusive:
-                self._idle.append(call)
+            channel.in_flight -= 1
+            if not channel.in_flight:
+                self._release(channel)
+
+    def _failure(self, error: grpc.aio.AioRpcError, age_ns: int) -> tuple[Outcome, str, str]:
+        """The outcome, message and status of a request that failed at this age."""
+        outcome = _outcome(error, is_deadline_ours=age_ns >= OWN_DEADLINE_SHARE * self._timeout_s * 1e9)
+        return outcome, _describe(error), error.code().name if outcome is Outcome.REJECTED else ""
+
+    async def _free_channel(self) -> ReferenceChannel:
+        """An idle channel that is not too old, a new one, or one that is in use, whose requests are joined as HTTP/2 streams.
+
+        Channels are only opened where there is none, or to replace rotated ones. Raises ConnectionError or TimeoutError.
+        """
+        while self._idle:
+            channel = self._idle.pop()
+            if not self._is_too_old(channel):
+                break
+            self._close_rotated(channel)
+        else:
+            if not self._channels or (self._rotation and len(self._channels) < self._limit):
+                channel = await self._add_channel()
+            else:
+                channel = self._channels[len(self._in_flight) % len(self._channels)]
+        channel.requests += 1
+        return channel
+
+    def _is_too_old(self, channel: ReferenceChannel) -> bool:
+        limit_ns = self._rotation.max_age_ns if self._rotation else None
+        return limit_ns is not None and self._now_ns() - channel.opened_ns >= limit_ns
+
+    def _release(self, channel: ReferenceChannel) -> None:
+        limit = self._rotation.max_requests if self._rotation else None
+        if limit is not None and channel.requests >= limit:
+            self._close_rotated(channel)
+        else:
+            self._idle.append(channel)
+
+    def _close_rotated(self, channel: ReferenceChannel) -> None:
+        self.counts.rotated += 1
+        self._channels.remove(channel)
+        self._reconnect_counters.pop(channel).cancel()
+        task = asyncio.ensure_future(channel.channel.close())
+        self._closing.add(task)
+        task.add_done_callback(self._closing.discard)
 
     def _method(self, channel: grpc.aio.Channel, rpc: str) -> Callable[..., Awaitable[bytes]]:
         call: Callable[..., Awaitable[bytes]] = channel.unary_unary(self._address.base_path + protobuf.method_path(rpc))
@@ -175,7 +254,7 @@ class ReferenceGrpcTransport(RpcTransport):
     async def _exchange(self, rpc: str, message: bytes) -> bytes:
         if not self._channels:
             await self.open(1)
-        call = self._method(self._channels[0], rpc)
+        call = self._method(self._channels[0].channel, rpc)
         try:
             return await call(message, timeout=self._timeout_s, metadata=self._metadata)
         except grpc.aio.AioRpcError as error:

@@ -39,11 +39,13 @@ _MAX_UNREAD_REPLIES = 1000
 
 
 @dataclasses.dataclass(slots=True)
-class _UnsentData:
+class UnsentData:
     """The rest of a request's data, and the stream's send window."""
 
     data: memoryview
     window_bytes: int
+    ends_stream: bool = True
+    """Whether the stream ends with this data."""
 
 
 class ClientSession(Generic[S, H]):
@@ -74,7 +76,7 @@ class ClientSession(Generic[S, H]):
         self._checked_bytes: dict[int, int] = {}  # of large answers, by their streams
         self._window_bytes = self._stream_window_bytes = http2.DEFAULT_WINDOW_BYTES
         self._frame_bytes = self._max_single_write_bytes = http2.DEFAULT_FRAME_BYTES
-        self._unsent: dict[int, _UnsentData] = {}
+        self._unsent: dict[int, UnsentData] = {}
         self._can_continue = False
 
     def open(self) -> None:
@@ -98,7 +100,7 @@ class ClientSession(Generic[S, H]):
             return
         # the first block announces an empty header table, in case the server asked for a smaller one than the default
         frames = self._header_frames(stream_id, http2.NO_TABLE + block if stream_id == 1 else block)
-        self._unsent[stream_id] = _UnsentData(memoryview(data), self._stream_window_bytes)
+        self._unsent[stream_id] = UnsentData(memoryview(data), self._stream_window_bytes)
         self._write_unsent(frames)
 
     def cancel(self, stream: S) -> None:
@@ -179,6 +181,10 @@ class ClientSession(Generic[S, H]):
     def _check_size(self, stream: S) -> None:
         """Refuses an answer that is too long, once in each MiB of it; renews the receive windows before they are half used."""
         self._renew_window()
+        if stream.has_many_messages:  # each of which is checked as it arrives
+            self._write(http2.number_frame(http2.WINDOW_UPDATE, stream.id, stream.received_bytes))
+            stream.received_bytes = 0
+            return
         limit, checked_bytes = self._listener.answer_limit, self._checked_bytes.get(stream.id, 0)
         if not checked_bytes:
             if (announced := announced_bytes(stream.chunks)) > limit.max_bytes:
@@ -371,12 +377,12 @@ class ClientSession(Generic[S, H]):
                 frames.append(full_frame_head)
                 frames.append(data[position : position + frame_bytes])
                 position += frame_bytes
-            frames.append(_frame_head(last - position, _DATA, _END_STREAM if last == length else 0, stream_id))
+            frames.append(_frame_head(last - position, _DATA, _END_STREAM if last == length and unsent.ends_stream else 0, stream_id))
             frames.append(data[position:last])
             self._window_bytes -= last
             self._written_bytes += last
             unsent.window_bytes -= last
-            if last == length:
+            if last == length and unsent.ends_stream:
                 del self._unsent[stream_id]
             else:
                 unsent.data = data[last:]

@@ -24,6 +24,8 @@ class Stream(Generic[H]):
     """The part of an answer received so far: its first headers, and its data in chunks."""
 
     __slots__ = ("chunks", "headers", "id", "received_bytes")
+    has_many_messages = False
+    """Whether the answer is a stream of messages, whose length as a whole has no limit."""
 
     def __init__(self) -> None:
         self.id = 0

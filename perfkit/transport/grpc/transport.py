@@ -15,6 +15,12 @@ from perfkit.transport.grpc.messages import AnswerHeaders, read_message, request
 from perfkit.transport.grpc.stream import request_buffers
 from perfkit.transport.options import Compression, TransportOptions
 from perfkit.transport.pool import ConnectionPool, PooledTransport
+from perfkit.transport.resolution import AttributedConnection, register_peers
+from perfkit.transport.rotation import make_pool
+
+
+class _AttributedGrpcConnection(AttributedConnection, GrpcConnection):
+    """A connection whose replies name the address that it leads to."""
 
 
 class WireGrpcTransport(PooledTransport[GrpcConnection], RpcTransport):
@@ -23,15 +29,17 @@ class WireGrpcTransport(PooledTransport[GrpcConnection], RpcTransport):
     def __init__(self, address: Address, options: TransportOptions, now_ns: Callable[[], int]) -> None:
         super().__init__(address)
         self._options = options
-        context = client_context(address.tls) if address.tls else None
-        if context is not None:
-            context.set_alpn_protocols(["h2"])
+        self._context = client_context(address.tls) if address.tls else None
+        if self._context is not None:
+            self._context.set_alpn_protocols(["h2"])
         header_cache: dict[bytes, AnswerHeaders] = {}
 
         def make(pool: ConnectionPool[GrpcConnection]) -> GrpcConnection:
-            return GrpcConnection(pool, options.streams_per_connection, header_cache)
+            made = _AttributedGrpcConnection if options.peers else GrpcConnection
+            return made(pool, options.streams_per_connection, header_cache)
 
-        self._pool = ConnectionPool(address, options, now_ns, context, make)
+        self._pool = make_pool(address, options, now_ns, self._context, make)
+        register_peers(self._pool.counts, address, options.peers)
 
     def prepare(self, request: InferRequest) -> Prepared:
         """The buffers are those of `request_buffers`."""
@@ -50,7 +58,7 @@ class WireGrpcTransport(PooledTransport[GrpcConnection], RpcTransport):
         return Prepared(request_buffers(headers, write_message(message, compression)))
 
     async def _exchange(self, rpc: str, message: bytes) -> bytes:
-        reply = await self.send(self._prepare(rpc, message, "none"))
+        reply = await self._pool.send(self._prepare(rpc, message, "none").buffers)
         if reply.outcome is Outcome.REJECTED:
             raise RefusedError(self._address, rpc, reply.error)
         if reply.outcome is not Outcome.OK:

@@ -7,7 +7,7 @@ parses them again for the few answers that are checked.
 import asyncio
 import re
 from collections.abc import Sequence
-from typing import cast
+from typing import Any, cast
 
 import httptools
 
@@ -93,7 +93,7 @@ def _final_head(data: bytes) -> bytes | None:
 class HttpConnection(PooledConnection):
     """A keep-alive connection with at most one request at a time."""
 
-    def __init__(self, pool: "ConnectionPool[HttpConnection]") -> None:
+    def __init__(self, pool: "ConnectionPool[Any]") -> None:
         self._pool = pool
         self._now_ns = pool.now_ns
         self._wire: asyncio.Transport | None = None
@@ -134,6 +134,10 @@ class HttpConnection(PooledConnection):
         assert self._timer is not None
         self._timer.cancel()  # it may fire after this request's deadline
         self._set_timer(max(left_ns, 0))
+
+    def close_when_idle(self) -> None:
+        if self._reply is None:
+            self.close()
 
     def abandon(self) -> None:
         self._fail(Outcome.UNFINISHED, "")
@@ -238,8 +242,12 @@ class HttpConnection(PooledConnection):
         """Ends the request and closes the connection: HTTP/1.1 cannot cancel a request."""
         reply, self._reply = self._reply, None
         if reply is not None and not reply.done():
-            reply.set_result(Reply(outcome, self._started_ns, self._now_ns(), None, error))
+            reply.set_result(self._failed(outcome, error))
         self.close()
+
+    def _failed(self, outcome: Outcome, error: str) -> Reply:
+        """The reply to the request that fails now."""
+        return Reply(outcome, self._started_ns, self._now_ns(), None, error)
 
     def _set_timer(self, delay_ns: int) -> None:
         # one timer per connection, set again only when it fires, so that a request needs none of its own

@@ -3,11 +3,15 @@
 import asyncio
 import dataclasses
 import io
+import socket
+import weakref
 from collections.abc import Awaitable, Callable
 from http import HTTPStatus
 from typing import Any
 
 import aiohttp
+import aiohttp.abc
+import aiohttp.connector
 
 from perfkit.errors import MeasurementError, ProtocolError, TargetError
 from perfkit.protocol import rest
@@ -17,14 +21,14 @@ from perfkit.transport.base import ConnectionCounts, Outcome, Prepared, Reply
 from perfkit.transport.connect import client_context, unreachable
 from perfkit.transport.http.calls import COMPARED_BYTES, HttpResponse, RestTransport
 from perfkit.transport.limits import SWITCHED_PROTOCOLS
-from perfkit.transport.options import TransportOptions
+from perfkit.transport.options import Rotation, TransportOptions
 
 # aiohttp warns about larger bodies that are not streams
 _MAX_WHOLE_BYTES = 1 << 20
 
 
 @dataclasses.dataclass(slots=True)
-class _RequestTrace:
+class RequestTrace:
     """What aiohttp's tracing reports of a request and its connection."""
 
     started_ns: int
@@ -32,6 +36,67 @@ class _RequestTrace:
     has_connection: bool = False
     is_connecting: bool = False
     is_reconnect: bool = False
+    connecting_since_ns: int = 0
+
+
+@dataclasses.dataclass(slots=True)
+class _Use:
+    """What a connection was used for so far."""
+
+    opened_ns: int
+    requests: int = 0
+
+
+class _RotatingConnector(aiohttp.BaseConnector):
+    """A part of a connector class: marks a connection to be closed after the answer to its last request."""
+
+    rotation: Rotation
+    now_ns: Callable[[], int]
+    on_rotation: Callable[[], None]
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self._uses: weakref.WeakKeyDictionary[Any, _Use] = weakref.WeakKeyDictionary()
+
+    async def connect(self, req: aiohttp.ClientRequest, *args: Any, **options: Any) -> aiohttp.connector.Connection:
+        """See `aiohttp.BaseConnector.connect`."""
+        while True:
+            connection = await super().connect(req, *args, **options)
+            now_ns = self.now_ns()
+            use = self._uses.setdefault(connection.protocol, _Use(now_ns))
+            if self.rotation.max_age_ns is None or now_ns - use.opened_ns < self.rotation.max_age_ns:
+                break
+            self.on_rotation()
+            connection.close()
+        use.requests += req.method == "POST"  # not those by which connections are opened ahead
+        if req.method == "POST" and use.requests == self.rotation.max_requests:
+            self.on_rotation()
+            assert connection.protocol is not None
+            connection.protocol.force_close()
+        return connection
+
+
+class _RotatingTcpConnector(_RotatingConnector, aiohttp.TCPConnector):
+    """Rotates TCP connections."""
+
+
+class _RotatingUnixConnector(_RotatingConnector, aiohttp.UnixConnector):
+    """Rotates connections to a Unix socket."""
+
+
+class _OneAddress(aiohttp.abc.AbstractResolver):
+    """Resolves every name to one address."""
+
+    def __init__(self, ip: str) -> None:
+        self._ip = ip
+
+    async def resolve(self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_INET) -> list[aiohttp.abc.ResolveResult]:
+        """See `aiohttp.abc.AbstractResolver.resolve`."""
+        version = socket.AF_INET6 if ":" in self._ip else socket.AF_INET
+        return [{"hostname": host, "host": self._ip, "port": port, "family": version, "proto": 0, "flags": socket.AI_NUMERICHOST}]
+
+    async def close(self) -> None:
+        """Holds nothing."""
 
 
 class ReferenceHttpTransport(RestTransport):
@@ -53,12 +118,7 @@ class ReferenceHttpTransport(RestTransport):
         tracing.on_connection_create_start.append(self._connecting)
         tracing.on_connection_create_end.append(self._connected)
         tracing.on_connection_reuseconn.append(self._reused)
-        connector: aiohttp.BaseConnector
-        if address.socket_path:
-            connector = aiohttp.UnixConnector(address.socket_path, limit=limit, keepalive_timeout=600)
-        else:
-            context = client_context(address.tls) if address.tls else True
-            connector = aiohttp.TCPConnector(limit=limit, limit_per_host=limit, keepalive_timeout=600, ssl=context)
+        connector = self._connector(limit, options)
         self._server_name = address.tls.server_name or None if address.tls else None
         self._session = aiohttp.ClientSession(
             f"{'https' if address.tls else 'http'}://{address.authority}",
@@ -68,6 +128,32 @@ class ReferenceHttpTransport(RestTransport):
             trace_configs=[tracing],
             auto_decompress=False,
         )
+
+    def _connector(self, limit: int, options: TransportOptions) -> aiohttp.BaseConnector:
+        address, kept_s, rotation = self._address, 600, options.rotation
+        connector: aiohttp.BaseConnector
+        if address.socket_path:
+            unix = _RotatingUnixConnector if rotation else aiohttp.UnixConnector
+            connector = unix(address.socket_path, limit=limit, keepalive_timeout=kept_s)
+        else:
+            tcp = _RotatingTcpConnector if rotation else aiohttp.TCPConnector
+            context = client_context(address.tls) if address.tls else True
+            # a cached address would outlive a rotated connection
+            connector = tcp(
+                limit=limit,
+                limit_per_host=limit,
+                keepalive_timeout=kept_s,
+                ssl=context,
+                resolver=_OneAddress(address.ip) if address.ip else None,
+                use_dns_cache=rotation is None,
+            )
+        if isinstance(connector, _RotatingConnector) and rotation:
+            connector.rotation, connector.now_ns, connector.on_rotation = rotation, self._now_ns, self._count_rotation
+        return connector
+
+    def _count_rotation(self) -> None:
+        self.counts.rotated += 1
+        self._peak_in_use -= 1  # so that the next connection does not count as the replacement of a lost one
 
     async def open(self, connections: int) -> None:
         """Aiohttp opens connections only for requests."""
@@ -96,39 +182,49 @@ class ReferenceHttpTransport(RestTransport):
 
     async def _send(self, prepared: Prepared) -> Reply:
         path, body = prepared.buffers
-        trace = _RequestTrace(self._now_ns())
+        trace = self._trace()
         try:
             response = await self._request("POST", path.decode(), trace, body, dict(prepared.headers))
         except asyncio.CancelledError:
-            return Reply(Outcome.UNFINISHED, trace.started_ns, self._now_ns())
+            return self._reply(trace, Outcome.UNFINISHED)
         except aiohttp.ClientConnectorError as error:
-            return Reply(Outcome.CONNECT_FAILED, trace.started_ns, self._now_ns(), None, str(_unreachable(self._address, error)))
+            return self._reply(trace, Outcome.CONNECT_FAILED, error=str(_unreachable(self._address, error)))
         except TimeoutError as error:
             if trace.is_connecting:
-                return Reply(Outcome.CONNECT_FAILED, trace.started_ns, self._now_ns(), None, str(unreachable(self._address, error)))
-            return Reply(Outcome.TIMED_OUT, trace.started_ns, self._now_ns(), None, "no complete answer within the time-out")
+                return self._reply(trace, Outcome.CONNECT_FAILED, error=str(unreachable(self._address, error)))
+            return self._reply(trace, Outcome.TIMED_OUT, error="no complete answer within the time-out")
         except (aiohttp.ClientError, OSError) as error:
-            return Reply(Outcome.BROKEN, trace.started_ns, self._now_ns(), None, str(error) or type(error).__name__)
+            return self._reply(trace, Outcome.BROKEN, error=str(error) or type(error).__name__)
         if response.status == HTTPStatus.SWITCHING_PROTOCOLS:
-            return Reply(Outcome.BROKEN, trace.started_ns, self._now_ns(), None, SWITCHED_PROTOCOLS)
-        outcome = Outcome.OK if response.status == 200 else Outcome.REJECTED
-        return Reply(outcome, trace.started_ns, self._now_ns(), response, status="" if outcome is Outcome.OK else response.status)
+            return self._reply(trace, Outcome.BROKEN, error=SWITCHED_PROTOCOLS)
+        if response.status == 200:
+            return self._reply(trace, Outcome.OK, response)
+        return self._reply(trace, Outcome.REJECTED, response, status=response.status)
 
-    async def _request(self, method: str, path: str, trace: _RequestTrace, body: bytes | None, headers: dict[str, str]) -> HttpResponse:
+    def _trace(self) -> RequestTrace:
+        return RequestTrace(self._now_ns())
+
+    def _reply(
+        self, trace: RequestTrace, outcome: Outcome, payload: HttpResponse | None = None, error: str = "", status: str | int = ""
+    ) -> Reply:
+        """The reply to a request that ends now."""
+        return Reply(outcome, trace.started_ns, self._now_ns(), payload, error, status)
+
+    async def _request(self, method: str, path: str, trace: RequestTrace, body: bytes | None, headers: dict[str, str]) -> HttpResponse:
         url = self._address.base_path + path
         data = io.BytesIO(body) if body is not None and len(body) > _MAX_WHOLE_BYTES else body
         try:
             async with self._session.request(
                 method, url, data=data, headers=headers, trace_request_ctx=trace, allow_redirects=False, server_hostname=self._server_name
             ) as response:
-                content = await self._read(response)
+                content = await self._read(response, trace)
                 return HttpResponse(response.status, {name.lower(): value for name, value in response.headers.items()}, content)
         finally:
             self._in_use -= trace.has_connection
             if trace.is_connecting and not trace.is_reconnect:  # it was not opened
                 self._peak_in_use -= 1
 
-    async def _read(self, response: aiohttp.ClientResponse) -> bytes:
+    async def _read(self, response: aiohttp.ClientResponse, trace: RequestTrace) -> bytes:
         """The body; raises aiohttp.ClientPayloadError if it is too long."""
         if (response.content_length or 0) > self._limit.max_bytes:
             raise aiohttp.ClientPayloadError(self._limit.announced_too_long(response.content_length or 0))
@@ -155,29 +251,31 @@ class ReferenceHttpTransport(RestTransport):
 
     async def _call(self, method: str, path: str, body: bytes | None, headers: dict[str, str]) -> HttpResponse:
         try:
-            return await self._request(method, path, _RequestTrace(0), body, headers)
+            return await self._request(method, path, RequestTrace(0), body, headers)
         except (aiohttp.ClientError, OSError) as error:
             raise _unreachable(self._address, error) from None
 
     async def _connecting(self, _session: object, context: Any, _parameters: object) -> None:
         trace = self._hold(context)
         trace.is_connecting = True
+        trace.connecting_since_ns = self._now_ns()
         trace.is_reconnect = self._in_use <= self._peak_in_use or self._peak_in_use >= self._max_connections
         if not trace.is_reconnect:
             self._peak_in_use += 1
 
     async def _connected(self, _session: object, context: Any, _parameters: object) -> None:
-        trace: _RequestTrace = context.trace_request_ctx
+        trace: RequestTrace = context.trace_request_ctx
         trace.is_connecting = False
         trace.started_ns = self._now_ns()
+        self.counts.connect_times.add(trace.started_ns - trace.connecting_since_ns)
         self.counts.opened += 1
         self.counts.reconnects += trace.is_reconnect
 
     async def _reused(self, _session: object, context: Any, _parameters: object) -> None:
         self._hold(context).started_ns = self._now_ns()
 
-    def _hold(self, context: Any) -> _RequestTrace:
-        trace: _RequestTrace = context.trace_request_ctx
+    def _hold(self, context: Any) -> RequestTrace:
+        trace: RequestTrace = context.trace_request_ctx
         if not trace.has_connection:  # aiohttp sends a GET again if its connection was stale
             trace.has_connection = True
             self._in_use += 1

@@ -12,10 +12,16 @@ from perfkit.transport.connect import client_context
 from perfkit.transport.http.calls import COMPARED_BYTES, HttpResponse, RestTransport
 from perfkit.transport.http.connection import HttpConnection, parse_response
 from perfkit.transport.options import TransportOptions
-from perfkit.transport.pool import ConnectionPool, PooledTransport
+from perfkit.transport.pool import PooledTransport
+from perfkit.transport.resolution import AttributedConnection, register_peers
+from perfkit.transport.rotation import make_pool
 
 # below this size joining buffers is cheaper than writing several; above it, tensors are not copied
 _MAX_JOINED_BYTES = 1 << 16
+
+
+class _AttributedHttpConnection(AttributedConnection, HttpConnection):
+    """A connection whose replies name the address that it leads to."""
 
 
 class WireHttpTransport(PooledTransport[HttpConnection], RestTransport):
@@ -23,8 +29,9 @@ class WireHttpTransport(PooledTransport[HttpConnection], RestTransport):
 
     def __init__(self, address: Address, options: TransportOptions, now_ns: Callable[[], int]) -> None:
         super().__init__(address, options)
-        context = client_context(address.tls) if address.tls else None
-        self._pool = ConnectionPool(address, options, now_ns, context, HttpConnection)
+        self._context = client_context(address.tls) if address.tls else None
+        self._pool = make_pool(address, options, now_ns, self._context, _AttributedHttpConnection if options.peers else HttpConnection)
+        register_peers(self._pool.counts, address, options.peers)
 
     def prepare(self, request: InferRequest) -> Prepared:
         headers, body = self._encode(request)
@@ -67,7 +74,7 @@ class WireHttpTransport(PooledTransport[HttpConnection], RestTransport):
         return await self._exchange(self._head("POST", self._address.base_path + path, headers) + body)
 
     async def _exchange(self, request: bytes) -> HttpResponse:
-        reply = await self.send(Prepared((request,)))
+        reply = await self._pool.send((request,))
         if reply.payload is None:
             message = reply.error if reply.outcome is Outcome.CONNECT_FAILED else f"{self._address}: {reply.error}"
             raise TargetError(message, may_pass=reply.outcome in (Outcome.CONNECT_FAILED, Outcome.BROKEN))

@@ -70,6 +70,9 @@ class FakeCuda:
         self.entered.add(context.value - 1)
         return 0
 
+    def cuCtxSynchronize(self) -> int:
+        return 0
+
     def cuIpcOpenMemHandle_v2(self, address: Any, handle: Any, flags: ctypes.c_uint) -> int:
         for place, (known, _) in self._places.items():
             if bytes(handle) == known and flags.value == 1:

@@ -215,7 +215,7 @@ def test_array_models_read_inputs_in_gpu_memory_in_place():
     )
     executor = array_models.load("simple", library)[1]
     assert executor.accepts_gpu_arrays
-    shared = GpuArray(memory.ctypes.data, (1, 6), memory.dtype, types.SimpleNamespace(read=memory.tobytes))
+    shared = GpuArray((1, 6), memory.dtype, memory.ctypes.data, types.SimpleNamespace(read=memory.tobytes))
     given = {"INPUT0": shared, "INPUT1": np.full((1, 6), 10, np.int32)}
     assert executor.execute(executor.join([given]))["OUTPUT0"].tolist() == [[10, 11, 12, 13, 14, 15]]
     assert executor.execute(executor.join([given, given]))["OUTPUT1"].tolist() == [[-10, -9, -8, -7, -6, -5]] * 2

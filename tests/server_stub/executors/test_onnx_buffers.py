@@ -16,7 +16,7 @@ import pytest
 from perfkit.errors import UsageError
 from perfkit.protocol.message import InferRequest
 from perfkit.protocol.tensor import Datatype, tensor_from_array, tensor_to_array
-from server_stub.executors.array import GpuArray
+from server_stub.executors.array import GpuArray, SharedArray
 from server_stub.executors.onnx import OnnxExecutor
 from server_stub.executors.onnx_buffers import padded_sizes
 from server_stub.inference.definition import ModelDefinition, TensorDefinition
@@ -145,11 +145,29 @@ def test_inputs_in_gpu_memory_are_copied_within_the_gpu(file):
     executor = gpu.executor(file, 4, pinned=True, streams=2)
     executor.prepare()
     address = gpu.driver.open_memory(HANDLE, 0)
-    shared = GpuArray(address, (6,), np.dtype(np.float32), gpu).reshape(-1, 3)
+    shared = GpuArray((6,), np.dtype(np.float32), address, gpu).reshape(-1, 3)
     assert (shared.shape, shared.nbytes) == ((2, 3), 24)
     outputs = executor.execute(executor.join([part(1), {"x": shared, "w": given["w"]}]))
     np.testing.assert_array_equal(outputs["y"], expected(part(1), given))
     assert (gpu.library.copied["within"], gpu.library.copied["in"]) == (24, 12 + 4 + 8)
+    executor.close()
+
+
+@pytest.mark.parametrize("options", [{"pinned": True}, {"streams": 2}])
+def test_inputs_in_system_shared_memory_are_read_once(file, options):
+    given, reads = part(2, 3.0), []
+
+    class Region:
+        def read_into(self, target):
+            reads.append(len(target))
+            target[:] = given["x"].tobytes()
+
+    executor = FakeGpu().executor(file, 4, **options)
+    executor.prepare()
+    shared = SharedArray((6,), np.dtype(np.float32), Region()).reshape(-1, 3)
+    outputs = executor.execute(executor.join([part(1), {"x": shared, "w": given["w"]}]))
+    np.testing.assert_array_equal(outputs["y"], expected(part(1), given))
+    assert reads == [24]
     executor.close()
 
 

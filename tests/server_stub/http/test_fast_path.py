@@ -12,13 +12,11 @@ import pytest
 from perfkit.protocol import rest
 from perfkit.protocol.message import InferRequest, RequestedOutput
 from perfkit.protocol.tensor import Datatype, tensor_from_array
-from server_stub.http.fast_path import FastPathConnection, HeadCache, RequestHead, encode_response, parse_head
-from server_stub.http.inference import HttpResponse
-from server_stub.options import Limits
+from server_stub.http.fast_path import HeadCache, RequestHead, parse_head
 from tests.conditions import passes, until
+from tests.server_stub.http.fast_path_harness import START, Harness, asked, written
 
 VALUES = np.arange(16, dtype=np.int32).reshape(1, 16)
-START = b"POST /v2/models/simple/infer HTTP/1.1\r\nHost: x\r\n"
 
 
 def request_bytes(model="simple", headers=b"", binary=True):
@@ -40,19 +38,19 @@ def request_bytes(model="simple", headers=b"", binary=True):
         (START + b"Content-Length: 5\r\n\r\n", RequestHead("simple", "", 5, None)),
         (START.replace(b"simple", b"a.b-c_1/versions/12") + b"content-length: 0\r\n\r\n", RequestHead("a.b-c_1", "12", 0, None)),
         (START + b"Inference-Header-Content-Length: x\r\nContent-Length: 65536\r\n\r\n", RequestHead("simple", "", 65536, "x")),
+        (START + b"Content-Length: 1000000\r\n\r\n", RequestHead("simple", "", 1_000_000, None)),
         (START + b"Accept-Encoding: identity\r\nConnection: keep-alive\r\nContent-Length: 1\r\n\r\n", RequestHead("simple", "", 1, None)),
     ],
 )
 def test_heads_of_plain_infer_requests_are_parsed(encoded, head):
     assert parse_head(encoded) == head
-    assert HeadCache().find(encoded + b"body") == (head, len(encoded))
+    assert HeadCache(1_000_000).find(encoded + b"body") == (head, len(encoded))
 
 
 @pytest.mark.parametrize(
     "encoded",
     [
         START + b"\r\n",
-        START + b"Content-Length: 65537\r\n\r\n",
         START + b"Content-Length: -1\r\n\r\n",
         START + b"Content-Length: 1\r\nContent-Length: 1\r\n\r\n",
         START + b"Content-Length: 1\r\nTransfer-Encoding: chunked\r\n\r\n",
@@ -76,7 +74,7 @@ def test_heads_of_plain_infer_requests_are_parsed(encoded, head):
     ],
 )
 def test_heads_of_other_requests_are_left_to_aiohttp(encoded):
-    assert HeadCache().find(encoded) is None
+    assert HeadCache(1_000_000).find(encoded) is None
 
 
 def test_bodies_above_the_limit_are_left_to_aiohttp():
@@ -88,7 +86,7 @@ def test_bodies_above_the_limit_are_left_to_aiohttp():
 
 
 def test_the_head_cache_is_bounded():
-    heads = HeadCache()
+    heads = HeadCache(1_000_000)
     for number in range(5000):
         heads.find(START + b"X: %d\r\nContent-Length: 1\r\n\r\n" % number)
     assert len(heads._known) <= 1024
@@ -155,54 +153,6 @@ def test_pipelined_requests_of_all_kinds_are_answered_in_order(connection):
     for one in (REQUESTS["binary"], REQUESTS["an unknown model"], REQUESTS["JSON"], stats, REQUESTS["binary"], stats):
         connection.sendall(one)
     assert [status for status, _, _ in read_responses(connection, 6)] == [200, 404, 200, 200, 200, 200]
-
-
-class FakeTransport(asyncio.Transport):
-    """A fake transport that records what is sent, and whether reading is paused."""
-
-    def __init__(self):
-        super().__init__()
-        self.written, self.is_open, self.reads = b"", True, True
-
-    def write(self, data):
-        self.written += data
-
-    def close(self):
-        self.is_open = False
-
-    abort = close
-
-    def is_closing(self):
-        return not self.is_open
-
-    def pause_reading(self):
-        self.reads = False
-
-    def resume_reading(self):
-        self.reads = True
-
-
-class Harness:
-    """A fast-path connection whose responses are released by the test."""
-
-    def __init__(self, **limits):
-        self.transport, self.released = FakeTransport(), asyncio.Semaphore(0)
-        self.handed_over: list[bytes] = []
-        self.asked: list[bytes] = []
-        self.connection = FastPathConnection(HeadCache(), self._answer, Limits(**limits), self.transport, self.handed_over.append)
-
-    async def _answer(self, head, body):
-        self.asked.append(body)
-        await self.released.acquire()
-        return HttpResponse(200, {}, body)
-
-
-def written(*bodies):
-    return b"".join(encode_response(HttpResponse(200, {}, body)) for body in bodies)
-
-
-def asked(body):
-    return START + b"Content-Length: %d\r\n\r\n" % len(body) + body
 
 
 async def test_a_pipelining_client_is_not_read_from_until_its_request_is_answered():

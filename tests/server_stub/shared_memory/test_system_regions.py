@@ -20,8 +20,14 @@ from tritonclient.grpc import service_pb2
 from tritonclient.utils import InferenceServerException, shared_memory
 
 from perfkit.errors import ErrorKind, ProtocolError
-from perfkit.protocol.tensor import Datatype, tensor_from_array
+from perfkit.protocol.message import InferRequest
+from perfkit.protocol.tensor import Datatype, Tensor, encode_bytes_elements, tensor_from_array
+from server_stub.executors.array import ArrayExecutor
+from server_stub.inference.executed_model import BatchExecution
+from server_stub.models import array_models
+from server_stub.scheduling.request_queue import QueuedRequest
 from server_stub.shared_memory.regions import FOLDER, RegionSlice, SharedMemoryRegions
+from server_stub.shared_memory.shared_tensors import SharedTensors
 
 FIRST, SECOND = np.arange(16, dtype=np.int32), np.full(16, 10, np.int32)
 PATH = "/v2/systemsharedmemory"
@@ -291,6 +297,53 @@ def test_a_truncated_file_fails_one_request(to, region):
     answer = to.infer({"inputs": vectors()})
     assert (answer.status, answer.json) == (500, {"error": "Invalid shared memory region: 'r'"})
     assert to.get("/v2/health/live").status == 200
+
+
+def shared_request(regions, name, *, datatype=Datatype.INT32, dims=(1, 16)):
+    """A request of `simple` with both inputs in a region, and its shared tensors."""
+    shared = SharedTensors(inputs={f"INPUT{index}": regions.slice(name, 64 * index, 64) for index in (0, 1)})
+    return shared.fill(InferRequest("simple", tuple(Tensor(name, datatype, dims, b"") for name in shared.inputs))), shared
+
+
+class JoiningExecutor(ArrayExecutor):
+    """Reads shared inputs where it joins a batch."""
+
+    accepts_shared_arrays = True
+
+    def join(self, parts):
+        return {name: np.concatenate([part[name].to_host() for part in parts]) for name in parts[0]}
+
+
+@pytest.mark.parametrize("kind", [ArrayExecutor, JoiningExecutor])
+def test_a_file_truncated_before_the_execution_fails_one_request_of_the_batch(tmp_path, kind):
+    regions = SharedMemoryRegions(tmp_path, is_allowed=True)
+    for name in ("whole", "short"):
+        (tmp_path / name).write_bytes(bytes(128))
+        regions.register(name, name, 0, 128)
+    requests = [shared_request(regions, name) for name in ("whole", "short")]
+    (tmp_path / "whole").write_bytes(FIRST.tobytes() + SECOND.tobytes())  # models see the bytes at their execution
+    os.truncate(tmp_path / "short", 100)
+    definition, executor = array_models.load("simple")
+    executor = kind(executor.execute)
+    result = BatchExecution(definition, "1", executor)([QueuedRequest(request, 1, 0) for request, _ in requests])
+    assert result.failure is None
+    finished = requests[0][1].finish(result.responses[0])
+    assert [bytes(output.raw) for output in finished.outputs] == [(FIRST + SECOND).tobytes(), (FIRST - SECOND).tobytes()]
+    with pytest.raises(ProtocolError, match=r"^Invalid shared memory region: 'short'$") as error:
+        requests[1][1].finish(result.responses[1])
+    assert error.value.kind is ErrorKind.INTERNAL
+
+
+def test_shared_strings_are_read_at_once_so_that_their_number_can_be_checked(tmp_path):
+    regions = SharedMemoryRegions(tmp_path, is_allowed=True)
+    raw = encode_bytes_elements([b"%02d" % index for index in range(16)]).ljust(128)
+    (tmp_path / "r").write_bytes(raw)
+    regions.register("r", "r", 0, 128)
+    request, _ = shared_request(regions, "r", datatype=Datatype.BYTES)
+    assert [bytes(tensor.raw) for tensor in request.inputs] == [raw[:64], raw[64:]]
+    os.truncate(tmp_path / "r", 100)
+    with pytest.raises(ProtocolError, match=r"^Invalid shared memory region: 'r'$"):
+        shared_request(regions, "r", datatype=Datatype.BYTES)
 
 
 def test_a_file_that_cannot_be_written_fails_one_request():

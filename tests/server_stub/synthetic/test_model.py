@@ -170,3 +170,28 @@ def test_by_default_requests_take_5_ms_each_one_after_the_other(wire):
     assert answer.json["outputs"] == [{"name": "OUTPUT0", "datatype": "FP32", "shape": [1, 3], "data": [1.0, 2.0, 3.0]}]
     after = wire.get("/v2/models/synthetic/stats").json["model_stats"][0]["inference_stats"]["compute_infer"]
     assert (after["count"] - before["count"], after["ns"] - before["ns"]) == (1, 5 * MS)
+
+
+@pytest.mark.parametrize("responses", [0, 1, 4])
+def test_a_stream_has_its_declared_number_of_responses_and_none_before_its_instant(responses):
+    received: list[int] = []
+    arrived_ns = time.monotonic_ns()
+
+    async def use(model):
+        async for response in model.responses(request(), arrived_ns):
+            received.append(time.monotonic_ns())
+            assert tensor_to_array(response.outputs[0]).tolist() == [[1.0, 1.0]]
+
+    counted = serve(ServiceModel(Linear(20 * MS), lead_ns=0, responses=responses, gap_ns=5 * MS), use)
+    assert len(received) == responses
+    assert all(at >= arrived_ns + 20 * MS + number * 5 * MS for number, at in enumerate(received))
+    assert counted["success"] == (1, 20 * MS)
+
+
+def test_a_stream_is_refused_as_a_single_answer():
+    async def use(model):
+        with pytest.raises(ProtocolError, match="decoupled"):
+            await infer(model, request(), time.monotonic_ns())
+        assert model.definition.is_decoupled
+
+    serve(ServiceModel(Linear(1 * MS), responses=1), use)

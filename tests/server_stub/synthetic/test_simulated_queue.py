@@ -11,7 +11,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from perfkit.errors import ErrorKind
-from server_stub.synthetic.service_model import Exponential, Failures, Linear, Lognormal, ServiceModel, SlowStart, Stall, uniform_share
+from server_stub.synthetic.service_model import (
+    AfterGap,
+    Exponential,
+    Failures,
+    Linear,
+    Lognormal,
+    ServiceModel,
+    SlowStart,
+    Stall,
+    uniform_share,
+)
 from server_stub.synthetic.simulated_queue import ServedRequest, SimulatedQueue
 
 MS, S = 10**6, 10**9
@@ -268,3 +278,10 @@ def test_drift_adds_its_share_every_second_and_never_makes_service_negative(drif
 def test_rounding_errors_do_not_accumulate(first_ns):
     requests = served(ServiceModel(Linear(1_000_003)), [first_ns] * 1000)
     assert requests[-1].departed_ns == first_ns + 1000 * 1_000_003
+
+
+def test_a_request_after_a_gap_takes_longer_and_others_do_not():
+    model = ServiceModel(Linear(10 * MS), after_gap=AfterGap(40 * MS, 100 * MS))
+    # the first has no gap before it; then gaps of 99, 100 and 0 ms after the latest departure
+    arrivals_ms, service_ms = [0, 109, 219, 269], [10, 10, 50, 10]
+    assert [(one.departed_ns - one.started_ns) // MS for one in served(model, [ms * MS for ms in arrivals_ms])] == service_ms

@@ -1,0 +1,291 @@
+"""Streams and other kinds of traffic: perfkit beside perf_analyzer on the same Triton, in the same minutes.
+
+    python -m benchmarks.peers.traffic [--case stream-1 …] [--rounds 5] [--seconds 6] [--perfkit PATH] [--seed 0]
+                                       [--peers FOLDER] [--out reports/traffic-peers.md]
+
+One Triton serves the models of `triton_traffic_models`. In every round both clients run one after the other, in random order; each
+runs for a third of `--seconds`, and then for all of them. Throughput and p50 are those that the long run reports. The cost of a request
+is the slope between the two runs: CPU seconds, user and system, of the client and all processes that it started, divided by the
+requests that Triton counted. Ratios are taken within a round; their medians over the rounds are compared with the targets, and the
+exit code is 1 if one is missed. README.md beside this file says how to install the peers.
+"""
+
+import argparse
+import dataclasses
+import json
+import os
+import pathlib
+import random
+import signal
+import statistics
+import sys
+import tempfile
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+from benchmarks.peers.clients import MAX_RUN_S, ClientError, HungError, Usage, read_perf_analyzer, run_measured
+from benchmarks.peers.install import peers_folder, perf_analyzer_path
+from benchmarks.peers.server_process import PeerError
+from benchmarks.peers.triton import TRAFFIC_MODELS, Triton, running_triton
+from benchmarks.processes import write_scenario
+from benchmarks.report import RATIO_COLUMNS, Ratio, describe_machine, option_parser, table_head, table_row, write_report
+
+OWN, ANALYZER = "perfkit", "perf_analyzer"
+MIN_THROUGHPUT, MAX_P50, MAX_CPU = 0.95, 1.05, 1.0
+_WINDOWS = 3
+
+HOW_TO_READ = """\
+perf_analyzer and perfkit send the same requests to the same models of the same Triton on the loopback, one client after the other.
+**Only the ratios are meaningful**: absolute figures depend on the machine, its kernel and other programs, but affect both clients alike.
+
+- *throughput*, *p50*: as the client reports them; of a stream, p50 is the median time to the last response.
+- *CPU per request*: user and system time of the client's processes, the slope between a short and a long run, by Triton's count of requests.
+- *perfkit / perf_analyzer*: the median of the rounds' ratios, with the lowest and the highest round.
+"""
+
+
+class Case(NamedTuple):
+    """A kind of traffic, as both clients express it."""
+
+    title: str
+    model: str
+    concurrency: int
+    scenario: Mapping[str, Any]
+    """The sections of perfkit's scenario besides `target`, `load` and `measure`."""
+    analyzer: Sequence[str]
+    """perf_analyzer's options besides the model, the URL, the concurrency and the windows."""
+    data: Mapping[str, Any] | None = None
+    """The document of perf_analyzer's `--input-data`."""
+    protocol: str = "grpc"
+    target: Mapping[str, Any] = {}
+    """Further keys of the scenario's `target`."""
+
+
+def _repeat(responses: int, concurrency: int) -> Case:
+    """Streams with that many responses each, all at once."""
+    values: dict[str, list[int]] = {"IN": list(range(responses)), "DELAY": [0] * responses, "WAIT": [0]}
+    return Case(
+        f"streams, {responses} response{'s' * (responses > 1)} each",
+        "repeat_int32",
+        concurrency,
+        # perf_analyzer keeps its streams open
+        {"workload": {"inputs": {name: {"value": value} for name, value in values.items()}}, "stream": {"requests_per_stream": 1_000_000}},
+        ("--streaming",),
+        {"data": [{name: {"content": value, "shape": [len(value)]} for name, value in values.items()}]},
+        target={"streams_per_connection": concurrency},  # perf_analyzer's streams share connections
+    )
+
+
+def _shared_memory(protocol: str, concurrency: int) -> Case:
+    """64 KiB of inputs and of outputs in system shared memory."""
+    scenario = {"workload": {"inputs": {"INPUT0": {"generate": "random", "shape": [32768]}}, "variants": 1}, "shared_memory": "system"}
+    options = ("--shape", "INPUT0:32768", "--shared-memory", "system")
+    return Case("64 KiB there and back in system shared memory", "identity_fp16", concurrency, scenario, options, protocol=protocol)
+
+
+def _sequences(protocol: str, concurrency: int, *, is_streamed: bool = False) -> Case:
+    """Sequences of 20 steps, one of which is in flight at a time."""
+    return Case(
+        f"sequences of 20 steps{', on streams' if is_streamed else ''}",
+        "sequence_sum",
+        concurrency,
+        {
+            "workload": {"inputs": {"INPUT": {"generate": "zeros"}}},
+            "sequences": {"length": 20},
+            **({"stream": {"requests_per_stream": 1_000_000}} if is_streamed else {}),
+        },
+        (
+            "--input-data", "zero", "--sequence-length", "20", "--sequence-length-variation", "0",
+            *(["--streaming"] if is_streamed else []),
+        ),
+        protocol=protocol,
+    )  # fmt: skip
+
+
+CASES = {
+    "stream-1": _repeat(1, 1),
+    "stream-1-c8": _repeat(1, 8),
+    "stream-10": _repeat(10, 1),
+    "stream-10-c8": _repeat(10, 8),
+    "shm-http": _shared_memory("http", 1),
+    "shm-http-c4": _shared_memory("http", 4),
+    "shm-grpc": _shared_memory("grpc", 1),
+    "shm-grpc-c4": _shared_memory("grpc", 4),
+    "sequence-http": _sequences("http", 1),
+    "sequence-http-c8": _sequences("http", 8),
+    "sequence-grpc": _sequences("grpc", 1),
+    "sequence-grpc-c8": _sequences("grpc", 8),
+    "sequence-stream-c8": _sequences("grpc", 8, is_streamed=True),
+}
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Figures:
+    """One client in one round."""
+
+    per_s: float
+    p50_us: float
+    cpu_us: float
+    """Per request."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Run:
+    """One run of a client."""
+
+    per_s: float
+    p50_us: float
+    cpu_s: float
+    requests: int
+    """As Triton counted them."""
+
+
+def run_perf_analyzer(program: pathlib.Path, case: Case, triton: Triton, seconds: float, folder: pathlib.Path) -> Run:
+    """perf_analyzer for about that long; raises ClientError."""
+    address = triton.url(case.protocol).partition("://")[2]
+    options = ["-m", case.model, "-i", case.protocol, "-u", address, "--concurrency-range", str(case.concurrency), *case.analyzer]
+    if case.data is not None:
+        data = folder / "data.json"
+        data.write_text(json.dumps(case.data), encoding="utf-8")
+        options += ["--input-data", str(data)]
+    # the windows vary: its own limit on that would end the run without figures
+    windows = ["--measurement-interval", str(round(1000 * seconds / _WINDOWS)), "--stability-percentage", "999"]
+    command = [str(program), *options, *windows, "--max-trials", str(_WINDOWS)]
+    before = counted_requests(triton, case.model)
+    usage = run_measured(command, timeout_s=MAX_RUN_S + seconds)
+    reported = read_perf_analyzer(usage)
+    return Run(reported.per_s, reported.p50_us, usage.cpu_s, counted_requests(triton, case.model) - before)
+
+
+def run_perfkit(program: Sequence[str], case: Case, triton: Triton, seconds: float, folder: pathlib.Path) -> Run:
+    """`perfkit run` with one closed loop; raises ClientError."""
+    scenario = {
+        "name": "traffic",
+        "target": {"url": triton.url(case.protocol), "model": case.model, **case.target},
+        **case.scenario,
+        "load": {"closed": {"concurrency": [case.concurrency]}},
+        "measure": {"warmup": "0s", "duration": f"{seconds}s", "repetitions": 1, "workers": 1},
+    }
+    before = counted_requests(triton, case.model)
+    with tempfile.TemporaryDirectory(dir=folder) as name:
+        command = [*program, "run", str(write_scenario(pathlib.Path(name), scenario)), "--quiet", "--no-report", "--out", f"{name}/out"]
+        # 5: not valid, because both programs share the machine with the server
+        usage: Usage = run_measured(command, accepted_codes=(0, 5), timeout_s=MAX_RUN_S + seconds)
+        (point,) = json.loads(pathlib.Path(name, "out", "result.json").read_text(encoding="utf-8"))["points"]
+    requests = point["requests"]
+    if requests["ok"] != requests["sent"]:
+        raise ClientError(f"perfkit had failures: {requests}")
+    sent = counted_requests(triton, case.model) - before
+    return Run(point["throughput_per_s"], point["service_time_ns"]["p50"] / 1e3, usage.cpu_s, sent)
+
+
+def counted_requests(triton: Triton, model: str) -> int:
+    """The requests to a model so far, as Triton counts them."""
+    statistics_of: Any = triton.request(f"v2/models/{model}/stats")
+    return sum(int(one["inference_stats"]["success"]["count"]) for one in statistics_of["model_stats"])
+
+
+def round_figures(client: str, short: Run, long: Run) -> Figures:
+    """A client's figures from its two runs; raises ClientError."""
+    if long.requests <= short.requests:
+        raise ClientError(f"{client} sent {short.requests} requests in its short run and {long.requests} in its long one")
+    return Figures(long.per_s, long.p50_us, 1e6 * (long.cpu_s - short.cpu_s) / (long.requests - short.requests))
+
+
+def ratios_of(rounds: Mapping[str, Sequence[Figures]]) -> list[Ratio]:
+    """The ratios of perfkit's figures to perf_analyzer's, each with its target."""
+    pairs = list(zip(rounds[OWN], rounds[ANALYZER], strict=True))
+    return [
+        Ratio("throughput", tuple(own.per_s / peer.per_s for own, peer in pairs), low=MIN_THROUGHPUT),
+        Ratio("p50", tuple(own.p50_us / peer.p50_us for own, peer in pairs), high=MAX_P50),
+        Ratio("CPU per request", tuple(own.cpu_us / peer.cpu_us for own, peer in pairs), high=MAX_CPU),
+    ]
+
+
+def rows(name: str, case: Case, rounds: Mapping[str, Sequence[Figures]]) -> tuple[list[str], list[str], bool]:
+    """A case's lines in the tables of figures and of ratios, and whether it meets its targets."""
+    figures = []
+    for client, of_client in rounds.items():
+        per_s, p50_us, cpu_us = (statistics.median(getattr(one, field) for one in of_client) for field in ("per_s", "p50_us", "cpu_us"))
+        cells = (client, f"{per_s:,.0f}/s", f"{p50_us:,.0f} us", f"{cpu_us:,.0f} us")
+        figures.append(table_row(f"`{name}`: {case.title}", case.protocol, case.concurrency, *cells))
+    ratios = ratios_of(rounds)
+    return figures, [table_row(f"`{name}`", ratio.name, *ratio.cells) for ratio in ratios], all(ratio.is_met for ratio in ratios)
+
+
+def run_case(name: str, case: Case, triton: Triton, options: argparse.Namespace, order: random.Random) -> dict[str, list[Figures]]:
+    """All rounds of a case; raises ClientError or PeerError."""
+    analyzer = perf_analyzer_path(options.peers)
+    own = [sys.executable, "-m", "perfkit"] if options.perfkit is None else [options.perfkit]
+    rounds: dict[str, list[Figures]] = {ANALYZER: [], OWN: []}
+    with tempfile.TemporaryDirectory(prefix="perfkit-traffic-") as folder_name:
+        folder = pathlib.Path(folder_name)
+
+        def run(client: str, seconds: float) -> Run:
+            if client == OWN:
+                return run_perfkit(own, case, triton, seconds, folder)
+            try:
+                return run_perf_analyzer(analyzer, case, triton, seconds, folder)
+            except HungError as error:
+                print(f"{error}: it is run again", file=sys.stderr)
+                return run_perf_analyzer(analyzer, case, triton, seconds, folder)
+
+        for number in range(options.rounds):
+            clients = [ANALYZER, OWN]
+            order.shuffle(clients)
+            runs = {client: [run(client, seconds) for seconds in (options.seconds / 3, options.seconds)] for client in clients}
+            for client, of_client in rounds.items():
+                figures = round_figures(client, *runs[client])
+                of_client.append(figures)
+                text = f"{figures.per_s:,.0f}/s, p50 {figures.p50_us:,.0f} us, {figures.cpu_us:,.0f} us of CPU per request"
+                print(f"{name}, round {number + 1}, {client}: {text}", file=sys.stderr, flush=True)
+    return rounds
+
+
+def main() -> int:
+    """Prints the tables; the exit code is 1 if a target is missed or a client failed."""
+    parser = option_parser(__doc__)
+    parser.add_argument("--case", action="append", choices=CASES, help="may be repeated (default: all)")
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--seconds", type=float, default=6, help="length of a client's long run (default %(default)s)")
+    parser.add_argument("--perfkit", metavar="PATH", help="the perfkit to measure (default: this checkout)")
+    parser.add_argument("--seed", type=int, default=0, help="seed for the order of the clients")
+    parser.add_argument("--peers", type=pathlib.Path, help="folder of the peers")
+    options = parser.parse_args()
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # SIGTERM stops clients and server too, as Ctrl-C does
+    machine, order, all_met = describe_machine(), random.Random(options.seed), True
+    figure_rows: list[str] = []
+    ratio_rows: list[str] = []
+    try:
+        with running_triton(peers_folder(options.peers), models=TRAFFIC_MODELS) as triton:
+            for name in options.case or CASES:
+                figures, ratios, is_met = rows(name, CASES[name], run_case(name, CASES[name], triton, options, order))
+                figure_rows += figures
+                ratio_rows += ratios
+                all_met = all_met and is_met
+                print("\n".join([*figures, *ratios]), flush=True)
+            version = triton.version
+    except (ClientError, PeerError, FileNotFoundError) as error:
+        sys.stderr.write(f"traffic: {error}\n")
+        return 1
+    lines = [
+        "# Streams, sequences and shared memory: perfkit beside perf_analyzer",
+        "",
+        HOW_TO_READ,
+        (
+            f"Triton {version}, {os.cpu_count()} CPUs shared by server and clients. {machine} {options.rounds} rounds, long runs of "
+            f"{options.seconds:g} s."
+        ),
+        "",
+        *table_head("case", "protocol", ">concurrency", "client", ">throughput", ">p50", ">CPU per request"),
+        *figure_rows,
+        "",
+        *table_head("case", "perfkit / perf_analyzer", *RATIO_COLUMNS),
+        *ratio_rows,
+    ]
+    write_report(options.out, lines)
+    return 0 if all_met else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

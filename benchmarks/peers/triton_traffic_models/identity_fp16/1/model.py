@@ -1,0 +1,1 @@
+../../../triton_models/identity_bytes/1/model.py

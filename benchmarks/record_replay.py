@@ -1,0 +1,247 @@
+"""How closely a replay follows its trace, and how closely `perfkit record` notes what passes through it.
+
+    python -m benchmarks.record_replay [--requests 100000] [--seconds 20] [--rounds 3] [--realtime] [--triton] [--out reports/record-replay.md]
+
+1. A trace of Poisson arrivals at 200/s is replayed at ten times its speed, 2,000/s, with the plain open loop at that rate beside it, against
+   nginx answering from a file. Required: each request starts within 1 ms of its instant at p99, or, on a machine that is not quiet, not
+   later than 1.5 times that of the open loop.
+2. perfkit's open loop sends a known schedule through the proxy; the trace is replayed through the proxy again. Required: the recorded
+   instants are those of the schedule, and those of the second trace are those of the first, within 1 ms at p99, over HTTP and gRPC, or within
+   1 ms of what the client's own start delays explain. Each series is shifted by the median difference, since the clocks have different origins.
+3. What the proxy adds to a request: its own figure, and the service times through it and without it, with one request in flight.
+
+The server of 2 and 3 is the bundled one, with --triton also a real Triton. --realtime gives clients and proxy real-time priority. The exit
+code is 1 if a requirement is missed.
+"""
+
+import contextlib
+import csv
+import json
+import os
+import pathlib
+import re
+import signal
+import statistics
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from benchmarks.peers.canned import INPUTS, MODEL, VERSION, WIDTH, serving
+from benchmarks.peers.install import peers_folder
+from benchmarks.peers.server_process import PeerError
+from benchmarks.peers.triton import running_triton
+from benchmarks.processes import REALTIME, ROOT, on_cpus, run_perfkit, running_server
+from benchmarks.report import describe_machine, option_parser, publish, table_head, table_row, yes_no
+from perfkit.load.arrivals import Schedule, constant_rate
+from perfkit.trace.reader import read_trace
+
+RATE, SPEED = 200, 10
+ALLOWED_P99_US, ALLOWED_RATIO = 1000, 1.5
+_WORKLOAD = {"inputs": {name: {"generate": "random", "shape": [WIDTH]} for name in INPUTS}}
+Nanoseconds = npt.NDArray[np.int64]
+
+
+class Deviation(NamedTuple):
+    """How far instants are from those that they should be, in microseconds, without the median difference."""
+
+    requests: int
+    p50: float
+    p99: float
+    max: float
+
+    @classmethod
+    def of(cls, found_ns: Nanoseconds, expected_ns: Nanoseconds) -> "Deviation":
+        """The deviations of two series of the same length."""
+        difference = found_ns - expected_ns
+        p50, p99, largest = np.percentile(np.abs(difference - np.median(difference)), (50, 99, 100)).tolist()
+        return cls(found_ns.size, p50 / 1e3, p99 / 1e3, largest / 1e3)
+
+
+def scheduled_ns(requests: int, seed: int = 0) -> Nanoseconds:
+    """The first arrivals of perfkit's open loop at 200/s, in its first repetition."""
+    chunks = Schedule("poisson", constant_rate(RATE), (seed, 0, 0)).chunks()
+    return np.concatenate([next(chunks) for _ in range(-(-requests // 4096))])[:requests]
+
+
+@contextlib.contextmanager
+def recording(url: str, out: pathlib.Path, prefix: Sequence[str]) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Runs `perfkit record` in front of a server: the URL for clients, and the summary, which is filled at the end."""
+    scheme = url.partition(":")[0]
+    command = [sys.executable, "-m", "perfkit", "record", "--listen", f"{scheme}://127.0.0.1:0", "--target", url, "--out", str(out)]
+    pipe = subprocess.PIPE
+    process = subprocess.Popen([*prefix, *command, "--payloads=full", "--format=json"], stdout=pipe, stderr=pipe, text=True, cwd=ROOT)
+    summary: dict[str, Any] = {}
+    try:
+        assert process.stderr is not None
+        (listening,) = re.findall(r"listening on (\S+) for", process.stderr.readline()) or [""]
+        if not listening:
+            raise RuntimeError(f"perfkit record did not start: {process.stderr.read()}")
+        yield listening, summary
+    finally:
+        process.send_signal(signal.SIGINT)
+        stdout, _ = process.communicate()
+    summary |= json.loads(stdout)
+
+
+def replay_delays(requests: int, prefix: Sequence[str], port: int, folder: pathlib.Path) -> dict[str, dict[str, Any]]:
+    """The load points of the replay at ten times its speed and of the open loop at its rate."""
+    trace = folder / "trace.csv"
+    instants_ns = scheduled_ns(requests, 1)
+    with trace.open("w", newline="", encoding="utf-8") as file:
+        csv.writer(file).writerows([["timestamp_ns"], *([instant_ns] for instant_ns in instants_ns.tolist())])
+    loads = {
+        f"replay, {RATE}/s × {SPEED}": ({"replay": {"trace": str(trace), "speed": SPEED}}, {"repetitions": 1}),
+        f"open loop, {RATE * SPEED:,}/s": (
+            {"open": {"rate": RATE * SPEED, "arrivals": "poisson"}},
+            {"repetitions": 1, "warmup": "0s", "duration": f"{requests / RATE / SPEED:g}s"},
+        ),
+    }
+    points = {}
+    for name, (load, measure) in loads.items():
+        target = {"url": f"http://127.0.0.1:{port}", "model": MODEL, "version": VERSION}
+        inputs = {name: {"generate": "zeros", "shape": [1, WIDTH]} for name in INPUTS}
+        scenario = {"target": target, "workload": {"inputs": inputs}, "load": load, "measure": measure}
+        points[name] = run_perfkit(scenario, prefix=prefix).point
+    return points
+
+
+def delay_table(points: dict[str, dict[str, Any]]) -> tuple[list[str], bool]:
+    """A line for each load, and whether the replay starts on time."""
+    lines, p99_us = table_head("load", ">requests", ">dropped", ">p50", ">p99", ">p99.9", ">max"), list[float]()
+    for name, point in points.items():
+        delays = point["start_delay_ns"]
+        p99_us.append(delays["p99"] / 1e3)
+        times = ("–" if delays[key] is None else f"{delays[key] / 1e3:,.0f} us" for key in ("p50", "p99", "p99_9", "max"))
+        lines.append(table_row(name, f"{point['requests']['sent']:,}", point["requests"]["dropped"], *times))
+    ratio = p99_us[0] / p99_us[1]
+    is_met = p99_us[0] <= ALLOWED_P99_US or ratio <= ALLOWED_RATIO
+    verdict = f"Each request starts within 1 ms of its instant at p99: {yes_no(p99_us[0] <= ALLOWED_P99_US)}. Its p99 is {ratio:.2f} times that of the open loop."
+    return [*lines, "", verdict, ""], is_met
+
+
+def record_and_replay(url: str, seconds: float, prefix: Sequence[str], folder: pathlib.Path) -> dict[str, tuple[Deviation, float]]:
+    """What the two recordings deviate from: the first one from the schedule, the second one, of its replay, from the first.
+
+    With each comes the p99 of the client's own start delays, in microseconds.
+    """
+    expected_ns = scheduled_ns(round(RATE * seconds))
+    first, second = folder / "first.jsonl", folder / "second.jsonl"
+    # counted windows: however late it is, every request is sent
+    measure = {"warmup": "0s", "requests": expected_ns.size, "repetitions": 1}
+    with recording(url, first, prefix) as (listening, _):
+        target = {"url": listening, "model": MODEL}
+        scenario = {"target": target, "workload": _WORKLOAD, "load": {"open": {"rate": RATE}}, "measure": measure}
+        sent = run_perfkit(scenario, prefix=prefix).point
+    with recording(url, second, prefix) as (listening, _):
+        target = {"url": listening, "model": MODEL}
+        counted = {**measure, "requests": expected_ns.size + 1}
+        sent_again = run_perfkit({"target": target, "load": {"replay": {"trace": str(first)}}, "measure": counted}, prefix=prefix).point
+    recorded_ns, again_ns = (read_trace(trace).instants_ns for trace in (first, second))
+    # each run begins with a trial request, which the second one replays, too
+    return {
+        "recorded, beside the schedule": (Deviation.of(recorded_ns[1:], expected_ns), _p99_us(sent)),
+        "replayed and recorded again, beside the trace": (Deviation.of(again_ns[1:], recorded_ns), _p99_us(sent_again)),
+    }
+
+
+def _p99_us(point: dict[str, Any]) -> float:
+    delays = point["start_delay_ns"]
+    return float(delays["max"] if delays["p99"] is None else delays["p99"]) / 1e3
+
+
+def added_delay(url: str, seconds: float, rounds: int, prefix: Sequence[str], folder: pathlib.Path) -> tuple[str, ...]:
+    """The cells of a line: the proxy's own p50 and p99, and the service times without and with it."""
+    measure = {"warmup": "500ms", "duration": f"{seconds:g}s", "repetitions": 1}
+    scenario = {"workload": _WORKLOAD, "load": {"closed": {"concurrency": 1}}, "measure": measure}
+    times: dict[str, list[tuple[float, float]]] = {"direct": [], "proxy": []}
+    own = dict[str, Any]()
+    for number in range(rounds):
+        with recording(url, folder / f"delay-{number}.jsonl", prefix) as (listening, summary):
+            for name, place in (("direct", url), ("proxy", listening)):
+                point = run_perfkit({"target": {"url": place, "model": MODEL}, **scenario}, prefix=prefix).point
+                times[name].append((point["service_time_ns"]["p50"] / 1e3, (point["service_time_ns"]["p99"] or 0) / 1e3))
+        own = summary["added_delay_ns"]
+    (direct_p50, direct_p99), (proxy_p50, proxy_p99) = (
+        tuple(statistics.median(value) for value in zip(*times[name], strict=True)) for name in ("direct", "proxy")
+    )
+    figures = (own["p50"] / 1e3, own["p99"] / 1e3, direct_p50, proxy_p50, proxy_p50 - direct_p50, direct_p99, proxy_p99)
+    return tuple(f"{figure:,.0f} us" for figure in figures)
+
+
+def main() -> int:
+    """Prints the tables; the exit code is 1 if a requirement is missed."""
+    parser = option_parser(__doc__)
+    parser.add_argument("--requests", type=int, default=100_000, help="of the replayed trace (default %(default)s)")
+    parser.add_argument("--seconds", type=float, default=20, help="length of each recording (default %(default)s)")
+    parser.add_argument("--rounds", type=int, default=3, help="of the proxy's added delay (default %(default)s)")
+    parser.add_argument("--realtime", action="store_true", help="run clients and proxy at real-time priority")
+    parser.add_argument("--triton", action="store_true", help="also record in front of a real Triton")
+    options = parser.parse_args()
+    prefix, cpus = REALTIME if options.realtime else (), sorted(os.sched_getaffinity(0))
+    page = [
+        "# Replay and record", "",
+        f"{describe_machine()} Clients and proxy{' have real-time priority (SCHED_FIFO)' if options.realtime else ' compete with all else'}.", "",
+        f"## A trace of {options.requests:,} requests, replayed", "",
+        f"Poisson arrivals at {RATE}/s, at {SPEED} times the speed, to nginx answering from a file; client and server have a CPU each. Start delay: started − intended.", "",
+    ]  # fmt: skip
+    with tempfile.TemporaryDirectory(prefix="perfkit-benchmark-") as name:
+        folder = pathlib.Path(name)
+        try:
+            with serving(cpus=cpus[:1], prefix=prefix) as ports, on_cpus(cpus[-1:]):
+                assert ports.http is not None
+                lines, is_met = delay_table(replay_delays(options.requests, prefix, ports.http, folder))
+            page += lines
+            print("\n".join(lines), flush=True)
+            deviations = table_head("server", "protocol", "instants", ">requests", ">p50", ">p99", ">max", ">client late, p99")
+            delays = table_head(
+                "server",
+                "protocol",
+                ">own p50",
+                ">own p99",
+                ">p50 without",
+                ">p50 through it",
+                ">difference",
+                ">p99 without",
+                ">p99 through it",
+            )
+            with contextlib.ExitStack() as servers:
+                bundled = servers.enter_context(running_server("--model", MODEL, realtime=options.realtime))
+                places = [("bundled", "HTTP", bundled.url("http")), ("bundled", "gRPC", bundled.url("grpc"))]
+                if options.triton:
+                    triton = servers.enter_context(running_triton(peers_folder()))
+                    places += [
+                        (f"Triton {triton.version}", "HTTP", triton.url("http")),
+                        (f"Triton {triton.version}", "gRPC", triton.url("grpc")),
+                    ]
+                for number, (server, protocol, url) in enumerate(places):
+                    own = folder / str(number)
+                    own.mkdir()
+                    for what, (found, late_us) in record_and_replay(url, options.seconds, prefix, own).items():
+                        times = (f"{value:,.0f} us" for value in (*found[1:], late_us))
+                        deviations.append(table_row(server, protocol, what, f"{found.requests:,}", *times))
+                        is_met = is_met and found.p99 <= ALLOWED_P99_US + (late_us if late_us > ALLOWED_P99_US else 0)
+                        print(deviations[-1], flush=True)
+                    delays.append(table_row(server, protocol, *added_delay(url, min(options.seconds, 5), options.rounds, prefix, own)))
+                    print(delays[-1], flush=True)
+        except PeerError as error:
+            sys.stderr.write(f"record_replay: {error}\n")
+            return 1
+    page += [
+        f"## {RATE}/s for {options.seconds:g} s, recorded, replayed and recorded again", "",
+        "Deviation of the instants, without the median difference of the clocks. Required: at most 1 ms at p99, beyond what the client itself was late.", "", *deviations, "",
+        "## What the proxy adds", "",
+        (
+            f"One request in flight, `--payloads full`, medians of {options.rounds} rounds. Own: the proxy's figure of the last round, from "
+            "reading to passing on, both ways, without the kernel's wake-ups; difference: all of it."
+        ), "", *delays, "",
+    ]  # fmt: skip
+    return publish(options.out, page, is_met=is_met)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,95 @@
+"""The sequences of a load point: their lengths, their ids, and how far each has come."""
+
+import dataclasses
+import secrets
+from collections.abc import Iterator
+from typing import Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from perfkit.load.arrivals import worker_arrivals
+
+# part of the meaning of a seed: another size would give other lengths
+_CHUNK = 4096
+# all of one width: 19 digits, and 9 bytes as a varint
+_LOWEST_RANDOM_ID, _RANDOM_IDS = 10**18, 7 * 10**18
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class LengthLaw:
+    """The distribution of the number of steps: uniform between two numbers, which may be equal, or geometric with a mean."""
+
+    low: int = 1
+    high: int = 1
+    geometric_mean: float | None = None
+
+    @property
+    def mean(self) -> float:
+        """The mean number of steps."""
+        return (self.low + self.high) / 2 if self.geometric_mean is None else self.geometric_mean
+
+    def chunks(self, seed: tuple[int, ...]) -> Iterator[npt.NDArray[np.int64]]:
+        """Independent lengths without end, in arrays of some thousands; the same for the same seed."""
+        random = np.random.Generator(np.random.Philox(np.random.SeedSequence(seed)))
+        while True:
+            if self.geometric_mean is not None:
+                yield random.geometric(1 / self.geometric_mean, _CHUNK)
+            else:
+                yield random.integers(self.low, self.high, _CHUNK, endpoint=True)
+
+
+def random_first_id() -> int:
+    """The first id of a load point, with room for a quintillion more: those of two runs do not overlap, except once in 10^9 pairs."""
+    return _LOWEST_RANDOM_ID + secrets.randbelow(_RANDOM_IDS)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class SequencePlan:
+    """The sequences of a load point; `live` is their number if the arrivals of an open loop are steps, and None otherwise."""
+
+    length: LengthLaw
+    first_id: int
+    seed: tuple[int, ...] = (0,)
+    live: int | None = None
+    ids: Literal["integer", "string"] = "integer"
+    think_time_ns: int = 0
+
+    @property
+    def requests_per_arrival(self) -> float:
+        """The mean number of requests that an arrival of an open loop causes."""
+        return self.length.mean if self.live is None else 1.0
+
+
+@dataclasses.dataclass(slots=True, eq=False)
+class LiveSequence:
+    """A sequence: its id, the number of its steps, and those that were sent."""
+
+    id: int | str
+    length: int
+    sent: int = 0
+    start_ns: int = 0
+    """The start of its first step; in an open loop the intended one."""
+    encoded_id: bytes = b""
+    """The id as the requests carry it; empty before the first step."""
+
+    @property
+    def is_over(self) -> bool:
+        """Whether its last step was sent."""
+        return self.sent >= self.length
+
+
+class SequenceSource:
+    """The sequences of worker k of n: those with the numbers i ≡ k (mod n), so that workers share neither lengths nor ids."""
+
+    def __init__(self, plan: SequencePlan, worker: int = 0, workers: int = 1) -> None:
+        chunks = worker_arrivals(plan.length.chunks(plan.seed), worker, workers)
+        self._lengths = (length for chunk in chunks for length in chunk.tolist())
+        self._number, self._workers = worker, workers
+        self._first_id, self._prefix = plan.first_id, f"perfkit-{plan.first_id:016x}-" if plan.ids == "string" else ""
+
+    def next(self) -> LiveSequence:
+        """The next sequence."""
+        number = self._number
+        self._number += self._workers
+        return LiveSequence(f"{self._prefix}{number:012d}" if self._prefix else self._first_id + number, next(self._lengths))

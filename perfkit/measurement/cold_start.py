@@ -1,0 +1,172 @@
+"""One start of a model or a server, and how the first requests after it are answered."""
+
+import asyncio
+import contextlib
+import dataclasses
+import statistics
+from collections.abc import Awaitable, Callable, Sequence
+from typing import TypeVar
+
+from perfkit.clock import Clock
+from perfkit.errors import TargetError, UsageError
+from perfkit.load.load_plan import ColdStartPlan
+from perfkit.measurement.load_points import transport_options
+from perfkit.result.model import ColdStart, ColdStarts, Spread
+from perfkit.scenario.model import Scenario
+from perfkit.stats.cold_start import FEWEST_REQUESTS, steady_after
+from perfkit.target.address import Address
+from perfkit.transport.base import Outcome, Reply, Transport
+from perfkit.transport.factory import make_transport
+from perfkit.transport.options import TransportOptions
+from perfkit.units import NS_PER_S
+
+_T = TypeVar("_T")
+_POLL_NS = 2_000_000
+_HINT = "start the server with --model-control-mode explicit, or measure load: {cold_start: {by: restart}}"
+# states of the repository index in which a model is neither loaded nor gone
+_BUSY = ("READY", "LOADING", "UNLOADING")
+
+
+@dataclasses.dataclass(slots=True)
+class _Instants:
+    """When a start began, and when each of its steps was done; a restart has only the first and the last."""
+
+    begun_ns: int = 0
+    unloaded_in_ns: int | None = None
+    loaded_ns: int | None = None
+    ready_ns: int = 0
+
+
+class StartTrial:
+    """One start of a load point: `begin` makes it, `take` gets each reply after it."""
+
+    def __init__(
+        self,
+        scenario: Scenario,
+        load: ColdStartPlan,
+        address: Address,
+        restart: Callable[[], Awaitable[int]] | None,
+        clock: Clock,
+        connect: Callable[[Address, TransportOptions, Clock], Transport] = make_transport,
+    ) -> None:
+        self._scenario, self._load, self._address, self._restart, self._clock = scenario, load, address, restart, clock
+        self._connect = connect
+        self._instants = _Instants()
+        self._replies: list[tuple[Outcome, int, int]] = []
+
+    async def begin(self) -> int:
+        """Unloads and loads the model, or restarts the server, and waits until it is ready; the instant at which it was.
+
+        If this is cancelled, the model is loaded first. Raises UsageError if the server does not load models on request, TargetError if
+        the model does not become ready.
+        """
+        if self._load.by == "reload":
+            address = self._address
+            options = dataclasses.replace(transport_options(self._scenario, address.protocol), timeout_ns=self._load.timeout_ns)
+            async with contextlib.aclosing(self._connect(address, options, self._clock)) as transport:
+                await self._reload(transport, address)
+        else:
+            assert self._restart is not None
+            self._instants.begun_ns = await self._restart()
+        self._instants.ready_ns = self._clock.now_ns()
+        return self._instants.ready_ns
+
+    def take(self, reply: Reply) -> None:
+        """Takes the next reply; requests are sent one after the other."""
+        self._replies.append((reply.outcome, reply.started_ns, reply.finished_ns))
+
+    def result(self, repetition: int) -> ColdStart | None:
+        """The figures of the start; None if no request was sent after it."""
+        if not self._replies:
+            return None
+        instants, begun_ns = self._instants, self._instants.begun_ns
+        times = [end_ns - start_ns if outcome in _ANSWERED else None for outcome, start_ns, end_ns in self._replies]
+        first = next((number for number, time_ns in enumerate(times) if time_ns is not None), None)
+        is_whole = len(times) >= max(self._load.requests, FEWEST_REQUESTS)
+        steady = steady_after(times) if is_whole else None
+        warm = [time_ns for time_ns in times[len(times) // 2 :] if time_ns is not None] if is_whole else []
+        return ColdStart(
+            repetition=repetition,
+            unload_ns=instants.unloaded_in_ns,
+            load_ns=None if instants.loaded_ns is None else instants.loaded_ns - begun_ns,
+            ready_ns=instants.ready_ns - begun_ns,
+            first_answer_ns=None if first is None else times[first],
+            first_answer_after_ns=None if first is None else self._replies[first][2] - begun_ns,
+            failed_before_answer=len(times) if first is None else first,
+            steady_after_requests=steady,
+            steady_after_ns=None if steady is None else self._replies[steady][1] - begun_ns,
+            warm_p50_ns=round(statistics.median(warm)) if warm else None,
+            times_ns=tuple(times),
+        )
+
+    async def _reload(self, transport: Transport, address: Address) -> None:
+        model, clock = self._scenario.target.model, self._clock
+        await transport.open(1)
+        deadline_ns = clock.now_ns() + self._load.timeout_ns
+        started_ns = clock.now_ns()
+        try:
+            refusal = await transport.unload_model(model)
+            if not refusal:
+                await self._until_unloaded(transport, address, deadline_ns)
+        except BaseException:
+            with contextlib.suppress(TargetError):
+                await _done_before_cancelled(self._load_model(transport, address))
+            raise
+        if refusal:
+            raise UsageError(f"{address}: the model '{model}' cannot be unloaded: {refusal}: {_HINT}")
+        self._instants.unloaded_in_ns, self._instants.begun_ns = clock.now_ns() - started_ns, clock.now_ns()
+        await _done_before_cancelled(self._load_model(transport, address))
+        self._instants.loaded_ns = clock.now_ns()
+        while not await self._is_ready(transport):
+            if clock.now_ns() >= deadline_ns:
+                raise TargetError(f"{address}: the model '{model}' was loaded, but not ready within {self._load.timeout_ns // NS_PER_S} s")
+            await clock.sleep_until_ns(clock.now_ns() + _POLL_NS)
+
+    async def _load_model(self, transport: Transport, address: Address) -> None:
+        if refusal := await transport.load_model(self._scenario.target.model):
+            raise TargetError(f"{address}: the model '{self._scenario.target.model}' was unloaded, and cannot be loaded again: {refusal}")
+
+    async def _until_unloaded(self, transport: Transport, address: Address, deadline_ns: int) -> None:
+        """Waits until the model is not ready, and the repository index, if there is one, no longer says that it is being unloaded."""
+        model, version = self._scenario.target.model, self._scenario.target.version
+        while await self._is_ready(transport) or any(
+            entry.name == model and entry.state in _BUSY and (not version or entry.version in ("", version))
+            for entry in await transport.model_index()
+        ):
+            if self._clock.now_ns() >= deadline_ns:
+                raise TargetError(f"{address}: the model '{model}' was not unloaded within {self._load.timeout_ns // NS_PER_S} s")
+            await self._clock.sleep_until_ns(self._clock.now_ns() + _POLL_NS)
+
+    async def _is_ready(self, transport: Transport) -> bool:
+        try:
+            return await transport.is_ready(self._scenario.target.model, self._scenario.target.version)
+        except TargetError as error:
+            if not error.may_pass:
+                raise
+            return False
+
+
+_ANSWERED = (Outcome.OK, Outcome.INVALID_OUTPUT)
+_FIGURES = (
+    "unload_ns", "load_ns", "ready_ns", "first_answer_ns", "first_answer_after_ns", "steady_after_requests", "steady_after_ns", "warm_p50_ns",
+)  # fmt: skip
+
+
+async def _done_before_cancelled(steps: Awaitable[_T]) -> _T:
+    """Awaits a call to the end even if this is cancelled once; a second cancellation gives it up."""
+    task = asyncio.ensure_future(steps)
+    try:
+        return await asyncio.shield(task)
+    except asyncio.CancelledError:
+        with contextlib.suppress(TargetError):
+            await asyncio.shield(task)
+        raise
+
+
+def pooled_starts(starts: Sequence[ColdStart]) -> ColdStarts | None:
+    """The starts of a load point with the median and the range of each figure; None without a start."""
+    if not starts:
+        return None
+    values = {name: [value for start in starts if (value := getattr(start, name)) is not None] for name in _FIGURES}
+    figures = {name: Spread(median=statistics.median(known), min=min(known), max=max(known)) for name, known in values.items() if known}
+    return ColdStarts(starts=tuple(starts), figures=figures)

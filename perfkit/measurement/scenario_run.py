@@ -1,0 +1,387 @@
+"""The run of one scenario: its load points, its result, and what ends it."""
+
+import asyncio
+import contextlib
+import dataclasses
+import pathlib
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+from perfkit.calibration.cache import calibration_path, read_calibration
+from perfkit.calibration.model import calibration_document
+from perfkit.clock import Clock, utc_now
+from perfkit.errors import MeasurementError, MeasurementWarning, PerfkitError, StorageError, TargetError, UsageError
+from perfkit.load.load_plan import ColdStartPlan, LoadPoint
+from perfkit.load.loop import StopCause, Stoppable
+from perfkit.load.mix_plan import MixPoint
+from perfkit.machine.cpus import usable_cpus
+from perfkit.machine.description import describe_host
+from perfkit.machine.limits import count_open_files, raise_open_file_limit
+from perfkit.machine.shared_memory import remove_abandoned
+from perfkit.measurement.cold_start import StartTrial
+from perfkit.measurement.control import Interruption, RunObserver
+from perfkit.measurement.file_limit import describe_shortage, file_needs
+from perfkit.measurement.load_points import connect, describe_point, least_connections, load_point_source
+from perfkit.measurement.mix import describe_workloads, is_open, measurements_of, named, plan_workers, title_of
+from perfkit.measurement.observation import Observation
+from perfkit.measurement.point_measurement import PointMeasurement, cut_window, undecided_warmup_s
+from perfkit.measurement.shared_memory import RunRegions, describe_abandoned, unregister_abandoned
+from perfkit.measurement.summary import LoadSummary
+from perfkit.measurement.target_probe import ProbedWorkload, Target, WorkloadKey, describe_protocol, describe_target, probe
+from perfkit.recorder.recording import Interval
+from perfkit.result.distribution import QUANTILES
+from perfkit.result.file import ResultWriter
+from perfkit.result.interval_log import IntervalLog, MixLog
+from perfkit.result.model import METRIC_DEFINITIONS, Point, PointKey, Result, Status
+from perfkit.result.provenance import describe_source
+from perfkit.result.telemetry_file import SampledPoint
+from perfkit.scenario.file import LoadedScenario, scenario_document
+from perfkit.stats.slo import SloLimits
+from perfkit.target.bundled_server import BundledServer
+from perfkit.telemetry.messages import PointBegins
+from perfkit.units import NS_PER_S
+from perfkit.workers.cpu_placement import place
+from perfkit.workers.local import local_workers
+from perfkit.workers.worker import execute
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class MeasuredScenario:
+    """The result of a run, and the folder in which it is stored; None if nothing was measured, or `not_stored` says why."""
+
+    result: Result
+    folder: pathlib.Path | None
+    not_stored: str = ""
+
+
+class ScenarioRun:
+    """A scenario that is measured load point by load point, alone or in turn with others, and its result so far."""
+
+    def __init__(
+        self, loaded: LoadedScenario, writer: ResultWriter, observer: RunObserver, interruption: Interruption, clock: Clock, title: str
+    ) -> None:
+        self.loaded, self.scenario = loaded, loaded.scenario
+        self._writer, self.observer, self.interruption, self.clock, self._title = writer, observer, interruption, clock, title
+        self.together: Sequence[ScenarioRun] = (self,)
+        """The runs that are measured in turn, this one included."""
+        self.failure: BaseException | None = None
+        """What ended the run without a result."""
+        self._has_ended = False
+        host = describe_host()
+        self._calibration = calibration = read_calibration(calibration_path(), host).calibration
+        self.placement = place(self.scenario, usable_cpus())
+        self._source = load_point_source(loaded)
+        self._is_search = self._source.outcome() is not None
+        names: list[str | None] = [entry.name for entry in self.scenario.workloads or ()] or [None]
+        self.plain = dict(zip(names, loaded.workloads(), strict=True))
+        """The scenario of each workload by its name, None for a scenario that is no mix."""
+        self._warnings = [MeasurementWarning(code="shared_cpus", message=self.placement.conflict)] if self.placement.conflict else []
+        self._environment: dict[str, Any] = {
+            "generator": {**host, "calibration": None if calibration is None else calibration_document(calibration)},
+            "source": describe_source(loaded.folder),
+            "metric_definitions": METRIC_DEFINITIONS,
+        }
+        self._workloads: dict[WorkloadKey, ProbedWorkload] = {}
+        self._points: list[Point] = []
+        self._summaries: dict[PointKey, LoadSummary] = {}
+        self.measured = 0
+        """The number of measured load points."""
+        self._status: Status = "complete"
+        self._status_reason = ""
+        self._started_at, self._started_ns = utc_now(), clock.now_ns()
+        self._abandoned = remove_abandoned()
+
+    @property
+    def is_active(self) -> bool:
+        """Whether it has load points left to measure."""
+        return self.failure is None and self._status == "complete" and not self._has_ended
+
+    @property
+    def repetition(self) -> int:
+        """The number of complete repetitions."""
+        return self.measured * self.scenario.measure.repetitions // max(self.total, 1)
+
+    @contextlib.contextmanager
+    def ending(self) -> Iterator[None]:
+        """Ends the run by an error in the block; the other runs go on."""
+        try:
+            yield
+        except PerfkitError as error:
+            self.end_by(error)
+
+    def end_by(self, error: PerfkitError) -> None:
+        """Ends the run: with a status if it has measured something that can be stored, and with the error otherwise."""
+        if not self._points or isinstance(error, StorageError) or not isinstance(error, TargetError | MeasurementError):
+            self.failure = self.failure or error
+        elif self._status == "complete":
+            failure: Status = "incomplete" if isinstance(error, TargetError) else "invalid"
+            self._end("interrupted" if self.interruption.count else failure, str(error))
+
+    def cancel(self, error: asyncio.CancelledError) -> None:
+        """Ends the run, because it was interrupted while no load was sent, or its task was cancelled."""
+        if self.failure is None and not self._has_ended:  # a partial result must not look like a complete one
+            self._end("interrupted", str(error) if self.interruption.count else "cancelled")
+
+    def save(self) -> None:
+        """Saves the result so far, unless the run has failed or measured nothing."""
+        if self.failure is None and self._points:
+            self._writer.save(self.result())
+
+    def conclude(self, *, keep_incomplete: bool) -> MeasuredScenario:
+        """Stores what was measured, once the run has ended; raises its failure."""
+        try:
+            result = self._ended()
+            is_incomplete = result.status in ("interrupted", "incomplete") or self.interruption.count > 0
+            if result.points and (keep_incomplete or not is_incomplete):
+                return MeasuredScenario(result, self._writer.commit(in_haste=self.interruption.count > 1))
+        except BaseException as error:
+            if not keep_incomplete:
+                self._writer.discard()
+            elif (partial := self._writer.abort()) is not None:
+                self.observer.partial_result_kept(partial)
+            if not (isinstance(error, StorageError) and keep_incomplete and (result := self.result()).points):
+                raise
+            result = result.model_copy(update={"status": "invalid", "status_reason": str(error)})
+            return MeasuredScenario(result, None, not_stored=str(error))
+        self._writer.discard()
+        return MeasuredScenario(result, None)
+
+    def check_connections(self) -> None:
+        """Raises UsageError if the scenario needs more connections than this process may open files."""
+        least = least_connections(self.scenario)
+        self._check_file_limit(least, 1 if self.scenario.measure.workers == "auto" else min(self.scenario.measure.workers, least))
+
+    async def probe_target(self, target: Target, regions: Mapping[str | None, RunRegions | None]) -> None:
+        """Reads the description of each workload's target over each protocol, makes the requests and sends the first."""
+        if self._abandoned:
+            self.observer.note_added(describe_abandoned(self._abandoned))
+        for (name, protocol), address in target.addresses.items():
+            plain = self.plain[name]
+            async with connect(plain.scenario, address, self.clock) as transport:
+                if self._abandoned and address.is_local:
+                    await unregister_abandoned(self._abandoned, transport)
+                with named(name):
+                    probed = await probe(transport, address, plain, self.clock, regions[name])
+            self._workloads[name, protocol] = ProbedWorkload(plain.scenario, address, probed)
+            self._warnings += () if name else probed.warnings
+            if probed.note:
+                self.observer.note_added(f"{name}: {probed.note}" if name else probed.note)
+            engine = plain.scenario.target.engine
+            description = self._environment.setdefault("target", describe_target(probed, address, engine, target.server))
+            description["protocols"].setdefault(protocol, describe_protocol(probed, address))
+            if self is self.together[0]:
+                workload = f"{name}: " if name else ""
+                self.observer.target_ready(f"{workload}{protocol} {address}, model {plain.scenario.target.model}")
+        if self.scenario.workloads is not None:
+            self._environment["workloads"] = describe_workloads(self._workloads)
+
+    async def measure_next_point(self, target: Target, observation: Observation) -> None:
+        """Measures one load point; all of a repetition come before the next, so that slow drift affects all load points alike."""
+        probe_time_ns = max(one.probed.probe_time_ns for one in self._workloads.values())
+        if (load_point := self._source.next_point(probe_time_ns)) is None:
+            self._has_ended = True
+            return
+        number, total = self._number
+        window_ns = load_point.window_ns or self.scenario.window_ns
+        seconds = None if window_ns is None else (self.scenario.warmup_ns + window_ns) / NS_PER_S
+        # a search may end before its maximum, and its probes differ in length
+        left_s = None if seconds is None or self._is_search else seconds * (total - number + 1)
+        title = f"{self._title and f'{self._title}: '}{title_of(load_point)}"
+        self.observer.case_begins(self._title)
+        self.observer.point_started(number - 1, total, title, seconds, left_s)
+        times_name = "response time" if is_open(load_point) else "service time"
+        observation.point_begins(PointBegins(number, total, title, times_name, seconds, left_s))
+        measured = self.measured
+        await self._measure_point(load_point, target, observation)
+        if self._status == "complete" and self.interruption.count:
+            for run in self.together:
+                run.stop_early(f"after load point {number} of {total}")
+        elif self._status == "complete" and self.measured == measured:
+            self._end("invalid", f"load point {number} of {total} has no window: no request was answered after the warm-up")
+
+    @property
+    def _number(self) -> tuple[int, int]:
+        """The number of the next load point among those of all runs, from 1, and their total."""
+        return sum(run.measured for run in self.together) + 1, sum(run.total for run in self.together)
+
+    @property
+    def total(self) -> int:
+        """The number of load points; for a search the maximum."""
+        return self._source.total()
+
+    def stop_early(self, reason: str) -> None:
+        """Ends the run because it was interrupted."""
+        if self.is_active:
+            self._end("interrupted", reason)
+
+    async def _measure_point(self, load_point: LoadPoint | MixPoint, target: Target, observation: Observation) -> None:
+        cpus = self.placement.driver
+        parts = load_point.parts if isinstance(load_point, MixPoint) else (load_point,)
+        workloads = [self._workloads[part.workload, part.protocol] for part in parts]
+        spec, workers = plan_workers(self.scenario, load_point, workloads, self._calibration, len(cpus or usable_cpus()))
+        self._check_file_limit(spec.connections, workers)
+        began_ns = self.clock.now_ns()
+        log = self._interval_log(load_point)
+        number, total = self._number
+        observation.point_started(number, total, load_point)
+        telemetry = observation.point(number, workloads, is_mix=isinstance(load_point, MixPoint))
+        await telemetry.begin()
+        start = None
+        if isinstance(load_point, LoadPoint) and isinstance(load_point.load, ColdStartPlan):
+            start = StartTrial(self.scenario, load_point.load, workloads[0].address, target.restart, self.clock)
+        with self._stoppable(target.server) as set_loop:
+            if workers == 1:
+                telemetry.follow()
+
+                def on_interval(start_ns: int, interval: Interval) -> None:
+                    log.add(start_ns, interval)
+                    telemetry.publish_interval(interval)
+
+                recorded = await execute(
+                    spec,
+                    self.clock,
+                    on_loop=set_loop,
+                    on_interval=on_interval,
+                    on_live=telemetry.show_live,
+                    begin_at=None if start is None else start.begin,
+                    on_reply=None if start is None else start.take,
+                )
+            else:
+                show_live = telemetry.show_live
+                shares = spec.live(is_live=show_live is not None).split(workers, cpus)
+                receivers = (log.add, log.add_lost, telemetry.publish_interval, show_live or (lambda _: None))
+                async with local_workers(shares, self.clock, *receivers) as group:
+                    set_loop(group)
+                    telemetry.follow(group.pids)
+                    recorded = await group.run()
+            window = cut_window(self.scenario, recorded, is_open=is_open(load_point))
+            observed = await telemetry.finish(recorded, window)  # an interrupt here does not discard the measured load point
+        if recorded.ending.cause is StopCause.FILE_LIMIT:
+            self._end("invalid", recorded.ending.reason)
+        elif recorded.ending.cause is StopCause.TARGET_LOST:
+            self._end("incomplete", f"the target was lost: {recorded.ending.reason}")
+        elif recorded.ending.cause is StopCause.TOO_MANY_ERRORS:
+            self._end("incomplete", f"aborted: {recorded.ending.reason}")
+        elif recorded.ending.cause is StopCause.INTERRUPTED:
+            for run in self.together:
+                run.stop_early(f"in load point {number} of {total}")
+        log.settle((window.start_ns - recorded.recording.origin_ns) // NS_PER_S)
+        if window.length_ns:  # otherwise the load ended during the warm-up
+            for run in self.together:
+                run.add_notes(observation)
+            measurements = measurements_of(
+                self.scenario, load_point, workloads, recorded, window, observed, workers, self._warnings, self._calibration
+            )
+            if start is not None:
+                measurements = [dataclasses.replace(measurements[0], cold_start=start.result(load_point.repetition))]
+            whole = measurements[0]
+            sampled = SampledPoint(load_point.index, load_point.repetition, whole.protocol, whole.load.title, window.start_ns)
+            self._writer.log_series(sampled, self._started_ns, observed.series)
+            self._add_points(measurements, (self.clock.now_ns() - began_ns) / NS_PER_S)
+            observation.point_finished(number, self._points[-len(measurements)])
+
+    def _interval_log(self, load_point: LoadPoint | MixPoint) -> IntervalLog | MixLog:
+        held_s = undecided_warmup_s(self.scenario, load_point.window_ns)
+        log = self._writer.interval_log(load_point.tag, self._started_ns, held_s)
+        if not isinstance(load_point, MixPoint):
+            return log
+        of_workloads = [self._writer.interval_log(part.tag, self._started_ns, held_s) for part in load_point.parts]
+        return MixLog(log, of_workloads, are_alike=describe_point(load_point).kind != "mixed")
+
+    def _check_file_limit(self, connections: int, workers: int) -> None:
+        """Raises UsageError if this many connections need more files than may be opened; MeasurementError after the first load point."""
+        has_server = any(not one.scenario.target.urls_by_protocol for one in self.plain.values())
+        needs = file_needs(
+            open_now=count_open_files(), has_started=bool(self._workloads), connections=connections, workers=workers, has_server=has_server
+        )
+        if shortage := describe_shortage(needs, raise_open_file_limit()):
+            raise MeasurementError(shortage) if self._points else UsageError(shortage)
+
+    def add_notes(self, observation: Observation) -> None:
+        """Adds the notes of telemetry to the result; the first of the runs passes them on."""
+        notes = list(observation.notes)
+        known: list[str] = self._environment.get("telemetry", {}).get("notes", [])
+        for note in notes[len(known) :] if self is self.together[0] else ():
+            self.observer.note_added(note)
+        self._environment["telemetry"] = {"notes": notes}
+
+    def _add_points(self, measurements: Sequence[PointMeasurement], took_s: float) -> None:
+        """Adds the points of one measurement; the first is that of the whole."""
+        for one in measurements:
+            key = PointKey(one.workload, one.is_alone, one.protocol, one.load)
+            summary = self._summaries.setdefault(key, LoadSummary(slo=self._slo(one)))
+            self._points.append(summary.add(one))
+        self.measured += 1
+        whole = self._points[-len(measurements)]
+        if self._status == "complete":
+            self._source.record(measurements[0].window, whole, took_s)
+        self._writer.save(self.result())
+        self.observer.point_finished(whole)
+
+    def _slo(self, measured: PointMeasurement) -> SloLimits | None:
+        """The limits for a load point: its workload's, or those of the scenario; a search and a workload alone are not judged here."""
+        scenario = self.scenario if measured.workload is None else self.plain[measured.workload].scenario
+        if self._is_search or measured.is_alone or (slo := scenario.slo) is None:
+            return None
+        limits = {QUANTILES[name]: limit_ns for name, limit_ns in slo.percentiles_ns.items()}
+        return SloLimits(limits, slo.error_rate, slo.wrong_answers)
+
+    def _end(self, status: Status, reason: str) -> None:
+        self._status, self._status_reason = status, reason
+
+    def _ended(self) -> Result:
+        if self.failure is not None:
+            raise self.failure
+        return self.result()
+
+    def result(self) -> Result:
+        """The result with all load points so far."""
+        status, reason, search = self._status, self._status_reason, self._source.outcome()
+        if search is not None and search.stopped_because == "generator":
+            status, reason = "invalid", search.reason
+        if status == "complete" and search is None and not all(one.valid for one in self._points):
+            status, reason = "invalid", "some load points are not valid; their warnings say why"
+        return Result(
+            scenario=scenario_document(self.scenario),
+            overrides=self.loaded.overrides,
+            environment=self._environment,
+            status=status,
+            status_reason=reason,
+            started_at=self._started_at.isoformat(timespec="milliseconds"),
+            points=tuple(self._points),
+            summary=tuple(summary.pooled() for summary in self._summaries.values()),
+            search=search,
+        )
+
+    @contextlib.asynccontextmanager
+    async def screen(self, observation: Observation) -> AsyncIterator[None]:
+        """Routes the observer's lines through the live view, if there is one, for the length of the block."""
+        if observation.has_screen:
+            self.observer.screen_opened(observation.show_line)
+        try:
+            yield
+        finally:
+            await observation.close_screen()
+            self.observer.screen_closed()
+
+    @contextlib.contextmanager
+    def _stoppable(self, server: BundledServer | None) -> Iterator[Callable[[Stoppable], None]]:
+        """Gives a setter for the loop, which an interruption or the end of the bundled server then stops."""
+        loops: list[Stoppable] = []
+
+        def set_loop(loop: Stoppable) -> None:
+            loops.append(loop)
+            self.interruption.loop = loop
+
+        def on_end(ended: "asyncio.Task[str]") -> None:
+            if loops and not ended.cancelled():
+                loops[0].stop(f"the bundled server is gone: {ended.result()}", StopCause.TARGET_LOST)
+
+        if server is not None:
+            server.ended.add_done_callback(on_end)
+        try:
+            yield set_loop
+        finally:
+            self.interruption.loop = None
+            if server is not None:
+                server.ended.remove_done_callback(on_end)

@@ -1,0 +1,67 @@
+"""Triton's generate extension: flat JSON objects as requests, and server-sent events as responses; no I/O."""
+
+import json
+import re
+from collections.abc import Callable
+
+from perfkit.errors import ProtocolError
+from perfkit.protocol.message import InferRequest
+from perfkit.protocol.tensor import tensor_to_json
+
+_END_OF_EVENT = re.compile(rb"\r?\n\r?\n")
+_DONE = b"[DONE]"  # how some servers end a stream; it is no response
+
+
+def encode_generate_request(request: InferRequest) -> bytes:
+    """The body of `generate` and `generate_stream`: a member for each input and parameter; raises ProtocolError.
+
+    The extension has neither shapes nor datatypes: each input is a flat list, in a batch of 1.
+    """
+    document: dict[str, object] = {**request.parameters, **({"id": request.id} if request.id else {})}
+    for tensor in request.inputs:
+        values = tensor_to_json(tensor)
+        document[tensor.name] = values[0] if len(values) == 1 else values
+    return json.dumps(document, separators=(",", ":")).encode()
+
+
+def read_event_error(data: bytes) -> str:
+    """The message of an event that is an error; empty for a response."""
+    if b'"error"' not in data:
+        return ""
+    try:
+        document = json.loads(data)
+    except (ValueError, RecursionError):
+        return ""
+    error = document.get("error") if isinstance(document, dict) else None
+    return error if isinstance(error, str) else ""
+
+
+class EventSplitter:
+    """Takes the body of an event stream in pieces, and calls `on_event` with the data of each event."""
+
+    def __init__(self, max_bytes: int, on_event: Callable[[bytes], None]) -> None:
+        self._max_bytes, self._on_event = max_bytes, on_event
+        self._parts: list[bytes] = []  # of the event that is not complete
+        self._size = 0
+
+    @property
+    def has_rest(self) -> bool:
+        """Whether an event is not complete, or something else than events was received."""
+        return any(part.strip() for part in self._parts)
+
+    def append(self, piece: bytes) -> None:
+        """Takes the next bytes; raises ProtocolError for an event beyond the maximum."""
+        tail = b"".join(self._parts[-3:])[-3:]
+        if not _END_OF_EVENT.search(tail + piece):  # so that a long event is not joined again and again
+            self._parts.append(piece)
+            self._size += len(piece)
+            if self._size > self._max_bytes:
+                raise ProtocolError(f"an event of the stream is longer than {self._max_bytes:,} B")
+            return
+        *events, rest = _END_OF_EVENT.split(b"".join((*self._parts, piece)))
+        self._parts, self._size = [rest], len(rest)
+        for event in events:
+            lines = [line[5:].removeprefix(b" ") for line in event.splitlines() if line.startswith(b"data:")]
+            data = b"\n".join(lines)
+            if data and data != _DONE:
+                self._on_event(data)

@@ -1,0 +1,84 @@
+"""The `sequences` section of a scenario: requests that belong together, for models that keep a state between them."""
+
+from collections.abc import Mapping
+from typing import Annotated, Literal, Self, TypeAlias
+
+import pydantic
+from pydantic import BeforeValidator, Discriminator, Field, Tag
+from pydantic_core import PydanticCustomError
+
+from perfkit.scenario.section import Count, Duration, Section
+
+# a live sequence takes about 1 KiB
+_MAX_LIVE = 65_536
+_MAX_LENGTH = 2**31
+_Steps = Annotated[Count, Field(le=_MAX_LENGTH)]
+
+
+class UniformLength(Section):
+    """Every length between two numbers of steps is equally likely."""
+
+    uniform: tuple[_Steps, _Steps]
+
+    @pydantic.model_validator(mode="after")
+    def _ascends(self) -> Self:
+        if self.uniform[0] > self.uniform[1]:
+            raise ValueError(f"uniform takes the shortest length and the longest, found {list(self.uniform)}")
+        return self
+
+
+class GeometricLength(Section):
+    """After each step the sequence ends with the same probability; the number of steps is their mean."""
+
+    geometric: Annotated[float, Field(ge=1, le=_MAX_LENGTH, allow_inf_nan=False)]
+
+
+def _known_length(data: object) -> object:
+    if isinstance(data, int) and not isinstance(data, bool):
+        is_known = 1 <= data <= _MAX_LENGTH
+    elif isinstance(data, Mapping):
+        is_known = len(data) == 1 and {*data} <= {"uniform", "geometric"}
+    else:
+        is_known = isinstance(data, Section)
+    if not is_known:
+        forms = "expected a number of steps from 1 on, or a law: uniform with the shortest and the longest length, geometric with the mean"
+        raise PydanticCustomError("variant", forms + "; found {found}", {"found": repr(data)})
+    return data
+
+
+def _variant(data: object) -> str:
+    keys = data if isinstance(data, Mapping) else getattr(data, "model_fields_set", None)
+    if keys is None:
+        return "fixed"
+    return "uniform" if "uniform" in keys else "geometric"
+
+
+Length: TypeAlias = Annotated[
+    Annotated[_Steps, Tag("fixed")] | Annotated[UniformLength, Tag("uniform")] | Annotated[GeometricLength, Tag("geometric")],
+    Discriminator(_variant),
+    BeforeValidator(_known_length),
+]
+
+
+class Sequences(Section):
+    """Requests that belong together: they carry one id and are sent one after the other, the first and the last with a flag."""
+
+    live: Annotated[Count, Field(le=_MAX_LIVE)] | None = None
+    """Open loops: the number of sequences that share the arrivals, each of which is a step; without it, every arrival starts a sequence.
+    A closed loop has as many as `load.closed.concurrency` says."""
+    length: Length = 20
+    """The number of steps: a fixed one, `{uniform: [10, 30]}`, or `{geometric: 20}` with this mean."""
+    ids: Literal["integer", "string"] = "integer"
+    first_id: Annotated[int, Field(strict=True, ge=1, lt=2**62)] | None = None
+    """Integer ids count up from here. The default is a random number of 19 digits for each load point, so that the sequences of
+    different runs and machines do not meet; models whose control input has 32 bits need a smaller one."""
+    think_time_ns: Duration = Field(default=0, alias="think_time")
+    """Where arrivals start sequences: the pause between an answer and the next step of its sequence."""
+
+    @pydantic.model_validator(mode="after")
+    def _is_consistent(self) -> Self:
+        if self.first_id is not None and self.ids == "string":
+            raise ValueError("first_id is for ids: integer; string ids begin with a random number of their own")
+        if self.live is not None and self.think_time_ns:
+            raise ValueError("think_time is for arrivals that start sequences: remove live, whose steps start when arrivals are due")
+        return self

@@ -1,0 +1,302 @@
+"""Reads traces: CSV, JSON lines and Parquet with named columns, and the two files that perf_analyzer replays."""
+
+import csv
+import dataclasses
+import functools
+import io
+import json
+import math
+import pathlib
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any, Literal, TypeAlias
+
+from perfkit.errors import ScenarioError
+from perfkit.machine.memory import MemoryBudget
+from perfkit.trace.recorded import Content, RecordedTrace, TraceBuilder
+from perfkit.units import NS_PER_S
+
+Format: TypeAlias = Literal["auto", "csv", "jsonl", "parquet", "request_intervals", "fixed_schedule"]
+Row: TypeAlias = Mapping[str, Any]
+
+COLUMNS = ("timestamp_ns", "model", "version", "call", "shapes", "payload")
+"""The columns that `perfkit record` writes, in this order."""
+_SCALES_NS = {"timestamp_ns": 1, "timestamp_us": 1_000, "timestamp_ms": 1_000_000, "timestamp_s": NS_PER_S}
+_FORMATS: dict[str, Format] = {
+    ".csv": "csv", ".jsonl": "jsonl", ".ndjson": "jsonl", ".parquet": "parquet", ".json": "fixed_schedule",
+}  # fmt: skip
+# a row takes 16 bytes in memory, and more in any file; its content is kept once for all that are equal
+_MEMORY_FACTOR = 3
+_encode = json.JSONEncoder(separators=(",", ":")).encode  # json.dumps would create an encoder for every row
+_BATCH_ROWS = 8192
+_LONGEST_LINE = 2**28
+MAX_INSTANT_NS = 10**18
+"""About 30 years: later instants would not fit 64 bits once an origin is added."""
+
+
+def read_trace(file: pathlib.Path, given: Format = "auto", *, model: str = "", budget: MemoryBudget | None = None) -> RecordedTrace:
+    """Reads a trace; the format is by default that of the file's suffix.
+
+    With `model` only the requests for that model are kept. Raises ScenarioError, which names the file, the line and what was expected.
+    """
+    kind = _FORMATS.get(file.suffix.lower()) if given == "auto" else given
+    if kind is None:
+        suffixes = ", ".join(_FORMATS)
+        raise ScenarioError(
+            f"load.replay.trace: the suffix of {file} does not say its format: use one of {suffixes}, or give load.replay.format; "
+            "perf_analyzer's file of intervals has format: request_intervals"
+        )
+    read: dict[Format, Callable[[pathlib.Path, MemoryBudget], TraceBuilder]] = {
+        "csv": _read_csv,
+        "jsonl": _read_json_lines,
+        "parquet": _read_parquet,
+        "request_intervals": _read_intervals,
+        "fixed_schedule": _read_fixed_schedule,
+    }
+    try:
+        builder = read[kind](file, budget or MemoryBudget())
+    except FileNotFoundError:
+        raise ScenarioError(f"load.replay.trace: the file {file} does not exist") from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise ScenarioError(f"load.replay.trace: {file} cannot be read: {error}") from None
+    if not len(builder):
+        raise ScenarioError(f"load.replay.trace: {file} contains no requests")
+    if kind == "request_intervals":  # the first interval precedes the first request, and the last request ends the period
+        trace = builder.build(start_ns=0)
+        return dataclasses.replace(trace, period_ns=trace.span_ns or NS_PER_S)
+    trace = builder.build(start_ns=0 if kind == "fixed_schedule" else None, model=model)
+    _check_models(trace, file, model)
+    if trace.span_ns > MAX_INSTANT_NS:
+        raise ScenarioError(f"load.replay.trace: {file} spans more than 30 years: are its times in the unit that their column names?")
+    return trace
+
+
+def _check_models(trace: RecordedTrace, file: pathlib.Path, model: str) -> None:
+    """Raises ScenarioError if the trace has several models and none is chosen, or not the chosen one."""
+    names = sorted(trace.requests_by_model.items(), key=lambda one: -one[1])
+    listed = ", ".join(f"{name or '(none)'} ({count:,})" for name, count in names[:10]) + (", …" if len(names) > 10 else "")
+    if model and model not in trace.requests_by_model:
+        raise ScenarioError(f"load.replay.model: {file} has no requests for '{model}'; it has {listed}")
+    if not model and len(names) > 1:
+        raise ScenarioError(
+            f"load.replay.trace: {file} has requests for {len(names)} models, and a load point sends to one: {listed}. Choose one with "
+            "load.replay.model; its requests keep their instants in the whole trace"
+        )
+
+
+def _read_csv(file: pathlib.Path, budget: MemoryBudget) -> TraceBuilder:
+    _reserve(file.stat().st_size, budget)
+    with file.open(encoding="utf-8-sig", newline="") as stream:
+        rows = csv.reader(stream, strict=True)
+        try:
+            names = [name.strip() for name in next(rows, [])]
+            return _build(file, ((rows.line_num, dict(zip(names, row, strict=True))) for row in rows if row), names)
+        except UnicodeDecodeError:
+            raise
+        except (csv.Error, ValueError) as error:
+            raise ScenarioError(f"load.replay.trace: {file}:{rows.line_num}: the row does not fit the header: {error}") from None
+
+
+def _read_json_lines(file: pathlib.Path, budget: MemoryBudget) -> TraceBuilder:
+    _reserve(file.stat().st_size, budget)
+    with file.open(encoding="utf-8-sig") as stream:
+        return _build(file, _json_rows(file, stream))
+
+
+def _json_rows(file: pathlib.Path, stream: io.TextIOBase) -> Iterator[tuple[int, Row]]:
+    for number, line in enumerate(iter(lambda: stream.readline(_LONGEST_LINE), ""), 1):
+        if not line.strip():
+            continue
+        try:
+            row = json.loads(line)
+        except (ValueError, RecursionError) as error:
+            raise ScenarioError(f"load.replay.trace: {file}:{number}: not JSON: {error}") from None
+        if not isinstance(row, dict):
+            raise ScenarioError(f"load.replay.trace: {file}:{number}: expected an object for each request, found {line.strip()[:50]!r}")
+        yield number, row
+
+
+def _read_parquet(file: pathlib.Path, budget: MemoryBudget) -> TraceBuilder:
+    try:
+        import pyarrow as pa
+        from pyarrow import parquet
+    except ImportError:
+        raise ScenarioError(
+            f"load.replay.trace: pyarrow is needed to read {file}: pip install 'perfkit[parquet]', or convert the trace to CSV"
+        ) from None
+    with file.open("rb") as stream:
+        try:
+            source = parquet.ParquetFile(stream)
+            metadata = source.metadata
+            _reserve(sum(metadata.row_group(number).total_byte_size for number in range(metadata.num_row_groups)), budget)
+            names = source.schema_arrow.names
+            used = [name for name in names if name in (*COLUMNS, *_SCALES_NS, "timestamp", "request")]
+            batches = source.iter_batches(_BATCH_ROWS, columns=used)
+            return _build(file, _parquet_rows(batches), names)
+        except (pa.ArrowException, OSError) as error:
+            raise ScenarioError(f"load.replay.trace: {file} cannot be read as Parquet: {str(error).splitlines()[0]}") from None
+
+
+def _parquet_rows(batches: Iterable[Any]) -> Iterator[tuple[int, Row]]:
+    import pyarrow as pa
+
+    number = 0
+    for batch in batches:
+        columns = {}
+        for name, column in zip(batch.schema.names, batch.columns, strict=True):
+            if pa.types.is_timestamp(column.type):
+                column = column.cast(pa.timestamp("ns", column.type.tz)).cast(pa.int64())  # noqa: PLW2901 - the same column, as numbers
+                columns["timestamp_ns"] = column.to_pylist()
+            else:
+                columns[name] = column.to_pylist()
+        for values in zip(*columns.values(), strict=True):
+            number += 1
+            yield number, dict(zip(columns, values, strict=True))
+
+
+def _build(file: pathlib.Path, rows: Iterable[tuple[int, Row]], names: Iterable[str] | None = None) -> TraceBuilder:
+    """The rows as a trace; `names` are those of the columns, where the file has a header."""
+    builder, scale_of = TraceBuilder(), _SCALES_NS
+    time_name = None if names is None else _time_column(file, names)
+    texts: list[tuple[str, str, Content]] = []
+    for number, row in rows:
+        try:
+            name = time_name or _time_column(file, row)
+            if name == "timestamp" and "timestamp_ns" in row:
+                name = "timestamp_ns"
+            time_name, given = name, row.get(name)
+            model, content = _optional_text(row, "model"), _content(row)
+            if name == "timestamp":
+                texts.append((_iso_text(given), model, content))
+            else:
+                builder.add(_time_ns(given, scale_of[name]), model, content)
+        except (ValueError, OverflowError, TypeError) as error:
+            raise ScenarioError(f"load.replay.trace: {file}:{number}: {error}") from None
+    if texts:
+        for (_, model, content), time_ns in zip(texts, _parse_iso(file, [text for text, _, _ in texts]), strict=True):
+            builder.add(time_ns, model, content)
+    return builder
+
+
+def _time_column(file: pathlib.Path, names: Iterable[str]) -> str:
+    found = [name for name in names if name in _SCALES_NS or name == "timestamp"]
+    if len(found) != 1:
+        columns = ", ".join((*_SCALES_NS, "timestamp"))
+        raise ScenarioError(
+            f"load.replay.trace: {file}: expected one column with the instants, one of {columns} (ISO 8601), found {' and '.join(found) or 'none'}"
+        )
+    return found[0]
+
+
+def _time_ns(value: object, scale_ns: int) -> int:
+    if isinstance(value, str):
+        value = value.strip()
+        try:
+            return int(value) * scale_ns
+        except ValueError:
+            value = float(value) if value else None
+    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+        raise ValueError(f"expected a number as the request's instant, found {value!r}")
+    return value * scale_ns if isinstance(value, int) else round(value * scale_ns)
+
+
+def _iso_text(value: object) -> str:
+    if not isinstance(value, str) or value.strip().replace(".", "", 1).isdecimal():
+        raise ValueError(
+            f"timestamp: expected a date and time such as 2026-01-31T12:00:00.250Z, found {value!r}; name a column of numbers by its unit: "
+            f"{', '.join(_SCALES_NS)}"
+        )
+    return value
+
+
+def _parse_iso(file: pathlib.Path, texts: list[str]) -> Iterable[int]:
+    import pandas as pd  # takes a while to import, and only these traces need it
+
+    try:
+        times_ns: list[int] = pd.DatetimeIndex(pd.to_datetime(texts, utc=True, format="ISO8601")).as_unit("ns").asi8.tolist()
+    except (ValueError, OverflowError) as error:
+        raise ScenarioError(f"load.replay.trace: {file}: timestamp: {error}") from None
+    return times_ns
+
+
+def _content(row: Row) -> Content:
+    return Content(_optional_text(row, "payload"), _json_text(row, "shapes"), _json_text(row, "request"))
+
+
+def _optional_text(row: Row, name: str) -> str:
+    value = row.get(name)
+    if value is None:
+        return ""
+    if not isinstance(value, str):
+        raise TypeError(f"{name}: expected text, found {value!r}")
+    return value
+
+
+def _json_text(row: Row, name: str) -> str:
+    """A JSON object, given as one or as its text, in one spelling for equal ones."""
+    value = row.get(name)
+    if not value:
+        return ""
+    if isinstance(value, str):
+        value = _parse_object(value)
+    if not isinstance(value, dict):
+        raise TypeError(f"{name}: expected a JSON object, found {row[name]!r:.80}")
+    return _encode(value)
+
+
+@functools.lru_cache(maxsize=256)
+def _parse_object(text: str) -> object:
+    """The JSON value of a text; the same one recurs in most rows."""
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+
+
+def _read_intervals(file: pathlib.Path, budget: MemoryBudget) -> TraceBuilder:
+    """perf_analyzer's `--request-intervals`: a line for each gap in microseconds, the first of which precedes the first request."""
+    _reserve(file.stat().st_size, budget)
+    builder, time_ns = TraceBuilder(), 0
+    with file.open(encoding="utf-8-sig") as stream:
+        for number, line in enumerate(stream, 1):
+            if not (text := line.strip()):
+                continue
+            if not text.isdecimal() or len(text) > 18:
+                raise ScenarioError(f"load.replay.trace: {file}:{number}: expected a whole number of microseconds, found {text[:40]!r}")
+            time_ns += int(text) * 1000
+            if time_ns > MAX_INSTANT_NS:
+                raise ScenarioError(f"load.replay.trace: {file}:{number}: the intervals add up to more than 30 years")
+            builder.add(time_ns, "", Content())
+    return builder
+
+
+def _read_fixed_schedule(file: pathlib.Path, budget: MemoryBudget) -> TraceBuilder:
+    """perf_analyzer's `--fixed-schedule`: input data whose entries have a `timestamp` in milliseconds since the start."""
+    _reserve(file.stat().st_size, budget)
+    try:
+        document = json.loads(file.read_bytes())
+    except (ValueError, RecursionError) as error:
+        raise ScenarioError(f"load.replay.trace: {file}: not JSON: {error}") from None
+    entries = document.get("data") if isinstance(document, dict) else None
+    if not isinstance(entries, list):
+        raise ScenarioError(f"load.replay.trace: {file}: expected perf_analyzer's input data, an object with the list 'data'")
+    builder = TraceBuilder()
+    for number, entry in enumerate(entries):
+        where = f"load.replay.trace: {file}: data[{number}]"
+        if not isinstance(entry, dict):
+            raise ScenarioError(f"{where}: expected the inputs of one request, found {type(entry).__name__}")
+        given = entry.get("timestamp")
+        (time_ms,) = given if isinstance(given, list) and len(given) == 1 else (given,)
+        if isinstance(time_ms, bool) or not isinstance(time_ms, int) or not 0 <= time_ms * 1_000_000 <= MAX_INSTANT_NS:
+            raise ScenarioError(
+                f"{where}.timestamp: expected a list of one whole number, milliseconds since the start, found {given!r:.60}"
+            )
+        tensors = {name: value for name, value in entry.items() if name not in ("timestamp", "model")}
+        model = entry.get("model")
+        text = _encode(tensors) if tensors else ""
+        builder.add(time_ms * 1_000_000, model if isinstance(model, str) else "", Content(tensors=text))
+    return builder
+
+
+def _reserve(size_bytes: int, budget: MemoryBudget) -> None:
+    arithmetic = f"{size_bytes:,} bytes × {_MEMORY_FACTOR}"
+    budget.reserve("load.replay.trace", size_bytes * _MEMORY_FACTOR, arithmetic, "the number of requests in the trace")

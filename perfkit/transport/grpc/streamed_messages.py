@@ -1,0 +1,123 @@
+"""The messages of `ModelStreamInfer`: split from the data of a stream, and what they say about their requests."""
+
+import dataclasses
+from collections.abc import Callable
+from typing import NamedTuple
+
+from google.protobuf.message import DecodeError
+
+from perfkit.errors import ProtocolError
+from perfkit.protocol import protobuf, v2_pb2, wire_format
+from perfkit.protocol.decoded_size import check_protobuf_fields
+from perfkit.protocol.http2 import LimitError
+from perfkit.protocol.message import InferRequest, InferResponse
+from perfkit.transport.limits import AnswerLimit
+
+_PREFIX_BYTES, _LARGE_BYTES = 5, 1 << 16
+_REQUEST_ID, _INFER_RESPONSE, _RAW_OUTPUTS = 3 << 3 | 2, 2 << 3 | 2, 6 << 3 | 2  # tags
+_FINAL = "triton_final_response"
+ERROR_STATUS = "error_message"
+"""The status of a request that a stream answers with an error; gRPC has none for it."""
+
+
+class StreamedResponse(NamedTuple):
+    """One message of a stream."""
+
+    id: str
+    error: str
+    is_response: bool
+    """False for an error, and for Triton's final response without outputs, which only says that no more follow."""
+    is_final: bool | None
+    """Whether no more messages follow for the request; None if the server does not say so."""
+
+
+class MessageSplitter:
+    """Takes the data of a stream in chunks and calls `on_message` with each message, and whether it is compressed.
+
+    It stands in for a stream's list of chunks. `append` raises LimitError for a message beyond the limit.
+    """
+
+    def __init__(self, limit: AnswerLimit, on_message: Callable[[bytes, bool], None]) -> None:
+        self._limit, self._on_message = limit, on_message
+        self._parts: list[bytes] = []
+        self._size, self._needed = 0, _PREFIX_BYTES
+
+    def __len__(self) -> int:
+        """The number of pieces of the message that is not complete."""
+        return len(self._parts)
+
+    def append(self, chunk: bytes) -> None:
+        """Takes the next bytes."""
+        if self._parts:
+            self._parts.append(chunk)
+            self._size += len(chunk)
+            if self._size < self._needed:
+                return
+            chunk = b"".join(self._parts)
+            self._parts.clear()
+        position, end, needed = 0, len(chunk), _PREFIX_BYTES
+        while end - position >= _PREFIX_BYTES:
+            length = int.from_bytes(chunk[position + 1 : position + _PREFIX_BYTES])
+            if length > self._limit.max_bytes:
+                raise LimitError(self._limit.announced_too_long(length))
+            stop = position + _PREFIX_BYTES + length
+            if stop > end:
+                needed = stop - position
+                break
+            self._on_message(chunk[position + _PREFIX_BYTES : stop], chunk[position] != 0)
+            position = stop
+        if position < end:
+            self._parts.append(chunk[position:])
+        self._size, self._needed = end - position, needed
+
+
+def streamed_message(request: InferRequest) -> bytes:
+    """The message of a streamed request without an id, which asks for a final response even if it is empty; raises ProtocolError."""
+    parameters = {"triton_enable_empty_final_response": True, **request.parameters}
+    return protobuf.encode_infer_request(dataclasses.replace(request, parameters=parameters, id=""))
+
+
+def id_field(request_id: str) -> bytes:
+    """The field `id` of a ModelInferRequest; fields may come in any order."""
+    encoded = request_id.encode()
+    return wire_format.field_head(_REQUEST_ID, len(encoded)) + encoded
+
+
+def read_streamed_response(message: bytes, limit_bytes: int) -> StreamedResponse:
+    """What a message says; raises ProtocolError if it cannot be parsed, or holds too many fields."""
+    if len(message) < _LARGE_BYTES:
+        parsed = _parsed(message)
+    else:  # protobuf would copy the tensors
+        rest, responses = wire_format.split(message, _INFER_RESPONSE)
+        parsed = _parsed(rest)
+        for encoded in responses:
+            described, _ = wire_format.split(bytes(encoded), _RAW_OUTPUTS)
+            check_protobuf_fields(described, limit_bytes)
+            parsed.infer_response.MergeFrom(_parsed_response(described))
+    response = parsed.infer_response
+    final = parameters[_FINAL].bool_param if _FINAL in (parameters := response.parameters) else None
+    if parsed.error_message:
+        return StreamedResponse(response.id, parsed.error_message, False, final)
+    return StreamedResponse(response.id, "", bool(response.outputs) or final is not True, final)
+
+
+def decode_streamed_response(message: bytes, limit_bytes: int) -> InferResponse:
+    """The response in a message; raises ProtocolError."""
+    _, responses = wire_format.split(message, _INFER_RESPONSE)
+    encoded = bytes(responses[-1]) if responses else _parsed(message).infer_response.SerializeToString()
+    check_protobuf_fields(encoded, limit_bytes)
+    return protobuf.decode_infer_response(encoded)
+
+
+def _parsed(message: bytes) -> v2_pb2.ModelStreamInferResponse:
+    try:
+        return v2_pb2.ModelStreamInferResponse.FromString(message)
+    except DecodeError as error:
+        raise ProtocolError(f"the stream's message is not a ModelStreamInferResponse: {error}") from None
+
+
+def _parsed_response(message: bytes) -> v2_pb2.ModelInferResponse:
+    try:
+        return v2_pb2.ModelInferResponse.FromString(message)
+    except DecodeError as error:
+        raise ProtocolError(f"the stream's message holds no ModelInferResponse: {error}") from None

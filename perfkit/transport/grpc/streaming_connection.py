@@ -1,0 +1,257 @@
+"""The wire engine's connection for `ModelStreamInfer`: HTTP/2 streams that carry one request each, or many.
+
+A response is timed when its last bytes are received. Requests of a stream are told apart by their ids.
+"""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from perfkit.errors import ProtocolError
+from perfkit.protocol import http2
+from perfkit.protocol.compression import decompress
+from perfkit.protocol.http2 import HeaderBlockReader, LimitError
+from perfkit.transport.base import Outcome, Reply
+from perfkit.transport.grpc.bidirectional_session import BidirectionalSession
+from perfkit.transport.grpc.http2_connection import Http2Connection
+from perfkit.transport.grpc.messages import OWN_DEADLINE_SHARE, AnswerHeaders, classify
+from perfkit.transport.grpc.stream import Stream, Writer
+from perfkit.transport.grpc.streamed_messages import ERROR_STATUS, MessageSplitter, id_field, read_streamed_response
+from perfkit.transport.limits import AnswerLimit
+from perfkit.transport.options import StreamOptions
+from perfkit.transport.pool import ConnectionPool
+from perfkit.transport.streamed_answer import StreamedAnswer
+
+
+class StreamedRequest:
+    """A request in flight, with what is needed to send it again."""
+
+    __slots__ = ("answer", "buffers", "id", "is_resent", "reply", "started_ns", "submitted_ns")
+
+    def __init__(self, buffers: Sequence[bytes], reply: "asyncio.Future[Reply]", now_ns: int) -> None:
+        self.buffers, self.reply = buffers, reply
+        self.submitted_ns = self.started_ns = now_ns
+        self.is_resent = False
+        self.id = ""
+        self.answer = StreamedAnswer()
+
+
+class RequestStream(Stream[AnswerHeaders]):
+    """An HTTP/2 stream and its requests in flight by id; it may take `left` more."""
+
+    __slots__ = ("has_timed_out", "left", "requests")
+    has_many_messages = True
+
+    def __init__(self, limit: AnswerLimit, left: int, on_message: "Callable[[RequestStream, bytes, bool], None]") -> None:
+        super().__init__()
+        # it stands in for the list that holds the chunks of a single answer
+        self.chunks = MessageSplitter(limit, lambda message, is_compressed: on_message(self, message, is_compressed))  # type: ignore[assignment]  # of a list, the session only appends to it and takes its length
+        self.requests: dict[str, StreamedRequest] = {}
+        self.left = left
+        self.has_timed_out = False
+        """Whether the server still works on a request that timed out."""
+
+
+class StreamingConnection(Http2Connection[RequestStream]):
+    """A connection with up to `max_streams` streams, each with as many requests as the options say."""
+
+    _session: BidirectionalSession[RequestStream, AnswerHeaders]
+
+    def __init__(
+        self,
+        pool: "ConnectionPool[StreamingConnection]",
+        max_streams: int,
+        header_cache: dict[bytes, AnswerHeaders],
+        options: StreamOptions,
+    ) -> None:
+        super().__init__(pool, max_streams, header_cache, options.in_flight)
+        self._options = options
+        self._open_streams: list[RequestStream] = []  # that may take more requests, the one to be used next last
+        self._next_id = 0
+
+    def _make_session(self, writer: Writer, header_blocks: HeaderBlockReader[AnswerHeaders]) -> None:
+        self._session = BidirectionalSession(writer, self, header_blocks)
+
+    def send(self, buffers: Sequence[bytes], reply: "asyncio.Future[Reply]") -> None:
+        if self._timer is None:
+            self._set_timer(self._pool.timeout_ns)
+        self._start(StreamedRequest(buffers, reply, self._now_ns()))
+
+    def send_queued(self, buffers: Sequence[bytes], reply: "asyncio.Future[Reply]", submitted_ns: int, started_ns: int | None) -> None:
+        request = StreamedRequest(buffers, reply, self._now_ns())
+        request.submitted_ns = submitted_ns
+        if started_ns is not None:
+            request.started_ns, request.is_resent = started_ns, True
+        self._start(request)
+        self._reset_timer(self._now_ns())  # it may fire after this request's deadline
+
+    def abandon(self) -> None:
+        self.is_usable = False
+        now_ns = self._now_ns()
+        for stream in tuple(self._session.streams.values()):
+            if stream.requests:
+                self._session.cancel(stream)
+            elif stream.left:
+                self._session.send_data(stream, b"", ends_stream=True)
+                stream.left = 0
+            for request in stream.requests.values():
+                _resolve(request, request.answer.failed(Outcome.UNFINISHED, request.started_ns, now_ns, ""))
+            stream.requests.clear()
+        self.close()
+
+    def on_answer(self, stream: RequestStream, trailers: AnswerHeaders | None) -> None:
+        self._forget(stream)
+        last = trailers or stream.headers
+        if last is not None and last.is_ok:
+            is_complete = not stream.left and not len(stream.chunks)
+            outcome, error, status = Outcome.BROKEN, "the server ended the stream before the answer was complete", ""
+        else:
+            is_complete = False
+            outcome, error, status = classify(stream.headers, trailers, ())
+        for request in self._taken(stream):
+            if is_complete:
+                self._end(request, request.answer.complete(request.started_ns, self._received_ns, ERROR_STATUS))
+            elif status == "DEADLINE_EXCEEDED" and self._is_due(request):
+                self._fail_request(request, Outcome.TIMED_OUT, self._describe_time_out())
+            else:
+                self._fail_request(request, outcome, error, status)
+
+    def on_reset(self, stream: RequestStream, code: int) -> None:
+        self._forget(stream)
+        for request in self._taken(stream):
+            if code == http2.CANCEL and self._is_due(request):
+                self._fail_request(request, Outcome.TIMED_OUT, self._describe_time_out())
+            else:
+                error = f"the stream was reset before the answer was complete ({http2.error_name(code)})"
+                self._fail_request(request, Outcome.BROKEN, error)
+
+    def on_refused(self, stream: RequestStream, reason: str) -> None:
+        self._forget(stream)
+        for request in self._taken(stream):
+            if request.is_resent:
+                self._fail_request(request, Outcome.BROKEN, f"{reason}, for the second time")
+                continue
+            if not request.reply.done():
+                self._pool.resend(request.buffers, request.reply, request.submitted_ns, request.started_ns)
+            self._release()
+
+    @property
+    def _is_idle(self) -> bool:
+        return not any(stream.requests for stream in self._session.streams.values())
+
+    def _start(self, request: StreamedRequest) -> None:
+        """Sends a request on an open stream, or on a new one."""
+        if self._options.requests_per_stream == 1:
+            stream = RequestStream(self.answer_limit, 0, self._on_message)
+            stream.requests[""] = request
+            self._session.send(stream, request.buffers)
+            return
+        block, id_prefix, body = request.buffers
+        if self._open_streams:
+            stream = self._open_streams[-1]
+        else:
+            stream = RequestStream(self.answer_limit, self._options.requests_per_stream, self._on_message)
+            self._session.open_stream(stream, block)
+            self._open_streams.append(stream)
+        self._next_id += 1
+        request.id = f"{id_prefix.decode()}{self._next_id}"
+        stream.requests[request.id] = request
+        stream.left -= 1
+        if not stream.left or len(stream.requests) == self._options.in_flight:
+            self._open_streams.pop()
+        field = id_field(request.id)
+        data = b"".join((b"\x00", (len(field) + len(body)).to_bytes(4), field, body))
+        self._session.send_data(stream, data, ends_stream=not stream.left)
+
+    def _on_message(self, stream: RequestStream, message: bytes, is_compressed: bool) -> None:
+        """Takes a message of a stream, and ends its request if no more follow."""
+        try:
+            if is_compressed:
+                encoding = stream.headers.encoding if stream.headers is not None else ""
+                message = decompress(message, encoding or "gzip", self.answer_limit.max_bytes)
+            response = read_streamed_response(message, self.answer_limit.max_bytes)
+        except ProtocolError as error:
+            self._session.cancel(stream)
+            self._forget(stream)
+            for request in self._taken(stream):
+                self._fail_request(request, Outcome.BROKEN, str(error))
+            return
+        is_single = self._options.requests_per_stream == 1
+        found = stream.requests.get("" if is_single else response.id)
+        if found is None:
+            return  # a message to a request that has ended
+        if response.is_response:
+            found.answer.add(message, len(message), self._received_ns)
+        elif response.error and not found.answer.error:
+            found.answer.error = response.error
+        if is_single or response.is_final is False:
+            return
+        del stream.requests[found.id]
+        if stream.left and len(stream.requests) == self._options.in_flight - 1:
+            self._open_streams.append(stream)
+        elif stream.has_timed_out and not stream.requests:
+            self._session.cancel(stream)
+        self._end(found, found.answer.complete(found.started_ns, self._received_ns, ERROR_STATUS))
+
+    def _taken(self, stream: RequestStream) -> list[StreamedRequest]:
+        """The requests of a stream that has ended, which it has no more."""
+        requests, stream.requests = list(stream.requests.values()), {}
+        return requests
+
+    def _forget(self, stream: RequestStream) -> None:
+        if stream in self._open_streams:
+            self._open_streams.remove(stream)
+
+    def _is_due(self, request: StreamedRequest) -> bool:
+        """Whether a server that ends the stream has probably enforced our time-out, which it measures by its own clock."""
+        return self._now_ns() - request.submitted_ns >= OWN_DEADLINE_SHARE * self._pool.timeout_ns
+
+    def _end(self, request: StreamedRequest, reply: Reply) -> None:
+        _resolve(request, reply)
+        self._release()
+
+    def _fail_request(self, request: StreamedRequest, outcome: Outcome, error: str, status: str = "") -> None:
+        self._end(request, request.answer.failed(outcome, request.started_ns, self._now_ns(), error, status))
+
+    def _end_all(self, error: str) -> None:
+        self.is_usable = False
+        streams = tuple(self._session.streams.values())
+        self._session.streams.clear()
+        self._open_streams.clear()
+        for stream in streams:
+            for request in self._taken(stream):
+                _resolve(request, request.answer.failed(Outcome.BROKEN, request.started_ns, self._now_ns(), error))
+
+    def _reset_timer(self, now_ns: int) -> None:
+        """Sets the timer to the earliest deadline."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        submitted_ns = [request.submitted_ns for stream in self._session.streams.values() for request in stream.requests.values()]
+        if submitted_ns:
+            self._set_timer(max(min(submitted_ns) + self._pool.timeout_ns - now_ns, 0))
+
+    def _check_deadlines(self) -> None:
+        self._timer = None
+        now_ns, has_timed_out = self._now_ns(), False
+        for stream in tuple(self._session.streams.values()):
+            due = [one for one in stream.requests.values() if now_ns - one.submitted_ns >= self._pool.timeout_ns]
+            if not due:
+                continue
+            has_timed_out = stream.has_timed_out = True
+            self._forget(stream)
+            stream.left = 0
+            stream.requests = {key: one for key, one in stream.requests.items() if one not in due}
+            if not stream.requests:  # a single request of a stream cannot be cancelled
+                self._session.cancel(stream)
+            for request in due:
+                self._fail_request(request, Outcome.TIMED_OUT, self._describe_time_out())
+        if has_timed_out and self._session.is_writing_paused:  # cancelled requests would pile up, since their bytes stay queued
+            self._fail(LimitError("the server does not read what is sent to it"))
+        else:
+            self._reset_timer(now_ns)
+
+
+def _resolve(request: StreamedRequest, reply: Any) -> None:
+    if not request.reply.done():
+        request.reply.set_result(reply)

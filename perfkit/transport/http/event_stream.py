@@ -1,0 +1,117 @@
+"""The wire engine's transport for Triton's `generate_stream`: one request, and its responses as server-sent events."""
+
+import asyncio
+import dataclasses
+from collections.abc import Callable, Sequence
+
+from perfkit.errors import ProtocolError
+from perfkit.protocol import rest
+from perfkit.protocol.generate import EventSplitter, encode_generate_request, read_event_error
+from perfkit.protocol.message import InferRequest
+from perfkit.target.address import Address
+from perfkit.transport.base import ConnectionCounts, Outcome, Prepared, Reply
+from perfkit.transport.http.connection import HttpConnection
+from perfkit.transport.http.transport import WireHttpTransport
+from perfkit.transport.options import TransportOptions
+from perfkit.transport.pool import ConnectionPool
+from perfkit.transport.resolution import AttributedConnection, register_peers
+from perfkit.transport.rotation import make_pool
+from perfkit.transport.streamed_answer import StreamedAnswer
+
+ERROR_STATUS = "error"
+"""The status of a request that a stream answers with an error; its HTTP status is 200."""
+NO_EVENTS = "the answer is not a stream of events, or ends within one"
+
+
+class EventStreamConnection(HttpConnection):
+    """A keep-alive connection whose answers are streams of events; each is timed when its last bytes are received."""
+
+    def __init__(self, pool: "ConnectionPool[EventStreamConnection]") -> None:
+        super().__init__(pool)
+        self._begin()
+
+    def send(self, buffers: Sequence[bytes], reply: "asyncio.Future[Reply]") -> None:
+        self._begin()
+        super().send(buffers, reply)
+
+    def on_body(self, body: bytes) -> None:
+        """Httptools' callback: a piece of an answer's body."""
+        if self._reply is None or self._parser.get_status_code() != 200:
+            return
+        try:
+            self._events.append(body)
+        except ProtocolError as error:
+            self._fail(Outcome.BROKEN, str(error))
+
+    def _begin(self) -> None:
+        self._answer = StreamedAnswer()
+        self._events = EventSplitter(self._pool.answer_limit.max_bytes, self._on_event)
+
+    def _on_event(self, data: bytes) -> None:
+        if error := read_event_error(data):
+            self._answer.error = self._answer.error or error
+        else:
+            self._answer.add(None, len(data), self._received_ns)
+
+    def _check_size(self, added_bytes: int) -> None:
+        """Each event has a limit of its own, and a stream none; its bytes are not kept."""
+        if self._parser.get_status_code() == 200:
+            del self._chunks[1:]
+        else:
+            super()._check_size(added_bytes)
+
+    def _resolve(self, status: int) -> None:
+        if status != 200:
+            super()._resolve(status)
+            return
+        reply, self._reply = self._reply, None
+        if reply is not None and not reply.done():
+            reply.set_result(stream_reply(self._answer, self._events, self._started_ns, self._received_ns))
+
+    def _failed(self, outcome: Outcome, error: str) -> Reply:
+        return self._answer.failed(outcome, self._started_ns, self._now_ns(), error)
+
+
+def stream_reply(answer: StreamedAnswer, events: EventSplitter, started_ns: int, ended_ns: int) -> Reply:
+    """The reply to a request whose stream has ended."""
+    if events.has_rest:
+        return answer.failed(Outcome.BROKEN, started_ns, ended_ns, NO_EVENTS)
+    # events have neither shapes nor datatypes, so that there is nothing to check
+    return dataclasses.replace(answer.complete(started_ns, ended_ns, ERROR_STATUS), payload=None)
+
+
+class _AttributedEventStreamConnection(AttributedConnection, EventStreamConnection):
+    """A connection whose replies name the address that it leads to."""
+
+
+class EventStreamHttpTransport(WireHttpTransport):
+    """Connections for `generate_stream`; all other calls have connections of their own."""
+
+    def __init__(self, address: Address, options: TransportOptions, now_ns: Callable[[], int]) -> None:
+        super().__init__(address, options, now_ns)
+        made = _AttributedEventStreamConnection if options.peers else EventStreamConnection
+        self._streams = make_pool(address, options, now_ns, self._context, made)
+        register_peers(self._streams.counts, address, options.peers)
+
+    @property
+    def counts(self) -> ConnectionCounts:
+        return self._streams.counts
+
+    async def open(self, connections: int) -> None:
+        await self._streams.open(connections)
+
+    def prepare(self, request: InferRequest) -> Prepared:
+        body = encode_generate_request(request)
+        path = self._address.base_path + rest.model_path(request.model, request.version, "generate_stream")
+        return Prepared((self._head("POST", path, {"Content-Type": rest.JSON_TYPE, "Content-Length": str(len(body))}) + body,))
+
+    def send(self, prepared: Prepared) -> "asyncio.Future[Reply]":
+        return self._streams.send(prepared.buffers)
+
+    def abandon(self) -> None:
+        self._streams.abandon()
+        super().abandon()
+
+    async def aclose(self) -> None:
+        self._streams.close()
+        await super().aclose()

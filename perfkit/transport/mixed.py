@@ -1,0 +1,35 @@
+"""One sender for the requests of several transports: each request goes to its own."""
+
+import dataclasses
+from collections.abc import Awaitable, Sequence
+
+from perfkit.transport.base import Prepared, Reply, Sender, Transport
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class RoutedRequest(Prepared):
+    """A request prepared by one of several transports, and that transport."""
+
+    transport: Transport | None = None
+    request: Prepared | None = None
+
+    @classmethod
+    def of(cls, transport: Transport, request: Prepared) -> "RoutedRequest":
+        """The request of a transport."""
+        return cls(request.buffers, request.headers, transport, request)
+
+
+class MixedSender(Sender):
+    """Sends each request over the transport that prepared it."""
+
+    def __init__(self, transports: Sequence[Transport]) -> None:
+        self._transports = transports
+
+    def send(self, prepared: Prepared) -> Awaitable[Reply]:
+        """See `Sender.send`."""
+        return prepared.transport.send(prepared.request)  # type: ignore[attr-defined, no-any-return] # a RoutedRequest; a check would cost time in each request
+
+    def abandon(self) -> None:
+        """See `Sender.abandon`."""
+        for transport in self._transports:
+            transport.abandon()

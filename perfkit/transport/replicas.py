@@ -1,0 +1,285 @@
+"""Several addresses of one target as one transport: requests are spread over them, and replies name theirs."""
+
+import asyncio
+import dataclasses
+from collections.abc import Awaitable, Callable, Hashable, Sequence
+from typing import TypeVar
+
+from perfkit.errors import TargetError
+from perfkit.protocol.message import (
+    IndexedModel,
+    InferRequest,
+    InferResponse,
+    ModelConfig,
+    ModelMetadata,
+    RegionKind,
+    ServerMetadata,
+    SharedRegion,
+)
+from perfkit.protocol.statistics import ModelStatistics
+from perfkit.target.address import Address
+from perfkit.transport.balance import Balancer
+from perfkit.transport.base import ConnectionCounts, Outcome, Prepared, RegionRefusal, Reply, Transport
+from perfkit.transport.connect import unreachable
+from perfkit.transport.options import TransportOptions
+from perfkit.transport.pool import pause_s
+from perfkit.transport.resolution import Resolve
+from perfkit.units import NS_PER_S
+
+_T = TypeVar("_T")
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class PreparedForEach(Prepared):
+    """A request as prepared for each URL, whose heads differ."""
+
+    by_url: Sequence[Prepared] = ()
+
+
+@dataclasses.dataclass(slots=True, eq=False)
+class _Replica:
+    """An address with its transport."""
+
+    label: str
+    number: int
+    url: int
+    """The position of the URL that it belongs to."""
+    transport: Transport
+    in_flight: int = 0
+    failures: int = 0
+    """Attempts to connect since the last success."""
+    down_until_ns: int = 0
+    error: str = ""
+    rotated: int = 0
+    is_gone: bool = False
+
+
+class ReplicaTransport:
+    """A transport of its own for each address of a target's URLs, and for each that their names resolve to with `resolve: all`.
+
+    A name is resolved again when a connection was rotated or could not be opened. While an address refuses connections, requests that
+    it is chosen for fail at once; an attempt is made after the same pauses as in a pool. Before `open`, requests go to the address that
+    answered the last call.
+    """
+
+    def __init__(
+        self,
+        address: Address,
+        options: TransportOptions,
+        make: Callable[[Address, TransportOptions], Transport],
+        now_ns: Callable[[], int],
+        resolve: Resolve,
+    ) -> None:
+        self._urls = [dataclasses.replace(one, replicas=()) for one in (address, *address.replicas)]
+        self._options, self._make, self._now_ns, self._resolve = options, make, now_ns, resolve
+        # they prepare and decode; they connect only where the URL has no name to resolve
+        self._by_url = [make(url, self._shared(len(self._urls))) for url in self._urls]
+        self._balancer = Balancer(options.balance, options.seed)
+        self._replicas: list[_Replica] = []
+        self._labels: dict[str, int] = {}
+        self._past: list[_Replica] = []  # whose addresses their names no longer resolve to
+        self._speaking = 0
+        self._is_open = False
+        self._resolving: asyncio.Task[None] | None = None
+        self._closing: list[asyncio.Future[None]] = []
+        self._is_abandoned = False
+
+    @property
+    def counts(self) -> ConnectionCounts:
+        whole = ConnectionCounts.added([one.transport.counts for one in (*self._replicas, *self._past)])
+        whole.by_address = dict.fromkeys(self._labels, 0)
+        for one in (*self._replicas, *self._past):
+            whole.by_address[one.label] += one.transport.counts.opened
+        return whole
+
+    async def open(self, connections: int) -> None:
+        """Opens an equal part at each address; raises TargetError if none can be reached, MeasurementError at the file limit."""
+        await self._find()
+        self._is_open = True
+        each = -(-connections // len(self._replicas))
+        opened = await asyncio.gather(*(one.transport.open(each) for one in self._replicas), return_exceptions=True)
+        for one, error in zip(self._replicas, opened, strict=True):
+            if isinstance(error, TargetError):
+                self._note_failure(one, str(error))
+            elif error is not None:
+                raise error
+        failed = [error for error in opened if error is not None]
+        if len(failed) == len(opened):
+            raise failed[0]
+
+    def prepare(self, request: InferRequest) -> Prepared:
+        return PreparedForEach((), by_url=[transport.prepare(request) for transport in self._by_url])
+
+    def send(self, prepared: Prepared) -> Awaitable[Reply]:
+        assert isinstance(prepared, PreparedForEach)
+        now_ns, replicas = self._now_ns(), self._replicas
+        is_down = [one.down_until_ns > now_ns for one in replicas]
+        in_flight = [one.in_flight for one in replicas]
+        position = self._balancer.choose(in_flight, is_down) if self._is_open else self._speaking % len(replicas)
+        replica = replicas[position]
+        if is_down[position] and not self._is_abandoned:
+            failed: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
+            failed.set_result(Reply(Outcome.CONNECT_FAILED, now_ns, now_ns, None, replica.error, replica=replica.number))
+            return failed
+        replica.in_flight += 1
+        reply = asyncio.ensure_future(replica.transport.send(prepared.by_url[replica.url]))
+        reply.add_done_callback(lambda done: self._take_back(replica, done))  # before the loop's own
+        return reply
+
+    def decode(self, reply: Reply) -> InferResponse:
+        return self._by_url[0].decode(reply)
+
+    def raw_failure(self, reply: Reply) -> Hashable:
+        return self._by_url[0].raw_failure(reply)
+
+    def answer_bytes(self, reply: Reply) -> int:
+        return self._by_url[0].answer_bytes(reply)
+
+    def abandon(self) -> None:
+        self._is_abandoned = True
+        for one in (*self._replicas, *self._past):
+            one.transport.abandon()
+
+    async def server_metadata(self) -> ServerMetadata:
+        return await self._ask(lambda transport: transport.server_metadata())
+
+    async def is_ready(self, model: str, version: str) -> bool:
+        return await self._ask(lambda transport: transport.is_ready(model, version))
+
+    async def model_metadata(self, model: str, version: str) -> ModelMetadata:
+        return await self._ask(lambda transport: transport.model_metadata(model, version))
+
+    async def model_config(self, model: str, version: str) -> ModelConfig:
+        return await self._ask(lambda transport: transport.model_config(model, version))
+
+    async def model_index(self) -> tuple[IndexedModel, ...]:
+        return await self._ask(lambda transport: transport.model_index())
+
+    async def load_model(self, model: str) -> str:
+        return await self._ask(lambda transport: transport.load_model(model))
+
+    async def unload_model(self, model: str) -> str:
+        return await self._ask(lambda transport: transport.unload_model(model))
+
+    async def model_statistics(self, model: str, version: str) -> tuple[ModelStatistics, ...]:
+        """The sums over all addresses that can be reached."""
+        by_version: dict[str, list[ModelStatistics]] = {}
+        answers = await self._ask_all(lambda transport: transport.model_statistics(model, version))
+        for statistics in (one for versions in answers for one in versions):
+            by_version.setdefault(statistics.version, []).append(statistics)
+        return tuple(dataclasses.replace(ModelStatistics.added(parts), version=version) for version, parts in by_version.items())
+
+    async def register_region(self, region: SharedRegion) -> RegionRefusal | None:
+        """The region of this machine is registered with each server."""
+        answers = await self._ask_all(lambda transport: transport.register_region(region))
+        return next((refusal for refusal in answers if refusal), None)
+
+    async def unregister_region(self, kind: RegionKind, name: str) -> None:
+        await self._ask_all(lambda transport: transport.unregister_region(kind, name))
+
+    async def region_names(self, kind: RegionKind) -> tuple[str, ...]:
+        answers = await self._ask_all(lambda transport: transport.region_names(kind))
+        return tuple(dict.fromkeys(name for names in answers for name in names))
+
+    async def aclose(self) -> None:
+        if self._resolving is not None:
+            self._resolving.cancel()
+        used = dict.fromkeys((*(one.transport for one in self._replicas), *self._by_url))
+        await asyncio.gather(*(one.aclose() for one in used), *self._closing)
+
+    async def _ask(self, call: Callable[[Transport], Awaitable[_T]]) -> _T:
+        """The answer of the first address that can be reached, from the one that answered last."""
+        await self._find()
+        first: TargetError | None = None
+        for _ in self._replicas:
+            try:
+                return await call(self._replicas[self._speaking % len(self._replicas)].transport)
+            except TargetError as error:
+                first = first or error
+            self._speaking += 1
+        assert first is not None
+        raise first
+
+    async def _ask_all(self, call: Callable[[Transport], Awaitable[_T]]) -> list[_T]:
+        """The answers of all addresses that can be reached, at least one."""
+        await self._find()
+        answers = await asyncio.gather(*(call(one.transport) for one in self._replicas), return_exceptions=True)
+        read = [answer for answer in answers if not isinstance(answer, BaseException)]
+        for error in answers:
+            if isinstance(error, BaseException) and not (isinstance(error, TargetError) and error.may_pass and read):
+                raise error
+        return read
+
+    def _take_back(self, replica: _Replica, done: "asyncio.Future[Reply]") -> None:
+        replica.in_flight -= 1
+        self._close_if_gone(replica)
+        if done.cancelled() or done.exception() is not None:
+            return
+        reply = done.result()
+        reply.replica = replica.number
+        if reply.outcome is Outcome.CONNECT_FAILED:
+            self._note_failure(replica, reply.error)
+        elif replica.failures:
+            replica.failures = replica.down_until_ns = 0
+        if (rotated := replica.transport.counts.rotated) != replica.rotated:
+            replica.rotated = rotated
+            self._resolve_again()
+
+    def _note_failure(self, replica: _Replica, error: str) -> None:
+        if replica.down_until_ns > self._now_ns():
+            return  # several requests waited for the same attempt
+        replica.failures += 1
+        replica.error = error
+        replica.down_until_ns = self._now_ns() + int(pause_s(replica.failures) * NS_PER_S)
+        self._resolve_again()
+
+    def _resolve_again(self) -> None:
+        is_resolving = self._resolving is not None and not self._resolving.done()
+        if not (is_resolving or self._is_abandoned) and any(map(self._is_resolved, self._urls)):
+            self._resolving = asyncio.ensure_future(self._update())
+
+    def _is_resolved(self, url: Address) -> bool:
+        return self._options.resolve == "all" and url.has_name
+
+    async def _find(self) -> None:
+        """Resolves the names before the first use; raises TargetError."""
+        if self._replicas:
+            return
+        await self._update(is_first=True)
+
+    async def _update(self, *, is_first: bool = False) -> None:
+        """Resolves the names, adds what is new, and retires what is gone; keeps the addresses of a name that cannot be resolved."""
+        found: list[tuple[Address, int]] = []
+        for number, url in enumerate(self._urls):
+            if not self._is_resolved(url):
+                found.append((url, number))
+                continue
+            try:
+                found += [(dataclasses.replace(url, ip=ip), number) for ip in await self._resolve(url.host, url.port)]
+            except OSError as error:
+                if is_first:
+                    raise unreachable(url, error) from None
+                return  # the next attempt may succeed
+        wanted = {str(address): (address, number) for address, number in found}
+        current = {one.label: one for one in self._replicas}
+        options = self._shared(len(wanted))
+        for label, (address, number) in wanted.items():
+            if label in current:
+                continue
+            transport = self._make(address, options) if self._is_resolved(self._urls[number]) else self._by_url[number]
+            current[label] = _Replica(label, self._labels.setdefault(label, len(self._labels)), number, transport)
+        self._replicas = [current[label] for label in wanted]
+        for label, replica in current.items():
+            if label not in wanted:
+                self._past.append(replica)
+                replica.is_gone = True
+                self._close_if_gone(replica)
+
+    def _close_if_gone(self, replica: _Replica) -> None:
+        """Closes the transport of an address that its name no longer resolves to, once its requests are answered."""
+        if replica.is_gone and not replica.in_flight:
+            self._closing.append(asyncio.ensure_future(replica.transport.aclose()))
+
+    def _shared(self, addresses: int) -> TransportOptions:
+        """The options of one of so many addresses, which share the connections."""
+        return dataclasses.replace(self._options, max_connections=max(1, self._options.max_connections // addresses))

@@ -1,0 +1,83 @@
+"""The addresses behind a target's name, and which of them each connection reached."""
+
+import asyncio
+import dataclasses
+import socket
+from collections.abc import Awaitable, Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from perfkit.target.address import Address
+from perfkit.transport.base import ConnectionCounts, Reply
+from perfkit.transport.options import TransportOptions
+from perfkit.transport.pool import PooledConnection
+
+Resolve = Callable[[str, int], Awaitable[tuple[str, ...]]]
+"""The IP addresses of a host and port; raises OSError."""
+
+
+async def resolve_name(host: str, port: int) -> tuple[str, ...]:
+    """The addresses by the system's resolver, in its order, of the IP version that it prefers: a machine may have one of each."""
+    found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    return tuple(dict.fromkeys(str(entry[4][0]) for entry in found if entry[0] == found[0][0]))
+
+
+async def with_peers(address: Address, options: TransportOptions, resolve: Resolve = resolve_name) -> TransportOptions:
+    """The options with the `peers` to tell apart, if connections to the address may lead to several.
+
+    The reference engines do not tell where a connection leads.
+    """
+    if options.engine == "reference" or options.resolve == "all" or address.replicas or not address.has_name:
+        return options
+    try:
+        peers = await resolve(address.host, address.port)
+    except OSError:  # which the first connection reports
+        return options
+    return dataclasses.replace(options, peers=peers) if len(peers) > 1 else options
+
+
+def register_peers(counts: ConnectionCounts, address: Address, peers: Sequence[str]) -> None:
+    """Names the addresses in `counts`, so that unused ones appear, too; the first stands for requests without a connection."""
+    if peers:
+        counts.by_address.update({str(address): 0}, **{str(dataclasses.replace(address, ip=ip)): 0 for ip in peers})
+
+
+def count_peer(counts: ConnectionCounts, address: Address, ip: str) -> int:
+    """Counts a connection to one of the addresses; its position in `counts.by_address`."""
+    label = str(dataclasses.replace(address, ip=ip))
+    counts.by_address[label] = counts.by_address.get(label, 0) + 1
+    return list(counts.by_address).index(label)
+
+
+if TYPE_CHECKING:
+    _Connection = PooledConnection
+else:
+    _Connection = object
+
+
+class AttributedConnection(_Connection):
+    """A part of a connection class: replies name the address that the connection leads to."""
+
+    _pool: Any
+    _wire: asyncio.Transport | None
+    _replica = 0
+
+    async def until_ready(self) -> None:
+        """See `PooledConnection.until_ready`."""
+        await super().until_ready()
+        peer = None if self._wire is None else self._wire.get_extra_info("peername")
+        if peer is not None:
+            self._replica = count_peer(self._pool.counts, self._pool.address, str(peer[0]))
+
+    def send(self, buffers: Sequence[bytes], reply: "asyncio.Future[Reply]") -> None:
+        """See `PooledConnection.send`."""
+        reply.add_done_callback(self._attribute)
+        super().send(buffers, reply)  # type: ignore[safe-super]  # the other base implements it
+
+    def send_queued(self, buffers: Sequence[bytes], reply: "asyncio.Future[Reply]", submitted_ns: int, started_ns: int | None) -> None:
+        """See `PooledConnection.send_queued`."""
+        reply.add_done_callback(self._attribute)
+        super().send_queued(buffers, reply, submitted_ns, started_ns)  # type: ignore[safe-super]  # as above
+
+    def _attribute(self, reply: "asyncio.Future[Reply]") -> None:
+        if not reply.cancelled():
+            reply.result().replica = self._replica

@@ -1,0 +1,105 @@
+"""Connections that are replaced after a number of requests or a time, as clients and proxies in front of servers do it."""
+
+import dataclasses
+import ssl
+from collections.abc import Callable
+
+from perfkit.target.address import Address
+from perfkit.transport.options import Rotation, TransportOptions
+from perfkit.transport.pool import C, ConnectionPool, QueuedRequest
+
+
+@dataclasses.dataclass(slots=True)
+class _Use:
+    opened_ns: int
+    requests: int = 0
+
+
+class RotatingPool(ConnectionPool[C]):
+    """A pool that closes a connection once its requests, or its time, are used up and the last of its requests is answered.
+
+    The next one is opened when a request needs it. Until it is closed, the old one counts towards `max_connections`.
+    """
+
+    def __init__(
+        self,
+        address: Address,
+        options: TransportOptions,
+        now_ns: Callable[[], int],
+        context: ssl.SSLContext | None,
+        make: Callable[[ConnectionPool[C]], C],
+        rotation: Rotation,
+    ) -> None:
+        super().__init__(address, options, now_ns, context, make)
+        self._rotation = rotation
+        self._uses: dict[C, _Use] = {}
+        self._rotating: set[C] = set()
+
+    async def connect(self) -> C:
+        """See `ConnectionPool.connect`."""
+        connection = await super().connect()
+        self._uses[connection] = _Use(self.now_ns())
+        return connection
+
+    def take(self) -> C | None:
+        """See `ConnectionPool.take`; counts a request of the connection."""
+        while (connection := super().take()) is not None:
+            if self._is_too_old(connection):
+                self._begin_rotation(connection)
+                connection.close_when_idle()
+            else:
+                self._count_request(connection)
+                return connection
+        return None
+
+    def release(self, connection: C) -> None:
+        """See `ConnectionPool.release`."""
+        if connection in self._uses and connection not in self._rotating and self._is_too_old(connection):
+            self._begin_rotation(connection)
+        if connection in self._rotating:
+            connection.close_when_idle()
+        else:
+            super().release(connection)
+
+    def remove(self, connection: C) -> None:
+        """See `ConnectionPool.remove`; a rotated connection is not a lost one."""
+        self._uses.pop(connection, None)
+        if connection in self._rotating:
+            self._rotating.discard(connection)
+            self._connections.discard(connection)
+            self._open_missing()
+        else:
+            super().remove(connection)
+
+    def _send_next(self, connection: C, request: QueuedRequest) -> None:
+        self._count_request(connection)
+        super()._send_next(connection, request)
+
+    def _is_too_old(self, connection: C) -> bool:
+        limit_ns = self._rotation.max_age_ns
+        return limit_ns is not None and self.now_ns() - self._uses[connection].opened_ns >= limit_ns
+
+    def _count_request(self, connection: C) -> None:
+        use = self._uses[connection]
+        use.requests += 1
+        if use.requests == self._rotation.max_requests:
+            self._begin_rotation(connection)
+
+    def _begin_rotation(self, connection: C) -> None:
+        self._rotating.add(connection)
+        self._idle = [idle for idle in self._idle if idle is not connection]
+        self.counts.rotated += 1
+        connection.retire()
+
+
+def make_pool(
+    address: Address,
+    options: TransportOptions,
+    now_ns: Callable[[], int],
+    context: ssl.SSLContext | None,
+    make: Callable[[ConnectionPool[C]], C],
+) -> ConnectionPool[C]:
+    """The pool that the options ask for."""
+    if options.rotation is None:
+        return ConnectionPool(address, options, now_ns, context, make)
+    return RotatingPool(address, options, now_ns, context, make, options.rotation)

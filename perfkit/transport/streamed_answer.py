@@ -1,0 +1,38 @@
+"""What the responses to one streamed request add up to, whichever protocol and engine they came over."""
+
+from typing import Any
+
+from perfkit.transport.base import Outcome, Reply
+
+
+class StreamedAnswer:
+    """The responses to a request so far; the first one is kept to be checked."""
+
+    __slots__ = ("error", "first", "largest_bytes", "responses_ns")
+
+    def __init__(self) -> None:
+        self.responses_ns: list[int] = []
+        self.first: Any = None
+        """The first response, in the transport's own form."""
+        self.largest_bytes = 0
+        self.error = ""
+        """The message of the first error that came in place of a response."""
+
+    def add(self, response: Any, size_bytes: int, at_ns: int) -> None:
+        """Takes a response."""
+        if self.first is None:
+            self.first = response
+        self.largest_bytes = max(self.largest_bytes, size_bytes)
+        self.responses_ns.append(at_ns)
+
+    def complete(self, started_ns: int, ended_ns: int, error_status: str) -> Reply:
+        """The reply to a request whose responses are complete at `ended_ns`; `error_status` is that of one with an error."""
+        if self.error:
+            return self.failed(Outcome.REJECTED, started_ns, ended_ns, self.error, error_status)
+        finished_ns = self.responses_ns[-1] if self.responses_ns else ended_ns
+        payload = self if self.responses_ns else None
+        return Reply(Outcome.OK, started_ns, max(finished_ns, started_ns), payload, responses_ns=self.responses_ns)
+
+    def failed(self, outcome: Outcome, started_ns: int, ended_ns: int, error: str, status: str | int = "") -> Reply:
+        """The reply to a request that failed after these responses."""
+        return Reply(outcome, started_ns, max(ended_ns, started_ns), None, error, status, responses_ns=self.responses_ns)

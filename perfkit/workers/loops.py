@@ -1,0 +1,106 @@
+"""The loop that executes a worker's part of a load point."""
+
+import functools
+from collections.abc import Iterator, Sequence
+from typing import Any, cast
+
+from perfkit.clock import Clock
+from perfkit.load.arrivals import Instants
+from perfkit.load.closed_loop import ClosedLoop
+from perfkit.load.idle_loop import IdleLoop
+from perfkit.load.load_plan import ClosedPlan, IdlePlan
+from perfkit.load.loop import Loop, Phases
+from perfkit.load.open_loop import OpenLoop
+from perfkit.load.order import InOrder
+from perfkit.load.pacer import Pacer
+from perfkit.load.sequence_loops import ClosedSequences, OpenSequences, SequenceListener, SequenceLoad
+from perfkit.load.sequence_requests import SequenceRequests
+from perfkit.load.sequences import SequenceSource
+from perfkit.protocol.message import InferRequest
+from perfkit.recorder.mix_recorder import MixRecorder
+from perfkit.recorder.recorder import Recorder
+from perfkit.trace.recorded import Order
+from perfkit.transport.base import Prepared, Reply, Sender, Transport
+from perfkit.workers.worker_spec import PointSpec
+
+
+def prepare_requests(
+    spec: PointSpec, transport: Transport, requests: Sequence[InferRequest], order: Order | None = None
+) -> Sequence[Prepared] | SequenceRequests:
+    """The requests that the loop sends, with everything prepared that can be before the load; `order` is that of `WorkerSpec`."""
+    if spec.load.sequences is None:
+        prepared = [transport.prepare(request) for request in requests]
+        return prepared if order is None else InOrder(prepared, order)
+    steps = SequenceRequests(transport.prepare, requests)
+    steps.warm_up(SequenceSource(spec.load.sequences, spec.worker, spec.workers).next())
+    return steps
+
+
+def make_loop(
+    spec: PointSpec,
+    transport: Sender,
+    requests: Sequence[Prepared] | SequenceRequests,
+    recorder: Recorder | MixRecorder,
+    *,
+    arrivals: Iterator[Instants],
+    phases: Phases,
+    clock: Clock,
+    pacer: Pacer,
+) -> Loop:
+    """A closed or open loop, of plain requests or of sequences, whose replies go to the recorder; `arrivals` are for an open loop.
+
+    With a `MixRecorder` several workloads take turns in the loop, whatever the times of their answers are.
+    """
+    drop = recorder.drop if isinstance(recorder, MixRecorder) else functools.partial(_drop, recorder)
+    load, shared = spec.load, dict[str, Any](phases=phases, clock=clock, worker=spec.worker, workers=spec.workers)
+    if isinstance(load, ClosedPlan):
+        shared |= {"concurrency": load.concurrency, "think_time_ns": load.think_time_ns}
+    else:
+        shared |= {"arrivals": arrivals, "origin_ns": phases.start_ns, "pacer": pacer, "max_in_flight": load.max_in_flight}
+    if not isinstance(requests, SequenceRequests):
+        if isinstance(load, IdlePlan):
+            assert isinstance(recorder, Recorder)
+            on_reconnect = functools.partial(recorder.count, "gaps_reconnected")
+            shared |= {"gap_ns": load.gap_ns, "then": load.then, "add_time": recorder.add_time, "on_reconnect": on_reconnect}
+            return IdleLoop(cast(Transport, transport), requests, recorder.add, **shared)
+        if isinstance(load, ClosedPlan):
+            return ClosedLoop(transport, requests, recorder.add, takes_turns=isinstance(recorder, MixRecorder), **shared)
+        return OpenLoop(transport, requests, recorder.add, drop, **shared)
+    assert load.sequences is not None
+    assert isinstance(recorder, Recorder)
+    source = SequenceSource(load.sequences, spec.worker, spec.workers)
+    sequences = SequenceLoad(source, requests, _SequenceRecording(recorder))
+    if isinstance(load, ClosedPlan):
+        return ClosedSequences(transport, (), recorder.add, sequences=sequences, **shared)
+    live, think_time_ns = load.sequences.live, load.sequences.think_time_ns
+    return OpenSequences(transport, (), recorder.add, drop, sequences=sequences, live=live, think_time_ns=think_time_ns, **shared)
+
+
+def _drop(recorder: Recorder, intended_ns: Instants, _: Instants, is_late: bool) -> None:
+    """Counts dropped arrivals of a single workload."""
+    recorder.drop(intended_ns, is_late)
+
+
+class _SequenceRecording(SequenceListener):
+    """Passes sequences on to the recorder.
+
+    A sequence belongs to the part of the load in which it ends: in a steady state those that end in a window are a fair sample, while of
+    those that start in it the long ones would be cut off.
+    """
+
+    def __init__(self, recorder: Recorder) -> None:
+        self._recorder = recorder
+
+    def sequence_started(self, start_ns: int) -> None:
+        """See `SequenceListener`."""
+        self._recorder.count("sequences_started", start_ns)
+
+    def sequence_ended(self, start_ns: int, end_ns: int, *, is_ok: bool) -> None:
+        """See `SequenceListener`."""
+        self._recorder.count("sequences_ended" if is_ok else "sequences_failed", end_ns)
+        if is_ok:
+            self._recorder.add_time("sequence_time", end_ns, end_ns - start_ns)
+
+    def untimed(self, reply: Reply) -> None:
+        """See `SequenceListener`."""
+        self._recorder.add_untimed(reply)

@@ -1,0 +1,133 @@
+"""Sequences on the bundled server, whose sequence models refuse whatever breaks their rules."""
+
+import contextlib
+import http.client
+import json
+import signal
+import subprocess
+import sys
+import types
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.json_server import serving, v2_handler
+
+FIRST_ID = 5000
+# it executes thousands of sequences at a time; the other one eight, for which others wait
+ROOMY_MODEL = "simple_dyna_sequence"
+
+
+@pytest.fixture(scope="module")
+def sequence_server():
+    """The bundled server with models that take sequences; `knows` asks whether it holds a sequence, and ends it."""
+    models = ("--model=simple_sequence", f"--model={ROOMY_MODEL}")
+    command = [sys.executable, "-m", "server_stub", "--http-port=0", "--grpc-port=0", "--exit-with-stdin", *models]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as process:
+        ready = json.loads(process.stdout.readline())
+        urls = {protocol: f"{protocol}://127.0.0.1:{ready[f'{protocol}_port']}" for protocol in ("http", "grpc")}
+
+        def ask(method, path, document=None):
+            with contextlib.closing(http.client.HTTPConnection("127.0.0.1", ready["http_port"], timeout=30)) as connection:
+                connection.request(method, f"/v2/models/{ROOMY_MODEL}/{path}", json.dumps(document) if document else None)
+                answer = connection.getresponse()
+                return answer.status, json.loads(answer.read())
+
+        def knows(key):
+            document = {
+                "inputs": [{"name": "INPUT", "datatype": "INT32", "shape": [1, 1], "data": [0]}],
+                "parameters": {"sequence_id": key, "sequence_start": False, "sequence_end": True},
+            }
+            status, answer = ask("POST", "infer", document)
+            assert status == 200 or "must specify the START flag" in answer["error"]
+            return status == 200
+
+        def answered():
+            return ask("GET", "stats")[1]["model_stats"][0]["inference_stats"]["success"]["count"]
+
+        yield types.SimpleNamespace(urls=urls, knows=knows, answered=answered)
+        process.stdin.close()
+
+
+LOADS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
+    "closed": ({"closed": {"concurrency": 3}}, {}),
+    "steps": ({"open": {"rate": 200}}, {"live": 3}),
+    "arrivals": ({"open": {"rate": 40}}, {"think_time": "1ms"}),
+}
+
+
+def sections(sequence_server, protocol, load, **sequences) -> dict[str, Any]:
+    sent, options = LOADS[load]
+    return {
+        "target": {"url": sequence_server.urls[protocol], "model": "simple_sequence"},
+        "load": sent,
+        "sequences": {"length": 4, **options, **sequences},
+        "measure": {"warmup": "0s", "requests": 80, "repetitions": 1},
+    }
+
+
+@pytest.mark.parametrize("way", ["http", "grpc", "stream"])
+@pytest.mark.parametrize("load", LOADS)
+@pytest.mark.parametrize("ids", ["integer", "string"])
+def test_a_server_that_refuses_steps_out_of_order_answers_all_of_them(perfkit, write_scenario, tmp_path, sequence_server, way, load, ids):
+    # the model adds 1 to the first step of a sequence: of four steps that carry 0, 1, 2 and 3, the answers are 1, 1, 2 and 3
+    for number, (given, expected) in enumerate([(0, 1), (1, 1), (2, 2), (3, 3)]):
+        np.save(tmp_path / f"in-{number}.npy", np.array([given], np.int32))
+        np.save(tmp_path / f"out-{number}.npy", np.array([expected], np.int32))
+    files = {name: {"file": [f"{name}-{number}.npy" for number in range(4)]} for name in ("in", "out")}
+    document = {
+        **sections(sequence_server, "http" if way == "http" else "grpc", load, ids=ids),
+        "workload": {"inputs": {"INPUT": files["in"]}},
+        "check": {"share": "100%", "at_most": "100000/s", "outputs": {"OUTPUT": files["out"]}},
+        **({"stream": {"requests_per_stream": 50}} if way == "stream" else {}),
+    }
+    finished = perfkit.measure(write_scenario(**document))
+    (point,) = finished.result["points"]
+    assert point["requests"]["ok"] == point["requests"]["scheduled"] > 20
+    assert point["checked"] > 10
+    counts = point["sequences"]
+    assert counts["failed"] == 0
+    assert point["sequence_time_ns"]["count"] == counts["ended"] > 3
+    # a sequence takes as long as its steps, at least
+    assert point["sequence_time_ns"]["min"] >= point["service_time_ns"]["min"] * 4
+    assert "Sequences" in "".join(finished.stdout) or "sequences" in finished.stdout
+
+
+def test_workers_and_load_points_have_ids_of_their_own(perfkit, write_scenario, sequence_server):
+    document = sections(sequence_server, "grpc", "closed")
+    document["measure"] |= {"workers": 3, "repetitions": 2}
+    for point in perfkit.measure(write_scenario(**document)).result["points"]:
+        assert point["requests"]["ok"] == point["requests"]["scheduled"]
+        assert point["sequences"]["ended"] > 3
+        assert point["server"]["requests"] == point["server"]["client_requests"]  # ends are counted there, too
+
+
+def test_a_server_without_the_extension_is_named(perfkit, write_scenario):
+    with serving(v2_handler(lambda _: None)) as port:
+        document = {
+            "target": {"url": f"http://127.0.0.1:{port}", "model": "m"},
+            "sequences": {"length": 3},
+            "load": {"closed": {"concurrency": 1, "think_time": "1ms"}},
+        }
+        finished = perfkit.run("run", write_scenario(**document))
+    assert "does not announce the sequence extension" in finished.stderr
+
+
+@pytest.mark.parametrize("protocol", ["http", "grpc"])
+@pytest.mark.parametrize("load", LOADS)
+def test_an_interrupted_run_leaves_no_sequence_on_the_server(perfkit, write_scenario, sequence_server, protocol, load):
+    first_id = FIRST_ID + 1000 * list(LOADS).index(load) + 500 * (protocol == "grpc")
+    document = sections(sequence_server, protocol, load, length=2000, first_id=first_id)
+    document["target"] |= {"model": ROOMY_MODEL, "max_connections": 64}
+    document["measure"] = {"warmup": "0s", "duration": "60s", "repetitions": 1}
+    running = perfkit.start("run", write_scenario(**document))
+    before = sequence_server.answered()
+    while sequence_server.answered() < before + 30:
+        assert running.process.poll() is None, running.finish().stderr
+    running.signal(signal.SIGINT)
+    finished = running.finish()
+    assert finished.code == 130
+    started = finished.result["points"][0]["sequences"]["started"]
+    assert started >= 1
+    assert not [key for key in range(first_id, first_id + started) if sequence_server.knows(key)]

@@ -1,0 +1,66 @@
+"""The `sequences` section."""
+
+import pytest
+
+from perfkit.errors import ScenarioError
+from perfkit.load.load_plan import load_points
+from perfkit.load.sequences import LengthLaw
+from perfkit.scenario.file import read_scenario
+
+CLOSED = "target: {model: m}\nload: {closed: {concurrency: [2, 4]}}\n"
+OPEN = "target: {model: m}\nload: {open: {rate: 5}}\n"
+
+
+def read(tmp_path, text):
+    file = tmp_path / "s.yaml"
+    file.write_text(text, encoding="utf-8")
+    return read_scenario(file, (), {})
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        (CLOSED + "sequences: {length: 0}", "s.yaml:3: sequences.length: expected a number of steps from 1 on, or a law"),
+        (CLOSED + "sequences: {length: {gamma: 3}}", "geometric with the mean; found {'gamma': 3}"),
+        (CLOSED + "sequences: {length: {uniform: [3, 2]}}", "uniform takes the shortest length and the longest, found [3, 2]"),
+        (CLOSED + "sequences: {live: 4}", "remove live; found 4 beside load.closed.concurrency [2, 4]"),
+        (CLOSED + "sequences: {think_time: 1s}", "sequences.think_time is for open loops: give load.closed.think_time"),
+        (OPEN + "sequences: {live: 4, think_time: 1s}", "think_time is for arrivals that start sequences: remove live"),
+        (OPEN + "sequences: {ids: string, first_id: 3}", "first_id is for ids: integer"),
+        (
+            OPEN + "sequences: {}\nworkload: {parameters: {sequence_id: 4}}",
+            "workload.parameters.sequence_id is set by sequences: remove it",
+        ),
+        (OPEN + "sequences: {}\nshared_memory: system", "set shared_memory.outputs to false"),
+        (OPEN + "sequence: {}", "did you mean 'sequences'?"),
+    ],
+)
+def test_what_is_wrong_is_named_with_its_fix(tmp_path, text, found):
+    with pytest.raises(ScenarioError) as caught:
+        read(tmp_path, text)
+    assert found in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("length", "law"),
+    [("7", LengthLaw(7, 7)), ("{uniform: [2, 5]}", LengthLaw(2, 5)), ("{geometric: 2.5}", LengthLaw(geometric_mean=2.5))],
+)
+def test_a_law_reaches_every_load_point_with_ids_and_lengths_of_its_own(tmp_path, length, law):
+    points = load_points(read(tmp_path, CLOSED + f"sequences: {{length: {length}}}\nmeasure: {{repetitions: 2}}"))
+    plans = [point.load.sequences for point in points if point.load.sequences is not None]
+    assert [plan.length for plan in plans] == [law] * 4
+    assert len({plan.first_id for plan in plans}) == 4
+    assert len({plan.seed for plan in plans}) == 4
+
+
+def test_arrivals_are_steps_or_start_sequences(tmp_path):
+    (steps,) = load_points(read(tmp_path, OPEN + "sequences: {live: 3, length: 4, first_id: 9}\nmeasure: {repetitions: 1}"))
+    (starts,) = load_points(read(tmp_path, OPEN + "sequences: {length: 4, think_time: 1ms}\nmeasure: {repetitions: 1}"))
+    assert steps.load.sequences is not None
+    assert starts.load.sequences is not None
+    assert (steps.load.sequences.live, steps.load.sequences.first_id, steps.load.sequences.requests_per_arrival) == (3, 9, 1)
+    assert (starts.load.sequences.live, starts.load.sequences.think_time_ns, starts.load.sequences.requests_per_arrival) == (None, 10**6, 4)
+
+
+def test_a_scenario_without_sequences_has_none(tmp_path):
+    assert [point.load.sequences for point in load_points(read(tmp_path, OPEN))] == [None] * 3

@@ -1,0 +1,132 @@
+"""Streams of server-sent events, as literal bytes, over both engines."""
+
+import asyncio
+import json
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from perfkit.clock import MonotonicClock
+from perfkit.errors import ProtocolError
+from perfkit.protocol.generate import EventSplitter, encode_generate_request
+from perfkit.protocol.message import InferRequest
+from perfkit.protocol.tensor import Datatype, tensor_from_array
+from perfkit.transport.base import Outcome
+from perfkit.transport.factory import make_transport
+from perfkit.transport.options import StreamOptions, TransportOptions
+from tests.transport import servers
+
+S = 1_000_000_000
+HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream; charset=utf-8\r\nTransfer-Encoding: chunked\r\n\r\n"
+REQUEST = InferRequest(
+    "m",
+    (
+        tensor_from_array("IN", Datatype.INT32, np.array([1, 2], np.int32)),
+        tensor_from_array("TEXT", Datatype.BYTES, np.array([b"a"], object)),
+    ),
+    id="7",
+    parameters={"max_tokens": 5},
+)
+
+
+def chunk(data):
+    return b"%x\r\n%s\r\n" % (len(data), data)
+
+
+def event(document):
+    return b"data: " + json.dumps(document).encode() + b"\n\n"
+
+
+def stream_of(*pieces, end=b"0\r\n\r\n"):
+    return HEAD + b"".join(map(chunk, pieces)) + end
+
+
+@pytest.fixture(params=["wire", "reference"])
+def exchange(request):
+    """Sends requests to a server that answers with these bytes; the replies, and the requests that the server received."""
+
+    def run(*answers, timeout_ns=30 * S):
+        async def main():
+            seen: list[bytes] = []
+            async with servers.scripted_server(servers.answering(*answers, seen=seen)) as address:
+                options = TransportOptions(engine=request.param, timeout_ns=timeout_ns, stream=StreamOptions())
+                transport = make_transport(address, options, MonotonicClock())
+                try:
+                    return [await transport.send(transport.prepare(REQUEST)) for _ in answers], seen, transport
+                finally:
+                    await transport.aclose()
+
+        return asyncio.run(main())
+
+    return run
+
+
+def test_the_body_is_a_flat_object_of_inputs_and_parameters():
+    assert json.loads(encode_generate_request(REQUEST)) == {"IN": [1, 2], "TEXT": "a", "id": "7", "max_tokens": 5}
+
+
+@pytest.mark.parametrize("count", [0, 1, 3])
+def test_each_event_is_a_response(exchange, count):
+    (reply,), (seen,), _ = exchange(stream_of(*(event({"OUT": number}) for number in range(count))))
+    assert (reply.outcome, len(reply.responses_ns)) == (Outcome.OK, count), reply.error
+    assert all(reply.started_ns <= at <= reply.finished_ns for at in reply.responses_ns)
+    assert seen.startswith(b"POST /v2/models/m/generate_stream HTTP/1.1\r\n")
+
+
+def test_several_events_may_come_in_one_piece_and_one_in_several(exchange):
+    whole = event({"OUT": 1}) + b": a comment\n\n" + event({"OUT": 2}) + b"data: [DONE]\n\n"
+    (reply,), _, _ = exchange(stream_of(whole[:9], whole[9:20], whole[20:]))
+    assert (reply.outcome, len(reply.responses_ns)) == (Outcome.OK, 2)
+
+
+def test_an_error_among_the_events_is_a_rejection_and_the_connection_goes_on(exchange):
+    failed = stream_of(event({"OUT": 1}), event({"error": "out of memory"}))
+    (first, second), _, transport = exchange(failed, stream_of(event({"OUT": 1})))
+    assert (first.outcome, first.error, first.status, len(first.responses_ns)) == (Outcome.REJECTED, "out of memory", "error", 1)
+    assert second.outcome is Outcome.OK
+    assert transport.counts.opened == 1
+
+
+def test_a_refusal_is_a_rejection_with_its_message(exchange):
+    body = b'{"error":"no such model"}'
+    (reply,), _, transport = exchange(b"HTTP/1.1 404 Not Found\r\nContent-Length: %d\r\n\r\n" % len(body) + body)
+    assert (reply.outcome, reply.status) == (Outcome.REJECTED, 404)
+    with pytest.raises(ProtocolError, match="no such model"):
+        transport.decode(reply)
+
+
+@pytest.mark.parametrize("pieces", [[b"data: {"], [event({"OUT": 1}), b"rest"], [b"<html>"]])
+def test_what_is_not_a_whole_stream_of_events_is_broken(exchange, pieces):
+    (reply,), _, _ = exchange(stream_of(*pieces))
+    assert reply.outcome is Outcome.BROKEN
+    assert "stream of events" in reply.error
+
+
+def test_a_long_stream_is_no_long_answer_but_a_long_event_is(exchange):
+    long = event({"OUT": "x" * 100_000})
+    (reply,), _, _ = exchange(stream_of(*[long] * 400))
+    assert (reply.outcome, len(reply.responses_ns)) == (Outcome.OK, 400), "40 MB, more than the limit of 32 MiB"
+    (reply,), _, _ = exchange(stream_of(b"data: " + b"x" * (1 << 25), b"y"))
+    assert reply.outcome is Outcome.BROKEN
+    assert "longer than" in reply.error
+
+
+def test_a_stream_that_is_cut_off_keeps_its_responses(exchange):
+    (reply,), _, _ = exchange(stream_of(event({"OUT": 1}), end=b""))
+    assert (reply.outcome, len(reply.responses_ns)) == (Outcome.BROKEN, 1)
+
+
+@given(
+    st.lists(st.binary(max_size=20).filter(lambda data: not set(data) & {10, 13} and data.strip(b" ") not in (b"", b"[DONE]")), max_size=6),
+    st.integers(1, 7),
+)
+def test_events_are_found_however_their_bytes_are_cut(events, size):
+    found: list[bytes] = []
+    splitter = EventSplitter(1 << 20, found.append)
+    data = b"".join(b"data: " + one + b"\n\n" for one in events)
+    for first in range(0, len(data), size):
+        splitter.append(data[first : first + size])
+    assert found == events
+    assert not splitter.has_rest

@@ -1,0 +1,132 @@
+"""Several workloads in one load point: exact shares, parts that add up to the whole, and loads side by side that end together."""
+
+import asyncio
+import collections
+
+import pytest
+
+from perfkit.clock import ManualClock
+from perfkit.load import arrivals
+from perfkit.load.arrivals import Schedule
+from perfkit.load.load_plan import ClosedPlan, OpenPlan
+from perfkit.load.loop import StopCause
+from perfkit.load.request_order import for_worker, request_order
+from perfkit.recorder.histogram import encode
+from perfkit.recorder.window import cut
+from perfkit.stats.buckets import BucketCounts
+from perfkit.target.address import Address
+from perfkit.transport.base import Outcome, Prepared
+from perfkit.transport.scripted import ScriptedTransport
+from perfkit.workers.point_recording import merge_points
+from perfkit.workers.worker import Lane, run_lanes
+from perfkit.workers.worker_spec import PointSpec
+
+MS, S = 1_000_000, 1_000_000_000
+WEIGHTS, SERVICE_NS = (70, 20, 10), (5 * MS, 20 * MS, 80 * MS)
+SUMS = ("ended", "finished", "good", "dropped", "unsent", "checked", "touched")
+
+
+def spec(load, **changes):
+    fields = {"load": load, "warmup_ns": S, "window_ns": 10 * S, "requests": None, "drain_ns": S, "connections": 2, **changes}
+    return PointSpec(**fields)
+
+
+def poisson(rate=300.0, max_in_flight=None, seed=4):
+    return OpenPlan(rate, "poisson", Schedule("poisson", arrivals.constant_rate(rate), (seed,)), None, max_in_flight)
+
+
+class NotingTransport(ScriptedTransport):
+    """Notes the requests of one workload."""
+
+    def __init__(self, clock, service_ns, sent, outcome=Outcome.OK):
+        super().__init__(clock, lambda _: (service_ns, outcome))
+        self._sent = sent
+
+    def send(self, prepared):
+        self._sent.append(prepared.buffers[0])
+        return super().send(prepared)
+
+
+def measure(specs, *, weights=(), workers=1, variants=3, outcomes=(Outcome.OK,) * 3):
+    """The merged point of a mix, and the requests of each workload in the order of sending."""
+    clock, sent = ManualClock(5 * S), [list[bytes]() for _ in specs]
+
+    async def one(worker):
+        async def begin_at():
+            return 6 * S
+
+        lanes = [
+            Lane(
+                whole.split(workers)[worker], NotingTransport(clock, SERVICE_NS[number], sent[number], outcomes[number]),
+                [Prepared((bytes([number, variant]),)) for variant in range(variants)], Address("http", "h", 1),
+            )
+            for number, whole in enumerate(specs)
+        ]  # fmt: skip
+        order = for_worker(request_order(weights, [variants] * len(specs), (0, worker)), workers) if weights else ()
+        return await run_lanes(lanes, clock=clock, order=order, on_loop=lambda _: None, on_interval=lambda *_: None, begin_at=begin_at)
+
+    async def main():
+        return merge_points(await asyncio.gather(*map(one, range(workers))))
+
+    return clock.run(main()), sent
+
+
+def assert_the_parts_add_up(point, *, is_open):
+    whole = cut(point.recording, 8 * S, is_open=is_open)
+    parts = [cut(one.recording, 8 * S, is_open=is_open) for one in point.workloads]
+    assert whole.start_ns == 8 * S
+    for outcome in Outcome:
+        assert whole.outcomes[outcome] == sum(part.outcomes[outcome] for part in parts)
+    for name in SUMS:
+        assert getattr(whole, name) == sum(getattr(part, name) for part in parts), name
+    for name, times in whole.times.items():
+        assert encode(times) == encode(BucketCounts.merged(part.times[name] for part in parts)), name
+    assert whole.outcomes[Outcome.OK] > 100
+
+
+@pytest.mark.parametrize("workers", [1, 2, 3])
+@pytest.mark.parametrize("load", [poisson(), poisson(max_in_flight=6), ClosedPlan(7, 0), ClosedPlan(6, 3 * MS)], ids=str)
+def test_a_mix_keeps_its_shares_and_the_parts_add_up_to_the_whole(load, workers):
+    point, sent = measure([spec(load) for _ in WEIGHTS], weights=WEIGHTS, workers=workers)
+    total = sum(map(len, sent))
+    if getattr(load, "max_in_flight", None) is None:
+        for requests, weight in zip(sent, WEIGHTS, strict=True):  # each worker may end within a block of ten
+            assert len(requests) == pytest.approx(total * weight / 100, abs=7 * workers)
+    dropped = [cut(one.recording, 0, is_open=True).dropped for one in point.workloads]
+    assert any(dropped) == (getattr(load, "max_in_flight", None) is not None)
+    assert_the_parts_add_up(point, is_open=isinstance(load, OpenPlan))
+    for number, requests in enumerate(sent):
+        counts = collections.Counter(requests)
+        assert set(counts) == {bytes([number, variant]) for variant in range(3)}, "each goes to the target of its workload"
+        assert max(counts.values()) - min(counts.values()) <= 2 * workers + (total if any(dropped) else 0), "and takes its variants in turn"
+
+
+def test_a_counted_window_ends_with_the_last_request_of_all_workloads():
+    point, _ = measure([spec(ClosedPlan(4, 0), requests=1000, window_ns=None) for _ in WEIGHTS], weights=WEIGHTS)
+    counts = [cut(one.recording, 0, is_open=False).outcomes[Outcome.OK] for one in point.workloads]
+    assert sum(counts) == 1000
+    assert counts == pytest.approx([700, 200, 100], abs=7)
+    assert point.recording.end_ns == max(one.recording.end_ns for one in point.workloads)
+
+
+def test_loads_of_their_own_run_side_by_side_in_the_same_window():
+    loads = (poisson(100.0), ClosedPlan(2, 0), poisson(20.0, seed=5))
+    point, sent = measure([spec(load) for load in loads])
+    windows = [cut(one.recording, 0, is_open=isinstance(load, OpenPlan)) for one, load in zip(point.workloads, loads, strict=True)]
+    assert {(window.start_ns, window.end_ns) for window in windows} == {(7 * S, 17 * S)}
+    assert windows[0].finished == pytest.approx(1000, abs=5 * 1000**0.5)
+    assert windows[1].finished == 2 * 10 * S // SERVICE_NS[1]
+    assert sum(map(len, sent)) > 2200
+    whole = cut(point.recording, 0, is_open=False)
+    assert whole.outcomes[Outcome.OK] == sum(window.outcomes[Outcome.OK] for window in windows)
+    merged = BucketCounts.merged(window.times["service_time"] for window in windows)
+    assert encode(whole.times["service_time"]) == encode(merged), "of both kinds of loops only service times are comparable"
+    assert "response_time" not in whole.times
+    assert not whole.times["touched_time"].count
+
+
+def test_a_workload_whose_requests_fail_ends_the_load_point_of_all():
+    failing = spec(poisson(50.0), abort_error_rate=0.5)
+    point, sent = measure([failing, spec(poisson(50.0, seed=6))], outcomes=(Outcome.REJECTED, Outcome.OK))
+    assert point.ending.cause is StopCause.TOO_MANY_ERRORS
+    assert len(sent[1]) < 100, "of 550"
