@@ -38,7 +38,9 @@ from perfkit.plan.model import ConfigurationPlan
 from perfkit.recorder.batches import batch_length_ns
 from perfkit.recorder.series import Series
 from perfkit.recorder.window import Window
-from perfkit.result.model import Connections, Generator, OpenLoad
+from perfkit.result.generator import Generator
+from perfkit.result.load import OpenLoad
+from perfkit.result.model import Connections
 from perfkit.stats.buckets import BucketCounts
 from perfkit.stats.capacity import HEADROOM
 from perfkit.stats.slo import SloLimits

@@ -17,7 +17,9 @@ from perfkit.load.load_plan import ClosedPlan, LoadPlan, OpenPlan
 from perfkit.measurement.point_measurement import PointMeasurement
 from perfkit.measurement.summary import point
 from perfkit.recorder.window import Window, cut
-from perfkit.result.model import ClosedLoad, Connections, Generator, Load, OpenLoad, Point
+from perfkit.result.generator import Generator
+from perfkit.result.load import ClosedLoad, Load, OpenLoad
+from perfkit.result.model import Connections, Point
 from perfkit.target.address import Address
 from perfkit.transport.base import Outcome, Prepared
 from perfkit.transport.scripted import ScriptedTransport

@@ -14,8 +14,10 @@ from perfkit.recorder.recording import Interval
 from perfkit.recorder.series import Series
 from perfkit.recorder.window import Window
 from perfkit.result.file import ResultWriter
+from perfkit.result.generator import Generator
 from perfkit.result.interval_log import interval_lines
-from perfkit.result.model import ClosedLoad, Connections, Generator, OpenLoad, Result
+from perfkit.result.load import ClosedLoad, OpenLoad
+from perfkit.result.model import Connections, Result
 from perfkit.stats.buckets import BucketCounts
 from perfkit.transport.base import Outcome
 

@@ -27,8 +27,7 @@ from perfkit.process.start_module import start_module
 from perfkit.protocol.message import InferRequest
 from perfkit.protocol.tensor import Datatype, tensor_from_array
 from perfkit.recorder.window import Window, cut
-from perfkit.result.distribution import distribution
-from perfkit.result.model import Distribution
+from perfkit.result.distribution import Distribution, distribution
 from perfkit.scenario.model import Scenario
 from perfkit.scenario.workload import Check
 from perfkit.stats.buckets import BucketCounts

@@ -8,7 +8,9 @@ from pydantic import ConfigDict, Field
 
 from perfkit.load.load_plan import ClosedPlan, LoadPlan
 from perfkit.load.pacer import SPIN_NS
-from perfkit.result.model import Distribution, Part, Protocol
+from perfkit.result.distribution import Distribution
+from perfkit.result.model import Protocol
+from perfkit.result.part import Part
 from perfkit.units import NS_PER_S
 
 SCHEMA = "perfkit.calibration/1"

@@ -19,7 +19,9 @@ from perfkit.result.file import RESULT_FILE, parse_document, read_result
 from perfkit.result.fingerprint import build_of, canonical_scenario, commit_of, fingerprint, fingerprint_differences, host_of
 from perfkit.result.interval_log import read_times
 from perfkit.result.json_file import read_json
-from perfkit.result.model import Load, Part, Protocol, Result
+from perfkit.result.load import Load
+from perfkit.result.model import Protocol, Result
+from perfkit.result.part import Part
 from perfkit.stats.buckets import EMPTY, BucketCounts
 
 SCHEMA = "perfkit.baseline/1"

@@ -16,8 +16,8 @@ from perfkit.gate.verdict import Verdict
 from perfkit.result.atomic_write import put_in_place, write_whole
 from perfkit.result.checks import HIGHEST_RATE_PER_S, refuse
 from perfkit.result.json_file import read_json
-from perfkit.result.model import Part
 from perfkit.result.output_folder import ensure_writable
+from perfkit.result.part import Part
 
 _T = TypeVar("_T")
 SCHEMA = "perfkit.gate/1"

@@ -10,7 +10,8 @@ from typing import Literal, Protocol, TypeAlias, TypeVar
 
 from perfkit.clock import Clock
 from perfkit.errors import MeasurementWarning
-from perfkit.result.model import Part, Result
+from perfkit.result.model import Result
+from perfkit.result.part import Part
 from perfkit.stats.validity import INVALIDATING
 from perfkit.units import NS_PER_S
 

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from perfkit.result.model import Part
+from perfkit.result.part import Part
 
 SCHEMA = "perfkit.verdict/1"
 MAXIMUM_EFFECT = 10.0

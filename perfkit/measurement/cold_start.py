@@ -11,7 +11,7 @@ from perfkit.clock import Clock
 from perfkit.errors import TargetError, UsageError
 from perfkit.load.load_plan import ColdStartPlan
 from perfkit.measurement.load_points import transport_options
-from perfkit.result.model import ColdStart, ColdStarts, Spread
+from perfkit.result.cold_start import ColdStart, ColdStarts, Spread
 from perfkit.scenario.model import Scenario
 from perfkit.stats.cold_start import FEWEST_REQUESTS, steady_after
 from perfkit.target.address import Address

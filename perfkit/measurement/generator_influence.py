@@ -11,7 +11,8 @@ from perfkit.measurement.resource_summary import DISTURBING_CPUS, describe_proce
 from perfkit.recorder.stops import Stop
 from perfkit.recorder.window import Window
 from perfkit.result.distribution import QUANTILES
-from perfkit.result.model import ClosedLoad, Generator, Stops
+from perfkit.result.generator import Generator, Stops
+from perfkit.result.load import ClosedLoad
 from perfkit.stats.buckets import EMPTY, BucketCounts
 from perfkit.stats.generator_effect import LEAST_SHARE, Alternative, Effect, moved_error_rate, moved_rate, moved_time
 from perfkit.stats.validity import ClosedLoopFigures, GeneratorVerdict, OpenLoopFigures, StopFigures, judge_generator

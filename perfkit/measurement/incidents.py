@@ -6,7 +6,8 @@ import numpy as np
 
 from perfkit.errors import MeasurementWarning
 from perfkit.recorder.window import Window
-from perfkit.result.model import ClosedLoad, ColdStartLoad, IdleLoad, Incident, Load
+from perfkit.result.load import ClosedLoad, ColdStartLoad, IdleLoad, Load
+from perfkit.result.model import Incident
 from perfkit.units import NS_PER_S
 
 _SHORTEST_STALL_S, _MISSING_ANSWERS, _MISSING_CYCLES = 0.5, 20, 3

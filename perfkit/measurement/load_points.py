@@ -15,7 +15,9 @@ from perfkit.machine.limits import raise_open_file_limit
 from perfkit.machine.memory import MemoryBudget
 from perfkit.measurement.target_probe import ProbeResult
 from perfkit.recorder.window import Window
-from perfkit.result.model import ClosedLoad, ColdStartLoad, IdleLoad, Load, MixedLoad, OpenLoad, Point, Search
+from perfkit.result.load import ClosedLoad, ColdStartLoad, IdleLoad, Load, MixedLoad, OpenLoad
+from perfkit.result.model import Point
+from perfkit.result.search import Search
 from perfkit.scenario.file import LoadedScenario
 from perfkit.scenario.load import ClosedLoadSpec, SearchLoadSpec
 from perfkit.scenario.model import Scenario

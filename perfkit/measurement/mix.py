@@ -13,7 +13,7 @@ from perfkit.measurement.observation import PointObservation
 from perfkit.measurement.point_measurement import PointMeasurement, make_point_measurement
 from perfkit.measurement.target_probe import ProbedWorkload, WorkloadKey
 from perfkit.recorder.window import Window, cut
-from perfkit.result.model import OpenLoad
+from perfkit.result.load import OpenLoad
 from perfkit.scenario.model import Scenario
 from perfkit.workers.point_recording import PointRecording
 from perfkit.workers.worker_spec import MixSpec, WorkerSpec

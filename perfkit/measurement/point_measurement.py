@@ -12,7 +12,10 @@ from perfkit.measurement.resource_summary import NO_RESOURCES, Resources
 from perfkit.measurement.steady_state import warm_up_ns
 from perfkit.recorder.batches import batch_length_ns
 from perfkit.recorder.window import Window, cut, cut_step_ns
-from perfkit.result.model import ColdStart, Connections, Generator, Load, OpenLoad, Protocol
+from perfkit.result.cold_start import ColdStart
+from perfkit.result.generator import Generator
+from perfkit.result.load import Load, OpenLoad
+from perfkit.result.model import Connections, Protocol
 from perfkit.scenario.model import Scenario
 from perfkit.scenario.target import Target
 from perfkit.stats.buckets import EMPTY, BucketCounts

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any, Literal
 
 from perfkit.errors import MeasurementWarning
-from perfkit.result.model import ContextSwitches, GcPauses, Generator, Tcp
+from perfkit.result.generator import ContextSwitches, GcPauses, Generator, Tcp
 from perfkit.stats.buckets import EMPTY, BucketCounts
 from perfkit.telemetry.figures import BusyProcess, GpuFigures, MachineFigures, MetricFigures, OtherProcesses, ServerFigures
 from perfkit.telemetry.server.statistics import ServerCounts

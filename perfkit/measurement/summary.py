@@ -24,20 +24,9 @@ from perfkit.measurement.steady_state import target_warnings
 from perfkit.recorder.failures import FailureKind, most_frequent
 from perfkit.recorder.window import Window
 from perfkit.result.distribution import QUANTILES, distribution
-from perfkit.result.model import (
-    ColdStartLoad,
-    Connections,
-    Failure,
-    Generator,
-    IdleLoad,
-    Incident,
-    OpenLoad,
-    Point,
-    Requests,
-    Responses,
-    SequenceCounts,
-    SloJudgement,
-)
+from perfkit.result.generator import Generator
+from perfkit.result.load import ColdStartLoad, IdleLoad, OpenLoad
+from perfkit.result.model import Connections, Failure, Incident, Point, Requests, Responses, SequenceCounts, SloJudgement
 from perfkit.stats.buckets import EMPTY, BucketCounts
 from perfkit.stats.percentile_interval import PercentileInterval, percentile_intervals
 from perfkit.stats.sample_size import is_withheld, minimum_samples

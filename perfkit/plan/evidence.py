@@ -14,7 +14,8 @@ from perfkit.result.fingerprint import gpus_of, server_cold_start_s
 from perfkit.result.hardware import hardware_of
 from perfkit.result.interval_log import MissingLogError, read_times
 from perfkit.result.json_file import as_mapping
-from perfkit.result.model import ClosedLoad, OpenLoad, Point, Protocol, Result
+from perfkit.result.load import ClosedLoad, OpenLoad
+from perfkit.result.model import Point, Protocol, Result
 from perfkit.result.sweep import configurations
 from perfkit.stats.buckets import BucketCounts
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from perfkit.plan.evidence import Evidence
 from perfkit.plan.inputs import PlanInputs
-from perfkit.result.model import OpenLoad
+from perfkit.result.load import OpenLoad
 from perfkit.stats.capacity import ReplicaCount
 from perfkit.stats.fleet_cost import HOURS_PER_YEAR
 from perfkit.stats.fleet_risk import Demand, ReplicaCapacity, expected_over_failures, holding_probability, safe_demand_per_s

@@ -8,7 +8,8 @@ from perfkit.report.cold_start import cold_start_sentence
 from perfkit.report.idle import idle_sentence
 from perfkit.report.mix import neighbour_sentences
 from perfkit.report.table import MISSING, format_error_rate
-from perfkit.result.model import ClosedLoad, OpenLoad, Point, Result
+from perfkit.result.load import ClosedLoad, OpenLoad
+from perfkit.result.model import Point, Result
 from perfkit.stats.validity import INVALIDATING
 from perfkit.units import format_duration_ns, format_rate_per_s
 

@@ -4,7 +4,8 @@ from collections.abc import Sequence
 
 from perfkit.report.chart import INK, MANY_COLOURS, Axis, Chart, ChartGroup, Level, Line, times_scale
 from perfkit.report.table import Cell, Column, Table
-from perfkit.result.model import ColdStart, Point
+from perfkit.result.cold_start import ColdStart
+from perfkit.result.model import Point
 from perfkit.units import NS_PER_S, format_duration_ns
 
 _NS_PER_MS = NS_PER_S / 1000

@@ -4,7 +4,8 @@ import dataclasses
 from collections.abc import Iterator, Sequence
 
 from perfkit.report.table import Column, Mark, Table, interval_columns
-from perfkit.result.model import ClosedLoad, Point, Result
+from perfkit.result.load import ClosedLoad
+from perfkit.result.model import Point, Result
 from perfkit.stats.ratio_interval import Estimate, ratio_of, ratio_of_means
 from perfkit.units import format_duration_ns
 

@@ -4,7 +4,8 @@ import math
 
 from perfkit.report.chart import BLUE, GREEN, MUTED, VERMILLION, Axis, Chart, ChartGroup, Colour, Level, Line, Span, Style
 from perfkit.report.table import Cell, Column, Kind, Table
-from perfkit.result.model import FittedCurve, Point, Result, Search, SearchProbe
+from perfkit.result.model import Point, Result
+from perfkit.result.search import FittedCurve, Search, SearchProbe
 
 _LEAST_BEYOND = 0.5  # requests; a probe with none beyond the limit is drawn there, since the axis is logarithmic
 _CURVE_FROM, _CURVE_TO = 0.72, 1.14  # rate ÷ capacity

@@ -13,21 +13,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from perfkit.errors import ResultError
-from perfkit.result.distribution import QUANTILES
-from perfkit.result.model import (
-    ClosedLoad,
-    ColdStartLoad,
-    Distribution,
-    IdleLoad,
-    Load,
-    MixedLoad,
-    OpenLoad,
-    Point,
-    PointKey,
-    Requests,
-    Result,
-    Search,
-)
+from perfkit.result.distribution import QUANTILES, Distribution
+from perfkit.result.load import ClosedLoad, ColdStartLoad, IdleLoad, Load, MixedLoad, OpenLoad
+from perfkit.result.model import Point, PointKey, Requests, Result
+from perfkit.result.search import Search
 from perfkit.stats.buckets import LONGEST_TIME_NS
 
 HIGHEST_RATE_PER_S = 1e9

@@ -1,13 +1,17 @@
 """The models of `perfkit.result/1`. JSON keys are the field names; times are in nanoseconds, rates per second."""
 
-from typing import Annotated, Any, ClassVar, Literal, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple
 
-import pydantic
-from pydantic import ConfigDict, Field
+from pydantic import Field
 
 from perfkit.errors import MeasurementWarning
-from perfkit.telemetry.figures import GpuFigures, MetricFigures, OtherProcesses, ServerFigures
-from perfkit.units import NS_PER_S, write_duration_ns
+from perfkit.result.cold_start import ColdStarts
+from perfkit.result.distribution import Distribution
+from perfkit.result.generator import Generator
+from perfkit.result.load import Load
+from perfkit.result.part import Part
+from perfkit.result.search import Search
+from perfkit.telemetry.figures import GpuFigures, MetricFigures, ServerFigures
 
 SCHEMA = "perfkit.result/1"
 METRIC_DEFINITIONS = 1
@@ -15,164 +19,8 @@ METRIC_DEFINITIONS = 1
 
 Status = Literal["complete", "interrupted", "incomplete", "invalid"]
 
-
 Protocol = Literal["http", "grpc", "mixed"]
 """`mixed` is that of a whole mix of workloads over both."""
-
-
-class Part(pydantic.BaseModel):
-    """The base of all parts: frozen, and tolerant of keys of later versions."""
-
-    model_config = ConfigDict(frozen=True, extra="ignore", populate_by_name=True)
-
-    def document(self) -> dict[str, Any]:
-        """The part as JSON values, in the order of the schema."""
-        return self.model_dump(mode="json", by_alias=True)
-
-
-class Distribution(Part):
-    """The figures of a distribution of times; percentiles with too few samples are None."""
-
-    count: int
-    min: int
-    mean: float
-    stddev: float
-    p50: int | None
-    p90: int | None
-    p95: int | None
-    p99: int | None
-    p99_9: int | None
-    p99_99: int | None
-    max: int
-
-
-class ClosedLoad(Part):
-    """The load of a closed loop: a fixed number of requests in flight."""
-
-    quantity: ClassVar[str] = "concurrency"
-    """What the level is, in words."""
-    kind: Literal["closed"] = "closed"
-    concurrency: int
-
-    @property
-    def level(self) -> float:
-        """The number that distinguishes load points, for axes and sorting."""
-        return self.concurrency
-
-    @property
-    def amount(self) -> str:
-        """The level as text."""
-        return f"{self.concurrency:,}"
-
-    @property
-    def title(self) -> str:
-        """The load in a few words."""
-        return f"concurrency {self.amount}"
-
-
-class OpenLoad(Part):
-    """The load of an open loop: arrivals at a rate, independent of earlier requests."""
-
-    quantity: ClassVar[str] = "rate"
-    kind: Literal["open"] = "open"
-    rate_per_s: float
-    arrivals: str
-    burstiness: float | None = None
-    max_in_flight: int | None = None
-    speed: float | None = None
-    """Of a replay: how many times as fast as recorded the trace was sent."""
-
-    @property
-    def level(self) -> float:
-        """See `ClosedLoad.level`."""
-        return self.rate_per_s
-
-    @property
-    def amount(self) -> str:
-        """See `ClosedLoad.amount`."""
-        return f"{self.rate_per_s:,.6g}/s"
-
-    @property
-    def title(self) -> str:
-        """See `ClosedLoad.title`."""
-        return f"{self.amount} {self.arrivals}{'' if self.speed in (None, 1) else f' at speed {self.speed:g}'}"
-
-
-class IdleLoad(Part):
-    """The load of one request in flight with idle gaps: after each gap one request, then `then` more."""
-
-    quantity: ClassVar[str] = "idle gap"
-    kind: Literal["idle"] = "idle"
-    gap_s: float
-    then: int
-
-    @property
-    def level(self) -> float:
-        """See `ClosedLoad.level`."""
-        return self.gap_s
-
-    @property
-    def amount(self) -> str:
-        """See `ClosedLoad.amount`."""
-        return write_duration_ns(round(self.gap_s * NS_PER_S))
-
-    @property
-    def title(self) -> str:
-        """See `ClosedLoad.title`."""
-        return f"idle gap {self.amount}"
-
-
-class ColdStartLoad(Part):
-    """Starts of the model or the server, each followed by requests one after the other."""
-
-    quantity: ClassVar[str] = "start by"
-    kind: Literal["cold_start"] = "cold_start"
-    by: Literal["reload", "restart"]
-    requests: int
-
-    @property
-    def level(self) -> float:
-        """See `ClosedLoad.level`."""
-        return self.requests
-
-    @property
-    def amount(self) -> str:
-        """See `ClosedLoad.amount`."""
-        return self.by
-
-    @property
-    def title(self) -> str:
-        """See `ClosedLoad.title`."""
-        return f"cold start by {self.by}"
-
-
-class MixedLoad(Part):
-    """The load of a whole mix of which some workloads have closed and others open loops: the sums of each."""
-
-    quantity: ClassVar[str] = "load"
-    kind: Literal["mixed"] = "mixed"
-    concurrency: int
-    """The requests in flight of the closed loops."""
-    rate_per_s: float
-    """The arrivals per second of the open loops."""
-
-    @property
-    def level(self) -> float:
-        """See `ClosedLoad.level`."""
-        return self.concurrency + self.rate_per_s
-
-    @property
-    def amount(self) -> str:
-        """See `ClosedLoad.amount`."""
-        return f"{self.concurrency:,} in flight + {self.rate_per_s:,.6g}/s"
-
-    @property
-    def title(self) -> str:
-        """See `ClosedLoad.title`."""
-        return self.amount
-
-
-Load = Annotated[ClosedLoad | OpenLoad | IdleLoad | ColdStartLoad | MixedLoad, Field(discriminator="kind")]
 
 
 class PointKey(NamedTuple):
@@ -181,7 +29,7 @@ class PointKey(NamedTuple):
     workload: str | None
     alone: bool
     protocol: Protocol
-    load: ClosedLoad | OpenLoad | IdleLoad | ColdStartLoad | MixedLoad
+    load: Load
 
     @property
     def title(self) -> str:
@@ -216,73 +64,6 @@ class Connections(Part):
     """Connections closed after the requests or the time of `target.connections`."""
     connect_time_ns: Distribution | None = None
     """How long connections took to open: the name's resolution, TCP, TLS, HTTP/2's settings. None in results of earlier versions."""
-
-
-class GcPauses(Part):
-    """Pauses of the workers' event loops for Python's garbage collection."""
-
-    count: int
-    total_ns: int
-    max_ns: int
-
-
-class Stops(Part):
-    """Spans of at least 4 ms in which a worker did not run: stopped by a signal, a quota, the host, or other processes."""
-
-    count: int
-    total_ns: int
-    max_ns: int
-    touched_requests: int
-    """Requests that were in flight or due in a stop, or were delayed by its consequences."""
-
-
-class ContextSwitches(Part):
-    """Context switches of the workers' main threads: voluntary ones to wait, involuntary ones for other processes."""
-
-    voluntary: int
-    involuntary: int
-
-
-class Tcp(Part):
-    """TCP segments sent by all processes of the generator's machine, and retransmits."""
-
-    segments_sent: int
-    retransmits: int
-
-
-class Generator(Part):
-    """The load generator itself: its busy share of one core, and the share of the machine that others took."""
-
-    workers: int = 1
-    """The number of processes that sent the load; for pooled repetitions, the largest."""
-    cpu_share: float
-    event_loop_lag_ns: Distribution | None = None
-    """How late timers of the workers' event loops fired."""
-    pacing_delay_ns: Distribution | None = None
-    """Open loops only: how late the generator came to send each request, without waiting for a connection."""
-    steal_share: float
-    throttled_share: float = 0.0
-    """The share of the window in which a CPU quota stopped the generator."""
-    stops: Stops | None = None
-    """None in results of earlier versions."""
-    transport_ns: int | None = None
-    """What transport and wake-up of both sides take of a service time, from this machine's calibration; None without one for such a load."""
-    suspended_ns: int = 0
-    """How long its machine was suspended, while the clock of all times stood still."""
-    worker_cpu_shares: tuple[float | None, ...] = ()
-    """Each worker's share of one core; for pooled repetitions, the mean."""
-    machine_cpu_share: float | None = None
-    """The utilisation of its machine, over all CPUs and processes."""
-    gc_pauses: GcPauses | None = None
-    context_switches: ContextSwitches | None = None
-    tcp: Tcp | None = None
-    sockets_max: int | None = None
-    """TCP sockets of its machine, including those in TIME_WAIT."""
-    open_files_max: int | None = None
-    """Open files and sockets of the worker with the most."""
-    open_files_limit: int | None = None
-    others: OtherProcesses | None = None
-    """What processes besides perfkit and the target used on its machine; None in results of earlier versions."""
 
 
 class Failure(Part):
@@ -376,48 +157,6 @@ class IdleGaps(Part):
     """The median time after a gap minus the median of the following requests; None for fewer than 6 gaps."""
     penalty_ratio: Estimated | None = None
     """The first median divided by the second."""
-
-
-class ColdStart(Part):
-    """One start of the model or the server; times count from the call of load, or from the start of the server's process."""
-
-    repetition: int
-    unload_ns: int | None
-    """From the call of unload until the model was gone; None for a restart, as is the next."""
-    load_ns: int | None
-    """Until load was answered."""
-    ready_ns: int
-    """Until the model was ready."""
-    first_answer_ns: int | None
-    """The service time of the first request that was answered; None without an answer."""
-    first_answer_after_ns: int | None
-    """Until that answer."""
-    failed_before_answer: int
-    """Requests that failed before it."""
-    steady_after_requests: int | None
-    """The number of requests before the first from which on the times are those of a warm model; None if half of them did not suffice."""
-    steady_after_ns: int | None
-    """Until that request was sent."""
-    warm_p50_ns: int | None
-    """The median of the second half of the requests."""
-    times_ns: tuple[int | None, ...]
-    """The service time of each request in turn; None for those that failed."""
-
-
-class Spread(Part):
-    """The median and the range of a figure over the starts that have it."""
-
-    median: float
-    min: float
-    max: float
-
-
-class ColdStarts(Part):
-    """The starts of a load point."""
-
-    starts: tuple[ColdStart, ...]
-    figures: dict[str, Spread]
-    """By the names of the figures of a start."""
 
 
 class SloJudgement(Part):
@@ -535,75 +274,6 @@ class Point(Part):
     def server_gpus(self) -> list[GpuFigures]:
         """The GPUs, without those that the target is known not to use."""
         return [gpu for gpu in self.gpus if gpu.used_by_server is not False]
-
-
-class FittedCurve(Part):
-    """The curve that a search fitted: share beyond the limit = floor + exp(intercept + slope · (rate ÷ centre - 1))."""
-
-    limit: str
-    """The name of the SLO's limit, such as `p99`."""
-    centre_per_s: float
-    floor: float
-    intercept: float
-    slope: float
-    points: int
-    effective_beyond: float
-    """The number of independent requests beyond the limit that would carry as much information."""
-    dispersion: float
-    """The variance of a probe's count beyond the limit, divided by its mean, at the capacity."""
-
-
-class ProbeLimit(Part):
-    """The requests of a probe that were beyond one limit of the SLO: slower than a percentile's limit, or failed."""
-
-    beyond: int
-    count: int
-    allowed_share: float
-    """The share that may be beyond the limit, such as 0.01 for a p99."""
-    dispersion: float
-    """The variance of `beyond` divided by its mean, from the parts of the window; 1 for independent requests."""
-
-
-class SearchProbe(Part):
-    """One probe of a search; its figures are those of the load point with the same index."""
-
-    rate_per_s: float
-    stage: Literal["bracket", "bisect", "refine", "confirm"]
-    limits: dict[str, ProbeLimit]
-    met: bool
-    overloaded: bool
-    valid: bool
-    took_s: float
-
-
-class Search(Part):
-    """The result of a `search` load; capacities are arrivals per second, None if unknown."""
-
-    slo: dict[str, str]
-    capacity_per_s: float | None
-    low_per_s: float | None
-    high_per_s: float | None
-    confidence: float
-    """The confidence of the interval if a curve was fitted; otherwise the interval lies between a rate that met the SLO and one that missed it."""
-    precision: float
-    budget_s: float | None = None
-    """The time limit of the search; None if it was not recorded."""
-    stopped_because: Literal[
-        "precision", "cliff", "non_monotone", "not_confirmed", "never_met", "never_missed", "generator", "too_short", "max_probes", "budget",
-        "interrupted",
-    ]  # fmt: skip
-    reason: str
-    """The result in one sentence."""
-    confirmation: Literal["passed", "not_steady", "too_few_samples", "missed"] | None = None
-    """The result of a new probe at the lower limit."""
-    missed_below_per_s: float | None = None
-    """A rate far below the capacity that misses the SLO as well."""
-    needed_s: float | None = None
-    """The time that the whole search would take; None unless it ended as `too_short`."""
-    drifted_at_per_s: tuple[float, ...] = ()
-    """The rates of the probes during which the response times drifted."""
-    curve: FittedCurve | None = None
-    probes: tuple[SearchProbe, ...] = ()
 
 
 class Result(Part):

@@ -14,8 +14,8 @@ from perfkit.result.atomic_write import write_whole
 from perfkit.result.file import RESULT_FILE, parse_document, read_result
 from perfkit.result.interval_log import check_log
 from perfkit.result.json_file import read_json
-from perfkit.result.model import Part
 from perfkit.result.output_folder import INNER_LOCK, ensure_writable
+from perfkit.result.part import Part
 
 SCHEMA, SWEEP_FILE = "perfkit.sweep/1", "sweep.json"
 _CASE_FOLDER = re.compile(r"[\w=-][\w.=-]*")

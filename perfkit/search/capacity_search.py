@@ -5,7 +5,8 @@ import math
 from perfkit.load.load_plan import LoadPoint, plan_probe, plan_sequences
 from perfkit.recorder.window import Window
 from perfkit.result.distribution import QUANTILES
-from perfkit.result.model import FittedCurve, Point, ProbeLimit, Search, SearchProbe
+from perfkit.result.model import Point
+from perfkit.result.search import FittedCurve, ProbeLimit, Search, SearchProbe
 from perfkit.scenario.file import LoadedScenario
 from perfkit.scenario.load import SearchLoadSpec
 from perfkit.search.decision import decide, estimate

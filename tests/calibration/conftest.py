@@ -6,7 +6,7 @@ import pytest
 
 from perfkit.calibration.measurement import cost
 from perfkit.calibration.model import Calibration
-from perfkit.result.model import Distribution
+from perfkit.result.distribution import Distribution
 
 SPREAD = Distribution(count=1000, min=1, mean=2.0, stddev=1.0, p50=2, p90=3, p95=4, p99=5, p99_9=6, p99_99=None, max=7)
 

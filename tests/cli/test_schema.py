@@ -15,7 +15,8 @@ from perfkit.gate.baseline import baseline_from_result
 from perfkit.gate.folder import FixedSettings, GateFolder, GateInputs, GateManifest
 from perfkit.history.trend import HistoryEntry, Trend, find_steps, steps_json
 from perfkit.report.comparison import comparison_json
-from perfkit.result.model import FittedCurve, ProbeLimit, Search, SearchProbe, result_document
+from perfkit.result.model import result_document
+from perfkit.result.search import FittedCurve, ProbeLimit, Search, SearchProbe
 from perfkit.result.sweep import SweepFolder, SweepRank
 from tests import stored_results
 from tests.closed_schema import closed

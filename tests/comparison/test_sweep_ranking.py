@@ -8,7 +8,7 @@ import scipy.stats
 
 from perfkit.comparison.point_figures import figures_of_point, figures_of_search
 from perfkit.comparison.sweep_ranking import rank_sweep, separating_precision
-from perfkit.result.model import Search
+from perfkit.result.search import Search
 from perfkit.stats.constraints import parse_constraint
 from tests.stored_results import point, result
 

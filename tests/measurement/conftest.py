@@ -6,7 +6,9 @@ import pytest
 from perfkit.measurement.point_measurement import PointMeasurement
 from perfkit.recorder.series import Series
 from perfkit.recorder.window import Window
-from perfkit.result.model import ClosedLoad, Connections, Generator
+from perfkit.result.generator import Generator
+from perfkit.result.load import ClosedLoad
+from perfkit.result.model import Connections
 from perfkit.stats.buckets import HIGHEST_NS, BucketCounts
 from perfkit.transport.base import Outcome
 

@@ -11,7 +11,7 @@ from perfkit.measurement.point_measurement import cut_window, make_point_measure
 from perfkit.measurement.resource_summary import NO_RESOURCES
 from perfkit.measurement.summary import LoadSummary
 from perfkit.report.idle import idle_group, idle_sentence, idle_table
-from perfkit.result.model import IdleLoad
+from perfkit.result.load import IdleLoad
 from perfkit.scenario.file import read_document
 from perfkit.target.address import Address
 from perfkit.transport.base import Outcome, Prepared

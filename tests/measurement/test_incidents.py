@@ -12,7 +12,9 @@ from perfkit.measurement.summary import LoadSummary, point
 from perfkit.recorder.recorder import Recorder
 from perfkit.recorder.stops import Stop
 from perfkit.recorder.window import cut
-from perfkit.result.model import ClosedLoad, Connections, Generator, OpenLoad
+from perfkit.result.generator import Generator
+from perfkit.result.load import ClosedLoad, OpenLoad
+from perfkit.result.model import Connections
 from perfkit.transport.base import Outcome, Reply
 
 MS, S = 1_000_000, 1_000_000_000

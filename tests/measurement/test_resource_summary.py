@@ -11,7 +11,7 @@ from perfkit.measurement.resource_summary import (
     pooled_gpus,
     pooled_metrics,
 )
-from perfkit.result.model import Generator, Tcp
+from perfkit.result.generator import Generator, Tcp
 from perfkit.telemetry.figures import BusyProcess, GpuFigures, MachineFigures, MetricFigures, OtherProcesses
 
 S = 1_000_000_000

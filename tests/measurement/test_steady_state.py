@@ -10,7 +10,9 @@ from perfkit.measurement.steady_state import target_warnings
 from perfkit.measurement.summary import LoadSummary, point
 from perfkit.recorder.recorder import Recorder
 from perfkit.recorder.window import cut
-from perfkit.result.model import Connections, Generator, OpenLoad
+from perfkit.result.generator import Generator
+from perfkit.result.load import OpenLoad
+from perfkit.result.model import Connections
 from perfkit.stats.slo import SloLimits
 from perfkit.transport.base import Outcome, Reply
 

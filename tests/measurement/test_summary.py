@@ -12,7 +12,7 @@ from perfkit.measurement.steady_state import target_warnings
 from perfkit.measurement.summary import LoadSummary, point
 from perfkit.recorder.failures import FailureKind
 from perfkit.result.distribution import QUANTILES, distribution
-from perfkit.result.model import OpenLoad
+from perfkit.result.load import OpenLoad
 from perfkit.stats.buckets import BucketCounts
 from perfkit.transport.base import Outcome
 

@@ -12,7 +12,8 @@ from perfkit.recorder.failures import FailureKind
 from perfkit.recorder.recording import Interval
 from perfkit.recorder.series import Series
 from perfkit.result.file import ResultWriter
-from perfkit.result.model import ClosedLoad, Protocol, Status
+from perfkit.result.load import ClosedLoad
+from perfkit.result.model import Protocol, Status
 from perfkit.stats.buckets import EMPTY, BucketCounts
 from perfkit.transport.base import Outcome
 from tests.queue_results import NO_SERIES, NS_PER_S, measured_point, write_result

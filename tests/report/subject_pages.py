@@ -26,7 +26,7 @@ from perfkit.report.run_charts import run_charts
 from perfkit.report.sweep import write_sweep_report
 from perfkit.report.timeline import read_timeline
 from perfkit.report.verdict_page import render_verdict_html
-from perfkit.result.model import FittedCurve, ProbeLimit, Search, SearchProbe
+from perfkit.result.search import FittedCurve, ProbeLimit, Search, SearchProbe
 from perfkit.result.sweep import SweepFolder, SweepRank
 from perfkit.telemetry.figures import GpuFigures
 from tests.queue_results import Writer, write_mm1_results

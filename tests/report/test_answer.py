@@ -4,7 +4,8 @@ import pytest
 
 from perfkit.errors import MeasurementWarning
 from perfkit.report.answer import answer
-from perfkit.result.model import ClosedLoad, OpenLoad, SloJudgement
+from perfkit.result.load import ClosedLoad, OpenLoad
+from perfkit.result.model import SloJudgement
 from tests import stored_results
 
 OVERLOADED = MeasurementWarning("overloaded", "The backlog grew.")

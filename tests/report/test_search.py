@@ -9,7 +9,7 @@ from perfkit.report.render import render_html
 from perfkit.report.run import run_page
 from perfkit.report.search import probes_table, search_group
 from perfkit.report.terminal_summary import print_summary
-from perfkit.result.model import FittedCurve, ProbeLimit, Search, SearchProbe
+from perfkit.result.search import FittedCurve, ProbeLimit, Search, SearchProbe
 
 LIMIT_NS = 50_000_000
 

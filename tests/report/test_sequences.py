@@ -4,7 +4,8 @@ import pytest
 
 from perfkit.report.run import run_page
 from perfkit.report.sequences import sequences_table
-from perfkit.result.model import Distribution, SequenceCounts
+from perfkit.result.distribution import Distribution
+from perfkit.result.model import SequenceCounts
 
 TIMES = Distribution(
     count=40,

@@ -10,7 +10,7 @@ from perfkit.errors import ResultError, UsageError
 from perfkit.report.render import render_text
 from perfkit.report.sweep import print_sweep, sweep_table, write_sweep_report
 from perfkit.report.sweep_ranking import ranking_sentences
-from perfkit.result.model import Search
+from perfkit.result.search import Search
 from perfkit.result.sweep import SweepFolder, SweepRank, read_sweep
 from perfkit.stats.ratio_interval import Estimate
 from tests.report.conftest import Synthetic

@@ -18,7 +18,7 @@ from perfkit.report.table import Column, Table
 from perfkit.report.terminal_summary import print_summary
 from perfkit.report.terminal_table import fitted_text
 from perfkit.report.verdict import metrics_table, print_verdict
-from perfkit.result.model import ProbeLimit, Search, SearchProbe
+from perfkit.result.search import ProbeLimit, Search, SearchProbe
 from perfkit.result.sweep import SweepFolder, read_sweep
 from tests.report.conftest import Synthetic
 from tests.report.test_calibration import CALIBRATION

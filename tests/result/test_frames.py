@@ -6,7 +6,8 @@ import io
 import pytest
 
 from perfkit.result.frames import START_FIGURES, addresses_frame, csv_text, points_frame, sweep_frame
-from perfkit.result.model import Replica, Result, Search
+from perfkit.result.model import Replica, Result
+from perfkit.result.search import Search
 
 SEARCH = Search(
     slo={"p99": "50ms"}, capacity_per_s=120.5, low_per_s=118.0, high_per_s=None, confidence=0.95, precision=0.05,

@@ -12,7 +12,9 @@ from perfkit.measurement.load_points import describe_load
 from perfkit.measurement.point_measurement import PointMeasurement
 from perfkit.measurement.summary import point
 from perfkit.recorder.window import cut
-from perfkit.result.model import Connections, FittedCurve, Generator, Search
+from perfkit.result.generator import Generator
+from perfkit.result.model import Connections
+from perfkit.result.search import FittedCurve, Search
 from perfkit.scenario.file import read_scenario
 from perfkit.search.capacity_search import CapacitySearch, explain_search
 from perfkit.target.address import Address

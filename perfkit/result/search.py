@@ -1,0 +1,74 @@
+"""The result of a capacity search: its probes, the fitted curve, and the capacity with its interval."""
+
+from typing import Literal
+
+from perfkit.result.part import Part
+
+
+class FittedCurve(Part):
+    """The curve that a search fitted: share beyond the limit = floor + exp(intercept + slope · (rate ÷ centre - 1))."""
+
+    limit: str
+    """The name of the SLO's limit, such as `p99`."""
+    centre_per_s: float
+    floor: float
+    intercept: float
+    slope: float
+    points: int
+    effective_beyond: float
+    """The number of independent requests beyond the limit that would carry as much information."""
+    dispersion: float
+    """The variance of a probe's count beyond the limit, divided by its mean, at the capacity."""
+
+
+class ProbeLimit(Part):
+    """The requests of a probe that were beyond one limit of the SLO: slower than a percentile's limit, or failed."""
+
+    beyond: int
+    count: int
+    allowed_share: float
+    """The share that may be beyond the limit, such as 0.01 for a p99."""
+    dispersion: float
+    """The variance of `beyond` divided by its mean, from the parts of the window; 1 for independent requests."""
+
+
+class SearchProbe(Part):
+    """One probe of a search; its figures are those of the load point with the same index."""
+
+    rate_per_s: float
+    stage: Literal["bracket", "bisect", "refine", "confirm"]
+    limits: dict[str, ProbeLimit]
+    met: bool
+    overloaded: bool
+    valid: bool
+    took_s: float
+
+
+class Search(Part):
+    """The result of a `search` load; capacities are arrivals per second, None if unknown."""
+
+    slo: dict[str, str]
+    capacity_per_s: float | None
+    low_per_s: float | None
+    high_per_s: float | None
+    confidence: float
+    """The confidence of the interval if a curve was fitted; otherwise the interval lies between a rate that met the SLO and one that missed it."""
+    precision: float
+    budget_s: float | None = None
+    """The time limit of the search; None if it was not recorded."""
+    stopped_because: Literal[
+        "precision", "cliff", "non_monotone", "not_confirmed", "never_met", "never_missed", "generator", "too_short", "max_probes", "budget",
+        "interrupted",
+    ]  # fmt: skip
+    reason: str
+    """The result in one sentence."""
+    confirmation: Literal["passed", "not_steady", "too_few_samples", "missed"] | None = None
+    """The result of a new probe at the lower limit."""
+    missed_below_per_s: float | None = None
+    """A rate far below the capacity that misses the SLO as well."""
+    needed_s: float | None = None
+    """The time that the whole search would take; None unless it ended as `too_short`."""
+    drifted_at_per_s: tuple[float, ...] = ()
+    """The rates of the probes during which the response times drifted."""
+    curve: FittedCurve | None = None
+    probes: tuple[SearchProbe, ...] = ()
