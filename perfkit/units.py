@@ -1,4 +1,4 @@
-"""Durations, rates, shares and sizes: parsed from text and formatted for reports.
+"""Durations, rates, shares and sizes: parsed from text and formatted for reports; equal parts of a number.
 
 Inside perfkit a duration is an integer number of nanoseconds; only this module converts units.
 """
@@ -120,3 +120,8 @@ def write_duration_ns(value_ns: int) -> str:
         if value_ns and value_ns % _DURATIONS_NS[unit] == 0:
             return f"{value_ns // _DURATIONS_NS[unit]}{unit}"
     return f"{value_ns}ns" if value_ns else "0s"
+
+
+def part(whole: int, number: int, parts: int) -> int:
+    """One of so many parts of a whole number; they add up to it and differ by at most 1."""
+    return whole // parts + (number < whole % parts)

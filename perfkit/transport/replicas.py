@@ -24,7 +24,7 @@ from perfkit.transport.connect import unreachable
 from perfkit.transport.options import TransportOptions
 from perfkit.transport.pool import pause_s
 from perfkit.transport.resolution import Resolve
-from perfkit.units import NS_PER_S
+from perfkit.units import NS_PER_S, part
 
 _T = TypeVar("_T")
 
@@ -59,7 +59,7 @@ class ReplicaTransport:
 
     A name is resolved again when a connection was rotated or could not be opened. While an address refuses connections, requests that
     it is chosen for fail at once; an attempt is made after the same pauses as in a pool. Before `open`, requests go to the address that
-    answered the last call.
+    answered the last call. The connections are divided among the addresses that are known first, of which each may have at least one.
     """
 
     def __init__(
@@ -72,10 +72,11 @@ class ReplicaTransport:
     ) -> None:
         self._urls = [dataclasses.replace(one, replicas=()) for one in (address, *address.replicas)]
         self._options, self._make, self._now_ns, self._resolve = options, make, now_ns, resolve
-        # they prepare and decode; they connect only where the URL has no name to resolve
-        self._by_url = [make(url, self._shared(len(self._urls))) for url in self._urls]
+        self._by_url = [make(url, options) for url in self._urls]  # they prepare and decode, and do not connect
         self._balancer = Balancer(options.balance, options.seed)
         self._replicas: list[_Replica] = []
+        self._same_server: dict[str, str] = {}
+        """The label of an address of a server that another address leads to, too, and the label of that one."""
         self._labels: dict[str, int] = {}
         self._past: list[_Replica] = []  # whose addresses their names no longer resolve to
         self._speaking = 0
@@ -93,19 +94,29 @@ class ReplicaTransport:
         return whole
 
     async def open(self, connections: int) -> None:
-        """Opens an equal part at each address; raises TargetError if none can be reached, MeasurementError at the file limit."""
+        """Opens a part of them at each address; raises TargetError if none can be reached, MeasurementError at the file limit.
+
+        Addresses that would have no part of few connections are tried if the others cannot be reached.
+        """
         await self._find()
         self._is_open = True
-        each = -(-connections // len(self._replicas))
-        opened = await asyncio.gather(*(one.transport.open(each) for one in self._replicas), return_exceptions=True)
-        for one, error in zip(self._replicas, opened, strict=True):
-            if isinstance(error, TargetError):
-                self._note_failure(one, str(error))
-            elif error is not None:
-                raise error
-        failed = [error for error in opened if error is not None]
-        if len(failed) == len(opened):
-            raise failed[0]
+        first: BaseException | None = None
+        for start in range(0, len(self._replicas) if connections else 0, connections or 1):
+            asked = self._replicas[start : start + connections]
+            shares = [part(connections, number, len(asked)) for number in range(len(asked))]
+            opened = await asyncio.gather(
+                *(one.transport.open(share) for one, share in zip(asked, shares, strict=True)), return_exceptions=True
+            )
+            for one, error in zip(asked, opened, strict=True):
+                if isinstance(error, TargetError):
+                    self._note_failure(one, str(error))
+                elif error is not None:
+                    raise error
+            if None in opened:
+                return
+            first = first or opened[0]
+        if first is not None:
+            raise first
 
     def prepare(self, request: InferRequest) -> Prepared:
         return PreparedForEach((), by_url=[transport.prepare(request) for transport in self._by_url])
@@ -162,24 +173,32 @@ class ReplicaTransport:
         return await self._ask(lambda transport: transport.unload_model(model))
 
     async def model_statistics(self, model: str, version: str) -> tuple[ModelStatistics, ...]:
-        """The sums over all addresses that can be reached."""
+        """The sums over all servers that can be reached; a server that several addresses lead to counts once.
+
+        Such addresses answer with the same total times, to the nanosecond, while nothing is sent.
+        """
         by_version: dict[str, list[ModelStatistics]] = {}
         answers = await self._ask_all(lambda transport: transport.model_statistics(model, version))
-        for statistics in (one for versions in answers for one in versions):
+        by_server: dict[tuple[ModelStatistics, ...], str] = {}
+        for label, answer in answers.items():
+            if any(time.ns for one in answer for time in one.times.values()) and (first := by_server.setdefault(answer, label)) != label:
+                self._same_server[label] = first
+        counted = [answer for label, answer in answers.items() if self._same_server.get(label) not in answers]
+        for statistics in (one for versions in counted for one in versions):
             by_version.setdefault(statistics.version, []).append(statistics)
         return tuple(dataclasses.replace(ModelStatistics.added(parts), version=version) for version, parts in by_version.items())
 
     async def register_region(self, region: SharedRegion) -> RegionRefusal | None:
         """The region of this machine is registered with each server."""
         answers = await self._ask_all(lambda transport: transport.register_region(region))
-        return next((refusal for refusal in answers if refusal), None)
+        return next((refusal for refusal in answers.values() if refusal), None)
 
     async def unregister_region(self, kind: RegionKind, name: str) -> None:
         await self._ask_all(lambda transport: transport.unregister_region(kind, name))
 
     async def region_names(self, kind: RegionKind) -> tuple[str, ...]:
         answers = await self._ask_all(lambda transport: transport.region_names(kind))
-        return tuple(dict.fromkeys(name for names in answers for name in names))
+        return tuple(dict.fromkeys(name for names in answers.values() for name in names))
 
     async def aclose(self) -> None:
         if self._resolving is not None:
@@ -200,11 +219,12 @@ class ReplicaTransport:
         assert first is not None
         raise first
 
-    async def _ask_all(self, call: Callable[[Transport], Awaitable[_T]]) -> list[_T]:
-        """The answers of all addresses that can be reached, at least one."""
+    async def _ask_all(self, call: Callable[[Transport], Awaitable[_T]]) -> dict[str, _T]:
+        """The answers of all addresses that can be reached, at least one, by their labels."""
         await self._find()
+        labels = [one.label for one in self._replicas]
         answers = await asyncio.gather(*(call(one.transport) for one in self._replicas), return_exceptions=True)
-        read = [answer for answer in answers if not isinstance(answer, BaseException)]
+        read = {label: answer for label, answer in zip(labels, answers, strict=True) if not isinstance(answer, BaseException)}
         for error in answers:
             if isinstance(error, BaseException) and not (isinstance(error, TargetError) and error.may_pass and read):
                 raise error
@@ -262,11 +282,11 @@ class ReplicaTransport:
                 return  # the next attempt may succeed
         wanted = {str(address): (address, number) for address, number in found}
         current = {one.label: one for one in self._replicas}
-        options = self._shared(len(wanted))
-        for label, (address, number) in wanted.items():
+        for place, (label, (address, number)) in enumerate(wanted.items()):
             if label in current:
                 continue
-            transport = self._make(address, options) if self._is_resolved(self._urls[number]) else self._by_url[number]
+            most = max(1, part(self._options.max_connections, place, len(wanted)))
+            transport = self._make(address, dataclasses.replace(self._options, max_connections=most))
             current[label] = _Replica(label, self._labels.setdefault(label, len(self._labels)), number, transport)
         self._replicas = [current[label] for label in wanted]
         for label, replica in current.items():
@@ -279,7 +299,3 @@ class ReplicaTransport:
         """Closes the transport of an address that its name no longer resolves to, once its requests are answered."""
         if replica.is_gone and not replica.in_flight:
             self._closing.append(asyncio.ensure_future(replica.transport.aclose()))
-
-    def _shared(self, addresses: int) -> TransportOptions:
-        """The options of one of so many addresses, which share the connections."""
-        return dataclasses.replace(self._options, max_connections=max(1, self._options.max_connections // addresses))

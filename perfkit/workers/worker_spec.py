@@ -9,6 +9,7 @@ from perfkit.protocol.message import InferRequest
 from perfkit.target.address import Address
 from perfkit.trace.recorded import Order
 from perfkit.transport.options import TransportOptions
+from perfkit.units import part
 from perfkit.workload.expectation import Expectation
 
 
@@ -148,8 +149,3 @@ class MixSpec:
     def live(self, *, is_live: bool) -> "MixSpec":
         """The same for workers that send live figures, or not."""
         return dataclasses.replace(self, workloads=tuple(dataclasses.replace(one, is_live=is_live) for one in self.workloads))
-
-
-def part(whole: int, worker: int, workers: int) -> int:
-    """A worker's part of a number; the parts add up to it and differ by at most 1."""
-    return whole // workers + (worker < whole % workers)

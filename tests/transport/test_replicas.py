@@ -7,16 +7,20 @@ import dataclasses
 import socket
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from perfkit.clock import MonotonicClock
 from perfkit.errors import TargetError
 from perfkit.target.address import Address
 from perfkit.transport.balance import Balancer
-from perfkit.transport.base import Outcome
+from perfkit.transport.base import ConnectionCounts, Outcome, Prepared, Reply
 from perfkit.transport.factory import make_transport
 from perfkit.transport.options import Rotation, TransportOptions
+from perfkit.transport.pool import pause_s
+from perfkit.transport.replicas import ReplicaTransport
 from perfkit.transport.resolution import with_peers
-from tests.conditions import until
+from tests.conditions import passes, until
 from tests.transport.counting_server import REQUEST, counting_server
 
 HOSTS = ("127.0.0.1", "127.0.0.2", "127.0.0.3")
@@ -231,34 +235,185 @@ def test_only_names_with_several_addresses_are_told_apart():
     asyncio.run(main())
 
 
-def test_statistics_are_those_of_all_replicas_together():
-    pages = {host: 10 * (number + 1) for number, host in enumerate(HOSTS)}
+@contextlib.asynccontextmanager
+async def statistics_servers(*first):
+    """HTTP servers on the loopback's addresses with the statistics of so many requests, which tests change; and their port."""
+    from aiohttp import web
 
-    def page(count):
-        times = {
-            name: {"count": count, "ns": 1000 * count} for name in ("success", "queue", "compute_input", "compute_infer", "compute_output")
-        }
+    counts = list(first)
+
+    def page(count, ns):
+        times = {name: {"count": count, "ns": ns} for name in ("success", "queue", "compute_input", "compute_infer", "compute_output")}
         return {
             "model_stats": [{"name": "m", "version": "1", "inference_count": count, "execution_count": count, "inference_stats": times}]
         }
 
+    async with contextlib.AsyncExitStack() as stack:
+        port = free_port()
+        for number in range(len(counts)):
+
+            async def answer(_request, number=number):
+                return web.json_response(page(*counts[number]))
+
+            runner = web.ServerRunner(web.Server(answer), shutdown_timeout=0)
+            await runner.setup()
+            stack.push_async_callback(runner.cleanup)
+            await web.TCPSite(runner, f"127.0.0.{number + 1}", port).start()
+        yield port, counts
+
+
+def test_statistics_are_those_of_all_replicas_together():
     async def main():
-        from aiohttp import web
+        async with (
+            statistics_servers((10, 10_000), (20, 20_000), (30, 30_000)) as (port, _),
+            connected(named("http", port), options(resolve="all"), resolving((*HOSTS, "127.0.0.4"))) as transport,
+        ):
+            (statistics,) = await transport.model_statistics("m", "")
+            assert (statistics.version, statistics.success.count, statistics.success.ns) == ("1", 60, 60_000)
 
-        async with contextlib.AsyncExitStack() as stack:
-            port = free_port()
-            for host, count in pages.items():
+    asyncio.run(main())
 
-                async def answer(_request, count=count):
-                    return web.json_response(page(count))
 
-                runner = web.ServerRunner(web.Server(answer), shutdown_timeout=0)
-                await runner.setup()
-                stack.push_async_callback(runner.cleanup)
-                await web.TCPSite(runner, host, port).start()
-            async with connected(named("http", port), options(resolve="all"), resolving((*HOSTS, "127.0.0.4"))) as transport:
-                (statistics,) = await transport.model_statistics("m", "")
-                assert (statistics.version, statistics.success.count, statistics.success.ns) == ("1", 60, 60_000)
+def test_a_server_that_several_addresses_lead_to_counts_once():
+    """Known while nothing is sent, and remembered where readings differ because requests are under way."""
+
+    async def main():
+        async with (
+            statistics_servers((10, 12_345), (10, 12_345), (10, 12_346)) as (port, counts),
+            connected(named("http", port), options(resolve="all"), resolving(HOSTS)) as transport,
+        ):
+            (statistics,) = await transport.model_statistics("m", "")
+            assert (statistics.success.count, statistics.success.ns) == (20, 24_691)
+            counts[:] = [(14, 20_000), (15, 21_000), (16, 22_000)]
+            (statistics,) = await transport.model_statistics("m", "")
+            assert (statistics.success.count, statistics.success.ns) == (30, 42_000)
+
+    asyncio.run(main())
+
+
+def test_servers_without_times_are_not_taken_for_one():
+    async def main():
+        async with (
+            statistics_servers((10, 0), (10, 0)) as (port, _),
+            connected(named("http", port), options(resolve="all"), resolving(HOSTS[:2])) as transport,
+        ):
+            (statistics,) = await transport.model_statistics("m", "")
+            assert statistics.success.count == 20
+
+    asyncio.run(main())
+
+
+class _Address:
+    """The transport to an address whose replies a test resolves; opening fails where it is down."""
+
+    def __init__(self, address, given, down):
+        self.address, self.given, self.counts = address, given, ConnectionCounts()
+        self.opened, self.replies, self.down = [], [], down
+
+    async def open(self, connections):
+        self.opened.append(connections)
+        if self.address.host in self.down:
+            raise TargetError(f"{self.address} cannot be reached")
+
+    def prepare(self, _request):
+        return Prepared(())
+
+    def send(self, _prepared):
+        self.replies.append(asyncio.get_running_loop().create_future())
+        return self.replies[-1]
+
+    async def answer(self, outcome, error=""):
+        self.replies.pop(0).set_result(Reply(outcome, 0, 0, None, error))
+        await passes(2)  # callbacks of the reply
+
+
+class _Replicas:
+    """A transport to so many URLs, with a clock that the test moves."""
+
+    def __init__(self, urls, max_connections=8, down=()):
+        first, *others = [Address("http", f"10.0.0.{number + 1}", 80) for number in range(urls)]
+        made: list[_Address] = []
+
+        def make(address, given):
+            made.append(_Address(address, given, down))
+            return made[-1]
+
+        self.now_ns = 1
+        address = dataclasses.replace(first, replicas=tuple(others))
+        self.transport = ReplicaTransport(address, options(max_connections=max_connections), make, lambda: self.now_ns, resolving(()))
+        self._made, self._urls = made, urls
+
+    @property
+    def addresses(self):
+        return self._made[self._urls :]  # the first ones only prepare requests
+
+    def send(self):
+        return asyncio.ensure_future(self.transport.send(self.transport.prepare(REQUEST)))
+
+
+@given(st.integers(1, 7), st.integers(0, 30), st.integers(1, 40))
+def test_addresses_share_exactly_the_connections_of_the_target(urls, connections, max_connections):
+    async def main():
+        replicas = _Replicas(urls, max_connections)
+        await replicas.transport.open(connections)
+        assert sum(sum(one.opened) for one in replicas.addresses) == connections
+        most = [one.given.max_connections for one in replicas.addresses]
+        assert (sum(most), min(most)) == (max(max_connections, urls), max(1, max_connections // urls))
+
+    asyncio.run(main())
+
+
+def test_addresses_without_a_part_of_few_connections_are_tried_if_the_others_are_down():
+    async def main():
+        replicas = _Replicas(5, down=("10.0.0.1", "10.0.0.2", "10.0.0.3"))
+        await replicas.transport.open(2)
+        assert [one.opened for one in replicas.addresses] == [[1], [1], [1], [1], []]
+
+    asyncio.run(main())
+
+
+def test_an_answer_ends_the_pause_after_a_refused_further_connection():
+    """The address is up: it answers on the connection that it has, and takes the next request at once."""
+
+    async def main():
+        replicas = _Replicas(1)
+        await replicas.transport.open(1)
+        (address,) = replicas.addresses
+        on_connection, refused = replicas.send(), replicas.send()
+        await passes(3)
+        address.replies.reverse()
+        await address.answer(Outcome.CONNECT_FAILED, "refused")
+        assert (await refused).outcome is Outcome.CONNECT_FAILED
+        assert (await replicas.send()).outcome is Outcome.CONNECT_FAILED  # in the pause, not sent
+        await address.answer(Outcome.OK)
+        assert (await on_connection).outcome is Outcome.OK
+        following = replicas.send()  # at the same instant
+        await passes(3)
+        await address.answer(Outcome.OK)
+        assert (await following).outcome is Outcome.OK
+
+    asyncio.run(main())
+
+
+def test_requests_that_waited_for_the_same_attempt_count_as_one_failure():
+    async def main():
+        replicas = _Replicas(1)
+        await replicas.transport.open(1)
+        (address,) = replicas.addresses
+        waiting = [replicas.send() for _ in range(20)]
+        await passes(3)
+        for _ in waiting:
+            await address.answer(Outcome.CONNECT_FAILED, "refused")
+        await asyncio.gather(*waiting)
+        replicas.now_ns += int(pause_s(1) * 1e9) - 1
+        assert (await replicas.send()).error == "refused"
+        assert address.replies == []  # not sent
+        replicas.now_ns += 1
+        again = replicas.send()
+        await passes(3)
+        assert len(address.replies) == 1  # after the first pause
+        await address.answer(Outcome.OK)
+        assert (await again).outcome is Outcome.OK
 
     asyncio.run(main())
 

@@ -17,9 +17,10 @@ from perfkit.target.address import Address
 from perfkit.transport.base import Outcome, Prepared
 from perfkit.transport.options import TransportOptions
 from perfkit.transport.scripted import ScriptedTransport
+from perfkit.units import part
 from perfkit.workers.point_recording import merge_points
 from perfkit.workers.worker import run_point
-from perfkit.workers.worker_spec import PointSpec, WorkerSpec, part
+from perfkit.workers.worker_spec import PointSpec, WorkerSpec
 
 MS, S = 1_000_000, 1_000_000_000
 
