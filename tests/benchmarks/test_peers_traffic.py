@@ -4,7 +4,7 @@ import pytest
 
 from benchmarks.peers.clients import ClientError
 from benchmarks.peers.traffic import ANALYZER, CASES, OWN, Figures, Run, ratios_of, round_figures
-from benchmarks.peers.triton import TRAFFIC_MODELS
+from benchmarks.peers.triton import MODELS, ODD_MODELS, TRAFFIC_MODELS
 
 
 def test_the_cost_of_a_request_is_the_slope_between_the_runs():
@@ -30,3 +30,9 @@ def test_perfkit_may_be_five_percent_behind_but_never_dearer(own, met):
 def test_every_case_has_its_model():
     for case in CASES.values():
         assert (TRAFFIC_MODELS / case.model / "config.pbtxt").exists()
+
+
+@pytest.mark.parametrize("path", [path for folder in (MODELS, ODD_MODELS, TRAFFIC_MODELS) for path in folder.glob("*/1/model.py")], ids=str)
+def test_the_models_are_python(path):
+    # a checkout without symbolic links holds the name of a file in its place
+    assert "class TritonPythonModel" in path.read_text(encoding="utf-8")
