@@ -7,7 +7,7 @@ from perfkit.report.table import Column, Mark, Table, interval_columns
 from perfkit.result.load import ClosedLoad
 from perfkit.result.model import Point, Result
 from perfkit.stats.ratio_interval import Estimate, ratio_of, ratio_of_means
-from perfkit.units import format_duration_ns
+from perfkit.units import NS_PER_S, format_duration_ns
 
 _FIGURES = ("p99", "p50")  # in the sentence, the first that both have
 
@@ -20,6 +20,8 @@ class Neighbours:
     alone: Point
     throughput: Estimate | None
     """Together ÷ alone, from the repetitions."""
+    is_indication: bool = False
+    """Whether a closed loop is shared by weights: then the workload has other numbers of requests in flight together and alone."""
 
     def times(self, name: str) -> Estimate | None:
         """The ratio of a percentile, together ÷ alone, with its 95 % interval; None where one of them is withheld."""
@@ -32,7 +34,11 @@ def neighbours(result: Result) -> list[Neighbours]:
     """The workloads that were measured both ways, in the order of the summary."""
     alone = [point for point in result.summary if point.alone]
     pairs = [(point, _match(point, alone, result)) for point in result.summary if point.workload is not None and not point.alone]
-    return [Neighbours(point, match, _throughput(result, match, point)) for point, match in pairs if match is not None]
+    return [
+        Neighbours(point, match, _throughput(result, match, point), _shares_a_closed_loop(result, point))
+        for point, match in pairs
+        if match is not None
+    ]
 
 
 def neighbours_table(result: Result) -> Table:
@@ -54,6 +60,12 @@ def neighbours_table(result: Result) -> Table:
         "Each workload alone, with its part of the load, and together with the others; the ratios are together ÷ alone, with their 95% "
         "intervals: those of p99 and p50 from the percentiles' own, that of the throughput from the repetitions."
     )
+    if any(one.is_indication for one in found):
+        note += (
+            " They are only an indication where workloads share a closed loop by weights: alone, a workload has its share of the concurrency; "
+            "in the mix, slow workloads have more requests in flight than their share, and fast ones fewer. Loads of their own, or a rate, compare "
+            "the same load."
+        )
     marks: list[Mark] = ["" if one.alone.valid and one.together.valid else "invalid" for one in found]
     return Table.of("neighbours", "Workloads alone and together", columns, found, note, marks)
 
@@ -73,16 +85,28 @@ def neighbour_sentences(result: Result) -> Iterator[str]:
 
 def _change(one: Neighbours, figure: str) -> str:
     alone_ns, together_ns = (getattr(point.times, figure) for point in (one.alone, one.together))
-    return f"{format_duration_ns(together_ns)} after {format_duration_ns(alone_ns)}"
+    change = f"{format_duration_ns(together_ns)} after {format_duration_ns(alone_ns)}"
+    if not one.is_indication:
+        return change
+    together, alone = (f"{point.throughput_per_s * point.service_time_ns.mean / NS_PER_S:.3g}" for point in (one.together, one.alone))
+    return (
+        f"{change}; only an indication: in the closed loop that they share it had {together} requests in flight on average, alone {alone}"
+    )
 
 
 def _match(together: Point, alone: Sequence[Point], result: Result) -> Point | None:
     """The load point in which a workload was alone with its part of the load of a mix."""
     own = [one for one in alone if (one.workload, one.protocol) == (together.workload, together.protocol)]
-    if isinstance(together.load, ClosedLoad) and (share := _share(result, str(together.workload))) is not None:
+    if _shares_a_closed_loop(result, together):
+        assert isinstance(together.load, ClosedLoad)
+        share = _share(result, str(together.workload)) or 0
         level = max(1, round(together.load.concurrency * share))
         return next((one for one in own if one.load == ClosedLoad(concurrency=level)), None)
     return next((one for one in own if one.load == together.load), None)
+
+
+def _shares_a_closed_loop(result: Result, together: Point) -> bool:
+    return isinstance(together.load, ClosedLoad) and _share(result, str(together.workload)) is not None
 
 
 def _share(result: Result, name: str) -> float | None:

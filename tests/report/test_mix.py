@@ -81,10 +81,24 @@ def test_ratios_have_the_intervals_of_both_sides(weighted):
 
 def test_the_answer_says_how_much_longer_each_workload_takes(weighted):
     sentences = list(neighbour_sentences(weighted))
-    assert sentences[0] == "p99 of small is 3 [2.43, 3.7] times as long beside large as alone (30.0 ms after 10.0 ms)."
+    assert sentences[0] == (
+        "p99 of small is 3 [2.43, 3.7] times as long beside large as alone (30.0 ms after 10.0 ms; only an indication: in the closed loop that "
+        "they share it had 1.5 requests in flight on average, alone 0.5)."
+    )
     assert sentences[1].startswith("p99 of large is 0.9 [")
+    assert "it had 4.5 requests in flight on average, alone 10)" in sentences[1]
     assert sentences[0] in answer(weighted)
     assert sum("small" in sentence for sentence in answer(weighted)) == 2, "the whole is described once, not each workload"
+
+
+@pytest.mark.parametrize(("load", "weights"), [(open_load(150), (70, 30)), (closed(3), (None, None))])
+def test_only_a_closed_loop_shared_by_weights_makes_the_comparison_an_indication(weighted, load, weights):
+    points = [point(None, load, 2 * MS), point("small", load, 2 * MS), point("large", load, MS), point("small", load, MS, alone=True)]
+    same_load = result(points, weights=weights)
+    (sentence,) = neighbour_sentences(same_load)
+    assert sentence == "p99 of small is 2 [1.62, 2.47] times as long beside large as alone (2.00 ms after 1.00 ms)."
+    assert "only an indication" not in neighbours_table(same_load).note
+    assert "only an indication where workloads share a closed loop by weights" in neighbours_table(weighted).note
 
 
 def test_load_points_that_are_not_valid_are_left_out_of_the_sentences():
