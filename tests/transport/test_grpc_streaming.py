@@ -157,6 +157,24 @@ def test_on_a_stream_of_its_own_the_end_of_the_stream_ends_an_answer_without_a_f
     assert (reply.outcome, len(reply.responses_ns)) == (Outcome.OK, 4)
 
 
+@pytest.mark.parametrize("version", ["", "v1.0", "1"])
+@pytest.mark.parametrize("size", [0, 1 << 17])
+def test_bare_infer_responses_as_of_mlserver_are_named(stream, version, size):
+    """MLServer declares ModelStreamInfer as a stream of ModelInferResponse (its dataplane.proto)."""
+
+    async def answer_bare(messages, context):
+        async for message in messages:
+            parsed, _ = asked(message)
+            bare = service_pb2.ModelInferResponse(model_name="my-model", model_version=version, id=parsed.id)
+            bare.outputs.add(name="y", datatype="UINT8", shape=[size])
+            bare.raw_output_contents.append(bytes(size))
+            await context.write(bare.SerializeToString())
+
+    (reply,) = stream(answer_bare, in_turn(request()))
+    assert reply.outcome is Outcome.BROKEN
+    assert "bare ModelInferResponse messages, as MLServer does" in reply.error
+
+
 def test_requests_ask_for_a_final_response_and_keep_what_else_they_have(stream):
     seen = []
 

@@ -15,6 +15,12 @@ from perfkit.transport.limits import AnswerLimit
 
 _PREFIX_BYTES, _LARGE_BYTES = 5, 1 << 16
 _REQUEST_ID, _INFER_RESPONSE, _RAW_OUTPUTS = 3 << 3 | 2, 2 << 3 | 2, 6 << 3 | 2  # tags
+_BARE_TAGS = frozenset(field << 3 | 2 for field in (3, 4, 5, 6))
+"""Id, parameters, outputs and raw outputs of a ModelInferResponse, which a ModelStreamInferResponse does not have."""
+_BARE = (
+    "the server answers ModelStreamInfer with bare ModelInferResponse messages, as MLServer does, and not with ModelStreamInferResponse as "
+    "Triton and the bundled server do: its streams cannot be measured"
+)
 _FINAL = "triton_final_response"
 ERROR_STATUS = "error_message"
 """The status of a request that a stream answers with an error; gRPC has none for it."""
@@ -84,7 +90,18 @@ def id_field(request_id: str) -> bytes:
 
 
 def read_streamed_response(message: bytes, limit_bytes: int) -> StreamedResponse:
-    """What a message says; raises ProtocolError if it cannot be parsed, or holds too many fields."""
+    """What a message says; raises ProtocolError if it cannot be parsed, holds too many fields, or is a bare ModelInferResponse."""
+    try:
+        response = _read(message, limit_bytes)
+    except ProtocolError:
+        _refuse_bare(message)
+        raise
+    if response.error:  # what a bare response has there is the model's name
+        _refuse_bare(message)
+    return response
+
+
+def _read(message: bytes, limit_bytes: int) -> StreamedResponse:
     if len(message) < _LARGE_BYTES:
         parsed = _parsed(message)
     else:  # protobuf would copy the tensors
@@ -99,6 +116,15 @@ def read_streamed_response(message: bytes, limit_bytes: int) -> StreamedResponse
     if parsed.error_message:
         return StreamedResponse(response.id, parsed.error_message, False, final)
     return StreamedResponse(response.id, "", bool(response.outputs) or final is not True, final)
+
+
+def _refuse_bare(message: bytes) -> None:
+    try:
+        is_bare = any(field.tag in _BARE_TAGS for field in wire_format.fields(message))
+    except ProtocolError:
+        return
+    if is_bare:
+        raise ProtocolError(_BARE)
 
 
 def decode_streamed_response(message: bytes, limit_bytes: int) -> InferResponse:
