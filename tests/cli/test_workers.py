@@ -3,12 +3,15 @@
 import contextlib
 import os
 import signal
+import threading
 
 import psutil
 import pytest
 
 from tests.conditions import until_ended
+from tests.json_server import serving, v2_handler
 
+TRIALS = 32  # more than the requests that are sent before the load
 CLOSED, OPEN = {"closed": {"concurrency": 4, "think_time": "5ms"}}, {"open": {"rate": 200, "arrivals": "constant"}}
 
 
@@ -40,17 +43,25 @@ def test_the_recordings_of_all_workers_make_one_result(perfkit, write_scenario, 
 
 
 def test_a_killed_worker_is_named_and_the_data_of_the_others_count(perfkit, write_scenario):
-    scenario = write_scenario(
-        load=CLOSED, measure={"warmup": "0s", "duration": "2s", "repetitions": 1, "workers": 2}, check={"share": "100%"}
-    )
-    running = perfkit.start("run", scenario)
-    running.wait_for_line("target:")
-    workers = two_workers_of(running)
-    victim = workers[0]
-    while not victim.net_connections():  # it has begun
-        pass
-    os.kill(victim.pid, signal.SIGKILL)
-    finished = running.finish()
+    hangs, is_killed = threading.Event(), threading.Event()
+
+    def hang(number):
+        if number > TRIALS:  # each worker waits for its answers
+            hangs.set()
+            is_killed.wait(60)
+
+    with serving(v2_handler(hang)) as port:
+        measure = {"warmup": "0s", "requests": 80, "repetitions": 1, "workers": 2}
+        target = {"url": f"http://127.0.0.1:{port}", "model": "m"}
+        running = perfkit.start("run", write_scenario(target=target, load=CLOSED, measure=measure, check={"share": "100%"}))
+        running.wait_for_line("target:")
+        victim = two_workers_of(running)[0]
+        assert hangs.wait(60)
+        while not victim.net_connections():  # it has begun
+            pass
+        os.kill(victim.pid, signal.SIGKILL)
+        is_killed.set()
+        finished = running.finish()
     assert finished.code == 5, finished.stderr
     (point,) = finished.result["points"]
     assert not point["valid"]
