@@ -14,7 +14,7 @@ from perfkit.cli.exit_code import ExitCode
 
 if TYPE_CHECKING:
     from perfkit.proxy.proxy import Proxy, Route
-    from perfkit.proxy.recording import Recording
+    from perfkit.proxy.trace_recorder import TraceRecorder
     from perfkit.target.address import Address
 
 
@@ -51,7 +51,7 @@ async def _record(routes: "Sequence[Route]", options: argparse.Namespace, durati
     from perfkit.clock import MonotonicClock, wall_ns
     from perfkit.errors import StorageError, UsageError
     from perfkit.proxy.proxy import Proxy
-    from perfkit.proxy.recording import Recording
+    from perfkit.proxy.trace_recorder import TraceRecorder
     from perfkit.trace.writer import TraceWriter
 
     clock, stop, loop = MonotonicClock(), asyncio.Event(), asyncio.get_running_loop()
@@ -61,8 +61,8 @@ async def _record(routes: "Sequence[Route]", options: argparse.Namespace, durati
     def say_failure(text: str) -> None:
         loop.call_soon_threadsafe(_say, f"{text}; requests are passed on, but not recorded any more")
 
-    recording = Recording(writer, options.payloads, wall_ns() - clock.now_ns(), say_failure)
-    proxy = Proxy(clock, recording.add, _say)
+    recorder = TraceRecorder(writer, options.payloads, wall_ns() - clock.now_ns(), say_failure)
+    proxy = Proxy(clock, recorder.add, _say)
     started_ns = clock.now_ns()
     if duration_ns is not None:
         loop.call_later(duration_ns / 1e9, stop.set)
@@ -70,16 +70,16 @@ async def _record(routes: "Sequence[Route]", options: argparse.Namespace, durati
         try:
             await proxy.serve(routes, _say_routes, stop)
         except UsageError:
-            recording.discard()
+            recorder.discard()
             raise
         length_s = (clock.now_ns() - started_ns) / 1e9
         try:
-            recording.close()
+            recorder.close()
             code = ExitCode.DONE
         except StorageError as error:
             _say(str(error))
             code = ExitCode.INVALID
-    _print_summary(options, recording, proxy, length_s)
+    _print_summary(options, recorder, proxy, length_s)
     return code
 
 
@@ -166,31 +166,31 @@ def _say_routes(routes: "Sequence[Route]") -> None:
     print("recording; Ctrl-C ends it", file=sys.stderr, flush=True)
 
 
-def _print_summary(options: argparse.Namespace, recording: "Recording", proxy: "Proxy", length_s: float) -> None:
+def _print_summary(options: argparse.Namespace, recorder: "TraceRecorder", proxy: "Proxy", length_s: float) -> None:
     from perfkit.units import format_bytes, format_duration_ns
 
-    counts, writer = proxy.added_delay.counts(), recording.writer
+    counts, writer = proxy.added_delay.counts(), recorder.writer
     p50_ns, p99_ns = counts.values_at((0.5, 0.99))
-    requests = sum(recording.calls.values())
+    requests = sum(recorder.calls.values())
     if options.format == "json":
         document: dict[str, Any] = {
             "trace": str(options.out),
             "requests": requests,
-            "calls": [{"model": model, "call": call, "requests": count} for (model, call), count in sorted(recording.calls.items())],
+            "calls": [{"model": model, "call": call, "requests": count} for (model, call), count in sorted(recorder.calls.items())],
             "length_s": length_s,
-            "payloads": {"distinct": writer.distinct_payloads, "bytes": writer.payload_bytes, "missing": recording.without_payload},
+            "payloads": {"distinct": writer.distinct_payloads, "bytes": writer.payload_bytes, "missing": recorder.without_payload},
             "connections": {"accepted": proxy.connections, "not_recorded": proxy.unreadable},
             "added_delay_ns": {"count": counts.count, "p50": p50_ns, "p99": p99_ns, "max": counts.max_ns},
         }
         print(json.dumps(document, indent=1))
         return
     print(f"{options.out}: {requests:,} requests in {length_s:.1f} s")
-    for (model, call), count in sorted(recording.calls.items()):
+    for (model, call), count in sorted(recorder.calls.items()):
         print(f"  {model or '(no model)'}, {call}: {count:,}")
     if writer.distinct_payloads:
         print(f"  {writer.distinct_payloads:,} distinct payloads, {format_bytes(writer.payload_bytes)}")
-    if recording.without_payload:
-        print(f"  {recording.without_payload:,} requests without a payload: not v2, in shared memory, too large, or too many at once")
+    if recorder.without_payload:
+        print(f"  {recorder.without_payload:,} requests without a payload: not v2, in shared memory, too large, or too many at once")
     if proxy.unreadable:
         print(f"  {proxy.unreadable:,} of {proxy.connections:,} connections were passed on, but could not be read")
     if counts.count:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from perfkit.errors import PerfkitError
-    from perfkit.measurement.lifecycle import CaseInTurn
+    from perfkit.measurement.lifecycle import InterleavedCase
     from perfkit.measurement.scenario_run import MeasuredScenario
     from perfkit.result.model import Result
     from perfkit.result.sweep import SweepFolder
@@ -113,16 +113,16 @@ class _Session:
 
         return self._reported(uvloop.run(run()))
 
-    def measure_in_turn(self, cases: "Sequence[CaseInTurn]") -> "list[Result | PerfkitError]":
-        """Measures scenarios in turn on one server, and writes their result folders and reports."""
+    def measure_interleaved(self, cases: "Sequence[InterleavedCase]") -> "list[Result | PerfkitError]":
+        """Measures scenarios interleaved on one server, and writes their result folders and reports."""
         import uvloop
 
         from perfkit.errors import PerfkitError
-        from perfkit.measurement.lifecycle import measure_in_turn
+        from perfkit.measurement.lifecycle import measure_interleaved
 
         async def run() -> "list[MeasuredScenario | PerfkitError]":
             with self._signals.installed():
-                return await measure_in_turn(cases, self.live, self._interruption, publish_at=self._publish_at)
+                return await measure_interleaved(cases, self.live, self._interruption, publish_at=self._publish_at)
 
         return [one if isinstance(one, PerfkitError) else self._reported(one) for one in uvloop.run(run())]
 
@@ -164,7 +164,7 @@ def _sweep(session: _Session, cases: "Sequence[Case]", folder: pathlib.Path, opt
     from perfkit.errors import PerfkitError
     from perfkit.result.sweep import SweepFolder, SweepRank
     from perfkit.scenario.file import scenario_document
-    from perfkit.scenario.turns import groups_in_turn
+    from perfkit.scenario.interleaved_cases import interleaved_groups
 
     rank = SweepRank() if cases[0].rank is None else SweepRank(by=cases[0].rank.by, where=cases[0].rank.where)
     documents = [(case.values, scenario_document(case.loaded.scenario)) for case in cases]
@@ -174,7 +174,7 @@ def _sweep(session: _Session, cases: "Sequence[Case]", folder: pathlib.Path, opt
         session.live.note(f"note: {sentence}")
     if complete := len(cases) - len(pending):
         session.live.note(f"{complete} of {len(cases)} cases are measured already and are not measured again")
-    for group in groups_in_turn([(index, cases[index].loaded) for index in pending]):
+    for group in interleaved_groups([(index, cases[index].loaded) for index in pending]):
         for index, result in zip(group, _measure_group(session, cases, group, sweep), strict=True):
             if isinstance(result, PerfkitError):  # the other cases may still be measured
                 session.live.say(f"perfkit: {result}")
@@ -191,9 +191,9 @@ def _sweep(session: _Session, cases: "Sequence[Case]", folder: pathlib.Path, opt
 def _measure_group(
     session: _Session, cases: "Sequence[Case]", group: "Sequence[int]", sweep: "SweepFolder"
 ) -> "list[Result | PerfkitError]":
-    """Measures one case, or several that can share a server, which take turns."""
+    """Measures one case, or several that can share a server, interleaved."""
     from perfkit.errors import PerfkitError
-    from perfkit.measurement.lifecycle import CaseInTurn
+    from perfkit.measurement.lifecycle import InterleavedCase
     from perfkit.result.sweep import shown_value
 
     def title(index: int) -> str:
@@ -201,8 +201,8 @@ def _measure_group(
 
     folders = {index: sweep.folder / sweep.document.cases[index].folder for index in group}
     if len(group) > 1:
-        session.live.note(f"{len(group)} of {len(cases)} cases on one server, load point by load point in turn")
-        return session.measure_in_turn([CaseInTurn(title(index), cases[index].loaded, folders[index]) for index in group])
+        session.live.note(f"{len(group)} of {len(cases)} cases on one server, interleaved load point by load point")
+        return session.measure_interleaved([InterleavedCase(title(index), cases[index].loaded, folders[index]) for index in group])
     (index,) = group
     session.live.note(f"case {index + 1} of {len(cases)}: {title(index)}")
     try:

@@ -20,18 +20,18 @@ class ClosedLoop(Loop):
     """See `Loop`. Requests have no intended start, so that there is no response time.
 
     Worker k of n has the slots i ≡ k (mod n) of all `concurrency` slots. Slot i sends the requests i, i + concurrency, and so on; with
-    `takes_turns` a slot sends the next request that no slot of this worker has sent yet, so that quick ones are not sent more often.
+    `has_shared_queue` the slots of a worker take their requests from one queue, so that quick requests are not sent more often.
     """
 
     _: dataclasses.KW_ONLY
     concurrency: int
     think_time_ns: int = 0
-    takes_turns: bool = False
+    has_shared_queue: bool = False
 
     def __post_init__(self) -> None:
         super().__post_init__()
         self._remaining = self.phases.requests
-        self._turns = itertools.count(self.worker, self.workers)
+        self._shared_indices = itertools.count(self.worker, self.workers)
 
     @property
     def in_flight(self) -> int:
@@ -44,11 +44,11 @@ class ClosedLoop(Loop):
 
     async def _slot(self, index: int) -> None:
         try:
-            await self._send_in_turn(self._turns if self.takes_turns else itertools.count(index, self.concurrency))
+            await self._send_requests(self._shared_indices if self.has_shared_queue else itertools.count(index, self.concurrency))
         finally:
             self._stop_sending()
 
-    async def _send_in_turn(self, indices: Iterator[int]) -> None:
+    async def _send_requests(self, indices: Iterator[int]) -> None:
         send, on_reply, requests, count = self.transport.send, self.on_reply, self.requests, len(self.requests)
         is_plain = self._remaining is None and not self.think_time_ns
         failures, ok, permit = 0, Outcome.OK, _COUNTED

@@ -29,7 +29,7 @@ class IdleLoop(ClosedLoop):
     then: int
     concurrency: int = 1
 
-    async def _send_in_turn(self, indices: Iterator[int]) -> None:
+    async def _send_requests(self, indices: Iterator[int]) -> None:
         counts, failures, until_gap = self.transport.counts, 0, self.then
         while not self._stopping:
             is_after_gap, opened = not until_gap, counts.opened

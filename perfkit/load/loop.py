@@ -53,7 +53,7 @@ class Ending:
     """How a load point ended; if it ended as planned, `reason` is empty and `cause` None."""
 
     stopped_ns: int = 0
-    """When the last request could be sent; 0 before that."""
+    """The instant at which the loop stopped sending; 0 before that."""
     reason: str = ""
     cause: StopCause | None = None
 

@@ -1,4 +1,4 @@
-"""The loops of one load point, which run side by side and end together."""
+"""The loops of one load point, which run concurrently and end together."""
 
 import asyncio
 import dataclasses
@@ -16,16 +16,16 @@ class LoopGroup:
 
     @property
     def in_flight(self) -> int:
-        """See `Loop.in_flight`."""
+        """The sum of `Loop.in_flight` over the loops."""
         return sum(loop.in_flight for loop in self._loops)
 
     @property
     def stopped_ns(self) -> int:
-        """When the last request could be sent; 0 before that."""
+        """The instant at which the last of the loops stopped sending; 0 before any has."""
         return max(loop.ending.stopped_ns for loop in self._loops)
 
     async def run(self) -> Ending:
-        """Runs all loops to their ends; the reason is that of the first one that ended early."""
+        """Runs all loops to their ends; the reason is that of a loop that ended early, if one did."""
         if len(self._loops) == 1:
             return await self._loops[0].run()
         endings = await run_with_side_tasks(self._run_all(), *(self._end_all_with(loop) for loop in self._loops))
@@ -38,7 +38,7 @@ class LoopGroup:
             loop.stop(reason, cause, drain=drain)
 
     async def stopped(self) -> None:
-        """Returns when no more requests are sent."""
+        """Returns when all loops have stopped sending."""
         for loop in self._loops:
             await loop.stopped()
 

@@ -80,7 +80,7 @@ class ClosedSequences(ClosedLoop):
         super().__post_init__()
         self._ends: set[asyncio.Task[None]] = set()  # that were not answered within the second
 
-    async def _send_in_turn(self, indices: Iterator[int]) -> None:
+    async def _send_requests(self, indices: Iterator[int]) -> None:
         next_sequence, failures = self.sequences.source.next, 0
         while not self._stopping:
             sequence = next_sequence()

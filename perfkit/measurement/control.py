@@ -35,7 +35,7 @@ class RunObserver:
         """The live view is gone."""
 
     def case_begins(self, title: str) -> None:
-        """The next load point is that of one of several cases, which are measured in turn; empty for a scenario of its own."""
+        """The next load point is that of one of several interleaved cases; the title is empty for a scenario of its own."""
 
     def point_started(self, index: int, total: int, description: str, seconds: float | None, seconds_left: float | None) -> None:
         """A load point starts: its length and the run's remaining time, None if a number of requests ends it."""

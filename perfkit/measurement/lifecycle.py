@@ -49,23 +49,23 @@ async def measure_scenario(
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class CaseInTurn:
-    """One of several scenarios that are measured in turn; `title` names it in the progress."""
+class InterleavedCase:
+    """One of several scenarios that are measured interleaved; `title` names it in the progress."""
 
     title: str
     loaded: LoadedScenario
     folder: pathlib.Path
 
 
-async def measure_in_turn(
-    cases: Sequence[CaseInTurn],
+async def measure_interleaved(
+    cases: Sequence[InterleavedCase],
     observer: RunObserver,
     interruption: Interruption,
     *,
     clock: Clock | None = None,
     publish_at: tuple[str, int] | None = None,
 ) -> list[MeasuredScenario | PerfkitError]:
-    """Measures scenarios on one server in turn, load point by load point, so that drift affects all of them alike.
+    """Measures scenarios on one server, interleaved load point by load point, so that drift affects all of them alike.
 
     Every second repetition goes through them in the opposite order. They must agree in what `server_keys` gives. An error of one, such as
     a model that does not take its requests, is returned in its place, and the others go on; otherwise like `measure_scenario`.
@@ -116,11 +116,11 @@ def _new_run(
 
 
 async def _execute(runs: Sequence[ScenarioRun], publish_at: tuple[str, int] | None) -> None:
-    """Measures the load points of all runs, one of each in turn, and saves its result after each; an error of one is its `failure`."""
+    """Measures the load points of all runs interleaved, and saves a run's result after each of its own; an error of one is its `failure`."""
     first = runs[0]
     scenario, observer, interruption, clock, placement = first.scenario, first.observer, first.interruption, first.clock, first.placement
     for run in runs:
-        run.together = runs
+        run.interleaved = runs
     interruption.task = asyncio.current_task()
     connect_to_read = functools.partial(connect_for_statistics, scenario, clock=clock)
     shares_memory = any(one.scenario.shared_memory is not None for run in runs for one in run.plain.values())

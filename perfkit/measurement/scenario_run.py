@@ -55,15 +55,15 @@ class MeasuredScenario:
 
 
 class ScenarioRun:
-    """A scenario that is measured load point by load point, alone or in turn with others, and its result so far."""
+    """A scenario that is measured load point by load point, alone or interleaved with others, and its result so far."""
 
     def __init__(
         self, loaded: LoadedScenario, writer: ResultWriter, observer: RunObserver, interruption: Interruption, clock: Clock, title: str
     ) -> None:
         self.loaded, self.scenario = loaded, loaded.scenario
         self._writer, self.observer, self.interruption, self.clock, self._title = writer, observer, interruption, clock, title
-        self.together: Sequence[ScenarioRun] = (self,)
-        """The runs that are measured in turn, this one included."""
+        self.interleaved: Sequence[ScenarioRun] = (self,)
+        """The runs that are measured interleaved, this one included."""
         self.failure: BaseException | None = None
         """What ended the run without a result."""
         self._has_ended = False
@@ -169,7 +169,7 @@ class ScenarioRun:
             engine = plain.scenario.target.engine
             description = self._environment.setdefault("target", describe_target(probed, address, engine, target.server))
             description["protocols"].setdefault(protocol, describe_protocol(probed, address))
-            if self is self.together[0]:
+            if self is self.interleaved[0]:
                 workload = f"{name}: " if name else ""
                 self.observer.target_ready(f"{workload}{protocol} {address}, model {plain.scenario.target.model}")
         if self.scenario.workloads is not None:
@@ -194,7 +194,7 @@ class ScenarioRun:
         measured = self.measured
         await self._measure_point(load_point, target, observation)
         if self._status == "complete" and self.interruption.count:
-            for run in self.together:
+            for run in self.interleaved:
                 run.stop_early(f"after load point {number} of {total}")
         elif self._status == "complete" and self.measured == measured:
             self._end("invalid", f"load point {number} of {total} has no window: no request was answered after the warm-up")
@@ -202,7 +202,7 @@ class ScenarioRun:
     @property
     def _number(self) -> tuple[int, int]:
         """The number of the next load point among those of all runs, from 1, and their total."""
-        return sum(run.measured for run in self.together) + 1, sum(run.total for run in self.together)
+        return sum(run.measured for run in self.interleaved) + 1, sum(run.total for run in self.interleaved)
 
     @property
     def total(self) -> int:
@@ -263,11 +263,11 @@ class ScenarioRun:
         elif recorded.ending.cause is StopCause.TOO_MANY_ERRORS:
             self._end("incomplete", f"aborted: {recorded.ending.reason}")
         elif recorded.ending.cause is StopCause.INTERRUPTED:
-            for run in self.together:
+            for run in self.interleaved:
                 run.stop_early(f"in load point {number} of {total}")
         log.settle((window.start_ns - recorded.recording.origin_ns) // NS_PER_S)
         if window.length_ns:  # otherwise the load ended during the warm-up
-            for run in self.together:
+            for run in self.interleaved:
                 run.add_notes(observation)
             measurements = measurements_of(
                 self.scenario, load_point, workloads, recorded, window, observed, workers, self._warnings, self._calibration
@@ -301,7 +301,7 @@ class ScenarioRun:
         """Adds the notes of telemetry to the result; the first of the runs passes them on."""
         notes = list(observation.notes)
         known: list[str] = self._environment.get("telemetry", {}).get("notes", [])
-        for note in notes[len(known) :] if self is self.together[0] else ():
+        for note in notes[len(known) :] if self is self.interleaved[0] else ():
             self.observer.note_added(note)
         self._environment["telemetry"] = {"notes": notes}
 

@@ -34,11 +34,11 @@ class SharedTensors:
     input_bytes: int
     output_bytes: int
 
-    def turn(self, load: LoadPlan) -> tuple[InferRequest, ...]:
-        """The requests that a load sends in turn."""
+    def requests_for(self, load: LoadPlan) -> tuple[InferRequest, ...]:
+        """The requests that a load sends round after round, with the slots of inputs and outputs."""
         if self.slots is None:
             return self.requests
-        return self.slots.turn(self.requests, load.concurrency if isinstance(load, ClosedPlan) else None)
+        return self.slots.round_of(self.requests, load.concurrency if isinstance(load, ClosedPlan) else None)
 
 
 class RunRegions:

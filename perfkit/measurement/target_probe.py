@@ -35,7 +35,7 @@ from perfkit.scenario.model import Scenario
 from perfkit.target.address import Address, WireProtocol
 from perfkit.target.bundled_server import BundledServer, RestartableServer, bundled_server
 from perfkit.trace.payloads import payload_folder
-from perfkit.trace.recorded import Order
+from perfkit.trace.recorded import Indices
 from perfkit.transport.base import Outcome, Reply, Transport, may_pass
 from perfkit.transport.limits import AnswerLimit, limit_for_load
 from perfkit.transport.other_protocol import other_protocol_named
@@ -108,7 +108,7 @@ class ProbeResult:
     """What lies in shared memory; None without any."""
     batch_size: float = 1
     """The inferences of a request; of a replay, the mean."""
-    order: Order | None = None
+    request_indices: Indices | None = None
     """Of a replay: the index of the request for each arrival; None for requests that are used in turn."""
 
 
@@ -224,7 +224,7 @@ async def probe(
                 return (await trials.run(lambda: _answer(transport, address, _as_sequence(whole[0], scenario))))[1]
 
             shared = await regions.share(transport, address, whole, metadata, batch_size, budget, first_answer)
-            requests, expectation.slots = shared.turn(ClosedPlan(1, 0)), shared.slots
+            requests, expectation.slots = shared.requests_for(ClosedPlan(1, 0)), shared.slots
         is_binary_announced = _BINARY_EXTENSION in described.server.extensions
         is_open = shared is None and scenario.stream is None and workload.encoding == "auto"
         may_fall_back = is_open and address.protocol == "http" and not is_binary_announced
@@ -251,7 +251,7 @@ async def probe(
             version=address.sanitize(described.server.version),
             requests=requests,
             batch_size=float(workload.batch_size) if traced is None else traced.mean_batch_size(config.max_batch_size),
-            order=None if traced is None else traced.order,
+            request_indices=None if traced is None else traced.indices,
             payload_sha256=await _in_thread(lambda checkpoint: payload_sha256(requests if shared is None else whole, checkpoint)),
             expectation=expectation,
             probe_time_ns=probe_time_ns,

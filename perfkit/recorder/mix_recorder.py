@@ -10,12 +10,12 @@ from perfkit.transport.base import Reply
 
 
 class MixRecorder:
-    """Passes each reply to the recorder of its workload; `order` has the workload and its own variant for each variant of the loop."""
+    """Passes each reply to the recorder of its workload; `choices` gives, for each variant of the loop, the workload and its own variant."""
 
-    def __init__(self, recorders: Sequence[Recorder], order: Sequence[tuple[int, int]]) -> None:
+    def __init__(self, recorders: Sequence[Recorder], choices: Sequence[tuple[int, int]]) -> None:
         self._recorders = recorders
-        self._places: list[tuple[Callable[[Reply], None], int]] = [(recorders[workload].add, variant) for workload, variant in order]
-        self._workloads = np.array([workload for workload, _ in order], dtype=np.int64)
+        self._places: list[tuple[Callable[[Reply], None], int]] = [(recorders[workload].add, variant) for workload, variant in choices]
+        self._workloads = np.array([workload for workload, _ in choices], dtype=np.int64)
 
     @property
     def replies(self) -> int:

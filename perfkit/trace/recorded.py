@@ -11,7 +11,7 @@ import numpy.typing as npt
 from perfkit.units import NS_PER_S
 
 Instants: TypeAlias = npt.NDArray[np.int64]
-Order: TypeAlias = npt.NDArray[np.int32]
+Indices: TypeAlias = npt.NDArray[np.int32]
 
 
 class Content(NamedTuple):
@@ -33,8 +33,8 @@ class RecordedTrace:
 
     instants_ns: Instants
     """In ascending order."""
-    order: Order
-    """The index of each request's content."""
+    content_indices: Indices
+    """Of each request, the index of what it carried in `contents`."""
     contents: Sequence[Content]
     """The distinct contents."""
     period_ns: int
@@ -57,14 +57,14 @@ class TraceBuilder:
     """Collects the requests of a trace one by one, in a few bytes for each."""
 
     def __init__(self) -> None:
-        self._times_ns, self._order, self._models = array("q"), array("i"), array("i")
+        self._times_ns, self._contents, self._models = array("q"), array("i"), array("i")
         self._content_index: dict[Content, int] = {}
         self._model_index: dict[str, int] = {}
 
     def add(self, time_ns: int, model: str, content: Content) -> None:
         """Adds a request; raises OverflowError if the time does not fit 64 bits."""
         self._times_ns.append(time_ns)
-        self._order.append(self._content_index.setdefault(content, len(self._content_index)))
+        self._contents.append(self._content_index.setdefault(content, len(self._content_index)))
         self._models.append(self._model_index.setdefault(model, len(self._model_index)))
 
     def __len__(self) -> int:
@@ -76,7 +76,7 @@ class TraceBuilder:
         The load starts at `start_ns`, by default at the first request. `period_ns` is by default the time from the first request to the
         last one and a mean gap more. With `model` only the requests for that model are left, at the same instants.
         """
-        times_ns, order = np.array(self._times_ns, dtype=np.int64), np.array(self._order, dtype=np.int32)
+        times_ns, contents = np.array(self._times_ns, dtype=np.int64), np.array(self._contents, dtype=np.int32)
         models = np.array(self._models, dtype=np.int32)
         counts = np.bincount(models, minlength=len(self._model_index)).tolist()
         by_time = np.argsort(times_ns, kind="stable")
@@ -89,5 +89,5 @@ class TraceBuilder:
             chosen = models[by_time] == self._model_index.get(model, -1)
             by_time, instants_ns = by_time[chosen], instants_ns[chosen]
         return RecordedTrace(
-            instants_ns, order[by_time], tuple(self._content_index), period_ns, dict(zip(self._model_index, counts, strict=True))
+            instants_ns, contents[by_time], tuple(self._content_index), period_ns, dict(zip(self._model_index, counts, strict=True))
         )

@@ -4,7 +4,7 @@ import math
 import random
 
 from perfkit.errors import ProtocolError
-from perfkit.trace.recorded import Order
+from perfkit.trace.recorded import Indices
 from perfkit.transport.base import Outcome, Reply, Transport
 from perfkit.units import NS_PER_S
 from perfkit.workload.expectation import Expectation
@@ -17,8 +17,8 @@ class AnswerCheck:
 
     It is called with every reply and returns whether it checked it. The gaps are random, so that all variants of the requests
     are checked; `at_most_per_s` limits the CPU time it takes from the load generator. An answer without a payload, such as a stream
-    without a response, has nothing to check. `order` is that of
-    `WorkerSpec`.
+    without a response, has nothing to check. `request_indices` are those
+    of `WorkerSpec`.
     """
 
     def __init__(
@@ -29,9 +29,9 @@ class AnswerCheck:
         share: float,
         at_most_per_s: float,
         seed: int = 0,
-        order: Order | None = None,
+        request_indices: Indices | None = None,
     ) -> None:
-        self._transport, self._expectation, self._order = transport, expectation, order
+        self._transport, self._expectation, self._request_indices = transport, expectation, request_indices
         self._share = share
         self._min_gap_ns = int(NS_PER_S / at_most_per_s)
         self._random = random.Random(seed)
@@ -58,7 +58,9 @@ class AnswerCheck:
             response = self._transport.decode(reply)
         except ProtocolError as error:
             return f"the answer is broken: {error}"
-        fault = self._expectation.fault(response, reply.variant if self._order is None else int(self._order[reply.variant]))
+        fault = self._expectation.fault(
+            response, reply.variant if self._request_indices is None else int(self._request_indices[reply.variant])
+        )
         return f"the answer {fault}" if fault else ""
 
     def _gap(self) -> int:

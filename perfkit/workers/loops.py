@@ -11,26 +11,26 @@ from perfkit.load.idle_loop import IdleLoop
 from perfkit.load.load_plan import ClosedPlan, IdlePlan
 from perfkit.load.loop import Loop, Phases
 from perfkit.load.open_loop import OpenLoop
-from perfkit.load.order import InOrder
 from perfkit.load.pacer import Pacer
+from perfkit.load.replayed_requests import ReplayedRequests
 from perfkit.load.sequence_loops import ClosedSequences, OpenSequences, SequenceListener, SequenceLoad
 from perfkit.load.sequence_requests import SequenceRequests
 from perfkit.load.sequences import SequenceSource
 from perfkit.protocol.message import InferRequest
 from perfkit.recorder.mix_recorder import MixRecorder
 from perfkit.recorder.recorder import Recorder
-from perfkit.trace.recorded import Order
+from perfkit.trace.recorded import Indices
 from perfkit.transport.base import Prepared, Reply, Sender, Transport
 from perfkit.workers.worker_spec import PointSpec
 
 
 def prepare_requests(
-    spec: PointSpec, transport: Transport, requests: Sequence[InferRequest], order: Order | None = None
+    spec: PointSpec, transport: Transport, requests: Sequence[InferRequest], request_indices: Indices | None = None
 ) -> Sequence[Prepared] | SequenceRequests:
-    """The requests that the loop sends, with everything prepared that can be before the load; `order` is that of `WorkerSpec`."""
+    """The requests that the loop sends, with everything prepared that can be before the load; `request_indices` are those of `WorkerSpec`."""
     if spec.load.sequences is None:
         prepared = [transport.prepare(request) for request in requests]
-        return prepared if order is None else InOrder(prepared, order)
+        return prepared if request_indices is None else ReplayedRequests(prepared, request_indices)
     steps = SequenceRequests(transport.prepare, requests)
     steps.warm_up(SequenceSource(spec.load.sequences, spec.worker, spec.workers).next())
     return steps
@@ -49,7 +49,7 @@ def make_loop(
 ) -> Loop:
     """A closed or open loop, of plain requests or of sequences, whose replies go to the recorder; `arrivals` are for an open loop.
 
-    With a `MixRecorder` several workloads take turns in the loop, whatever the times of their answers are.
+    With a `MixRecorder` the loop sends the requests of several workloads in the order of their choices, whatever the times of their answers are.
     """
     drop = recorder.drop if isinstance(recorder, MixRecorder) else functools.partial(_drop, recorder)
     load, shared = spec.load, dict[str, Any](phases=phases, clock=clock, worker=spec.worker, workers=spec.workers)
@@ -64,7 +64,7 @@ def make_loop(
             shared |= {"gap_ns": load.gap_ns, "then": load.then, "add_time": recorder.add_time, "on_reconnect": on_reconnect}
             return IdleLoop(cast(Transport, transport), requests, recorder.add, **shared)
         if isinstance(load, ClosedPlan):
-            return ClosedLoop(transport, requests, recorder.add, takes_turns=isinstance(recorder, MixRecorder), **shared)
+            return ClosedLoop(transport, requests, recorder.add, has_shared_queue=isinstance(recorder, MixRecorder), **shared)
         return OpenLoop(transport, requests, recorder.add, drop, **shared)
     assert load.sequences is not None
     assert isinstance(recorder, Recorder)

@@ -15,9 +15,9 @@ from perfkit.load.load_plan import ClosedPlan, OpenPlan
 from perfkit.load.loop import Ending, Loop, Phases, Stoppable
 from perfkit.load.loop_group import LoopGroup
 from perfkit.load.pacer import make_pacer
-from perfkit.load.request_order import for_worker, request_order
 from perfkit.load.sequence_requests import SequenceRequests
 from perfkit.load.tasks import run_with_side_tasks
+from perfkit.load.workload_choices import Choice, choices_of_worker, workload_choices
 from perfkit.machine.readings import BusyMeter, BusyShares
 from perfkit.recorder.mix_recorder import MixRecorder
 from perfkit.recorder.recent import LiveFigures
@@ -51,21 +51,21 @@ async def execute(
     begin_at: Callable[[], Awaitable[int]] | None = None,
     on_reply: Callable[[Reply], None] | None = None,
 ) -> PointRecording:
-    """Connects to the targets and runs the load point; see `run_lanes`. `on_reply` gets each reply after its check."""
-    lanes = [await _make_lane(one, clock) for one in (spec.workloads if isinstance(spec, MixSpec) else (spec,))]
+    """Connects to the targets and runs the load point; see `run_workloads`. `on_reply` gets each reply after its check."""
+    workloads = [await _prepare_workload(one, clock) for one in (spec.workloads if isinstance(spec, MixSpec) else (spec,))]
     if on_reply is not None:
-        lanes = [dataclasses.replace(lane, check=functools.partial(_check_and_tell, lane.check, on_reply)) for lane in lanes]
-    order: list[tuple[int, int]] = []
+        workloads = [dataclasses.replace(one, check=functools.partial(_check_and_tell, one.check, on_reply)) for one in workloads]
+    choices: list[Choice] = []
     if isinstance(spec, MixSpec) and spec.weights:
-        seed = spec.order_seed
-        order = for_worker(request_order(spec.weights, [len(lane.prepared) for lane in lanes], seed), lanes[0].spec.workers)
+        variants = [len(one.prepared) for one in workloads]
+        choices = choices_of_worker(workload_choices(spec.weights, variants, spec.choices_seed), workloads[0].spec.workers)
     try:
-        recorded = await run_lanes(
-            lanes, clock=clock, order=order, on_loop=on_loop, on_interval=on_interval, on_live=on_live, begin_at=begin_at
+        recorded = await run_workloads(
+            workloads, clock=clock, choices=choices, on_loop=on_loop, on_interval=on_interval, on_live=on_live, begin_at=begin_at
         )
     finally:
-        for lane in lanes:
-            await lane.transport.aclose()
+        for workload in workloads:
+            await workload.transport.aclose()
     return recorded if isinstance(spec, MixSpec) else dataclasses.replace(recorded, workloads=())
 
 
@@ -76,8 +76,8 @@ def _check_and_tell(check: Callable[[Reply], bool] | None, on_reply: Callable[[R
 
 
 @dataclasses.dataclass(frozen=True)
-class Lane:
-    """One workload of a load point in a worker; `check` is that of `Recorder`."""
+class PreparedWorkload:
+    """One workload of a load point as a worker sends it: its connections and prepared requests; `check` is that of `Recorder`."""
 
     spec: PointSpec
     transport: Transport
@@ -96,12 +96,18 @@ class Lane:
         return self.address.sanitize(_failure(self.transport, reply))
 
 
-async def _make_lane(spec: WorkerSpec, clock: Clock) -> Lane:
+async def _prepare_workload(spec: WorkerSpec, clock: Clock) -> PreparedWorkload:
     transport = make_transport(spec.address, await with_peers(spec.address, spec.transport), clock)
     check = AnswerCheck(
-        transport, spec.expectation, share=spec.check_share, at_most_per_s=spec.check_at_most_per_s, seed=spec.seed, order=spec.order
+        transport,
+        spec.expectation,
+        share=spec.check_share,
+        at_most_per_s=spec.check_at_most_per_s,
+        seed=spec.seed,
+        request_indices=spec.request_indices,
     )
-    return Lane(spec.point, transport, prepare_requests(spec.point, transport, spec.requests, spec.order), spec.address, check)
+    requests = prepare_requests(spec.point, transport, spec.requests, spec.request_indices)
+    return PreparedWorkload(spec.point, transport, requests, spec.address, check)
 
 
 async def run_point(
@@ -117,46 +123,46 @@ async def run_point(
     check: Callable[[Reply], bool] | None = None,
     begin_at: Callable[[], Awaitable[int]] | None = None,
 ) -> PointRecording:
-    """Runs a load point of one workload; see `run_lanes`."""
-    lane = Lane(spec, transport, requests, address, check)
-    recorded = await run_lanes([lane], clock=clock, on_loop=on_loop, on_interval=on_interval, on_live=on_live, begin_at=begin_at)
+    """Runs a load point of one workload; see `run_workloads`."""
+    workload = PreparedWorkload(spec, transport, requests, address, check)
+    recorded = await run_workloads([workload], clock=clock, on_loop=on_loop, on_interval=on_interval, on_live=on_live, begin_at=begin_at)
     return dataclasses.replace(recorded, workloads=())
 
 
-async def run_lanes(
-    lanes: Sequence[Lane],
+async def run_workloads(
+    workloads: Sequence[PreparedWorkload],
     *,
     clock: Clock,
-    order: Sequence[tuple[int, int]] = (),
+    choices: Sequence[Choice] = (),
     on_loop: Callable[[Stoppable], None],
     on_interval: Callable[[int, Interval], None],
     on_live: Callable[[LiveFigures], None] | None = None,
     begin_at: Callable[[], Awaitable[int]] | None = None,
 ) -> PointRecording:
-    """Opens the connections, sends the load of each lane and awaits the answers.
+    """Opens the connections, sends the load of each workload and awaits the answers.
 
-    With an `order` (see `request_order`) the lanes share the load of the first one; otherwise each has a loop of its own. `on_loop` gets
-    the loops before they start, so that they can be stopped. `on_interval` gets the earliest start of the window and an interval.
+    With `choices` (see `workload_choices`) the workloads share the load of the first one; otherwise each has a loop of its own. `on_loop`
+    gets the loops before they start, so that they can be stopped. `on_interval` gets the earliest start of the window and an interval.
     `on_live` gets figures once a second while requests are in flight. `begin_at` is called when everything is ready, and returns the
     instant at which to begin, because workers that share a point begin together. Raises TargetError if the connections cannot be opened.
     """
-    for lane in lanes:
-        await lane.transport.open(lane.spec.connections)
-    spec = lanes[0].spec
-    leading = lanes[:1] if order else lanes
-    arrivals = [_first_arrivals(lane.spec) for lane in leading]
-    lead_ns = _OPEN_LEAD_NS if any(isinstance(lane.spec.load, OpenPlan) for lane in leading) else 0
+    for workload in workloads:
+        await workload.transport.open(workload.spec.connections)
+    spec = workloads[0].spec
+    leading = workloads[:1] if choices else workloads
+    arrivals = [_first_arrivals(workload.spec) for workload in leading]
+    lead_ns = _OPEN_LEAD_NS if any(isinstance(workload.spec.load, OpenPlan) for workload in leading) else 0
     # frozen before the start is fixed: collecting takes tens of milliseconds
     with _garbage_frozen(), EventLoopMonitor(clock) as event_loop, contextlib.ExitStack() as closing:
         start_ns = await begin_at() if begin_at else clock.now_ns() + lead_ns
         stops = StopDetector(clock)
         phases = Phases.plan(start_ns, warmup_ns=spec.warmup_ns, window_ns=spec.window_ns, requests=spec.requests, drain_ns=spec.drain_ns)
-        recorders = [_make_recorder(lane, number, phases, stops, on_interval, on_live) for number, lane in enumerate(lanes)]
+        recorders = [_make_recorder(workload, number, phases, stops, on_interval, on_live) for number, workload in enumerate(workloads)]
         sources: list[_Source] = [
-            (lane.spec, lane.transport, lane.requests, recorder) for lane, recorder in zip(lanes, recorders, strict=True)
+            (one.spec, one.transport, one.requests, recorder) for one, recorder in zip(workloads, recorders, strict=True)
         ]
-        if order:
-            sources = [(spec, *_routed(lanes, order), MixRecorder(recorders, order))]
+        if choices:
+            sources = [(spec, *_routed(workloads, choices), MixRecorder(recorders, choices))]
         sendings = list[_Sending]()
         for (own_spec, sender, requests, recorder), own_arrivals in zip(sources, arrivals, strict=True):
             pacer = closing.enter_context(contextlib.closing(make_pacer(clock)))
@@ -184,8 +190,8 @@ async def run_lanes(
         end_ns = None if phases.window_end_ns is None else min(ending.stopped_ns, phases.window_end_ns)
         recordings = [recorder.finish(end_ns) for recorder in recorders]
     # copies: closing the transports changes them
-    counts = [ConnectionCounts.added([lane.transport.counts]) for lane in lanes]
-    are_alike = len({isinstance(lane.spec.load, OpenPlan) for lane in lanes}) == 1
+    counts = [ConnectionCounts.added([workload.transport.counts]) for workload in workloads]
+    are_alike = len({isinstance(workload.spec.load, OpenPlan) for workload in workloads}) == 1
     return PointRecording(
         merge_workloads(recordings, are_alike=are_alike),
         phases.start_ns,
@@ -210,10 +216,10 @@ class _Sending:
     spec: PointSpec
 
 
-def _routed(lanes: Sequence[Lane], order: Sequence[tuple[int, int]]) -> tuple[Sender, list[Prepared]]:
-    """What the workloads of a mix send together: one sender, and the requests in the order in which they take turns."""
-    own = [[RoutedRequest.of(lane.transport, request) for request in lane.prepared] for lane in lanes]
-    return MixedSender([lane.transport for lane in lanes]), [own[workload][variant] for workload, variant in order]
+def _routed(workloads: Sequence[PreparedWorkload], choices: Sequence[Choice]) -> tuple[Sender, list[Prepared]]:
+    """What the workloads of a mix send together: one sender, and the requests in the order of the choices."""
+    requests = [[RoutedRequest.of(one.transport, request) for request in one.prepared] for one in workloads]
+    return MixedSender([one.transport for one in workloads]), [requests[number][variant] for number, variant in choices]
 
 
 def _first_arrivals(spec: PointSpec) -> Iterator[Instants]:
@@ -223,7 +229,7 @@ def _first_arrivals(spec: PointSpec) -> Iterator[Instants]:
 
 
 def _make_recorder(
-    lane: Lane,
+    workload: PreparedWorkload,
     number: int,
     phases: Phases,
     stops: StopDetector,
@@ -232,18 +238,18 @@ def _make_recorder(
 ) -> Recorder:
     return Recorder(
         lambda interval: on_interval(phases.window_start_ns, dataclasses.replace(interval, workload=number) if number else interval),
-        lane.failure,
-        lane.transport.raw_failure,
+        workload.failure,
+        workload.transport.raw_failure,
         window_start_ns=phases.window_start_ns,
         window_end_ns=phases.window_end_ns,
-        series_start_ns=phases.start_ns if lane.spec.finds_warm_up else phases.window_start_ns,
-        is_open=isinstance(lane.spec.load, OpenPlan),
-        check=lane.check,
-        good_within_ns=lane.spec.good_within_ns,
+        series_start_ns=phases.start_ns if workload.spec.finds_warm_up else phases.window_start_ns,
+        is_open=isinstance(workload.spec.load, OpenPlan),
+        check=workload.check,
+        good_within_ns=workload.spec.good_within_ns,
         stops=stops,
         is_live=on_live is not None,
-        is_streamed=lane.spec.is_streamed,
-        labels=(lambda: tuple(lane.transport.counts.by_address)) if lane.transport.counts.by_address else None,
+        is_streamed=workload.spec.is_streamed,
+        labels=(lambda: tuple(workload.transport.counts.by_address)) if workload.transport.counts.by_address else None,
     )
 
 

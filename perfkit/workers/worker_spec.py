@@ -7,7 +7,7 @@ from perfkit.load.arrivals import count_worker_arrivals
 from perfkit.load.load_plan import ClosedPlan, LoadPlan, OpenPlan
 from perfkit.protocol.message import InferRequest
 from perfkit.target.address import Address
-from perfkit.trace.recorded import Order
+from perfkit.trace.recorded import Indices
 from perfkit.transport.options import TransportOptions
 from perfkit.units import part
 from perfkit.workload.expectation import Expectation
@@ -76,7 +76,7 @@ class WorkerSpec:
     seed: int
     cpus: tuple[int, ...] = ()
     """CPUs to pin the worker process to; empty for no pinning."""
-    order: Order | None = None
+    request_indices: Indices | None = None
     """Of a replay: the index of the request for each arrival of all workers; None for requests that are used in turn."""
     is_live: bool = False
     """Whether a worker process sends `LiveFigures` once a second."""
@@ -111,12 +111,12 @@ class WorkerSpec:
 class MixSpec:
     """A load point of several workloads: what a single worker would do for each.
 
-    With `weights` the workloads share the load of the first one's `point`, and take turns in shuffled order; otherwise each has its own.
+    With `weights` the workloads share the load of the first one's `point`, one of them chosen for each request; otherwise each has its own.
     """
 
     workloads: tuple[WorkerSpec, ...]
     weights: tuple[int, ...] = ()
-    order_seed: tuple[int, ...] = ()
+    choices_seed: tuple[int, ...] = ()
 
     @property
     def cpus(self) -> tuple[int, ...]:
@@ -144,7 +144,9 @@ class MixSpec:
     def split(self, workers: int, cpus: Sequence[int]) -> "list[MixSpec]":
         """See `WorkerSpec.split`."""
         shares = zip(*(one.split(workers, cpus) for one in self.workloads), strict=True)
-        return [dataclasses.replace(self, workloads=share, order_seed=(*self.order_seed, worker)) for worker, share in enumerate(shares)]
+        return [
+            dataclasses.replace(self, workloads=share, choices_seed=(*self.choices_seed, worker)) for worker, share in enumerate(shares)
+        ]
 
     def live(self, *, is_live: bool) -> "MixSpec":
         """The same for workers that send live figures, or not."""

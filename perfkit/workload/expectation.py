@@ -46,7 +46,7 @@ class Expectation:
             self._expected[name] = source
         self._described = metadata.outputs
         self.slots: OutputSlots | None = None
-        """Where outputs lie in shared memory; the requests are then those of its turn. None without any."""
+        """Where outputs lie in shared memory; the requests are then those of a round of `OutputSlots`. None without any."""
 
     def fault(self, response: InferResponse, variant: int = 0) -> str:
         """The first fault of the answer to request `variant`, as the end of a sentence; empty if there is none."""

@@ -1,8 +1,8 @@
 """Tensors in shared memory: where inputs and outputs lie in their regions, and answers completed from there.
 
-Every tensor of every request has its own slot, written once before the load. Outputs have slots by the request's place in the turn: place
-n has slot n. A closed loop sends place n only from one of its slots, so that no two requests in flight share an output's bytes. An open
-loop has as many places as memory allows: two of its requests share bytes only if they are the same request, a whole turn apart.
+Every tensor of every request has its own slot, written once before the load. Requests are sent in rounds, and place n of a round has slot
+n for its outputs. A closed loop sends place n only from one of its slots, so that no two requests in flight share an output's bytes. An
+open loop has as many places as memory allows: two of its requests share bytes only if they are the same request, a whole round apart.
 """
 
 import dataclasses
@@ -90,7 +90,7 @@ class OutputSizes:
         return sum(map(aligned, self.byte_sizes.values()))
 
     def places(self, requests: int, in_flight: int | None) -> int:
-        """The number of places in a turn of so many requests, with `in_flight` slots of a closed loop; None for an open loop."""
+        """The number of places in a round of so many different requests, with `in_flight` slots of a closed loop; None for an open loop."""
         if in_flight is not None:
             return math.lcm(requests, in_flight)
         return requests * max(1, min(-(-_OPEN_PLACES // requests), _OPEN_BYTES // (requests * self.stride)))
@@ -104,8 +104,8 @@ class OutputSlots:
     reader: RegionReader
     sizes: OutputSizes
 
-    def turn(self, requests: Sequence[InferRequest], in_flight: int | None) -> tuple[InferRequest, ...]:
-        """The requests in turn, place by place, each with its outputs' slots; see `OutputSizes.places`."""
+    def round_of(self, requests: Sequence[InferRequest], in_flight: int | None) -> tuple[InferRequest, ...]:
+        """One round of requests, place by place, each with its outputs' slots; see `OutputSizes.places`."""
         places = self.sizes.places(len(requests), in_flight)
         return tuple(dataclasses.replace(requests[place % len(requests)], outputs=tuple(self._outputs(place))) for place in range(places))
 

@@ -17,7 +17,7 @@ from perfkit.protocol.message import InferRequest, ModelMetadata, TensorMetadata
 from perfkit.protocol.tensor import Datatype, Tensor, check_size, tensor_from_array
 from perfkit.scenario.workload import GeneratedInput, Workload
 from perfkit.trace.payloads import decode_payload, decode_request, is_payload_name
-from perfkit.trace.recorded import Content, Order, RecordedTrace
+from perfkit.trace.recorded import Content, Indices, RecordedTrace
 from perfkit.workload.generated import Checkpoint
 from perfkit.workload.requests import check_names, make_requests, parse_datatype, resolve_batch_size
 
@@ -31,14 +31,14 @@ class TracedRequests:
     """The distinct requests of a replay, and for each request of the trace the index of the one to send."""
 
     requests: tuple[InferRequest, ...]
-    order: Order
+    indices: Indices
 
     def mean_batch_size(self, max_batch_size: int) -> float:
         """The inferences of a request on average; 1 for a model without batches, whose `max_batch_size` is 0."""
         if not max_batch_size:
             return 1.0
         sizes = [next((tensor.shape[0] for tensor in request.inputs if tensor.shape), 1) for request in self.requests]
-        return max(1.0, float(np.mean(np.array(sizes)[self.order])))
+        return max(1.0, float(np.mean(np.array(sizes)[self.indices])))
 
 
 def make_traced_requests(
@@ -61,11 +61,11 @@ def make_traced_requests(
     would exceed the budget; ModelMismatchError if they do not fit the model.
     """
     maker = _Maker(payloads, workload, metadata, max_batch_size, version, folder, budget or MemoryBudget(), checkpoint)
-    has_payloads, used = payloads.is_dir(), np.unique(trace.order).tolist()
+    has_payloads, used = payloads.is_dir(), np.unique(trace.content_indices).tolist()
     held = [number for number in used if _holds_request(trace.contents[number], has_payloads=has_payloads)]
     requests = maker.recorded([trace.contents[number] for number in held])
-    # for each content its request, or the first of those that it uses in turn
-    first, turns = np.zeros(len(trace.contents), dtype=np.int32), np.ones(len(trace.contents), dtype=np.int32)
+    # for each content the index of its first request, and the number of requests that it uses in turn
+    first, counts = np.zeros(len(trace.contents), dtype=np.int32), np.ones(len(trace.contents), dtype=np.int32)
     first[held] = np.arange(len(held))
     by_shapes: dict[str, list[int]] = {}
     for number in set(used).difference(held):
@@ -75,22 +75,24 @@ def make_traced_requests(
         for rank, number in enumerate(numbers):
             is_digest = bool(trace.contents[number].payload)
             first[number] = len(requests) + (rank % len(made) if is_digest else 0)
-            turns[number] = 1 if is_digest else len(made)
+            counts[number] = 1 if is_digest else len(made)
         requests += made
-    return TracedRequests(tuple(requests), first[trace.order] + _occurrence(trace.order) % turns[trace.order])
+    return TracedRequests(
+        tuple(requests), first[trace.content_indices] + _occurrence(trace.content_indices) % counts[trace.content_indices]
+    )
 
 
 def _holds_request(content: Content, *, has_payloads: bool) -> bool:
     return bool(content.request or content.tensors or (content.payload and has_payloads))
 
 
-def _occurrence(order: Order) -> Order:
-    """For each place, how often its content has occurred before."""
-    by_content = np.argsort(order, kind="stable")
-    counts = np.bincount(order)
+def _occurrence(contents: Indices) -> Indices:
+    """For each request of the trace, how many before it carried the same."""
+    by_content = np.argsort(contents, kind="stable")
+    counts = np.bincount(contents)
     starts = np.repeat(np.cumsum(counts) - counts, counts)
-    occurrence = np.empty(order.size, dtype=np.int32)
-    occurrence[by_content] = np.arange(order.size, dtype=np.int32) - starts
+    occurrence = np.empty(contents.size, dtype=np.int32)
+    occurrence[by_content] = np.arange(contents.size, dtype=np.int32) - starts
     return occurrence
 
 

@@ -43,7 +43,7 @@ def test_a_sweep_is_a_folder_of_results_and_continues_after_its_complete_cases(p
 
 @pytest.mark.parametrize(
     ("key", "statuses"),
-    [("server.threads", ["interrupted", "pending"]), ("workload.batch_size", ["interrupted", "interrupted"])],  # one by one, in turn
+    [("server.threads", ["interrupted", "pending"]), ("workload.batch_size", ["interrupted", "interrupted"])],  # one by one, interleaved
 )
 def test_an_interrupted_sweep_prints_the_command_that_continues_it(perfkit, write_scenario, tmp_path, key, statuses):
     folder = tmp_path / "sweep"
@@ -69,7 +69,7 @@ def test_every_case_of_a_sweep_is_validated_and_a_foreign_folder_is_refused(perf
     assert "this exists and is not the folder of a sweep" in refused.stderr
 
 
-def test_choices_are_measured_in_turn_and_ranked(perfkit, write_scenario, tmp_path):
+def test_choices_are_measured_interleaved_and_ranked(perfkit, write_scenario, tmp_path):
     folder = tmp_path / "sweep"
     choices = {"plain": {}, "shared": {"shared_memory": "system"}, "text": {"workload.encoding": "typed"}}
     scenario = write_scenario(
@@ -84,7 +84,7 @@ def test_choices_are_measured_in_turn_and_ranked(perfkit, write_scenario, tmp_pa
     assert names == [f"[{number}/12] choices {name}" for number, name in enumerate(
         ["plain", "shared", "text"] * 2 + ["text", "shared", "plain"] * 2, 1
     )]  # fmt: skip
-    assert "3 of 3 cases on one server, load point by load point in turn" in finished.stderr
+    assert "3 of 3 cases on one server, interleaved load point by load point" in finished.stderr
     document = json.loads((folder / "sweep.json").read_text())
     assert [case["values"] for case in document["cases"]] == [{"choices": name} for name in choices]
     assert {line.split(",")[0] for line in (folder / "sweep.csv").read_text().splitlines()} == {"choices", *choices}

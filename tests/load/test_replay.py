@@ -6,7 +6,7 @@ import pytest
 from perfkit.errors import ScenarioError
 from perfkit.load.arrivals import worker_arrivals
 from perfkit.load.load_plan import OpenPlan, load_points
-from perfkit.load.order import InOrder
+from perfkit.load.replayed_requests import ReplayedRequests
 from perfkit.scenario.file import read_document
 from perfkit.transport.base import Outcome, Prepared
 from perfkit.transport.scripted import ScriptedTransport
@@ -107,7 +107,7 @@ class Noting(ScriptedTransport):
 @pytest.mark.parametrize("workers", [1, 3])
 def test_each_arrival_sends_its_own_request_whichever_worker_has_it_and_again_in_each_round(plan, workers):
     point = plan([0, 10, 20, 30, 40], loop=True)
-    order, log = np.array([2, 0, 0, 1, 2], dtype=np.int32), list[tuple[int, bytes]]()
+    indices, log = np.array([2, 0, 0, 1, 2], dtype=np.int32), list[tuple[int, bytes]]()
 
     class Schedule:
         def __init__(self, worker):
@@ -117,12 +117,14 @@ def test_each_arrival_sends_its_own_request_whichever_worker_has_it_and_again_in
             return worker_arrivals(point.load.schedule.chunks(), self.worker, workers)
 
     for worker in range(workers):
-        measured = Measured(Noting, Schedule(worker), requests=InOrder(POOL, order), worker=worker, workers=workers, window_ns=100 * MS)
-        assert {order[reply.variant] for reply in measured.replies} <= {0, 1, 2}
+        measured = Measured(
+            Noting, Schedule(worker), requests=ReplayedRequests(POOL, indices), worker=worker, workers=workers, window_ns=100 * MS
+        )
+        assert {indices[reply.variant] for reply in measured.replies} <= {0, 1, 2}
         log += measured.transport.log
     assert sorted(log) == [(number * 10 * MS, b"caabc"[number % 5 : number % 5 + 1]) for number in range(10)]
 
 
-def test_items_in_order():
-    places = InOrder("xyz", np.array([2, 0, 2], dtype=np.int32))
+def test_items_by_their_indices():
+    places = ReplayedRequests("xyz", np.array([2, 0, 2], dtype=np.int32))
     assert (list(places), len(places), list(places[1:])) == (["z", "x", "z"], 3, ["x", "z"])

@@ -60,7 +60,7 @@ def test_a_parquet_file_gives_the_same_as_a_csv_file(read, tmp_path):
     of_parquet, of_csv = read_trace(tmp_path / "t.parquet"), read("t.csv", text.getvalue())
     for trace in (of_parquet, of_csv):
         assert trace.instants_ns.tolist() == [0, 1, 5]
-        assert [trace.contents[index].shapes for index in trace.order] == ['{"X":[2]}', '{"X":[2]}', ""]
+        assert [trace.contents[index].shapes for index in trace.content_indices] == ['{"X":[2]}', '{"X":[2]}', ""]
         assert trace.requests_by_model == {"m": 3}
     assert read_trace(tmp_path / "stamps.parquet").instants_ns.tolist() == [0, 1000, 5000]
 
@@ -74,7 +74,7 @@ def test_rows_may_come_in_any_order_and_equal_contents_are_kept_once(read):
     ]
     trace = read("t.jsonl", "".join(json.dumps(row) + "\n" for row in rows))
     assert trace.instants_ns.tolist() == [0, 10, 10, 20]
-    assert [trace.contents[index].payload for index in trace.order] == ["a", "b", "a", ""]
+    assert [trace.contents[index].payload for index in trace.content_indices] == ["a", "b", "a", ""]
     assert len(trace.contents) == 3
 
 

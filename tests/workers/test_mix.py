@@ -10,7 +10,7 @@ from perfkit.load import arrivals
 from perfkit.load.arrivals import Schedule
 from perfkit.load.load_plan import ClosedPlan, OpenPlan
 from perfkit.load.loop import StopCause
-from perfkit.load.request_order import for_worker, request_order
+from perfkit.load.workload_choices import choices_of_worker, workload_choices
 from perfkit.recorder.histogram import encode
 from perfkit.recorder.window import cut
 from perfkit.stats.buckets import BucketCounts
@@ -18,7 +18,7 @@ from perfkit.target.address import Address
 from perfkit.transport.base import Outcome, Prepared
 from perfkit.transport.scripted import ScriptedTransport
 from perfkit.workers.point_recording import merge_points
-from perfkit.workers.worker import Lane, run_lanes
+from perfkit.workers.worker import PreparedWorkload, run_workloads
 from perfkit.workers.worker_spec import PointSpec
 
 MS, S = 1_000_000, 1_000_000_000
@@ -55,15 +55,17 @@ def measure(specs, *, weights=(), workers=1, variants=3, outcomes=(Outcome.OK,) 
         async def begin_at():
             return 6 * S
 
-        lanes = [
-            Lane(
+        workloads = [
+            PreparedWorkload(
                 whole.split(workers)[worker], NotingTransport(clock, SERVICE_NS[number], sent[number], outcomes[number]),
                 [Prepared((bytes([number, variant]),)) for variant in range(variants)], Address("http", "h", 1),
             )
             for number, whole in enumerate(specs)
         ]  # fmt: skip
-        order = for_worker(request_order(weights, [variants] * len(specs), (0, worker)), workers) if weights else ()
-        return await run_lanes(lanes, clock=clock, order=order, on_loop=lambda _: None, on_interval=lambda *_: None, begin_at=begin_at)
+        choices = choices_of_worker(workload_choices(weights, [variants] * len(specs), (0, worker)), workers) if weights else ()
+        return await run_workloads(
+            workloads, clock=clock, choices=choices, on_loop=lambda _: None, on_interval=lambda *_: None, begin_at=begin_at
+        )
 
     async def main():
         return merge_points(await asyncio.gather(*map(one, range(workers))))

@@ -62,11 +62,11 @@ def test_each_input_of_each_request_has_a_slot_with_its_bytes_and_nothing_is_sen
 @given(st.integers(1, 40), st.integers(1, 40))
 def test_no_two_slots_of_a_closed_loop_ever_send_requests_with_the_same_output_slot(variants, concurrency):
     requests = tuple(request([index]) for index in range(variants))
-    turn = OutputSlots("r", Memory(0), OutputSizes({"y": 100})).turn(requests, concurrency)
+    sent_round = OutputSlots("r", Memory(0), OutputSizes({"y": 100})).round_of(requests, concurrency)
     users: dict[SharedSlot, int] = {}  # of each place in the region
     for slot in range(concurrency):
-        for index in itertools.islice(itertools.count(slot, concurrency), 3 * len(turn)):
-            sent = turn[index % len(turn)]
+        for index in itertools.islice(itertools.count(slot, concurrency), 3 * len(sent_round)):
+            sent = sent_round[index % len(sent_round)]
             assert sent.inputs == requests[index % variants].inputs  # the order of the plain requests
             place = sent.outputs[0].slot
             assert place is not None
@@ -107,7 +107,7 @@ def test_only_an_output_that_is_asked_for_and_of_open_size_needs_an_answer():
 def test_an_answer_is_completed_from_the_slots_of_its_place():
     memory = Memory(3 * 192)
     slots = OutputSlots("r", memory, OutputSizes({"text": 100, "number": 8}))
-    assert slots.turn([request([0])], 3)[2].outputs == (
+    assert slots.round_of([request([0])], 3)[2].outputs == (
         RequestedOutput("text", slot=SharedSlot("r", 384, 100)),
         RequestedOutput("number", slot=SharedSlot("r", 512, 8)),
     )
@@ -140,7 +140,7 @@ def test_an_expectation_compares_what_the_server_wrote(tmp_path):
     memory = Memory(6 * 64)
     expectation.slots = OutputSlots("r", memory, OutputSizes({"y": 4}))
     answer = InferResponse("m", "1", (Tensor("y", Datatype.INT32, (1,), b""),))
-    memory.write(3 * 64, (20).to_bytes(4, "little"))  # place 3 of a turn of 6 sends the second request
+    memory.write(3 * 64, (20).to_bytes(4, "little"))  # place 3 of a round of 6 sends the second request
     assert expectation.fault(answer, 3) == ""
     assert "wrong values in output 'y'" in expectation.fault(answer, 4)
 

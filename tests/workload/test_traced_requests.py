@@ -45,7 +45,7 @@ def make(tmp_path):
 
 
 def values(made):
-    return [tensor_to_array(made.requests[index].inputs[0]).ravel().tolist() for index in made.order.tolist()]
+    return [tensor_to_array(made.requests[index].inputs[0]).ravel().tolist() for index in made.indices.tolist()]
 
 
 def test_each_request_is_sent_as_it_was_recorded_and_made_once(make):
@@ -60,7 +60,7 @@ def test_each_request_is_sent_as_it_was_recorded_and_made_once(make):
 def test_recorded_shapes_without_payloads_get_values_of_the_workload(make):
     contents = [Content(shapes=json.dumps({"X": shape})) for shape in ([4, 3], [1, 2], [4, 3], [4, 3])]
     made = make(*contents, variants=4)
-    shapes = [made.requests[index].inputs[0].shape for index in made.order.tolist()]
+    shapes = [made.requests[index].inputs[0].shape for index in made.indices.tolist()]
     assert shapes == [(4, 3), (1, 2), (4, 3), (4, 3)]
     first, _, second, third = values(made)
     assert first == third  # two variants for each of two shapes, in turn

@@ -22,7 +22,7 @@ _BARE = (
     "Triton and the bundled server do: its streams cannot be measured"
 )
 _FINAL = "triton_final_response"
-ERROR_STATUS = "error_message"
+ERROR_MESSAGE_STATUS = "error_message"
 """The status of a request that a stream answers with an error; gRPC has none for it."""
 
 

@@ -16,7 +16,7 @@ from perfkit.transport.grpc.bidirectional_session import BidirectionalSession
 from perfkit.transport.grpc.http2_connection import Http2Connection
 from perfkit.transport.grpc.messages import OWN_DEADLINE_SHARE, AnswerHeaders, classify
 from perfkit.transport.grpc.stream import Stream, Writer
-from perfkit.transport.grpc.streamed_messages import ERROR_STATUS, MessageSplitter, id_field, read_streamed_response
+from perfkit.transport.grpc.streamed_messages import ERROR_MESSAGE_STATUS, MessageSplitter, id_field, read_streamed_response
 from perfkit.transport.limits import AnswerLimit
 from perfkit.transport.options import StreamOptions
 from perfkit.transport.pool import ConnectionPool
@@ -110,7 +110,7 @@ class StreamingConnection(Http2Connection[RequestStream]):
             outcome, error, status = classify(stream.headers, trailers, ())
         for request in self._taken(stream):
             if is_complete:
-                self._end(request, request.answer.complete(request.started_ns, self._received_ns, ERROR_STATUS))
+                self._end(request, request.answer.complete(request.started_ns, self._received_ns, ERROR_MESSAGE_STATUS))
             elif status == "DEADLINE_EXCEEDED" and self._is_due(request):
                 self._fail_request(request, Outcome.TIMED_OUT, self._describe_time_out())
             else:
@@ -191,7 +191,7 @@ class StreamingConnection(Http2Connection[RequestStream]):
             self._open_streams.append(stream)
         elif stream.has_timed_out and not stream.requests:
             self._session.cancel(stream)
-        self._end(found, found.answer.complete(found.started_ns, self._received_ns, ERROR_STATUS))
+        self._end(found, found.answer.complete(found.started_ns, self._received_ns, ERROR_MESSAGE_STATUS))
 
     def _taken(self, stream: RequestStream) -> list[StreamedRequest]:
         """The requests of a stream that has ended, which it has no more."""

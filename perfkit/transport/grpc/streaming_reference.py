@@ -16,7 +16,7 @@ from perfkit.transport.base import Outcome, Prepared, Reply
 from perfkit.transport.grpc.calls import refusal
 from perfkit.transport.grpc.reference import ReferenceChannel, ReferenceGrpcTransport
 from perfkit.transport.grpc.streamed_messages import (
-    ERROR_STATUS,
+    ERROR_MESSAGE_STATUS,
     decode_streamed_response,
     id_field,
     read_streamed_response,
@@ -150,7 +150,7 @@ class StreamingReferenceGrpcTransport(ReferenceGrpcTransport):
         """The reply to a request whose stream has ended."""
         started_ns, answer = request.started_ns, request.answer
         if failure is None:
-            return answer.complete(started_ns, ended_ns, ERROR_STATUS)
+            return answer.complete(started_ns, ended_ns, ERROR_MESSAGE_STATUS)
         if isinstance(failure, grpc.aio.AioRpcError):
             failure = self._failure(failure, ended_ns - started_ns)
         outcome, error, status = failure
@@ -170,7 +170,7 @@ class StreamingReferenceGrpcTransport(ReferenceGrpcTransport):
             return
         self._remove(stream, response.id)
         if not request.reply.done():
-            request.reply.set_result(request.answer.complete(request.started_ns, at_ns, ERROR_STATUS))
+            request.reply.set_result(request.answer.complete(request.started_ns, at_ns, ERROR_MESSAGE_STATUS))
 
     def _remove(self, stream: _Stream, request_id: str) -> None:
         """Removes a request that has ended, so that its stream may take another."""

@@ -18,7 +18,7 @@ from perfkit.transport.resolution import AttributedConnection, register_peers
 from perfkit.transport.rotation import make_pool
 from perfkit.transport.streamed_answer import StreamedAnswer
 
-ERROR_STATUS = "error"
+ERROR_EVENT_STATUS = "error"
 """The status of a request that a stream answers with an error; its HTTP status is 200."""
 NO_EVENTS = "the answer is not a stream of events, or ends within one"
 
@@ -77,7 +77,7 @@ def stream_reply(answer: StreamedAnswer, events: EventSplitter, started_ns: int,
     if events.has_rest:
         return answer.failed(Outcome.BROKEN, started_ns, ended_ns, NO_EVENTS)
     # events have neither shapes nor datatypes, so that there is nothing to check
-    return dataclasses.replace(answer.complete(started_ns, ended_ns, ERROR_STATUS), payload=None)
+    return dataclasses.replace(answer.complete(started_ns, ended_ns, ERROR_EVENT_STATUS), payload=None)
 
 
 class _AttributedEventStreamConnection(AttributedConnection, EventStreamConnection):

@@ -1,4 +1,4 @@
-"""Scenarios that are measured in turn on one server: their order, and what ends one or all of them."""
+"""Scenarios that are measured interleaved on one server: their order, and what ends one or all of them."""
 
 import asyncio
 
@@ -7,7 +7,7 @@ import yaml
 
 from perfkit.errors import ModelMismatchError, TargetError
 from perfkit.measurement.control import Interruption, RunObserver
-from perfkit.measurement.lifecycle import CaseInTurn, measure_in_turn
+from perfkit.measurement.lifecycle import InterleavedCase, measure_interleaved
 from perfkit.scenario.file import read_cases
 
 PLAIN = {
@@ -48,9 +48,9 @@ def measure(tmp_path):
         path = tmp_path / "scenario.yaml"
         path.write_text(yaml.safe_dump({**PLAIN, **sections, "sweep": {"choices": choices}}, sort_keys=False))
         cases = [
-            CaseInTurn(case.values["choices"], case.loaded, tmp_path / case.values["choices"]) for case in read_cases(path, environ={})
+            InterleavedCase(case.values["choices"], case.loaded, tmp_path / case.values["choices"]) for case in read_cases(path, environ={})
         ]
-        return asyncio.run(measure_in_turn(cases, observer, interruption or Interruption()))
+        return asyncio.run(measure_interleaved(cases, observer, interruption or Interruption()))
 
     return run
 

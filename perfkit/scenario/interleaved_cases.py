@@ -1,4 +1,4 @@
-"""Which cases of a sweep are measured in turn, because they differ in their requests and can share a server."""
+"""Which cases of a sweep are measured interleaved: those that can share a server, since they differ in their requests alone."""
 
 import json
 from collections.abc import Sequence
@@ -9,12 +9,12 @@ from perfkit.scenario.load import ClosedLoadSpec, OpenLoadSpec
 # keys of `target` that are of the client alone
 _OF_CLIENT = {"engine", "timeout_ns", "max_connections", "streams_per_connection", "max_answer_bytes", "compression"}
 _OF_SERVER = {"target", "server", "measure", "telemetry", "metrics", "gpu"}
-_MOST_IN_TURN = 32
+_MOST_INTERLEAVED = 32
 """Their requests are all in memory."""
 
 
-def groups_in_turn(cases: Sequence[tuple[int, LoadedScenario]]) -> list[list[int]]:
-    """The cases, given with their numbers, in groups that are measured in turn, in the order of their first cases.
+def interleaved_groups(cases: Sequence[tuple[int, LoadedScenario]]) -> list[list[int]]:
+    """The cases, given with their numbers, in groups that are measured interleaved, in the order of their first cases.
 
     The cases of a group have the same server, the same telemetry and the same `measure`, and fixed loads: a search chooses its rates by
     itself, and is measured alone, and so is a mix.
@@ -22,7 +22,7 @@ def groups_in_turn(cases: Sequence[tuple[int, LoadedScenario]]) -> list[list[int
     groups: dict[str, list[int]] = {}
     for number, loaded in cases:
         groups.setdefault(_key(number, loaded), []).append(number)
-    return [group[at : at + _MOST_IN_TURN] for group in groups.values() for at in range(0, len(group), _MOST_IN_TURN)]
+    return [group[at : at + _MOST_INTERLEAVED] for group in groups.values() for at in range(0, len(group), _MOST_INTERLEAVED)]
 
 
 def _key(number: int, loaded: LoadedScenario) -> str:

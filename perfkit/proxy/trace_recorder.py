@@ -21,7 +21,7 @@ _MOST_WAITING_BYTES = 2**28
 _SWITCH_INTERVAL_S = 50e-6
 
 
-class Recording:
+class TraceRecorder:
     """Writes each captured request as a row, with its payload or the digest of it, and counts them.
 
     `wall_minus_monotonic_ns` turns instants of arrival into nanoseconds since 1970. `on_failure` is called once, from the thread, if the trace
@@ -39,7 +39,7 @@ class Recording:
         self._calls: collections.Counter[tuple[str, str]] = collections.Counter()
         self._switch_interval_s = sys.getswitchinterval()
         sys.setswitchinterval(_SWITCH_INTERVAL_S)
-        self._thread = threading.Thread(target=self._run, name="recording", daemon=True)
+        self._thread = threading.Thread(target=self._run, name="trace recorder", daemon=True)
         self._thread.start()
 
     @property

@@ -1,9 +1,9 @@
-"""Which cases of a sweep take turns on one server."""
+"""Which cases of a sweep are measured interleaved on one server."""
 
 import pytest
 
 from perfkit.scenario.file import read_cases
-from perfkit.scenario.turns import groups_in_turn
+from perfkit.scenario.interleaved_cases import interleaved_groups
 
 HEAD = "target: {model: m}\nload: {closed: {concurrency: 1}}\n"
 
@@ -13,7 +13,7 @@ def groups(tmp_path):
     def read(text):
         path = tmp_path / "s.yaml"
         path.write_text(text)
-        return groups_in_turn([(10 + number, case.loaded) for number, case in enumerate(read_cases(path, environ={}))])
+        return interleaved_groups([(10 + number, case.loaded) for number, case in enumerate(read_cases(path, environ={}))])
 
     return read
 
@@ -32,7 +32,7 @@ def groups(tmp_path):
         "check.share: [0%, 1%]",
     ],
 )
-def test_what_is_of_the_requests_alone_is_measured_in_turn(groups, key):
+def test_what_is_of_the_requests_alone_is_measured_interleaved(groups, key):
     assert groups(f"{HEAD}sweep: {{{key}}}\n") == [[10, 11]]
 
 
