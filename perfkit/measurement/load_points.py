@@ -162,8 +162,11 @@ def make_worker_spec(scenario: Scenario, point: LoadPoint, address: Address, pro
     """What a single worker would do in a load point; `WorkerSpec.split` divides it among several."""
     measure, slo, check = scenario.measure, scenario.objective, scenario.check
     options = dataclasses.replace(transport_options(scenario, point.protocol), answer_limit=probed.answer_limit, seed=point.number)
+    load = point.load
+    if load.sequences is not None:
+        load = dataclasses.replace(load, sequences=load.sequences.within(probed.highest_sequence_id))
     point_spec = PointSpec(
-        load=point.load,
+        load=load,
         warmup_ns=scenario.warmup_ns,
         window_ns=point.window_ns or scenario.window_ns,
         requests=scenario.requests,

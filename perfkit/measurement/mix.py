@@ -40,7 +40,7 @@ def make_mix_spec(scenario: Scenario, point: MixPoint, workloads: Sequence[Probe
         slo = one.scenario.slo or scenario.slo
         own = dataclasses.replace(
             spec.point,
-            load=point.load or part.load,
+            load=point.load or spec.point.load,
             warmup_ns=scenario.warmup_ns,
             window_ns=point.window_ns or scenario.window_ns,
             drain_ns=drain_ns,

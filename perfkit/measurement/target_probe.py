@@ -108,6 +108,8 @@ class ProbeResult:
     """What lies in shared memory; None without any."""
     batch_size: float = 1
     """The inferences of a request; of a replay, the mean."""
+    highest_sequence_id: int | None = None
+    """See `ModelConfig`."""
     request_indices: Indices | None = None
     """Of a replay: the index of the request for each arrival; None for requests that are used in turn."""
 
@@ -198,6 +200,12 @@ async def probe(
         described = await _describe(transport, address, loaded, trials)
         metadata, config = described.metadata, described.config
         check_omitted(workload, target.model, config.required_inputs)
+        first_id, highest_id = scenario.sequences.first_id if scenario.sequences else None, config.highest_sequence_id
+        if first_id is not None and highest_id is not None and first_id > highest_id:
+            raise ModelMismatchError(
+                f"sequences.first_id: the control input of model '{target.model}' has 32 bits, so that the server would cut ids above "
+                f"{highest_id:,}: found {first_id:,}; give a lower one, or none"
+            )
         if config.is_decoupled and scenario.stream is None:
             reason = "a request may have none or many responses, so it answers on streams only"
             raise ModelMismatchError(f"{address}: model '{target.model}' is decoupled: {reason}. Add `stream: {{}}` to the scenario")
@@ -221,7 +229,7 @@ async def probe(
             batch_size = resolve_batch_size(workload.batch_size, target.model, config.max_batch_size)
 
             async def first_answer() -> InferResponse:
-                return (await trials.run(lambda: _answer(transport, address, _as_sequence(whole[0], scenario))))[1]
+                return (await trials.run(lambda: _answer(transport, address, _as_sequence(whole[0], scenario, config))))[1]
 
             shared = await regions.share(transport, address, whole, metadata, batch_size, budget, first_answer)
             requests, expectation.slots = shared.requests_for(ClosedPlan(1, 0)), shared.slots
@@ -233,7 +241,7 @@ async def probe(
             notes.append(_NO_SEQUENCES)
 
         async def send(request: InferRequest) -> tuple[int, int]:
-            return await _probe_once(transport, address, expectation, _as_sequence(request, scenario))
+            return await _probe_once(transport, address, expectation, _as_sequence(request, scenario, config))
 
         try:
             if may_fall_back:
@@ -250,6 +258,7 @@ async def probe(
             name=address.sanitize(described.server.name),
             version=address.sanitize(described.server.version),
             requests=requests,
+            highest_sequence_id=config.highest_sequence_id,
             batch_size=float(workload.batch_size) if traced is None else traced.mean_batch_size(config.max_batch_size),
             request_indices=None if traced is None else traced.indices,
             payload_sha256=await _in_thread(lambda checkpoint: payload_sha256(requests if shared is None else whole, checkpoint)),
@@ -264,10 +273,13 @@ async def probe(
         )
 
 
-def _as_sequence(request: InferRequest, scenario: Scenario) -> InferRequest:
+def _as_sequence(request: InferRequest, scenario: Scenario, config: ModelConfig) -> InferRequest:
     """A request as a sequence of one step, since a model with sequences may refuse any other request."""
     plan = plan_sequences(scenario)
-    return request if plan is None else with_sequence(request, SequenceSource(plan).next().id, starts=True, ends=True)
+    if plan is None:
+        return request
+    source = SequenceSource(plan.within(config.highest_sequence_id))
+    return with_sequence(request, source.next().id, starts=True, ends=True)
 
 
 async def _choose_encoding(

@@ -1,7 +1,7 @@
 """The values of v2 requests and responses, independent of their encoding."""
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Literal, TypeAlias
 
 from perfkit.protocol.tensor import Tensor
@@ -131,6 +131,17 @@ class ModelConfig:
     """The models of an ensemble's steps, each once."""
     is_decoupled: bool = False
     """Whether a request may have none or many responses, so that the model answers on streams only."""
+    highest_sequence_id: int | None = None
+    """The highest integer id of a sequence that the model gets whole; Triton cuts higher ones to the 32 bits of its control input. None if
+    there is no such limit."""
+
+
+_HIGHEST_IDS = {"TYPE_INT32": 2**31 - 1, "TYPE_UINT32": 2**32 - 1}
+
+
+def highest_sequence_id(datatypes: Iterable[str]) -> int | None:
+    """`ModelConfig.highest_sequence_id` for the datatypes of the control inputs that take the ids."""
+    return min((_HIGHEST_IDS[datatype] for datatype in datatypes if datatype in _HIGHEST_IDS), default=None)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -23,6 +23,7 @@ from perfkit.protocol.message import (
     SharedSlot,
     TensorMetadata,
     composing_model,
+    highest_sequence_id,
 )
 from perfkit.protocol.statistics import DURATIONS, ModelStatistics, TotalTime
 from perfkit.protocol.tensor import Buffer, Datatype, Tensor, tensor_from_array, tensor_to_array
@@ -211,7 +212,11 @@ def model_config(message: v2_pb2.ModelConfigResponse) -> ModelConfig:
     required = frozenset(one.name for one in config.input if not one.optional)
     models = dict.fromkeys(composing_model(step.model_name, step.model_version) for step in config.ensemble_scheduling.step)
     sha256 = hashlib.sha256(b"".join(fields)).hexdigest()
-    return ModelConfig(config.max_batch_size, sha256, required, tuple(models), config.model_transaction_policy.decoupled)
+    controls = [control for one in config.sequence_batching.control_input for control in one.control]
+    names = {number: name for name, number in v2_pb2.DataType.items()}  # a newer server may have others
+    id_types = [names.get(one.data_type, "") for one in controls if one.kind == one.CONTROL_SEQUENCE_CORRID]
+    is_decoupled = config.model_transaction_policy.decoupled
+    return ModelConfig(config.max_batch_size, sha256, required, tuple(models), is_decoupled, highest_sequence_id(id_types))
 
 
 def model_metadata_message(metadata: ModelMetadata) -> v2_pb2.ModelMetadataResponse:

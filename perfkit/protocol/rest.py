@@ -27,6 +27,7 @@ from perfkit.protocol.message import (
     SharedSlot,
     TensorMetadata,
     composing_model,
+    highest_sequence_id,
 )
 from perfkit.protocol.rest_json import check_parameters, load_document, read_list, read_list_or_none, read_parameters, read_text, unparsed
 from perfkit.protocol.tensor import Buffer, Datatype, Tensor, tensor_from_json, tensor_to_json
@@ -236,13 +237,17 @@ def decode_model_config(body: Buffer) -> ModelConfig:
         steps = _objects(ensemble.get("step") if isinstance(ensemble, dict) else None)
         policy = document.get("model_transaction_policy")
         is_decoupled = isinstance(policy, dict) and policy.get("decoupled") is True
+        batching = document.get("sequence_batching")
+        control_inputs = _objects(batching.get("control_input") if isinstance(batching, dict) else None)
+        controls = [control for one in control_inputs for control in _objects(one.get("control"))]
+        id_types = [str(one.get("data_type")) for one in controls if one.get("kind") == "CONTROL_SEQUENCE_CORRID"]
         models = dict.fromkeys(composing_model(str(step.get("model_name")), int(step.get("model_version", -1))) for step in steps)
     except (ValueError, AttributeError, TypeError, OverflowError, RecursionError):
         size = -1
     if not 0 <= size < 2**31:
         raise ProtocolError("the server's model configuration is not v2")
     sha256 = hashlib.sha256(json.dumps(document, sort_keys=True).encode()).hexdigest()
-    return ModelConfig(size, sha256, required, tuple(models), is_decoupled)
+    return ModelConfig(size, sha256, required, tuple(models), is_decoupled, highest_sequence_id(id_types))
 
 
 def _objects(value: object) -> list[dict[str, Any]]:

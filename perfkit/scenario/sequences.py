@@ -71,7 +71,7 @@ class Sequences(Section):
     ids: Literal["integer", "string"] = "integer"
     first_id: Annotated[int, Field(strict=True, ge=1, lt=2**62)] | None = None
     """Integer ids count up from here. The default is a random number of 19 digits for each load point, so that the sequences of
-    different runs and machines do not meet; models whose control input has 32 bits need a smaller one."""
+    different runs and machines do not meet, and one of 10 digits if the model's control input has 32 bits."""
     think_time_ns: Duration = Field(default=0, alias="think_time")
     """Where arrivals start sequences: the pause between an answer and the next step of its sequence."""
 

@@ -57,6 +57,23 @@ def test_integer_ids_count_up_and_string_ids_have_a_prefix():
     assert [source.next().id, source.next().id] == ["perfkit-0000000000000abc-000000000000", "perfkit-0000000000000abc-000000000001"]
 
 
+@pytest.mark.parametrize("highest", [2**31 - 1, 2**32 - 1])
+def test_ids_fit_a_control_input_of_32_bits(highest):
+    plans = [SequencePlan(LengthLaw(), random_first_id()).within(highest) for _ in range(200)]
+    firsts = [SequenceSource(plan).next().id for plan in plans]
+    assert len(set(firsts)) > 190  # random
+    assert {len(str(first)) for first in firsts} == {10}
+    assert max(firsts) + 10**8 < 2**31  # with room to count
+    given = SequencePlan(LengthLaw(), 5)
+    assert given.within(highest) == given
+
+
+def test_other_ids_stay_as_they_are():
+    long, text = SequencePlan(LengthLaw(), random_first_id()), SequencePlan(LengthLaw(), random_first_id(), ids="string")
+    assert long.within(None) == long
+    assert text.within(2**31 - 1) == text
+
+
 def test_random_ids_are_positive_signed_integers_of_one_width_that_no_two_runs_share():
     first = {random_first_id() for _ in range(1000)}
     assert len(first) == 1000

@@ -466,6 +466,22 @@ def our_digest(response):
     return protobuf.model_config(v2_pb2.ModelConfigResponse.FromString(response.SerializeToString()))
 
 
+@pytest.mark.parametrize(
+    ("datatype", "highest"),
+    [
+        (model_config_pb2.TYPE_INT32, 2**31 - 1), (model_config_pb2.TYPE_UINT32, 2**32 - 1),
+        (model_config_pb2.TYPE_UINT64, None), (model_config_pb2.TYPE_STRING, None),
+    ],
+)  # fmt: skip
+def test_a_configuration_tells_which_ids_of_sequences_the_model_gets_whole(datatype, highest):
+    theirs, kinds = their_config(), model_config_pb2.ModelSequenceBatching.Control
+    batching = theirs.config.sequence_batching
+    batching.control_input.add(name="S").control.add(kind=kinds.CONTROL_SEQUENCE_START, int32_false_true=[0, 1])
+    batching.control_input.add(name="I").control.add(kind=kinds.CONTROL_SEQUENCE_CORRID, data_type=datatype)
+    assert our_digest(theirs).highest_sequence_id == highest
+    assert our_digest(their_config()).highest_sequence_id is None
+
+
 def test_a_configurations_digest_hangs_on_all_that_tritons_proto_knows_and_on_no_order():
     theirs, again, other = their_config(), their_config(), their_config()
     assert our_digest(theirs).max_batch_size == 8

@@ -781,6 +781,22 @@ def test_a_configuration_names_required_inputs_and_the_models_of_an_ensemble():
     assert (odd.required_inputs, odd.composing_models) == (frozenset(), ())
 
 
+@pytest.mark.parametrize(
+    ("datatype", "highest"),
+    [("TYPE_INT32", 2**31 - 1), ("TYPE_UINT32", 2**32 - 1), ("TYPE_UINT64", None), ("TYPE_STRING", None), (7, None)],
+)
+def test_a_configuration_tells_which_ids_of_sequences_the_model_gets_whole(datatype, highest):
+    start = {"name": "START", "control": [{"kind": "CONTROL_SEQUENCE_START", "data_type": "TYPE_INT32"}]}
+    own = {"name": "CORRID", "control": [{"kind": "CONTROL_SEQUENCE_CORRID", "data_type": datatype}]}
+    document = {"sequence_batching": {"control_input": [start, own]}}
+    assert rest.decode_model_config(json.dumps(document).encode()).highest_sequence_id == highest
+
+
+@pytest.mark.parametrize("batching", [[], {"control_input": [1, {"control": {}}]}, {"oldest": {}}])
+def test_a_configuration_may_leave_the_ids_of_sequences_out(batching):
+    assert rest.decode_model_config(json.dumps({"sequence_batching": batching}).encode()).highest_sequence_id is None
+
+
 @pytest.mark.parametrize("size", [10**30, 2**63, -2, "9" * 5000, "²", True, 1.0, None])
 def test_a_dimension_that_is_not_one_of_64_bits_is_refused(size):
     document = {"name": "m", "inputs": [{"name": "x", "datatype": "FP32", "shape": [1, size]}]}
