@@ -1,1 +1,1 @@
-"""Spans of the server, joined to the requests that caused them: where each request's time went. Pure."""
+"""Spans of the server, joined to the requests that caused them: where each request's time went."""

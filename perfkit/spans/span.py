@@ -1,0 +1,45 @@
+"""A span, as OpenTelemetry's data model has it, reduced to what explains a request's time."""
+
+import dataclasses
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
+
+AttributeValue = str | int | float | bool
+MOST_EVENT_NAMES, MOST_ATTRIBUTES, MOST_CHARACTERS = 64, 64, 256
+"""What is kept of one span: event names, attributes, and characters of each text. The rest is dropped."""
+
+
+class EventTimes(NamedTuple):
+    """The first and the last instant of the events of one name in a span, in nanoseconds of the span's clock."""
+
+    first_ns: int
+    last_ns: int
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Span:
+    """An operation on the server; instants are nanoseconds of Unix time by the server's clock, unless its source says otherwise."""
+
+    trace_id: str
+    """32 hexadecimal digits in lower case."""
+    span_id: str
+    """16 hexadecimal digits in lower case."""
+    parent_id: str
+    """As `span_id`; empty without a parent."""
+    name: str
+    start_ns: int
+    end_ns: int
+    events: Mapping[str, EventTimes]
+    attributes: Mapping[str, AttributeValue]
+
+
+def event_times(events: Iterable[tuple[str, int]]) -> dict[str, EventTimes]:
+    """The events of a span by name, at most `MOST_EVENT_NAMES` names."""
+    found: dict[str, EventTimes] = {}
+    for name, instant_ns in events:
+        if name in found:
+            first_ns, last_ns = found[name]
+            found[name] = EventTimes(min(first_ns, instant_ns), max(last_ns, instant_ns))
+        elif len(found) < MOST_EVENT_NAMES:
+            found[name[:MOST_CHARACTERS]] = EventTimes(instant_ns, instant_ns)
+    return found
