@@ -49,6 +49,11 @@ class Prepared:
 
     buffers: Sequence[bytes]
     headers: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    """Headers besides those in the buffers, for engines that make the head themselves."""
+
+    def with_header(self, name: str, value: str) -> "Prepared":
+        """The same request with one more header outside the buffers."""
+        return dataclasses.replace(self, headers={**self.headers, name: value})
 
 
 @dataclasses.dataclass(slots=True, eq=False)
@@ -124,6 +129,9 @@ class Sender(Protocol):
 
     def send(self, prepared: Prepared) -> Awaitable[Reply]:
         """Sends a request; the time-out starts with this call. Failures of the target are outcomes, never exceptions."""
+
+    def with_traceparent(self, prepared: Prepared, traceparent: str) -> Prepared:
+        """The same request with this `traceparent` header (W3C Trace Context), by which a server reports its spans of the request."""
 
     def abandon(self) -> None:
         """Ends all requests in flight as unfinished; nothing is sent from then on."""

@@ -29,6 +29,13 @@ class MixedSender(Sender):
         """See `Sender.send`."""
         return prepared.transport.send(prepared.request)  # type: ignore[attr-defined, no-any-return] # a RoutedRequest; a check would cost time in each request
 
+    def with_traceparent(self, prepared: Prepared, traceparent: str) -> Prepared:
+        """See `Sender.with_traceparent`."""
+        assert isinstance(prepared, RoutedRequest)
+        assert prepared.transport is not None
+        assert prepared.request is not None
+        return RoutedRequest.of(prepared.transport, prepared.transport.with_traceparent(prepared.request, traceparent))
+
     def abandon(self) -> None:
         """See `Sender.abandon`."""
         for transport in self._transports:

@@ -137,6 +137,12 @@ class ReplicaTransport:
         reply.add_done_callback(lambda done: self._take_back(replica, done))  # before the loop's own
         return reply
 
+    def with_traceparent(self, prepared: Prepared, traceparent: str) -> Prepared:
+        """See `Sender.with_traceparent`."""
+        assert isinstance(prepared, PreparedForEach)
+        pairs = zip(self._by_url, prepared.by_url, strict=True)
+        return PreparedForEach((), by_url=[transport.with_traceparent(own, traceparent) for transport, own in pairs])
+
     def decode(self, reply: Reply) -> InferResponse:
         return self._by_url[0].decode(reply)
 

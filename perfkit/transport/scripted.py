@@ -39,6 +39,10 @@ class ScriptedTransport:
         """The request has no bytes."""
         return Prepared(())
 
+    def with_traceparent(self, prepared: Prepared, traceparent: str) -> Prepared:
+        """The header alone."""
+        return prepared.with_header("traceparent", traceparent)
+
     def send(self, prepared: Prepared) -> Awaitable[Reply]:
         index, self.sent = self.sent, self.sent + 1
         return self._answer(*self._script(index))

@@ -82,6 +82,10 @@ class ReferenceGrpcTransport(RpcTransport):
     def prepare(self, request: InferRequest) -> Prepared:
         return Prepared((protobuf.encode_infer_request(request),))
 
+    def with_traceparent(self, prepared: Prepared, traceparent: str) -> Prepared:
+        """See `Sender.with_traceparent`."""
+        return prepared.with_header("traceparent", traceparent)
+
     def send(self, prepared: Prepared) -> Awaitable[Reply]:
         task = asyncio.ensure_future(self._send(prepared))
         self._in_flight.add(task)
@@ -189,7 +193,7 @@ class ReferenceGrpcTransport(RpcTransport):
         started_ns = self._now_ns()
         try:
             answer = await channel.infer(
-                prepared.buffers[0], timeout=self._timeout_s, metadata=self._metadata, compression=self._compression
+                prepared.buffers[0], timeout=self._timeout_s, metadata=(*self._metadata, *prepared.headers.items()), compression=self._compression
             )
             if answer is None:  # which its type does not mention
                 return Reply(Outcome.BROKEN, started_ns, self._now_ns(), None, "the call ended without a complete message")

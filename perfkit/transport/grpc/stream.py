@@ -86,8 +86,12 @@ def request_buffers(headers: Headers, data: bytes) -> tuple[bytes, bytes, bytes,
 
     The stream id belongs after each start. A start is empty if its payload needs several frames.
     """
-    block = http2.encode_headers(headers)
-    return _frame_start(block, http2.HEADERS, http2.END_HEADERS), block, _frame_start(data, http2.DATA, http2.END_STREAM), data
+    return *header_buffers(http2.encode_headers(headers)), _frame_start(data, http2.DATA, http2.END_STREAM), data
+
+
+def header_buffers(block: bytes) -> tuple[bytes, bytes]:
+    """The first two of `request_buffers` for an encoded header block."""
+    return _frame_start(block, http2.HEADERS, http2.END_HEADERS), block
 
 
 def _frame_start(payload: bytes, kind: int, flags: int) -> bytes:

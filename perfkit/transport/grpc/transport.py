@@ -3,7 +3,7 @@
 from collections.abc import Callable
 
 from perfkit.errors import ProtocolError, TargetError
-from perfkit.protocol import protobuf
+from perfkit.protocol import http2, protobuf
 from perfkit.protocol.decoded_size import check_protobuf_fields
 from perfkit.protocol.message import InferRequest, InferResponse
 from perfkit.target.address import Address
@@ -12,7 +12,7 @@ from perfkit.transport.connect import client_context
 from perfkit.transport.grpc.calls import RefusedError, RpcTransport, refusal
 from perfkit.transport.grpc.connection import GrpcConnection
 from perfkit.transport.grpc.messages import AnswerHeaders, read_message, request_headers, write_message
-from perfkit.transport.grpc.stream import request_buffers
+from perfkit.transport.grpc.stream import header_buffers, request_buffers
 from perfkit.transport.options import Compression, TransportOptions
 from perfkit.transport.pool import ConnectionPool, PooledTransport
 from perfkit.transport.resolution import AttributedConnection, register_peers
@@ -44,6 +44,11 @@ class WireGrpcTransport(PooledTransport[GrpcConnection], RpcTransport):
     def prepare(self, request: InferRequest) -> Prepared:
         """The buffers are those of `request_buffers`."""
         return self._prepare("ModelInfer", protobuf.encode_infer_request(request), self._options.compression)
+
+    def with_traceparent(self, prepared: Prepared, traceparent: str) -> Prepared:
+        """See `Sender.with_traceparent`."""
+        _, block, *data = prepared.buffers
+        return Prepared((*header_buffers(block + http2.encode_headers([("traceparent", traceparent)])), *data))
 
     def decode(self, reply: Reply) -> InferResponse:
         message = self._message(reply)

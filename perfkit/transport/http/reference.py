@@ -164,6 +164,10 @@ class ReferenceHttpTransport(RestTransport):
         path = rest.model_path(request.model, request.version, "infer")
         return Prepared((path.encode(), b"".join(body)), headers)
 
+    def with_traceparent(self, prepared: Prepared, traceparent: str) -> Prepared:
+        """See `Sender.with_traceparent`."""
+        return prepared.with_header("traceparent", traceparent)
+
     def send(self, prepared: Prepared) -> Awaitable[Reply]:
         task = asyncio.ensure_future(self._send(prepared))
         self._in_flight.add(task)

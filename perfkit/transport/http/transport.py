@@ -43,6 +43,12 @@ class WireHttpTransport(PooledTransport[HttpConnection], RestTransport):
         first, *blobs = body
         return Prepared((head + bytes(first), *(_as_bytes(blob) for blob in blobs)))
 
+    def with_traceparent(self, prepared: Prepared, traceparent: str) -> Prepared:
+        """See `Sender.with_traceparent`; the header comes first, since the end of the head differs between requests."""
+        start, *others = prepared.buffers
+        at = start.index(b"\r\n") + 2
+        return Prepared((b"%btraceparent: %b\r\n%b" % (start[:at], traceparent.encode(), start[at:]), *others))
+
     def raw_failure(self, reply: Reply) -> str | bytes:
         """The start of the body: heads hold dates and request ids."""
         if reply.error or not reply.payload:
