@@ -3,18 +3,18 @@
 import dataclasses
 from collections.abc import Awaitable, Sequence
 
-from perfkit.transport.base import Prepared, Reply, Sender, Transport
+from perfkit.transport.base import Prepared, Reply, Sender
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class RoutedRequest(Prepared):
     """A request prepared by one of several transports, and that transport."""
 
-    transport: Transport | None = None
+    transport: Sender | None = None
     request: Prepared | None = None
 
     @classmethod
-    def of(cls, transport: Transport, request: Prepared) -> "RoutedRequest":
+    def of(cls, transport: Sender, request: Prepared) -> "RoutedRequest":
         """The request of a transport."""
         return cls(request.buffers, request.headers, transport, request)
 
@@ -22,7 +22,7 @@ class RoutedRequest(Prepared):
 class MixedSender(Sender):
     """Sends each request over the transport that prepared it."""
 
-    def __init__(self, transports: Sequence[Transport]) -> None:
+    def __init__(self, transports: Sequence[Sender]) -> None:
         self._transports = transports
 
     def send(self, prepared: Prepared) -> Awaitable[Reply]:

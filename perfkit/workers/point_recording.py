@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from perfkit.load.loop import Ending
 from perfkit.machine.readings import BusyShares
 from perfkit.recorder.recording import Recording, merge
+from perfkit.spans.sampled import SampledRequest
 from perfkit.telemetry.series import Series
 from perfkit.transport.base import ConnectionCounts
 
@@ -16,11 +17,14 @@ class WorkloadRecording:
 
     recording: Recording
     connections: ConnectionCounts
+    sampled: tuple[SampledRequest, ...] = ()
+    """The traced requests that were answered, also those of the warm-up."""
 
     @classmethod
     def merged(cls, parts: "Sequence[WorkloadRecording]") -> "WorkloadRecording":
         """The recording of all workers together."""
-        return cls(merge([part.recording for part in parts]), ConnectionCounts.added([part.connections for part in parts]))
+        sampled = tuple(request for part in parts for request in part.sampled)
+        return cls(merge([part.recording for part in parts]), ConnectionCounts.added([part.connections for part in parts]), sampled)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -38,6 +42,8 @@ class PointRecording:
     """A message for each worker whose recording is missing."""
     workloads: "tuple[WorkloadRecording, ...]" = ()
     """The parts of a mix, which add up to `recording`; empty for a single workload."""
+    sampled: tuple[SampledRequest, ...] = ()
+    """See `WorkloadRecording.sampled`."""
 
 
 def merge_points(points: Sequence[PointRecording], lost: Sequence[str] = ()) -> PointRecording:
@@ -52,5 +58,6 @@ def merge_points(points: Sequence[PointRecording], lost: Sequence[str] = ()) -> 
         shares=BusyShares(*map(max, zip(*(dataclasses.astuple(point.shares) for point in points), strict=True))),
         series=tuple(series for point in points for series in point.series),
         lost=tuple(lost),
+        sampled=tuple(request for point in points for request in point.sampled),
         workloads=tuple(map(WorkloadRecording.merged, zip(*(point.workloads for point in points), strict=True))),
     )

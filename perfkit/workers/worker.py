@@ -5,6 +5,7 @@ import contextlib
 import dataclasses
 import functools
 import gc
+import itertools
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from typing import TypeAlias
 
@@ -24,6 +25,7 @@ from perfkit.recorder.recent import LiveFigures
 from perfkit.recorder.recorder import Recorder
 from perfkit.recorder.recording import Interval, merge_workloads
 from perfkit.recorder.stops import StopDetector
+from perfkit.spans.sampled import SampledRequest
 from perfkit.target.address import Address
 from perfkit.telemetry.host.event_loop import EventLoopMonitor
 from perfkit.transport.base import ConnectionCounts, Prepared, Reply, Sender, Transport
@@ -35,6 +37,7 @@ from perfkit.workers.answer_check import AnswerCheck
 from perfkit.workers.early_stop import stop_on_errors, stop_on_overload
 from perfkit.workers.loops import make_loop, prepare_requests
 from perfkit.workers.point_recording import PointRecording, WorkloadRecording
+from perfkit.workers.request_sampler import RequestSampler
 from perfkit.workers.worker_spec import MixSpec, PointSpec, WorkerSpec
 
 # the first arrival of an open loop may be due at once; what remains to be made ready takes some ms
@@ -84,6 +87,18 @@ class PreparedWorkload:
     requests: Sequence[Prepared] | SequenceRequests
     address: Address
     check: Callable[[Reply], bool] | None = None
+    sampler: RequestSampler | None = None
+    """What the requests are sent through if some of them are traced."""
+
+    @property
+    def sender(self) -> Sender:
+        """What the loop sends the requests with."""
+        return self.sampler or self.transport
+
+    @property
+    def sampled(self) -> tuple[SampledRequest, ...]:
+        """The traced requests that were answered."""
+        return self.sampler.finish() if self.sampler else ()
 
     @property
     def prepared(self) -> Sequence[Prepared]:
@@ -107,7 +122,8 @@ async def _prepare_workload(spec: WorkerSpec, clock: Clock) -> PreparedWorkload:
         request_indices=spec.request_indices,
     )
     requests = prepare_requests(spec.point, transport, spec.requests, spec.request_indices)
-    return PreparedWorkload(spec.point, transport, requests, spec.address, check)
+    sampler = RequestSampler(transport, spec.sampling) if spec.sampling else None
+    return PreparedWorkload(spec.point, transport, requests, spec.address, check, sampler)
 
 
 async def run_point(
@@ -159,7 +175,7 @@ async def run_workloads(
         phases = Phases.plan(start_ns, warmup_ns=spec.warmup_ns, window_ns=spec.window_ns, requests=spec.requests, drain_ns=spec.drain_ns)
         recorders = [_make_recorder(workload, number, phases, stops, on_interval, on_live) for number, workload in enumerate(workloads)]
         sources: list[_Source] = [
-            (one.spec, one.transport, one.requests, recorder) for one, recorder in zip(workloads, recorders, strict=True)
+            (one.spec, one.sender, one.requests, recorder) for one, recorder in zip(workloads, recorders, strict=True)
         ]
         if choices:
             sources = [(spec, *_routed(workloads, choices), MixRecorder(recorders, choices))]
@@ -184,12 +200,14 @@ async def run_workloads(
             _report_live(on_live, spec.worker, loops, recorders, phases, clock),
             event_loop.measure_lag(phases.start_ns),
             stops.watch(phases.start_ns, lambda: loops.in_flight),
+            *(one.sampler.follow_rate(phases, clock) for one in workloads if one.sampler),
             *(stop_on_errors(one.loop, one.recorder, clock, one.spec.abort_error_rate) for one in sendings),
             *(stop_on_overload(one.loop, one.recorder, phases, clock, one.spec.load, one.spec.overload_abort_after_ns) for one in sendings),
         )
         end_ns = None if phases.window_end_ns is None else min(ending.stopped_ns, phases.window_end_ns)
         recordings = [recorder.finish(end_ns) for recorder in recorders]
     # copies: closing the transports changes them
+    sampled = [workload.sampled for workload in workloads]
     counts = [ConnectionCounts.added([workload.transport.counts]) for workload in workloads]
     are_alike = len({isinstance(workload.spec.load, OpenPlan) for workload in workloads}) == 1
     return PointRecording(
@@ -199,7 +217,8 @@ async def run_workloads(
         ConnectionCounts.added(counts),
         shares,
         event_loop.series(spec.worker),
-        workloads=tuple(map(WorkloadRecording, recordings, counts)),
+        workloads=tuple(WorkloadRecording(*one) for one in zip(recordings, counts, sampled, strict=True)),
+        sampled=tuple(itertools.chain.from_iterable(sampled)),
     )
 
 
@@ -218,8 +237,8 @@ class _Sending:
 
 def _routed(workloads: Sequence[PreparedWorkload], choices: Sequence[Choice]) -> tuple[Sender, list[Prepared]]:
     """What the workloads of a mix send together: one sender, and the requests in the order of the choices."""
-    requests = [[RoutedRequest.of(one.transport, request) for request in one.prepared] for one in workloads]
-    return MixedSender([one.transport for one in workloads]), [requests[number][variant] for number, variant in choices]
+    requests = [[RoutedRequest.of(one.sender, request) for request in one.prepared] for one in workloads]
+    return MixedSender([one.sender for one in workloads]), [requests[number][variant] for number, variant in choices]
 
 
 def _first_arrivals(spec: PointSpec) -> Iterator[Instants]:

@@ -10,6 +10,7 @@ from perfkit.target.address import Address
 from perfkit.trace.recorded import Indices
 from perfkit.transport.options import TransportOptions
 from perfkit.units import part
+from perfkit.workers.request_sampler import SamplingSpec
 from perfkit.workload.expectation import Expectation
 
 
@@ -78,6 +79,8 @@ class WorkerSpec:
     """CPUs to pin the worker process to; empty for no pinning."""
     request_indices: Indices | None = None
     """Of a replay: the index of the request for each arrival of all workers; None for requests that are used in turn."""
+    sampling: SamplingSpec | None = None
+    """How many requests are traced; None for none."""
     is_live: bool = False
     """Whether a worker process sends `LiveFigures` once a second."""
 
@@ -101,6 +104,7 @@ class WorkerSpec:
                 ),
                 check_at_most_per_s=self.check_at_most_per_s / workers,
                 seed=self.seed * workers + worker,
+                sampling=self.sampling and self.sampling.split(worker, workers),
                 cpus=(cpus[worker % len(cpus)],) if cpus else (),
             )
             for worker, point in enumerate(self.point.split(workers))

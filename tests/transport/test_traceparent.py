@@ -1,6 +1,7 @@
 """The header by which a server traces a request: what a server of another make receives, with every engine."""
 
 import dataclasses
+from typing import Any
 
 import h11
 import numpy as np
@@ -27,7 +28,7 @@ def engine(request):
 
 @pytest.fixture(params=[4, 100_000], ids=["small", "large"])
 def request_of_size(request):
-    return InferRequest("my model", [tensor_from_array("x", Datatype.INT32, np.arange(request.param, dtype=np.int32))])
+    return InferRequest("my model", (tensor_from_array("x", Datatype.INT32, np.arange(request.param, dtype=np.int32)),))
 
 
 def make(engine, address):
@@ -56,7 +57,7 @@ def parsed(raw):
 
 def test_over_http_a_traced_request_differs_by_its_traceparent_alone(run, engine, request_of_size):
     async def scenario():
-        seen = []
+        seen: list[Any] = []
         async with servers.scripted_server(servers.answering(OK, OK, OK, seen=seen)) as address:
             outcomes = await send_plain_and_traced(make(engine, address), request_of_size)
         return outcomes, [parsed(raw) for raw in seen]
@@ -69,7 +70,7 @@ def test_over_http_a_traced_request_differs_by_its_traceparent_alone(run, engine
 
 def test_over_grpc_a_traced_call_differs_by_its_traceparent_alone(run, engine, request_of_size):
     async def scenario():
-        seen = []
+        seen: list[Any] = []
 
         async def infer(message, context):
             seen.append((message, sorted(dict(context.invocation_metadata()).items())))
@@ -89,9 +90,9 @@ def test_over_grpc_a_traced_call_differs_by_its_traceparent_alone(run, engine, r
 
 def test_a_mix_and_a_target_with_several_addresses_pass_the_header_on(run, request_of_size):
     async def scenario():
-        seen = []
+        seen: list[Any] = []
 
-        async def infer(message, context):
+        async def infer(_message, context):
             seen.append(dict(context.invocation_metadata()).get("traceparent"))
             return b""
 

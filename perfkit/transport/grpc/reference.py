@@ -193,7 +193,10 @@ class ReferenceGrpcTransport(RpcTransport):
         started_ns = self._now_ns()
         try:
             answer = await channel.infer(
-                prepared.buffers[0], timeout=self._timeout_s, metadata=(*self._metadata, *prepared.headers.items()), compression=self._compression
+                prepared.buffers[0],
+                timeout=self._timeout_s,
+                metadata=(*self._metadata, *prepared.headers.items()),
+                compression=self._compression,
             )
             if answer is None:  # which its type does not mention
                 return Reply(Outcome.BROKEN, started_ns, self._now_ns(), None, "the call ended without a complete message")

@@ -1,0 +1,132 @@
+"""The choice of requests that are traced, and the record of their times."""
+
+import asyncio
+import collections
+import dataclasses
+import functools
+import hashlib
+from collections.abc import Awaitable, Iterator
+
+import numpy as np
+
+from perfkit.clock import Clock
+from perfkit.load.loop import Phases
+from perfkit.spans.sampled import SampledRequest
+from perfkit.transport.base import Outcome, Prepared, Reply, Sender
+from perfkit.units import NS_PER_S
+
+MOST_SAMPLED = 100_000
+"""The most requests that one worker traces in a load point."""
+_FEWEST_OBSERVED, _OBSERVED_FOR_NS, _STEP_NS = 20, NS_PER_S, NS_PER_S // 10
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class SamplingSpec:
+    """How many of a load point's requests are traced: so many per second, or a share of them.
+
+    `trace_prefix`, 16 hexadecimal digits, begins the trace ids of a run, and `tag` tells its load points apart.
+    """
+
+    trace_prefix: str
+    tag: str
+    per_s: float | None
+    share: float | None
+    expected_per_s: float | None
+    """The rate of the load as far as the plan tells it, like `per_s` that of all workers together; None for a closed loop."""
+
+    def split(self, worker: int, workers: int) -> "SamplingSpec":
+        """The part of one of several workers."""
+        per_s, expected = (None if rate is None else rate / workers for rate in (self.per_s, self.expected_per_s))
+        return dataclasses.replace(self, tag=f"{self.tag}.w{worker}", per_s=per_s, expected_per_s=expected)
+
+
+def _ids(spec: SamplingSpec) -> Iterator[tuple[str, str]]:
+    """Trace ids and span ids, without end."""
+    number = 0
+    while True:
+        digest = hashlib.blake2b(f"{spec.trace_prefix} {spec.tag} {number}".encode(), digest_size=16).hexdigest()
+        yield spec.trace_prefix + digest[:16], digest[16:]
+        number += 1
+
+
+class RequestSampler(Sender):
+    """A sender that traces each request with the same small probability, so that the traced ones are a fair sample.
+
+    The gaps between traced requests are drawn ahead: a request that is not traced costs one subtraction. A rate per second becomes a share
+    once, from the rate of the plan or of the warm-up, and stays so, since a share that followed the rate would prefer slow seconds.
+    """
+
+    def __init__(self, sender: Sender, spec: SamplingSpec) -> None:
+        self._sender, self._spec, self._ids = sender, spec, _ids(spec)
+        digest = hashlib.blake2b(f"{spec.trace_prefix} {spec.tag}".encode(), digest_size=8).digest()
+        self._random = np.random.default_rng(int.from_bytes(digest))
+        self._drawn, self._left, self._share = 0, 0, 0.0
+        self._unsettled: collections.deque[tuple[str, Reply]] = collections.deque()
+        self._sampled: list[SampledRequest] = []
+        self.set_share(spec.share or (spec.per_s or 0.0) / (spec.expected_per_s or float("inf")))
+
+    @property
+    def sent(self) -> int:
+        """The requests sent so far."""
+        return self._drawn - self._left
+
+    def send(self, prepared: Prepared) -> Awaitable[Reply]:
+        """See `Sender.send`."""
+        self._left -= 1
+        return self._send_traced(prepared) if self._left == 0 else self._sender.send(prepared)
+
+    def with_traceparent(self, prepared: Prepared, traceparent: str) -> Prepared:
+        """See `Sender.with_traceparent`."""
+        return self._sender.with_traceparent(prepared, traceparent)
+
+    def abandon(self) -> None:
+        """See `Sender.abandon`."""
+        self._sender.abandon()
+
+    def set_share(self, share: float) -> None:
+        """Traces this share of the requests from now on."""
+        self._share = min(share, 1.0)
+        self._draw(self.sent)
+
+    async def follow_rate(self, phases: Phases, clock: Clock) -> None:
+        """Turns a rate per second into a share, where the plan does not tell the rate of the load: after the warm-up, or a second if there is none."""
+        per_s, start_ns = self._spec.per_s, phases.start_ns
+        if per_s is None or self._spec.expected_per_s is not None:
+            return
+        await clock.sleep_until_ns(max(phases.window_start_ns, start_ns + _STEP_NS))
+        while self.sent < _FEWEST_OBSERVED and clock.now_ns() < start_ns + _OBSERVED_FOR_NS:
+            await clock.sleep_until_ns(clock.now_ns() + _STEP_NS)
+        if self.sent:
+            self.set_share(per_s * (clock.now_ns() - start_ns) / NS_PER_S / self.sent)
+
+    def finish(self) -> tuple[SampledRequest, ...]:
+        """The traced requests that were answered."""
+        self._settle()
+        return tuple(self._sampled)
+
+    def _draw(self, sent: int) -> None:
+        """Draws the gap to the next traced request; without a share it is never reached."""
+        self._left = int(self._random.geometric(self._share)) if self._share > 0 and len(self._sampled) < MOST_SAMPLED else -1
+        self._drawn = sent + self._left
+
+    def _send_traced(self, prepared: Prepared) -> Awaitable[Reply]:
+        self._draw(self._drawn)
+        trace_id, span_id = next(self._ids)
+        traced = self._sender.with_traceparent(prepared, f"00-{trace_id}-{span_id}-01")
+        reply = asyncio.ensure_future(self._sender.send(traced))
+        reply.add_done_callback(functools.partial(self._take, trace_id))
+        return reply
+
+    def _take(self, trace_id: str, done: "asyncio.Future[Reply]") -> None:
+        """Keeps a reply until the loop has added its instants to it, which it has done when the next one comes."""
+        if done.cancelled() or done.exception() is not None:
+            return
+        self._settle()
+        self._unsettled.append((trace_id, done.result()))
+
+    def _settle(self) -> None:
+        while self._unsettled:
+            trace_id, reply = self._unsettled.popleft()
+            intended_ns, is_ok = reply.intended_ns or reply.started_ns, reply.outcome is Outcome.OK
+            times = (intended_ns, reply.paced_ns, reply.started_ns, reply.finished_ns)
+            self._sampled.append(SampledRequest(trace_id, *times, reply.variant, is_ok))

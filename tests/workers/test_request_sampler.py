@@ -1,0 +1,111 @@
+"""The requests that are traced: a fair sample of the load, of the rate or share that was asked for, with the times of their replies."""
+
+import re
+
+import pytest
+
+from perfkit.clock import ManualClock
+from perfkit.load import arrivals
+from perfkit.load.arrivals import Schedule
+from perfkit.load.load_plan import ClosedPlan, OpenPlan
+from perfkit.target.address import Address
+from perfkit.transport.base import Outcome, Prepared
+from perfkit.transport.scripted import ScriptedTransport
+from perfkit.workers.point_recording import merge_points
+from perfkit.workers.request_sampler import RequestSampler, SamplingSpec
+from perfkit.workers.worker import PreparedWorkload, run_workloads
+from perfkit.workers.worker_spec import PointSpec
+
+MS, S = 1_000_000, 1_000_000_000
+PREFIX = "0123456789abcdef"
+
+
+class NotingTransport(ScriptedTransport):
+    """Notes the traceparent of every request, or None, and its reply."""
+
+    def __init__(self, clock, script):
+        super().__init__(clock, script)
+        self.seen = []
+
+    async def send(self, prepared):
+        reply = await super().send(prepared)
+        self.seen.append((prepared.headers.get("traceparent"), reply))
+        return reply
+
+
+def measure(load, script=lambda _: (5 * MS, Outcome.OK), *, worker=0, workers=1, warmup_ns=2 * S, window_ns=20 * S, **sampling):
+    """The transport and the recording of one worker."""
+    clock = ManualClock(5 * S)
+    transport = NotingTransport(clock, script)
+    spec = PointSpec(load, warmup_ns, window_ns, None, S, 2).split(workers)[worker]
+    wanted = SamplingSpec(PREFIX, "p1.r0", **{"per_s": None, "share": None, "expected_per_s": None, **sampling})
+    sampler = RequestSampler(transport, wanted.split(worker, workers))
+    workload = PreparedWorkload(spec, transport, [Prepared((b"0",)), Prepared((b"1",))], Address("http", "h", 1), sampler=sampler)
+
+    async def main():
+        return await run_workloads([workload], clock=clock, on_loop=lambda _: None, on_interval=lambda *_: None)
+
+    return transport, clock.run(main())
+
+
+def poisson(rate_per_s):
+    return OpenPlan(rate_per_s, "poisson", Schedule("poisson", arrivals.constant_rate(rate_per_s), (4,)), None, None)
+
+
+@pytest.mark.parametrize("load", [ClosedPlan(4, 0), poisson(800.0)], ids=["closed", "open"])
+def test_each_traced_request_has_an_id_of_its_own_and_the_times_of_its_reply(load):
+    transport, point = measure(load, window_ns=8 * S, share=0.1)
+    traced = {header: reply for header, reply in transport.seen if header is not None}
+    assert len(traced) == len(point.sampled) > 500
+    assert len({header.split("-")[2] for header in traced}) == len(traced)
+    for one in point.sampled:
+        (header,) = [header for header in traced if header.split("-")[1] == one.trace_id]
+        assert re.fullmatch(f"00-{PREFIX}[0-9a-f]{{16}}-[0-9a-f]{{16}}-01", header)
+        reply = traced[header]
+        is_open = isinstance(load, OpenPlan)
+        assert one.intended_ns == (reply.intended_ns if is_open else reply.started_ns)
+        assert (one.started_ns, one.finished_ns, one.variant) == (reply.started_ns, reply.finished_ns, reply.variant)
+        assert one.is_paced is is_open
+        assert one.is_ok
+
+
+def test_the_chance_of_a_request_does_not_depend_on_its_time():
+    """Of a sample that preferred some requests, the slow share would differ: 2 % are slow, and the exact binomial bounds at 1e-6 are stated."""
+    _, point = measure(poisson(800.0), lambda number: ((50 if number % 50 == 0 else 1) * MS, Outcome.OK), share=0.2)
+    slow = sum(one.finished_ns - one.started_ns == 50 * MS for one in point.sampled)
+    assert 3_300 < len(point.sampled) < 3_750  # 17,600 requests x 0.2 = 3,520, standard deviation 53
+    assert 34 < slow < 114  # 3,520 x 0.02 = 70, standard deviation 8.3, but Poisson tails
+
+
+@pytest.mark.parametrize("warmup_ns", [2 * S, 0])
+def test_a_rate_becomes_a_share_of_the_closed_loops_own_rate(warmup_ns):
+    _, point = measure(ClosedPlan(4, 0), warmup_ns=warmup_ns, per_s=50.0)
+    window_s = 20.0 if warmup_ns else 19.9  # without a warm-up the first steps observe the rate
+    assert len(point.sampled) == pytest.approx(50 * window_s, rel=0.1)
+
+
+def test_a_rate_becomes_a_share_of_an_open_loops_planned_rate_from_its_first_request_on():
+    _, point = measure(poisson(800.0), warmup_ns=0, per_s=80.0, expected_per_s=800.0)
+    assert len(point.sampled) == pytest.approx(1600, rel=0.1)
+    assert min(one.intended_ns for one in point.sampled) < 6 * S
+
+
+def test_several_workers_trace_their_parts_under_different_ids():
+    parts = [measure(ClosedPlan(4, 0), worker=worker, workers=2, per_s=50.0)[1] for worker in range(2)]
+    whole = merge_points(parts)
+    assert len({one.trace_id for one in whole.sampled}) == len(whole.sampled) == sum(len(part.sampled) for part in parts)
+    assert len(whole.sampled) == pytest.approx(1000, rel=0.1)
+
+
+def test_nothing_is_traced_without_a_share_and_failures_are_marked():
+    transport, point = measure(ClosedPlan(4, 0), window_ns=2 * S)
+    assert not point.sampled
+    assert all(header is None for header, _ in transport.seen)
+    _, point = measure(ClosedPlan(4, 0), lambda _: (5 * MS, Outcome.REJECTED), window_ns=2 * S, share=1.0)
+    assert point.sampled
+    assert not any(one.is_ok for one in point.sampled)
+
+
+def test_the_same_seed_gives_the_same_ids():
+    first, second = (measure(ClosedPlan(4, 0), window_ns=2 * S, share=0.05)[1].sampled for _ in range(2))
+    assert first == second
