@@ -18,6 +18,7 @@ from server_stub.synthetic.service_model import (
     Lognormal,
     ServiceModel,
     ServiceTime,
+    SlowShare,
     SlowStart,
     Stall,
 )
@@ -134,9 +135,23 @@ def _slow_start(text: str) -> SlowStart:
     factor, _, decay = text.partition("x/")
     if not decay or not re.fullmatch(_NUMBER, factor, re.ASCII):
         raise ValueError(f"expected a factor and a decay time, such as 3x/10s, got {text!r}")
-    if not 1 <= float(factor) <= 1000:
+    return SlowStart(_factor(factor), _duration_ns(decay, positive=True))
+
+
+def _slow(text: str) -> SlowShare:
+    factor, _, share = text.partition("x/")
+    if not share or not re.fullmatch(_NUMBER, factor, re.ASCII):
+        raise ValueError(f"expected a factor and a share, such as 3x/2%, got {text!r}")
+    value = _share(share)
+    if not 0 <= value <= 1:
+        raise ValueError("a share must be between 0 and 1, or 0% and 100%")
+    return SlowShare(_factor(factor), value)
+
+
+def _factor(text: str) -> float:
+    if not 1 <= float(text) <= 1000:
         raise ValueError("the factor must be between 1 and 1000")
-    return SlowStart(float(factor), _duration_ns(decay, positive=True))
+    return float(text)
 
 
 def _after_gap(text: str) -> AfterGap:
@@ -205,6 +220,7 @@ _READERS: Mapping[str, Callable[[str], Any]] = {
     "errors": _failures,
     "seed": _whole(0, 2**64 - 1),
     "slow_start": _slow_start,
+    "slow": _slow,
     "after_gap": _after_gap,
     "drift": _drift_per_s,
     "lead": _lead_ns,

@@ -103,6 +103,14 @@ class SlowStart:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
+class SlowShare:
+    """The service of a random share of the executions takes `factor` times as long."""
+
+    factor: float
+    share: float
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
 class AfterGap:
     """Service takes `extra_ns` longer for a request that arrives `gap_ns` or more after the latest departure."""
 
@@ -129,6 +137,7 @@ class ServiceModel:
     stall: Stall | None = None
     failures: Failures | None = None
     slow_start: SlowStart | None = None
+    slow: SlowShare | None = None
     after_gap: AfterGap | None = None
     drift_per_s: float = 0.0
     """The relative change of service times per second."""
@@ -143,7 +152,8 @@ class ServiceModel:
     def service_ns(self, number: int, batch_size: int, age_ns: int) -> int:
         """The random service time of the n-th execution, which starts `age_ns` after the first request."""
         quantile_ns = self.service.quantile_ns(uniform_share(self.seed, number, b"service"), batch_size)
-        return round(quantile_ns * self.slowdown(age_ns))
+        is_slow = self.slow is not None and uniform_share(self.seed, number, b"slow") < self.slow.share
+        return round(quantile_ns * self.slowdown(age_ns) * (self.slow.factor if self.slow and is_slow else 1))
 
     def failure(self, number: int) -> ErrorKind | None:
         """The error that the n-th request ends with, or None."""

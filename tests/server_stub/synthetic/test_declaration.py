@@ -7,7 +7,7 @@ import pytest
 from perfkit.errors import ErrorKind, UsageError
 from server_stub.options import parse_options
 from server_stub.synthetic.declaration import EXAMPLE, SERVICE_EXAMPLES, parse_service_model
-from server_stub.synthetic.service_model import Batch, Exponential, Failures, Linear, Lognormal, ServiceModel, SlowStart, Stall
+from server_stub.synthetic.service_model import Batch, Exponential, Failures, Linear, Lognormal, ServiceModel, SlowShare, SlowStart, Stall
 
 MS, S = 10**6, 10**9
 
@@ -41,6 +41,7 @@ def test_the_example_is_parsed_in_all_its_parts():
         ("drain=at-pace,stall=1s/10s", ServiceModel(stall=Stall(1 * S, 10 * S, drains_at_once=False))),
         ("errors=0.25:400", ServiceModel(failures=Failures(0.25, ErrorKind.INVALID_ARGUMENT))),
         ("errors=100%:500", ServiceModel(failures=Failures(1.0, ErrorKind.INTERNAL))),
+        ("slow=3x/2%", ServiceModel(slow=SlowShare(3.0, 0.02))),
         ("drift=-0.5%/s", ServiceModel(drift_per_s=-0.005)),
         ("drift=0.02/s", ServiceModel(drift_per_s=0.02)),
         ("seed=18446744073709551615", ServiceModel(seed=2**64 - 1)),
@@ -118,6 +119,9 @@ def test_every_distribution_in_the_help_is_accepted():
         ("batch=4,after_gap=40ms/1s", "gaps and batches cannot be combined; remove batch or after_gap."),
         ("slow_start=0.5x/10s", "the factor must be between 1 and 1000."),
         ("slow_start=3x/0s", "0s must be above 0"),
+        ("slow=3x", "--synthetic slow=3x: expected a factor and a share, such as 3x/2%, got '3x'."),
+        ("slow=3x/200%", "a share must be between 0 and 1, or 0% and 100%."),
+        ("slow=0.5x/2%", "the factor must be between 1 and 1000."),
         ("drift=1%", "--synthetic drift=1%: expected a change per second, such as 1%/s or -0.5%/s, got '1%'."),
         ("drift=x/s", "expected a share such as 1% or 0.01, got 'x'."),
         ("drift=2000%/s", "the change must be between -1000%/s and 1000%/s."),

@@ -18,6 +18,7 @@ from server_stub.synthetic.service_model import (
     Linear,
     Lognormal,
     ServiceModel,
+    SlowShare,
     SlowStart,
     Stall,
     uniform_share,
@@ -265,6 +266,14 @@ def test_a_slow_start_decays_from_the_first_request():
     requests = served(model, [first_ns, first_ns + 10 * S, first_ns + 100 * S])
     services_ms = [(one.departed_ns - one.started_ns) / MS for one in requests]
     assert services_ms == pytest.approx([30, 10 * (1 + 2 / math.e), 10], rel=1e-4)
+
+
+def test_a_share_of_the_requests_is_slow_at_random():
+    """Of 5,000 requests 2 % are 100, with a standard deviation of 10; the seed is fixed."""
+    requests = served(ServiceModel(Linear(10 * MS), slow=SlowShare(3, 0.02)), [0] * 5000)
+    services_ms = [(one.departed_ns - one.started_ns) / MS for one in requests]
+    assert set(services_ms) == {10, 30}
+    assert 60 < services_ms.count(30) < 140
 
 
 @pytest.mark.parametrize(("drift_per_s", "expected_ms"), [(0.01, [10, 11, 20]), (-0.01, [10, 9, 0]), (-0.1, [10, 0, 0])])
