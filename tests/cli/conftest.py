@@ -20,6 +20,13 @@ from tests.json_server import serving, v2_handler
 from tests.undisturbed import undisturbed
 
 WAIT_S = 60
+_PATIENT = """
+import sys
+import perfkit.cli.signals
+from perfkit.cli.main import main
+perfkit.cli.signals._KILLS_CHILDREN_AFTER_S = perfkit.cli.signals._ENDS_AFTER_S = 60
+sys.exit(main(sys.argv[1:]))
+"""
 
 
 @dataclasses.dataclass
@@ -39,12 +46,12 @@ class Finished:
 class Running:
     """A `perfkit run` under way; its stderr can be waited on line by line."""
 
-    def __init__(self, arguments, folder, environ):
+    def __init__(self, arguments, folder, environ, *, is_patient=False):
         self.folder = folder
         self.lines: queue.SimpleQueue[str | None] = queue.SimpleQueue()
         self.seen = []
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "perfkit", *map(str, arguments)],
+            [sys.executable, *(["-c", _PATIENT] if is_patient else ["-m", "perfkit"]), *map(str, arguments)],
             stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env={**os.environ, **environ},
         )  # fmt: skip
         self._reader = threading.Thread(target=self._read, daemon=True)
@@ -118,8 +125,9 @@ def perfkit(tmp_path, request):
 
     class Perfkit:
         @staticmethod
-        def start(*arguments, environ=(), report=False):
-            running = Running(completed(arguments, report=report), folder, dict(environ))
+        def start(*arguments, environ=(), report=False, is_patient=False):
+            """With `is_patient`, what does not hang has a minute to end after the second signal: on a busy machine a second may not do."""
+            running = Running(completed(arguments, report=report), folder, dict(environ), is_patient=is_patient)
             started.append(running)
             return running
 

@@ -91,6 +91,7 @@ def test_an_interrupt_works_at_a_rate_that_the_generator_cannot_reach(perfkit, w
             load={"open": {"rate": 1_000_000}},
             measure={"warmup": "0s", "duration": "60s", "repetitions": 1},
         ),
+        is_patient=True,
     )
     assert hanging_server.hangs.wait(WAIT_S)
     running.signal(signal.SIGINT)

@@ -158,7 +158,7 @@ def test_the_second_interrupt_does_not_wait_for_answers(perfkit, write_scenario,
     scenario = write_scenario(
         target={"model": "m", "url": hanging_server.url, "timeout": "1h"}, measure={"warmup": "0s", "duration": "1h", "drain": "1h"}
     )
-    running = perfkit.start("run", scenario)
+    running = perfkit.start("run", scenario, is_patient=True)
     assert hanging_server.hangs.wait(60)
     running.signal(signal.SIGINT)
     running.wait_for_line("interrupt again to stop at once")

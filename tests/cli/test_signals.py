@@ -86,7 +86,7 @@ def test_the_second_interrupt_ends_a_command_whose_event_loop_blocks_and_its_sto
 def test_the_second_interrupt_ends_a_run_within_a_second_whichever_child_is_stopped(perfkit, write_scenario, name):
     measure = {"warmup": "0s", "duration": "300ms", "repetitions": 500, "workers": 2 if "worker" in name else 1}
     running = perfkit.start("run", write_scenario(load={"closed": {"concurrency": 2, "think_time": "5ms"}}, measure=measure))
-    running.wait_for_line("[1/500]")
+    running.wait_for_line("[2/500]")  # the first load point is stored by then
     children = running.descendants()
     stopped = child_of(running, name)
     stopped.suspend()

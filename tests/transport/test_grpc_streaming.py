@@ -297,7 +297,9 @@ def test_a_request_that_times_out_keeps_its_responses_and_is_cancelled(stream):
             raise
 
     async def client(transport):
-        reply = await transport.send(transport.prepare(request()))
+        reply = None
+        while reply is None or not reply.responses_ns:  # on a busy machine no response may come in time
+            reply = await transport.send(transport.prepare(request()))
         await cancelled.wait()
         return reply
 
@@ -314,8 +316,15 @@ def test_after_a_time_out_the_next_request_has_a_stream_of_its_own(stream):
                 await asyncio.get_running_loop().create_future()
             await context.write(response(parsed, 0, final=True))
 
-    replies = stream(serve, in_turn(request(0), request(1)), timeout_ns=S // 4, connections=1)
-    assert [reply.outcome for reply in replies] == [Outcome.TIMED_OUT, Outcome.OK]
+    async def client(transport):
+        (late,) = await in_turn(request(0))(transport)
+        outcome = None
+        while outcome in (None, Outcome.TIMED_OUT):  # on a busy machine an answer may come too late; on the first stream none would come
+            (reply,) = await in_turn(request(1))(transport)
+            outcome = reply.outcome
+        return late.outcome, outcome
+
+    assert stream(serve, client, timeout_ns=S // 4, connections=1) == (Outcome.TIMED_OUT, Outcome.OK)
 
 
 def test_an_abandoned_stream_is_unfinished_and_cancelled(stream):

@@ -302,6 +302,31 @@ def test_an_idle_connection_has_no_deadline(run):
     run(main())
 
 
+def test_a_connection_whose_answer_did_not_come_in_time_is_not_used_again(run):
+    async def main():
+        received = asyncio.Event()
+
+        async def hang(reader, _writer):
+            await servers.read_request(reader)
+            received.set()
+            await asyncio.get_running_loop().create_future()
+
+        async with servers.scripted_server(hang, servers.answering(OK)) as address:
+            pool = Pool(address)
+            await pool.open(1)
+            first = pool.request()
+            await received.wait()
+            pool.time.advance(TIMEOUT_NS)
+            late, fine = await first, await pool.request()
+            pool.close()
+            return late, fine, pool.counts
+
+    late, fine, counts = run(main())
+    assert (late.outcome, late.finished_ns - late.started_ns) == (Outcome.TIMED_OUT, TIMEOUT_NS)
+    assert fine.outcome is Outcome.OK
+    assert (counts.opened, counts.reconnects) == (2, 1)
+
+
 def test_one_time_out_covers_the_wait_for_a_connection_and_the_answer(run):
     async def main():
         async with servers.scripted_server(servers.hanging()) as address:
