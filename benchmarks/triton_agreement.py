@@ -25,7 +25,8 @@ from benchmarks.processes import ROOT, run_perfkit, write_scenario
 from benchmarks.report import option_parser, table_head, table_row, write_report, yes_no
 from perfkit.clock import MonotonicClock
 from perfkit.errors import PerfkitError
-from perfkit.measurement.target_probe import open_target, probe
+from perfkit.measurement.run_target import open_target
+from perfkit.measurement.target_probe import probe
 from perfkit.protocol.message import InferRequest, InferResponse
 from perfkit.scenario.file import read_scenario
 from perfkit.target.address import WireProtocol

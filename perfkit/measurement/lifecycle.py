@@ -13,9 +13,9 @@ from perfkit.machine.cpus import pinned
 from perfkit.measurement.control import Interruption, RunObserver
 from perfkit.measurement.load_points import connect_for_statistics
 from perfkit.measurement.observation import observe
+from perfkit.measurement.run_target import open_target
 from perfkit.measurement.scenario_run import MeasuredScenario, ScenarioRun
 from perfkit.measurement.shared_memory import run_regions
-from perfkit.measurement.target_probe import open_target
 from perfkit.result.file import ResultWriter
 from perfkit.result.output_folder import locked
 from perfkit.scenario.file import LoadedScenario

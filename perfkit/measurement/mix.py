@@ -11,7 +11,8 @@ from perfkit.load.mix_plan import MixPoint
 from perfkit.measurement.load_points import calibrated_transport_ns, count_workers, describe_load, describe_point, make_worker_spec
 from perfkit.measurement.observation import PointObservation
 from perfkit.measurement.point_measurement import PointMeasurement, make_point_measurement
-from perfkit.measurement.target_probe import ProbedWorkload, WorkloadKey
+from perfkit.measurement.run_target import WorkloadKey
+from perfkit.measurement.target_probe import ProbedWorkload
 from perfkit.recorder.window import Window, cut
 from perfkit.result.load import OpenLoad
 from perfkit.scenario.model import Scenario

@@ -13,7 +13,8 @@ from perfkit.load.loop import StopCause
 from perfkit.load.mix_plan import MixPoint
 from perfkit.measurement.load_points import describe_point
 from perfkit.measurement.resource_summary import Resources
-from perfkit.measurement.target_probe import ProbedWorkload, Target
+from perfkit.measurement.run_target import RunTarget
+from perfkit.measurement.target_probe import ProbedWorkload
 from perfkit.protocol.statistics import ModelStatistics
 from perfkit.recorder.recent import LiveFigures
 from perfkit.recorder.recording import AnswerTotals, Interval
@@ -252,7 +253,7 @@ async def _after(
 
 async def observe(
     scenario: Scenario,
-    target: Target,
+    target: RunTarget,
     client: TelemetryClient,
     connect: Connect,
     clock: Clock,
@@ -275,7 +276,7 @@ async def observe(
     return Observation(scenario, client, connect, clock)
 
 
-def telemetry_config(scenario: Scenario, target: Target, listen: tuple[str, int] | None = None) -> TelemetryConfig:
+def telemetry_config(scenario: Scenario, target: RunTarget, listen: tuple[str, int] | None = None) -> TelemetryConfig:
     """What telemetry samples for a scenario; raises ScenarioError if a variable of a metrics URL is not set."""
     urls = [("target.metrics_url", scenario.target.metrics_url)] if scenario.target.metrics_url else []
     urls += [("metrics.url", url) for url in scenario.metrics.url]

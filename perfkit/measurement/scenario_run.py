@@ -25,9 +25,10 @@ from perfkit.measurement.load_points import connect, describe_point, least_conne
 from perfkit.measurement.mix import describe_workloads, is_open, measurements_of, named, plan_workers, title_of
 from perfkit.measurement.observation import Observation
 from perfkit.measurement.point_measurement import PointMeasurement, cut_window, undecided_warmup_s
+from perfkit.measurement.run_target import RunTarget, WorkloadKey
 from perfkit.measurement.shared_memory import RunRegions, describe_abandoned, unregister_abandoned
 from perfkit.measurement.summary import LoadSummary
-from perfkit.measurement.target_probe import ProbedWorkload, Target, WorkloadKey, describe_protocol, describe_target, probe
+from perfkit.measurement.target_probe import ProbedWorkload, describe_protocol, describe_target, probe
 from perfkit.recorder.recording import Interval
 from perfkit.result.distribution import QUANTILES
 from perfkit.result.file import ResultWriter
@@ -151,7 +152,7 @@ class ScenarioRun:
         least = least_connections(self.scenario)
         self._check_file_limit(least, 1 if self.scenario.measure.workers == "auto" else min(self.scenario.measure.workers, least))
 
-    async def probe_target(self, target: Target, regions: Mapping[str | None, RunRegions | None]) -> None:
+    async def probe_target(self, target: RunTarget, regions: Mapping[str | None, RunRegions | None]) -> None:
         """Reads the description of each workload's target over each protocol, makes the requests and sends the first."""
         if self._abandoned:
             self.observer.note_added(describe_abandoned(self._abandoned))
@@ -175,7 +176,7 @@ class ScenarioRun:
         if self.scenario.workloads is not None:
             self._environment["workloads"] = describe_workloads(self._workloads)
 
-    async def measure_next_point(self, target: Target, observation: Observation) -> None:
+    async def measure_next_point(self, target: RunTarget, observation: Observation) -> None:
         """Measures one load point; all of a repetition come before the next, so that slow drift affects all load points alike."""
         probe_time_ns = max(one.probed.probe_time_ns for one in self._workloads.values())
         if (load_point := self._source.next_point(probe_time_ns)) is None:
@@ -214,7 +215,7 @@ class ScenarioRun:
         if self.is_active:
             self._end("interrupted", reason)
 
-    async def _measure_point(self, load_point: LoadPoint | MixPoint, target: Target, observation: Observation) -> None:
+    async def _measure_point(self, load_point: LoadPoint | MixPoint, target: RunTarget, observation: Observation) -> None:
         cpus = self.placement.driver
         parts = load_point.parts if isinstance(load_point, MixPoint) else (load_point,)
         workloads = [self._workloads[part.workload, part.protocol] for part in parts]

@@ -1,19 +1,17 @@
-"""Opens the target of a run, reads its model's metadata, and sends it one request before any load."""
+"""The probe of a target before any load: makes the requests for its model, and sends the first one alone."""
 
 import asyncio
 import contextlib
 import dataclasses
 import os
 import threading
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from typing import Any, TypeVar
 
-from perfkit.clock import Clock, MonotonicClock
+from perfkit.clock import Clock
 from perfkit.errors import (
     ErrorKind,
     MeasurementWarning,
-    MissingEndpointError,
     ModelMismatchError,
     PerfkitError,
     ProtocolError,
@@ -24,25 +22,21 @@ from perfkit.load.load_plan import ClosedPlan, plan_sequences
 from perfkit.load.sequence_requests import with_sequence
 from perfkit.load.sequences import SequenceSource
 from perfkit.machine.memory import MemoryBudget
-from perfkit.measurement.offered_models import offered_instead
 from perfkit.measurement.shared_memory import RunRegions, SharedTensors
+from perfkit.measurement.target_metadata import read_target_metadata
 from perfkit.measurement.trial_requests import TrialRequests
-from perfkit.protocol.message import ComposingModel, InferRequest, InferResponse, ModelConfig, ModelMetadata, ServerMetadata
-from perfkit.scenario.credentials import resolve_replicas
+from perfkit.protocol.message import ComposingModel, InferRequest, InferResponse, ModelConfig
 from perfkit.scenario.file import LoadedScenario
-from perfkit.scenario.load import ColdStartLoadSpec
 from perfkit.scenario.model import Scenario
-from perfkit.target.address import Address, WireProtocol
-from perfkit.target.bundled_server import BundledServer, RestartableServer, bundled_server
+from perfkit.target.address import Address
+from perfkit.target.bundled_server import BundledServer
 from perfkit.trace.payloads import payload_folder
 from perfkit.trace.recorded import Indices
 from perfkit.transport.base import Outcome, Reply, Transport, may_pass
 from perfkit.transport.limits import AnswerLimit, limit_for_load
-from perfkit.transport.other_protocol import other_protocol_named
 from perfkit.workload.expectation import Expectation
 from perfkit.workload.generated import Checkpoint
 from perfkit.workload.requests import (
-    are_inputs_declared,
     as_plain,
     check_omitted,
     make_requests,
@@ -57,29 +51,13 @@ _LONGEST_ERROR = 1000
 _JSON_TENSORS = MeasurementWarning(
     "json_tensors", "The server refuses binary tensors: requests and responses carry JSON tensors, which cost both sides more CPU time."
 )
-_MAX_COMPOSING_MODELS = 50
 # statuses of a wrong request; MLServer and KServe answer them for errors of the model, too
 _MODEL_ERRORS = (400, "INVALID_ARGUMENT")
 _BINARY_EXTENSION = "binary_tensor_data"
-_DECLARE = ". If it has the model but does not describe it, give the datatype and shape of each input in workload.inputs"
 _SEQUENCE_EXTENSION = "sequence"
 _NO_SEQUENCES = MeasurementWarning(
     "no_sequences", "The server does not announce the sequence extension: it may ignore the ids and flags of sequences."
 )
-
-
-WorkloadKey = tuple[str | None, WireProtocol]
-"""The name of a workload, None for a scenario that is no mix, and its protocol."""
-
-
-@dataclasses.dataclass(frozen=True)
-class Target:
-    """The target's addresses by workload and protocol, and the bundled server if it was started for the run."""
-
-    addresses: Mapping[WorkloadKey, Address]
-    server: BundledServer | None
-    restart: Callable[[], Awaitable[int]] | None = None
-    """Restarts the bundled server at the same addresses; see `RestartableServer.restart`."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -123,67 +101,6 @@ class ProbedWorkload:
     probed: ProbeResult
 
 
-@contextlib.asynccontextmanager
-async def open_target(
-    loaded: LoadedScenario,
-    server_cpus: tuple[int, ...],
-    on_line: Callable[[str], None],
-    clock: Clock | None = None,
-    *,
-    shares_memory: bool = False,
-) -> AsyncIterator[Target]:
-    """Gives the scenario's target; what has no URL is sent to the bundled server, which runs for the length of the block.
-
-    With `shares_memory` clients may register shared memory there.
-    Raises ScenarioError if a header's variable or a TLS file is missing, TargetError if the server does not start.
-    """
-    scenario = loaded.scenario
-    names: list[str | None] = [entry.name for entry in scenario.workloads or ()] or [None]
-    plain = list(zip(names, scenario.plain_scenarios(), strict=True))
-    bundled = [one for _, one in plain if not one.target.urls_by_protocol]
-
-    def addresses(urls_of_server: Mapping[WireProtocol, str]) -> dict[WorkloadKey, Address]:
-        return {
-            (name, protocol): resolve_replicas(
-                one.target, one.target.urls_by_protocol.get(protocol) or (urls_of_server[protocol],), loaded.folder
-            )
-            for name, one in plain
-            for protocol in one.target.load_protocols
-        }
-
-    if not bundled:
-        yield Target(addresses({}), None)
-        return
-    options = scenario.server
-    start = scenario.load.cold_start.by if isinstance(scenario.load, ColdStartLoadSpec) else None
-
-    def run_server(ports: tuple[int, int] = (0, 0)) -> AbstractAsyncContextManager[BundledServer]:
-        return bundled_server(
-            *dict.fromkeys(one.target.model for one in bundled),
-            device=options.device,
-            threads=options.threads or max(1, len(server_cpus)),
-            cpus=server_cpus,
-            onnx=() if options.onnx is None else options.onnx.arguments(),
-            synthetic=options.synthetic,
-            allow_client_shm=shares_memory,
-            is_explicit=start == "reload",
-            ports=ports,
-            on_line=on_line,
-            clock=clock,
-        )
-
-    if start == "restart":
-        restartable = RestartableServer(run_server, clock or MonotonicClock())
-        try:
-            server = await restartable.start()
-            yield Target(addresses(server.urls), server, restartable.restart)
-        finally:
-            await restartable.stop()
-        return
-    async with run_server() as server:
-        yield Target(addresses(server.urls), server)
-
-
 async def probe(
     transport: Transport, address: Address, loaded: LoadedScenario, clock: Clock, regions: RunRegions | None = None
 ) -> ProbeResult:
@@ -197,7 +114,7 @@ async def probe(
     trials, scenario = TrialRequests(clock), loaded.scenario
     workload, target = scenario.workload, scenario.target
     with _redacted(address):
-        described = await _describe(transport, address, loaded, trials)
+        described = await read_target_metadata(transport, address, loaded, trials)
         metadata, config = described.metadata, described.config
         check_omitted(workload, target.model, config.required_inputs)
         first_id, highest_id = scenario.sequences.first_id if scenario.sequences else None, config.highest_sequence_id
@@ -319,91 +236,6 @@ async def _in_thread(make: Callable[[Checkpoint], _T]) -> _T:
         return await asyncio.to_thread(make, checkpoint)
     finally:
         is_cancelled.set()
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class _Description:
-    """The server's and the model's metadata; empty where the server gives none."""
-
-    server: ServerMetadata
-    metadata: ModelMetadata
-    config: ModelConfig
-    composing_models: tuple[ComposingModel, ...]
-    gap: MeasurementWarning | None
-    """Why the requests are made from the scenario alone; None if the server describes the model."""
-    note: str
-    """What else the server does not say, in a sentence; empty if nothing."""
-
-
-async def _describe(transport: Transport, address: Address, loaded: LoadedScenario, trials: TrialRequests) -> _Description:
-    """Reads the metadata, which may be missing if the scenario declares every input, and checks that the model is ready."""
-    target = loaded.scenario.target
-    model, version = target.model, target.version
-    server, metadata, reason = ServerMetadata("", ""), ModelMetadata(model, (), "", (), ()), ""
-    missing: list[str] = []
-    absent: TargetError | None = None
-    try:
-        async with other_protocol_named(address):
-            server = await trials.run(transport.server_metadata)
-    except MissingEndpointError as error:
-        absent = error
-        missing.append(f"its name and extensions ({error.what})")
-    except TargetError as error:  # of a restricted endpoint
-        if error.may_pass or not are_inputs_declared(loaded.scenario.workload):
-            raise
-        missing.append(f"its name and extensions ({error})")
-    try:
-        # requests name the model as the scenario does, whatever name the metadata has
-        metadata = dataclasses.replace(await trials.run(lambda: transport.model_metadata(model, version)), name=model)
-    except TargetError as error:
-        if error.may_pass or not are_inputs_declared(loaded.scenario.workload):
-            offered = await offered_instead(transport, model)
-            may_have_it = isinstance(error, MissingEndpointError) and "it offers" not in offered
-            raise TargetError(f"{absent or error}{offered}{_DECLARE if may_have_it else ''}", may_pass=error.may_pass) from None
-        reason = f" ({error})"
-    config = ModelConfig()
-    try:
-        config = await _configuration(transport, trials, ComposingModel(model, version))
-    except MissingEndpointError as error:
-        missing.append(
-            f"the model's configuration ({error.what}), so that only batch size 1, or batches in the declared shapes, can be sent"
-        )
-    try:
-        if not reason and not await trials.run(lambda: transport.is_ready(model, version)):
-            raise TargetError(f"{address}: the server, or its model '{model}', is not ready")
-    except MissingEndpointError as error:
-        missing.append(f"whether the model is ready ({error.what}), which its first answer shows instead")
-    gap = None
-    if not metadata.inputs:
-        message = f"The server does not describe the inputs of model '{model}'{reason}: the requests are made from the scenario alone."
-        gap = MeasurementWarning("no_metadata", message)
-    note = f"The server does not say: {'; '.join(missing)}." if missing else ""
-    return _Description(server, metadata, config, await _composing_models(transport, trials, config), gap, note)
-
-
-async def _configuration(transport: Transport, trials: TrialRequests, model: ComposingModel) -> ModelConfig:
-    """The model's configuration; an empty one if the server does not give it in any attempt, which the warnings then say."""
-    try:
-        return await trials.run(lambda: transport.model_config(model.name, model.version))
-    except TargetError as error:
-        if not error.may_pass:
-            raise
-        return ModelConfig()
-
-
-async def _composing_models(transport: Transport, trials: TrialRequests, config: ModelConfig) -> tuple[ComposingModel, ...]:
-    """The models of an ensemble's steps; a step may be an ensemble itself."""
-    found = dict.fromkeys(config.composing_models)
-    unread = list(found)
-    while unread and len(found) <= _MAX_COMPOSING_MODELS:
-        model = unread.pop(0)
-        try:
-            steps = (await _configuration(transport, trials, model)).composing_models
-        except MissingEndpointError:
-            continue
-        unread += [step for step in steps if step not in found]
-        found |= dict.fromkeys(steps)
-    return tuple(found)[:_MAX_COMPOSING_MODELS]
 
 
 def _limit_for_load(answer_bytes: int, requests: Sequence[InferRequest]) -> AnswerLimit:

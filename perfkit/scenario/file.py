@@ -20,7 +20,8 @@ from perfkit.errors import ScenarioError
 from perfkit.scenario.error_messages import KeyPath, Origins, displayed, dotted, origin_of, validation_error
 from perfkit.scenario.load import ReplayLoadSpec
 from perfkit.scenario.mix import fill_common_parts, place_in_mix, plain_document
-from perfkit.scenario.model import Rank, Scenario
+from perfkit.scenario.model import Scenario
+from perfkit.scenario.rank import Rank
 from perfkit.scenario.redaction import shown_override, without_secrets
 from perfkit.scenario.yaml_values import MAX_DOCUMENT_BYTES, parse_yaml
 from perfkit.units import format_bytes

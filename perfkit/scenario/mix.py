@@ -1,12 +1,21 @@
 """The `workloads` section of a scenario: several workloads in one run, each an overlay on the scenario's common parts."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Any
 
 from pydantic import Field
 
 from perfkit.scenario.error_messages import KeyPath
-from perfkit.scenario.load import LoadSpec, Slo
+from perfkit.scenario.load import (
+    ClosedLoadSpec,
+    ColdStartLoadSpec,
+    IdleLoadSpec,
+    LoadSpec,
+    OpenLoadSpec,
+    ReplayLoadSpec,
+    SearchLoadSpec,
+    Slo,
+)
 from perfkit.scenario.section import Text
 from perfkit.scenario.sequences import Sequences
 from perfkit.scenario.shared_memory import SharedMemorySpec
@@ -70,6 +79,45 @@ def fill_common_parts(document: Mapping[str, Any]) -> Mapping[str, Any]:
 
 def _has_mapping(entry: Mapping[str, Any]) -> bool:
     return isinstance(entry.get("target") or {}, Mapping)
+
+
+def check_mix(
+    entries: Sequence[MixedWorkload], load: LoadSpec, *, alone: bool, sequences: Sequences | None, shared_memory: SharedMemorySpec
+) -> None:
+    """Raises ValueError if the workloads cannot be measured together; the other arguments are the scenario's sections for all of them."""
+    names = [entry.name for entry in entries]
+    if duplicates := [name for index, name in enumerate(names) if name in names[:index]]:
+        raise ValueError(f"workloads: names must be unique, found '{duplicates[0]}' twice")
+    if isinstance(load, SearchLoadSpec) or any(isinstance(entry.load, SearchLoadSpec) for entry in entries):
+        raise ValueError("workloads: a search varies the rate of one workload: give load.open with several rates instead")
+    for one in (load, *(entry.load for entry in entries)):
+        if isinstance(one, IdleLoadSpec | ColdStartLoadSpec):
+            raise ValueError("workloads: load.idle and load.cold_start are for one workload: measure each in a scenario of its own")
+    if entries[0].load is None:
+        if missing := [entry.name for entry in entries if entry.weight is None]:
+            raise ValueError(f"workloads: '{missing[0]}' has neither a weight nor a load: give every workload a weight")
+        if sequences is not None or any(entry.sequences is not None for entry in entries):
+            raise ValueError("workloads: sequences need a load of their own: give every workload a load in place of its weight")
+        if isinstance(load, ReplayLoadSpec):
+            raise ValueError(
+                "workloads: give every workload a load.replay of its own, with the same trace and the model whose requests it sends"
+            )
+        if not isinstance(load, ClosedLoadSpec | OpenLoadSpec):
+            raise ValueError("workloads: with weights, the load is closed or open: give load.closed or load.open")
+        if any(one is not None and one.outputs for one in (shared_memory, *(entry.shared_memory for entry in entries))):
+            raise ValueError("workloads: with weights, requests in flight would share outputs: set shared_memory.outputs to false")
+        if alone and isinstance(load, OpenLoadSpec) and load.open.trace is not None:
+            raise ValueError("alone: true needs a rate, of which each workload has its part: give load.open.rate in place of a trace")
+        return
+    if both := [entry.name for entry in entries if entry.weight is not None]:
+        raise ValueError(f"workloads: '{both[0]}' has both a weight and a load of its own: remove one")
+    for entry in entries:
+        if isinstance(entry.load, OpenLoadSpec):
+            levels = len(entry.load.open.rates_per_s) or 1
+        else:
+            levels = len(entry.load.closed.concurrency) if isinstance(entry.load, ClosedLoadSpec) else 1
+        if levels > 1:
+            raise ValueError(f"workloads: the load of '{entry.name}' has {levels} values: give one, and use sweep for several")
 
 
 def plain_document(document: Mapping[str, Any], index: int) -> dict[str, Any]:

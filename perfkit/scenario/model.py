@@ -2,11 +2,12 @@
 
 import math
 from collections.abc import Mapping
-from typing import Annotated, Any, Literal, Self, get_args
+from typing import Annotated, Any, Self
 
 import pydantic
-from pydantic import BeforeValidator, Field, PlainSerializer, WithJsonSchema
+from pydantic import Field
 
+from perfkit.scenario.gate import Gate
 from perfkit.scenario.load import (
     ClosedLoadSpec,
     ColdStartLoadSpec,
@@ -17,8 +18,10 @@ from perfkit.scenario.load import (
     SearchLoadSpec,
     Slo,
 )
-from perfkit.scenario.mix import MOST_WORKLOADS, MixedWorkload, fill_common_parts, plain_document
-from perfkit.scenario.section import Count, Cpus, Duration, OneOrMoreTexts, Section, Share, Text, parse_duration
+from perfkit.scenario.measure import Measure
+from perfkit.scenario.mix import MOST_WORKLOADS, MixedWorkload, check_mix, fill_common_parts, plain_document
+from perfkit.scenario.rank import Rank
+from perfkit.scenario.section import Section, Text
 from perfkit.scenario.sequences import Sequences
 from perfkit.scenario.shared_memory import SharedMemorySpec
 from perfkit.scenario.stream import Stream
@@ -29,85 +32,12 @@ from perfkit.target.address import Address, redacted_url
 from perfkit.units import NS_PER_S, write_duration_ns
 
 SCHEMA = "perfkit.scenario/1"
-DEFAULT_DURATION_NS = 10_000_000_000
-DEFAULT_DRAIN_NS = 30_000_000_000
-AUTO_WARMUP_NS = 1_000_000_000
-
+_DEFAULT_DURATION_NS, _DEFAULT_DRAIN_NS, _AUTO_WARMUP_NS = 10 * NS_PER_S, 30 * NS_PER_S, NS_PER_S
 FEWEST_GAPS, USEFUL_GAPS = 6, 20
 """The idle gaps of a load that are needed for an interval of its penalty, and for a narrow one."""
 
 # the most load points of a run, and the most linear pieces of all its rates' shapes
 _MAX_POINTS, _MAX_PIECES = 10_000, 1_000_000
-
-GateMetric = Literal["throughput", "p50", "p95", "p99"]
-
-
-class Measure(Section):
-    """How long, how often and from which processes load is sent; `duration` or `requests` ends a window."""
-
-    warmup_ns: Annotated[
-        int | Literal["auto"],
-        BeforeValidator(lambda value: value if value == "auto" else parse_duration(value)),
-        PlainSerializer(lambda value: value if value == "auto" else write_duration_ns(value)),
-        WithJsonSchema({"type": ["string", "integer"], "examples": ["auto", "2s"]}),
-    ] = Field(default="auto", alias="warmup")
-    """`auto` excludes the first second, and any part of the window's first third that is not steady yet."""
-    duration_ns: Duration | None = Field(default=None, alias="duration", gt=0)
-    requests: Count | None = None
-    drain_ns: Duration | None = Field(default=None, alias="drain")
-    repetitions: Count = 3
-    abort_error_rate: Share | None = None
-    """The run ends if a larger share of a load point's requests fails, judged from 20 requests on."""
-    workers: Literal["auto"] | Count = "auto"
-    """The number of load-generating processes; `auto` follows the machine's calibration, and is 1 without one."""
-    cpus: Cpus | None = None
-
-    @pydantic.model_validator(mode="after")
-    def _has_one_end(self) -> Self:
-        if self.duration_ns is not None and self.requests is not None:
-            raise ValueError("duration and requests exclude each other, because each ends the window: remove one")
-        return self
-
-
-class Gate(Section):
-    """How `perfkit gate` compares a candidate with a baseline; `perfkit run` ignores this section."""
-
-    profile: Literal["standard"] | None = None
-    """`standard` replaces the scenario's load: a closed loop that saturates the baseline (with the highest `load.closed.concurrency`,
-    or one found by doubling), then Poisson arrivals at 70 % of its capacity."""
-    metrics: Annotated[tuple[GateMetric, ...], Field(min_length=1)] | None = None
-    """The metrics that decide; the default is all that a load point has. The error rate always decides, too."""
-
-    @pydantic.field_validator("metrics")
-    @classmethod
-    def _is_unique(cls, metrics: tuple[GateMetric, ...] | None) -> tuple[GateMetric, ...] | None:
-        if metrics is not None and len(set(metrics)) < len(metrics):
-            raise ValueError(f"metrics must be unique, found {list(metrics)}")
-        return metrics
-
-
-RankFigure = Literal[
-    "throughput", "goodput", "capacity", "energy", "gpu_memory", "error_rate", "p50", "p90", "p95", "p99", "p99_9", "p99_99"
-]  # fmt: skip
-
-
-class Rank(Section):
-    """How the cases of a sweep are ranked; the SLO is always a constraint."""
-
-    by: RankFigure | None = None
-    """The default is the capacity of searches, the p99 of single rates, and the throughput of all else."""
-    where: Annotated[tuple[Text, ...], OneOrMoreTexts] = ()
-    """Constraints such as `p99 < 50ms` and `gpu_memory < 40GiB`."""
-
-    @pydantic.field_validator("where")
-    @classmethod
-    def _can_be_read(cls, where: tuple[str, ...]) -> tuple[str, ...]:
-        # imports NumPy, which scenarios without a ranking do not need
-        from perfkit.stats.constraints import parse_constraint
-
-        for text in where:
-            parse_constraint(text, get_args(RankFigure))
-        return where
 
 
 def _need_fewer_parts_in_a_mix(schema: dict[str, Any]) -> None:
@@ -162,43 +92,11 @@ class Scenario(Section):
             if self.alone:
                 raise ValueError("alone: true compares the workloads of a mix: give workloads, or remove alone")
             return self
-        names = [entry.name for entry in entries]
-        if duplicates := [name for index, name in enumerate(names) if name in names[:index]]:
-            raise ValueError(f"workloads: names must be unique, found '{duplicates[0]}' twice")
         if self.gate is not None:
             raise ValueError("gate compares one workload: remove gate, or workloads")
-        if isinstance(self.load, SearchLoadSpec) or any(isinstance(entry.load, SearchLoadSpec) for entry in entries):
-            raise ValueError("workloads: a search varies the rate of one workload: give load.open with several rates instead")
-        for load in (self.load, *(entry.load for entry in entries)):
-            if isinstance(load, IdleLoadSpec | ColdStartLoadSpec):
-                raise ValueError("workloads: load.idle and load.cold_start are for one workload: measure each in a scenario of its own")
-        if entries[0].load is None:
-            if missing := [entry.name for entry in entries if entry.weight is None]:
-                raise ValueError(f"workloads: '{missing[0]}' has neither a weight nor a load: give every workload a weight")
-            if self.sequences is not None or any(entry.sequences is not None for entry in entries):
-                raise ValueError("workloads: sequences need a load of their own: give every workload a load in place of its weight")
-            if isinstance(self.load, ReplayLoadSpec):
-                raise ValueError(
-                    "workloads: give every workload a load.replay of its own, with the same trace and the model whose requests it sends"
-                )
-            if not isinstance(self.load, ClosedLoadSpec | OpenLoadSpec):
-                raise ValueError("workloads: with weights, the load is closed or open: give load.closed or load.open")
-            if any(one is not None and one.outputs for one in (self.shared_memory, *(entry.shared_memory for entry in entries))):
-                raise ValueError("workloads: with weights, requests in flight would share outputs: set shared_memory.outputs to false")
-            if self.alone and isinstance(self.load, OpenLoadSpec) and self.load.open.trace is not None:
-                raise ValueError("alone: true needs a rate, of which each workload has its part: give load.open.rate in place of a trace")
-            return self
-        if both := [entry.name for entry in entries if entry.weight is not None]:
-            raise ValueError(f"workloads: '{both[0]}' has both a weight and a load of its own: remove one")
-        if self.measure.requests is not None:
+        check_mix(entries, self.load, alone=self.alone, sequences=self.sequences, shared_memory=self.shared_memory)
+        if not self.weights and self.measure.requests is not None:
             raise ValueError("measure.requests: workloads with loads of their own end together: give measure.duration instead")
-        for entry in entries:
-            if isinstance(entry.load, OpenLoadSpec):
-                levels = len(entry.load.open.rates_per_s) or 1
-            else:
-                levels = len(entry.load.closed.concurrency) if isinstance(entry.load, ClosedLoadSpec) else 1
-            if levels > 1:
-                raise ValueError(f"workloads: the load of '{entry.name}' has {levels} values: give one, and use sweep for several")
         return self
 
     @pydantic.model_validator(mode="after")
@@ -381,14 +279,14 @@ class Scenario(Section):
         """The length of the measured window; None if a number of requests ends it."""
         if self.requests is not None:
             return None
-        return self.measure.duration_ns or DEFAULT_DURATION_NS
+        return self.measure.duration_ns or _DEFAULT_DURATION_NS
 
     @property
     def warmup_ns(self) -> int:
         """The minimum warm-up; 0 for a trace, all of which is measured."""
         if self.measure.warmup_ns != "auto":
             return self.measure.warmup_ns
-        return 0 if self.has_trace or isinstance(self.load, ColdStartLoadSpec) else AUTO_WARMUP_NS
+        return 0 if self.has_trace or isinstance(self.load, ColdStartLoadSpec) else _AUTO_WARMUP_NS
 
     @property
     def finds_warm_up(self) -> bool:
@@ -411,4 +309,4 @@ class Scenario(Section):
     @property
     def drain_ns(self) -> int:
         """How long to wait for answers after the window."""
-        return self.measure.drain_ns if self.measure.drain_ns is not None else min(self.target.timeout_ns, DEFAULT_DRAIN_NS)
+        return self.measure.drain_ns if self.measure.drain_ns is not None else min(self.target.timeout_ns, _DEFAULT_DRAIN_NS)

@@ -7,7 +7,7 @@ import yaml
 
 import perfkit
 from perfkit.measurement.observation import telemetry_config
-from perfkit.measurement.target_probe import Target
+from perfkit.measurement.run_target import RunTarget
 from perfkit.scenario.model import Scenario
 from perfkit.target.address import Address
 from tests.telemetry.fake_nvml.library import FakeNvml
@@ -77,7 +77,7 @@ def test_each_note_about_the_gpus_is_reported_once(result):
 )
 def test_nvml_is_used_only_for_a_target_on_this_machine(url, is_read):
     scenario, address = Scenario.model_validate({**SCENARIO, "target": {"model": "simple", "url": url}}), Address.parse(url)
-    wanted = telemetry_config(scenario, Target({(None, address.protocol): address}, None))
+    wanted = telemetry_config(scenario, RunTarget({(None, address.protocol): address}, None))
     gpus = wanted.gpus
     assert (gpus is not None) == wanted.may_see_gpus == is_read
     if gpus is not None:
@@ -88,6 +88,6 @@ def test_nvml_is_used_only_for_a_target_on_this_machine(url, is_read):
 def test_the_gpus_of_a_server_elsewhere_may_be_in_its_metrics():
     target = {"model": "simple", "url": "http://10.0.0.7:8000", "metrics_url": "http://10.0.0.7:8002/metrics"}
     scenario, address = Scenario.model_validate({**SCENARIO, "target": target}), Address.parse(target["url"])
-    wanted = telemetry_config(scenario, Target({(None, "http"): address}, None))
+    wanted = telemetry_config(scenario, RunTarget({(None, "http"): address}, None))
     assert wanted.gpus is None
     assert wanted.may_see_gpus

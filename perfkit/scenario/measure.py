@@ -1,0 +1,36 @@
+"""The `measure` section of a scenario: how long, how often and from which processes load is sent."""
+
+from typing import Annotated, Literal, Self
+
+import pydantic
+from pydantic import BeforeValidator, Field, PlainSerializer, WithJsonSchema
+
+from perfkit.scenario.section import Count, Cpus, Duration, Section, Share, parse_duration
+from perfkit.units import write_duration_ns
+
+
+class Measure(Section):
+    """How long, how often and from which processes load is sent; `duration` or `requests` ends a window."""
+
+    warmup_ns: Annotated[
+        int | Literal["auto"],
+        BeforeValidator(lambda value: value if value == "auto" else parse_duration(value)),
+        PlainSerializer(lambda value: value if value == "auto" else write_duration_ns(value)),
+        WithJsonSchema({"type": ["string", "integer"], "examples": ["auto", "2s"]}),
+    ] = Field(default="auto", alias="warmup")
+    """`auto` excludes the first second, and any part of the window's first third that is not steady yet."""
+    duration_ns: Duration | None = Field(default=None, alias="duration", gt=0)
+    requests: Count | None = None
+    drain_ns: Duration | None = Field(default=None, alias="drain")
+    repetitions: Count = 3
+    abort_error_rate: Share | None = None
+    """The run ends if a larger share of a load point's requests fails, judged from 20 requests on."""
+    workers: Literal["auto"] | Count = "auto"
+    """The number of load-generating processes; `auto` follows the machine's calibration, and is 1 without one."""
+    cpus: Cpus | None = None
+
+    @pydantic.model_validator(mode="after")
+    def _has_one_end(self) -> Self:
+        if self.duration_ns is not None and self.requests is not None:
+            raise ValueError("duration and requests exclude each other, because each ends the window: remove one")
+        return self
