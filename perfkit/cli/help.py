@@ -54,7 +54,7 @@ def help_topics() -> dict[str, str]:
 
 def _with_remedies(markdown: str) -> str:
     """Adds the remedy of each warning to the tables of warnings, as in the terminal and the report."""
-    from perfkit.report.run_tables import REMEDIES
+    from perfkit.report.grouped_warnings import REMEDIES
 
     titles = {"code": "remedy", "---": "---"}
     return re.sub(

@@ -3,8 +3,9 @@
 from html import escape
 
 from perfkit.report.answer import answer
+from perfkit.report.grouped_warnings import grouped_warnings
 from perfkit.report.run import status_sentence
-from perfkit.report.run_tables import grouped_warnings, terminal_table
+from perfkit.report.run_tables import terminal_table
 from perfkit.report.table import Table
 from perfkit.result.model import Result
 from perfkit.text.foreign import one_line, safe_lines

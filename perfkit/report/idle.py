@@ -4,7 +4,7 @@ import functools
 from collections.abc import Sequence
 
 from perfkit.report.chart import BLUE, VERMILLION, Axis, Chart, ChartGroup, Line, faded, times_scale
-from perfkit.report.run_tables import load_columns
+from perfkit.report.load_points import load_columns
 from perfkit.report.table import Cell, Column, Table
 from perfkit.result.model import Point
 from perfkit.units import NS_PER_S, format_duration_ns

@@ -9,23 +9,14 @@ from perfkit.report.answer import answer, findings
 from perfkit.report.calibration import calibration_facts, ceilings_sentence, stored_calibration, transport_sentence
 from perfkit.report.chart import ChartGroup
 from perfkit.report.cold_start import cold_start_table
+from perfkit.report.grouped_warnings import grouped_warnings, warnings_table
 from perfkit.report.idle import idle_table
 from perfkit.report.mix import neighbours_table
 from perfkit.report.page import Block, Bullets, Code, Facts, Figure, Item, Page, Paragraph, sections_of, write_files
-from perfkit.report.run_tables import (
-    composing_models_table,
-    connections_table,
-    failures_table,
-    gpu_table,
-    grouped_warnings,
-    repetitions_table,
-    replicas_table,
-    server_table,
-    summary_table,
-    warnings_table,
-)
+from perfkit.report.run_tables import failures_table, repetitions_table, summary_table
 from perfkit.report.search import probes_table
 from perfkit.report.sequences import sequences_table
+from perfkit.report.server_tables import composing_models_table, connections_table, gpu_table, replicas_table, server_table
 from perfkit.report.streams import streams_table
 from perfkit.report.table import MISSING
 from perfkit.result.file import read_result

@@ -3,7 +3,7 @@
 import functools
 from collections.abc import Sequence
 
-from perfkit.report.run_tables import load_columns
+from perfkit.report.load_points import load_columns
 from perfkit.report.table import Cell, Column, Table
 from perfkit.result.model import Point
 from perfkit.units import format_duration_ns

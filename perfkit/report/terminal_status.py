@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 from rich.text import Text
 
+from perfkit.report.grouped_warnings import GroupedWarning, grouped_warnings
 from perfkit.report.render import console
-from perfkit.report.run_tables import GroupedWarning, grouped_warnings
 from perfkit.result.model import Point, Result
 from perfkit.text.foreign import sentence
 from perfkit.text.terminal import write_styled

@@ -10,7 +10,7 @@ import pytest
 import perfkit as package
 from perfkit.cli.exit_code import ExitCode
 from perfkit.cli.help import help_topics
-from perfkit.report.run_tables import REMEDIES
+from perfkit.report.grouped_warnings import REMEDIES
 from perfkit.stats.validity import INVALIDATING
 
 CODE = pathlib.Path(package.__file__).parent
