@@ -7,14 +7,13 @@ counted; only a body that is no OTLP at all raises ProtocolError.
 import dataclasses
 import json
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from perfkit.errors import ProtocolError
-from perfkit.spans.span import MOST_ATTRIBUTES, MOST_CHARACTERS, AttributeValue, Span, event_times
+from perfkit.spans.span import MOST_CHARACTERS, Span, event_times
 
 if TYPE_CHECKING:
-    from opentelemetry.proto.common.v1.common_pb2 import KeyValue
     from opentelemetry.proto.trace.v1.trace_pb2 import Span as ProtobufSpan
 
 _Found = TypeVar("_Found")
@@ -109,7 +108,6 @@ def _span_of_json(span: Any) -> Span:
         start_ns,
         end_ns,
         event_times((_text(event, "name"), _integer(event.get("timeUnixNano"))) for event in _items(span, "events")),
-        dict(_json_attributes(_items(span, "attributes"))),
     )
 
 
@@ -123,7 +121,6 @@ def _span_of_protobuf(span: "ProtobufSpan") -> Span:
         start_ns,
         end_ns,
         event_times((event.name, event.time_unix_nano) for event in span.events),
-        dict(_protobuf_attributes(span.attributes)),
     )
 
 
@@ -152,28 +149,3 @@ def _text(document: Any, key: str) -> str:
     if not isinstance(text, str):
         raise ValueError(f"expected an object with a text `{key}`")
     return text
-
-
-def _json_attributes(items: Iterable[Any]) -> Iterator[tuple[str, AttributeValue]]:
-    """Attributes with one simple value; lists, maps and bytes are left out."""
-    for item, _ in zip(items, range(MOST_ATTRIBUTES), strict=False):
-        value = item.get("value") if isinstance(item, dict) else None
-        for kind, content in value.items() if isinstance(value, dict) else ():
-            if kind == "intValue":
-                yield (
-                    _text(item, "key")[:MOST_CHARACTERS],
-                    int(content) if isinstance(content, str) and len(content) <= 20 else _integer(content),
-                )
-            elif kind == "stringValue" and isinstance(content, str):
-                yield _text(item, "key")[:MOST_CHARACTERS], content[:MOST_CHARACTERS]
-            elif kind in ("doubleValue", "boolValue") and isinstance(content, bool | float | int):
-                yield _text(item, "key")[:MOST_CHARACTERS], content
-
-
-def _protobuf_attributes(items: "Iterable[KeyValue]") -> Iterator[tuple[str, AttributeValue]]:
-    for item, _ in zip(items, range(MOST_ATTRIBUTES), strict=False):
-        kind = item.value.WhichOneof("value")
-        if kind == "string_value":
-            yield item.key[:MOST_CHARACTERS], item.value.string_value[:MOST_CHARACTERS]
-        elif kind in ("int_value", "double_value", "bool_value"):
-            yield item.key[:MOST_CHARACTERS], getattr(item.value, kind)

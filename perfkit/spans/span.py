@@ -4,9 +4,8 @@ import dataclasses
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
-AttributeValue = str | int | float | bool
-MOST_EVENT_NAMES, MOST_ATTRIBUTES, MOST_CHARACTERS = 64, 64, 256
-"""What is kept of one span: event names, attributes, and characters of each text. The rest is dropped."""
+MOST_EVENT_NAMES, MOST_CHARACTERS = 64, 256
+"""What is kept of one span: event names, and characters of each text. The rest is dropped."""
 
 
 class EventTimes(NamedTuple):
@@ -30,16 +29,16 @@ class Span:
     start_ns: int
     end_ns: int
     events: Mapping[str, EventTimes]
-    attributes: Mapping[str, AttributeValue]
 
 
 def event_times(events: Iterable[tuple[str, int]]) -> dict[str, EventTimes]:
     """The events of a span by name, at most `MOST_EVENT_NAMES` names."""
     found: dict[str, EventTimes] = {}
-    for name, instant_ns in events:
+    for whole_name, instant_ns in events:
+        name = whole_name[:MOST_CHARACTERS]
         if name in found:
             first_ns, last_ns = found[name]
             found[name] = EventTimes(min(first_ns, instant_ns), max(last_ns, instant_ns))
         elif len(found) < MOST_EVENT_NAMES:
-            found[name[:MOST_CHARACTERS]] = EventTimes(instant_ns, instant_ns)
+            found[name] = EventTimes(instant_ns, instant_ns)
     return found

@@ -18,6 +18,9 @@ from perfkit.telemetry.messages import (
     PublishMetrics,
     ScreenClosed,
     ScreenLines,
+    SpanCounts,
+    SpansReport,
+    SpansRequest,
     Started,
     TelemetryConfig,
     Waiting,
@@ -107,6 +110,8 @@ class TelemetryClient:
         self.notes: list[str] = []
         self.url = ""
         """Where Prometheus can read the run's live metrics; empty if they are not served."""
+        self.spans_port: int | None = None
+        """Where the server's spans are received; None if they are not."""
         self.lost = ""
         """Why the process is gone, as a sentence; empty as long as it runs."""
         self.is_configured = False
@@ -115,7 +120,7 @@ class TelemetryClient:
         self._screen = ScreenQueue(self._send, lambda: child.unsent_bytes if child is not None else 0)
 
     async def configure(self, config: TelemetryConfig) -> None:
-        """Starts the samplers and waits until they run; raises UsageError if the port for live metrics cannot be used."""
+        """Starts the samplers and waits until they run; raises UsageError if the port for live metrics or for spans cannot be used."""
         self.is_configured = True
         self._send(config)
         answer = await self._answer()
@@ -127,6 +132,13 @@ class TelemetryClient:
                 if answer.port is None:
                     raise UsageError(f"--prometheus {host}:{port}: cannot listen: {answer.error}; use another port, or 0 for a free one")
                 self.url = f"http://{f'[{host}]' if ':' in host else host}:{answer.port}/metrics"
+            if config.spans is not None:
+                host, port = config.spans.host, config.spans.port
+                if answer.spans_port is None:
+                    raise UsageError(
+                        f"traces.listen: {host}:{port}: cannot listen: {answer.spans_error}; use another port, or 0 for a free one"
+                    )
+                self.spans_port = answer.spans_port
 
     def follow(self, pids: Sequence[int]) -> None:
         """Names the processes that generate the load from now on."""
@@ -170,6 +182,14 @@ class TelemetryClient:
             return WindowReport({}, ())
         self.notes += answer.notes
         return answer
+
+    async def spans(self, trace_ids: Sequence[str], within_s: float) -> SpansReport:
+        """The server's times of these traces; waits at most `within_s` for their spans."""
+        answer = None
+        if self.spans_port is not None:
+            self._send(SpansRequest(tuple(trace_ids), within_s))
+            answer = await self._answer()
+        return answer if isinstance(answer, SpansReport) else SpansReport({}, SpanCounts())
 
     def _send(self, message: object) -> None:
         if self._child is not None:

@@ -1,7 +1,7 @@
 """Messages between a run and its sampler process: plain values; see `perfkit.process.messages` for their form.
 
-The run sends a `TelemetryConfig`, then any number of `FollowWorkers`, `WindowRequest`, `PublishMetrics` and `IntervalTimes`. The
-process answers the first with `Started`, and each `WindowRequest` with a `WindowReport`. For a live view the run also sends
+The run sends a `TelemetryConfig`, then any number of `FollowWorkers`, `WindowRequest`, `SpansRequest`, `PublishMetrics` and
+`IntervalTimes`. The process answers the first with `Started`, each `WindowRequest` with a `WindowReport`, and each `SpansRequest` with a `SpansReport`. For a live view the run also sends
 `PointBegins`, `LiveFigures`, `ScreenLines` and, in the end, `CloseScreen`, which is answered with `ScreenClosed`.
 """
 
@@ -9,6 +9,7 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
+from perfkit.spans.server_times import ServerTimes
 from perfkit.stats.buckets import BucketCounts
 from perfkit.target.address import Address
 from perfkit.telemetry.series import SamplerReport
@@ -49,6 +50,19 @@ class GpuConfig:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
+class SpansConfig:
+    """Where the spans of the server are received, over OTLP/HTTP."""
+
+    host: str
+    port: int
+    """0 for a free one."""
+    run_prefix: str
+    """The 16 hexadecimal digits with which the trace ids of this run begin; other spans are counted and dropped."""
+    most_traces: int
+    """Of more traces than these, those that came first are dropped."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
 class ScreenConfig:
     """The terminal on which the sampler process draws the live view."""
 
@@ -70,6 +84,7 @@ class TelemetryConfig:
     """Host and port at which Prometheus can read the run's live metrics."""
     screen: ScreenConfig | None = None
     """Where the live view is drawn; None for none."""
+    spans: SpansConfig | None = None
 
     @property
     def may_see_gpus(self) -> bool:
@@ -86,6 +101,9 @@ class Started:
     error: str = ""
     has_screen: bool = False
     """Whether the live view is drawn."""
+    spans_port: int | None = None
+    """Where spans are received; `spans_error` says why they cannot be."""
+    spans_error: str = ""
 
 
 class Waiting:
@@ -113,6 +131,42 @@ class WindowReport:
 
     samplers: Mapping[str, SamplerReport[Any]]
     notes: tuple[str, ...]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class SpansRequest:
+    """Asks for the server's times of these traces, when all their spans have come, or else after `within_s`."""
+
+    trace_ids: tuple[str, ...]
+    within_s: float
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class SpanCounts:
+    """What came since the previous report. Each span is counted in `received`, `strangers` or `malformed`."""
+
+    received: int = 0
+    """Spans of the run's traces."""
+    strangers: int = 0
+    """Spans of other traces."""
+    malformed: int = 0
+    """Spans without the ids or times that a span must have."""
+    duplicates: int = 0
+    """Of those received, spans that came before."""
+    late: int = 0
+    """Of those received, spans of traces that were reported before."""
+    dropped: int = 0
+    """Of those received, spans for which there was no room."""
+    refused_bodies: int = 0
+    """Requests that were too large, no OTLP, in another encoding, or not sent in time."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class SpansReport:
+    """The server's times by trace id, of those traces whose spans have come."""
+
+    times: Mapping[str, ServerTimes]
+    counts: SpanCounts
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -24,6 +24,7 @@ from perfkit.telemetry.messages import (
     PublishMetrics,
     ScreenClosed,
     ScreenLines,
+    SpansRequest,
     Started,
     TelemetryConfig,
     Waiting,
@@ -37,6 +38,7 @@ from perfkit.text.foreign import bounded, safe_lines
 if TYPE_CHECKING:
     from perfkit.telemetry.live_view import LiveView
     from perfkit.telemetry.prometheus.exposition import Exposition
+    from perfkit.telemetry.spans.receiver import SpanReceiver
 
 # idle power is measured for 8 s at most, and opening an unused driver takes seconds per GPU; Prometheus waits 10 s for a page
 _START_TIMEOUT_S, _WINDOW_TIMEOUT_S, _LATEST_TIMEOUT_S, _VIEW_TIMEOUT_S, _CLOSE_TIMEOUT_S = 40.0, 20.0, 5.0, 0.1, 2.0
@@ -61,15 +63,20 @@ def _serve(config: TelemetryConfig, requests: BinaryIO, answers: BinaryIO) -> No
         answers.flush()
 
     exposition, error = _expose(config, threads)
+    receiver, spans_error = _receive(config, clock)
     view = _open_view(config, threads, clock)
     try:
-        answer(Started(_start_notes(threads, lambda: answer(Waiting())), exposition.port if exposition else None, error, view is not None))
+        notes = _start_notes(threads, lambda: answer(Waiting()))
+        port, spans_port = exposition.port if exposition else None, receiver.port if receiver else None
+        answer(Started(notes, port, error, view is not None, spans_port, spans_error))
         while True:
             match load_message(requests):
                 case FollowWorkers(pids):
                     generator.submit(lambda sampler, pids=pids: sampler.follow(pids))  # type: ignore[misc] # mypy cannot infer the default
                 case WindowRequest() as request:
                     answer(_window_report(threads, request, lambda: answer(Waiting())))
+                case SpansRequest(trace_ids, within_s) if receiver:
+                    answer(receiver.collected.report(trace_ids, within_s, lambda: answer(Waiting())))
                 case PublishMetrics(key, metrics) if exposition:
                     exposition.run.publish(key, metrics)
                 case IntervalTimes() as interval if exposition:
@@ -85,6 +92,8 @@ def _serve(config: TelemetryConfig, requests: BinaryIO, answers: BinaryIO) -> No
             view.close()
         if exposition is not None:
             exposition.close()
+        if receiver is not None:
+            receiver.close()
         for thread in threads:
             thread.close(_CLOSE_TIMEOUT_S)
 
@@ -137,6 +146,18 @@ def _expose(config: TelemetryConfig, threads: Sequence[SamplerThread[Any]]) -> "
 
     try:
         return Exposition(config.listen, LiveRun(functools.partial(_latest, threads, _LATEST_TIMEOUT_S))), ""
+    except OSError as error:
+        return None, error.strerror or str(error)
+
+
+def _receive(config: TelemetryConfig, clock: MonotonicClock) -> "tuple[SpanReceiver | None, str]":
+    """Receives spans if configured; otherwise None, with the reason if the port cannot be used."""
+    if config.spans is None:
+        return None, ""
+    from perfkit.telemetry.spans.receiver import SpanReceiver
+
+    try:
+        return SpanReceiver(config.spans, clock), ""
     except OSError as error:
         return None, error.strerror or str(error)
 

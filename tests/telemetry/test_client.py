@@ -5,7 +5,9 @@ import contextlib
 import dataclasses
 import os
 import re
+import socket
 
+import aiohttp
 import numpy as np
 import pytest
 import uvloop
@@ -13,10 +15,23 @@ import uvloop
 from perfkit.clock import MonotonicClock
 from perfkit.errors import UsageError
 from perfkit.recorder.recent import LiveFigures
+from perfkit.spans.otlp import read_json
+from perfkit.spans.server_times import server_times
 from perfkit.telemetry.client import ScreenQueue, TelemetryClient, sampler_process
-from perfkit.telemetry.messages import LiveMetric, MetricsPageConfig, PointBegins, PublishMetrics, ScreenLines, TelemetryConfig
+from perfkit.telemetry.messages import (
+    LiveMetric,
+    MetricsPageConfig,
+    PointBegins,
+    PublishMetrics,
+    ScreenLines,
+    SpanCounts,
+    SpansConfig,
+    SpansReport,
+    TelemetryConfig,
+)
 from tests.children import children_running
 from tests.conditions import passes, until_ended
+from tests.spans.bodies import HTTP_SPANS, TRACE, body
 
 S = 1_000_000_000
 PROCESS = "perfkit.telemetry.sampler_process"
@@ -69,6 +84,40 @@ def test_a_port_that_is_taken_is_refused():
     with pytest.raises(UsageError, match=r"--prometheus 127\.0\.0\.1:\d+: cannot listen: Address already in use"):
         asyncio.run(go())
     assert children_running(PROCESS) == []
+
+
+def test_spans_that_a_server_sends_are_reported_after_being_waited_for():
+    config = TelemetryConfig(spans=SpansConfig("127.0.0.1", 0, TRACE[:16], 100))
+
+    async def go():
+        async with open_telemetry(config) as client:
+            reporting = asyncio.ensure_future(client.spans([TRACE], 60.0))
+            url, headers = f"http://127.0.0.1:{client.spans_port}/v1/traces", {"Content-Type": "application/json"}
+            async with aiohttp.ClientSession() as session, session.post(url, data=body(HTTP_SPANS), headers=headers) as answer:
+                assert answer.status == 200
+            return await reporting
+
+    report = asyncio.run(go())
+    assert report == SpansReport({TRACE: server_times(read_json(body(HTTP_SPANS)).spans)}, SpanCounts(received=3))  # type: ignore[dict-item] # all spans are there
+
+
+def test_without_a_receiver_there_are_no_spans():
+    async def go():
+        async with open_telemetry(TelemetryConfig()) as client:
+            return await client.spans([TRACE], 60.0)
+
+    assert asyncio.run(go()) == SpansReport({}, SpanCounts())
+
+
+def test_a_port_for_spans_that_is_taken_is_refused():
+    async def go():
+        with socket.create_server(("127.0.0.1", 0)) as taken:
+            config = TelemetryConfig(spans=SpansConfig("127.0.0.1", taken.getsockname()[1], TRACE[:16], 100))
+            async with open_telemetry(config):
+                pytest.fail("two processes listen on one port")
+
+    with pytest.raises(UsageError, match=r"traces\.listen: 127\.0\.0\.1:\d+: cannot listen: Address already in use; use another port"):
+        asyncio.run(go())
 
 
 def test_the_end_of_the_process_is_noted_once_and_later_reports_are_empty():
