@@ -8,14 +8,13 @@ each protocol and engine; the declared `lead` compensates for it, as in `benchma
 rounds; --realtime keeps other programs off the server's CPU. The exit code is 1 if a figure deviates by more than is allowed there.
 """
 
-import os
 import statistics
 import sys
 from typing import Any, NamedTuple
 
 from benchmarks.processes import on_cpus, run_perfkit, running_server
-from benchmarks.report import describe_machine, option_parser, table_head, table_row, write_report, yes_no
-from benchmarks.synthetic_precision import ALLOWED_MEAN_US, ALLOWED_P99_US, ALLOWED_SHARE
+from benchmarks.report import describe_machine, table_head, table_row, write_report, yes_no
+from benchmarks.synthetic_precision import ALLOWED, allowed_us, precision_options
 
 TIMES = ("first_response_time_ns", "response_gap_ns", "stream_time_ns")
 
@@ -76,9 +75,9 @@ def rows(case: Case, rounds: int, seconds: float, lead: str | None, cpus: list[i
     lines, is_precise = [], True
     for name, declared_us in zip(TIMES, case.declared_us, strict=True):
         errors_us = [statistics.median(point[name][key] / 1e3 - declared_us for point in points) for key in ("mean", "p50", "p99")]
-        allowed_us = (ALLOWED_SHARE * declared_us + ALLOWED_MEAN_US, ALLOWED_SHARE * declared_us + ALLOWED_P99_US)
-        fits = abs(errors_us[0]) <= allowed_us[0] and abs(errors_us[2]) <= allowed_us[1]
-        cells = (f"{declared_us / 1e3:g} ms", *(f"{error:+.0f} us" for error in errors_us), *(f"{one:.0f} us" for one in allowed_us))
+        limits_us = allowed_us(declared_us, declared_us)
+        fits = abs(errors_us[0]) <= limits_us[0] and abs(errors_us[2]) <= limits_us[1]
+        cells = (f"{declared_us / 1e3:g} ms", *(f"{error:+.0f} us" for error in errors_us), *(f"{one:.0f} us" for one in limits_us))
         lines.append(table_row(streams, name.removesuffix("_ns").replace("_", " "), *cells, yes_no(fits)))
         is_precise = is_precise and fits
     return lines, is_precise
@@ -86,15 +85,7 @@ def rows(case: Case, rounds: int, seconds: float, lead: str | None, cpus: list[i
 
 def main() -> int:
     """Prints the table."""
-    parser = option_parser(__doc__)
-    parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--seconds", type=float, default=5, help="length of the load per case and round (default %(default)s)")
-    parser.add_argument("--lead", help="the declared lead, such as 200us (default: measured first)")
-    parser.add_argument("--realtime", action="store_true", help="run the server's event loop at real-time priority")
-    options = parser.parse_args()
-    cpus = sorted(os.sched_getaffinity(0))
-    if len(cpus) < 2:
-        sys.exit("stream_precision needs two CPUs: one for the server, one for perfkit")
+    options, cpus = precision_options(__doc__)
     lines = [
         "# Precision of streams",
         "",
@@ -102,7 +93,7 @@ def main() -> int:
             f"Measured by perfkit − declared; medians of {options.rounds} rounds of {options.seconds:g} s at concurrency 1. The server has one CPU"
             f"{' at real-time priority' if options.realtime else ''}, perfkit another. {describe_machine()}"
         ),
-        "Allowed, as for single answers: mean within 1 % + 100 us, p99 within 1 % + 500 us.",
+        f"Allowed, as for single answers: {ALLOWED}",
         "",
         *table_head(
             "streams", "time", ">declared", ">error of the mean", ">of the p50", ">of the p99", ">allowed, mean", ">allowed, p99",

@@ -11,6 +11,7 @@ the measurement, so the differences are medians of the rounds; --realtime keeps 
 is 1 if a queue deviates by more than allowed.
 """
 
+import argparse
 import itertools
 import json
 import os
@@ -31,7 +32,7 @@ from server_stub.synthetic.declaration import parse_service_model
 from server_stub.synthetic.simulated_queue import SimulatedQueue
 
 WARMUP = 50
-ALLOWED_SHARE, ALLOWED_MEAN_US, ALLOWED_P99_US = 0.01, 100, 500
+ALLOWED = "mean within 1 % + 100 us, p99 within 1 % + 500 us."
 CONNECTIONS = 128
 
 
@@ -151,25 +152,35 @@ def row(case: Case, rounds: int, seconds: float, cpus: Sequence[int], *, realtim
         declared, measured = ((values.mean(), np.percentile(values, 99)) for values in (declared_us, measured_us))
         figures.append((*declared, measured[0] - declared[0], measured[1] - declared[1], np.median(measured_us - declared_us)))
     mean_us, p99_us, mean_error_us, p99_error_us, median_error_us = (statistics.median(column) for column in zip(*figures, strict=True))
-    allowed_us = (ALLOWED_SHARE * mean_us + ALLOWED_MEAN_US, ALLOWED_SHARE * p99_us + ALLOWED_P99_US)
-    is_precise = abs(mean_error_us) <= allowed_us[0] and abs(p99_error_us) <= allowed_us[1]
+    limits_us = allowed_us(mean_us, p99_us)
+    is_precise = abs(mean_error_us) <= limits_us[0] and abs(p99_error_us) <= limits_us[1]
     load = f"{case.rate_per_s:g}/s" if case.rate_per_s else "sequential" if case.batch_size == 1 else f"sequential, batch {case.batch_size}"
-    errors = [(f"{value:+.0f} us", f"{allowed:.0f} us") for value, allowed in zip((mean_error_us, p99_error_us), allowed_us, strict=True)]
+    errors = [(f"{value:+.0f} us", f"{allowed:.0f} us") for value, allowed in zip((mean_error_us, p99_error_us), limits_us, strict=True)]
     cells = (f"{mean_us / 1e3:.3f} ms", *errors[0], f"{p99_us / 1e3:.3f} ms", *errors[1], f"{median_error_us:+.0f} us")
     return table_row(f"`{case.declaration}`", load, *cells, yes_no(is_precise)), is_precise
 
 
-def main() -> int:
-    """Prints the table."""
-    parser = option_parser(__doc__)
+def allowed_us(mean_us: float, p99_us: float) -> tuple[float, float]:
+    """The largest deviations from a declared mean and p99."""
+    return 0.01 * mean_us + 100, 0.01 * p99_us + 500
+
+
+def precision_options(doc: str | None) -> tuple[argparse.Namespace, list[int]]:
+    """The options of the command line, and the CPUs, of which there are two or more."""
+    parser = option_parser(doc)
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--seconds", type=float, default=5, help="length of the load per queue and round (default %(default)s)")
+    parser.add_argument("--seconds", type=float, default=5, help="length of the load per case and round (default %(default)s)")
     parser.add_argument("--lead", help="the declared lead, such as 200us (default: measured first)")
     parser.add_argument("--realtime", action="store_true", help="run the server's event loop at real-time priority")
-    options = parser.parse_args()
-    cpus = sorted(os.sched_getaffinity(0))
+    options, cpus = parser.parse_args(), sorted(os.sched_getaffinity(0))
     if len(cpus) < 2:
-        sys.exit("synthetic_precision needs two CPUs: one for the server, one for the client, which never sleeps")
+        sys.exit("two CPUs are needed: one for the server, one for the client, which never sleeps")
+    return options, cpus
+
+
+def main() -> int:
+    """Prints the table."""
+    options, cpus = precision_options(__doc__)
     machine, lead = describe_machine(), options.lead
     if lead is None:
         declared_us, measured_us = measure(WITHOUT_LEAD, options.seconds, cpus, realtime=options.realtime)
@@ -181,7 +192,7 @@ def main() -> int:
         f"{' at real-time priority' if options.realtime else ''}, the client another. {machine}"),
         (f"The lead is {lead}, {'as given' if options.lead else 'the median error without one'}. Sequential requests: service time; "
         "Poisson arrivals at a rate: response time."),
-        "Allowed: mean within 1 % + 100 us, p99 within 1 % + 500 us.",
+        f"Allowed: {ALLOWED}",
         "",
         *table_head("declaration", "requests", ">declared mean", ">error", ">allowed", ">declared p99", ">error", ">allowed",
                     ">median error per request", "within the limits"),

@@ -14,6 +14,7 @@ the peers.
 import argparse
 import contextlib
 import dataclasses
+import functools
 import os
 import pathlib
 import random
@@ -25,11 +26,12 @@ from collections.abc import Mapping, Sequence
 from typing import Literal, NamedTuple
 
 from benchmarks.peers.canned import serving
-from benchmarks.peers.clients import Client, ClientError, H2load, HungError, Load, PerfAnalyzer, Perfkit, Reported, Wrk
+from benchmarks.peers.clients import Client, ClientError, H2load, Load, PerfAnalyzer, Perfkit, Reported, Wrk
 from benchmarks.peers.install import perf_analyzer_path
+from benchmarks.peers.rounds import comparison_options, cpu_us_per_request, retry_hung
 from benchmarks.peers.server_process import PeerError
 from benchmarks.processes import on_cpus
-from benchmarks.report import RATIO_COLUMNS, Ratio, describe_machine, option_parser, table_head, table_row, write_report, yes_no
+from benchmarks.report import RATIO_COLUMNS, Ratio, describe_machine, table_head, table_row, write_report, yes_no
 
 OWN, ANALYZER = "perfkit", "perf_analyzer"
 MAX_MEMORY_MIB, P50_FROM, P50_TO = 200, 0.9, 1.1
@@ -95,10 +97,7 @@ def loads(case: Case, port: int, seconds: float) -> tuple[Load, Load, Load]:
 
 def round_figures(client: str, short: Reported, long: Reported, alone: Reported) -> Figures:
     """A client's figures from its three runs; raises ClientError."""
-    if long.requests <= short.requests:
-        raise ClientError(f"{client} sent {short.requests} requests in its short run and {long.requests} in its long one")
-    cpu_s = (long.usage.cpu_s - short.usage.cpu_s) / (long.requests - short.requests)
-    return Figures(cpu_s * 1e6, long.per_s, alone.p50_us, long.usage.peak_mib)
+    return Figures(cpu_us_per_request(client, short, long), long.per_s, alone.p50_us, long.usage.peak_mib)
 
 
 def ratios_of(case: Case, rounds: Mapping[str, Sequence[Figures]]) -> list[Ratio]:
@@ -155,7 +154,7 @@ def run_case(case: Case, clients: Mapping[str, Client], options: argparse.Namesp
             order.shuffle(pair)
             names = [ANALYZER, *pair]
             runs = [
-                {client: run_with_retry(clients[client], load, pathlib.Path(name)) for client in names}
+                {client: retry_hung(functools.partial(clients[client].run, load, pathlib.Path(name))) for client in names}
                 for load in loads(case, port, options.seconds)
             ]
             for client, of_client in rounds.items():
@@ -166,25 +165,9 @@ def run_case(case: Case, clients: Mapping[str, Client], options: argparse.Namesp
     return rounds
 
 
-def run_with_retry(client: Client, load: Load, folder: pathlib.Path) -> Reported:
-    """`client.run`, repeated once if the client hangs: a hang should not cost the whole comparison."""
-    try:
-        return client.run(load, folder)
-    except HungError as error:
-        print(f"{error}: it is run again", file=sys.stderr)
-        return client.run(load, folder)
-
-
 def main() -> int:
     """Prints the tables; the exit code is 1 if a target is missed or a client failed."""
-    parser = option_parser(__doc__)
-    parser.add_argument("--case", action="append", choices=CASES, help="may be repeated (default: all)")
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--seconds", type=float, default=12, help="length of a client's long run (default %(default)s)")
-    parser.add_argument("--perfkit", metavar="PATH", help="the perfkit to measure (default: this checkout)")
-    parser.add_argument("--seed", type=int, default=0, help="seed for the order of perfkit and its peer")
-    parser.add_argument("--peers", type=pathlib.Path, help="folder of the peers")
-    options = parser.parse_args()
+    options = comparison_options(__doc__, CASES, seconds=12)
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # SIGTERM stops clients and servers too, as Ctrl-C does
     analyzer = PerfAnalyzer(perf_analyzer_path(options.peers))
     clients = {"wrk": Wrk(), "h2load": H2load(), ANALYZER: analyzer, OWN: Perfkit(options.perfkit)}

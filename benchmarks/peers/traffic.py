@@ -23,12 +23,13 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from benchmarks.peers.clients import MAX_RUN_S, ClientError, HungError, Usage, read_perf_analyzer, run_measured
+from benchmarks.peers.clients import MAX_RUN_S, ClientError, Reported, Usage, read_perf_analyzer, run_measured
 from benchmarks.peers.install import peers_folder, perf_analyzer_path
+from benchmarks.peers.rounds import comparison_options, cpu_us_per_request, retry_hung
 from benchmarks.peers.server_process import PeerError
 from benchmarks.peers.triton import TRAFFIC_MODELS, Triton, running_triton
 from benchmarks.processes import write_scenario
-from benchmarks.report import RATIO_COLUMNS, Ratio, describe_machine, option_parser, table_head, table_row, write_report
+from benchmarks.report import RATIO_COLUMNS, Ratio, describe_machine, table_head, table_row, write_report
 
 OWN, ANALYZER = "perfkit", "perf_analyzer"
 MIN_THROUGHPUT, MAX_P50, MAX_CPU = 0.95, 1.05, 1.0
@@ -129,18 +130,7 @@ class Figures:
     """Per request."""
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class Run:
-    """One run of a client."""
-
-    per_s: float
-    p50_us: float
-    cpu_s: float
-    requests: int
-    """As Triton counted them."""
-
-
-def run_perf_analyzer(program: pathlib.Path, case: Case, triton: Triton, seconds: float, folder: pathlib.Path) -> Run:
+def run_perf_analyzer(program: pathlib.Path, case: Case, triton: Triton, seconds: float, folder: pathlib.Path) -> Reported:
     """perf_analyzer for about that long; raises ClientError."""
     address = triton.url(case.protocol).partition("://")[2]
     options = ["-m", case.model, "-i", case.protocol, "-u", address, "--concurrency-range", str(case.concurrency), *case.analyzer]
@@ -154,10 +144,10 @@ def run_perf_analyzer(program: pathlib.Path, case: Case, triton: Triton, seconds
     before = counted_requests(triton, case.model)
     usage = run_measured(command, timeout_s=MAX_RUN_S + seconds)
     reported = read_perf_analyzer(usage)
-    return Run(reported.per_s, reported.p50_us, usage.cpu_s, counted_requests(triton, case.model) - before)
+    return dataclasses.replace(reported, requests=counted_requests(triton, case.model) - before)
 
 
-def run_perfkit(program: Sequence[str], case: Case, triton: Triton, seconds: float, folder: pathlib.Path) -> Run:
+def run_perfkit(program: Sequence[str], case: Case, triton: Triton, seconds: float, folder: pathlib.Path) -> Reported:
     """`perfkit run` with one closed loop; raises ClientError."""
     scenario = {
         "name": "traffic",
@@ -176,7 +166,7 @@ def run_perfkit(program: Sequence[str], case: Case, triton: Triton, seconds: flo
     if requests["ok"] != requests["sent"]:
         raise ClientError(f"perfkit had failures: {requests}")
     sent = counted_requests(triton, case.model) - before
-    return Run(point["throughput_per_s"], point["service_time_ns"]["p50"] / 1e3, usage.cpu_s, sent)
+    return Reported(sent, point["throughput_per_s"], point["service_time_ns"]["p50"] / 1e3, usage)
 
 
 def counted_requests(triton: Triton, model: str) -> int:
@@ -185,11 +175,9 @@ def counted_requests(triton: Triton, model: str) -> int:
     return sum(int(one["inference_stats"]["success"]["count"]) for one in statistics_of["model_stats"])
 
 
-def round_figures(client: str, short: Run, long: Run) -> Figures:
+def round_figures(client: str, short: Reported, long: Reported) -> Figures:
     """A client's figures from its two runs; raises ClientError."""
-    if long.requests <= short.requests:
-        raise ClientError(f"{client} sent {short.requests} requests in its short run and {long.requests} in its long one")
-    return Figures(long.per_s, long.p50_us, 1e6 * (long.cpu_s - short.cpu_s) / (long.requests - short.requests))
+    return Figures(long.per_s, long.p50_us, cpu_us_per_request(client, short, long))
 
 
 def ratios_of(rounds: Mapping[str, Sequence[Figures]]) -> list[Ratio]:
@@ -221,14 +209,10 @@ def run_case(name: str, case: Case, triton: Triton, options: argparse.Namespace,
     with tempfile.TemporaryDirectory(prefix="perfkit-traffic-") as folder_name:
         folder = pathlib.Path(folder_name)
 
-        def run(client: str, seconds: float) -> Run:
+        def run(client: str, seconds: float) -> Reported:
             if client == OWN:
                 return run_perfkit(own, case, triton, seconds, folder)
-            try:
-                return run_perf_analyzer(analyzer, case, triton, seconds, folder)
-            except HungError as error:
-                print(f"{error}: it is run again", file=sys.stderr)
-                return run_perf_analyzer(analyzer, case, triton, seconds, folder)
+            return retry_hung(lambda: run_perf_analyzer(analyzer, case, triton, seconds, folder))
 
         for number in range(options.rounds):
             clients = [ANALYZER, OWN]
@@ -244,14 +228,7 @@ def run_case(name: str, case: Case, triton: Triton, options: argparse.Namespace,
 
 def main() -> int:
     """Prints the tables; the exit code is 1 if a target is missed or a client failed."""
-    parser = option_parser(__doc__)
-    parser.add_argument("--case", action="append", choices=CASES, help="may be repeated (default: all)")
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--seconds", type=float, default=6, help="length of a client's long run (default %(default)s)")
-    parser.add_argument("--perfkit", metavar="PATH", help="the perfkit to measure (default: this checkout)")
-    parser.add_argument("--seed", type=int, default=0, help="seed for the order of the clients")
-    parser.add_argument("--peers", type=pathlib.Path, help="folder of the peers")
-    options = parser.parse_args()
+    options = comparison_options(__doc__, CASES, seconds=6)
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # SIGTERM stops clients and server too, as Ctrl-C does
     machine, order, all_met = describe_machine(), random.Random(options.seed), True
     figure_rows: list[str] = []

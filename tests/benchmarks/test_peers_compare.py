@@ -1,3 +1,4 @@
+import functools
 import math
 import sys
 
@@ -16,7 +17,8 @@ from benchmarks.peers.clients import (
     read_wrk,
     run_measured,
 )
-from benchmarks.peers.compare import ANALYZER, CASES, OWN, Figures, loads, ratios_of, round_figures, run_with_retry
+from benchmarks.peers.compare import ANALYZER, CASES, OWN, Figures, loads, ratios_of, round_figures
+from benchmarks.peers.rounds import retry_hung
 
 WRK = """Running 1s test @ http://127.0.0.1:8900/v2/models/simple/versions/1/infer
   1 threads and 1 connections
@@ -130,10 +132,10 @@ class Hanging(Client):
 
 def test_a_hanging_client_is_run_a_second_time(tmp_path):
     load = Load("http", 16, 80, 1, 1, 1)
-    assert run_with_retry(Hanging(1), load, tmp_path) == REPORTED
+    assert retry_hung(functools.partial(Hanging(1).run, load, tmp_path)) == REPORTED
     twice = Hanging(2)
     with pytest.raises(HungError):
-        run_with_retry(twice, load, tmp_path)
+        retry_hung(functools.partial(twice.run, load, tmp_path))
     assert twice.runs == 2
 
 

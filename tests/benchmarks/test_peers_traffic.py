@@ -2,16 +2,17 @@
 
 import pytest
 
-from benchmarks.peers.clients import ClientError
-from benchmarks.peers.traffic import ANALYZER, CASES, OWN, Figures, Run, ratios_of, round_figures
+from benchmarks.peers.clients import ClientError, Reported, Usage
+from benchmarks.peers.traffic import ANALYZER, CASES, OWN, Figures, ratios_of, round_figures
 from benchmarks.peers.triton import MODELS, ODD_MODELS, TRAFFIC_MODELS
 
 
 def test_the_cost_of_a_request_is_the_slope_between_the_runs():
-    figures = round_figures("c", Run(90.0, 10.0, 1.0, 100), Run(100.0, 11.0, 1.5, 600))
+    short = Reported(100, 90.0, 10.0, Usage("", 1.0, 9.0))
+    figures = round_figures("c", short, Reported(600, 100.0, 11.0, Usage("", 1.5, 9.0)))
     assert (figures.per_s, figures.p50_us, round(figures.cpu_us)) == (100.0, 11.0, 1000)
     with pytest.raises(ClientError, match="its short run"):
-        round_figures("c", Run(90.0, 10.0, 1.0, 100), Run(100.0, 11.0, 1.5, 100))
+        round_figures("c", short, Reported(100, 100.0, 11.0, Usage("", 1.5, 9.0)))
 
 
 @pytest.mark.parametrize(
