@@ -15,6 +15,7 @@ from server_stub.executors.onnx_options import DEFAULT, OnnxOptions, parse_onnx_
 from server_stub.models import NAMES
 from server_stub.synthetic.declaration import EXAMPLE, SERVICE_EXAMPLES, parse_service_model
 from server_stub.synthetic.service_model import ServiceModel
+from server_stub.tracing.trace_config import TraceConfig, parse_trace_config
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -109,6 +110,7 @@ class Options:
     synthetic: ServiceModel = dataclasses.field(default_factory=ServiceModel)
     """The service model of the model `synthetic`."""
     limits: Limits = dataclasses.field(default_factory=Limits)
+    traces: TraceConfig = dataclasses.field(default_factory=TraceConfig)
     tls_cert: pathlib.Path | None = None
     """With `tls_key`: HTTP and gRPC use TLS."""
     tls_key: pathlib.Path | None = None
@@ -148,6 +150,7 @@ def parse_options(arguments: Sequence[str]) -> Options:
         "is_explicit": given.model_control_mode == "explicit",
         "synthetic": ServiceModel() if given.synthetic is None else parse_service_model(given.synthetic),
         "limits": _limits(given),
+        "traces": parse_trace_config(given.trace_config or (), given.trace_url),
         "onnx": parse_onnx_options(given.onnx or ()),
     }
     if given.model_repository is not None and (converted["onnx"].instances > 1 or converted["onnx"].max_batch is not None):
@@ -260,6 +263,18 @@ def _parser() -> argparse.ArgumentParser:
         "--allow-client-shm",
         action="store_true",
         help="let clients register shared memory regions; anyone who reaches the ports can then read and write files in /dev/shm",
+    )
+    parser.add_argument(
+        "--trace-url",
+        metavar="URL",
+        help="send spans of each request that carries a traceparent to this URL by OTLP over HTTP, such as http://127.0.0.1:4318/v1/traces",
+    )
+    parser.add_argument(
+        "--trace-config",
+        action="append",
+        metavar="KEY=VALUE",
+        help="tracing as Triton takes it: mode=triton|opentelemetry, level=OFF|TIMESTAMPS|TENSORS, rate=N, count=N, triton,file=FILE, "
+        "opentelemetry,url=URL and others (docs/server.md); repeat it for each",
     )
     parser.add_argument("--tls-cert", type=pathlib.Path, metavar="FILE", help="PEM certificate; makes HTTP and gRPC use TLS")
     parser.add_argument("--tls-key", type=pathlib.Path, metavar="FILE", help="PEM key of the certificate, unencrypted")

@@ -21,6 +21,11 @@ from server_stub.repository.repository import Repository
 from server_stub.repository.sources import open_repository
 from server_stub.settings import Settings
 from server_stub.shared_memory.regions import SharedMemoryRegions
+from server_stub.tracing.otlp_exporter import OtlpExporter
+from server_stub.tracing.trace_config import TraceConfig
+from server_stub.tracing.trace_file import TraceFile
+from server_stub.tracing.trace_settings import TraceSettings
+from server_stub.tracing.tracer import Tracer
 
 
 async def serve(options: Options) -> None:
@@ -33,13 +38,14 @@ async def serve(options: Options) -> None:
     tls = None if options.tls_cert is None or options.tls_key is None else read_tls_identity(options.tls_cert, options.tls_key)
     device = choose_device(options.device, has_onnx_on_cpu=options.onnx.provider == "cpu")
     asyncio.get_running_loop().set_exception_handler(log.handle_loop_exception)
+    tracer = _make_tracer(options.traces, log)
     stopped = _stop_event(options, log)
     cpus = sorted(os.sched_getaffinity(0))
     threads = options.threads or max(1, len(cpus) - 1)
     repository = open_repository(options, threads, log, device)
     regions = SharedMemoryRegions(is_allowed=options.allow_client_shm, driver=device.driver)
-    http = HttpFrontEnd(repository, regions, settings, limits=options.limits, log=log)
-    grpc = GrpcFrontEnd(repository, regions, settings, limits=options.limits, log=log)
+    http = HttpFrontEnd(repository, regions, settings, limits=options.limits, log=log, tracer=tracer)
+    grpc = GrpcFrontEnd(repository, regions, settings, limits=options.limits, log=log, tracer=tracer)
     metrics = MetricsFrontEnd(repository, find_gpus(), limits=options.limits)
     try:
         host, context = options.host, None if tls is None else tls.context
@@ -63,7 +69,16 @@ async def serve(options: Options) -> None:
         await asyncio.gather(http.stop(), grpc.stop(), metrics.stop())
         repository.close()
         regions.close()
+        tracer.close()
         log.info("stopped")
+
+
+def _make_tracer(config: TraceConfig, log: Log) -> Tracer:
+    """What traces requests. Raises UsageError if traces could not be written or sent."""
+    settings = TraceSettings(config)
+    if not config.is_possible:
+        return Tracer(settings)
+    return Tracer(settings, OtlpExporter(config, log.warning) if config.mode == "opentelemetry" else TraceFile(settings))
 
 
 async def _load(repository: Repository, stopped: asyncio.Event) -> bool:

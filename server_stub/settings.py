@@ -1,4 +1,4 @@
-"""Server metadata, and trace and log settings with Triton's rules. Log settings take effect; traces are never written."""
+"""Server metadata, and log settings with Triton's rules."""
 
 import importlib.metadata
 from collections.abc import Callable, Mapping
@@ -20,42 +20,18 @@ def server_metadata(*, is_shared_memory_allowed: bool) -> ServerMetadata:
     return ServerMetadata(_NAME, importlib.metadata.version("perfkit"), extensions)
 
 
-_TRACE: dict[str, Any] = {
-    "trace_level": ["OFF"], "trace_rate": "1000", "trace_count": "-1", "log_frequency": "0", "trace_file": "", "trace_mode": "triton",
-}  # fmt: skip
-_MINIMUM = {"trace_rate": 1, "trace_count": -1, "log_frequency": 0}
 _LOG: dict[str, Any] = {
     "log_file": "", "log_info": True, "log_warning": True, "log_error": True, "log_verbose_level": 0, "log_format": "default",
 }  # fmt: skip
 
 
 class Settings:
-    """The server's log and trace settings. A model's trace settings override the server's."""
+    """The server's log settings."""
 
     def __init__(self) -> None:
-        self._trace: dict[str, dict[str, Any]] = {"": dict(_TRACE)}
         self._log = dict(_LOG)
         self.is_verbose = False
         """Whether requests are logged."""
-
-    def trace(self, model: str = "") -> dict[str, Any]:
-        """A model's trace settings, or the server's."""
-        return {**self._trace[""], **self._trace.get(model, {})}
-
-    def set_trace(self, model: str, given: Mapping[str, Any]) -> dict[str, Any]:
-        """Change settings; None resets one to its default. Unknown keys are ignored. Raises ProtocolError with Triton's messages."""
-        new = dict(self._trace.get(model, {}))
-        for key, value in given.items():
-            if key == "trace_file":
-                raise ProtocolError("trace file location can not be updated through network protocol", ErrorKind.UNSUPPORTED)
-            if value is None and key in _TRACE:
-                new.pop(key, None)
-            elif key == "trace_level":
-                new[key] = _levels(value)
-            elif key in _MINIMUM:
-                new[key] = _number(key, value)
-        self._trace[model] = {**_TRACE, **new} if not model else new
-        return self.trace(model)
 
     @property
     def log(self) -> dict[str, Any]:
@@ -77,26 +53,6 @@ class Settings:
         self._log.update(new)
         self.is_verbose = self._log["log_verbose_level"] > 0
         return self.log
-
-
-def _levels(value: object) -> list[str]:
-    if not isinstance(value, list):
-        raise ProtocolError("attempt to access JSON non-array as array", ErrorKind.INTERNAL)
-    levels = [read_text(level) for level in value]
-    if any(level in ("TIMESTAMPS", "TENSORS") for level in levels):
-        raise ProtocolError("Attempting to set invalid trace setting :trace file name is not given")
-    return ["OFF"]
-
-
-def _number(key: str, value: object) -> str:
-    text = read_text(value)
-    try:
-        number = int(text)
-    except ValueError:
-        raise ProtocolError(f"Unable to parse '{key}', got: {text}") from None
-    if number < _MINIMUM[key]:
-        raise ProtocolError(f"Unable to parse '{key}'. Expecting value >= {_MINIMUM[key]}, got:{text}")
-    return str(number)
 
 
 def read_text(value: object) -> str:

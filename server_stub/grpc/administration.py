@@ -11,6 +11,7 @@ from perfkit.protocol import v2_pb2
 from server_stub.repository.repository import Repository
 from server_stub.settings import Settings
 from server_stub.shared_memory.regions import SharedMemoryRegions
+from server_stub.tracing.trace_settings import TraceSettings
 
 Method: TypeAlias = Callable[[bytes], Awaitable[bytes]]
 
@@ -20,8 +21,8 @@ _FILE_PREFIX = "file:"
 class GrpcAdministration:
     """The administrative methods of the service."""
 
-    def __init__(self, repository: Repository, regions: SharedMemoryRegions, settings: Settings) -> None:
-        self._repository, self._regions, self._settings = repository, regions, settings
+    def __init__(self, repository: Repository, regions: SharedMemoryRegions, settings: Settings, traces: TraceSettings) -> None:
+        self._repository, self._regions, self._settings, self._traces = repository, regions, settings, traces
 
     def methods(self) -> Mapping[str, Method]:
         """The methods by name."""
@@ -96,7 +97,7 @@ class GrpcAdministration:
         if not changes.get("trace_level", True):
             changes["trace_level"] = None  # no values: reset to the default
         message = v2_pb2.TraceSettingResponse()
-        for key, value in self._settings.set_trace(request.model_name, changes).items():
+        for key, value in self._traces.update(request.model_name, changes).items():
             message.settings[key].value.extend(value if isinstance(value, list) else [value])
         return message.SerializeToString()
 

@@ -16,7 +16,7 @@ from perfkit.protocol.message import InferRequest, InferResponse
 from server_stub.grpc.administration import GrpcAdministration, Method
 from server_stub.grpc.compression import inflate, inflate_all
 from server_stub.grpc.server import GrpcServer
-from server_stub.grpc.stream import Stream, StreamFailureError
+from server_stub.grpc.stream import Stream, StreamFailureError, StreamTracing
 from server_stub.inference.model import Model
 from server_stub.log import Log
 from server_stub.options import Limits, TlsIdentity
@@ -24,6 +24,9 @@ from server_stub.repository.repository import Repository
 from server_stub.settings import Settings, server_metadata
 from server_stub.shared_memory.regions import SharedMemoryRegions
 from server_stub.shared_memory.shared_tensors import resolve_grpc_request
+from server_stub.tracing.request_trace import RequestTrace
+from server_stub.tracing.traceparent import KEY
+from server_stub.tracing.tracer import Tracer
 
 # the kinds are named as gRPC's statuses, but for one
 _STATUS = {kind: grpc.StatusCode["UNIMPLEMENTED" if kind is ErrorKind.UNSUPPORTED else kind.name] for kind in ErrorKind}
@@ -33,6 +36,7 @@ _HEALTH_SERVICE = "grpc.health.v1.Health"
 _SERVING, _NOT_SERVING = b"\x08\x01", b"\x08\x02"
 
 _Context: TypeAlias = "grpc.aio.ServicerContext[bytes, bytes]"
+_ContextMethod: TypeAlias = Callable[[bytes, _Context], Awaitable[bytes]]
 _GRPC_ERRORS = ("triton_grpc_error", "true")  # metadata by which a client wants a stream to end at a model's error
 
 
@@ -47,11 +51,12 @@ class GrpcFrontEnd:
         *,
         limits: Limits | None = None,
         log: Log | None = None,
+        tracer: Tracer | None = None,
     ) -> None:
         self._repository, self._regions, self._limits = repository, regions, limits or Limits()
         self._calls = 0
         self._too_many_calls = f"the server has reached its limit of {self._limits.max_calls} calls"
-        self._log = log or Log(settings)
+        self._log, self._tracer = log or Log(settings), tracer or Tracer()
         methods: dict[str, Method] = {
             "ServerLive": self._live,
             "ServerReady": self._ready,
@@ -60,11 +65,11 @@ class GrpcFrontEnd:
             "ModelMetadata": self._model_metadata,
             "ModelConfig": self._config,
             "ModelStatistics": self._statistics,
-            "ModelInfer": self._infer,
             "RepositoryIndex": self._index,
-            **GrpcAdministration(repository, regions, settings).methods(),
+            **GrpcAdministration(repository, regions, settings, self._tracer.settings).methods(),
         }
         handlers = self._handlers(methods)
+        handlers["ModelInfer"] = grpc.unary_unary_rpc_method_handler(self._with_status("ModelInfer", self._infer))
         handlers["ModelStreamInfer"] = grpc.stream_stream_rpc_method_handler(self._stream)
         services = [
             grpc.method_handlers_generic_handler(protobuf.SERVICE, handlers),
@@ -121,12 +126,22 @@ class GrpcFrontEnd:
         message: Message = json_format.ParseDict(document, v2_pb2.RepositoryIndexResponse())
         return message.SerializeToString()
 
-    async def _infer(self, encoded: bytes) -> bytes:
-        arrived_ns = time.monotonic_ns()
+    async def _infer(self, encoded: bytes, context: _Context) -> bytes:
+        arrived_ns, trace = time.monotonic_ns(), None
         request, model, finish = self._read(encoded)
         if model.definition.is_decoupled:
             raise ProtocolError("ModelInfer RPC doesn't support models with decoupled transaction policy", ErrorKind.UNSUPPORTED)
-        return await model.infer(request, arrived_ns, lambda response: protobuf.encode_infer_response(finish(response)))
+        if self._tracer.is_on:
+            trace = self._tracer.start("GRPC", request.model, _metadata(context).get(KEY, ""), arrived_ns, arrived_ns)
+        try:
+            return await model.infer(request, arrived_ns, lambda response: protobuf.encode_infer_response(finish(response)), trace)
+        finally:
+            if trace is not None:
+                self._finish_when_sent(context, trace)
+
+    def _finish_when_sent(self, context: _Context, trace: RequestTrace) -> None:
+        send_started_ns = time.monotonic_ns()
+        context.add_done_callback(lambda _: self._tracer.finish(trace, send_started_ns))  # type: ignore[arg-type]  # the stubs want a subclass
 
     def _read(self, encoded: bytes) -> tuple[InferRequest, Model, Callable[[InferResponse], InferResponse]]:
         parsed, shared = resolve_grpc_request(protobuf.parse_infer_request(encoded), self._regions)
@@ -136,8 +151,9 @@ class GrpcFrontEnd:
     async def _stream(self, requests: AsyncIterator[bytes], context: _Context) -> None:
         if self._calls >= self._limits.max_calls:
             await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, self._too_many_calls)
-        metadata: Any = context.invocation_metadata() or ()
-        stream = Stream(self._read, context.write, self._log, ends_with_errors=_GRPC_ERRORS in {(key, value) for key, value in metadata})
+        metadata = _metadata(context)
+        tracing = StreamTracing(self._tracer, metadata.get(KEY, ""))
+        stream = Stream(self._read, context.write, self._log, tracing, ends_with_errors=metadata.get(_GRPC_ERRORS[0]) == _GRPC_ERRORS[1])
         self._calls += 1
         try:
             await stream.serve(inflate_all(requests, self._limits.max_body_bytes))
@@ -151,9 +167,11 @@ class GrpcFrontEnd:
             self._calls -= 1
 
     def _handlers(self, methods: Mapping[str, Method]) -> "dict[str, grpc.RpcMethodHandler[bytes, bytes]]":
-        return {name: grpc.unary_unary_rpc_method_handler(self._with_status(name, method)) for name, method in methods.items()}
+        return {
+            name: grpc.unary_unary_rpc_method_handler(self._with_status(name, _without_context(method))) for name, method in methods.items()
+        }
 
-    def _with_status(self, name: str, method: Method) -> Callable[[bytes, _Context], Awaitable[bytes]]:
+    def _with_status(self, name: str, method: _ContextMethod) -> _ContextMethod:
         """A method whose exceptions become gRPC statuses."""
 
         async def respond(encoded: bytes, context: _Context) -> bytes:
@@ -162,7 +180,7 @@ class GrpcFrontEnd:
             arrived_ns, status = time.monotonic_ns(), grpc.StatusCode.OK
             self._calls += 1
             try:
-                return await method(inflate(encoded, self._limits.max_body_bytes))
+                return await method(inflate(encoded, self._limits.max_body_bytes), context)
             except BodyTooLargeError as error:
                 status, text = grpc.StatusCode.RESOURCE_EXHAUSTED, str(error)
             except ProtocolError as error:
@@ -179,3 +197,12 @@ class GrpcFrontEnd:
             raise AssertionError("abort raises")
 
         return respond
+
+
+def _without_context(method: Method) -> _ContextMethod:
+    return lambda encoded, _context: method(encoded)
+
+
+def _metadata(context: _Context) -> dict[str, Any]:
+    metadata: Any = context.invocation_metadata() or ()
+    return dict(metadata)

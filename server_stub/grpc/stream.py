@@ -8,7 +8,7 @@ import asyncio
 import contextlib
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 from google.protobuf.message import DecodeError
 
@@ -17,6 +17,8 @@ from perfkit.protocol import protobuf, v2_pb2, wire_format
 from perfkit.protocol.message import InferRequest, InferResponse
 from server_stub.inference.model import Model
 from server_stub.log import Log
+from server_stub.tracing.request_trace import RequestTrace
+from server_stub.tracing.tracer import Tracer
 
 _MAX_REQUESTS, _MAX_RESPONSES = 256, 64  # in flight and unsent, per stream; then the stream is not read
 _FINAL, _WANTS_FINAL = "triton_final_response", "triton_enable_empty_final_response"
@@ -35,12 +37,37 @@ class StreamFailureError(Exception):
         self.error = error
 
 
+class StreamTracing(NamedTuple):
+    """What the traces of a stream's requests are made with: `traceparent` is the call's metadata."""
+
+    tracer: Tracer
+    traceparent: str
+
+
+class _Outgoing(NamedTuple):
+    """An encoded response to send, or None if a traced request has got its last one already."""
+
+    encoded: bytes | None
+    trace: RequestTrace | None = None
+    is_last: bool = True
+
+
 class Stream:
     """One streaming call."""
 
-    def __init__(self, read_request: ReadRequest, write: Callable[[bytes], Awaitable[None]], log: Log, *, ends_with_errors: bool) -> None:
+    def __init__(
+        self,
+        read_request: ReadRequest,
+        write: Callable[[bytes], Awaitable[None]],
+        log: Log,
+        tracing: StreamTracing | None = None,
+        *,
+        ends_with_errors: bool,
+    ) -> None:
         self._read_request, self._write, self._log, self._ends_with_errors = read_request, write, log, ends_with_errors
-        self._responses: asyncio.Queue[bytes | None] = asyncio.Queue(_MAX_RESPONSES)
+        self._tracing = tracing or StreamTracing(Tracer(), "")
+        self._waiting_since_ns = time.monotonic_ns()  # for the next request
+        self._responses: asyncio.Queue[_Outgoing | None] = asyncio.Queue(_MAX_RESPONSES)
         self._slots = asyncio.Semaphore(_MAX_REQUESTS)
         self._latest: asyncio.Future[None] | None = None  # done when the latest request's response is queued
 
@@ -52,7 +79,9 @@ class Stream:
                 async with asyncio.TaskGroup() as responding:
                     async for encoded in requests:
                         await self._slots.acquire()
-                        task = responding.create_task(self._respond(encoded, time.monotonic_ns()))
+                        arrived_ns = time.monotonic_ns()
+                        task = responding.create_task(self._respond(encoded, self._waiting_since_ns, arrived_ns))
+                        self._waiting_since_ns = arrived_ns
                         task.add_done_callback(lambda _: self._slots.release())
                 await self._responses.put(None)
                 await writing
@@ -61,25 +90,41 @@ class Stream:
 
     async def _write_all(self) -> None:
         while (response := await self._responses.get()) is not None:
-            await self._write(response)
+            if response.trace is None:
+                assert response.encoded is not None
+                await self._write(response.encoded)
+            else:
+                await self._write_traced(response.encoded, response.trace, is_last=response.is_last)
 
-    async def _respond(self, encoded: bytes, arrived_ns: int) -> None:
+    async def _write_traced(self, encoded: bytes | None, trace: RequestTrace, *, is_last: bool) -> None:
+        if encoded is not None:
+            started_ns = time.monotonic_ns()
+            await self._write(encoded)
+            trace.sends.append((started_ns, time.monotonic_ns()))
+        if is_last:
+            self._tracing.tracer.finish(trace)
+
+    async def _respond(self, encoded: bytes, waiting_since_ns: int, arrived_ns: int) -> None:
         before, turn = self._latest, asyncio.get_running_loop().create_future()
         self._latest = turn
-        is_accepted = False
+        is_accepted, trace = False, None
         try:
             request, model, finish = self._read_request(encoded)
+            if self._tracing.tracer.is_on:
+                trace = self._tracing.tracer.start("GRPC", request.model, self._tracing.traceparent, waiting_since_ns, arrived_ns)
             if model.definition.is_decoupled:
                 turn.set_result(None)
-                async with contextlib.aclosing(model.responses(request, arrived_ns)) as responses:
+                async with contextlib.aclosing(model.responses(request, arrived_ns, trace)) as responses:
                     async for response in responses:
                         is_accepted = True
-                        await self._responses.put(_encode(finish(response), is_final=False))
+                        await self._responses.put(_Outgoing(_encode(finish(response), is_final=False), trace, is_last=False))
                 if request.parameters.get(_WANTS_FINAL) is True:
-                    await self._responses.put(_encode(InferResponse(request.model, "", (), request.id), is_final=True))
+                    await self._responses.put(_Outgoing(_encode(InferResponse(request.model, "", (), request.id), is_final=True), trace))
+                elif trace is not None:
+                    await self._responses.put(_Outgoing(None, trace))
                 return
             is_accepted = True
-            encoded_response = await model.infer(request, arrived_ns, lambda response: _encode(finish(response), is_final=True))
+            encoded_response = await model.infer(request, arrived_ns, lambda response: _encode(finish(response), is_final=True), trace)
         except ProtocolError as error:
             encoded_response = self._encode_error(encoded, error, is_accepted=is_accepted)
         except Exception as error:  # noqa: BLE001 - an error in one request must not end the others
@@ -89,7 +134,7 @@ class Stream:
         try:
             if before is not None:
                 await before
-            await self._responses.put(encoded_response)
+            await self._responses.put(_Outgoing(encoded_response, trace))
         finally:
             if not turn.done():
                 turn.set_result(None)

@@ -12,6 +12,7 @@ from server_stub.http.inference import check_json_size
 from server_stub.repository.repository import Repository
 from server_stub.settings import Settings, read_text, read_unsigned
 from server_stub.shared_memory.regions import SharedMemoryRegions
+from server_stub.tracing.trace_settings import TraceSettings
 
 _FILE_PREFIX = "file:"
 
@@ -19,8 +20,8 @@ _FILE_PREFIX = "file:"
 class HttpAdministration:
     """The handlers of the administrative paths."""
 
-    def __init__(self, repository: Repository, regions: SharedMemoryRegions, settings: Settings) -> None:
-        self._repository, self._regions, self._settings = repository, regions, settings
+    def __init__(self, repository: Repository, regions: SharedMemoryRegions, settings: Settings, traces: TraceSettings) -> None:
+        self._repository, self._regions, self._settings, self._traces = repository, regions, settings, traces
 
     def routes(self) -> list[web.RouteDef]:
         """The routes to add to the application."""
@@ -94,10 +95,10 @@ class HttpAdministration:
         return json_response(None)
 
     async def _trace(self, request: web.Request) -> web.Response:
-        return json_response(self._settings.trace(self._traced_model(request)))
+        return json_response(self._traces.document(self._traced_model(request)))
 
     async def _set_trace(self, request: web.Request) -> web.Response:
-        return json_response(self._settings.set_trace(self._traced_model(request), await _document(request)))
+        return json_response(self._traces.update(self._traced_model(request), await _document(request)))
 
     async def _log(self, request: web.Request) -> web.Response:
         return json_response(self._settings.log)

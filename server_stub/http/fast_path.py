@@ -8,6 +8,7 @@ A connection stays on the fast path until its first other request, and then move
 import asyncio
 import http
 import re
+import time
 from collections.abc import Callable
 from typing import NamedTuple, Protocol
 
@@ -19,14 +20,16 @@ from perfkit.protocol.tensor import Buffer
 from server_stub.http.inference import HttpResponse, body_timeout_response
 from server_stub.http.request_buffer import KeptMemory, RequestBuffer
 from server_stub.options import Limits
+from server_stub.tracing.request_trace import RequestTrace
 
 _MAX_HEAD_BYTES = 2**12
 _MAX_SMALL_BYTES = 2**16  # requests with larger bodies are received into a buffer
 _MAX_HEADS = 2**10
 _PATH = re.compile(rb"/v2/models/([\w.-]+)(?:/versions/([0-9]+))?/infer", re.ASCII)
 _HEADER_LENGTH = rest.HEADER_LENGTH.lower().encode()
-# headers of requests that need aiohttp
-_UNSUPPORTED_HEADERS = frozenset({b"transfer-encoding", b"content-encoding", b"expect", b"upgrade"})
+# headers of requests that need aiohttp; a traceparent is one unless it is written as all clients do, because `HeadCache` takes that out
+_UNSUPPORTED_HEADERS = frozenset({b"transfer-encoding", b"content-encoding", b"expect", b"upgrade", b"traceparent"})
+_TRACEPARENT = re.compile(rb"\r\n[Tt]raceparent: ([0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2})(?=\r\n[^ \t])")
 _REASONS = {status.value: status.phrase for status in http.HTTPStatus}
 
 
@@ -37,6 +40,9 @@ class RequestHead(NamedTuple):
     version: str
     body_bytes: int
     header_length: str | None
+    traceparent: str = ""
+    received_ns: int = 0
+    """When it was received, if it has a `traceparent`."""
 
     @property
     def request_line(self) -> str:
@@ -53,12 +59,15 @@ class FastPathHandler(Protocol):
     async def respond(self, head: RequestHead, body: Buffer) -> HttpResponse:
         """The response to a complete request. Never raises."""
 
+    def end_trace(self, trace: RequestTrace, send_started_ns: int) -> None:
+        """The response of a traced request has been sent."""
+
 
 class HeadCache:
     """Parses and caches request heads. Bodies are limited to `max_body_bytes`."""
 
-    def __init__(self, max_body_bytes: int) -> None:
-        self._max_body_bytes = max_body_bytes
+    def __init__(self, max_body_bytes: int, now_ns: Callable[[], int] = time.monotonic_ns) -> None:
+        self._max_body_bytes, self._now_ns = max_body_bytes, now_ns
         self._known: dict[bytes, RequestHead] = {}
 
     def find(self, received: bytes) -> tuple[RequestHead, int] | None:
@@ -69,13 +78,24 @@ class HeadCache:
         encoded = received[:end]
         head = self._known.get(encoded)
         if head is None:
-            head = parse_head(encoded)
-            if head is None or head.body_bytes > self._max_body_bytes:
-                return None
-            if len(self._known) >= _MAX_HEADS:  # only a client whose heads all differ gets here, and the cache does not help it
-                self._known.clear()
-            self._known[encoded] = head
-        return head, end
+            traced = _TRACEPARENT.search(encoded)
+            if traced is None:
+                head = self._parse(encoded)
+            elif (head := self._parse(encoded[: traced.start()] + encoded[traced.end() :])) is not None:
+                # each has its own, so it is not part of what is cached
+                head = head._replace(traceparent=traced[1].decode(), received_ns=self._now_ns())
+        return None if head is None else (head, end)
+
+    def _parse(self, encoded: bytes) -> RequestHead | None:
+        if (known := self._known.get(encoded)) is not None:
+            return known
+        head = parse_head(encoded)
+        if head is None or head.body_bytes > self._max_body_bytes:
+            return None
+        if len(self._known) >= _MAX_HEADS:  # only a client whose heads all differ gets here, and the cache does not help it
+            self._known.clear()
+        self._known[encoded] = head
+        return head
 
 
 class _Fields:
@@ -263,7 +283,13 @@ class FastPathConnection:
         self._responding = self._loop.create_task(self._respond(head, body))
 
     async def _respond(self, head: RequestHead, body: Buffer) -> None:
-        self._write(await self._handler.respond(head, body))
+        response = await self._handler.respond(head, body)
+        if response.trace is None:
+            self._write(response)
+        else:
+            started_ns = time.monotonic_ns()
+            self._write(response)
+            self._handler.end_trace(response.trace, started_ns)
         self._responding = None
         self._responded_s = self._loop.time()
         if self._buffer.filled:

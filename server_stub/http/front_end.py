@@ -12,13 +12,16 @@ from server_stub.http.administration import HttpAdministration
 from server_stub.http.connections import MODEL_PATHS, BodyTimeoutError, Handler, HttpPort, json_response
 from server_stub.http.fast_path import RequestHead
 from server_stub.http.generate import HttpGenerate
-from server_stub.http.inference import HttpInference, HttpResponse, check_json_size, error_response
+from server_stub.http.inference import TRACE, HttpInference, HttpResponse, check_json_size, error_response
 from server_stub.inference.model import Model
 from server_stub.log import Log
 from server_stub.options import Limits
 from server_stub.repository.repository import Repository
 from server_stub.settings import Settings, server_metadata
 from server_stub.shared_memory.regions import SharedMemoryRegions
+from server_stub.tracing.request_trace import RequestTrace
+from server_stub.tracing.traceparent import KEY
+from server_stub.tracing.tracer import Tracer
 
 
 class HttpFrontEnd:
@@ -32,12 +35,14 @@ class HttpFrontEnd:
         *,
         limits: Limits | None = None,
         log: Log | None = None,
+        tracer: Tracer | None = None,
     ) -> None:
         self._repository, self._regions, self._limits = repository, regions, limits or Limits()
-        self._log = log or Log(settings)
-        routes = [*self._routes(), *HttpGenerate(repository).routes(), *HttpAdministration(repository, regions, settings).routes()]
+        self._log, self._tracer = log or Log(settings), tracer or Tracer()
+        administration = HttpAdministration(repository, regions, settings, self._tracer.settings)
+        routes = [*self._routes(), *HttpGenerate(repository, self._tracer).routes(), *administration.routes()]
         self._inference = HttpInference(repository, regions)
-        self._port = HttpPort(routes, self._handle, self._limits, _FastPathInference(self._inference, self._log))
+        self._port = HttpPort(routes, self._handle, self._limits, _FastPathInference(self._inference, self._log, self._tracer))
 
     async def start(self, host: str, port: int, tls: ssl.SSLContext | None = None) -> int:
         """Listen, and return the port. Raises OSError if that fails."""
@@ -68,8 +73,19 @@ class HttpFrontEnd:
     async def _handle(self, request: web.Request, handler: Handler) -> web.StreamResponse:
         arrived_ns = time.monotonic_ns()
         response = await self._call(request, handler)
+        if self._tracer.is_on and (trace := request.get(TRACE)) is not None:
+            await self._send_traced(request, response, trace)
         self._log.request("HTTP", f"{request.method} {request.path}", str(response.status), time.monotonic_ns() - arrived_ns)
         return response
+
+    async def _send_traced(self, request: web.Request, response: web.StreamResponse, trace: RequestTrace) -> None:
+        """Send the response, which aiohttp would otherwise do once the handler has returned."""
+        started_ns = time.monotonic_ns()
+        try:
+            await response.prepare(request)
+            await response.write_eof()
+        finally:
+            self._tracer.finish(trace, started_ns)
 
     async def _call(self, request: web.Request, handler: Handler) -> web.StreamResponse:
         """Call a handler, and turn its exceptions into `{"error": …}` with Triton's status codes."""
@@ -122,19 +138,25 @@ class HttpFrontEnd:
         return json_response(self._repository.statistics(request.match_info.get("model", ""), request.match_info.get("version", "")))
 
     async def _infer(self, request: web.Request) -> web.Response:
+        started_ns = time.monotonic_ns()
         model, version, headers = request.match_info["model"], request.match_info.get("version", ""), request.headers
         self._inference.find(model, version)  # before waiting for the body
         if (request.content_length or 0) > self._limits.max_body_bytes:
             raise web.HTTPRequestEntityTooLarge(self._limits.max_body_bytes)
         encodings = headers.get("Content-Encoding", ""), headers.get("Accept-Encoding", "")
-        return _response(await self._inference.respond(model, version, await request.read(), headers.get(rest.HEADER_LENGTH), *encodings))
+        body, arrived_ns, trace = await request.read(), time.monotonic_ns(), None
+        if self._tracer.is_on:
+            trace = self._tracer.start("HTTP", model, headers.get(KEY, ""), started_ns, arrived_ns)
+            request[TRACE] = trace
+        header_length = headers.get(rest.HEADER_LENGTH)
+        return _response(await self._inference.respond(model, version, body, arrived_ns, header_length, *encodings, trace=trace))
 
 
 class _FastPathInference:
     """Responds to infer requests that did not come by aiohttp."""
 
-    def __init__(self, inference: HttpInference, log: Log) -> None:
-        self._inference, self._log = inference, log
+    def __init__(self, inference: HttpInference, log: Log, tracer: Tracer) -> None:
+        self._inference, self._log, self._tracer = inference, log, tracer
 
     def accepts(self, head: RequestHead) -> bool:
         """See `FastPathHandler.accepts`."""
@@ -146,16 +168,22 @@ class _FastPathInference:
 
     async def respond(self, head: RequestHead, body: Buffer) -> HttpResponse:
         """See `FastPathHandler.respond`."""
-        arrived_ns = time.monotonic_ns()
+        arrived_ns, trace = time.monotonic_ns(), None
+        if self._tracer.is_on:
+            trace = self._tracer.start("HTTP", head.model, head.traceparent, head.received_ns or arrived_ns, arrived_ns)
         try:
-            response = await self._inference.respond(head.model, head.version, body, head.header_length)
+            response = await self._inference.respond(head.model, head.version, body, arrived_ns, head.header_length, trace=trace)
         except ProtocolError as error:
             response = error_response(error)
         except Exception as error:  # noqa: BLE001 - an error in one request must not end the server
             self._log.internal_error(error)
             response = error_response(ProtocolError(f"the server failed: {error}", ErrorKind.INTERNAL))
         self._log.request("HTTP", head.request_line, str(response.status), time.monotonic_ns() - arrived_ns)
-        return response
+        return response if trace is None else response._replace(trace=trace)
+
+    def end_trace(self, trace: RequestTrace, send_started_ns: int) -> None:
+        """See `FastPathHandler.end_trace`."""
+        self._tracer.finish(trace, send_started_ns)
 
 
 def _response(response: HttpResponse) -> web.Response:

@@ -13,10 +13,13 @@ from perfkit.protocol import rest
 from perfkit.protocol.message import InferRequest, InferResponse, Parameter
 from perfkit.protocol.tensor import Tensor, tensor_from_json, tensor_to_json
 from server_stub.http.connections import MODEL_PATHS, json_response
-from server_stub.http.inference import check_json_size
+from server_stub.http.inference import TRACE, check_json_size
 from server_stub.inference.definition import ModelDefinition, TensorDefinition
 from server_stub.inference.model import Model
 from server_stub.repository.repository import Repository
+from server_stub.tracing.request_trace import RequestTrace
+from server_stub.tracing.traceparent import KEY
+from server_stub.tracing.tracer import Tracer
 
 _EVENTS_TYPE = "text/event-stream; charset=utf-8"
 # parameters with a meaning for infer requests, but not for generate
@@ -62,8 +65,8 @@ def encode_generate(response: InferResponse) -> dict[str, Any]:
 class HttpGenerate:
     """The handlers of `generate` and `generate_stream`."""
 
-    def __init__(self, repository: Repository) -> None:
-        self._repository = repository
+    def __init__(self, repository: Repository, tracer: Tracer) -> None:
+        self._repository, self._tracer = repository, tracer
 
     def routes(self) -> list[web.RouteDef]:
         """The routes to add to the application."""
@@ -74,9 +77,10 @@ class HttpGenerate:
         ]
 
     async def _generate(self, request: web.Request) -> web.Response:
-        model, infer_request, arrived_ns = await self._read(request)
+        model, infer_request, arrived_ns, trace = await self._read(request)
+        request[TRACE] = trace
         received: list[InferResponse] = []
-        async with contextlib.aclosing(model.responses(infer_request, arrived_ns)) as responses:
+        async with contextlib.aclosing(model.responses(infer_request, arrived_ns, trace)) as responses:
             async for response in responses:
                 received.append(response)
                 if len(received) > 1:
@@ -89,23 +93,30 @@ class HttpGenerate:
         return json_response(encode_generate(received[0]))
 
     async def _stream(self, request: web.Request) -> web.StreamResponse:
-        model, infer_request, arrived_ns = await self._read(request)
+        model, infer_request, arrived_ns, trace = await self._read(request)
         stream = web.StreamResponse(headers={"Content-Type": _EVENTS_TYPE})
         stream.enable_chunked_encoding()
         try:
-            async with contextlib.aclosing(model.responses(infer_request, arrived_ns)) as responses:
+            async with contextlib.aclosing(model.responses(infer_request, arrived_ns, trace)) as responses:
                 async for response in responses:
+                    started_ns = time.monotonic_ns()
                     await _send(request, stream, encode_generate(response))
+                    if trace is not None:
+                        trace.sends.append((started_ns, time.monotonic_ns()))
         except ProtocolError as error:
             if not stream.prepared:
+                request[TRACE] = trace
                 raise
             await _send(request, stream, {"error": str(error)})  # the status has been sent already
         if not stream.prepared:
             await stream.prepare(request)
         await stream.write_eof()
+        if trace is not None:
+            self._tracer.finish(trace)
         return stream
 
-    async def _read(self, request: web.Request) -> tuple[Model, InferRequest, int]:
+    async def _read(self, request: web.Request) -> tuple[Model, InferRequest, int, RequestTrace | None]:
+        started_ns = time.monotonic_ns()
         name, version = request.match_info["model"], request.match_info.get("version", "")
         self._repository.find(name, version)
         if request.headers.get("Content-Encoding", "identity") not in ("", "identity"):
@@ -113,7 +124,11 @@ class HttpGenerate:
         body = await request.read()
         check_json_size(len(body))
         model = self._repository.find(name, version)  # it may have been reloaded while the body arrived
-        return model, read_generate(model.definition, model.version, body), time.monotonic_ns()
+        arrived_ns, trace = time.monotonic_ns(), None
+        infer_request = read_generate(model.definition, model.version, body)
+        if self._tracer.is_on:
+            trace = self._tracer.start("HTTP", name, request.headers.get(KEY, ""), started_ns, arrived_ns)
+        return model, infer_request, arrived_ns, trace
 
 
 def _tensor(model: ModelDefinition, definition: TensorDefinition, value: object) -> Tensor:

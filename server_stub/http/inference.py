@@ -2,7 +2,6 @@
 
 import contextlib
 import functools
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
@@ -16,9 +15,12 @@ from server_stub.inference.model import Model
 from server_stub.repository.repository import Repository
 from server_stub.shared_memory.regions import SharedMemoryRegions
 from server_stub.shared_memory.shared_tensors import SharedTensors, omit_shared_outputs, resolve_http_request
+from server_stub.tracing.request_trace import RequestTrace
 
 MAX_JSON_BYTES = 2**26
 """Limit on JSON and on decompressed bodies, which are in memory twice. Binary tensors after the JSON part may be larger."""
+TRACE = "trace"
+"""The key of an aiohttp request at which its RequestTrace is, if it is traced and its response not sent yet."""
 _STATUS = {ErrorKind.INTERNAL: 500, ErrorKind.NOT_FOUND: 404, ErrorKind.UNAVAILABLE: 503, ErrorKind.UNSUPPORTED: 501}
 
 
@@ -28,6 +30,8 @@ class HttpResponse(NamedTuple):
     status: int
     headers: Mapping[str, str]
     body: Sequence[Buffer]
+    trace: RequestTrace | None = None
+    """Gets the instants at which the response is sent."""
 
     @property
     def body_bytes(self) -> int:
@@ -60,10 +64,20 @@ class HttpInference:
             return model
 
     async def respond(
-        self, name: str, version: str, encoded: Buffer, header_length: str | None, content_encoding: str = "", accept_encoding: str = ""
+        self,
+        name: str,
+        version: str,
+        encoded: Buffer,
+        arrived_ns: int,
+        header_length: str | None,
+        content_encoding: str = "",
+        accept_encoding: str = "",
+        trace: RequestTrace | None = None,
     ) -> HttpResponse:
-        """The response to a body. `header_length` and the encodings are header values. Raises ProtocolError."""
-        arrived_ns = time.monotonic_ns()
+        """The response to a body that arrived completely at `arrived_ns`. Raises ProtocolError.
+
+        `header_length` and the encodings are header values.
+        """
         model = self.find(name, version)
         with _http_layer():
             body = decompress(bytes(encoded), content_encoding, MAX_JSON_BYTES) if content_encoding else encoded
@@ -77,7 +91,7 @@ class HttpInference:
             request = rest.decode_infer_request(model.definition.name, model.version, body, json_length)
             request = shared.fill(request)
         encode = functools.partial(_encode, request, choose_encoding(accept_encoding), shared)
-        return await model.infer(request, arrived_ns, encode)
+        return await model.infer(request, arrived_ns, encode, trace)
 
 
 def http_status(error: ProtocolError) -> int:

@@ -15,6 +15,7 @@ from server_stub.scheduling.model_statistics import Timing
 from server_stub.scheduling.request_queue import FifoQueue, QueuedRequest, RequestQueue
 from server_stub.scheduling.scheduler import BatchResult, InlineInstance, Instances, Scheduler, ThreadInstances
 from server_stub.scheduling.sequences import SequencePolicy, SequenceQueue
+from server_stub.tracing.request_trace import RequestTrace
 
 _Encoded = TypeVar("_Encoded")
 
@@ -44,11 +45,19 @@ class ExecutedModel(Model):
                 raise
         self._scheduler = Scheduler(_make_queue(definition), instances, self._statistics)
 
-    async def infer(self, request: InferRequest, arrived_ns: int, encode: Callable[[InferResponse], _Encoded]) -> _Encoded:
+    async def infer(
+        self, request: InferRequest, arrived_ns: int, encode: Callable[[InferResponse], _Encoded], trace: RequestTrace | None = None
+    ) -> _Encoded:
         """See `Model.infer`. Statistics count from the moment the request joins the queue."""
         batch_size = check_request(self.definition, request)
         with self._in_flight:
-            return encode(await self._scheduler.submit(QueuedRequest(request, batch_size, time.monotonic_ns())))
+            queued = QueuedRequest(request, batch_size, time.monotonic_ns(), trace)
+            if trace is None:
+                return encode(await self._scheduler.submit(queued))
+            trace.enqueue(self.definition.name, self.version, request.id, queued.enqueued_ns)
+            response = await self._scheduler.submit(queued)
+            trace.completed_ns = time.monotonic_ns()
+            return encode(response)
 
     @property
     def pending(self) -> int:

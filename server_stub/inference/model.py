@@ -11,6 +11,7 @@ from perfkit.errors import ErrorKind, ProtocolError
 from perfkit.protocol.message import InferRequest, InferResponse
 from server_stub.inference.definition import ModelDefinition
 from server_stub.scheduling.model_statistics import FailureReason, Statistics
+from server_stub.tracing.request_trace import RequestTrace
 
 _Encoded = TypeVar("_Encoded")
 
@@ -50,15 +51,19 @@ class Model(abc.ABC):
         self._statistics, self._in_flight = Statistics(), InFlightRequests()
 
     @abc.abstractmethod
-    async def infer(self, request: InferRequest, arrived_ns: int, encode: Callable[[InferResponse], _Encoded]) -> _Encoded:
+    async def infer(
+        self, request: InferRequest, arrived_ns: int, encode: Callable[[InferResponse], _Encoded], trace: RequestTrace | None = None
+    ) -> _Encoded:
         """The response, encoded by `encode`. Raises ProtocolError if the request does not fit the model or the model fails.
 
-        `arrived_ns` is the monotonic time at which the whole request had been received.
+        `arrived_ns` is the monotonic time at which the whole request had been received. A `trace` gets the instants of the request.
         """
 
-    async def responses(self, request: InferRequest, arrived_ns: int) -> AsyncGenerator[InferResponse, None]:
+    async def responses(
+        self, request: InferRequest, arrived_ns: int, trace: RequestTrace | None = None
+    ) -> AsyncGenerator[InferResponse, None]:
         """All responses of a request, each as soon as it is ready: exactly one unless the model is decoupled. Raises as `infer` does."""
-        yield await self.infer(request, arrived_ns, lambda response: response)
+        yield await self.infer(request, arrived_ns, lambda response: response, trace)
 
     @abc.abstractmethod
     def close(self) -> None:

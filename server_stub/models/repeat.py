@@ -15,6 +15,7 @@ from server_stub.inference.conversion import check_request, input_arrays, make_r
 from server_stub.inference.definition import ModelDefinition, TensorDefinition
 from server_stub.inference.model import Model
 from server_stub.scheduling.model_statistics import FailureReason, Timing
+from server_stub.tracing.request_trace import RequestTrace
 
 NAME = "repeat_int32"
 _Encoded = TypeVar("_Encoded")
@@ -30,25 +31,33 @@ class RepeatModel(Model):
         super().__init__(_DEFINITION)
         self._sleep, self._now_ns = sleep, now_ns
 
-    async def infer(self, request: InferRequest, arrived_ns: int, encode: Callable[[InferResponse], _Encoded]) -> _Encoded:
+    async def infer(
+        self, request: InferRequest, arrived_ns: int, encode: Callable[[InferResponse], _Encoded], trace: RequestTrace | None = None
+    ) -> _Encoded:
         """See `Model.infer`. Always raises, since there is no single response."""
         raise ProtocolError(f"model '{NAME}' is decoupled: its responses are only available on a stream", ErrorKind.UNSUPPORTED)
 
-    async def responses(self, request: InferRequest, arrived_ns: int) -> AsyncGenerator[InferResponse, None]:
+    async def responses(
+        self, request: InferRequest, arrived_ns: int, trace: RequestTrace | None = None
+    ) -> AsyncGenerator[InferResponse, None]:
         """See `Model.responses`: OUT and its index IDX for each value of IN, each after its DELAY. The stream ends after WAIT."""
         check_request(self.definition, request)
         inputs = input_arrays(self.definition, request)
         if inputs["IN"].shape != inputs["DELAY"].shape:
             raise ProtocolError(f"expected IN and DELAY of the same shape, got {[*inputs['IN'].shape]} and {[*inputs['DELAY'].shape]}")
         with self._in_flight:
-            async for response in self._repeated(request, inputs):
+            async for response in self._repeated(request, inputs, trace):
                 yield response
 
-    async def _repeated(self, request: InferRequest, inputs: Arrays) -> AsyncGenerator[InferResponse, None]:
+    async def _repeated(self, request: InferRequest, inputs: Arrays, trace: RequestTrace | None) -> AsyncGenerator[InferResponse, None]:
         enqueued_ns = self._now_ns()
+        if trace is not None:
+            trace.enqueue(NAME, self.version, request.id, enqueued_ns)
         try:
             for index, (value, delay_ms) in enumerate(zip(inputs["IN"], inputs["DELAY"].tolist(), strict=True)):
                 await self._sleep(delay_ms / 1000)
+                if trace is not None and trace.completed_ns is None:
+                    trace.completed_ns = self._now_ns()
                 outputs = {"OUT": np.array([value]), "IDX": np.array([index], np.uint32)}
                 yield make_response(self.definition, self.version, request, outputs)
             await self._sleep(inputs["WAIT"].item() / 1000)
@@ -56,7 +65,10 @@ class RepeatModel(Model):
             self._statistics.add_failure(self._now_ns() - enqueued_ns, FailureReason.CANCELED)
             raise
         finished_ns = self._now_ns()
-        self._statistics.add_success(enqueued_ns, Timing(enqueued_ns, enqueued_ns, finished_ns, finished_ns), 1)
+        timing = Timing(enqueued_ns, enqueued_ns, finished_ns, finished_ns)
+        self._statistics.add_success(enqueued_ns, timing, 1)
+        if trace is not None:
+            trace.compute = timing
 
     def close(self) -> None:
         """See `Model.close`. Open streams end with the gRPC front end."""

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple, Protocol
 
 from perfkit.errors import ErrorKind, ProtocolError
 from perfkit.protocol.message import InferRequest, InferResponse
+from server_stub.tracing.request_trace import RequestTrace
 
 
 @dataclasses.dataclass(slots=True, eq=False)
@@ -17,6 +18,7 @@ class QueuedRequest:
     request: InferRequest
     batch_size: int
     enqueued_ns: int
+    trace: RequestTrace | None = None
     response: asyncio.Future[InferResponse] | None = None
     """Set by the scheduler for as long as the request is in the queue."""
     controls: Mapping[str, Any] = dataclasses.field(default_factory=dict)

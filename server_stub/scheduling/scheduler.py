@@ -195,6 +195,8 @@ class Scheduler:
         for index, (queued, response) in enumerate(zip(batch, responses, strict=True)):
             if result.failure is not None:
                 self._statistics.add_failure(result.timing.finished_ns - queued.enqueued_ns, FailureReason.BACKEND)
+            if queued.trace is not None:
+                queued.trace.compute = result.timing
             if response.done():  # its client may have disconnected
                 continue
             if result.failure is not None:

@@ -1,6 +1,7 @@
 """The model `synthetic`: returns its input, at the time that its simulated queue gives."""
 
 import dataclasses
+import time
 from collections.abc import AsyncGenerator, Callable
 from typing import TypeVar
 
@@ -14,6 +15,7 @@ from server_stub.scheduling.model_statistics import FailureReason, Timing
 from server_stub.synthetic.dispatch import BatchDispatcher, DepartureTimer, Execution
 from server_stub.synthetic.service_model import ServiceModel
 from server_stub.synthetic.simulated_queue import ServedRequest, SimulatedQueue
+from server_stub.tracing.request_trace import RequestTrace
 
 NAME = "synthetic"
 _Encoded = TypeVar("_Encoded")
@@ -34,25 +36,29 @@ class SyntheticModel(Model):
         self._lead_ns, self._stream = service_model.lead_ns, (service_model.responses, service_model.gap_ns)
         self._departures: DepartureTimer | None = None  # made with the first request, in its event loop
 
-    async def infer(self, request: InferRequest, arrived_ns: int, encode: Callable[[InferResponse], _Encoded]) -> _Encoded:
+    async def infer(
+        self, request: InferRequest, arrived_ns: int, encode: Callable[[InferResponse], _Encoded], trace: RequestTrace | None = None
+    ) -> _Encoded:
         """See `Model.infer`. The simulated service time includes decoding, checking and encoding."""
         if self.definition.is_decoupled:
             raise ProtocolError(f"model '{NAME}' is decoupled: its responses are only available on a stream", ErrorKind.UNSUPPORTED)
         batch_size, response = self._answer(request)
         encoded = encode(response)
         with self._in_flight:
-            await self._serve_or_fail(arrived_ns, batch_size)
+            await self._serve_or_fail(request, arrived_ns, batch_size, trace)
         return encoded
 
-    async def responses(self, request: InferRequest, arrived_ns: int) -> AsyncGenerator[InferResponse, None]:
+    async def responses(
+        self, request: InferRequest, arrived_ns: int, trace: RequestTrace | None = None
+    ) -> AsyncGenerator[InferResponse, None]:
         """See `Model.responses`. The first response departs as a single one would, and each other one a gap after the one before."""
         responses, gap_ns = self._stream
         if responses is None:
-            yield await self.infer(request, arrived_ns, lambda response: response)
+            yield await self.infer(request, arrived_ns, lambda response: response, trace)
             return
         batch_size, response = self._answer(request)
         with self._in_flight:
-            served = await self._serve_or_fail(arrived_ns, batch_size)
+            served = await self._serve_or_fail(request, arrived_ns, batch_size, trace)
             for number in range(responses):
                 if number and self._departures is not None:
                     await self._departures.wait(served.departed_ns + number * gap_ns - self._lead_ns)
@@ -64,9 +70,13 @@ class SyntheticModel(Model):
         arrays = input_arrays(self.definition, request)
         return batch_size, make_response(self.definition, self.version, request, {"OUTPUT0": arrays["INPUT0"]})
 
-    async def _serve_or_fail(self, arrived_ns: int, batch_size: int) -> ServedRequest:
-        """Waits for the simulated departure; raises the failure that the service model specifies."""
+    async def _serve_or_fail(self, request: InferRequest, arrived_ns: int, batch_size: int, trace: RequestTrace | None) -> ServedRequest:
+        """Waits for the simulated departure; raises the failure that the service model specifies. A trace gets the simulated times."""
         served = await self._serve(arrived_ns, batch_size)
+        if trace is not None:
+            trace.enqueue(NAME, self.version, request.id, arrived_ns)
+            trace.compute = (served.started_ns, served.started_ns, served.departed_ns, served.departed_ns)
+            trace.completed_ns = time.monotonic_ns()
         if served.failure is not None:
             self._statistics.add_failure(served.departed_ns - arrived_ns, FailureReason.BACKEND)
             raise ProtocolError(f"model '{NAME}' failed, as its service model specifies for a share of requests", served.failure)

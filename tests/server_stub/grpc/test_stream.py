@@ -161,7 +161,7 @@ class Failing:
 
     definition = ModelDefinition("m", "", "", 0, (), ())
 
-    async def infer(self, request, arrived_ns, encode):
+    async def infer(self, request, arrived_ns, encode, trace=None):
         if request.id == "bad":
             raise ProtocolError("it broke", ErrorKind.INTERNAL)
         return encode(InferResponse("m", "1", (), request.id))

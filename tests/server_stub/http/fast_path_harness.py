@@ -1,6 +1,7 @@
 """A connection on the fast path without a network, whose responses are released by the test."""
 
 import asyncio
+from typing import Any
 
 from perfkit.protocol.tensor import Buffer
 from server_stub.http.fast_path import FastPathConnection, HeadCache, encode_response
@@ -43,6 +44,7 @@ class Harness:
         self.transport, self.released = FakeTransport(), asyncio.Semaphore(0)
         self.handed_over: list[bytes] = []
         self.asked: list[Buffer] = []
+        self.traced: list[Any] = []
         self.is_buffered, self.kept = False, KeptMemory(max_kept_bytes, kept_s)
         self.connection = FastPathConnection(
             HeadCache(2**30), self, Limits(**limits), self.kept, self.transport, self.handed_over.append, self._receive_into_buffer
@@ -58,6 +60,9 @@ class Harness:
         self.asked.append(body)
         await self.released.acquire()
         return HttpResponse(200, {}, [bytes(body)])
+
+    def end_trace(self, trace, send_started_ns):
+        self.traced.append((trace, send_started_ns))
 
     def receive(self, data):
         """Give bytes to the connection as a transport does, with at most 50,000 for each read."""

@@ -92,6 +92,36 @@ def test_the_head_cache_is_bounded():
     assert len(heads._known) <= 1024
 
 
+TRACEPARENT = b"00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"  # the example of W3C Trace Context
+
+
+@pytest.mark.parametrize("name", [b"traceparent", b"Traceparent"])
+def test_a_traceparent_is_taken_out_of_the_head_before_it_is_looked_up(name):
+    heads = HeadCache(1_000_000, now_ns=itertools.count(70).__next__)
+    length = b"Content-Length: 5\r\n\r\n"
+    for number in range(2000):
+        own = TRACEPARENT.replace(b"4bf92f35", b"%08x" % number)
+        encoded = START + name + b": " + own + b"\r\n" + length
+        assert heads.find(encoded + b"body") == (RequestHead("simple", "", 5, None, own.decode(), 70 + number), len(encoded))
+    assert heads.find(START + length) == (RequestHead("simple", "", 5, None), len(START + length))
+    assert len(heads._known) == 1
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        b"TRACEPARENT: %s\r\n" % TRACEPARENT,
+        b"traceparent: %s\r\n" % TRACEPARENT.upper(),
+        b"traceparent:%s\r\n" % TRACEPARENT,
+        b"traceparent: %s\r\ntraceparent: %s\r\n" % (TRACEPARENT, TRACEPARENT),
+        b"traceparent: %s\r\n folded: x\r\n" % TRACEPARENT,
+        b"traceparent: %s-more\r\n" % TRACEPARENT.replace(b"00-4", b"01-4"),
+    ],
+)
+def test_an_unusual_traceparent_is_left_to_aiohttp(lines):
+    assert HeadCache(1_000_000).find(START + lines + b"Content-Length: 1\r\n\r\n") is None
+
+
 @pytest.fixture
 def connection(server):
     with socket.create_connection(("127.0.0.1", server.http_port), timeout=60) as one:
