@@ -77,7 +77,7 @@ def _own_load(workload: "LoadedScenario", number: int) -> LoadPlan:
 
 
 def _shares(load: LoadPlan, weights: Sequence[int]) -> list[LoadPlan]:
-    """Each workload's part of a load that they share: of a rate its share, of a number of requests in flight all of it."""
+    """Each workload's part of a load that they share: its share of a rate; of a closed loop, the whole concurrency."""
     if isinstance(load, ClosedPlan):
         return [load for _ in weights]
     return [dataclasses.replace(load, rate_per_s=load.rate_per_s * weight / sum(weights)) for weight in weights]

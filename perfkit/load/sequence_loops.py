@@ -33,7 +33,7 @@ class SequenceListener(abc.ABC):
 
     @abc.abstractmethod
     def sequence_ended(self, start_ns: int, end_ns: int, *, is_ok: bool) -> None:
-        """The last step of a sequence was answered, or one of them failed. Those that were ended early are not told."""
+        """The last step of a sequence was answered, or a step failed. Sequences that the loop itself ended early are not reported."""
 
     @abc.abstractmethod
     def untimed(self, reply: Reply) -> None:
@@ -42,7 +42,7 @@ class SequenceListener(abc.ABC):
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class SequenceLoad:
-    """What sequences are made of, and who is told of them."""
+    """Where sequences and their requests come from, and the listener that gets their instants."""
 
     source: SequenceSource
     requests: SequenceRequests
@@ -119,7 +119,7 @@ class ClosedSequences(ClosedLoop):
 
     async def _end(self, sequence: LiveSequence) -> None:
         """Ends a sequence early; while load is sent, this waits for the answer for a second at most."""
-        ending = asyncio.ensure_future(self._end_and_tell(sequence))
+        ending = asyncio.ensure_future(self._end_and_report(sequence))
         if self._stopping:
             await ending
         else:
@@ -127,7 +127,7 @@ class ClosedSequences(ClosedLoop):
             ending.add_done_callback(self._ends.discard)
             await any_of(self.clock.sleep_until_ns(self.clock.now_ns() + _END_WITHIN_NS), also=ending)
 
-    async def _end_and_tell(self, sequence: LiveSequence) -> None:
+    async def _end_and_report(self, sequence: LiveSequence) -> None:
         self.sequences.listener.untimed(await self.transport.send(self.sequences.requests.end(sequence)))
 
 
@@ -135,8 +135,8 @@ class ClosedSequences(ClosedLoop):
 class OpenSequences(OpenLoop):
     """See `OpenLoop`. With `live`, an arrival is a step: of the sequence that has been idle for longest, or of the next to become idle.
 
-    Without, an arrival starts a sequence, and each further step is due when the last one was answered, `think_time_ns` later. Then
-    `in_flight`, and its limit, count sequences.
+    Without `live`, an arrival starts a sequence, and each further step is due `think_time_ns` after the answer to the one before;
+    `in_flight` and its limit then count sequences.
     """
 
     _: dataclasses.KW_ONLY
@@ -238,9 +238,9 @@ class OpenSequences(OpenLoop):
     def _end(self, sequence: LiveSequence) -> None:
         """Ends a sequence early."""
         self._open.discard(sequence)
-        self._start_task(self._end_and_tell(sequence))
+        self._start_task(self._end_and_report(sequence))
 
-    async def _end_and_tell(self, sequence: LiveSequence) -> None:
+    async def _end_and_report(self, sequence: LiveSequence) -> None:
         self.sequences.listener.untimed(await self.transport.send(self.sequences.requests.end(sequence)))
 
     def _start_task(self, coroutine: Coroutine[None, None, None]) -> None:

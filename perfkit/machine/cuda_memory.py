@@ -21,7 +21,7 @@ class _Handle(ctypes.Structure):
 
 
 class CudaDriver:
-    """The loaded library with one GPU; raises UsageError without the driver or that GPU, and where a call fails."""
+    """The driver library, for one GPU; raises UsageError without the driver or that GPU, and where a call fails."""
 
     def __init__(self, device_id: int, load: Callable[[str], Any] = ctypes.CDLL) -> None:
         try:
@@ -119,7 +119,7 @@ class CudaReader:
 
 
 class CudaMemory:
-    """Memory of a GPU with a handle. Its empty object in /dev/shm tells other processes that this one has not ended."""
+    """Memory of a GPU with a handle. Its empty object in /dev/shm shows other processes that this one has not ended."""
 
     def __init__(self, byte_size: int, driver: CudaDriver, folder: pathlib.Path = FOLDER) -> None:
         self.byte_size, self._driver = byte_size, driver

@@ -27,7 +27,7 @@ class RegionReader(Protocol):
 
 
 class RegionMemory(Protocol):
-    """Memory that a server can open, of this process."""
+    """Memory of this process that a server can open."""
 
     @property
     def name(self) -> str:
@@ -66,7 +66,7 @@ class SharedObject:
             fcntl.flock(self.descriptor, fcntl.LOCK_EX)
             if os.fstat(self.descriptor).st_nlink:
                 return
-            os.close(self.descriptor)  # another perfkit took it for a dead one's before it was locked
+            os.close(self.descriptor)  # another perfkit found it before it was locked, and removed it as abandoned
 
     def close(self) -> None:
         """Removes the file."""
@@ -128,7 +128,7 @@ class SystemMemory:
 
 
 def remove_abandoned(folder: pathlib.Path = FOLDER) -> tuple[str, ...]:
-    """Removes the objects whose perfkit is gone, for instance killed, and returns their names; other users' stay."""
+    """Removes the objects of perfkit processes that have ended, for instance killed ones, and returns their names; those of other users stay."""
     removed = []
     for path in sorted(folder.glob("perfkit-*")):
         if _NAME.fullmatch(path.name) is None:

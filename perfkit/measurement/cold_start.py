@@ -38,7 +38,7 @@ class _Instants:
 
 
 class StartTrial:
-    """One start of a load point: `begin` makes it, `take` gets each reply after it."""
+    """One start of a load point: `begin` reloads the model or restarts the server, `take` gets each reply after that."""
 
     def __init__(
         self,
@@ -55,9 +55,9 @@ class StartTrial:
         self._replies: list[tuple[Outcome, int, int]] = []
 
     async def begin(self) -> int:
-        """Unloads and loads the model, or restarts the server, and waits until it is ready; the instant at which it was.
+        """Unloads and loads the model, or restarts the server, and waits until it is ready; returns the instant at which it was.
 
-        If this is cancelled, the model is loaded first. Raises UsageError if the server does not load models on request, TargetError if
+        If cancelled, it first loads the model again. Raises UsageError if the server does not load models on request, TargetError if
         the model does not become ready.
         """
         if self._load.by == "reload":

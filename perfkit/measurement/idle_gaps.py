@@ -25,7 +25,7 @@ def idle_gaps(times: Mapping[str, BucketCounts], following: Sequence[BucketCount
 
 
 def idle_warnings(idle: IdleGaps, window_s: float, repetitions: int) -> Iterator[MeasurementWarning]:
-    """A warning if the penalty is unknown or its interval is wide, with the duration that would do, for each of the repetitions."""
+    """A warning if the penalty is unknown or its interval is wide, with the window that each repetition needs."""
     if idle.gaps < USEFUL_GAPS or idle.penalty_ns is None:
         needed, each_s = max(USEFUL_GAPS, 2 * idle.gaps if idle.penalty_ns is None else 0), window_s / max(idle.gaps, 1)
         duration = format_duration_ns(1.1 * needed / repetitions * each_s * NS_PER_S)

@@ -1,4 +1,4 @@
-"""The figures of each address of a target with several, and the verdict on how evenly requests were spread over them."""
+"""The figures of each address of a target with several, and a warning if requests were spread over them unevenly."""
 
 from collections.abc import Iterator, Sequence
 
@@ -14,7 +14,7 @@ from perfkit.transport.options import Balance
 from perfkit.units import NS_PER_S
 
 _WITH_INTERVAL = ("p50", "p99")
-# smaller differences are told by the table alone
+# smaller differences are in the table only
 _LEAST_DEVIATION = 0.05
 
 
@@ -44,9 +44,9 @@ def _figures(label: str, parts: Sequence[PointMeasurement], window_s: float) -> 
 
 
 def imbalance_warnings(replicas: Sequence[Replica], protocol: Protocol, balance: Balance | None) -> Iterator[MeasurementWarning]:
-    """The verdict `imbalanced`: one address got everything, or the shares differ by more than 5 % of an equal one and than by chance.
+    """The warning `imbalanced`: one address got all requests, or shares differ from an equal one by more than 5 % of it and than by chance.
 
-    What chance decides is the address of each request, or of each connection where `balance` is None: the first that accepts it.
+    The test is of requests, each of which chose an address; where `balance` is None, of connections, since only those did.
     """
     addresses = [one for one in replicas if balance or one.connections or not one.requests]
     total = sum(one.requests for one in addresses)

@@ -104,7 +104,7 @@ class ScenarioRun:
 
     @contextlib.contextmanager
     def ending(self) -> Iterator[None]:
-        """Ends the run by an error in the block; the other runs go on."""
+        """Ends this run if the block raises an error; the other runs go on."""
         try:
             yield
         except PerfkitError as error:

@@ -67,8 +67,8 @@ class RunRegions:
         input_bytes, output_bytes, slots = input_region_bytes(requests) if spec.inputs else 0, 0, None
         sizes = OutputSizes({})
         if spec.outputs:
-            is_told = spec.output_bytes is not None and (first.outputs or metadata.outputs)
-            answer = await first_answer() if not is_told and has_open_sizes(first, metadata) else None
+            is_size_given = spec.output_bytes is not None and (first.outputs or metadata.outputs)
+            answer = await first_answer() if not is_size_given and has_open_sizes(first, metadata) else None
             sizes = OutputSizes.of(first, metadata, batch_size, spec.output_bytes, answer)
             concurrency = self._load.closed.concurrency if isinstance(self._load, ClosedLoadSpec) else (None,)
             output_bytes = sizes.stride * max(sizes.places(len(requests), in_flight) for in_flight in concurrency)

@@ -46,7 +46,7 @@ class EventSplitter:
 
     @property
     def has_rest(self) -> bool:
-        """Whether an event is not complete, or something else than events was received."""
+        """Whether an event is incomplete, or something other than events was received."""
         return any(part.strip() for part in self._parts)
 
     def append(self, piece: bytes) -> None:

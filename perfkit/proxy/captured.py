@@ -18,7 +18,7 @@ MAX_BODY_BYTES = 2**28
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class CapturedRequest:
-    """The bytes of an inference request, without any header of it."""
+    """The body of an inference request, without its headers."""
 
     arrival_ns: int
     """When the proxy read its first byte, by the monotonic clock."""

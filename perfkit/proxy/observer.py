@@ -1,4 +1,4 @@
-"""What the two observers of a connection share: they read along, and note requests and the delay that the proxy adds to them."""
+"""What the observers of HTTP and gRPC connections share: they get the bytes that were passed on, and find requests and the proxy's delay in them."""
 
 import abc
 from array import array
@@ -13,14 +13,14 @@ _BATCH = 4096
 
 
 class AddedDelay:
-    """The time that the proxy itself added to each request: from reading to passing on, of the request's last piece and of its answer's first."""
+    """The delay that the proxy itself adds to a request: from reading to passing on its last piece, plus the same of its answer's first piece."""
 
     def __init__(self) -> None:
         self._delays_ns = array("q")
         self._counts = BucketCounts.of([])
 
     def add(self, delay_ns: int) -> None:
-        """Adds the delay of one request."""
+        """Adds the delay of a request."""
         self._delays_ns.append(delay_ns)
         if len(self._delays_ns) >= _BATCH:
             self.counts()
@@ -34,7 +34,7 @@ class AddedDelay:
 
 
 class Observer(abc.ABC):
-    """Reads along on one connection. What it is given has been passed on already, so that its time delays nothing of it."""
+    """Reads the bytes of one connection after they were passed on, so that its work does not delay them."""
 
     def __init__(self, on_request: Callable[[CapturedRequest], None], on_delay: Callable[[int], None]) -> None:
         self._on_request, self._on_delay = on_request, on_delay

@@ -1,4 +1,4 @@
-"""Listens for clients, and relays each connection to its server until it is told to stop."""
+"""Listens for clients, and relays each connection to its server until it is stopped."""
 
 import asyncio
 import contextlib
@@ -30,12 +30,12 @@ class Route:
 
 
 class Proxy:
-    """Relays connections; `on_request` gets each inference request, `say` a line about what goes wrong, each kind once."""
+    """Relays connections; `on_request` gets each inference request, `say` a line for each kind of problem, once."""
 
     def __init__(self, clock: Clock, on_request: Callable[[CapturedRequest], None], say: Callable[[str], None]) -> None:
         self.added_delay = AddedDelay()
         self.connections = self.unreadable = 0
-        """Connections of clients, and those among them that could not be read along with."""
+        """Connections of clients, and those among them whose traffic was passed on but could not be read."""
         self._clock, self._on_request, self._say = clock, on_request, say
         self._relays: set[Relay] = set()
         self._said: set[str] = set()

@@ -88,7 +88,7 @@ class _Half(asyncio.Protocol):
         self._hold(is_held=False)
 
     def _hold(self, *, is_held: bool) -> None:
-        """Reads no faster than the other side takes it."""
+        """Stops reading from one side while the other does not take the bytes."""
         source = self.other.transport
         if source is not None and not source.is_closing():
             (source.pause_reading if is_held else source.resume_reading)()
@@ -97,7 +97,7 @@ class _Half(asyncio.Protocol):
 class Relay:
     """A client's connection and the one to the server that is opened for it.
 
-    `observer` reads along. `on_unreadable` gets the reason if it cannot, `on_unreachable` the error if the server cannot be connected to, and
+    `observer` gets what was passed on. `on_unreadable` gets the reason if it cannot read that, `on_unreachable` the error if the server cannot be connected to, and
     `on_closed` the relay at its end.
     """
 
@@ -155,13 +155,13 @@ class Relay:
             self._on_closed(self)
 
     def _observe_client(self, data: bytes, read_ns: int, passed_ns: int) -> None:
-        self._read_along(self.observer.client_sent, data, read_ns, passed_ns)
+        self._pass_to_observer(self.observer.client_sent, data, read_ns, passed_ns)
 
     def _observe_server(self, data: bytes, read_ns: int, passed_ns: int) -> None:
         self.answered_ns = read_ns
-        self._read_along(self.observer.server_sent, data, read_ns, passed_ns)
+        self._pass_to_observer(self.observer.server_sent, data, read_ns, passed_ns)
 
-    def _read_along(self, observe: Callable[[bytes, int, int], None], data: bytes, read_ns: int, passed_ns: int) -> None:
+    def _pass_to_observer(self, observe: Callable[[bytes, int, int], None], data: bytes, read_ns: int, passed_ns: int) -> None:
         if not self._is_observed:
             return
         try:

@@ -27,8 +27,8 @@ def streamed_times(
 ) -> StreamedTimes:
     """The times and counts of a batch; `begun_ns` are the intended starts, or in a closed loop the starts.
 
-    A request that timed out or is unfinished counts at its age, a lower bound, as the time to its last response, and if it has none
-    also as that to its first. One that ended OK without a response has neither. The gaps of a request belong to the part of the window in
+    The age of a request that timed out or is unfinished is a lower bound of the time to its last response and, if it has none yet, also
+    of that to its first; it is counted as such. A request that ended OK without a response has neither time. The gaps of a request belong to the part of the window in
     which it began, so that their correlation stays within one part.
     """
     sizes = np.array([len(reply.responses_ns) for reply in batch], dtype=np.int64)

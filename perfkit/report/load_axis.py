@@ -1,4 +1,4 @@
-"""What charts against the load share: their x axis, and the lines of protocols and percentiles."""
+"""What all charts against the load have in common: the x axis, and the lines' colours and styles."""
 
 import math
 from collections.abc import Iterator, Sequence

@@ -1,4 +1,4 @@
-"""What the workloads of a mix do to each other: each alone beside its part of the mix, as a table and in sentences. Pure."""
+"""How the workloads of a mix affect each other: each alone compared with its part of the mix, as a table and in sentences."""
 
 import dataclasses
 from collections.abc import Iterator, Sequence

@@ -1,4 +1,4 @@
-"""The charts of streams: the times of their responses, and how many came, against the load."""
+"""The charts of streams: the times and the number of their responses against the load."""
 
 from collections.abc import Sequence
 

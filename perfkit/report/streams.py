@@ -1,4 +1,4 @@
-"""The table of streams: how long the first response, the next ones and the last took, and how many came."""
+"""The table of streams: the times to the first and the last response, the gaps between responses, and their number."""
 
 import functools
 from collections.abc import Sequence

@@ -20,9 +20,9 @@ class ColdStart(Part):
     failed_before_answer: int
     """Requests that failed before it."""
     steady_after_requests: int | None
-    """The number of requests before the first from which on the times are those of a warm model; None if half of them did not suffice."""
+    """The number of requests until the times were those of a warm model; None if they were not within the first half."""
     steady_after_ns: int | None
-    """Until that request was sent."""
+    """Until the first request after those was sent."""
     warm_p50_ns: int | None
     """The median of the second half of the requests."""
     times_ns: tuple[int | None, ...]

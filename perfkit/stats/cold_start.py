@@ -12,11 +12,11 @@ FEWEST_REQUESTS = 40
 
 
 def steady_after(times_ns: Sequence[float | None]) -> int | None:
-    """The number of requests before the first from which on the times are those of a warm server; None if half of them do not suffice.
+    """The number of requests until the times are those of a warm server; None if they are not within the first half.
 
     The times of the second half count as those of a warm server. A request is slow if it took longer than their 97.5th percentile, or failed (None).
-    The first request counts as steady that is not slow itself, and of which fewer than three are slow among it and the next 19. A single slow
-    first request is therefore found, single slow ones later are not, and a warm-up that pauses for 20 requests ends with the pause.
+    The server counts as warm from the first request on that is not slow itself and has at most two slow ones among the next 19. So a single
+    slow first request counts as warm-up, single slow ones later do not, and 20 quick requests in a row end the warm-up.
 
     Of a warm server 2.5 % of the first requests are slow, and three of twenty with probability P[Bin(20, 0.025) ≥ 3] = 1.3 %: simulated with
     200 independent times, it is said to need a warm-up in 5 % of the starts. Raises ValueError for fewer than 40 requests.

@@ -1,4 +1,4 @@
-"""Whether choices among several addresses are as even as chance makes them."""
+"""Whether the requests to several addresses differ more in number than chance explains."""
 
 from collections.abc import Sequence
 
@@ -12,8 +12,8 @@ def imbalance_p_value(counts: Sequence[int]) -> float:
     """An upper bound of the probability that choices with equal probabilities differ as much as these counts; 1 for fewer than two.
 
     The exact two-sided binomial test of each count, with the smallest p-value multiplied by the number of counts (Bonferroni): for
-    independent choices it is below p with a probability of at most p, whatever their number. Choices that follow each other in turn, or
-    that go where the fewest are in flight at equally fast addresses, vary less, so that they are called uneven more rarely still.
+    independent choices it is below p with a probability of at most p, whatever their number. Round-robin choices, and
+    choices of the address with the fewest requests in flight, vary less, so that they are called uneven even more rarely.
     """
     total, addresses = sum(counts), len(counts)
     if addresses < 2 or not total:

@@ -38,7 +38,7 @@ def is_payload_name(name: str) -> bool:
 
 
 def payload_of_http(document: Mapping[str, Any], body: bytes, header_length: int | None) -> bytes:
-    """The payload of an infer request over HTTP; `document` is the JSON document at the begin of its body.
+    """The payload of an infer request over HTTP; `document` is the JSON document at the start of its body.
 
     Raises ProtocolError if it is not v2, or its tensors are in shared memory.
     """
@@ -63,7 +63,7 @@ def payload_of_grpc(message: bytes, *, is_typed: bool) -> bytes:
 def decode_payload(payload: bytes, model: str, version: str) -> InferRequest:
     """The request of a payload, to that model; raises ProtocolError if it is not a v2 infer request.
 
-    What the payload has as JSON is sent as JSON again, and what it has as binary data as binary data.
+    Tensors that are JSON in the payload are sent as JSON, and binary ones as binary data.
     """
     head = payload[:_HEAD_BYTES].decode("latin-1")  # one character for each byte
     decoder = json.JSONDecoder()

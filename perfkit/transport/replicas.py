@@ -57,9 +57,9 @@ class _Replica:
 class ReplicaTransport:
     """A transport of its own for each address of a target's URLs, and for each that their names resolve to with `resolve: all`.
 
-    A name is resolved again when a connection was rotated or could not be opened. While an address refuses connections, requests that
-    it is chosen for fail at once; an attempt is made after the same pauses as in a pool. Before `open`, requests go to the address that
-    answered the last call. The connections are divided among the addresses that are known first, of which each may have at least one.
+    A name is resolved again when a connection was rotated or could not be opened. While an address refuses connections, requests
+    to it fail at once; a new attempt is made after the same pauses as in a pool. Before `open`, requests go to the address that answered
+    the last call. The connections are divided among the addresses known at the start; each may have at least one.
     """
 
     def __init__(
@@ -76,10 +76,10 @@ class ReplicaTransport:
         self._balancer = Balancer(options.balance, options.seed)
         self._replicas: list[_Replica] = []
         self._same_server: dict[str, str] = {}
-        """The label of an address of a server that another address leads to, too, and the label of that one."""
+        """Labels of addresses that lead to the same server as another address, each with the label of that other one."""
         self._labels: dict[str, int] = {}
         self._past: list[_Replica] = []  # whose addresses their names no longer resolve to
-        self._speaking = 0
+        self._answering = 0
         self._is_open = False
         self._resolving: asyncio.Task[None] | None = None
         self._closing: list[asyncio.Future[None]] = []
@@ -96,7 +96,7 @@ class ReplicaTransport:
     async def open(self, connections: int) -> None:
         """Opens a part of them at each address; raises TargetError if none can be reached, MeasurementError at the file limit.
 
-        Addresses that would have no part of few connections are tried if the others cannot be reached.
+        With fewer connections than addresses, the remaining addresses are tried if the first cannot be reached.
         """
         await self._find()
         self._is_open = True
@@ -126,7 +126,7 @@ class ReplicaTransport:
         now_ns, replicas = self._now_ns(), self._replicas
         is_down = [one.down_until_ns > now_ns for one in replicas]
         in_flight = [one.in_flight for one in replicas]
-        position = self._balancer.choose(in_flight, is_down) if self._is_open else self._speaking % len(replicas)
+        position = self._balancer.choose(in_flight, is_down) if self._is_open else self._answering % len(replicas)
         replica = replicas[position]
         if is_down[position] and not self._is_abandoned:
             failed: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
@@ -218,10 +218,10 @@ class ReplicaTransport:
         first: TargetError | None = None
         for _ in self._replicas:
             try:
-                return await call(self._replicas[self._speaking % len(self._replicas)].transport)
+                return await call(self._replicas[self._answering % len(self._replicas)].transport)
             except TargetError as error:
                 first = first or error
-            self._speaking += 1
+            self._answering += 1
         assert first is not None
         raise first
 

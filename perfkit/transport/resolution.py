@@ -16,15 +16,15 @@ Resolve = Callable[[str, int], Awaitable[tuple[str, ...]]]
 
 
 async def resolve_name(host: str, port: int) -> tuple[str, ...]:
-    """The addresses by the system's resolver, in its order, of the IP version that it prefers: a machine may have one of each."""
+    """The addresses in the order of the system's resolver, only those of the IP version that it prefers: a machine may have one of each."""
     found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
     return tuple(dict.fromkeys(str(entry[4][0]) for entry in found if entry[0] == found[0][0]))
 
 
 async def with_peers(address: Address, options: TransportOptions, resolve: Resolve = resolve_name) -> TransportOptions:
-    """The options with the `peers` to tell apart, if connections to the address may lead to several.
+    """The options with `peers`, the IP addresses to which connections may lead, if there are several.
 
-    The reference engines do not tell where a connection leads.
+    The reference engines do not show where a connection leads.
     """
     if options.engine == "reference" or options.resolve == "all" or address.replicas or not address.has_name:
         return options
@@ -55,7 +55,7 @@ else:
 
 
 class AttributedConnection(_Connection):
-    """A part of a connection class: replies name the address that the connection leads to."""
+    """A mixin for connections: replies name the address that the connection leads to."""
 
     _pool: Any
     _wire: asyncio.Transport | None

@@ -1,4 +1,4 @@
-"""Connections that are replaced after a number of requests or a time, as clients and proxies in front of servers do it."""
+"""Connections that are replaced after a number of requests or a time, as many clients and proxies do."""
 
 import dataclasses
 import ssl

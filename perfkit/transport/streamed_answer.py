@@ -1,4 +1,4 @@
-"""What the responses to one streamed request add up to, whichever protocol and engine they came over."""
+"""The responses to one streamed request, and the reply made of them, for all protocols and engines."""
 
 from typing import Any
 

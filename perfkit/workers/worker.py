@@ -57,7 +57,7 @@ async def execute(
     """Connects to the targets and runs the load point; see `run_workloads`. `on_reply` gets each reply after its check."""
     workloads = [await _prepare_workload(one, clock) for one in (spec.workloads if isinstance(spec, MixSpec) else (spec,))]
     if on_reply is not None:
-        workloads = [dataclasses.replace(one, check=functools.partial(_check_and_tell, one.check, on_reply)) for one in workloads]
+        workloads = [dataclasses.replace(one, check=functools.partial(_check_and_report, one.check, on_reply)) for one in workloads]
     choices: list[Choice] = []
     if isinstance(spec, MixSpec) and spec.weights:
         variants = [len(one.prepared) for one in workloads]
@@ -72,7 +72,7 @@ async def execute(
     return recorded if isinstance(spec, MixSpec) else dataclasses.replace(recorded, workloads=())
 
 
-def _check_and_tell(check: Callable[[Reply], bool] | None, on_reply: Callable[[Reply], None], reply: Reply) -> bool:
+def _check_and_report(check: Callable[[Reply], bool] | None, on_reply: Callable[[Reply], None], reply: Reply) -> bool:
     is_checked = check is not None and check(reply)
     on_reply(reply)
     return is_checked

@@ -105,15 +105,15 @@ class Stream:
             self._tracing.tracer.finish(trace)
 
     async def _respond(self, encoded: bytes, waiting_since_ns: int, arrived_ns: int) -> None:
-        before, turn = self._latest, asyncio.get_running_loop().create_future()
-        self._latest = turn
+        previous, own = self._latest, asyncio.get_running_loop().create_future()
+        self._latest = own
         is_accepted, trace = False, None
         try:
             request, model, finish = self._read_request(encoded)
             if self._tracing.tracer.is_on:
                 trace = self._tracing.tracer.start("GRPC", request.model, self._tracing.traceparent, waiting_since_ns, arrived_ns)
             if model.definition.is_decoupled:
-                turn.set_result(None)
+                own.set_result(None)
                 async with contextlib.aclosing(model.responses(request, arrived_ns, trace)) as responses:
                     async for response in responses:
                         is_accepted = True
@@ -132,12 +132,12 @@ class Stream:
             failure = ProtocolError(f"the server failed: {error}", ErrorKind.INTERNAL)
             encoded_response = self._encode_error(encoded, failure, is_accepted=True)
         try:
-            if before is not None:
-                await before
+            if previous is not None:
+                await previous
             await self._responses.put(_Outgoing(encoded_response, trace))
         finally:
-            if not turn.done():
-                turn.set_result(None)
+            if not own.done():
+                own.set_result(None)
 
     def _encode_error(self, encoded: bytes, error: ProtocolError, *, is_accepted: bool) -> bytes:
         """An error as a response, final if the model had accepted the request. May raise StreamFailureError instead."""
