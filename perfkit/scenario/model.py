@@ -163,6 +163,11 @@ class Scenario(Section):
                 raise ValueError("stream: generate_stream returns all outputs: use gRPC, or remove workload.outputs")
             if self.sequences is not None or self.shared_memory is not None:
                 raise ValueError("stream: generate_stream has neither sequences nor shared memory: use gRPC")
+            slo, unchecked = self.objective, "the events of generate_stream have neither datatypes nor shapes, and are not checked"
+            if self.check.outputs:
+                raise ValueError(f"check.outputs: {unchecked}: use gRPC, or remove check.outputs")
+            if slo is not None and slo.wrong_answers is not None:
+                raise ValueError(f"slo.wrong_answers: {unchecked}: use gRPC, or remove wrong_answers")
         return self
 
     @pydantic.model_validator(mode="after")

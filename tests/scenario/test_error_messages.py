@@ -122,6 +122,8 @@ MESSAGES = [
     (SEARCH + "{slo: {p99: 1ms}}\nmeasure: {repetitions: 3}\n", "s.yaml:1: the scenario: load.search decides itself how often it measures: remove measure.repetitions"),
     ("target: {model: m, protocols: [http, grpc]}\nload: {search: {slo: {p99: 1ms}}}\n", "s.yaml:1: the scenario: load.search takes one protocol; to search over each in turn, use sweep: {target.protocols: [[http], [grpc]]}"),
     ("target: {model: m, urls: {http: 'http://h', grpc: 'grpc://h'}}\nload: {search: {slo: {p99: 1ms}}}\n", "s.yaml:1: the scenario: load.search takes one protocol; to search over each in turn, use sweep: {target.urls: [{http: URL}, {grpc: URL}]}"),
+    (HEAD + "stream: {}\ncheck: {outputs: {o: {value: [1]}}}\n", "s.yaml:1: the scenario: check.outputs: the events of generate_stream have neither datatypes nor shapes, and are not checked: use gRPC, or remove check.outputs"),
+    (HEAD + "stream: {}\nslo: {wrong_answers: 1%}\n", "s.yaml:1: the scenario: slo.wrong_answers: the events of generate_stream have neither datatypes nor shapes, and are not checked: use gRPC, or remove wrong_answers"),
     (HEAD + "slo: {}\n", "s.yaml:3: slo: give at least one limit, such as p99: 50ms or error_rate: 0.1%"),
     (HEAD + "slo: {p99: 5}\n", "s.yaml:3: slo.p99: expected a duration such as 250us, 10ms, 30s or 2m, found 5"),
     (HEAD + "slo: {error_rate: 110%}\n", "s.yaml:3: slo.error_rate: a share lies between 0 and 1 (0% and 100%), found '110%'"),
