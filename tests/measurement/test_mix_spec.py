@@ -1,0 +1,45 @@
+"""What a worker is to do in a load point of several workloads."""
+
+import pytest
+
+from perfkit.load.mix_plan import MixPoint, mix_points
+from perfkit.measurement.mix import make_mix_spec
+from perfkit.measurement.target_probe import ProbedWorkload, ProbeResult
+from perfkit.protocol.message import InferRequest, ModelMetadata
+from perfkit.scenario.file import read_scenario
+from perfkit.scenario.workload import Check
+from perfkit.target.address import Address
+from perfkit.transport.limits import AnswerLimit
+from perfkit.workload.expectation import Expectation
+
+S = 1_000_000_000
+WEIGHTED = """\
+target: {timeout: 2s}
+workloads:
+  - {name: fast, weight: 1, model: a}
+  - {name: slow, weight: 1, model: b, target: {timeout: 20s}}
+load: {open: {rate: 10}}
+"""
+OWN = """\
+target: {timeout: 2s}
+workloads:
+  - {name: fast, model: a, load: {open: {rate: 10}}}
+  - {name: slow, model: b, target: {timeout: 20s}, load: {closed: {concurrency: 1}}}
+"""
+
+
+def probed(folder):
+    requests = (InferRequest("m", ()),)
+    expectation = Expectation(requests, ModelMetadata("m", (), "", (), ()), Check(), None, folder)
+    return ProbeResult("", "", requests, "", expectation, 1, "", AnswerLimit(1))
+
+
+@pytest.mark.parametrize(("text", "drain_s"), [(WEIGHTED, 20), (OWN, 20), (WEIGHTED + "measure: {drain: 3s}\n", 3)])
+def test_a_mix_drains_as_long_as_its_slowest_workload_needs(tmp_path, text, drain_s):
+    """The loops end together: the drain of the first workload would cut the answers of a slower one off."""
+    (tmp_path / "mix.yaml").write_text(text)
+    loaded = read_scenario(tmp_path / "mix.yaml")
+    (point,) = (one for one in mix_points(loaded) if one.repetition == 0)
+    assert isinstance(point, MixPoint)
+    workloads = [ProbedWorkload(one.scenario, Address("http", "h", 1), probed(tmp_path)) for one in loaded.workloads()]
+    assert [one.point.drain_ns for one in make_mix_spec(loaded.scenario, point, workloads).workloads] == [drain_s * S] * 2
