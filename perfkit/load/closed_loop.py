@@ -35,7 +35,7 @@ class ClosedLoop(Loop):
 
     @property
     def in_flight(self) -> int:
-        """See `Loop.in_flight`; thinking slots count."""
+        """See `Loop.in_flight`; slots in their think time count."""
         return len(range(self.worker, self.concurrency, self.workers))
 
     def _start(self) -> "tuple[list[asyncio.Task[None]], asyncio.Future[Any]]":

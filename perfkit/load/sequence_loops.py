@@ -71,7 +71,7 @@ def _is_held(sequence: LiveSequence, reply: Reply) -> bool:
 
 @dataclasses.dataclass(eq=False)
 class ClosedSequences(ClosedLoop):
-    """See `ClosedLoop`: each slot sends one sequence after the other, and thinks before each step."""
+    """See `ClosedLoop`: each slot sends one sequence after the other, with the think time before each step."""
 
     _: dataclasses.KW_ONLY
     sequences: SequenceLoad
@@ -149,7 +149,7 @@ class OpenSequences(OpenLoop):
         self._open: set[LiveSequence] = set()  # those with a step that was sent and another to come
         self._idle = collections.deque(self.sequences.source.next() for _ in range(self.live or 0))
         self._waiting: collections.deque[tuple[int, int]] = collections.deque()  # arrivals without an idle sequence
-        self._side_tasks: set[asyncio.Task[None]] = set()  # that think, or end sequences
+        self._side_tasks: set[asyncio.Task[None]] = set()  # that wait for the think time, or end sequences
 
     def _send(self, intended_ns: int, index: int) -> None:
         if self._in_flight >= self._limit:

@@ -35,7 +35,7 @@ async def open_target(
     *,
     shares_memory: bool = False,
 ) -> AsyncIterator[RunTarget]:
-    """Gives the scenario's target; what has no URL is sent to the bundled server, which runs for the length of the block.
+    """Gives the scenario's target; workloads without a URL are sent to the bundled server, which runs for the length of the block.
 
     With `shares_memory` clients may register shared memory there.
     Raises ScenarioError if a header's variable or a TLS file is missing, TargetError if the server does not start.

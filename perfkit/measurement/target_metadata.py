@@ -77,7 +77,7 @@ async def read_target_metadata(transport: Transport, address: Address, loaded: L
 
 
 async def _configuration(transport: Transport, trials: TrialRequests, model: ComposingModel) -> ModelConfig:
-    """The model's configuration; an empty one if the server does not give it in any attempt, which the warnings then say."""
+    """The model's configuration; an empty one if the server gives it in no attempt, about which there is a warning then."""
     try:
         return await trials.run(lambda: transport.model_config(model.name, model.version))
     except TargetError as error:

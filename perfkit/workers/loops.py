@@ -69,7 +69,7 @@ def make_loop(
     assert load.sequences is not None
     assert isinstance(recorder, Recorder)
     source = SequenceSource(load.sequences, spec.worker, spec.workers)
-    sequences = SequenceLoad(source, requests, _SequenceRecording(recorder))
+    sequences = SequenceLoad(source, requests, _SequenceRecorder(recorder))
     if isinstance(load, ClosedPlan):
         return ClosedSequences(transport, (), recorder.add, sequences=sequences, **shared)
     live, think_time_ns = load.sequences.live, load.sequences.think_time_ns
@@ -81,8 +81,8 @@ def _drop(recorder: Recorder, intended_ns: Instants, _: Instants, is_late: bool)
     recorder.drop(intended_ns, is_late)
 
 
-class _SequenceRecording(SequenceListener):
-    """Passes sequences on to the recorder.
+class _SequenceRecorder(SequenceListener):
+    """Counts and times sequences in the recorder of their requests.
 
     A sequence belongs to the part of the load in which it ends: in a steady state those that end in a window are a fair sample, while of
     those that start in it the long ones would be cut off.
