@@ -166,7 +166,7 @@ async def _send(file: pathlib.Path, settings: Sequence[str]) -> tuple[tuple[Infe
     loaded = read_scenario(file, settings)
     target = loaded.scenario.target
     async with contextlib.AsyncExitStack() as stack:
-        opened = await stack.enter_async_context(open_target(loaded, (), _ignore))
+        opened = await stack.enter_async_context(open_target(loaded, (), _ignore, pathlib.Path(os.devnull)))
         (address,) = opened.addresses.values()
         transport = make_transport(address, TransportOptions(engine=target.engine, timeout_ns=target.timeout_ns), MonotonicClock())
         stack.push_async_callback(transport.aclose)

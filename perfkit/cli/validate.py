@@ -45,5 +45,7 @@ def _model_and_server(target: "Target") -> str:
     from perfkit.target.address import redacted_url
 
     servers = " and ".join(", ".join(map(redacted_url, urls)) for urls in target.urls_by_protocol.values())
-    bundled = f"the bundled server over {' and '.join(target.load_protocols)}"
-    return f"model {target.model} of {servers or bundled}"
+    protocols = " and ".join(target.load_protocols)
+    if target.command is not None:
+        return f"model {target.model} of `{target.command}` {f'at {servers}' if servers else f'over {protocols}'}"
+    return f"model {target.model} of {servers or f'the bundled server over {protocols}'}"

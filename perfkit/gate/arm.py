@@ -3,32 +3,29 @@
 import asyncio
 import contextlib
 import dataclasses
-import functools
 import os
 import pathlib
 import shutil
 from collections.abc import AsyncIterator
 
 from perfkit.clock import Clock
-from perfkit.errors import MeasurementError, MissingEndpointError, PerfkitError, TargetError, UsageError
+from perfkit.errors import MeasurementError, TargetError, UsageError
 from perfkit.machine.cpus import usable_cpus
 from perfkit.measurement.control import Interruption, RunObserver
 from perfkit.measurement.lifecycle import measure_scenario
+from perfkit.measurement.run_target import placed_command, run_command
+from perfkit.result.file import SERVER_LOG
 from perfkit.result.model import Result
 from perfkit.scenario.credentials import resolve_address
 from perfkit.scenario.file import LoadedScenario
 from perfkit.scenario.load import LoadSpec
 from perfkit.scenario.model import Scenario
-from perfkit.scenario.target import Target
 from perfkit.target.address import Address, redacted_url
-from perfkit.target.command_server import PORT, PREFIX, command_server, command_words, free_port
-from perfkit.transport.factory import make_transport
-from perfkit.transport.options import TransportOptions
-from perfkit.units import NS_PER_S
+from perfkit.target.command import check_ports, command_words, takes_ports
 from perfkit.workers.cpu_placement import place
 
+PREFIX = "cmd:"
 _SCRIPTS = {".jar", ".py", ".so"}
-_READINESS_TIMEOUT_NS = 5 * NS_PER_S
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -66,14 +63,14 @@ def parse_arm(option: str, text: str, scenario: Scenario) -> Arm:
             raise UsageError(f"{option}: {error}; or cmd: followed by a command that starts the server") from None
         return Arm(url=text)
     command = text.removeprefix(PREFIX)
-    words = command_words(command)
-    if not any(PORT in word for word in words) and not scenario.target.urls_by_protocol:
-        raise UsageError(
-            f"{option} {text}: the server's address is unknown: write {PORT} in the command where the server takes its port, or set "
-            "target.url in the scenario"
-        )
     if len(scenario.target.load_protocols) > 1:
         raise UsageError(f"target.{'urls' if scenario.target.urls else 'protocols'}: a gate uses one protocol; name one of them")
+    try:
+        command_words(command)
+        if takes_ports(command) or not scenario.target.urls_by_protocol:
+            check_ports(command, scenario.target.load_protocols)
+    except ValueError as error:
+        raise UsageError(f"{option} {text}: {error}") from None
     return Arm(command=command)
 
 
@@ -110,30 +107,18 @@ async def running_target(arm: Arm, context: GateContext) -> AsyncIterator[Runnin
         assert arm.url is not None
         yield RunningTarget(arm.url, scenario.measure.cpus or ())
         return
-    command, url = arm.command, next((urls[0] for urls in scenario.target.urls_by_protocol.values()), None)
-    if PORT in command:
-        port = free_port()
-        command, url = command.replace(PORT, str(port)), f"{scenario.target.load_protocols[0]}://127.0.0.1:{port}"
-    assert url is not None
-    without_url = scenario.model_copy(update={"target": scenario.target.model_copy(update={"url": None, "urls": None})})
-    placement = place(without_url, usable_cpus())
-    address = resolve_address(scenario.target, url, context.loaded.folder)
+    target = scenario.target
+    command, urls = placed_command(arm.command, target.load_protocols)
+    (url,) = urls.values() or (given[0] for given in target.urls_by_protocol.values())
+    started = scenario.model_copy(update={"target": target.model_copy(update={"command": arm.command})})
+    placement = place(started, usable_cpus())
+    address = resolve_address(target, url, context.loaded.folder)
     context.folder.mkdir(parents=True, exist_ok=True)
-    check = functools.partial(_why_not_ready, scenario.target, address, context.clock)
-    async with command_server(command, check, cpus=placement.server, log=context.folder / "server.log", clock=context.clock):
+    log, limit_ns = context.folder / SERVER_LOG, target.ready_within_ns
+    async with run_command(
+        command, urls, [(target, address)], cpus=placement.server, log=log, clock=context.clock, ready_within_ns=limit_ns
+    ):
         yield RunningTarget(url, placement.driver, placement.conflict)
-
-
-async def _why_not_ready(target: Target, address: Address, clock: Clock) -> str:
-    """Why the scenario's model is not ready at the address; empty if it is. Raises UsageError for TLS files that cannot be used."""
-    options = TransportOptions(engine=target.engine, timeout_ns=min(target.timeout_ns, _READINESS_TIMEOUT_NS))
-    async with contextlib.aclosing(make_transport(address, options, clock)) as transport:  # raises what waiting does not mend
-        try:
-            return "" if await transport.is_ready(target.model, target.version) else f"its model '{target.model}' is not ready"
-        except MissingEndpointError:  # it answers, and the run's first request shows the rest
-            return ""
-        except PerfkitError as error:
-            return str(error)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -177,7 +162,7 @@ def _with_spec(loaded: LoadedScenario, spec: RunSpec, target: RunningTarget) -> 
         }
     )
     changed = {
-        "target": scenario.target.model_copy(update={"url": target.url, "urls": None, "protocols": None}),
+        "target": scenario.target.model_copy(update={"url": target.url, "urls": None, "protocols": None, "command": None}),
         "load": spec.load,
         "measure": measure,
         **({} if spec.seed is None else {"workload": scenario.workload.model_copy(update={"seed": spec.seed})}),

@@ -15,6 +15,7 @@ from perfkit.result.cold_start import ColdStart, ColdStarts, Spread
 from perfkit.scenario.model import Scenario
 from perfkit.stats.cold_start import FEWEST_REQUESTS, steady_after
 from perfkit.target.address import Address
+from perfkit.target.started_server import StartedServer
 from perfkit.transport.base import Outcome, Reply, Transport
 from perfkit.transport.factory import make_transport
 from perfkit.transport.options import TransportOptions
@@ -45,11 +46,11 @@ class StartTrial:
         scenario: Scenario,
         load: ColdStartPlan,
         address: Address,
-        restart: Callable[[], Awaitable[int]] | None,
+        server: StartedServer | None,
         clock: Clock,
         connect: Callable[[Address, TransportOptions, Clock], Transport] = make_transport,
     ) -> None:
-        self._scenario, self._load, self._address, self._restart, self._clock = scenario, load, address, restart, clock
+        self._scenario, self._load, self._address, self._server, self._clock = scenario, load, address, server, clock
         self._connect = connect
         self._instants = _Instants()
         self._replies: list[tuple[Outcome, int, int]] = []
@@ -66,8 +67,8 @@ class StartTrial:
             async with contextlib.aclosing(self._connect(address, options, self._clock)) as transport:
                 await self._reload(transport, address)
         else:
-            assert self._restart is not None
-            self._instants.begun_ns = await self._restart()
+            assert self._server is not None
+            self._instants.begun_ns = await self._server.restart()
         self._instants.ready_ns = self._clock.now_ns()
         return self._instants.ready_ns
 

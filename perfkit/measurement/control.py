@@ -14,7 +14,7 @@ class RunObserver:
     """Receives the progress of a run; this one ignores it. Subclass it and override what you need."""
 
     def server_output(self, line: str) -> None:
-        """The bundled server wrote a line to its log."""
+        """The bundled server wrote a line to its log, or the start of another one has got so far."""
 
     def metrics_published(self, url: str) -> None:
         """Live metrics can be scraped at this URL."""

@@ -126,7 +126,9 @@ async def _execute(runs: Sequence[ScenarioRun], publish_at: tuple[str, int] | No
     shares_memory = any(one.scenario.shared_memory is not None for run in runs for one in run.plain.values())
     try:
         async with (
-            open_target(first.loaded, placement.server, observer.server_output, clock, shares_memory=shares_memory) as target,
+            open_target(
+                first.loaded, placement.server, observer.server_output, first.server_log, clock, shares_memory=shares_memory
+            ) as target,
             sampler_process(is_wanted=scenario.telemetry) as client,
             contextlib.AsyncExitStack() as regions,
         ):

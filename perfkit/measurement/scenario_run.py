@@ -31,14 +31,14 @@ from perfkit.measurement.summary import LoadSummary
 from perfkit.measurement.target_probe import ProbedWorkload, describe_protocol, describe_target, probe
 from perfkit.recorder.recording import Interval
 from perfkit.result.distribution import QUANTILES
-from perfkit.result.file import ResultWriter
+from perfkit.result.file import SERVER_LOG, ResultWriter
 from perfkit.result.interval_log import IntervalLog, MixLog
 from perfkit.result.model import METRIC_DEFINITIONS, Point, PointKey, Result, Status
 from perfkit.result.provenance import describe_source
 from perfkit.result.telemetry_file import SampledPoint
 from perfkit.scenario.file import LoadedScenario, scenario_document
 from perfkit.stats.slo import SloLimits
-from perfkit.target.bundled_server import BundledServer
+from perfkit.target.started_server import StartedServer
 from perfkit.telemetry.messages import PointBegins
 from perfkit.units import NS_PER_S
 from perfkit.workers.cpu_placement import place
@@ -91,6 +91,11 @@ class ScenarioRun:
         self._status_reason = ""
         self._started_at, self._started_ns = utc_now(), clock.now_ns()
         self._abandoned = remove_abandoned()
+
+    @property
+    def server_log(self) -> pathlib.Path:
+        """The file for the output of a server that a command starts."""
+        return self._writer.partial / SERVER_LOG
 
     @property
     def is_active(self) -> bool:
@@ -229,7 +234,7 @@ class ScenarioRun:
         await telemetry.begin()
         start = None
         if isinstance(load_point, LoadPoint) and isinstance(load_point.load, ColdStartPlan):
-            start = StartTrial(self.scenario, load_point.load, workloads[0].address, target.restart, self.clock)
+            start = StartTrial(self.scenario, load_point.load, workloads[0].address, target.server, self.clock)
         with self._stoppable(target.server) as set_loop:
             if workers == 1:
                 telemetry.follow()
@@ -291,7 +296,8 @@ class ScenarioRun:
 
     def _check_file_limit(self, connections: int, workers: int) -> None:
         """Raises UsageError if this many connections need more files than may be opened; MeasurementError after the first load point."""
-        has_server = any(not one.scenario.target.urls_by_protocol for one in self.plain.values())
+        targets = [one.scenario.target for one in self.plain.values()]
+        has_server = any(target.is_started and target.command is None for target in targets)
         needs = file_needs(
             open_now=count_open_files(), has_started=bool(self._workloads), connections=connections, workers=workers, has_server=has_server
         )
@@ -366,23 +372,26 @@ class ScenarioRun:
             self.observer.screen_closed()
 
     @contextlib.contextmanager
-    def _stoppable(self, server: BundledServer | None) -> Iterator[Callable[[Stoppable], None]]:
-        """Gives a setter for the loop, which an interruption or the end of the bundled server then stops."""
+    def _stoppable(self, server: StartedServer | None) -> Iterator[Callable[[Stoppable], None]]:
+        """Gives a setter for the loop, which an interruption or the end of the server that perfkit started then stops."""
         loops: list[Stoppable] = []
+        ends: list[str] = []
 
         def set_loop(loop: Stoppable) -> None:
             loops.append(loop)
             self.interruption.loop = loop
+            stop_lost()
 
-        def on_end(ended: "asyncio.Task[str]") -> None:
-            if loops and not ended.cancelled():
-                loops[0].stop(f"the bundled server is gone: {ended.result()}", StopCause.TARGET_LOST)
+        def on_end(sentence: str) -> None:
+            ends.append(sentence)
+            stop_lost()
 
-        if server is not None:
-            server.ended.add_done_callback(on_end)
+        def stop_lost() -> None:
+            if loops and ends:
+                loops[0].stop(ends[0], StopCause.TARGET_LOST)
+
         try:
-            yield set_loop
+            with contextlib.nullcontext() if server is None else server.watched(on_end):
+                yield set_loop
         finally:
             self.interruption.loop = None
-            if server is not None:
-                server.ended.remove_done_callback(on_end)

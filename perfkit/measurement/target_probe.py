@@ -29,7 +29,7 @@ from perfkit.protocol.message import ComposingModel, InferRequest, InferResponse
 from perfkit.scenario.file import LoadedScenario
 from perfkit.scenario.model import Scenario
 from perfkit.target.address import Address
-from perfkit.target.bundled_server import BundledServer
+from perfkit.target.started_server import StartedServer
 from perfkit.trace.payloads import payload_folder
 from perfkit.trace.recorded import Indices
 from perfkit.transport.base import Outcome, Reply, Transport, may_pass
@@ -283,7 +283,7 @@ def _redacted(address: Address) -> Iterator[None]:
         raise (TargetError if isinstance(error, TargetError) else type(error))(message) from None
 
 
-def describe_target(probed: ProbeResult, address: Address, engine: str, server: BundledServer | None) -> dict[str, Any]:
+def describe_target(probed: ProbeResult, address: Address, engine: str, server: StartedServer | None) -> dict[str, Any]:
     """The target as a result describes it; the caller fills `protocols` with `describe_protocol`."""
     return {
         "name": probed.name,
@@ -292,7 +292,8 @@ def describe_target(probed: ProbeResult, address: Address, engine: str, server: 
         "url": str(address),
         "engine": engine,
         "protocols": {},
-        "bundled_server": None if server is None else server.description,
+        "bundled_server": None,
+        **({} if server is None else {server.kind: server.description}),
     }
 
 

@@ -89,7 +89,13 @@ _DEFINITIONS = (
     ("generator CPU", f"The share of one core that the load generator kept busy. Above {BUSY_CORE_SHARE:.0%} the figures may be limited by the generator, and the point is not valid."),
 )  # fmt: skip
 _MOST_FINDINGS = 3
-_ENVIRONMENT_TITLES = {"generator": "Load generator", "target": "Target", "bundled_server": "Bundled server", "telemetry": "Telemetry"}
+_ENVIRONMENT_TITLES = {
+    "generator": "Load generator",
+    "target": "Target",
+    "bundled_server": "Bundled server",
+    "command_server": "Server, started by a command",
+    "telemetry": "Telemetry",
+}
 
 
 def write_reports(folder: pathlib.Path) -> list[pathlib.Path]:
@@ -228,16 +234,17 @@ def status_sentence(result: Result) -> str:
 
 
 def _environment(environment: Mapping[str, Any]) -> Iterator[tuple[str, tuple[tuple[str, str], ...]]]:
-    """Groups of facts: the generator's machine and its calibration, the target, the bundled server, and the rest."""
+    """Groups of facts: the generator's machine and its calibration, the target, the server that perfkit started, and the rest."""
     for key, value in environment.items():
         facts = value if isinstance(value, Mapping) else {key: value}
-        own = {name: fact for name, fact in facts.items() if name not in ("bundled_server", "calibration")}
+        own = {name: fact for name, fact in facts.items() if name not in ("bundled_server", "command_server", "calibration")}
         yield _ENVIRONMENT_TITLES.get(key, key), tuple(_facts(own))
         if calibration := stored_calibration(facts):
             yield "Calibration", tuple(calibration_facts(calibration))
-        if server := facts.get("bundled_server"):
-            facts = server if isinstance(server, Mapping) else {"description": server}
-            yield _ENVIRONMENT_TITLES["bundled_server"], tuple(_facts({name: fact for name, fact in facts.items() if name != "event"}))
+        for kind in ("bundled_server", "command_server"):
+            if server := facts.get(kind):
+                described = server if isinstance(server, Mapping) else {"description": server}
+                yield _ENVIRONMENT_TITLES[kind], tuple(_facts({name: fact for name, fact in described.items() if name != "event"}))
 
 
 def _facts(facts: Mapping[str, Any]) -> Iterator[tuple[str, str]]:

@@ -29,7 +29,8 @@ from perfkit.telemetry.series import Series
 _Model = TypeVar("_Model", bound=pydantic.BaseModel)
 RESULT_FILE = "result.json"
 _DATA_FILES = (RESULT_FILE, LOG_FILE, CSV_FILE, PARQUET_FILE)
-_RESULT_ENTRIES = {*_DATA_FILES, CHECKSUM_FILE, "report.html", "report.md", "plots"}
+SERVER_LOG = "server.log"
+_RESULT_ENTRIES = {*_DATA_FILES, CHECKSUM_FILE, SERVER_LOG, "report.html", "report.md", "plots"}
 
 
 class ResultWriter:

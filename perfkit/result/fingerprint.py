@@ -14,7 +14,16 @@ _LEFT_OUT = {
     "schema": None,
     "slo": None,
     "gate": None,
-    "target": {"url": None, "urls": None, "protocols": None, "headers": None, "tls": None, "metrics_url": None},
+    "target": {
+        "url": None,
+        "urls": None,
+        "protocols": None,
+        "command": None,
+        "ready_within": None,
+        "headers": None,
+        "tls": None,
+        "metrics_url": None,
+    },
     "server": {"synthetic": None, "onnx": None},
     "workload": {"seed": None},
     "measure": {"repetitions": None},
@@ -118,8 +127,9 @@ def host_of(result: Result) -> str:
 
 
 def server_cold_start_s(result: Result) -> float | None:
-    """The time from the start of the bundled server until it was ready; None if it is unknown, or not between 0 and an hour."""
-    found = as_mapping(as_mapping(result.environment.get("target")).get("bundled_server")).get("ready_after_s")
+    """The time from the start of the server by perfkit until it was ready; None if it is unknown, or not between 0 and an hour."""
+    target = as_mapping(result.environment.get("target"))
+    found = as_mapping(target.get("command_server") or target.get("bundled_server")).get("ready_after_s")
     if not isinstance(found, int | float) or isinstance(found, bool):
         return None
     return float(found) if 0 < found <= _LONGEST_COLD_START_S else None
@@ -173,7 +183,11 @@ def environment_differences(baseline: Result, candidate: Result) -> list[Differe
 # facts that change with every start of a server, and calibration figures, do not describe the environment
 _TRANSIENT = {
     "generator": {"calibration": None},
-    "target": {"url": None, "bundled_server": dict.fromkeys(("http_port", "grpc_port", "metrics_port", "pid", "event", "ready_after_s"))},
+    "target": {
+        "url": None,
+        "command_server": None,
+        "bundled_server": dict.fromkeys(("http_port", "grpc_port", "metrics_port", "pid", "event", "ready_after_s")),
+    },
 }
 _FINGERPRINTED = {
     "metric_definitions", "target.engine", "generator.usable_cpus",

@@ -24,6 +24,7 @@ from perfkit.scenario.model import Scenario
 from perfkit.scenario.rank import Rank
 from perfkit.scenario.redaction import shown_override, without_secrets
 from perfkit.scenario.yaml_values import MAX_DOCUMENT_BYTES, parse_yaml
+from perfkit.target.command import check_ports
 from perfkit.units import format_bytes
 
 if TYPE_CHECKING:
@@ -282,6 +283,12 @@ def _validate(document: dict[str, Any], origins: Origins, overrides: Sequence[st
         raise validation_error(error, document, origins, path) from None
     for index in range(len(scenario.workloads or ())):
         _check_workload(document, index, origins, path)
+    if (command := scenario.target.command) is not None:
+        started = [plain.target for plain in scenario.plain_scenarios() if plain.target.is_started and not plain.target.urls_by_protocol]
+        try:  # each workload by itself has one protocol
+            check_ports(command, list(dict.fromkeys(protocol for target in started for protocol in target.load_protocols)))
+        except ValueError as error:
+            raise ScenarioError(f"{origin_of(('target', 'command'), origins, path)}: target.command: {error}") from None
     return LoadedScenario(scenario, path.parent, tuple(overrides))
 
 

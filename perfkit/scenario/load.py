@@ -92,11 +92,11 @@ class ColdStartOptions(Section):
     """Starts of the model or of the server; each repetition is one, followed by requests one after the other."""
 
     by: Literal["reload", "restart"] = "reload"
-    """`reload` unloads and loads the model over the server's repository API; `restart` restarts the bundled server."""
+    """`reload` unloads and loads the model over the server's repository API; `restart` ends the server that perfkit started, and starts it again."""
     requests: Annotated[Count, Field(ge=40, le=10_000)] = 200
     """The requests after each start; the second half tells what a warm answer is."""
     timeout_ns: Annotated[Duration, Field(gt=0)] = Field(default=300_000_000_000, alias="timeout")
-    """How long the model may take until it is ready."""
+    """How long the model may take to be unloaded and until it is ready; for restarts see `target.ready_within`."""
 
 
 class Ramp(Section):

@@ -29,7 +29,7 @@ HIGHEST_WEIGHT = 1000
 OVERLAID = ("load", "slo", "check", "sequences", "stream", "shared_memory")
 """The sections of a scenario that a workload may have for itself, besides `workload` and `target`."""
 _OF_TARGET = ("model", "version")
-_PLACES = (("url",), ("urls",), ("protocols",))
+_PLACES = ("url", "urls", "protocols")
 # of the mix as a whole, or of a sweep
 _NOT_OF_ONE = ("workloads", "alone", "slo", "sweep", "rank", "gate")
 
@@ -85,6 +85,11 @@ def check_mix(
     entries: Sequence[MixedWorkload], load: LoadSpec, *, alone: bool, sequences: Sequences | None, shared_memory: SharedMemorySpec
 ) -> None:
     """Raises ValueError if the workloads cannot be measured together; the other arguments are the scenario's sections for all of them."""
+    if own := [entry.name for entry in entries if entry.target is not None and "command" in entry.target]:
+        raise ValueError(
+            f"workloads: '{own[0]}' has a command of its own, and a run starts one server: give target.command for the whole scenario, "
+            "or url for a server that runs already"
+        )
     names = [entry.name for entry in entries]
     if duplicates := [name for index, name in enumerate(names) if name in names[:index]]:
         raise ValueError(f"workloads: names must be unique, found '{duplicates[0]}' twice")
@@ -137,8 +142,9 @@ def plain_document(document: Mapping[str, Any], index: int) -> dict[str, Any]:
 def _overlaid_target(common: Mapping[str, Any], entry: Mapping[str, Any]) -> dict[str, Any]:
     own: dict[str, Any] = {key: value for key, value in (entry.get("target") or {}).items() if value is not None}
     own |= {key: str(entry[key]) for key in _OF_TARGET if entry.get(key) is not None}
-    has_place = any(key in own for (key,) in _PLACES)
-    target = {key: value for key, value in common.items() if not (has_place and (key,) in _PLACES)} | own
+    replaced = {*_PLACES} if any(key in own for key in _PLACES) else set[str]()
+    replaced |= {"command"} if "url" in own or "urls" in own else set()
+    target = {key: value for key, value in common.items() if key not in replaced} | own
     protocol, urls, url = entry.get("protocol"), target.get("urls"), target.get("url")
     if isinstance(urls, Mapping) and not url:
         offered: list[str] = [str(key) for key in urls]

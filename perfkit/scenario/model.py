@@ -180,8 +180,14 @@ class Scenario(Section):
             raise ValueError(f"load.cold_start sends load.cold_start.requests after each start, from the first on: remove measure.{key}")
         if self.sequences is not None or self.stream is not None or self.shared_memory is not None:
             raise ValueError("load.cold_start sends plain requests: remove sequences, stream and shared_memory")
-        if self.load.cold_start.by == "restart" and self.target.urls_by_protocol:
-            raise ValueError("load.cold_start.by: perfkit restarts the bundled server only: use by: reload, or remove target.url")
+        if self.load.cold_start.by == "restart":
+            if not self.target.is_started:
+                raise ValueError(
+                    "load.cold_start.by: perfkit restarts only a server that it has started: give target.command, such as "
+                    "'my-server --port {port}', in place of the URL, or use by: reload"
+                )
+            if "timeout_ns" in self.load.cold_start.model_fields_set:
+                raise ValueError("load.cold_start.timeout is for by: reload: remove it, and give target.ready_within for a command")
         if any(len(urls) > 1 for urls in self.target.urls_by_protocol.values()):
             raise ValueError("load.cold_start starts one server: give target.url without replicas")
         return self

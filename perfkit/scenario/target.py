@@ -8,6 +8,7 @@ from pydantic import BeforeValidator, Field
 from perfkit.scenario.section import Count, Cpus, Duration, Section, Size, Text
 from perfkit.scenario.telemetry import MetricsUrl
 from perfkit.target.address import Address, WireProtocol, host_name
+from perfkit.target.command import check_ports, command_words, takes_ports
 
 
 def _parse_version(value: object) -> object:
@@ -68,12 +69,17 @@ class ConnectionOptions(Section):
 
 
 class Target(Section):
-    """The server under test; without `url` or `urls` perfkit starts the bundled server."""
+    """The server under test; without `url`, `urls` and `command` perfkit starts the bundled server."""
 
     url: Urls | None = None
     """A list holds the URLs of replicas, among which `balance` chooses."""
     urls: Annotated[dict[WireProtocol, Urls], Field(min_length=1)] | None = None
     """In place of `url`: one server's URL for each protocol, `{http: URL, grpc: URL}`. Each protocol has its own load points."""
+    command: Text | None = None
+    """A program and its arguments, without a shell, which perfkit runs as the server. It takes the ports `{port}`, or `{http_port}` and
+    `{grpc_port}`, or without any of them listens at `url`."""
+    ready_within_ns: Annotated[Duration, Field(gt=0)] = Field(default=300_000_000_000, alias="ready_within")
+    """How long a command may take until the model is ready."""
     balance: Literal["round_robin", "least_in_flight", "random"] | None = None
     """How requests are spread over replicas, `round_robin` by default."""
     resolve: Literal["first", "all"] | None = None
@@ -81,7 +87,7 @@ class Target(Section):
     each as a replica, and resolves the name again when a connection was rotated or could not be opened."""
     connections: ConnectionOptions | None = None
     protocols: Annotated[tuple[WireProtocol, ...], Field(min_length=1)] | None = None
-    """In place of `url`: the protocols of the bundled server; the default is `[http]`."""
+    """In place of `url`: the protocols of a server that perfkit starts; the default is `[http]`."""
     model: Text
     version: Version = ""
     engine: Literal["wire", "reference"] = "wire"
@@ -114,13 +120,34 @@ class Target(Section):
                     raise ValueError(f"{protocol}: this URL is for {address.protocol}: swap the URLs, or correct the scheme")
         return urls
 
+    @pydantic.field_validator("command")
+    @classmethod
+    def _has_words(cls, command: str) -> str:
+        command_words(command)
+        return command
+
+    @pydantic.model_validator(mode="after")
+    def _has_one_place(self) -> Self:
+        if self.command is None:
+            return self
+        if self.urls_by_protocol and takes_ports(self.command):
+            raise ValueError(
+                f"command and {'url' if self.url else 'urls'} exclude each other, because perfkit chooses the ports that the command takes: "
+                "remove the URL, or write its port into the command"
+            )
+        if not self.urls_by_protocol:
+            check_ports(self.command, self.load_protocols)
+        if any(len(urls) > 1 for urls in self.urls_by_protocol.values()) or self.balance or self.resolve == "all":
+            raise ValueError("command starts one server: give a single url, without balance and resolve: all")
+        return self
+
     @pydantic.model_validator(mode="after")
     def _is_consistent(self) -> Self:
         if self.url and self.urls:
             raise ValueError("url and urls exclude each other: move the URL into urls, such as {http: URL, grpc: URL}")
         if self.urls_by_protocol and self.protocols:
             raise ValueError(
-                f"{'url' if self.url else 'urls'} and protocols exclude each other, because protocols are for the bundled server: "
+                f"{'url' if self.url else 'urls'} and protocols exclude each other, because protocols are for a server that perfkit starts: "
                 "remove one (--set target.protocols=null)"
             )
         addresses = [Address.parse(url) for urls in self.urls_by_protocol.values() for url in urls]
@@ -149,9 +176,14 @@ class Target(Section):
 
     @property
     def urls_by_protocol(self) -> dict[WireProtocol, tuple[str, ...]]:
-        """The URLs of a running server, several of its replicas; empty if perfkit starts the bundled server."""
+        """The URLs of the server, several of its replicas; empty if perfkit chooses its ports."""
         given = {_replicas(self.url)[0].protocol: self.url} if self.url else self.urls or {}
         return {protocol: (url,) if isinstance(url, str) else url for protocol, url in given.items()}
+
+    @property
+    def is_started(self) -> bool:
+        """Whether perfkit starts the server: by the command, or the bundled one."""
+        return self.command is not None or not self.urls_by_protocol
 
 
 def _replicas(url: str | tuple[str, ...]) -> list[Address]:
@@ -189,7 +221,7 @@ class OnnxExecution(Section):
 
 
 class Server(Section):
-    """Options of the bundled server, which perfkit starts if the target has no URL."""
+    """Options of the bundled server, which perfkit starts if the target has neither URL nor command; `cpus` are those of a command, too."""
 
     device: Literal["auto", "cpu", "cuda"] = "auto"
     threads: Count | None = None

@@ -2,31 +2,18 @@
 
 import asyncio
 import contextlib
-import dataclasses
 import json
 from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import AbstractAsyncContextManager
-from typing import Any
 
 from perfkit.clock import Clock, MonotonicClock
 from perfkit.errors import TargetError
-from perfkit.machine.cpus import pinned, usable_cpus
 from perfkit.process.child import NotReadyError
 from perfkit.process.start_module import start_module
 from perfkit.target.address import WireProtocol
-from perfkit.target.command_server import free_port
+from perfkit.target.started_server import RunningServer
 from perfkit.units import NS_PER_S
 
 _STARTS_WITHIN_S, _STOPS_WITHIN_S = 300, 10
-
-
-@dataclasses.dataclass(frozen=True)
-class BundledServer:
-    """A running server: its URLs by protocol, its description of itself, and a task that waits for its end and says how it ended."""
-
-    urls: dict[WireProtocol, str]
-    description: dict[str, Any]
-    ended: "asyncio.Task[str]"
 
 
 @contextlib.asynccontextmanager
@@ -42,7 +29,7 @@ async def bundled_server(
     ports: tuple[int, int] = (0, 0),
     on_line: Callable[[str], None],
     clock: Clock | None = None,
-) -> AsyncIterator[BundledServer]:
+) -> AsyncIterator[RunningServer]:
     """Runs the module `server_stub` on the loopback for the length of the block; a port of 0, for HTTP or gRPC, becomes a free one.
 
     `onnx` are options `KEY=VALUE` for ONNX models; `allow_client_shm` lets clients register shared memory. `on_line` gets the lines that the server writes to stderr. The description holds the
@@ -74,34 +61,6 @@ async def bundled_server(
         }
         ended = asyncio.ensure_future(child.wait_for_end())
         try:
-            yield BundledServer(urls, description, ended)
+            yield RunningServer(urls, description, started_ns, ended)
         finally:
             ended.cancel()
-
-
-class RestartableServer:
-    """The bundled server on fixed ports, which can be restarted. `make` runs it on the ports it is given.
-
-    It may use the CPUs that this process could use at first, whatever this process is pinned to by then.
-    """
-
-    def __init__(self, make: Callable[[tuple[int, int]], AbstractAsyncContextManager[BundledServer]], clock: Clock) -> None:
-        self._make, self._clock, self._cpus = make, clock, tuple(usable_cpus())
-        self._ports = (free_port(), free_port())
-        self._running = contextlib.AsyncExitStack()
-
-    async def start(self) -> BundledServer:
-        """Starts the server; raises TargetError if it does not start."""
-        with pinned(self._cpus):
-            return await self._running.enter_async_context(self._make(self._ports))
-
-    async def restart(self) -> int:
-        """Stops the server and starts it again; the instant at which that start began, in nanoseconds. Raises TargetError."""
-        await self.stop()
-        begun_ns = self._clock.now_ns()
-        await self.start()
-        return begun_ns
-
-    async def stop(self) -> None:
-        """Stops the server."""
-        await self._running.aclose()

@@ -1,4 +1,4 @@
-"""The CPUs of the bundled server and the load generator, chosen so that they do not disturb each other."""
+"""The CPUs of a server that perfkit starts and of the load generator, chosen so that they do not disturb each other."""
 
 import dataclasses
 from collections.abc import Sequence
@@ -18,7 +18,7 @@ class Placement:
 
 
 def place(scenario: Scenario, usable: Sequence[int]) -> Placement:
-    """The CPUs that the scenario sets; by default the last one per worker for the load generator, the others for the bundled server.
+    """The CPUs that the scenario sets; by default the last one per worker for the load generator, the others for the server.
 
     A target that perfkit did not start is not pinned. Raises UsageError for a CPU that this process may not use.
     """
@@ -26,9 +26,9 @@ def place(scenario: Scenario, usable: Sequence[int]) -> Placement:
     missing = sorted({*server, *driver} - set(usable))
     if missing:
         raise UsageError(f"server.cpus and measure.cpus: this process may not use CPU {missing[0]}, only {list(usable)}")
-    targets = [one.target.urls_by_protocol for one in scenario.plain_scenarios()]
-    if all(targets):
-        urls = [url for target in targets for each in target.values() for url in each]
+    targets = [one.target for one in scenario.plain_scenarios()]
+    if not any(target.is_started for target in targets):
+        urls = [url for target in targets for each in target.urls_by_protocol.values() for url in each]
         message = f"The target runs on this machine: server and load generator may compete for its {len(usable)} CPUs."
         return Placement((), driver, message if any(Address.parse(url).is_local for url in urls) else "")
     workers = 1 if scenario.measure.workers == "auto" else scenario.measure.workers
@@ -39,4 +39,5 @@ def place(scenario: Scenario, usable: Sequence[int]) -> Placement:
         server = server or tuple(cpu for cpu in usable if cpu not in driver) or tuple(usable)
     shared = sorted(set(server) & set(driver)) if server and driver else list(usable)
     advice = f"share CPU {', '.join(map(str, shared))}: separate them with server.cpus and measure.cpus."
-    return Placement(server, driver, f"The bundled server and the load generator {advice}" if shared else "")
+    name = "The bundled server" if all(target.command is None for target in targets) else "The server"
+    return Placement(server, driver, f"{name} and the load generator {advice}" if shared else "")

@@ -22,7 +22,9 @@ def scenario(**target):
         ("http://10.0.0.1:8000", {}, Arm(url="http://10.0.0.1:8000"), "http://10.0.0.1:8000"),
         ("grpc://user:secret@host", {}, Arm(url="grpc://user:secret@host"), "grpc://<redacted>@host"),
         ("cmd:serve --port {port}", {}, Arm(command="serve --port {port}"), "cmd:serve --port {port}"),
+        ("cmd:serve {http_port} {grpc_port}", {}, Arm(command="serve {http_port} {grpc_port}"), "cmd:serve {http_port} {grpc_port}"),
         ("cmd:serve", {"url": "http://127.0.0.1:9000"}, Arm(command="serve"), "cmd:serve"),
+        ("cmd:new {port}", {"command": "old {port}"}, Arm(command="new {port}"), "cmd:new {port}"),
     ],
 )
 def test_a_target_is_a_url_or_a_command(text, target, arm, shown):
@@ -34,9 +36,10 @@ def test_a_target_is_a_url_or_a_command(text, target, arm, shown):
     ("text", "target", "sentence"),
     [
         ("ftp://host", {}, "--baseline: expected .*ftp://host.*; or cmd: followed by a command"),
-        ("cmd:", {}, "cmd: without a command"),
-        ("cmd:serve 'x", {}, "cmd:serve 'x: No closing quotation"),
+        ("cmd:", {}, "--baseline cmd:: expected a program and its arguments"),
+        ("cmd:serve 'x", {}, "--baseline cmd:serve 'x: No closing quotation"),
         ("cmd:serve", {}, "the server's address is unknown: write {port} in the command where the server takes its port"),
+        ("cmd:serve {http_port}", {"protocols": ["grpc"]}, "write {grpc_port} in the command"),
         ("cmd:serve {port}", {"protocols": ["http", "grpc"]}, "target.protocols: a gate uses one protocol; name one of them"),
         ("cmd:serve", {"urls": {"http": "http://h", "grpc": "grpc://h"}}, "target.urls: a gate uses one protocol; name one of them"),
     ],

@@ -151,6 +151,22 @@ def test_other_environment_differences_are_warnings_and_transient_facts_are_left
     assert found == {"generator.python": "warning", "generator.kernel": "incomparable"}
 
 
+def test_two_builds_that_commands_start_are_comparable():
+    old, new = (
+        changed(
+            changed(document(), "scenario.target.command", f"./server-{build} --port {{port}}"),
+            f"{TARGET}.command_server",
+            {"ready_after_s": 3.5},
+        )
+        for build in ("1.4", "1.5")
+    )
+    assert fingerprint(Result.model_validate(old)) == fingerprint(Result.model_validate(new))
+    assert {one.severity for one in scenario_differences(old["scenario"], new["scenario"])} == {"warning"}
+    new = changed(new, f"{TARGET}.command_server", {"ready_after_s": 9.5})
+    assert list(environment_differences(*(Result.model_validate(one) for one in (old, new)))) == []
+    assert server_cold_start_s(Result.model_validate(new)) == 9.5
+
+
 @pytest.mark.parametrize(
     ("stored", "found"), [(1.5, 1.5), (2, 2.0), (0, None), (-1, None), (1e9, None), (True, None), ("1", None), (..., None)]
 )

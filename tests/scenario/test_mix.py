@@ -39,6 +39,25 @@ def test_each_workload_is_a_scenario_with_the_common_parts_and_its_own(tmp_path)
     assert small.workloads is large.workloads is None
 
 
+COMMAND = """
+target: {command: "serve {http_port} {grpc_port}", protocols: [http, grpc]}
+load: {closed: {concurrency: 2}}
+workloads:
+  - {name: started, weight: 1, model: a, protocol: grpc}
+  - {name: over-http, weight: 1, model: b, target: {protocols: [http]}}
+  - {name: elsewhere, weight: 1, model: c, target: {url: "http://h:1"}}
+"""
+
+
+def test_a_command_serves_the_workloads_that_have_no_url_of_their_own(tmp_path):
+    targets = [one.scenario.target for one in read(tmp_path, COMMAND).workloads()]
+    assert [(one.command is not None, one.is_started, one.load_protocols) for one in targets] == [
+        (True, True, ("grpc",)),
+        (True, True, ("http",)),
+        (False, False, ("http",)),
+    ]
+
+
 def test_loads_of_their_own_may_be_closed_and_open(tmp_path):
     online, batch = (one.scenario.load for one in read(tmp_path, OWN).workloads())
     assert isinstance(online, OpenLoadSpec)

@@ -7,10 +7,10 @@ from perfkit.scenario.model import Scenario
 from perfkit.workers.cpu_placement import place
 
 
-def scenario(url=None, server_cpus=None, driver_cpus=None):
+def scenario(url=None, server_cpus=None, driver_cpus=None, command=None):
     document = {
         "name": "s",
-        "target": {"model": "m", **({"url": url} if url else {})},
+        "target": {"model": "m", **({"url": url} if url else {}), **({"command": command} if command else {})},
         "load": {"closed": {"concurrency": 1}},
         "server": {"cpus": server_cpus} if server_cpus else {},
         "measure": {"cpus": driver_cpus} if driver_cpus else {},
@@ -39,6 +39,13 @@ def test_the_bundled_server_and_the_load_generator_get_separate_cpus(server_cpus
 )
 def test_shared_cpus_are_named(server_cpus, driver_cpus, usable, shared):
     assert f"share CPU {shared}:" in place(scenario(None, server_cpus, driver_cpus), usable).conflict
+
+
+@pytest.mark.parametrize(("command", "url"), [("serve {port}", None), ("serve", "unix:/run/v2.sock")])
+def test_the_server_of_a_command_is_placed_like_the_bundled_one(command, url):
+    placement = place(scenario(url, command=command), [0, 1])
+    assert (placement.server, placement.driver, placement.conflict) == ((0,), (1,), "")
+    assert place(scenario(url, command=command), [5]).conflict.startswith("The server and the load generator share CPU 5:")
 
 
 @pytest.mark.parametrize("url", ["http://127.0.0.1:8000", "unix:/run/v2.sock"])
