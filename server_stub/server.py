@@ -22,7 +22,6 @@ from server_stub.repository.sources import open_repository
 from server_stub.settings import Settings
 from server_stub.shared_memory.regions import SharedMemoryRegions
 from server_stub.tracing.otlp_exporter import OtlpExporter
-from server_stub.tracing.trace_config import TraceConfig
 from server_stub.tracing.trace_file import TraceFile
 from server_stub.tracing.trace_settings import TraceSettings
 from server_stub.tracing.tracer import Tracer
@@ -38,7 +37,7 @@ async def serve(options: Options) -> None:
     tls = None if options.tls_cert is None or options.tls_key is None else read_tls_identity(options.tls_cert, options.tls_key)
     device = choose_device(options.device, has_onnx_on_cpu=options.onnx.provider == "cpu")
     asyncio.get_running_loop().set_exception_handler(log.handle_loop_exception)
-    tracer = _make_tracer(options.traces, log)
+    tracer = _make_tracer(options, log)
     stopped = _stop_event(options, log)
     cpus = sorted(os.sched_getaffinity(0))
     threads = options.threads or max(1, len(cpus) - 1)
@@ -73,12 +72,14 @@ async def serve(options: Options) -> None:
         log.info("stopped")
 
 
-def _make_tracer(config: TraceConfig, log: Log) -> Tracer:
+def _make_tracer(options: Options, log: Log) -> Tracer:
     """What traces requests. Raises UsageError if traces could not be written or sent."""
-    settings = TraceSettings(config)
+    config, settings = options.traces, TraceSettings(options.traces)
     if not config.is_possible:
         return Tracer(settings)
-    return Tracer(settings, OtlpExporter(config, log.warning) if config.mode == "opentelemetry" else TraceFile(settings))
+    if config.mode == "triton":
+        return Tracer(settings, TraceFile(settings))
+    return Tracer(settings, OtlpExporter(config, log.warning, options.limits.stop_timeout_s))
 
 
 async def _load(repository: Repository, stopped: asyncio.Event) -> bool:

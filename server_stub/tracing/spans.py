@@ -4,7 +4,6 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from perfkit.errors import UsageError
 from server_stub.tracing.request_trace import COMPUTE_EVENTS, RequestTrace
 
 if TYPE_CHECKING:
@@ -30,17 +29,14 @@ def unix_offset_ns(unix_ns: Callable[[], int] = time.time_ns, monotonic_ns: Call
 
 
 class SpanMaker:
-    """Makes spans by OpenTelemetry's SDK. Raises UsageError if that is not installed."""
+    """Makes spans by OpenTelemetry's SDK."""
 
     def __init__(self, resource: Mapping[str, str]) -> None:
-        try:
-            from opentelemetry import trace as api
-            from opentelemetry.context import Context
-            from opentelemetry.sdk import trace as sdk
-            from opentelemetry.sdk.resources import Resource
-            from opentelemetry.sdk.trace.sampling import ALWAYS_ON
-        except ImportError as error:
-            raise UsageError(f"traces by OpenTelemetry need its packages ({error}): pip install 'perfkit[tracing]'") from None
+        from opentelemetry import trace as api
+        from opentelemetry.context import Context
+        from opentelemetry.sdk import trace as sdk
+        from opentelemetry.sdk.resources import Resource
+        from opentelemetry.sdk.trace.sampling import ALWAYS_ON
 
         finished: list[ReadableSpan] = []
 
