@@ -17,6 +17,8 @@ from perfkit.result.distribution import QUANTILES, Distribution
 from perfkit.result.load import ClosedLoad, ColdStartLoad, IdleLoad, Load, MixedLoad, OpenLoad
 from perfkit.result.model import Point, PointKey, Requests, Result
 from perfkit.result.search import Search
+from perfkit.spans.breakdown import BANDS, Breakdown
+from perfkit.spans.split import PARTS
 from perfkit.stats.buckets import LONGEST_TIME_NS
 
 HIGHEST_RATE_PER_S = 1e9
@@ -119,7 +121,7 @@ def _section_problems(result: Result) -> Iterator[_Problem]:
 
 
 def _point_problems(point: Point, repetitions: int) -> Iterator[_Problem]:
-    yield from _range_problems("", point.model_dump(mode="python", exclude={"metrics", "load"}))
+    yield from _range_problems("", point.model_dump(mode="python", exclude={"metrics", "load", "breakdown"}))
     yield from _load_problems(point.load)
     requests = point.requests
     outcomes = [getattr(requests, name) for name in Requests.model_fields if name not in ("scheduled", "dropped", "sent")]
@@ -162,6 +164,8 @@ def _point_problems(point: Point, repetitions: int) -> Iterator[_Problem]:
         or point.inferences_per_s > point.throughput_per_s * _MOST_INFERENCES
     ):
         yield "inferences_per_s", f"{point.inferences_per_s:g}/s does not fit the throughput, {point.throughput_per_s:g}/s"
+    if point.breakdown is not None:
+        yield from _prefixed("breakdown", _breakdown_problems(point.breakdown, requests))
     if point.goodput_per_s is not None and point.goodput_per_s > point.throughput_per_s * (1 + _ROUNDING) + _ROUNDING:
         yield "goodput_per_s", f"{point.goodput_per_s:g}/s is above the throughput, {point.throughput_per_s:g}/s"
 
@@ -215,6 +219,43 @@ def _distribution_problems(point: Point) -> Iterator[_Problem]:
         if count is not None and times.count != count:
             yield f"{key}.count", f"{times.count} is not the number of requests with such a time, {count}"
         yield from _prefixed(key, _times_problems(times))
+
+
+def _breakdown_problems(breakdown: Breakdown, requests: Requests) -> Iterator[_Problem]:
+    """Whether the parts of traced requests add up; a part may be below zero, by the error of the clocks."""
+    for name in ("sampled", "without_spans", "failed", "clock_bound_ns"):
+        if (getattr(breakdown, name) or 0) < 0:
+            yield name, f"{getattr(breakdown, name)} is below zero"
+    if breakdown.sampled + breakdown.without_spans > requests.ok:
+        yield (
+            "sampled",
+            f"{breakdown.sampled} with spans and {breakdown.without_spans} without are more than the ok requests, {requests.ok}",
+        )
+    if unknown := set(breakdown.unknown) - set(PARTS):
+        yield "unknown", f"{min(unknown)[:50]!r} is no part of a request's time"
+    means = {name: getattr(breakdown, name) for name in ("mean", *BANDS)} | {
+        f"contrast.{name}": one for name, one in breakdown.contrast.items()
+    }
+    slowest = {f"slowest.{number}": one for number, one in enumerate(breakdown.slowest)}
+    for key, one in (means | slowest).items():
+        if one is None:
+            continue
+        if tuple(one.parts_ns) != PARTS:
+            yield f"{key}.parts_ns", f"expected the parts {', '.join(PARTS)}"
+        elif one.total_ns != sum(one.parts_ns.values()):
+            yield f"{key}.total_ns", f"{one.total_ns} is not the sum of the parts, {sum(one.parts_ns.values())}"
+        for part, value in one.parts_ns.items():
+            if abs(value) > LONGEST_TIME_NS:
+                yield f"{key}.parts_ns.{part}", f"{value} ns is no part of a request, which lasts up to an hour"
+    for key, one in means.items():
+        if one is not None and not 0 < one.requests <= breakdown.sampled:
+            yield f"{key}.requests", f"{one.requests} are none, or more than the sampled requests, {breakdown.sampled}"
+        for part, (low, high) in (one.intervals_ns if one is not None else {}).items():
+            if low > high:
+                yield f"{key}.intervals_ns.{part}", f"{low} to {high} is no interval"
+    for (number, one), following in zip(slowest.items(), breakdown.slowest[1:], strict=False):
+        if one.total_ns < following.total_ns:
+            yield f"{number}.total_ns", f"{one.total_ns} is below that of the next, {following.total_ns}"
 
 
 def _times_problems(times: Distribution) -> Iterator[_Problem]:

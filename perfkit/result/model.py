@@ -11,6 +11,7 @@ from perfkit.result.generator import Generator
 from perfkit.result.load import Load
 from perfkit.result.part import Part
 from perfkit.result.search import Search
+from perfkit.spans.breakdown import Breakdown
 from perfkit.telemetry.figures import GpuFigures, MetricFigures, ServerFigures
 
 SCHEMA = "perfkit.result/1"
@@ -249,6 +250,8 @@ class Point(Part):
     """Stalls and error bursts, in the order of repetitions and time."""
     failures: tuple[Failure, ...] = ()
     """Failed requests by message, the most frequent first: ten of each outcome, then the others together."""
+    breakdown: Breakdown | None = None
+    """Where the time of the traced requests went; None without `traces`, and in results of earlier versions."""
 
     @property
     def key(self) -> PointKey:

@@ -21,6 +21,16 @@ SERVER = {
     "requests": 4, "failed": 0, "success_ns": 1.5e6, "queue_ns": 5e5, "compute_input_ns": 1e5, "compute_infer_ns": 8e5, "compute_output_ns": 1e5,
     "executions": 2, "mean_batch": 2.0, "inferences": 4, "cache_hits": 0, "client_requests": 4, "client_mean_ns": 2e6, "versions": ["1"], "composing_models": [],
 }  # fmt: skip
+PARTS = {
+    "start_delay": 0, "connection_wait": 0, "request_way": 100_000, "queue": 1_300_000, "compute_input": 0, "compute_infer": 500_000,
+    "compute_output": 0, "response_way": -1_000, "remainder": 101_000,
+}  # fmt: skip
+MEANS = {"requests": 2, "total_ns": 2_000_000, "parts_ns": PARTS, "intervals_ns": {"total": [1_900_000, 2_100_000], "queue": [-5, 7]}}
+BREAKDOWN = {
+    "sampled": 2, "without_spans": 1, "failed": 1, "clock_bound_ns": 40_000, "clock_problem": "", "unknown": ["compute_input"],
+    "mean": MEANS, "p50": MEANS, "p95": None, "p99": MEANS, "contrast": {"p99": MEANS},
+    "slowest": [{"trace_id": "ab" * 16, "total_ns": 2_000_000, "parts_ns": PARTS, "at_s": 1.5, "repetition": 0, "variant": 3}],
+}  # fmt: skip
 POINT = {
     "workload": None, "alone": False, "protocol": "grpc",
     "load": {"kind": "closed", "concurrency": 2},
@@ -62,6 +72,7 @@ POINT = {
     "failed_series_per_s": [0, 3],
     "incidents": [{"kind": "error_burst", "repetition": 0, "start_s": 1.0, "length_s": 1.0, "failed": 3}],
     "failures": [{"outcome": "rejected", "status": "503", "message": "busy", "cause": None, "count": 1}],
+    "breakdown": BREAKDOWN,
 }  # fmt: skip
 DOCUMENT = {
     "schema": "perfkit.result/1",

@@ -12,6 +12,7 @@ from perfkit.result.distribution import distribution
 from perfkit.result.file import read_result
 from perfkit.result.interval_log import check_log
 from perfkit.result.model import Result
+from perfkit.spans.split import PARTS
 from perfkit.stats.buckets import BucketCounts
 from tests.queue_results import Writer
 from tests.stored_results import changed, document, point, write, write_log
@@ -83,6 +84,36 @@ def refusal(tmp_path, made):
 )  # fmt: skip
 def test_a_figure_that_no_run_could_have_written_is_refused(tmp_path, path, value, message):
     assert refusal(tmp_path, changed(complete_document(), path, value)).startswith(message)
+
+
+PARTS_NS = dict.fromkeys(PARTS, 0) | {"queue": 3_000_000, "response_way": -20_000, "remainder": 20_000}
+MEANS = {"requests": 10, "total_ns": 3_000_000, "parts_ns": PARTS_NS, "intervals_ns": {"queue": [-5, 5]}}
+SLOW = {"trace_id": "0" * 32, "total_ns": 3_000_000, "parts_ns": PARTS_NS, "at_s": 1.0, "repetition": 0, "variant": 0}
+BREAKDOWN = {
+    "sampled": 90, "without_spans": 10, "failed": 0, "clock_bound_ns": 500, "clock_problem": "", "unknown": [], "mean": None, "p50": MEANS, "p95": None,
+    "p99": None, "contrast": {}, "slowest": [SLOW, SLOW],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("changed", "expected"),
+    [
+        ({}, []),
+        ({"sampled": 4_999}, ["sampled"]),
+        ({"failed": -1}, ["failed"]),
+        ({"unknown": ["lunch"]}, ["unknown"]),
+        ({"p99": {**MEANS, "total_ns": 1}}, ["p99.total_ns"]),
+        ({"p99": {**MEANS, "requests": 91}}, ["p99.requests"]),
+        ({"p99": {**MEANS, "parts_ns": {"queue": 3_000_000}}}, ["p99.parts_ns"]),
+        ({"contrast": {"p99": {**MEANS, "intervals_ns": {"total": [2, 1]}}}}, ["contrast.p99.intervals_ns.total"]),
+        ({"slowest": [{**SLOW, "total_ns": 2_000_000, "parts_ns": PARTS_NS | {"queue": 2_000_000}}, SLOW]}, ["slowest.0.total_ns"]),
+        ({"slowest": [{**SLOW, "total_ns": 10**14, "parts_ns": PARTS_NS | {"queue": 10**14}}]}, ["slowest.0.parts_ns.queue"]),
+    ],
+)
+def test_the_parts_of_traced_requests_add_up(changed, expected):
+    stored = complete_document()
+    stored["points"][0]["breakdown"] = BREAKDOWN | changed
+    assert [key for key, _ in problems(Result.model_validate(stored))] == [f"points.0.breakdown.{key}" for key in expected]
 
 
 @pytest.mark.parametrize("literal", ["NaN", "Infinity", "-Infinity", "1e400", "1" + "0" * 400, "1" + "0" * 5000])
