@@ -72,6 +72,17 @@ def test_a_step_that_fails_ends_its_sequence_and_the_server_is_told(live, length
     assert len(server.calls) == len(measured.replies) + len(events.untimed_replies)
 
 
+def test_an_end_that_takes_longer_than_the_load_is_awaited_and_holds_up_the_next_sequence_for_a_second():
+    calls = {2: (10 * MS, Outcome.REJECTED), 3: (3 * S, Outcome.OK)}  # a step fails, and the end of its sequence takes long
+    measured = closed(lambda index: calls.get(index, (10 * MS, Outcome.OK)), plan=fixed(5), window_ns=2 * S, drain_ns=5 * S)
+    end, following = measured.server.calls[3:5]
+    assert end[:3] == (10**18, False, True)
+    assert following[:2] == (10**18 + 1, True)
+    assert following[4] - end[4] == S
+    assert [reply.outcome for reply in measured.events.untimed_replies if reply.finished_ns - reply.started_ns == 3 * S] == [Outcome.OK]
+    assert measured.server.in_flight == measured.server.held == {}
+
+
 def test_a_failed_step_is_followed_by_an_end_and_another_sequence():
     outcomes = {2: Outcome.REJECTED}
     measured = closed(lambda index: (10 * MS, outcomes.get(index, Outcome.OK)), plan=fixed(5), window_ns=100 * MS)
