@@ -230,15 +230,12 @@ class FastPathConnection:
         if parsed is not None and self._is_for_buffer(parsed[0]):
             self._received = b""
             self._choose_buffer(True)
-            self._buffer.append(received)
-            self._begin_large(*parsed)
+            self._begin_large(*parsed, received)
             return
         self._choose_buffer(False)
         missing_bytes = -1 if parsed is None else parsed[1] + parsed[0].body_bytes - len(received)
         if parsed is None or missing_bytes < 0 or parsed[0].body_bytes > _MAX_SMALL_BYTES:
-            self.close()
-            self._received = b""
-            self._hand_over(received)
+            self._give_up(received)
         elif missing_bytes > 0:
             self._await_body()
         else:
@@ -256,10 +253,24 @@ class FastPathConnection:
             self._received = self._buffer.take_rest()
             self._process()
 
-    def _begin_large(self, head: RequestHead, head_bytes: int) -> None:
+    def _begin_large(self, head: RequestHead, head_bytes: int, received: bytes = b"") -> None:
+        """Receives a request into the buffer, which holds its beginning, or does once `received` is appended."""
+        try:
+            self._buffer.append(received)
+            self._buffer.begin(head_bytes, head.body_bytes)
+        except OSError:  # aiohttp takes memory only as bytes arrive, and knows what to respond if there is none
+            received = self._buffer.take_rest() or received
+            self._choose_buffer(False)
+            self._give_up(received)
+            return
         self._large = head
-        self._buffer.begin(head_bytes, head.body_bytes)
         self._process_large()
+
+    def _give_up(self, received: bytes) -> None:
+        """Hands the connection over, with the bytes from the current request on."""
+        self.close()
+        self._received = b""
+        self._hand_over(received)
 
     def _process_large(self) -> None:
         missing_bytes = self._buffer.missing_bytes

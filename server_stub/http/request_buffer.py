@@ -38,7 +38,11 @@ class RequestBuffer:
 
     def space(self) -> memoryview:
         """Where the next bytes belong. It is not empty unless bytes of a next request have arrived."""
-        memory = self._reserve()
+        try:
+            memory = self._reserve()
+        except OSError:  # between requests, and only because as much is reserved as the last one needed
+            self.release()
+            memory = self._reserve()
         return memoryview(memory)[self.filled : (self._end or len(memory) - _SPARE_BYTES) + _SPARE_BYTES]
 
     def head(self, max_bytes: int) -> bytes:
@@ -46,12 +50,13 @@ class RequestBuffer:
         return b"" if self._memory is None else self._memory[: min(self.filled, max_bytes)]
 
     def begin(self, body_start: int, body_bytes: int) -> None:
-        """The head of the request has been read."""
+        """The head of the request has been read. Raises OSError if the system refuses that much memory; then no request has begun."""
         self._stop_keeping()
+        self._reserve(body_start + body_bytes)
         self._body_start, self._end = body_start, body_start + body_bytes
 
     def append(self, data: bytes) -> None:
-        """Add bytes that were received elsewhere."""
+        """Add bytes that were received elsewhere. Raises OSError like `begin`."""
         memory = self._reserve(self.filled + len(data))
         memory[self.filled : self.filled + len(data)] = data
         self.filled += len(data)

@@ -40,14 +40,14 @@ class FakeTransport(asyncio.Transport):
 class Harness:
     """The connection, its fake transport and its handler."""
 
-    def __init__(self, *, max_kept_bytes=2**30, kept_s=3600.0, **limits):
+    def __init__(self, *, max_kept_bytes=2**30, kept_s=3600.0, max_body_bytes=2**30, **limits):
         self.transport, self.released = FakeTransport(), asyncio.Semaphore(0)
         self.handed_over: list[bytes] = []
         self.asked: list[Buffer] = []
         self.traced: list[Any] = []
         self.is_buffered, self.kept = False, KeptMemory(max_kept_bytes, kept_s)
         self.connection = FastPathConnection(
-            HeadCache(2**30), self, Limits(**limits), self.kept, self.transport, self.handed_over.append, self._receive_into_buffer
+            HeadCache(max_body_bytes), self, Limits(**limits), self.kept, self.transport, self.handed_over.append, self._receive_into_buffer
         )
 
     def _receive_into_buffer(self, is_buffered):

@@ -4,6 +4,7 @@ import concurrent.futures
 import itertools
 import json
 import random
+import resource
 import socket
 import struct
 
@@ -289,6 +290,37 @@ def test_received_bytes_move_to_larger_memory_while_a_transport_holds_a_view():
     buffer.begin(4, 1_000_000)
     assert len(buffer.space()) > len(view)
     assert buffer.head(9) == b"head"
+
+
+async def test_without_address_space_for_as_much_as_before_the_next_request_gets_less():
+    buffer = RequestBuffer(KeptMemory(max_bytes=2**40))
+    buffer.append(b"head")
+    buffer.begin(4, 2**30)
+    assert len(buffer.space()) > 2**29
+    body = buffer.body()  # which is still read when the next request comes
+    buffer.take_rest()
+    unlimited = resource.getrlimit(resource.RLIMIT_AS)
+    resource.setrlimit(resource.RLIMIT_AS, (psutil.Process().memory_info().vms + 2**29, unlimited[1]))
+    try:
+        space = buffer.space()
+    finally:
+        resource.setrlimit(resource.RLIMIT_AS, unlimited)
+    assert 0 < len(space) < 2**29
+    body.release()
+    buffer.release()
+
+
+@pytest.mark.parametrize("requests_before", [0, 1])
+async def test_a_request_larger_than_the_address_space_is_handed_over(requests_before):
+    harness = Harness(max_body_bytes=2**62)
+    for _ in range(requests_before):  # the next one arrives in the buffer
+        harness.receive(LARGE)
+        harness.released.release()
+        await until(lambda: harness.transport.written == written(data(200_000)))
+    huge = START + b"Content-Length: %d\r\n\r\n" % 2**60 + b"begin"
+    harness.receive(huge)
+    assert harness.handed_over == [huge]
+    assert not harness.is_buffered
 
 
 async def test_memory_is_not_kept_beyond_its_limit():
