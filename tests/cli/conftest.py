@@ -172,8 +172,20 @@ def write_scenario(tmp_path):
             **sections,
         }
         path = tmp_path / "scenario.yaml"
-        path.write_text(yaml.safe_dump(document))
+        path.write_text(yaml.safe_dump(document, sort_keys=False))
         return path
+
+    return write
+
+
+@pytest.fixture
+def write_quick_scenario(write_scenario, server):
+    """Writes a scenario that starts neither a server nor telemetry, for tests of neither: each would be a process for every run."""
+
+    def write(**sections):
+        target = {"model": "simple", **sections.pop("target", {})}
+        urls = {protocol: getattr(server, protocol) for protocol in target.pop("protocols", ["http"])}
+        return write_scenario(**{"telemetry": False, **sections, "target": {**target, "urls": urls}})
 
     return write
 
@@ -185,6 +197,7 @@ def slow_server():
         "target": {"model": "synthetic", "protocols": ["http", "grpc"]},
         "server": {"synthetic": "service=constant:1s,servers=1000"},
         "workload": {"inputs": {"INPUT0": {"generate": "zeros", "shape": [4]}}},
+        "telemetry": False,
     }
 
 

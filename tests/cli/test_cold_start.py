@@ -12,7 +12,7 @@ MS = 1_000_000
 WORKLOAD = {"inputs": {"INPUT0": {"generate": "zeros", "shape": [4]}}}
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def repository():
     """The bundled server, whose clients may load and unload `synthetic`: its first request takes 80 ms, warm ones about 2 ms."""
     model = ("--model", "synthetic", "--synthetic", "service=constant:2ms,slow_start=40x/40ms", "--model-control-mode", "explicit")
@@ -60,7 +60,7 @@ def test_a_model_is_reloaded_over_both_protocols_and_its_first_answers_are_as_de
 def test_an_interrupt_between_starts_leaves_a_loaded_model_and_a_result(perfkit, write_scenario, repository):
     scenario = write_scenario(
         target={"model": "synthetic", "url": repository["http"]}, workload=WORKLOAD, load={"cold_start": {"requests": 40}},
-        measure={"repetitions": 500},
+        measure={"repetitions": 500}, telemetry=False,
     )  # fmt: skip
     running = perfkit.start("run", scenario)
     running.wait_for_line("[2/500]")
@@ -87,7 +87,8 @@ def test_the_bundled_server_is_restarted_at_the_same_address(perfkit, write_scen
 def test_a_server_without_model_control_is_named_with_its_option(perfkit, write_scenario, server):
     for url in (server.http, server.grpc):
         finished = perfkit.run(
-            "run", write_scenario(target={"model": "simple", "url": url}, load={"cold_start": {}}, measure={"repetitions": 1})
+            "run",
+            write_scenario(target={"model": "simple", "url": url}, load={"cold_start": {}}, measure={"repetitions": 1}, telemetry=False),
         )
         assert finished.code == 2
         assert "--model-control-mode explicit" in finished.stderr.splitlines()[-1]

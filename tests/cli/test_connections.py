@@ -74,7 +74,7 @@ class CuttingProxy:
         return len(pairs)
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def server():
     command = [sys.executable, "-m", "server_stub", "--http-port", "0", "--grpc-port", "0", "--model", "simple", "--exit-with-stdin"]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as process:
@@ -89,6 +89,7 @@ def test_cutting_every_connection_loses_only_the_requests_in_flight(perfkit, wri
         target={"model": "simple", "url": f"{protocol}://127.0.0.1:{proxy.port}", "engine": engine},
         load={"closed": {"concurrency": CONCURRENCY, "think_time": "5ms"}},  # slow enough for the generator never to be the bottleneck
         measure={"warmup": "0s", "requests": REQUESTS, "repetitions": 1},
+        telemetry=False,
     )
     try:
         finished = perfkit.measure(scenario)

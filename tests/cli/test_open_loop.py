@@ -26,8 +26,8 @@ def test_arrivals_are_measured_from_their_intended_start(perfkit, write_scenario
     assert "response times, finished − intended start" in finished.stdout
 
 
-def test_both_protocols_and_every_run_get_the_same_arrivals(perfkit, write_scenario):
-    scenario = write_scenario(
+def test_both_protocols_and_every_run_get_the_same_arrivals(perfkit, write_quick_scenario):
+    scenario = write_quick_scenario(
         load={"open": {"rate": 100}}, measure={**SHORT, "repetitions": 1}, target={"model": "simple", "protocols": ["http", "grpc"]}
     )
     counts = [one["requests"]["scheduled"] for _ in range(2) for one in perfkit.run("run", scenario).result["points"]]

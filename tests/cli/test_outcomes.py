@@ -73,6 +73,7 @@ def test_requests_are_counted_by_their_true_outcomes(perfkit, write_scenario, fa
         load=load,
         measure={"warmup": "0s", "requests": rounds * len(FAULTS), "repetitions": 1, "drain": "60s"},
         check={"share": "100%", "at_most": 1_000_000},
+        telemetry=False,
     )
     (point,) = perfkit.run("run", scenario).result["points"]
     requests = point["requests"]

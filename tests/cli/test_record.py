@@ -123,6 +123,7 @@ def test_a_recorded_trace_is_read_and_replayed_over_the_other_protocol(perfkit, 
         target={"url": server.grpc, "model": "simple"},
         load={"replay": {"trace": str(recorder.out), "speed": 0.5}},
         measure={"repetitions": 1},
+        telemetry=False,
     )
     (point,) = perfkit.measure(scenario).result["points"]
     assert (point["requests"]["scheduled"], point["requests"]["ok"]) == (3, 3)

@@ -47,25 +47,25 @@ def test_a_run_on_the_bundled_server_measures_both_protocols(perfkit, write_scen
     assert page.read_bytes() == before, "a report is written again from the folder alone"
 
 
-def test_the_reference_engine_measures_the_same_model(perfkit, write_scenario):
-    finished = perfkit.measure(write_scenario(target={"model": "simple", "engine": "reference", "protocols": ["http", "grpc"]}))
+def test_the_reference_engine_measures_the_same_model(perfkit, write_quick_scenario):
+    finished = perfkit.measure(write_quick_scenario(target={"model": "simple", "engine": "reference", "protocols": ["http", "grpc"]}))
     assert finished.result["environment"]["target"]["engine"] == "reference"
     assert all(point["requests"]["ok"] == point["requests"]["sent"] > 0 for point in finished.result["points"])
 
 
-def test_requests_share_connections_as_streams_if_the_scenario_says_so(perfkit, write_scenario):
+def test_requests_share_connections_as_streams_if_the_scenario_says_so(perfkit, write_quick_scenario):
     target = {"model": "simple", "protocols": ["http", "grpc"], "streams_per_connection": 2}
-    finished = perfkit.measure(write_scenario(target=target), "--set", "load.closed.concurrency=[3]")
+    finished = perfkit.measure(write_quick_scenario(target=target), "--set", "load.closed.concurrency=[3]")
     assert [point["connections"]["opened"] for point in finished.result["points"]] == [3, 2]
 
 
-def test_format_json_prints_the_result_and_nothing_else(perfkit, write_scenario):
-    finished = perfkit.measure(write_scenario(), "--format", "json")
+def test_format_json_prints_the_result_and_nothing_else(perfkit, write_quick_scenario):
+    finished = perfkit.measure(write_quick_scenario(), "--format", "json")
     assert json.loads(finished.stdout) == finished.result
 
 
-def test_a_run_without_a_report_writes_its_data_only_and_the_report_can_be_written_later(perfkit, write_scenario):
-    finished = perfkit.measure(write_scenario())
+def test_a_run_without_a_report_writes_its_data_only_and_the_report_can_be_written_later(perfkit, write_quick_scenario):
+    finished = perfkit.measure(write_quick_scenario())
     data = {path.name for path in finished.folder.iterdir()}
     assert data - {"telemetry.parquet", "telemetry.csv"} == {"result.json", "latency.hlog", "checksums.sha256"}
     assert "out/: result.json, latency.hlog\n" in finished.stdout
@@ -73,21 +73,21 @@ def test_a_run_without_a_report_writes_its_data_only_and_the_report_can_be_writt
     assert {path.name for path in finished.folder.iterdir()} - data == {"report.html", "report.md", "plots"}
 
 
-def test_a_window_of_a_number_of_requests_has_exactly_that_many(perfkit, write_scenario):
-    finished = perfkit.measure(write_scenario(measure={"warmup": "0s", "requests": 70, "repetitions": 2}))
+def test_a_window_of_a_number_of_requests_has_exactly_that_many(perfkit, write_quick_scenario):
+    finished = perfkit.measure(write_quick_scenario(measure={"warmup": "0s", "requests": 70, "repetitions": 2}))
     assert [point["requests"]["sent"] for point in finished.result["points"]] == [70] * 4
     assert [point["requests"]["sent"] for point in finished.result["summary"]] == [140] * 2
 
 
-def test_overrides_and_environment_reach_the_result(perfkit, write_scenario):
+def test_overrides_and_environment_reach_the_result(perfkit, write_quick_scenario):
     environ = {"PERFKIT_SET_LOAD__CLOSED__CONCURRENCY": "[3]", "PERFKIT_SET_MEASURE__REPETITIONS": "2"}
-    finished = perfkit.measure(write_scenario(), "--set", "measure.repetitions=1", environ=environ)
+    finished = perfkit.measure(write_quick_scenario(), "--set", "measure.repetitions=1", environ=environ)
     assert [point["load"]["concurrency"] for point in finished.result["points"]] == [3]
     assert finished.result["overrides"] == ["load.closed.concurrency=[3]", "measure.repetitions=2", "measure.repetitions=1"]
 
 
-def test_an_existing_result_is_replaced_but_any_other_folder_is_refused(perfkit, write_scenario, tmp_path):
-    scenario = write_scenario(load={"closed": {"concurrency": 1}})
+def test_an_existing_result_is_replaced_but_any_other_folder_is_refused(perfkit, write_quick_scenario, tmp_path):
+    scenario = write_quick_scenario(load={"closed": {"concurrency": 1}})
     first, second = perfkit.run("run", scenario).result, perfkit.run("run", scenario).result
     assert first["started_at"] < second["started_at"]
     precious = tmp_path / "precious"

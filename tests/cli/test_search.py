@@ -3,7 +3,9 @@
 import json
 import signal
 
-SYNTHETIC = {"target": {"model": "synthetic"}, "workload": {"inputs": {"INPUT0": {"generate": "ones", "shape": [4]}}}}
+SYNTHETIC = {
+    "target": {"model": "synthetic"}, "workload": {"inputs": {"INPUT0": {"generate": "ones", "shape": [4]}}}, "telemetry": False,
+}  # fmt: skip
 
 
 def test_a_search_writes_its_probes_its_outcome_and_a_plot(perfkit, write_scenario):

@@ -80,6 +80,7 @@ def test_a_server_that_refuses_steps_out_of_order_answers_all_of_them(perfkit, w
         **sections(sequence_server, "http" if way == "http" else "grpc", load, ids=ids),
         "workload": {"inputs": {"INPUT": files["in"]}},
         "check": {"share": "100%", "at_most": "100000/s", "outputs": {"OUTPUT": files["out"]}},
+        "telemetry": False,
         **({"stream": {"requests_per_stream": 50}} if way == "stream" else {}),
     }
     finished = perfkit.measure(write_scenario(**document))
@@ -120,7 +121,7 @@ def test_an_interrupted_run_leaves_no_sequence_on_the_server(perfkit, write_scen
     first_id = FIRST_ID + 1000 * list(LOADS).index(load) + 500 * (protocol == "grpc")
     document = sections(sequence_server, protocol, load, length=2000, first_id=first_id)
     document["target"] |= {"model": ROOMY_MODEL, "max_connections": 64}
-    document["measure"] = {"warmup": "0s", "duration": "60s", "repetitions": 1}
+    document |= {"measure": {"warmup": "0s", "duration": "60s", "repetitions": 1}, "telemetry": False}
     running = perfkit.start("run", write_scenario(**document))
     before = sequence_server.answered()
     while sequence_server.answered() < before + 30:

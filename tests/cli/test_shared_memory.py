@@ -62,10 +62,9 @@ def objects_of(pid):
 @pytest.mark.parametrize(
     "load", [{"closed": {"concurrency": [1, 4], "think_time": "1ms"}}, {"open": {"rate": 300}}], ids=["closed", "open"]
 )
-def test_answers_are_right_over_both_protocols_and_nothing_remains(perfkit, write_scenario, arrays, way, load):
-    path = write_scenario(
-        target={"model": "simple", "protocols": ["http", "grpc"]}, shared_memory={"kind": "system", **way}, load=load, **arrays
-    )
+def test_answers_are_right_over_both_protocols_and_nothing_remains(perfkit, write_scenario, arrays, sharing, way, load):
+    shared, target = {"kind": "system", **way}, {"model": "simple", "urls": sharing.urls}
+    path = write_scenario(target=target, shared_memory=shared, load=load, telemetry=False, **arrays)
     finished = perfkit.measure(path)
     for point in finished.result["points"]:
         assert point["checked"] > 0
@@ -99,7 +98,7 @@ def test_only_its_own_regions_are_unregistered_however_the_run_ends(perfkit, wri
     handle = shared_memory.create_shared_memory_region("other", f"/{name}", 64)
     try:
         client.register_system_shared_memory("other", f"/{name}", 64)
-        arrays["target"] = {"model": "simple", "urls": sharing.urls}
+        arrays |= {"target": {"model": "simple", "urls": sharing.urls}, "telemetry": False}
         perfkit.measure(write_scenario(shared_memory="system", **arrays))
         assert regions(sharing) == {"other"}
 
@@ -116,11 +115,14 @@ def test_only_its_own_regions_are_unregistered_however_the_run_ends(perfkit, wri
                 assert regions(sharing) == {"other"}
             assert len(objects_of(running.process.pid)) == (0 if number is signal.SIGINT else 4)
 
-        after = perfkit.run("run", write_scenario(target={"model": "simple", "url": sharing.urls["grpc"]}))
+        after = perfkit.run("run", write_scenario(target={"model": "simple", "url": sharing.urls["grpc"]}, telemetry=False))
         assert "4 shared memory regions of a perfkit that was killed are removed: " in after.stderr
         assert objects_of(running.process.pid) == []
         assert regions(sharing) == {"other"}
-        assert "shared memory" not in perfkit.run("run", write_scenario(target={"model": "simple", "url": sharing.urls["grpc"]})).stderr
+        assert (
+            "shared memory"
+            not in perfkit.run("run", write_scenario(target={"model": "simple", "url": sharing.urls["grpc"]}, telemetry=False)).stderr
+        )
     finally:
         client.unregister_system_shared_memory("other")
         client.close()
@@ -164,11 +166,12 @@ def test_what_cannot_be_shared_is_found_without_a_server(perfkit, write_scenario
 
 def test_the_report_says_what_was_in_shared_memory(perfkit, write_scenario):
     shared = {"kind": "system", "inputs": False}
-    finished = perfkit.run("run", write_scenario(shared_memory=shared), report=True)
+    finished = perfkit.run("run", write_scenario(shared_memory=shared, telemetry=False))
+    assert perfkit.run("report", finished.folder).code == 0
     assert "With outputs in system shared memory." in (finished.folder / "report.md").read_text()
     assert "outputs in system shared memory" in (finished.folder / "report.html").read_text()
 
 
-def test_none_is_no_shared_memory_and_is_not_stored(perfkit, write_scenario):
+def test_none_is_no_shared_memory_and_is_not_stored(perfkit, write_quick_scenario):
     for none in ("none", {"kind": "none", "outputs": False}):
-        assert "shared_memory" not in perfkit.measure(write_scenario(shared_memory=none)).result["scenario"]
+        assert "shared_memory" not in perfkit.measure(write_quick_scenario(shared_memory=none)).result["scenario"]

@@ -99,8 +99,8 @@ def test_the_second_interrupt_ends_a_run_within_a_second_whichever_child_is_stop
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGHUP, 129)])
-def test_the_signals_that_end_a_process_keep_what_was_measured(perfkit, write_scenario, number, code):
-    running = perfkit.start("run", write_scenario(measure={"warmup": "0s", "duration": "300ms", "repetitions": 500}))
+def test_the_signals_that_end_a_process_keep_what_was_measured(perfkit, write_quick_scenario, number, code):
+    running = perfkit.start("run", write_quick_scenario(measure={"warmup": "0s", "duration": "300ms", "repetitions": 500}))
     running.wait_for_line("[1/1000]")
     running.signal(number)
     finished = running.finish()
@@ -108,8 +108,8 @@ def test_the_signals_that_end_a_process_keep_what_was_measured(perfkit, write_sc
     assert finished.result["status"] == "interrupted"
 
 
-def test_a_run_whose_terminal_is_closed_keeps_what_was_measured(write_scenario, tmp_path):
-    scenario = write_scenario(measure={"warmup": "0s", "duration": "300ms", "repetitions": 500})
+def test_a_run_whose_terminal_is_closed_keeps_what_was_measured(write_quick_scenario, tmp_path):
+    scenario = write_quick_scenario(measure={"warmup": "0s", "duration": "300ms", "repetitions": 500})
     ours, terminal = pty.openpty()
     command = [sys.executable, "-m", "perfkit", "run", str(scenario), "--out", str(tmp_path / "out"), "--no-report"]
     with subprocess.Popen(["/bin/sh", "-c", 'exec <"$0" >"$0" 2>&1 "$@"', os.ttyname(terminal), *command], start_new_session=True) as run:
@@ -125,8 +125,8 @@ def test_a_run_whose_terminal_is_closed_keeps_what_was_measured(write_scenario, 
     assert '"status": "interrupted"' in (tmp_path / "out" / "result.json").read_text()
 
 
-def test_an_interrupt_while_the_report_is_drawn_keeps_the_result_and_prints_its_table(perfkit, write_scenario):
-    running = perfkit.start("run", write_scenario(measure={"warmup": "0s", "requests": 20, "repetitions": 1}), report=True)
+def test_an_interrupt_while_the_report_is_drawn_keeps_the_result_and_prints_its_table(perfkit, write_quick_scenario):
+    running = perfkit.start("run", write_quick_scenario(measure={"warmup": "0s", "requests": 20, "repetitions": 1}), report=True)
     drawing = child_of(running, "report")
     drawing.suspend()
     running.signal(signal.SIGINT)
@@ -138,10 +138,10 @@ def test_an_interrupt_while_the_report_is_drawn_keeps_the_result_and_prints_its_
     until_ended([drawing])
 
 
-def test_a_report_that_cannot_be_drawn_is_a_warning_and_the_exit_code_stays(perfkit, write_scenario, tmp_path):
+def test_a_report_that_cannot_be_drawn_is_a_warning_and_the_exit_code_stays(perfkit, write_quick_scenario, tmp_path):
     (tmp_path / "broken").mkdir()
     (tmp_path / "broken" / "matplotlib.py").write_text("raise SystemExit('no matplotlib')")
-    scenario = write_scenario(measure={"warmup": "0s", "requests": 20, "repetitions": 1})
+    scenario = write_quick_scenario(measure={"warmup": "0s", "requests": 20, "repetitions": 1})
     finished = perfkit.measure(scenario, report=True, environ={"PYTHONPATH": str(tmp_path / "broken")})
     (warning,) = finished.result["warnings"]
     assert warning["code"] == "report_missing"

@@ -16,10 +16,11 @@ def test_every_response_of_a_decoupled_model_is_counted_over_both_protocols(perf
         target={"model": "repeat_int32", "protocols": ["http", "grpc"], "engine": engine},
         workload=REPEAT,
         stream={},
+        telemetry=False,
         load={"closed": {"concurrency": [3]}},
         measure={"warmup": "0s", "requests": 60, "repetitions": 2},
     )
-    result = perfkit.measure(scenario, report=True).result
+    result = perfkit.measure(scenario).result
     for point in result["points"]:
         assert point["responses"]["count"] == 240
         assert counts(point) == [60, 180, 60]
@@ -39,6 +40,7 @@ def test_requests_that_share_streams_are_all_answered_by_several_workers(perfkit
         target={"model": "repeat_int32", "protocols": ["grpc"], "engine": engine},
         workload=REPEAT,
         stream=stream,
+        telemetry=False,
         load={"closed": {"concurrency": [8]}},
         measure={"warmup": "0s", "requests": 80, "repetitions": 1, "workers": 2},
     )
@@ -52,6 +54,7 @@ def test_an_open_loop_times_streams_from_the_intended_start(perfkit, write_scena
         server={"synthetic": "service=constant:20ms,responses=3,gap=10ms,lead=0s"},
         workload={"inputs": {"INPUT0": {"generate": "zeros", "shape": [4]}}},
         stream={},
+        telemetry=False,
         load={"open": {"rate": [200]}},
         measure={"warmup": "0s", "requests": 40, "repetitions": 1},
     )
@@ -68,6 +71,7 @@ def test_streams_without_a_response_have_no_times(perfkit, write_scenario):
         server={"synthetic": "service=constant:1ms,responses=0"},
         workload={"inputs": {"INPUT0": {"generate": "zeros", "shape": [4]}}},
         stream={},
+        telemetry=False,
         load={"closed": {"concurrency": [2]}},
         measure={"warmup": "0s", "requests": 20, "repetitions": 1},
     )
@@ -82,6 +86,7 @@ def test_what_times_out_is_cancelled_and_counts_at_its_age(perfkit, write_scenar
         server={"synthetic": "service=constant:40ms,drift=1000%/s,responses=2,gap=1ms"},  # within a second, slower than the time-out
         workload={"inputs": {"INPUT0": {"generate": "zeros", "shape": [4]}}},
         stream={},
+        telemetry=False,
         load={"closed": {"concurrency": [1]}},
         measure={"warmup": "0s", "duration": "2s", "repetitions": 1},
     )
@@ -121,9 +126,14 @@ def test_what_streams_cannot_do_is_refused_with_a_remedy(perfkit, write_scenario
 
 def test_the_report_has_a_table_and_charts_of_streams(perfkit, write_scenario):
     scenario = write_scenario(
-        target={"model": "repeat_int32", "protocols": ["grpc"]}, workload=REPEAT, stream={}, load={"closed": {"concurrency": [1, 2]}}
+        target={"model": "repeat_int32", "protocols": ["grpc"]},
+        workload=REPEAT,
+        stream={},
+        load={"closed": {"concurrency": [1, 2]}},
+        telemetry=False,
     )
-    finished = perfkit.measure(scenario, report=True)
+    finished = perfkit.measure(scenario)
+    assert perfkit.run("report", finished.folder).code == 0
     assert "## Streams" in (finished.folder / "report.md").read_text()
     assert "time to the first response against the load" in (finished.folder / "plots/streams.svg").read_text()
     assert "responses" in finished.stdout

@@ -11,9 +11,9 @@ QUICK = {"warmup": "20ms", "duration": "100ms", "repetitions": 1}
 CLOSED = {"closed": {"concurrency": 1, "think_time": "5ms"}}
 
 
-def test_a_sweep_is_a_folder_of_results_and_continues_after_its_complete_cases(perfkit, write_scenario, tmp_path):
+def test_a_sweep_is_a_folder_of_results_and_continues_after_its_complete_cases(perfkit, write_quick_scenario, tmp_path):
     folder = tmp_path / "sweep"
-    scenario = write_scenario(load=CLOSED, measure=QUICK, sweep={"workload.batch_size": [1, 99]})
+    scenario = write_quick_scenario(load=CLOSED, measure=QUICK, sweep={"workload.batch_size": [1, 99]})
     with undisturbed():
         first = perfkit.run("run", scenario, "--out", folder)
     document = json.loads((folder / "sweep.json").read_text())
@@ -24,7 +24,7 @@ def test_a_sweep_is_a_folder_of_results_and_continues_after_its_complete_cases(p
     assert (document["cases"][0]["status"], first.code) == ("complete", 2), first.stderr
     assert {path.name for path in folder.iterdir()} == {"sweep.json", "batch_size=1"}, "nothing is drawn"
     kept = (folder / "batch_size=1" / "result.json").read_bytes()
-    scenario = write_scenario(load=CLOSED, measure=QUICK, sweep={"workload.batch_size": [1, 4]})
+    scenario = write_quick_scenario(load=CLOSED, measure=QUICK, sweep={"workload.batch_size": [1, 4]})
     with undisturbed():
         second = perfkit.run("run", scenario, "--out", folder, report=True)
     assert "1 of 2 cases are measured already" in second.stderr
@@ -77,8 +77,10 @@ def test_choices_are_measured_interleaved_and_ranked(perfkit, write_scenario, tm
         load=CLOSED,
         measure={**QUICK, "repetitions": 2},
         sweep={"choices": choices},
+        telemetry=False,
     )
-    finished = perfkit.run("run", scenario, "--out", folder, report=True)
+    finished = perfkit.run("run", scenario, "--out", folder)
+    assert perfkit.run("report", "--table-only", folder).code == 0
     lines = [line for line in finished.stderr.splitlines() if line.startswith("[")]
     names = [line.split(": ")[0] for line in lines]
     assert names == [f"[{number}/12] choices {name}" for number, name in enumerate(

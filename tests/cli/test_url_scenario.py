@@ -109,7 +109,7 @@ def test_a_load_given_twice_is_refused(perfkit):
 
 def test_the_printed_scenario_is_the_one_that_is_run(perfkit, server, tmp_path):
     options = ["-m", "simple_identity", "--shape", "INPUT0=4", "-c", "1", "--duration", "50ms", "--slo", "p50=10s"]
-    options += ["--set", "measure.warmup=0s", "--set", "measure.repetitions=1"]
+    options += ["--set", "measure.warmup=0s", "--set", "measure.repetitions=1", "--set", "telemetry=false"]
     file = tmp_path / "printed.yaml"
     file.write_text(perfkit.run("run", server.http, server.grpc, *options, "--print-scenario").stdout)
     finished = perfkit.run("run", server.http, server.grpc, *options)

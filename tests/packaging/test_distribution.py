@@ -74,8 +74,8 @@ def test_the_wheel_measures_a_scenario_of_the_sdist(installed):
     end = ended(installed.perfkit, "run", scenario, *options, "--out", "result", cwd=installed.folder)
     result = installed.folder / "result"
     assert {path.name for path in result.iterdir()} >= {"result.json", "latency.hlog", "report.html", "report.md"}, end.stderr
-    status = json.loads((result / "result.json").read_text())["status"]
-    assert end.returncode == {"complete": 0, "invalid": 5}[status], end.stderr  # a busy machine makes it invalid
+    points = json.loads((result / "result.json").read_text())["points"]
+    assert [point["requests"]["ok"] == point["requests"]["sent"] > 0 for point in points] == [True] * len(points), end.stderr
 
 
 def test_the_wheel_ships_scenarios_that_run_by_name_in_an_empty_folder_and_its_help(installed):
@@ -117,6 +117,6 @@ def test_the_wheel_brings_its_pytest_plugin(installed):
 def test_the_wheel_passes_tests_of_the_sdist(installed):
     shutil.copytree(installed.sdist / "tests", installed.folder / "tests")
     command = ["-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:randomly", "--import-mode=importlib", "-c", os.devnull]
-    command += [f"--rootdir={installed.folder}", "tests/result", "tests/workload"]
+    command += [f"--rootdir={installed.folder}", "tests/result/test_document.py", "tests/workload/test_inputs.py"]
     shown = run(installed.python, *command, cwd=installed.folder, PYTHONPATH=str(installed.folder))
     assert " passed" in shown

@@ -33,13 +33,16 @@ from tests.queue_results import Writer, write_mm1_results
 from tests.report.conftest import Synthetic
 
 
-def write_pages(folder: pathlib.Path) -> dict[str, pathlib.Path]:
-    """The pages by subject."""
-    texts = {"search": search_page(folder), "gate": gate_page(), "compare": compare_page(folder), "history": history_page()}
-    files = {name: folder / f"{name}.html" for name in texts}
-    for name, text in texts.items():
-        files[name].write_text(text, encoding="utf-8")
-    return {**files, "sweep": sweep_page(folder), "plan": plan_page(folder)}
+def write_page(subject: str, folder: pathlib.Path) -> pathlib.Path:
+    """The page of a subject."""
+    if subject in ("sweep", "plan"):
+        return {"sweep": sweep_page, "plan": plan_page}[subject](folder)
+    texts = {
+        "search": lambda: search_page(folder), "gate": gate_page, "compare": lambda: compare_page(folder), "history": history_page,
+    }  # fmt: skip
+    file = folder / f"{subject}.html"
+    file.write_text(texts[subject](), encoding="utf-8")
+    return file
 
 
 def search_page(folder: pathlib.Path) -> str:

@@ -1,5 +1,6 @@
 """The pages in a real browser: drawn, operated by keyboard, readable at 400 px and in both schemes, accessible, and offline."""
 
+import functools
 import json
 import pathlib
 import re
@@ -16,7 +17,7 @@ from perfkit.result.telemetry_file import SampledPoint, TelemetryLog
 from perfkit.telemetry.series import Series
 from tests.chromium import chromium
 from tests.report.conftest import Synthetic
-from tests.report.subject_pages import write_pages
+from tests.report.subject_pages import write_page
 
 S = 1_000_000_000
 AXE = (pathlib.Path(__file__).parent / "axe-core" / "axe.min.js").read_text(encoding="utf-8")
@@ -65,7 +66,9 @@ def run_page(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def pages(tmp_path_factory):
-    return write_pages(tmp_path_factory.mktemp("pages"))
+    """The page of a subject; each is made when it is first asked for."""
+    folder = tmp_path_factory.mktemp("pages")
+    return functools.cache(lambda subject: write_page(subject, folder))
 
 
 @pytest.mark.parametrize(("width", "is_dark"), [(1280, False), (1280, True), (400, False), (400, True)])
@@ -96,7 +99,7 @@ def test_stalls_bursts_and_invalid_points_are_named_without_scrolling(browser, r
 
 @pytest.mark.parametrize(("subject", "charts"), [("search", 4), ("gate", 2), ("compare", 5), ("history", 2), ("sweep", 1), ("plan", 15)])
 def test_the_page_of_every_subject_is_drawn_fits_a_telephone_and_is_accessible(browser, pages, subject, charts):
-    page = pages[subject]
+    page = pages(subject)
     assert page.stat().st_size < LARGEST_BYTES
     browser.show(page, width=400, is_dark=True)
     assert browser.problems == []
@@ -128,7 +131,7 @@ def test_an_intervals_ends_lie_within_the_plot(browser, tmp_path):
 
 
 def test_a_forecast_is_read_by_its_dates(browser, pages):
-    browser.show(pages["plan"], width=1280)
+    browser.show(pages("plan"), width=1280)
     titles = browser.evaluate("[...document.querySelectorAll('.canvas')].map((one) => one.getAttribute('aria-label').split(':')[0])")
     number = titles.index("Daily peaks and their forecast")
     browser.evaluate(f"document.querySelectorAll('.canvas')[{number}].focus()")
