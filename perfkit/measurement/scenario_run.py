@@ -331,7 +331,8 @@ class ScenarioRun:
         if self._is_search or measured.is_alone or (slo := scenario.slo) is None:
             return None
         limits = {QUANTILES[name]: limit_ns for name, limit_ns in slo.percentiles_ns.items()}
-        return SloLimits(limits, slo.error_rate, slo.wrong_answers)
+        first = slo.first_response.percentiles_ns if slo.first_response is not None else {}
+        return SloLimits(limits, slo.error_rate, slo.wrong_answers, {QUANTILES[name]: limit_ns for name, limit_ns in first.items()})
 
     def _end(self, status: Status, reason: str) -> None:
         self._status, self._status_reason = status, reason

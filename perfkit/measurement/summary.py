@@ -30,7 +30,7 @@ from perfkit.result.model import Connections, Failure, Incident, Point, Requests
 from perfkit.stats.buckets import EMPTY, BucketCounts
 from perfkit.stats.percentile_interval import PercentileInterval, percentile_intervals
 from perfkit.stats.sample_size import is_withheld, minimum_samples
-from perfkit.stats.slo import CheckedAnswers, SloLimits, judge_slo
+from perfkit.stats.slo import CheckedAnswers, FirstResponses, SloLimits, judge_slo
 from perfkit.stats.validity import DISTURBED_BY_OTHERS, INVALIDATING
 from perfkit.transport.base import Outcome
 from perfkit.units import NS_PER_S, format_duration_ns
@@ -91,8 +91,16 @@ class LoadSummary:
             return None
         codes = {warning.code for warning in pooled.warnings}
         causes = {"is_overloaded": "overloaded" in codes, "is_not_steady": "not_steady" in codes}
+        name = "first_response_time"
+        first = FirstResponses(pool.times.get(name, EMPTY), percentile_intervals(pool.batches_of(name), tuple(self._slo.first_response_ns)))
         judged = judge_slo(
-            self._slo, pool.waiting_times, intervals, pooled.error_rate, answers=_checked_answers(pooled.requests, pooled.checked), **causes
+            self._slo,
+            pool.waiting_times,
+            intervals,
+            pooled.error_rate,
+            answers=_checked_answers(pooled.requests, pooled.checked),
+            first_response=first,
+            **causes,
         )
         return SloJudgement(verdict=judged.verdict, reason=judged.reason)
 

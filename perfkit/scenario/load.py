@@ -20,8 +20,8 @@ SINE_PIECES = 256
 _Limit = Annotated[Duration, Field(gt=0)]
 
 
-class Slo(Section):
-    """Limits for every load point, on response time (closed loop: service time); repetitions are pooled."""
+class PercentileLimits(Section):
+    """The longest allowed percentiles of a time."""
 
     p50_ns: _Limit | None = Field(default=None, alias="p50")
     p90_ns: _Limit | None = Field(default=None, alias="p90")
@@ -29,9 +29,6 @@ class Slo(Section):
     p99_ns: _Limit | None = Field(default=None, alias="p99")
     p99_9_ns: _Limit | None = Field(default=None, alias="p99_9")
     p99_99_ns: _Limit | None = Field(default=None, alias="p99_99")
-    error_rate: Share | None = None
-    wrong_answers: Share | None = None
-    """The largest allowed share of answers with other outputs than expected, judged by those that `check` checks."""
 
     @pydantic.model_validator(mode="after")
     def _has_a_limit(self) -> Self:
@@ -40,16 +37,26 @@ class Slo(Section):
         return self
 
     @property
-    def good_within_ns(self) -> int | None:
-        """The limit of the highest percentile, within which an ok answer counts as good; None without such a limit."""
-        limits = self.percentiles_ns
-        return max(limits.items(), key=lambda limit: float(limit[0][1:].replace("_", ".")))[1] if limits else None
-
-    @property
     def percentiles_ns(self) -> dict[str, int]:
         """The limits on percentiles by name."""
         limits = {name.removesuffix("_ns"): value for name, value in self if name.endswith("_ns")}
         return {name: int(value) for name, value in limits.items() if value is not None}
+
+
+class Slo(PercentileLimits):
+    """Limits for every load point, on response time (closed loop: service time); repetitions are pooled."""
+
+    error_rate: Share | None = None
+    wrong_answers: Share | None = None
+    """The largest allowed share of answers with other outputs than expected, judged by those that `check` checks."""
+    first_response: PercentileLimits | None = None
+    """Of streams: limits on the time to the first response, such as `{p99: 200ms}`."""
+
+    @property
+    def good_within_ns(self) -> int | None:
+        """The limit of the highest percentile, within which an ok answer counts as good; None without such a limit."""
+        limits = self.percentiles_ns
+        return max(limits.items(), key=lambda limit: float(limit[0][1:].replace("_", ".")))[1] if limits else None
 
 
 class ClosedLoop(Section):

@@ -145,6 +145,20 @@ class Scenario(Section):
         return self
 
     @pydantic.model_validator(mode="after")
+    def _can_judge_first_responses(self) -> Self:
+        if self.objective is None or self.objective.first_response is None:
+            return self
+        if isinstance(self.load, SearchLoadSpec):
+            raise ValueError(
+                "slo.first_response: a search judges whole answers: give load.open with several rates, or remove first_response"
+            )
+        if self.workloads is not None:
+            raise ValueError("slo.first_response: not all workloads need be streams: give first_response in the slo of each that is one")
+        if self.stream is None:
+            raise ValueError("slo.first_response: only streams have first responses: add stream: {}, or remove first_response")
+        return self
+
+    @pydantic.model_validator(mode="after")
     def _can_be_streamed(self) -> Self:
         if self.stream is None or self.workloads is not None:
             return self

@@ -4,7 +4,7 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Literal
 
-from perfkit.stats.buckets import BucketCounts
+from perfkit.stats.buckets import EMPTY, BucketCounts
 from perfkit.stats.distributions import binomial_limits
 from perfkit.stats.percentile_interval import PercentileInterval
 from perfkit.stats.sample_size import is_withheld, minimum_samples
@@ -23,6 +23,8 @@ class SloLimits:
     """The largest allowed share of failed requests; None without such a limit."""
     wrong_answers: float | None = None
     """The largest allowed share of wrong answers; None without such a limit."""
+    first_response_ns: Mapping[float, int] = dataclasses.field(default_factory=dict)
+    """Of streams: quantile in (0, 1) → the longest allowed time to the first response."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -49,6 +51,14 @@ class CheckedAnswers:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
+class FirstResponses:
+    """The times to the first response of streams, and the intervals of their percentiles."""
+
+    times: BucketCounts = EMPTY
+    intervals: Mapping[float, PercentileInterval] = dataclasses.field(default_factory=dict)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
 class SloVerdict:
     """The verdict: `limits` has a verdict and a sentence for each limit, in order; `reason` is one sentence for all."""
 
@@ -64,6 +74,7 @@ def judge_slo(
     error_rate: float,
     *,
     answers: CheckedAnswers = CheckedAnswers(),
+    first_response: FirstResponses = FirstResponses(),
     is_overloaded: bool = False,
     is_not_steady: bool = False,
 ) -> SloVerdict:
@@ -76,6 +87,10 @@ def judge_slo(
     figures depend on the length of the window. An SLO without limits is satisfied.
     """
     limits = [_judge_percentile(quantile, limit_ns, times, intervals.get(quantile)) for quantile, limit_ns in slo.percentiles_ns.items()]
+    for quantile, limit_ns in slo.first_response_ns.items():
+        interval = first_response.intervals.get(quantile)
+        verdict, sentence = _judge_percentile(quantile, limit_ns, first_response.times, interval)
+        limits.append((verdict, f"the first response's {sentence}"))
     if slo.error_rate is not None:
         limits.append(_judge_errors(slo.error_rate, error_rate))
     if slo.wrong_answers is not None:

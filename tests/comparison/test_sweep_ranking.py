@@ -134,6 +134,21 @@ def test_an_overloaded_load_point_violates_every_limit_on_times():
     assert threads_and_ranks(ranking) == [(2, 1), (1, None)]
 
 
+def test_limits_on_first_responses_are_constraints():
+    slo = {"first_response": {"p99": "50ms", "p50": "5ms"}}
+    plain = case(1, closed(4, 300, 301, 299), slo=slo)
+    values, result = case(2, closed(4, 100, 101, 99), slo=slo)
+    first = result.summary[0].service_time_ns.model_copy(update={"p99": 60_000_000.0, "p50": 4_000_000.0})
+    intervals = {"first_response_time": {"p99": (55_000_000.0, 65_000_000.0), "p50": (3_000_000.0, 4_500_000.0)}}
+    streamed = result.summary[0].model_copy(update={"first_response_time_ns": first, "further_intervals": intervals})
+    ranking = ranked(plain, (values, result.model_copy(update={"summary": (streamed,)})))
+    judged = {row.values["server.threads"]: [(text.partition("<")[0].strip(), one) for text, one in row.judgements] for row in ranking.rows}
+    assert judged == {
+        1: [("first_response.p99", "cannot be told"), ("first_response.p50", "cannot be told")],
+        2: [("first_response.p99", "violated"), ("first_response.p50", "holds")],
+    }
+
+
 def test_an_slo_that_no_run_stores_cannot_be_told():
     hostile = ranked(case(1, closed(4, 300, 301, 299), slo={"p99": "soon", "<b>": 3}), case(2, closed(4, 100, 101, 99), slo="fast"))
     assert threads_and_ranks(hostile) == [(2, 1), (1, None)]

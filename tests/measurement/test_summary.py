@@ -14,6 +14,7 @@ from perfkit.recorder.failures import FailureKind
 from perfkit.result.distribution import QUANTILES, distribution
 from perfkit.result.load import OpenLoad
 from perfkit.stats.buckets import BucketCounts
+from perfkit.stats.slo import SloLimits
 from perfkit.transport.base import Outcome
 
 MS = 1_000_000
@@ -210,3 +211,17 @@ def test_pooling_one_by_one_equals_pooling_at_once(measured):
         one_by_one.pooled()
     assert one_by_one.pooled() == LoadSummary(repetitions).pooled()
     assert [repetition.window.times["service_time"].count for repetition in repetitions] == [2_000] * 4  # the windows stay as they were
+
+
+@pytest.mark.parametrize(("limit_ms", "verdict"), [(9, "violated"), (11, "satisfied")])
+def test_an_slo_on_first_responses_judges_the_repetitions_together(measured, limit_ms, verdict):
+    """Answers are whole after 100 ms, and their first responses there after 1 ms in one repetition and after 10 ms in the other."""
+    parts = []
+    for first_ms in (1, 10):
+        part = measured([100 * MS] * 700)
+        times = {**part.window.times, "first_response_time": BucketCounts.of([first_ms * MS] * 700)}
+        parts.append(dataclasses.replace(part, window=dataclasses.replace(part.window, times=times), is_streamed=True, has_slo=True))
+    judged = LoadSummary(parts, SloLimits({0.5: 200 * MS}, first_response_ns={0.99: limit_ms * MS})).pooled().slo
+    assert judged is not None
+    assert judged.verdict == verdict
+    assert "the first response's p99 is 10.0 ms" in judged.reason

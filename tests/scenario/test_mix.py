@@ -95,6 +95,7 @@ def test_what_a_result_stores_has_no_secrets_and_is_the_same_mix(tmp_path, text)
         (MIX, "engine: reference", "protocols: [http, grpc]", "workloads[0].protocol: the target has http and grpc"),
         (OWN, "rate: 50", "rate: [50, 60]", "the load of 'online' has 2 values: give one"),
         (OWN, "load: {open: {rate: 50}}", "load: {open: {rate: 50}}, stream: {}, check: {outputs: {o: {value: [1]}}}", "workloads[0]: check.outputs: the events of generate_stream"),
+        (OWN, "workloads:", "slo: {first_response: {p99: 1ms}}\nworkloads:", "give first_response in the slo of each that is one"),
         (OWN, "workloads:", "measure: {requests: 5}\nworkloads:", "give measure.duration instead"),
         ("load: {closed: {concurrency: 1}}\ntarget: {model: m}\n", "target", "alone: true\ntarget", "give workloads, or remove alone"),
     ],

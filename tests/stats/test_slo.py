@@ -8,7 +8,7 @@ import scipy.stats
 
 from perfkit.stats.buckets import BucketCounts
 from perfkit.stats.percentile_interval import PercentileInterval, percentile_intervals
-from perfkit.stats.slo import CheckedAnswers, SloLimits, judge_slo
+from perfkit.stats.slo import CheckedAnswers, FirstResponses, SloLimits, judge_slo
 
 MS = 1_000_000
 
@@ -126,3 +126,18 @@ def test_an_slo_is_judged_with_percentile_intervals():
 def test_a_limit_is_shown_with_all_its_digits():
     found = judge_slo(SloLimits({0.99: 180_600_000}), times_of(10_000, highest_ms=183), {}, 0.0)
     assert found.reason == "The SLO is violated: p99 is 181 ms, above 180.6 ms."
+
+
+@pytest.mark.parametrize(("limit_ms", "verdict", "words"), [(120, "satisfied", "within 120 ms"), (80, "violated", "above 80 ms")])
+def test_first_responses_are_judged_by_their_own_times(limit_ms, verdict, words):
+    slo = SloLimits({0.99: 1000 * MS}, first_response_ns={0.99: limit_ms * MS})
+    interval = interval_of(0.99, 99 * MS, low_ns=90 * MS, high_ns=110 * MS)
+    found = judge_slo(slo, times_of(10_000, 500), {}, 0.0, first_response=FirstResponses(times_of(10_000), {0.99: interval}))
+    assert found.verdict == verdict
+    assert f"the first response's p99 is 99.0 ms (90.0 ms to 110 ms), {words}" in found.reason
+
+
+@pytest.mark.parametrize("first", [FirstResponses(), FirstResponses(times_of(100))])
+def test_too_few_first_responses_are_inconclusive(first):
+    found = judge_slo(SloLimits({}, first_response_ns={0.99: 1}), times_of(10_000), {}, 0.0, first_response=first)
+    assert (found.verdict, found.reason.partition(" needs")[0]) == ("inconclusive", "The SLO is inconclusive: the first response's p99")
