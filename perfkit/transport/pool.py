@@ -11,7 +11,7 @@ import collections
 import dataclasses
 import ssl
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 from perfkit.machine.limits import is_file_limit
 from perfkit.target.address import Address
@@ -351,16 +351,20 @@ class ConnectionPool(Generic[C]):
 
 
 class PooledTransport(Generic[C]):
-    """The `Transport` methods that a pool serves; subclasses set `_pool`."""
+    """The `Transport` methods that a pool serves; subclasses set `_pool`.
+
+    Those that send requests as streams also set `_streams`, a pool for these; `_pool` is then for all other calls.
+    """
 
     _pool: ConnectionPool[C]
+    _streams: ConnectionPool[Any] | None = None
 
     @property
     def counts(self) -> ConnectionCounts:
-        return self._pool.counts
+        return (self._streams or self._pool).counts
 
     async def open(self, connections: int) -> None:
-        await self._pool.open(connections)
+        await (self._streams or self._pool).open(connections)
 
     def send(self, prepared: Prepared) -> Awaitable[Reply]:
         reply: asyncio.Future[Reply] = self._pool.loop.create_future()
@@ -372,8 +376,12 @@ class PooledTransport(Generic[C]):
         return reply
 
     def abandon(self) -> None:
-        self._pool.abandon()
+        for pool in (self._streams, self._pool):
+            if pool is not None:
+                pool.abandon()
 
     async def aclose(self) -> None:
-        self._pool.close()
+        for pool in (self._streams, self._pool):
+            if pool is not None:
+                pool.close()
         await asyncio.sleep(0)  # lets the connections' last callbacks run

@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable
 from perfkit.protocol import http2, protobuf
 from perfkit.protocol.message import InferRequest, InferResponse
 from perfkit.target.address import Address
-from perfkit.transport.base import ConnectionCounts, Prepared, Reply
+from perfkit.transport.base import Prepared, Reply
 from perfkit.transport.grpc.calls import refusal
 from perfkit.transport.grpc.messages import AnswerHeaders, request_headers, write_message
 from perfkit.transport.grpc.stream import request_buffers
@@ -29,6 +29,8 @@ class _AttributedStreamingConnection(AttributedConnection, StreamingConnection):
 class StreamingWireGrpcTransport(WireGrpcTransport):
     """Up to `streams_per_connection` streams on each HTTP/2 connection; all other calls have connections of their own."""
 
+    _streams: ConnectionPool[StreamingConnection]
+
     def __init__(self, address: Address, options: TransportOptions, now_ns: Callable[[], int]) -> None:
         super().__init__(address, options, now_ns)
         self._stream_options = stream = options.stream or StreamOptions()
@@ -41,13 +43,6 @@ class StreamingWireGrpcTransport(WireGrpcTransport):
         slots = dataclasses.replace(options, streams_per_connection=options.streams_per_connection * stream.in_flight)
         self._streams = make_pool(address, slots, now_ns, self._context, make)
         register_peers(self._streams.counts, address, options.peers)
-
-    @property
-    def counts(self) -> ConnectionCounts:
-        return self._streams.counts
-
-    async def open(self, connections: int) -> None:
-        await self._streams.open(connections)
 
     def prepare(self, request: InferRequest) -> Prepared:
         """The buffers are those of `request_buffers` for a stream of its own; otherwise header block, start of the id, and message."""
@@ -72,11 +67,3 @@ class StreamingWireGrpcTransport(WireGrpcTransport):
     def answer_bytes(self, reply: Reply) -> int:
         """The size of the largest response."""
         return reply.payload.largest_bytes if isinstance(reply.payload, StreamedAnswer) else 0
-
-    def abandon(self) -> None:
-        self._streams.abandon()
-        super().abandon()
-
-    async def aclose(self) -> None:
-        self._streams.close()
-        await super().aclose()

@@ -9,7 +9,7 @@ from perfkit.protocol import rest
 from perfkit.protocol.generate import EventSplitter, encode_generate_request, read_event_error
 from perfkit.protocol.message import InferRequest
 from perfkit.target.address import Address
-from perfkit.transport.base import ConnectionCounts, Outcome, Prepared, Reply
+from perfkit.transport.base import Outcome, Prepared, Reply
 from perfkit.transport.http.connection import HttpConnection
 from perfkit.transport.http.transport import WireHttpTransport
 from perfkit.transport.options import TransportOptions
@@ -87,18 +87,13 @@ class _AttributedEventStreamConnection(AttributedConnection, EventStreamConnecti
 class EventStreamHttpTransport(WireHttpTransport):
     """Connections for `generate_stream`; all other calls have connections of their own."""
 
+    _streams: ConnectionPool[EventStreamConnection]
+
     def __init__(self, address: Address, options: TransportOptions, now_ns: Callable[[], int]) -> None:
         super().__init__(address, options, now_ns)
         made = _AttributedEventStreamConnection if options.peers else EventStreamConnection
         self._streams = make_pool(address, options, now_ns, self._context, made)
         register_peers(self._streams.counts, address, options.peers)
-
-    @property
-    def counts(self) -> ConnectionCounts:
-        return self._streams.counts
-
-    async def open(self, connections: int) -> None:
-        await self._streams.open(connections)
 
     def prepare(self, request: InferRequest) -> Prepared:
         body = encode_generate_request(request)
@@ -107,11 +102,3 @@ class EventStreamHttpTransport(WireHttpTransport):
 
     def send(self, prepared: Prepared) -> "asyncio.Future[Reply]":
         return self._streams.send(prepared.buffers)
-
-    def abandon(self) -> None:
-        self._streams.abandon()
-        super().abandon()
-
-    async def aclose(self) -> None:
-        self._streams.close()
-        await super().aclose()
