@@ -1,6 +1,7 @@
 """A span, as OpenTelemetry's data model has it, reduced to what explains a request's time."""
 
 import dataclasses
+import sys
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
@@ -35,7 +36,7 @@ def event_times(events: Iterable[tuple[str, int]]) -> dict[str, EventTimes]:
     """The events of a span by name, at most `MOST_EVENT_NAMES` names."""
     found: dict[str, EventTimes] = {}
     for whole_name, instant_ns in events:
-        name = whole_name[:MOST_CHARACTERS]
+        name = sys.intern(whole_name[:MOST_CHARACTERS])  # one text for all spans that are kept
         if name in found:
             first_ns, last_ns = found[name]
             found[name] = EventTimes(min(first_ns, instant_ns), max(last_ns, instant_ns))
