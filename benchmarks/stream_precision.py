@@ -5,9 +5,11 @@
 The bundled server sends the first response of each stream at its declared instant, and each other one a gap after the one before.
 The server has one CPU, perfkit another. The time that the server's front end and the kernel add to a first response is measured first, for
 each protocol and engine; the declared `lead` compensates for it, as in `benchmarks.synthetic_precision`. The differences are medians of the
-rounds; --realtime keeps other programs off the server's CPU. The exit code is 1 if a figure deviates by more than is allowed there.
+rounds; --realtime keeps other programs off both CPUs, also from the threads of grpcio: `benchmarks.grpcio_streams` measures what those add.
+The exit code is 1 if a figure deviates by more than is allowed there.
 """
 
+import os
 import statistics
 import sys
 from typing import Any, NamedTuple
@@ -45,10 +47,10 @@ CASES = (
 )
 
 
-def measure(case: Case, lead: str, seconds: float, cpus: list[int], *, realtime: bool) -> dict[str, Any]:
+def measure(case: Case, lead: str, seconds: float, cpus: list[int]) -> dict[str, Any]:
     """The load point of one round."""
     declared = f"service=constant:{case.first_ms}ms,responses={case.responses},gap={case.gap_ms}ms,lead={lead}"
-    with running_server("--model=synthetic", f"--cpus={cpus[0]}", "--synthetic", declared, realtime=realtime) as server, on_cpus(cpus[-1:]):
+    with running_server("--model=synthetic", f"--cpus={cpus[0]}", "--synthetic", declared) as server, on_cpus(cpus[-1:]):
         run = run_perfkit(
             {
                 "name": "streams",
@@ -65,12 +67,12 @@ def measure(case: Case, lead: str, seconds: float, cpus: list[int], *, realtime:
     return run.point
 
 
-def rows(case: Case, rounds: int, seconds: float, lead: str | None, cpus: list[int], *, realtime: bool) -> tuple[list[str], bool]:
+def rows(case: Case, rounds: int, seconds: float, lead: str | None, cpus: list[int]) -> tuple[list[str], bool]:
     """The lines of a case, and whether its deviations are allowed."""
     if lead is None:
-        first = measure(case, "0s", seconds, cpus, realtime=realtime)["first_response_time_ns"]
+        first = measure(case, "0s", seconds, cpus)["first_response_time_ns"]
         lead = f"{max(0.0, first['p50'] / 1e3 - case.declared_us[0]):.0f}us"
-    points = [measure(case, lead, seconds, cpus, realtime=realtime) for _ in range(rounds)]
+    points = [measure(case, lead, seconds, cpus) for _ in range(rounds)]
     streams = f"{case.protocol}, {case.engine}, {case.responses} responses, {case.requests_per_stream:,} per stream, lead {lead}"
     lines, is_precise = [], True
     for name, declared_us in zip(TIMES, case.declared_us, strict=True):
@@ -86,12 +88,14 @@ def rows(case: Case, rounds: int, seconds: float, lead: str | None, cpus: list[i
 def main() -> int:
     """Prints the table."""
     options, cpus = precision_options(__doc__)
+    if options.realtime:  # which server and perfkit inherit with all their threads
+        os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(1))
     lines = [
         "# Precision of streams",
         "",
         (
-            f"Measured by perfkit − declared; medians of {options.rounds} rounds of {options.seconds:g} s at concurrency 1. The server has one CPU"
-            f"{' at real-time priority' if options.realtime else ''}, perfkit another. {describe_machine()}"
+            f"Measured by perfkit − declared; medians of {options.rounds} rounds of {options.seconds:g} s at concurrency 1. The server has one CPU, "
+            f"perfkit another{', both at real-time priority' if options.realtime else ''}. {describe_machine()}"
         ),
         f"Allowed, as for single answers: {ALLOWED}",
         "",
@@ -103,7 +107,7 @@ def main() -> int:
     print("\n".join(lines))
     all_precise = True
     for case in CASES:
-        of_case, is_precise = rows(case, options.rounds, options.seconds, options.lead, cpus, realtime=options.realtime)
+        of_case, is_precise = rows(case, options.rounds, options.seconds, options.lead, cpus)
         print("\n".join(of_case), flush=True)
         lines += of_case
         all_precise = all_precise and is_precise
