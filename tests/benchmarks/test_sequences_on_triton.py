@@ -1,5 +1,6 @@
-"""Sequences of a real Triton, if it is installed: ids that its control inputs hold."""
+"""Sequences of a real Triton, if it is installed: ids that its control inputs hold, and steps on streams."""
 
+import numpy as np
 import pytest
 
 from benchmarks.peers.install import peers_folder
@@ -30,3 +31,30 @@ def test_a_control_input_of_32_bits_gets_every_id_whole(triton, protocol, worker
         }
     )
     assert (run.point["requests"]["ok"], run.point["requests"]["rejected"]) == (60, 0)
+
+
+@pytest.mark.parametrize("stream", [{}, {"requests_per_stream": 3}, {"requests_per_stream": 1000, "in_flight": 2}], ids=str)
+@pytest.mark.parametrize("engine", ["wire", "reference"])
+def test_the_steps_of_a_sequence_need_not_share_a_stream(triton, tmp_path, engine, stream):
+    """Triton finds a sequence by its id: each step has its number and sum, also where every step has a stream of its own."""
+    files = dict[str, list[str]](values=[], sums=[])
+    for step in range(1, 5):
+        for name, value in (("values", step), ("sums", step * (step + 1) // 2)):
+            files[name].append(str(tmp_path / f"{name}-{step}.npy"))
+            np.save(files[name][-1], np.array([[value]], np.int64))
+    values, sums = {"file": files["values"]}, {"file": files["sums"]}
+    run = run_perfkit(
+        {
+            "name": "steps",
+            "target": {"url": triton.url("grpc"), "model": "sequence_sum", "engine": engine},
+            "workload": {"inputs": {"INPUT": values}},
+            "sequences": {"length": 4},
+            "stream": stream,
+            "check": {"share": 1, "at_most": 1_000_000, "outputs": {"STEP": values, "SUM": sums}},
+            "load": {"closed": {"concurrency": [6]}},
+            "measure": {"warmup": "0s", "requests": 120, "repetitions": 1},
+        }
+    )
+    assert (run.point["requests"]["ok"], run.point["requests"]["invalid_output"]) == (120, 0)
+    assert run.point["checked"] > 0  # answers of one read are at one instant, and the first of them is checked
+    assert run.point["sequences"]["failed"] == 0
