@@ -55,8 +55,10 @@ class ExecutedModel(Model):
             if trace is None:
                 return encode(await self._scheduler.submit(queued))
             trace.enqueue(self.definition.name, self.version, request.id, queued.enqueued_ns)
-            response = await self._scheduler.submit(queued)
-            trace.completed_ns = time.monotonic_ns()
+            try:
+                response = await self._scheduler.submit(queued)
+            finally:
+                trace.completed_ns = time.monotonic_ns()
             return encode(response)
 
     @property

@@ -1,7 +1,6 @@
 """The model `synthetic`: returns its input, at the time that its simulated queue gives."""
 
 import dataclasses
-import time
 from collections.abc import AsyncGenerator, Callable
 from typing import TypeVar
 
@@ -76,7 +75,7 @@ class SyntheticModel(Model):
         if trace is not None:
             trace.enqueue(NAME, self.version, request.id, arrived_ns)
             trace.compute = (served.started_ns, served.started_ns, served.departed_ns, served.departed_ns)
-            trace.completed_ns = time.monotonic_ns()
+            trace.completed_ns = served.departed_ns
         if served.failure is not None:
             self._statistics.add_failure(served.departed_ns - arrived_ns, FailureReason.BACKEND)
             raise ProtocolError(f"model '{NAME}' failed, as its service model specifies for a share of requests", served.failure)

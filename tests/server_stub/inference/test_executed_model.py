@@ -1,6 +1,7 @@
 """Executed models, with behaviour that the built-in ones do not have."""
 
 import asyncio
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,6 +13,7 @@ from server_stub.executors.array import ArrayExecutor
 from server_stub.inference.definition import ModelDefinition, TensorDefinition
 from server_stub.inference.executed_model import ExecutedModel
 from server_stub.scheduling.batching import BatchingPolicy
+from server_stub.tracing.request_trace import RequestTrace
 
 
 def infer(function, request, *, max_batch_size=0, datatype=Datatype.FP32, **members):
@@ -78,7 +80,7 @@ def test_an_output_that_contradicts_the_definition_is_an_internal_error():
     assert error.kind is ErrorKind.INTERNAL
 
 
-def infer_together(function, *requests, runs_inline):
+def infer_together(function, *requests, runs_inline, traces=(None, None)):
     """Infer two requests with three rows, which the batch waits for, for longer than a test may take."""
     definition = ModelDefinition(
         "m",
@@ -92,7 +94,8 @@ def infer_together(function, *requests, runs_inline):
     model = ExecutedModel(definition, ArrayExecutor(function, runs_inline=runs_inline))
 
     async def main():
-        return await asyncio.gather(*(model.infer(one, 0, lambda response: response) for one in requests), return_exceptions=True)
+        inferring = (model.infer(one, 0, lambda response: response, trace) for one, trace in zip(requests, traces, strict=True))
+        return await asyncio.gather(*inferring, return_exceptions=True)
 
     try:
         return asyncio.run(main()), model.statistics()
@@ -115,6 +118,34 @@ def test_S5_requests_are_executed_together_and_each_gets_its_own_rows(runs_inlin
     assert (statistics["execution_count"], statistics["inference_count"]) == (1, 3)
     assert statistics["inference_stats"]["success"]["count"] == 2
     assert [(one["batch_size"], one["compute_infer"]["count"]) for one in statistics["batch_stats"]] == [(3, 1)]
+
+
+@pytest.mark.parametrize("runs_inline", [True, False])
+def test_the_traces_of_a_batch_have_its_execution_and_each_its_own_queue(runs_inline):
+    traces: list[Any] = [RequestTrace(number, "HTTP", None, 0, 0) for number in (1, 2)]
+    _, statistics = infer_together(
+        lambda inputs: {"y": inputs["x"]}, request([[1], [2]]), request([[3]]), runs_inline=runs_inline, traces=traces
+    )
+    assert traces[0].compute == traces[1].compute
+    assert [trace.model for trace in traces] == ["m", "m"]
+    sums = {name: statistics["inference_stats"][name]["ns"] for name in ("queue", "compute_input", "compute_infer", "compute_output")}
+    started, ready, inferred, finished = traces[0].compute
+    assert sums["queue"] == sum(started - trace.enqueued_ns for trace in traces)
+    # each request counts the whole execution
+    assert [sums[f"compute_{phase}"] for phase in ("input", "infer", "output")] == [
+        2 * (ready - started),
+        2 * (inferred - ready),
+        2 * (finished - inferred),
+    ]
+    assert all(finished <= trace.completed_ns for trace in traces)
+
+
+def test_the_trace_of_a_failed_request_ends_with_the_failure():
+    traces = [RequestTrace(number, "HTTP", None, 0, 0) for number in (1, 2)]
+    infer_together(lambda _: 1 / 0, request([[1], [2]]), request([[3]]), runs_inline=True, traces=traces)
+    for trace in traces:
+        names = [name for name, _ in trace.events()]
+        assert {"COMPUTE_START", "COMPUTE_END", "REQUEST_END", "INFER_RESPONSE_COMPLETE"} <= set(names)
 
 
 @pytest.mark.parametrize(
