@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from perfkit.report.answer import answer, findings
+from perfkit.report.breakdown import breakdown_sentences, breakdown_table, contrast_table, slowest_table
 from perfkit.report.calibration import calibration_facts, ceilings_sentence, stored_calibration, transport_sentence
 from perfkit.report.chart import ChartGroup
 from perfkit.report.cold_start import cold_start_table
@@ -67,6 +68,13 @@ _PLOTS = {
             "A line ends where less than one sample is expected beyond it."
         ),
     ),
+    "waterfall": (
+        "The slowest traced requests",
+        (
+            "Each row is a request, and each colour a part of its time, one after the other: the load generator, the way to the server, its "
+            "queue and its work, and the way back. The label is the second of the window at which the request was intended."
+        ),
+    ),
     "timeline": (
         "Over time",
         (
@@ -122,7 +130,7 @@ def run_page(result: Result, plots: Mapping[str, str], charts: Mapping[str, Char
     repetitions = sorted(result.points, key=lambda point: (order.index(point.key), point.repetition or 0))
     environment = tuple(_environment(result.environment))
     kinds = (
-        warnings_table, failures_table, replicas_table, connections_table, server_table, composing_models_table, gpu_table,
+        warnings_table, slowest_table, failures_table, replicas_table, connections_table, server_table, composing_models_table, gpu_table,
     )  # fmt: skip
     tables = [table(points) for table in kinds]
     blocks: dict[str, Sequence[Block]] = {
@@ -172,6 +180,7 @@ def _opening(result: Result, ceilings: Sequence[Block] = ()) -> dict[str, Sequen
     return {
         "Capacity": [Paragraph(result.search.reason, is_strong=True), probes_table(result)] if result.search else [],
         "Summary": [summary_table(result.summary) if result.summary else Paragraph("No load point was measured.")],
+        **_where_the_time_went(result.summary),
         "Workloads alone and together": [table] if (table := neighbours_table(result)).rows else [],
         "Sequences": [table] if (table := sequences_table(result.summary)).rows else [],
         "Streams": [table] if (table := streams_table(result.summary)).rows else [],
@@ -180,6 +189,13 @@ def _opening(result: Result, ceilings: Sequence[Block] = ()) -> dict[str, Sequen
         "Idle gaps": [idle] if (idle := idle_table(result.summary)).rows else [],
         "SLO": [Bullets(judged)] if judged else [],
     }
+
+
+def _where_the_time_went(points: Sequence[Point]) -> dict[str, Sequence[Block]]:
+    """The parts of traced requests, by title."""
+    sentences = breakdown_sentences(points)
+    tables = [table for table in (breakdown_table(points), contrast_table(points)) if table.rows]
+    return {"Where the time went": [*(Paragraph(text) for text in sentences), *tables]} if sentences else {}
 
 
 def _attention(result: Result) -> dict[str, Sequence[Block]]:

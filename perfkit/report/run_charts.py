@@ -5,6 +5,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 import numpy.typing as npt
 
+from perfkit.report.breakdown import waterfall_group
 from perfkit.report.chart import Axis, Chart, ChartGroup, Colour, Line, faded, mixed, times_scale
 from perfkit.report.cold_start import cold_start_group
 from perfkit.report.idle import idle_group
@@ -41,6 +42,8 @@ def _groups(result: Result, timeline: Timeline) -> Iterator[tuple[str, ChartGrou
             yield "streams", streams_group(streamed)
     if any(histogram.count for histogram in timeline.histograms):
         yield "percentiles", percentile_group(result.summary, timeline.histograms)
+    if slowest := waterfall_group(result.summary):
+        yield "waterfall", slowest
     if group := time_group(result, timeline):
         yield "timeline", group
 

@@ -2,8 +2,10 @@
 
 import dataclasses
 import sys
+from collections.abc import Sequence
 
 from perfkit.report.answer import answer
+from perfkit.report.breakdown import breakdown_sentences, breakdown_table
 from perfkit.report.cold_start import cold_start_table
 from perfkit.report.idle import idle_table
 from perfkit.report.mix import neighbours_table
@@ -13,7 +15,7 @@ from perfkit.report.sequences import sequences_table
 from perfkit.report.server_tables import server_table
 from perfkit.report.streams import streams_table
 from perfkit.report.terminal_table import fill, fitted_text, terminal_width
-from perfkit.result.model import Result
+from perfkit.result.model import Point, Result
 from perfkit.text.foreign import sentence
 from perfkit.text.terminal import write_styled
 
@@ -28,6 +30,15 @@ _STREAM_COLUMNS = (
     "first_response_time_p90_ns", "response_gap_p90_ns", "stream_time_p90_ns", "without_response", "cancelled", "stream_time_p50_ns",
 )  # fmt: skip
 _START_COLUMNS = ("unload_ns", "steady_after_ns", "first_answer_after_ns", "load_ns")
+_PART_COLUMNS = (
+    "requests",
+    "compute_output_ns",
+    "compute_input_ns",
+    "connection_wait_ns",
+    "start_delay_ns",
+    "response_way_ns",
+    "request_way_ns",
+)
 _PROBE_COLUMNS = ("samples", "stage", "throughput_per_s", "error_rate")
 
 
@@ -71,4 +82,13 @@ def print_summary(result: Result) -> None:
     if server.rows and result.search is None:
         server = dataclasses.replace(server, note="server: its own means per request; client: the mean service time")
         lines.append(fitted_text(server, width, (*first, *_SERVER_COLUMNS)))
+    lines += breakdown_lines(result.summary, width, first)
     write_styled(sys.stdout, "\n".join(lines))
+
+
+def breakdown_lines(points: Sequence[Point], width: int, gives_way: Sequence[str] = ()) -> list[str]:
+    """What sets the slow ones of the traced requests apart, and their parts as a table; empty without traced requests."""
+    sentences = breakdown_sentences(points)
+    table = breakdown_table(points)
+    text = [fitted_text(table, width, (*gives_way, *_PART_COLUMNS))] if table.rows else []
+    return [*(fill(sentence(one), width) for one in sentences), *([""] if text else []), *text]

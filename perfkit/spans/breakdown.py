@@ -41,8 +41,10 @@ class SlowRequest:
     """One of the slowest sampled requests."""
 
     trace_id: str
+    """By which the server's traces know it."""
     total_ns: int
     parts_ns: Mapping[str, int]
+    """By the name of the part; they add up to `total_ns`."""
     at_s: float
     """When it was intended, since the start of its repetition's window."""
     repetition: int
