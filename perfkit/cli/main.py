@@ -34,6 +34,7 @@ COMMANDS = {
     "serve": "start the bundled v2 server",
     "baseline": "write results into a baseline file, to gate later results against",
     "compare": "show results side by side, with the differences in how they were measured, but no verdict",
+    "explain": "say how each figure of a result came about, and where the time of traced requests went",
     "history": "collect results in a file and show their trends, steps, and the commits of the steps",
     "report": "write the report of a result again from its files",
     "completion": "print a completion script for bash, zsh or fish",
