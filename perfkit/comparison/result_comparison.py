@@ -8,6 +8,7 @@ from perfkit.errors import IncomparableError
 from perfkit.result.distribution import PERCENTILES
 from perfkit.result.fingerprint import Difference, commit_of, environment_differences, scenario_differences
 from perfkit.result.model import Point, PointKey, Result
+from perfkit.spans.change import PartChange, change_between
 from perfkit.stats.ratio_interval import Estimate, geometric_mean, ratio_of, ratio_of_means, share_difference, share_interval
 
 NOT_COVERED = (
@@ -56,6 +57,8 @@ class ResultComparison:
     sides: tuple[ComparedResult, ...]
     notes: tuple[str, ...]
     rows: tuple[MetricRow, ...]
+    parts: tuple[tuple[PartChange, ...], ...] = ()
+    """For each result: which parts of the time of traced requests differ from the first; empty where either has none."""
     not_covered: str = NOT_COVERED
     """What the intervals leave out."""
 
@@ -85,7 +88,15 @@ def compare_results(results: Sequence[tuple[str, Result]]) -> ResultComparison:
         notes += missing
     if len({first.summary[0].times_name, *(result.summary[0].times_name for _, result in results)}) > 1:
         notes.append(f"Some results have response times and others service times: {first_label} has {first.summary[0].times_name}s.")
-    return ResultComparison(sides, tuple(notes), tuple(rows))
+    parts = tuple(tuple(_changed_parts(first, result, shared)) if number else () for number, (_, result) in enumerate(results))
+    return ResultComparison(sides, tuple(notes), tuple(rows), parts)
+
+
+def _changed_parts(first: Result, other: Result, shared: Sequence[PointKey]) -> Iterator[PartChange]:
+    for key in shared:
+        one, two = _pooled(first, key).breakdown, _pooled(other, key).breakdown
+        if one is not None and two is not None:
+            yield from change_between(key.title, one, two)
 
 
 def _titles(keys: Sequence[PointKey]) -> str:

@@ -9,6 +9,7 @@ import numpy as np
 from perfkit.gate.metrics import ERROR_RATE, ERROR_RATE_BAND, MARGINS, Metric, build_comparison
 from perfkit.gate.pairs import ARMS, FIGURES, PERCENTILES, ArmRun, Pair, RunPoint, error_rate
 from perfkit.gate.verdict import Comparison, MetricVerdict, VerdictKind
+from perfkit.spans.change import PartChange, change_over_pairs, describe_change
 from perfkit.stats.paired import Look, Rule, decide, look, minimum_detectable_effect
 from perfkit.stats.signed_rank import hodges_lehmann, limits
 
@@ -24,6 +25,8 @@ class Decision:
     kind: VerdictKind
     reasons: tuple[str, ...]
     comparisons: tuple[Comparison, ...] = ()
+    parts: tuple[PartChange, ...] = ()
+    """Which parts of the time changed, if the runs have traced requests."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -70,8 +73,8 @@ def decide_pairs(rule: Rule, pairs: Sequence[Pair], choice: MetricChoice) -> Dec
     decided = decide(judge(rule, values))
     if decided is None and len(usable) < rule.looks[-1]:
         return None
-    kind, comparisons = decided or "inconclusive", compare_pairs(rule, values)
-    return Decision(kind, _reasons(kind, comparisons, len(usable)), comparisons)
+    kind, comparisons, parts = decided or "inconclusive", compare_pairs(rule, values), changed_parts(usable)
+    return Decision(kind, (*_reasons(kind, comparisons, len(usable)), *map(describe_change, parts)), comparisons, parts)
 
 
 def decide_control(pairs: Sequence[Pair], count: int, choice: MetricChoice) -> Decision | None:
@@ -123,6 +126,16 @@ def compare_pairs(rule: Rule, values: Sequence[PairedValues]) -> tuple[Compariso
             )
         )
     return tuple(comparisons)
+
+
+def changed_parts(pairs: Sequence[Pair]) -> tuple[PartChange, ...]:
+    """Which parts of the time the candidate changed, by load point; empty without traced requests. They do not decide the verdict."""
+    found = list[PartChange]()
+    for index, point in enumerate(pairs[0].baseline.points if pairs else ()):
+        sides = [tuple(pair.runs[arm].points[index].parts_ns for arm in ARMS) for pair in pairs]
+        known = [(first, second) for first, second in sides if first is not None and second is not None]
+        found += change_over_pairs(point.load_point, known) if len(known) == len(pairs) else []
+    return tuple(found)
 
 
 def _paired_values(pairs: Sequence[Pair], choice: MetricChoice) -> list[PairedValues]:

@@ -160,6 +160,7 @@ def _verdict(request: GateRequest, folder: GateFolder, decision: Decision, contr
         discarded_pairs=len(pairs) - usable,
         control_pairs=sum(pair.kind == "control" and pair.invalid is None for pair in folder.pairs),
         comparisons=decision.comparisons,
+        parts=decision.parts,
         control=control,
         started_at=folder.manifest.started_at,
         perfkit_version=perfkit.__version__,

@@ -12,6 +12,7 @@ from perfkit.clock import Clock
 from perfkit.errors import MeasurementWarning
 from perfkit.result.model import Result
 from perfkit.result.part import Part
+from perfkit.spans.breakdown import BANDS, Breakdown, PartMeans
 from perfkit.stats.validity import INVALIDATING
 from perfkit.units import NS_PER_S
 
@@ -39,6 +40,8 @@ class RunPoint(Part):
     failed: int
     figures: dict[str, float | None]
     """`throughput` per second and percentiles in nanoseconds; None if there are too few samples for one."""
+    parts_ns: dict[str, dict[str, int]] | None = None
+    """The mean parts of traced requests by percentile, those with enough samples; None without `traces`."""
 
 
 class ArmRun(Part):
@@ -125,11 +128,17 @@ def arm_run(results: Sequence[Result]) -> ArmRun:
                 scheduled=point.requests.scheduled,
                 failed=point.requests.scheduled - point.requests.ok,
                 figures={"throughput": point.throughput_per_s, **{name: getattr(point.times, name) for name in PERCENTILES}},
+                parts_ns=None if point.breakdown is None else _parts_ns(point.breakdown),
             )
             for result in results
             for point in result.points
         )
     )
+
+
+def _parts_ns(breakdown: Breakdown) -> dict[str, dict[str, int]]:
+    means: dict[str, PartMeans | None] = {name: getattr(breakdown, name) for name in BANDS}
+    return {name: dict(one.parts_ns) for name, one in means.items() if one is not None}
 
 
 async def run_pairs(

@@ -9,6 +9,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field
 
 from perfkit.result.part import Part
+from perfkit.spans.change import PartChange
 
 SCHEMA = "perfkit.verdict/1"
 MAXIMUM_EFFECT = 10.0
@@ -95,6 +96,8 @@ class Verdict(Part):
     comparisons: tuple[Comparison, ...] = ()
     control: tuple[Comparison, ...] = ()
     """Baseline against baseline, if control pairs were requested."""
+    parts: tuple[PartChange, ...] = ()
+    """Which parts of the time the candidate changed, if the scenario has `traces`; they do not decide the verdict."""
     started_at: str
     perfkit_version: str = ""
     environment: dict[str, Any] = Field(default_factory=dict)

@@ -9,6 +9,7 @@ from perfkit.report.load_points import load_columns
 from perfkit.report.table import Cell, Column, Table
 from perfkit.result.model import Point
 from perfkit.spans.breakdown import BANDS, FEWEST_ABOVE, Breakdown, PartMeans, SlowRequest
+from perfkit.spans.change import LEAST_NAMED, PLACES
 from perfkit.spans.split import PARTS
 from perfkit.units import NS_PER_S, format_duration_ns
 
@@ -17,14 +18,7 @@ HEADINGS = {
     "compute_infer": "inference", "compute_output": "output", "response_way": "from server", "remainder": "other",
 }  # fmt: skip
 """Each part as the heading of a column."""
-PLACES = {
-    "start_delay": "in the load generator's start delay", "connection_wait": "in the wait for a connection",
-    "request_way": "on the way to the server", "queue": "in the server's queue", "compute_input": "in the server's input stage",
-    "compute_infer": "in the inference", "compute_output": "in the server's output stage", "response_way": "on the way back",
-    "remainder": "in no part that the server reports",
-}  # fmt: skip
-"""Each part as the place of a time in a sentence."""
-_LEAST_SHOWN, _LEAST_NAMED = 0.01, 0.2
+_LEAST_SHOWN = 0.01
 _NS_PER_MS = NS_PER_S / 1000
 _MOST_PANELS = 6
 _COLOURS: dict[str, Colour] = {
@@ -172,7 +166,7 @@ def _sentence(breakdown: Breakdown) -> str:
         return f"{name}: no part is longer than at the median by more than its interval"
     clear = [part for part in PARTS if part in one.intervals_ns and one.intervals_ns[part][0] > 0]
     largest = sorted(clear, key=lambda part: one.parts_ns[part], reverse=True)
-    named = [part for part in largest[:3] if part == largest[0] or one.parts_ns[part] >= _LEAST_NAMED * one.total_ns]
+    named = [part for part in largest[:3] if part == largest[0] or one.parts_ns[part] >= LEAST_NAMED * one.total_ns]
     places = ", ".join(f"{format_duration_ns(one.parts_ns[part])}{' of it' * (part == named[0])} {PLACES[part]}" for part in named)
     return f"{name}: {format_duration_ns(one.total_ns)} more than the median; {places or 'no part is longer for certain'}"
 

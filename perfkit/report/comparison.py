@@ -9,6 +9,7 @@ from perfkit.comparison.result_comparison import ComparedResult, MetricRow, Resu
 from perfkit.report.chart import COLOURS, MUTED, Axis, Chart, ChartGroup, Level, Line
 from perfkit.report.page import Block, Bullets, Item, Page, Paragraph, sections_of
 from perfkit.report.table import MISSING, Cell, Column, Table
+from perfkit.spans.change import describe_change
 from perfkit.stats.ratio_interval import Estimate
 from perfkit.text.foreign import sentence
 from perfkit.units import format_duration_ns, format_rate_per_s
@@ -53,12 +54,14 @@ def comparison_text(compared: ResultComparison) -> str:
 def comparison_answer(compared: ResultComparison) -> list[str]:
     """A sentence for each result after the first: the figures whose interval shows a change, the largest of each metric first.
 
-    A last sentence names the results that are not valid.
+    Then which parts of the time of traced requests changed; a last sentence names the results that are not valid.
     """
     invalid = [f"[{number}]" for number, side in enumerate(compared.sides, 1) if side.status == "invalid"]
     named = f"{', '.join(invalid[:-1])} and {invalid[-1]} are" if len(invalid) > 1 else f"{''.join(invalid)} is"
     caution = [f"{named} NOT VALID: the figures of the load points in the notes may be those of the load generator."] if invalid else []
-    return [*(_answer_about(compared, number) for number in range(1, len(compared.sides))), *caution]
+    answers = (_answer_about(compared, number) for number in range(1, len(compared.sides)))
+    parts = (f"[{number}] {describe_change(one)}" for number, changes in enumerate(compared.parts, 1) for one in changes)
+    return [*answers, *parts, *caution]
 
 
 def _answer_about(compared: ResultComparison, number: int) -> str:
