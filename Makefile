@@ -11,6 +11,8 @@ OUT ?=
 GPU_PYTHON ?= .venv-gpu/bin/python
 # test processes: one more than two cores, since tests of processes wait for part of the time
 JOBS ?= 3
+# the tests start hundreds of processes, each of which would compile perfkit anew
+unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: run test test-one test-gpu prove-gpu check format proto constraints clean
 
