@@ -1,7 +1,7 @@
 """Where the time of traced requests went: tables, the sentences that name the cause of the tail, and a chart of the slowest requests."""
 
 import functools
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from perfkit.report.chart import BLUE, GREEN, MUTED, PURPLE, RED, VERMILLION, Axis, Chart, ChartGroup, Colour, Line
@@ -11,6 +11,8 @@ from perfkit.result.model import Point
 from perfkit.spans.breakdown import BANDS, FEWEST_ABOVE, Breakdown, PartMeans, SlowRequest
 from perfkit.spans.change import LEAST_NAMED, PLACES
 from perfkit.spans.split import PARTS
+from perfkit.telemetry.host.event_loop import GC_PAUSE
+from perfkit.telemetry.series import Series
 from perfkit.units import NS_PER_S, format_duration_ns
 
 HEADINGS = {
@@ -25,6 +27,16 @@ _COLOURS: dict[str, Colour] = {
     "start_delay": RED, "connection_wait": PURPLE, "request_way": ("#8c564b", "#c99488"), "queue": VERMILLION, "compute_input": GREEN,
     "compute_infer": BLUE, "compute_output": ("#8f8f14", "#d5d54a"), "response_way": ("#0f93a5", "#4ddbe9"), "remainder": MUTED,
 }  # fmt: skip
+
+
+_EVENTS = (GC_PAUSE, "tcp_retransmits_per_s")
+"""Series of which the largest value counts, if it is above 0; of the others, the mean."""
+_BESIDE: dict[str, Callable[[float], str]] = {
+    GC_PAUSE: lambda value_ns: f"garbage collection {format_duration_ns(value_ns)}",
+    "tcp_retransmits_per_s": lambda value: f"{value:.3g} TCP retransmissions/s",
+    "gpu_sm_clock": lambda value_mhz: f"GPU clock {value_mhz:,.0f} MHz",
+    "server_mean_batch": lambda value: f"mean batch {value:.3g}",
+}
 
 
 class _Row(NamedTuple):
@@ -87,20 +99,42 @@ def waterfall_group(points: Sequence[Point]) -> ChartGroup | None:
     return ChartGroup(tuple(map(_waterfall, own)), columns=1) if own else None
 
 
-def incidents_during(point: Point, request: SlowRequest) -> str:
-    """What else happened while a request was under way, in a few words; empty if nothing is known."""
+def what_else_happened(point: Point, request: SlowRequest, telemetry: Sequence[Series] = ()) -> str:
+    """What else happened while a request was under way, in a few words; empty if nothing is known.
+
+    `telemetry` are the series of its repetition, on the clock of its window: pauses of the load generator's garbage collection,
+    retransmissions, the GPUs' clock, and the server's mean batch, each as sampled then, or last before.
+    """
     end_s = request.at_s + request.total_ns / NS_PER_S
     found = [
         f"{one.kind.replace('_', ' ')} at {one.start_s:.2f} s"
         for one in point.incidents
         if one.repetition == request.repetition and one.start_s <= end_s and one.end_s >= request.at_s
     ]
-    return ", ".join(found)
+    for series in telemetry:
+        if (show := _BESIDE.get(series.name)) is None or not series.times_ns:
+            continue
+        values = series.effective_from(round(request.at_s * NS_PER_S)).between(series.times_ns[0], round(end_s * NS_PER_S)).values
+        if series.name == GC_PAUSE:  # an event, not a level that holds
+            values = series.between(round(request.at_s * NS_PER_S), round(end_s * NS_PER_S)).values
+        if values and (series.name not in _EVENTS or max(values) > 0):
+            found.append(show(max(values) if series.name in _EVENTS else sum(values) / len(values)))
+    return ", ".join(dict.fromkeys(found))
 
 
-def slowest_table(points: Sequence[Point]) -> Table:
-    """The slowest traced requests of each load point, with what else happened then; no rows without any."""
+def slowest_table(points: Sequence[Point], telemetry: Mapping[tuple[int, int], Sequence[Series]] | None = None) -> Table:
+    """The slowest traced requests of each load point, with what else happened then; no rows without any.
+
+    `telemetry` are the series by load point and repetition, on the clock of each window.
+    """
+    series = {point.key: number for number, point in enumerate(points)}
     rows = [_Row(point, "", 1, one) for point in points if point.breakdown for one in point.breakdown.slowest]
+
+    def beside(row: _Row) -> str | None:
+        assert isinstance(row.times, SlowRequest)
+        sampled = (telemetry or {}).get((series[row.point.key], row.times.repetition), ())
+        return what_else_happened(row.point, row.times, sampled) or None
+
     columns = (
         *(_of_point(column) for column in load_columns([row.point for row in rows])),
         Column("repetition", "repetition", "count", lambda row: row.times.repetition + 1),
@@ -108,7 +142,7 @@ def slowest_table(points: Sequence[Point]) -> Table:
         Column("total_ns", "time", "duration_ns", functools.partial(_cell, "total")),
         *(Column(f"{name}_ns", HEADINGS[name], "duration_ns", functools.partial(_cell, name)) for name in PARTS),
         Column("variant", "input", "count", lambda row: row.times.variant),
-        Column("incidents", "at that time", value=lambda row: incidents_during(row.point, row.times) or None),
+        Column("beside", "at that time", "prose", beside),
         Column("trace_id", "trace id", "code", lambda row: row.times.trace_id),
     )
     note = "Second: when the request was intended, since the start of its window. The server's traces have the same trace ids."
@@ -190,5 +224,5 @@ def _waterfall(point: Point) -> Chart:
             lines.append(Line.of(HEADINGS[name], values[:-1], _COLOURS[name], "path"))
     ticks = tuple((float(-number), f"at {one.at_s:.2f} s") for number, one in enumerate(slowest, 1))
     x = Axis(f"time since the {'intended ' * (point.response_time_ns is not None)}start", "ms")
-    y = Axis("slowest first", "", "linear", ticks, low=-len(slowest) - 0.7, high=-0.3)
+    y = Axis("slowest first", "", "linear", ticks, low=-len(slowest) - 0.7, high=0.0)
     return Chart(point.title, x, y, tuple(lines), height_px=120 + 20 * len(slowest))

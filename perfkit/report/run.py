@@ -1,5 +1,6 @@
 """The report of a run: its page and its Markdown."""
 
+import functools
 import itertools
 import pathlib
 from collections.abc import Iterator, Mapping, Sequence
@@ -24,6 +25,7 @@ from perfkit.result.file import read_result
 from perfkit.result.json_file import as_mapping
 from perfkit.result.model import Point, Result
 from perfkit.stats.validity import BUSY_CORE_SHARE
+from perfkit.telemetry.series import Series
 
 _STATUSES = {
     "complete": "",
@@ -114,23 +116,29 @@ def write_reports(folder: pathlib.Path) -> list[pathlib.Path]:
     from perfkit.report.timeline import read_timeline
 
     result, folder = read_result(folder)
-    charts = run_charts(result, read_timeline(folder, result))
+    timeline = read_timeline(folder, result)
+    charts = run_charts(result, timeline)
     plots = render_plots(charts)
     texts = {folder / "plots" / f"{name}.svg": svg for name, svg in plots.items()}
     texts[folder / "report.md"] = render_markdown(run_summary_page(result))
-    texts[folder / "report.html"] = render_html(run_page(result, plots, charts))
+    texts[folder / "report.html"] = render_html(run_page(result, plots, charts, timeline.telemetry))
     write_files(texts, replacing=folder.glob("plots/*.svg"), place=str(folder))
     return list(texts)
 
 
-def run_page(result: Result, plots: Mapping[str, str], charts: Mapping[str, ChartGroup] | None = None) -> Page:
-    """The whole report; `plots` is SVG by name, and `charts` those of them that are interactive."""
+def run_page(
+    result: Result,
+    plots: Mapping[str, str],
+    charts: Mapping[str, ChartGroup] | None = None,
+    telemetry: Mapping[tuple[int, int], Sequence[Series]] | None = None,
+) -> Page:
+    """The whole report; `plots` is SVG by name, `charts` those of them that are interactive, and `telemetry` the series of a timeline."""
     points = result.summary
     order = [point.key for point in points]
     repetitions = sorted(result.points, key=lambda point: (order.index(point.key), point.repetition or 0))
     environment = tuple(_environment(result.environment))
     kinds = (
-        warnings_table, slowest_table, failures_table, replicas_table, connections_table, server_table, composing_models_table, gpu_table,
+        warnings_table, functools.partial(slowest_table, telemetry=telemetry), failures_table, replicas_table, connections_table, server_table, composing_models_table, gpu_table,
     )  # fmt: skip
     tables = [table(points) for table in kinds]
     blocks: dict[str, Sequence[Block]] = {

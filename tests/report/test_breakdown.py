@@ -9,14 +9,15 @@ from perfkit.report.breakdown import (
     breakdown_sentences,
     breakdown_table,
     contrast_table,
-    incidents_during,
     slowest_table,
     waterfall_group,
+    what_else_happened,
 )
 from perfkit.report.chart_svg import render_plots
 from perfkit.result.model import Result
 from perfkit.spans.breakdown import Breakdown, break_down
 from perfkit.spans.split import PARTS, SplitRequests
+from perfkit.telemetry.series import Series
 from tests.stored_results import document, write, write_log
 
 DUMPED = TypeAdapter(Breakdown)
@@ -106,8 +107,29 @@ def test_the_slowest_are_beside_the_incidents_of_their_time():
     ]
     made = result_with(split_requests())
     made["summary"][0]["incidents"] = incidents
-    assert incidents_during(Result.model_validate(made).summary[0], slow) == f"stall at {slow.at_s + 0.03:.2f} s"
+    assert what_else_happened(Result.model_validate(made).summary[0], slow) == f"stall at {slow.at_s + 0.03:.2f} s"
     assert len(slowest_table([point]).rows) == 10
+
+
+def test_the_slowest_are_beside_the_telemetry_of_their_time():
+    point = point_with(split_requests())
+    slow = point.breakdown.slowest[0]
+    at_ns = round(slow.at_s * 1e9)
+
+    def series(name, *samples):
+        times, values = zip(*samples, strict=True)
+        return Series(name, "", {}, tuple(at_ns + time for time in times), values)
+
+    second = 10**9
+    telemetry = [
+        series("gc_pause", (-second, 9e6), (10**7, 4e6), (second, 8e6)),
+        series("tcp_retransmits_per_s", (-second // 2, 0.0), (second, 7.0)),
+        series("gpu_sm_clock", (-second, 1980.0), (-second // 10, 1410.0), (second, 1980.0)),
+        series("machine_cpu_share", (0, 0.5)),
+    ]
+    assert what_else_happened(point, slow, telemetry) == "garbage collection 4.00 ms, GPU clock 1,410 MHz"
+    table = slowest_table([point], {(0, slow.repetition): telemetry})
+    assert table.texts[0][table.headings.index("at that time")] == "garbage collection 4.00 ms, GPU clock 1,410 MHz"
 
 
 def test_each_slow_request_is_a_row_whose_colours_lie_end_to_end():
