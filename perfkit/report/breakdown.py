@@ -207,22 +207,18 @@ def _sentence(breakdown: Breakdown) -> str:
 
 def _waterfall(point: Point) -> Chart:
     assert point.breakdown is not None
-    slowest = point.breakdown.slowest
+    slowest = point.breakdown.slowest[::-1]  # the slowest is the uppermost row
     lines = []
-    for name in PARTS:
+    for place, name in enumerate(PARTS):
         values: list[tuple[float, float | None]] = []
-        for number, request in enumerate(slowest, 1):
-            before = sum(max(request.parts_ns[one], 0) for one in PARTS[: PARTS.index(name)])
-            length = request.parts_ns[name]
-            if length > 0:
-                values += [
-                    (before / _NS_PER_MS, -number),
-                    ((before + length) / _NS_PER_MS, -number),
-                    ((before + length) / _NS_PER_MS, None),
-                ]
+        for row, request in enumerate(slowest, 1):
+            start_ms = sum(max(request.parts_ns[one], 0) for one in PARTS[:place]) / _NS_PER_MS
+            end_ms = start_ms + request.parts_ns[name] / _NS_PER_MS
+            if end_ms > start_ms:
+                values += [(start_ms, row), (end_ms, row), (end_ms, None)]
         if values:
             lines.append(Line.of(HEADINGS[name], values[:-1], _COLOURS[name], "path"))
-    ticks = tuple((float(-number), f"at {one.at_s:.2f} s") for number, one in enumerate(slowest, 1))
-    x = Axis(f"time since the {'intended ' * (point.response_time_ns is not None)}start", "ms")
-    y = Axis("slowest first", "", "linear", ticks, low=-len(slowest) - 0.7, high=0.0)
+    ticks = tuple((float(row), f"at {one.at_s:.2f} s") for row, one in enumerate(slowest, 1))
+    x = Axis(f"milliseconds since the {'intended ' * (point.response_time_ns is not None)}start", "ms")
+    y = Axis("slowest first", "", "linear", ticks, low=0.3, high=len(slowest) + 0.7)
     return Chart(point.title, x, y, tuple(lines), height_px=120 + 20 * len(slowest))
