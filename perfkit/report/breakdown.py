@@ -127,12 +127,13 @@ def slowest_table(points: Sequence[Point], telemetry: Mapping[tuple[int, int], S
 
     `telemetry` are the series by load point and repetition, on the clock of each window.
     """
-    series = {point.key: number for number, point in enumerate(points)}
+    numbers = {point.key: number for number, point in enumerate(points)}
     rows = [_Row(point, "", 1, one) for point in points if point.breakdown for one in point.breakdown.slowest]
+    small = _small_parts([row.times for row in rows])
 
     def beside(row: _Row) -> str | None:
         assert isinstance(row.times, SlowRequest)
-        sampled = (telemetry or {}).get((series[row.point.key], row.times.repetition), ())
+        sampled = (telemetry or {}).get((numbers[row.point.key], row.times.repetition), ())
         return what_else_happened(row.point, row.times, sampled) or None
 
     columns = (
@@ -140,7 +141,7 @@ def slowest_table(points: Sequence[Point], telemetry: Mapping[tuple[int, int], S
         Column("repetition", "repetition", "count", lambda row: row.times.repetition + 1),
         Column("at_s", "second", "number", lambda row: row.times.at_s),
         Column("total_ns", "time", "duration_ns", functools.partial(_cell, "total")),
-        *(Column(f"{name}_ns", HEADINGS[name], "duration_ns", functools.partial(_cell, name)) for name in PARTS),
+        *(Column(f"{name}_ns", HEADINGS[name], "duration_ns", functools.partial(_cell, name), name in small) for name in PARTS),
         Column("variant", "input", "count", lambda row: row.times.variant),
         Column("beside", "at that time", "prose", beside),
         Column("trace_id", "trace id", "code", lambda row: row.times.trace_id),

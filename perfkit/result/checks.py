@@ -165,7 +165,7 @@ def _point_problems(point: Point, repetitions: int) -> Iterator[_Problem]:
     ):
         yield "inferences_per_s", f"{point.inferences_per_s:g}/s does not fit the throughput, {point.throughput_per_s:g}/s"
     if point.breakdown is not None:
-        yield from _prefixed("breakdown", _breakdown_problems(point.breakdown, requests))
+        yield from _prefixed("breakdown", _breakdown_problems(point.breakdown, requests, point.duration_s))
     if point.goodput_per_s is not None and point.goodput_per_s > point.throughput_per_s * (1 + _ROUNDING) + _ROUNDING:
         yield "goodput_per_s", f"{point.goodput_per_s:g}/s is above the throughput, {point.throughput_per_s:g}/s"
 
@@ -221,7 +221,7 @@ def _distribution_problems(point: Point) -> Iterator[_Problem]:
         yield from _prefixed(key, _times_problems(times))
 
 
-def _breakdown_problems(breakdown: Breakdown, requests: Requests) -> Iterator[_Problem]:
+def _breakdown_problems(breakdown: Breakdown, requests: Requests, duration_s: float) -> Iterator[_Problem]:
     """Whether the parts of traced requests add up; a part may be below zero, by the error of the clocks."""
     for name in ("sampled", "without_spans", "failed", "clock_bound_ns"):
         if (getattr(breakdown, name) or 0) < 0:
@@ -253,6 +253,11 @@ def _breakdown_problems(breakdown: Breakdown, requests: Requests) -> Iterator[_P
         for part, (low, high) in (one.intervals_ns if one is not None else {}).items():
             if low > high:
                 yield f"{key}.intervals_ns.{part}", f"{low} to {high} is no interval"
+    for key, request in zip(slowest, breakdown.slowest, strict=True):
+        if not (
+            0 <= request.at_s <= duration_s and 0 <= request.repetition <= _MOST_INFERENCES and 0 <= request.variant <= _MOST_INFERENCES
+        ):
+            yield key, f"at {request.at_s:g} s, repetition {request.repetition} and variant {request.variant} are not those of a request"
     for (number, one), following in zip(slowest.items(), breakdown.slowest[1:], strict=False):
         if one.total_ns < following.total_ns:
             yield f"{number}.total_ns", f"{one.total_ns} is below that of the next, {following.total_ns}"

@@ -107,6 +107,8 @@ BREAKDOWN = {
         ({"p99": {**MEANS, "parts_ns": {"queue": 3_000_000}}}, ["p99.parts_ns"]),
         ({"contrast": {"p99": {**MEANS, "intervals_ns": {"total": [2, 1]}}}}, ["contrast.p99.intervals_ns.total"]),
         ({"slowest": [{**SLOW, "total_ns": 2_000_000, "parts_ns": PARTS_NS | {"queue": 2_000_000}}, SLOW]}, ["slowest.0.total_ns"]),
+        ({"slowest": [SLOW, {**SLOW, "at_s": -1.0}]}, ["slowest.1"]),
+        ({"slowest": [{**SLOW, "at_s": 1e300}]}, ["slowest.0"]),
         ({"slowest": [{**SLOW, "total_ns": 10**14, "parts_ns": PARTS_NS | {"queue": 10**14}}]}, ["slowest.0.parts_ns.queue"]),
     ],
 )
