@@ -10,14 +10,14 @@ SYNTHETIC = {
 
 def test_a_search_writes_its_probes_its_outcome_and_a_plot(perfkit, write_scenario):
     # every answer takes longer than the SLO allows, also on an overloaded machine, and there are two rates
-    limits = {"slo": {"p90": "1us", "error_rate": "5%"}, "start_rate": 80, "min_rate": 80, "max_rate": 160}
+    limits = {"slo": {"p95": "1us", "error_rate": "5%"}, "start_rate": 80, "min_rate": 80, "max_rate": 160}
     server = {"synthetic": "service=constant:1ms,servers=100"}
     scenario = write_scenario(**SYNTHETIC, server=server, load={"search": limits}, measure={"warmup": "100ms", "duration": "500ms"})
     finished = perfkit.measure(scenario, code=1)
     search, points = finished.result["search"], finished.result["points"]
     assert search["stopped_because"] == "never_met"
     assert [point["load"]["rate_per_s"] for point in points] == [80, 160]
-    assert search["slo"] == {"p90": "1us", "error_rate": "5%"}
+    assert search["slo"] == {"p95": "1us", "error_rate": "5%"}
     assert [probe["rate_per_s"] for probe in search["probes"]] == [point["load"]["rate_per_s"] for point in points]
     assert points[0]["load"] == {
         "kind": "open",
