@@ -57,12 +57,9 @@ def _rates(point: Point, repetitions: Sequence[Point]) -> Iterator[Explanation]:
     finished = _counts(repetitions, "throughput_per_s")
     seconds, window_s = _windows(repetitions)
     ok, beyond = point.requests.ok, point.requests.ok - sum(finished)
-    if beyond > 0:
-        rest = f"; of the window's own {ok:,} ok requests, {beyond:,} more finished after its end than older ones finished in it"
-    elif beyond < 0:
-        rest = f"; they include {-beyond:,} that were sent before it, and the window has {ok:,} ok requests of its own"
-    else:
-        rest = ""
+    direction = "more" if beyond > 0 else "fewer"
+    rest = f"; of the window's own {ok:,} ok requests, {abs(beyond):,} {direction} finished after its end than older ones finished in it"
+    rest = rest if beyond else ""
     failed = [f"{count:,} {name.replace('_', ' ')}" for name in _OUTCOMES[1:] if (count := getattr(point.requests, name))]
     without = f"; not counted: {', '.join(failed)}" if failed else ""
     throughput = f"{_sum_text(finished)} ok answers that finished in the window ÷ {seconds}"
@@ -111,7 +108,7 @@ def _percentiles(point: Point) -> Iterator[Explanation]:
                 yield Explanation(f"{key}.{name}", f"{name.replace('_', '.')} –: it needs {round(1 / (1 - quantile)):,} times", None)
             continue
         rank = max(int(quantile * times.count + 0.5), 1)
-        where = f"rank {rank:,} of {times.count:,} times in ascending order, {times.count - rank:,} are beyond it"
+        where = f"rank {rank:,} of {times.count:,} times in ascending order, {times.count - rank:,} beyond it"
         yield Explanation(
             f"{key}.{name}", f"{name.replace('_', '.')} {format_duration_ns(value_ns)}: {where}{_interval(point, name)}", None
         )

@@ -1,6 +1,7 @@
 """Traced requests joined with the server's times, and the time of each split into parts that add up to it."""
 
 import dataclasses
+import operator
 from collections.abc import Mapping, Sequence
 from typing import Self
 
@@ -91,7 +92,8 @@ def split(
     server = [(one.received_ns if one.work_began_ns is None else one.work_began_ns) for _, one in pairs]
     began = np.array(server, np.int64)
     ended = np.array([(one.answered_ns if one.work_ended_ns is None else one.work_ended_ns) for _, one in pairs], np.int64)
-    stages = [tuple(getattr(one, f"{name}_ns") for name in _STAGES) for _, one in pairs]
+    stages_of = operator.attrgetter(*(f"{name}_ns" for name in _STAGES))
+    stages = [stages_of(one) for _, one in pairs]
     is_known = np.ones(len(PARTS), np.bool_)
     parts = np.zeros((len(pairs), len(PARTS)), np.int64)
     is_open = paced != 0
