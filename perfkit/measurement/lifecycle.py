@@ -13,6 +13,7 @@ from perfkit.machine.cpus import pinned
 from perfkit.measurement.control import Interruption, RunObserver
 from perfkit.measurement.load_points import connect_for_statistics
 from perfkit.measurement.observation import observe
+from perfkit.measurement.request_traces import SpanSource
 from perfkit.measurement.run_target import open_target
 from perfkit.measurement.scenario_run import MeasuredScenario, ScenarioRun
 from perfkit.measurement.shared_memory import run_regions
@@ -119,15 +120,23 @@ async def _execute(runs: Sequence[ScenarioRun], publish_at: tuple[str, int] | No
     """Measures the load points of all runs interleaved, and saves a run's result after each of its own; an error of one is its `failure`."""
     first = runs[0]
     scenario, observer, interruption, clock, placement = first.scenario, first.observer, first.interruption, first.clock, first.placement
+    source = None if scenario.traces is None else SpanSource(scenario.traces, scenario.workload.seed, first.loaded.folder)
     for run in runs:
-        run.interleaved = runs
+        run.follow(runs, source)
     interruption.task = asyncio.current_task()
     connect_to_read = functools.partial(connect_for_statistics, scenario, clock=clock)
+    trace_url = None if source is None else source.url
     shares_memory = any(one.scenario.shared_memory is not None for run in runs for one in run.plain.values())
     try:
         async with (
             open_target(
-                first.loaded, placement.server, observer.server_output, first.server_log, clock, shares_memory=shares_memory
+                first.loaded,
+                placement.server,
+                observer.server_output,
+                first.server_log,
+                clock,
+                shares_memory=shares_memory,
+                trace_url=trace_url,
             ) as target,
             sampler_process(is_wanted=scenario.telemetry) as client,
             contextlib.AsyncExitStack() as regions,
@@ -145,7 +154,8 @@ async def _execute(runs: Sequence[ScenarioRun], publish_at: tuple[str, int] | No
                         await run.probe_target(target, shared)
             if not any(run.is_active for run in runs):
                 return
-            observation = await observe(scenario, target, client, connect_to_read, clock, publish_at, observer.screen)
+            spans = None if source is None else source.config
+            observation = await observe(scenario, target, client, connect_to_read, clock, publish_at, observer.screen, spans)
             async with first.screen(observation):
                 if observation.url:
                     observer.metrics_published(observation.url)
@@ -157,6 +167,9 @@ async def _execute(runs: Sequence[ScenarioRun], publish_at: tuple[str, int] | No
                             with run.ending():
                                 if run.is_active:  # an interruption of another ends it, too
                                     await run.measure_next_point(target, observation)
+                for run in runs:
+                    with run.ending():
+                        await run.join_traces(target, observation)
     except asyncio.CancelledError as error:
         for run in runs:
             run.cancel(error)

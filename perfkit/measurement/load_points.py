@@ -28,6 +28,7 @@ from perfkit.transport.factory import make_transport
 from perfkit.transport.limits import FIRST_ANSWER_LIMIT, STATISTICS_LIMIT, AnswerLimit
 from perfkit.transport.options import Rotation, StreamOptions, TransportOptions
 from perfkit.units import NS_PER_S, format_bytes
+from perfkit.workers.request_sampler import MOST_TRACED, REQUEST_ID, SamplingSpec, TraceIds
 from perfkit.workers.worker_spec import PointSpec, WorkerSpec
 
 _STATISTICS_TIMEOUT_NS = 5 * NS_PER_S
@@ -158,8 +159,13 @@ def requests_per_connection(scenario: Scenario, protocol: WireProtocol) -> int:
     return streams_per_connection(scenario, protocol) * (1 if scenario.stream is None else scenario.stream.in_flight)
 
 
-def make_worker_spec(scenario: Scenario, point: LoadPoint, address: Address, probed: ProbeResult) -> WorkerSpec:
-    """What a single worker would do in a load point; `WorkerSpec.split` divides it among several."""
+def make_worker_spec(
+    scenario: Scenario, point: LoadPoint, address: Address, probed: ProbeResult, trace_ids: TraceIds | None = None
+) -> WorkerSpec:
+    """What a single worker would do in a load point; `WorkerSpec.split` divides it among several.
+
+    `trace_ids` are those of the run; None if it traces no requests.
+    """
     measure, slo, check = scenario.measure, scenario.objective, scenario.check
     options = dataclasses.replace(transport_options(scenario, point.protocol), answer_limit=probed.answer_limit, seed=point.number)
     load = point.load
@@ -178,17 +184,32 @@ def make_worker_spec(scenario: Scenario, point: LoadPoint, address: Address, pro
         overload_abort_after_ns=point.overload_abort_after_ns,
         is_streamed=scenario.stream is not None,
     )
+    requests = probed.requests if probed.shared is None else probed.shared.requests_for(point.load)
+    sampling = None if trace_ids is None else _sampling(scenario, point, trace_ids)
+    if sampling is not None and sampling.sets_request_id:
+        requests = tuple(dataclasses.replace(request, id=REQUEST_ID) for request in requests)
     return WorkerSpec(
         point=point_spec,
         address=address,
         transport=options,
-        requests=probed.requests if probed.shared is None else probed.shared.requests_for(point.load),
+        requests=requests,
         request_indices=probed.request_indices,
         expectation=probed.expectation,
         check_share=check.share,
         check_at_most_per_s=check.at_most_per_s,
         seed=point.number,
+        sampling=sampling,
     )
+
+
+def _sampling(scenario: Scenario, point: LoadPoint, trace_ids: TraceIds) -> SamplingSpec | None:
+    if (traces := scenario.traces) is None:
+        return None
+    expected_per_s = point.load.rate_per_s if isinstance(point.load, OpenPlan) else None
+    window_ns, per_s = point.window_ns or scenario.window_ns, traces.rate_per_s
+    if per_s is not None and window_ns is not None:
+        per_s = min(per_s, MOST_TRACED * NS_PER_S / window_ns)
+    return SamplingSpec(trace_ids.of_point(point.tag), per_s, traces.share, expected_per_s, sets_request_id=bool(traces.files))
 
 
 def count_workers(

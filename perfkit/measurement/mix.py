@@ -17,6 +17,7 @@ from perfkit.recorder.window import Window, cut
 from perfkit.result.load import OpenLoad
 from perfkit.scenario.model import Scenario
 from perfkit.workers.point_recording import PointRecording
+from perfkit.workers.request_sampler import TraceIds
 from perfkit.workers.worker_spec import MixSpec, WorkerSpec
 
 
@@ -33,11 +34,11 @@ def is_open(point: LoadPoint | MixPoint) -> bool:
     return isinstance(describe_point(point), OpenLoad)
 
 
-def make_mix_spec(scenario: Scenario, point: MixPoint, workloads: Sequence[ProbedWorkload]) -> MixSpec:
+def make_mix_spec(scenario: Scenario, point: MixPoint, workloads: Sequence[ProbedWorkload], trace_ids: TraceIds | None = None) -> MixSpec:
     """What a single worker would do in a load point of several workloads."""
     specs, drain_ns = [], max(one.scenario.drain_ns for one in workloads)
     for part, one in zip(point.parts, workloads, strict=True):
-        spec = make_worker_spec(one.scenario, part, one.address, one.probed)
+        spec = make_worker_spec(one.scenario, part, one.address, one.probed, trace_ids)
         slo = one.scenario.slo or scenario.slo
         own = dataclasses.replace(
             spec.point,
@@ -81,7 +82,7 @@ def mix_measurements(
     for number, (part, one, own) in enumerate(zip(point.parts, workloads, recorded.workloads, strict=True)):
         recording = dataclasses.replace(own.recording, end_ns=recorded.recording.end_ns)
         own_window = cut(recording, window.start_ns, is_open=isinstance(part.load, OpenPlan))
-        own_recorded = dataclasses.replace(recorded, recording=recording, connections=own.connections, lost=())
+        own_recorded = dataclasses.replace(recorded, recording=recording, connections=own.connections, sampled=own.sampled, lost=())
         own_observed = observed.of_workload(number)
         measured = make_point_measurement(
             one.scenario, part, own_recorded, own_window, own_observed, workers, [*one.probed.warnings], batch_size=one.probed.batch_size
@@ -123,14 +124,19 @@ def describe_workloads(workloads: Mapping[WorkloadKey, ProbedWorkload]) -> dict[
 
 
 def plan_workers(
-    scenario: Scenario, point: LoadPoint | MixPoint, workloads: Sequence[ProbedWorkload], calibration: Calibration | None, cpus: int
+    scenario: Scenario,
+    point: LoadPoint | MixPoint,
+    workloads: Sequence[ProbedWorkload],
+    calibration: Calibration | None,
+    cpus: int,
+    trace_ids: TraceIds | None = None,
 ) -> tuple[WorkerSpec | MixSpec, int]:
     """What a single worker would do in a load point, and the number of workers."""
     if isinstance(point, MixPoint):
-        mix_spec = make_mix_spec(scenario, point, workloads)
+        mix_spec = make_mix_spec(scenario, point, workloads, trace_ids)
         return mix_spec, count_mix_workers(point, workloads, mix_spec, calibration, cpus)
     (one,) = workloads
-    spec = make_worker_spec(one.scenario, point, one.address, one.probed)
+    spec = make_worker_spec(one.scenario, point, one.address, one.probed, trace_ids)
     return spec, count_workers(one.scenario, point, one.probed, spec, calibration, cpus)
 
 

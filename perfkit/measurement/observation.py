@@ -24,6 +24,7 @@ from perfkit.result.model import Point
 from perfkit.scenario.credentials import resolve_metrics_url
 from perfkit.scenario.load import ColdStartLoadSpec
 from perfkit.scenario.model import Scenario
+from perfkit.spans.server_times import ServerTimes
 from perfkit.stats.buckets import BucketCounts
 from perfkit.target.address import Address
 from perfkit.telemetry.client import TelemetryClient
@@ -37,6 +38,7 @@ from perfkit.telemetry.messages import (
     PointBegins,
     PublishMetrics,
     ScreenConfig,
+    SpansConfig,
     StatisticsConfig,
     TelemetryConfig,
 )
@@ -112,6 +114,10 @@ class Observation:
 
         composing = ComposingModelsReader(read_composing) if composing_models else None
         return ServerStatisticsReader(read, self._clock, composing)
+
+    async def spans(self, trace_ids: Sequence[str], within_s: float) -> Mapping[str, ServerTimes]:
+        """What the server's spans say of these traces; waits at most `within_s` for them."""
+        return (await self._client.spans(trace_ids, within_s)).times
 
     @property
     def has_screen(self) -> bool:
@@ -259,14 +265,17 @@ async def observe(
     clock: Clock,
     listen: tuple[str, int] | None,
     screen: ScreenConfig | None = None,
+    spans: SpansConfig | None = None,
 ) -> Observation:
     """Starts the samplers of `client` and waits until they run; `listen` is the host and port for live metrics, `screen` the terminal of a live view.
 
-    Raises ScenarioError if a variable of a metrics URL is not set, UsageError if the port cannot be opened.
+    `spans` says where the spans of traced requests are received. Raises ScenarioError if a variable of a metrics URL is not set, UsageError if the port cannot be opened.
     """
     if listen is not None and not scenario.telemetry:
         raise UsageError("--prometheus: the scenario turns telemetry off, so there are no live metrics; remove telemetry: false")
-    config = dataclasses.replace(telemetry_config(scenario, target, listen), screen=screen) if scenario.telemetry else None
+    config = None
+    if scenario.telemetry:
+        config = dataclasses.replace(telemetry_config(scenario, target, listen), screen=screen, spans=spans)
     if config is not None:
         await client.configure(config)
         if not config.may_see_gpus:

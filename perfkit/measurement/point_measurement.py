@@ -18,6 +18,7 @@ from perfkit.result.load import Load, OpenLoad
 from perfkit.result.model import Connections, Protocol
 from perfkit.scenario.model import Scenario
 from perfkit.scenario.target import Target
+from perfkit.spans.sampled import SampledRequest
 from perfkit.stats.buckets import EMPTY, BucketCounts
 from perfkit.target.address import WireProtocol
 from perfkit.transport.connect import FILE_LIMIT_REMEDY
@@ -58,6 +59,8 @@ class PointMeasurement:
     """Empty for a target with a single address."""
     balance: Balance | None = None
     """How requests are spread over several addresses; None where each connection takes the first that accepts it."""
+    sampled: tuple[SampledRequest, ...] = ()
+    """The traced requests of the window."""
     faults: tuple[MeasurementWarning, ...] = ()
     """Events that make the point invalid, whatever its figures are."""
 
@@ -133,6 +136,7 @@ def make_point_measurement(
         is_streamed=scenario.stream is not None,
         cold_start=cold_start,
         resources=observed.resources,
+        sampled=tuple(one for one in recorded.sampled if window.start_ns <= one.intended_ns < window.end_ns),
         faults=tuple(_faults(recorded)),
     )
 

@@ -45,11 +45,13 @@ async def open_target(
     clock: Clock | None = None,
     *,
     shares_memory: bool = False,
+    trace_url: str | None = None,
 ) -> AsyncIterator[RunTarget]:
     """Gives the scenario's target; a server that its command starts, or the bundled one, runs for the length of the block.
 
     `on_line` gets what is said of the start, and `log` the output of a command. With `shares_memory` clients may register shared memory
-    with the bundled server. Raises ScenarioError if a header's variable or a TLS file is missing, TargetError if the server does not start.
+    with the bundled server, which sends spans of traced requests to `trace_url`. Raises ScenarioError if a header's variable or a TLS file
+    is missing, TargetError if the server does not start.
     """
     clock = clock or MonotonicClock()
     started = [one for one in _targets(loaded).values() if one.is_started]
@@ -57,7 +59,9 @@ async def open_target(
         yield RunTarget(_addresses(loaded, {}), None)
         return
     if (command := started[0].command) is None:
-        server = StartedServer("bundled_server", _bundled(loaded, server_cpus, on_line, clock, shares_memory=shares_memory))
+        server = StartedServer(
+            "bundled_server", _bundled(loaded, server_cpus, on_line, clock, shares_memory=shares_memory, trace_url=trace_url)
+        )
     else:
         ready_within_ns = started[0].ready_within_ns
         command, urls = placed_command(command, list(dict.fromkeys(protocol for one in started for protocol in one.load_protocols)))
@@ -145,7 +149,13 @@ def _addresses(loaded: LoadedScenario, urls_of_server: Mapping[WireProtocol, str
 
 
 def _bundled(
-    loaded: LoadedScenario, cpus: tuple[int, ...], on_line: Callable[[str], None], clock: Clock, *, shares_memory: bool
+    loaded: LoadedScenario,
+    cpus: tuple[int, ...],
+    on_line: Callable[[str], None],
+    clock: Clock,
+    *,
+    shares_memory: bool,
+    trace_url: str | None,
 ) -> Callable[[], AbstractAsyncContextManager[RunningServer]]:
     """Runs the bundled server with the models that are sent to it, on the same ports if it is to be restarted."""
     options, load = loaded.scenario.server, loaded.scenario.load
@@ -160,6 +170,7 @@ def _bundled(
         synthetic=options.synthetic,
         allow_client_shm=shares_memory,
         is_explicit=start == "reload",
+        trace_url=trace_url,
         ports=(http_port, grpc_port),
         on_line=on_line,
         clock=clock,

@@ -23,8 +23,9 @@ from perfkit.measurement.control import Interruption, RunObserver
 from perfkit.measurement.file_limit import describe_shortage, file_needs
 from perfkit.measurement.load_points import connect, describe_point, least_connections, load_point_source
 from perfkit.measurement.mix import describe_workloads, is_open, measurements_of, named, plan_workers, title_of
-from perfkit.measurement.observation import Observation
+from perfkit.measurement.observation import Observation, PointTelemetry
 from perfkit.measurement.point_measurement import PointMeasurement, cut_window, undecided_warmup_s
+from perfkit.measurement.request_traces import SPANS_IN_HASTE_WITHIN_S, SPANS_WITHIN_S, RequestTraces, SpanSource, traced_rows
 from perfkit.measurement.run_target import RunTarget, WorkloadKey
 from perfkit.measurement.shared_memory import RunRegions, describe_abandoned, unregister_abandoned
 from perfkit.measurement.summary import LoadSummary
@@ -37,13 +38,17 @@ from perfkit.result.model import METRIC_DEFINITIONS, Point, PointKey, Result, St
 from perfkit.result.provenance import describe_source
 from perfkit.result.telemetry_file import SampledPoint
 from perfkit.scenario.file import LoadedScenario, scenario_document
+from perfkit.spans.breakdown import Breakdown, break_down
+from perfkit.spans.split import PARTS, SplitRequests
 from perfkit.stats.slo import SloLimits
 from perfkit.target.started_server import StartedServer
 from perfkit.telemetry.messages import PointBegins
 from perfkit.units import NS_PER_S
 from perfkit.workers.cpu_placement import place
 from perfkit.workers.local import local_workers
+from perfkit.workers.point_recording import PointRecording
 from perfkit.workers.worker import execute
+from perfkit.workers.worker_spec import MixSpec, WorkerSpec
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -65,6 +70,8 @@ class ScenarioRun:
         self._writer, self.observer, self.interruption, self.clock, self._title = writer, observer, interruption, clock, title
         self.interleaved: Sequence[ScenarioRun] = (self,)
         """The runs that are measured interleaved, this one included."""
+        self._traces: RequestTraces | None = None
+        self._breakdowns: dict[tuple[PointKey, int | None], Breakdown] = {}
         self.failure: BaseException | None = None
         """What ended the run without a result."""
         self._has_ended = False
@@ -91,6 +98,12 @@ class ScenarioRun:
         self._status_reason = ""
         self._started_at, self._started_ns = utc_now(), clock.now_ns()
         self._abandoned = remove_abandoned()
+
+    def follow(self, interleaved: "Sequence[ScenarioRun]", source: SpanSource | None) -> None:
+        """Names the runs that are measured in turn, and where the spans of traced requests come from; called before the first load point."""
+        self.interleaved = interleaved
+        if self.scenario.traces is not None and source is not None:
+            self._traces = RequestTraces(source, self._title, self.clock)
 
     @property
     def server_log(self) -> pathlib.Path:
@@ -224,7 +237,10 @@ class ScenarioRun:
         cpus = self.placement.driver
         parts = load_point.parts if isinstance(load_point, MixPoint) else (load_point,)
         workloads = [self._workloads[part.workload, part.protocol] for part in parts]
-        spec, workers = plan_workers(self.scenario, load_point, workloads, self._calibration, len(cpus or usable_cpus()))
+        trace_ids = None if self._traces is None else self._traces.ids
+        if self._traces is not None:
+            self._traces.read_clocks()
+        spec, workers = plan_workers(self.scenario, load_point, workloads, self._calibration, len(cpus or usable_cpus()), trace_ids)
         self._check_file_limit(spec.connections, workers)
         began_ns = self.clock.now_ns()
         log = self._interval_log(load_point)
@@ -236,30 +252,7 @@ class ScenarioRun:
         if isinstance(load_point, LoadPoint) and isinstance(load_point.load, ColdStartPlan):
             start = StartTrial(self.scenario, load_point.load, workloads[0].address, target.server, self.clock)
         with self._stoppable(target.server) as set_loop:
-            if workers == 1:
-                telemetry.follow()
-
-                def on_interval(start_ns: int, interval: Interval) -> None:
-                    log.add(start_ns, interval)
-                    telemetry.publish_interval(interval)
-
-                recorded = await execute(
-                    spec,
-                    self.clock,
-                    on_loop=set_loop,
-                    on_interval=on_interval,
-                    on_live=telemetry.show_live,
-                    begin_at=None if start is None else start.begin,
-                    on_reply=None if start is None else start.take,
-                )
-            else:
-                show_live = telemetry.show_live
-                shares = spec.live(is_live=show_live is not None).split(workers, cpus)
-                receivers = (log.add, log.add_lost, telemetry.publish_interval, show_live or (lambda _: None))
-                async with local_workers(shares, self.clock, *receivers) as group:
-                    set_loop(group)
-                    telemetry.follow(group.pids)
-                    recorded = await group.run()
+            recorded = await self._send_load(spec, workers, log, telemetry, start, set_loop)
             window = cut_window(self.scenario, recorded, is_open=is_open(load_point))
             observed = await telemetry.finish(recorded, window)  # an interrupt here does not discard the measured load point
         if recorded.ending.cause is StopCause.FILE_LIMIT:
@@ -283,8 +276,62 @@ class ScenarioRun:
             whole = measurements[0]
             sampled = SampledPoint(load_point.index, load_point.repetition, whole.protocol, whole.load.title, window.start_ns)
             self._writer.log_series(sampled, self._started_ns, observed.series)
+            if self._traces is not None:
+                await self._traces.collect(observation)
+                self._traces.add(measurements)
             self._add_points(measurements, (self.clock.now_ns() - began_ns) / NS_PER_S)
             observation.point_finished(number, self._points[-len(measurements)])
+
+    async def join_traces(self, target: RunTarget, observation: Observation) -> None:
+        """Takes the server's spans of the traced requests, once all load points are measured, and splits their time."""
+        if self._traces is None or self.interruption.count > 1:
+            return
+        try:
+            await self._traces.collect(observation, SPANS_WITHIN_S if not self.interruption.count else SPANS_IN_HASTE_WITHIN_S)
+        except UsageError as error:  # what was measured stays
+            self.observer.note_added(f"traces.files: {error}")
+        splits = list(self._traces.split(target.addresses.values()))
+        by_key: dict[PointKey, list[SplitRequests]] = {}
+        for key, repetition, split in splits:
+            self._breakdowns[key, repetition] = break_down(split)
+            by_key.setdefault(key, []).append(split)
+        for key, repetitions in by_key.items():
+            self._breakdowns[key, None] = break_down(SplitRequests.merged(repetitions))
+        self._writer.write_traces(PARTS, (row for key, _, split in splits for row in traced_rows(key, split)))
+
+    async def _send_load(
+        self,
+        spec: WorkerSpec | MixSpec,
+        workers: int,
+        log: IntervalLog | MixLog,
+        telemetry: PointTelemetry,
+        start: StartTrial | None,
+        set_loop: Callable[[Stoppable], None],
+    ) -> PointRecording:
+        """Executes a load point in this process, or in several of their own."""
+        if workers == 1:
+            telemetry.follow()
+
+            def on_interval(start_ns: int, interval: Interval) -> None:
+                log.add(start_ns, interval)
+                telemetry.publish_interval(interval)
+
+            return await execute(
+                spec,
+                self.clock,
+                on_loop=set_loop,
+                on_interval=on_interval,
+                on_live=telemetry.show_live,
+                begin_at=None if start is None else start.begin,
+                on_reply=None if start is None else start.take,
+            )
+        show_live = telemetry.show_live
+        shares = spec.live(is_live=show_live is not None).split(workers, self.placement.driver)
+        receivers = (log.add, log.add_lost, telemetry.publish_interval, show_live or (lambda _: None))
+        async with local_workers(shares, self.clock, *receivers) as group:
+            set_loop(group)
+            telemetry.follow(group.pids)
+            return await group.run()
 
     def _interval_log(self, load_point: LoadPoint | MixPoint) -> IntervalLog | MixLog:
         held_s = undecided_warmup_s(self.scenario, load_point.window_ns)
@@ -356,10 +403,14 @@ class ScenarioRun:
             status=status,
             status_reason=reason,
             started_at=self._started_at.isoformat(timespec="milliseconds"),
-            points=tuple(self._points),
-            summary=tuple(summary.pooled() for summary in self._summaries.values()),
+            points=tuple(self._with_breakdown(one) for one in self._points),
+            summary=tuple(self._with_breakdown(summary.pooled()) for summary in self._summaries.values()),
             search=search,
         )
+
+    def _with_breakdown(self, point: Point) -> Point:
+        breakdown = self._breakdowns.get((point.key, point.repetition))
+        return point if breakdown is None else point.model_copy(update={"breakdown": breakdown})
 
     @contextlib.asynccontextmanager
     async def screen(self, observation: Observation) -> AsyncIterator[None]:

@@ -10,7 +10,7 @@ import json
 import os
 import pathlib
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TypeVar
 
 import pydantic
@@ -24,11 +24,12 @@ from perfkit.result.json_file import parse_json, read_bytes
 from perfkit.result.model import SCHEMA, Result, result_document
 from perfkit.result.output_folder import ensure_writable
 from perfkit.result.telemetry_file import CSV_FILE, PARQUET_FILE, SampledPoint, TelemetryLog
+from perfkit.result.traces_file import TRACES_FILE, write_traces
 from perfkit.telemetry.series import Series
 
 _Model = TypeVar("_Model", bound=pydantic.BaseModel)
 RESULT_FILE = "result.json"
-_DATA_FILES = (RESULT_FILE, LOG_FILE, CSV_FILE, PARQUET_FILE)
+_DATA_FILES = (RESULT_FILE, LOG_FILE, CSV_FILE, PARQUET_FILE, TRACES_FILE)
 SERVER_LOG = "server.log"
 _RESULT_ENTRIES = {*_DATA_FILES, CHECKSUM_FILE, SERVER_LOG, "report.html", "report.md", "plots"}
 
@@ -88,6 +89,11 @@ class ResultWriter:
             self._telemetry.add(point, started_ns, series)
         except OSError as error:
             self._failure = error
+
+    def write_traces(self, parts: Sequence[str], rows: Iterable[tuple[str | int | float, ...]]) -> None:
+        """Writes the traced requests; see `write_traces`."""
+        with self._writing():
+            write_traces(self.partial, parts, rows)
 
     def save(self, result: Result) -> None:
         """Writes `result.json` with the result so far, so that a crash does not lose it."""

@@ -27,6 +27,7 @@ from perfkit.scenario.shared_memory import SharedMemorySpec
 from perfkit.scenario.stream import Stream
 from perfkit.scenario.target import Server, Target
 from perfkit.scenario.telemetry import Gpu, Metrics
+from perfkit.scenario.traces import Traces
 from perfkit.scenario.workload import Check, Workload
 from perfkit.target.address import Address, redacted_url
 from perfkit.units import NS_PER_S, write_duration_ns
@@ -73,6 +74,8 @@ class Scenario(Section):
     """False samples nothing besides the requests."""
     metrics: Metrics = Metrics()
     gpu: Gpu = Gpu()
+    traces: Traces | None = None
+    """Traces sampled requests in the server; None traces none."""
     gate: Gate | None = None
     sweep: Annotated[dict[Text, Annotated[tuple[Any, ...] | dict[Text, Any], Field(min_length=1)]], Field(min_length=1)] | None = None
     """Dotted keys and the values of each, or `choices`, which are named sets of keys: every combination is measured. None in a scenario
@@ -267,6 +270,25 @@ class Scenario(Section):
         if shared.outputs and any(one.classes or one.encoding for one in workload.outputs):
             raise ValueError(
                 "outputs in shared memory are whole tensors: remove classes and encoding, or set shared_memory.outputs to false"
+            )
+        return self
+
+    @pydantic.model_validator(mode="after")
+    def _can_be_traced(self) -> Self:
+        if self.traces is None or self.workloads is not None:
+            return self
+        if self.stream is not None:
+            raise ValueError("traces follow single requests: remove stream, or traces")
+        if isinstance(self.load, IdleLoadSpec | ColdStartLoadSpec):
+            raise ValueError("traces need a steady load: give load.closed, load.open, load.replay or load.search, or remove traces")
+        if any(name.lower() == "traceparent" for name in self.target.headers):
+            raise ValueError("target.headers: traces set the header traceparent: remove it")
+        if not self.telemetry and not self.traces.files:
+            raise ValueError("traces.listen is served by the process that samples telemetry: remove telemetry: false, or give traces.files")
+        if (self.target.urls_by_protocol or self.target.command) and self.traces.listen is None and not self.traces.files:
+            raise ValueError(
+                "traces: perfkit must know where the server sends its spans: give listen, such as 127.0.0.1:4318, and start the server with "
+                "that address, such as --trace-config mode=opentelemetry --trace-config opentelemetry,url=http://127.0.0.1:4318/v1/traces"
             )
         return self
 

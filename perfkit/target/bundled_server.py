@@ -26,6 +26,7 @@ async def bundled_server(
     synthetic: str | None = None,
     allow_client_shm: bool = False,
     is_explicit: bool = False,
+    trace_url: str | None = None,
     ports: tuple[int, int] = (0, 0),
     on_line: Callable[[str], None],
     clock: Clock | None = None,
@@ -46,6 +47,8 @@ async def bundled_server(
         options += ["--model-control-mode", "explicit"]
     if allow_client_shm:
         options += ["--allow-client-shm"]
+    if trace_url is not None:
+        options += ["--trace-url", trace_url]
     if cpus:
         options += ["--cpus", ",".join(map(str, cpus))]
     started_ns = clock.now_ns()

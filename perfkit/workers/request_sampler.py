@@ -5,6 +5,7 @@ import collections
 import dataclasses
 import functools
 import hashlib
+import itertools
 from collections.abc import Awaitable, Iterator
 
 import numpy as np
@@ -15,38 +16,51 @@ from perfkit.spans.sampled import SampledRequest
 from perfkit.transport.base import Outcome, Prepared, Reply, Sender
 from perfkit.units import NS_PER_S
 
-MOST_SAMPLED = 100_000
-"""The most requests that one worker traces in a load point."""
+MOST_TRACED = 20_000
+"""The most requests that are traced in a load point's window, as far as its length is known; a worker never traces more."""
+REQUEST_ID = "0" * 32
+"""The id of requests that are not traced, where traced ones are known by it."""
 _FEWEST_OBSERVED, _OBSERVED_FOR_NS, _STEP_NS = 20, NS_PER_S, NS_PER_S // 10
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
+class TraceIds:
+    """The ids of traced requests: the first 16 digits are those of the run, the others follow from the name of what is traced."""
+
+    prefix: str
+    name: str = ""
+
+    def of_point(self, tag: str) -> "TraceIds":
+        """The ids of a load point, or of a worker in it."""
+        return dataclasses.replace(self, name=f"{self.name} {tag}")
+
+    def seed(self) -> int:
+        """A seed that follows from prefix and name."""
+        return int.from_bytes(hashlib.blake2b(f"{self.prefix}{self.name}".encode(), digest_size=8).digest())
+
+    def __iter__(self) -> Iterator[tuple[str, str]]:
+        """Trace ids, each with the id of the client's span, without end."""
+        for number in itertools.count():
+            digest = hashlib.blake2b(f"{self.prefix}{self.name} {number}".encode(), digest_size=16).hexdigest()
+            yield self.prefix + digest[:16], digest[16:]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
 class SamplingSpec:
-    """How many of a load point's requests are traced: so many per second, or a share of them.
+    """How many of a load point's requests are traced: so many per second, or a share of them."""
 
-    `trace_prefix`, 16 hexadecimal digits, begins the trace ids of a run, and `tag` tells its load points apart.
-    """
-
-    trace_prefix: str
-    tag: str
+    trace_ids: TraceIds
     per_s: float | None
     share: float | None
     expected_per_s: float | None
     """The rate of the load as far as the plan tells it, like `per_s` that of all workers together; None for a closed loop."""
+    sets_request_id: bool = False
+    """Whether a traced request has its trace id as request id, too, in place of `REQUEST_ID`, which the prepared requests have."""
 
     def split(self, worker: int, workers: int) -> "SamplingSpec":
         """The part of one of several workers."""
         per_s, expected = (None if rate is None else rate / workers for rate in (self.per_s, self.expected_per_s))
-        return dataclasses.replace(self, tag=f"{self.tag}.w{worker}", per_s=per_s, expected_per_s=expected)
-
-
-def _ids(spec: SamplingSpec) -> Iterator[tuple[str, str]]:
-    """Trace ids and span ids, without end."""
-    number = 0
-    while True:
-        digest = hashlib.blake2b(f"{spec.trace_prefix} {spec.tag} {number}".encode(), digest_size=16).hexdigest()
-        yield spec.trace_prefix + digest[:16], digest[16:]
-        number += 1
+        return dataclasses.replace(self, trace_ids=self.trace_ids.of_point(f"w{worker}"), per_s=per_s, expected_per_s=expected)
 
 
 class RequestSampler(Sender):
@@ -57,9 +71,8 @@ class RequestSampler(Sender):
     """
 
     def __init__(self, sender: Sender, spec: SamplingSpec) -> None:
-        self._sender, self._spec, self._ids = sender, spec, _ids(spec)
-        digest = hashlib.blake2b(f"{spec.trace_prefix} {spec.tag}".encode(), digest_size=8).digest()
-        self._random = np.random.default_rng(int.from_bytes(digest))
+        self._sender, self._spec, self._ids = sender, spec, iter(spec.trace_ids)
+        self._random = np.random.default_rng(spec.trace_ids.seed())
         self._drawn, self._left, self._share = 0, 0, 0.0
         self._unsettled: collections.deque[tuple[str, Reply]] = collections.deque()
         self._sampled: list[SampledRequest] = []
@@ -106,12 +119,14 @@ class RequestSampler(Sender):
 
     def _draw(self, sent: int) -> None:
         """Draws the gap to the next traced request; without a share it is never reached."""
-        self._left = int(self._random.geometric(self._share)) if self._share > 0 and len(self._sampled) < MOST_SAMPLED else -1
+        self._left = int(self._random.geometric(self._share)) if self._share > 0 and len(self._sampled) < MOST_TRACED else -1
         self._drawn = sent + self._left
 
     def _send_traced(self, prepared: Prepared) -> Awaitable[Reply]:
         self._draw(self._drawn)
         trace_id, span_id = next(self._ids)
+        if self._spec.sets_request_id:
+            prepared = _with_request_id(prepared, trace_id)
         traced = self._sender.with_traceparent(prepared, f"00-{trace_id}-{span_id}-01")
         reply = asyncio.ensure_future(self._sender.send(traced))
         reply.add_done_callback(functools.partial(self._take, trace_id))
@@ -130,3 +145,13 @@ class RequestSampler(Sender):
             intended_ns, is_ok = reply.intended_ns or reply.started_ns, reply.outcome is Outcome.OK
             times = (intended_ns, reply.paced_ns, reply.started_ns, reply.finished_ns)
             self._sampled.append(SampledRequest(trace_id, *times, reply.variant, is_ok))
+
+
+def _with_request_id(prepared: Prepared, request_id: str) -> Prepared:
+    """The request with this id in place of the one that it was prepared with; ids of one length leave all other bytes as they are."""
+    place = next((number for number, buffer in enumerate(prepared.buffers) if REQUEST_ID.encode() in buffer), None)
+    if place is None:
+        return prepared
+    buffers = list(prepared.buffers)
+    buffers[place] = bytes(buffers[place]).replace(REQUEST_ID.encode(), request_id.encode(), 1)
+    return dataclasses.replace(prepared, buffers=buffers)

@@ -11,7 +11,7 @@ HEAD = "target: {model: m}\nload: {closed: {concurrency: 1}}\n"
 LOAD = "load: {closed: {concurrency: 1}}\n"
 TOP_KEYS = (
     "schema, name, target, server, workload, shared_memory, workloads, alone, load, sequences, stream, measure, check, slo, telemetry, "
-    "metrics, gpu, gate, sweep, rank"
+    "metrics, gpu, traces, gate, sweep, rank"
 )
 SEARCH = "target: {model: m}\nload:\n  search: "
 EXPECTED = "expected http://HOST:PORT, https://, grpc:// or grpcs://, or unix:/path (gRPC) or http+unix:/path for a socket"

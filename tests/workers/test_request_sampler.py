@@ -1,5 +1,8 @@
 """The requests that are traced: a fair sample of the load, of the rate or share that was asked for, with the times of their replies."""
 
+import asyncio
+import dataclasses
+import itertools
 import re
 
 import pytest
@@ -8,11 +11,15 @@ from perfkit.clock import ManualClock
 from perfkit.load import arrivals
 from perfkit.load.arrivals import Schedule
 from perfkit.load.load_plan import ClosedPlan, OpenPlan
+from perfkit.protocol.message import InferRequest
+from perfkit.protocol.tensor import Datatype, tensor_from_array
 from perfkit.target.address import Address
-from perfkit.transport.base import Outcome, Prepared
+from perfkit.transport.base import Outcome, Prepared, Reply, Sender
+from perfkit.transport.factory import make_transport
+from perfkit.transport.options import TransportOptions
 from perfkit.transport.scripted import ScriptedTransport
 from perfkit.workers.point_recording import merge_points
-from perfkit.workers.request_sampler import RequestSampler, SamplingSpec
+from perfkit.workers.request_sampler import REQUEST_ID, RequestSampler, SamplingSpec, TraceIds
 from perfkit.workers.worker import PreparedWorkload, run_workloads
 from perfkit.workers.worker_spec import PointSpec
 
@@ -38,7 +45,7 @@ def measure(load, script=lambda _: (5 * MS, Outcome.OK), *, worker=0, workers=1,
     clock = ManualClock(5 * S)
     transport = NotingTransport(clock, script)
     spec = PointSpec(load, warmup_ns, window_ns, None, S, 2).split(workers)[worker]
-    wanted = SamplingSpec(PREFIX, "p1.r0", **{"per_s": None, "share": None, "expected_per_s": None, **sampling})
+    wanted = SamplingSpec(TraceIds(PREFIX, "p1.r0"), **{"per_s": None, "share": None, "expected_per_s": None, **sampling})
     sampler = RequestSampler(transport, wanted.split(worker, workers))
     workload = PreparedWorkload(spec, transport, [Prepared((b"0",)), Prepared((b"1",))], Address("http", "h", 1), sampler=sampler)
 
@@ -109,3 +116,37 @@ def test_nothing_is_traced_without_a_share_and_failures_are_marked():
 def test_the_same_seed_gives_the_same_ids():
     first, second = (measure(ClosedPlan(4, 0), window_ns=2 * S, share=0.05)[1].sampled for _ in range(2))
     assert first == second
+
+
+@pytest.mark.parametrize(("protocol", "engine"), [*itertools.product(["http", "grpc"], ["wire", "reference"])])
+def test_where_requests_have_ids_a_traced_one_has_its_trace_id_and_nothing_else_differs(protocol, engine):
+    request = InferRequest("m", (tensor_from_array("x", Datatype.INT32, [0, 1]),), id=REQUEST_ID)
+    sent = []
+
+    class Noting(Sender):
+        def send(self, prepared):
+            sent.append(prepared)
+            future = asyncio.get_running_loop().create_future()
+            future.set_result(Reply(Outcome.OK, 1, 2))
+            return future
+
+        def with_traceparent(self, prepared, traceparent):
+            return prepared
+
+        def abandon(self):
+            pass
+
+    async def main():
+        transport = make_transport(
+            Address(protocol, "h", 1), TransportOptions(timeout_ns=S, engine=engine, max_connections=1), ManualClock()
+        )
+        sampler = RequestSampler(Noting(), SamplingSpec(TraceIds(PREFIX), None, 1.0, None, sets_request_id=True))
+        await sampler.send(transport.prepare(request))
+        await asyncio.sleep(0)
+        ((trace_id, *_),) = sampler.finish()
+        expected = transport.prepare(dataclasses.replace(request, id=trace_id))
+        await transport.aclose()
+        return expected
+
+    expected = asyncio.run(main())
+    assert list(map(bytes, sent[0].buffers)) == list(map(bytes, expected.buffers))

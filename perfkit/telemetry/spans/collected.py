@@ -12,7 +12,7 @@ from perfkit.telemetry.messages import SpanCounts, SpansReport
 from perfkit.units import NS_PER_S
 
 _MOST_SPANS_OF_A_TRACE = 64
-_QUIET_NS, _PAUSE_S = NS_PER_S, 0.05
+_QUIET_NS, _PAUSE_S, _LAST = NS_PER_S, 0.05, 5
 
 
 class CollectedSpans:
@@ -44,7 +44,9 @@ class CollectedSpans:
     def report(self, trace_ids: Sequence[str], within_s: float, on_second: Callable[[], None]) -> SpansReport:
         """The times of these traces, as far as their spans have come. Their spans are dropped, and the counts begin anew.
 
-        Waits until all have come and none came for a second, at most `within_s`; `on_second` is called after each second of it.
+        The ids are in the order in which the requests ended, in which servers send their spans, too. Waits until none came for a second,
+        and all have come or one of the last few: Triton overlooks the header of some gRPC requests. Waits at most `within_s`, and calls
+        `on_second` after each second of it.
         """
         self._wait(trace_ids, within_s, on_second)
         with self._lock:
@@ -59,8 +61,8 @@ class CollectedSpans:
     def _wait(self, trace_ids: Sequence[str], within_s: float, on_second: Callable[[], None]) -> None:
         now_ns = self._clock.now_ns()
         until_ns, told_ns, looked_at_ns = now_ns + round(within_s * NS_PER_S), now_ns, -1
-        missing = list(trace_ids)
-        while missing and (now_ns := self._clock.now_ns()) < until_ns:
+        missing, last = list(trace_ids), set(trace_ids[-_LAST:])
+        while missing and last.issubset(missing) and (now_ns := self._clock.now_ns()) < until_ns:
             newest_ns = self._newest_ns
             if now_ns - newest_ns >= _QUIET_NS and newest_ns != looked_at_ns:
                 looked_at_ns = newest_ns
