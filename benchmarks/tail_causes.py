@@ -3,7 +3,8 @@
     python -m benchmarks.tail_causes [--seconds 60] [--triton] [--peers FOLDER] [--out reports/tail-causes.md]
 
 Every request is traced, over HTTP and gRPC. Required of each case: the part that differs most between p99 and the median is the one that was
-built in, as is the largest part of each of the ten slowest requests; the parts of every request add up to its time. On the bundled server's
+built in, as is the largest part of each of the ten slowest requests (but for one in service when a stall begins); where all requests are slow,
+it is the largest part at the median. The parts of every request add up to its time. On the bundled server's
 `synthetic` the queue of each request is also computed here, by the recursion of a queue with one server (D. V. Lindley, 1952) from
 the instants at which requests were to be sent and their declared service times: the median difference must be at most 200 us. On Triton the
 mean queue and compute of the traced requests must agree with the server's own statistics of all requests, within the 95 % interval of the
@@ -13,6 +14,7 @@ mean, widened by 50 us for the statistics' rounding and the requests before the 
 import argparse
 import contextlib
 import csv
+import math
 import pathlib
 import shutil
 import statistics
@@ -47,16 +49,20 @@ class Case(NamedTuple):
     """Further lines of the Triton model's configuration."""
     slow_ms: float | None = None
     """Of a Triton model: what 2 % of the requests sleep, in place of 5 ms."""
+    slows_all: bool = False
+    """Whether all requests are slow, so that the cause is the largest part at the median, too."""
+    exceptions_per_s: float = 0.0
+    """How many of the slowest requests may have another largest part: the one in service when a stall begins pauses there."""
 
 
 SYNTHETIC = (
     Case("M/M/1 at 80 %", "queue", 160, "service=exponential:5ms,lead=0s,seed=3", has_one_server=True),
-    Case("a stall of 1 s in 10 s", "queue", 150, "service=constant:2ms,stall=1s/10s,drain=at-pace,lead=0s"),
+    Case("a stall of 1 s in 10 s", "queue", 150, "service=constant:2ms,stall=1s/10s,drain=at-pace,lead=0s", exceptions_per_s=0.1),
     Case("2 % three times as long", "compute_infer", 100, "service=constant:10ms,servers=64,slow=3x/2%,lead=0s"),
 )
 TRITON = (
     Case("2 % sleep 25 ms, others 5 ms", "compute_infer", 40, instances=8, slow_ms=25),
-    Case("a batch waits up to 20 ms", "queue", 50, instances=4, settings="dynamic_batching { preferred_batch_size: [ 8 ] max_queue_delay_microseconds: 20000 }"),
+    Case("a batch waits up to 20 ms", "queue", 50, instances=4, settings="dynamic_batching { preferred_batch_size: [ 8 ] max_queue_delay_microseconds: 20000 }", slows_all=True),
     Case("one instance, busy", "queue", 130),
 )  # fmt: skip
 
@@ -67,10 +73,13 @@ class Finding(NamedTuple):
     case: Case
     protocol: str
     traced: int
-    contrast: tuple[str, float, float]
-    """The part that differs most between p99 and the median, that difference, and the one of the whole time, in milliseconds."""
+    named: tuple[str, float, float]
+    """The part that differs most between p99 and the median, that difference, and the one of the whole time, in milliseconds; where all
+    requests are slow, the largest part at the median, and that of the whole time."""
     slowest: int
     """Of how many of the slowest requests the built-in part is the largest."""
+    exceptions: int
+    """How many of them may have another."""
     adds_up: bool
     difference_us: float | None = None
     """From the computed queue, or from Triton's statistics beyond the interval; the larger one of queue and compute."""
@@ -79,7 +88,7 @@ class Finding(NamedTuple):
     def is_met(self) -> bool:
         """Whether all requirements hold."""
         is_close = self.difference_us is None or self.difference_us <= (ALLOWED_US if self.case.synthetic else 0)
-        return self.contrast[0] == self.case.cause and self.slowest == 10 and self.adds_up and is_close
+        return self.named[0] == self.case.cause and self.slowest >= 10 - self.exceptions and self.adds_up and is_close
 
 
 def measure(case: Case, scenario: Mapping[str, Any]) -> tuple[PerfkitRun, list[dict[str, int]]]:
@@ -96,11 +105,11 @@ def measure(case: Case, scenario: Mapping[str, Any]) -> tuple[PerfkitRun, list[d
     return run, rows
 
 
-def judge(case: Case, protocol: str, run: PerfkitRun, rows: Sequence[Mapping[str, int]]) -> Finding:
+def judge(case: Case, protocol: str, run: PerfkitRun, rows: Sequence[Mapping[str, int]], seconds: int) -> Finding:
     """What a run said, beside what was built in."""
     breakdown = next(point for point in run.points if point.get("workload") is None)["breakdown"]
-    contrast = breakdown["contrast"]["p99"]
-    part = max(contrast["parts_ns"], key=lambda name: contrast["parts_ns"][name])
+    means = breakdown["p50"] if case.slows_all else breakdown["contrast"]["p99"]
+    part = max(means["parts_ns"], key=lambda name: means["parts_ns"][name])
     slowest = sum(max(one["parts_ns"], key=lambda name: one["parts_ns"][name]) == case.cause for one in breakdown["slowest"])
     adds_up = all(sum(row[f"{name}_ns"] for name in PARTS) == row["total_ns"] for row in rows)
     difference_us = None
@@ -108,9 +117,8 @@ def judge(case: Case, protocol: str, run: PerfkitRun, rows: Sequence[Mapping[str
         difference_us = statistics.median(abs(one) for one in queue_differences_ns(rows)) / 1e3
     elif not case.synthetic:
         difference_us = beyond_statistics_us(run, breakdown)
-    return Finding(
-        case, protocol, len(rows), (part, contrast["parts_ns"][part] / 1e6, contrast["total_ns"] / 1e6), slowest, adds_up, difference_us
-    )
+    named = (part, means["parts_ns"][part] / 1e6, means["total_ns"] / 1e6)
+    return Finding(case, protocol, len(rows), named, slowest, math.ceil(case.exceptions_per_s * seconds), adds_up, difference_us)
 
 
 def queue_differences_ns(rows: Sequence[Mapping[str, int]]) -> Iterator[int]:
@@ -142,7 +150,7 @@ def on_synthetic(seconds: int) -> Iterator[Finding]:
                 "workload": {"inputs": {"INPUT0": {"generate": "zeros", "shape": [4]}}},
                 "measure": {"warmup": "0s", "duration": f"{seconds}s", "repetitions": 1}, "traces": {"share": "100%"},
             }  # fmt: skip
-            yield judge(case, protocol, *measure(case, scenario))
+            yield judge(case, protocol, *measure(case, scenario), seconds)
 
 
 def on_triton(seconds: int, peers: pathlib.Path) -> Iterator[Finding]:
@@ -161,7 +169,7 @@ def on_triton(seconds: int, peers: pathlib.Path) -> Iterator[Finding]:
                 if case.slow_ms is not None:
                     slow = {"name": "slow", "weight": 2, "inputs": {"MS": {"value": [case.slow_ms]}}}
                     scenario["workloads"] = [{"name": "quick", "weight": 98, "inputs": sleeping}, slow]
-                yield judge(case, protocol, *measure(case, scenario))
+                yield judge(case, protocol, *measure(case, scenario), seconds)
 
 
 @contextlib.contextmanager
@@ -194,8 +202,8 @@ def report(findings: Sequence[Finding], machine: str, seconds: int) -> list[str]
         "server",
         "protocol",
         ">traced",
-        "named at p99",
-        ">its difference",
+        "named",
+        ">its time",
         ">of",
         ">slowest ten",
         "adds up",
@@ -204,7 +212,7 @@ def report(findings: Sequence[Finding], machine: str, seconds: int) -> list[str]
     )
     lines = ["# The causes of slow requests, named from traces", "", f"{seconds} s each; {machine}", "", *table_head(*columns)]
     for one in findings:
-        part, difference_ms, total_ms = one.contrast
+        part, difference_ms, total_ms = one.named
         off = "–" if one.difference_us is None else f"{one.difference_us:.0f} us"
         server = "synthetic" if one.case.synthetic else "Triton"
         lines.append(
