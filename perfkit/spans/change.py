@@ -93,7 +93,9 @@ def describe_change(change: PartChange) -> str:
     title = f"{change.load_point}, {change.percentile}"
     if change.problem:
         return f"Which part of the time changed at {title} cannot be told: too few samples ({change.problem})."
-    low, high = change.intervals_ns.get("total", (-math.inf, math.inf))
+    if not change.intervals_ns:
+        return f"Which part of the time changed at {title} cannot be told: the slow requests came in too few spells."
+    low, high = change.intervals_ns["total"]
     if low <= 0 <= high:
         return f"{title}: the traced requests show no change in time beyond its interval."
     clear = [

@@ -75,6 +75,15 @@ def test_too_few_samples_are_said_to_be_that(count, expected):
     assert said.startswith(expected)
 
 
+def test_a_tail_of_few_spells_is_named_without_a_claim_of_certainty():
+    split = split_requests(stalled_every=10**6)
+    split.parts_ns[100:140, PARTS.index("queue")] += 33_000_000
+    (said,) = breakdown_sentences([point_with(split)])
+    assert said == (
+        "p99: 33.0 ms more than the median, most of it in the server's queue; the slow requests came in too few spells to say how certain that is."
+    )
+
+
 def test_the_table_has_a_row_for_each_percentile_and_the_slowest_and_leaves_out_parts_of_no_length():
     table = breakdown_table([point_with(split_requests())])
     assert table.headings[2:] == ["around", "requests", "time", "queue", "inference"]
