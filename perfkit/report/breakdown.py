@@ -191,16 +191,15 @@ def _sentence(breakdown: Breakdown) -> str:
     if not breakdown.sampled:
         silent = f"; the server's spans of {breakdown.without_spans:,} requests did not come" if breakdown.without_spans else ""
         return f"No traced request was answered ok with spans{silent}"
-    known = [name for name in ("p99", "p95") if name in breakdown.contrast]
-    if not known:
+    name = next((name for name in ("p99", "p95") if name in breakdown.contrast), None)
+    if name is None:
         needed = round(FEWEST_ABOVE / (1 - BANDS["p95"][0]))
         return f"Too few samples to say what sets the slow requests apart: {breakdown.sampled:,} requests were traced, p95 needs {needed}"
-    name = next((name for name in known if breakdown.contrast[name].intervals_ns), known[0])
     one = breakdown.contrast[name]
     if not one.intervals_ns:
-        largest = max(PARTS, key=lambda part: one.parts_ns[part])
+        place = PLACES[max(PARTS, key=lambda part: one.parts_ns[part])]
         return (
-            f"{name}: {format_duration_ns(one.total_ns)} more than the median, most of it {PLACES[largest]}; the slow requests came in too few "
+            f"{name}: {format_duration_ns(one.total_ns)} more than the median, most of it {place}; the slow requests came in too few "
             "spells to say how certain that is"
         )
     low, _ = one.intervals_ns["total"]

@@ -102,11 +102,11 @@ def test_intervals_cover_the_true_means_of_a_band():
     truth["contrast"] = truth["p99"] - truth["p50"]
     for _ in range(600):
         found = break_down(of(compute_infer=rng.exponential(1e6, 1_000), queue=rng.integers(0, 500_000, 1_000)))
-        for name in covered:
+        for name, ones in covered.items():
             intervals_ns = (found.contrast["p99"] if name == "contrast" else getattr(found, name)).intervals_ns
             if intervals_ns:  # by chance the slow requests of a sample may lie together
                 low, high = intervals_ns["total"]
-                covered[name].append(low <= truth[name] <= high)
+                ones.append(low <= truth[name] <= high)
     assert min(map(len, covered.values())) > 500
     shares = {name: sum(ones) / len(ones) for name, ones in covered.items()}
     assert all(shares[name] > 0.93 for name in ("mean", "p50", "p95"))
