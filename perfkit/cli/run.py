@@ -202,6 +202,7 @@ def _measure_group(
     folders = {index: sweep.folder / sweep.document.cases[index].folder for index in group}
     if len(group) > 1:
         session.live.note(f"{len(group)} of {len(cases)} cases on one server, interleaved load point by load point")
+        sweep.record_group(group)
         return session.measure_interleaved([InterleavedCase(title(index), cases[index].loaded, folders[index]) for index in group])
     (index,) = group
     session.live.note(f"case {index + 1} of {len(cases)}: {title(index)}")

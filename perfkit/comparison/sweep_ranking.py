@@ -10,6 +10,7 @@ from perfkit.result.load import OpenLoad
 from perfkit.result.model import Point, Result
 from perfkit.stats.constraints import Constraint, Judgement, parse_constraint, worst_of
 from perfkit.stats.distributions import normal_quantile
+from perfkit.stats.randomized_blocks import FEWEST_REPETITIONS, RandomizedBlocks
 from perfkit.stats.ranking import Z_POWER, pair_confidence, sample_size_factor, shared_ranks
 from perfkit.stats.ratio_interval import CONFIDENCE, Estimate, LogSample, PooledScatter, ratio_of, share_difference
 
@@ -43,6 +44,8 @@ class RankedCase:
     repetitions: int
     times_as_much: float | None
     """For a case tied with the first: how many times as much measuring tells them apart with 80 % probability; infinite above 100."""
+    block: int | None = None
+    """The number of the block of cases with which it was compared repetition by repetition; None for one without such cases."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -70,6 +73,10 @@ class SweepRanking:
     """The confidence of each pair's comparison, at which all differences together hold with 95 %; see `pair_confidence`."""
 
 
+_BlockKey = tuple[int, int, tuple[int | None, ...]]
+"""A group of interleaved cases, the number of load points in each repetition, and the repetitions."""
+
+
 @dataclasses.dataclass(frozen=True, slots=True)
 class _Candidate:
     """A load point or a search of a case, which may represent it in the ranking."""
@@ -79,44 +86,49 @@ class _Candidate:
     load: str
     figures: Mapping[str, Estimate]
     judgements: tuple[tuple[str, Judgement], ...]
-    repeated: LogSample | None
-    """The figure `by` of each repetition; None if there is only one, or if the figure is computed from all of them together."""
+    repeated: tuple[float, ...]
+    """The figure `by` of each repetition; empty if there is only one, or if the figure is computed from all of them together."""
     repetitions: int
+    block: _BlockKey | None = None
+    """What it has in common with the cases that were measured in the same repetitions; None without any, or for too few repetitions."""
 
     @property
     def verdict(self) -> Judgement:
         return worst_of(tuple(judgement for _, judgement in self.judgements))
 
 
-def rank_sweep(results: Sequence[tuple[Mapping[str, Any], Result]], by: str | None, where: Sequence[Constraint]) -> SweepRanking | None:
+def rank_sweep(
+    results: Sequence[tuple[Mapping[str, Any], Result]], by: str | None, where: Sequence[Constraint], groups: Sequence[int | None] = ()
+) -> SweepRanking | None:
     """Ranks results, each with its swept values, by the figure `by`; None if no valid load point and no search has it.
 
     The default figure is `capacity` for searches, `p99` for single open-loop rates, and `throughput` otherwise. The constraints are
-    `where` and the SLO of each scenario.
+    `where` and the SLO of each scenario. `groups` has the group of interleaved cases that each result belongs to, or None; empty without any.
 
-    One case is better than another if the interval of the ratio of their figures excludes 1. The interval is that of `PooledScatter` if
-    both cases have repetitions, otherwise MOVER's from the intervals of both figures. Its confidence is that of `pair_confidence`, so at
+    One case is better than another if the interval of the ratio of their figures excludes 1. The interval is that of `RandomizedBlocks` if
+    both were measured in the same repetitions, three or more: cases of one group with equally many load points. Otherwise it is that of
+    `PooledScatter` if both cases have repetitions, and MOVER's from the intervals of both figures if not. Its confidence is that of `pair_confidence`, so at
     most 5 % of all sweeps have a false difference in their ranking. Error rates may be zero: the interval of their difference must
     exclude 0. Raises ValueError for an unknown figure.
     """
     by = by or _default_figure([result for _, result in results])
     if by not in FIGURES:
         raise ValueError(f"{by!r} is not a known figure; known are {', '.join(FIGURES)}")
-    groups: dict[tuple[int, str], list[_Candidate]] = {}
-    for number, (values, result) in enumerate(results):
-        for candidate in _candidates(values, result, by, where):
+    by_case: dict[tuple[int, str], list[_Candidate]] = {}
+    for number, ((values, result), group) in enumerate(zip(results, groups or [None] * len(results), strict=True)):
+        for candidate in _candidates(values, result, by, where, group):
             if by in candidate.figures and (candidate.figures[by].value > 0 or by in _SHARES):
-                groups.setdefault((number, candidate.point.protocol), []).append(candidate)
-    if not groups:
+                by_case.setdefault((number, candidate.point.protocol), []).append(candidate)
+    if not by_case:
         return None
 
     def order(one: _Candidate) -> tuple[int, float]:
         return _BEST_FIRST.index(one.verdict), _sort_value(one, by)
 
-    cases = sorted((sorted(group, key=order) for group in groups.values()), key=lambda case: order(case[0]))
+    cases = sorted((sorted(candidates, key=order) for candidates in by_case.values()), key=lambda case: order(case[0]))
     ranked = _ranked([case[0] for case in cases])
     comparison = _Comparison.of(ranked, by)
-    ranks: list[int | None] = [*shared_ranks(len(ranked), lambda one, other: comparison.is_better(ranked[one], ranked[other]))]
+    ranks: list[int | None] = [*shared_ranks(len(ranked), comparison.is_better)]
     ranks += [None] * (len(cases) - len(ranked))
     places = sorted(range(len(cases)), key=lambda place: ranks[place] or math.inf)
     rows = tuple(
@@ -129,7 +141,8 @@ def rank_sweep(results: Sequence[tuple[Mapping[str, Any], Result]], by: str | No
             judgements=one.judgements,
             figures=one.figures,
             repetitions=one.repetitions,
-            times_as_much=comparison.times_as_much(ranked[0], one) if place and ranks[place] == 1 else None,
+            times_as_much=comparison.times_as_much(0, place) if place and ranks[place] == 1 else None,
+            block=comparison.block_of(place),
         )
         for place in places
         for one in cases[place][:1]
@@ -161,13 +174,13 @@ def _default_figure(results: Sequence[Result]) -> str:
     return "p99" if all(len(one) == 1 and isinstance(one[0], OpenLoad) for one in loads) else "throughput"
 
 
-def _candidates(values: Mapping[str, Any], result: Result, by: str, where: Sequence[Constraint]) -> list[_Candidate]:
+def _candidates(values: Mapping[str, Any], result: Result, by: str, where: Sequence[Constraint], group: int | None) -> list[_Candidate]:
     if result.search is not None:
         figures = figures_of_search(result)
         if not figures or not result.points:
             return []
         judgements = tuple((constraint.text, constraint.judge(figures.get(constraint.metric))) for constraint in where)
-        return [_Candidate(values, result.points[0], "", figures, judgements, None, 1)]
+        return [_Candidate(values, result.points[0], "", figures, judgements, (), 1)]
     constraints = list(dict.fromkeys([*slo_constraints(result.scenario), *where]))
     candidates = []
     for point in result.summary:
@@ -177,8 +190,11 @@ def _candidates(values: Mapping[str, Any], result: Result, by: str, where: Seque
         figures = figures_of_point(point, repetitions)
         judgements = tuple((constraint.text, _judge(constraint, point, figures)) for constraint in constraints)
         values_by = repeated_values(by, repetitions)
-        repeated = LogSample.of(values_by) if len(values_by) > 1 and min(values_by) > 0 else None
-        candidates.append(_Candidate(values, point, point.load.title, figures, judgements, repeated, len(repetitions)))
+        repeated = tuple(values_by) if len(values_by) > 1 and min(values_by) > 0 else ()
+        block = None
+        if group is not None and len(repeated) >= FEWEST_REPETITIONS:
+            block = group, len(result.summary), tuple(one.repetition for one in repetitions)
+        candidates.append(_Candidate(values, point, point.load.title, figures, judgements, repeated, len(repetitions), block))
     return candidates
 
 
@@ -224,32 +240,47 @@ def _sort_value(one: _Candidate, by: str) -> float:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class _Comparison:
-    """The pairwise comparison of one ranking's cases."""
+    """The pairwise comparison of one ranking's cases, by their indices."""
 
     by: str
     confidence: float
+    cases: Sequence[_Candidate]
+    samples: Sequence[LogSample | None]
+    """The repetitions of each case; None for one without."""
     scatter: PooledScatter | None
     """The scatter of the repetitions, pooled over all cases with more than one; None without any."""
+    blocks: Sequence[tuple[RandomizedBlocks, Sequence[int]]]
+    """The cases that were measured in the same repetitions, with their indices."""
 
     @classmethod
     def of(cls, ranked: Sequence[_Candidate], by: str) -> Self:
-        repeated = [one.repeated for one in ranked if one.repeated]
-        return cls(by, pair_confidence(len(ranked)), PooledScatter.of(repeated) if repeated else None)
+        samples = [LogSample.of(one.repeated) if one.repeated else None for one in ranked]
+        members: dict[_BlockKey, list[int]] = {}
+        for index, one in enumerate(ranked):
+            if one.block is not None:
+                members.setdefault(one.block, []).append(index)
+        blocks = [(RandomizedBlocks.of([ranked[index].repeated for index in block]), block) for block in members.values() if len(block) > 1]
+        repeated = [one for one in samples if one]
+        return cls(by, pair_confidence(len(ranked)), ranked, samples, PooledScatter.of(repeated) if repeated else None, blocks)
 
     @property
     def z(self) -> float:
         """The two-sided critical value of the normal distribution at this confidence."""
         return normal_quantile((1 + self.confidence) / 2)
 
-    def is_better(self, one: _Candidate, other: _Candidate) -> bool:
-        if _sort_value(one, self.by) >= _sort_value(other, self.by):
+    def block_of(self, case: int) -> int | None:
+        """The number of a case's block, from 0; None without one."""
+        return next((number for number, (_, members) in enumerate(self.blocks) if case in members), None)
+
+    def is_better(self, one: int, other: int) -> bool:
+        if _sort_value(self.cases[one], self.by) >= _sort_value(self.cases[other], self.by):
             return False
         if self.by in _SHARES:
             return (self._difference(one, other).high or 0.0) < 0
         ratio = self._ratio(one, other)
         return (ratio.low is not None and ratio.low > 1) if self.by in HIGHER_IS_BETTER else (ratio.high is not None and ratio.high < 1)
 
-    def times_as_much(self, first: _Candidate, other: _Candidate) -> float:
+    def times_as_much(self, first: int, other: int) -> float:
         """See `RankedCase.times_as_much`; the standard error of the ratio or difference falls with the square root of the measured time."""
         if self.by in _SHARES:
             difference = self._difference(other, first)
@@ -262,15 +293,20 @@ class _Comparison:
         times = sample_size_factor(gap, reach / self.z, self.z)
         return times if times <= _MOST_TIMES else math.inf
 
-    def _ratio(self, one: _Candidate, other: _Candidate) -> Estimate:
+    def _ratio(self, one: int, other: int) -> Estimate:
         """The ratio one ÷ other of their figures."""
-        if self.scatter and one.repeated and other.repeated:
-            return self.scatter.ratio(other.repeated, one.repeated, self.confidence)
-        return ratio_of(other.figures[self.by], one.figures[self.by]).scaled(self.z / _Z)
+        block = self.block_of(one)
+        if block is not None and block == self.block_of(other):
+            paired, members = self.blocks[block]
+            return paired.ratio(members.index(other), members.index(one), self.confidence)
+        one_sample, other_sample = self.samples[one], self.samples[other]
+        if self.scatter and one_sample and other_sample:
+            return self.scatter.ratio(other_sample, one_sample, self.confidence)
+        return ratio_of(self.cases[other].figures[self.by], self.cases[one].figures[self.by]).scaled(self.z / _Z)
 
-    def _difference(self, one: _Candidate, other: _Candidate) -> Estimate:
+    def _difference(self, one: int, other: int) -> Estimate:
         """The difference one - other of their error rates."""
-        return share_difference(error_rate(other.point, self.confidence), error_rate(one.point, self.confidence))
+        return share_difference(error_rate(self.cases[other].point, self.confidence), error_rate(self.cases[one].point, self.confidence))
 
 
 def separating_precision(ranking: SweepRanking, tied: RankedCase) -> float | None:

@@ -136,8 +136,9 @@ def _ranking(
     by = rank_by or sweep.rank.by
     try:
         stored = [parse_constraint(text, FIGURES) for text in sweep.rank.where]
-        measured = [(case.values, result) for case, (result, _) in results if result is not None]
-        ranking = rank_sweep(measured, by, stored if where is None else given)
+        measured = [(case, result) for case, (result, _) in results if result is not None]
+        groups = [case.interleaved_group for case, _ in measured]
+        ranking = rank_sweep([(case.values, result) for case, result in measured], by, stored if where is None else given, groups)
     except ValueError as error:
         raise ResultError(f"{folder / SWEEP_FILE}: the cases cannot be ranked: {error}") from None
     return ranking if ranking is not None and len(ranking.rows) > 1 else None

@@ -125,8 +125,16 @@ def _compared_by(ranking: SweepRanking) -> str:
     if ranking.by == "error_rate":
         return "the difference of both error rates excludes 0"
     if ranking.by in ("throughput", "goodput", "energy") and all(one.repetitions > 1 for one in ranking.rows):
-        return "the ratio excludes 1 (from the scatter of the repetitions, which are not paired)"
+        return f"the ratio excludes 1 (from the scatter of the repetitions, {_pairing(ranking)})"
     return "the ratio excludes 1 (from the intervals of both figures)"
+
+
+def _pairing(ranking: SweepRanking) -> str:
+    blocks = {one.block for one in ranking.rows if one.rank is not None}
+    if blocks <= {None}:
+        return "which are not paired"
+    among = "" if len(blocks) == 1 else " between cases that were interleaved"
+    return f"which are paired{among}: what a repetition changes for all of them alike does not count"
 
 
 def _note(ranking: SweepRanking) -> str:

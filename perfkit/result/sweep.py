@@ -31,6 +31,9 @@ class SweepCase(Part):
     scenario_sha256: str
     status: CaseStatus = "pending"
     reason: str = ""
+    interleaved_group: int | None = pydantic.Field(default=None, ge=1)
+    """The cases with the same number were measured interleaved on one server, so that a repetition of all took place in the same minutes;
+    null for one that was measured alone or not at all, and in files of earlier versions."""
 
 
 class SweepRank(Part):
@@ -76,8 +79,8 @@ def shown_value(value: object) -> str:
 class SweepFolder:
     """Writes the folder of a sweep, and keeps the cases that an earlier run of the same scenario completed there.
 
-    A case is kept only if its result passes the checks of `read_result` and its log has the times of its points. Raises ResultError if
-    the folder has something that is not a sweep.
+    A case is kept only if its result passes the checks of `read_result` and its log has the times of its points; its group of interleaved
+    cases is kept with it. Raises ResultError if the folder has something that is not a sweep.
     """
 
     def __init__(
@@ -90,7 +93,7 @@ class SweepFolder:
         """`cases` are pairs of the swept values and the scenario's document."""
         self.folder = folder
         self.refused: list[str] = []
-        """Why results that are there are not kept, a sentence each."""
+        """Why results that are there, or the groups that they were measured in, are not kept, a sentence each."""
         names = folder_names([values for values, _ in cases])
         self.document = SweepDocument(
             name=name,
@@ -111,10 +114,11 @@ class SweepFolder:
             ensure_writable(folder, folder)
         except OSError as error:
             raise ResultError(f"--out {folder}: cannot be written: {error.strerror}") from None
+        groups = self._stored_groups()
         for index, case in enumerate(self.document.cases):
             try:
                 if _is_measured(folder / case.folder, case.scenario_sha256):
-                    self._replace(index, "complete", "")
+                    self._replace(index, status="complete", interleaved_group=groups.get((case.folder, case.scenario_sha256)))
             except ResultError as error:
                 self.refused.append(f"{case.folder} is measured again: {error}")
         self._save()
@@ -125,12 +129,31 @@ class SweepFolder:
 
     def record(self, index: int, status: CaseStatus, reason: str = "") -> None:
         """Stores the status of a case."""
-        self._replace(index, status, reason)
+        self._replace(index, status=status, reason=reason)
+        if status == "failed":
+            self._replace(index, interleaved_group=None)
         self._save()
 
-    def _replace(self, index: int, status: CaseStatus, reason: str) -> None:
+    def record_group(self, indices: Sequence[int]) -> None:
+        """Stores that cases are measured interleaved; before they are, so that one that is complete when the run is killed has its group."""
+        number = 1 + max((case.interleaved_group or 0 for case in self.document.cases), default=0)
+        for index in indices:
+            self._replace(index, interleaved_group=number)
+        self._save()
+
+    def _stored_groups(self) -> dict[tuple[str, str], int | None]:
+        """The groups of interleaved cases that an earlier run stored, by folder and digest of the scenario."""
+        if not (self.folder / SWEEP_FILE).exists():
+            return {}
+        try:
+            return {(case.folder, case.scenario_sha256): case.interleaved_group for case in read_sweep(self.folder).cases}
+        except ResultError as error:
+            self.refused.append(f"which cases were measured interleaved is not known: {error}")
+            return {}
+
+    def _replace(self, index: int, **changes: CaseStatus | str | int | None) -> None:
         cases = list(self.document.cases)
-        cases[index] = cases[index].model_copy(update={"status": status, "reason": reason})
+        cases[index] = cases[index].model_copy(update=changes)
         self.document = self.document.model_copy(update={"cases": tuple(cases)})
 
     def _save(self) -> None:

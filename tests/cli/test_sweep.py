@@ -56,7 +56,9 @@ def test_an_interrupted_sweep_prints_the_command_that_continues_it(perfkit, writ
     *_, hint, status = finished.stderr.splitlines()
     assert hint == f"to measure the remaining cases: perfkit run {scenario} --out {folder} --no-report"
     assert status.startswith("status: interrupted (0 of 2 cases complete, ")
-    assert [case["status"] for case in json.loads((folder / "sweep.json").read_text())["cases"]] == statuses
+    cases = json.loads((folder / "sweep.json").read_text())["cases"]
+    assert [case["status"] for case in cases] == statuses
+    assert {case["interleaved_group"] for case in cases} == ({1} if statuses[1] == "interrupted" else {None})
 
 
 def test_every_case_of_a_sweep_is_validated_and_a_foreign_folder_is_refused(perfkit, write_scenario, tmp_path):
@@ -89,4 +91,5 @@ def test_choices_are_measured_interleaved_and_ranked(perfkit, write_scenario, tm
     assert "3 of 3 cases on one server, interleaved load point by load point" in finished.stderr
     document = json.loads((folder / "sweep.json").read_text())
     assert [case["values"] for case in document["cases"]] == [{"choices": name} for name in choices]
+    assert [case["interleaved_group"] for case in document["cases"]] == [1, 1, 1]
     assert {line.split(",")[0] for line in (folder / "sweep.csv").read_text().splitlines()} == {"choices", *choices}

@@ -37,6 +37,11 @@ def ranked(*cases, by=None, where=()):
     return rank_sweep(cases, by, [parse_constraint(text, METRICS) for text in where])
 
 
+def ranked_interleaved(*cases, groups=None):
+    """The ranks of cases by their numbers; by default all are of one group."""
+    return dict(threads_and_ranks(rank_sweep(cases, None, (), groups or [1] * len(cases))))
+
+
 def threads_and_ranks(ranking):
     return [(row.values["server.threads"], row.rank) for row in ranking.rows]
 
@@ -68,6 +73,83 @@ def simulated_ranking(random, shifts, sds):
         for number, (shift, sd) in enumerate(zip(shifts, sds, strict=True))
     ]
     return dict(threads_and_ranks(ranked(*cases)))
+
+
+def drifting(random, shifts, sds, drift_sd=0.05, repetitions=3):
+    """Interleaved cases: each repetition changes all of them alike."""
+    drift = random.normal(0, drift_sd, repetitions)
+    return [
+        case(number, closed(4, *(100 * np.exp(shift + drift + random.normal(0, sd, repetitions)))))
+        for number, (shift, sd) in enumerate(zip(shifts, sds, strict=True))
+    ]
+
+
+@pytest.mark.parametrize("noisiest", [0.02, 0.06])
+def test_of_ten_equal_interleaved_cases_at_most_one_ranking_in_twenty_has_a_difference_under_drift(noisiest):
+    """More than 17 of 200 would have a probability below 1 % at 5 %; without a variance of its own, there were 11 % with the noisy case."""
+    random = np.random.default_rng(8)
+    rankings = [ranked_interleaved(*drifting(random, [0.0] * 10, [0.02] * 9 + [noisiest])) for _ in range(200)]
+    assert sum(set(ranks.values()) != {1} for ranks in rankings) <= 17
+
+
+def test_interleaved_cases_are_told_apart_under_a_drift_that_hides_them_without_pairs():
+    """One of ten that is a tenth better, under a drift of 5 % and a scatter of 2 %: 83 % of the pairs were told apart, and 15 % without pairs."""
+    random = np.random.default_rng(9)
+    sweeps = [drifting(random, [math.log(1.1)] + [0.0] * 9, [0.02] * 10) for _ in range(50)]
+
+    def told(groups):
+        return np.mean(
+            [ranks[number] > 1 for cases in sweeps for ranks in [ranked_interleaved(*cases, groups=groups)] for number in range(1, 10)]
+        )
+
+    assert told([1] * 10) > 0.7
+    assert told([None] * 10) < 0.35
+
+
+def test_a_steady_drift_makes_no_difference_between_interleaved_cases():
+    """Every second repetition goes through the cases in the opposite order; three repetitions leave a third of the order's effect."""
+    places = [[3 * r + (c if r % 2 == 0 else 2 - c) for r in range(3)] for c in range(3)]
+    cases = [case(number, closed(4, *(100 * 0.97 ** np.array(place)))) for number, place in enumerate(places)]
+    assert ranked_interleaved(*cases) == {0: 1, 1: 1, 2: 1}
+
+
+ONE, OTHER = (100.0, 90.0, 110.0, 80.0), (103.0, 92.5, 113.5, 82.3)
+"""About 3 % apart in each repetition, while the repetitions scatter by 12 %."""
+
+
+def test_two_interleaved_cases_differ_where_the_paired_t_test_says_so():
+    random, verdicts = np.random.default_rng(4), []
+    for _ in range(60):
+        one, other = drifting(random, [0.0, 0.05], [0.02, 0.02], repetitions=4)
+        first, second = (np.log([point.inferences_per_s for point in made.points]) for _, made in (one, other))
+        verdicts.append((scipy.stats.ttest_rel(first, second).pvalue < 0.05, set(ranked_interleaved(one, other).values()) == {1, 2}))
+    assert all(differs == told for differs, told in verdicts)
+    assert 10 < sum(differs for differs, _ in verdicts) < 50
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "groups"),
+    [
+        (case(0, closed(4, *ONE)), case(1, closed(4, *OTHER)), [1, 2]),
+        (case(0, closed(4, *ONE)), case(1, closed(4, *OTHER)), [None, None]),
+        (case(0, closed(4, *ONE)), case(1, closed(4, *OTHER)), [None, 1]),
+        (case(0, closed(4, *ONE)), case(1, closed(4, *OTHER[:3])), [1, 1]),
+        (case(0, closed(4, *ONE[:2])), case(1, closed(4, *OTHER[:2])), [1, 1]),
+        # with one load point more, its second repetition is measured beside the third of the other
+        (case(0, closed(4, *ONE)), case(1, closed(4, *OTHER), closed(8, 50, 51, 49, 50)), [1, 1]),
+    ],
+    ids=["two groups", "no groups", "one alone", "fewer repetitions", "two repetitions", "more load points"],
+)
+def test_cases_that_were_not_measured_in_the_same_repetitions_are_not_paired(one, other, groups):
+    assert ranked_interleaved(case(0, closed(4, *ONE)), case(1, closed(4, *OTHER))) == {0: 2, 1: 1}
+    ranking = rank_sweep([one, other], None, (), groups)
+    assert [(row.rank, row.block) for row in ranking.rows] == [(1, None), (1, None)]
+
+
+def test_beside_a_case_of_another_group_only_those_of_one_group_are_paired():
+    far = case(2, closed(4, 40, 41, 39, 40))
+    ranking = rank_sweep([far, case(0, closed(4, *ONE)), case(1, closed(4, *OTHER))], None, (), [1, 2, 2])
+    assert [(row.values["server.threads"], row.rank, row.block) for row in ranking.rows] == [(1, 1, 0), (0, 2, 0), (2, 3, None)]
 
 
 @pytest.mark.parametrize("noisiest", [0.02, 0.06])

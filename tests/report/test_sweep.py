@@ -119,6 +119,26 @@ def test_the_note_says_how_cases_are_compared(ranked_folder, by, rule):
     assert f"One is better if the 95 % interval of {rule}" in (ranked_folder / "report.md").read_text()
 
 
+@pytest.mark.parametrize(
+    ("groups", "pairing"),
+    [
+        ((1, 1, 1), "which are paired: what a repetition"),
+        ((1, 1, None), "which are paired between cases that were interleaved: what"),
+        ((1, 2, 3), "which are not paired)"),
+    ],
+)
+def test_the_note_says_whether_repetitions_are_paired(tmp_path, groups, pairing):
+    sweep = SweepFolder(tmp_path / "sweep", "threads", CASES)
+    for group in sorted({group for group in groups if group}):
+        sweep.record_group([index for index, one in enumerate(groups) if one == group])
+    for case in sweep.document.cases:
+        Synthetic(sweep.folder / case.folder, protocols=("http",), concurrencies=(1,), repetitions=3).write()
+    for index in range(3):
+        sweep.record(index, "complete")
+    write_sweep_report(sweep.folder)
+    assert f"(from the scatter of the repetitions, {pairing}" in (sweep.folder / "report.md").read_text()
+
+
 def test_options_replace_the_ranking_of_the_scenario(ranked_folder):
     write_sweep_report(ranked_folder, "p99", ["p99<1s", "throughput>10000/s"])
     rows = list(csv.DictReader((ranked_folder / "ranking.csv").read_text().splitlines()))

@@ -54,6 +54,47 @@ def test_a_complete_case_of_the_same_scenario_is_not_measured_again(tmp_path, st
     assert SweepFolder(folder, "s", CASES).pending() == [0, 1]
 
 
+def stored_groups(folder):
+    return [case.interleaved_group for case in read_sweep(folder).cases]
+
+
+def test_a_kept_case_keeps_its_group_and_a_case_measured_later_gets_another(tmp_path, stored):
+    folder, cases = tmp_path / "sweep", [({"workload.batch_size": n}, {"name": "s", "workload": {"batch_size": n}}) for n in range(5)]
+    first = SweepFolder(folder, "s", cases)
+    assert stored_groups(folder) == [None] * 5
+    first.record_group([0, 1, 2])
+    assert stored_groups(folder) == [1, 1, 1, None, None], "a run that is killed now has stored the group"
+    for number in (0, 1):
+        stored(folder / f"batch_size={number}", cases[number][1])
+    again = SweepFolder(folder, "s", cases)
+    assert stored_groups(folder) == [1, 1, None, None, None]
+    assert again.pending() == [2, 3, 4]
+    again.record_group([2, 3])
+    assert stored_groups(folder) == [1, 1, 2, 2, None]
+    again.record(3, "failed", "no such model")
+    again.record(2, "interrupted")
+    assert stored_groups(folder) == [1, 1, 2, None, None]
+    stored(folder / "batch_size=1", {**cases[1][1], "name": "other"})
+    changed_scenario = [*cases[:1], ({"workload.batch_size": 1}, {**cases[1][1], "name": "other"}), *cases[2:]]
+    assert SweepFolder(folder, "s", changed_scenario).pending() == [2, 3, 4]
+    assert stored_groups(folder) == [1, None, None, None, None]
+
+
+def test_without_a_sweep_file_that_can_be_read_no_group_is_known(tmp_path, stored):
+    folder = tmp_path / "sweep"
+    SweepFolder(folder, "s", CASES).record_group([0, 1])
+    stored(folder / "batch_size=1", CASES[0][1])
+    (folder / SWEEP_FILE).write_text((folder / SWEEP_FILE).read_text().replace('"interleaved_group": 1', '"interleaved_group": 0'))
+    with pytest.raises(ResultError, match=r"sweep\.json: cases\.0\.interleaved_group: Input should be greater than or equal to 1"):
+        read_sweep(folder)
+    again = SweepFolder(folder, "s", CASES)
+    assert again.refused == [
+        f"which cases were measured interleaved is not known: {folder}/sweep.json: cases.0.interleaved_group: Input should be greater than or equal to 1"
+    ]
+    assert again.pending() == [1]
+    assert stored_groups(folder) == [None, None]
+
+
 @pytest.mark.parametrize(
     ("path", "value", "reason"),
     [
