@@ -50,6 +50,12 @@ def make_mix_spec(scenario: Scenario, point: MixPoint, workloads: Sequence[Probe
             good_within_ns=slo.good_within_ns if slo else None,
         )
         specs.append(dataclasses.replace(spec, point=own))
+    samplings = [spec.sampling for spec in specs if spec.sampling]
+    rates = [sampling.expected_per_s for sampling in samplings if sampling.expected_per_s is not None]
+    if samplings:  # one share for all, so that the traced requests are a fair sample of the whole, too
+        total_per_s = sum(rates) if len(rates) == len(samplings) else None
+        together = [dataclasses.replace(sampling, expected_per_s=total_per_s) for sampling in samplings]
+        specs = [dataclasses.replace(spec, sampling=sampling) for spec, sampling in zip(specs, together, strict=True)]
     return MixSpec(tuple(specs), scenario.weights, (scenario.workload.seed, point.number))
 
 

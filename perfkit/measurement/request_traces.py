@@ -30,6 +30,7 @@ from perfkit.workers.request_sampler import MOST_TRACED, TraceIds
 SPANS_WITHIN_S, SPANS_IN_HASTE_WITHIN_S = 10.0, 1.0
 """How long the end of a run waits for spans, of which a server sends a batch every 5 s by default, and that of an interrupted run."""
 _LATEST_NS = 8 * NS_PER_S
+_READINGS = 5
 # of one machine's clocks, a reading may be interrupted; the share of requests that it may be wrong for
 _TOLERANCE_NS, _TOLERATED_SHARE = 1_000_000, 0.01
 
@@ -78,8 +79,8 @@ class RequestTraces:
 
     def read_clocks(self) -> None:
         """Reads both clocks of this machine; called before each load point."""
-        before_ns, unix_ns = self._clock.now_ns(), wall_ns()
-        self._readings.append(ClockReading(before_ns, unix_ns, self._clock.now_ns()))
+        readings = [ClockReading(self._clock.now_ns(), wall_ns(), self._clock.now_ns()) for _ in range(_READINGS)]
+        self._readings.append(min(readings, key=lambda one: one.after_ns - one.before_ns))  # another may have been interrupted
 
     def add(self, measurements: Sequence[PointMeasurement]) -> None:
         """Adds the traced requests of a load point; in a mix, of the whole and of each workload."""
@@ -91,6 +92,8 @@ class RequestTraces:
     async def collect(self, observation: Observation, within_s: float | None = None) -> None:
         """Takes the spans that have come of load points that ended a while ago; with `within_s` those of all, and waits for them.
 
+        The wait begins with the end of the last load point, so that scenarios measured interleaved do not wait one after the other.
+
         Raises UsageError if a file of spans cannot be read; files are read once, at the end.
         """
         if self._source.files and within_s is None:
@@ -101,10 +104,12 @@ class RequestTraces:
         if not wanted:
             return
         self._asked |= wanted
+        waited_s = (self._clock.now_ns() - max(one.ended_ns for one in self._points)) / NS_PER_S
+        left_s = max((within_s or 0.0) - waited_s, 0.0)
         if self._source.files:
-            self._times |= await self._read_files(wanted, within_s or 0.0)
+            self._times |= await self._read_files(wanted, left_s)
         else:
-            self._times |= await observation.spans(sorted(wanted, key=ended_ns.__getitem__), within_s or 0.0)
+            self._times |= await observation.spans(sorted(wanted, key=ended_ns.__getitem__), left_s)
 
     async def _read_files(self, wanted: AbstractSet[str], within_s: float) -> Mapping[str, ServerTimes]:
         """The server's part of these requests, as far as the files tell in this time; they may still be written."""
@@ -134,7 +139,7 @@ class RequestTraces:
         """The server's clock minus this process's: that of this machine, if the spans agree with it."""
         if self._readings and all(address.is_local for address in addresses):
             # Triton's own trace files have times of the monotonic clock
-            for clock in (tie_clocks(self._readings), tie_clocks([one._replace(other_ns=one.before_ns) for one in self._readings])):
+            for clock in (tie_clocks(self._readings), ClockOffset((0,), (0,), (0,))):
                 if self._agrees(requests, clock):
                     return clock
         return fit_server_clock(requests, self._times)

@@ -277,10 +277,11 @@ class ScenarioRun:
             sampled = SampledPoint(load_point.index, load_point.repetition, whole.protocol, whole.load.title, window.start_ns)
             self._writer.log_series(sampled, self._started_ns, observed.series)
             if self._traces is not None:
-                await self._traces.collect(observation)
                 self._traces.add(measurements)
             self._add_points(measurements, (self.clock.now_ns() - began_ns) / NS_PER_S)
             observation.point_finished(number, self._points[-len(measurements)])
+            if self._traces is not None:  # last, because an interrupt of this wait must not discard the measured load point
+                await self._traces.collect(observation)
 
     async def join_traces(self, target: RunTarget, observation: Observation) -> None:
         """Takes the server's spans of the traced requests, once all load points are measured, and splits their time."""

@@ -21,6 +21,8 @@ HEADINGS = {
 }  # fmt: skip
 """Each part as the heading of a column."""
 _LEAST_SHOWN = 0.01
+_LEAST_BOUND_NS = 10_000
+"""The smallest error of the server's clock that is told; on one machine it is below."""
 _NS_PER_MS = NS_PER_S / 1000
 _MOST_PANELS = 6
 _COLOURS: dict[str, Colour] = {
@@ -62,12 +64,26 @@ def breakdown_table(points: Sequence[Point]) -> Table:
     )
     small_names = ", ".join(HEADINGS[name] for name in PARTS if name in small)
     left_out = f" Below 1% everywhere and left out: {small_names}." if small and rows else ""
+    limits = "".join(f" {one}." for one in _limits([point.breakdown for point in points if point.breakdown]))
     note = (
-        f"Means of the traced requests around each percentile of their {rows[0].point.times_name}s; the parts add up.{left_out}"
+        f"Means of the traced requests around each percentile of their {rows[0].point.times_name}s; the parts add up.{left_out}{limits}"
         if rows
         else ""
     )
     return Table.of("breakdown", "Where the time went", columns, rows, note)
+
+
+def _limits(breakdowns: Sequence[Breakdown]) -> Iterator[str]:
+    """What the sample lacks, and how well the server's clock is known."""
+    silent, sampled = sum(one.without_spans for one in breakdowns), sum(one.sampled for one in breakdowns)
+    if silent:
+        yield f"The server's spans of {silent:,} of {silent + sampled:,} traced requests did not come: these are left out"
+    bounds = [one.clock_bound_ns for one in breakdowns if one.clock_bound_ns is not None]
+    ways = f"{HEADINGS['request_way']} and {HEADINGS['response_way']}"
+    if max(bounds, default=0) >= _LEAST_BOUND_NS:
+        yield f"The server's clock is known to {format_duration_ns(max(bounds))}: {ways} may each be off by that, not their sum"
+    if problem := next((one.clock_problem for one in breakdowns if one.clock_problem), ""):
+        yield f"{ways} are not known everywhere: {problem}"
 
 
 def contrast_table(points: Sequence[Point]) -> Table:
@@ -204,7 +220,7 @@ def _sentence(breakdown: Breakdown) -> str:
         )
     low, _ = one.intervals_ns["total"]
     if low <= 0:
-        return f"{name}: no part is longer than at the median by more than its interval"
+        return f"{name}: the time is not longer than at the median by more than its interval"
     clear = [part for part in PARTS if part in one.intervals_ns and one.intervals_ns[part][0] > 0]
     largest = sorted(clear, key=lambda part: one.parts_ns[part], reverse=True)
     named = [part for part in largest[:3] if part == largest[0] or one.parts_ns[part] >= LEAST_NAMED * one.total_ns]

@@ -285,7 +285,12 @@ class Scenario(Section):
             raise ValueError("target.headers: traces set the header traceparent: remove it")
         if not self.telemetry and not self.traces.files:
             raise ValueError("traces.listen is served by the process that samples telemetry: remove telemetry: false, or give traces.files")
-        if (self.target.urls_by_protocol or self.target.command) and self.traces.listen is None and not self.traces.files:
+        has_own_server = bool(self.target.urls_by_protocol or self.target.command)
+        if self.traces.files and not has_own_server:
+            raise ValueError(
+                "traces.files: the bundled server sends its spans to perfkit, and writes no file: remove files, or give target.url"
+            )
+        if has_own_server and self.traces.listen is None and not self.traces.files:
             raise ValueError(
                 "traces: perfkit must know where the server sends its spans: give listen, such as 127.0.0.1:4318, and start the server with "
                 "that address, such as --trace-config mode=opentelemetry --trace-config opentelemetry,url=http://127.0.0.1:4318/v1/traces"

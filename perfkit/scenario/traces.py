@@ -14,7 +14,7 @@ _LISTEN = re.compile(r"(?P<host>[^\s:/\[\]]+|\[[0-9A-Fa-f:.]+\]):(?P<port>[0-9]{
 
 def _check_listen(text: str) -> str:
     match = _LISTEN.fullmatch(text)
-    if not match or int(match["port"]) > 65_535:
+    if not match or not 0 < int(match["port"]) <= 65_535:  # a server must know the port: none that is free
         raise ValueError(f"expected a host and a port, such as 127.0.0.1:4318, found {text!r}")
     return text
 

@@ -45,18 +45,25 @@ class PartChange:
 def change_between(load_point: str, first: Breakdown, second: Breakdown) -> list[PartChange]:
     """The second minus the first at p50 and the highest percentile that both have.
 
+    A part that one side does not know belongs to the remainder on both. The intervals of the ways contain the errors of both clocks.
     The intervals are those of a difference of independent means: L = d - √((m₂-l₂)² + (u₁-m₁)²), U likewise (G. Y. Zou & A. Donner, 2008).
     """
-    found = []
+    found, unknown = [], {*first.unknown, *second.unknown}
+    clocks_ns = (first.clock_bound_ns or 0) + (second.clock_bound_ns or 0)
     for name in _percentiles([first, second]):
         one, two = getattr(first, name), getattr(second, name)
-        parts = {part: two.parts_ns[part] - one.parts_ns[part] for part in PARTS}
+        parts = {part: 0 if part in unknown else two.parts_ns[part] - one.parts_ns[part] for part in PARTS}
         total = two.total_ns - one.total_ns
+        parts["remainder"] = total - sum(parts[part] for part in PARTS if part != "remainder")
+        without = {*unknown, "remainder"} if set(first.unknown) != set(second.unknown) else unknown
         intervals = {
             part: _difference(value, part, one, two)
             for part, value in {"total": total, **parts}.items()
-            if part in one.intervals_ns and part in two.intervals_ns
+            if part in one.intervals_ns and part in two.intervals_ns and part not in without
         }
+        for part in intervals.keys() & {"request_way", "response_way"}:
+            low, high = intervals[part]
+            intervals[part] = (low - clocks_ns, high + clocks_ns)
         found.append(PartChange(load_point, name, total, parts, intervals))
     return found or [_too_few(load_point, "p50", f"{min(first.sampled, second.sampled):,} requests were traced")]
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from perfkit.errors import ProtocolError
-from perfkit.spans.span import MOST_CHARACTERS, Span, event_times
+from perfkit.spans.span import END_NS, MOST_CHARACTERS, Span, event_times
 
 if TYPE_CHECKING:
     from opentelemetry.proto.trace.v1.trace_pb2 import Span as ProtobufSpan
@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 _Found = TypeVar("_Found")
 _TRACE_ID, _SPAN_ID = re.compile(r"[0-9a-f]{32}"), re.compile(r"[0-9a-fA-F]{16}")
 _NO_PARENT = ("", None, "0" * 16)
-_MOST_NS = 2**63  # Unix nanoseconds of the year 2262
 
 
 @dataclasses.dataclass(slots=True)
@@ -131,7 +130,7 @@ def _span_id(value: object) -> str:
 
 
 def _times(start_ns: int, end_ns: int) -> tuple[int, int]:
-    if not 0 < start_ns <= end_ns < _MOST_NS:
+    if not 0 < start_ns <= end_ns < END_NS:
         raise ValueError("expected a start and, not before it, an end")
     return start_ns, end_ns
 

@@ -5,6 +5,8 @@ import sys
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
+END_NS = 2**63
+"""Instants lie between 0 and this: Unix nanoseconds of the year 2262."""
 MOST_EVENT_NAMES, MOST_CHARACTERS = 64, 256
 """What is kept of one span: event names, and characters of each text. The rest is dropped."""
 
@@ -33,9 +35,11 @@ class Span:
 
 
 def event_times(events: Iterable[tuple[str, int]]) -> dict[str, EventTimes]:
-    """The events of a span by name, at most `MOST_EVENT_NAMES` names."""
+    """The events of a span by name, at most `MOST_EVENT_NAMES` names; those at no possible instant are left out."""
     found: dict[str, EventTimes] = {}
     for whole_name, instant_ns in events:
+        if not 0 < instant_ns < END_NS:
+            continue
         name = sys.intern(whole_name[:MOST_CHARACTERS])  # one text for all spans that are kept
         if name in found:
             first_ns, last_ns = found[name]

@@ -95,6 +95,14 @@ def fit_offset(started_ns: Instants, finished_ns: Instants, received_ns: Instant
     ]
     most = FASTEST_DRIFT * length_ns
     rows += [(1, -1, most), (-1, 1, most)]
+    try:
+        return _offset_of_lines(rows, base, first, last)
+    except ArithmeticError as error:  # instants that are years off are beyond the solver
+        return NoOffset(f"the server's spans give no offset: {error}")
+
+
+def _offset_of_lines(rows: Sequence[tuple[float, ...]], base: int, first: int, last: int) -> ClockOffset | NoOffset:
+    """The bounds at both ends of all lines that satisfy the rows; offsets are relative to `base`."""
     contradiction_ns = _solve((0, 0, 1), [(x, y, -1, limit) for x, y, limit in rows])[2]
     if contradiction_ns > 0.5:
         by = format_duration_ns(contradiction_ns)

@@ -135,9 +135,7 @@ class TelemetryClient:
             if config.spans is not None:
                 host, port = config.spans.host, config.spans.port
                 if answer.spans_port is None:
-                    raise UsageError(
-                        f"traces.listen: {host}:{port}: cannot listen: {answer.spans_error}; use another port, or 0 for a free one"
-                    )
+                    raise UsageError(f"traces.listen: {host}:{port}: cannot listen: {answer.spans_error}; use another port")
                 self.spans_port = answer.spans_port
 
     def follow(self, pids: Sequence[int]) -> None:

@@ -6,7 +6,7 @@ import dataclasses
 import functools
 import hashlib
 import itertools
-from collections.abc import Awaitable, Iterator
+from collections.abc import Awaitable, Iterator, Sequence
 
 import numpy as np
 
@@ -53,7 +53,7 @@ class SamplingSpec:
     per_s: float | None
     share: float | None
     expected_per_s: float | None
-    """The rate of the load as far as the plan tells it, like `per_s` that of all workers together; None for a closed loop."""
+    """The rate of the load as far as the plan tells it, like `per_s` that of all workers and workloads together; None for a closed loop."""
     sets_request_id: bool = False
     """Whether a traced request has its trace id as request id, too, in place of `REQUEST_ID`, which the prepared requests have."""
 
@@ -71,7 +71,7 @@ class RequestSampler(Sender):
     """
 
     def __init__(self, sender: Sender, spec: SamplingSpec) -> None:
-        self._sender, self._spec, self._ids = sender, spec, iter(spec.trace_ids)
+        self._sender, self.spec, self._ids = sender, spec, iter(spec.trace_ids)
         self._random = np.random.default_rng(spec.trace_ids.seed())
         self._drawn, self._left, self._share = 0, 0, 0.0
         self._unsettled: collections.deque[tuple[str, Reply]] = collections.deque()
@@ -101,17 +101,6 @@ class RequestSampler(Sender):
         self._share = min(share, 1.0)
         self._draw(self.sent)
 
-    async def follow_rate(self, phases: Phases, clock: Clock) -> None:
-        """Turns a rate per second into a share, where the plan does not tell the rate of the load: after the warm-up, or a second if there is none."""
-        per_s, start_ns = self._spec.per_s, phases.start_ns
-        if per_s is None or self._spec.expected_per_s is not None:
-            return
-        await clock.sleep_until_ns(max(phases.window_start_ns, start_ns + _STEP_NS))
-        while self.sent < _FEWEST_OBSERVED and clock.now_ns() < start_ns + _OBSERVED_FOR_NS:
-            await clock.sleep_until_ns(clock.now_ns() + _STEP_NS)
-        if self.sent:
-            self.set_share(per_s * (clock.now_ns() - start_ns) / NS_PER_S / self.sent)
-
     def finish(self) -> tuple[SampledRequest, ...]:
         """The traced requests that were answered."""
         self._settle()
@@ -125,7 +114,7 @@ class RequestSampler(Sender):
     def _send_traced(self, prepared: Prepared) -> Awaitable[Reply]:
         self._draw(self._drawn)
         trace_id, span_id = next(self._ids)
-        if self._spec.sets_request_id:
+        if self.spec.sets_request_id:
             prepared = _with_request_id(prepared, trace_id)
         traced = self._sender.with_traceparent(prepared, f"00-{trace_id}-{span_id}-01")
         reply = asyncio.ensure_future(self._sender.send(traced))
@@ -145,6 +134,22 @@ class RequestSampler(Sender):
             intended_ns, is_ok = reply.intended_ns or reply.started_ns, reply.outcome is Outcome.OK
             times = (intended_ns, reply.paced_ns, reply.started_ns, reply.finished_ns)
             self._sampled.append(SampledRequest(trace_id, *times, reply.variant, is_ok))
+
+
+async def follow_rate(samplers: Sequence[RequestSampler], phases: Phases, clock: Clock) -> None:
+    """Turns a rate per second into a share, where the plan does not tell the rate of the load: after the warm-up, or a second if there is none.
+
+    `samplers` are those of a worker's workloads. Their rate is that of all together, and their share is the same, so that the traced
+    requests are a fair sample of the whole, too.
+    """
+    per_s, start_ns = samplers[0].spec.per_s if samplers else None, phases.start_ns
+    if per_s is None or samplers[0].spec.expected_per_s is not None:
+        return
+    await clock.sleep_until_ns(max(phases.window_start_ns, start_ns + _STEP_NS))
+    while (sent := sum(one.sent for one in samplers)) < _FEWEST_OBSERVED and clock.now_ns() < start_ns + _OBSERVED_FOR_NS:
+        await clock.sleep_until_ns(clock.now_ns() + _STEP_NS)
+    for one in samplers if sent else ():
+        one.set_share(per_s * (clock.now_ns() - start_ns) / NS_PER_S / sent)
 
 
 def _with_request_id(prepared: Prepared, request_id: str) -> Prepared:

@@ -37,7 +37,7 @@ from perfkit.workers.answer_check import AnswerCheck
 from perfkit.workers.early_stop import stop_on_errors, stop_on_overload
 from perfkit.workers.loops import make_loop, prepare_requests
 from perfkit.workers.point_recording import PointRecording, WorkloadRecording
-from perfkit.workers.request_sampler import RequestSampler
+from perfkit.workers.request_sampler import RequestSampler, follow_rate
 from perfkit.workers.worker_spec import MixSpec, PointSpec, WorkerSpec
 
 # the first arrival of an open loop may be due at once; what remains to be made ready takes some ms
@@ -200,7 +200,7 @@ async def run_workloads(
             _report_live(on_live, spec.worker, loops, recorders, phases, clock),
             event_loop.measure_lag(phases.start_ns),
             stops.watch(phases.start_ns, lambda: loops.in_flight),
-            *(one.sampler.follow_rate(phases, clock) for one in workloads if one.sampler),
+            follow_rate([one.sampler for one in workloads if one.sampler], phases, clock),
             *(stop_on_errors(one.loop, one.recorder, clock, one.spec.abort_error_rate) for one in sendings),
             *(stop_on_overload(one.loop, one.recorder, phases, clock, one.spec.load, one.spec.overload_abort_after_ns) for one in sendings),
         )

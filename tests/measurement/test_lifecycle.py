@@ -9,6 +9,7 @@ from perfkit.errors import TargetError
 from perfkit.measurement.control import Interruption, RunObserver
 from perfkit.measurement.lifecycle import measure_scenario
 from perfkit.measurement.load_points import FixedPoints, load_point_source
+from perfkit.measurement.request_traces import RequestTraces
 from perfkit.scenario.file import read_scenario
 from perfkit.search.capacity_search import CapacitySearch
 
@@ -54,6 +55,18 @@ def test_an_interrupted_run_stores_what_it_measured_unless_incomplete_results_ar
     assert measured.folder == (folder if keep_incomplete else None)
     assert {path.name for path in tmp_path.glob("**/*.*")} >= ({"result.json"} if keep_incomplete else set())
     assert folder.exists() is keep_incomplete
+
+
+def test_an_interrupt_while_spans_are_taken_keeps_the_load_point(load, tmp_path, monkeypatch):
+    interruption = Interruption()
+
+    async def interrupted(*_):
+        interruption.interrupt()
+        await asyncio.sleep(0)
+
+    monkeypatch.setattr(RequestTraces, "collect", interrupted)
+    measured = measure(load(traces={}, telemetry=True), tmp_path / "out", interruption, RunObserver())
+    assert (measured.result.status, len(measured.result.points)) == ("interrupted", 1)
 
 
 @pytest.mark.parametrize("keep_incomplete", [True, False])

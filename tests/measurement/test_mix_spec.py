@@ -10,18 +10,19 @@ from perfkit.scenario.file import read_scenario
 from perfkit.scenario.workload import Check
 from perfkit.target.address import Address
 from perfkit.transport.limits import AnswerLimit
+from perfkit.workers.request_sampler import TraceIds
 from perfkit.workload.expectation import Expectation
 
 S = 1_000_000_000
 WEIGHTED = """\
-target: {timeout: 2s}
+target: {timeout: 2s, url: "http://h:1"}
 workloads:
   - {name: fast, weight: 1, model: a}
   - {name: slow, weight: 1, model: b, target: {timeout: 20s}}
 load: {open: {rate: 10}}
 """
 OWN = """\
-target: {timeout: 2s}
+target: {timeout: 2s, url: "http://h:1"}
 workloads:
   - {name: fast, model: a, load: {open: {rate: 10}}}
   - {name: slow, model: b, target: {timeout: 20s}, load: {closed: {concurrency: 1}}}
@@ -43,3 +44,14 @@ def test_a_mix_drains_as_long_as_its_slowest_workload_needs(tmp_path, text, drai
     assert isinstance(point, MixPoint)
     workloads = [ProbedWorkload(one.scenario, Address("http", "h", 1), probed(tmp_path)) for one in loaded.workloads()]
     assert [one.point.drain_ns for one in make_mix_spec(loaded.scenario, point, workloads).workloads] == [drain_s * S] * 2
+
+
+@pytest.mark.parametrize(("text", "rate_per_s"), [(WEIGHTED, 10), (OWN, None)])
+def test_the_traced_requests_of_a_mix_are_a_share_of_all_its_requests(tmp_path, text, rate_per_s):
+    (tmp_path / "mix.yaml").write_text(text + "traces: {listen: 'h:1'}\n")
+    loaded = read_scenario(tmp_path / "mix.yaml")
+    (point,) = (one for one in mix_points(loaded) if one.repetition == 0)
+    assert isinstance(point, MixPoint)
+    workloads = [ProbedWorkload(one.scenario, Address("http", "h", 1), probed(tmp_path)) for one in loaded.workloads()]
+    specs = make_mix_spec(loaded.scenario, point, workloads, TraceIds("0" * 16)).workloads
+    assert [(one.sampling.per_s, one.sampling.expected_per_s) for one in specs if one.sampling] == [(100, rate_per_s)] * 2

@@ -59,7 +59,7 @@ def test_a_tail_that_no_part_makes_for_certain_is_said_to_be_that():
             )
         ]
     )
-    assert said == "p99: no part is longer than at the median by more than its interval."
+    assert said == "p99: the time is not longer than at the median by more than its interval."
 
 
 @pytest.mark.parametrize(
@@ -91,6 +91,19 @@ def test_the_table_has_a_row_for_each_percentile_and_the_slowest_and_leaves_out_
     assert [row[-2:] for row in table.texts][-1] == ["33.1 ms", "5.09 ms"]
     for record in table.records:
         assert record["total_ns"] == sum(record[f"{name}_ns"] for name in PARTS)
+
+
+def test_the_table_says_what_the_sample_lacks():
+    note = breakdown_table([point_with(split_requests(), without_spans=0, clock_bound_ns=800)]).note
+    assert "did not come" not in note
+    assert "clock" not in note
+    lacking = {"without_spans": 250, "clock_bound_ns": 40_000}
+    note = breakdown_table([point_with(split_requests(750, stalled_every=10), **lacking)]).note
+    assert "The server's spans of 250 of 1,000 traced requests did not come: these are left out." in note
+    assert "The server's clock is known to 40.0 µs: to server and from server may each be off by that, not their sum." in note
+    unknown = {"clock_bound_ns": None, "clock_problem": "its clock was set", "unknown": ["request_way", "response_way"]}
+    note = breakdown_table([point_with(split_requests(), **unknown)]).note
+    assert "to server and from server are not known everywhere: its clock was set." in note
 
 
 def test_a_part_that_no_span_tells_is_a_dash():

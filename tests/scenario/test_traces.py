@@ -23,7 +23,7 @@ def test_a_hundred_requests_a_second_are_traced_unless_a_rate_or_a_share_is_give
 
 
 @pytest.mark.parametrize(
-    ("listen", "at"), [("127.0.0.1:4318", ("127.0.0.1", 4318)), ("[::1]:0", ("::1", 0)), ("host.name:80", ("host.name", 80))]
+    ("listen", "at"), [("127.0.0.1:4318", ("127.0.0.1", 4318)), ("[::1]:1", ("::1", 1)), ("host.name:80", ("host.name", 80))]
 )
 def test_spans_are_received_at_a_host_and_a_port(listen, at):
     assert read({"listen": listen}, SERVER).traces.listen_at == at
@@ -36,6 +36,8 @@ def test_spans_are_received_at_a_host_and_a_port(listen, at):
         ({"listen": "h:1", "files": "f"}, {}, "listen and files exclude each other: remove one"),
         ({"listen": "4318"}, {}, "expected a host and a port, such as 127.0.0.1:4318, found '4318'"),
         ({"listen": "h:65536"}, {}, "expected a host and a port"),
+        ({"listen": "h:0"}, {}, "expected a host and a port"),
+        ({"files": "f"}, {}, "the bundled server sends its spans to perfkit, and writes no file: remove files, or give target.url"),
         ({"share": "0%"}, {}, "traces.share"),
         ({}, {"target": SERVER}, "perfkit must know where the server sends its spans: give listen"),
         ({}, {"stream": {}}, "traces follow single requests: remove stream, or traces"),

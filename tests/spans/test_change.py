@@ -1,5 +1,6 @@
 """Which part changed between two sides: the planted part is named with its interval, and nothing where nothing changed."""
 
+import dataclasses
 import json
 import math
 
@@ -50,6 +51,33 @@ def test_the_intervals_are_the_root_of_the_squares_of_both():
     halves = [(side.intervals_ns["queue"][1] - side.intervals_ns["queue"][0]) / 2 for side in (one, two)]
     low, high = change.intervals_ns["queue"]
     assert (high - low) / 2 == pytest.approx(math.hypot(*halves), rel=1e-3)
+
+
+def test_a_part_that_one_side_does_not_know_did_not_change():
+    """As of two servers of which one reports a single span: its queue is in the remainder."""
+    rows, queue, rest = requests(2), PARTS.index("queue"), PARTS.index("remainder")
+    moved, is_known = rows.parts_ns.copy(), rows.is_known.copy()
+    moved[:, rest], moved[:, queue], is_known[queue] = moved[:, queue], 0, False
+    silent = dataclasses.replace(rows, parts_ns=moved, is_known=is_known)
+    for first, second in ((requests(1, queue_ns=4_000_000), silent), (silent, requests(1, queue_ns=4_000_000))):
+        change = change_between("http", break_down(first), break_down(second))[0]
+        assert change.parts_ns["queue"] == 0
+        assert change.total_ns == sum(change.parts_ns.values())
+        assert describe_change(change).endswith("; in no part for certain.")
+
+
+def test_a_way_changed_only_beyond_the_errors_of_both_clocks():
+    way = PARTS.index("request_way")
+
+    def with_way(seed, way_ns):
+        parts = requests(seed).parts_ns.copy()
+        parts[:, way] = way_ns
+        return dataclasses.replace(requests(seed), parts_ns=parts, clock_bound_ns=2_000_000)
+
+    low, high = change_between("http", break_down(with_way(1, 1_000_000)), break_down(with_way(2, 4_000_000)))[0].intervals_ns[
+        "request_way"
+    ]
+    assert (low, high) == (-1_000_000, 7_000_000)
 
 
 def test_equal_sides_show_no_change_in_about_19_of_20_comparisons():

@@ -121,6 +121,16 @@ def test_malformed_spans_in_protobuf_are_counted():
     assert (len(read.spans), read.malformed) == (1, 2)
 
 
+@pytest.mark.parametrize("instant_ns", [0, 2**63, 2**64 - 1])
+def test_an_event_at_no_possible_instant_is_left_out(instant_ns):
+    [read] = read_json(body([{**HTTP_SPANS[0], "events": [{"name": "E", "timeUnixNano": str(instant_ns)}]}])).spans
+    assert read.events == {}
+    document = ExportTraceServiceRequest.FromString(protobuf_body([protobuf_span()]))
+    document.resource_spans[0].scope_spans[0].spans[0].events.add(name="F", time_unix_nano=instant_ns)
+    [read] = read_protobuf(document.SerializeToString()).spans
+    assert "F" not in read.events
+
+
 @pytest.mark.parametrize(
     "wrong",
     [

@@ -87,6 +87,17 @@ def test_a_server_span_longer_than_its_request_is_a_contradiction():
     assert isinstance(fit_offset(one, one + 1_000_000, one, one + 1_000_000), ClockOffset)
 
 
+def test_an_instant_that_is_decades_off_leaves_the_clock_unknown():
+    """A single damaged event of a span must not end the run: the solver gives up on numbers of such different sizes."""
+    instants = [
+        [1000019865331, 1000045613299, 1000125440961, 1000324656415],
+        [1000019866293, 1000045613439, 1000125441095, 1000324656590],
+        [1700001000019865452, 1700001000045613308, 1700001000125441070, 1700001000324656470],
+        [1700001000019865551, 1700001000045613410, 4562918792968955520, 1700001000324656470],
+    ]
+    assert isinstance(fit_offset(*(np.array(one, np.int64) for one in instants)), NoOffset)
+
+
 def test_no_request_bounds_nothing():
     nothing = np.array([], np.int64)
     assert fit_offset(nothing, nothing, nothing, nothing) == NoOffset("no traced request bounds it")

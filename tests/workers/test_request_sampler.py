@@ -104,6 +104,23 @@ def test_several_workers_trace_their_parts_under_different_ids():
     assert len(whole.sampled) == pytest.approx(1000, rel=0.1)
 
 
+def test_the_workloads_of_a_mix_are_traced_by_one_share():
+    """As many of each as it has of the requests: with as many of both, the rare ones would make the tail of the whole."""
+    clock, workloads = ManualClock(5 * S), []
+    for number, service_ms in enumerate((5, 100)):
+        transport = NotingTransport(clock, lambda _, ns=service_ms * MS: (ns, Outcome.OK))
+        spec = PointSpec(ClosedPlan(4, 0), 2 * S, 20 * S, None, S, 2)
+        sampler = RequestSampler(transport, SamplingSpec(TraceIds(PREFIX, f"p{number}"), 84.0, None, None))
+        workloads.append(PreparedWorkload(spec, transport, [Prepared((b"0",))], Address("http", "h", 1), sampler=sampler))
+
+    async def main():
+        return await run_workloads(workloads, clock=clock, on_loop=lambda _: None, on_interval=lambda *_: None)
+
+    quick, slow = (len(one.sampled) for one in clock.run(main()).workloads)
+    assert quick == pytest.approx(80 * 20, rel=0.1)  # of 800/s + 40/s, a tenth
+    assert slow == pytest.approx(4 * 20, rel=0.4)  # standard deviation 8.5
+
+
 def test_nothing_is_traced_without_a_share_and_failures_are_marked():
     transport, point = measure(ClosedPlan(4, 0), window_ns=2 * S)
     assert not point.sampled

@@ -1,0 +1,69 @@
+"""The traced requests of a run: when their spans are asked for, and how the clocks of one machine are tied."""
+
+import asyncio
+import itertools
+import pathlib
+from types import SimpleNamespace
+
+from perfkit.measurement import request_traces
+from perfkit.measurement.observation import Observation
+from perfkit.measurement.request_traces import RequestTraces, SpanSource
+from perfkit.scenario.traces import Traces
+from perfkit.spans.sampled import SampledRequest
+from perfkit.target.address import Address
+from perfkit.units import NS_PER_S
+from tests.clocks import SettableClock
+
+UNIX_NS = 1_795_439_334_000_000_000
+
+
+def source():
+    return SpanSource(Traces(listen="127.0.0.1:4318"), 1, pathlib.Path())
+
+
+def measurement(trace_id):
+    sampled = (SampledRequest(trace_id, 1, 1, 1, 2, 0, True),)
+    return SimpleNamespace(
+        workload=None, is_alone=False, protocol="http", load=None, repetition=0, window=SimpleNamespace(start_ns=0), sampled=sampled
+    )
+
+
+class SilentTelemetry(Observation):
+    """Telemetry to which no spans come: it waits as long as it may."""
+
+    def __init__(self, clock):  # it needs nothing of what the other one has
+        self.clock, self.waited_s = clock, []
+
+    async def spans(self, trace_ids, within_s):
+        self.waited_s.append(within_s)
+        self.clock.ns += round(within_s * NS_PER_S)
+        return {}
+
+
+def test_scenarios_measured_interleaved_wait_for_their_spans_together():
+    clock, one_source = SettableClock(), source()
+    observation, runs = SilentTelemetry(clock), [RequestTraces(one_source, str(number), clock) for number in range(3)]
+    for number, run in enumerate(runs):
+        run.add([measurement(f"{one_source.prefix}{number:016}")])
+        clock.ns += NS_PER_S
+    for run in runs:
+        asyncio.run(run.collect(observation, 10.0))
+    assert observation.waited_s == [7.0, 1.0, 1.0]
+
+
+def test_a_reading_of_the_clocks_that_was_interrupted_is_not_used(monkeypatch):
+    """Each reading takes 5 ms but for every third one, which takes 400 ns."""
+    clock, lengths_ns = SettableClock(), itertools.cycle((5_000_000, 5_000_000, 400))
+
+    def wall_ns():
+        clock.ns += (length_ns := next(lengths_ns)) // 2
+        now_ns = UNIX_NS + clock.ns
+        clock.ns += length_ns // 2
+        return now_ns
+
+    monkeypatch.setattr(request_traces, "wall_ns", wall_ns)
+    traces = RequestTraces(source(), "", clock)
+    traces.read_clocks()
+    traces.add([measurement("0" * 32)])
+    ((_, _, split),) = traces.split([Address("http", "127.0.0.1", 1)])
+    assert split.clock_bound_ns == 200
