@@ -170,6 +170,9 @@ async def _execute(runs: Sequence[ScenarioRun], publish_at: tuple[str, int] | No
                 for run in runs:
                     with run.ending():
                         await run.join_traces(target, observation)
+                observation.note_lost_spans()
+                for run in runs:
+                    run.add_notes(observation)
     except asyncio.CancelledError as error:
         for run in runs:
             run.cancel(error)

@@ -1,5 +1,6 @@
 """The telemetry of a run: server statistics, GPUs, metrics pages and the generator's machine; and its live metrics."""
 
+import collections
 import dataclasses
 import os
 from collections.abc import Callable, Mapping, Sequence
@@ -53,6 +54,13 @@ Connect = Callable[[Address], AbstractAsyncContextManager[Transport]]
 """Opens a transport to an address for the length of a block."""
 
 
+_LOST_SPANS = {
+    "refused_bodies": "refused bodies (too large, no OTLP, another compression, or too slow)", "malformed": "malformed spans",
+    "late": "spans that came too late", "dropped": "spans without room",
+}  # fmt: skip
+"""By the names of `SpanCounts`; strangers' spans and repeated ones do no harm."""
+
+
 @dataclasses.dataclass(frozen=True)
 class PointObservation:
     """What telemetry reports for the window of one load point."""
@@ -74,6 +82,7 @@ class Observation:
 
     def __init__(self, scenario: Scenario, client: TelemetryClient, connect: Connect, clock: Clock) -> None:
         self._scenario, self._client, self._connect, self._clock = scenario, client, connect, clock
+        self._span_counts = collections.Counter[str]()
 
     @property
     def notes(self) -> Sequence[str]:
@@ -117,7 +126,15 @@ class Observation:
 
     async def spans(self, trace_ids: Sequence[str], within_s: float) -> Mapping[str, ServerTimes]:
         """What the server's spans say of these traces; waits at most `within_s` for them."""
-        return (await self._client.spans(trace_ids, within_s)).times
+        report = await self._client.spans(trace_ids, within_s)
+        self._span_counts.update(dataclasses.asdict(report.counts))
+        return report.times
+
+    def note_lost_spans(self) -> None:
+        """Adds a note on the server's spans that could not be used, if there were any; called once they have all been taken."""
+        told = [f"{words}: {self._span_counts[name]:,}" for name, words in _LOST_SPANS.items() if self._span_counts[name]]
+        if told:
+            self._client.notes.append(f"Not all that the server sent of traced requests could be used; {', '.join(told)}.")
 
     @property
     def has_screen(self) -> bool:

@@ -10,6 +10,7 @@ import numpy.typing as npt
 
 from perfkit.spans.sampled import SampledRequest
 from perfkit.spans.server_times import ServerTimes
+from perfkit.stats.buckets import LONGEST_TIME_NS
 from perfkit.stats.clock_offset import ClockOffset, NoOffset, fit_offset
 
 PARTS = (
@@ -36,7 +37,7 @@ class SplitRequests:
     is_known: npt.NDArray[np.bool_]
     """Which parts were known of any request; the time of the others is in the remainder."""
     without_spans: int
-    """Ok requests whose spans did not come."""
+    """Ok requests whose spans did not come, or make a part longer than a request can last."""
     failed: int
     """Sampled requests that were not answered ok; they are not split."""
     clock_bound_ns: int | None
@@ -46,9 +47,15 @@ class SplitRequests:
 
     @classmethod
     def merged(cls, several: Sequence[Self]) -> Self:
-        """Those of several load points or repetitions, in their order. Raises ValueError for none."""
+        """Those of several load points or repetitions, in their order. Raises ValueError for none.
+
+        Ways that are not known of some requests are in the remainder of all: means would take them for shorter than they are.
+        """
         if not several:
             raise ValueError("there are no requests to merge")
+        traced = [one for one in several if one.trace_ids]
+        if any(one.clock_bound_ns is None for one in traced):
+            several = [one.without_ways() for one in several]
         bounds = [one.clock_bound_ns for one in several if one.clock_bound_ns is not None]
         return cls(
             trace_ids=tuple(trace_id for one in several for trace_id in one.trace_ids),
@@ -60,8 +67,16 @@ class SplitRequests:
             without_spans=sum(one.without_spans for one in several),
             failed=sum(one.failed for one in several),
             clock_bound_ns=max(bounds, default=None),
-            clock_problem=next((one.clock_problem for one in several if one.clock_problem), ""),
+            clock_problem=next((one.clock_problem for one in traced or several if one.clock_problem), ""),
         )
+
+    def without_ways(self) -> Self:
+        """The same requests as without a clock: the ways are in the remainder."""
+        places = [PARTS.index(name) for name in _WAYS]
+        parts_ns, is_known = self.parts_ns.copy(), self.is_known.copy()
+        parts_ns[:, _REMAINDER] += parts_ns[:, places].sum(axis=1)
+        parts_ns[:, places], is_known[places] = 0, False
+        return dataclasses.replace(self, parts_ns=parts_ns, is_known=is_known, clock_bound_ns=None)
 
 
 def fit_server_clock(requests: Sequence[SampledRequest], times: Mapping[str, ServerTimes]) -> ClockOffset | NoOffset:
@@ -109,15 +124,17 @@ def split(
     else:
         is_known[[PARTS.index(name) for name in _WAYS]] = False
     parts[:, _REMAINDER] = finished - np.where(is_open, intended, started) - parts.sum(axis=1)
+    # otherwise the span has a damaged instant
+    kept = np.flatnonzero((np.abs(parts) <= LONGEST_TIME_NS).all(axis=1))
     ok = sum(one.is_ok for one in requests)
     return SplitRequests(
-        trace_ids=tuple(one.trace_id for one, _ in pairs),
-        variants=variants,
-        at_ns=intended - window_start_ns,
-        repetitions=np.full(len(pairs), repetition, np.int64),
-        parts_ns=parts,
+        trace_ids=tuple(pairs[place][0].trace_id for place in kept.tolist()),
+        variants=variants[kept],
+        at_ns=(intended - window_start_ns)[kept],
+        repetitions=np.full(kept.size, repetition, np.int64),
+        parts_ns=parts[kept],
         is_known=is_known,
-        without_spans=ok - len(pairs),
+        without_spans=ok - kept.size,
         failed=len(requests) - ok,
         clock_bound_ns=clock.bound_ns if isinstance(clock, ClockOffset) else None,
         clock_problem=clock.reason if isinstance(clock, NoOffset) else "",

@@ -4,6 +4,7 @@ import asyncio
 import itertools
 import pathlib
 from types import SimpleNamespace
+from typing import Any
 
 from perfkit.measurement import request_traces
 from perfkit.measurement.observation import Observation
@@ -11,6 +12,8 @@ from perfkit.measurement.request_traces import RequestTraces, SpanSource
 from perfkit.scenario.traces import Traces
 from perfkit.spans.sampled import SampledRequest
 from perfkit.target.address import Address
+from perfkit.telemetry.client import TelemetryClient
+from perfkit.telemetry.messages import SpanCounts, SpansReport
 from perfkit.units import NS_PER_S
 from tests.clocks import SettableClock
 
@@ -49,6 +52,26 @@ def test_scenarios_measured_interleaved_wait_for_their_spans_together():
     for run in runs:
         asyncio.run(run.collect(observation, 10.0))
     assert observation.waited_s == [7.0, 1.0, 1.0]
+
+
+def test_spans_that_could_not_be_used_are_noted_once_for_the_run():
+    counted = iter([SpanCounts(received=9, strangers=5, duplicates=1), SpanCounts(refused_bodies=2, late=1), SpanCounts(refused_bodies=1)])
+
+    class Client(TelemetryClient):
+        async def spans(self, trace_ids, within_s):
+            return SpansReport({}, next(counted))
+
+    unused: Any = None
+    observation = Observation(unused, Client(), unused, SettableClock())
+    for _ in range(3):
+        asyncio.run(observation.spans([], 1.0))
+    assert not observation.notes
+    observation.note_lost_spans()
+    (note,) = observation.notes
+    assert note == (
+        "Not all that the server sent of traced requests could be used; refused bodies (too large, no OTLP, another compression, or too slow): 3,"
+        " spans that came too late: 1."
+    )
 
 
 def test_a_reading_of_the_clocks_that_was_interrupted_is_not_used(monkeypatch):

@@ -74,14 +74,35 @@ def test_failed_requests_and_those_without_spans_are_counted():
     assert (found.at_ns.tolist(), found.repetitions.tolist()) == ([0, 25], [3, 3])
 
 
+def test_a_request_whose_span_is_years_off_counts_as_without_spans():
+    """A result with such a part could not be read again."""
+    requests = [SampledRequest(name, at, 0, at, at + 50, at, True) for name, at in (("a", 10), ("damaged", 20), ("b", 30))]
+    times = {one.trace_id: ServerTimes(UNIX + one.started_ns, UNIX + one.started_ns + 5) for one in requests}
+    times["damaged"] = ServerTimes(UNIX + 20, 2**62)
+    found = split(requests, times, CLOCK, 0)
+    assert (found.trace_ids, found.without_spans, found.variants.tolist()) == (("a", "b"), 1, [10, 30])
+    assert found.parts_ns.shape == (2, 9)
+    assert (found.at_ns.tolist(), found.repetitions.tolist()) == ([10, 30], [0, 0])
+
+
 def test_repetitions_are_merged_in_their_order():
     def one(name, repetition, clock):
         return split([SampledRequest(name, 10, 0, 10, 20, 0, True)], {name: ServerTimes(UNIX + 10, UNIX + 12)}, clock, 0, repetition)
 
-    merged = SplitRequests.merged([one("a", 0, CLOCK), one("b", 1, ClockOffset((0,), (UNIX,), (900,))), one("c", 2, NoOffset("set"))])
-    assert (merged.trace_ids, merged.repetitions.tolist()) == (("a", "b", "c"), [0, 1, 2])
-    assert (merged.clock_bound_ns, merged.clock_problem) == (900, "set")
-    assert merged.parts_ns.shape == (3, 9)
+    known, ways = (
+        [one("a", 0, CLOCK), one("b", 1, ClockOffset((0,), (UNIX,), (900,)))],
+        [PARTS.index("request_way"), PARTS.index("response_way")],
+    )
+    merged = SplitRequests.merged(known)
+    assert (merged.trace_ids, merged.repetitions.tolist()) == (("a", "b"), [0, 1])
+    assert (merged.clock_bound_ns, merged.clock_problem) == (900, "")
+    assert merged.parts_ns[:, ways].tolist() == [[0, 8]] * 2
+    # of one repetition the ways are not known: a mean that took them for 0 would be too short
+    merged = SplitRequests.merged([*known, one("c", 2, NoOffset("set"))])
+    assert (merged.trace_ids, merged.clock_bound_ns, merged.clock_problem) == (("a", "b", "c"), None, "set")
+    assert merged.parts_ns[:, PARTS.index("remainder")].tolist() == [10] * 3
+    assert not merged.is_known[ways].any()
+    assert not merged.parts_ns[:, ways].any()
     with pytest.raises(ValueError, match="no requests"):
         SplitRequests.merged([])
 
