@@ -106,7 +106,7 @@ def test_only_its_own_regions_are_unregistered_however_the_run_ends(perfkit, wri
         path = write_scenario(shared_memory="system", measure=long, **arrays)
         for number in (signal.SIGINT, signal.SIGKILL):
             running = perfkit.start("run", path)
-            running.wait_for_line("target: http")  # the second of the two
+            running.wait_for_line("target: grpc")  # the second of the two
             assert len(objects_of(running.process.pid)) == 4
             assert len(regions(sharing)) == 5
             running.signal(number)
