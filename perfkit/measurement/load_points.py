@@ -207,9 +207,12 @@ def _sampling(scenario: Scenario, point: LoadPoint, trace_ids: TraceIds) -> Samp
         return None
     expected_per_s = point.load.rate_per_s if isinstance(point.load, OpenPlan) else None
     window_ns, per_s = point.window_ns or scenario.window_ns, traces.rate_per_s
-    if per_s is not None and window_ns is not None:
-        per_s = min(per_s, MOST_TRACED * NS_PER_S / window_ns)
-    return SamplingSpec(trace_ids.of_point(point.tag), per_s, traces.share, expected_per_s, sets_request_id=bool(traces.files))
+    share, most_per_s = traces.share, None if window_ns is None else MOST_TRACED * NS_PER_S / window_ns
+    if per_s is not None and most_per_s is not None:
+        per_s = min(per_s, most_per_s)
+    if share is not None and most_per_s is not None and expected_per_s:  # a fair sample of the window, and not its first requests
+        share = min(share, most_per_s / expected_per_s)
+    return SamplingSpec(trace_ids.of_point(point.tag), per_s, share, expected_per_s, sets_request_id=bool(traces.files))
 
 
 def count_workers(

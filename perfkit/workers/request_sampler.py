@@ -17,7 +17,7 @@ from perfkit.transport.base import Outcome, Prepared, Reply, Sender
 from perfkit.units import NS_PER_S
 
 MOST_TRACED = 20_000
-"""The most requests that are traced in a load point's window, as far as its length is known; a worker never traces more."""
+"""The most requests that are traced in a load point's window, as far as its length and rate are known; a worker never traces more of it."""
 REQUEST_ID = "0" * 32
 """The id of requests that are not traced, where traced ones are known by it."""
 _FEWEST_OBSERVED, _OBSERVED_FOR_NS, _STEP_NS = 20, NS_PER_S, NS_PER_S // 10
@@ -76,6 +76,7 @@ class RequestSampler(Sender):
         self._drawn, self._left, self._share = 0, 0, 0.0
         self._unsettled: collections.deque[tuple[str, Reply]] = collections.deque()
         self._sampled: list[SampledRequest] = []
+        self._most = MOST_TRACED
         self.set_share(spec.share or (spec.per_s or 0.0) / (spec.expected_per_s or float("inf")))
 
     @property
@@ -101,6 +102,11 @@ class RequestSampler(Sender):
         self._share = min(share, 1.0)
         self._draw(self.sent)
 
+    def begin_window(self) -> None:
+        """From now on as many requests may be traced as without a warm-up."""
+        self._most = len(self._sampled) + MOST_TRACED
+        self._draw(self.sent)
+
     def finish(self) -> tuple[SampledRequest, ...]:
         """The traced requests that were answered."""
         self._settle()
@@ -108,7 +114,7 @@ class RequestSampler(Sender):
 
     def _draw(self, sent: int) -> None:
         """Draws the gap to the next traced request; without a share it is never reached."""
-        self._left = int(self._random.geometric(self._share)) if self._share > 0 and len(self._sampled) < MOST_TRACED else -1
+        self._left = int(self._random.geometric(self._share)) if self._share > 0 and len(self._sampled) < self._most else -1
         self._drawn = sent + self._left
 
     def _send_traced(self, prepared: Prepared) -> Awaitable[Reply]:
@@ -142,7 +148,12 @@ async def follow_rate(samplers: Sequence[RequestSampler], phases: Phases, clock:
     `samplers` are those of a worker's workloads. Their rate is that of all together, and their share is the same, so that the traced
     requests are a fair sample of the whole, too.
     """
-    per_s, start_ns = samplers[0].spec.per_s if samplers else None, phases.start_ns
+    if not samplers:
+        return
+    per_s, start_ns = samplers[0].spec.per_s, phases.start_ns
+    await clock.sleep_until_ns(phases.window_start_ns)
+    for one in samplers:
+        one.begin_window()
     if per_s is None or samplers[0].spec.expected_per_s is not None:
         return
     await clock.sleep_until_ns(max(phases.window_start_ns, start_ns + _STEP_NS))

@@ -2,7 +2,9 @@
 
 import pytest
 
+from perfkit.load.load_plan import LoadPoint
 from perfkit.load.mix_plan import MixPoint, mix_points
+from perfkit.measurement.load_points import load_point_source, make_worker_spec
 from perfkit.measurement.mix import make_mix_spec
 from perfkit.measurement.target_probe import ProbedWorkload, ProbeResult
 from perfkit.protocol.message import InferRequest, ModelMetadata
@@ -55,3 +57,15 @@ def test_the_traced_requests_of_a_mix_are_a_share_of_all_its_requests(tmp_path, 
     workloads = [ProbedWorkload(one.scenario, Address("http", "h", 1), probed(tmp_path)) for one in loaded.workloads()]
     specs = make_mix_spec(loaded.scenario, point, workloads, TraceIds("0" * 16)).workloads
     assert [(one.sampling.per_s, one.sampling.expected_per_s) for one in specs if one.sampling] == [(100, rate_per_s)] * 2
+
+
+def test_of_a_fast_open_loop_the_share_is_what_may_be_traced_of_its_window(tmp_path):
+    text = 'target: {model: m, url: "http://h:1"}\nload: {open: {rate: 4000}}\nmeasure: {duration: 10s}\ntraces: {share: "%d%%", listen: "h:1"}\n'
+    for share, expected in ((100, 0.5), (20, 0.2)):  # 20,000 of 40,000 requests
+        (tmp_path / "one.yaml").write_text(text % share)
+        loaded = read_scenario(tmp_path / "one.yaml")
+        point = load_point_source(loaded).next_point(probe_time_ns=1)
+        assert isinstance(point, LoadPoint)
+        sampling = make_worker_spec(loaded.scenario, point, Address("http", "h", 1), probed(tmp_path), TraceIds("0" * 16)).sampling
+        assert sampling is not None
+        assert sampling.share == pytest.approx(expected)

@@ -18,6 +18,7 @@ from perfkit.transport.base import Outcome, Prepared, Reply, Sender
 from perfkit.transport.factory import make_transport
 from perfkit.transport.options import TransportOptions
 from perfkit.transport.scripted import ScriptedTransport
+from perfkit.workers import request_sampler
 from perfkit.workers.point_recording import merge_points
 from perfkit.workers.request_sampler import REQUEST_ID, RequestSampler, SamplingSpec, TraceIds
 from perfkit.workers.worker import PreparedWorkload, run_workloads
@@ -102,6 +103,15 @@ def test_several_workers_trace_their_parts_under_different_ids():
     whole = merge_points(parts)
     assert len({one.trace_id for one in whole.sampled}) == len(whole.sampled) == sum(len(part.sampled) for part in parts)
     assert len(whole.sampled) == pytest.approx(1000, rel=0.1)
+
+
+def test_a_warm_up_does_not_use_up_what_may_be_traced(monkeypatch):
+    monkeypatch.setattr(request_sampler, "MOST_TRACED", 500)
+    _, point = measure(ClosedPlan(4, 0), warmup_ns=2 * S, window_ns=2 * S, share=1.0)
+    window_start_ns = point.start_ns + 2 * S
+    in_window = sum(one.intended_ns >= window_start_ns for one in point.sampled)
+    for traced in (in_window, len(point.sampled) - in_window):
+        assert 496 <= traced <= 508  # 4 are in flight at a time
 
 
 def test_the_workloads_of_a_mix_are_traced_by_one_share():
