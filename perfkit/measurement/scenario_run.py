@@ -140,6 +140,8 @@ class ScenarioRun:
         """Ends the run, because it was interrupted while no load was sent, or its task was cancelled."""
         if self.failure is None and not self._has_ended:  # a partial result must not look like a complete one
             self._end("interrupted", str(error) if self.interruption.count else "cancelled")
+        elif self.failure is None and self._traces is not None and not self._breakdowns:
+            self.observer.note_added("The wait for the server's spans was interrupted: the result does not say where the time went.")
 
     def save(self) -> None:
         """Saves the result so far, unless the run has failed or measured nothing."""

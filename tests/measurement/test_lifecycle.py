@@ -69,6 +69,24 @@ def test_an_interrupt_while_spans_are_taken_keeps_the_load_point(load, tmp_path,
     assert (measured.result.status, len(measured.result.points)) == ("interrupted", 1)
 
 
+def test_an_interrupt_of_the_last_wait_for_spans_leaves_the_run_complete_and_is_said(load, tmp_path, monkeypatch):
+    interruption, notes = Interruption(), list[str]()
+
+    class Observer(RunObserver):
+        def note_added(self, note):
+            notes.append(note)
+
+    async def interrupted(*within_s):
+        if len(within_s) > 2:  # with a time to wait
+            interruption.interrupt()
+            await asyncio.sleep(0)
+
+    monkeypatch.setattr(RequestTraces, "collect", interrupted)
+    measured = measure(load(traces={}, telemetry=True), tmp_path / "out", interruption, Observer())
+    assert measured.result.status == "complete"
+    assert [note for note in notes if "wait for the server's spans was interrupted" in note]
+
+
 @pytest.mark.parametrize("keep_incomplete", [True, False])
 def test_a_run_that_measures_nothing_leaves_nothing(load, tmp_path, keep_incomplete):
     loaded = load(target={"model": "simple", "url": "http://127.0.0.1:1"})
