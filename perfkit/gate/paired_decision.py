@@ -134,7 +134,8 @@ def changed_parts(pairs: Sequence[Pair]) -> tuple[PartChange, ...]:
     for index, point in enumerate(pairs[0].baseline.points if pairs else ()):
         sides = [tuple(pair.runs[arm].points[index].parts_ns for arm in ARMS) for pair in pairs]
         known = [(first, second) for first, second in sides if first is not None and second is not None]
-        found += change_over_pairs(point.load_point, known) if len(known) == len(pairs) else []
+        is_traced = any(side is not None for pair in sides for side in pair)
+        found += change_over_pairs(point.load_point, known if len(known) == len(pairs) else []) if is_traced else []
     return tuple(found)
 
 

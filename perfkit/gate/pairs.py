@@ -138,7 +138,11 @@ def arm_run(results: Sequence[Result]) -> ArmRun:
 
 def _parts_ns(breakdown: Breakdown) -> dict[str, dict[str, int]]:
     means: dict[str, PartMeans | None] = {name: getattr(breakdown, name) for name in BANDS}
-    return {name: dict(one.parts_ns) for name, one in means.items() if one is not None}
+    return {
+        name: {part: value for part, value in one.parts_ns.items() if part not in breakdown.unknown}
+        for name, one in means.items()
+        if one is not None
+    }
 
 
 async def run_pairs(

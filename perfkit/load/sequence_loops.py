@@ -16,7 +16,7 @@ from perfkit.load.open_loop import OpenLoop
 from perfkit.load.sequence_requests import SequenceRequests
 from perfkit.load.sequences import LiveSequence, SequenceSource
 from perfkit.load.tasks import any_of
-from perfkit.transport.base import Outcome, Reply
+from perfkit.transport.base import Outcome, Reply, Sender
 from perfkit.units import NS_PER_S
 
 # how long a slot waits, after a failure, for the answer to the step that ends the sequence
@@ -47,6 +47,8 @@ class SequenceLoad:
     source: SequenceSource
     requests: SequenceRequests
     listener: SequenceListener
+    ends: Sender | None = None
+    """What the requests are sent with that end sequences early; None for the same as the others."""
 
     def take(self, sequence: LiveSequence, reply: Reply, start_ns: int) -> None:
         """Tells the listener what the answer to a step means; `start_ns` is when it started, or should have."""
@@ -128,7 +130,7 @@ class ClosedSequences(ClosedLoop):
             await any_of(self.clock.sleep_until_ns(self.clock.now_ns() + _END_WITHIN_NS), also=ending)
 
     async def _end_and_report(self, sequence: LiveSequence) -> None:
-        self.sequences.listener.untimed(await self.transport.send(self.sequences.requests.end(sequence)))
+        self.sequences.listener.untimed(await (self.sequences.ends or self.transport).send(self.sequences.requests.end(sequence)))
 
 
 @dataclasses.dataclass(eq=False)
@@ -241,7 +243,7 @@ class OpenSequences(OpenLoop):
         self._start_task(self._end_and_report(sequence))
 
     async def _end_and_report(self, sequence: LiveSequence) -> None:
-        self.sequences.listener.untimed(await self.transport.send(self.sequences.requests.end(sequence)))
+        self.sequences.listener.untimed(await (self.sequences.ends or self.transport).send(self.sequences.requests.end(sequence)))
 
     def _start_task(self, coroutine: Coroutine[None, None, None]) -> None:
         task = asyncio.ensure_future(coroutine)

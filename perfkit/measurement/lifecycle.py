@@ -169,7 +169,7 @@ async def _execute(runs: Sequence[ScenarioRun], publish_at: tuple[str, int] | No
                                     await run.measure_next_point(target, observation)
                 for run in runs:
                     with run.ending():
-                        await run.join_traces(target, observation)
+                        await run.join_traces(observation)
                 observation.note_lost_spans()
                 for run in runs:
                     run.add_notes(observation)

@@ -141,7 +141,9 @@ class ScenarioRun:
         if self.failure is None and not self._has_ended:  # a partial result must not look like a complete one
             self._end("interrupted", str(error) if self.interruption.count else "cancelled")
         elif self.failure is None and self._traces is not None and not self._breakdowns:
-            self.observer.note_added("The wait for the server's spans was interrupted: the result does not say where the time went.")
+            self.observer.note_added("The wait for the server's spans was interrupted: the result lacks those that had not come yet.")
+        if self.failure is None and self.interruption.count < 2:
+            self._split_traces()
 
     def save(self) -> None:
         """Saves the result so far, unless the run has failed or measured nothing."""
@@ -285,7 +287,7 @@ class ScenarioRun:
             if self._traces is not None:  # last, because an interrupt of this wait must not discard the measured load point
                 await self._traces.collect(observation)
 
-    async def join_traces(self, target: RunTarget, observation: Observation) -> None:
+    async def join_traces(self, observation: Observation) -> None:
         """Takes the server's spans of the traced requests, once all load points are measured, and splits their time."""
         if self._traces is None or self.interruption.count > 1:
             return
@@ -293,7 +295,13 @@ class ScenarioRun:
             await self._traces.collect(observation, SPANS_WITHIN_S if not self.interruption.count else SPANS_IN_HASTE_WITHIN_S)
         except UsageError as error:  # what was measured stays
             self.observer.note_added(f"traces.files: {error}")
-        splits = list(self._traces.split(target.addresses.values()))
+        self._split_traces()
+
+    def _split_traces(self) -> None:
+        """Splits the time of the traced requests, as far as their spans were collected."""
+        if self._traces is None or self._breakdowns:
+            return
+        splits = list(self._traces.split([one.address for one in self._workloads.values()]))
         by_key: dict[PointKey, list[SplitRequests]] = {}
         for key, repetition, split in splits:
             self._breakdowns[key, repetition] = break_down(split)

@@ -218,8 +218,9 @@ def _sentence(breakdown: Breakdown) -> str:
             f"{name}: {format_duration_ns(one.total_ns)} more than the median, most of it {place}; the slow requests came in too few "
             "spells to say how certain that is"
         )
-    low, _ = one.intervals_ns["total"]
-    if low <= 0:
+    if one.intervals_ns["total"][0] <= 0 and breakdown.contrast.get("p95", one).intervals_ns.get("total", (0, 0))[0] > 0:
+        name, one = "p95", breakdown.contrast["p95"]  # which more requests stand for
+    if one.intervals_ns["total"][0] <= 0:
         return f"{name}: the time is not longer than at the median by more than its interval"
     clear = [part for part in PARTS if part in one.intervals_ns and one.intervals_ns[part][0] > 0]
     largest = sorted(clear, key=lambda part: one.parts_ns[part], reverse=True)

@@ -283,6 +283,8 @@ class Scenario(Section):
             raise ValueError("traces need a steady load: give load.closed, load.open, load.replay or load.search, or remove traces")
         if any(name.lower() == "traceparent" for name in self.target.headers):
             raise ValueError("target.headers: traces set the header traceparent: remove it")
+        if self.traces.files and self.target.compression != "none":
+            raise ValueError("traces.files: compressed requests cannot carry an id of their own: remove target.compression, or give listen")
         if not self.telemetry and not self.traces.files:
             raise ValueError("traces.listen is served by the process that samples telemetry: remove telemetry: false, or give traces.files")
         has_own_server = bool(self.target.urls_by_protocol or self.target.command)

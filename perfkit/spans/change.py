@@ -3,6 +3,7 @@
 import dataclasses
 import math
 from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 
 import numpy as np
 
@@ -73,15 +74,19 @@ def change_over_pairs(
 ) -> list[PartChange]:
     """The mean over pairs of the second side's parts minus the first's, by percentile; each side is the parts by percentile.
 
-    The pair is the unit: the interval is Student's t of the pairs' differences, at p50 and the highest percentile that every run has.
+    A part that some run does not know belongs to the remainder in all, and neither of the two has an interval. The pair is the unit: the
+    interval is Student's t of the pairs' differences, at p50 and the highest percentile that every run has.
     Assumption: the means of the differences are about normal.
     """
     names = [name for name in BANDS if all(name in side for pair in pairs for side in pair)]
     if not pairs or not names:
-        return [_too_few(load_point, "p50", "a run has too few traced requests")] if pairs else []
+        return [_too_few(load_point, "p50", "a run has too few traced requests")]
     found = []
     for name in dict.fromkeys((names[0], names[-1])):
-        values = np.array([[second[name][part] - first[name][part] for part in PARTS] for first, second in pairs], float)
+        known = [set(side[name]) for pair in pairs for side in pair]
+        unknown = set(PARTS) - known[0].intersection(*known)
+        without = {*unknown, "remainder"} if any(one != known[0] for one in known) else unknown
+        values = np.array([_part_differences(first[name], second[name], unknown) for first, second in pairs], float)
         if len(values) < FEWEST_PAIRS:
             found.append(_too_few(load_point, name, f"{len(values)} pairs were measured, {FEWEST_PAIRS} are needed"))
             continue
@@ -90,9 +95,16 @@ def change_over_pairs(
         with_total = np.column_stack((values.sum(axis=1), values))
         half = student_t_quantile(0.975, len(values) - 1) * with_total.std(axis=0, ddof=1) / math.sqrt(len(values))
         ends = zip(("total", *PARTS), (total, *parts.values()), half.tolist(), strict=True)
-        intervals = {part: (math.floor(value - reach), math.ceil(value + reach)) for part, value, reach in ends}
+        intervals = {part: (math.floor(value - reach), math.ceil(value + reach)) for part, value, reach in ends if part not in without}
         found.append(PartChange(load_point, name, total, parts, intervals))
     return found
+
+
+def _part_differences(first: Mapping[str, int], second: Mapping[str, int], unknown: AbstractSet[str]) -> list[int]:
+    """The second minus the first; what is unknown is part of the remainder."""
+    parts = {part: 0 if part in unknown else second[part] - first[part] for part in PARTS}
+    parts["remainder"] = sum(second.values()) - sum(first.values()) - sum(parts[part] for part in PARTS if part != "remainder")
+    return list(parts.values())
 
 
 def describe_change(change: PartChange) -> str:

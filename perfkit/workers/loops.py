@@ -21,6 +21,7 @@ from perfkit.recorder.mix_recorder import MixRecorder
 from perfkit.recorder.recorder import Recorder
 from perfkit.trace.recorded import Indices
 from perfkit.transport.base import Prepared, Reply, Sender, Transport
+from perfkit.workers.request_sampler import RequestSampler
 from perfkit.workers.worker_spec import PointSpec
 
 
@@ -69,7 +70,9 @@ def make_loop(
     assert load.sequences is not None
     assert isinstance(recorder, Recorder)
     source = SequenceSource(load.sequences, spec.worker, spec.workers)
-    sequences = SequenceLoad(source, requests, _SequenceRecorder(recorder))
+    sequences = SequenceLoad(
+        source, requests, _SequenceRecorder(recorder), transport.untraced if isinstance(transport, RequestSampler) else None
+    )
     if isinstance(load, ClosedPlan):
         return ClosedSequences(transport, (), recorder.add, sequences=sequences, **shared)
     live, think_time_ns = load.sequences.live, load.sequences.think_time_ns

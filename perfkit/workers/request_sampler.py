@@ -71,7 +71,9 @@ class RequestSampler(Sender):
     """
 
     def __init__(self, sender: Sender, spec: SamplingSpec) -> None:
-        self._sender, self.spec, self._ids = sender, spec, iter(spec.trace_ids)
+        self.untraced = self._sender = sender
+        """What sends requests that no figure counts."""
+        self.spec, self._ids = spec, iter(spec.trace_ids)
         self._random = np.random.default_rng(spec.trace_ids.seed())
         self._drawn, self._left, self._share = 0, 0, 0.0
         self._unsettled: collections.deque[tuple[str, Reply]] = collections.deque()

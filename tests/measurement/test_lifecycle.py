@@ -65,8 +65,11 @@ def test_an_interrupt_while_spans_are_taken_keeps_the_load_point(load, tmp_path,
         await asyncio.sleep(0)
 
     monkeypatch.setattr(RequestTraces, "collect", interrupted)
-    measured = measure(load(traces={}, telemetry=True), tmp_path / "out", interruption, RunObserver())
+    measured = measure(load(traces={"share": "100%"}, telemetry=True), tmp_path / "out", interruption, RunObserver())
     assert (measured.result.status, len(measured.result.points)) == ("interrupted", 1)
+    (point,) = measured.result.points
+    assert point.breakdown is not None
+    assert (point.breakdown.sampled, point.breakdown.without_spans) == (0, point.requests.ok)
 
 
 def test_an_interrupt_of_the_last_wait_for_spans_leaves_the_run_complete_and_is_said(load, tmp_path, monkeypatch):

@@ -84,6 +84,17 @@ def test_a_tail_of_few_spells_is_named_without_a_claim_of_certainty():
     )
 
 
+def test_where_p99_is_not_clear_p95_is_told():
+    split = split_requests(stalled_every=25)
+    made = point_with(split)
+    assert made.breakdown is not None
+    unclear = {**DUMPED.dump_python(break_down(split), mode="json")["contrast"]["p99"], "intervals_ns": {"total": [-5, 9]}}
+    contrast = DUMPED.dump_python(break_down(split), mode="json")["contrast"] | {"p99": unclear}
+    (said,) = breakdown_sentences([point_with(split, contrast=contrast)])
+    assert said.startswith("p95: ")
+    assert "in the server's queue" in said
+
+
 def test_the_table_has_a_row_for_each_percentile_and_the_slowest_and_leaves_out_parts_of_no_length():
     table = breakdown_table([point_with(split_requests())])
     assert table.headings[2:] == ["around", "requests", "time", "queue", "inference"]

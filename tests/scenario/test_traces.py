@@ -43,6 +43,7 @@ def test_spans_are_received_at_a_host_and_a_port(listen, at):
         ({}, {"stream": {}}, "traces follow single requests: remove stream, or traces"),
         ({}, {"load": {"idle": {"gap": "10ms"}}}, "traces need a steady load"),
         ({}, {"telemetry": False}, "remove telemetry: false, or give traces.files"),
+        ({"files": "f"}, {"target": {**SERVER, "compression": "gzip"}}, "compressed requests cannot carry an id of their own"),
         ({"listen": "h:1"}, {"target": {**SERVER, "headers": {"TraceParent": "x"}}}, "traces set the header traceparent: remove it"),
     ],
 )  # fmt: skip

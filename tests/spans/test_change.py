@@ -119,7 +119,23 @@ def test_over_few_pairs_nothing_is_said():
     (change,) = change_over_pairs("http", [(side, side)] * 4)
     assert "too few samples (4 pairs were measured, 5 are needed)" in describe_change(change)
     assert "a run has too few traced requests" in describe_change(change_over_pairs("http", [(side, {})] * 12)[0])
-    assert change_over_pairs("http", []) == []
+    assert "a run has too few traced requests" in describe_change(change_over_pairs("http", [])[0])
+
+
+def test_over_pairs_a_part_that_one_run_does_not_know_did_not_change():
+    """In one run of ten the clock is not known, so that its ways are part of its remainder."""
+    rng, pairs = np.random.default_rng(6), []
+    for number in range(10):
+        first, second = (parts_of(queue_ns + rng.normal(0, 1e5), 5e6) | {"request_way": 2_000_000} for queue_ns in (1e6, 4e6))
+        if number == 4:
+            del second["request_way"]
+            second["remainder"] += 2_000_000
+        pairs.append(({"p50": first}, {"p50": second}))
+    (change,) = change_over_pairs("http", pairs)
+    assert change.parts_ns["request_way"] == change.parts_ns["remainder"] == 0
+    assert change.intervals_ns.keys() == {"total", *PARTS} - {"request_way", "remainder"}
+    assert change.parts_ns["queue"] == change.total_ns == pytest.approx(3e6, rel=0.1)
+    assert "more in the server's queue" in describe_change(change)
 
 
 def test_a_gate_names_the_part_that_regressed():
@@ -138,6 +154,11 @@ def test_a_gate_names_the_part_that_regressed():
     assert decision.kind == "regressed"
     assert [(change.load_point, change.percentile) for change in decision.parts] == [(CLOSED, "p50"), (OPEN, "p50")]
     assert sum("more in the server's queue" in reason for reason in decision.reasons) == 2
+    untraced = [pairs[0].model_copy(update={"candidate": make_pairs(1, 1.3)[0].candidate}), *pairs[1:]]
+    said = decide_pairs(rule_for(4), untraced, MetricChoice(is_standard=True))
+    assert said is not None
+    assert all("a run has too few traced requests" in describe_change(change) for change in said.parts)
+    assert said.parts
     assert type(pairs[0]).model_validate(json.loads(pairs[0].model_dump_json())) == pairs[0]
 
 

@@ -11,8 +11,11 @@ from perfkit.clock import ManualClock
 from perfkit.load import arrivals
 from perfkit.load.arrivals import Schedule
 from perfkit.load.load_plan import ClosedPlan, OpenPlan
+from perfkit.load.sequence_requests import SequenceRequests
+from perfkit.load.sequences import LengthLaw, SequencePlan
 from perfkit.protocol.message import InferRequest
 from perfkit.protocol.tensor import Datatype, tensor_from_array
+from perfkit.recorder.window import cut
 from perfkit.target.address import Address
 from perfkit.transport.base import Outcome, Prepared, Reply, Sender
 from perfkit.transport.factory import make_transport
@@ -23,6 +26,7 @@ from perfkit.workers.point_recording import merge_points
 from perfkit.workers.request_sampler import REQUEST_ID, RequestSampler, SamplingSpec, TraceIds
 from perfkit.workers.worker import PreparedWorkload, run_workloads
 from perfkit.workers.worker_spec import PointSpec
+from tests.load.sequence_server import REQUESTS, SequenceServer, prepare
 
 MS, S = 1_000_000, 1_000_000_000
 PREFIX = "0123456789abcdef"
@@ -177,3 +181,32 @@ def test_where_requests_have_ids_a_traced_one_has_its_trace_id_and_nothing_else_
 
     expected = asyncio.run(main())
     assert list(map(bytes, sent[0].buffers)) == list(map(bytes, expected.buffers))
+
+
+def test_a_request_that_ends_a_sequence_early_is_not_traced():
+    """No figure counts it: each third request fails, and its sequence is ended by a request of its own."""
+    clock = ManualClock(5 * S)
+    server = SequenceServer(clock, lambda index: (10 * MS, Outcome.REJECTED if index % 3 == 1 else Outcome.OK))
+
+    class Transport(ScriptedTransport):
+        def send(self, prepared):
+            return server.send(prepared)
+
+        def with_traceparent(self, prepared, traceparent):
+            return prepared
+
+        def abandon(self):
+            server.abandon()
+
+    transport = Transport(clock, lambda _: (0, Outcome.OK))
+    plan = SequencePlan(LengthLaw(5, 5), 10**18)
+    spec = PointSpec(ClosedPlan(2, 0, plan), 0, 2 * S, None, S, 2)
+    sampler = RequestSampler(transport, SamplingSpec(TraceIds(PREFIX), None, 1.0, None))
+    workload = PreparedWorkload(spec, transport, SequenceRequests(prepare, REQUESTS), Address("http", "h", 1), sampler=sampler)
+
+    async def main():
+        return await run_workloads([workload], clock=clock, on_loop=lambda _: None, on_interval=lambda *_: None)
+
+    point = clock.run(main())
+    counted = sum(cut(point.recording, 0, is_open=False).outcomes.values())
+    assert len(server.calls) > counted == len(point.sampled) > 0

@@ -13,6 +13,8 @@ from perfkit.units import NS_PER_S
 
 _MOST_SPANS_OF_A_TRACE = 64
 _QUIET_NS, _PAUSE_S, _LAST = NS_PER_S, 0.05, 5
+_BATCH_NS = 5_500_000_000
+"""OpenTelemetry's SDKs send a batch of spans every 5 s by default."""
 
 
 class CollectedSpans:
@@ -44,9 +46,9 @@ class CollectedSpans:
     def report(self, trace_ids: Sequence[str], within_s: float, on_second: Callable[[], None]) -> SpansReport:
         """The times of these traces, as far as their spans have come. Their spans are dropped, and the counts begin anew.
 
-        The ids are in the order in which the requests ended, in which servers send their spans, too. Waits until none came for a second,
-        and all have come or one of the last few: Triton overlooks the header of some gRPC requests. Waits at most `within_s`, and calls
-        `on_second` after each second of it.
+        The ids are in the order in which the requests ended, in which a server sends their spans, too. Waits until none came for a second,
+        and all have come; or, after the time of a server's batch, one of the last few: Triton overlooks the header of some gRPC requests.
+        Waits at most `within_s`, and calls `on_second` after each second of it.
         """
         self._wait(trace_ids, within_s, on_second)
         with self._lock:
@@ -60,14 +62,16 @@ class CollectedSpans:
 
     def _wait(self, trace_ids: Sequence[str], within_s: float, on_second: Callable[[], None]) -> None:
         now_ns = self._clock.now_ns()
-        until_ns, told_ns, looked_at_ns = now_ns + round(within_s * NS_PER_S), now_ns, -1
+        began_ns, until_ns, told_ns, looked_at_ns = now_ns, now_ns + round(within_s * NS_PER_S), now_ns, -1
         missing, last = list(trace_ids), set(trace_ids[-_LAST:])
-        while missing and last.issubset(missing) and (now_ns := self._clock.now_ns()) < until_ns:
+        while missing and (now_ns := self._clock.now_ns()) < until_ns:
             newest_ns = self._newest_ns
             if now_ns - newest_ns >= _QUIET_NS and newest_ns != looked_at_ns:
                 looked_at_ns = newest_ns
                 missing = [trace_id for trace_id in missing if self._times(trace_id) is None]
                 continue
+            if looked_at_ns == newest_ns and now_ns - began_ns >= _BATCH_NS and not last.issubset(missing):
+                return
             if now_ns - told_ns >= NS_PER_S:
                 told_ns = now_ns
                 on_second()

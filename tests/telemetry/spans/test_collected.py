@@ -50,10 +50,11 @@ def test_a_report_waits_no_longer_than_it_may_for_the_last_requests_spans():
     assert waited.clock.ns == 7 * NS_PER_S
 
 
-def test_when_spans_of_the_last_requests_have_come_no_earlier_ones_are_waited_for():
-    waited = Waited(coming={2: spans_of(A)})
+@pytest.mark.parametrize(("came_s", "until_s"), [(2, 5.5), (5.5, 6.5), (6, 7)])
+def test_when_spans_of_the_last_requests_have_come_earlier_ones_are_waited_for_as_long_as_a_batch_takes(came_s, until_s):
+    waited = Waited(coming={came_s: spans_of(A)})
     assert waited.report(*LATER, A, within_s=9.0).times == {A: TIMES}
-    assert waited.clock.ns == 3 * NS_PER_S
+    assert waited.clock.ns == until_s * NS_PER_S
 
 
 def test_without_the_outer_span_a_trace_is_waited_for_and_not_reported():
