@@ -156,9 +156,7 @@ def on_synthetic(seconds: int) -> Iterator[Finding]:
 def on_triton(seconds: int, peers: pathlib.Path) -> Iterator[Finding]:
     """The cases on a real Triton, with a model of its Python backend."""
     listen = f"127.0.0.1:{free_ports(1)[0]}"
-    keys = ("mode=opentelemetry", "level=TIMESTAMPS", "rate=1000000000", f"opentelemetry,url=http://{listen}/v1/traces")
-    options = [part for key in (*keys, "opentelemetry,bsp_schedule_delay=500") for part in ("--trace-config", key)]
-    with model_repository() as models, running_triton(peers, models=models, options=options) as triton:
+    with model_repository() as models, running_triton(peers, models=models, options=tracing_options(listen)) as triton:
         for number, case in enumerate(TRITON):
             for protocol in ("http", "grpc"):
                 sleeping = {"MS": {"value": [5.0]}}
@@ -177,22 +175,27 @@ def model_repository() -> Iterator[pathlib.Path]:
     """A repository with one model for each case."""
     with tempfile.TemporaryDirectory(prefix="perfkit-models-") as name:
         for number, case in enumerate(TRITON):
-            folder = pathlib.Path(name, f"sleeping_{number}", "1")
-            folder.mkdir(parents=True)
-            shutil.copy(_SLEEPING, folder / "model.py")
-            tensors = [
-                f'{kind} [ {{ name: "{tensor}" data_type: TYPE_FP32 dims: [ 1 ] }} ]'
-                for kind, tensor in (("input", "MS"), ("output", "SLEPT"))
-            ]
-            lines = [
-                'backend: "python"',
-                "max_batch_size: 8",
-                *tensors,
-                f"instance_group [ {{ kind: KIND_CPU count: {case.instances} }} ]",
-                case.settings,
-            ]
-            (folder.parent / "config.pbtxt").write_text("\n".join((f'name: "sleeping_{number}"', *lines, "")), encoding="utf-8")
+            write_sleeping_model(pathlib.Path(name), f"sleeping_{number}", instances=case.instances, settings=case.settings)
         yield pathlib.Path(name)
+
+
+def write_sleeping_model(repository: pathlib.Path, name: str, *, instances: int, settings: str) -> None:
+    """Writes a model that sleeps as many milliseconds as its input says; `settings` are further lines of its configuration."""
+    folder = repository / name / "1"
+    folder.mkdir(parents=True)
+    shutil.copy(_SLEEPING, folder / "model.py")
+    tensors = [
+        f'{kind} [ {{ name: "{tensor}" data_type: TYPE_FP32 dims: [ 1 ] }} ]' for kind, tensor in (("input", "MS"), ("output", "SLEPT"))
+    ]
+    group = f"instance_group [ {{ kind: KIND_CPU count: {instances} }} ]"
+    lines = [f'name: "{name}"', 'backend: "python"', "max_batch_size: 8", *tensors, group, settings, ""]
+    (folder.parent / "config.pbtxt").write_text("\n".join(lines), encoding="utf-8")
+
+
+def tracing_options(listen: str) -> list[str]:
+    """The options with which Triton sends spans of requests with a `traceparent` to this host and port."""
+    keys = ("mode=opentelemetry", "level=TIMESTAMPS", "rate=1000000000", f"opentelemetry,url=http://{listen}/v1/traces")
+    return [part for key in (*keys, "opentelemetry,bsp_schedule_delay=500") for part in ("--trace-config", key)]
 
 
 def report(findings: Sequence[Finding], machine: str, seconds: int) -> list[str]:
