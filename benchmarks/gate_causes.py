@@ -71,7 +71,7 @@ def run_gate(protocol: str, peers: pathlib.Path) -> Found:
             command = [sys.executable, "-m", "perfkit", "gate", str(file), *arms, "--quick", "--quiet", "--out", str(folder / "out")]
             subprocess.run(command, cwd=ROOT, check=False, stdout=subprocess.DEVNULL)
         verdict = json.loads((folder / "out" / "verdict.json").read_text(encoding="utf-8"))
-    return Found(protocol, verdict["verdict"], tuple(verdict["reasons"]), tuple(verdict["parts"]))
+    return Found(protocol, verdict["kind"], tuple(verdict["reasons"]), tuple(verdict["parts"]))
 
 
 def report(found: Sequence[Found], machine: str) -> list[str]:

@@ -17,7 +17,7 @@ from perfkit.transport.base import Outcome, Prepared, Reply, Sender
 from perfkit.units import NS_PER_S
 
 MOST_TRACED = 20_000
-"""The most requests that are traced in a load point's window, as far as its length and rate are known; a worker never traces more of it."""
+"""The most requests that are traced in a load point's window by all workers together, and by each workload of a mix."""
 REQUEST_ID = "0" * 32
 """The id of requests that are not traced, where traced ones are known by it."""
 _FEWEST_OBSERVED, _OBSERVED_FOR_NS, _STEP_NS = 20, NS_PER_S, NS_PER_S // 10
@@ -56,11 +56,14 @@ class SamplingSpec:
     """The rate of the load as far as the plan tells it, like `per_s` that of all workers and workloads together; None for a closed loop."""
     sets_request_id: bool = False
     """Whether a traced request has its trace id as request id, too, in place of `REQUEST_ID`, which the prepared requests have."""
+    most: int = MOST_TRACED
+    """The most requests to trace in the window."""
 
     def split(self, worker: int, workers: int) -> "SamplingSpec":
         """The part of one of several workers."""
         per_s, expected = (None if rate is None else rate / workers for rate in (self.per_s, self.expected_per_s))
-        return dataclasses.replace(self, trace_ids=self.trace_ids.of_point(f"w{worker}"), per_s=per_s, expected_per_s=expected)
+        trace_ids, most = self.trace_ids.of_point(f"w{worker}"), max(self.most // workers, 1)
+        return dataclasses.replace(self, trace_ids=trace_ids, per_s=per_s, expected_per_s=expected, most=most)
 
 
 class RequestSampler(Sender):
@@ -78,7 +81,7 @@ class RequestSampler(Sender):
         self._drawn, self._left, self._share = 0, 0, 0.0
         self._unsettled: collections.deque[tuple[str, Reply]] = collections.deque()
         self._sampled: list[SampledRequest] = []
-        self._most = MOST_TRACED
+        self._most = spec.most
         self.set_share(spec.share or (spec.per_s or 0.0) / (spec.expected_per_s or float("inf")))
 
     @property
@@ -106,7 +109,7 @@ class RequestSampler(Sender):
 
     def begin_window(self) -> None:
         """From now on as many requests may be traced as without a warm-up."""
-        self._most = len(self._sampled) + MOST_TRACED
+        self._most = len(self._sampled) + self.spec.most
         self._draw(self.sent)
 
     def finish(self) -> tuple[SampledRequest, ...]:
@@ -145,24 +148,31 @@ class RequestSampler(Sender):
 
 
 async def follow_rate(samplers: Sequence[RequestSampler], phases: Phases, clock: Clock) -> None:
-    """Turns a rate per second into a share, where the plan does not tell the rate of the load: after the warm-up, or a second if there is none.
+    """Sets the share to trace where the plan does not tell the rate of the load: after the warm-up, or a second if there is none.
 
-    `samplers` are those of a worker's workloads. Their rate is that of all together, and their share is the same, so that the traced
+    A rate per second becomes a share; a given share becomes as small as is needed to trace requests until the end of the window. `samplers` are those of a worker's workloads. Their rate is that of all together, and their share is the same, so that the traced
     requests are a fair sample of the whole, too.
     """
     if not samplers:
         return
-    per_s, start_ns = samplers[0].spec.per_s, phases.start_ns
+    spec, start_ns, end_ns = samplers[0].spec, phases.start_ns, phases.window_end_ns
     await clock.sleep_until_ns(phases.window_start_ns)
     for one in samplers:
         one.begin_window()
-    if per_s is None or samplers[0].spec.expected_per_s is not None:
+    if spec.expected_per_s is not None or (spec.per_s is None and (not spec.share or end_ns is None)):
         return
     await clock.sleep_until_ns(max(phases.window_start_ns, start_ns + _STEP_NS))
     while (sent := sum(one.sent for one in samplers)) < _FEWEST_OBSERVED and clock.now_ns() < start_ns + _OBSERVED_FOR_NS:
         await clock.sleep_until_ns(clock.now_ns() + _STEP_NS)
-    for one in samplers if sent else ():
-        one.set_share(per_s * (clock.now_ns() - start_ns) / NS_PER_S / sent)
+    if not sent:
+        return
+    requests_per_ns = sent / (clock.now_ns() - start_ns)
+    if spec.per_s is not None:
+        share = spec.per_s / NS_PER_S / requests_per_ns
+    else:
+        share = min(spec.share or 0.0, spec.most / (requests_per_ns * ((end_ns or 0) - phases.window_start_ns)))
+    for one in samplers:
+        one.set_share(share)
 
 
 def _with_request_id(prepared: Prepared, request_id: str) -> Prepared:
