@@ -11,6 +11,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from perfkit.spans.span import Span
 
 Interval = tuple[int, int]
+_EARLIEST_NS = 60_000_000_000
+"""How long before its span a request may have begun to come in."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -65,7 +67,7 @@ def _received_ns(outer: Span) -> int:
     # GRPC_WAITREAD_START is when the server began to wait for any request, long before this one
     events = outer.events
     for name in ("HTTP_RECV_START", "GRPC_WAITREAD_END"):
-        if name in events:
+        if name in events and outer.start_ns - _EARLIEST_NS <= events[name].first_ns:
             return min(events[name].first_ns, outer.start_ns)
     return outer.start_ns
 
@@ -73,7 +75,8 @@ def _received_ns(outer: Span) -> int:
 def _answered_ns(outer: Span) -> int:
     # *_SEND_END and the span's end are written down after the answer has left: the client may have it before
     for name in ("HTTP_SEND_START", "GRPC_SEND_START", "INFER_RESPONSE_COMPLETE"):
-        if name in outer.events:
+        # Triton's generate endpoints write instants that are hours before the span
+        if name in outer.events and outer.start_ns <= outer.events[name].last_ns <= outer.end_ns:
             return outer.events[name].last_ns
     return outer.end_ns
 

@@ -68,6 +68,18 @@ def test_a_server_with_an_outer_span_alone_tells_when_it_received_and_answered()
     assert times_of([inner, span(FRONT, CLIENT, "POST", [], 100, 5000)]) == ServerTimes(at(100), at(5000))
 
 
+HOUR_US = 3_600_000_000
+
+
+@pytest.mark.parametrize(("send", "answered"), [(-3 * HOUR_US, 900), (950, 950), (3 * HOUR_US, 900)])
+def test_events_far_outside_of_their_span_are_not_believed(send, answered):
+    """As Triton's generate endpoints write them, whose sending starts hours before the request."""
+    f, m, c = ("0" * 15 + digit for digit in "123")
+    front_end = http_front_end(f, receive=-2 * HOUR_US, start=10, complete=900, send=send, end=1000)
+    times = times_of([front_end, model(m, f, "simple", 20, 30, 800), compute(c, m, 100, 200, 700, 800)])
+    assert (times.received_ns, times.answered_ns) == (at(10), at(answered))
+
+
 @pytest.mark.parametrize("spans", [[], HTTP_SPANS[:1], HTTP_SPANS[:2], HTTP_SPANS[1:2]])
 def test_without_the_outer_span_there_are_no_times(spans):
     assert times_of(spans) is None
