@@ -3,6 +3,7 @@
 import gzip
 import http.client
 import json
+import os
 import socket
 import threading
 import zlib
@@ -16,7 +17,7 @@ from perfkit.spans.otlp import read_json
 from perfkit.spans.server_times import server_times
 from perfkit.telemetry.messages import SpanCounts, SpansConfig, SpansReport
 from perfkit.telemetry.spans import receiver as receiver_module
-from perfkit.telemetry.spans.receiver import LARGEST_BODY_BYTES, MOST_CONNECTIONS, SpanReceiver
+from perfkit.telemetry.spans.receiver import LARGEST_BODY_BYTES, MOST_CONNECTIONS, NICENESS, SpanReceiver
 from tests.spans.bodies import HTTP_SPANS, TRACE, body
 from tests.spans.test_otlp import SPAN, protobuf_body, protobuf_span
 
@@ -181,3 +182,10 @@ def test_it_listens_over_ipv6():
         connection.close()
     finally:
         running.close()
+
+
+def test_spans_are_read_at_a_lower_priority_than_the_samplers_have(receiver, post, monkeypatch):
+    priorities = []
+    monkeypatch.setattr(receiver.collected, "add", lambda _: priorities.append(os.getpriority(os.PRIO_PROCESS, threading.get_native_id())))
+    assert post(body(HTTP_SPANS))[0] == 200
+    assert priorities == [max(NICENESS, os.getpriority(os.PRIO_PROCESS, threading.get_native_id()))]
