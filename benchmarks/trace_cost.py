@@ -11,6 +11,7 @@ requirement is missed.
 """
 
 import argparse
+import math
 import statistics
 import subprocess
 import sys
@@ -65,7 +66,9 @@ def measure(url: str, listen: str, seconds: int, *, is_traced: bool) -> Run:
     ended.set()
     point = run.point
     times, intervals = point["service_time_ns"], point["intervals"]
-    p50_width, p99_width = ((intervals[name][1] - intervals[name][0]) / 1e3 for name in ("p50", "p99"))
+    p50_width, p99_width = (
+        (math.inf if intervals[name][1] is None else intervals[name][1] - intervals[name][0]) / 1e3 for name in ("p50", "p99")
+    )
     traced = point["breakdown"]["sampled"] if point.get("breakdown") else 0
     driver = point["generator"]["cpu_share"]
     return Run(
