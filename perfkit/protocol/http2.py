@@ -113,6 +113,14 @@ def encode_headers(headers: Headers) -> bytes:
     return hpack.Encoder().encode([hpack.NeverIndexedHeaderTuple(name, value) for name, value in headers])
 
 
+def literal_header(name: str, value: str) -> bytes:
+    """A header to append to a block, written out: a literal that is never indexed, without Huffman coding (RFC 7541, section 6.2.3).
+
+    Name and value are ASCII texts of fewer than 127 characters. It costs a small part of what `encode_headers` does.
+    """
+    return b"\x10%c%b%c%b" % (len(name), name.encode(), len(value), value.encode())
+
+
 def _not_cached(_block: bytes) -> None:
     """The lookup while a dynamic table is in use, with which equal blocks may have different meanings."""
 

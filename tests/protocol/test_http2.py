@@ -1,6 +1,7 @@
 """Frames and header blocks as literal bytes; blocks of hpack's own encoder."""
 
 import contextlib
+from typing import Any
 
 import hpack
 import pytest
@@ -146,3 +147,13 @@ def test_headers_larger_than_announced_are_refused():
 def test_any_bytes_are_a_block_or_refused(block):
     with contextlib.suppress(Http2Error):
         HeaderBlockReader(tuple, {}).read(block)
+
+
+@pytest.mark.parametrize("length", [0, 1, 55, 126])
+def test_a_header_written_out_is_read_by_hpack_and_leaves_its_table_alone(length):
+    decoder = hpack.Decoder()
+    block = http2.encode_headers([(":path", "/x")]) + http2.literal_header("traceparent", "v" * length)
+    expected: list[Any] = [(":path", "/x"), ("traceparent", "v" * length)]
+    for _ in range(2):
+        assert [tuple(one) for one in decoder.decode(block)] == expected
+    assert not decoder.header_table.dynamic_entries

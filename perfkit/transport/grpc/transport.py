@@ -48,7 +48,7 @@ class WireGrpcTransport(PooledTransport[GrpcConnection], RpcTransport):
     def with_traceparent(self, prepared: Prepared, traceparent: str) -> Prepared:
         """See `Sender.with_traceparent`."""
         _, block, *data = prepared.buffers
-        return Prepared((*header_buffers(block + http2.encode_headers([("traceparent", traceparent)])), *data))
+        return Prepared((*header_buffers(block + http2.literal_header("traceparent", traceparent)), *data))
 
     def decode(self, reply: Reply) -> InferResponse:
         message = self._message(reply)
