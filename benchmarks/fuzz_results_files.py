@@ -15,6 +15,7 @@ from perfkit.gate.baseline import baseline_from_result, merge_baselines, write_b
 from perfkit.gate.folder import FixedSettings, GateFolder, GateInputs, GateManifest
 from perfkit.gate.verdict import Comparison, Verdict
 from perfkit.history.file import open_history
+from perfkit.history.series import record_of_result
 from perfkit.result.model import Result
 from perfkit.result.sweep import SweepFolder
 from perfkit.result.telemetry_file import convert_to_parquet
@@ -23,7 +24,7 @@ from tests.simulated_pairs import make_pairs
 from tests.stored_results import SCENARIO, changed, document, write, write_log
 
 MANIFEST = GateManifest(
-    inputs=GateInputs(scenario={"name": "x"}, baseline="http://a", candidate="http://b", quick=False, control_pairs=0, perfkit="1"),
+    inputs=GateInputs(scenario={"name": "x"}, baseline="http://a", candidate="http://b", control_pairs=0, perfkit="1"),
     seed=7,
     started_at="2026-01-02T03:04:05.678+00:00",
 )
@@ -68,7 +69,8 @@ def make_files(folder: pathlib.Path) -> None:
     (folder / "verdict.json").write_text(json.dumps(_verdict().document(), indent=1))
     with open_history(folder / "history.sqlite", create=True) as history:
         for day in range(1, 13):
-            history.add(Result.model_validate(_run(1.3 if day > 8 else 1 + day / 1000, day)), f"run{day}")
+            result = Result.model_validate(_run(1.3 if day > 8 else 1 + day / 1000, day))
+            history.add([record_of_result(result, f"run{day}")])
     days = "\n".join(f"2026-01-{day:02},{100 + day}" for day in range(1, 29))
     (folder / "peaks.csv").write_text(f"date,peak_per_s\n{days}\n")
     Writer(folder)((20, 40, 60, 80, 110), times_s=mm1_times_s, seconds=250, repetitions=2, overloaded_from=100)

@@ -3,7 +3,7 @@
     python -m benchmarks.gate_causes [--protocol http] [--protocol grpc] [--peers FOLDER] [--out reports/gate-causes.md]
 
 Two real Tritons serve a model of the Python backend that sleeps for 5 ms; that of the candidate waits up to 3 ms for a batch of eight, which
-never comes at 40 requests a second. `perfkit gate --quick` compares them with `traces`, all requests traced. Required over each protocol: the
+never comes at 40 requests a second. `perfkit gate --pairs 10` compares them with `traces`, all requests traced. Required over each protocol: the
 verdict is "regressed", and every sentence about the parts of the time names the server's queue first, with an interval that lies within 2 to 4 ms.
 The exit code is 1 if a requirement is missed.
 """
@@ -68,7 +68,7 @@ def run_gate(protocol: str, peers: pathlib.Path) -> Found:
             }  # fmt: skip
             file = write_scenario(folder, scenario)
             arms = ["--baseline", baseline.url(protocol), "--candidate", candidate.url(protocol)]
-            command = [sys.executable, "-m", "perfkit", "gate", str(file), *arms, "--quick", "--quiet", "--out", str(folder / "out")]
+            command = [sys.executable, "-m", "perfkit", "gate", str(file), *arms, "--pairs", "10", "--quiet", "--out", str(folder / "out")]
             subprocess.run(command, cwd=ROOT, check=False, stdout=subprocess.DEVNULL)
         verdict = json.loads((folder / "out" / "verdict.json").read_text(encoding="utf-8"))
     return Found(protocol, verdict["kind"], tuple(verdict["reasons"]), tuple(verdict["parts"]))

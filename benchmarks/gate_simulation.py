@@ -3,15 +3,18 @@
     python -m benchmarks.gate_simulation [--gates 10000] [--seed 8] [--out reports/gate-simulation.md]
 
 Every run gets, on a logarithmic scale: the host's offset; a drift that is correlated between runs (an AR(1) process); an offset of
-its restarted server, half of it shared by all metrics, with the long tails of Student's t with five degrees of freedom; and
-sometimes a contamination. The order within pairs is random. The exit code is 1 if a target is missed.
+its restarted server, half of it shared by all metrics, with the long tails of Student's t with five degrees of freedom, or with two
+modes; the noise within the run that the trial's choice of a window leaves, a tenth of the variance of the restarts; and sometimes a
+contamination. The order within pairs is random. The exit code is 1 if a target is missed.
 """
 
 import dataclasses
+import itertools
 import math
 from collections.abc import Callable, Sequence
 
 import numpy as np
+import numpy.typing as npt
 from scipy.stats import binom
 
 from benchmarks.processes import ROOT
@@ -35,11 +38,17 @@ class Noise:
     drift_correlation: float = 0.8
     """The correlation of the drift between consecutive runs."""
     restart: tuple[float, ...] = (0.02, 0.03, 0.03, 0.06)
+    within: float = 0.32
+    """In pairs, the noise within a run, as a share of that of the restarts: what the trial allows where it chooses the window."""
     contaminated: float = 0.05
     """The share of runs that are slower by an exponential amount."""
     contamination: float = 0.1
     position: float = 0.0
     """How much slower the second run of every pair is."""
+    mode: float = 0.0
+    """How much slower a server is that restarts into the slower one of two modes."""
+    mode_share: float = 0.5
+    """The share of restarts into the slower mode."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -85,7 +94,14 @@ _NO_CHANGE: tuple[Case, ...] = (
     Case("A/A, drift doubled", noise=Noise(drift=0.06), target=_PROVEN, is_met=_few_alarms),
     Case("A/A, 15 % of runs contaminated", noise=Noise(contaminated=0.15), target=_PROVEN, is_met=_few_alarms),
     Case("A/A, second runs 3 % slower", noise=Noise(position=math.log(1.03)), target=_PROVEN, is_met=_few_alarms),
-    Case("worst null, all of these at once", _AT_BAND, Noise(drift=0.06, contaminated=0.15, position=math.log(1.03)), _PROVEN, _few_alarms),
+    Case("A/A, three of ten restarts 6 % slower", noise=Noise(mode=math.log(1.06), mode_share=0.3), target=_PROVEN, is_met=_few_alarms),
+    Case(
+        "worst null, all of these at once",
+        _AT_BAND,
+        Noise(drift=0.06, contaminated=0.15, position=math.log(1.03), mode=math.log(1.06), mode_share=0.3),
+        _PROVEN,
+        _few_alarms,
+    ),
 )
 _AT_MARGIN = tuple(
     Case(
@@ -98,15 +114,15 @@ _AT_MARGIN = tuple(
 )
 _TEN, _FIVE, _P99 = ("+10 % everywhere", (1.1,) * 4), ("+5 % everywhere", (1.05,) * 4), ("+10 % in p99 alone", (1.0, 1.0, 1.0, 1.1))
 FULL: tuple[Case, ...] = (
-    Case("A/A", target=f"{_PROVEN}; pass ≥ 90 %", is_met=lambda outcome: _few_alarms(outcome) and outcome.passed >= 0.9),
+    Case("A/A", target=f"{_PROVEN}; pass ≥ 88 %", is_met=lambda outcome: _few_alarms(outcome) and outcome.passed >= 0.88),
     *_NO_CHANGE,
     Case(*_TEN, target="regressed ≥ 95 %", is_met=lambda outcome: outcome.regressed >= 0.95),
     Case(*_FIVE, target="regressed ≥ 70 %", is_met=lambda outcome: outcome.regressed >= 0.7),
     Case(*_P99, target="regressed ≥ 60 %", is_met=lambda outcome: outcome.regressed >= 0.6),
     *_AT_MARGIN,
 )
-# the same bound on false alarms; there is no target for what a quick gate detects
-QUICK: tuple[Case, ...] = (
+# the same bound on false alarms; there is no target for what such a gate detects
+FEW: tuple[Case, ...] = (
     Case("A/A", target=_PROVEN, is_met=_few_alarms),
     *_NO_CHANGE,
     *(Case(name, slower) for name, slower in (_TEN, _FIVE, _P99)),
@@ -116,17 +132,10 @@ QUICK: tuple[Case, ...] = (
 
 def simulate_pairs(rng: np.random.Generator, gates: int, pairs: int, case: Case) -> Array:
     """Logarithmic differences, candidate − baseline, of shape [gates, metrics, pairs]."""
-    noise, runs = case.noise, 2 * pairs
-    steps = rng.standard_normal((gates, runs))
-    drift = np.empty_like(steps)
-    drift[:, 0] = steps[:, 0]
-    for run in range(1, runs):
-        drift[:, run] = noise.drift_correlation * drift[:, run - 1] + math.sqrt(1 - noise.drift_correlation**2) * steps[:, run]
-    own, shared = (_long_tailed(rng, (gates, parts, runs)) for parts in (len(METRICS), 1))
-    restarts = math.sqrt(0.5) * (own + shared) * np.array(noise.restart)[:, None]
-    hit = rng.random((gates, 1, runs)) < noise.contaminated
-    logs = noise.host * rng.standard_normal((gates, 1, 1)) + noise.drift * drift[:, None] + restarts
-    logs = (logs + hit * rng.exponential(noise.contamination, hit.shape)).reshape(gates, len(METRICS), pairs, 2)
+    noise = case.noise
+    logs = simulate_runs(rng, gates, (2 * pairs,), noise)
+    logs = logs + noise.within * np.array(noise.restart)[:, None] * rng.standard_normal(logs.shape)
+    logs = logs.reshape(gates, len(METRICS), pairs, 2)
     logs[..., 1] += noise.position
     baseline_is_first = rng.random((gates, 1, pairs)) < 0.5
     candidate = np.where(baseline_is_first, logs[..., 1], logs[..., 0])
@@ -134,13 +143,38 @@ def simulate_pairs(rng: np.random.Generator, gates: int, pairs: int, case: Case)
     return np.asarray(candidate + np.log(case.slower)[:, None] - baseline)
 
 
+def simulate_runs(rng: np.random.Generator, gates: int, sittings: Sequence[int], noise: Noise) -> Array:
+    """Logarithmic times of unchanged servers on one host, of shape [gates, metrics, runs], without the effect of their order.
+
+    `sittings` are numbers of runs that follow each other; between two sittings the drift loses its memory.
+    """
+    runs, starts = sum(sittings), set(itertools.accumulate(sittings, initial=0))
+    steps = rng.standard_normal((gates, runs))
+    drift = np.zeros_like(steps)
+    for run in range(runs):
+        kept = 0.0 if run in starts else noise.drift_correlation
+        drift[:, run] = kept * drift[:, run - 1] + math.sqrt(1 - kept**2) * steps[:, run]
+    own, shared = (_long_tailed(rng, (gates, parts, runs)) for parts in (len(METRICS), 1))
+    restarts = math.sqrt(0.5) * (own + shared) * np.array(noise.restart)[:, None]
+    hit = rng.random((gates, 1, runs)) < noise.contaminated
+    logs = noise.host * rng.standard_normal((gates, 1, 1)) + noise.drift * drift[:, None] + restarts
+    logs = logs + hit * rng.exponential(noise.contamination, hit.shape)
+    if noise.mode:
+        logs = logs + noise.mode * (rng.random(hit.shape) < noise.mode_share)
+    return np.asarray(logs)
+
+
 def _long_tailed(rng: np.random.Generator, shape: tuple[int, ...]) -> Array:
     """Student's t with five degrees of freedom, scaled to unit variance."""
     return np.asarray(rng.standard_t(5, shape) / math.sqrt(5 / 3))
 
 
-def judge(rule: Rule, differences: Array) -> Outcome:
-    """The outcome of gates that look at the rule's numbers of pairs until they are decided."""
+def judge(rule: Rule, differences: Array, ends: npt.NDArray[np.int64] | None = None) -> Outcome:
+    """The outcome of gates that look at the rule's numbers of pairs until they are decided; `ends` are the pairs that time allows each."""
+    if ends is not None:
+        counts = np.unique(ends).tolist()
+        parts = [judge(rule.ending_at(count), differences[ends == count]) for count in counts]
+        return pool(parts)
     gates = len(differences)
     state, pairs = np.zeros(gates, int), np.full(gates, rule.looks[-1])
     for count in rule.looks:
@@ -151,12 +185,20 @@ def judge(rule: Rule, differences: Array) -> Outcome:
     return Outcome(gates, float((state == 1).mean()), float((state == 2).mean()), float(pairs.mean()))
 
 
-def run(case: Case, rule: Rule, gates: int, seed: Sequence[int]) -> Outcome:
-    """Simulates a number of gates of a case."""
+def run(case: Case, rule: Rule, gates: int, seed: Sequence[int], *, is_timed: bool = False) -> Outcome:
+    """Simulates a number of gates of a case; the time of `is_timed` ones is over after a random number of pairs."""
     rng, parts = np.random.default_rng(seed), []
     for start in range(0, gates, _GATES_AT_ONCE):
         part = min(_GATES_AT_ONCE, gates - start)
-        parts.append(judge(rule, simulate_pairs(rng, part, rule.looks[-1], case)))
+        differences = simulate_pairs(rng, part, rule.looks[-1], case)
+        ends = rng.integers(rule.fewest_pairs(len(METRICS)), rule.looks[-1], part, endpoint=True) if is_timed else None
+        parts.append(judge(rule, differences, ends))
+    return pool(parts)
+
+
+def pool(parts: Sequence[Outcome]) -> Outcome:
+    """The outcome of all parts' gates."""
+    gates = sum(part.gates for part in parts)
 
     def mean(name: str) -> float:
         return sum(float(getattr(part, name)) * part.gates for part in parts) / gates
@@ -164,11 +206,11 @@ def run(case: Case, rule: Rule, gates: int, seed: Sequence[int]) -> Outcome:
     return Outcome(gates, mean("regressed"), mean("passed"), mean("pairs"))
 
 
-def _table(title: str, cases: Sequence[Case], rule: Rule, gates: int, seed: int) -> tuple[list[str], bool]:
+def _table(title: str, cases: Sequence[Case], rule: Rule, gates: int, seed: int, *, is_timed: bool = False) -> tuple[list[str], bool]:
     lines = [f"## {title}", "", *table_head("case", ">regressed", ">inconclusive", ">pass", ">mean pairs", "target", "")]
     all_met = True
     for number, case in enumerate(cases):
-        outcome = run(case, rule, gates, (seed, len(rule.looks), number))
+        outcome = run(case, rule, gates, (seed, len(rule.looks), number, is_timed), is_timed=is_timed)
         is_met = case.is_met(outcome)
         all_met &= is_met
         shares = (f"{share:.2%}" for share in (outcome.regressed, outcome.inconclusive, outcome.passed))
@@ -191,7 +233,7 @@ def _effect_table(rules: Sequence[Rule], gates: int, seed: int) -> list[str]:
                 slower = math.exp(float(np.median([effect for effect in effects if effect is not None])))
                 case = Case(metric, tuple(slower if name == metric else 1.0 for name in METRICS))
                 detected = run(case, rule, gates, (seed, len(rule.looks), count, index)).regressed
-                decided_at = f"{count} pairs{'' if len(rule.looks) > 1 else ', `--quick`'}"
+                decided_at = f"{count} pairs{'' if len(rule.looks) > 1 else ', `--pairs 10`'}"
                 lines.append(table_row(decided_at, metric, f"{slower - 1:.1%}", f"{detected:.1%}"))
                 print(lines[-1], flush=True)
     return [*lines, ""]
@@ -203,11 +245,13 @@ def main() -> int:
     parser.add_argument("--gates", type=int, default=10_000, help="simulated gates per case (default %(default)s)")
     parser.add_argument("--seed", type=int, default=8)
     options = parser.parse_args()
-    rule, quick = rule_for(len(METRICS)), rule_for(len(METRICS), quick=True)
+    rule, few = rule_for(len(METRICS)), rule_for(len(METRICS), 10)
     looks = ", ".join(map(str, rule.looks))
     full_lines, full_met = _table(f"The gate: looks at {looks} pairs", FULL, rule, options.gates, options.seed)
-    quick_lines, quick_met = _table(f"`--quick`: {quick.looks[0]} pairs only", QUICK, quick, options.gates, options.seed)
-    effects = _effect_table([rule, quick], options.gates, options.seed)
+    few_lines, few_met = _table("`--pairs 10`", FEW, few, options.gates, options.seed)
+    title = f"`--time`: the time is over after {rule.fewest_pairs(len(METRICS))} to {rule.looks[-1]} pairs, by chance"
+    timed_lines, timed_met = _table(title, FEW, rule, options.gates, options.seed, is_timed=True)
+    effects = _effect_table([rule, few], options.gates, options.seed)
     noise = Noise()
     restarts = ", ".join(f"{name} {share:.0%}" for name, share in zip(METRICS, noise.restart, strict=True))
     head = f"""# The gate's error rates in a simulation
@@ -216,18 +260,20 @@ def main() -> int:
 was measured: the runs are simulated from the noise below.
 
 Noise, as standard deviations on a logarithmic scale: host {noise.host:.0%}; drift {noise.drift:.0%}, AR(1) with coefficient {noise.drift_correlation:g};
-restarts ({restarts}), Student's t with 5 degrees of freedom, half of it shared by the metrics; {noise.contaminated:.0%} of the runs slower
-by an exponential amount with mean {noise.contamination:.0%}. No request fails.
+restarts ({restarts}), Student's t with 5 degrees of freedom, half of it shared by the metrics; within a run, a tenth of
+that variance, which the trial allows where it chooses the window; {noise.contaminated:.0%} of the runs slower by an exponential amount with mean {noise.contamination:.0%}.
+No request fails.
 
 *Proven below 1 %*: at most {max_alarms(options.gates)} alarms in {options.gates:,} gates, which at a rate of 1 % occurs in less than one simulation of
 twenty. The bound on false alarms itself needs no noise model: the tests are exact because the order of each pair is random, and
 looks and metrics share the 1 %. How often the gate detects a regression and how often it passes depends on the noise: on a noisier
 machine it detects less, and its minimum detectable effect is larger, as the last table shows.
 """
-    verdict = "**All targets are met.**" if full_met and quick_met else "**Some targets are missed.**"
-    write_report(options.out, [head, *full_lines, *quick_lines, *effects, verdict])
+    are_met = full_met and few_met and timed_met
+    verdict = "**All targets are met.**" if are_met else "**Some targets are missed.**"
+    write_report(options.out, [head, *full_lines, *few_lines, *timed_lines, *effects, verdict])
     print(f"{options.out} written")
-    return 0 if full_met and quick_met else 1
+    return 0 if are_met else 1
 
 
 if __name__ == "__main__":

@@ -43,6 +43,28 @@ def utc_now() -> datetime.datetime:
     return datetime.datetime.now(datetime.UTC)
 
 
+Date = datetime.date
+"""A day, without a time."""
+
+
+def parse_date(text: object) -> Date:
+    """A day such as `2027-01-31`, as text or as YAML reads it; raises ValueError for anything else."""
+    if isinstance(text, Date) and not isinstance(text, datetime.datetime):
+        return text
+    if not isinstance(text, str):
+        raise ValueError(f"expected a date, found {text!r}")
+    return Date.fromisoformat(text)
+
+
+Instant = datetime.datetime
+"""An instant of the wall clock, in UTC."""
+
+
+def parse_instant(text: str) -> Instant:
+    """An instant as results store it, such as `2027-01-31T12:00:00.000+00:00`; raises ValueError for anything else."""
+    return Instant.fromisoformat(text)
+
+
 def wall_ns() -> int:
     """Nanoseconds since 1970 by the wall clock, to convert other programs' timestamps; never for measuring."""
     return time.time_ns()
@@ -61,6 +83,18 @@ def cpu_ns() -> int:
 def thread_cpu_ns() -> int:
     """User and system CPU time of the calling thread, in nanoseconds."""
     return time.thread_time_ns()
+
+
+_SCHEDULER_CLOCK = 2  # CPUCLOCK_SCHED of the kernel's posix-timers.h
+
+
+def process_cpu_ns(pid: int) -> int:
+    """User and system CPU time of another process with all its threads, also those that have ended; raises OSError if there is no such process.
+
+    It is the clock of clock_getcpuclockid(3), which Linux's scheduler counts in nanoseconds; it goes on existing until a process that has
+    ended is waited for.
+    """
+    return time.clock_gettime_ns(~pid << 3 | _SCHEDULER_CLOCK)
 
 
 def suspended_ns() -> int:

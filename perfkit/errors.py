@@ -6,6 +6,9 @@ Messages are whole sentences that name the file, the key and the fix. On the mea
 
 import dataclasses
 import enum
+from collections.abc import Sequence
+
+_QUOTED_LINES = 5
 
 
 class PerfkitError(Exception):
@@ -47,6 +50,23 @@ class TargetError(PerfkitError):
     def __init__(self, message: str, *, may_pass: bool = False) -> None:
         super().__init__(message)
         self.may_pass = may_pass
+
+
+class ServerFailedError(TargetError):
+    """A server that perfkit started ended by itself, was not ready in time, or was lost; the message quotes what it wrote last.
+
+    `what` is the message without the quotation, `status` the exit status, negative for a signal and None if it still ran, and
+    `last_lines` is what it wrote last.
+    """
+
+    def __init__(self, what: str, *, status: int | None = None, last_lines: Sequence[str] = ()) -> None:
+        super().__init__(f"{what}{quotation(last_lines)}")
+        self.what, self.status, self.last_lines = what, status, tuple(last_lines)
+
+
+def quotation(last_lines: Sequence[str]) -> str:
+    """The last of a program's lines as the end of a sentence; empty without any."""
+    return f"; it said: {' / '.join(last_lines[-_QUOTED_LINES:])}" if last_lines else ""
 
 
 class MissingEndpointError(TargetError):

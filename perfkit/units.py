@@ -3,6 +3,7 @@
 Inside perfkit a duration is an integer number of nanoseconds; only this module converts units.
 """
 
+import math
 import re
 from collections.abc import Mapping
 from fractions import Fraction
@@ -120,6 +121,16 @@ def write_duration_ns(value_ns: int) -> str:
         if value_ns and value_ns % _DURATIONS_NS[unit] == 0:
             return f"{value_ns // _DURATIONS_NS[unit]}{unit}"
     return f"{value_ns}ns" if value_ns else "0s"
+
+
+def format_minutes(seconds: float) -> str:
+    """How long something takes, for people who wait: `45 s`, `12 min`."""
+    return f"{seconds:.0f} s" if seconds < 90 else f"{seconds / 60:.0f} min"
+
+
+def write_minutes(seconds: float) -> str:
+    """A duration rounded up, as an option takes it: `45s`, `12m`."""
+    return f"{math.ceil(seconds)}s" if seconds < 90 else f"{math.ceil(seconds / 60)}m"
 
 
 def part(whole: int, number: int, parts: int) -> int:

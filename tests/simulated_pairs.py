@@ -10,8 +10,11 @@ CLOSED, OPEN = "http, concurrency 4", "http, 70/s poisson"
 LOAD_POINTS: tuple[tuple[str, Literal["closed", "open"]], ...] = ((CLOSED, "closed"), (OPEN, "open"))
 
 
-def make_run(factor=1.0, *, noise=lambda: 1.0, codes=(), failed=0, valid=True, without=()):
-    """A run of the standard profile whose times are `factor` times as long."""
+def make_run(factor=1.0, *, noise=lambda: 1.0, codes=(), failed=0, valid=True, without=(), cpu=None):
+    """A run of the standard profile whose times are `factor` times as long.
+
+    `cpu` is the factor of the server's CPU time, which has a tenth of the noise; None if that is unknown.
+    """
     times_ns = {"p50": 10e6, "p95": 15e6, "p99": 20e6, "p99_9": None}
     warnings = tuple(MeasurementWarning(code=code, message=f"Said of {code}.") for code in codes)
     points = []
@@ -21,7 +24,7 @@ def make_run(factor=1.0, *, noise=lambda: 1.0, codes=(), failed=0, valid=True, w
         points.append(
             RunPoint(
                 load_point=load_point, kind=kind, valid=valid, warnings=warnings, scheduled=1000, failed=failed,
-                figures={"throughput": throughput, **figures},
+                figures={"throughput": throughput, **figures, "cpu_time": None if cpu is None else 1e6 * cpu * noise() ** 0.1},
             )
         )  # fmt: skip
     return ArmRun(points=tuple(points))
@@ -36,7 +39,7 @@ def make_pairs(count, candidate=1.0, *, seed=0, noise=0.002, kind="pair", **cand
             kind=kind,
             seed=pair_seed(seed, number),
             first=random_order(seed, number)[0],
-            baseline=make_run(noise=lambda: rng.lognormvariate(0, noise)),
+            baseline=make_run(noise=lambda: rng.lognormvariate(0, noise), cpu=candidate_run.get("cpu") and 1.0),
             candidate=make_run(candidate, noise=lambda: rng.lognormvariate(0, noise), **candidate_run),
         )
         for number in range(count)
@@ -54,13 +57,13 @@ class SimulatedMachine:
         self._random, self._candidate_run = random.Random(seed), candidate_run
         self._before, self.calls = before, []
 
-    async def __call__(self, arm, run, seed):
+    async def __call__(self, stage, seed):
         number = len(self.calls)
         if self._before is not None:
             await self._before(number)
-        factor = self._drift**number * (self._second if number % 2 else 1.0) * (self._candidate if arm == "candidate" else 1.0)
-        self.calls.append((arm, run, seed))
-        options = self._candidate_run if arm == "candidate" else {}
+        factor = self._drift**number * (self._second if number % 2 else 1.0) * (self._candidate if stage.arm == "candidate" else 1.0)
+        self.calls.append((stage.arm, stage.run, seed))
+        options = self._candidate_run if stage.arm == "candidate" else {}
         return make_run(factor, noise=lambda: self._random.lognormvariate(0, self._noise), **options)
 
 
@@ -68,7 +71,16 @@ class RecordingObserver:
     """Records the progress of a gate."""
 
     def __init__(self):
-        self.started, self.finished = [], []
+        self.stages, self.messages, self.started, self.finished = [], [], [], []
+
+    def run_started(self, stage):
+        self.stages.append(stage)
+
+    def message(self, text):
+        self.messages.append(text)
+
+    def gate_started(self, looks, control_pairs, done):
+        pass
 
     def pair_started(self, kind, usable, order, seconds_per_pair):
         self.started.append((kind, usable, order, seconds_per_pair))

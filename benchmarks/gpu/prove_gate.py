@@ -20,7 +20,7 @@ from perfkit.gate.verdict import Verdict, format_change
 MODEL = "densenet_onnx"
 BASELINE, CANDIDATE = "precision=fp32", "precision=fp16"
 _DECIDED = (0, 1, 3)  # pass, regressed, inconclusive
-_RUNS = 2 + 2 * 12  # the trial of both servers, the pairs of a quick gate, and two pairs that are measured again
+_RUNS = 2 + 2 * 12  # the trial of both servers, the ten pairs of a gate, and two pairs that are measured again
 _RUN_S, _STOP_S, _MARGIN_S = 5.0, 15.0, 25.0  # a run's warm-up, window and report; what stays for stopping, and for that and the verdict
 
 
@@ -50,7 +50,7 @@ def _gate(proof: Proof) -> Verdict:
                 proof.skip("restarting the servers between runs", f"a start takes {start_s:.0f} s; the verdict covers two processes only")
                 servers = [running.enter_context(serve(proof, (option, *beside), model=MODEL)) for option in (BASELINE, CANDIDATE)]
                 targets = [server.url("grpc") for server in servers]
-            _run(proof, [str(file), "--quick"], targets, out)
+            _run(proof, [str(file), "--pairs", "10"], targets, out)
         file.unlink()
     return read_verdict(out / VERDICT_FILE)
 

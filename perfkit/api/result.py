@@ -34,6 +34,7 @@ _POINT_TYPES = {
     **dict.fromkeys(("first_response_p50_ns", "first_response_p99_ns", "response_gap_p50_ns", "response_gap_p99_ns"), "Int64"),
     "responses_per_s": "float64",
     **dict.fromkeys(("level", "throughput_per_s", "inferences_per_s", "goodput_per_s", "mean_ns", "error_rate"), "float64"),
+    **dict.fromkeys(("server_cpu_per_request_ns", "server_cpus"), "float64"),
     **dict.fromkeys(("server_queue_ns", "server_compute_ns", "generator_cpu_share", "energy_per_inference_j"), "float64"),
     "valid": "bool",
 }

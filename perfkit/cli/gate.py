@@ -1,17 +1,17 @@
 """`perfkit gate`: compares a candidate with a baseline; the verdict decides the exit code."""
 
 import argparse
-import asyncio
 import json
 import os
 import pathlib
 import random
 import re
-import sys
 from typing import TYPE_CHECKING
 
+from perfkit.cli.accepted_file import add_accepted, read_accepted_changes
 from perfkit.cli.exit_code import ExitCode
-from perfkit.cli.options import add_scenario_options, command_that_continues, whole_number
+from perfkit.cli.gate_ending import GateProgress
+from perfkit.cli.options import add_scenario_options, positive_duration_ns, shown_words, whole_number
 from perfkit.cli.output import note_unverified, reader_may_leave
 from perfkit.cli.verdict_outputs import add_verdict_outputs, prepare_verdict_outputs, write_verdict_outputs
 from perfkit.errors import UsageError
@@ -41,14 +41,25 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--control", type=whole_number(1, 100), default=0, metavar="N", help="first measure N pairs of the baseline against itself"
     )
-    parser.add_argument("--quick", action="store_true", help="10 pairs instead of 12 to 20: half the time, but detects much less")
+    parser.add_argument(
+        "--time", type=positive_duration_ns, metavar="TIME", help="spend this long, such as 10m: the trial chooses windows and pairs for it"
+    )
+    parser.add_argument(
+        "--pairs",
+        type=whole_number(1, 1000),
+        metavar="N",
+        help="decide after N pairs at the latest; default 20, more with many metrics, or what --time allows",
+    )
     parser.add_argument("--out", type=pathlib.Path, metavar="DIR", help="the gate's folder; default: reports/<name>-gate-<UTC time>")
     parser.add_argument("--format", choices=("text", "json"), default="text", help="output on stdout: a table, or verdict.json")
     parser.add_argument("--quiet", action="store_true", help="print no progress on stderr")
     parser.add_argument(
         "--on-inconclusive", choices=("fail", "pass"), default="fail", help="exit code of an inconclusive verdict: 3 (fail) or 0 (pass)"
     )
+    ready = "how long a cmd: target has until its model is ready; default: the scenario's target.ready_within, or 60s"
+    parser.add_argument("--ready-timeout", type=positive_duration_ns, metavar="TIME", help=ready)
     parser.add_argument("--same-build", action="store_true", help="for stored results: allow both to name the same server build")
+    add_accepted(parser)
     add_verdict_outputs(parser)
     parser.set_defaults(execute=_execute)
 
@@ -60,6 +71,17 @@ def exit_code_of_verdict(verdict: "Verdict", *, on_inconclusive: str) -> ExitCod
 
 
 def _execute(options: argparse.Namespace) -> ExitCode:
+    prepare_verdict_outputs(options)
+    progress = GateProgress(options)
+    try:
+        verdict, written = _gate_stored_results(options) if options.scenario is None else _gate(options, progress)
+    except BaseException as error:  # noqa: BLE001 - whatever it is, the outputs say so
+        return progress.fail(error)
+    return _report(verdict, written, options)
+
+
+def _gate(options: argparse.Namespace, progress: GateProgress) -> "tuple[Verdict, str]":
+    """The verdict of a gate that measures, and what it has written."""
     from perfkit.clock import utc_now
     from perfkit.gate.arm import parse_arm
     from perfkit.gate.folder import GateFolder, GateManifest
@@ -67,9 +89,6 @@ def _execute(options: argparse.Namespace) -> ExitCode:
     from perfkit.result.output_folder import locked
     from perfkit.scenario.file import read_scenario
 
-    prepare_verdict_outputs(options)
-    if options.scenario is None:
-        return _gate_stored_results(options)
     if options.same_build:
         raise UsageError("--same-build is for stored results; a gate that measures allows equal builds")
     loaded = read_scenario(options.scenario, options.settings)
@@ -79,8 +98,20 @@ def _execute(options: argparse.Namespace) -> ExitCode:
         raise UsageError(
             "--baseline and --candidate: give two URLs or two commands; only commands are restarted, and a restart changes the figures"
         )
+    if options.ready_timeout is not None and baseline.command is None:
+        raise UsageError("--ready-timeout is for cmd: targets; servers at URLs must be ready when the gate begins")
     now = utc_now()
-    request = GateRequest(loaded, baseline, candidate, quick=options.quick, control_pairs=options.control)
+    accepted = read_accepted_changes(options, options.scenario)
+    request = GateRequest(
+        loaded,
+        baseline,
+        candidate,
+        pairs=options.pairs,
+        time_limit_ns=options.time,
+        control_pairs=options.control,
+        accepted=accepted,
+        ready_within_ns=options.ready_timeout,
+    )
     out = options.out or pathlib.Path("reports") / f"{loaded.scenario.name}-gate-{now:%Y%m%dT%H%M%SZ}"
     manifest = GateManifest(
         inputs=request.inputs,
@@ -89,54 +120,76 @@ def _execute(options: argparse.Namespace) -> ExitCode:
         files={**request.baseline.files, **request.candidate.files},
     )
     with locked(out):
-        return _measure_gate(request, GateFolder(out, manifest), options)
+        folder = GateFolder(out, manifest)
+        progress.begin(request, folder)
+        verdict = _with_next_steps(_measure(request, folder, progress), request, folder, options)
+        folder.commit(verdict)
+    return verdict, f"{out}{os.sep}: verdict.json, pairs.json, runs"
 
 
-def _measure_gate(request: "GateRequest", folder: "GateFolder", options: argparse.Namespace) -> ExitCode:
+def _measure(request: "GateRequest", folder: "GateFolder", progress: GateProgress) -> "Verdict":
     import uvloop
 
     from perfkit.cli.signals import SignalHandler
     from perfkit.gate.paired_gate import run_gate
     from perfkit.measurement.control import Interruption
-    from perfkit.report.live import LiveGate
 
-    live, interruption = LiveGate(quiet=options.quiet), Interruption()
+    interruption = Interruption()
     signals = SignalHandler(interruption)
 
     async def run() -> "Verdict":
         with signals.installed():
-            return await run_gate(request, folder, live, interruption)
+            return await run_gate(request, folder, progress, interruption)
 
     try:
-        verdict = uvloop.run(run())
-    except BaseException as error:
-        if not folder.discard_if_empty():
-            again = command_that_continues(options, folder.folder)
-            print(f"perfkit: the pairs measured so far are in {folder.partial}; to continue: {again}", file=sys.stderr)
-        if isinstance(error, asyncio.CancelledError) and signals.exit_code:
-            return signals.exit_code
-        raise
-    folder.commit(verdict)
-    return _report(verdict, f"{folder.folder}{os.sep}: verdict.json, pairs.json, runs", options)
+        return uvloop.run(run())
+    finally:
+        progress.signal_code = signals.exit_code
 
 
-def _gate_stored_results(options: argparse.Namespace) -> ExitCode:
+def _with_next_steps(verdict: "Verdict", request: "GateRequest", folder: "GateFolder", options: argparse.Namespace) -> "Verdict":
+    from perfkit.clock import parse_instant, utc_now
+    from perfkit.gate.facts import GateFacts
+    from perfkit.gate.next_steps import next_steps
+
+    scenario, settings = request.loaded.scenario, folder.manifest.settings
+    workers = scenario.measure.workers
+    facts = GateFacts(
+        tuple(shown_words(options)),
+        is_standard=request.choice.is_standard,
+        counts_requests=scenario.measure.requests is not None,
+        warmup_ns=None if settings is None else settings.warmup_ns,
+        concurrency=None if settings is None else settings.concurrency,
+        workers=1 if workers == "auto" else workers,
+        metrics=tuple(dict.fromkeys(name for kind in request.load_kinds for name in request.choice.gated(kind))),
+        folder=str(folder.folder),
+        scenario=str(options.scenario),
+        starts_servers=request.baseline.command is not None,
+    )
+    duration_s = (utc_now() - parse_instant(verdict.started_at)).total_seconds()
+    return verdict.model_copy(update={"next_steps": next_steps(verdict, facts), "duration_s": duration_s})
+
+
+def _gate_stored_results(options: argparse.Namespace) -> "tuple[Verdict, str]":
     from perfkit.clock import utc_now
     from perfkit.gate.baseline import read_baseline
     from perfkit.gate.folder import VERDICT_FILE
+    from perfkit.gate.next_steps import stored_next_steps
     from perfkit.gate.stored_gate import stored_verdict
 
     if any(_TARGET.match(given) for given in (options.baseline, options.candidate)):
         raise UsageError("perfkit gate: a scenario is missing: perfkit gate SCENARIO --baseline TARGET --candidate TARGET")
-    if options.control or options.quick or options.settings:
-        raise UsageError("--control, --quick and --set are for a gate that measures, not for stored results")
+    if options.control or options.pairs or options.time or options.ready_timeout or options.settings:
+        raise UsageError("--control, --pairs, --time, --ready-timeout and --set are for a gate that measures, not for stored results")
     paths = [pathlib.Path(given) for given in (options.baseline, options.candidate)]
     sides = [read_baseline(path) for path in paths]
     if not options.quiet:
         note_unverified(paths)
     now = utc_now().isoformat(timespec="milliseconds")
     labels = (options.baseline, options.candidate)
-    verdict = stored_verdict(sides[0], sides[1], labels=labels, started_at=now, allow_same_build=options.same_build)
+    accepted = read_accepted_changes(options)
+    verdict = stored_verdict(sides[0], sides[1], labels=labels, started_at=now, allow_same_build=options.same_build, accepted=accepted)
+    verdict = verdict.model_copy(update={"next_steps": stored_next_steps(verdict, str(options.out or ""))})
     written = ""
     if options.out is not None:
         try:
@@ -145,7 +198,7 @@ def _gate_stored_results(options: argparse.Namespace) -> ExitCode:
         except OSError as error:
             raise UsageError(f"--out {options.out}: cannot be written: {error.strerror}") from None
         written = f"{options.out}{os.sep}: {VERDICT_FILE}"
-    return _report(verdict, written, options)
+    return verdict, written
 
 
 def _report(verdict: "Verdict", written: str, options: argparse.Namespace) -> ExitCode:

@@ -25,6 +25,8 @@ COMMANDS = {
     "run": "measure all load points of a scenario and write a result folder",
     "init": "write a scenario for a model of a running server, or list its models",
     "gate": "compare a candidate server with a baseline and exit with the verdict",
+    "gate accept": "accept a verdict's regressions until a date, in a file that is reviewed like code",
+    "bisect": "find the first slower revision of a git repository by paired gates",
     "validate": "check a scenario without sending any request",
     "schema": "print the JSON Schema of a file that perfkit reads or writes",
     "calibrate": "measure this machine as a load generator, and store the result for later runs",
@@ -94,8 +96,15 @@ def make_parser(names: Iterable[str]) -> "tuple[_Parser, dict[str, _Parser]]":
     parsers = {command: commands.add_parser(command, help=summary, description=text) for command, summary, text in summaries}
     configured = {name: parsers[name] for name in names}
     for name, subparser in configured.items():
-        importlib.import_module(f"perfkit.cli.{name}").configure(subparser)
+        importlib.import_module(f"perfkit.cli.{name.replace(' ', '_')}").configure(subparser)
     return parser, configured
+
+
+def _with_joined_command(arguments: list[str]) -> list[str]:
+    """The arguments with a command of two words, such as `gate accept`, as one of them."""
+    start = next((index for index, argument in enumerate(arguments) if not argument.startswith("-")), 0)
+    command = " ".join(arguments[start : start + 2])
+    return [*arguments[:start], command, *arguments[start + 2 :]] if command in COMMANDS and " " in command else arguments
 
 
 def _run(arguments: Sequence[str] | None) -> int:
@@ -107,7 +116,8 @@ def _run(arguments: Sequence[str] | None) -> int:
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")  # a terminal without – or µ gets a question mark, not a traceback
     sys.stdout, sys.stderr = safe_stream(sys.stdout), safe_stream(sys.stderr)
-    name = next((argument for argument in arguments if not argument.startswith("-")), None)
+    joined = _with_joined_command(arguments)
+    name = next((argument for argument in joined if not argument.startswith("-")), None)
     parser, configured = make_parser([name] if name in COMMANDS else [])
     if not arguments:
         parser.print_help()
@@ -115,7 +125,7 @@ def _run(arguments: Sequence[str] | None) -> int:
     if name is not None and name not in COMMANDS:
         parser.error(f"unknown command {name}{suggestion(name, COMMANDS)}")
     try:
-        options, words = parser.parse_known_args(arguments)
+        options, words = parser.parse_known_args(joined)
         options.arguments = arguments
         configured.get(name or "", parser).add_words(options, words)
         code = int(options.execute(options))

@@ -26,6 +26,13 @@ def _scenario(text: str) -> pathlib.Path:
 
 def command_that_continues(options: argparse.Namespace, folder: pathlib.Path) -> str:
     """The command line of this call, to be entered again: it continues in its result folder. Secrets in it are `<redacted>`."""
+    given, shown = list(map(str, options.arguments)), shown_words(options)
+    hint = "" if shown[1:] == given else " (with the secrets in place of <redacted>)"
+    return f"{shlex.join([*shown, *([] if options.out else ['--out', str(folder)])])}{hint}"
+
+
+def shown_words(options: argparse.Namespace) -> list[str]:
+    """The words of this call's command line; secrets in them are `<redacted>`."""
     from perfkit.scenario.redaction import shown_setting
     from perfkit.target.address import redacted_url
 
@@ -33,10 +40,7 @@ def command_that_continues(options: argparse.Namespace, folder: pathlib.Path) ->
         option, equals, value = word.partition("=") if word.startswith("--") else ("", "", word)
         return f"{option}{equals}{shown_setting(value) if value in options.settings else redacted_url(value) if '://' in value else value}"
 
-    given = list(map(str, options.arguments))
-    words = ["perfkit", *map(shown, given), *([] if options.out else ["--out", str(folder)])]
-    hint = "" if words[1 : len(given) + 1] == given else " (with the secrets in place of <redacted>)"
-    return f"{shlex.join(words)}{hint}"
+    return ["perfkit", *map(shown, map(str, options.arguments))]
 
 
 def add_results(parser: argparse.ArgumentParser, text: str) -> None:
@@ -53,3 +57,15 @@ def whole_number(lowest: int, highest: int) -> Callable[[str], int]:
         return int(text)
 
     return parse
+
+
+def positive_duration_ns(text: str) -> int:
+    """The type of an option that takes a time above zero, such as 90s, in nanoseconds."""
+    from perfkit.units import parse_duration_ns
+
+    try:
+        if (value_ns := parse_duration_ns(text)) > 0:
+            return value_ns
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+    raise argparse.ArgumentTypeError(f"expected a time above zero, found {text!r}")

@@ -37,10 +37,13 @@ DOCUMENTS: Mapping[str, tuple[str, Callable[[], Any]]] = {
     "verdict": ("verdict.json of a gate", _load("perfkit.gate.verdict", "Verdict")),
     "gate": ("plan.json of a gate", _load("perfkit.gate.folder", "GateManifest")),
     "pair": ("an element of pairs.json of a gate", _load("perfkit.gate.pairs", "Pair")),
+    "accepted": ("a file of accepted changes, which is YAML", _load("perfkit.history.accepted", "AcceptedFile")),
+    "bisection": ("bisection.json of a bisection", _load("perfkit.bisection.model", "Bisection")),
     "baseline": ("a baseline file", _load("perfkit.gate.baseline", "Baseline")),
     "plan": ("plan.json of a capacity plan", _load("perfkit.plan.model", "CapacityPlan")),
     "comparison": ("what `perfkit compare --format json` prints", _load("perfkit.comparison.result_comparison", "ResultComparison")),
     "steps": ("what `perfkit history steps --format json` prints", _load("perfkit.history.trend", "StepsDocument")),
+    "history-check": ("what `perfkit history check --format json` prints", _load("perfkit.history.check", "HistoryCheck")),
     "calibration": ("the calibration of a machine", _load("perfkit.calibration.model", "Calibration")),
 }
 """By document name: a description of the file, and a function that loads its model."""

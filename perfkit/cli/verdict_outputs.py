@@ -7,8 +7,8 @@ import pathlib
 import sys
 from typing import TYPE_CHECKING
 
-from perfkit.cli.output import write_output
 from perfkit.errors import UsageError
+from perfkit.result.atomic_write import write_whole
 from perfkit.text.terminal import write_raw
 
 if TYPE_CHECKING:
@@ -37,16 +37,34 @@ def prepare_verdict_outputs(options: argparse.Namespace) -> None:
             raise UsageError(f"--{name} {path}: cannot be written: {error.strerror}") from None
 
 
-def write_verdict_outputs(verdict: "Verdict", options: argparse.Namespace) -> None:
-    """Write the requested outputs; annotations go to stdout, or to stderr if stdout is JSON. Raises UsageError."""
-    from perfkit.report.ci import append_summary, render_annotations, render_junit
+def write_verdict_files(verdict: "Verdict", options: argparse.Namespace, *, is_final: bool) -> None:
+    """Write the requested files, each completely or not at all; what is no file, such as a pipe, gets the final verdict only.
+
+    Raises UsageError.
+    """
+    from perfkit.report.ci import render_junit
     from perfkit.report.verdict import render_verdict_markdown
     from perfkit.report.verdict_page import render_verdict_html
 
     for name, render in (("junit", render_junit), ("markdown", render_verdict_markdown), ("html", render_verdict_html)):
         path = getattr(options, name)
-        if path is not None:
-            write_output(f"--{name}", path, render(verdict))
+        if path is None:
+            continue
+        try:
+            if path.is_file() or not path.exists():
+                write_whole(path.resolve(), render(verdict))
+            elif is_final:
+                path.write_text(render(verdict), encoding="utf-8")
+        except OSError as error:
+            raise UsageError(f"--{name} {path}: cannot be written: {error.strerror}") from None
+
+
+def write_verdict_outputs(verdict: "Verdict", options: argparse.Namespace) -> None:
+    """Write the requested outputs; annotations go to stdout, or to stderr if stdout is JSON. Raises UsageError."""
+    from perfkit.report.ci import append_summary, render_annotations
+    from perfkit.report.verdict import render_verdict_markdown
+
+    write_verdict_files(verdict, options, is_final=True)
     if options.github == "on" or (options.github == "auto" and os.environ.get("GITHUB_ACTIONS") == "true"):
         with contextlib.suppress(BrokenPipeError):  # the reader has left, but the exit code still tells the verdict
             stream = sys.stdout if options.format == "text" else sys.stderr

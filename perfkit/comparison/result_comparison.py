@@ -9,6 +9,7 @@ from perfkit.result.distribution import PERCENTILES
 from perfkit.result.fingerprint import Difference, commit_of, environment_differences, scenario_differences
 from perfkit.result.model import Point, PointKey, Result
 from perfkit.spans.change import PartChange, change_between
+from perfkit.stats.buckets import bucket_width_ns
 from perfkit.stats.ratio_interval import Estimate, geometric_mean, ratio_of, ratio_of_means, share_difference, share_interval
 
 NOT_COVERED = (
@@ -135,8 +136,9 @@ def _rows(key: PointKey, results: Sequence[tuple[str, Result]]) -> tuple[list[Me
             missing.append(f"{metric.replace('_', '.')} of {load_point} is missing in {', '.join(lacking)}: too few samples.")
         changes = tuple(None if not index else _change(unit, values[0], value) for index, value in enumerate(values))
         if metric == "throughput":
-            rates = [_rates(result, key) for _, result in results]
-            changes = (None, *(_throughput_change(change, rates[0], other) for change, other in zip(changes[1:], rates[1:], strict=True)))
+            first = results[0][1]
+            others = zip(changes[1:], results[1:], strict=True)
+            changes = (None, *(_throughput_change(change, first, other, key) for change, (_, other) in others))
         better: Literal["lower", "higher"] = "higher" if metric == "throughput" else "lower"
         rows.append(MetricRow(load_point, metric.replace("_", "."), unit, better, tuple(values), changes))
     return rows, missing
@@ -151,7 +153,7 @@ def _percentile(point: Point, name: str) -> Estimate | None:
     if value is None or not point.times.count:
         return None
     low, high = point.intervals.get(name, (None, None))
-    return Estimate(value, low, high)
+    return Estimate(value, low, high).no_narrower(bucket_width_ns(value))
 
 
 def _throughput(result: Result, key: PointKey) -> Estimate | None:
@@ -159,19 +161,28 @@ def _throughput(result: Result, key: PointKey) -> Estimate | None:
     if value <= 0:
         return None
     is_known = len(rates) >= _FEWEST_REPETITIONS and min(rates) > 0
-    return _with_interval_of(geometric_mean(rates), value) if is_known else Estimate(value, None, None)
+    if not is_known:
+        return Estimate(value, None, None)
+    return _with_interval_of(geometric_mean(rates), value).no_narrower(value * _one_request(result, key))
+
+
+def _one_request(result: Result, key: PointKey) -> float:
+    """One request as a share of a repetition's: what a throughput that is the same in all repetitions is known to at best."""
+    return 1 / max(min((point.requests.ok for point in result.points if point.key == key), default=0), 1)
 
 
 def _rates(result: Result, key: PointKey) -> list[float]:
     return [point.throughput_per_s for point in result.points if point.key == key]
 
 
-def _throughput_change(change: Estimate | None, base: Sequence[float], other: Sequence[float]) -> Estimate | None:
+def _throughput_change(change: Estimate | None, first: Result, second: Result, key: PointKey) -> Estimate | None:
+    base, other = _rates(first, key), _rates(second, key)
     if change is None or not base or not other or min(*base, *other) <= 0:
         return change
     if min(len(base), len(other)) < _FEWEST_REPETITIONS:
         return Estimate(change.value, None, None)
-    return _with_interval_of(ratio_of_means(base, other), change.value)
+    one_request = _one_request(first, key) + _one_request(second, key)
+    return _with_interval_of(ratio_of_means(base, other), change.value).no_narrower(change.value * one_request)
 
 
 def _with_interval_of(mean: Estimate, value: float) -> Estimate:

@@ -55,7 +55,7 @@ def _package_findings(driver: DriverFacts, packages: GpuPackages) -> Iterator[Fi
                 "GPU driver",
                 f"{title} is built for CUDA {major}, and {supported}",
                 f"update the driver to {_OLDEST_DRIVER.get(major, 'a newer version')} or newer"
-                + ("; or pip install 'perfkit[cuda12]' in a new environment" if major == 13 else ""),
+                + ("; or pip install '.[cuda12]' in perfkit's repository, into a new environment" if major == 13 else ""),
             )
 
 
@@ -162,4 +162,4 @@ def _unsupported(driver: DriverFacts, major: int) -> str | None:
 
 def _install(driver: DriverFacts, major: int | None = None) -> str:
     """How to install what fits the driver; `major` is the CUDA of the packages that are there."""
-    return f"pip install 'perfkit[{'cuda12' if major == 12 or _unsupported(driver, 13) else 'cuda'}]'"
+    return f"pip install '.[{'cuda12' if major == 12 or _unsupported(driver, 13) else 'cuda'}]' in perfkit's repository"

@@ -5,27 +5,34 @@ import contextlib
 import dataclasses
 import os
 import pathlib
+import shlex
 import shutil
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 
 from perfkit.clock import Clock
-from perfkit.errors import MeasurementError, TargetError, UsageError
+from perfkit.errors import MeasurementError, PerfkitError, ServerFailedError, TargetError, UsageError
+from perfkit.gate.pairs import GateObserver, Stage
+from perfkit.load.loop import StopCause
 from perfkit.machine.cpus import usable_cpus
 from perfkit.measurement.control import Interruption, RunObserver
-from perfkit.measurement.lifecycle import measure_scenario
+from perfkit.measurement.lifecycle import InterleavedCase, measure_interleaved
 from perfkit.measurement.run_target import placed_command, run_command
-from perfkit.result.file import SERVER_LOG
 from perfkit.result.model import Result
 from perfkit.scenario.credentials import resolve_address
 from perfkit.scenario.file import LoadedScenario
 from perfkit.scenario.load import LoadSpec
 from perfkit.scenario.model import Scenario
 from perfkit.target.address import Address, redacted_url
-from perfkit.target.command import check_ports, command_words, takes_ports
+from perfkit.target.command import ShellSyntaxError, check_ports, command_words, takes_ports
+from perfkit.target.started_server import RunningServer, ServerEnd
+from perfkit.units import NS_PER_S
 from perfkit.workers.cpu_placement import place
 
 PREFIX = "cmd:"
+READY_WITHIN_NS = 60 * NS_PER_S
 _SCRIPTS = {".jar", ".py", ".so"}
+_ENDS_WITHIN_S = 2
+_KEPT_LOG_BYTES = 2**16
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -34,9 +41,13 @@ class Arm:
 
     url: str | None = None
     command: str | None = None
+    folder: pathlib.Path | None = None
+    """The command's working folder; None: that of perfkit."""
 
     def __str__(self) -> str:
-        return f"{PREFIX}{self.command}" if self.command is not None else redacted_url(self.url or "")
+        if self.command is None:
+            return redacted_url(self.url or "")
+        return f"{PREFIX}{self.command}{'' if self.folder is None else f' in {self.folder}'}"
 
     @property
     def files(self) -> dict[str, str]:
@@ -46,7 +57,7 @@ class Arm:
         """
         files = {}
         for number, word in enumerate(command_words(self.command) if self.command is not None else ()):
-            path = pathlib.Path((shutil.which(word) if number == 0 else None) or word)
+            path = pathlib.Path(self.folder or "", (shutil.which(word) if number == 0 else None) or word)
             with contextlib.suppress(OSError, ValueError):
                 if path.is_file() and (os.access(path, os.X_OK) or path.suffix in _SCRIPTS):
                     status = path.stat()
@@ -69,9 +80,17 @@ def parse_arm(option: str, text: str, scenario: Scenario) -> Arm:
         command_words(command)
         if takes_ports(command) or not scenario.target.urls_by_protocol:
             check_ports(command, scenario.target.load_protocols)
+    except ShellSyntaxError as error:
+        quoted = _in_double_quotes(f"{PREFIX}{error.instead}")
+        raise UsageError(f"{option} {text}: {error.what}, and perfkit runs a command without a shell: write {option} {quoted}") from None
     except ValueError as error:
         raise UsageError(f"{option} {text}: {error}") from None
     return Arm(command=command)
+
+
+def _in_double_quotes(text: str) -> str:
+    """A word for a shell, in double quotes where they leave it readable."""
+    return shlex.quote(text) if set(text) & set('"$`\\!') else f'"{text}"'
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -82,7 +101,10 @@ class GateContext:
     interruption: Interruption
     clock: Clock
     folder: pathlib.Path
-    """Receives the runs' result folders."""
+    """Receives the runs' result folders and the servers' logs."""
+    observer: GateObserver
+    ready_within_ns: int | None = None
+    """How long a server has until its model is ready; None for the scenario's `target.ready_within`, or 60 s."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -92,6 +114,8 @@ class RunningTarget:
     url: str
     cpus: tuple[int, ...]
     """The load generator's CPUs; empty for no pinning."""
+    pid: int | None = None
+    """The first process of a server that a command started."""
     conflict: str = ""
     """A sentence if perfkit placed server and load generator on the same CPUs."""
 
@@ -100,25 +124,79 @@ class RunningTarget:
 
 
 @contextlib.asynccontextmanager
-async def running_target(arm: Arm, context: GateContext) -> AsyncIterator[RunningTarget]:
+async def running_target(arm: Arm, context: GateContext, stage: Stage) -> AsyncIterator[RunningTarget]:
     """The arm's target for the length of the block; a command is started and stopped. Raises TargetError."""
     scenario = context.loaded.scenario
+    context.observer.run_started(stage)
     if arm.command is None:
         assert arm.url is not None
         yield RunningTarget(arm.url, scenario.measure.cpus or ())
         return
     target = scenario.target
+    given_ns = target.ready_within_ns if "ready_within_ns" in target.model_fields_set else READY_WITHIN_NS
     command, urls = placed_command(arm.command, target.load_protocols)
     (url,) = urls.values() or (given[0] for given in target.urls_by_protocol.values())
     started = scenario.model_copy(update={"target": target.model_copy(update={"command": arm.command})})
     placement = place(started, usable_cpus())
     address = resolve_address(target, url, context.loaded.folder)
     context.folder.mkdir(parents=True, exist_ok=True)
-    log, limit_ns = context.folder / SERVER_LOG, target.ready_within_ns
-    async with run_command(
-        command, urls, [(target, address)], cpus=placement.server, log=log, clock=context.clock, ready_within_ns=limit_ns
+    log = context.folder / stage.log_name
+    log.unlink(missing_ok=True)  # an earlier attempt's
+    async with (
+        run_command(
+            command,
+            urls,
+            [(target, address)],
+            cpus=placement.server,
+            log=log,
+            clock=context.clock,
+            ready_within_ns=context.ready_within_ns or given_ns,
+            limit_key="--ready-timeout",
+            on_line=lambda line: context.observer.message(f"{stage.phase}, {stage.arm}: {line}"),
+            folder=arm.folder,
+        ) as server,
+        _watched(server, context.interruption),
     ):
-        yield RunningTarget(url, placement.driver, placement.conflict)
+        yield RunningTarget(url, placement.driver, server.pid, placement.conflict)
+    _shorten(log)
+
+
+@contextlib.asynccontextmanager
+async def _watched(server: RunningServer, interruption: Interruption) -> AsyncIterator[None]:
+    """Ends the load when the server ends during the block, and then raises ServerFailedError, also in place of what else was raised."""
+
+    def stop_load(ended: "asyncio.Task[ServerEnd]") -> None:
+        if not ended.cancelled() and interruption.loop is not None:
+            interruption.loop.stop(f"the server {ended.result().how}", StopCause.TARGET_LOST)
+
+    server.ended.add_done_callback(stop_load)
+    failure: PerfkitError | None = None
+    try:
+        yield
+    except PerfkitError as error:
+        failure = error
+    finally:
+        server.ended.remove_done_callback(stop_load)
+    if isinstance(failure, TargetError):
+        await asyncio.wait([server.ended], timeout=_ENDS_WITHIN_S)  # a connection breaks before the process has ended
+    if server.ended.done():
+        end = server.ended.result()
+        raise ServerFailedError(f"the server {end.how} while it was measured", status=end.status, last_lines=end.last_lines) from failure
+    if isinstance(failure, TargetError):
+        raise ServerFailedError(str(failure), last_lines=server.last_lines()) from failure
+    if failure is not None:
+        raise failure
+
+
+def _shorten(log: pathlib.Path) -> None:
+    """Keeps the end of the log of a run that did not fail."""
+    with log.open("r+b") as file:
+        if file.seek(0, os.SEEK_END) > _KEPT_LOG_BYTES:
+            file.seek(-_KEPT_LOG_BYTES, os.SEEK_END)
+            end = file.read()
+            file.seek(0)
+            file.write(end)
+            file.truncate()
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -129,33 +207,39 @@ class RunSpec:
     seed: int | None = None
     warmup_ns: int | None = None
     window_ns: int | None = None
+    repetitions: int = 1
 
 
-async def measure_load(spec: RunSpec, target: RunningTarget, context: GateContext, name: str) -> Result:
-    """Measure one repetition of a load, and store its result under `name` in the context's folder.
+async def measure_loads(specs: Sequence[RunSpec], target: RunningTarget, context: GateContext, name: str) -> list[Result]:
+    """Measure loads one after the other, and store their results under `name` and a number in the context's folder.
 
     Raises what `measure_scenario` raises, TargetError also if the target is lost during the run, and CancelledError if it was
     interrupted.
     """
-    variant = _with_spec(context.loaded, spec, target)
-    measured = await measure_scenario(
-        variant, context.folder / name, RunObserver(), context.interruption, clock=context.clock, keep_incomplete=False
-    )
-    result = measured.result
-    if measured.not_stored:
-        raise MeasurementError(measured.not_stored)
-    if result.status == "interrupted" or context.interruption.count:
-        raise asyncio.CancelledError
-    if result.status == "incomplete":
-        raise TargetError(f"{target}: {result.status_reason}")
-    return result
+    cases = [
+        InterleavedCase("", _with_spec(context.loaded, spec, target), context.folder / f"{name}-{number}")
+        for number, spec in enumerate(specs)
+    ]
+    results = []
+    outcomes = await measure_interleaved(cases, RunObserver(), context.interruption, clock=context.clock, server_pid=target.pid)
+    for measured in outcomes:
+        if isinstance(measured, PerfkitError):
+            raise measured
+        if measured.not_stored:
+            raise MeasurementError(measured.not_stored)
+        if measured.result.status == "interrupted" or context.interruption.count:
+            raise asyncio.CancelledError
+        if measured.result.status == "incomplete":
+            raise TargetError(f"{target}: {measured.result.status_reason}")
+        results.append(measured.result)
+    return results
 
 
 def _with_spec(loaded: LoadedScenario, spec: RunSpec, target: RunningTarget) -> LoadedScenario:
     scenario = loaded.scenario
     measure = scenario.measure.model_copy(
         update={
-            "repetitions": 1,
+            "repetitions": spec.repetitions,
             "cpus": target.cpus or None,
             **({} if spec.warmup_ns is None else {"warmup_ns": spec.warmup_ns}),
             **({} if spec.window_ns is None else {"duration_ns": spec.window_ns, "requests": None}),

@@ -16,7 +16,7 @@ from perfkit.result.atomic_write import write_whole
 from perfkit.result.checks import HIGHEST_RATE_PER_S, refuse, time_problems, timestamp_problems
 from perfkit.result.distribution import PERCENTILES
 from perfkit.result.file import RESULT_FILE, parse_document, read_result
-from perfkit.result.fingerprint import build_of, canonical_scenario, commit_of, fingerprint, fingerprint_differences, host_of
+from perfkit.result.fingerprint import build_of, canonical_scenario, commit_of, fingerprint, fingerprint_differences, host_of, starts_server
 from perfkit.result.interval_log import read_times
 from perfkit.result.json_file import read_json
 from perfkit.result.load import Load
@@ -72,15 +72,8 @@ class BaselineRun(Part):
     repetitions: tuple[BaselineRepetition, ...]
     faults: tuple[str, ...] = ()
     """Sentences that say why its figures cannot be gated."""
-
-
-class ControlVariance(Part):
-    """The variance of the logarithm of one run of an unchanged server, from `gate --control`."""
-
-    metric: str
-    load_point: str
-    variance: float
-    degrees_of_freedom: int
+    starts_server: bool | None = None
+    """Whether perfkit started the server for this run; None in files of earlier versions."""
 
 
 class Baseline(Part):
@@ -92,7 +85,6 @@ class Baseline(Part):
     """The keys that decide what is measured."""
     fingerprint: dict[str, Any]
     runs: tuple[BaselineRun, ...]
-    control: tuple[ControlVariance, ...] = ()
     metrics: tuple[str, ...] | None = None
     """The gated metrics, from the scenario's `gate.metrics`; None for all."""
 
@@ -132,6 +124,7 @@ def baseline_from_result(result: Result, histograms: Mapping[tuple[int, int], Bu
         points=tuple(points),
         repetitions=tuple(repetitions),
         faults=tuple(_faults(result)),
+        starts_server=starts_server(result),
     )
     metrics = (result.scenario.get("gate") or {}).get("metrics")
     return Baseline(
@@ -152,8 +145,7 @@ def merge_baselines(parts: Sequence[tuple[str, Baseline]]) -> Baseline:
             raise IncomparableError(f"{label} and {first_label} cannot be in one baseline: {listed}")
     runs = {(run.started_at, run.host_id): run for _, part in parts for run in part.runs}
     ordered = sorted(runs.values(), key=lambda run: run.started_at)  # all in UTC and in one format
-    control = next((part.control for _, part in reversed(parts) if part.control), ())
-    return first.model_copy(update={"runs": tuple(ordered), "control": control})
+    return first.model_copy(update={"runs": tuple(ordered)})
 
 
 def read_baseline(path: pathlib.Path, *, with_histograms: bool = False) -> Baseline:
@@ -209,9 +201,6 @@ def _problems(baseline: Baseline) -> Iterator[tuple[str, str]]:
             yield from _figure_problems(f"{key}.points.{index}", point)
         for index, repetition in enumerate(run.repetitions):
             yield from _figure_problems(f"{key}.repetitions.{index}", repetition)
-    for index, control in enumerate(baseline.control):
-        if not (0 <= control.variance <= 100 and 1 <= control.degrees_of_freedom <= 1_000_000):
-            yield f"control.{index}", "the variance of a logarithm lies between 0 and 100, with at least one degree of freedom"
     transport = baseline.fingerprint.get("transport") or {}
     if not (isinstance(transport, dict) and all(isinstance(one, list) and len(one) == 3 for one in transport.values())):
         yield "fingerprint.transport", "expected the engine, the path and the use of TLS for each protocol"

@@ -12,7 +12,7 @@ from pydantic import Field
 from perfkit.errors import MeasurementError, ResultError
 from perfkit.gate.pairs import Pair
 from perfkit.gate.verdict import SCHEMA as VERDICT_SCHEMA
-from perfkit.gate.verdict import Verdict
+from perfkit.gate.verdict import Timing, Verdict
 from perfkit.result.atomic_write import put_in_place, write_whole
 from perfkit.result.checks import HIGHEST_RATE_PER_S, refuse
 from perfkit.result.json_file import read_json
@@ -30,7 +30,10 @@ class GateInputs(Part):
     scenario: dict[str, Any]
     baseline: str
     candidate: str
-    quick: bool
+    pairs: int | None = None
+    """The pairs of the last look; None for the default, or for as many as the time allows."""
+    time_limit_ns: int | None = None
+    """The time for the whole gate; None for as long as it takes."""
     control_pairs: int
     perfkit: str
     """The version: another one may define its metrics differently."""
@@ -47,6 +50,10 @@ class FixedSettings(Part):
     """The rate of the standard profile's open loop."""
     capacity_per_s: float | None = None
     """The baseline's throughput at saturation, from which the rate is derived."""
+    pairs: int | None = None
+    """The pairs of the last look, if they are not the default."""
+    timing: Timing | None = None
+    """How window and pairs were chosen."""
     notes: tuple[str, ...] = ()
     environment: dict[str, Any] = Field(default_factory=dict)
     """The load generator's environment, and what each server reports about itself."""
@@ -80,8 +87,9 @@ class GateFolder:
                 raise ResultError(f"--out {folder}: this folder exists and is not a gate's; give another one")
             if (self.partial / MANIFEST_FILE).exists():
                 ensure_writable(self.partial, folder)
-                self._continue_from_partial()
-                return
+                if self._continues_from_partial():
+                    return
+                shutil.rmtree(self.partial)
             if self.partial.exists() and any(self.partial.iterdir()):
                 raise ResultError(f"--out {folder}: {self.partial} exists and is not a gate's folder; give another --out")
             self.runs.mkdir(parents=True, exist_ok=True)
@@ -114,30 +122,33 @@ class GateFolder:
             raise MeasurementError(f"{self._resolved} cannot be written: {error.strerror}; the verdict is in {self.partial}") from None
         return self.folder
 
-    def discard_if_empty(self) -> bool:
-        """Remove the folder if no pair was measured; returns whether it was removed."""
-        if not self.pairs:
-            shutil.rmtree(self.partial, ignore_errors=True)
-        return not self.pairs
+    def note(self, verdict: Verdict) -> None:
+        """Store why there is no verdict yet; a gate that continues replaces it."""
+        self._write(VERDICT_FILE, verdict.document())
 
-    def _continue_from_partial(self) -> None:
-        stored, inputs = self._read(MANIFEST_FILE, pydantic.TypeAdapter(GateManifest)), self.manifest.inputs
-        unfinished = f"--out {self.folder}: {self.partial} holds an unfinished gate"
-        if stored.inputs != inputs:
-            changed = [name for name in GateInputs.model_fields if getattr(stored.inputs, name) != getattr(inputs, name)]
-            raise ResultError(
-                f"{unfinished} with different inputs ({', '.join(changed)}): give the same inputs to continue it, remove it, or give another --out"
-            )
-        for file, state in self.manifest.files.items():
-            if stored.files.get(file, state) != state:
-                raise ResultError(
-                    f"{unfinished}, and {file} has changed since, so its pairs are of another server: remove it, or give another --out"
-                )
+    def _continues_from_partial(self) -> bool:
+        """Take over an unfinished gate; False if it is another one without any pair, such as one whose command was wrong."""
+        stored = self._read(MANIFEST_FILE, pydantic.TypeAdapter(GateManifest))
+        if problem := self._difference(stored):
+            if not (self.partial / PAIRS_FILE).exists():
+                return False
+            raise ResultError(f"--out {self.folder}: {self.partial} holds an unfinished gate{problem}")
         refuse(self.partial / MANIFEST_FILE, _settings_problems(stored.settings))
         self.manifest = stored
         if (self.partial / PAIRS_FILE).exists():
             self.pairs = self._read(PAIRS_FILE, pydantic.TypeAdapter(list[Pair]))
             refuse(self.partial / PAIRS_FILE, _pair_problems(self.pairs))
+        return True
+
+    def _difference(self, stored: GateManifest) -> str:
+        """Why the stored gate is another one, as the end of a sentence; empty if it is the same."""
+        inputs = self.manifest.inputs
+        if changed := [name for name in GateInputs.model_fields if getattr(stored.inputs, name) != getattr(inputs, name)]:
+            return f" with different inputs ({', '.join(changed)}): give the same inputs to continue it, remove it, or give another --out"
+        for file, state in self.manifest.files.items():
+            if stored.files.get(file, state) != state:
+                return f", and {file} has changed since, so its pairs are of another server: remove it, or give another --out"
+        return ""
 
     def _read(self, name: str, adapter: pydantic.TypeAdapter[_T]) -> _T:
         file = self.partial / name

@@ -2,15 +2,29 @@
 
 import dataclasses
 import math
-import statistics
 from collections.abc import Sequence
-from typing import Literal
 
-from perfkit.gate.verdict import MAXIMUM_EFFECT, Comparison, MetricVerdict, format_change
-from perfkit.stats.paired import NOISE_BAND, MetricBounds
+import numpy as np
+
+from perfkit.gate.verdict import MAXIMUM_EFFECT, Comparison, MetricVerdict, Unit, format_change
+from perfkit.history.accepted import AcceptedChange
+from perfkit.stats.paired import FALSE_ALARM_RATE, NOISE_BAND, MetricBounds
+from perfkit.stats.signed_rank import hodges_lehmann
 
 MARGINS = {"throughput": 0.05, "p50": 0.05, "p95": 0.05, "p99": 0.10}
+SECONDARY_MARGINS = {"cpu_time": 0.05, "instructions": 0.05}
+"""Of what a request costs the server's CPUs; these metrics count for the verdict only if the scenario names them."""
 ERROR_RATE, ERROR_RATE_BAND = "error_rate", 0.001
+
+
+def margin_of(metric: str) -> float:
+    """The margin of a metric that has a ratio, where it counts for the verdict."""
+    return {**MARGINS, **SECONDARY_MARGINS}[metric]
+
+
+def unit_of(metric: str) -> Unit:
+    """The unit of a metric that has a ratio."""
+    return "per_s" if metric == "throughput" else "count" if metric == "instructions" else "ns"
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -19,8 +33,14 @@ class Metric:
 
     name: str
     load_point: str
-    unit: Literal["per_s", "ns", "share"]
+    unit: Unit
     margin: float | None
+    accepted: AcceptedChange | None = None
+    """A slowdown that people have accepted: the metric is judged against it in place of the noise band, and the margin begins there."""
+    lasting_load_point: str = ""
+    """The name of the load point that is the same in every gate, if `load_point` is not; see `Comparison.lasting_load_point`."""
+    generator_share: float = 0.0
+    """See `Comparison.generator_share`."""
 
     @property
     def is_gated(self) -> bool:
@@ -34,15 +54,31 @@ class Metric:
 
     @property
     def noise_band(self) -> float:
-        """Changes for the worse up to this size count as no change."""
-        return ERROR_RATE_BAND if self.is_share else NOISE_BAND
+        """Changes for the worse up to this size count as no change, or as an accepted one."""
+        return max(ERROR_RATE_BAND if self.is_share else NOISE_BAND, self._accepted)
+
+    @property
+    def shifted_margin(self) -> float | None:
+        """The change for the worse that a pass must rule out: the margin, beyond what is accepted."""
+        if self.margin is None:
+            return None
+        return self._accepted + self.margin if self.is_share else (1 + self._accepted) * (1 + self.margin) - 1
+
+    @property
+    def _accepted(self) -> float:
+        return 0.0 if self.accepted is None else self.accepted.slowdown
 
     @property
     def bounds(self) -> MetricBounds:
-        """Noise band and margin as differences; for a share the two are equal."""
+        """Noise band and margin as differences. For a share the two are equal, unless a change is accepted."""
         if self.is_share:
-            return MetricBounds(ERROR_RATE_BAND, ERROR_RATE_BAND, is_error_rate=True)
-        return MetricBounds.of_ratio(NOISE_BAND, self.margin or NOISE_BAND)
+            return MetricBounds(self.noise_band, self._accepted + ERROR_RATE_BAND, is_error_rate=True)
+        return MetricBounds.of_ratio(self.noise_band, self.shifted_margin or NOISE_BAND)
+
+    @property
+    def improvement_bounds(self) -> MetricBounds:
+        """The bounds beyond which the metric has improved: an accepted slowdown does not shift them."""
+        return dataclasses.replace(self, accepted=None).bounds
 
     def difference(self, baseline: float, candidate: float) -> float:
         """How much worse the candidate is: a logarithm, or a plain difference for a share. Raises ValueError if there is no ratio."""
@@ -58,6 +94,19 @@ class Metric:
             return None
         return difference if self.is_share else math.exp(-difference if self.unit == "per_s" else difference)
 
+    def figures(self, baseline: Sequence[float], candidate: Sequence[float], difference: float) -> tuple[float, float]:
+        """One figure per side whose difference is exactly `difference`, about the middle of both sides' values.
+
+        The middle is the mean of the two sides' Hodges-Lehmann estimates, on a logarithmic scale for a ratio. Shares stay within 0 and 1.
+        """
+        scale = np.asarray if self.is_share else np.log
+        middle = float(np.mean([hodges_lehmann(scale(np.asarray(side, np.float64))) for side in (baseline, candidate)]))
+        if self.is_share:
+            low = min(max(middle - difference / 2, -difference, 0.0), 1.0, 1.0 - difference)
+            return low, low + difference
+        change = -difference if self.unit == "per_s" else difference
+        return math.exp(middle - change / 2), math.exp(middle + change / 2)
+
 
 def build_comparison(
     metric: Metric,
@@ -70,9 +119,14 @@ def build_comparison(
     pairs: int,
     verdict: MetricVerdict,
     adjusted_p: float | None = None,
+    improvement_p: float | None = None,
     detectable_difference: float | None = None,
 ) -> Comparison:
-    """The comparison of a metric; `difference`, its `limits` and `detectable_difference` are as `Metric.difference` gives them."""
+    """The comparison of a metric; `difference`, its `limits` and `detectable_difference` are as `Metric.difference` gives them.
+
+    Both p-values are adjusted: of a change for the worse, and of one for the better, beyond the noise band.
+    """
+    figures = metric.figures(baseline_values, candidate_values, difference)
     effect = detectable_difference
     if effect is not None and not metric.is_share:
         effect = MAXIMUM_EFFECT if effect > math.log1p(MAXIMUM_EFFECT) else math.expm1(effect)
@@ -82,19 +136,24 @@ def build_comparison(
     comparison = Comparison(
         metric=metric.name,
         load_point=metric.load_point,
+        lasting_load_point=metric.lasting_load_point,
+        accepted=metric.accepted,
         unit=metric.unit,
         better="higher" if metric.unit == "per_s" else "lower",
         scale="difference" if metric.is_share else "ratio",
         gated=metric.is_gated,
-        baseline=statistics.median(baseline_values),
-        candidate=statistics.median(candidate_values),
+        baseline=figures[0],
+        candidate=figures[1],
         estimate=metric.scaled(difference),
         interval=interval,
         confidence=confidence,
         pairs=pairs,
         adjusted_p=adjusted_p,
+        improvement_p=improvement_p,
+        improved=improvement_p is not None and improvement_p <= FALSE_ALARM_RATE,
         noise_band=metric.noise_band,
-        margin=metric.noise_band if metric.margin is None else metric.margin,
+        margin=metric.noise_band if metric.shifted_margin is None else metric.shifted_margin,
+        generator_share=metric.generator_share,
         minimum_detectable_effect=effect,
         verdict=verdict,
         reason="",
@@ -105,17 +164,22 @@ def build_comparison(
 
 
 def _explanation(comparison: Comparison) -> str:
-    band, margin = (
-        f"{100 * value:g} {'%' if comparison.scale == 'ratio' else 'percentage point' + 's' * (value != 0.01)}"
-        for value in (comparison.noise_band, comparison.margin)
+    noise = ERROR_RATE_BAND if comparison.scale == "difference" else NOISE_BAND
+    noise_band, band, margin = (
+        f"{round(100 * value, 4):g} {'%' if comparison.scale == 'ratio' else 'percentage point' + 's' * (value != 0.01)}"
+        for value in (noise, comparison.noise_band, comparison.margin)
     )
+    limit = "noise band" if comparison.accepted is None else "accepted slowdown"
     if comparison.interval is None:
-        return "; the variation from run to run is unknown"
+        return "; there are too few runs for an interval"
     if not comparison.gated:
         return "; for information only"
     if comparison.verdict == "regressed":
         p = "" if comparison.adjusted_p is None else f" (adjusted p {comparison.adjusted_p:.2g})"
-        return f", worse by more than the noise band of {band}{p}"
+        return f", worse by more than the {limit} of {band}{p}"
+    if comparison.outcome == "improved":
+        p = "" if comparison.improvement_p is None else f" (adjusted p {comparison.improvement_p:.2g})"
+        return f", better by more than the noise band of {noise_band}{p}"
     if comparison.verdict == "pass":
-        return f", within the margin of {margin}"
-    return f": neither a regression beyond the noise band of {band} nor a change within the margin of {margin} is shown"
+        return f", within the margin of {margin}{'' if comparison.accepted is None else f', of which {band} are accepted'}"
+    return f": neither a regression beyond the {limit} of {band} nor a change within the margin of {margin} is shown"

@@ -11,18 +11,23 @@ from typing import Any, Literal
 import perfkit
 from perfkit.clock import Clock, MonotonicClock
 from perfkit.errors import MeasurementError, UsageError
-from perfkit.gate.arm import Arm, GateContext, measure_load, running_target
-from perfkit.gate.folder import GateFolder, GateInputs
-from perfkit.gate.paired_decision import Decision, MetricChoice, decide_control, decide_pairs
-from perfkit.gate.pairs import ArmName, ArmRun, GateObserver, Pair, PairKind, arm_run, run_pairs
-from perfkit.gate.trial import run_specs, run_trial
-from perfkit.gate.verdict import Comparison, Verdict
+from perfkit.gate.accepted import acceptance_notes
+from perfkit.gate.arm import Arm, GateContext, measure_loads, running_target
+from perfkit.gate.cpu_metrics import why_unmeasurable
+from perfkit.gate.fault import Fault, TrialError
+from perfkit.gate.folder import FixedSettings, GateFolder, GateInputs
+from perfkit.gate.paired_decision import Decision, MetricChoice, decide_control, decide_pairs, generator_load
+from perfkit.gate.pairs import ArmName, ArmRun, GateObserver, Pair, PairKind, Stage, arm_run, run_pairs
+from perfkit.gate.trial import TrialOptions, run_specs, run_trial
+from perfkit.gate.verdict import Comparison, GateFailure, Verdict
+from perfkit.history.accepted import NOTHING_ACCEPTED, AcceptedChanges
 from perfkit.measurement.control import Interruption
 from perfkit.result.fingerprint import fingerprint, fingerprint_differences
+from perfkit.result.json_file import as_mapping
 from perfkit.result.model import Result
 from perfkit.scenario.file import LoadedScenario, scenario_document
 from perfkit.scenario.load import ClosedLoadSpec, OpenLoadSpec, ReplayLoadSpec, SearchLoadSpec
-from perfkit.stats.paired import QUICK_LOOKS, Rule, rule_for
+from perfkit.stats.paired import Rule, rule_for
 
 _MAY_DIFFER = {"model_config"}  # a candidate may change it; the requests and the machine are the same by construction
 
@@ -34,15 +39,31 @@ class GateRequest:
     loaded: LoadedScenario
     baseline: Arm
     candidate: Arm
-    quick: bool = False
+    pairs: int | None = None
+    """The pairs of the last look; None for the default, or for as many as `time_limit_ns` allows."""
+    time_limit_ns: int | None = None
+    """The time for the whole gate; None for as long as it takes."""
     control_pairs: int = 0
+    accepted: AcceptedChanges = NOTHING_ACCEPTED
+    """Known and accepted changes, of every scenario."""
+    ready_within_ns: int | None = None
+    """See `GateContext`."""
 
     def __post_init__(self) -> None:
+        if reason := why_unmeasurable(self.loaded.scenario, self.arms):
+            raise UsageError(reason)
         available = {name for kind in self.load_kinds for name in self.choice.gated(kind)}
         if missing := [name for name in self.choice.names or () if name not in available]:
             raise UsageError(
                 f"gate.metrics: no load point of this gate has {missing[0]}: closed loops have throughput, open loops have percentiles"
             )
+        if self.time_limit_ns is not None and self.loaded.scenario.measure.requests is not None:
+            raise UsageError("--time: measure.requests ends each window after a number of requests: give measure.duration, or neither")
+        if self.pairs is not None:
+            try:
+                rule_for(self.metrics, self.pairs)
+            except ValueError as error:
+                raise UsageError(f"--pairs: {error}") from None
 
     @property
     def arms(self) -> Mapping[ArmName, Arm]:
@@ -53,7 +74,8 @@ class GateRequest:
     def choice(self) -> MetricChoice:
         """Which metrics count for the verdict."""
         gate = self.loaded.scenario.gate
-        return MetricChoice() if gate is None else MetricChoice(gate.profile == "standard", gate.metrics)
+        is_standard, names = (False, None) if gate is None else (gate.profile == "standard", gate.metrics)
+        return MetricChoice(is_standard, names, self.accepted.of(self.loaded.scenario.name))
 
     @property
     def load_kinds(self) -> Sequence[Literal["closed", "open"]]:
@@ -79,9 +101,9 @@ class GateRequest:
         return ["open" for _ in load.open.rates_per_s or (0.0,)]  # a trace has no rate, and is one load point
 
     @property
-    def rule(self) -> Rule:
-        """The decision rule, with looks late enough for this number of metrics."""
-        return rule_for(sum(len(self.choice.gated(kind)) for kind in self.load_kinds), quick=self.quick)
+    def metrics(self) -> int:
+        """The number of metrics that count, without the error rate."""
+        return sum(len(self.choice.gated(kind)) for kind in self.load_kinds)
 
     @property
     def inputs(self) -> GateInputs:
@@ -90,7 +112,8 @@ class GateRequest:
             scenario=scenario_document(self.loaded.scenario),
             baseline=str(self.baseline),
             candidate=str(self.candidate),
-            quick=self.quick,
+            pairs=self.pairs,
+            time_limit_ns=self.time_limit_ns,
             control_pairs=self.control_pairs,
             perfkit=perfkit.__version__,
         )
@@ -105,25 +128,28 @@ async def run_gate(
     same request with the same folder then continues it.
     """
     clock = clock or MonotonicClock()
+    start_ns = clock.now_ns()
     interruption.task = asyncio.current_task()
-    context = GateContext(request.loaded, interruption, clock, folder.runs)
+    context = GateContext(request.loaded, interruption, clock, folder.runs, observer, request.ready_within_ns)
     control: tuple[Comparison, ...] = ()
 
     try:
         if (settings := folder.manifest.settings) is None:
-            trial = await run_trial(request.arms, context, observer.message)
-            differences = _arm_differences(trial.results, may_differ=False)
+            options = TrialOptions(request.choice, request.pairs, request.time_limit_ns, request.control_pairs)
+            trial = await run_trial(request.arms, context, observer.message, options)
+            differences = arm_differences(trial.results, may_differ=False)
             if differences:
                 return _verdict(request, folder, Decision("incomparable", differences), control)
-            notes = (*_arm_differences(trial.results, may_differ=True), *trial.notes)
+            notes = (*arm_differences(trial.results, may_differ=True), *trial.notes)
             settings = trial.settings.model_copy(update={"notes": notes, "environment": _environment(trial.results)})
             folder.fix(settings)
-        observer.gate_started(request.rule.looks, request.control_pairs, len(folder.pairs))
+        rule = _rule(request, settings)
+        observer.gate_started(rule.looks, request.control_pairs, len(folder.pairs))
 
-        async def run_arm(arm: ArmName, run: str, seed: int) -> ArmRun:
+        async def run_arm(stage: Stage, seed: int) -> ArmRun:
             specs = run_specs(request.loaded.scenario, settings, seed)
-            async with running_target(request.arms[arm], context) as target:
-                return arm_run([await measure_load(spec, target, context, f"{run}-{number}") for number, spec in enumerate(specs)])
+            async with running_target(request.arms[stage.arm], context, stage) as target:
+                return arm_run(await measure_loads(specs, target, context, stage.run))
 
         async def measure(kind: PairKind, decide: Callable[[Sequence[Pair]], Decision | None]) -> Decision:
             seed, pairs = folder.manifest.seed, folder.pairs
@@ -132,38 +158,70 @@ async def run_gate(
             )
 
         if request.control_pairs:
-            decision = await measure("control", lambda pairs: decide_control(pairs, request.control_pairs, request.choice))
+            control_choice = dataclasses.replace(request.choice, accepted=NOTHING_ACCEPTED)
+            decision = await measure("control", lambda pairs: decide_control(pairs, request.control_pairs, control_choice))
             control = decision.comparisons
             if decision.kind == "invalid":
                 return _verdict(request, folder, dataclasses.replace(decision, comparisons=()), control)
-        decision = await measure("pair", lambda pairs: decide_pairs(request.rule, pairs, request.choice))
+        measured_before, begin_ns = len(folder.pairs), clock.now_ns()
+
+        def decide(pairs: Sequence[Pair]) -> Decision | None:
+            now_ns, measured = clock.now_ns(), len(folder.pairs) - measured_before
+            pair_ns = (now_ns - begin_ns) / measured if measured else 0.0
+            is_over = request.time_limit_ns is not None and now_ns + pair_ns > start_ns + request.time_limit_ns
+            return decide_pairs(rule, pairs, request.choice, time_is_over=is_over)
+
+        decision = await measure("pair", decide)
     except MeasurementError as error:
-        decision = Decision("invalid", (f"{error}.".replace("..", "."),))
+        reason = f"{error}.".replace("..", ".")
+        decision = Decision(
+            "invalid", (reason,), fault=error.fault if isinstance(error, TrialError) else Fault(code="trial", reason=reason)
+        )
     return _verdict(request, folder, decision, control)
+
+
+def _rule(request: GateRequest, settings: FixedSettings | None) -> Rule:
+    """The decision rule: with the pairs that the trial chose, or those asked for, or the default."""
+    return rule_for(request.metrics, settings.pairs if settings is not None and settings.pairs is not None else request.pairs)
+
+
+def error_verdict(request: GateRequest, folder: GateFolder, failure: GateFailure) -> Verdict:
+    """What a gate says that ended without a verdict, or has none yet."""
+    return _verdict(request, folder, Decision("error", (failure.reason,)), ()).model_copy(update={"failure": failure})
 
 
 def _verdict(request: GateRequest, folder: GateFolder, decision: Decision, control: tuple[Comparison, ...]) -> Verdict:
     pairs = [pair for pair in folder.pairs if pair.kind == "pair"]
     usable = sum(pair.invalid is None for pair in pairs)
-    settings, rule = folder.manifest.settings, request.rule
+    settings = folder.manifest.settings
+    rule = _rule(request, settings)
+    ended_by_time = decision.kind in ("pass", "regressed", "inconclusive") and usable not in rule.looks
     return Verdict(
         kind=decision.kind,
         reasons=decision.reasons,
-        notes=(*_scope_notes(request), *(settings.notes if settings else ())),
+        notes=(
+            *_scope_notes(request),
+            *(settings.notes if settings else ()),
+            *acceptance_notes(decision.comparisons, request.choice.accepted),
+        ),
         mode="paired",
         scenario=request.loaded.scenario.name,
         baseline=str(request.baseline),
         candidate=str(request.candidate),
         false_alarm_rate=rule.false_alarm_rate,
         pairs=usable,
-        looks=rule.looks,
+        looks=rule.ending_at(usable).looks if ended_by_time else rule.looks,
         discarded_pairs=len(pairs) - usable,
+        disturbed_pairs=sum(pair.invalid is None and pair.is_disturbed for pair in pairs),
         control_pairs=sum(pair.kind == "control" and pair.invalid is None for pair in folder.pairs),
         comparisons=decision.comparisons,
         parts=decision.parts,
+        fault=decision.fault,
+        generator=generator_load(pairs),
         control=control,
         started_at=folder.manifest.started_at,
         perfkit_version=perfkit.__version__,
+        timing=settings.timing if settings else None,
         environment=settings.environment if settings else {},
     )
 
@@ -175,18 +233,12 @@ def _scope_notes(request: GateRequest) -> list[str]:
             "The servers at these URLs were not restarted: the verdict covers these two processes only. A restart alone can change the "
             "figures by several per cent; perfkit restarts cmd: targets for every run."
         )
-    if request.quick:
-        notes.append(
-            f"Quick gate, at most {QUICK_LOOKS[0]} pairs: the false-alarm rate is the same, but less is detected. In simulation 86 of 100 "
-            "gates detect +10 % in all metrics, 27 detect +10 % in p99 alone, and 68 pass an unchanged candidate (without --quick 99, 68 and "
-            "92); the minimum detectable effect is detected by about 8 of 10 gates instead of 9."
-        )
-    if 0 < request.control_pairs < QUICK_LOOKS[0]:
-        notes.append(f"{request.control_pairs} control pairs show the machine's noise, but an alarm needs at least {QUICK_LOOKS[0]}.")
+    if 0 < request.control_pairs < (fewest := Rule.at(1).fewest_pairs(request.metrics)):
+        notes.append(f"{request.control_pairs} control pairs show the machine's noise, but an alarm needs at least {fewest}.")
     return notes
 
 
-def _arm_differences(results: Mapping[ArmName, Result], *, may_differ: bool) -> tuple[str, ...]:
+def arm_differences(results: Mapping[ArmName, Result], *, may_differ: bool) -> tuple[str, ...]:
     """What differs between the arms, as sentences: either what a candidate may change, or what makes the arms incomparable."""
     differences = fingerprint_differences(fingerprint(results["baseline"]), fingerprint(results["candidate"]))
     return tuple(f"Between the arms {one.sentence}." for one in differences if (one.key in _MAY_DIFFER) is may_differ)
@@ -194,4 +246,6 @@ def _arm_differences(results: Mapping[ArmName, Result], *, may_differ: bool) -> 
 
 def _environment(results: Mapping[ArmName, Result]) -> dict[str, Any]:
     shared = {key: value for key, value in results["baseline"].environment.items() if key != "target"}
+    target = as_mapping(results["baseline"].scenario.get("target"))
+    shared["model"] = [target.get("model"), target.get("version")]
     return {**shared, **{arm: result.environment.get("target") for arm, result in results.items()}}

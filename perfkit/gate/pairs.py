@@ -3,14 +3,20 @@
 A pair is one run of each arm, in random order.
 """
 
+import dataclasses
 import random
 import statistics
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Literal, Protocol, TypeAlias, TypeVar
 
+from pydantic import Field
+
 from perfkit.clock import Clock
 from perfkit.errors import MeasurementWarning
-from perfkit.result.model import Result
+from perfkit.gate.fault import GeneratorLoad
+from perfkit.result.distribution import QUANTILES
+from perfkit.result.file import SERVER_LOG
+from perfkit.result.model import Point, Result
 from perfkit.result.part import Part
 from perfkit.spans.breakdown import BANDS, Breakdown, PartMeans
 from perfkit.stats.validity import INVALIDATING
@@ -19,13 +25,33 @@ from perfkit.units import NS_PER_S
 _T = TypeVar("_T")
 ArmName = Literal["baseline", "candidate"]
 PairKind = Literal["pair", "control"]
-ArmRunner: TypeAlias = Callable[[ArmName, str, int], Awaitable["ArmRun"]]
-"""Measures one run of an arm, from its name, the name of the run's result folders, and the seed."""
+ArmRunner: TypeAlias = Callable[["Stage", int], Awaitable["ArmRun"]]
+"""Measures one run of an arm, from its place in the gate and the seed."""
 ARMS: tuple[ArmName, ...] = ("baseline", "candidate")
 PERCENTILES = ("p50", "p95", "p99", "p99_9")
 FIGURES = ("throughput", *PERCENTILES)
+CPU_FIGURES = ("cpu_time", "instructions")
+"""Of the server for a request; absent from runs of a server that perfkit did not start."""
 
 _STORED_WARNINGS = {*INVALIDATING, "not_steady", "overloaded", "failed_requests"}
+_DISTURBANCES = {"generator_stopped", "late_starts"}
+_NEXT_PERCENTILE = {"p50": "p90", "p95": "p99", "p99": "p99_9", "p99_9": "max"}
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Stage:
+    """The place of a run in its gate."""
+
+    arm: ArmName
+    phase: str
+    """`trial`, `pair 3` or `control pair 1`."""
+    run: str
+    """Begins the names of the run's result folders and of its server's log."""
+
+    @property
+    def log_name(self) -> str:
+        """The name of the server's log."""
+        return f"{self.run}.{SERVER_LOG}"
 
 
 class RunPoint(Part):
@@ -36,12 +62,18 @@ class RunPoint(Part):
     kind: Literal["closed", "open"]
     valid: bool
     warnings: tuple[MeasurementWarning, ...] = ()
+    duration_s: float = 0.0
     scheduled: int
     failed: int
     figures: dict[str, float | None]
-    """`throughput` per second and percentiles in nanoseconds; None if there are too few samples for one."""
+    """`throughput` per second, percentiles and `cpu_time` in nanoseconds, `instructions`; None if there are too few samples for one, or if it
+    was not measured."""
     parts_ns: dict[str, dict[str, int]] | None = None
     """The mean parts of traced requests by percentile, those with enough samples; None without `traces`."""
+    generator: GeneratorLoad | None = None
+    """None in pairs of earlier versions."""
+    generator_shares: dict[str, float] = Field(default_factory=dict)
+    """If other processes disturbed the load generator: for each figure, the highest share of it that may be the generator's."""
 
 
 class ArmRun(Part):
@@ -52,11 +84,15 @@ class ArmRun(Part):
     @property
     def invalid(self) -> MeasurementWarning | None:
         """Why the load generator was the bottleneck at one of the points; None if it was not."""
-        if (faulty := next((point for point in self.points if not point.valid), None)) is None:
-            return None
-        unsent = MeasurementWarning(code="invalid", message="nothing was sent.")
-        cause = next((warning for warning in faulty.warnings if warning.code in INVALIDATING), unsent)
-        return MeasurementWarning(code=cause.code, message=f"{faulty.load_point}: {cause.message}")
+        for point in self.points:
+            if (cause := blocking_warning(point)) is not None:
+                return MeasurementWarning(code=cause.code, message=f"{point.load_point}: {cause.message}")
+        return None
+
+    @property
+    def is_disturbed(self) -> bool:
+        """Whether other processes disturbed the load generator, so that a part of its figures may be the generator's."""
+        return any(point.generator_shares for point in self.points)
 
 
 class Pair(Part):
@@ -82,12 +118,20 @@ class Pair(Part):
         """Why the pair is discarded; None if it is usable. The rule treats both arms alike, so it favours neither."""
         return self.baseline.invalid or self.candidate.invalid
 
+    @property
+    def is_disturbed(self) -> bool:
+        """Whether other processes disturbed the load generator in one of the runs."""
+        return self.baseline.is_disturbed or self.candidate.is_disturbed
+
 
 class GateObserver(Protocol):
     """Receives the progress of a gate."""
 
     def message(self, text: str) -> None:
         """A line of progress during the trial."""
+
+    def run_started(self, stage: Stage) -> None:
+        """A run of an arm starts."""
 
     def gate_started(self, looks: tuple[int, ...], control_pairs: int, done: int) -> None:
         """The pairs begin; `done` of them were measured before an interruption."""
@@ -116,24 +160,65 @@ def error_rate(runs: Sequence[ArmRun]) -> float:
     return sum(point.failed for point in points) / scheduled if scheduled else 0.0
 
 
+def blocking_warning(point: RunPoint | Point) -> MeasurementWarning | None:
+    """Why the figures of a load point cannot be used; None if they can.
+
+    Disturbances by other processes do not block: they hit both arms alike, so they call no unchanged candidate slower. They may
+    hide a slowdown, which `generator_shares` bounds.
+    """
+    causes = [warning for warning in point.warnings if warning.code in INVALIDATING]
+    if point.valid or (causes and all(warning.code in _DISTURBANCES for warning in causes)):
+        return None
+    unsent = MeasurementWarning(code="invalid", message="nothing was sent.")
+    return next((warning for warning in causes if warning.code not in _DISTURBANCES), unsent)
+
+
 def arm_run(results: Sequence[Result]) -> ArmRun:
     """What a gate stores of one run, from the run's results; each result holds one repetition."""
-    return ArmRun(
-        points=tuple(
-            RunPoint(
-                load_point=point.title,
-                kind="closed" if point.load.kind == "closed" else "open",
-                valid=point.valid,
-                warnings=tuple(warning for warning in point.warnings if warning.code in _STORED_WARNINGS),
-                scheduled=point.requests.scheduled,
-                failed=point.requests.scheduled - point.requests.ok,
-                figures={"throughput": point.throughput_per_s, **{name: getattr(point.times, name) for name in PERCENTILES}},
-                parts_ns=None if point.breakdown is None else _parts_ns(point.breakdown),
-            )
-            for result in results
-            for point in result.points
-        )
+    return ArmRun(points=tuple(run_point(point) for result in results for point in result.points))
+
+
+def run_point(point: Point) -> RunPoint:
+    """What a gate stores of one window."""
+    return RunPoint(
+        load_point=point.title,
+        kind="closed" if point.load.kind == "closed" else "open",
+        valid=point.valid,
+        warnings=tuple(warning for warning in point.warnings if warning.code in _STORED_WARNINGS),
+        duration_s=point.duration_s,
+        scheduled=point.requests.scheduled,
+        failed=point.requests.scheduled - point.requests.ok,
+        figures={
+            "throughput": point.throughput_per_s,
+            **{name: getattr(point.times, name) for name in PERCENTILES},
+            "cpu_time": getattr(point.server_cpu, "time_per_request_ns", None),
+            "instructions": getattr(point.server_cpu, "instructions_per_request", None),
+        },
+        parts_ns=None if point.breakdown is None else _parts_ns(point.breakdown),
+        generator=GeneratorLoad(
+            cpu_share=point.generator.cpu_share, machine_cpu_share=point.generator.machine_cpu_share, others=point.generator.others
+        ),
+        generator_shares={} if point.valid else _generator_shares(point),
     )
+
+
+def _generator_shares(point: Point) -> dict[str, float]:
+    """For each figure, the highest share of it that may be the generator's.
+
+    Throughput: the share of the window in which the generator stood still. Percentiles of an open loop: twice the delay of starts at
+    the next higher percentile, since an answer may be read as late as its request was sent. Percentiles of a closed loop: all, if the
+    stops touched half as many requests as lie above the percentile.
+    """
+    stops, times, delays = point.generator.stops, point.times, point.start_delay_ns
+    shares = {"throughput": 0.0 if stops is None else min(1.0, stops.total_ns / NS_PER_S / max(point.duration_s, 1e-9))}
+    for name in PERCENTILES:
+        if delays is not None:
+            delay, value = getattr(delays, _NEXT_PERCENTILE[name]) or delays.max, getattr(times, name)
+            shares[name] = min(1.0, 2 * delay / value) if value else 1.0
+        else:
+            touched = 0 if stops is None else stops.touched_requests
+            shares[name] = 1.0 if touched >= (1 - QUANTILES[name]) / 2 * times.count else 0.0
+    return shares
 
 
 def _parts_ns(breakdown: Breakdown) -> dict[str, dict[str, int]]:
@@ -168,7 +253,9 @@ async def run_pairs(
         usable = sum(pair.invalid is None for pair in pairs)
         observer.pair_started(kind, usable, order, statistics.mean(lengths_s) if lengths_s else None)
         start_ns = clock.now_ns()
-        runs = {arm: await run_arm("baseline" if kind == "control" else arm, f"{number:03}-{arm}", arrivals) for arm in order}
+        phase = f"{'control ' * (kind == 'control')}pair {usable + 1}"
+        stages = {arm: Stage("baseline" if kind == "control" else arm, phase, f"{number:03}-{arm}") for arm in order}
+        runs = {arm: await run_arm(stage, arrivals) for arm, stage in stages.items()}
         pair = Pair(number=number, kind=kind, seed=arrivals, first=order[0], baseline=runs["baseline"], candidate=runs["candidate"])
         store(pair)
         pairs.append(pair)

@@ -1,44 +1,58 @@
 """The stored gate: a verdict from stored results. Pure.
 
-The unit is the run: a server started and measured. The candidate's runs are compared with the baseline's, with a limit that follows
-from the known variation between runs of one server. If that is unknown nothing is gated, and the verdict says what is missing.
+The unit is the run: a server started and measured. The candidate's runs are compared with the baseline's on the same host; where the
+hosts differ, a host counts once. With too few of them nothing is gated, and the verdict says how many are missing.
 """
 
+import statistics
 from collections.abc import Iterator, Sequence
 from typing import Any
 
 import perfkit
+from perfkit.gate.accepted import acceptance_notes, with_acceptance
 from perfkit.gate.baseline import Baseline, BaselinePoint, BaselineRun
-from perfkit.gate.metrics import MARGINS, Metric
-from perfkit.gate.stored_comparison import MINIMUM_VARIANCE, RequestCounts, RunValues, compare_error_rates, compare_runs, slowness
+from perfkit.gate.metrics import ERROR_RATE, ERROR_RATE_BAND, Metric
+from perfkit.gate.stored_comparison import STORED_MARGINS, RunValues, compare_runs
 from perfkit.gate.verdict import Comparison, Verdict, VerdictKind
+from perfkit.history.accepted import NOTHING_ACCEPTED, AcceptedChanges
 from perfkit.result.distribution import PERCENTILES
 from perfkit.result.fingerprint import fingerprint_differences, same_build, scenario_differences
-from perfkit.stats.paired import FALSE_ALARM_RATE, Rule
-from perfkit.stats.variance_components import mean_difference_error
+from perfkit.stats.paired import FALSE_ALARM_RATE
+from perfkit.stats.stored_runs import MACHINE_ALLOWANCE, RECOMMENDED_RUNS, missing_runs
 
 _NOT_PAIRED = (
-    "This verdict rests on stored results: baseline and candidate were measured at different times. It cannot tell a slower server "
-    "from a machine that has changed in between (updates, clock rates, other tenants), and its false-alarm rate holds only if the "
-    "machine has not. `perfkit gate SCENARIO --baseline TARGET --candidate TARGET` measures both in turn and can tell the two apart."
+    "This verdict rests on stored results: baseline and candidate were measured at different times, and the machine may have changed in "
+    f"between (temperature, clock rates, other tenants). A change of up to {MACHINE_ALLOWANCE:.0%} either way is allowed for: intervals reach that much farther, and the "
+    "margins are wider than a paired gate's. A larger change of the machine cannot be told from one of the server. `perfkit gate SCENARIO "
+    "--baseline TARGET --candidate TARGET` measures both in turn, which tells the two apart and finds smaller changes."
 )
 _RUNS = "A run is one start of the server; its repetitions and requests share that process and count as one."
+_NOT_STARTED = (
+    "perfkit did not start the servers of {}: each run counts as one start of a server all the same. If several runs share a process, the "
+    "false-alarm rate does not hold, since two processes of one build may differ by several per cent: restart the server before each run, "
+    "as `target.command` does."
+)
 _REMOTE = "The target was reached over a network: the fingerprint covers the load generator's machine, not the server's."
 _Key = tuple[str, str]
 """Metric and load point."""
 
 
 def stored_verdict(
-    baseline: Baseline, candidate: Baseline, *, labels: tuple[str, str], started_at: str, allow_same_build: bool = False
+    baseline: Baseline,
+    candidate: Baseline,
+    *,
+    labels: tuple[str, str],
+    started_at: str,
+    allow_same_build: bool = False,
+    accepted: AcceptedChanges = NOTHING_ACCEPTED,
 ) -> Verdict:
     """Compare a candidate's runs with a baseline's; either may be a single result.
 
     Incomparable if the fingerprints differ, both sides name the same build (unless allowed), or the candidate lacks a metric of the
-    baseline; invalid if a run was invalid. Otherwise H0 "slower by no more than the noise band" is tested by Student's t on the runs'
-    logarithms, with the standard error of `mean_difference_error` and Holm's correction over all metrics and load points; a pass is
-    shown by non-inferiority, as in the paired gate. Assumption: the logarithms of runs are about normal.
+    baseline; invalid if a run was invalid; inconclusive with too few runs. Otherwise `stats.stored_runs.judge_runs` decides, by one exact
+    test of all metrics and load points.
     """
-    gate = _StoredGate(baseline, candidate, labels, started_at)
+    gate = _StoredGate(baseline, candidate, labels, started_at, accepted.of(baseline.name))
     if mismatches := [*_mismatches(baseline, candidate, allow_same_build=allow_same_build), *_missing_metrics(baseline, candidate)]:
         return gate.verdict("incomparable", mismatches)
     faults = [
@@ -84,19 +98,25 @@ def _values(run: BaselineRun) -> dict[_Key, float]:
         if point.throughput_per_s > 0:
             values["throughput", point.title] = point.throughput_per_s
         for name in PERCENTILES:
-            if name in MARGINS and (time_ns := point.times_ns.get(name)):
+            if name in STORED_MARGINS and (time_ns := point.times_ns.get(name)):
                 values[name, point.title] = float(time_ns)
     return values
 
 
 class _StoredGate:
-    def __init__(self, baseline: Baseline, candidate: Baseline, labels: tuple[str, str], started_at: str) -> None:
+    def __init__(
+        self, baseline: Baseline, candidate: Baseline, labels: tuple[str, str], started_at: str, accepted: AcceptedChanges
+    ) -> None:
+        self._accepted = accepted
         self._baseline, self._candidate, self._labels, self._started_at = baseline, candidate, labels, started_at
         hosts = set(candidate.hosts)
         self._is_one_host = len(hosts) == 1 and "" not in hosts and hosts <= set(baseline.hosts)
         self._baseline_runs = [run for run in baseline.runs if not self._is_one_host or run.host_id in hosts]
-        self._rule = Rule(looks=(min(len(self._baseline_runs), len(candidate.runs)),))
-        self._control = {(variance.metric, variance.load_point): variance for variance in baseline.control}
+        # a host in both sides is one unit of each: what its runs have in common only makes the difference of the sides smaller
+        self._units = tuple(
+            [[run] for run in runs] if self._is_one_host else _by_host(runs) for runs in (self._baseline_runs, candidate.runs)
+        )
+        self._counts = (len(self._units[0]), len(self._units[1]))
 
     def missing_gated_metrics(self) -> Iterator[str]:
         """Sentences about gated metrics that the baseline lacks."""
@@ -114,28 +134,26 @@ class _StoredGate:
             Metric(name, load_point, "per_s" if name == "throughput" else "ns", self._margin(name, points[load_point]))
             for name, load_point in _common_keys(self._baseline.runs)
         ]
-        counts = [
-            RequestCounts(title, _request_counts(self._baseline_runs, title), _request_counts(self._candidate.runs, title))
-            for title in points
-        ]
-        comparisons = compare_runs(self._rule, [self._run_values(metric) for metric in metrics]) + compare_error_rates(self._rule, counts)
+        error_rates = [Metric(ERROR_RATE, title, "share", ERROR_RATE_BAND) for title in points]
+        values = [*map(self._run_values, self._accept(metrics)), *map(self._error_rates, self._accept(error_rates))]
+        comparisons = compare_runs(values)
         gated = [comparison for comparison in comparisons if comparison.gated]
         verdicts = {comparison.verdict for comparison in gated}
         kind: VerdictKind = "regressed" if "regressed" in verdicts else "inconclusive" if "inconclusive" in verdicts else "pass"
-        return self.verdict(kind, _reasons(kind, gated), comparisons)
+        return self.verdict(kind, [*self._missing_runs(), *_reasons(kind, gated)], comparisons)
 
     def verdict(self, kind: VerdictKind, reasons: Sequence[str], comparisons: Sequence[Comparison] = ()) -> Verdict:
         """The verdict as a value, with its notes."""
         return Verdict(
             kind=kind,
             reasons=tuple(reasons),
-            notes=tuple(self._notes()),
+            notes=(*self._notes(), *acceptance_notes(comparisons, self._accepted)),
             mode="stored",
             scenario=self._baseline.name,
             baseline=self._labels[0],
             candidate=self._labels[1],
             false_alarm_rate=FALSE_ALARM_RATE,
-            pairs=self._rule.looks[0],
+            pairs=min(self._counts),
             comparisons=tuple(comparisons),
             started_at=self._started_at,
             perfkit_version=perfkit.__version__,
@@ -147,48 +165,51 @@ class _StoredGate:
 
     def _gated_keys(self) -> list[_Key]:
         points = self._baseline_runs[0].points
-        return [(name, point.title) for point in points for name in MARGINS if self._margin(name, point) is not None]
+        return [(name, point.title) for point in points for name in STORED_MARGINS if self._margin(name, point) is not None]
 
     def _margin(self, metric: str, point: BaselinePoint) -> float | None:
         """None if the metric is not gated: `gate.metrics` leaves it out, or it is the throughput of an open loop, which its schedule gives."""
         is_named = self._baseline.metrics is None or metric in self._baseline.metrics
-        return MARGINS[metric] if is_named and (metric != "throughput" or point.load.kind == "closed") else None
+        return STORED_MARGINS[metric] if is_named and (metric != "throughput" or point.load.kind == "closed") else None
+
+    def _accept(self, metrics: Sequence[Metric]) -> list[Metric]:
+        return [with_acceptance(metric, self._accepted) for metric in metrics]
+
+    def _error_rates(self, metric: Metric) -> RunValues:
+        baseline, candidate = ([_requests(unit, metric.load_point) for unit in side] for side in self._units)
+        return RunValues.of_errors(metric, baseline, candidate)
 
     def _run_values(self, metric: Metric) -> RunValues:
         key = (metric.name, metric.load_point)
-        control = self._control.get(key)
-        baseline, candidate = (
-            [slowness(metric, _column(key, runs)) for runs in _runs_by_host(side.runs)] for side in (self._baseline, self._candidate)
+        baseline, candidate = (tuple(statistics.median(_values(run)[key] for run in unit) for unit in side) for side in self._units)
+        return RunValues(metric, baseline, candidate)
+
+    def _missing_runs(self) -> Iterator[str]:
+        more = missing_runs(*self._counts)
+        if not any(more):
+            return
+        what = "run" if self._is_one_host else "host"
+        listed = " and ".join(
+            f"{_count(number, what, 'more ')} of the {side}" for number, side in zip(more, ("baseline", "candidate"), strict=True) if number
         )
-        error = mean_difference_error(
-            baseline,
-            candidate,
-            counts=(len(self._baseline_runs), len(self._candidate.runs)),
-            is_one_machine=self._is_one_host,
-            control=(control.variance, control.degrees_of_freedom) if control else None,
-            minimum_variance=MINIMUM_VARIANCE,
+        yield (
+            f"There are too few {what}s for a verdict with {FALSE_ALARM_RATE:.0%} false alarms, {self._counts[0]} of the baseline and {self._counts[1]} of the candidate: "
+            f"measure {listed}. {RECOMMENDED_RUNS[0]} and {RECOMMENDED_RUNS[1]} are recommended."
         )
-        return RunValues(metric, _column(key, self._baseline_runs), _column(key, self._candidate.runs), error)
 
     def _notes(self) -> Iterator[str]:
         yield _NOT_PAIRED
         counts = f"{_count(len(self._baseline_runs))} of the baseline, {_count(len(self._candidate.runs))} of the candidate"
         if self._is_one_host:
             yield f"Both were measured on one host ({self._candidate.hosts[0]}): {counts}. {_RUNS}"
-            if not (self._control or len(self._baseline_runs) > 1 or len(self._candidate.runs) > 1):
-                yield (
-                    "The variation from run to run is unknown from single runs, so nothing can be gated: put several runs into the "
-                    "baseline (`perfkit baseline RESULT RESULT …`), or calibrate with `perfkit gate --control N` and `perfkit baseline --control`."
-                )
         else:
-            yield f"Baseline and candidate were measured on different hosts, or on unknown ones: {counts}. {_RUNS}"
-            if len(self._baseline.hosts) < 2:
-                yield (
-                    "The variation between hosts is unknown, so nothing can be gated: put runs from several hosts of this kind into the "
-                    "baseline, at least two from each, or measure on the baseline's host, or measure both servers with a paired gate."
-                )
-            else:
-                yield f"The limit includes the variation between the baseline's {len(self._baseline.hosts)} hosts."
+            yield (
+                f"Baseline and candidate were measured on different hosts, or on unknown ones: {counts}. A host counts once, with the median of its "
+                f"runs: {_count(self._counts[0], 'host')} against {self._counts[1]}. Runs on one host of the baseline find smaller changes. {_RUNS}"
+            )
+        sides = {"baseline": self._baseline_runs, "candidate": self._candidate.runs}
+        if unknown_starts := [side for side, runs in sides.items() if len(runs) > 1 and any(run.starts_server is False for run in runs)]:
+            yield _NOT_STARTED.format(" and ".join(f"the {side}'s runs" for side in unknown_starts))
         compared = set(_common_keys(self._baseline.runs))
         present = [key for run in (*self._baseline.runs, *self._candidate.runs) for key in _values(run)]
         if left_out := dict.fromkeys(key for key in (*self._gated_keys(), *present) if key not in compared):
@@ -197,6 +218,8 @@ class _StoredGate:
                 f"Not gated, because not every run of the baseline has it: {listed}. To gate it, make the baseline again, with longer runs "
                 "if there are too few requests."
             )
+        if unknown := [name for name in self._baseline.metrics or () if name not in STORED_MARGINS]:
+            yield f"gate.metrics names {', '.join(unknown)}, which a gate from stored results does not compare."
         if "network" in {protocol[1] for protocol in (self._baseline.fingerprint.get("transport") or {}).values()}:
             yield _REMOTE
 
@@ -211,11 +234,7 @@ def _describe_side(side: Baseline, runs: Sequence[BaselineRun]) -> dict[str, Any
     }
 
 
-def _column(key: _Key, runs: Sequence[BaselineRun]) -> tuple[float, ...]:
-    return tuple(_values(run)[key] for run in runs)
-
-
-def _runs_by_host(runs: Sequence[BaselineRun]) -> list[list[BaselineRun]]:
+def _by_host(runs: Sequence[BaselineRun]) -> list[list[BaselineRun]]:
     return [[run for run in runs if run.host_id == host] for host in dict.fromkeys(run.host_id for run in runs)]
 
 
@@ -226,14 +245,14 @@ def _reasons(kind: VerdictKind, gated: Sequence[Comparison]) -> list[str]:
         return [f"All {len(gated)} metrics are within their margins of the baseline."]
     undecided = [comparison for comparison in gated if comparison.verdict == "inconclusive"]
     listed = "; ".join(comparison.title for comparison in undecided)
-    if all(comparison.interval is None for comparison in undecided):
-        return [f"The variation from run to run is unknown, so these metrics cannot be gated: {listed}."]
     return [f"{len(undecided)} of {len(gated)} metrics are shown neither to be worse nor to be within their margins: {listed}."]
 
 
-def _request_counts(runs: Sequence[BaselineRun], title: str) -> tuple[tuple[int, int], ...]:
-    return tuple((point.scheduled - point.ok, point.scheduled) for run in runs for point in run.points if point.title == title)
+def _requests(runs: Sequence[BaselineRun], title: str) -> tuple[int, int]:
+    """The failed and the scheduled requests at a load point."""
+    points = [point for run in runs for point in run.points if point.title == title]
+    return sum(point.scheduled - point.ok for point in points), sum(point.scheduled for point in points)
 
 
-def _count(count: int) -> str:
-    return f"{count} run" if count == 1 else f"{count} runs"
+def _count(count: int, what: str = "run", kind: str = "") -> str:
+    return f"{count} {kind}{what}{'s' * (count != 1)}"

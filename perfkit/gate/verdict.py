@@ -4,10 +4,13 @@ The JSON keys are the field names: `Verdict.document` writes a verdict, `Verdict
 are candidate ÷ baseline where `scale` is "ratio", and candidate − baseline where it is "difference".
 """
 
+import math
 from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
+from perfkit.gate.fault import Fault, GeneratorLoad
+from perfkit.history.accepted import AcceptedChange
 from perfkit.result.part import Part
 from perfkit.spans.change import PartChange
 
@@ -15,44 +18,64 @@ SCHEMA = "perfkit.verdict/1"
 MAXIMUM_EFFECT = 10.0
 """The largest minimum detectable effect that is reported: eleven times as slow. Larger ones are cut to it."""
 
-VerdictKind = Literal["pass", "regressed", "inconclusive", "incomparable", "invalid"]
+VerdictKind = Literal["pass", "regressed", "inconclusive", "incomparable", "invalid", "error"]
+Unit = Literal["per_s", "ns", "share", "count"]
 MetricVerdict = Literal["pass", "regressed", "inconclusive"]
+Outcome = Literal["pass", "regressed", "inconclusive", "improved"]
 
 
 class Comparison(Part):
     """One metric at one load point, baseline against candidate."""
 
     metric: str
-    """`throughput`, `p50`, `p95`, `p99`, `error_rate`, ..."""
+    """`throughput`, `p50`, `p95`, `p99`, `error_rate`, `cpu_time`, ..."""
     load_point: str
     """Protocol and load in words, such as `grpc, concurrency 16`; the same in both arms."""
-    unit: Literal["per_s", "ns", "share"]
+    lasting_load_point: str = ""
+    """The name of the load point in later gates, where `load_point` has figures of this gate's trial (`profile: standard`); else empty."""
+    accepted: AcceptedChange | None = None
+    """The accepted change that the metric is judged against: `noise_band` is its slowdown, and `margin` begins there."""
+    unit: Unit
     better: Literal["lower", "higher"]
     scale: Literal["ratio", "difference"] = "ratio"
     gated: bool = True
     """Whether the metric counts for the verdict; otherwise it is for information."""
     baseline: float | None
-    """The median over the pairs, in the unit; None if nothing was measured."""
+    """In the unit; baseline and candidate differ by `estimate`, about the middle of both sides' runs. None if nothing was measured."""
     candidate: float | None
     estimate: float | None
-    """The Hodges-Lehmann estimate over the pairs (stored gate: the ratio of geometric means), on the scale."""
+    """The Hodges-Lehmann estimate, over the pairs or of a stored gate's runs (for its error rate, of all requests); on the scale."""
     interval: tuple[float | None, float | None] | None
-    """Two-sided, at `confidence`; an end is None if there are too few pairs to bound it."""
+    """Two-sided, at `confidence`; an end is None if there are too few pairs to bound it, and the whole if there are too few runs.
+
+    A stored gate's reaches farther on both sides by what the machine may have changed between the measurements.
+    """
     confidence: float
     pairs: int
+    """Of a stored gate the runs of the side that has fewer; hosts, where they differ."""
     adjusted_p: float | None = None
     """P-value of the test for a regression, adjusted for metrics and looks; below the verdict's `false_alarm_rate` it is a regression."""
+    improvement_p: float | None = None
+    """The same of the mirrored test, for a change for the better; None in verdicts of earlier versions and if the metric is not gated."""
+    improved: bool = False
+    """Whether the candidate is better by more than the noise band, beyond chance. For information: it does not decide the verdict."""
     noise_band: float
     """Changes for the worse up to this size count as no change; on the scale: 0.01 is 1 %, or one percentage point."""
     margin: float
     """A pass must rule out a change for the worse of this size; on the scale."""
+    generator_share: float = 0.0
+    """The share of the figure that may be the load generator's in all but 29 % of the pairs, since other processes disturbed it; the
+    interval's end for the worse accounts for it, and for that of the other pairs."""
     minimum_detectable_effect: float | None = None
-    """The slowdown that 9 of 10 gates with this noise would detect, on the scale, at most `MAXIMUM_EFFECT` for a ratio; None if unknown."""
+    """The slowdown that 9 of 10 gates with this noise would detect, on the scale, at most `MAXIMUM_EFFECT` for a ratio; None if unknown.
+
+    Of a stored gate: if the machine does not change between the measurements.
+    """
     verdict: MetricVerdict
     reason: str
     """A sentence."""
     baseline_values: tuple[float | None, ...] = ()
-    """One value per pair, in the order of measurement."""
+    """One value per pair, or per run of a stored gate (per host, where they differ), in the order of measurement."""
     candidate_values: tuple[float | None, ...] = ()
 
     @property
@@ -61,13 +84,116 @@ class Comparison(Part):
         return f"{self.metric}, {self.load_point}"
 
     @property
+    def outcome(self) -> Outcome:
+        """The verdict in a word; an improved metric has passed."""
+        return "improved" if self.improved and self.verdict == "pass" else self.verdict
+
+    @property
     def slowdown(self) -> float | None:
         """How much worse the candidate is: 0.05 for 5 %, or for 5 percentage points of a difference; negative if it is better."""
-        if self.estimate is None:
-            return None
+        return None if self.estimate is None else self._worse_by(self.estimate)
+
+    @property
+    def ruled_out_slowdown(self) -> float | None:
+        """The slowdown above which every one is ruled out: the interval's end on the bad side; None if that end is open."""
+        worst = None if self.interval is None else self.interval[1 if self.better == "lower" else 0]
+        return None if worst is None else self._worse_by(worst)
+
+    def _worse_by(self, value: float) -> float:
+        """A value on the scale as a slowdown."""
         if self.scale == "difference":
-            return self.estimate if self.better == "lower" else -self.estimate
-        return self.estimate - 1 if self.better == "lower" else 1 / self.estimate - 1
+            return value if self.better == "lower" else -value
+        if self.better == "lower":
+            return value - 1
+        return 1 / value - 1 if value > 0 else math.inf
+
+
+class NextStep(Part):
+    """What to do after a verdict."""
+
+    text: str
+    """A sentence."""
+    command: str = ""
+    """The command line that does it; empty if there is none."""
+
+
+FailureCause = Literal["server", "interrupted", "unfinished", "usage", "measurement", "internal"]
+
+
+class GateFailure(Part):
+    """Why a gate ended without a verdict, and what was measured at the time."""
+
+    cause: FailureCause
+    """`server`: one ended, was never ready or could not be reached. `unfinished`: written while the gate runs, so it is what a killed one leaves."""
+    reason: str
+    """A sentence."""
+    arm: Literal["baseline", "candidate"] | None = None
+    """The arm whose run was under way; None before the first and between two."""
+    phase: str = ""
+    """`trial`, `pair 3` or `control pair 1`; empty before the first run."""
+    exit_code: int | None = None
+    """Of a server that ended by itself, or of perfkit if it was interrupted."""
+    signal: str = ""
+    """The name of the signal that ended a server, or interrupted perfkit, such as `SIGKILL`."""
+    last_lines: tuple[str, ...] = ()
+    """The last lines that the server wrote."""
+    log: str | None = None
+    """The file with all that the server wrote in this run."""
+
+    @property
+    def facts(self) -> dict[str, str]:
+        """What is known of the end, by name: cause, arm, phase, exit code, signal and log."""
+        known = {
+            "cause": self.cause,
+            "arm": self.arm,
+            "phase": self.phase,
+            "exit_code": self.exit_code,
+            "signal": self.signal,
+            "log": self.log,
+        }
+        return {name: str(value) for name, value in known.items() if value not in (None, "")}
+
+    @property
+    def quoted_reason(self) -> str:
+        """The reason with the server's last line."""
+        return f"{self.reason} Its last line: {self.last_lines[-1]}" if self.last_lines else self.reason
+
+    @property
+    def log_title(self) -> str:
+        """What `last_lines` are, or where the log is; empty without a log."""
+        return "" if self.log is None else f"The last lines of {self.log}:" if self.last_lines else f"The server's log: {self.log}"
+
+
+class MetricNoise(Part):
+    """The noise of one metric, as standard deviations of a run's logarithm."""
+
+    metric: str
+    load_point: str
+    between: float
+    """Between restarts of one server."""
+    within_one_second: float
+    """Within a run, for a window of one second; for T seconds it is this divided by √T."""
+
+    def pair_deviation(self, window_s: float) -> float:
+        """The standard deviation of a pair's difference."""
+        return math.sqrt(2 * (self.between**2 + self.within_one_second**2 / window_s))
+
+
+class Timing(Part):
+    """How a paired gate spent its time."""
+
+    window_s: float | None
+    """The length of each measured window; None if a number of requests ended it."""
+    window_chosen_by: Literal["trial", "time", "scenario"]
+    """`trial`: the shortest whose noise within a run hardly matters; `time`: what `--time` allowed; `scenario`: measure.duration."""
+    run_overhead_s: float
+    """What a run takes beside its windows: starting and stopping the server, connecting, warming up."""
+    load_points: int
+    """The windows of a run."""
+    time_limit_s: float | None = None
+    """From `--time`."""
+    noise: tuple[MetricNoise, ...] = ()
+    """As the trial estimated it, from few runs; empty if the scenario gives the window."""
 
 
 class Verdict(Part):
@@ -92,14 +218,28 @@ class Verdict(Part):
     """The numbers of pairs after which the gate may decide."""
     discarded_pairs: int = 0
     """Pairs measured again because the load generator was the bottleneck in one of their runs."""
+    disturbed_pairs: int = 0
+    """Pairs in which other processes disturbed the load generator; they count, and can hide a slowdown but not feign one."""
     control_pairs: int = 0
+    failure: GateFailure | None = None
+    """Why there is no verdict, if `kind` is `error`."""
+    fault: Fault | None = None
+    """Why the verdict is invalid, for programs; `reasons` say the same."""
+    generator: GeneratorLoad | None = None
+    """The mean over all pairs' runs; None without pairs, and for a stored gate."""
     comparisons: tuple[Comparison, ...] = ()
     control: tuple[Comparison, ...] = ()
     """Baseline against baseline, if control pairs were requested."""
     parts: tuple[PartChange, ...] = ()
     """Which parts of the time the candidate changed, if the scenario has `traces`; they do not decide the verdict."""
+    next_steps: tuple[NextStep, ...] = ()
+    """What to do now, the most promising first."""
     started_at: str
     perfkit_version: str = ""
+    timing: Timing | None = None
+    """None for a stored gate, and for one that ended in its trial."""
+    duration_s: float | None = None
+    """From the start of a paired gate to its verdict, with the time in which it was interrupted; None for a stored gate."""
     environment: dict[str, Any] = Field(default_factory=dict)
 
     @property

@@ -60,7 +60,8 @@ class SequencePlan:
     def within(self, highest_id: int | None) -> "SequencePlan":
         """The plan for a model that does not take ids above this one, if any: with random ids of 31 bits in place of higher ones.
 
-        Of two such load points at the same time with n sequences each, about 2n in 10^9 pairs share an id.
+        Each load point counts on from a random id, so that load points of two clients, measured at the same time on one server,
+        rarely use the same ids: with n sequences each, the probability is about 2n in 10^9.
         """
         if highest_id is None or self.ids == "string" or self.first_id <= highest_id:
             return self

@@ -31,22 +31,20 @@ async def measure_scenario(
     *,
     clock: Clock | None = None,
     publish_at: tuple[str, int] | None = None,
-    keep_incomplete: bool = True,
 ) -> MeasuredScenario:
     """Measures every load point of a scenario, or searches its capacity, and stores the result in a folder.
 
-    `publish_at` is a host and port at which live metrics are served. A result without any load point is not stored; nor is one that
-    was interrupted or lost its target, if `keep_incomplete` is false.
+    `publish_at` is a host and port at which live metrics are served. A result without any load point is not stored.
 
     Raises ModelMismatchError, ScenarioError, TargetError and UsageError if nothing was measured, also because the folder cannot be
     written or another process writes to it; a failure after the first load point ends in a result whose status says so, and which is
     not stored if the disk is full. If an error is raised after something was measured, the partial result stays in
-    `<folder>.partial`, unless `keep_incomplete` is false.
+    `<folder>.partial`.
     """
     with locked(folder):
         run = _new_run(loaded, folder, observer, interruption, clock or MonotonicClock())
-        await _conclude_on_errors([run], _execute([run], publish_at), keep_incomplete=keep_incomplete)
-        return run.conclude(keep_incomplete=keep_incomplete)
+        await _conclude_on_errors([run], _execute([run], publish_at))
+        return run.conclude()
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -65,8 +63,11 @@ async def measure_interleaved(
     *,
     clock: Clock | None = None,
     publish_at: tuple[str, int] | None = None,
+    server_pid: int | None = None,
 ) -> list[MeasuredScenario | PerfkitError]:
     """Measures scenarios on one server, interleaved load point by load point, so that drift affects all of them alike.
+
+    `server_pid` is the first process of a server that the caller has started at the target's URL.
 
     Every second repetition goes through them in the opposite order. They must agree in what `server_keys` gives. An error of one, such as
     a model that does not take its requests, is returned in its place, and the others go on; otherwise like `measure_scenario`.
@@ -82,18 +83,18 @@ async def measure_interleaved(
                 runs.append(error)
         started = [run for run in runs if isinstance(run, ScenarioRun)]
         if started:
-            await _conclude_on_errors(started, _execute(started, publish_at), keep_incomplete=True)
+            await _conclude_on_errors(started, _execute(started, publish_at, server_pid))
         return [_concluded(run) if isinstance(run, ScenarioRun) else run for run in runs]
 
 
 def _concluded(run: ScenarioRun) -> MeasuredScenario | PerfkitError:
     try:
-        return run.conclude(keep_incomplete=True)
+        return run.conclude()
     except PerfkitError as error:
         return error
 
 
-async def _conclude_on_errors(runs: Sequence[ScenarioRun], executing: Awaitable[None], *, keep_incomplete: bool) -> None:
+async def _conclude_on_errors(runs: Sequence[ScenarioRun], executing: Awaitable[None]) -> None:
     """Awaits the runs; what is not an error of perfkit's own kinds is raised after what was measured is kept."""
     try:
         await executing
@@ -101,7 +102,7 @@ async def _conclude_on_errors(runs: Sequence[ScenarioRun], executing: Awaitable[
         for run in runs:
             run.failure = error
             with contextlib.suppress(BaseException):
-                run.conclude(keep_incomplete=keep_incomplete)
+                run.conclude()
         raise
 
 
@@ -116,7 +117,7 @@ def _new_run(
         raise
 
 
-async def _execute(runs: Sequence[ScenarioRun], publish_at: tuple[str, int] | None) -> None:
+async def _execute(runs: Sequence[ScenarioRun], publish_at: tuple[str, int] | None, server_pid: int | None = None) -> None:
     """Measures the load points of all runs interleaved, and saves a run's result after each of its own; an error of one is its `failure`."""
     first = runs[0]
     scenario, observer, interruption, clock, placement = first.scenario, first.observer, first.interruption, first.clock, first.placement
@@ -155,7 +156,7 @@ async def _execute(runs: Sequence[ScenarioRun], publish_at: tuple[str, int] | No
             if not any(run.is_active for run in runs):
                 return
             spans = None if source is None else source.config
-            observation = await observe(scenario, target, client, connect_to_read, clock, publish_at, observer.screen, spans)
+            observation = await observe(scenario, target, client, connect_to_read, clock, publish_at, observer.screen, spans, server_pid)
             async with first.screen(observation):
                 if observation.url:
                     observer.metrics_published(observation.url)

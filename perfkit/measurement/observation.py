@@ -39,6 +39,7 @@ from perfkit.telemetry.messages import (
     PointBegins,
     PublishMetrics,
     ScreenConfig,
+    ServerCpuConfig,
     SpansConfig,
     StatisticsConfig,
     TelemetryConfig,
@@ -72,9 +73,10 @@ class PointObservation:
     """Of a mix, the server's counts for each workload that can be told apart, and warnings about them."""
 
     def of_workload(self, number: int) -> "PointObservation":
-        """What holds for one workload of a mix: GPUs and pages of metrics are those of all together."""
+        """What holds for one workload of a mix: the server's CPU time, GPUs and pages of metrics are those of all together."""
         counts, warnings = self.servers.get(number, (None, ()))
-        return PointObservation(dataclasses.replace(self.resources, server=counts, gpus=(), metrics=()), (), warnings)
+        own = dataclasses.replace(self.resources, server=counts, server_cpu=None, gpus=(), metrics=())
+        return PointObservation(own, (), warnings)
 
 
 class Observation:
@@ -230,6 +232,7 @@ class PointTelemetry:
         reported = [gpu for page in pages if page.summary for gpu in page.summary.gpus if gpu.uuid not in known]
         resources = Resources(
             server=counts,
+            server_cpu=reports["server CPU"].summary if "server CPU" in reports else None,
             gpus=(*gpus, *{gpu.uuid: gpu for gpu in reported}.values()),
             metrics=tuple(metric for page in pages if page.summary for metric in page.summary.metrics),
             machine=machine.summary,
@@ -283,16 +286,17 @@ async def observe(
     listen: tuple[str, int] | None,
     screen: ScreenConfig | None = None,
     spans: SpansConfig | None = None,
+    server_pid: int | None = None,
 ) -> Observation:
     """Starts the samplers of `client` and waits until they run; `listen` is the host and port for live metrics, `screen` the terminal of a live view.
 
-    `spans` says where the spans of traced requests are received. Raises ScenarioError if a variable of a metrics URL is not set, UsageError if the port cannot be opened.
+    `spans` says where the spans of traced requests are received, `server_pid` which process is the server's first. Raises ScenarioError if a variable of a metrics URL is not set, UsageError if the port cannot be opened.
     """
     if listen is not None and not scenario.telemetry:
         raise UsageError("--prometheus: the scenario turns telemetry off, so there are no live metrics; remove telemetry: false")
     config = None
     if scenario.telemetry:
-        config = dataclasses.replace(telemetry_config(scenario, target, listen), screen=screen, spans=spans)
+        config = dataclasses.replace(telemetry_config(scenario, target, listen, server_pid), screen=screen, spans=spans)
     if config is not None:
         await client.configure(config)
         if not config.may_see_gpus:
@@ -302,8 +306,16 @@ async def observe(
     return Observation(scenario, client, connect, clock)
 
 
-def telemetry_config(scenario: Scenario, target: RunTarget, listen: tuple[str, int] | None = None) -> TelemetryConfig:
-    """What telemetry samples for a scenario; raises ScenarioError if a variable of a metrics URL is not set."""
+def telemetry_config(
+    scenario: Scenario, target: RunTarget, listen: tuple[str, int] | None = None, server_pid: int | None = None
+) -> TelemetryConfig:
+    """What telemetry samples for a scenario; raises ScenarioError if a variable of a metrics URL is not set.
+
+    `server_pid` is the first process of a server that was started outside of the run; otherwise it is that of the target.
+    """
+    if server_pid is None and target.server is not None and not isinstance(scenario.load, ColdStartLoadSpec):  # which restarts it
+        server_pid = target.server.pid
+    with_instructions = scenario.gate is not None and "instructions" in (scenario.gate.metrics or ())
     urls = [("target.metrics_url", scenario.target.metrics_url)] if scenario.target.metrics_url else []
     urls += [("metrics.url", url) for url in scenario.metrics.url]
     model, addresses = scenario.target.model, tuple(target.addresses.values())
@@ -320,6 +332,7 @@ def telemetry_config(scenario: Scenario, target: RunTarget, listen: tuple[str, i
         statistics=None
         if scenario.workloads or isinstance(scenario.load, ColdStartLoadSpec)
         else StatisticsConfig(addresses[0], model, scenario.target.version, NS_PER_S),
+        server_cpu=None if server_pid is None else ServerCpuConfig(server_pid, with_instructions),
         listen=listen,
     )
 

@@ -15,6 +15,7 @@ from perfkit.measurement.observation import Observation
 from perfkit.measurement.point_measurement import PointMeasurement
 from perfkit.result.model import PointKey
 from perfkit.scenario.traces import Traces
+from perfkit.spans.breakdown import Breakdown, break_down
 from perfkit.spans.files import read_spans_file
 from perfkit.spans.sampled import SampledRequest
 from perfkit.spans.server_times import ServerTimes, server_times
@@ -76,6 +77,8 @@ class RequestTraces:
         self._times: dict[str, ServerTimes] = {}
         self._asked: set[str] = set()
         self._readings: list[ClockReading] = []
+        self.breakdowns: dict[tuple[PointKey, int | None], Breakdown] = {}
+        """Where the time of the requests went, by load point and repetition, None for all repetitions; empty before `split`."""
 
     def read_clocks(self) -> None:
         """Reads both clocks of this machine; called before each load point."""
@@ -126,8 +129,19 @@ class RequestTraces:
                     return times
             await self._clock.sleep_until_ns(self._clock.now_ns() + NS_PER_S)
 
-    def split(self, addresses: Collection[Address]) -> Iterator[tuple[PointKey, int, SplitRequests]]:
-        """The requests of each load point and repetition, with the parts of their time, after all spans were collected."""
+    def split(self, addresses: Collection[Address]) -> Iterator[tuple[str | int | float, ...]]:
+        """Splits the time of the requests whose spans were collected: sets `breakdowns`, and returns the rows of `traces.csv`."""
+        splits = list(self._split(addresses))
+        by_key: dict[PointKey, list[SplitRequests]] = {}
+        for key, repetition, one in splits:
+            self.breakdowns[key, repetition] = break_down(one)
+            by_key.setdefault(key, []).append(one)
+        for key, repetitions in by_key.items():
+            self.breakdowns[key, None] = break_down(SplitRequests.merged(repetitions))
+        return (row for key, _, one in splits for row in _traced_rows(key, one))
+
+    def _split(self, addresses: Collection[Address]) -> Iterator[tuple[PointKey, int, SplitRequests]]:
+        """The requests of each load point and repetition, with the parts of their time."""
         whole = self._server_clock([request for one in self._points for request in one.sampled], addresses)
         for one in self._points:
             clock = whole
@@ -172,7 +186,7 @@ def _times_of_files(source: SpanSource) -> dict[str, ServerTimes]:
     return {trace_id: found for trace_id, found in times.items() if found is not None}
 
 
-def traced_rows(key: PointKey, split: SplitRequests) -> Iterator[tuple[str | int | float, ...]]:
+def _traced_rows(key: PointKey, split: SplitRequests) -> Iterator[tuple[str | int | float, ...]]:
     """The rows of a load point's requests in `traces.csv`."""
     totals = split.parts_ns.sum(axis=1)
     columns = (split.trace_ids, split.repetitions.tolist(), split.at_ns.tolist(), totals.tolist(), split.parts_ns.tolist())

@@ -7,7 +7,16 @@ from typing import Any, Literal
 from perfkit.errors import MeasurementWarning
 from perfkit.result.generator import ContextSwitches, GcPauses, Generator, Tcp
 from perfkit.stats.buckets import EMPTY, BucketCounts
-from perfkit.telemetry.figures import BusyProcess, GpuFigures, MachineFigures, MetricFigures, OtherProcesses, ServerFigures
+from perfkit.telemetry.figures import (
+    BusyProcess,
+    GpuFigures,
+    MachineFigures,
+    MetricFigures,
+    OtherProcesses,
+    ServerCpuFigures,
+    ServerCpuUse,
+    ServerFigures,
+)
 from perfkit.telemetry.server.statistics import ServerCounts
 
 _RETRANSMIT_SHARE, _FEWEST_RETRANSMITS = 0.001, 10
@@ -23,6 +32,7 @@ class Resources:
     """The resources used during one window."""
 
     server: ServerCounts | None = None
+    server_cpu: ServerCpuUse | None = None
     gpus: tuple[GpuFigures, ...] = ()
     metrics: tuple[MetricFigures, ...] = ()
     machine: MachineFigures | None = None
@@ -40,6 +50,24 @@ def server_figures(windows: Windows) -> ServerFigures | None:
     """The server's own figures over all windows with known counts; None without such windows."""
     known = [resources.server for resources, _ in windows if resources.server is not None]
     return ServerCounts.added(known).figures() if known else None
+
+
+def server_cpu_figures(windows: Windows, finished: Sequence[int]) -> ServerCpuFigures | None:
+    """The server's CPU use over all windows where it is known, `finished` being each window's ok answers; None without such windows."""
+    known = [
+        (resources.server_cpu, length_ns, answers)
+        for (resources, length_ns), answers in zip(windows, finished, strict=True)
+        if resources.server_cpu is not None and length_ns
+    ]
+    if not known:
+        return None
+    answers = sum(number for _, _, number in known)
+    cpu_ns, instructions = sum(use.cpu_ns for use, _, _ in known), [use.instructions for use, _, _ in known]
+    return ServerCpuFigures(
+        cpus=cpu_ns / sum(length_ns for _, length_ns, _ in known),
+        time_per_request_ns=cpu_ns / answers if answers else None,
+        instructions_per_request=_sum(instructions) / answers if answers and None not in instructions else None,
+    )
 
 
 def generator_figures(windows: Windows) -> dict[str, Any]:

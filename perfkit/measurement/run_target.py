@@ -100,7 +100,9 @@ async def run_command(
     log: pathlib.Path,
     clock: Clock,
     ready_within_ns: int,
+    limit_key: str = "target.ready_within",
     on_line: Callable[[str], None] = lambda _: None,
+    folder: pathlib.Path | None = None,
 ) -> AsyncIterator[RunningServer]:
     """Runs a command for the length of the block, which begins when the model of each target is ready at its address; see `command_server`.
 
@@ -117,7 +119,17 @@ async def run_command(
         return functools.reduce(lambda redacted, one: one[1].redact(redacted), asked, text)
 
     async with command_server(
-        command, why_not_ready, cpus=cpus, log=log, clock=clock, ready_within_ns=ready_within_ns, on_line=on_line, redact=redact
+        command,
+        why_not_ready,
+        cpus=cpus,
+        log=log,
+        clock=clock,
+        ready_within_ns=ready_within_ns,
+        limit_key=limit_key,
+        ports={address.port for _, address in asked if address.port},
+        on_line=on_line,
+        redact=redact,
+        folder=folder,
     ) as running:
         yield dataclasses.replace(running, urls=urls)
 

@@ -21,16 +21,16 @@ from perfkit.machine.shared_memory import remove_abandoned
 from perfkit.measurement.cold_start import StartTrial
 from perfkit.measurement.control import Interruption, RunObserver
 from perfkit.measurement.file_limit import describe_shortage, file_needs
+from perfkit.measurement.load_execution import send_load
 from perfkit.measurement.load_points import connect, describe_point, least_connections, load_point_source
 from perfkit.measurement.mix import describe_workloads, is_open, measurements_of, named, plan_workers, title_of
-from perfkit.measurement.observation import Observation, PointTelemetry
+from perfkit.measurement.observation import Observation
 from perfkit.measurement.point_measurement import PointMeasurement, cut_window, undecided_warmup_s
-from perfkit.measurement.request_traces import SPANS_IN_HASTE_WITHIN_S, SPANS_WITHIN_S, RequestTraces, SpanSource, traced_rows
+from perfkit.measurement.request_traces import SPANS_IN_HASTE_WITHIN_S, SPANS_WITHIN_S, RequestTraces, SpanSource
 from perfkit.measurement.run_target import RunTarget, WorkloadKey
 from perfkit.measurement.shared_memory import RunRegions, describe_abandoned, unregister_abandoned
 from perfkit.measurement.summary import LoadSummary
 from perfkit.measurement.target_probe import ProbedWorkload, describe_protocol, describe_target, probe
-from perfkit.recorder.recording import Interval
 from perfkit.result.distribution import QUANTILES
 from perfkit.result.file import SERVER_LOG, ResultWriter
 from perfkit.result.interval_log import IntervalLog, MixLog
@@ -38,17 +38,12 @@ from perfkit.result.model import METRIC_DEFINITIONS, Point, PointKey, Result, St
 from perfkit.result.provenance import describe_source
 from perfkit.result.telemetry_file import SampledPoint
 from perfkit.scenario.file import LoadedScenario, scenario_document
-from perfkit.spans.breakdown import Breakdown, break_down
-from perfkit.spans.split import PARTS, SplitRequests
+from perfkit.spans.split import PARTS
 from perfkit.stats.slo import SloLimits
 from perfkit.target.started_server import StartedServer
 from perfkit.telemetry.messages import PointBegins
 from perfkit.units import NS_PER_S
 from perfkit.workers.cpu_placement import place
-from perfkit.workers.local import local_workers
-from perfkit.workers.point_recording import PointRecording
-from perfkit.workers.worker import execute
-from perfkit.workers.worker_spec import MixSpec, WorkerSpec
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -71,7 +66,6 @@ class ScenarioRun:
         self.interleaved: Sequence[ScenarioRun] = (self,)
         """The runs that are measured interleaved, this one included."""
         self._traces: RequestTraces | None = None
-        self._breakdowns: dict[tuple[PointKey, int | None], Breakdown] = {}
         self.failure: BaseException | None = None
         """What ended the run without a result."""
         self._has_ended = False
@@ -100,7 +94,7 @@ class ScenarioRun:
         self._abandoned = remove_abandoned()
 
     def follow(self, interleaved: "Sequence[ScenarioRun]", source: SpanSource | None) -> None:
-        """Names the runs that are measured in turn, and where the spans of traced requests come from; called before the first load point."""
+        """Sets the runs that are measured in turn with this one, and the source of traced requests' spans; called before the first load point."""
         self.interleaved = interleaved
         if self.scenario.traces is not None and source is not None:
             self._traces = RequestTraces(source, self._title, self.clock)
@@ -140,29 +134,27 @@ class ScenarioRun:
         """Ends the run, because it was interrupted while no load was sent, or its task was cancelled."""
         if self.failure is None and not self._has_ended:  # a partial result must not look like a complete one
             self._end("interrupted", str(error) if self.interruption.count else "cancelled")
-        elif self.failure is None and self._traces is not None and not self._breakdowns:
+        elif self.failure is None and self._traces is not None and not self._traces.breakdowns:
             self.observer.note_added("The wait for the server's spans was interrupted: the result lacks those that had not come yet.")
         if self.failure is None and self.interruption.count < 2:
-            self._split_traces()
+            with self.ending():
+                self._split_traces()
 
     def save(self) -> None:
         """Saves the result so far, unless the run has failed or measured nothing."""
         if self.failure is None and self._points:
             self._writer.save(self.result())
 
-    def conclude(self, *, keep_incomplete: bool) -> MeasuredScenario:
+    def conclude(self) -> MeasuredScenario:
         """Stores what was measured, once the run has ended; raises its failure."""
         try:
             result = self._ended()
-            is_incomplete = result.status in ("interrupted", "incomplete") or self.interruption.count > 0
-            if result.points and (keep_incomplete or not is_incomplete):
+            if result.points:
                 return MeasuredScenario(result, self._writer.commit(in_haste=self.interruption.count > 1))
         except BaseException as error:
-            if not keep_incomplete:
-                self._writer.discard()
-            elif (partial := self._writer.abort()) is not None:
+            if (partial := self._writer.abort()) is not None:
                 self.observer.partial_result_kept(partial)
-            if not (isinstance(error, StorageError) and keep_incomplete and (result := self.result()).points):
+            if not (isinstance(error, StorageError) and (result := self.result()).points):
                 raise
             result = result.model_copy(update={"status": "invalid", "status_reason": str(error)})
             return MeasuredScenario(result, None, not_stored=str(error))
@@ -256,7 +248,7 @@ class ScenarioRun:
         if isinstance(load_point, LoadPoint) and isinstance(load_point.load, ColdStartPlan):
             start = StartTrial(self.scenario, load_point.load, workloads[0].address, target.server, self.clock)
         with self._stoppable(target.server) as set_loop:
-            recorded = await self._send_load(spec, workers, log, telemetry, start, set_loop)
+            recorded = await send_load(spec, workers, cpus, self.clock, log, telemetry, start, set_loop)
             window = cut_window(self.scenario, recorded, is_open=is_open(load_point))
             observed = await telemetry.finish(recorded, window)  # an interrupt here does not discard the measured load point
         if recorded.ending.cause is StopCause.FILE_LIMIT:
@@ -299,50 +291,8 @@ class ScenarioRun:
 
     def _split_traces(self) -> None:
         """Splits the time of the traced requests, as far as their spans were collected."""
-        if self._traces is None or self._breakdowns:
-            return
-        splits = list(self._traces.split([one.address for one in self._workloads.values()]))
-        by_key: dict[PointKey, list[SplitRequests]] = {}
-        for key, repetition, split in splits:
-            self._breakdowns[key, repetition] = break_down(split)
-            by_key.setdefault(key, []).append(split)
-        for key, repetitions in by_key.items():
-            self._breakdowns[key, None] = break_down(SplitRequests.merged(repetitions))
-        self._writer.write_traces(PARTS, (row for key, _, split in splits for row in traced_rows(key, split)))
-
-    async def _send_load(
-        self,
-        spec: WorkerSpec | MixSpec,
-        workers: int,
-        log: IntervalLog | MixLog,
-        telemetry: PointTelemetry,
-        start: StartTrial | None,
-        set_loop: Callable[[Stoppable], None],
-    ) -> PointRecording:
-        """Executes a load point in this process, or in several of their own."""
-        if workers == 1:
-            telemetry.follow()
-
-            def on_interval(start_ns: int, interval: Interval) -> None:
-                log.add(start_ns, interval)
-                telemetry.publish_interval(interval)
-
-            return await execute(
-                spec,
-                self.clock,
-                on_loop=set_loop,
-                on_interval=on_interval,
-                on_live=telemetry.show_live,
-                begin_at=None if start is None else start.begin,
-                on_reply=None if start is None else start.take,
-            )
-        show_live = telemetry.show_live
-        shares = spec.live(is_live=show_live is not None).split(workers, self.placement.driver)
-        receivers = (log.add, log.add_lost, telemetry.publish_interval, show_live or (lambda _: None))
-        async with local_workers(shares, self.clock, *receivers) as group:
-            set_loop(group)
-            telemetry.follow(group.pids)
-            return await group.run()
+        if self._traces is not None and self._points and not self._traces.breakdowns:
+            self._writer.write_traces(PARTS, self._traces.split([one.address for one in self._workloads.values()]))
 
     def _interval_log(self, load_point: LoadPoint | MixPoint) -> IntervalLog | MixLog:
         held_s = undecided_warmup_s(self.scenario, load_point.window_ns)
@@ -420,7 +370,7 @@ class ScenarioRun:
         )
 
     def _with_breakdown(self, point: Point) -> Point:
-        breakdown = self._breakdowns.get((point.key, point.repetition))
+        breakdown = None if self._traces is None else self._traces.breakdowns.get((point.key, point.repetition))
         return point if breakdown is None else point.model_copy(update={"breakdown": breakdown})
 
     @contextlib.asynccontextmanager

@@ -18,6 +18,7 @@ from perfkit.measurement.resource_summary import (
     network_warnings,
     pooled_gpus,
     pooled_metrics,
+    server_cpu_figures,
     server_figures,
 )
 from perfkit.measurement.steady_state import target_warnings
@@ -264,6 +265,7 @@ def _make_point(pool: _Pool, intervals: Mapping[float, PercentileInterval], repe
         replicas=replicas,
         generator=generator,
         server=server_figures(resources),
+        server_cpu=server_cpu_figures(resources, [window.finished for window in windows]),
         gpus=gpus,
         energy_per_inference_j=energy_per_inference_j(inferences, gpus, "energy_j"),
         energy_above_idle_per_inference_j=energy_per_inference_j(inferences, gpus, "energy_above_idle_j"),

@@ -8,6 +8,7 @@ import asyncio
 import contextlib
 import math
 import os
+import pathlib
 import signal
 import subprocess
 import sys
@@ -34,6 +35,19 @@ kill -s KILL -- "-$1"
 
 class NotReadyError(Exception):
     """A child ended, or was silent for too long, before it was ready; the text says which."""
+
+
+def describe_status(status: int) -> str:
+    """An exit status in words: `exit code 3`, or for a negative one `signal 9 (SIGKILL)`."""
+    name = signal_name(status)
+    return f"signal {-status}{f' ({name})' if name else ''}" if status < 0 else f"exit code {status}"
+
+
+def signal_name(status: int) -> str:
+    """The name of the signal that a negative exit status stands for; empty for an exit code, and for signals without a name."""
+    with contextlib.suppress(ValueError):
+        return signal.Signals(-status).name if status < 0 else ""
+    return ""
 
 
 class Child:
@@ -85,8 +99,7 @@ class Child:
         if not self.ended.done():
             return "closed its output and did not end"
         await asyncio.wait([self._stderr.ended], timeout=_LAST_OUTPUT_WITHIN_S)
-        status = self.ended.result()
-        how = f"signal {-status}" if status < 0 else f"exit code {status}"
+        how = describe_status(self.ended.result())
         return f"ended with {how}{f': {self._stderr.last_line}' if self._stderr.last_line else ''}"
 
     def close_stdin(self) -> None:
@@ -198,8 +211,9 @@ async def child_process(
     on_line: Callable[[str], None] | None = None,
     ends_with_stdin: bool = True,
     stop_within_s: float = 5,
+    folder: pathlib.Path | None = None,
 ) -> AsyncIterator[Child]:
-    """Runs a command for the length of the block.
+    """Runs a command for the length of the block, in `folder` or this process's working folder.
 
     It gets this process's environment, or the one given. Its stdout is a pipe; its stderr is perfkit's own, or given to `on_line` line by line; both go to `output` where that is
     set. At the end its stdin is closed; it gets SIGTERM after `stop_within_s`, and SIGKILL a second later.
@@ -208,7 +222,7 @@ async def child_process(
     `stop_within_s`; a guard process does the same if perfkit is killed. Raises OSError if the command cannot be run.
     """
     waits_s = (stop_within_s, 1.0) if ends_with_stdin else (0.0, stop_within_s)
-    starting = asyncio.ensure_future(_start(command, environment, output, on_line, None if ends_with_stdin else stop_within_s))
+    starting = asyncio.ensure_future(_start(command, environment, output, on_line, None if ends_with_stdin else stop_within_s, folder))
     try:
         await asyncio.wait([starting])  # not cancelled with this coroutine: a half-started process would never be ended
         yield starting.result()
@@ -225,12 +239,14 @@ async def _start(
     output: BinaryIO | None,
     on_line: Callable[[str], None] | None,
     guard_s: float | None,
+    folder: pathlib.Path | None,
 ) -> Child:
     loop = asyncio.get_running_loop()
     # not asyncio's subprocesses: uvloop forks, which hangs if gRPC's threads run
     process = subprocess.Popen(  # noqa: ASYNC220 - it blocks no longer than a fork
         command,
         env=environment,
+        cwd=folder,
         stdin=subprocess.PIPE,
         stdout=output or subprocess.PIPE,
         stderr=output or (None if on_line is None else subprocess.PIPE),

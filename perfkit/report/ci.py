@@ -4,11 +4,12 @@ import pathlib
 from xml.etree import ElementTree
 
 from perfkit.errors import UsageError
+from perfkit.gate.headline import headline
 from perfkit.gate.verdict import Comparison, Verdict
-from perfkit.report.verdict import OUTCOMES, describe_change, format_figure
+from perfkit.report.verdict import describe_change, format_figure
 from perfkit.text.foreign import LONGEST_SENTENCE, safe_lines, sentence
 
-_FAILED_AS_A_WHOLE = ("incomparable", "invalid")
+_FAILED_AS_A_WHOLE = ("incomparable", "invalid", "error")
 _ESCAPES = str.maketrans({"%": "%25", "\r": "%0D", "\n": "%0A"})
 _PROPERTY_ESCAPES = _ESCAPES | str.maketrans({":": "%3A", ",": "%2C"})
 _MAXIMUM = 10  # GitHub shows ten annotations of a kind for each step
@@ -22,7 +23,9 @@ def render_junit(verdict: Verdict) -> str:
     cases = [_comparison_case(verdict, one) for one in verdict.comparisons]
     if verdict.kind in _FAILED_AS_A_WHOLE or not cases:
         kind = {"regressed": "failure", "inconclusive": "skipped", "pass": ""}.get(verdict.kind, "error")
-        cases.insert(0, _case(verdict, "gate", kind, _summary(verdict), "\n".join(verdict.reasons)))
+        log = () if verdict.failure is None else (verdict.failure.log_title, *verdict.failure.last_lines)
+        text = "\n".join((*verdict.reasons, *filter(None, log), *(f"Next: {step}" for step in _next_steps(verdict))))
+        cases.insert(0, _case(verdict, "gate", kind, _summary(verdict), text))
     failures, errors, skipped = (str(sum(case.find(kind) is not None for case in cases)) for kind in ("failure", "error", "skipped"))
     suite = _element(
         "testsuite", id="0", package="perfkit.gate", name=f"perfkit gate {verdict.scenario}", tests=str(len(cases)), failures=failures,
@@ -30,11 +33,21 @@ def render_junit(verdict: Verdict) -> str:
     )  # fmt: skip
     properties = ElementTree.SubElement(suite, "properties")
     facts = {"verdict": verdict.kind, "mode": verdict.mode, "baseline": verdict.baseline, "candidate": verdict.candidate}
-    for name, value in {**facts, "pairs": str(verdict.pairs), "false_alarm_rate": f"{verdict.false_alarm_rate:g}"}.items():
+    for name, value in {
+        **facts,
+        "headline": headline(verdict),
+        "pairs": str(verdict.pairs),
+        "false_alarm_rate": f"{verdict.false_alarm_rate:g}",
+    }.items():
         properties.append(_element("property", name=name, value=value))
+    if verdict.failure is not None:
+        for name, fact in verdict.failure.facts.items():
+            properties.append(_element("property", name=name, value=fact))
     suite.extend(cases)
     output = ElementTree.SubElement(suite, "system-out")
-    output.text = _text("\n".join((OUTCOMES[verdict.kind], *verdict.notes, *verdict.reasons)))
+    output.text = _text(
+        "\n".join((headline(verdict), *verdict.notes, *verdict.reasons, *(f"Next: {step}" for step in _next_steps(verdict))))
+    )
     ElementTree.SubElement(suite, "system-err")
     suites = ElementTree.Element("testsuites")
     suites.append(suite)
@@ -67,7 +80,13 @@ def _case(verdict: Verdict, name: str, kind: str, message: str, text: str) -> El
 
 
 def _summary(verdict: Verdict) -> str:
+    if verdict.failure is not None:
+        return verdict.failure.quoted_reason
     return verdict.reasons[0] if verdict.reasons else verdict.kind
+
+
+def _next_steps(verdict: Verdict) -> list[str]:
+    return [f"{step.text} {step.command}".rstrip() for step in verdict.next_steps]
 
 
 def _element(tag: str, /, **attributes: str) -> ElementTree.Element:
@@ -80,16 +99,19 @@ def _text(text: str) -> str:
 
 
 def render_annotations(verdict: Verdict) -> str:
-    """Workflow commands, one per line: `::error title=…::p99 +12.3 % [+7.9,+16.8], n=15, MDE 6 %`."""
+    """Workflow commands, one per line: `::error title=…::p99 +12.3 % [+7.9,+16.8], n=15, MDE 6 %`; the last are a pass and what to do next."""
     gate = f"perfkit gate {verdict.scenario}"
+    following = [_command("notice", f"{gate}: next", step) for step in _next_steps(verdict)]
     if verdict.kind in _FAILED_AS_A_WHOLE:
-        return "".join(_command("error", f"{gate}: {verdict.kind}", reason) for reason in verdict.reasons[:_MAXIMUM])
+        reasons = (_summary(verdict), *verdict.reasons[1:_MAXIMUM]) if verdict.reasons else ()
+        return "".join([*(_command("error", f"{gate}: {verdict.kind}", reason) for reason in reasons), *following])
     commands = [
         _command(level, f"{kind}: {one.title} ({verdict.scenario})", describe_change(one))
         for kind, level in (("regressed", "error"), ("inconclusive", "warning"))
         for one in [one for one in verdict.gated if one.verdict == kind][:_MAXIMUM]
     ]
-    return "".join([*commands, _command("notice", gate, OUTCOMES["pass"])] if verdict.kind == "pass" else commands)
+    passed = [_command("notice", gate, headline(verdict))] if verdict.kind == "pass" else []
+    return "".join([*commands, *passed, *following])
 
 
 def append_summary(path: pathlib.Path, markdown: str) -> None:

@@ -103,7 +103,7 @@ def _change_in_words(row: MetricRow, change: Estimate, *, others: int, names_loa
     assert change.high is not None
     none, digits, unit = (1.0, 1, "%") if row.is_ratio else (0.0, 3, "points")
     value, *ends = (100 * abs(end - none) for end in (change.value, change.low, change.high))
-    low, high = sorted(ends)
+    low, high = _rounded_outward(min(ends), max(ends), digits)
     amount, interval = f"{value:.{digits}f} {unit}", f"({low:.{digits}f} to {high:.{digits}f} {unit})"
     is_more = change.value > none
     if row.unit == "ns":
@@ -218,11 +218,19 @@ def _figure(row: MetricRow, value: Estimate | None) -> str:
     return format_rate_per_s(value.value) if row.unit == "per_s" else format_duration_ns(value.value)
 
 
+def _rounded_outward(low: float, high: float, digits: int) -> tuple[float, float]:
+    """An interval's ends with so many decimals, rounded away from each other: a narrow one must not look as if it had no width."""
+    scale = 10**digits
+    return math.floor(round(low * scale, 9)) / scale, math.ceil(round(high * scale, 9)) / scale
+
+
 def _change(row: MetricRow, change: Estimate | None) -> str:
     """A change in per cent, of shares in percentage points."""
     if change is None:
         return ""
     origin, digits, unit = (1.0, 1, "%") if row.is_ratio else (0.0, 3, "pp")
     value, low, high = (None if end is None else (end - origin) * 100 for end in (change.value, change.low, change.high))
+    if low is not None and high is not None:
+        low, high = _rounded_outward(low, high, digits)
     low_text, high_text = (MISSING if end is None else f"{end:+.{digits}f}" for end in (low, high))
     return f" {value:+.{digits}f} {unit} [{low_text}, {high_text}]"

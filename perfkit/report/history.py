@@ -2,8 +2,11 @@
 
 from collections.abc import Iterator, Sequence
 
-from perfkit.history.trend import HistoryEntry, Step, Trend, trend_levels
-from perfkit.report.chart import BLUE, MUTED, VERMILLION, Axis, Chart, ChartGroup, Level, Line
+from perfkit.history.check import HistoryCheck
+from perfkit.history.gaps import Gap
+from perfkit.history.series import HistoryEntry, Series
+from perfkit.history.trend import Step, Trend, trend_levels
+from perfkit.report.chart import BLUE, GREEN, MUTED, PURPLE, VERMILLION, Axis, Chart, ChartGroup, Level, Line
 from perfkit.report.page import Block, Code, Page, sections_of
 from perfkit.report.table import Column, Table
 from perfkit.text.foreign import one_line, sentence
@@ -12,8 +15,14 @@ from perfkit.units import NS_PER_S
 TrendSteps = Sequence[tuple[Trend, Sequence[Step]]]
 """Time series, each with its steps."""
 _CAPTION = (
-    "Orange: the levels, and the steps between them with the first commit after each. Dotted: the environment changed between two results."
+    "Orange: the levels, and the steps between them with the first commit after each; green: a step that was accepted. Dotted: the environment "
+    "changed between two results. Purple: the branch begins, and what is before it is the newest level of the branch that it was made from."
 )
+_NOISE = (
+    "Gates of a server against itself: the standard deviation of the differences over the pairs (noise), and the smallest worsening that 9 of 10 "
+    "such gates detect (mde). A step upwards is a machine that got noisier."
+)
+_MINUTE, _MOST_GAPS = len("2026-01-31T12:34"), 100
 _DATE = len("2026-01-31")
 _COMMIT_LENGTH, _TITLE_LENGTH = 10, 100
 _MOST_DRAWN = 2_000  # the latest results: as many as a panel can show
@@ -27,8 +36,8 @@ def render_trends(trends: TrendSteps) -> str:
     return render_plots({"trends": trends_group(trends)})["trends"]
 
 
-def render_trends_html(trends: TrendSteps) -> str:
-    """The time series as one self-contained HTML document, with the steps in words before the charts."""
+def render_trends_html(trends: TrendSteps, gaps: Sequence[Gap] = ()) -> str:
+    """The time series as one self-contained HTML document: the steps in words and the missing results come before the charts."""
     from perfkit.report.chart_svg import chart_block
     from perfkit.report.render import render_html
 
@@ -36,11 +45,36 @@ def render_trends_html(trends: TrendSteps) -> str:
     results = [trend.entries[index].started_at for trend, _ in trends for index in (0, -1)]
     blocks: dict[str, Sequence[Block]] = {
         "Steps": [Code("\n".join(steps))],
-        "Trends": [chart_block("trends", "Figures over time", _CAPTION, trends_group(trends))],
+        "Missing results": [gaps_table(gaps)] if gaps else [],
     }
-    subtitle = f"{len(trends)} time series, results from {min(results)[:_DATE]} to {max(results)[:_DATE]}"
+    by_kind = {kind: [(trend, found) for trend, found in trends if trend.series.kind == kind] for kind in ("result", "canary")}
+    if by_kind["result"]:
+        blocks["Trends"] = [chart_block("trends", "Figures over time", _CAPTION, trends_group(by_kind["result"]))]
+    if by_kind["canary"]:
+        blocks["Noise floor"] = [chart_block("noise", "Noise over time", f"{_NOISE} {_CAPTION}", trends_group(by_kind["canary"]))]
+    places = list(dict.fromkeys(trend.series.place for trend, _ in trends))
+    where = f"{'; '.join(places[:3])}{f' and {len(places) - 3} others' if len(places) > 3 else ''}"
+    subtitle = f"{len(trends)} time series ({where}), results from {min(results)[:_DATE]} to {max(results)[:_DATE]}"
     names = list(dict.fromkeys(trend.scenario for trend, _ in trends))
     return render_html(Page(f"History of {', '.join(names[:3])}{' and others' if len(names) > 3 else ''}", sections_of(blocks), subtitle))
+
+
+def gaps_table(gaps: Sequence[Gap]) -> Table:
+    """A row for each gap, the newest first, at most a hundred."""
+    columns = tuple(Column(name, name) for name in ("scenario", "branch", "machine", "after", "until", "missing"))
+    rows = tuple(
+        (
+            f"{gap.series.scenario} (canary)" if gap.series.kind == "canary" else gap.series.scenario,
+            gap.series.branch or None,
+            gap.series.machine or None,
+            gap.after[:_MINUTE],
+            "the same" if gap.missing is None else "now" if gap.before is None else gap.before[:_MINUTE],
+            "a result without valid figures" if gap.missing is None else f"about {gap.missing}",
+        )
+        for gap in sorted(gaps, key=lambda gap: gap.after, reverse=True)[:_MOST_GAPS]
+    )
+    note = f"The newest {_MOST_GAPS} of {len(gaps)}." if len(gaps) > _MOST_GAPS else ""
+    return Table("gaps", "Missing results", columns, rows, note)
 
 
 def trends_group(trends: TrendSteps) -> ChartGroup:
@@ -48,12 +82,25 @@ def trends_group(trends: TrendSteps) -> ChartGroup:
     return ChartGroup(tuple(_trend_chart(trend, steps) for trend, steps in trends))
 
 
-def history_table(entries: Sequence[tuple[str, str, HistoryEntry]]) -> Table:
-    """A row for each result: when it started, scenario, status, commit, host and the file that it was added from."""
-    columns = tuple(Column(name, name) for name in ("started at", "scenario", "status", "commit", "host", "source"))
+def history_table(entries: Sequence[tuple[Series, str, HistoryEntry]]) -> Table:
+    """A row for each result: when it started, its series, status and commit, and the file that it was added from.
+
+    Model and payload are shown where they differ between the results.
+    """
+    differing = [name for name in ("model", "payload") if len({getattr(series, name) for series, _, _ in entries}) > 1]
+    columns = tuple(
+        Column(name, name) for name in ("started at", "scenario", "branch", "machine", *differing, "status", "commit", "source")
+    )
     rows = tuple(
-        (entry.started_at, name, status, entry.commit[:_COMMIT_LENGTH] or None, entry.host_id or None, entry.source)
-        for name, status, entry in entries
+        (
+            entry.started_at,
+            f"{series.scenario} (canary)" if series.kind == "canary" else series.scenario,
+            *(getattr(series, name) or None for name in ("branch", "machine", *differing)),
+            status,
+            entry.commit[:_COMMIT_LENGTH] or None,
+            entry.source,
+        )
+        for series, status, entry in entries
     )
     return Table("history", "Results", columns, rows)
 
@@ -63,7 +110,12 @@ def render_steps(trends: TrendSteps) -> str:
     lines = []
     for trend, steps in trends:
         if steps:
-            lines += [f"{one_line(trend.title)} ({len(trend.values)} results)", *(line for step in steps for line in _step_lines(step)), ""]
+            start = f", the first {trend.start} of the branch that it starts from" if trend.start else ""
+            lines += [
+                f"{one_line(trend.title)} ({len(trend.values)} results{start})",
+                *(line for step in steps for line in _step_lines(step)),
+                "",
+            ]
     without_steps = sum(not steps for _, steps in trends)
     short = sum(len(trend.values) < _FEWEST_RESULTS for trend, _ in trends)
     too_short = f" {short} have fewer than {_FEWEST_RESULTS} results, too few to detect a step." if short else ""
@@ -75,12 +127,22 @@ def render_steps(trends: TrendSteps) -> str:
     return "\n".join(lines) + "\n"
 
 
+def render_check(file: str, check: HistoryCheck) -> str:
+    """A line for each finding, alarms first, and the outcome."""
+    lines = [f"{'alarm' if one.is_alarm else 'note'}: {sentence(one.sentence)}" for one in check.findings]
+    count = f"{check.series} series checked"
+    alarms = f"{check.alarms} alarm{'s' if check.alarms > 1 else ''}" if check.alarms else "all is well"
+    return "\n".join([*lines, f"{one_line(file)}: {alarms}; {count}"]) + "\n"
+
+
 def _step_lines(step: Step) -> Iterator[str]:
     commit, before = _short(step.commit), _short(step.previous_commit)
     is_same = step.commit and step.commit == step.previous_commit
     commits = f"the same commit {commit} as before" if is_same else f"commit {commit}, after {before}"
     effect = "worse" if step.is_worse else "better"
     yield f"  {one_line(step.started_at)}: {100 * (step.ratio - 1):+.1f} % ({effect}), p {step.p:.2g}: {commits}"
+    if step.accepted_until:
+        yield f"    accepted until {step.accepted_until}: {sentence(step.accepted)}"
     yield from (f"    at the same time: {sentence(change)}" for change in step.environment)
 
 
@@ -89,7 +151,7 @@ def _short(commit: str) -> str:
 
 
 def _trend_chart(trend: Trend, steps: Sequence[Step]) -> Chart:
-    scale = 1.0 if trend.unit == "per_s" else NS_PER_S / 1000
+    scale = {"per_s": 1.0, "ns": NS_PER_S / 1000, "share": 0.01}[trend.unit]
     first, last = max(len(trend.values) - _MOST_DRAWN, 0), len(trend.values)
     numbers = tuple(float(number) for number in range(first + 1, last + 1))
     values = tuple(value / scale for value in trend.values[first:])
@@ -99,9 +161,19 @@ def _trend_chart(trend: Trend, steps: Sequence[Step]) -> Chart:
     for start, end, level in drawn:
         levels += [(max(start, first) + 0.5, level), (end + 0.499, level), (end + 0.4999, None)]
     lines.append(Line.of("level", levels, VERMILLION))
-    marks = [Level(step.index + 0.5, f"{_short(step.commit)} {100 * (step.ratio - 1):+.0f} %", True, VERMILLION) for step in steps]
+    marks = [
+        Level(
+            step.index + 0.5,
+            f"{_short(step.commit)} {100 * (step.ratio - 1):+.0f} %{' accepted' if step.accepted_until else ''}",
+            is_vertical=True,
+            colour=GREEN if step.accepted_until else VERMILLION,
+        )
+        for step in steps
+    ]
+    if trend.start > first:
+        marks.append(Level(trend.start + 0.5, f"{one_line(trend.series.branch, 40)} begins", is_vertical=True, colour=PURPLE))
     changed = [i for i in range(first + 1, last) if trend.entries[i].fingerprint != trend.entries[i - 1].fingerprint]
     marks += [Level(index + 0.5, "", is_vertical=True, colour=MUTED) for index in changed]
-    y = Axis("throughput", "/s") if trend.unit == "per_s" else Axis("time", "ms")
+    y = {"per_s": Axis("throughput", "/s"), "ns": Axis("time", "ms"), "share": Axis("noise of a pair", "%")}[trend.unit]
     x = Axis("results in order of time", scale="linear", low=first + 0.5, high=last + 0.5)
     return Chart(one_line(trend.title, _TITLE_LENGTH), x, y, tuple(lines), levels=tuple(marks), height_px=180)

@@ -17,10 +17,10 @@ from perfkit.result.model import Point
 from perfkit.telemetry.messages import ScreenConfig
 from perfkit.text.foreign import bounded, one_line
 from perfkit.text.terminal import write_raw
-from perfkit.units import format_duration_ns, format_rate_per_s
+from perfkit.units import format_duration_ns, format_minutes, format_rate_per_s
 
 if TYPE_CHECKING:
-    from perfkit.gate.pairs import ArmName, Pair, PairKind
+    from perfkit.gate.pairs import ArmName, Pair, PairKind, Stage
 
 _WIDTH = 80
 
@@ -129,6 +129,9 @@ class LiveGate:
             with contextlib.suppress(OSError):
                 print(text, file=sys.stderr, flush=True)
 
+    def run_started(self, stage: "Stage") -> None:
+        pass
+
     def gate_started(self, looks: tuple[int, ...], control_pairs: int, done: int) -> None:
         self._looks, self._control_pairs = looks, control_pairs
         if done:
@@ -138,7 +141,7 @@ class LiveGate:
         looks = self._looks if kind == "pair" else (self._control_pairs,)
         ahead = [look for look in looks if look > usable]
         of = f"{ahead[0]} to {ahead[-1]}" if len(ahead) > 1 else str(ahead[0])
-        ends = dict.fromkeys(_minutes((look - usable) * (seconds_per_pair or 0.0)) for look in (ahead[0], ahead[-1]))
+        ends = dict.fromkeys(format_minutes((look - usable) * (seconds_per_pair or 0.0)) for look in (ahead[0], ahead[-1]))
         left = "" if seconds_per_pair is None else f", {' to '.join(ends)} left"
         self.message(f"{'control ' * (kind == 'control')}pair {usable + 1} of {of}{left}: {order[0]} first")
 
@@ -153,7 +156,3 @@ class LiveGate:
                 if (old := base.figures.get(name)) and (new := candidate.figures.get(name))
             ]
             self.message(f"  {base.load_point}: {', '.join(changes)}")
-
-
-def _minutes(seconds: float) -> str:
-    return f"{seconds:.0f} s" if seconds < 90 else f"{seconds / 60:.0f} min"

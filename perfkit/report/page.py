@@ -63,9 +63,10 @@ class Facts:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Code:
-    """Preformatted text."""
+    """Preformatted text; of a command line, a click selects all of it."""
 
     text: str
+    is_command: bool = False
 
 
 Block = Paragraph | Bullets | Figure | Facts | Code | Table

@@ -27,7 +27,7 @@ from perfkit.text.foreign import LONGEST, csv_cell, one_line, safe_lines
 from perfkit.text.foreign import markdown as escape
 
 _STYLES: dict[Mark, str] = {
-    "invalid": "red", "pass": "green", "regressed": "bold red", "inconclusive": "yellow", "information": "dim",
+    "invalid": "red", "pass": "green", "regressed": "bold red", "inconclusive": "yellow", "improved": "bold green", "information": "dim",
 }  # fmt: skip
 _NOT_IN_CODE = re.compile(r"[^\w.-]", re.ASCII)
 _NONE = "'none'"

@@ -21,12 +21,27 @@ def server_table(points: Sequence[Point]) -> Table:
         Column("requests", "requests", "count", _server_requests),
         *(Column(key, heading, "duration_ns", functools.partial(_server_time, key)) for key, heading in times.items()),
         Column("mean_batch", "mean batch", "number", lambda point: _cell(point.server and point.server.mean_batch, "{:.2f}")),
+        *(
+            (
+                Column(
+                    "cpu_time_per_request_ns",
+                    "CPU time",
+                    "duration_ns",
+                    lambda point: getattr(point.server_cpu, "time_per_request_ns", None),
+                ),
+                Column("cpus", "CPUs", "number", lambda point: _cell(getattr(point.server_cpu, "cpus", None), "{:.2f}")),
+            )
+            if any(point.server_cpu for point in points)
+            else ()
+        ),
     )
     note = (
         "Means per request from the server's v2 statistics, over the whole load point with its warm-up. Client is the mean service time of "
         "the same requests; the difference is the network, parsing, and waiting before the server's own queue."
     )
-    return load_point_table("server", "Server", columns, points if any(point.server for point in points) else (), note)
+    if any(point.server_cpu for point in points):
+        note += " CPU time is that of all the server's processes in the window for each ok answer, and CPUs how many they kept busy."
+    return load_point_table("server", "Server", columns, points if any(point.server or point.server_cpu for point in points) else (), note)
 
 
 def composing_models_table(points: Sequence[Point]) -> Table:

@@ -15,7 +15,7 @@ Kind = Literal[
     "count", "bytes", "number",
 ]  # fmt: skip
 """The format of a column's values; `prose` may wrap, and `figure` is text that is aligned like a number."""
-Mark = Literal["", "invalid", "pass", "regressed", "inconclusive", "information"]
+Mark = Literal["", "invalid", "pass", "regressed", "inconclusive", "improved", "information"]
 """The emphasis of a row, which the renderers show by colour or in italics."""
 _WHOLE_FROM, _SMALL_COST = 1000, 0.1
 

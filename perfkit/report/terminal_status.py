@@ -19,7 +19,14 @@ if TYPE_CHECKING:
     from perfkit.result.sweep import SweepDocument
 
 _STATUS_STYLES = {"complete": "green", "interrupted": "yellow", "incomplete": "bold red", "invalid": "bold red"}
-_VERDICT_STYLES = {"pass": "green", "regressed": "bold red", "inconclusive": "yellow", "incomparable": "bold red", "invalid": "bold red"}
+_VERDICT_STYLES = {
+    "pass": "green",
+    "regressed": "bold red",
+    "inconclusive": "yellow",
+    "incomparable": "bold red",
+    "invalid": "bold red",
+    "error": "bold red",
+}
 _MOST_CASES = 3
 """Cases named in a warning of a sweep."""
 
@@ -80,6 +87,12 @@ def print_verdict_status(verdict: "Verdict", exit_code: int) -> None:
     """Prints the verdict of a gate and the exit code on stderr as one line."""
     gated = sum(one.gated for one in verdict.comparisons)
     print_status_line(verdict.kind, f"{gated:,} metric{'s' * (gated != 1)} gated", exit_code, _VERDICT_STYLES[verdict.kind])
+
+
+def print_failure_status(verdict: "Verdict", exit_code: int) -> None:
+    """Prints why a gate has no verdict, and the exit code, on stderr as one line."""
+    pairs = f"{verdict.pairs:,} pair{'s' * (verdict.pairs != 1)}"
+    print_status_line(f"error: {verdict.reasons[0].removesuffix('.')}", pairs, exit_code, _VERDICT_STYLES["error"])
 
 
 def print_status_line(status: str, details: str, exit_code: int, style: str = "green") -> None:

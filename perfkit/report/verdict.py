@@ -2,9 +2,11 @@
 
 import functools
 import math
+import re
 import sys
 from collections.abc import Iterator, Sequence
 
+from perfkit.gate.headline import DECIDED, finding, headline, metric_title
 from perfkit.gate.verdict import MAXIMUM_EFFECT, Comparison, Verdict, format_change
 from perfkit.report.render import render_markdown_table
 from perfkit.report.table import MISSING, Cell, Column, Mark, Table
@@ -14,15 +16,7 @@ from perfkit.text.foreign import one_line, sentence
 from perfkit.text.terminal import write_styled
 from perfkit.units import format_duration_ns, format_rate_per_s
 
-OUTCOMES = {
-    "pass": "pass: no metric is worse than its margin allows",
-    "regressed": "regressed: the candidate is slower",
-    "inconclusive": "inconclusive: neither a regression nor its absence is shown",
-    "incomparable": "incomparable: baseline and candidate were measured under different conditions",
-    "invalid": "invalid: this measurement cannot be relied on",
-}
-"""What each verdict means."""
-_SYMBOLS = {"pass": "✅", "regressed": "❌", "inconclusive": "❔", "incomparable": "🚫", "invalid": "⚠️"}
+_SYMBOLS = {"pass": "✅", "regressed": "❌", "inconclusive": "❔", "incomparable": "🚫", "invalid": "⚠️", "error": "💥"}
 _MDE = "minimum detectable effect: the smallest worsening that 9 of 10 gates as noisy as this one detect"
 EXPLAINED_EFFECT = f"{_MDE[0].upper()}{_MDE[1:]}"
 _GIVES_WAY = ("adjusted_p", "minimum_detectable_effect", "margin", "baseline", "candidate")
@@ -33,18 +27,24 @@ _REACHES = (0.02, 0.05, 0.1, 0.2, 0.5, 1.0)
 
 
 def metrics_table(comparisons: Sequence[Comparison], note: str = "") -> Table:
-    """One row per metric and load point; those that do not gate have neither margin nor verdict."""
+    """One row per metric and load point; those that do not gate have no margin and no verdict."""
     columns = (
-        Column("metric", "metric", value=lambda one: one.metric.replace("_", " " if one.metric == "error_rate" else ".")),
+        Column("metric", "metric", value=lambda one: metric_title(one.metric)),
         Column("load_point", "load point"),
         *(Column(side, side, "number", functools.partial(_figure, side)) for side in ("baseline", "candidate")),
         Column("change", "change [interval]", "figure", format_change),
         Column("adjusted_p", "adjusted p", "number", lambda one: None if one.adjusted_p is None else Cell(one.adjusted_p, f"{one.adjusted_p:.2g}")),
         *(Column(key, key.replace("_", " "), "share", functools.partial(_effect, key)) for key in ("margin", "minimum_detectable_effect")),
-        Column("verdict", "verdict", value=lambda one: one.verdict if one.gated else "for information"),
+        Column("verdict", "verdict", value=_verdict_cell),
     )  # fmt: skip
-    marks: Iterator[Mark] = (one.verdict if one.gated else "information" for one in comparisons)
+    marks: Iterator[Mark] = (one.outcome if one.gated else "information" for one in comparisons)
     return Table.of("metrics", "Metrics", columns, comparisons, note, marks)
+
+
+def _verdict_cell(one: Comparison) -> str:
+    if one.accepted is not None:
+        return f"{one.outcome} (accepted until {one.accepted.expires})"
+    return one.outcome if one.gated else "for information"
 
 
 def _figure(side: str, one: Comparison) -> Cell:
@@ -53,34 +53,41 @@ def _figure(side: str, one: Comparison) -> Cell:
 
 
 def _effect(key: str, one: Comparison) -> Cell | None:
-    value = getattr(one, key) if one.gated else None
+    value = getattr(one, key) if one.gated or key != "margin" else None
     return Cell(value, format_effect(one, value))
 
 
 def print_verdict(verdict: Verdict) -> None:
-    """Prints the verdict on stdout: the notes, the outcome with its reasons, the metrics, and the control."""
+    """Prints the verdict on stdout: the notes, the outcome with its reasons, the metrics, the control, and what to do next."""
     width = terminal_width()
-    first, *others = [sentence(reason) for reason in verdict.reasons] or [""]
+    reasons = [sentence(reason) for reason in verdict.reasons]
+    first = finding(verdict) if not reasons or (verdict.gated and verdict.kind in DECIDED) else reasons.pop(0)
     lines = [fill(f"note: {sentence(note)}", width) for note in verdict.notes]  # what the verdict does not cover is said first
-    lines += [fill(text, width) for text in (f"{verdict.kind.upper()}: {first}", *others)]
+    lines += [fill(text, width) for text in (f"{verdict.kind.upper()}: {sentence(first)}", *reasons)]
+    if verdict.failure is not None and verdict.failure.log_title:
+        lines += ["", sentence(verdict.failure.log_title), *(f"    {one_line(line)}" for line in verdict.failure.last_lines)]
     if verdict.comparisons:
         confidence = f"{verdict.comparisons[0].confidence:.1%} intervals; {_MDE}"
         table = metrics_table(verdict.comparisons, f"{describe_sides(verdict)}\n{confidence}")
-        lines += ["", fitted_text(table, width, _GIVES_WAY, _ELSEWHERE)]
+        lines += ["", fitted_text(table, width, _GIVES_WAY, _ELSEWHERE).rstrip("\n")]
     if verdict.control:
         caption = f"control: baseline {one_line(verdict.baseline)} against itself; {verdict.control_pairs} pairs"
-        lines += ["", fitted_text(metrics_table(verdict.control, caption), width, _GIVES_WAY, _ELSEWHERE)]
+        lines += ["", fitted_text(metrics_table(verdict.control, caption), width, _GIVES_WAY, _ELSEWHERE).rstrip("\n")]
+    for step in verdict.next_steps:
+        lines += ["", fill(f"next: {sentence(step.text)}", width), *([f"    {sentence(step.command)}"] if step.command else [])]
     write_styled(sys.stdout, "\n".join(lines) + "\n")
     sys.stdout.flush()
 
 
 def render_verdict_markdown(verdict: Verdict) -> str:
-    """GitHub Markdown: the outcome, what was compared, the metrics, and the distribution of the pairs."""
+    """GitHub Markdown: the outcome, what to do next, what was compared, the metrics, and the distribution of the pairs."""
     lines = [f"## {_SYMBOLS[verdict.kind]} perfkit gate: {escape(verdict.scenario)}", "", f"**{escape(headline(verdict))}**", ""]
     sides = describe_sides(verdict)
     lines += [f"{escape(sides[0].upper() + sides[1:])}.", "", *(f"> {escape(note)}\n" for note in verdict.notes)]
     if verdict.kind == "regressed" or not verdict.comparisons:
         lines += [*(f"- {escape(reason)}" for reason in verdict.reasons), ""]
+    lines += _failure(verdict)
+    lines += _next_steps(verdict)
     if verdict.comparisons:
         lines += [render_markdown_table(metrics_table(verdict.comparisons)), ""]
         footnote = (
@@ -99,6 +106,8 @@ def format_figure(one: Comparison, value: float | None) -> str:
         return MISSING
     if one.unit == "share":
         return f"{value:.3%}"
+    if one.unit == "count":
+        return f"{value:,.0f}"
     return format_duration_ns(value) if one.unit == "ns" else format_rate_per_s(value)
 
 
@@ -126,13 +135,27 @@ def describe_sides(verdict: Verdict) -> str:
         runs = [one_line(str(side.get("runs", "?"))) if isinstance(side, dict) else "?" for side in stored]
         return f"{sides}; stored results, {runs[0]} against {runs[1]} runs"
     repeated = f", {verdict.discarded_pairs} measured again" if verdict.discarded_pairs else ""
-    return f"{sides}; {verdict.pairs} pairs{repeated}"
+    disturbed = f", {verdict.disturbed_pairs} disturbed by other processes" if verdict.disturbed_pairs else ""
+    return f"{sides}; {verdict.pairs} pairs{repeated}{disturbed}"
 
 
-def headline(verdict: Verdict) -> str:
-    """The verdict in words, with the minimum detectable effect of the gate."""
-    effect = verdict.minimum_detectable_effect
-    return OUTCOMES[verdict.kind] + ("" if effect is None else f"; minimum detectable effect {_per_cent(effect)}")
+def _failure(verdict: Verdict) -> Iterator[str]:
+    """What the server wrote last, in a block of code."""
+    if verdict.failure is not None and verdict.failure.log_title:
+        yield from (escape(verdict.failure.log_title), "")
+        if verdict.failure.last_lines:
+            yield from ("```text", *(one_line(line).replace("`", "'") for line in verdict.failure.last_lines), "```", "")
+
+
+def _next_steps(verdict: Verdict) -> Iterator[str]:
+    """What to do next, as a list with the commands in blocks of code."""
+    for step in verdict.next_steps:
+        yield f"- **Next**: {escape(step.text)}"
+        if step.command:
+            command = sentence(step.command)
+            fence = "`" * max(3, 1 + max((len(run) for run in re.findall("`+", command)), default=0))
+            yield from ("", f"  {fence}shell", f"  {command}", f"  {fence}")
+        yield ""
 
 
 def _per_cent(effect: float) -> str:

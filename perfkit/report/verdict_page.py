@@ -4,10 +4,14 @@ import dataclasses
 import math
 from collections.abc import Iterator, Sequence
 
+from perfkit.gate.fault import describe_others
+from perfkit.gate.headline import headline, metric_title
 from perfkit.gate.verdict import Comparison, Verdict
 from perfkit.report.chart import BLUE, MUTED, VERMILLION, Axis, Chart, ChartGroup, Level, Line
-from perfkit.report.page import Block, Bullets, Facts, Page, Paragraph, sections_of
-from perfkit.report.verdict import EXPLAINED_EFFECT, describe_sides, headline, metrics_table, pair_slowdowns
+from perfkit.report.page import Block, Bullets, Code, Facts, Item, Page, Paragraph, sections_of
+from perfkit.report.table import MISSING
+from perfkit.report.verdict import EXPLAINED_EFFECT, describe_sides, metrics_table, pair_slowdowns
+from perfkit.units import format_minutes
 
 _CAPTION = (
     "A dot is one pair: how much worse the candidate was than the baseline measured next to it; below zero it was better. The verdict rests on "
@@ -35,12 +39,15 @@ def verdict_page(verdict: Verdict) -> Page:
             *(Paragraph(reason) for reason in verdict.reasons),
             Paragraph(f"{sides[0].upper()}{sides[1:]}."),
         ],
-        "Read before the figures": [Bullets.of(verdict.notes)] if verdict.notes else [],
+        "Server log": list(_failure(verdict)),
+        "What to do next": list(_next_steps(verdict)),
+        "Attention": [Bullets(attention)] if (attention := tuple(_attention(verdict))) else [],
         "Metrics": [metrics_table(verdict.comparisons, note)] if verdict.comparisons else [],
         "Pairs": list(_figures(verdict)),
         "Control": [Paragraph(control), dataclasses.replace(metrics_table(verdict.control), title="Metrics of the control")]
         if verdict.control
         else [],
+        "Time": [Facts((("", tuple(time_facts(verdict))),))] if verdict.timing is not None else [],
         "Environment": [Facts((("", tuple(_facts(verdict))),))],
     }
     return Page(
@@ -53,12 +60,68 @@ def verdict_page(verdict: Verdict) -> Page:
 
 
 def _is_bad(verdict: Verdict) -> bool:
-    return verdict.kind in ("regressed", "incomparable", "invalid")
+    return verdict.kind in ("regressed", "incomparable", "invalid", "error")
+
+
+def _failure(verdict: Verdict) -> Iterator[Block]:
+    if verdict.failure is not None and verdict.failure.log_title:
+        yield Paragraph(verdict.failure.log_title)
+        if verdict.failure.last_lines:
+            yield Code("\n".join(verdict.failure.last_lines))
+
+
+def _next_steps(verdict: Verdict) -> Iterator[Block]:
+    for step in verdict.next_steps:
+        yield Paragraph(step.text)
+        if step.command:
+            yield Code(step.command, is_command=True)
+
+
+def _attention(verdict: Verdict) -> Iterator[Item]:
+    """What a reader must know before the figures: the limits of the verdict, then its discarded and disturbed pairs."""
+    yield from map(Item, verdict.notes)
+    if verdict.discarded_pairs:
+        yield Item(
+            f"{verdict.discarded_pairs} measured again, because the load generator could not keep up in one of their runs.",
+            "Discarded pairs",
+        )
+    others = "" if verdict.generator is None else describe_others(verdict.generator).rstrip()
+    if verdict.disturbed_pairs:
+        hidden = max((one.generator_share for one in verdict.gated), default=0.0)
+        share = f" Up to {hidden:.0%} of a figure may be the load generator's; the intervals' bad ends account for it." if hidden else ""
+        text = f"{verdict.disturbed_pairs} of {verdict.pairs}, in which other processes disturbed the load generator.{share} {others}"
+        yield Item(text.rstrip(), "Disturbed pairs")
+    elif others:
+        yield Item(others, "Other processes")
+
+
+def time_facts(verdict: Verdict) -> Iterator[tuple[str, str]]:
+    """How a paired gate spent its time, and what limited its precision."""
+    timing = verdict.timing
+    if timing is None:
+        return
+    if verdict.duration_s is not None:
+        yield "from start to verdict", format_minutes(verdict.duration_s)
+    if timing.window_s is not None:
+        reasons = {"trial": "chosen by the trial", "time": "chosen by the trial for --time", "scenario": "given by the scenario"}
+        yield "windows", f"{timing.window_s:g} s, {reasons[timing.window_chosen_by]}; {timing.load_points} in each run"
+        run_s = timing.run_overhead_s + timing.load_points * timing.window_s
+        looks = [format_minutes(2 * count * run_s) for count in verdict.looks]
+        yield (
+            "expected",
+            f"{looks[0]} to {looks[-1]} for {verdict.looks[0]} to {verdict.looks[-1]} pairs, after the trial" if looks else MISSING,
+        )
+    yield "a run beside its windows", f"{timing.run_overhead_s:.1f} s: start, connections, warm-up, stop"
+    if timing.time_limit_s is not None:
+        yield "--time", format_minutes(timing.time_limit_s)
+    for noise in timing.noise:
+        within = "" if timing.window_s is None else f", {noise.within_one_second / math.sqrt(timing.window_s):.1%} within a window"
+        yield f"noise of {metric_title(noise.metric)}", f"{noise.between:.1%} between restarts{within} (by the trial, from few runs)"
 
 
 def _figures(verdict: Verdict) -> Iterator[Block]:
-    """Charts of the change in each pair, one for each gated metric that is a ratio."""
-    charts = [chart for one in verdict.gated if (chart := _pairs_chart(one))]
+    """Charts of the change in each pair, one for each gated metric that is a ratio; the runs of a stored gate are no pairs."""
+    charts = [chart for one in verdict.gated if verdict.mode == "paired" and (chart := _pairs_chart(one))]
     if charts:
         from perfkit.report.chart_svg import chart_block
 
@@ -77,7 +140,7 @@ def _pairs_chart(one: Comparison) -> Chart | None:
     reach = max(*map(abs, changes), 100 * one.margin) * 1.15
     y = Axis("worse by", "%", "linear", low=-reach, high=reach)
     return Chart(
-        one.title.replace("_", "."),
+        f"{metric_title(one.metric)}, {one.load_point}",
         Axis("pair", scale="linear", low=0.5, high=len(changes) + 0.5),
         y,
         tuple(lines),

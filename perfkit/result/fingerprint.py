@@ -83,19 +83,32 @@ def fingerprint(result: Result) -> dict[str, Any]:
 
     Scenario and payload are SHA-256 digests. A fact that a result lacks is None, and differs from a known one.
     """
-    environment = result.environment
-    host, target = as_mapping(environment.get("generator")), as_mapping(environment.get("target"))
+    environment, target = result.environment, as_mapping(result.environment.get("target"))
     by_protocol = {name: as_mapping(one) for name, one in sorted(as_mapping(target.get("protocols")).items())}
     wanted, server = as_mapping(result.scenario.get("target")), as_mapping(target.get("bundled_server"))
     return {
         "scenario": _digest(canonical_scenario(result.scenario)),
         "protocols": sorted({f"{point.protocol}, {point.load.kind}" for point in result.summary}),
         "transport": {name: [target.get("engine"), one.get("path"), one.get("tls")] for name, one in by_protocol.items()} or None,
-        "payload": {name: one.get("payload_sha256") for name, one in by_protocol.items()} or None,
+        "payload": payload_digests(target),
         "model": [wanted.get("model"), wanted.get("version")],
         "model_config": {name: one.get("model_config_sha256") for name, one in by_protocol.items()} or None,
         "server_resources": {name: server.get(name) for name in ("device", "threads", "cpus")} if server else None,
         "gpus": gpus_of(result),
+        **machine_facts(environment),
+    }
+
+
+def payload_digests(target: Mapping[str, Any]) -> dict[str, Any] | None:
+    """The digest of the payload for each protocol, from the description of a target; None without any."""
+    by_protocol = {name: as_mapping(one) for name, one in sorted(as_mapping(target.get("protocols")).items())}
+    return {name: one.get("payload_sha256") for name, one in by_protocol.items()} or None
+
+
+def machine_facts(environment: Mapping[str, Any]) -> dict[str, Any]:
+    """The part of a fingerprint that describes the load generator's machine and what measured there."""
+    host = as_mapping(environment.get("generator"))
+    return {
         **{name: host.get(name) for name in ("cpu_model", "cpus", "cpu_quota", "numa_nodes", "machine", "kernel")},
         "affinity": host.get("usable_cpus"),
         "perfkit": _major(host.get("perfkit")),
@@ -126,10 +139,19 @@ def host_of(result: Result) -> str:
     return str(as_mapping(result.environment.get("generator")).get("host_id") or "")
 
 
+def starts_server(result: Result) -> bool:
+    """Whether perfkit started the server under test for the run."""
+    return bool(_started_server(result))
+
+
+def _started_server(result: Result) -> Mapping[str, Any]:
+    target = as_mapping(result.environment.get("target"))
+    return as_mapping(target.get("command_server") or target.get("bundled_server"))
+
+
 def server_cold_start_s(result: Result) -> float | None:
     """The time from the start of the server by perfkit until it was ready; None if it is unknown, or not between 0 and an hour."""
-    target = as_mapping(result.environment.get("target"))
-    found = as_mapping(target.get("command_server") or target.get("bundled_server")).get("ready_after_s")
+    found = _started_server(result).get("ready_after_s")
     if not isinstance(found, int | float) or isinstance(found, bool):
         return None
     return float(found) if 0 < found <= _LONGEST_COLD_START_S else None

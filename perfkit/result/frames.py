@@ -72,6 +72,8 @@ def points_frame(points: Iterable[Point]) -> "pd.DataFrame":
             },
             "server_queue_ns": point.server and point.server.queue_ns,
             "server_compute_ns": point.server and _compute_ns(point.server),
+            "server_cpu_per_request_ns": point.server_cpu and point.server_cpu.time_per_request_ns,
+            "server_cpus": point.server_cpu and point.server_cpu.cpus,
             "generator_cpu_share": point.generator.cpu_share,
             "energy_per_inference_j": point.energy_per_inference_j,
             "slo": point.slo and point.slo.verdict,

@@ -12,7 +12,7 @@ from perfkit.result.load import Load
 from perfkit.result.part import Part
 from perfkit.result.search import Search
 from perfkit.spans.breakdown import Breakdown
-from perfkit.telemetry.figures import GpuFigures, MetricFigures, ServerFigures
+from perfkit.telemetry.figures import GpuFigures, MetricFigures, ServerCpuFigures, ServerFigures
 
 SCHEMA = "perfkit.result/1"
 METRIC_DEFINITIONS = 1
@@ -234,6 +234,8 @@ class Point(Part):
     generator: Generator
     server: ServerFigures | None = None
     """The server's own figures, from its v2 statistics; None if it has none, or none of this load."""
+    server_cpu: ServerCpuFigures | None = None
+    """The CPU time of the server's processes in the window; None unless perfkit started them, and in results of earlier versions."""
     gpus: tuple[GpuFigures, ...] = ()
     energy_per_inference_j: float | None = None
     """The GPUs' energy in the window, divided by its inferences."""

@@ -7,6 +7,7 @@ from typing import Any
 
 # the job's commit, and the branch or tag it was started for
 _COMMITS, _BRANCHES = ("PERFKIT_COMMIT", "GITHUB_SHA", "CI_COMMIT_SHA"), ("PERFKIT_BRANCH", "GITHUB_REF_NAME", "CI_COMMIT_REF_NAME")
+_TARGET_BRANCHES = ("GITHUB_BASE_REF", "CI_MERGE_REQUEST_TARGET_BRANCH_NAME")  # empty in jobs without a merge
 _GIT_WITHIN_S = 10
 
 
@@ -14,8 +15,7 @@ def describe_source(folder: pathlib.Path) -> dict[str, Any]:
     """`commit`, `branch` and `dirty`, whether there are uncommitted changes; empty and None where unknown."""
     commit = next((os.environ[name] for name in _COMMITS if os.environ.get(name)), "")
     if commit:
-        branch = next((os.environ[name] for name in _BRANCHES if os.environ.get(name)), "")
-        return {"commit": commit, "branch": branch, "dirty": None}
+        return {"commit": commit, "branch": branch_of_job(), "dirty": None}
     commit = _git(folder, "rev-parse", "HEAD")
     if not commit:
         return {"commit": "", "branch": "", "dirty": None}
@@ -24,6 +24,16 @@ def describe_source(folder: pathlib.Path) -> dict[str, Any]:
         "branch": _git(folder, "rev-parse", "--abbrev-ref", "HEAD"),
         "dirty": bool(_git(folder, "status", "--porcelain", "--untracked-files=no")),
     }
+
+
+def branch_of_job() -> str:
+    """The branch or tag that a CI job was started for; empty outside of one."""
+    return next((os.environ[name] for name in _BRANCHES if os.environ.get(name)), "")
+
+
+def target_branch_of_job() -> str:
+    """The branch that a CI job's change is to be merged into; empty if there is none."""
+    return next((os.environ[name] for name in _TARGET_BRANCHES if os.environ.get(name)), "")
 
 
 def _git(folder: pathlib.Path, *arguments: str) -> str:

@@ -293,7 +293,7 @@ def _validate(document: dict[str, Any], origins: Origins, overrides: Sequence[st
 
 
 def _check_workload(document: dict[str, Any], index: int, origins: Origins, path: pathlib.Path) -> None:
-    """Raises ScenarioError if a workload of a mix is no valid scenario by itself; `document` is that of the mix, which is valid."""
+    """Checks one workload of a valid mix as a scenario of its own; `document` is the mix's. Raises ScenarioError."""
     entry = document["workloads"][index]
     try:
         plain = plain_document(fill_common_parts(document), index)

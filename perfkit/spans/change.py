@@ -130,8 +130,10 @@ def describe_change(change: PartChange) -> str:
 def _place(change: PartChange, part: str) -> str:
     value = change.parts_ns[part]
     low, high = sorted(abs(end) for end in change.intervals_ns[part])
+    ends = [format_duration_ns(low), format_duration_ns(high)]
+    interval = f"{ends[0]} to {ends[1]}" if ends[0] != ends[1] else f"to within {format_duration_ns(max(high - low, 1))}"
     more = "more" if value > 0 else "less"
-    return f"{format_duration_ns(abs(value))} {more} {PLACES[part]} ({format_duration_ns(low)} to {format_duration_ns(high)})"
+    return f"{format_duration_ns(abs(value))} {more} {PLACES[part]} ({interval})"
 
 
 def _percentiles(sides: Sequence[Breakdown]) -> Iterator[str]:

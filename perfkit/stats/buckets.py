@@ -35,6 +35,12 @@ def bucket_indices(values_ns: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
     return indices
 
 
+def bucket_width_ns(value_ns: float) -> int:
+    """The width of the bucket that a time falls into; no percentile is known more exactly."""
+    low, high = bucket_bounds_ns(bucket_indices(np.array([round(value_ns)])))
+    return int(high[0] - low[0]) + 1
+
+
 BUCKETS = int(bucket_indices(np.array([HIGHEST_NS]))[0]) + 1
 LONGEST_TIME_NS = int(bucket_bounds_ns(np.array([BUCKETS - 1]))[1][0])
 """The upper bound of the last bucket: no percentile or maximum is above it."""

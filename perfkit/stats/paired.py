@@ -14,7 +14,8 @@ import numpy as np
 
 from perfkit.stats.signed_rank import Array, cut_off, hodges_lehmann, lower_limit, signed_rank_p
 
-LOOKS, QUICK_LOOKS = (12, 16, 20), (10,)
+DEFAULT_PAIRS = 20
+_FEWEST_AFTER_FIRST_LOOK = 4
 FALSE_ALARM_RATE, ERRORS_PART = 0.01, 0.001  # a tenth of the false alarms is reserved for the error rate
 PASS_RATE = 0.05
 NOISE_BAND = 0.01
@@ -40,20 +41,38 @@ class MetricBounds:
 class Rule:
     """After how many pairs the gate looks, and its error rates over all looks and metrics."""
 
-    looks: tuple[int, ...] = LOOKS
+    looks: tuple[int, ...]
+    planned_looks: int
+    """Each of so many looks has an equal part of the errors, whether or not it takes place."""
     false_alarm_rate: float = FALSE_ALARM_RATE
     pass_rate: float = PASS_RATE
     """The highest probability that a metric at its margin passes."""
 
+    @classmethod
+    def at(cls, *looks: int) -> "Rule":
+        """The rule that looks after these numbers of pairs."""
+        return cls(looks, len(looks))
+
+    def ending_at(self, pairs: int) -> "Rule":
+        """The rule of a gate whose time is over after so many pairs, fewer than planned: they are its last look.
+
+        The errors keep their bounds: whichever pairs the time allows, the signs of their differences are still fair coins.
+        """
+        return dataclasses.replace(self, looks=(*(count for count in self.looks if count < pairs), pairs))
+
+    def fewest_pairs(self, metrics: int) -> int:
+        """The fewest pairs with which the error rate and one of so many metrics can regress: the smallest p of n pairs is 2^-n."""
+        return math.ceil(math.log2(max(metrics / self.time_alpha, 1 / self.error_rate_alpha)))
+
     @property
     def time_alpha(self) -> float:
         """The significance level of one look for all metrics but the error rate."""
-        return (self.false_alarm_rate - ERRORS_PART) / len(self.looks)
+        return (self.false_alarm_rate - ERRORS_PART) / self.planned_looks
 
     @property
     def error_rate_alpha(self) -> float:
         """The significance level of one look for the error rate."""
-        return ERRORS_PART / len(self.looks)
+        return ERRORS_PART / self.planned_looks
 
     def first_step_alpha(self, bounds: Sequence[MetricBounds], index: int) -> float:
         """The p at one look below which metric `index` has regressed whatever the other metrics' p-values are."""
@@ -63,7 +82,7 @@ class Rule:
     @property
     def pass_alpha(self) -> float:
         """The significance level of one look for a pass."""
-        return self.pass_rate / len(self.looks)
+        return self.pass_rate / self.planned_looks
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -76,15 +95,20 @@ class Look:
     passed: np.ndarray
 
 
-def rule_for(metrics: int, *, quick: bool = False) -> Rule:
-    """The rule for a number of metrics beside the error rate.
+def rule_for(metrics: int, pairs: int | None = None) -> Rule:
+    """The rule for a number of metrics beside the error rate, with its last look after `pairs`, by default 20.
 
-    With many metrics the first look comes later: the smallest p of n pairs is 2^-n, and must be significant after correction.
+    From 16 pairs on there are three looks, the first after three fifths of the pairs, or later if the smallest p of so few would not
+    be significant after correction. With many metrics the default is larger. Raises ValueError if `pairs` are too few.
     """
-    looks = QUICK_LOOKS if quick else LOOKS
-    fewest_pairs = math.ceil(math.log2(max(metrics, 1) / Rule(looks).time_alpha))
-    later = max(0, fewest_pairs - looks[0])
-    return Rule(tuple(look + later for look in looks))
+    fewest, alone = (Rule.at(*([0] * looks)).fewest_pairs(metrics) for looks in (3, 1))
+    last = max(DEFAULT_PAIRS, fewest + _FEWEST_AFTER_FIRST_LOOK) if pairs is None else pairs
+    first = max(fewest, 3 * last // 5)
+    if last - first >= _FEWEST_AFTER_FIRST_LOOK:
+        return Rule.at(first, (first + last) // 2, last)
+    if last < alone:
+        raise ValueError(f"{metrics} metrics need at least {alone} pairs to show a regression, found {last}")
+    return Rule.at(last)
 
 
 def look(rule: Rule, bounds: Sequence[MetricBounds], differences: Array) -> Look:
@@ -96,14 +120,27 @@ def look(rule: Rule, bounds: Sequence[MetricBounds], differences: Array) -> Look
     each look. A pass needs all metrics, so these tests need no correction (R. L. Berger, Technometrics 24, 1982).
     """
     band, margin = np.array([one.band for one in bounds]), np.array([one.margin for one in bounds])
-    p = signed_rank_p(differences - band[:, None])
+    adjusted = _adjusted_p(rule, bounds, signed_rank_p(differences - band[:, None]))
+    passed = signed_rank_p(margin[:, None] - differences) <= rule.pass_alpha
+    return Look(adjusted, adjusted <= rule.false_alarm_rate, passed)
+
+
+def improvement_p(rule: Rule, bounds: Sequence[MetricBounds], differences: Array) -> Array:
+    """P-values of H0 "no better than the band" for differences of shape [..., metrics, pairs]: the mirrored test of `look`.
+
+    They have the same correction, so at most `rule.false_alarm_rate` of gates call any metric improved that is not better than its band.
+    """
+    band = np.array([one.band for one in bounds])
+    return _adjusted_p(rule, bounds, signed_rank_p(-differences - band[:, None]))
+
+
+def _adjusted_p(rule: Rule, bounds: Sequence[MetricBounds], p: Array) -> Array:
+    """P-values of shape [..., metrics], adjusted for metrics and looks."""
     is_errors = np.array([one.is_error_rate for one in bounds], bool)
     adjusted = np.empty_like(p)
     adjusted[..., ~is_errors] = holm(p[..., ~is_errors]) * (rule.false_alarm_rate / rule.time_alpha)
     adjusted[..., is_errors] = p[..., is_errors] * (is_errors.sum() * rule.false_alarm_rate / rule.error_rate_alpha)
-    adjusted = np.minimum(adjusted, 1.0)
-    passed = signed_rank_p(margin[:, None] - differences) <= rule.pass_alpha
-    return Look(adjusted, adjusted <= rule.false_alarm_rate, passed)
+    return np.minimum(adjusted, 1.0)
 
 
 def holm(p: Array) -> Array:
@@ -130,7 +167,7 @@ def minimum_detectable_effect(rule: Rule, bounds: Sequence[MetricBounds], index:
     pair's order is random; √(n/(n-2)) corrects the variance that so few residuals lack. A gate detects a shift that exceeds
     the band by more than the gate's lower limit is below zero, at any look, at the first step of Holm's correction: whichever
     the other metrics are. This is an approximation, with a fixed seed: 86 to 90 % of the simulated standard gates detect it,
-    and 78 to 83 % of the quick ones (`benchmarks/gate_simulation.py`).
+    and 78 to 83 % of those with a single look at 10 pairs (`benchmarks/gate_simulation.py`).
 
     None for fewer than three pairs, and if no look has enough pairs to detect anything.
     """

@@ -24,6 +24,11 @@ class Estimate:
         low, high = (None if end is None or end <= 0 else self.value * (end / self.value) ** factor for end in (self.low, self.high))
         return Estimate(self.value, low, high)
 
+    def no_narrower(self, reach: float) -> "Estimate":
+        """The figure with an interval that reaches at least so far on both sides, down to 0; an open end stays open."""
+        low = None if self.low is None else min(self.low, max(self.value - reach, 0.0))
+        return Estimate(self.value, low, None if self.high is None else max(self.high, self.value + reach))
+
 
 def ratio_of(base: Estimate, other: Estimate) -> Estimate:
     """The ratio other ÷ base of two independent positive figures, with its interval from those of the figures.

@@ -1,7 +1,6 @@
 """The variance between runs, split into that between machines and that within a machine."""
 
 import dataclasses
-import math
 from collections.abc import Sequence
 
 
@@ -43,37 +42,3 @@ def pooled_variance(parts: Sequence[tuple[float | None, int]]) -> tuple[float | 
     known = [(variance, df) for variance, df in parts if variance is not None and df > 0]
     total = sum(df for _, df in known)
     return (sum(variance * df for variance, df in known) / total, total) if total else (None, 0)
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class MeanDifferenceError:
-    """The standard error of the difference of two means, with its degrees of freedom."""
-
-    error: float
-    df: int
-
-
-def mean_difference_error(
-    baseline: Sequence[Sequence[float]],
-    candidate: Sequence[Sequence[float]],
-    *,
-    counts: tuple[int, int],
-    is_one_machine: bool,
-    control: tuple[float, int] | None = None,
-    minimum_variance: float = 0.0,
-) -> MeanDifferenceError | None:
-    """√(2σ_b² + σ_w²(1/n + 1/n')), the standard error of the difference of two means; None if a component it needs is unknown.
-
-    `baseline` and `candidate` are all values, a group for each machine; `counts` are n and n', the numbers of values in the means.
-    σ_w², between the runs of one machine, is pooled from both and from `control`, a variance with its degrees of freedom; it is at
-    least `minimum_variance`. σ_b², between machines, is the baseline's, with one degree of freedom less than it has machines, and is
-    left out if both means come from one machine. Assumption: the values are about normal.
-    """
-    base, other = variance_components(baseline), variance_components(candidate)
-    within, df = pooled_variance([(base.within, base.within_df), (other.within, other.within_df), *([control] if control else [])])
-    if within is None:
-        return None
-    square = max(within, minimum_variance) * (1 / counts[0] + 1 / counts[1])
-    if is_one_machine:
-        return MeanDifferenceError(math.sqrt(square), df)
-    return None if base.between is None else MeanDifferenceError(math.sqrt(2 * base.between + square), min(base.between_df, df))

@@ -7,10 +7,10 @@ from collections.abc import AsyncIterator, Callable, Sequence
 
 from perfkit.clock import Clock, MonotonicClock
 from perfkit.errors import TargetError
-from perfkit.process.child import NotReadyError
+from perfkit.process.child import Child, NotReadyError
 from perfkit.process.start_module import start_module
 from perfkit.target.address import WireProtocol
-from perfkit.target.started_server import RunningServer
+from perfkit.target.started_server import RunningServer, ServerEnd
 from perfkit.units import NS_PER_S
 
 _STARTS_WITHIN_S, _STOPS_WITHIN_S = 300, 10
@@ -62,8 +62,12 @@ async def bundled_server(
             "http": f"http://127.0.0.1:{description['http_port']}",
             "grpc": f"grpc://127.0.0.1:{description['grpc_port']}",
         }
-        ended = asyncio.ensure_future(child.wait_for_end())
+        ended = asyncio.ensure_future(_end_of(child))
         try:
-            yield RunningServer(urls, description, started_ns, ended)
+            yield RunningServer(urls, description, started_ns, child.pid, ended)
         finally:
             ended.cancel()
+
+
+async def _end_of(child: Child) -> ServerEnd:
+    return ServerEnd(await child.wait_for_end(), await child.ended)

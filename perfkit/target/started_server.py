@@ -7,8 +7,24 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractAsyncContextManager
 from typing import Any, Literal
 
+from perfkit.errors import quotation
 from perfkit.machine.cpus import pinned, usable_cpus
 from perfkit.target.address import WireProtocol
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class ServerEnd:
+    """The end of a server that nobody stopped."""
+
+    how: str
+    """The end of a sentence: `ended with exit code 3`."""
+    status: int
+    """The exit status, negative for a signal."""
+    last_lines: tuple[str, ...] = ()
+    """What it wrote last."""
+
+    def __str__(self) -> str:
+        return f"{self.how}{quotation(self.last_lines)}"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -21,8 +37,12 @@ class RunningServer:
     """Facts for the result, among them the time from its start until it was ready, `ready_after_s`."""
     began_ns: int
     """The instant at which its process was started."""
-    ended: "asyncio.Task[str]"
-    """Waits for its end, and says how it ended."""
+    pid: int
+    """Its first process."""
+    ended: "asyncio.Task[ServerEnd]"
+    """Waits for its end."""
+    last_lines: Callable[[], tuple[str, ...]] = tuple
+    """Reads what it wrote last, without secrets."""
 
 
 class StartedServer:
@@ -41,12 +61,14 @@ class StartedServer:
         self._on_end: Callable[[str], None] | None = None
         self.description: Mapping[str, Any] = {}
         """That of its first run."""
+        self.pid: int | None = None
+        """The first process of its last run; None before the first."""
 
     async def start(self) -> RunningServer:
         """Starts the server; raises TargetError if it does not start."""
         with pinned(self._cpus):
             running = await self._running.enter_async_context(self._make())
-        self.description, self._end = self.description or running.description, ""
+        self.description, self._end, self.pid = self.description or running.description, "", running.pid
         running.ended.add_done_callback(self._has_ended)
         return running
 
@@ -70,7 +92,7 @@ class StartedServer:
         finally:
             self._on_end = None
 
-    def _has_ended(self, ended: "asyncio.Task[str]") -> None:
+    def _has_ended(self, ended: "asyncio.Task[ServerEnd]") -> None:
         if ended.cancelled():  # it was stopped
             return
         self._end = f"the {'bundled ' if self.kind == 'bundled_server' else ''}server is gone: it {ended.result()}"

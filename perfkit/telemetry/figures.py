@@ -93,6 +93,28 @@ class OtherProcesses:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
+class ServerCpuUse:
+    """What all processes of a server that perfkit started used in a window."""
+
+    cpu_ns: int
+    """User and system time."""
+    instructions: int | None = None
+    """Executed in user mode; None where they are not counted."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class ServerCpuFigures:
+    """The CPU use of a server that perfkit started, all its processes together."""
+
+    cpus: float
+    """How many CPUs it kept busy."""
+    time_per_request_ns: float | None
+    """User and system time in the window ÷ ok answers that came in it; None without answers."""
+    instructions_per_request: float | None = None
+    """Executed in user mode; counted only if `gate.metrics` names them, and where the machine has such counters."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
 class MachineFigures:
     """The generator's machine over a window; None also where the window was too short for a figure."""
 

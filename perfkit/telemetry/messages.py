@@ -50,6 +50,15 @@ class GpuConfig:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
+class ServerCpuConfig:
+    """A server that perfkit started, whose CPU time is measured."""
+
+    pid: int
+    """Its first process."""
+    with_instructions: bool = False
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
 class SpansConfig:
     """Where the spans of the server are received, over OTLP/HTTP."""
 
@@ -80,6 +89,7 @@ class TelemetryConfig:
     gpus: GpuConfig | None = None
     metrics: tuple[MetricsPageConfig, ...] = ()
     statistics: StatisticsConfig | None = None
+    server_cpu: ServerCpuConfig | None = None
     listen: tuple[str, int] | None = None
     """Host and port at which Prometheus can read the run's live metrics."""
     screen: ScreenConfig | None = None

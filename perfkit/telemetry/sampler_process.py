@@ -127,6 +127,13 @@ def _samplers(config: TelemetryConfig, clock: MonotonicClock) -> dict[str, Sampl
         from perfkit.telemetry.server.sampler import ServerStatisticsSampler
 
         samplers["statistics"] = ServerStatisticsSampler(config.statistics, clock)
+    if (server := config.server_cpu) is not None:
+        from perfkit.machine.instruction_counter import EventCounter
+        from perfkit.machine.process_tree import ProcessTree
+        from perfkit.telemetry.host.server_cpu import ServerCpuSampler
+
+        count = EventCounter if server.with_instructions else None
+        samplers["server CPU"] = ServerCpuSampler(ProcessTree(server.pid), TargetProcesses(config.addresses), clock, count)
     if (gpus := config.gpus) is not None:
         from perfkit.telemetry.gpu.sampler import GpuSampler
 

@@ -121,7 +121,7 @@ def _read_parquet(file: pathlib.Path, budget: MemoryBudget) -> TraceBuilder:
         from pyarrow import parquet
     except ImportError:
         raise ScenarioError(
-            f"load.replay.trace: pyarrow is needed to read {file}: pip install 'perfkit[parquet]', or convert the trace to CSV"
+            f"load.replay.trace: pyarrow is needed to read {file}: pip install pyarrow, or convert the trace to CSV"
         ) from None
     with file.open("rb") as stream:
         try:

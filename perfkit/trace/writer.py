@@ -118,7 +118,7 @@ def _check_pyarrow(file: pathlib.Path) -> None:
     try:
         import pyarrow  # noqa: F401 - only whether it is there
     except ImportError:
-        raise UsageError(f"--out {file}: pyarrow is needed to write Parquet: pip install 'perfkit[parquet]', or record .jsonl") from None
+        raise UsageError(f"--out {file}: pyarrow is needed to write Parquet: pip install pyarrow, or record .jsonl") from None
 
 
 def _convert(rows: pathlib.Path, file: pathlib.Path) -> None:

@@ -213,7 +213,7 @@ class ReplicaTransport:
         await asyncio.gather(*(one.aclose() for one in used), *self._closing)
 
     async def _ask(self, call: Callable[[Transport], Awaitable[_T]]) -> _T:
-        """The answer of the first address that can be reached, from the one that answered last."""
+        """Asks the addresses in turn, beginning with the one that answered last; returns the first answer. Raises TargetError if none answers."""
         await self._find()
         first: TargetError | None = None
         for _ in self._replicas:

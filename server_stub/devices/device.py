@@ -15,7 +15,7 @@ from server_stub.devices.cuda_driver import CudaDriver, CudaError
 
 Kind = Literal["cpu", "cuda"]
 _PROVIDER = "CUDAExecutionProvider"
-_INSTALL = "pip install 'perfkit[cuda]' in place of 'perfkit[server]'"
+_INSTALL = "pip install '.[cuda]' in perfkit's repository, in place of '.[server]'"
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

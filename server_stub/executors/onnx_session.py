@@ -28,7 +28,7 @@ def open_session(file: pathlib.Path, threads: int, options: OnnxOptions, compute
     try:
         import onnxruntime
     except ImportError as error:
-        raise UsageError(f"ONNX models need ONNX Runtime ({error}): pip install 'perfkit[server]'") from None
+        raise UsageError(f"ONNX models need ONNX Runtime ({error}): pip install onnx onnxruntime") from None
     provider = options.provider
     assert provider is not None
     name = PROVIDERS[provider]
@@ -98,7 +98,7 @@ def _in_half_precision(file: pathlib.Path) -> bytes:
         import onnx
         from onnxruntime.transformers.float16 import convert_float_to_float16
     except ImportError as error:
-        raise UsageError(f"--onnx precision=fp16 needs the onnx package ({error}): pip install 'perfkit[server]'") from None
+        raise UsageError(f"--onnx precision=fp16 needs the onnx package ({error}): pip install onnx") from None
     try:
         converted: bytes = convert_float_to_float16(onnx.load(file), keep_io_types=True).SerializeToString()
     except Exception as error:  # noqa: BLE001 - the converter raises whatever it meets in a broken file

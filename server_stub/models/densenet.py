@@ -95,7 +95,7 @@ def seeded_file(name: str = NAME) -> pathlib.Path:
             part.write(encoded)
         pathlib.Path(part.name).replace(file)
     except ImportError as error:
-        raise UsageError(f"generating {name} needs the onnx package ({error}): pip install 'perfkit[server]'") from None
+        raise UsageError(f"generating {name} needs the onnx package ({error}): pip install onnx") from None
     except OSError as error:
         raise UsageError(
             f"the weights of {name} cannot be cached in {folder} ({error}): set PERFKIT_CACHE_DIR to a writable folder."

@@ -77,7 +77,7 @@ def _without_onnx(names: Sequence[str], log: Log | None) -> list[str]:
     """The models that can be served without ONNX; those that cannot are logged, unless none of them is to be served."""
     left_out = [name for name in names if name in _ONNX_MODELS]
     if left_out and log is not None:
-        message = f"not serving {' and '.join(left_out)}: they need pip install 'perfkit[server]'"
+        message = f"not serving {' and '.join(left_out)}: they need pip install onnx onnxruntime"
         log.info("left_out", message=message, models=left_out)
     return [name for name in names if name not in left_out]
 

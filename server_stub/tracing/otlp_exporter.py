@@ -96,7 +96,9 @@ def _check_packages() -> None:
         except ModuleNotFoundError:
             found = None
         if found is None:
-            raise UsageError(f"sending traces needs the package {name.partition('.')[0]}: pip install 'perfkit[tracing]'")
+            raise UsageError(
+                f"sending traces needs the package {name.partition('.')[0]}: pip install opentelemetry-sdk opentelemetry-exporter-otlp-proto-http"
+            )
 
 
 def _start_process(config: TraceConfig) -> "subprocess.Popen[bytes]":

@@ -6,7 +6,7 @@ import math
 import numpy as np
 import pytest
 
-from benchmarks.gate_simulation import FULL, METRICS, QUICK, Case, Noise, max_alarms, run, simulate_pairs
+from benchmarks.gate_simulation import FEW, FULL, METRICS, Case, Noise, max_alarms, run, simulate_pairs, simulate_runs
 from perfkit.stats.paired import rule_for
 
 GATES = 10_000  # with fewer, a rate of 0.6 % cannot be distinguished from 1 %
@@ -18,9 +18,15 @@ def test_the_gate_meets_its_targets(case):
     assert case.is_met(outcome), outcome
 
 
-@pytest.mark.parametrize("case", QUICK, ids=lambda case: case.name)
-def test_a_quick_gate_meets_its_targets(case):
-    outcome = run(case, rule_for(len(METRICS), quick=True), GATES, (1, 3))
+@pytest.mark.parametrize("case", FEW, ids=lambda case: case.name)
+def test_a_gate_of_ten_pairs_meets_its_targets(case):
+    outcome = run(case, rule_for(len(METRICS), 10), GATES, (1, 3))
+    assert case.is_met(outcome), outcome
+
+
+@pytest.mark.parametrize("case", FEW, ids=lambda case: case.name)
+def test_a_gate_whose_time_is_over_at_any_pair_meets_its_targets(case):
+    outcome = run(case, rule_for(len(METRICS)), GATES, (1, 4), is_timed=True)
     assert case.is_met(outcome), outcome
 
 
@@ -29,7 +35,7 @@ def test_the_number_of_alarms_that_proves_a_rate_below_one_per_cent():
 
 
 def test_simulated_noise_has_the_declared_size():
-    quiet = Noise(host=0.0, drift=0.0, restart=(0.0,) * 4, contaminated=0.0)
+    quiet = Noise(within=0.0, host=0.0, drift=0.0, restart=(0.0,) * 4, contaminated=0.0)
     rng = np.random.default_rng(7)
     assert simulate_pairs(rng, 2, 3, Case("", (1.1,) * 4, quiet)) == pytest.approx(math.log(1.1))
     position = simulate_pairs(rng, 200, 20, Case("", noise=dataclasses.replace(quiet, position=0.5)))
@@ -37,3 +43,18 @@ def test_simulated_noise_has_the_declared_size():
     assert abs(position.mean()) < 0.05
     restart = simulate_pairs(rng, 500, 20, Case("", noise=dataclasses.replace(quiet, restart=(0.02, 0.03, 0.03, 0.06))))
     assert restart.std((0, 2)) == pytest.approx(math.sqrt(2) * np.array([0.02, 0.03, 0.03, 0.06]), rel=0.1)
+
+
+def test_the_drift_is_correlated_within_a_sitting_and_forgotten_between_two():
+    drift = Noise(host=0.0, drift=0.03, restart=(0.0,) * 4, contaminated=0.0)
+    runs = simulate_runs(np.random.default_rng(8), 4000, (2, 3), drift)[:, 0]
+    assert runs.std(0) == pytest.approx(0.03, rel=0.1)
+    neighbours = [np.corrcoef(runs[:, run], runs[:, run + 1])[0, 1] for run in range(4)]
+    assert neighbours == pytest.approx([0.8, 0.0, 0.8, 0.8], abs=0.06)
+
+
+def test_a_restart_lands_in_one_of_two_modes():
+    modes = Noise(host=0.0, drift=0.0, restart=(0.0,) * 4, contaminated=0.0, mode=0.1, mode_share=0.2)
+    runs = simulate_runs(np.random.default_rng(9), 500, (8,), modes)
+    assert np.unique(runs).tolist() == [0.0, 0.1]
+    assert runs.mean() == pytest.approx(0.02, rel=0.1)

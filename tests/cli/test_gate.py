@@ -44,14 +44,14 @@ def scenario(tmp_path):
     return path
 
 
-def begin(scenario, place, pairs, targets=URLS, **options):
+def begin(scenario, place, measured, targets=URLS, **options):
     """Leave the folder of a gate that was interrupted after these pairs."""
     loaded = read_scenario(scenario)
     baseline, candidate = (parse_arm("", target, loaded.scenario) for target in targets)
     request = GateRequest(loaded, baseline, candidate, **options)
     folder = GateFolder(place, GateManifest(inputs=request.inputs, seed=1, started_at="2026-01-02T03:04:05.678+00:00"))
     folder.fix(FixedSettings(warmup_ns=50_000_000, window_ns=300_000_000, concurrency=4, rate_per_s=70.0))
-    for pair in pairs:
+    for pair in measured:
         folder.add(pair)
 
 
@@ -71,11 +71,14 @@ def gate(scenario, place, *options, targets=URLS):
         (make_pairs(5, valid=False, codes=["generator_bound"]), [], 5, "invalid"),
         ([*make_pairs(10, 1.3, kind="control"), *make_pairs(12)], ["--control", "10"], 5, "invalid"),
         ([*make_pairs(3, kind="control"), *make_pairs(12, 1.1)], ["--control", "3"], 1, "regressed"),
-        (make_pairs(10), ["--quick"], 0, "pass"),
+        (make_pairs(10), ["--pairs", "10"], 0, "pass"),
     ],
 )
 def test_every_verdict_has_its_exit_code(scenario, tmp_path, capsys, pairs, options, code, kind):
-    begin(scenario, tmp_path / "out", pairs, quick="--quick" in options, control_pairs=int(options[1]) if "--control" in options else 0)
+    def given(option):
+        return int(options[1]) if option in options else None
+
+    begin(scenario, tmp_path / "out", pairs, pairs=given("--pairs"), control_pairs=given("--control") or 0)
     assert gate(scenario, tmp_path / "out", "--format", "json", *options) == code
     shown = json.loads(capsys.readouterr().out)
     assert shown["kind"] == kind
@@ -93,7 +96,8 @@ def test_the_verdict_is_printed_as_a_table_with_its_reasons(scenario, tmp_path, 
     (p50,) = [line for line in lines if line.startswith(" p50 ") and "poisson" in line and not line.endswith("–")]
     assert "+10." in p50 or "+9." in p50
     assert p50.endswith("regressed")
-    assert any(line.startswith("REGRESSED: After 12 pairs") and "9 of 10 gates would detect a slowdown" in line for line in lines)
+    assert lines[1].startswith("REGRESSED: throughput -9.")
+    assert any(line.startswith("After 12 pairs") and "9 of 10 gates would detect a slowdown" in line for line in lines)
     assert "continuing after 12 completed pairs" in shown.err
 
 
@@ -122,6 +126,10 @@ def test_incomparable_has_exit_code_four():
             ["{scenario}", "--baseline", "cmd:serve", "--candidate", "cmd:serve {port}"],
             "write {port} in the command where the server takes its port",
         ),
+        (
+            ["{scenario}", "--baseline", "http://a", "--candidate", "http://b", "--ready-timeout", "5s"],
+            "--ready-timeout is for cmd: targets",
+        ),
         (["{scenario}", "--baseline", "x://a", "--candidate", "http://b"], "--baseline: expected"),
         (["{scenario}", "--baseline", "http://a", "--candidate", "http://b", "--set", "gate.profile=mine"], "gate.profile"),
         (["{scenario}", "--baseline", "http://a", "--candidate", "http://b", "--set", "gate.metrics=[p50,p50]"], "metrics must be unique"),
@@ -138,14 +146,15 @@ def test_a_gate_that_makes_no_sense_is_refused(scenario, capsys, arguments, sent
 
 def test_an_unfinished_gate_with_different_inputs_is_refused(scenario, tmp_path, capsys):
     begin(scenario, tmp_path / "out", make_pairs(3))
-    assert gate(scenario, tmp_path / "out", "--quick") == 2
-    assert "an unfinished gate with different inputs (quick)" in capsys.readouterr().err
+    assert gate(scenario, tmp_path / "out", "--pairs", "10") == 2
+    assert "an unfinished gate with different inputs (pairs)" in capsys.readouterr().err
 
 
-def test_a_target_that_cannot_be_started_leaves_nothing_behind(scenario, tmp_path, capsys):
+def test_a_target_that_cannot_be_started_leaves_why_and_gives_way_to_the_next_gate(scenario, tmp_path, capsys):
     assert gate(scenario, tmp_path / "out", "--quiet", targets=("cmd:/no/such {port}",) * 2) == 6
     assert "cannot be started" in capsys.readouterr().err
-    assert [entry.name for entry in tmp_path.iterdir()] == ["scenario.yaml"]
+    assert "cannot be started" in json.loads((tmp_path / "out.partial" / "verdict.json").read_text())["failure"]["reason"]
+    assert gate(scenario, tmp_path / "out", "--quiet", targets=("cmd:/nor/this {port}",) * 2) == 6, "another gate takes its place"
 
 
 def model_of(size):
@@ -185,15 +194,16 @@ def test_a_gate_continues_with_servers_that_it_restarts_for_every_run(scenario, 
     targets = (SERVER, SERVER)
     # the candidate was not steady in two pairs: after a third usable one that is most of its runs, whatever is measured; and too many
     # discarded pairs, on a busy machine, make the gate invalid as well
-    begin(scenario, tmp_path / "out", make_pairs(2, codes=["not_steady"]), targets, quick=True)
-    assert gate(scenario, tmp_path / "out", "--quick", "--format", "json", targets=targets) == 5
+    begin(scenario, tmp_path / "out", make_pairs(2, codes=["not_steady"]), targets, pairs=10)
+    assert gate(scenario, tmp_path / "out", "--pairs", "10", "--format", "json", targets=targets) == 5
     verdict = Verdict.model_validate_json(capsys.readouterr().out)
     assert verdict.kind == "invalid"
     assert not any("restarted" in note for note in verdict.notes)
     runs = {entry.name for entry in (tmp_path / "out" / "runs").iterdir() if entry.is_dir()}
     assert {f"002-{arm}-{load}" for arm in ("baseline", "candidate") for load in (0, 1)} <= runs
-    starts = (tmp_path / "out" / "runs" / "server.log").read_text().count('"event": "ready"')
-    assert 2 * starts == len(runs)  # each start serves both loads of a run
+    logs = {log.name: log.read_text() for log in (tmp_path / "out" / "runs").glob("*.server.log")}
+    assert {name.removesuffix(".server.log") for name in logs} == {run.rpartition("-")[0] for run in runs}
+    assert {text.count('"event": "ready"') for text in logs.values()} == {1}  # each start serves both loads of a run
     pairs = json.loads((tmp_path / "out" / "pairs.json").read_text())
     assert [point["load_point"] for point in pairs[2]["baseline"]["points"]] == ["http, concurrency 4", "http, 70/s poisson"]
     assert not any(point["failed"] for point in pairs[2]["candidate"]["points"])
@@ -207,18 +217,21 @@ def test_an_interrupted_gate_stores_its_pairs_and_stops_its_servers(perfkit, sce
     running.signal(signal.SIGINT)
     finished = running.finish()
     assert finished.code == 130, finished.stderr
-    assert f"the pairs measured so far are in {tmp_path / 'out.partial'}; to continue: perfkit gate" in finished.stderr
+    (told,) = [line for line in finished.stdout.splitlines() if line.startswith("next: ")]
+    assert told == f"next: 3 pairs measured so far, in {tmp_path / 'out.partial'}; the same command continues."
     assert not (tmp_path / "out").exists()
     stored = json.loads((tmp_path / "out.partial" / "pairs.json").read_text())
     assert stored[:3] == [pair.model_dump(mode="json") for pair in make_pairs(3)]
     until_ended(processes)
 
 
-def test_a_gate_interrupted_in_its_trial_leaves_nothing_behind(perfkit, scenario, tmp_path):
+def test_a_gate_interrupted_in_its_trial_stops_its_servers_and_leaves_why(perfkit, scenario, tmp_path):
     running = perfkit.start("gate", scenario, "--baseline", SERVER, "--candidate", SERVER, "--out", tmp_path / "out")
     running.wait_for_line("trial: 1 in flight")
     processes = running.descendants()
     running.signal(signal.SIGTERM)
     assert running.finish().code == 143
-    assert [entry.name for entry in tmp_path.iterdir()] == ["scenario.yaml"]
+    failure = json.loads((tmp_path / "out.partial" / "verdict.json").read_text())["failure"]
+    assert (failure["cause"], failure["phase"], failure["signal"]) == ("interrupted", "trial", "SIGTERM")
+    assert {entry.name for entry in tmp_path.iterdir()} == {"scenario.yaml", "out.partial"}
     until_ended(processes)

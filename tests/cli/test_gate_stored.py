@@ -3,7 +3,6 @@
 import json
 from xml.etree import ElementTree
 
-import numpy as np
 import pytest
 
 from perfkit.cli.main import main
@@ -21,13 +20,21 @@ def run(factor, day, **options):
     return document(started_at=f"2026-01-{day:02}T00:00:00.000+00:00", **figures, **options)
 
 
-def gate(*options, candidate="new"):
+def gate(*options, candidate="new.json"):
     return main(["gate", "--baseline", BASELINE, "--candidate", candidate, *options])
+
+
+def write_candidate(place, factor, **options):
+    """Five runs of a candidate, and the file `new.json` with all of them."""
+    for index, scatter in enumerate((1.001, 0.999, 1.003, 0.997, 1.0)):
+        made = run(factor * scatter, 20 + index, **options)
+        write_log(write(place / f"new{index}", made), made)
+    assert main(["baseline", *(f"new{index}" for index in range(5)), "--out", "new.json"]) == 0
 
 
 @pytest.fixture
 def place(tmp_path, monkeypatch, capsys):
-    """The working folder: a baseline of five runs, and a candidate `new`, which tests overwrite."""
+    """The working folder: a baseline of five runs, a candidate `new.json` of as many, and a single run `new`; tests overwrite both."""
     monkeypatch.chdir(tmp_path)
     for name in ("GITHUB_ACTIONS", "GITHUB_STEP_SUMMARY"):
         monkeypatch.delenv(name, raising=False)
@@ -38,6 +45,7 @@ def place(tmp_path, monkeypatch, capsys):
         names.append(folder.name)
     assert main(["baseline", *names]) == 0
     write(tmp_path / "new", run(1.001, 20))
+    write_candidate(tmp_path, 1.0)
     capsys.readouterr()
     return tmp_path
 
@@ -45,9 +53,10 @@ def place(tmp_path, monkeypatch, capsys):
 @pytest.mark.parametrize(
     ("candidate", "options", "code", "kind"),
     [
-        (run(1.001, 20), [], 0, "pass"),
-        (run(1.2, 20), [], 1, "regressed"),
-        (run(1.2, 20), ["--on-inconclusive", "pass"], 1, "regressed"),
+        (1.0, [], 0, "pass"),
+        (1.2, [], 1, "regressed"),
+        (1.2, ["--on-inconclusive", "pass"], 1, "regressed"),
+        (run(1.0, 20), [], 3, "inconclusive"),
         (run(1.0, 20, host="elsewhere"), [], 3, "inconclusive"),
         (run(1.0, 20, host="elsewhere"), ["--on-inconclusive", "pass"], 0, "inconclusive"),
         (changed(run(1.0, 20), "scenario.name", "other"), [], 4, "incomparable"),
@@ -58,8 +67,12 @@ def place(tmp_path, monkeypatch, capsys):
     ],
 )
 def test_every_verdict_has_its_exit_code(place, capsys, candidate, options, code, kind):
-    write(place / "new", candidate)
-    assert gate("--format", "json", *options) == code
+    if isinstance(candidate, float):
+        write_candidate(place, candidate)
+    else:
+        write(place / "new", candidate)
+    capsys.readouterr()
+    assert gate("--format", "json", *options, candidate="new.json" if isinstance(candidate, float) else "new") == code
     shown = json.loads(capsys.readouterr().out)
     assert (shown["kind"], shown["mode"], shown["scenario"]) == (kind, "stored", "smoke")
 
@@ -80,7 +93,7 @@ def test_every_change_of_the_fingerprint_is_incomparable(place, capsys, path, va
     for number in range(len(made["points"]) if path.startswith("summary.0.") else 0):
         made = changed(made, path.replace("summary.0", f"points.{number}"), value)
     write(place / "new", made)
-    assert gate() == 4
+    assert gate(candidate="new") == 4
     assert "INCOMPARABLE: " in capsys.readouterr().out
 
 
@@ -114,13 +127,15 @@ def newer_baseline(place):
 )
 def test_an_unreadable_file_is_a_usage_error_with_a_sentence(place, capsys, harm, sentence):
     harm(place)
-    assert gate() == 2
+    assert gate(candidate="new") == 2
     said = capsys.readouterr()
     assert sentence in said.err
     assert said.out == ""
 
 
-@pytest.mark.parametrize("option", [["--control", "3"], ["--quick"], ["--set", "workload.seed=1"]])
+@pytest.mark.parametrize(
+    "option", [["--control", "3"], ["--pairs", "12"], ["--time", "6m"], ["--ready-timeout", "2m"], ["--set", "workload.seed=1"]]
+)
 @pytest.mark.usefixtures("place")
 def test_options_of_a_measuring_gate_are_refused(capsys, option):
     assert gate(*option) == 2
@@ -138,7 +153,7 @@ def test_equal_builds_are_incomparable_unless_allowed(place):
 def test_the_verdict_is_written_to_every_requested_output(place, capsys, monkeypatch):
     monkeypatch.setenv("GITHUB_ACTIONS", "true")
     monkeypatch.setenv("GITHUB_STEP_SUMMARY", str(place / "summary.md"))
-    write(place / "new", run(1.2, 20))
+    write_candidate(place, 1.2)
     assert gate("--junit", "ci/junit.xml", "--markdown", "ci/gate.md", "--out", "verdict") == 1
     out = capsys.readouterr().out
     assert "REGRESSED: " in out
@@ -165,11 +180,19 @@ def test_a_paired_verdict_is_written_with_its_pairs(place, capsys):
 
 
 def test_annotations_go_to_stderr_if_stdout_is_json(place, capsys):
-    write(place / "new", run(1.2, 20))
+    write_candidate(place, 1.2)
+    capsys.readouterr()
     assert gate("--format", "json", "--github", "on") == 1
     said = capsys.readouterr()
     assert json.loads(said.out)["kind"] == "regressed"
     assert "\n::error title=regressed" in said.err
+
+
+def test_runs_of_a_stored_gate_are_not_drawn_as_pairs(place):
+    assert gate("--html", "gate.html") == 0
+    page = (place / "gate.html").read_text()
+    assert "http, concurrency 4" in page
+    assert "Change in each pair" not in page
 
 
 @pytest.mark.usefixtures("place")
@@ -183,31 +206,7 @@ def test_an_output_that_cannot_be_written_is_refused_at_once(place, capsys):
     assert "this is a folder; give a file" in capsys.readouterr().err
 
 
-def test_control_pairs_of_a_verdict_calibrate_a_baseline(place, capsys):
-    noise = np.exp(np.random.default_rng(1).normal(0, 0.005, (2, 12)))
-    control = [
-        {
-            "metric": metric, "load_point": "http, concurrency 4", "unit": "ns", "better": "lower", "baseline": 1.0, "candidate": 1.0, "estimate": 1.0,
-            "interval": None, "confidence": 0.9, "pairs": 12, "noise_band": 0.01, "margin": 0.1, "verdict": "inconclusive", "reason": "",
-            "baseline_values": noise[0].tolist(), "candidate_values": noise[1].tolist(),
-        }
-        for metric in ("throughput", "p50", "p95", "p99")
-    ]  # fmt: skip
-    verdict = {
-        "schema": "perfkit.verdict/1", "kind": "pass", "reasons": [], "mode": "paired", "scenario": "smoke", "baseline": "a", "candidate": "b",
-        "false_alarm_rate": 0.01, "pairs": 12, "started_at": "", "control": control,
-    }  # fmt: skip
-    (place / "verdict.json").write_text(json.dumps(verdict))
-    assert main(["baseline", "run1", "--control", "verdict.json"]) == 0
-    capsys.readouterr()
-    assert gate() == 0  # one run against one: the variation between runs is known
-    write(place / "new", run(1.2, 20))
-    assert gate() == 1
-    (place / "verdict.json").write_text(json.dumps({**verdict, "control": []}))
-    assert main(["baseline", "run1", "--control", "verdict.json"]) == 2
-
-
 def test_errors_of_the_candidate_alone_are_a_regression(place):
     requests = {**point()["requests"], "ok": 4800, "timed_out": 200}
-    write(place / "new", run(1.0, 20, requests=requests, error_rate=0.04))
+    write_candidate(place, 1.0, requests=requests, error_rate=0.04)
     assert gate() == 1

@@ -110,3 +110,5 @@ def test_bash_completes_commands_options_and_files(perfkit, tmp_path):
     assert completed("perfkit", "run", "--conc") == ["--concurrency"]
     assert completed("perfkit", "run", "mi") == ["mine.yaml"]
     assert completed("perfkit", "compare", "--format", "m") == ["markdown"]
+    assert completed("perfkit", "gate", "mi") == ["mine.yaml"]
+    assert completed("perfkit", "gate", "accept", "--exp") == ["--expires"]

@@ -10,16 +10,21 @@ import yaml
 from perfkit.cli.main import main
 from perfkit.cli.schema_model import DOCUMENTS, schema_of
 from perfkit.cli.schema_words import BY_FIELD
+from perfkit.clock import parse_instant
 from perfkit.comparison.result_comparison import compare_results
 from perfkit.gate.baseline import baseline_from_result
 from perfkit.gate.folder import FixedSettings, GateFolder, GateInputs, GateManifest
-from perfkit.history.trend import HistoryEntry, Trend, find_steps, steps_json
+from perfkit.history.accepted import write_accepted
+from perfkit.history.check import Recent, check_history, check_json
+from perfkit.history.series import HistoryEntry, Series
+from perfkit.history.trend import Trend, find_steps, steps_json
 from perfkit.report.comparison import comparison_json
 from perfkit.result.model import result_document
 from perfkit.result.search import FittedCurve, ProbeLimit, Search, SearchProbe
 from perfkit.result.sweep import SweepFolder, SweepRank
 from tests import stored_results
 from tests.closed_schema import closed
+from tests.history.test_accepted import change
 from tests.report.conftest import Synthetic
 from tests.simulated_pairs import make_pairs
 
@@ -76,8 +81,11 @@ def written_documents(folder):
     yield "comparison", json.loads(comparison_json(compare_results([("a", results[0]), ("b", results[1])])))
     sweep = SweepFolder(folder / "sweep", "threads", [({"server.threads": 2}, {})], SweepRank(where=("p99<150ms",)))
     sweep.record(0, "failed", "no such model")
+    path = folder / "accepted.yaml"
+    write_accepted(path, [change()])
+    yield "accepted", json.loads(json.dumps(yaml.safe_load(path.read_text()), default=str))
     yield "sweep", json.loads((sweep.folder / "sweep.json").read_text())
-    inputs = GateInputs(scenario={"name": "x"}, baseline="http://a", candidate="http://b", quick=False, control_pairs=0, perfkit="1")
+    inputs = GateInputs(scenario={"name": "x"}, baseline="http://a", candidate="http://b", control_pairs=0, perfkit="1")
     gate = GateFolder(folder / "gate", GateManifest(inputs=inputs, seed=7, started_at=results[0].started_at))
     gate.fix(FixedSettings(warmup_ns=10, window_ns=20, concurrency=4, rate_per_s=70.0, capacity_per_s=100.0, notes=("A note.",)))
     for pair in make_pairs(12, 1.1):
@@ -86,10 +94,17 @@ def written_documents(folder):
     for pair in json.loads((gate.partial / "pairs.json").read_text()):
         yield "pair", pair
     entries = tuple(HistoryEntry(f"2026-01-{1 + n:02}T00:00:00.000+00:00", f"{n:040d}", "h", {}, "r") for n in range(24))
-    trend = Trend("smoke", "http, concurrency 4", "p99", "ns", entries, tuple(2e6 * (1 + n % 3 / 100 + (n >= 12)) for n in range(24)))
+    trend = Trend(
+        Series("smoke"), "http, concurrency 4", "p99", "ns", entries, tuple(2e6 * (1 + n % 3 / 100 + (n >= 12)) for n in range(24))
+    )
     steps = find_steps(trend)
     assert steps
     yield "steps", json.loads(steps_json([(trend, steps)]))
+    now = parse_instant("2026-02-01T00:00:00+00:00")
+    yield (
+        "history-check",
+        json.loads(check_json(check_history([(trend, steps)], {trend.series: entries}, [trend], now=now, max_age_s=1.0, recent=Recent()))),
+    )
 
 
 def test_what_is_written_satisfies_its_schema_and_has_no_key_beyond_it(tmp_path):
@@ -99,7 +114,7 @@ def test_what_is_written_satisfies_its_schema_and_has_no_key_beyond_it(tmp_path)
         jsonschema.validate(document, closed(schema_of(name)))
         with pytest.raises(jsonschema.ValidationError, match="'unknown' was unexpected"):
             jsonschema.validate({**document, "unknown": 1}, closed(schema_of(name)))
-    assert seen == set(DOCUMENTS) - {"scenario", "verdict", "plan", "calibration"}
+    assert seen == set(DOCUMENTS) - {"scenario", "verdict", "bisection", "plan", "calibration"}
 
 
 def test_the_command_prints_the_schema_and_the_default_is_that_of_scenarios(capsys):

@@ -20,7 +20,7 @@ INPUTS = {"INPUT0": {"generate": "zeros", "shape": [4]}}
 
 
 def traced(folder):
-    """The rows of `traces.csv`, with numbers where they are."""
+    """The rows of `traces.csv`; times in nanoseconds are integers."""
     with (folder / "traces.csv").open(newline="") as stream:
         return [{key: int(value) if key.endswith("_ns") else value for key, value in row.items()} for row in csv.DictReader(stream)]
 

@@ -2,6 +2,7 @@
 
 import json
 import math
+import re
 from html.parser import HTMLParser
 
 import pytest
@@ -36,12 +37,12 @@ def test_changes_are_ratios_to_the_first_with_intervals_from_both():
         ({}, "[2] b: no figure shows a change from [1]."),
         (
             {"p50_ms": 2.2, "throughput_per_s": 450.0},
-            "[2] b is 10.0 % slower in p50 (6.9 to 13.2 %); has 10.0 % less throughput (10.0 to 10.0 %); the rest shows no change.",
+            "[2] b is 10.0 % slower in p50 (6.9 to 13.2 %); has 10.0 % less throughput (9.9 to 10.1 %); the rest shows no change.",
         ),
-        ({"p50_ms": 1.8}, "[2] b is 10.0 % faster in p50 (7.4 to 12.5 %); the rest shows no change."),
+        ({"p50_ms": 1.8}, "[2] b is 10.0 % faster in p50 (7.4 to 12.6 %); the rest shows no change."),
         (
             {"requests": {**point()["requests"], "ok": 4950, "rejected": 50}, "error_rate": 0.01},
-            "[2] b has a higher error rate by 1.000 points (0.851 to 1.172 points); the rest shows no change.",
+            "[2] b has a higher error rate by 1.000 points (0.850 to 1.173 points); the rest shows no change.",
         ),
     ],
 )
@@ -61,7 +62,7 @@ def test_the_answer_names_the_largest_change_of_each_metric_and_counts_the_other
 
     compared = compare_results([("a", side([2.0, 2.0, 2.0])), ("b", side([2.0, 2.2, 3.0]))])
     (sentence,) = comparison_answer(compared)
-    assert sentence.startswith("[2] b is 50.0 % slower in p50 (45.8 to 54.3 %) at http, concurrency 16 and changes at 1 more load point")
+    assert sentence.startswith("[2] b is 50.0 % slower in p50 (45.8 to 54.4 %) at http, concurrency 16 and changes at 1 more load point")
 
 
 def test_an_unknown_interval_is_said_and_the_chart_has_a_mark_without_one():
@@ -145,6 +146,28 @@ def test_every_form_says_what_the_intervals_leave_out_and_escapes_labels():
     assert "<b:" not in page
     assert any(cell.startswith("a<b: started") for cell in cells)
     assert any("2.20 ms +10.0 %" in cell for cell in cells)
+
+
+def test_no_interval_has_zero_width():
+    # every repetition alike, percentiles within one bucket of the histogram, and more requests than decimals
+    alike = {"intervals": {name: [2_000_000, 2_000_000] for name in ("p50", "p90", "p95", "p99")}, "p99_ms": 2.0}
+    requests = {**point()["requests"], "scheduled": 10**12, "sent": 10**12, "ok": 10**12}
+    many = {**alike, "requests": requests}
+    for changes in (alike, many, {**many, "p50_ms": 2.2}):
+        compared = compare_results(
+            [("a", result(**{**alike, "requests": changes.get("requests", point()["requests"])})), ("b", result(**changes))]
+        )
+        for row in compared.rows:
+            for one in (*row.values, *row.changes[1:]):
+                assert one.low is not None
+                assert one.high is not None
+                assert one.low < one.high
+        for form in (comparison_text, comparison_markdown, comparison_html):
+            shown = re.findall(r"\[([-+–][^,\]]*), ([^\]]*)\]", form(compared))
+            assert len(shown) >= 6
+            assert all(low != high for low, high in shown)
+    percentile = rows(compare_results([("a", result(**alike)), ("b", result(**alike))]))["p50"]
+    assert percentile.values[0].high - percentile.values[0].value == 1024  # the width of the bucket of 2 ms in the layout of HdrHistogram
 
 
 @pytest.mark.parametrize("repetitions", [1, 2])

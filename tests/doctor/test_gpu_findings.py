@@ -48,20 +48,20 @@ def test_a_machine_without_a_gpu_has_no_findings_about_the_build_for_cpus():
 @pytest.mark.parametrize(
     ("packages", "severity", "sentence", "remedy"),
     [
-        (GpuPackages(FOR_CPUS), Severity.DISTURBS, "onnxruntime 1.31.1 is built for CPUs and lists no CUDA provider", "'perfkit[cuda]'"),
+        (GpuPackages(FOR_CPUS), Severity.DISTURBS, "onnxruntime 1.31.1 is built for CPUs and lists no CUDA provider", "'.[cuda]'"),
         (
             changed({"packages_in_folder": ("onnxruntime", "onnxruntime-gpu"), "package": "onnxruntime"}),
             Severity.SPOILS,
             "onnxruntime and onnxruntime-gpu are installed in one folder and overwrite each other's files; those of onnxruntime 1.31.1",
-            "pip uninstall -y onnxruntime onnxruntime-gpu, then pip install 'perfkit[cuda]'",
+            "pip uninstall -y onnxruntime onnxruntime-gpu, then pip install '.[cuda]' in perfkit's repository",
         ),
-        (changed({"has_cuda_provider": False}), Severity.SPOILS, "lists no CUDA provider: its library is not installed", "'perfkit[cuda]'"),
-        (changed({"missing_libraries": ("libcudnn.so.9",)}), Severity.SPOILS, "cuDNN is missing (libcudnn.so.9)", "'perfkit[cuda]'"),
+        (changed({"has_cuda_provider": False}), Severity.SPOILS, "lists no CUDA provider: its library is not installed", "'.[cuda]'"),
+        (changed({"missing_libraries": ("libcudnn.so.9",)}), Severity.SPOILS, "cuDNN is missing (libcudnn.so.9)", "'.[cuda]'"),
         (
             changed({"missing_libraries": ("libcublas.so.13", "libcurand.so.10")}),
             Severity.SPOILS,
             "libraries of CUDA 13 are missing (libcublas.so.13, libcurand.so.10)",
-            "'perfkit[cuda]'",
+            "'.[cuda]'",
         ),
         (changed(cupy={"missing_libraries": ("libnvrtc.so.13",)}), Severity.SPOILS, "its compiler is missing", "'cupy-cuda13x[ctk]'"),
         (
@@ -74,13 +74,13 @@ def test_a_machine_without_a_gpu_has_no_findings_about_the_build_for_cpus():
             changed(cupy={"packages": ("cupy-cuda12x",), "cuda": 12}),
             Severity.DISTURBS,
             "CuPy is built for CUDA 12 and ONNX Runtime is built for CUDA 13",
-            "'perfkit[cuda]'",
+            "'.[cuda]'",
         ),
         (
             changed({"cuda": 12}),
             Severity.DISTURBS,
             "CuPy is built for CUDA 13 and ONNX Runtime is built for CUDA 12",
-            "'perfkit[cuda12]'",
+            "'.[cuda12]'",
         ),
     ],
 )
@@ -108,14 +108,14 @@ def test_a_driver_too_old_for_the_packages_cuda_spoils_a_measurement(version, cu
     if sentence:
         assert sentence in found[0].sentence
         assert "update the driver to 580 or newer" in found[0].remedy
-        assert "perfkit[cuda12]" in found[0].remedy
+        assert "'.[cuda12]'" in found[0].remedy
 
 
 def test_under_an_old_driver_the_remedy_is_the_extra_for_it():
     found = find_gpu_problems(DriverFacts("550.54.15", (12, 4), (GPU,)), changed({"missing_libraries": ("libcudnn.so.9",)}))
-    assert [finding.remedy for finding in found if "cuDNN" in finding.sentence] == ["pip install 'perfkit[cuda12]'"]
+    assert [finding.remedy for finding in found if "cuDNN" in finding.sentence] == ["pip install '.[cuda12]' in perfkit's repository"]
     (finding,) = find_gpu_problems(DriverFacts("550.54.15", (12, 4), (GPU,)), GpuPackages(FOR_CPUS))
-    assert "pip uninstall -y onnxruntime, then pip install 'perfkit[cuda12]'" in finding.remedy
+    assert "pip uninstall -y onnxruntime, then pip install '.[cuda12]'" in finding.remedy
 
 
 @pytest.mark.parametrize(("version", "spoils"), [("520.61.05", True), ("525.60.13", False), ("570.10", False)])

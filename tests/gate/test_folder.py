@@ -4,10 +4,12 @@ import pytest
 
 from perfkit.errors import ResultError
 from perfkit.gate.folder import FixedSettings, GateFolder, GateInputs, GateManifest, read_verdict
-from perfkit.gate.verdict import Verdict
+from perfkit.gate.verdict import GateFailure, Verdict
 from tests.simulated_pairs import make_pairs
 
-INPUTS = GateInputs(scenario={"name": "x"}, baseline="http://a", candidate="http://b", quick=False, control_pairs=0, perfkit="1.2.3")
+INPUTS = GateInputs(
+    scenario={"name": "x"}, baseline="http://a", candidate="http://b", pairs=None, time_limit_ns=None, control_pairs=0, perfkit="1.2.3"
+)
 MANIFEST = GateManifest(inputs=INPUTS, seed=7, started_at="2026-01-02T03:04:05.678+00:00")
 SETTINGS = FixedSettings(warmup_ns=10, window_ns=20, concurrency=4, rate_per_s=70.0, capacity_per_s=100.0, notes=("A note.",))
 VERDICT = Verdict(
@@ -41,7 +43,7 @@ def test_the_manifest_has_the_keys_that_earlier_versions_wrote(place):
     folder = started(place, [])
     document = json.loads((folder.partial / "plan.json").read_text())
     assert list(document) == ["schema", "asked", "seed", "started_at", "files", "fixed"]
-    assert list(document["asked"]) == ["scenario", "baseline", "candidate", "quick", "control_pairs", "perfkit"]
+    assert list(document["asked"]) == ["scenario", "baseline", "candidate", "pairs", "time_limit_ns", "control_pairs", "perfkit"]
     assert document["fixed"] == SETTINGS.model_dump(mode="json")
 
 
@@ -54,17 +56,38 @@ def test_a_commit_renames_the_folder_and_replaces_an_earlier_gate(place):
     assert [entry.name for entry in place.parent.iterdir()] == ["one"]
 
 
-def test_a_gate_without_pairs_leaves_nothing_behind(place):
-    assert started(place, []).discard_if_empty()
-    assert list(place.parent.iterdir()) == []
-    assert not started(place, make_pairs(1)).discard_if_empty()
-    assert GateFolder(place, MANIFEST).pairs == make_pairs(1)
+def test_a_gate_says_why_it_has_no_verdict_until_it_has_one(place):
+    folder = started(place, make_pairs(1))
+    failed = VERDICT.model_copy(update={"kind": "error", "failure": GateFailure(cause="server", reason="It ended.", arm="candidate")})
+    folder.note(failed)
+    assert read_verdict(folder.partial) == failed
+    again = GateFolder(place, MANIFEST)
+    assert again.pairs == make_pairs(1)
+    again.commit(VERDICT)
+    assert read_verdict(place) == VERDICT
+
+
+@pytest.mark.parametrize(
+    "changed", [{"inputs": INPUTS.model_copy(update={"candidate": "http://c"})}, {"files": {"/server": "another build"}}]
+)
+def test_a_gate_that_failed_before_its_first_pair_gives_way_to_another(place, changed):
+    failed = GateFolder(place, MANIFEST.model_copy(update={"files": {"/server": "a build"}}))
+    failed.fix(SETTINGS)
+    (failed.runs / "trial-candidate.server.log").write_text("out of memory")
+    other = GateFolder(place, MANIFEST.model_copy(update={"seed": 9, **changed}))
+    assert (other.manifest.seed, other.manifest.settings) == (9, None)
+    assert list(other.runs.iterdir()) == []
+
+
+def test_a_gate_without_a_pair_continues_after_its_trial(place):
+    started(place, [])
+    assert GateFolder(place, MANIFEST.model_copy(update={"seed": 9})).manifest == MANIFEST.model_copy(update={"settings": SETTINGS})
 
 
 def test_the_pairs_of_a_gate_with_different_inputs_are_refused(place):
     started(place, make_pairs(1))
-    with pytest.raises(ResultError, match=r"an unfinished gate with different inputs \(candidate, quick\)"):
-        GateFolder(place, MANIFEST.model_copy(update={"inputs": INPUTS.model_copy(update={"candidate": "http://c", "quick": True})}))
+    with pytest.raises(ResultError, match=r"an unfinished gate with different inputs \(candidate, pairs\)"):
+        GateFolder(place, MANIFEST.model_copy(update={"inputs": INPUTS.model_copy(update={"candidate": "http://c", "pairs": 10})}))
 
 
 @pytest.mark.parametrize("name", ["one", "one.partial"])

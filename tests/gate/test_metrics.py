@@ -72,6 +72,39 @@ def test_error_rates_are_compared_by_difference():
     assert "+0.50 [" in errors.reason
 
 
+def test_a_faster_candidate_has_improved_and_passes():
+    decision, (throughput, p99, errors) = compared(
+        2, values(THROUGHPUT, 1000, 1.2), values(P99, 5e6, 0.995), values(ERRORS, 0.005, plus=-0.0045)
+    )
+    assert decision == "pass"
+    assert [one.verdict for one in (throughput, p99, errors)] == ["pass"] * 3
+    assert [one.outcome for one in (throughput, p99, errors)] == ["improved", "pass", "improved"]  # within 1 % is no change
+    assert throughput.improvement_p < 0.01 < p99.improvement_p
+    assert "better by more than the noise band of 1 % (adjusted p" in throughput.reason
+
+
+@pytest.mark.parametrize("metric", [THROUGHPUT, P99])
+def test_the_figures_of_a_row_differ_by_its_estimate_and_lie_among_the_values(metric):
+    scattered = PairedValues(metric, (90.0, 101.0, 99.0, 250.0, 98.0), (108.0, 120.0, 131.0, 117.0, 119.0))
+    (one,) = compare_pairs(rule_for(1), [scattered])
+    assert one.baseline is not None
+    assert one.candidate is not None
+    assert one.candidate / one.baseline == pytest.approx(one.estimate, rel=1e-12)
+    assert one.candidate / one.baseline != pytest.approx(119 / 99, rel=1e-3)  # the ratio of the medians
+    assert 90 < one.baseline < 131
+    assert 108 < one.candidate < 131
+
+
+@pytest.mark.parametrize(("baseline", "candidate"), [(0.0, 0.0), (0.0, 0.004), (0.004, 0.0), (0.2, 0.9), (1.0, 0.3)])
+def test_shares_of_a_row_differ_by_its_estimate_and_stay_shares(baseline, candidate):
+    (one,) = compare_pairs(rule_for(0), [PairedValues(ERRORS, (baseline,) * 10 + (0.1,), (candidate,) * 10 + (0.0,))])
+    assert one.baseline is not None
+    assert one.candidate is not None
+    assert one.candidate - one.baseline == pytest.approx(one.estimate, abs=1e-15)
+    assert 0 <= one.baseline <= 1
+    assert 0 <= one.candidate <= 1
+
+
 def test_a_value_of_zero_has_no_ratio():
     with pytest.raises(ValueError, match="p99 at http, concurrency 4: there is no ratio of 5 to 0"):
         P99.difference(0.0, 5.0)

@@ -1,14 +1,13 @@
 """The gate from stored results: its verdicts, its refusals, and its error rates."""
 
-import math
+import datetime
 
 import numpy as np
 import pytest
 
-from perfkit.gate.baseline import ControlVariance, baseline_from_result, merge_baselines
-from perfkit.gate.stored_comparison import control_variances
+from perfkit.gate.baseline import baseline_from_result, merge_baselines
 from perfkit.gate.stored_gate import stored_verdict
-from perfkit.gate.verdict import Comparison
+from perfkit.history.accepted import AcceptedChange, AcceptedChanges
 from perfkit.result.model import Result
 from tests.stored_results import changed, document, point, result
 
@@ -34,10 +33,11 @@ def baseline_of(document_):
 
 
 STEADY = [1.0, 1.004, 0.996, 1.002, 0.998]
+NEW = [1.001, 0.999, 1.003, 0.997, 1.0]
 
 
 def test_an_unchanged_candidate_passes():
-    verdict = gate(runs(STEADY), runs([1.001, 0.999, 1.003], hour=1))
+    verdict = gate(runs(STEADY), runs(NEW, hour=1))
     assert verdict.kind == "pass"
     assert verdict.mode == "stored"
     assert {one.verdict for one in verdict.gated} == {"pass"}
@@ -45,78 +45,130 @@ def test_an_unchanged_candidate_passes():
 
 
 def test_a_slower_candidate_has_regressed_in_every_metric():
-    verdict = gate(runs(STEADY), runs([1.12, 1.121, 1.119], hour=1))
+    verdict = gate(runs(STEADY), runs([1.12 * factor for factor in NEW], hour=1))
     assert verdict.kind == "regressed"
     found = {one.metric: one for one in verdict.comparisons}
     assert {name for name, one in found.items() if one.verdict == "regressed"} == {"throughput", "p50", "p95", "p99"}
-    assert found["p99"].estimate == pytest.approx(1.12, rel=1e-4)
-    assert found["throughput"].estimate == pytest.approx(1 / 1.12, rel=1e-4)
-    assert found["throughput"].slowdown == pytest.approx(0.12, rel=1e-4)
+    assert {found[name].adjusted_p for name in ("throughput", "p50", "p95", "p99")} == {1 / 252}
+    assert found["p99"].estimate == pytest.approx(1.12, rel=1e-3)
+    assert found["throughput"].estimate == pytest.approx(1 / 1.12, rel=1e-3)
+    assert found["throughput"].slowdown == pytest.approx(0.12, rel=1e-2)
     assert found["error_rate"].verdict == "pass"
 
 
-def test_the_interval_is_that_of_students_t():
-    verdict = gate(runs(STEADY), runs([1.02, 1.03], hour=1))
-    found = next(one for one in verdict.comparisons if one.metric == "p50")
-    base, candidate = np.log(STEADY), np.log([1.02, 1.03])
-    variance = (np.var(base, ddof=1) * 4 + np.var(candidate, ddof=1) * 1) / 5
-    reach = 2.01505 * math.sqrt(variance * (1 / 5 + 1 / 2))  # t of 95 % at 5 degrees of freedom, from a printed table
-    shift = candidate.mean() - base.mean()
-    assert found.interval == pytest.approx((math.exp(shift - reach), math.exp(shift + reach)), rel=1e-5)
+def test_a_faster_candidate_has_improved_if_it_is_faster_by_more_than_the_machine_may_be():
+    faster = {one.metric: one for one in gate(runs(STEADY), runs([0.9 * factor for factor in NEW], hour=1)).comparisons}
+    assert {name: one.outcome for name, one in faster.items()} == {
+        **dict.fromkeys(("throughput", "p50", "p95", "p99"), "improved"),
+        "error_rate": "pass",
+    }
+    assert {one.outcome for one in gate(runs(STEADY), runs([0.96 * factor for factor in NEW], hour=1)).comparisons} == {"pass"}
+
+
+def test_an_accepted_slowdown_does_not_hide_an_improvement():
+    old, new = runs(STEADY), runs([0.9 * factor for factor in NEW], hour=1)
+    p99 = next(one for one in gate(old, new).comparisons if one.metric == "p99")
+    facts = {"scenario": old.name, "metric": "p99", "load_point": p99.load_point, "slowdown": 0.2, "reason": "a known cost"}
+    day = datetime.date(2026, 2, 3)
+    known = AcceptedChanges((AcceptedChange.model_validate({**facts, "accepted": day, "expires": day}),), day)
+    accepted = next(one for one in gate(old, new, accepted=known).comparisons if one.metric == "p99")
+    assert accepted.accepted is not None
+    assert accepted.outcome == p99.outcome == "improved"
+
+
+def test_runs_of_servers_that_perfkit_did_not_start_have_a_note():
+    def at_url(side):
+        return side.model_copy(update={"runs": tuple(run.model_copy(update={"starts_server": False}) for run in side.runs)})
+
+    old, new = runs(STEADY), runs(NEW, hour=1)
+    said = "perfkit did not start the servers of "
+    assert not [note for note in gate(old, new).notes if note.startswith(said)]
+    (both,) = [note for note in gate(at_url(old), at_url(new)).notes if note.startswith(said)]
+    assert both.startswith(f"{said}the baseline's runs and the candidate's runs: each run counts as one start")
+    (one,) = [note for note in gate(old, at_url(new)).notes if note.startswith(said)]
+    assert one.startswith(f"{said}the candidate's runs: ")
+
+
+def test_a_run_knows_whether_perfkit_started_its_server():
+    target = "environment.target"
+    assert runs([1.0]).runs[0].starts_server is True  # the bundled server
+    assert baseline_of(changed(document(), f"{target}.bundled_server", None)).runs[0].starts_server is False
+    by_command = changed(changed(document(), f"{target}.bundled_server", None), f"{target}.command_server", {"pid": 3})
+    assert baseline_of(by_command).runs[0].starts_server is True
+
+
+@pytest.mark.parametrize(("slower", "kind"), [(1.05, "pass"), (1.08, "regressed"), (1.055, "pass")])
+def test_a_change_that_the_machine_may_have_made_is_no_regression(slower, kind):
+    assert gate(runs(STEADY), runs([slower * factor for factor in NEW], hour=1)).kind == kind
+
+
+def test_the_interval_is_that_of_the_rank_sum_test_and_reaches_farther_by_the_allowance():
+    baseline, candidate = [1.0, 1.01, 1.02, 1.03, 1.05], [1.02, 1.04, 1.08, 1.0, 1.1]
+    found = next(one for one in gate(runs(baseline), runs(candidate, hour=1)).comparisons if one.metric == "p50")
+    ratios = sorted(other / one for one in baseline for other in candidate)
+    # 4 is the largest U that is significant at 5 %, in a printed table for 5 and 5 values
+    assert found.interval == pytest.approx((ratios[4] / 1.05, ratios[-5] * 1.05), rel=1e-5)
+    assert found.estimate == pytest.approx(ratios[12], rel=1e-5)
     assert found.confidence == pytest.approx(0.9)
+    assert (found.noise_band, found.margin) == pytest.approx((0.01, 0.15))
+    assert found.minimum_detectable_effect > 0.06
 
 
 @pytest.mark.parametrize(
     ("baseline", "candidate", "sentence"),
     [
-        (runs([1.0]), runs([1.5], hour=1), "The variation from run to run is unknown"),
-        (runs(STEADY), runs([1.5, 1.5], hosts=("host-b",), hour=1), "The variation between hosts is unknown"),
+        ([1.0], [1.5], "1 of the baseline and 1 of the candidate: measure 3 more runs of the baseline and 4 more runs of the candidate."),
+        (STEADY, [1.5, 1.5], "5 of the baseline and 2 of the candidate: measure 2 more runs of the candidate. 10 and 5 are recommended."),
+        (STEADY, [1.5] * 3, "5 of the baseline and 3 of the candidate: measure 1 more run of the candidate."),
     ],
 )
-def test_without_a_known_variation_nothing_can_be_gated_and_a_note_says_why(baseline, candidate, sentence):
-    verdict = gate(baseline, candidate)
+def test_with_too_few_runs_nothing_is_gated_and_the_verdict_says_how_many_are_missing(baseline, candidate, sentence):
+    verdict = gate(runs(baseline), runs(candidate, hour=1))
     assert verdict.kind == "inconclusive"
-    assert any(sentence in note for note in verdict.notes)
-    assert all(one.interval is None and one.adjusted_p is None for one in verdict.comparisons if one.scale == "ratio")
+    assert sentence in verdict.reasons[0]
+    assert all(one.adjusted_p is None and one.minimum_detectable_effect is None for one in verdict.comparisons)
+    assert {one.verdict for one in verdict.comparisons} == {"inconclusive"}
 
 
-def test_with_control_pairs_single_runs_can_be_gated():
-    control = tuple(
-        ControlVariance(metric=metric, load_point="http, concurrency 4", variance=0.01**2, degrees_of_freedom=19)
-        for metric in ("throughput", "p50", "p95", "p99")
-    )
-    baseline = runs([1.0]).model_copy(update={"control": control})
-    assert gate(baseline, runs([1.15], hour=1)).kind == "regressed"
-    assert gate(baseline, runs([1.0], hour=1)).kind == "pass"
+def test_ten_runs_of_the_baseline_and_three_of_the_candidate_are_enough():
+    assert gate(runs([*STEADY, *NEW]), runs(NEW[:3], hour=1)).kind == "pass"
+    assert gate(runs([*STEADY, *NEW]), runs([1.2, 1.21, 1.19], hour=1)).kind == "regressed"
 
 
-def test_the_limit_includes_the_variation_between_several_hosts():
-    hosts, level = tuple(f"host-{letter}" for letter in "bcdefg"), np.array([1.0, 1.01, 0.99, 1.02, 0.98, 1.0])
-    factors = [*level * 1.001, *level * 0.999]
-    baseline = runs(factors, hosts=hosts)
-    verdict = gate(baseline, runs([1.3, 1.301], hosts=("host-x",), hour=1))
+def test_where_the_hosts_differ_a_host_counts_once_with_the_median_of_its_runs():
+    hosts = tuple(f"host-{letter}" for letter in "bcdefg")
+    level = [1.0, 1.01, 0.99, 1.02, 0.98, 1.0]
+    baseline = runs([*level, *level, *(5 * factor for factor in level)], hosts=hosts)
+    others = tuple(f"host-{letter}" for letter in "vwxyz")
+    verdict = gate(baseline, runs([1.3, 1.301, 1.31, 1.29, 1.3], hosts=others, hour=1))
     assert verdict.kind == "regressed"
-    assert any("between the baseline's 6 hosts" in note for note in verdict.notes)
+    assert any("6 hosts against 5" in note for note in verdict.notes)
     found = next(one for one in verdict.comparisons if one.metric == "p50")
-    logs = np.log(factors).reshape(2, 6)
-    between = 2 * np.var(logs.mean(axis=0), ddof=1)
-    within = (np.square(logs - logs.mean(axis=0)).sum() + np.square(np.diff(np.log([1.3, 1.301]))).sum() / 2) / 7
-    sigma = math.sqrt(2 * (between - np.square(logs - logs.mean(axis=0)).sum() / 6) / 2 + within * (1 / 12 + 1 / 2))
-    shift = np.log([1.3, 1.301]).mean() - logs.mean()
-    assert found.interval[1] == pytest.approx(math.exp(shift + 2.01505 * sigma), rel=1e-4)  # t at 6 - 1 degrees of freedom
-    assert gate(baseline, runs([1.02, 1.02], hosts=("host-x",), hour=1)).kind != "regressed"
+    assert found.adjusted_p == pytest.approx(1 / 462)
+    assert sorted(one / 2e6 for one in found.baseline_values) == pytest.approx(sorted(level), rel=1e-6)
+    assert gate(baseline, runs([1.02, 1.0, 1.01, 1.0, 1.0], hosts=others, hour=1)).kind == "pass"
+
+
+def test_many_runs_on_one_foreign_host_are_one_unit():
+    verdict = gate(runs(STEADY), runs([1.5] * 5, hosts=("host-b",), hour=1))
+    assert verdict.kind == "inconclusive"
+    assert "too few hosts" in verdict.reasons[0]
+    assert "1 of the baseline and 1 of the candidate: measure 3 more hosts of the baseline" in verdict.reasons[0]
 
 
 def test_only_the_baseline_runs_of_the_candidates_host_are_compared():
     baseline = runs([1.0, 2.0, 1.002, 2.004, 0.998, 1.996], hosts=("host-a", "host-b"))
-    verdict = gate(baseline, runs([1.001, 0.999], hour=1))
+    assert "3 of the baseline and 2 of the candidate" in gate(baseline, runs([1.001, 0.999], hour=1)).reasons[0]
+    baseline = runs([1.0, 2.0, 1.002, 2.004, 0.998, 1.996, 1.001, 2.0, 0.999, 1.99], hosts=("host-a", "host-b"))
+    verdict = gate(baseline, runs(NEW, hour=1))
     assert verdict.kind == "pass"
     assert next(one for one in verdict.comparisons if one.metric == "p50").estimate == pytest.approx(1.0, rel=2e-3)
 
 
 def test_the_notes_say_what_a_stored_gate_cannot_promise():
     notes = " ".join(gate(runs(STEADY), runs([1.0], hour=1)).notes)
-    assert "cannot tell a slower server from a machine that has changed in between" in notes
+    assert "A larger change of the machine cannot be told from one of the server" in notes
+    assert "A change of up to 5% either way is allowed for" in notes
     assert "one host (host-a): 5 runs of the baseline, 1 run of the candidate" in notes
     assert "network" not in notes
     remote = changed(document(), "environment.target.protocols.http.path", "network")
@@ -162,17 +214,10 @@ def test_a_gate_without_any_metric_is_invalid():
     assert "has no metric to gate" in verdict.reasons[0]
 
 
-def test_runs_that_agree_by_rounding_still_have_variance():
-    # two runs whose p50 falls into one bucket of the histogram say little: a third that is 3 % slower is not a regression
-    verdict = gate(runs([1.0, 1.0]), runs([1.03], hour=1))
-    assert verdict.kind != "regressed"
-    assert all(one.interval[0] < one.estimate < one.interval[1] for one in verdict.comparisons if one.scale == "ratio")
-
-
-def test_an_excessive_variation_is_reported_as_unbounded():
-    verdict = gate(runs([1.0, 30.0]), runs([4.0], hour=1))
-    found = next(one for one in verdict.comparisons if one.metric == "p99")
-    assert (found.minimum_detectable_effect, found.interval) == (10.0, (None, None))
+def test_runs_that_agree_by_rounding_still_have_an_interval():
+    # the p50 of all runs in one bucket of the histogram
+    verdict = gate(runs([1.0] * 5), runs([1.0] * 5, hour=1))
+    assert all(one.interval[0] < one.estimate < one.interval[1] for one in verdict.comparisons)
 
 
 @pytest.mark.parametrize(
@@ -209,20 +254,67 @@ def test_a_run_cannot_be_its_own_baseline():
     assert "is both in the baseline and in the candidate" in verdict.reasons[0]
 
 
-def test_a_higher_error_rate_is_a_regression():
-    requests = {**point()["requests"], "ok": 4900, "rejected": 100}
-    failing = baseline_from_result(result(started_at=STARTED, requests=requests, error_rate=0.02))
-    found = {one.metric: one for one in gate(runs(STEADY), failing).comparisons}
-    assert found["error_rate"].verdict == "regressed"
-    assert found["error_rate"].estimate == pytest.approx(0.02)
+def failing(shares, *, scheduled=20_000, hour=0):
+    """A run for each share of failed requests."""
+    made = []
+    for index, share in enumerate(shares):
+        failed = round(share * scheduled)
+        requests = {**point()["requests"], "scheduled": scheduled, "sent": scheduled, "ok": scheduled - failed, "rejected": failed}
+        at = f"2026-01-{1 + index:02}T{hour:02}:00:00.000+00:00"
+        made.append((str(index), baseline_from_result(result(started_at=at, requests=requests, error_rate=share))))
+    return merge_baselines(made)
+
+
+def errors_of(verdict):
+    return next(one for one in verdict.comparisons if one.metric == "error_rate")
+
+
+def test_a_higher_error_rate_in_every_run_is_a_regression():
+    verdict = gate(failing([0.0] * 10), failing([0.005, 0.004, 0.006, 0.005, 0.005], hour=1))
+    found = errors_of(verdict)
+    assert (verdict.kind, found.verdict) == ("regressed", "regressed")
+    assert (found.estimate, found.candidate, found.margin) == (pytest.approx(0.005), pytest.approx(0.005), 0.001)
+
+
+@pytest.mark.parametrize(
+    ("baseline", "candidate", "verdict"),
+    [
+        ([0.0] * 5, [0.0] * 5, "pass"),
+        ([0.0005] * 5, [0.0005] * 5, "pass"),
+        ([0.0] * 5, [0.005] * 5, "regressed"),
+        ([0.0] * 5, [0.0014, 0.0071, 0.004, 0.003, 0.005], "regressed"),
+        ([0.0] * 5, [0.0, 0.0071, 0.004, 0.003, 0.005], "inconclusive"),
+        ([0.0] * 5, [0.0, 0.0, 0.025, 0.0, 0.0], "inconclusive"),  # most runs without a failure, half a per cent in all
+        ([0.0005] * 5, [0.0014] * 5, "inconclusive"),
+    ],
+)
+def test_a_pass_rules_out_more_than_a_tenth_of_a_percentage_point_of_errors(baseline, candidate, verdict):
+    found = errors_of(gate(failing(baseline), failing(candidate, hour=1)))
+    assert found.verdict == verdict
+    assert (found.interval[1] < 0.001) == (verdict == "pass")
+
+
+@pytest.mark.parametrize(("scheduled", "verdict"), [(170, "inconclusive"), (190, "pass")])
+def test_without_any_failure_some_hundred_requests_a_run_are_enough_for_a_pass(scheduled, verdict):
+    # Wilson's limit without failures, z²/(n + z²), is below 0.1 % from 2,703 requests of the candidate, in five runs of three repetitions
+    found = errors_of(gate(failing([0.0] * 5, scheduled=scheduled), failing([0.0] * 5, scheduled=scheduled, hour=1)))
+    assert found.verdict == verdict
 
 
 def test_only_the_metrics_that_the_scenario_names_are_gated():
     baseline = runs(STEADY).model_copy(update={"metrics": ("p50",)})
-    slower_tail = baseline_from_result(result(started_at=STARTED, p50_ms=2.0, p99_ms=9.0))
-    verdict = gate(baseline, slower_tail)
+    slower_tails = [
+        (str(day), baseline_from_result(result(started_at=f"2026-02-0{day}T00:00:00.000+00:00", p50_ms=2.0, p99_ms=9.0)))
+        for day in range(1, 6)
+    ]
+    verdict = gate(baseline, merge_baselines(slower_tails))
     assert {one.metric for one in verdict.gated} == {"p50", "error_rate"}
     assert verdict.kind != "regressed"
+
+
+def test_a_named_metric_that_only_paired_gates_compare_is_noted():
+    baseline = runs(STEADY).model_copy(update={"metrics": ("p50", "cpu_time")})
+    assert "gate.metrics names cpu_time, which a gate from stored results does not compare." in gate(baseline, runs(NEW, hour=1)).notes
 
 
 def test_the_throughput_of_an_open_loop_is_not_gated():
@@ -231,33 +323,22 @@ def test_the_throughput_of_an_open_loop_is_not_gated():
     assert {one.metric for one in verdict.gated} == {"p50", "p95", "p99", "error_rate"}
 
 
-def test_control_pairs_give_the_variance_of_a_run():
-    pairs = np.random.default_rng(1).normal(0, 0.02, (2, 4000))
-    made = Comparison(
-        metric="p99", load_point="x", unit="ns", better="lower", baseline=1.0, candidate=1.0, estimate=1.0, interval=None, confidence=0.9, pairs=4000,
-        noise_band=0.01, margin=0.1, verdict="inconclusive", reason="", baseline_values=tuple(np.exp(pairs[0])), candidate_values=tuple(np.exp(pairs[1])),
-    )  # fmt: skip
-    (variance, df) = control_variances([made])["p99", "x"]
-    assert math.sqrt(variance) == pytest.approx(0.02, rel=0.05)
-    assert df == 3999
-
-
-def test_false_alarms_stay_below_one_per_cent_for_a_slowdown_of_the_noise_band():
-    # a slowdown of the whole noise band in all metrics, which move together: of 400 gates 4 may alarm; more than 9 have a probability
+def test_false_alarms_stay_below_one_per_cent_at_the_noise_band_and_the_allowance_together():
+    # a slowdown of band and allowance in all metrics, which move together: of 400 gates 4 may alarm; more than 9 have a probability
     # of 0.8 %, and the rule is conservative
     random = np.random.default_rng(11)
     kinds = []
     for _ in range(400):
-        base, candidate = np.exp(random.normal(0, 0.03, 6)), 1.01 * np.exp(random.normal(0, 0.03, 3))
+        base, candidate = np.exp(random.normal(0, 0.03, 6)), 1.01 * 1.05 * np.exp(random.normal(0, 0.03, 4))
         kinds.append(gate(runs(base), runs(candidate, hour=1)).kind)
-    assert kinds.count("regressed") <= 9
+    assert 0 < kinds.count("regressed") <= 9
 
 
 def test_a_slowdown_above_the_detectable_effect_is_detected():
     random, found, gates = np.random.default_rng(12), 0, 100
     for _ in range(gates):
-        base = np.exp(random.normal(0, 0.02, 8))
-        slower = 1.15 * np.exp(random.normal(0, 0.02, 4))
+        base = np.exp(random.normal(0, 0.02, 10))
+        slower = 1.2 * np.exp(random.normal(0, 0.02, 5))
         verdict = gate(runs(base), runs(slower, hour=1))
         found += verdict.kind == "regressed"
     assert found >= 85

@@ -3,14 +3,11 @@ import pathlib
 
 import pytest
 
-from perfkit.errors import MeasurementError
 from perfkit.gate.folder import FixedSettings
-from perfkit.gate.trial import common_warmup_ns, find_saturating_concurrency, run_specs, window_ns
-from perfkit.result.model import Result
+from perfkit.gate.trial import common_warmup_ns, find_saturating_concurrency, given_window_ns, run_specs, single_points
 from perfkit.scenario.load import ClosedLoadSpec
 from perfkit.scenario.model import Scenario
 from perfkit.units import NS_PER_S
-from tests.result.conftest import DOCUMENT, POINT
 
 S = NS_PER_S
 
@@ -20,18 +17,14 @@ def scenario(**measure):
     return Scenario.model_validate({"name": "x", "target": {"model": "m"}, "load": load, "measure": measure})
 
 
-def result(warmup_s):
-    return Result.model_validate({**DOCUMENT, "points": [{**POINT, "warmup_s": warmup_s}]})
-
-
-@pytest.mark.parametrize(("measure", "length_ns"), [({}, 20 * S), ({"duration": "3s"}, 3 * S), ({"requests": 100}, None)])
-def test_the_window_is_the_scenarios_or_twenty_seconds(measure, length_ns):
-    assert window_ns(scenario(**measure)) == length_ns
+@pytest.mark.parametrize(("measure", "length_ns"), [({}, None), ({"duration": "3s"}, 3 * S), ({"requests": 100}, None)])
+def test_the_window_is_the_scenarios_or_chosen_by_the_trial(measure, length_ns):
+    assert given_window_ns(scenario(**measure)) == length_ns
 
 
 @pytest.mark.parametrize(("measure", "warmup_ns"), [({"warmup": "3s"}, 3 * S), ({"warmup": "auto"}, 2.2 * S), ({}, 2.2 * S)])
 def test_both_arms_use_the_longer_warm_up(measure, warmup_ns):
-    assert common_warmup_ns(scenario(**measure), {"baseline": result(1.0), "candidate": result(2.11)}) == warmup_ns
+    assert common_warmup_ns(scenario(**measure), (1.0, 2.11)) == warmup_ns
 
 
 # with a capacity of 3, four saturate it, and eight show that
@@ -54,12 +47,24 @@ def test_the_standard_profile_is_a_saturating_closed_loop_then_an_open_loop_at_t
     closed, opened = run_specs(scenario(), settings, 5)
     assert closed.load.model_dump(mode="json")["closed"]["concurrency"] == [8]
     assert opened.load.model_dump(mode="json")["open"]["rates_per_s"] == ["70/s"]
-    assert {(one.seed, one.warmup_ns, one.window_ns) for one in (closed, opened)} == {(5, S, 2 * S)}
+    assert {(one.seed, one.window_ns) for one in (closed, opened)} == {(5, 2 * S)}
 
 
-def test_a_baseline_without_throughput_cannot_be_gated():
-    with pytest.raises(MeasurementError, match="completed no request in its trial"):
-        run_specs(scenario(), FixedSettings(warmup_ns=S, window_ns=2 * S, concurrency=8, capacity_per_s=0.0), 5)
+def test_only_the_first_load_of_a_process_warms_it_up():
+    load = {"closed": {"concurrency": [1, 2, 4], "think_time": "1ms"}}
+    several = Scenario.model_validate({"name": "x", "target": {"model": "m"}, "load": load})
+    for warmup_ns, expected in ((2 * S, [2 * S, S // 4, S // 4]), (S // 10, [S // 10] * 3)):
+        specs = run_specs(several, FixedSettings(warmup_ns=warmup_ns, window_ns=S), 5)
+        assert [spec.warmup_ns for spec in specs] == expected
+        assert [spec.load.closed.concurrency for spec in specs] == [(1,), (2,), (4,)]
+        assert {spec.load.closed.think_time_ns for spec in specs} == {S // 1000}
+
+
+def test_a_load_of_several_rates_becomes_loads_of_one_rate_and_others_stay_whole():
+    rates = Scenario.model_validate({"name": "x", "target": {"model": "m"}, "load": {"open": {"rate": [10, 20]}}})
+    assert [one.open.rates_per_s for one in single_points(rates.load)] == [(10.0,), (20.0,)]
+    replay = Scenario.model_validate({"name": "x", "target": {"model": "m"}, "load": {"replay": {"trace": "t.jsonl"}}})
+    assert single_points(replay.load) == (replay.load,)
 
 
 def test_without_a_profile_the_scenarios_load_is_measured():

@@ -9,8 +9,9 @@ import pytest
 
 from perfkit.cli.main import main
 from perfkit.errors import ResultError
-from perfkit.history.file import open_history
-from perfkit.history.trend import HistoryEntry, Trend, find_steps
+from perfkit.history.file import Choice, open_history
+from perfkit.history.series import HistoryEntry, Series, record_of_result
+from perfkit.history.trend import Trend, find_steps
 from perfkit.report.history import render_steps, render_trends, render_trends_html, trends_group
 from perfkit.result.model import Result
 from tests.stored_results import changed, document, point, result
@@ -36,22 +37,27 @@ def filled(path):
         for index in random.permutation(24):
             factor = noise[index] * (1.2 if index >= STEP_AT else 1.0)
             figures = {"p50_ms": 2 * factor, "p99_ms": 6.0, "throughput_per_s": 500 / factor}
-            history.add(result(started_at=at(index), commit=f"{index:040d}", **figures), f"r{index}")
+            history.add([stored(f"r{index}", started_at=at(index), commit=f"{index:040d}", **figures)])
     return path
 
 
 def trends(path, **options):
     with open_history(path) as history:
-        return history.trends(**options)
+        return history.trends(Choice(**options))
+
+
+def stored(source="r", **options):
+    """A result as the history stores it."""
+    return record_of_result(result(**options), source)
 
 
 def test_results_are_stored_once_and_listed_by_time(path):
     with open_history(path, create=True) as history:
-        assert [history.add(result(started_at=at(index)), f"r{index}") for index in (1, 0, 1)] == [True, True, False]
+        assert [history.add([stored(f"r{index}", started_at=at(index))]) for index in (1, 0, 1)] == [[True], [True], [False]]
     with open_history(path) as history:  # results are still there after reopening
-        listed = [(name, status, entry.source) for name, status, entry in history.entries()]
+        listed = [(series.scenario, status, entry.source) for series, status, entry in history.entries()]
         assert listed == [("smoke", "complete", "r0"), ("smoke", "complete", "r1")]
-        assert history.entries("other") == []
+        assert history.entries(Choice(scenario="other")) == []
 
 
 def test_a_step_has_the_commit_of_the_first_result_after_it(filled):
@@ -76,7 +82,8 @@ def test_a_step_names_the_changes_of_the_environment(path):
         for index in range(16):
             level, host, kernel = (2.0, "host-a", "6") if index < 8 else (3.0, "host-b", "7")
             moved = document(started_at=at(index), p50_ms=level + index / 1000, host=host)
-            history.add(Result.model_validate(changed(moved, "environment.generator.kernel", kernel)), "r")
+            moved_result = Result.model_validate(changed(moved, "environment.generator.kernel", kernel))
+            history.add([record_of_result(moved_result, "r", machine="runners")])
     (step,) = find_steps(trends(path, metrics=("p50",))[0])
     assert step.environment == ("the kernel differs: 6 against 7", "it was measured on another host")
     text = render_steps([(trends(path, metrics=("p50",))[0], [step])])
@@ -86,7 +93,7 @@ def test_a_step_names_the_changes_of_the_environment(path):
 
 def test_invalid_points_are_left_out_of_trends(path):
     with open_history(path, create=True) as history:
-        history.add(result(points=[point(valid=False), point(load={"kind": "closed", "concurrency": 8})]), "r")
+        history.add([stored(points=[point(valid=False), point(load={"kind": "closed", "concurrency": 8})])])
     assert {trend.load_point for trend in trends(path)} == {"http, concurrency 8"}
 
 
@@ -138,7 +145,7 @@ def test_rows_that_no_result_gave_are_refused(filled, statement, message):
 
 def long_trend(count):
     entries = [HistoryEntry("2026-01-01T00:00:00.000+00:00", f"{n:040d}", "host-a", {"kernel": str(n)}, "r") for n in range(count)]
-    return Trend("smoke", "http, concurrency 4", "p50", "ns", tuple(entries), tuple(2e6 + n % 7 for n in range(count)))
+    return Trend(Series("smoke"), "http, concurrency 4", "p50", "ns", tuple(entries), tuple(2e6 + n % 7 for n in range(count)))
 
 
 def test_a_plot_of_years_shows_the_latest_results():
@@ -151,7 +158,7 @@ def test_a_plot_of_years_shows_the_latest_results():
 
 def test_a_name_is_no_formula_and_has_no_control_characters_in_a_plot(filled):
     (trend,) = trends(filled, metrics=("p50",))
-    svg = render_trends([(dataclasses.replace(trend, scenario="$\\frac{$ \x1b[31m<script>\u202e"), [])])
+    svg = render_trends([(dataclasses.replace(trend, series=Series("$\\frac{$ \x1b[31m<script>\u202e")), [])])
     ElementTree.fromstring(svg)  # noqa: S314 - drawn here
     assert r"$\frac{$ \u001b[31m&lt;script&gt;\u202e" in svg
 
@@ -159,17 +166,20 @@ def test_a_name_is_no_formula_and_has_no_control_characters_in_a_plot(filled):
 def test_more_time_series_than_a_plot_can_show_are_refused_with_the_options_that_choose_some(path, capsys):
     with open_history(path, create=True) as history:
         points = [point(load={"kind": "closed", "concurrency": number}) for number in range(1, 102)]
-        history.add(result(points=points), "r")
+        history.add([stored(points=points)])
     for part in ("plot", "steps"):
         assert main(["history", part, "--file", str(path)]) == 2
         said = capsys.readouterr().err
-        assert "505 time series match, and at most 500 are shown at a time: choose some with --scenario, --load-point or --metric" in said
+        assert (
+            "505 time series match, and at most 500 are shown at a time: choose some with --scenario, --branch, --load-point or --metric"
+            in said
+        )
 
 
 def test_all_time_series_of_several_scenarios_are_shown(path, capsys):
     with open_history(path, create=True) as history:
         points = [point(load={"kind": "closed", "concurrency": number}) for number in range(1, 41)]
-        history.add(result(points=points), "r")
+        history.add([stored(points=points)])
     assert main(["history", "steps", "--file", str(path)]) == 0
     assert capsys.readouterr().out.startswith("200 of 200 time series have no step.")
 
@@ -178,7 +188,7 @@ def test_a_history_too_short_for_steps_says_so():
     def said(count):
         values = [1.0 + index / 1000 + (index >= count // 2) for index in range(count)]
         entries = tuple(HistoryEntry(f"2026-01-{index + 1:02}", "", "", {}, "") for index in range(count))
-        trend = Trend("smoke", "http, concurrency 4", "p50", "ns", entries, tuple(values))
+        trend = Trend(Series("smoke"), "http, concurrency 4", "p50", "ns", entries, tuple(values))
         return render_steps([(trend, find_steps(trend))])
 
     assert said(9).startswith("1 of 1 time series have no step. 1 have fewer than 10 results")
@@ -194,7 +204,7 @@ def test_files_of_something_else_are_refused_and_unchanged(tmp_path, path):
     with pytest.raises(ResultError, match="cannot be used as a history"), open_history(torn, create=True):
         pass
     for name, statement, sentence in (
-        ("newer", "PRAGMA user_version = 2", "a newer perfkit may read it"),
+        ("newer", "PRAGMA user_version = 3", "a newer perfkit may read it"),
         ("other", "CREATE TABLE a (b)", "not a perfkit history"),
     ):
         connection = sqlite3.connect(tmp_path / name)

@@ -69,7 +69,7 @@ def test_the_penalty_is_the_declared_one_within_its_interval(gap_ms, penalty_ms)
     assert point.idle.gaps == point.after_gap_time_ns.count
     assert point.load == IdleLoad(gap_s=gap_ms / 1000, then=10)
     # the gaps are no stalls, no drift, and no breach of Little's law
-    assert {warning.code for warning in point.warnings} <= {"few_samples"}
+    assert {warning.code for warning in point.warnings} <= {"few_samples", "steal"}  # the host of the machine may steal
 
 
 def test_few_gaps_are_named_with_the_duration_that_would_do():

@@ -12,6 +12,7 @@ from perfkit.measurement.load_points import FixedPoints, load_point_source
 from perfkit.measurement.request_traces import RequestTraces
 from perfkit.scenario.file import read_scenario
 from perfkit.search.capacity_search import CapacitySearch
+from tests.undisturbed import undisturbed
 
 
 @pytest.fixture
@@ -44,17 +45,16 @@ class InterruptingObserver(RunObserver):
 
 
 def measure(loaded, folder, interruption, observer, **options):
-    return asyncio.run(measure_scenario(loaded, folder, observer, interruption, **options))
+    with undisturbed():
+        return asyncio.run(measure_scenario(loaded, folder, observer, interruption, **options))
 
 
-@pytest.mark.parametrize("keep_incomplete", [True, False])
-def test_an_interrupted_run_stores_what_it_measured_unless_incomplete_results_are_not_kept(load, tmp_path, keep_incomplete):
+def test_an_interrupted_run_stores_what_it_measured(load, tmp_path):
     interruption, folder = Interruption(), tmp_path / "out"
-    measured = measure(load(), folder, interruption, InterruptingObserver(interruption), keep_incomplete=keep_incomplete)
+    measured = measure(load(), folder, interruption, InterruptingObserver(interruption))
     assert (measured.result.status, len(measured.result.points)) == ("interrupted", 1)
-    assert measured.folder == (folder if keep_incomplete else None)
-    assert {path.name for path in tmp_path.glob("**/*.*")} >= ({"result.json"} if keep_incomplete else set())
-    assert folder.exists() is keep_incomplete
+    assert measured.folder == folder
+    assert (folder / "result.json").exists()
 
 
 def test_an_interrupt_while_spans_are_taken_keeps_the_load_point(load, tmp_path, monkeypatch):
@@ -90,11 +90,10 @@ def test_an_interrupt_of_the_last_wait_for_spans_leaves_the_run_complete_and_is_
     assert [note for note in notes if "wait for the server's spans was interrupted" in note]
 
 
-@pytest.mark.parametrize("keep_incomplete", [True, False])
-def test_a_run_that_measures_nothing_leaves_nothing(load, tmp_path, keep_incomplete):
+def test_a_run_that_measures_nothing_leaves_nothing(load, tmp_path):
     loaded = load(target={"model": "simple", "url": "http://127.0.0.1:1"})
     with pytest.raises(TargetError, match="cannot be reached"):
-        measure(loaded, tmp_path / "out", Interruption(), RunObserver(), keep_incomplete=keep_incomplete)
+        measure(loaded, tmp_path / "out", Interruption(), RunObserver())
     assert [path.name for path in tmp_path.iterdir()] == ["scenario.yaml"]
 
 

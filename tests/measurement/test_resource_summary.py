@@ -10,9 +10,10 @@ from perfkit.measurement.resource_summary import (
     network_warnings,
     pooled_gpus,
     pooled_metrics,
+    server_cpu_figures,
 )
 from perfkit.result.generator import Generator, Tcp
-from perfkit.telemetry.figures import BusyProcess, GpuFigures, MachineFigures, MetricFigures, OtherProcesses
+from perfkit.telemetry.figures import BusyProcess, GpuFigures, MachineFigures, MetricFigures, OtherProcesses, ServerCpuFigures, ServerCpuUse
 
 S = 1_000_000_000
 
@@ -130,3 +131,10 @@ def test_a_target_that_cannot_be_told_from_other_processes_is_not_blamed():
         "processes besides perfkit used 1.0 of its 2 CPUs: tritonserver (pid 9) 50% of a CPU. The target itself may be among"
         in warning.message
     )
+
+
+def test_the_servers_cpu_time_is_divided_by_the_answers_of_the_same_windows():
+    windows = [(Resources(server_cpu=ServerCpuUse(S, 900)), S), (Resources(server_cpu=ServerCpuUse(2 * S, 300)), 4 * S), (Resources(), S)]
+    assert server_cpu_figures(windows, [100, 200, 10_000]) == ServerCpuFigures(3 / 5, 3 * S / 300, 1200 / 300)
+    assert server_cpu_figures([(Resources(server_cpu=ServerCpuUse(S)), S)], [0]) == ServerCpuFigures(1.0, None, None)
+    assert server_cpu_figures([(Resources(), S)], [100]) is None

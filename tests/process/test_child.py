@@ -156,7 +156,7 @@ def test_everything_that_a_child_started_ends_with_it(run):
     [
         ("import sys; sys.exit(3)", "ended with exit code 3"),
         ("import sys; print('no GPU', file=sys.stderr); sys.exit(3)", "ended with exit code 3: no GPU"),
-        ("import os; os.kill(os.getpid(), 9)", "ended with signal 9"),
+        ("import os; os.kill(os.getpid(), 9)", "ended with signal 9 (SIGKILL)"),
         ("import sys; sys.stdin.read()", "was not ready within 0.05 s"),
     ],
 )
@@ -192,6 +192,12 @@ def test_both_outputs_of_a_child_can_go_to_a_file(run, tmp_path):
     with (tmp_path / "log").open("wb") as log:
         run(run_to_its_end("import os; os.write(1, b'out '); os.write(2, b'err')", output=log))
     assert (tmp_path / "log").read_text() == "out err"
+
+
+def test_a_child_runs_in_the_folder_that_is_given(run, tmp_path):
+    lines: list[str] = []
+    run(run_to_its_end("import os, sys; print(os.getcwd(), file=sys.stderr)", on_line=lines.append, folder=tmp_path))
+    assert lines == [str(tmp_path.resolve())]
 
 
 def test_a_command_that_does_not_exist_is_an_error(run):

@@ -8,7 +8,8 @@ import random
 
 from perfkit.comparison.result_comparison import compare_results
 from perfkit.gate.verdict import Comparison, Verdict
-from perfkit.history.trend import HistoryEntry, Trend, find_steps
+from perfkit.history.series import HistoryEntry, Series
+from perfkit.history.trend import Trend, find_steps
 from perfkit.plan.day_inputs import DayInputs, Spot
 from perfkit.plan.demand_profile import parse_profile
 from perfkit.plan.evidence import Evidence, gather_evidence, read_sources
@@ -78,9 +79,18 @@ def gate_page() -> str:
     comparisons = (Comparison.model_validate(known), Comparison.model_validate({**known, "metric": "p50"}))
     verdict = {
         "kind": "regressed", "reasons": ("p99 is 12 % slower, surely.",), "notes": ("Restarted for every run.",), "mode": "paired", "scenario": "smoke",
-        "baseline": "cmd:server-a", "candidate": "cmd:server-b", "false_alarm_rate": 0.01, "pairs": 15, "looks": (12, 16, 20),
+        "baseline": "cmd:server-a", "candidate": "cmd:server-b", "false_alarm_rate": 0.01, "pairs": 15,
         "comparisons": comparisons, "control": comparisons, "control_pairs": 15, "started_at": "2026-01-02T03:04:05.678+00:00",
-        "environment": {"cpu": "A machine", "baseline": {"runs": 2}},
+        "environment": {"cpu": "A machine", "baseline": {"runs": 2}}, "looks": (12, 16, 20), "disturbed_pairs": 3, "duration_s": 421.0,
+        "generator": {"cpu_share": 0.12, "machine_cpu_share": 0.97, "others": {"cpus": 0.6, "busiest": [{"name": "cc1plus", "pid": 77, "cpus": 0.55}]}},
+        "timing": {
+            "window_s": 4.0, "window_chosen_by": "trial", "run_overhead_s": 1.2, "load_points": 2,
+            "noise": [{"metric": "p99", "load_point": "grpc, concurrency 16", "between": 0.021, "within_one_second": 0.018}],
+        },
+        "next_steps": [{
+            "text": "If the change is known and worth it, accept it until a date, in a file that is reviewed like code.",
+            "command": "perfkit gate accept reports/smoke-gate-20260102T030405Z --reason 'why' --expires YYYY-MM-DD",
+        }],
     }  # fmt: skip
     return render_verdict_html(Verdict.model_validate(verdict))
 
@@ -100,8 +110,22 @@ def history_page() -> str:
     )
     values = [noise.uniform(0.97, 1.03) * (1.2 if n >= 35 else 1.0) for n in range(60)]
     trends = [
-        Trend("smoke", "http, concurrency 4", "p99", "ns", entries, tuple(2e6 * value for value in values)),
-        Trend("smoke", "http, concurrency 4", "throughput", "per_s", entries, tuple(500 / value for value in values)),
+        Trend(
+            Series("smoke", branch="main", machine="host-a"),
+            "http, concurrency 4",
+            "p99",
+            "ns",
+            entries,
+            tuple(2e6 * value for value in values),
+        ),
+        Trend(
+            Series("smoke", branch="main", machine="host-a"),
+            "http, concurrency 4",
+            "throughput",
+            "per_s",
+            entries,
+            tuple(500 / value for value in values),
+        ),
     ]
     return render_trends_html([(trend, find_steps(trend)) for trend in trends])
 

@@ -29,13 +29,13 @@ def test_each_pair_is_announced_with_the_time_left_to_the_next_and_to_the_last_l
 
 def test_a_finished_pair_shows_its_changes_or_why_it_is_discarded(capsys):
     live = LiveGate(quiet=False)
-    (good,), (bad,) = make_pairs(1, 1.25, noise=0.0), make_pairs(1, valid=False, codes=["late_starts"])
+    (good,), (bad,) = make_pairs(1, 1.25, noise=0.0), make_pairs(1, valid=False, codes=["generator_bound"])
     live.pair_finished(good)
     live.pair_finished(bad)
     assert lines(capsys) == [
         "  http, concurrency 4: throughput -20.0%, p50 +25.0%, p99 +25.0%",
         "  http, 70/s poisson: throughput -20.0%, p50 +25.0%, p99 +25.0%",
-        "  not used, and measured again: http, concurrency 4: Said of late_starts.",
+        "  not used, and measured again: http, concurrency 4: Said of generator_bound.",
     ]
 
 

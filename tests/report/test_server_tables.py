@@ -4,7 +4,7 @@ import pytest
 
 from perfkit.report.server_tables import composing_models_table, connections_table, gpu_table, replicas_table, server_table
 from perfkit.result.model import Connections, Replica
-from perfkit.telemetry.figures import ComposingModelFigures, GpuFigures, ServerFigures
+from perfkit.telemetry.figures import ComposingModelFigures, GpuFigures, ServerCpuFigures, ServerFigures
 
 
 @pytest.fixture
@@ -25,6 +25,13 @@ def test_the_server_table_has_means_per_request_and_dashes_without_statistics(po
         "the server reported no statistics for this load point: the warnings say why",
     ]
     assert server_table(points).rows == ()
+
+
+def test_the_server_table_has_the_cpu_time_of_a_server_that_perfkit_started(points):
+    table = server_table([points[0].model_copy(update={"server_cpu": ServerCpuFigures(0.5, 250_000.0)}), points[1]])
+    assert [column.heading for column in table.columns][-2:] == ["CPU time", "CPUs"]
+    assert [row[-2:] for row in table.texts] == [["250 µs", "0.50"], ["–", "–"]]
+    assert "CPU time is that of all the server's processes in the window" in table.note
 
 
 def test_the_models_of_an_ensemble_have_a_row_each(points):

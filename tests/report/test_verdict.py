@@ -6,9 +6,10 @@ from xml.etree import ElementTree
 import pytest
 
 from perfkit.errors import UsageError
-from perfkit.gate.verdict import Comparison, Verdict
+from perfkit.gate.verdict import Comparison, GateFailure, NextStep, Verdict
 from perfkit.report.ci import append_summary, render_annotations, render_junit
 from perfkit.report.verdict import describe_change, format_effect, print_verdict, render_verdict_markdown
+from perfkit.report.verdict_page import render_verdict_html
 
 
 def comparison(metric="p99", verdict="regressed", **changes):
@@ -92,7 +93,7 @@ def check_shape(element):
         check_shape(child)
 
 
-@pytest.mark.parametrize("kind", ["pass", "regressed", "inconclusive", "incomparable", "invalid"])
+@pytest.mark.parametrize("kind", ["pass", "regressed", "inconclusive", "incomparable", "invalid", "error"])
 @pytest.mark.parametrize("comparisons", [(), ALL])
 def test_the_document_has_the_schemas_shape(kind, comparisons):
     suites = parsed(render_junit(verdict(kind, *comparisons)))
@@ -120,8 +121,8 @@ def test_annotations_are_workflow_commands_with_githubs_escapes():
 
 
 def test_a_pass_is_a_notice_and_an_invalid_gate_an_error_on_one_line():
-    passed = render_annotations(verdict("pass", ALL[0]))
-    assert passed == "::notice title=perfkit gate smoke::pass: no metric is worse than its margin allows\n"
+    passed = render_annotations(verdict("pass", comparison("p99", "pass", interval=(0.97, 1.021))))
+    assert passed == "::notice title=perfkit gate smoke::pass: no slowdown above 2.1 %25 of p99\n"
     invalid = render_annotations(verdict("invalid", reasons=("100 %\r\n::error::b",)))
     assert invalid == "::error title=perfkit gate smoke%3A invalid::100 %25\\n::error::b\n"
 
@@ -139,7 +140,7 @@ def test_an_error_rate_is_given_in_percentage_points():
 
 def test_markdown_has_a_row_per_metric_and_escapes_names():
     text = render_verdict_markdown(verdict("regressed", *ALL, baseline="cmd:a|b"))
-    assert text.startswith("## ❌ perfkit gate: smoke\n\n**regressed: the candidate is slower; minimum detectable effect 6 %**")
+    assert text.startswith("## ❌ perfkit gate: smoke\n\n**regressed: p99 +12.3 % \\[+7.9, +16.8\\]**")
     assert "cmd:a\\|b" in text
     rows = [line for line in text.splitlines() if line.startswith("| ")][1:]
     assert [len(re.findall(r"(?<!\\)\|", row)) for row in rows] == [10] * 4
@@ -163,6 +164,75 @@ def test_without_pairs_there_are_no_strips(changes):
     assert "```" not in render_verdict_markdown(verdict("regressed", **{**known, **changes}))
 
 
+STEPS = (
+    NextStep(text="Measure more <b>pairs</b>.", command="perfkit gate x.yaml --baseline 'cmd:a `b` ```c' --pairs 40"),
+    NextStep(text="Or wait."),
+)
+
+
+def test_every_output_says_what_to_do_next(capsys):
+    undecided = verdict("inconclusive", ALL[1], next_steps=STEPS)
+    print_verdict(undecided)
+    command = STEPS[0].command
+    assert capsys.readouterr().out.endswith(f"\n\nnext: {STEPS[0].text}\n    {command}\n\nnext: Or wait.\n")
+    suite = parsed(render_junit(undecided)).find("testsuite")
+    assert suite.find("system-out").text.endswith(f"\nNext: {STEPS[0].text} {command}\nNext: Or wait.")
+    assert suite.find("properties/property[@name='headline']").get("value").startswith("inconclusive: ")
+    markdown = render_verdict_markdown(undecided)
+    assert f"- **Next**: Measure more \\<b\\>pairs\\</b\\>.\n\n  ````shell\n  {command}\n  ````\n\n- **Next**: Or wait.\n" in markdown
+    assert render_annotations(undecided).endswith(
+        f"::notice title=perfkit gate smoke%3A next::{STEPS[0].text} {command}\n::notice title=perfkit gate smoke%3A next::Or wait.\n"
+    )
+    page = render_verdict_html(undecided)
+    assert "Measure more &lt;b&gt;pairs&lt;/b&gt;." in page
+    assert '<pre tabindex="0" class="command">perfkit gate x.yaml --baseline &#39;cmd:a `b` ```c&#39; --pairs 40</pre>' in page
+
+
+def test_a_gate_that_failed_as_a_whole_says_what_to_do_next():
+    failed = verdict("invalid", next_steps=STEPS)
+    assert parsed(render_junit(failed)).find(".//error").text.endswith("Next: Or wait.")
+    assert render_annotations(failed).count("::notice title=perfkit gate smoke%3A next::") == 2
+
+
+def test_an_improved_metric_is_told_in_every_output(capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "200")
+    faster = verdict("pass", comparison("p99", "pass", improved=True, estimate=0.9, interval=(0.85, 0.95)))
+    told = "pass: faster: p99 -10.0 % [-15.0, -5.0]"
+    print_verdict(faster)
+    printed = capsys.readouterr().out
+    assert printed.splitlines()[1] == told.replace("pass", "PASS")
+    (row,) = [line for line in printed.splitlines() if line.startswith(" p99 ")]
+    assert row.split()[-1] == "improved"
+    assert "improved |" in render_verdict_markdown(faster)
+    assert parsed(render_junit(faster)).find(".//property[@name='headline']").get("value") == told
+    assert told in parsed(render_junit(faster)).find(".//system-out").text
+    assert '<tr class="improved">' in render_verdict_html(faster)
+
+
+def test_the_page_tells_disturbed_and_discarded_pairs_and_how_the_time_was_spent():
+    load = {
+        "cpu_share": 0.12,
+        "machine_cpu_share": 0.97,
+        "others": {"cpus": 0.6, "busiest": [{"name": "cc1plus", "pid": 77, "cpus": 0.55}]},
+    }
+    noise = {"metric": "p99", "load_point": "grpc, concurrency 16", "between": 0.021, "within_one_second": 0.018}
+    timing = {"window_s": 4.0, "window_chosen_by": "trial", "run_overhead_s": 1.0, "load_points": 2, "noise": [noise]}
+    hidden = comparison(generator_share=0.3)
+    page = render_verdict_html(
+        verdict("regressed", hidden, disturbed_pairs=3, discarded_pairs=2, generator=load, timing=timing, duration_s=421.0)
+    )
+    told = [
+        "<strong>Disturbed pairs</strong>: 3 of 15, in which other processes disturbed the load generator. Up to 30% of a figure",
+        "cc1plus (pid 77) 55% of a CPU; the load generator itself kept 12% of a core busy",
+        "<strong>Discarded pairs</strong>: 2 measured again",
+        "<dt>from start to verdict</dt><dd>7 min</dd>",
+        "<dt>expected</dt><dd>4 min to 6 min for 12 to 20 pairs",  # two runs a pair, each of 1 s and two windows of 4 s
+        "2.1% between restarts, 0.9% within a window",
+    ]
+    assert [text for text in told if text not in page] == []
+    assert "Disturbed pairs" not in render_verdict_html(verdict("regressed", comparison()))
+
+
 def test_the_job_summary_is_appended(tmp_path):
     path = tmp_path / "summary.md"
     path.write_text("before\n")
@@ -176,12 +246,12 @@ def test_the_terminal_shows_notes_and_the_outcome_before_metrics_and_control(cap
     monkeypatch.setenv("COLUMNS", "200")
     print_verdict(verdict("regressed", *ALL, control=(comparison(verdict="pass"),), control_pairs=3))
     printed = capsys.readouterr().out
-    assert printed.startswith("note: Restarted for every run.\nREGRESSED: p99 is 12 % slower, surely.\n")
+    assert printed.startswith("note: Restarted for every run.\nREGRESSED: p99 +12.3 % [+7.9, +16.8]\np99 is 12 % slower, surely.\n")
     assert "minimum detectable" in printed
     assert "baseline cmd:server-a, candidate cmd:server-b; 15 pairs\n" in printed
     assert "control: baseline cmd:server-a against itself; 3 pairs\n" in printed
     (row,) = [line for line in printed.splitlines() if line.startswith(" p99.9 ")]
-    assert row.split()[-5:] == ["0.0004", "–", "–", "for", "information"]
+    assert row.split()[-5:] == ["0.0004", "–", "6.0%", "for", "information"]
 
 
 def test_a_verdict_from_stored_results_counts_their_runs(capsys):
@@ -193,3 +263,53 @@ def test_an_effect_too_large_to_detect_is_given_as_a_bound():
     unbounded = comparison(minimum_detectable_effect=10.0, pairs=1, interval=(None, None))
     assert describe_change(unbounded) == "p99 +12.3 % [?,?], n=1, MDE more than 1000 %"
     assert format_effect(unbounded, unbounded.minimum_detectable_effect) == ">1000%"
+
+
+HOSTILE = ("Traceback:", "```</details><script>\x1b[2J", "::error::&lt; ##[group]")
+
+
+def failed(**changes):
+    known = {"cause": "server", "reason": "The candidate failed in pair 3: it ended.", "arm": "candidate", "phase": "pair 3", "exit_code": 7,
+             "last_lines": HOSTILE, "log": "out.partial/runs/002-candidate.server.log"}  # fmt: skip
+    failure = GateFailure.model_validate({**known, **changes})
+    return verdict("error", reasons=(failure.reason,), failure=failure, pairs=2)
+
+
+def test_a_failure_is_an_error_with_its_facts_and_the_servers_last_lines():
+    suites = parsed(render_junit(failed()))
+    check_shape(suites)
+    (case,) = suites.iterfind(".//testcase")
+    (error,) = case
+    assert (error.tag, error.get("type")) == ("error", "error")
+    assert error.get("message", "").startswith("The candidate failed in pair 3: it ended. Its last line: ")
+    lines = (error.text or "").splitlines()
+    assert lines[:3] == [
+        "The candidate failed in pair 3: it ended.",
+        "The last lines of out.partial/runs/002-candidate.server.log:",
+        "Traceback:",
+    ]
+    facts = {one.get("name"): one.get("value") for one in suites.iterfind(".//property")}
+    assert facts.items() >= {"arm": "candidate", "phase": "pair 3", "exit_code": "7", "cause": "server"}.items()
+    assert "signal" not in facts
+
+
+def test_what_a_failed_server_wrote_is_shown_and_not_executed(capsys):
+    annotations = render_annotations(failed())
+    assert annotations.startswith("::error title=perfkit gate smoke%3A error::The candidate failed in pair 3: it ended. Its last line: ")
+    assert annotations.count("\n") == 1
+    markdown = render_verdict_markdown(failed())
+    block = markdown.split("```text\n")[1].split("\n```\n")[0].splitlines()
+    assert block == ["Traceback:", r"'''</details><script>\u001b[2J", r"\u003a:error::&lt; #\u0023[group]"]
+    print_verdict(failed())
+    shown = capsys.readouterr().out
+    assert "\x1b[2J" not in shown
+    assert "\n    Traceback:\n" in shown
+    page = render_verdict_html(failed())
+    assert "<script>\x1b" not in page
+    assert "&lt;/details&gt;&lt;script&gt;" in page
+
+
+def test_a_failure_without_output_names_where_the_log_is():
+    for render in (render_junit, render_verdict_markdown, render_verdict_html):
+        assert "The server&#39;s log: " in (text := render(failed(last_lines=()))).replace("'", "&#39;")
+        assert "Its last line" not in text

@@ -64,6 +64,7 @@ POINT = {
     "replicas": None,
     "generator": {"workers": 1, "cpu_share": 0.4, "event_loop_lag_ns": None, "pacing_delay_ns": None, "steal_share": 0.0, "throttled_share": 0.0, **GENERATOR},
     "server": SERVER,
+    "server_cpu": {"cpus": 0.9, "time_per_request_ns": 600_000.0, "instructions_per_request": None},
     "gpus": [dataclasses.asdict(GpuFigures("GPU-1", "T4", "metrics", utilization_mean=0.5)) | {"throttle_reasons": []}],
     "energy_per_inference_j": None,
     "energy_above_idle_per_inference_j": None,

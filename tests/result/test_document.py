@@ -16,7 +16,7 @@ KEYS = {
     ("points", 0): {
         "protocol", "load", "repetition", "valid", "warnings", "duration_s", "requests", "error_rate", "throughput_per_s", "inferences_per_s",
         "goodput_per_s", "warmup_s", "rejected_by_status", "workload", "alone", "checked", "wrong_answer_rate", "wrong_answer_interval", "effective_samples", "service_time_ns", "response_time_ns", "start_delay_ns", "failure_time_ns", "intervals", "slo", "connections", "replicas", "generator",
-        "server", "gpus", "energy_per_inference_j", "energy_above_idle_per_inference_j", "metrics", "throughput_series_per_s", "failed_series_per_s", "incidents", "failures",
+        "server", "server_cpu", "gpus", "energy_per_inference_j", "energy_above_idle_per_inference_j", "metrics", "throughput_series_per_s", "failed_series_per_s", "incidents", "failures",
         "first_response_time_ns", "response_gap_ns", "stream_time_ns", "sequence_time_ns", "further_intervals", "responses", "sequences",
         "after_gap_time_ns", "following_time_ns", "cold_start", "idle", "breakdown",
     },
@@ -48,6 +48,7 @@ KEYS = {
         "requests", "failed", "success_ns", "queue_ns", "compute_input_ns", "compute_infer_ns", "compute_output_ns", "executions", "mean_batch",
         "inferences", "cache_hits", "client_requests", "client_mean_ns", "versions", "composing_models",
     },
+    ("points", 0, "server_cpu"): {"cpus", "time_per_request_ns", "instructions_per_request"},
     ("points", 0, "metrics", 0): {"name", "labels", "kind", "rise", "per_s", "mean", "min", "max"},
 }  # fmt: skip
 

@@ -31,6 +31,7 @@ def test_a_row_has_the_figures_of_its_point(result):
         **dict.fromkeys(START_FIGURES, ""),
         **dict.fromkeys(("after_gap_p50_ns", "following_p50_ns", "gaps_reconnected"), ""),
         **dict.fromkeys(("gap_penalty_ns", "gap_penalty_low_ns", "gap_penalty_high_ns"), ""),
+        "server_cpu_per_request_ns": "600000.0", "server_cpus": "0.9",
         "server_queue_ns": "500000.0", "server_compute_ns": "1000000.0", "generator_cpu_share": "0.4", "energy_per_inference_j": "",
         "slo": "", "valid": "True", "warnings": "few_samples",
     }  # fmt: skip

@@ -1,12 +1,13 @@
 """The paired decision rule, and the smallest effect that it detects."""
 
+import itertools
 import math
 import statistics
 
 import numpy as np
 import pytest
 
-from perfkit.stats.paired import MetricBounds, Rule, decide, holm, look, minimum_detectable_effect, rule_for
+from perfkit.stats.paired import MetricBounds, Rule, decide, holm, improvement_p, look, minimum_detectable_effect, rule_for
 
 BOUNDS = [*(MetricBounds.of_ratio(0.01, margin) for margin in (0.05, 0.05, 0.05, 0.10)), MetricBounds(0.001, 0.001, is_error_rate=True)]
 
@@ -24,10 +25,10 @@ def test_holm_gives_the_textbook_example():
     assert holm(np.empty(0)).tolist() == []
 
 
-@pytest.mark.parametrize("quick", [False, True])
+@pytest.mark.parametrize("pairs_given", [None, 14, 18, 40])
 @pytest.mark.parametrize("metrics", [0, 1, 4, 7, 16, 100])
-def test_the_strongest_evidence_is_enough_at_every_look(metrics, quick):
-    rule = rule_for(metrics, quick=quick)
+def test_the_strongest_evidence_is_enough_at_every_look(metrics, pairs_given):
+    rule = rule_for(metrics, pairs_given)
     for count in rule.looks:
         bounds = [*([BOUNDS[0]] * metrics), BOUNDS[-1]]
         slow, fine = [math.log(1.2)] * metrics, [0.0] * metrics
@@ -38,13 +39,27 @@ def test_the_strongest_evidence_is_enough_at_every_look(metrics, quick):
         assert look(rule, bounds, pairs(*fine, 0.0, count=count)).passed.all()
 
 
-def test_the_standard_gate_looks_at_12_16_and_20_pairs_at_one_per_cent_in_all_and_a_quick_one_at_10():
-    assert rule_for(4).looks == (12, 16, 20)
-    assert rule_for(4, quick=True).looks == (10,)
-    assert rule_for(16).looks == (13, 17, 21)
-
-    rule = rule_for(4)
+@pytest.mark.parametrize(
+    ("metrics", "pairs_given", "looks"),
+    [(4, None, (12, 16, 20)), (4, 10, (10,)), (4, 15, (15,)), (4, 16, (12, 14, 16)), (4, 40, (24, 32, 40)), (100, None, (16, 18, 20))],
+)
+def test_a_gate_looks_three_times_unless_its_pairs_are_few(metrics, pairs_given, looks):
+    rule = rule_for(metrics, pairs_given)
+    assert rule.looks == looks
     assert len(rule.looks) * (rule.time_alpha + rule.error_rate_alpha) == pytest.approx(0.01)
+
+
+def test_too_few_pairs_are_refused():
+    with pytest.raises(ValueError, match="4 metrics need at least 10 pairs to show a regression, found 9"):
+        rule_for(4, 9)
+
+
+def test_a_gate_whose_time_is_over_keeps_the_error_of_each_look():
+    rule = rule_for(4)
+    for pairs_measured, looks in ((11, (11,)), (12, (12,)), (14, (12, 14)), (19, (12, 16, 19))):
+        ended = rule.ending_at(pairs_measured)
+        assert ended.looks == looks
+        assert (ended.time_alpha, ended.error_rate_alpha, ended.pass_alpha) == (rule.time_alpha, rule.error_rate_alpha, rule.pass_alpha)
 
 
 @pytest.mark.parametrize(
@@ -94,7 +109,7 @@ def effect_beyond_the_band(rule, bounds, differences):
 
 @pytest.mark.parametrize("metrics", [1, 4])
 def test_nine_of_ten_gates_detect_the_effect_if_many_pairs_show_the_noise(metrics):
-    rule, bounds = Rule(looks=(12, 16, 20)), [TIME] * metrics
+    rule, bounds = Rule.at(12, 16, 20), [TIME] * metrics
     normal = statistics.NormalDist(0.3, 0.05)  # the mean does not matter
     seen = [normal.inv_cdf((number + 0.5) / 1000) for number in range(1000)]
     shift = minimum_detectable_effect(rule, bounds, 0, seen)
@@ -111,5 +126,21 @@ def test_the_detectable_effect_grows_with_the_noise_from_the_band_on():
 
 def test_too_few_pairs_detect_no_effect():
     assert minimum_detectable_effect(rule_for(1), [TIME], 0, [0.0, 0.1]) is None
-    assert minimum_detectable_effect(Rule(looks=(5,)), [TIME], 0, [0.0, 0.1] * 6) is None
-    assert minimum_detectable_effect(Rule(looks=(10,)), [TIME, ERRORS], 1, [0.0] * 10) == 0.001
+    assert minimum_detectable_effect(Rule.at(5), [TIME], 0, [0.0, 0.1] * 6) is None
+    assert minimum_detectable_effect(Rule.at(10), [TIME, ERRORS], 1, [0.0] * 10) == 0.001
+
+
+def test_an_improvement_is_tested_like_a_regression_of_the_other_sign():
+    rule = rule_for(4)
+    faster = pairs(-math.log(1.2), -math.log(1.005), 0.0, math.log(1.2), -0.01)
+    adjusted = improvement_p(rule, BOUNDS, faster)
+    assert (adjusted <= rule.false_alarm_rate).tolist() == [True, False, False, False, True]
+    assert adjusted.tolist() == look(rule, BOUNDS, -faster).adjusted_p.tolist()
+
+
+def test_a_metric_that_is_better_by_the_noise_band_is_called_improved_in_at_most_one_of_a_hundred_gates():
+    rule, band = Rule.at(10), BOUNDS[0].band
+    signs = np.array(list(itertools.product((-1.0, 1.0), repeat=10)))  # all equally likely, since the order within a pair is random
+    differences = -band + signs * np.arange(1, 11) / 100
+    called = (improvement_p(rule, BOUNDS[:1], differences[:, None, :]) <= rule.false_alarm_rate).mean()
+    assert 0 < called <= 0.009  # the rest of the 1 % is the error rate's

@@ -1,12 +1,9 @@
 """Variance between and within machines."""
 
-import math
-import statistics
-
 import numpy as np
 import pytest
 
-from perfkit.stats.variance_components import MeanDifferenceError, mean_difference_error, pooled_variance, variance_components
+from perfkit.stats.variance_components import pooled_variance, variance_components
 
 
 def test_the_components_of_a_layout_worked_out_by_hand():
@@ -36,27 +33,3 @@ def test_unequal_groups_are_unbiased():
 def test_estimates_are_pooled_by_their_degrees_of_freedom():
     assert pooled_variance([(1.0, 3), (5.0, 1), (None, 0)]) == (2.0, 4)
     assert pooled_variance([(None, 0)]) == (None, 0)
-
-
-def test_the_error_of_a_difference_of_means_on_one_machine_is_that_of_students_two_sample_test():
-    baseline, candidate = [1.0, 1.2, 0.9, 1.1], [1.3, 1.5]
-    error = mean_difference_error([baseline], [candidate], counts=(4, 2), is_one_machine=True)
-    pooled = (3 * statistics.variance(baseline) + statistics.variance(candidate)) / 4
-    assert (error.error, error.df) == (pytest.approx(math.sqrt(pooled * (1 / 4 + 1 / 2))), 4)
-
-
-def test_control_pairs_and_a_minimum_add_to_the_variance_of_single_runs():
-    def error_of(*baseline, **options):
-        return mean_difference_error([baseline], [[2.0]], counts=(len(baseline), 1), is_one_machine=True, **options)
-
-    assert error_of(1.0) is None
-    assert error_of(1.0, control=(0.04, 9)) == MeanDifferenceError(math.sqrt(0.08), 9)
-    assert error_of(1.0, 1.0, minimum_variance=0.06).error == pytest.approx(0.3)
-
-
-def test_means_of_different_machines_need_the_variance_between_machines():
-    assert mean_difference_error([[1.0, 1.1]], [[2.0]], counts=(2, 1), is_one_machine=False) is None
-    groups = [[1.0, 1.2], [2.0, 2.2], [3.0, 3.2]]
-    error = mean_difference_error(groups, [[2.0, 2.2]], counts=(6, 2), is_one_machine=False)
-    between = statistics.variance([1.1, 2.1, 3.1]) - 0.02 / 2
-    assert (error.error, error.df) == (pytest.approx(math.sqrt(2 * between + 0.02 * (1 / 6 + 1 / 2))), 2)

@@ -1,10 +1,12 @@
 """Commands that start a server: their words and the places of their ports."""
 
 import re
+import shlex
+import subprocess
 
 import pytest
 
-from perfkit.target.command import check_ports, command_words, with_ports
+from perfkit.target.command import ShellSyntaxError, check_ports, command_words, with_ports
 
 TRITON = "tritonserver --http-port={http_port} --grpc-port={grpc_port}"
 
@@ -19,6 +21,49 @@ def test_a_command_is_split_like_a_shell_does_without_running_one():
 def test_a_command_without_words_is_refused(command, reason):
     with pytest.raises(ValueError, match=re.escape(reason)):
         command_words(command)
+
+
+@pytest.mark.parametrize(
+    ("command", "what", "instead"),
+    [
+        ("FOO=1 serve --port {port}", "FOO= before a program is for a shell", "env FOO=1 serve --port {port}"),
+        ("FOO='a b' BAR=2 serve", "FOO= before a program", "env FOO='a b' BAR=2 serve"),
+        ("cd x && serve {port}", "&& is for a shell", "sh -c 'cd x && exec serve {port}'"),
+        ("cd x; FOO=1 serve", "; is for a shell", "sh -c 'cd x; exec env FOO=1 serve'"),
+        ("serve > log 2>&1", "> is for a shell", "sh -c 'exec serve > log 2>&1'"),
+        ("serve 2>/dev/null", "2>/dev/null is for a shell", "sh -c 'exec serve 2>/dev/null'"),
+        ("a&&serve", "&& is for a shell", "sh -c 'a&&serve'"),
+        ("serve | tee log", "| is for a shell", "sh -c 'serve | tee log'"),
+        ("serve 'a b' &", "& is for a shell", """sh -c 'serve '"'"'a b'"'"' &'"""),
+        ("cd /srv", "cd is a command of the shell", "sh -c 'cd /srv'"),
+    ],
+)
+def test_what_only_a_shell_understands_is_answered_with_what_works(command, what, instead):
+    with pytest.raises(ShellSyntaxError) as caught:
+        command_words(command)
+    assert caught.value.what.startswith(what)
+    assert caught.value.instead == instead
+    assert command_words(instead) == shlex.split(instead), "which is accepted"
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "sh -c 'cd x && exec serve {port} > log'", "env FOO=1 serve", "serve '&&' \\;", "serve http://h/?a=1&b=2", "serve --env FOO=1 A=2",
+        """serve --options '{"port": {port}, "a": ["<b>"]}'""", 'serve "a; b" ">"', "./cd x", "serve a\\&\\&b", "serve --filter=a|b",
+    ],
+)  # fmt: skip
+def test_arguments_that_look_like_a_shells_are_arguments(command):
+    assert command_words(command) == shlex.split(command)
+
+
+@pytest.mark.parametrize(
+    ("given", "said"), [("FOO=bar printenv FOO", "bar"), ("cd / && pwd", "/"), ("echo one > /dev/null; echo two", "two")]
+)
+def test_the_command_that_is_proposed_does_what_the_shell_would(given, said):
+    with pytest.raises(ShellSyntaxError) as caught:
+        command_words(given)
+    assert subprocess.check_output(command_words(caught.value.instead), text=True).strip() == said
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,7 @@
 """A server started by a command: its readiness, its end, and the errors."""
 
 import asyncio
+import re
 import shlex
 import subprocess
 import sys
@@ -9,9 +10,10 @@ import psutil
 import pytest
 
 from perfkit.clock import MonotonicClock
-from perfkit.errors import TargetError
+from perfkit.errors import ServerFailedError, TargetError
 from perfkit.target.command_server import command_server, free_ports
-from tests.conditions import until_ended
+from perfkit.units import NS_PER_S
+from tests.conditions import until, until_ended
 
 # ready at the second check; starts a child that ignores SIGTERM, and prints both process ids
 SERVER = """
@@ -116,8 +118,80 @@ def test_a_server_that_ignores_its_stdin_is_stopped_if_perfkit_is_killed(tmp_pat
 
 
 def test_a_server_that_ends_before_it_is_ready_is_an_error_with_its_last_output(tmp_path):
-    with pytest.raises(TargetError, match=r"ended with exit code 3 before it was ready; it said: no GPU$"):
+    with pytest.raises(ServerFailedError, match=r"ended with exit code 3 before it was ready; it said: no GPU$") as caught:
         serve(tmp_path, command_of(tmp_path, "import sys\nprint('no GPU', file=sys.stderr)\nsys.exit(3)"))
+    assert (caught.value.status, caught.value.last_lines) == (3, ("no GPU",))
+
+
+def test_a_server_that_a_signal_ends_is_named_with_it_and_keeps_twenty_lines(tmp_path):
+    source = "import os\nfor line in range(30): print('line', line, flush=True)\nos.kill(os.getpid(), 9)"
+    with pytest.raises(ServerFailedError, match=r"ended with signal 9 \(SIGKILL\) before .*; it said: line 25 / .* / line 29$") as caught:
+        serve(tmp_path, command_of(tmp_path, source))
+    assert (caught.value.status, caught.value.last_lines) == (-9, tuple(f"line {number}" for number in range(10, 30)))
+
+
+class SteppingClock:
+    """Time that passes only while something sleeps."""
+
+    def __init__(self):
+        self.now = 0
+
+    def now_ns(self):
+        return self.now
+
+    async def sleep_until_ns(self, instant_ns):
+        await asyncio.sleep(0)
+        self.now = instant_ns
+
+
+LISTENS_ELSEWHERE = """
+import socket
+server = socket.create_server(("127.0.0.1", 0))
+print("serving at", server.getsockname()[1], flush=True)
+while True: server.accept()
+"""
+
+
+@pytest.mark.parametrize(
+    ("source", "ports", "where"),
+    [
+        (LISTENS_ELSEWHERE, {1}, r"; its processes listen on port (\d+): the server must take the port that {port} in its command becomes"),
+        ("print('loading', flush=True); input()", {1}, "; its processes listen on no TCP port"),
+        (LISTENS_ELSEWHERE, set(), ""),  # a socket's path has no port
+    ],
+)
+def test_a_server_that_is_never_ready_is_told_with_the_ports_where_it_listens(tmp_path, source, ports, where):
+    command, _ = command_of(tmp_path, source)
+    said, log = list[str](), tmp_path / "server.log"
+
+    async def refused():
+        if log.exists():  # it is asked once before the server is started
+            await until(lambda: log.read_text().endswith("\n"))
+        return "refused"
+
+    async def run():
+        async with command_server(
+            command,
+            refused,
+            cpus=(),
+            log=log,
+            clock=SteppingClock(),
+            ready_within_ns=60 * NS_PER_S,
+            limit_key="--wait",
+            ports=ports,
+            on_line=said.append,
+        ):
+            pytest.fail("it was ready")
+
+    with pytest.raises(ServerFailedError) as caught:
+        asyncio.run(run())
+    found = re.search(rf"was not ready within 1m \(--wait\): refused{where}", caught.value.what)
+    assert found
+    if found.groups():
+        assert caught.value.last_lines == (f"serving at {found[1]}",)
+    assert caught.value.status is None
+    reports = [re.fullmatch(rf"not ready after (\d\d)\.0 s of 60\.0 s: refused{where}.*", line) for line in said]
+    assert [report and report[1] for report in reports] == ["10", "20", "30", "40", "50"]
 
 
 def test_a_missing_program_is_an_error(tmp_path):

@@ -23,7 +23,7 @@ class Runs:
 
         ended = asyncio.ensure_future(wait_for_end())
         try:
-            yield RunningServer({"http": "http://h:1"}, {"run": number}, 1000 * number, ended)
+            yield RunningServer({"http": "http://h:1"}, {"run": number}, 1000 * number, number, ended)
         finally:
             ended.cancel()
 

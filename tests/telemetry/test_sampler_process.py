@@ -2,13 +2,26 @@
 
 import concurrent.futures
 import io
+import os
+import subprocess
+import sys
 import threading
 
 import pytest
 
 from perfkit.process.messages import load_message, message_bytes
+from perfkit.target.address import Address
 from perfkit.telemetry import sampler_process
-from perfkit.telemetry.messages import GpuConfig, PointBegins, ScreenLines, Started, TelemetryConfig, WindowReport, WindowRequest
+from perfkit.telemetry.messages import (
+    GpuConfig,
+    PointBegins,
+    ScreenLines,
+    ServerCpuConfig,
+    Started,
+    TelemetryConfig,
+    WindowReport,
+    WindowRequest,
+)
 
 REQUESTS = message_bytes(TelemetryConfig()) + message_bytes(WindowRequest(0, 1))
 
@@ -97,3 +110,21 @@ def test_a_sampler_that_hangs_at_its_start_is_noted(monkeypatch):
     started = load_message(serve(message_bytes(TelemetryConfig(gpus=GpuConfig(1.0, 0)))))
     ended.set()
     assert started.notes == ("Sampling of gpu had not started after 0.1 s.",)
+
+
+LISTEN = "import socket, sys; one = socket.create_server(('127.0.0.1', 0)); print(one.getsockname()[1], flush=True); sys.stdin.read()"
+
+
+def test_the_cpu_time_of_a_server_is_sampled_if_it_listens_at_the_targets_address():
+    programs = (LISTEN, "import sys; sys.stdin.read()")
+    children = [subprocess.Popen([sys.executable, "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE) for program in programs]
+    assert children[0].stdout
+    address = Address.parse(f"http://127.0.0.1:{int(children[0].stdout.readline())}")
+    configs = [
+        TelemetryConfig(addresses=(address,), server_cpu=ServerCpuConfig(pid)) for pid in (children[0].pid, os.getpid(), children[1].pid)
+    ]
+    notes = [load_message(serve(message_bytes(config))).notes for config in configs]
+    for child in children:
+        child.communicate()
+    is_left_out = [any(note.startswith("The server's CPU time is not measured") for note in some) for some in notes]
+    assert is_left_out == [False, False, True], "the one that listens, its parent, and one that does not listen"

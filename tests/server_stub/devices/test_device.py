@@ -76,7 +76,9 @@ def test_a_gpu_needs_no_onnx_runtime_with_cuda_if_onnx_models_stay_on_the_cpu(mo
 
 @pytest.mark.skipif("CUDAExecutionProvider" in onnxruntime.get_available_providers(), reason="this ONNX Runtime is built with CUDA")
 def test_an_onnx_runtime_without_cuda_is_named():
-    with pytest.raises(CudaError, match=rf"ONNX Runtime {onnxruntime.__version__} is built without CUDA: pip install 'perfkit\[cuda\]'"):
+    with pytest.raises(
+        CudaError, match=rf"ONNX Runtime {onnxruntime.__version__} is built without CUDA: pip install '\.\[cuda\]' in perfkit's repository"
+    ):
         find_usable_cuda(lambda _: FakeCuda())
 
 

@@ -126,5 +126,5 @@ def test_without_onnx_the_models_that_need_it_are_left_out_unless_they_are_named
     bare = open_repository(Options(), 1, Log(Settings()))
     assert not {"densenet_onnx", "densenet_batch"} & set(bare.names)
     assert {"simple", "synthetic", "identity_fp32"} <= set(bare.names)
-    assert "not serving densenet_onnx and densenet_batch: they need pip install 'perfkit[server]'" in capsys.readouterr().err
+    assert "not serving densenet_onnx and densenet_batch: they need pip install onnx onnxruntime" in capsys.readouterr().err
     assert open_repository(Options(models=("densenet_onnx",)), 1).names == ("densenet_onnx",)

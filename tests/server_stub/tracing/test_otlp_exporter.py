@@ -59,4 +59,7 @@ def test_missing_packages_are_named_before_the_server_starts(missing):
     command = [sys.executable, "-c", program, "--http-port=0", "--grpc-port=0", "--trace-url", "http://127.0.0.1:9/v1/traces"]
     ended = subprocess.run(command, capture_output=True, text=True, check=False)
     assert ended.returncode == 2
-    assert ended.stderr == f"server_stub: sending traces needs the package {missing}: pip install 'perfkit[tracing]'\n"
+    assert (
+        ended.stderr
+        == f"server_stub: sending traces needs the package {missing}: pip install opentelemetry-sdk opentelemetry-exporter-otlp-proto-http\n"
+    )

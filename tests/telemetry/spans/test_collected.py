@@ -1,4 +1,4 @@
-"""What is kept of the spans that come, how long a report waits, and what is counted."""
+"""Collected spans: which ones are kept, how long a report waits for them, and what is counted."""
 
 import pytest
 

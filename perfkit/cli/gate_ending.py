@@ -1,0 +1,150 @@
+"""The outputs of `perfkit gate` when it ends without a verdict, and while it has none: whatever ends it, each output says why."""
+
+import argparse
+import asyncio
+import contextlib
+import json
+import pathlib
+import signal
+import sys
+from typing import TYPE_CHECKING
+
+from perfkit.cli.exit_code import ExitCode, exit_code_of
+from perfkit.cli.options import command_that_continues
+from perfkit.cli.output import reader_may_leave
+from perfkit.cli.verdict_outputs import write_verdict_files, write_verdict_outputs
+from perfkit.errors import PerfkitError
+from perfkit.report.live import LiveGate
+
+if TYPE_CHECKING:
+    from perfkit.gate.folder import GateFolder
+    from perfkit.gate.paired_gate import GateRequest
+    from perfkit.gate.pairs import Pair, Stage
+    from perfkit.gate.verdict import GateFailure, Verdict
+
+
+class GateProgress(LiveGate):
+    """Prints the progress of a gate, and writes before each run and after each pair how far it has come, for a perfkit that is killed."""
+
+    def __init__(self, options: argparse.Namespace) -> None:
+        super().__init__(quiet=options.quiet)
+        self._options = options
+        self._gate: tuple[GateRequest, GateFolder] | None = None
+        self._stage: Stage | None = None
+        self.signal_code: ExitCode | None = None
+        """The exit code of the signal that interrupted perfkit; None without one."""
+        self._write_unfinished()
+
+    def begin(self, request: "GateRequest", folder: "GateFolder") -> None:
+        """The gate's folder is there."""
+        self._gate = (request, folder)
+        self._write_unfinished()
+
+    def run_started(self, stage: "Stage") -> None:
+        """See `GateObserver`."""
+        super().run_started(stage)
+        self._stage = stage
+        self._write_unfinished()
+
+    def pair_finished(self, pair: "Pair") -> None:
+        """See `GateObserver`."""
+        super().pair_finished(pair)
+        self._write_unfinished()
+
+    def fail(self, error: BaseException) -> ExitCode:
+        """Writes every output of a gate that an error ended, and returns its exit code; raises the error again where that says it."""
+        from perfkit.gate.failure import failure_of, interruption
+
+        if self.signal_code is not None and isinstance(error, asyncio.CancelledError):
+            name = signal.Signals(self.signal_code - 128).name
+            failure, code = interruption(name, self.signal_code, self._stage, self._log()), self.signal_code
+        else:
+            failure = failure_of(error, self._stage, self._log())
+            other = ExitCode.INTERRUPTED if failure.cause == "interrupted" else ExitCode.INTERNAL
+            code = exit_code_of(error) if isinstance(error, PerfkitError) else other
+        verdict = self._verdict(failure)
+        is_told = self._gate is not None and (isinstance(error, PerfkitError) or failure.cause == "interrupted")
+        with contextlib.suppress(OSError):  # a terminal that is gone
+            self._print(verdict, code, is_told=is_told)
+        if self._gate is not None:
+            with contextlib.suppress(PerfkitError):  # a full disk
+                self._gate[1].note(verdict)
+        try:
+            write_verdict_outputs(verdict, self._options)
+        except PerfkitError as unwritten:
+            print(f"perfkit: {unwritten}", file=sys.stderr)
+        if not is_told:
+            raise error
+        return code
+
+    def _print(self, verdict: "Verdict", code: ExitCode, *, is_told: bool) -> None:
+        from perfkit.report.terminal_status import print_failure_status
+        from perfkit.report.verdict import print_verdict
+
+        with reader_may_leave():
+            if self._options.format == "json":
+                print(json.dumps(verdict.document(), indent=1))
+            elif is_told:
+                print_verdict(verdict)
+        if is_told:
+            print_failure_status(verdict, code)
+
+    def _write_unfinished(self) -> None:
+        from perfkit.gate.failure import unfinished
+
+        pairs = 0 if self._gate is None else len(self._gate[1].pairs)
+        verdict = self._verdict(unfinished(self._stage, pairs, self._log()))
+        with contextlib.suppress(OSError, PerfkitError):  # what cannot be written is told at the end
+            if self._gate is not None:
+                self._gate[1].note(verdict)
+            write_verdict_files(verdict, self._options, is_final=False)
+
+    def _verdict(self, failure: "GateFailure") -> "Verdict":
+        from perfkit.gate.paired_gate import error_verdict
+        from perfkit.gate.verdict import NextStep
+
+        if self._gate is None:
+            return self._verdict_without_gate(failure)
+        request, folder = self._gate
+        pairs = f"{len(folder.pairs)} pair{'s' * (len(folder.pairs) != 1)}"
+        place = _shown(folder.partial)
+        step = NextStep(
+            text=f"{pairs} measured so far, in {place}; the same command continues." if folder.pairs else "The same command tries again.",
+            command=command_that_continues(self._options, folder.folder),
+        )
+        return error_verdict(request, folder, failure).model_copy(update={"next_steps": (step,)})
+
+    def _verdict_without_gate(self, failure: "GateFailure") -> "Verdict":
+        import perfkit
+        from perfkit.clock import utc_now
+        from perfkit.gate.verdict import Verdict
+        from perfkit.stats.paired import FALSE_ALARM_RATE
+        from perfkit.target.address import redacted_url
+
+        scenario = self._options.scenario
+        return Verdict(
+            kind="error",
+            reasons=(failure.reason,),
+            mode="stored" if scenario is None else "paired",
+            scenario="" if scenario is None else scenario.stem,
+            baseline=redacted_url(self._options.baseline),
+            candidate=redacted_url(self._options.candidate),
+            false_alarm_rate=FALSE_ALARM_RATE,
+            pairs=0,
+            failure=failure,
+            started_at=utc_now().isoformat(timespec="milliseconds"),
+            perfkit_version=perfkit.__version__,
+        )
+
+    def _log(self) -> str | None:
+        """The log of the run under way; None for servers that perfkit did not start."""
+        if self._gate is None or self._stage is None or self._gate[0].arms[self._stage.arm].command is None:
+            return None
+        return _shown(self._gate[1].runs / self._stage.log_name)
+
+
+def _shown(path: pathlib.Path) -> str:
+    """A path from the current folder, if it is in it."""
+    with contextlib.suppress(ValueError):
+        return str(path.relative_to(pathlib.Path.cwd()))
+    return str(path)

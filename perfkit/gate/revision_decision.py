@@ -1,0 +1,166 @@
+"""The decision on one revision of a bisection: from the pairs measured so far to an answer, or to None if another pair is needed. Pure."""
+
+import dataclasses
+import math
+import statistics
+from collections.abc import Sequence
+from typing import Literal
+
+import numpy as np
+
+from perfkit.bisection.model import Interval, Regression, format_change
+from perfkit.bisection.threshold import ALPHA, CONFIDENCE, Size, decide, most_precise
+from perfkit.gate.metrics import ERROR_RATE, Metric, build_comparison
+from perfkit.gate.paired_decision import MAXIMUM_FAILED_SHARE, MetricChoice, find_fault
+from perfkit.gate.pairs import ARMS, ArmRun, Pair, error_rate
+from perfkit.gate.verdict import Comparison, Verdict
+from perfkit.stats.paired import Rule
+from perfkit.stats.signed_rank import hodges_lehmann, limits
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Threshold:
+    """The metric that decides, and the difference above which a revision is slower than the good one."""
+
+    metric: Metric
+    value: float
+    whole: float
+    """The difference of the bad revision."""
+    is_shown: bool
+    """Whether the first gate shows that the bad revision is beyond the threshold."""
+    good: float
+    """The median of the good revision's figures in the first gate."""
+    comparison: Comparison
+    """That of the bad revision."""
+    regressed: tuple[str, ...]
+    """The titles of all metrics in which it has regressed."""
+
+    @property
+    def limit(self) -> str:
+        """The threshold in words: `+5.1 %`, or `+0.25 points`."""
+        return change_in_words(self.metric, self.value)
+
+    @property
+    def document(self) -> Regression:
+        """The regression as the bisection stores it."""
+        one, scaled = self.comparison, self.metric.scaled(self.value)
+        assert scaled is not None
+        assert one.estimate is not None
+        assert one.interval is not None
+        return Regression(
+            metric=one.metric,
+            load_point=one.load_point,
+            unit=one.unit,
+            scale=one.scale,
+            pairs=one.pairs,
+            estimate=one.estimate,
+            interval=one.interval,
+            confidence=CONFIDENCE,
+            threshold=scaled,
+            regressed=self.regressed,
+        )
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Answer:
+    """What the pairs of one revision say."""
+
+    outcome: Literal["slower", "not_slower", "undecided", "skipped", "invalid"]
+    reason: str
+    """A sentence without its full stop."""
+    pairs: int = 0
+    comparison: Comparison | None = None
+
+
+def find_threshold(verdict: Verdict) -> Threshold | None:
+    """The metric in which the bad revision's change is known best, and the threshold in it; None unless the verdict is a regression."""
+    rule = Rule.at(*verdict.looks)
+    metrics = [Metric(one.metric, one.load_point, one.unit, one.margin) for one in verdict.gated]
+    bounds = [metric.bounds for metric in metrics]
+    found = list[tuple[Metric, Comparison, Size]]()
+    for index, (one, metric) in enumerate(zip(verdict.gated, metrics, strict=True)):
+        if verdict.kind == "regressed" and one.verdict == "regressed":
+            good, bad = ([value or 0.0 for value in side] for side in (one.baseline_values, one.candidate_values))
+            differences = [metric.difference(*values) for values in zip(good, bad, strict=True)]
+            size = Size.of(differences, rule.first_step_alpha(bounds, index))
+            found.append((metric, _compare(metric, good, bad, differences), size))
+    best = most_precise([size for _, _, size in found])
+    if best is None:
+        return None
+    metric, comparison, size = found[best]
+    return Threshold(
+        metric,
+        size.threshold,
+        size.estimate,
+        size.is_shown,
+        statistics.median(value or 0.0 for value in comparison.baseline_values),
+        comparison,
+        tuple(one.title for _, one, _ in found),
+    )
+
+
+def decide_revision(pairs: Sequence[Pair], threshold: Threshold, choice: MetricChoice, most_pairs: int) -> Answer | None:
+    """Decide from all pairs of the good revision and another; None if another pair is needed, up to `most_pairs`."""
+    usable, metric = [pair for pair in pairs if pair.invalid is None], threshold.metric
+    good_failed, failed = (error_rate([pair.runs[arm] for pair in usable]) for arm in ARMS)
+    if failed > MAXIMUM_FAILED_SHARE >= good_failed and metric.name != ERROR_RATE:
+        return Answer("skipped", f"{failed:.1%} of its requests failed, so its times do not measure its speed", len(usable))
+    if fault := find_fault(pairs, usable, dataclasses.replace(choice, names=(metric.name,))):  # other metrics may be missing
+        return Answer("invalid", fault.reason.removesuffix("."), len(usable))
+    if not usable:
+        return None
+    good, other = ([_value(metric, pair.runs[arm]) for pair in usable] for arm in ARMS)
+    differences = [metric.difference(*values) for values in zip(good, other, strict=True)]
+    if (outcome := decide(differences, threshold.value, most_pairs, _measurable(good, threshold))) is None:
+        return None
+    comparison = _compare(metric, good, other, differences)
+    difference = float(hodges_lehmann(np.asarray(differences, np.float64)))
+    side = {"slower": "beyond", "not_slower": "within", "undecided": "neither shown to be beyond nor within"}[outcome]
+    return Answer(
+        outcome,
+        f"{change_in_words(metric, difference, comparison.interval)}, {side} the threshold of {threshold.limit}",
+        len(usable),
+        comparison,
+    )
+
+
+def change_in_words(metric: Metric, difference: float, interval: Interval | None = None) -> str:
+    """A difference as a change of the metric, with its interval on the metric's scale: `+5.1 %`, `+0.25 points [+0.10, +0.40]`."""
+    scaled = metric.scaled(difference)
+    assert scaled is not None
+    return format_change("difference" if metric.is_share else "ratio", scaled, interval)
+
+
+def _measurable(good: Sequence[float], threshold: Threshold) -> float:
+    """The threshold for "not slower", lower where the good revision itself is slower than in the first gate.
+
+    Such a disturbance adds to the figures of both revisions, so that the same absolute change is a smaller ratio.
+    """
+    metric = threshold.metric
+    if metric.is_share:
+        return threshold.value
+    disturbance = metric.difference(threshold.good, statistics.median(good))
+    return min(threshold.value, math.log1p(math.expm1(threshold.whole) * math.exp(-disturbance)) / 2)
+
+
+def _value(metric: Metric, run: ArmRun) -> float:
+    if metric.is_share:
+        return error_rate([run])
+    (value,) = (point.figures[metric.name] for point in run.points if point.load_point == metric.load_point)
+    assert value is not None  # the pairs are not invalid
+    return value
+
+
+def _compare(metric: Metric, good: Sequence[float], other: Sequence[float], differences: Sequence[float]) -> Comparison:
+    values = np.asarray(differences, np.float64)
+    low, high = limits(values, ALPHA)
+    return build_comparison(
+        metric,
+        good,
+        other,
+        difference=float(hodges_lehmann(values)),
+        limits=(float(low), float(high)),
+        confidence=CONFIDENCE,
+        pairs=len(values),
+        verdict="inconclusive",
+    )

@@ -1,0 +1,121 @@
+"""The CPU time of a process and of all that it started, in nanoseconds, with those of them that have ended."""
+
+import contextlib
+import dataclasses
+import os
+import pathlib
+from collections.abc import Callable, Iterable, Mapping, Sequence
+
+from perfkit.clock import process_cpu_ns
+from perfkit.machine.cpus import ROOT, read_system_file
+from perfkit.machine.readings import read_process_times
+from perfkit.units import NS_PER_S
+
+_ATTEMPTS = 5
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class TreeCpuTime:
+    """The CPU time of a tree of processes since they were started; all fields never fall."""
+
+    cpu_ns: int
+    ended_ns: int
+    """The part of it by processes that have ended and were waited for, which is known in the kernel's ticks only."""
+    lost_ns: int
+    """The part of it by processes that ended without being waited for: what they used since the reading before is missing."""
+    step_ns: int
+    """How far the growth of `ended_ns` may be wrong: a tick each of user and system time for every parent of ended processes."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Status:
+    """What /proc/PID/stat says of a process, see proc_pid_stat(5)."""
+
+    started: int
+    """In ticks; with the number it identifies the process."""
+    ended_ticks: int
+    """User and system time of its children that have ended, and of theirs."""
+
+
+class ProcessTree:
+    """A process and its descendants, also those whose parents have ended since they were found."""
+
+    def __init__(self, pid: int, root: pathlib.Path = ROOT, cpu_ns: Callable[[int], int] = process_cpu_ns) -> None:
+        self._pid, self._root, self._cpu_ns = pid, root, cpu_ns
+        self._tick_ns = NS_PER_S // os.sysconf("SC_CLK_TCK")
+        self._known: dict[int, _Status] = {}
+        self._own_ns: dict[int, int] = {}
+        self._lost_ns = 0
+
+    @property
+    def pids(self) -> Sequence[int]:
+        """The processes that the last `find` found and that still exist."""
+        return tuple(self._known)
+
+    def find(self) -> TreeCpuTime | None:
+        """Finds processes started since the last call, and reads all; None once the first process has ended, or may not be read."""
+        for attempt in range(_ATTEMPTS):
+            found = self._statuses()
+            if self._pid not in found:
+                return None
+            with contextlib.suppress(OSError):  # one has ended in between, and is in another's figures by now
+                # own times after those of ended children: the other order could count a process twice
+                own_ns = {pid: self._cpu_ns(pid) for pid in found}
+                lost_ns = self._missing_ns(found)
+                if lost_ns and not attempt:  # its parent may have been read just before it ended
+                    continue
+                self._known, self._own_ns, self._lost_ns = found, own_ns, self._lost_ns + lost_ns
+                return self._total()
+        return None
+
+    def read(self) -> TreeCpuTime | None:
+        """Reads the processes that were found, at some microseconds each; `find` for the rest once a process has ended."""
+        try:
+            self._own_ns = {pid: self._cpu_ns(pid) for pid in self._known}
+        except OSError:
+            return self.find()
+        return self._total() if self._known else self.find()
+
+    def _total(self) -> TreeCpuTime:
+        ended_ns = sum(one.ended_ticks for one in self._known.values()) * self._tick_ns
+        parents = sum(one.ended_ticks > 0 for one in self._known.values())
+        return TreeCpuTime(
+            sum(self._own_ns.values()) + ended_ns + self._lost_ns, ended_ns, self._lost_ns, 2 * self._tick_ns * max(parents, 1)
+        )
+
+    def _missing_ns(self, found: Mapping[int, _Status]) -> int:
+        """What ended processes had used, as far as no other process has it in the times of its children."""
+        gone = [pid for pid, one in self._known.items() if pid not in found or found[pid].started != one.started]
+        used_ns = sum(self._own_ns[pid] + self._known[pid].ended_ticks * self._tick_ns for pid in gone)
+        before = {pid: one.ended_ticks for pid, one in self._known.items() if pid not in gone}
+        inherited_ns = sum(found[pid].ended_ticks - ticks for pid, ticks in before.items()) * self._tick_ns
+        return used_ns - inherited_ns if used_ns > inherited_ns + 2 * self._tick_ns * len(gone) else 0
+
+    def _statuses(self) -> dict[int, _Status]:
+        """The known processes and all their descendants that exist."""
+        found: dict[int, _Status] = {}
+        new: Iterable[int] = dict.fromkeys((self._pid, *self._known))
+        listed = None if (self._root / f"proc/{self._pid}/task/{self._pid}/children").exists() else self._listed_children()
+        while new := [pid for pid in new if pid not in found]:
+            for pid in new:
+                if (status := self._status(pid)) is not None:
+                    found[pid] = status
+            new = [child for pid in new if pid in found for child in (self._children(pid) if listed is None else listed.get(pid, ()))]
+        return found
+
+    def _status(self, pid: int) -> _Status | None:
+        with contextlib.suppress(ValueError, IndexError):
+            fields = (read_system_file(self._root / f"proc/{pid}/stat") or "").rpartition(")")[2].split()
+            return _Status(int(fields[19]), int(fields[13]) + int(fields[14]))
+        return None
+
+    def _children(self, pid: int) -> list[int]:
+        threads = (self._root / f"proc/{pid}/task").glob("*/children")
+        return [int(child) for file in threads for child in (read_system_file(file) or "").split()]
+
+    def _listed_children(self) -> dict[int, list[int]]:
+        """For kernels without CONFIG_PROC_CHILDREN: children by their parent, from all processes of the machine."""
+        children: dict[int, list[int]] = {}
+        for pid, one in read_process_times(self._root).items():
+            children.setdefault(one.parent, []).append(pid)
+        return children
