@@ -1,0 +1,1 @@
+"""perf_analyzer's command line, files and output, on perfkit's engine."""

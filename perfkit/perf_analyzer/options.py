@@ -1,0 +1,126 @@
+"""What a perf_analyzer command line asks for, after its defaults and checks."""
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Literal, TypeAlias
+
+LoadMode: TypeAlias = Literal["concurrency", "request_rate", "request_intervals", "fixed_schedule"]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class LoadRange:
+    """`start:end:step` of a sweep; an end of 0 means until the latency threshold is passed."""
+
+    start: float = 1
+    end: float = 1
+    step: float = 1
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class TlsFiles:
+    """The options `--ssl-*` for the protocol in use; empty paths were not given."""
+
+    is_used: bool = False
+    """Over gRPC `--ssl-grpc-use-ssl`; over HTTP a URL with https."""
+    ca: str = ""
+    cert: str = ""
+    key: str = ""
+    verify: bool = True
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class SequenceOptions:
+    """The options of models with sequences."""
+
+    live: int = 4
+    """`--num-of-sequences`: the live ones in all modes but concurrency."""
+    length: int = 20
+    is_length_given: bool = False
+    """Without it, a stream of the input data has its own length."""
+    length_variation_percent: float = 20.0
+    first_id: int = 1
+    end_id: int | None = None
+    """Ids are below it; None without a limit."""
+    is_serial: bool = False
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class TraceOptions:
+    """Settings for the server's trace, sent before the run; None where not given."""
+
+    level: str | None = None
+    rate: int | None = None
+    count: int | None = None
+    log_frequency: int | None = None
+
+    @property
+    def is_given(self) -> bool:
+        """Whether any of them was."""
+        return any(value is not None for value in (self.level, self.rate, self.count, self.log_frequency))
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Options:
+    """A valid command line. Names follow perf_analyzer's flags; each unit stands in the name."""
+
+    model: str
+    version: str = ""
+    protocol: Literal["http", "grpc"] = "http"
+    url: str = "localhost:8000"
+    """Host and port, or a URL, as given or as the default of the protocol."""
+    service_kind: str = "triton"
+    batch_size: int = 1
+
+    load_mode: LoadMode = "concurrency"
+    load_range: LoadRange = LoadRange()
+    """Concurrency, or requests per second."""
+    intervals_file: str = ""
+    distribution: Literal["constant", "poisson"] = "constant"
+    is_binary_search: bool = False
+    latency_threshold_ms: int = 0
+    percentile: int | None = None
+    """Of the latency that the threshold and the report use; None means the average."""
+
+    measurement_mode: Literal["time_windows", "count_windows"] = "time_windows"
+    interval_ms: int = 5000
+    measurement_request_count: int = 50
+    request_count: int = 0
+    warmup_request_count: int = 0
+    max_trials: int = 10
+    stability_percent: float = 10.0
+
+    is_async: bool = False
+    is_sync: bool = False
+    is_streaming: bool = False
+    shared_memory: Literal["none", "system", "cuda"] = "none"
+    output_shared_memory_bytes: int = 102_400
+    max_threads: int | None = None
+    sequences: SequenceOptions = SequenceOptions()
+
+    input_data: tuple[str, ...] = ()
+    """Paths of JSON files or of one folder; empty for generated data."""
+    is_zero_data: bool = False
+    string_length: int = 128
+    string_data: str | None = None
+    shapes: Mapping[str, tuple[int, ...]] = dataclasses.field(default_factory=dict)
+    """Without the batch dimension."""
+
+    headers: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    tls: TlsFiles = TlsFiles()
+    input_format: Literal["binary", "json"] = "binary"
+    output_format: Literal["binary", "json"] = "binary"
+    compression: Literal["none", "gzip", "deflate"] = "none"
+    parameters: Mapping[str, bool | int | str] = dataclasses.field(default_factory=dict)
+    trace: TraceOptions = TraceOptions()
+
+    csv_file: str = ""
+    is_verbose_csv: bool = False
+    export_file: str = ""
+    verbosity: int = 0
+    collects_metrics: bool = False
+    metrics_url: str = ""
+    """As given, or `<host>:8002/metrics`."""
+    metrics_interval_ms: int = 1000
+    bls_composing_models: tuple[str, ...] = ()
+    """`name` or `name:version`."""
+    is_mpi: bool = False
