@@ -32,6 +32,10 @@ _NOT_STARTED = (
     "false-alarm rate does not hold, since two processes of one build may differ by several per cent: restart the server before each run, "
     "as `target.command` does."
 )
+_NOT_COMPARED = (
+    "gate.metrics names {}, which a gate from stored results does not compare, so its verdict would leave out what it should decide. Measure both in "
+    "turn (`perfkit gate SCENARIO --baseline cmd:… --candidate cmd:…`), or measure the baseline again without it in gate.metrics."
+)
 _REMOTE = "The target was reached over a network: the fingerprint covers the load generator's machine, not the server's."
 _Key = tuple[str, str]
 """Metric and load point."""
@@ -119,7 +123,10 @@ class _StoredGate:
         self._counts = (len(self._units[0]), len(self._units[1]))
 
     def missing_gated_metrics(self) -> Iterator[str]:
-        """Sentences about gated metrics that the baseline lacks."""
+        """Sentences about gated metrics that the baseline lacks, or that no stored gate compares."""
+        if unknown := [name for name in self._baseline.metrics or () if name not in STORED_MARGINS]:
+            yield _NOT_COMPARED.format(", ".join(unknown))
+            return
         available = _common_keys(self._baseline.runs)
         for metric, load_point in self._gated_keys() if self._baseline.metrics is not None else ():
             if (metric, load_point) not in available:
@@ -218,8 +225,6 @@ class _StoredGate:
                 f"Not gated, because not every run of the baseline has it: {listed}. To gate it, make the baseline again, with longer runs "
                 "if there are too few requests."
             )
-        if unknown := [name for name in self._baseline.metrics or () if name not in STORED_MARGINS]:
-            yield f"gate.metrics names {', '.join(unknown)}, which a gate from stored results does not compare."
         if "network" in {protocol[1] for protocol in (self._baseline.fingerprint.get("transport") or {}).values()}:
             yield _REMOTE
 

@@ -207,6 +207,17 @@ def test_a_metric_that_some_or_all_runs_lack_is_noted_or_invalid_if_gate_metrics
     assert verdict.reasons == ("gate.metrics names p99, which the baseline lacks at http, concurrency 4: too few requests; measure longer",)
 
 
+@pytest.mark.parametrize("names", [("throughput", "cpu_time"), ("cpu_time",), ("p99", "cpu_time", "instructions")])
+def test_a_named_metric_that_stored_gates_do_not_compare_is_refused_and_not_left_out(names):
+    baseline = runs(STEADY).model_copy(update={"metrics": names})
+    verdict = gate(baseline, runs(NEW, hour=1))
+    assert verdict.kind == "invalid"
+    unknown = ", ".join(name for name in names if name in ("cpu_time", "instructions"))
+    assert verdict.reasons[0].startswith(f"gate.metrics names {unknown}, which a gate from stored results does not compare")
+    assert "measure the baseline again without it in gate.metrics" in verdict.reasons[0]
+    assert gate(runs(STEADY).model_copy(update={"metrics": ("throughput",)}), runs(NEW, hour=1)).kind == "pass"
+
+
 def test_a_gate_without_any_metric_is_invalid():
     load = {"kind": "open", "rate_per_s": 100.0, "arrivals": "poisson"}
     verdict = gate(*(without("p50", "p95", "p99", at=at, load=load) for at in (EARLIER[0], STARTED)))
@@ -310,11 +321,6 @@ def test_only_the_metrics_that_the_scenario_names_are_gated():
     verdict = gate(baseline, merge_baselines(slower_tails))
     assert {one.metric for one in verdict.gated} == {"p50", "error_rate"}
     assert verdict.kind != "regressed"
-
-
-def test_a_named_metric_that_only_paired_gates_compare_is_noted():
-    baseline = runs(STEADY).model_copy(update={"metrics": ("p50", "cpu_time")})
-    assert "gate.metrics names cpu_time, which a gate from stored results does not compare." in gate(baseline, runs(NEW, hour=1)).notes
 
 
 def test_the_throughput_of_an_open_loop_is_not_gated():
