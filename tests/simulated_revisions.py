@@ -14,8 +14,8 @@ from perfkit.bisection.model import Bisection
 from perfkit.bisection.revisions import Revision
 from perfkit.bisection.worktree import RevisionError
 from perfkit.clock import ManualClock
-from perfkit.gate.bisection import run_bisection
-from perfkit.gate.bisection_outcome import BisectionPlan
+from perfkit.gate.bisect.bisection import run_bisection
+from perfkit.gate.bisect.outcome import BisectionPlan
 from perfkit.gate.paired_decision import MetricChoice, decide_pairs
 from perfkit.gate.pairs import ArmRun, Pair, RunPoint
 from perfkit.gate.verdict import Verdict
@@ -40,7 +40,7 @@ def slower_from(position: int, count: int, **slower: float) -> list[dict[str, fl
 
 
 class SimulatedRevisions:
-    """Measures revisions whose times are known; a `perfkit.gate.bisection.PairSource`.
+    """Measures revisions whose times are known; a `perfkit.gate.bisect.bisection.PairSource`.
 
     `slowdowns` are the factors of each revision's times by metric, `faults` what is wrong with one: `broken`, `failing`, or `invalid`
     in as many attempts as the list says.

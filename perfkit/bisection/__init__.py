@@ -4,5 +4,5 @@
 - `revisions` (the path between two revisions), `worktree` (a revision checked out and built): git and the build command.
 - `model` and `folder`: the document, and the folder that stores it and its progress.
 
-The gates themselves are run by `perfkit.gate.bisection` and `perfkit.gate.revision_pairs`.
+The gates themselves are run by `perfkit.gate.bisect`.
 """

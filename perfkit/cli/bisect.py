@@ -10,7 +10,7 @@ import sys
 from typing import TYPE_CHECKING
 
 from perfkit.cli.exit_code import ExitCode
-from perfkit.cli.options import add_scenario_options, command_that_continues, positive_duration_ns, whole_number
+from perfkit.cli.options import add_ready_timeout, add_scenario_options, command_that_continues, positive_duration_ns, whole_number
 from perfkit.cli.output import reader_may_leave, write_output
 from perfkit.errors import UsageError
 
@@ -39,8 +39,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     repository = "the git repository; default: that of the current folder. Its checkout is not touched"
     parser.add_argument("--repository", type=pathlib.Path, default=pathlib.Path(), metavar="DIR", help=repository)
     parser.add_argument("--build-within", type=positive_duration_ns, default="1h", metavar="TIME", help="limit of one build; default: 1h")
-    ready = "how long a server has until its model is ready; default: the scenario's target.ready_within, or 60s"
-    parser.add_argument("--ready-timeout", type=positive_duration_ns, metavar="TIME", help=ready)
+    add_ready_timeout(parser, "a server")
     time = "spend this long on the first gate, such as 10m: its trial chooses the windows of all gates for it"
     parser.add_argument("--time", type=positive_duration_ns, metavar="TIME", help=time)
     pairs = "the most pairs of each gate after the first; default: 60"
@@ -93,9 +92,9 @@ def _bisect(path: "tuple[Revision, ...]", request: "GateRequest", folder: "Bisec
     from perfkit.bisection.worktree import Worktrees
     from perfkit.cli.signals import SignalHandler
     from perfkit.clock import MonotonicClock
-    from perfkit.gate.bisection import run_bisection
-    from perfkit.gate.bisection_outcome import BisectionPlan
-    from perfkit.gate.revision_pairs import RevisionPairs
+    from perfkit.gate.bisect.bisection import run_bisection
+    from perfkit.gate.bisect.outcome import BisectionPlan
+    from perfkit.gate.bisect.revision_pairs import RevisionPairs
     from perfkit.measurement.control import Interruption
     from perfkit.report.live import LiveGate
 

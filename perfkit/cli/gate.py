@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from perfkit.cli.accepted_file import add_accepted, read_accepted_changes
 from perfkit.cli.exit_code import ExitCode
 from perfkit.cli.gate_ending import GateProgress
-from perfkit.cli.options import add_scenario_options, positive_duration_ns, shown_words, whole_number
+from perfkit.cli.options import add_ready_timeout, add_scenario_options, positive_duration_ns, shown_words, whole_number
 from perfkit.cli.output import note_unverified, reader_may_leave
 from perfkit.cli.verdict_outputs import add_verdict_outputs, prepare_verdict_outputs, write_verdict_outputs
 from perfkit.errors import UsageError
@@ -56,8 +56,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--on-inconclusive", choices=("fail", "pass"), default="fail", help="exit code of an inconclusive verdict: 3 (fail) or 0 (pass)"
     )
-    ready = "how long a cmd: target has until its model is ready; default: the scenario's target.ready_within, or 60s"
-    parser.add_argument("--ready-timeout", type=positive_duration_ns, metavar="TIME", help=ready)
+    add_ready_timeout(parser, "a cmd: target")
     parser.add_argument("--same-build", action="store_true", help="for stored results: allow both to name the same server build")
     add_accepted(parser)
     add_verdict_outputs(parser)

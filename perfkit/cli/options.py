@@ -43,6 +43,12 @@ def shown_words(options: argparse.Namespace) -> list[str]:
     return ["perfkit", *map(shown, map(str, options.arguments))]
 
 
+def add_ready_timeout(parser: argparse.ArgumentParser, server: str) -> None:
+    """Adds --ready-timeout, for a server in these words."""
+    text = f"how long {server} has until its model is ready; default: the scenario's target.ready_within, or 60s"
+    parser.add_argument("--ready-timeout", type=positive_duration_ns, metavar="TIME", help=text)
+
+
 def add_results(parser: argparse.ArgumentParser, text: str) -> None:
     """Adds RESULT, one path or more."""
     parser.add_argument("results", nargs="+", type=pathlib.Path, metavar="RESULT", help=text)

@@ -5,7 +5,6 @@ import signal
 import sys
 
 import pytest
-import yaml
 
 import perfkit as package
 from perfkit.bisection.folder import BisectionFolder, BisectionInputs, Progress
@@ -15,6 +14,7 @@ from perfkit.gate.arm import Arm
 from perfkit.gate.folder import FixedSettings, GateFolder, GateManifest
 from perfkit.gate.paired_gate import GateRequest
 from perfkit.scenario.file import read_scenario, scenario_document
+from tests.cli.gate_scenario import write_gate_scenario
 from tests.conditions import until_ended
 from tests.git_repository import GitRepository
 from tests.simulated_pairs import make_pairs
@@ -40,17 +40,7 @@ def repository(tmp_path):
 
 @pytest.fixture
 def scenario(tmp_path):
-    path = tmp_path / "scenario.yaml"
-    document = {
-        "target": {"model": "synthetic"},
-        "workload": {"inputs": {"INPUT0": {"generate": "zeros", "shape": [4]}}},
-        "load": {"open": {"rate": 10}},
-        "measure": {"warmup": "50ms", "duration": "300ms"},
-        "gate": {"profile": "standard", "metrics": ["throughput"]},
-        "telemetry": False,
-    }
-    path.write_text(yaml.safe_dump(document))
-    return path
+    return write_gate_scenario(tmp_path, "throughput", telemetry=False)
 
 
 def begin(scenario, repository, out, gates, build=BUILD):

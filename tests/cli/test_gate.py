@@ -18,6 +18,7 @@ from perfkit.gate.folder import FixedSettings, GateFolder, GateManifest
 from perfkit.gate.paired_gate import GateRequest
 from perfkit.gate.verdict import Verdict
 from perfkit.scenario.file import read_scenario
+from tests.cli.gate_scenario import write_gate_scenario
 from tests.closed_schema import closed
 from tests.conditions import until_ended
 from tests.json_server import JsonHandler, serving
@@ -32,16 +33,7 @@ SERVER = "cmd:" + shlex.join(
 
 @pytest.fixture
 def scenario(tmp_path):
-    path = tmp_path / "scenario.yaml"
-    document = {
-        "target": {"model": "synthetic"},
-        "workload": {"inputs": {"INPUT0": {"generate": "zeros", "shape": [4]}}},
-        "load": {"open": {"rate": 10}},
-        "measure": {"warmup": "50ms", "duration": "300ms"},
-        "gate": {"profile": "standard", "metrics": ["throughput", "p50"]},
-    }
-    path.write_text(yaml.safe_dump(document))
-    return path
+    return write_gate_scenario(tmp_path, "throughput", "p50")
 
 
 def begin(scenario, place, measured, targets=URLS, **options):

@@ -12,14 +12,15 @@ from perfkit.bisection.model import Bisection, RevisionGate
 from perfkit.bisection.revisions import Revision
 from perfkit.bisection.worktree import RevisionError
 from perfkit.clock import Clock
-from perfkit.gate.bisection_outcome import BisectionPlan, conclude, describe, search_of, without_threshold
+from perfkit.gate.bisect.outcome import BisectionPlan, conclude, describe, search_of, without_threshold
+from perfkit.gate.bisect.revision_decision import Answer, Threshold, decide_revision, find_threshold
 from perfkit.gate.pairs import Pair
-from perfkit.gate.revision_decision import Answer, Threshold, decide_revision, find_threshold
 from perfkit.gate.verdict import Verdict, format_change
 from perfkit.units import NS_PER_S
 
 _T = TypeVar("_T")
-_ATTEMPTS = 2
+ATTEMPTS = 2
+"""How often a gate is measured as long as it is invalid."""
 
 
 class PairSource(Protocol):
@@ -58,7 +59,7 @@ async def run_bisection(
         message(f"gate {number} of at most {number + left - 1}{ends}: revision {position} of {search.bad}, {describe(revision)}")
         answer = await _answer(source, position, number, plan, threshold)
         if answer.outcome == "invalid":
-            stopped = f"The gate of {describe(revision)} was invalid in {_ATTEMPTS} attempts. {answer.reason}."
+            stopped = f"The gate of {describe(revision)} was invalid in {ATTEMPTS} attempts. {answer.reason}."
             break
         folder.add(_gate(position, revision, answer))
         message(f"  {revision.short} {answer.outcome.replace('_', ' ')}: {answer.reason}")
@@ -73,7 +74,7 @@ async def run_bisection(
 
 
 async def _answer(source: PairSource, position: int, number: int, plan: BisectionPlan, threshold: Threshold) -> Answer:
-    for _ in range(_ATTEMPTS):
+    for _ in range(ATTEMPTS):
         try:
             answer = await source.measure(position, number, lambda pairs: decide_revision(pairs, threshold, plan.choice, plan.most_pairs))
         except RevisionError as error:

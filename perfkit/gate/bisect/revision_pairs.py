@@ -16,6 +16,7 @@ from perfkit.bisection.worktree import RevisionError, Worktrees
 from perfkit.clock import Clock, utc_now
 from perfkit.errors import MeasurementError, ResultError, TargetError, UsageError
 from perfkit.gate.arm import Arm, GateContext, measure_loads, running_target
+from perfkit.gate.bisect.bisection import ATTEMPTS
 from perfkit.gate.folder import MANIFEST_FILE, VERDICT_FILE, FixedSettings, GateFolder, GateManifest, read_verdict
 from perfkit.gate.paired_gate import GateRequest, arm_differences, run_gate
 from perfkit.gate.pairs import ArmName, ArmRun, GateObserver, Pair, Stage, arm_run, run_pairs
@@ -27,13 +28,12 @@ from perfkit.result.json_file import read_json
 from perfkit.result.model import Result
 
 _T = TypeVar("_T")
-_ATTEMPTS = 2
 DIRECTORY = "{dir}"
 """In a command that serves a revision, the place of its folder."""
 
 
 class RevisionPairs:
-    """Measures the revisions of a path with real servers; see `perfkit.gate.bisection.PairSource`.
+    """Measures the revisions of a path with real servers; see `perfkit.gate.bisect.bisection.PairSource`.
 
     `request` is that of the first gate, whose arms are replaced. The settings that its trial fixes hold for all gates.
     """
@@ -59,7 +59,7 @@ class RevisionPairs:
     async def gate_of_bad(self) -> Verdict:
         """See `PairSource`. Raises UsageError if one of the two cannot be built."""
         bad = len(self._path) - 1
-        for place in itertools.islice(self._places(bad, 1), _ATTEMPTS):
+        for place in itertools.islice(self._places(bad, 1), ATTEMPTS):
             if (place / VERDICT_FILE).exists():
                 verdict = read_verdict(place)
             else:

@@ -1,8 +1,8 @@
 import pytest
 
+from perfkit.gate.bisect.revision_decision import decide_revision, find_threshold
 from perfkit.gate.paired_decision import MetricChoice, decide_pairs
 from perfkit.gate.pairs import Pair, random_order
-from perfkit.gate.revision_decision import decide_revision, find_threshold
 from perfkit.gate.verdict import Verdict
 from perfkit.stats.paired import rule_for
 from tests.simulated_pairs import make_pairs, make_run
