@@ -46,6 +46,21 @@ def make_pairs(count, candidate=1.0, *, seed=0, noise=0.002, kind="pair", **cand
     ]
 
 
+def disturbed(pairs, share):
+    """The pairs, with runs in which other processes disturbed the load generator, which may be so much of each figure."""
+    shares = dict.fromkeys(("throughput", "p50", "p95", "p99"), share)
+    points = {"valid": False, "warnings": (MeasurementWarning("late_starts", "Late."),), "generator_shares": shares}
+    return [
+        pair.model_copy(
+            update={
+                arm: pair.runs[arm].model_copy(update={"points": tuple(one.model_copy(update=points) for one in pair.runs[arm].points)})
+                for arm in ("baseline", "candidate")
+            }
+        )
+        for pair in pairs
+    ]
+
+
 class SimulatedMachine:
     """Runs arms as a machine with known faults would; a `perfkit.gate.pairs.ArmRunner`.
 

@@ -16,7 +16,8 @@ from perfkit.bisection.worktree import RevisionError
 from perfkit.clock import ManualClock
 from perfkit.gate.bisect.bisection import run_bisection
 from perfkit.gate.bisect.outcome import BisectionPlan
-from perfkit.gate.paired_decision import MetricChoice, decide_pairs
+from perfkit.gate.paired_decision import decide_pairs
+from perfkit.gate.paired_values import MetricChoice
 from perfkit.gate.pairs import ArmRun, Pair, RunPoint
 from perfkit.gate.verdict import Verdict
 from perfkit.stats.paired import rule_for

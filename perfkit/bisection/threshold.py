@@ -64,21 +64,28 @@ def most_precise(sizes: Sequence[Size]) -> int | None:
 
 
 def decide(
-    differences: Sequence[float], threshold: float, most_pairs: int, measurable: float | None = None
+    differences: Sequence[float],
+    threshold: float,
+    most_pairs: int,
+    measurable: float | None = None,
+    servers_differences: Sequence[float] | None = None,
 ) -> Literal["slower", "not_slower", "undecided"] | None:
     """The decision on the differences of all usable pairs of a gate; None if it needs more pairs, up to `most_pairs`.
 
     With `most_pairs` below the last of `LOOKS`, they are the last look, in place of the later ones: there are never more looks.
 
     A revision is not slower only if it is below `measurable`, too: the threshold where the machine has become so slow since the first gate
-    that it hides a part of the change.
+    that it hides a part of the change. And only by `servers_differences`, if they are given: what is left of the pairs if as much as other
+    processes may hide of each difference is added to it. The estimate from all pairs must be below, too.
 
     Either test is Wilcoxon's signed-rank test, exact for pairs in random order, of the differences minus the threshold.
     """
     if len(differences) in (*LOOKS, most_pairs):
         values = np.asarray(differences, np.float64)
+        own = values if servers_differences is None else np.asarray(servers_differences, np.float64)
+        limit = threshold if measurable is None else measurable
         if signed_rank_p(values - threshold) <= ALPHA:
             return "slower"
-        if signed_rank_p((threshold if measurable is None else measurable) - values) <= ALPHA:
+        if own.size and signed_rank_p(limit - own) <= ALPHA and float(hodges_lehmann(values)) < limit:
             return "not_slower"
     return "undecided" if len(differences) >= most_pairs else None

@@ -16,7 +16,9 @@ from perfkit.gate.arm import Arm, GateContext, measure_loads, running_target
 from perfkit.gate.cpu_metrics import why_unmeasurable
 from perfkit.gate.fault import Fault, TrialError
 from perfkit.gate.folder import FixedSettings, GateFolder, GateInputs
-from perfkit.gate.paired_decision import Decision, MetricChoice, decide_control, decide_pairs, generator_load
+from perfkit.gate.pair_faults import generator_load
+from perfkit.gate.paired_decision import Decision, decide_control, decide_pairs
+from perfkit.gate.paired_values import MetricChoice
 from perfkit.gate.pairs import ArmName, ArmRun, GateObserver, Pair, PairKind, Stage, arm_run, run_pairs
 from perfkit.gate.trial import TrialOptions, run_specs, run_trial
 from perfkit.gate.verdict import Comparison, GateFailure, Verdict

@@ -10,7 +10,7 @@ from perfkit.gate.arm import Arm, GateContext, RunningTarget, RunSpec, measure_l
 from perfkit.gate.cpu_metrics import why_unmeasured
 from perfkit.gate.fault import Fault, TrialError, first_sentence
 from perfkit.gate.folder import FixedSettings
-from perfkit.gate.paired_decision import MetricChoice
+from perfkit.gate.paired_values import MetricChoice
 from perfkit.gate.pairs import ARMS, ArmName, RunPoint, Stage, blocking_warning, run_point
 from perfkit.gate.schedule import RunCost, TimeRequest, TrialMetric, describe_schedule, make_schedule
 from perfkit.gate.verdict import Timing

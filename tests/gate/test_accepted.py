@@ -10,7 +10,8 @@ from perfkit.errors import UsageError
 from perfkit.gate.accepted import accept_verdict, acceptance_notes, with_acceptance
 from perfkit.gate.headline import headline
 from perfkit.gate.metrics import Metric
-from perfkit.gate.paired_decision import MetricChoice, decide_pairs
+from perfkit.gate.paired_decision import decide_pairs
+from perfkit.gate.paired_values import MetricChoice
 from perfkit.gate.verdict import Verdict
 from perfkit.history.accepted import AcceptedChange, AcceptedChanges
 from perfkit.stats.paired import rule_for

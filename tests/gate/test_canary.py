@@ -9,7 +9,8 @@ import pytest
 from perfkit.cli.main import main
 from perfkit.errors import UsageError
 from perfkit.gate.canary import record_of_canary
-from perfkit.gate.paired_decision import MetricChoice, decide_control
+from perfkit.gate.paired_decision import decide_control
+from perfkit.gate.paired_values import MetricChoice
 from perfkit.gate.verdict import Verdict
 from perfkit.history.file import Choice, open_history
 from tests.simulated_pairs import make_pairs

@@ -5,7 +5,8 @@ import math
 import pytest
 
 from perfkit.gate.metrics import Metric
-from perfkit.gate.paired_decision import PairedValues, compare_pairs, judge
+from perfkit.gate.paired_decision import compare_pairs, judge
+from perfkit.gate.paired_values import PairedValues
 from perfkit.gate.verdict import Verdict, format_change
 from perfkit.stats.paired import decide, rule_for
 

@@ -13,7 +13,8 @@ from perfkit.gate.facts import GateFacts
 from perfkit.gate.fault import Fault, GeneratorLoad
 from perfkit.gate.metrics import Metric
 from perfkit.gate.next_steps import next_steps, stored_next_steps
-from perfkit.gate.paired_decision import PairedValues, compare_pairs
+from perfkit.gate.paired_decision import compare_pairs
+from perfkit.gate.paired_values import PairedValues
 from perfkit.gate.remedy import find_remedy, needed_pairs
 from perfkit.gate.verdict import MetricNoise, Timing, Verdict
 from perfkit.stats.paired import rule_for

@@ -2,14 +2,14 @@ import numpy as np
 import pytest
 from scipy.stats import binom
 
-from perfkit.errors import MeasurementWarning
 from perfkit.gate.fault import GeneratorLoad
 from perfkit.gate.metrics import Metric
-from perfkit.gate.paired_decision import MetricChoice, PairedValues, decide_control, decide_pairs, judge
+from perfkit.gate.paired_decision import decide_control, decide_pairs, judge
+from perfkit.gate.paired_values import MetricChoice, PairedValues
 from perfkit.gate.pairs import ArmRun
 from perfkit.stats.paired import rule_for
 from perfkit.telemetry.figures import BusyProcess, OtherProcesses
-from tests.simulated_pairs import CLOSED, OPEN, make_pairs, make_run
+from tests.simulated_pairs import CLOSED, OPEN, disturbed, make_pairs, make_run
 
 RULE, STANDARD = rule_for(4), MetricChoice(is_standard=True)
 
@@ -74,21 +74,6 @@ def test_a_pair_whose_generator_could_not_keep_up_is_discarded():
     decision = decided([*good, *bad, *make_pairs(1)])
     assert decision.kind == "pass"
     assert {one.pairs for one in decision.comparisons} == {12}
-
-
-def disturbed(pairs, share):
-    """The pairs, with runs in which other processes disturbed the load generator, which may be so much of each figure."""
-    shares = dict.fromkeys(("throughput", "p50", "p95", "p99"), share)
-    points = {"valid": False, "warnings": (MeasurementWarning("late_starts", "Late."),), "generator_shares": shares}
-    return [
-        pair.model_copy(
-            update={
-                arm: pair.runs[arm].model_copy(update={"points": tuple(one.model_copy(update=points) for one in pair.runs[arm].points)})
-                for arm in ("baseline", "candidate")
-            }
-        )
-        for pair in pairs
-    ]
 
 
 def test_a_pair_that_other_processes_disturbed_counts():

@@ -4,7 +4,8 @@ import statistics
 import pytest
 
 from perfkit.clock import ManualClock
-from perfkit.gate.paired_decision import MetricChoice, decide_pairs
+from perfkit.gate.paired_decision import decide_pairs
+from perfkit.gate.paired_values import MetricChoice
 from perfkit.gate.pairs import Pair, pair_seed, random_order, run_pairs
 from perfkit.stats.paired import rule_for
 from perfkit.units import NS_PER_S

@@ -12,7 +12,7 @@ from perfkit.bisection.search import Search
 from perfkit.bisection.threshold import GATE_ERROR_RATE, LOOKS
 from perfkit.gate.bisect.revision_decision import Threshold, change_in_words
 from perfkit.gate.metrics import Metric
-from perfkit.gate.paired_decision import MetricChoice
+from perfkit.gate.paired_values import MetricChoice
 from perfkit.gate.verdict import Verdict, format_change
 
 _OTHER_PART = 0.25  # of the whole change: from here on, other revisions are said to have a part in it

@@ -6,16 +6,14 @@ import statistics
 from collections.abc import Sequence
 from typing import Literal
 
-import numpy as np
-
 from perfkit.bisection.model import Interval, Regression, format_change
 from perfkit.bisection.threshold import ALPHA, CONFIDENCE, Size, decide, most_precise
 from perfkit.gate.metrics import ERROR_RATE, Metric, build_comparison
-from perfkit.gate.paired_decision import MAXIMUM_FAILED_SHARE, MetricChoice, find_fault
-from perfkit.gate.pairs import ARMS, ArmRun, Pair, error_rate
+from perfkit.gate.pair_faults import MAXIMUM_FAILED_SHARE, find_fault
+from perfkit.gate.paired_values import MetricChoice, PairedValues, paired_values
+from perfkit.gate.pairs import ARMS, Pair, error_rate
 from perfkit.gate.verdict import Comparison, Verdict
 from perfkit.stats.paired import Rule
-from perfkit.stats.signed_rank import hodges_lehmann, limits
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -81,9 +79,9 @@ def find_threshold(verdict: Verdict) -> Threshold | None:
     for index, (one, metric) in enumerate(zip(verdict.gated, metrics, strict=True)):
         if verdict.kind == "regressed" and one.verdict == "regressed":
             good, bad = ([value or 0.0 for value in side] for side in (one.baseline_values, one.candidate_values))
-            differences = [metric.difference(*values) for values in zip(good, bad, strict=True)]
-            size = Size.of(differences, rule.first_step_alpha(bounds, index))
-            found.append((metric, _compare(metric, good, bad, differences), size))
+            values = PairedValues(metric, tuple(good), tuple(bad))
+            size = Size.of(values.differences, rule.first_step_alpha(bounds, index))
+            found.append((metric, _compare(values), size))
     best = most_precise([size for _, _, size in found])
     if best is None:
         return None
@@ -105,20 +103,22 @@ def decide_revision(pairs: Sequence[Pair], threshold: Threshold, choice: MetricC
     good_failed, failed = (error_rate([pair.runs[arm] for pair in usable]) for arm in ARMS)
     if failed > MAXIMUM_FAILED_SHARE >= good_failed and metric.name != ERROR_RATE:
         return Answer("skipped", f"{failed:.1%} of its requests failed, so its times do not measure its speed", len(usable))
-    if fault := find_fault(pairs, usable, dataclasses.replace(choice, names=(metric.name,))):  # other metrics may be missing
+    choice = dataclasses.replace(choice, names=(metric.name,))  # other metrics may be missing
+    if fault := find_fault(pairs, usable, choice):
         return Answer("invalid", fault.reason.removesuffix("."), len(usable))
     if not usable:
         return None
-    good, other = ([_value(metric, pair.runs[arm]) for pair in usable] for arm in ARMS)
-    differences = [metric.difference(*values) for values in zip(good, other, strict=True)]
-    if (outcome := decide(differences, threshold.value, most_pairs, _measurable(good, threshold))) is None:
+    all_values = paired_values(usable, choice)
+    values = next(one for one in all_values if (one.metric.name, one.metric.load_point) == (metric.name, metric.load_point))
+    measurable = _measurable(values.baseline, threshold)
+    outcome = decide(values.differences, threshold.value, most_pairs, measurable, values.servers_differences)
+    if outcome is None:
         return None
-    comparison = _compare(metric, good, other, differences)
-    difference = float(hodges_lehmann(np.asarray(differences, np.float64)))
+    comparison = _compare(values)
     side = {"slower": "beyond", "not_slower": "within", "undecided": "neither shown to be beyond nor within"}[outcome]
     return Answer(
         outcome,
-        f"{change_in_words(metric, difference, comparison.interval)}, {side} the threshold of {threshold.limit}",
+        f"{change_in_words(metric, values.estimate, comparison.interval)}, {side} the threshold of {threshold.limit}",
         len(usable),
         comparison,
     )
@@ -143,24 +143,14 @@ def _measurable(good: Sequence[float], threshold: Threshold) -> float:
     return min(threshold.value, math.log1p(math.expm1(threshold.whole) * math.exp(-disturbance)) / 2)
 
 
-def _value(metric: Metric, run: ArmRun) -> float:
-    if metric.is_share:
-        return error_rate([run])
-    (value,) = (point.figures[metric.name] for point in run.points if point.load_point == metric.load_point)
-    assert value is not None  # the pairs are not invalid
-    return value
-
-
-def _compare(metric: Metric, good: Sequence[float], other: Sequence[float], differences: Sequence[float]) -> Comparison:
-    values = np.asarray(differences, np.float64)
-    low, high = limits(values, ALPHA)
+def _compare(values: PairedValues) -> Comparison:
     return build_comparison(
-        metric,
-        good,
-        other,
-        difference=float(hodges_lehmann(values)),
-        limits=(float(low), float(high)),
+        values.metric,
+        values.baseline,
+        values.candidate,
+        difference=values.estimate,
+        limits=values.limits(ALPHA),
         confidence=CONFIDENCE,
-        pairs=len(values),
+        pairs=len(values.baseline),
         verdict="inconclusive",
     )

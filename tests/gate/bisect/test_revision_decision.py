@@ -1,11 +1,12 @@
 import pytest
 
 from perfkit.gate.bisect.revision_decision import decide_revision, find_threshold
-from perfkit.gate.paired_decision import MetricChoice, decide_pairs
+from perfkit.gate.paired_decision import decide_pairs
+from perfkit.gate.paired_values import MetricChoice
 from perfkit.gate.pairs import Pair, random_order
 from perfkit.gate.verdict import Verdict
 from perfkit.stats.paired import rule_for
-from tests.simulated_pairs import make_pairs, make_run
+from tests.simulated_pairs import disturbed, make_pairs, make_run
 
 CHOICE, RULE = MetricChoice(is_standard=True), rule_for(4)
 
@@ -73,6 +74,28 @@ def test_a_machine_that_became_slow_hides_no_slower_revision(threshold):
     assert (hidden.outcome, hidden.pairs) == ("undecided", 60)
     assert answer_of(pairs_of(3.0, 3.0), threshold).outcome == "not_slower"
     assert answer_of(pairs_of(0.5, 0.5), threshold).outcome == "not_slower"
+
+
+@pytest.mark.parametrize(
+    ("factor", "share", "outcome"),
+    [
+        (1.15, 0.2, "not_slower"),  # +15 %, of which a fifth may be the generator's: +18.75 % of the server's own
+        (1.15, 0.5, "undecided"),  # +30 %, beyond the threshold of +22.5 %
+        (1.0, 0.95, "undecided"),  # nothing is known of the server
+        (1.5, 0.5, "slower"),  # a disturbance feigns no slowdown
+    ],
+)
+def test_a_revision_is_not_slower_only_if_the_generator_hides_no_change(threshold, factor, share, outcome):
+    assert answer_of(disturbed(pairs_of(1.0, factor), share), threshold).outcome == outcome
+
+
+def test_the_pairs_that_are_not_the_generators_decide_and_their_interval_is_shown(threshold):
+    unchanged = pairs_of(1.0, 1.0)
+    enough = [*unchanged[:10], *disturbed(unchanged[10:], 0.95)]
+    assert (answer_of(enough, threshold).outcome, answer_of(enough, threshold).pairs) == ("not_slower", 10)
+    few = answer_of([*unchanged[:5], *disturbed(unchanged[5:], 0.95)], threshold)
+    assert (few.outcome, few.pairs) == ("undecided", 60)
+    assert None in few.comparison.interval  # how much worse it may be is open
 
 
 def test_a_gate_ends_undecided_at_its_most_pairs(threshold):
