@@ -130,6 +130,8 @@ class Workload(Section):
 
     seed: Annotated[int, Field(strict=True, ge=0, lt=1 << _MAX_INTEGER_BITS)] = 0
     batch_size: Count = 1
+    data: Files | None = None
+    """perf_analyzer's input data, relative to the scenario's folder: a JSON file, several, or a folder with a file for each input."""
     inputs: dict[str, Input] = Field(default_factory=dict)
     outputs: tuple[Output, ...] = ()
     variants: Count = 16

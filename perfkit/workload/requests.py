@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from perfkit.errors import ModelMismatchError, ProtocolError
+from perfkit.errors import ModelMismatchError, ProtocolError, ScenarioError
 from perfkit.machine.memory import MemoryBudget
 from perfkit.protocol.message import InferRequest, ModelMetadata, Parameter, RequestedOutput, TensorMetadata
 from perfkit.protocol.tensor import Datatype
@@ -40,6 +40,8 @@ def make_requests(
     every 2^20 values that are made. Raises ModelMismatchError if the workload does not fit the metadata, ScenarioError if the requests
     would exceed the budget, by default a quarter of the available memory.
     """
+    if workload.data is not None:
+        raise ScenarioError("workload.data: this version does not read input data yet: give workload.inputs")
     budget, omitted = budget or MemoryBudget(), omitted_inputs(workload)
     inputs = metadata.inputs or _declared_inputs(workload, metadata.name)
     if metadata.inputs:
