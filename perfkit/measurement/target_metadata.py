@@ -1,8 +1,11 @@
 """What a target says of itself and of its model before any load, and what it leaves out."""
 
+import contextlib
 import dataclasses
+import functools
+from collections.abc import Sequence
 
-from perfkit.errors import MeasurementWarning, MissingEndpointError, TargetError
+from perfkit.errors import MeasurementWarning, MissingEndpointError, ModelMismatchError, TargetError
 from perfkit.measurement.offered_models import offered_instead
 from perfkit.measurement.trial_requests import TrialRequests
 from perfkit.protocol.message import ComposingModel, ModelConfig, ModelMetadata, ServerMetadata
@@ -73,7 +76,7 @@ async def read_target_metadata(transport: Transport, address: Address, loaded: L
         message = f"The server does not describe the inputs of model '{model}'{reason}: the requests are made from the scenario alone."
         gap = MeasurementWarning("no_metadata", message)
     note = f"The server does not say: {'; '.join(missing)}." if missing else ""
-    return TargetMetadata(server, metadata, config, await _composing_models(transport, trials, config), gap, note)
+    return TargetMetadata(server, metadata, config, await _composing_models(transport, trials, config, target.composing_models), gap, note)
 
 
 async def _configuration(transport: Transport, trials: TrialRequests, model: ComposingModel) -> ModelConfig:
@@ -86,9 +89,17 @@ async def _configuration(transport: Transport, trials: TrialRequests, model: Com
         return ModelConfig()
 
 
-async def _composing_models(transport: Transport, trials: TrialRequests, config: ModelConfig) -> tuple[ComposingModel, ...]:
-    """The models of an ensemble's steps; a step may be an ensemble itself."""
-    found = dict.fromkeys(config.composing_models)
+async def _composing_models(
+    transport: Transport, trials: TrialRequests, config: ModelConfig, given: Sequence[str]
+) -> tuple[ComposingModel, ...]:
+    """The models of an ensemble's steps, and those that the scenario names; any of them may be an ensemble itself."""
+    named = [ComposingModel(*text.rsplit(":", 1)) for text in given]
+    for model in named:
+        with contextlib.suppress(MissingEndpointError):
+            if not await trials.run(functools.partial(transport.is_ready, model.name, model.version)):
+                version = f" in version {model.version}" if model.version else ""
+                raise ModelMismatchError(f"target.composing_models: the server has no ready model '{model.name}'{version}: correct the name")
+    found = dict.fromkeys((*config.composing_models, *named))
     unread = list(found)
     while unread and len(found) <= _MAX_COMPOSING_MODELS:
         model = unread.pop(0)

@@ -90,6 +90,9 @@ class Target(Section):
     """In place of `url`: the protocols of a server that perfkit starts; the default is `[http]`."""
     model: Text
     version: Version = ""
+    composing_models: tuple[Text, ...] = ()
+    """Further models whose server statistics are reported, `NAME` or `NAME:VERSION`: those that the model calls itself, as business logic
+    scripting does. The models of an ensemble's steps are found without it."""
     engine: Literal["wire", "reference"] = "wire"
     timeout_ns: Duration = Field(default=30_000_000_000, alias="timeout", gt=0)
     max_connections: Count | None = None

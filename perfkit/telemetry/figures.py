@@ -179,4 +179,4 @@ class ServerFigures:
     versions: tuple[str, ...] = ()
     """Versions of the model that executed requests."""
     composing_models: tuple[ComposingModelFigures, ...] = ()
-    """The models of an ensemble's steps."""
+    """The models of an ensemble's steps, and those that `target.composing_models` names."""

@@ -190,6 +190,9 @@ class Transport(Sender, Protocol):
     async def unload_model(self, model: str) -> str:
         """Unloads a model; returns and raises like `load_model`. The server may end its work on the model afterwards."""
 
+    async def change_trace_settings(self, settings: Mapping[str, Sequence[str]]) -> str:
+        """Changes the server's global trace settings; returns and raises like `load_model`."""
+
     async def model_statistics(self, model: str, version: str) -> tuple[ModelStatistics, ...]:
         """The statistics of the model's versions, or of the given one; empty if the server does not offer them.
 

@@ -2,7 +2,7 @@
 
 import asyncio
 import dataclasses
-from collections.abc import Awaitable, Callable, Hashable, Sequence
+from collections.abc import Awaitable, Callable, Hashable, Mapping, Sequence
 from typing import TypeVar
 
 from perfkit.errors import TargetError
@@ -177,6 +177,10 @@ class ReplicaTransport:
 
     async def unload_model(self, model: str) -> str:
         return await self._ask(lambda transport: transport.unload_model(model))
+
+    async def change_trace_settings(self, settings: Mapping[str, Sequence[str]]) -> str:
+        answers = await self._ask_all(lambda transport: transport.change_trace_settings(settings))
+        return next((refusal for refusal in answers.values() if refusal), "")
 
     async def model_statistics(self, model: str, version: str) -> tuple[ModelStatistics, ...]:
         """The sums over all servers that can be reached; a server that several addresses lead to counts once.

@@ -1,7 +1,7 @@
 """A transport without a network: answers follow a script, on any clock. For tests and virtual time."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 
 from perfkit.clock import Clock
 from perfkit.errors import ProtocolError
@@ -87,6 +87,10 @@ class ScriptedTransport:
     async def unload_model(self, model: str) -> str:
         """Refused: the script has no repository."""
         return "a script has no repository"
+
+    async def change_trace_settings(self, settings: Mapping[str, Sequence[str]]) -> str:
+        """Refused: the script traces nothing."""
+        return "a script traces nothing"
 
     async def model_statistics(self, model: str, version: str) -> tuple[ModelStatistics, ...]:
         """Empty: the script has no statistics."""

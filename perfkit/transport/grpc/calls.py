@@ -2,6 +2,7 @@
 
 import abc
 import contextlib
+from collections.abc import Mapping, Sequence
 from typing import TypeVar
 
 from google.protobuf.message import DecodeError, Message
@@ -105,13 +106,17 @@ class RpcTransport(abc.ABC):
 
     async def load_model(self, model: str) -> str:
         request = v2_pb2.RepositoryModelLoadRequest(model_name=model)
-        return await self._change_repository("RepositoryModelLoad", request, v2_pb2.RepositoryModelLoadResponse)
+        return await self._change("RepositoryModelLoad", request, v2_pb2.RepositoryModelLoadResponse)
 
     async def unload_model(self, model: str) -> str:
         request = v2_pb2.RepositoryModelUnloadRequest(model_name=model)
-        return await self._change_repository("RepositoryModelUnload", request, v2_pb2.RepositoryModelUnloadResponse)
+        return await self._change("RepositoryModelUnload", request, v2_pb2.RepositoryModelUnloadResponse)
 
-    async def _change_repository(self, rpc: str, request: Message, response: type[Message]) -> str:
+    async def change_trace_settings(self, settings: Mapping[str, Sequence[str]]) -> str:
+        values = {name: v2_pb2.TraceSettingRequest.SettingValue(value=list(given)) for name, given in settings.items()}
+        return await self._change("TraceSetting", v2_pb2.TraceSettingRequest(settings=values), v2_pb2.TraceSettingResponse)
+
+    async def _change(self, rpc: str, request: Message, response: type[Message]) -> str:
         try:
             await self._call(rpc, request, response)
         except RefusedError as error:

@@ -4,6 +4,7 @@ import abc
 import dataclasses
 import json
 import re
+from collections.abc import Mapping, Sequence
 
 from perfkit.errors import ErrorKind, MissingEndpointError, ProtocolError, TargetError
 from perfkit.protocol import rest
@@ -196,6 +197,11 @@ class RestTransport(abc.ABC):
 
     async def unload_model(self, model: str) -> str:
         return await self._change_repository(model, "unload")
+
+    async def change_trace_settings(self, settings: Mapping[str, Sequence[str]]) -> str:
+        body = {name: list(values) if name == "trace_level" else values[0] for name, values in settings.items()}
+        response = await self.post("/v2/trace/setting", json.dumps(body).encode())
+        return "" if response.status == 200 else self._describe(response)
 
     async def _change_repository(self, model: str, action: str) -> str:
         response = await self.post(rest.repository_path(model, action), b"{}")

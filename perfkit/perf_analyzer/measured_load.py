@@ -1,0 +1,128 @@
+"""A measured load in perf_analyzer's terms."""
+
+import dataclasses
+import pathlib
+from collections.abc import Mapping, Sequence
+
+from perfkit.perf_analyzer.options import Options
+from perfkit.perf_analyzer.sweep import are_stable
+from perfkit.result.interval_log import read_all_times
+from perfkit.result.model import Failure, Point, Result
+from perfkit.stats.buckets import BucketCounts
+from perfkit.telemetry.figures import GpuFigures, ServerFigures
+
+_PERCENTILES = (50, 90, 95, 99)
+_MS_NS = 1_000_000
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class MeasuredLoad:
+    """The figures of one load and one model, all windows together. Latencies run from the actual start of a request to its last response."""
+
+    value: float
+    """The concurrency, or the requests per second."""
+    protocol: str
+    requests: int
+    """Answered requests."""
+    inferences_per_s: float
+    requests_per_s: float
+    latency_mean_ns: float
+    latency_stddev_ns: float
+    percentiles_ns: Mapping[int, int]
+    """By the percentile; those of the report, and that of `--percentile`."""
+    stabilizing_latency_ns: float
+    """The mean, or the percentile of `--percentile`."""
+    window_inferences_per_s: tuple[float, ...]
+    window_latencies_ns: tuple[float, ...]
+    """The stabilizing latency of each window."""
+    sequences: int | None = None
+    """Finished sequences; None for a load without sequences."""
+    sequences_per_s: float = 0.0
+    responses_per_s: float | None = None
+    """None for a load without streams."""
+    delayed_share: float = 0.0
+    """Rates only: the share of the requests that started more than a millisecond after they were due."""
+    server: ServerFigures | None = None
+    gpus: tuple[GpuFigures, ...] = ()
+    failed: int = 0
+    failures: tuple[Failure, ...] = ()
+
+    def is_stable(self, percent: float, *, checks_latency: bool) -> bool:
+        """Whether its windows agree; those of a number of requests in one window always do."""
+        if len(self.window_inferences_per_s) < 2:
+            return True
+        return are_stable(self.window_inferences_per_s, percent) and (not checks_latency or are_stable(self.window_latencies_ns, percent))
+
+    def is_above(self, threshold_ms: int) -> bool:
+        """Whether its latency in whole milliseconds reaches a threshold; 0 is none."""
+        return threshold_ms > 0 and self.stabilizing_latency_ns // _MS_NS >= threshold_ms
+
+
+def measured_loads(result: Result, folder: pathlib.Path, options: Sequence[Options], value: float) -> list[MeasuredLoad]:
+    """The figures of a result with one load, for each model of a mix or the only one. Raises ResultError."""
+    times: dict[tuple[int, int], list[BucketCounts]] = {}
+    delays: dict[int, list[BucketCounts]] = {}
+    for (index, repetition), name, _, counts in read_all_times(folder, result):
+        if name == "service time":
+            times.setdefault((index, repetition), []).append(counts)
+        elif name == "start delay":
+            delays.setdefault(index, []).append(counts)
+    indices = [index for index, point in enumerate(result.summary) if point.workload is not None or len(options) == 1]
+    loads = []
+    for index, one in zip(indices, options, strict=True):
+        pooled = result.summary[index]
+        repetitions = [point for point in result.points if point.key == pooled.key]
+        windows = [BucketCounts.merged(times.get((index, point.repetition or 0), ())) for point in repetitions]
+        measured = _measured_load(pooled, repetitions, windows, one, value)
+        loads.append(dataclasses.replace(measured, delayed_share=_delayed_share(BucketCounts.merged(delays.get(index, ())))))
+    return loads
+
+
+def _measured_load(
+    pooled: Point, repetitions: Sequence[Point], windows: Sequence[BucketCounts], options: Options, value: float
+) -> MeasuredLoad:
+    times = BucketCounts.merged(windows)
+    percentiles = sorted({*_PERCENTILES, *(() if options.percentile is None else (options.percentile,))})
+    mean_ns, stddev_ns = times.mean_and_stddev_ns()
+    seconds = sum(point.duration_s for point in repetitions)
+    sequences = None if pooled.sequences is None else pooled.sequences.ended
+    return MeasuredLoad(
+        value=value,
+        protocol=pooled.protocol,
+        requests=pooled.requests.ok,
+        inferences_per_s=pooled.inferences_per_s,
+        requests_per_s=pooled.throughput_per_s,
+        latency_mean_ns=mean_ns,
+        latency_stddev_ns=stddev_ns,
+        percentiles_ns=dict(zip(percentiles, _percentiles_ns(times, percentiles), strict=True)),
+        stabilizing_latency_ns=_latency_ns(times, options),
+        window_inferences_per_s=tuple(point.inferences_per_s for point in repetitions),
+        window_latencies_ns=tuple(_latency_ns(one, options) for one in windows),
+        sequences=sequences,
+        sequences_per_s=sequences / seconds if sequences and seconds else 0.0,
+        responses_per_s=None if pooled.responses is None else pooled.responses.per_s,
+        server=pooled.server,
+        gpus=tuple(gpu for gpu in pooled.gpus if gpu.source == "metrics") if options.collects_metrics else (),
+        failed=pooled.requests.sent - pooled.requests.ok,
+        failures=pooled.failures,
+    )
+
+
+def _delayed_share(start_delays: BucketCounts) -> float:
+    """The share of the requests that started more than a millisecond after they were due."""
+    return start_delays.count_above(_MS_NS) / start_delays.count if start_delays.count else 0.0
+
+
+def _latency_ns(times: BucketCounts, options: Options) -> float:
+    if options.percentile is None:
+        return times.mean_and_stddev_ns()[0]
+    return float(_percentiles_ns(times, (options.percentile,))[0])
+
+
+def _percentiles_ns(times: BucketCounts, percentiles: Sequence[int]) -> list[int]:
+    """As perf_analyzer takes them: the value with the index of p/100·(n - 1), rounded, of the n sorted times."""
+    count = times.count
+    if not count:
+        return [0 for _ in percentiles]
+    ranks = [int(percentile / 100 * (count - 1) + 0.5) + 1 for percentile in percentiles]
+    return [min(value, times.largest_ns) for value in times.values_at([rank / count for rank in ranks])]

@@ -1,0 +1,171 @@
+"""What perf_analyzer prints to stdout, line by line. Pure."""
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from perfkit.perf_analyzer.measured_load import MeasuredLoad
+from perfkit.perf_analyzer.options import Options
+from perfkit.telemetry.figures import GpuFigures, ServerFigures
+
+_NS_PER_US = 1000
+_DELAYED_SHARE = 0.01
+
+
+class Report:
+    """The lines of one command.
+
+    Numbers have six significant digits, as C++'s stream prints them; after the first warning about delayed requests they have two decimals,
+    since that warning changes the stream for good.
+    """
+
+    def __init__(self, options: Options) -> None:
+        self._options = options
+        self._has_two_decimals = False
+
+    def settings(self) -> Iterator[str]:
+        """The lines before the first load."""
+        options, load = self._options, self._options.load_range
+        yield from ("*** Measurement Settings ***", f"  Batch size: {options.batch_size}", "  Service Kind: TRITON")
+        if options.warmup_request_count:
+            yield f"  Sending {_counted(options.warmup_request_count, 'warmup request')}"
+        if options.request_count:
+            yield f"  Sending {_counted(options.request_count, 'benchmark request')}"
+        else:
+            yield f'  Using "{options.measurement_mode}" mode for stabilization'
+            metric = "throughput" if self._is_async else "latency and throughput"
+            yield f"  Stabilizing using {'average' if options.percentile is None else f'p{options.percentile}'} {metric}"
+            if options.measurement_mode == "time_windows":
+                yield f"  Measurement window: {options.interval_ms} msec"
+            else:
+                yield f"  Minimum number of samples in each window: {options.measurement_request_count}"
+        is_concurrency, is_rate = options.load_mode == "concurrency", options.load_mode == "request_rate"
+        if (is_concurrency or is_rate) and load.end != 1:
+            yield f"  Latency limit: {options.latency_threshold_ms} msec"
+            if load.end:
+                limit = self._number(max(load.start, load.end))
+                yield (
+                    f"  Concurrency limit: {limit} concurrent requests"
+                    if is_concurrency
+                    else f"  Request Rate limit: {limit} requests per seconds"
+                )
+        if is_rate:
+            yield f"  Using {'poisson' if options.distribution == 'poisson' else 'uniform'} distribution on request generation"
+        if options.is_binary_search:
+            yield "  Using Binary Search algorithm"
+        yield f"  Using {'asynchronous' if self._is_async else 'synchronous'} calls for inference"
+        yield ""
+
+    @property
+    def _is_async(self) -> bool:
+        return self._options.is_async or self._options.is_streaming
+
+    def load_begins(self, value: float) -> Iterator[str]:
+        """The line before a load, for the modes that have one."""
+        if self._options.load_mode == "concurrency":
+            yield f"Request concurrency: {value:.0f}"
+        elif self._options.load_mode == "request_rate":
+            yield f"Request Rate: {self._number(value)} inference requests per second"
+
+    def window_passes(self, load: MeasuredLoad) -> Iterator[str]:
+        """With `-v`, a line for each window."""
+        name = "Avg" if self._options.percentile is None else f"p{self._options.percentile}"
+        for number, (rate, latency_ns) in enumerate(zip(load.window_inferences_per_s, load.window_latencies_ns, strict=True), 1):
+            yield f"  Pass [{number}] throughput: {self._number(rate)} infer/sec. {name} latency: {_us(latency_ns)} usec"
+
+    def load(self, load: MeasuredLoad) -> Iterator[str]:
+        """The figures of a load."""
+        yield from ("  Client: ", f"    Request count: {load.requests}")
+        if load.delayed_share > _DELAYED_SHARE:
+            self._has_two_decimals = True
+            yield f"    Avg send request rate: {load.requests_per_s:.2f} infer/sec"
+            yield (
+                "    [WARNING] Perf Analyzer was not able to keep up with the desired request rate. "
+                f"{100 * load.delayed_share:.2f}% of the requests were delayed. "
+            )
+        if load.sequences is not None:
+            yield f"    Sequence count: {load.sequences} ({self._number(load.sequences_per_s)} seq/sec)"
+        yield f"    Throughput: {self._number(load.inferences_per_s)} infer/sec"
+        if load.responses_per_s is not None:
+            yield f"    Response Throughput: {self._number(load.responses_per_s)} infer/sec"
+        if self._options.percentile is None:
+            yield f"    Avg latency: {_us(load.latency_mean_ns)} usec (standard deviation {_us(load.latency_stddev_ns)} usec)"
+        for percentile, value_ns in load.percentiles_ns.items():
+            yield f"    p{percentile} latency: {_us(value_ns)} usec"
+        name, parts = ("HTTP", "send/recv") if load.protocol == "http" else ("gRPC", "(un)marshal request/response")
+        average = _us(load.latency_mean_ns)
+        yield f"    Avg {name} time: {average} usec ({parts} 0 usec + response wait {average} usec)"
+        if load.server is not None:
+            yield from ("  Server: ", *self._server(load.server))
+        if self._options.collects_metrics:
+            yield from ("  Server Prometheus Metrics: ", *self._gpus(load.gpus))
+
+    def summary(self, loads: Sequence[MeasuredLoad]) -> Iterator[str]:
+        """The lines after the last load; none if none is reported."""
+        if loads:
+            latency = "Average" if self._options.percentile is None else f"p{self._options.percentile}"
+            yield f"Inferences/Second vs. Client {latency} Batch Latency"
+        for load in loads:
+            named = (
+                f"Concurrency: {load.value:.0f}"
+                if self._options.load_mode == "concurrency"
+                else f"Request Rate: {self._number(load.value)}"
+            )
+            throughput, latency_us = self._number(load.inferences_per_s), _us(load.stabilizing_latency_ns)
+            yield f"{named}, throughput: {throughput} infer/sec, latency {latency_us} usec"
+
+    def _server(self, server: ServerFigures) -> Iterator[str]:
+        if not server.requests:
+            yield "    Request count: 0"
+            return
+        yield f"    Inference count: {server.inferences}"
+        yield f"    Execution count: {server.executions}"
+        if server.cache_hits:
+            yield f"    Cache hit count: {server.cache_hits}"
+            yield f"    Cache miss count: {max(server.requests - server.cache_hits, 0)}"
+        yield f"    Successful request count: {server.requests}"
+        stages = {"queue": server.queue_ns, "compute input": server.compute_input_ns, "compute infer": server.compute_infer_ns}
+        stages["compute output"] = server.compute_output_ns
+        yield _server_latency("    ", server.success_ns, stages)
+        if server.composing_models:
+            yield "  Composing models: "
+        for model in server.composing_models:
+            yield f"  {model.name}, version: {', '.join(model.versions)}"
+            stages = {"queue": model.queue_ns, "compute input": model.compute_input_ns, "compute infer": model.compute_infer_ns}
+            stages["compute output"] = model.compute_output_ns
+            total_ns = sum(value_ns or 0.0 for value_ns in stages.values())
+            inferences = round(model.executions * (model.mean_batch or 1.0))
+            yield f"      Inference count: {inferences}"
+            yield f"      Execution count: {model.executions}"
+            yield f"      Successful request count: {model.requests}"
+            yield _server_latency("      ", total_ns, stages)
+
+    def _gpus(self, gpus: Sequence[GpuFigures]) -> Iterator[str]:
+        figures: dict[str, tuple[str, str]] = {
+            "Avg GPU Utilization": ("utilization_mean", "%"),
+            "Avg GPU Power Usage": ("power_mean_w", " watts"),
+            "Max GPU Memory Usage": ("memory_used_max_bytes", " bytes"),
+            "Total GPU Memory": ("memory_total_bytes", " bytes"),
+        }
+        for name, (figure, unit) in figures.items():
+            yield f"    {name}:"
+            for gpu in gpus:
+                if (value := getattr(gpu, figure)) is not None:
+                    shown = str(value) if isinstance(value, int) else self._number(100 * value if unit == "%" else value)
+                    yield f"      {gpu.uuid} : {shown}{unit}"
+
+    def _number(self, value: float) -> str:
+        return f"{value:.2f}" if self._has_two_decimals else f"{value:.6g}"
+
+
+def _server_latency(indent: str, total_ns: float | None, stages_ns: Mapping[str, float | None]) -> str:
+    parts_us = {name: _us(value_ns or 0.0) for name, value_ns in stages_ns.items()}
+    total_us = _us(total_ns or 0.0)
+    parts = " + ".join(f"{name} {value_us} usec" for name, value_us in parts_us.items())
+    return f"{indent}Avg request latency: {total_us} usec (overhead {max(total_us - sum(parts_us.values()), 0)} usec + {parts})"
+
+
+def _us(value_ns: float) -> int:
+    return int(value_ns / _NS_PER_US)
+
+
+def _counted(number: int, noun: str) -> str:
+    return f"{number} {noun}{'s' * (number > 1)}"

@@ -1,0 +1,57 @@
+"""Which loads perf_analyzer measures, and whether its windows agree. Pure."""
+
+from collections.abc import Generator, Sequence
+
+from perfkit.perf_analyzer.options import LoadRange, Options
+
+STABILITY_WINDOWS = 3
+"""The consecutive windows that must agree."""
+_THREADS = 16
+
+
+def load_range(options: Options) -> LoadRange:
+    """The range to sweep; calls that wait in a thread each have an end even where none is given."""
+    given = options.load_range
+    if options.load_mode == "concurrency" and given.end == 0 and not (options.is_async or options.is_streaming):
+        return LoadRange(given.start, options.max_threads or max(_THREADS, given.start), given.step)
+    return given
+
+
+def loads(options: Options) -> Generator[float, bool, None]:
+    """The loads in the order of their measurement; `send` whether the last one was stable and below the latency threshold.
+
+    A linear sweep ends with the first load that was not. A binary search measures both ends, then halves the range between the last load that
+    was and the first that was not, until they are no more than a step apart.
+    """
+    sweep = load_range(options)
+    return _bisected(sweep, is_whole=options.load_mode == "concurrency") if options.is_binary_search else _linear(sweep)
+
+
+def _linear(sweep: LoadRange) -> Generator[float, bool, None]:
+    value = sweep.start
+    while (yield value):
+        value += sweep.step
+        if sweep.end and value > sweep.end:
+            return
+
+
+def _bisected(sweep: LoadRange, *, is_whole: bool) -> Generator[float, bool, None]:
+    low, high = sweep.start, sweep.end
+    if not (yield low) or (yield high):
+        return
+    while high - low > sweep.step:
+        middle = (low + high) // 2 if is_whole else (low + high) / 2
+        if (yield middle):
+            low = middle
+        else:
+            high = middle
+
+
+def are_stable(values: Sequence[float], percent: float) -> bool:
+    """Whether the largest of some windows' values is at most so many percent above the smallest, and none is 0."""
+    return min(values) > 0 and max(values) / min(values) <= 1 + percent / 100
+
+
+def attempts(options: Options) -> int:
+    """How often a load's windows are measured until they are stable: together as many windows as `--max-trials` allows."""
+    return max(options.max_trials // STABILITY_WINDOWS, 1)

@@ -1,0 +1,20 @@
+"""Measured loads with the figures that a real perf_analyzer printed."""
+
+from perfkit.perf_analyzer.measured_load import MeasuredLoad
+from perfkit.telemetry.figures import ServerFigures
+
+
+def server(queue_us, input_us, infer_us, output_us, overhead_us=0, count=1884):
+    stages_ns = [1000.0 * part for part in (queue_us, input_us, infer_us, output_us)]
+    return ServerFigures(count, 0, sum(stages_ns) + 1000.0 * overhead_us, *stages_ns, count, 1.0, inferences=count)
+
+
+def measured_load(value=1, **changes):
+    figures = {
+        "protocol": "http", "requests": 1883, "inferences_per_s": 1727.1828, "requests_per_s": 1727.1828,
+        "latency_mean_ns": 570_900.0, "latency_stddev_ns": 395_400.0,
+        "percentiles_ns": {50: 485_200, 90: 770_000, 95: 1_027_999, 99: 1_937_001}, "stabilizing_latency_ns": 570_900.0,
+        "window_inferences_per_s": (1720.0, 1727.5, 1734.0), "window_latencies_ns": (560e3, 570e3, 580e3),
+        "server": server(13, 24, 9, 16, 1),
+    }  # fmt: skip
+    return MeasuredLoad(value, **{**figures, **changes})
