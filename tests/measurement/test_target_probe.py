@@ -122,9 +122,15 @@ async def serving(server):
         await runner.cleanup()
 
 
-def ask(server, engine, tmp_path, check=None, **workload):
+def ask(server, engine, tmp_path, check=None, target=None, **workload):
     """Probes the server with a scenario that has this workload."""
-    document = {"name": "t", "target": {"model": "m"}, "load": {"closed": {"concurrency": 1}}, "workload": workload, "check": check or {}}
+    document = {
+        "name": "t",
+        "target": {"model": "m", **(target or {})},
+        "load": {"closed": {"concurrency": 1}},
+        "workload": workload,
+        "check": check or {},
+    }
     loaded = LoadedScenario(Scenario.model_validate(document), tmp_path, ())
 
     async def main():

@@ -284,6 +284,35 @@ def test_the_models_of_an_ensemble_and_of_its_steps_are_found(engine, tmp_path):
     assert "failed 4 times" in probed.warnings[0].message
 
 
+class WithCalls(Ensemble):
+    """Its model calls others itself; they are ready in every version but the ninth."""
+
+    def routes(self):
+        routes = [route for route in super().routes() if not route.path.endswith("/ready")]
+        return [
+            *routes,
+            web.get("/v2/health/ready", self.health),
+            web.get("/v2/models/{name}{version:(/versions/[0-9]+)?}/ready", self.model),
+        ]
+
+    async def model(self, request):
+        is_known = request.match_info["name"] in self.steps and not request.match_info["version"].endswith("/9")
+        return web.Response(status=200 if is_known else 400)
+
+
+def test_models_that_the_scenario_names_are_found_with_their_own_steps(engine, tmp_path):
+    server = WithCalls()
+    server.steps = {"m": [], "inner": ["classify"], "classify": [], "resize": []}
+    probed = ask(server, engine, tmp_path, target={"composing_models": ["inner", "resize:2"]})
+    assert [(model.name, model.version) for model in probed.composing_models] == [("inner", ""), ("resize", "2"), ("classify", "")]
+
+
+@pytest.mark.parametrize(("name", "named"), [("nobody", "'nobody': "), ("inner:9", "'inner' in version 9: ")])
+def test_a_named_model_that_is_not_ready_is_refused_with_the_key(engine, tmp_path, name, named):
+    with pytest.raises(ModelMismatchError, match=f"target.composing_models: the server has no ready model {named}"):
+        ask(WithCalls(), engine, tmp_path, target={"composing_models": [name]})
+
+
 class WithBias(Server):
     """Its model's second input is optional, as Triton's configuration says it."""
 

@@ -64,9 +64,7 @@ def test_a_load_above_the_threshold_ends_the_sweep_and_is_not_reported():
     assert sum(line == "  Client: " for line in lines) == 2
 
 
-@pytest.mark.parametrize(
-    ("mode", "option"), [("time_windows", "--measurement-interval"), ("count_windows", "--measurement-request-count")]
-)
+@pytest.mark.parametrize(("mode", "option"), [("time_windows", "--measurement-interval"), ("count_windows", "--measurement-request-count")])
 def test_a_single_load_that_never_settles_is_exit_code_2(mode, option):
     options = Options("m", measurement_mode=mode)
     code, lines, complaints, script = run(options, lambda value, _: load(value, UNSTEADY))
