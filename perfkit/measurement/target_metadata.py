@@ -98,7 +98,9 @@ async def _composing_models(
         with contextlib.suppress(MissingEndpointError):
             if not await trials.run(functools.partial(transport.is_ready, model.name, model.version)):
                 version = f" in version {model.version}" if model.version else ""
-                raise ModelMismatchError(f"target.composing_models: the server has no ready model '{model.name}'{version}: correct the name")
+                raise ModelMismatchError(
+                    f"target.composing_models: the server has no ready model '{model.name}'{version}: correct the name"
+                )
     found = dict.fromkeys((*config.composing_models, *named))
     unread = list(found)
     while unread and len(found) <= _MAX_COMPOSING_MODELS:

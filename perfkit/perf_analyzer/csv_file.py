@@ -74,7 +74,9 @@ def _stages_us(figures: ServerFigures | ComposingModelFigures) -> dict[str, int]
 
 def _gpu_cell(gpus: Sequence[GpuFigures], figure: str) -> str:
     values = {gpu.uuid: getattr(gpu, figure) for gpu in gpus}
-    return "".join(f"{uuid}:{value if isinstance(value, int) else format(value, '.6g')};" for uuid, value in values.items() if value is not None)
+    return "".join(
+        f"{uuid}:{value if isinstance(value, int) else format(value, '.6g')};" for uuid, value in values.items() if value is not None
+    )
 
 
 def _us(value_ns: float) -> int:
