@@ -5,8 +5,9 @@ from perfkit.telemetry.figures import ServerFigures
 
 
 def server(queue_us, input_us, infer_us, output_us, overhead_us=0, count=1884):
-    stages_ns = [1000.0 * part for part in (queue_us, input_us, infer_us, output_us)]
-    return ServerFigures(count, 0, sum(stages_ns) + 1000.0 * overhead_us, *stages_ns, count, 1.0, inferences=count)
+    queue_ns, input_ns, infer_ns, output_ns = (1000.0 * part for part in (queue_us, input_us, infer_us, output_us))
+    total_ns = queue_ns + input_ns + infer_ns + output_ns + 1000.0 * overhead_us
+    return ServerFigures(count, 0, total_ns, queue_ns, input_ns, infer_ns, output_ns, count, 1.0, inferences=count)
 
 
 def measured_load(value=1, **changes):

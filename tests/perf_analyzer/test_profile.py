@@ -37,7 +37,7 @@ def load(value, windows=STEADY, latency_ns=1e6, **changes):
 
 def run(options, answer):
     """The exit code, stdout, stderr and the script."""
-    lines, complaints, script = [], [], Script(answer)
+    lines, complaints, script = list[str](), list[str](), Script(answer)
     options = options if isinstance(options, list) else [options]
     code = profile(options, script, Output(lines.append, complaints.append))
     return code, lines, complaints, script
