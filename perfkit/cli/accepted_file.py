@@ -18,14 +18,18 @@ def add_accepted(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def read_accepted_changes(options: argparse.Namespace, scenario: pathlib.Path | None = None) -> "AcceptedChanges":
-    """The changes in the file that `--accepted` names, otherwise in the one beside the scenario or in the current folder, if there is one.
-
-    Raises UsageError for a file that cannot be read.
-    """
-    from perfkit.clock import utc_now
-    from perfkit.history.accepted import ACCEPTED_FILE, NOTHING_ACCEPTED, AcceptedChanges, read_accepted
+def find_accepted_file(options: argparse.Namespace, scenario: pathlib.Path | None = None) -> pathlib.Path | None:
+    """The file that `--accepted` names, otherwise the one beside the scenario or in the current folder; None if there is none."""
+    from perfkit.history.accepted import ACCEPTED_FILE
 
     places = [folder / ACCEPTED_FILE for folder in ([] if scenario is None else [scenario.parent]) + [pathlib.Path()]]
-    path = options.accepted or next((place for place in places if place.exists()), None)
+    named: pathlib.Path | None = options.accepted
+    return named or next((place for place in places if place.exists()), None)
+
+
+def read_accepted_changes(path: pathlib.Path | None) -> "AcceptedChanges":
+    """The changes in a file, as of today; none without a file. Raises UsageError for a file that cannot be read."""
+    from perfkit.clock import utc_now
+    from perfkit.history.accepted import NOTHING_ACCEPTED, AcceptedChanges, read_accepted
+
     return NOTHING_ACCEPTED if path is None else AcceptedChanges(read_accepted(path), utc_now().date())

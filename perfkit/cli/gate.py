@@ -8,7 +8,7 @@ import random
 import re
 from typing import TYPE_CHECKING
 
-from perfkit.cli.accepted_file import add_accepted, read_accepted_changes
+from perfkit.cli.accepted_file import add_accepted, find_accepted_file, read_accepted_changes
 from perfkit.cli.exit_code import ExitCode
 from perfkit.cli.gate_ending import GateProgress
 from perfkit.cli.options import add_ready_timeout, add_scenario_options, positive_duration_ns, shown_words, whole_number
@@ -100,7 +100,7 @@ def _gate(options: argparse.Namespace, progress: GateProgress) -> "tuple[Verdict
     if options.ready_timeout is not None and baseline.command is None:
         raise UsageError("--ready-timeout is for cmd: targets; servers at URLs must be ready when the gate begins")
     now = utc_now()
-    accepted = read_accepted_changes(options, options.scenario)
+    accepted = find_accepted_file(options, options.scenario)
     request = GateRequest(
         loaded,
         baseline,
@@ -108,7 +108,7 @@ def _gate(options: argparse.Namespace, progress: GateProgress) -> "tuple[Verdict
         pairs=options.pairs,
         time_limit_ns=options.time,
         control_pairs=options.control,
-        accepted=accepted,
+        accepted=read_accepted_changes(accepted),
         ready_within_ns=options.ready_timeout,
     )
     out = options.out or pathlib.Path("reports") / f"{loaded.scenario.name}-gate-{now:%Y%m%dT%H%M%SZ}"
@@ -122,6 +122,7 @@ def _gate(options: argparse.Namespace, progress: GateProgress) -> "tuple[Verdict
         folder = GateFolder(out, manifest)
         progress.begin(request, folder)
         verdict = _with_next_steps(_measure(request, folder, progress), request, folder, options)
+        verdict = verdict.model_copy(update={"accepted_file": str(accepted or "")})
         folder.commit(verdict)
     return verdict, f"{out}{os.sep}: verdict.json, pairs.json, runs"
 
@@ -186,9 +187,11 @@ def _gate_stored_results(options: argparse.Namespace) -> "tuple[Verdict, str]":
         note_unverified(paths)
     now = utc_now().isoformat(timespec="milliseconds")
     labels = (options.baseline, options.candidate)
-    accepted = read_accepted_changes(options)
+    file = find_accepted_file(options)
+    accepted = read_accepted_changes(file)
     verdict = stored_verdict(sides[0], sides[1], labels=labels, started_at=now, allow_same_build=options.same_build, accepted=accepted)
-    verdict = verdict.model_copy(update={"next_steps": stored_next_steps(verdict, str(options.out or ""))})
+    steps = stored_next_steps(verdict, str(options.out or ""))
+    verdict = verdict.model_copy(update={"next_steps": steps, "accepted_file": str(file or "")})
     written = ""
     if options.out is not None:
         try:

@@ -5,7 +5,7 @@ import pathlib
 import sys
 from typing import TYPE_CHECKING
 
-from perfkit.cli.accepted_file import add_accepted, read_accepted_changes
+from perfkit.cli.accepted_file import add_accepted, find_accepted_file, read_accepted_changes
 from perfkit.cli.exit_code import ExitCode
 from perfkit.cli.options import add_results, whole_number
 from perfkit.cli.output import note_unverified, write_output
@@ -184,7 +184,7 @@ def _with_steps(trends: "Sequence[Trend]", options: argparse.Namespace) -> "list
     """Trends with their steps, and what has been accepted of those."""
     from perfkit.history.trend import find_steps, with_acceptances
 
-    accepted = read_accepted_changes(options).changes
+    accepted = read_accepted_changes(find_accepted_file(options)).changes
     return [(trend, with_acceptances(trend, find_steps(trend, seed=options.seed), accepted)) for trend in trends]
 
 

@@ -232,6 +232,8 @@ class Verdict(Part):
     """Baseline against baseline, if control pairs were requested."""
     parts: tuple[PartChange, ...] = ()
     """Which parts of the time the candidate changed, if the scenario has `traces`; they do not decide the verdict."""
+    accepted_file: str = ""
+    """The file of accepted changes that the gate read, as it was found or named; empty without one, and in verdicts of earlier versions."""
     next_steps: tuple[NextStep, ...] = ()
     """What to do now, the most promising first."""
     started_at: str

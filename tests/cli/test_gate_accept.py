@@ -66,6 +66,44 @@ def test_the_file_beside_the_scenario_is_read_from_elsewhere(regressed, scenario
     assert gate(scenario, tmp_path / "second", "--quiet") == 0
 
 
+def accept(folder, *options):
+    return main(["gate", "accept", str(folder), *WHY, *options])
+
+
+def test_it_is_written_to_the_file_that_the_gate_reads_first(scenario, tmp_path, monkeypatch, capsys):  # noqa: F811
+    here = tmp_path / "here"
+    here.mkdir()
+    monkeypatch.chdir(here)
+    beside, empty = scenario.parent / FILE, "schema: perfkit.accepted/1\naccepted: []\n"
+    beside.write_text(empty)
+    (here / FILE).write_text(empty)  # a gate does not read this one, as there is one beside the scenario
+    begin(scenario, tmp_path / "first", make_pairs(12, 1.15))
+    assert gate(scenario, tmp_path / "first", "--quiet") == 1
+    capsys.readouterr()
+    assert accept(tmp_path / "first") == 0
+    assert capsys.readouterr().out.endswith(f"{beside}: 2 written; commit it\n")
+    assert (here / FILE).read_text() == empty
+    begin(scenario, tmp_path / "second", make_pairs(12, 1.15, seed=3))
+    assert gate(scenario, tmp_path / "second", "--quiet") == 0
+
+    beside.unlink()
+    assert accept(tmp_path / "first") == 2
+    assert f"the gate read {beside}, which is not here" in capsys.readouterr().err
+    assert not beside.exists()
+    assert accept(tmp_path / "first", "--file", "other.yaml") == 0
+    assert len(yaml.safe_load((here / "other.yaml").read_text())["accepted"]) == 2
+
+
+def test_it_is_written_to_the_file_that_the_gate_was_given(scenario, tmp_path, monkeypatch):  # noqa: F811
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "ours.yaml").write_text("schema: perfkit.accepted/1\n")
+    begin(scenario, tmp_path / "first", make_pairs(12, 1.15))
+    assert gate(scenario, tmp_path / "first", "--quiet", "--accepted", "ours.yaml") == 1
+    assert accept(tmp_path / "first") == 0
+    assert len(yaml.safe_load((tmp_path / "ours.yaml").read_text())["accepted"]) == 2
+    assert not (tmp_path / FILE).exists()
+
+
 def test_an_expired_acceptance_is_told_and_the_regression_counts(regressed, scenario, tmp_path):  # noqa: F811
     assert main(["gate", "accept", str(regressed), *WHY]) == 0
     file = tmp_path / FILE
