@@ -32,13 +32,16 @@ class TlsFiles:
 class SequenceOptions:
     """The options of models with sequences."""
 
+    is_given: bool = False
+    """Whether any of them was."""
     live: int = 4
     """`--num-of-sequences`: the live ones in all modes but concurrency."""
     length: int = 20
     is_length_given: bool = False
     """Without it, a stream of the input data has its own length."""
     length_variation_percent: float = 20.0
-    first_id: int = 1
+    first_id: int | None = None
+    """None without `--sequence-id-range`; perf_analyzer then counts from 1."""
     end_id: int | None = None
     """Ids are below it; None without a limit."""
     is_serial: bool = False
@@ -49,7 +52,8 @@ class TraceOptions:
     """Settings for the server's trace, sent before the run; None where not given."""
 
     level: str | None = None
-    rate: int | None = None
+    rate: str | None = None
+    """As given; the server checks it."""
     count: int | None = None
     log_frequency: int | None = None
 
@@ -124,3 +128,5 @@ class Options:
     bls_composing_models: tuple[str, ...] = ()
     """`name` or `name:version`."""
     is_mpi: bool = False
+    warnings: tuple[str, ...] = ()
+    """What perf_analyzer's parser writes to stderr about an accepted command line, line by line."""

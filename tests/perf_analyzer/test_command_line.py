@@ -1,0 +1,87 @@
+import pytest
+
+import perfkit
+from perfkit.perf_analyzer.command_line import CommandLineError, UnsupportedError, parse
+from perfkit.perf_analyzer.options import LoadRange
+
+
+def _refused(line: str) -> tuple[int, str]:
+    with pytest.raises(CommandLineError) as error:
+        parse(line.split())
+    return error.value.exit_code, str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("line", "field", "value"),
+    [
+        ("-m simple", "url", "localhost:8000"),
+        ("-m simple -i gRPC", "url", "localhost:8001"),
+        ("-m simple -i grpc -u host:9", "url", "host:9"),
+        ("-m simple --collect-metrics -u 10.0.0.1:8000", "metrics_url", "10.0.0.1:8002/metrics"),
+        ("-m simple --collect-metrics -u host", "metrics_url", "localhost:8002/metrics"),
+        ("-m simple --collect-metrics --metrics-url x/y", "metrics_url", "x/y"),
+        ("-m simple --collect-metrics --metrics-interval 1000.0", "metrics_interval_ms", 1000),
+        ("-m simple", "load_range", LoadRange(1, 1, 1)),
+        ("-m simple --concurrency-range 2:8:2", "load_range", LoadRange(2, 8, 2)),
+        ("-m simple --request-rate-range 0.5:2", "load_range", LoadRange(0.5, 2, 1)),
+        ("-m simple --request-rate 5", "load_mode", "request_rate"),
+        ("-m simple -t 3 -c 5 -d", "load_range", LoadRange(3, 5, 1)),
+        ("-m simple -t 3 --request-rate 5", "load_mode", "concurrency"),
+        ("-m simple --shape a:b:3,4 --shape a:b:5", "shapes", {"a:b": (5,)}),
+        ("-m simple -H a:b -Hc:d:e", "headers", {"a": "b", "c": "d:e"}),
+        ("-m simple --request-count 5 --request-count 7", "request_count", 5),
+        ("-m simple --request-count 5", "measurement_mode", "count_windows"),
+        ("-m simple --request-count 5", "measurement_request_count", 5),
+        ("-m simple -p 100 -p200", "interval_ms", 200),
+        ("-m simple --percentile 95", "percentile", 95),
+        ("-m simple --percentile 95 --percentile -1", "percentile", None),
+        ("-m simple -i grpc --request-parameter a:7:INT --request-parameter b:true:bool", "parameters", {"a": 7, "b": True}),
+        ("-m simple --bls-composing-models=a:3,b", "bls_composing_models", ("a:3", "b")),
+        ("-m simple -vv", "verbosity", 2),
+        (
+            "-m simple -d",
+            "warnings",
+            ("Warning: -d is deprecated and will be removed in an upcoming version. Use --concurrency-range instead.",),
+        ),
+    ],
+)
+def test_an_option_stands_for_its_value(line, field, value):
+    assert getattr(parse(line.split()), field) == value
+
+
+@pytest.mark.parametrize(
+    ("line", "exit_code", "message"),
+    [
+        ("", 99, "Error: Failed to parse -m (model name). The value must be specified."),
+        ("-m simple -b x", 99, "Error: Failed to parse -b. Invalid value provided: x"),
+        ("-m simple -b 0", 99, "Error: Failed to parse -b (batch size). The value must be > 0."),
+        ("-m simple -h", 99, "Error: Invalid short option '-h'"),
+        ("-m simple --proto http", 99, "Error: Invalid long option '--proto'"),
+        (
+            "-m simple --concurrency-range 1 --request-rate-range 5",
+            99,
+            "Error: Cannot use both Concurrency and RequestRate inference load modes.",
+        ),
+        ("-m simple --request-rate-range 5 -d", 134, "Error: Cannot use both RequestRate and DeprecatedConcurrency inference load modes."),
+        ("-m simple -p 99999999999", 134, "Error: Failed to parse -p. Value out of range: 99999999999"),
+        ("-m simple -H name", 134, "Error: Failed to parse -H. Value out of range: name"),
+        ("--version -m", 0, f"Perf Analyzer Version {perfkit.__version__} (perfkit)"),
+    ],
+)
+def test_a_refused_line_has_perf_analyzers_message_and_exit_code(line, exit_code, message):
+    assert _refused(line) == (exit_code, message)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "-m simple --service-kind tfserving -i grpc",
+        "-m simple -i grpc --streaming --periodic-concurrency-range 1:3 --profile-export-file new.json",
+        "-m simple -i grpc --streaming --sync",
+        "-m simple -i grpc --request-parameter a:x:float",
+    ],
+)
+def test_what_v2_does_not_have_is_accepted_by_the_parser_but_not_run(line):
+    with pytest.raises(UnsupportedError) as error:
+        parse(line.split())
+    assert error.value.exit_code == 99
