@@ -112,7 +112,7 @@ class ClosedSequences(ClosedLoop):
                 return None
             variant = requests.variant(sequence)
             reply = await send(requests.next_step(sequence))
-            reply.variant = variant
+            reply.variant, reply.sequence_id = variant, sequence.id
             on_reply(reply)
             take(sequence, reply, reply.started_ns)
             if reply.outcome is not _OK or sequence.is_over or self._stopping:
@@ -174,6 +174,8 @@ class OpenSequences(OpenLoop):
         reply.add_done_callback(functools.partial(self._take_step, sequence, intended_ns, paced_ns, variant))
 
     def _take_step(self, sequence: LiveSequence, intended_ns: int, paced_ns: int, variant: int, done: "asyncio.Future[Reply]") -> None:
+        if not (done.cancelled() or done.exception()):
+            done.result().sequence_id = sequence.id
         self._take(intended_ns, paced_ns, variant, done)
         if done.cancelled() or done.exception():
             self._open.discard(sequence)

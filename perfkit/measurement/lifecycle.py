@@ -13,6 +13,7 @@ from perfkit.machine.cpus import pinned
 from perfkit.measurement.control import Interruption, RunObserver
 from perfkit.measurement.load_points import connect_for_statistics
 from perfkit.measurement.observation import observe
+from perfkit.measurement.reply_spool import ReplySpool
 from perfkit.measurement.request_traces import SpanSource
 from perfkit.measurement.run_target import open_target
 from perfkit.measurement.scenario_run import MeasuredScenario, ScenarioRun
@@ -31,10 +32,12 @@ async def measure_scenario(
     *,
     clock: Clock | None = None,
     publish_at: tuple[str, int] | None = None,
+    spool: ReplySpool | None = None,
 ) -> MeasuredScenario:
     """Measures every load point of a scenario, or searches its capacity, and stores the result in a folder.
 
-    `publish_at` is a host and port at which live metrics are served. A result without any load point is not stored.
+    `publish_at` is a host and port at which live metrics are served. `spool` gets every reply, for a profile export. A result without any
+    load point is not stored.
 
     Raises ModelMismatchError, ScenarioError, TargetError and UsageError if nothing was measured, also because the folder cannot be
     written or another process writes to it; a failure after the first load point ends in a result whose status says so, and which is
@@ -42,7 +45,7 @@ async def measure_scenario(
     `<folder>.partial`.
     """
     with locked(folder):
-        run = _new_run(loaded, folder, observer, interruption, clock or MonotonicClock())
+        run = _new_run(loaded, folder, observer, interruption, clock or MonotonicClock(), spool=spool)
         await _conclude_on_errors([run], _execute([run], publish_at))
         return run.conclude()
 
@@ -107,11 +110,17 @@ async def _conclude_on_errors(runs: Sequence[ScenarioRun], executing: Awaitable[
 
 
 def _new_run(
-    loaded: LoadedScenario, folder: pathlib.Path, observer: RunObserver, interruption: Interruption, clock: Clock, title: str = ""
+    loaded: LoadedScenario,
+    folder: pathlib.Path,
+    observer: RunObserver,
+    interruption: Interruption,
+    clock: Clock,
+    title: str = "",
+    spool: ReplySpool | None = None,
 ) -> ScenarioRun:
     writer = ResultWriter(folder, utc_now().timestamp())
     try:
-        return ScenarioRun(loaded, writer, observer, interruption, clock, title)
+        return ScenarioRun(loaded, writer, observer, interruption, clock, title, spool)
     except BaseException:
         writer.discard()
         raise

@@ -6,6 +6,7 @@ from perfkit.clock import Clock
 from perfkit.load.loop import Stoppable
 from perfkit.measurement.cold_start import StartTrial
 from perfkit.measurement.observation import PointTelemetry
+from perfkit.measurement.reply_spool import ReplySpool
 from perfkit.recorder.recording import Interval
 from perfkit.result.interval_log import IntervalLog, MixLog
 from perfkit.workers.local import local_workers
@@ -22,11 +23,13 @@ async def send_load(
     log: IntervalLog | MixLog,
     telemetry: PointTelemetry,
     start: StartTrial | None,
+    spool: ReplySpool | None,
     set_loop: Callable[[Stoppable], None],
 ) -> PointRecording:
     """Sends a load point's requests; its intervals go to `log` and `telemetry`, and `set_loop` gets what can be stopped.
 
-    Several workers are processes, placed on `cpus`; one worker is this process. A cold start has one worker and a `start`.
+    Several workers are processes, placed on `cpus`; one worker is this process. A cold start has one worker and a `start`; a load point
+    with one worker may have a `spool`, which gets its replies.
     """
     if workers == 1:
         telemetry.follow()
@@ -42,7 +45,7 @@ async def send_load(
             on_interval=on_interval,
             on_live=telemetry.show_live,
             begin_at=None if start is None else start.begin,
-            on_reply=None if start is None else start.take,
+            on_reply=spool.take if spool is not None else None if start is None else start.take,
         )
     show_live = telemetry.show_live
     shares = spec.live(is_live=show_live is not None).split(workers, cpus)

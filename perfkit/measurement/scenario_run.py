@@ -26,6 +26,7 @@ from perfkit.measurement.load_points import connect, describe_point, least_conne
 from perfkit.measurement.mix import describe_workloads, is_open, measurements_of, named, plan_workers, title_of
 from perfkit.measurement.observation import Observation
 from perfkit.measurement.point_measurement import PointMeasurement, cut_window, undecided_warmup_s
+from perfkit.measurement.reply_spool import ReplySpool, check_spooled
 from perfkit.measurement.request_traces import SPANS_IN_HASTE_WITHIN_S, SPANS_WITHIN_S, RequestTraces, SpanSource
 from perfkit.measurement.run_target import RunTarget, WorkloadKey
 from perfkit.measurement.shared_memory import RunRegions, describe_abandoned, unregister_abandoned
@@ -44,6 +45,7 @@ from perfkit.target.started_server import StartedServer
 from perfkit.telemetry.messages import PointBegins
 from perfkit.units import NS_PER_S
 from perfkit.workers.cpu_placement import place
+from perfkit.workers.worker_spec import WorkerSpec
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -59,8 +61,18 @@ class ScenarioRun:
     """A scenario that is measured load point by load point, alone or interleaved with others, and its result so far."""
 
     def __init__(
-        self, loaded: LoadedScenario, writer: ResultWriter, observer: RunObserver, interruption: Interruption, clock: Clock, title: str
+        self,
+        loaded: LoadedScenario,
+        writer: ResultWriter,
+        observer: RunObserver,
+        interruption: Interruption,
+        clock: Clock,
+        title: str,
+        spool: ReplySpool | None = None,
     ) -> None:
+        if spool is not None:
+            check_spooled(loaded.scenario)
+        self._spool = spool
         self.loaded, self.scenario = loaded, loaded.scenario
         self._writer, self.observer, self.interruption, self.clock, self._title = writer, observer, interruption, clock, title
         self.interleaved: Sequence[ScenarioRun] = (self,)
@@ -248,8 +260,13 @@ class ScenarioRun:
         if isinstance(load_point, LoadPoint) and isinstance(load_point.load, ColdStartPlan):
             start = StartTrial(self.scenario, load_point.load, workloads[0].address, target.server, self.clock)
         with self._stoppable(target.server) as set_loop:
-            recorded = await send_load(spec, workers, cpus, self.clock, log, telemetry, start, set_loop)
+            if self._spool is not None:
+                assert isinstance(spec, WorkerSpec)
+                spec, workers = self._spool.begin(spec, self.clock), 1
+            recorded = await send_load(spec, workers, cpus, self.clock, log, telemetry, start, self._spool, set_loop)
             window = cut_window(self.scenario, recorded, is_open=is_open(load_point))
+            if self._spool is not None:
+                self._spool.end(window)
             observed = await telemetry.finish(recorded, window)  # an interrupt here does not discard the measured load point
         if recorded.ending.cause is StopCause.FILE_LIMIT:
             self._end("invalid", recorded.ending.reason)

@@ -62,8 +62,9 @@ class Reply:
 
     `payload` is the answer in the engine's own form, for `decode`; `error` is the message of a failure; `status` is that
     of a rejection, such as 503 or RESOURCE_EXHAUSTED. The loops set `variant`, the request's index among the prepared
-    ones, and an open loop also `intended_ns`, the scheduled start, and `paced_ns`, when it was due in the loop. The reply to a
-    streamed request is finished with its last response, and `responses_ns` has the instants of all of them.
+    ones, those of sequences `sequence_id`, and an open loop also `intended_ns`, the scheduled start, and `paced_ns`, when
+    it was due in the loop. The reply to a streamed request is finished with its last response, and `responses_ns` has the
+    instants of all of them.
     """
 
     outcome: Outcome
@@ -76,6 +77,8 @@ class Reply:
     paced_ns: int = 0
     variant: int = 0
     responses_ns: Sequence[int] = ()
+    sequence_id: int | str = 0
+    """That of the sequence whose step this was; 0 for a request of none."""
     replica: int = 0
     """The position of the address in `ConnectionCounts.by_address`; only where that is not empty."""
 

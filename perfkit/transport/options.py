@@ -27,6 +27,8 @@ class StreamOptions:
     """After so many requests a stream is closed, and another takes its place."""
     in_flight: int = 1
     """Requests on one stream at a time."""
+    keeps_messages: bool = False
+    """Whether replies have all messages of their responses, and not only the first; of `ModelStreamInfer` only."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)

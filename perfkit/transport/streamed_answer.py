@@ -8,15 +8,22 @@ from perfkit.transport.base import Outcome, Reply
 class StreamedAnswer:
     """The responses to a request so far; the first one is kept to be checked."""
 
-    __slots__ = ("error", "first", "largest_bytes", "responses_ns")
+    __slots__ = ("error", "first", "largest_bytes", "messages", "responses_ns")
 
-    def __init__(self) -> None:
+    def __init__(self, *, keeps_messages: bool = False) -> None:
         self.responses_ns: list[int] = []
         self.first: Any = None
         """The first response, in the transport's own form."""
         self.largest_bytes = 0
         self.error = ""
         """The message of the first error that came in place of a response."""
+        self.messages: list[tuple[int, bytes]] | None = [] if keeps_messages else None
+        """All messages without an error, that of an empty final response included, and when they came; None if they are not kept."""
+
+    def keep(self, message: bytes, at_ns: int) -> None:
+        """Takes a message as it came, if messages are kept."""
+        if self.messages is not None:
+            self.messages.append((at_ns, message))
 
     def add(self, response: Any, size_bytes: int, at_ns: int) -> None:
         """Takes a response."""

@@ -28,12 +28,12 @@ class StreamedRequest:
 
     __slots__ = ("answer", "buffers", "id", "is_resent", "reply", "started_ns", "submitted_ns")
 
-    def __init__(self, buffers: Sequence[bytes], reply: "asyncio.Future[Reply]", now_ns: int) -> None:
+    def __init__(self, buffers: Sequence[bytes], reply: "asyncio.Future[Reply]", now_ns: int, *, keeps_messages: bool) -> None:
         self.buffers, self.reply = buffers, reply
         self.submitted_ns = self.started_ns = now_ns
         self.is_resent = False
         self.id = ""
-        self.answer = StreamedAnswer()
+        self.answer = StreamedAnswer(keeps_messages=keeps_messages)
 
 
 class RequestStream(Stream[AnswerHeaders]):
@@ -75,10 +75,10 @@ class StreamingConnection(Http2Connection[RequestStream]):
     def send(self, buffers: Sequence[bytes], reply: "asyncio.Future[Reply]") -> None:
         if self._timer is None:
             self._set_timer(self._pool.timeout_ns)
-        self._start(StreamedRequest(buffers, reply, self._now_ns()))
+        self._start(StreamedRequest(buffers, reply, self._now_ns(), keeps_messages=self._options.keeps_messages))
 
     def send_queued(self, buffers: Sequence[bytes], reply: "asyncio.Future[Reply]", submitted_ns: int, started_ns: int | None) -> None:
-        request = StreamedRequest(buffers, reply, self._now_ns())
+        request = StreamedRequest(buffers, reply, self._now_ns(), keeps_messages=self._options.keeps_messages)
         request.submitted_ns = submitted_ns
         if started_ns is not None:
             request.started_ns, request.is_resent = started_ns, True
@@ -180,6 +180,8 @@ class StreamingConnection(Http2Connection[RequestStream]):
         found = stream.requests.get("" if is_single else response.id)
         if found is None:
             return  # a message to a request that has ended
+        if not response.error:
+            found.answer.keep(message, self._received_ns)
         if response.is_response:
             found.answer.add(message, len(message), self._received_ns)
         elif response.error and not found.answer.error:

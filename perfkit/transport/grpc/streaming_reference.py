@@ -35,7 +35,7 @@ class _Request:
 
     started_ns: int
     reply: "asyncio.Future[Reply]"
-    answer: StreamedAnswer = dataclasses.field(default_factory=StreamedAnswer)
+    answer: StreamedAnswer
 
 
 @dataclasses.dataclass(slots=True, eq=False)
@@ -88,7 +88,9 @@ class StreamingReferenceGrpcTransport(ReferenceGrpcTransport):
         stream = self._open_streams[-1] if self._open_streams else self._open_stream()
         self._next_id += 1
         request_id = f"{id_prefix.decode()}{self._next_id}"
-        request = _Request(self._now_ns(), asyncio.get_running_loop().create_future())
+        request = _Request(
+            self._now_ns(), asyncio.get_running_loop().create_future(), StreamedAnswer(keeps_messages=self._options.keeps_messages)
+        )
         stream.requests[request_id] = request
         stream.left -= 1
         is_last = not stream.left
@@ -162,6 +164,8 @@ class StreamingReferenceGrpcTransport(ReferenceGrpcTransport):
         request = stream.requests.get(response.id)
         if request is None:
             return
+        if not response.error:
+            request.answer.keep(message, at_ns)
         if response.is_response:
             request.answer.add(message, len(message), at_ns)
         elif response.error and not request.answer.error:

@@ -1,0 +1,158 @@
+"""The replies of a run in a temporary file, for exports that list every request.
+
+While load is sent, an answer is only written as it came: it is decoded when the file is read, after the load.
+"""
+
+import dataclasses
+import os
+import pathlib
+import pickle
+import tempfile
+from collections.abc import Iterator
+from types import TracebackType
+from typing import Any, Self
+
+from perfkit.clock import Clock, wall_ns
+from perfkit.errors import StorageError, UsageError
+from perfkit.protocol.message import InferRequest, InferResponse
+from perfkit.recorder.window import Window
+from perfkit.scenario.load import ColdStartLoadSpec
+from perfkit.scenario.model import Scenario
+from perfkit.transport.base import Outcome, Reply, Transport
+from perfkit.transport.factory import make_transport
+from perfkit.transport.streamed_answer import StreamedAnswer
+from perfkit.workers.worker_spec import WorkerSpec
+
+_BUFFER_BYTES = 1 << 20
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class SpooledRequest:
+    """A request that was answered ok in a window; all instants are nanoseconds since 1970."""
+
+    started_ns: int
+    """When its bytes were sent."""
+    sequence_id: int | str
+    """0 for a request of no sequence."""
+    variant: int
+    """The index of the request among those of its load point."""
+    request: InferRequest
+    responses: tuple[tuple[int, InferResponse | None], ...]
+    """When each response came, an empty final one of a stream included; None for a response whose transport does not keep its contents."""
+
+
+@dataclasses.dataclass(slots=True)
+class _Point:
+    """A load point: its place in the file, what reads its answers, and its window."""
+
+    spec: WorkerSpec
+    transport: Transport
+    begin_bytes: int
+    epoch_ns: int
+    """What turns an instant of the clock into nanoseconds since 1970."""
+    end_bytes: int = 0
+    window_ns: tuple[int, int] | None = None
+
+
+class ReplySpool:
+    """Takes the replies of one run's load points, each sent by one worker; a context manager, which removes the file at its end."""
+
+    def __init__(self, folder: pathlib.Path) -> None:
+        """The file is in `folder`, without a name; raises UsageError if that is not possible."""
+        self._folder = folder
+        try:
+            self._file = tempfile.TemporaryFile(buffering=_BUFFER_BYTES, dir=folder)  # noqa: SIM115 - closed by `__exit__`
+        except OSError as error:
+            raise UsageError(f"{folder}: no file can be made in this folder: {error.strerror}") from None
+        self._points: list[_Point] = []
+        self._failure: OSError | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self._file.close()
+
+    def begin(self, spec: WorkerSpec, clock: Clock) -> WorkerSpec:
+        """Begins a load point; returns what its worker must do so that replies have all that is spooled."""
+        if (stream := spec.transport.stream) is not None:
+            spec = dataclasses.replace(
+                spec, transport=dataclasses.replace(spec.transport, stream=dataclasses.replace(stream, keeps_messages=True))
+            )
+        # never opened: it only decodes
+        transport = make_transport(spec.address, spec.transport, clock)
+        self._points.append(_Point(spec, transport, self._file.seek(0, os.SEEK_END), wall_ns() - clock.now_ns()))
+        return spec
+
+    def take(self, reply: Reply) -> None:
+        """Takes a reply, before its contents are dropped; a failure to write is raised by the next `end`."""
+        if reply.outcome is not Outcome.OK or self._failure is not None:
+            return
+        payload = reply.payload.messages if isinstance(reply.payload, StreamedAnswer) else reply.payload
+        row = (reply.started_ns, reply.finished_ns, reply.variant, reply.sequence_id, reply.responses_ns, payload)
+        try:
+            self._file.write(pickle.dumps(row))
+        except OSError as error:
+            self._failure = error
+
+    def end(self, window: Window) -> None:
+        """Ends a load point, whose requests are those answered in its window; raises StorageError if some could not be written."""
+        if self._failure is not None:
+            raise StorageError(f"{self._folder}: the requests cannot be written: {self._failure.strerror}")
+        point = self._points[-1]
+        point.end_bytes = self._file.tell()
+        point.window_ns = (window.start_ns, window.end_ns) if window.length_ns else None
+
+    def windows_ns(self) -> list[tuple[int, int]]:
+        """Start and end of the windows, in nanoseconds since 1970."""
+        return [(start + one.epoch_ns, end + one.epoch_ns) for one in self._points if one.window_ns for start, end in (one.window_ns,)]
+
+    def requests(self) -> Iterator[SpooledRequest]:
+        """The requests whose last response came in a window, window by window; raises StorageError, and ProtocolError for a broken answer."""
+        for point in self._points:
+            if point.window_ns is not None:
+                yield from self._requests_of(point, *point.window_ns)
+
+    def _requests_of(self, point: _Point, start_ns: int, end_ns: int) -> Iterator[SpooledRequest]:
+        epoch_ns, indices = point.epoch_ns, point.spec.request_indices
+        self._file.seek(point.begin_bytes)
+        while self._file.tell() < point.end_bytes:
+            try:
+                row: Any = pickle.load(self._file)  # noqa: S301 - a file that only this object has
+            except OSError as error:
+                raise StorageError(f"{self._folder}: the requests cannot be read: {error.strerror}") from None
+            started_ns, finished_ns, variant, sequence_id, responses_ns, payload = row
+            if not start_ns <= finished_ns <= end_ns:
+                continue
+            if indices is not None:
+                variant = int(indices[variant])
+            responses = _responses(point.transport, finished_ns, responses_ns, payload)
+            yield SpooledRequest(
+                started_ns + epoch_ns,
+                sequence_id,
+                variant,
+                point.spec.requests[variant],
+                tuple((at_ns + epoch_ns, response) for at_ns, response in responses),
+            )
+
+
+def _responses(transport: Transport, finished_ns: int, responses_ns: list[int], payload: Any) -> Iterator[tuple[int, InferResponse | None]]:
+    if payload is None:  # of a transport that keeps no contents, or a stream with nothing but its end
+        yield from ((at_ns, None) for at_ns in responses_ns or (finished_ns,))
+    elif responses_ns:
+        for at_ns, message in payload:
+            answer = StreamedAnswer()
+            answer.first = message
+            yield at_ns, transport.decode(Reply(Outcome.OK, 0, 0, answer))
+    else:
+        yield finished_ns, transport.decode(Reply(Outcome.OK, 0, 0, payload))
+
+
+def check_spooled(scenario: Scenario) -> None:
+    """Raises UsageError for a scenario whose replies cannot be spooled: of several workloads, of several workers, or a cold start."""
+    if scenario.workloads is not None:
+        raise UsageError("workloads: a profile export lists the requests of one workload; measure each with an export of its own")
+    if isinstance(scenario.load, ColdStartLoadSpec):
+        raise UsageError("load.cold_start: a profile export lists the requests of a window, which a cold start does not have")
+    if scenario.measure.workers not in ("auto", 1):
+        raise UsageError(f"measure.workers: a profile export needs 1, found {scenario.measure.workers}")

@@ -1,0 +1,67 @@
+"""The same requests, exported by NVIDIA's perf_analyzer and by perfkit."""
+
+import json
+import subprocess
+import sys
+from typing import Any
+
+import jsonschema
+import pytest
+
+from benchmarks.peers.install import perf_analyzer_path
+from tests.perf_analyzer.exports import SCHEMA, export_of
+
+pytestmark = pytest.mark.skipif(
+    not perf_analyzer_path().exists(), reason="perf_analyzer is not installed; benchmarks/peers/install.py installs it"
+)
+WORDS = ["", "a", "naïve", *map(str, range(13))]
+CASES: dict[str, tuple[dict[str, Any], str, list[str]]] = {
+    "simple_string": ({name: {"content": list(map(str, range(16))), "shape": [16]} for name in ("INPUT0", "INPUT1")}, "http", []),
+    "identity_bytes": ({"INPUT0": {"content": WORDS, "shape": [16]}}, "http", []),
+    "identity_fp32": ({"INPUT0": {"content": [0.1, -2.5, 3.5e20, 1.5e-30], "shape": [4]}}, "grpc", []),
+    "repeat_int32": (
+        {name: {"content": values, "shape": [len(values)]} for name, values in (("IN", [4, 2]), ("DELAY", [1, 1]), ("WAIT", [0]))},
+        "grpc",
+        ["--async", "--streaming"],
+    ),
+}
+
+
+@pytest.fixture(scope="module")
+def ready():
+    """The ready line of the bundled server with these models."""
+    command = [sys.executable, "-m", "server_stub", "--http-port=0", "--grpc-port=0", "--exit-with-stdin", "--model", *CASES]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        yield json.loads(process.stdout.readline())
+        process.communicate()
+
+
+@pytest.mark.parametrize("model", CASES)
+def test_a_request_is_exported_alike(ready, tmp_path, model):
+    data, protocol, options = CASES[model]
+    url = f"127.0.0.1:{ready[f'{protocol}_port']}"
+    (tmp_path / "data.json").write_text(json.dumps({"data": [data]}))
+    command = [perf_analyzer_path(), "-m", model, "-i", protocol, "-u", url, "--input-data", "data.json", "--request-count", "3", *options]
+    subprocess.run([*command, "--profile-export-file", "theirs.json"], cwd=tmp_path, check=True, stdout=subprocess.DEVNULL)
+    scenario = {
+        "target": {"url": f"{protocol}://{url}", "model": model},
+        "workload": {"inputs": {name: {"value": one["content"], "shape": one["shape"]} for name, one in data.items()}},
+        "load": {"closed": {"concurrency": 1}},
+        "measure": {"warmup": "0s", "requests": 3, "repetitions": 1},
+        **({"stream": {}} if options else {}),
+    }
+    (theirs,), (ours,) = (
+        document["experiments"] for document in (json.loads((tmp_path / "theirs.json").read_text()), export_of(tmp_path, scenario))
+    )
+    jsonschema.validate({"experiments": [theirs], "version": "", "service_kind": "triton", "endpoint": ""}, SCHEMA)
+    assert [*ours] == [*theirs]
+    assert ours["experiment"] == theirs["experiment"]
+    assert len(ours["window_boundaries"]) == len(theirs["window_boundaries"]) == 2
+    assert len(ours["requests"]) == len(theirs["requests"]) == 3
+    for our, their in zip(ours["requests"], theirs["requests"], strict=True):
+        assert [*our] == [*their]
+        assert our["request_inputs"] == their["request_inputs"]
+        assert our["response_outputs"] == their["response_outputs"]
+        assert len(our["response_timestamps"]) == len(their["response_timestamps"])
+        assert len(str(our["timestamp"])) == len(str(their["timestamp"])) == 19
