@@ -3,8 +3,9 @@
 import json
 from typing import TYPE_CHECKING, Any
 
-from perfkit.cli.url_scenario import DEFAULT_CONCURRENCY, scenario_head, scenario_name
+from perfkit.cli.url_scenario import DEFAULT_CONCURRENCY
 from perfkit.scenario.redaction import with_variables
+from perfkit.scenario.writing import scenario_head, scenario_name
 from perfkit.text.foreign import one_line
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from perfkit.cli.drawing import add_missing_report, draw_report
 from perfkit.cli.exit_code import ExitCode, exit_code_of
 from perfkit.cli.options import command_that_continues
 from perfkit.cli.output import reader_may_leave
-from perfkit.cli.url_scenario import add_scenario_or_url_options, scenario_source, scenario_text
+from perfkit.cli.url_scenario import add_scenario_or_url_options, scenario_source
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -49,6 +49,7 @@ def _execute(options: argparse.Namespace) -> ExitCode:
     from perfkit.clock import utc_now
     from perfkit.result.output_folder import locked
     from perfkit.scenario.file import document_with_settings, make_cases
+    from perfkit.scenario.writing import scenario_text
 
     source = scenario_source(options)
     cases = make_cases(source, options.settings)

@@ -4,12 +4,11 @@ import argparse
 import functools
 import pathlib
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from perfkit.cli.options import add_settings, whole_number
 from perfkit.errors import UsageError
-from perfkit.text.foreign import one_line
 from perfkit.units import parse_duration_ns, parse_rate_per_s, parse_share
 
 if TYPE_CHECKING:
@@ -95,33 +94,9 @@ def is_url(word: str) -> bool:
     return _URL.match(word) is not None
 
 
-def scenario_text(document: dict[str, Any]) -> str:
-    """A scenario as YAML, to be saved as a file for `perfkit run`; secrets become environment variables."""
-    import yaml
-
-    from perfkit.scenario.redaction import with_variables
-
-    document, keys = with_variables(document)
-    text = yaml.safe_dump(document, sort_keys=False, default_flow_style=None, allow_unicode=True, width=120)
-    return "\n".join([*scenario_head(keys), text])
-
-
-def scenario_head(keys: "Mapping[str, str]") -> list[str]:
-    """The first lines of a scenario file: its schema for editors, where its keys are described, and its environment variables."""
-    from perfkit.scenario.shipped import SCHEMA_FILE
-
-    lines = [
-        f"# yaml-language-server: $schema={SCHEMA_FILE.as_uri()}",
-        "# `perfkit help scenarios` describes every key; `perfkit validate FILE` checks a scenario without sending anything.",
-    ]
-    if keys:
-        lines.append("# Set these environment variables, not percent-encoded; the file does not hold the secrets themselves:")
-        lines += [f"#   {name} for {one_line(key)}" for name, key in keys.items()]
-    return lines
-
-
 def _source_of_urls(urls: list[str], options: argparse.Namespace) -> "ScenarioSource":
     from perfkit.scenario.file import ScenarioSource
+    from perfkit.scenario.writing import scenario_name
     from perfkit.target.address import redacted_url
 
     if not options.model:
@@ -161,11 +136,6 @@ def _add_defaults(document: dict[str, Any]) -> None:
     if "requests" not in measure:
         measure.setdefault("duration", DEFAULT_DURATION)
     measure.setdefault("repetitions", DEFAULT_REPETITIONS)
-
-
-def scenario_name(model: str) -> str:
-    """A valid scenario name, made from a model's name."""
-    return re.sub(r"^[^A-Za-z0-9]+|[^\w.-]+", "-", model).lstrip("-") or "scenario"
 
 
 def target_of_urls(urls: list[str], wanted: list[str] | None) -> dict[str, Any]:

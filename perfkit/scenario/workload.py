@@ -1,7 +1,7 @@
 """The `workload` and `check` sections of a scenario: what requests carry, and what answers must hold."""
 
 from collections.abc import Mapping
-from typing import Annotated, Any, Literal, TypeAlias
+from typing import Annotated, Any, Literal, Self, TypeAlias
 
 import pydantic
 from pydantic import BeforeValidator, Discriminator, Field, Tag
@@ -10,6 +10,9 @@ from pydantic_core import PydanticCustomError
 from perfkit.scenario.section import Count, Duration, OneOrMoreTexts, Rate, Section, Share, Text
 
 _MAX_INTEGER_BITS = 64
+_LONGEST_TEXT = 1 << 20
+OTHER_INPUTS = "*"
+"""The name in `workload.inputs` that stands for all inputs without an entry of their own."""
 Encoding: TypeAlias = Literal["binary", "json"]
 # the protocol has 64-bit dimensions
 Shape: TypeAlias = tuple[Annotated[int, Field(strict=True, ge=0, lt=2**63)], ...]
@@ -37,6 +40,18 @@ class GeneratedInput(InputSection):
     """Values generated from the workload's seed; `omit` leaves an optional input out of the requests, and so does `NAME: omit`."""
 
     generate: Literal["random", "zeros", "ones", "arange", "omit"]
+    text: Annotated[str, Field(strict=True)] | None = None
+    """For `random`: every element of an input of type BYTES; other inputs stay random."""
+    text_length: Annotated[Count, Field(le=_LONGEST_TEXT)] | None = None
+    """For `random`: elements of an input of type BYTES are so many random letters and digits, in place of a decimal number."""
+
+    @pydantic.model_validator(mode="after")
+    def _has_one_kind_of_text(self) -> Self:
+        if self.generate != "random" and (self.text is not None or self.text_length is not None):
+            raise ValueError("text and text_length are for generate: random")
+        if self.text is not None and self.text_length is not None:
+            raise ValueError("text and text_length exclude each other: remove one")
+        return self
 
 
 class FileInput(InputSection):
@@ -133,6 +148,7 @@ class Workload(Section):
     data: Files | None = None
     """perf_analyzer's input data, relative to the scenario's folder: a JSON file, several, or a folder with a file for each input."""
     inputs: dict[str, Input] = Field(default_factory=dict)
+    """Values by the input's name; `*` says how inputs without an entry of their own are generated, by default random."""
     outputs: tuple[Output, ...] = ()
     variants: Count = 16
     encoding: Annotated[
@@ -148,6 +164,22 @@ class Workload(Section):
     queue_timeout_ns: Duration = Field(default=0, alias="queue_timeout")
     """The time-out in the server's queue, if the model allows it; 0 means the model's default."""
     parameters: dict[Text, Annotated[Any, BeforeValidator(_check_parameter)]] = Field(default_factory=dict)
+
+    @pydantic.field_validator("inputs")
+    @classmethod
+    def _generates_other_inputs(cls, inputs: dict[str, InputSection]) -> dict[str, InputSection]:
+        other = inputs.get(OTHER_INPUTS)
+        if other is not None and not (isinstance(other, GeneratedInput) and other.generate != "omit"):
+            raise ValueError(f"'{OTHER_INPUTS}' stands for several inputs: give generate: random, zeros, ones or arange")
+        if other is not None and (other.shape is not None or other.datatype is not None):
+            raise ValueError(f"'{OTHER_INPUTS}' stands for several inputs: give shape and datatype with the name of each")
+        return inputs
+
+    @property
+    def other_input(self) -> GeneratedInput:
+        """How inputs without an entry of their own are generated."""
+        other = self.inputs.get(OTHER_INPUTS)
+        return other if isinstance(other, GeneratedInput) else GeneratedInput(generate="random")
 
     @pydantic.field_validator("queue_timeout_ns")
     @classmethod

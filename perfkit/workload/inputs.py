@@ -47,8 +47,12 @@ class TensorSource:
         self._folder, self._key = folder, key or f"workload.inputs.{name}"
         self._cycle: Sequence[Tensor] = ()
         self._generated, self._whole = "", tuple[int, ...]()
+        self._text_length: int | None = None
+        if isinstance(given, GeneratedInput) and given.text is not None and datatype is Datatype.BYTES:
+            given = StringsInput(strings=(given.text,), shape=given.shape)
         if isinstance(given, GeneratedInput):
             self._generated, self._whole = given.generate, (*self._batch, *self._chosen_shape(given.shape))
+            self._text_length = given.text_length
         else:
             self._cycle = [self._encode(array) for array in self._arrays(given, budget or MemoryBudget())]
 
@@ -60,7 +64,7 @@ class TensorSource:
     def reserve(self, budget: MemoryBudget, requests: int, *, text_bytes: int = 0) -> None:
         """Takes the tensors of that many requests from the budget; `text_bytes` is the text of a value, if it is sent as JSON."""
         count = math.prod(self._whole if self._generated else self._cycle[0].shape)
-        stored_bytes = element_bytes(self._generated, self._datatype, count) if self._generated else 0
+        stored_bytes = element_bytes(self._generated, self._datatype, count, self._text_length) if self._generated else 0
         each_bytes = stored_bytes + text_bytes
         text = f"shape {list(self._whole)} of {self._datatype.value} is {count:,} values × {each_bytes} bytes"
         if each_bytes:
@@ -70,7 +74,9 @@ class TensorSource:
     def tensor(self, variant: int, random: np.random.Generator, checkpoint: Checkpoint = lambda: None) -> Tensor:
         """The tensor of request `variant`; `checkpoint` is called at least after every 2^20 values that are made."""
         if not self._cycle:
-            made = generate_tensor(self._name, self._generated, self._datatype, self._whole, random, checkpoint)
+            made = generate_tensor(
+                self._name, self._generated, self._datatype, self._whole, random, checkpoint, text_length=self._text_length
+            )
             if self._generated == "random":
                 return made
             self._cycle = [made]

@@ -13,7 +13,7 @@ from perfkit.errors import ModelMismatchError, ProtocolError, ScenarioError
 from perfkit.machine.memory import MemoryBudget
 from perfkit.protocol.message import InferRequest, ModelMetadata, Parameter, RequestedOutput, TensorMetadata
 from perfkit.protocol.tensor import Datatype
-from perfkit.scenario.workload import GeneratedInput, Workload
+from perfkit.scenario.workload import OTHER_INPUTS, GeneratedInput, Workload
 from perfkit.text.nearest import nearest
 from perfkit.workload.generated import Checkpoint
 from perfkit.workload.inputs import TensorSource
@@ -45,13 +45,14 @@ def make_requests(
     budget, omitted = budget or MemoryBudget(), omitted_inputs(workload)
     inputs = metadata.inputs or _declared_inputs(workload, metadata.name)
     if metadata.inputs:
-        check_names("workload.inputs", "input", tuple(workload.inputs), tuple(one.name for one in inputs))
+        named = tuple(name for name in workload.inputs if name != OTHER_INPUTS)
+        check_names("workload.inputs", "input", named, tuple(one.name for one in inputs))
         inputs = tuple(one for one in inputs if one.name not in omitted)
     if metadata.outputs:
         asked = tuple(one.name for one in workload.outputs)
         check_names("workload.outputs", "output", asked, tuple(one.name for one in metadata.outputs))
     batch_size = resolve_batch_size(workload.batch_size, metadata.name, max_batch_size)
-    given = {one.name: workload.inputs.get(one.name, GeneratedInput(generate="random")) for one in inputs}
+    given = {one.name: workload.inputs.get(one.name, workload.other_input) for one in inputs}
     sources = []
     for one in inputs:
         datatype = parse_datatype("workload.inputs", one.name, one.datatype, given[one.name].datatype)
@@ -94,7 +95,7 @@ def check_omitted(workload: Workload, model: str, required: frozenset[str]) -> N
 def are_inputs_declared(workload: Workload) -> bool:
     """Whether the workload alone says what the requests carry, for a server that does not describe its model."""
     omitted = omitted_inputs(workload)
-    declared = [one for name, one in workload.inputs.items() if name not in omitted]
+    declared = [one for name, one in workload.inputs.items() if name not in omitted and name != OTHER_INPUTS]
     return bool(declared) and all(one.datatype is not None and one.shape is not None for one in declared)
 
 
@@ -150,7 +151,7 @@ def _declared_inputs(workload: Workload, model: str) -> tuple[TensorMetadata, ..
     """The inputs as the scenario declares them, for a server that does not describe its model."""
     declared, omitted = [], omitted_inputs(workload)
     for name, given in workload.inputs.items():
-        if name in omitted:
+        if name in omitted or name == OTHER_INPUTS:
             continue
         if given.datatype is None or given.shape is None:
             raise ModelMismatchError(f"workload.inputs.{name}: the server does not say what model '{model}' takes: give datatype and shape")

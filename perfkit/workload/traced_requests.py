@@ -15,7 +15,7 @@ from perfkit.errors import ModelMismatchError, ProtocolError, ScenarioError
 from perfkit.machine.memory import MemoryBudget
 from perfkit.protocol.message import InferRequest, ModelMetadata, TensorMetadata
 from perfkit.protocol.tensor import Datatype, Tensor, check_size, tensor_from_array
-from perfkit.scenario.workload import GeneratedInput, Workload
+from perfkit.scenario.workload import Workload
 from perfkit.trace.payloads import decode_payload, decode_request, is_payload_name
 from perfkit.trace.recorded import Content, Indices, RecordedTrace
 from perfkit.workload.generated import Checkpoint
@@ -131,7 +131,7 @@ class _Maker:
                     raise ScenarioError(f"{_KEY}: shapes: expected the dimensions of input '{name}', found {shape!r}")
                 if self.max_batch_size and shape:
                     batch_size, shape = max(shape[0], 1), shape[1:]  # noqa: PLW2901 - the rest of the same shape
-                before = inputs.get(name, GeneratedInput(generate="random"))
+                before = inputs.get(name, workload.other_input)
                 inputs[name] = before.model_copy(update={"shape": tuple(shape)})
             workload = workload.model_copy(update={"inputs": inputs, "batch_size": batch_size})
         workload = workload.model_copy(update={"variants": variants})

@@ -1,6 +1,7 @@
 """Input tensors: generated, read from `.npy` files, written in the scenario."""
 
 import re
+import string
 
 import numpy as np
 import pytest
@@ -60,6 +61,14 @@ def test_zeros_ones_and_arange_have_their_values(datatype):
     assert generate_values("arange", datatype, (1, 2), seeded()).tolist() == [[0, 1]]
 
 
+def test_bytes_are_generated_with_a_given_length_from_letters_and_digits():
+    values = generate_values("random", Datatype.BYTES, (40, 5), seeded(), text_length=128)
+    assert values.shape == (40, 5)
+    assert {len(text) for text in values.flat} == {128}
+    assert set(b"".join(values.flat)) == set((string.ascii_letters + string.digits).encode())
+    assert len(set(values.flat)) == 200
+
+
 def test_bytes_are_generated_as_decimal_text():
     assert generate_values("zeros", Datatype.BYTES, (2,), seeded()).tolist() == [b"", b""]
     assert generate_values("ones", Datatype.BYTES, (2, 1), seeded()).tolist() == [[b"1"], [b"1"]]
@@ -113,6 +122,12 @@ def test_strings_are_read_from_a_file_as_bytes_and_column_major_arrays_row_by_ro
         assert make(saved(np.array(strings)), Datatype.BYTES).tolist() == [b"a", b"\xc3\xbc"]
     values = np.asfortranarray(np.arange(6, dtype=np.float32).reshape(2, 3))
     assert make(saved(values), shape=(2, 3)).tolist() == [[0, 1, 2], [3, 4, 5]]
+
+
+def test_a_generated_text_stands_in_every_element_and_leaves_numbers_random(make):
+    given = GeneratedInput(generate="random", text="hello")
+    assert make(given, Datatype.BYTES, (2, 3)).tolist() == [[b"hello"] * 3] * 2
+    assert make(given, shape=(3,)).tolist() == make(GeneratedInput(generate="random"), shape=(3,)).tolist()
 
 
 def test_values_without_the_batch_dimension_are_repeated_and_those_with_it_are_not(make, saved):

@@ -65,6 +65,14 @@ def test_an_input_left_out_is_the_random_one():
     assert raw(make(seed=3)) == raw(make(seed=3, inputs={"INPUT0": {"generate": "random"}, "INPUT1": {"generate": "random"}}))
 
 
+def test_inputs_without_an_entry_are_generated_as_the_star_says():
+    request, *others = make(inputs={"*": {"generate": "zeros"}, "INPUT1": {"generate": "ones"}})
+    assert not others
+    first, second = map(tensor_to_array, request.inputs)
+    assert first.tolist() == [[0, 0, 0, 0]]
+    assert second.tolist() == [[[1, 1, 1], [1, 1, 1]]]
+
+
 def test_where_nothing_is_random_there_is_one_request():
     assert len(make(inputs={"INPUT0": {"generate": "zeros"}, "INPUT1": {"generate": "ones"}})) == 1
     assert len(make(inputs={"INPUT0": {"generate": "zeros"}})) == 16
