@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 _FILE = pathlib.Path("perfkit-history.sqlite")
 _MOST_TRENDS = 500  # each takes a panel, and up to seconds of permutations
-_METRICS = ("throughput", "p50", "p90", "p95", "p99", "p99_9")
+_METRICS = ("throughput", "p50", "p90", "p95", "p99", "p99_9", "cpu_time")
 _SERIES = {
     "scenario": ("NAME", "only this scenario"),
     "branch": ("NAME", "only this branch; '' for results whose branch is unknown"),
@@ -180,18 +180,18 @@ def _trends(options: argparse.Namespace) -> "list[tuple[Trend, list[Step]]]":
     return _with_steps(with_starts(trends, every, starts), options)
 
 
-def _with_steps(trends: "Sequence[Trend]", options: argparse.Namespace) -> "list[tuple[Trend, list[Step]]]":
-    """Trends with their steps, and what has been accepted of those."""
+def _with_steps(trends: "Sequence[Trend]", options: argparse.Namespace, together: int = 1) -> "list[tuple[Trend, list[Step]]]":
+    """Trends with their steps, and what has been accepted of those; so many trends share the false steps."""
     from perfkit.history.trend import find_steps, with_acceptances
 
     accepted = read_accepted_changes(find_accepted_file(options)).changes
-    return [(trend, with_acceptances(trend, find_steps(trend, seed=options.seed), accepted)) for trend in trends]
+    return [(trend, with_acceptances(trend, find_steps(trend, seed=options.seed, trends=together), accepted)) for trend in trends]
 
 
 def _check(options: argparse.Namespace) -> ExitCode:
     from perfkit.clock import utc_now
     from perfkit.errors import UsageError
-    from perfkit.history.check import Recent, check_history, check_json, current_series
+    from perfkit.history.check import Recent, check_history, check_json, current_series, is_judged
     from perfkit.history.file import open_history
     from perfkit.history.trend import with_starts
     from perfkit.report.history import render_check
@@ -209,9 +209,10 @@ def _check(options: argparse.Namespace) -> ExitCode:
         known = sorted({f"{series.scenario} ({series.place})" for series, _, _ in entries})
         raise UsageError(f"{options.file}: no series match; the history has {'; '.join(known) or 'no results'}")
     trends = with_starts([trend for trend in every if trend.series in current and choice.has_trend(trend)], every, starts)
+    judged = [trend for trend in trends if is_judged(trend, options.metric or ())]
     recent = Recent(results=options.recent) if isinstance(options.recent, int) else Recent(None, options.recent)
     checked = check_history(
-        _with_steps(trends, options),
+        _with_steps(judged, options, max(len(judged), 1)),
         {series: results[series] for series in current},
         every,
         now=utc_now(),

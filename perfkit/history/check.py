@@ -12,6 +12,8 @@ from perfkit.history.trend import Step, Trend
 
 NOT_JUDGED = "mde_"
 """The beginning of metrics that follow from others: the minimum detectable effect rises with the noise, which has a series of its own."""
+SECONDARY = ("cpu_time",)
+"""Metrics that are judged only if they are named."""
 _DAY_S = 86_400.0
 _REMAINING_SHARE = 0.5  # a step of which later ones have undone more counts as undone
 FindingKind = Literal["worse", "silent", "better", "accepted"]
@@ -62,6 +64,8 @@ class HistoryCheck:
 
     series: int
     """How many series were checked."""
+    figures: int
+    """How many figures were judged for steps; they share the false alarms of the check, 1 %."""
     alarms: int
     """How many of the findings are alarms."""
     findings: tuple[Finding, ...]
@@ -89,6 +93,11 @@ def current_series(last: Mapping[Series, Sequence[HistoryEntry]], forked: Mappin
     return [series for series in chosen if not is_replaced(series)]
 
 
+def is_judged(trend: Trend, named: Sequence[str] = ()) -> bool:
+    """Whether the steps of a trend may be alarms, `named` being the metrics that were asked for."""
+    return not trend.metric.startswith(NOT_JUDGED) and (trend.metric not in SECONDARY or trend.metric in named)
+
+
 def check_history(
     trends: Sequence[tuple[Trend, Sequence[Step]]],
     results: Mapping[Series, Sequence[HistoryEntry]],
@@ -98,7 +107,9 @@ def check_history(
     max_age_s: float | None,
     recent: Recent,
 ) -> HistoryCheck:
-    """Judge current series: their trends with steps, and all their results, ordered by time, also those without valid figures.
+    """Judge current series: trends with their steps, and all their results, ordered by time, also those without valid figures.
+
+    The trends are those that `is_judged`, and `find_steps` knew their number.
 
     `every` has all trends of the history: steps may be judged of some metrics only, but silence is of the whole series.
 
@@ -113,7 +124,7 @@ def check_history(
                 newest[trend.series] = trend.entries[-1]
         findings += _silent_findings(newest, results, now, max_age_s)
     findings.sort(key=lambda finding: not finding.is_alarm)
-    return HistoryCheck(len(results), sum(finding.is_alarm for finding in findings), tuple(findings))
+    return HistoryCheck(len(results), len(trends), sum(finding.is_alarm for finding in findings), tuple(findings))
 
 
 def check_json(check: HistoryCheck) -> str:
@@ -123,8 +134,6 @@ def check_json(check: HistoryCheck) -> str:
 
 def _step_findings(trend: Trend, steps: Sequence[Step], now: Instant, recent: Recent) -> Iterator[Finding]:
     today = now.date().isoformat()
-    if trend.metric.startswith(NOT_JUDGED):
-        return
     for number, step in enumerate(steps):
         if not recent.has(trend, step, now):
             continue

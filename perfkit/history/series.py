@@ -105,3 +105,5 @@ def _figures(point: Point) -> Iterator[Figure]:
     for name in PERCENTILES:
         if point.times.count and (value := getattr(point.times, name)):
             yield Figure(point.title, name, "ns", float(value), point.valid)
+    if point.server_cpu is not None and point.server_cpu.time_per_request_ns:
+        yield Figure(point.title, "cpu_time", "ns", point.server_cpu.time_per_request_ns, point.valid)

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from perfkit.history.accepted import AcceptedChange
 from perfkit.history.series import HistoryEntry, Kind, Series, Unit
 from perfkit.result.fingerprint import fingerprint_differences
-from perfkit.stats.change_points import change_points
+from perfkit.stats.change_points import PERMUTATIONS, SIGNIFICANCE, change_points
 
 MAXIMUM_RESULTS = 500  # more would take the permutations minutes, and old steps are known
 _LONGEST_START = 100  # results of the other branch: enough to know its level, and to find its newest step quickly
@@ -73,10 +73,16 @@ class Step:
         return max(self.ratio, 1 / self.ratio) - 1
 
 
-def find_steps(trend: Trend, *, seed: int = 0) -> list[Step]:
-    """Find the steps among a trend's last 500 values, ascending; see `change_points` for the method and its error rate."""
-    skipped = max(0, len(trend.values) - MAXIMUM_RESULTS)
-    changes = change_points([math.log(value) for value in trend.values[skipped:]], seed=seed)
+def find_steps(trend: Trend, *, seed: int = 0, trends: int = 1) -> list[Step]:
+    """Find the steps among a trend's last 500 values, ascending; see `change_points` for the method.
+
+    A trend without a step shows one with a probability of at most 1 %. With the number of `trends` that are judged together, that is the
+    probability that any of those without a step shows one: each gets an equal part of it (Bonferroni), whatever they have in common.
+    """
+    skipped, significance = max(0, len(trend.values) - MAXIMUM_RESULTS), SIGNIFICANCE / trends
+    values = [math.log(value) for value in trend.values[skipped:]]
+    permutations = max(PERMUTATIONS, math.ceil(1 / significance))  # with fewer, no p-value would be small enough
+    changes = change_points(values, seed=seed, significance=significance, permutations=permutations)
     first = max(0, trend.start - _UNCERTAINTY) - skipped  # steps before it are the other branch's
     return [_step(trend, skipped + change.index, change.after - change.before, change.p) for change in changes if change.index >= first]
 

@@ -130,7 +130,8 @@ def render_steps(trends: TrendSteps) -> str:
 def render_check(file: str, check: HistoryCheck) -> str:
     """A line for each finding, alarms first, and the outcome."""
     lines = [f"{'alarm' if one.is_alarm else 'note'}: {sentence(one.sentence)}" for one in check.findings]
-    count = f"{check.series} series checked"
+    figures = f"{check.figures} figure{'s' * (check.figures != 1)}"
+    count = f"{figures} of {check.series} series checked"
     alarms = f"{check.alarms} alarm{'s' if check.alarms > 1 else ''}" if check.alarms else "all is well"
     return "\n".join([*lines, f"{one_line(file)}: {alarms}; {count}"]) + "\n"
 

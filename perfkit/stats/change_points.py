@@ -47,14 +47,15 @@ def change_points(
         best, place = _best_split(series, segments, shortest)
         if place is None:
             break
-        at_least_as_good = 0
+        at_least_as_good, most = 0, significance * (permutations + 1) - 1
         for _ in range(permutations):
             shuffled = np.concatenate([random.permutation(series[start:end]) for start, end in segments])
             at_least_as_good += _best_split(shuffled, segments, shortest)[0] >= best * (1 - _ROUNDING)
-        p = (at_least_as_good + 1) / (permutations + 1)
-        if p > significance:
+            if at_least_as_good > most:  # the others cannot make it significant
+                break
+        if at_least_as_good > most:
             break
-        p_values[place] = p
+        p_values[place] = (at_least_as_good + 1) / (permutations + 1)
         bounds = sorted((*bounds, place))
     means = {start: float(series[start:end].mean()) for start, end in itertools.pairwise(bounds) if end > start}
     return [ChangePoint(place, p_values[place], means[bounds[bounds.index(place) - 1]], means[place]) for place in sorted(p_values)]
@@ -79,7 +80,7 @@ def split_statistics(values: _Values) -> _Values:
     """
     size = values.size
     rows = np.abs(values[:, None] - values)
-    inside = np.cumsum(np.cumsum(rows, axis=0), axis=1).diagonal()  # twice the sum over the pairs of the first m
+    inside = 2 * np.cumsum(np.cumsum(rows, axis=1).diagonal())  # twice the sum over the pairs of the first m
     total, along = inside[-1], np.cumsum(rows.sum(axis=1))
     left = np.arange(1, size)
     right = size - left
