@@ -1,8 +1,8 @@
 """Results compared with the first one: differences of scenario and environment, then each figure, without a verdict. Pure."""
 
 import dataclasses
-from collections.abc import Iterator, Sequence
-from typing import Literal
+from collections.abc import Callable, Iterator, Sequence
+from typing import Literal, TypeAlias
 
 from perfkit.errors import IncomparableError
 from perfkit.result.distribution import PERCENTILES
@@ -13,11 +13,15 @@ from perfkit.stats.buckets import bucket_width_ns
 from perfkit.stats.ratio_interval import Estimate, geometric_mean, ratio_of, ratio_of_means, share_difference, share_interval
 
 NOT_COVERED = (
-    "The 95 % intervals cover the variation within each result: between requests for times, between repetitions for throughput. "
+    "The 95 % intervals cover the variation within each result: between requests for times, between repetitions for throughput and CPU time. "
     "They leave out the variation between restarts of the server, times of day and machines, which is often larger: for a verdict, use perfkit gate."
 )
+CPU_TIME = "CPU time"
+"""The metric of the server's CPU time for a request."""
+_NO_CPU_TIME = "perfkit did not start the server, or did not measure it"
+_Figure: TypeAlias = Callable[[Point], float]
 _FEWEST_REPETITIONS = 3
-"""With fewer, Student's interval of a throughput spans orders of magnitude, and is left out."""
+"""With fewer, Student's interval of a throughput or CPU time spans orders of magnitude, and is left out."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -49,6 +53,11 @@ class MetricRow:
     def is_ratio(self) -> bool:
         """Whether `changes` are ratios."""
         return self.unit != "share"
+
+    @property
+    def is_latency(self) -> bool:
+        """Whether a larger value is slower."""
+        return self.unit == "ns" and self.metric != CPU_TIME
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -124,21 +133,23 @@ def _rows(key: PointKey, results: Sequence[tuple[str, Result]]) -> tuple[list[Me
     load_point = key.title
     pooled = [_pooled(result, key) for _, result in results]
     columns: dict[str, tuple[Literal["per_s", "ns", "share"], list[Estimate | None]]] = {
-        "throughput": ("per_s", [_throughput(result, key) for _, result in results]),
+        "throughput": ("per_s", [_repeated(result, key, _throughput) for _, result in results]),
         **{name: ("ns", [_percentile(point, name) for point in pooled]) for name in PERCENTILES},
         "error rate": ("share", [_error_rate(point) for point in pooled]),
+        CPU_TIME: ("ns", [_repeated(result, key, _cpu_time) for _, result in results]),
     }
     rows, missing = [], []
     for metric, (unit, values) in columns.items():
         if not any(values):
             continue
         if lacking := [label for (label, _), value in zip(results, values, strict=True) if value is None]:
-            missing.append(f"{metric.replace('_', '.')} of {load_point} is missing in {', '.join(lacking)}: too few samples.")
+            why = _NO_CPU_TIME if metric == CPU_TIME else "too few samples"
+            missing.append(f"{metric.replace('_', '.')} of {load_point} is missing in {', '.join(lacking)}: {why}.")
         changes = tuple(None if not index else _change(unit, values[0], value) for index, value in enumerate(values))
-        if metric == "throughput":
+        if (figure := _REPEATED.get(metric)) is not None:
             first = results[0][1]
             others = zip(changes[1:], results[1:], strict=True)
-            changes = (None, *(_throughput_change(change, first, other, key) for change, (_, other) in others))
+            changes = (None, *(_repeated_change(change, first, other, key, figure) for change, (_, other) in others))
         better: Literal["lower", "higher"] = "higher" if metric == "throughput" else "lower"
         rows.append(MetricRow(load_point, metric.replace("_", "."), unit, better, tuple(values), changes))
     return rows, missing
@@ -156,27 +167,40 @@ def _percentile(point: Point, name: str) -> Estimate | None:
     return Estimate(value, low, high).no_narrower(bucket_width_ns(value))
 
 
-def _throughput(result: Result, key: PointKey) -> Estimate | None:
-    value, rates = _pooled(result, key).throughput_per_s, _rates(result, key)
+def _throughput(point: Point) -> float:
+    return point.throughput_per_s
+
+
+def _cpu_time(point: Point) -> float:
+    """Of the server for a request, in nanoseconds; zero if unknown."""
+    return 0.0 if point.server_cpu is None else point.server_cpu.time_per_request_ns or 0.0
+
+
+_REPEATED: dict[str, _Figure] = {"throughput": _throughput, CPU_TIME: _cpu_time}
+"""The figures whose intervals come from the repetitions."""
+
+
+def _repeated(result: Result, key: PointKey, figure: _Figure) -> Estimate | None:
+    value, values = figure(_pooled(result, key)), _values(result, key, figure)
     if value <= 0:
         return None
-    is_known = len(rates) >= _FEWEST_REPETITIONS and min(rates) > 0
+    is_known = len(values) >= _FEWEST_REPETITIONS and min(values) > 0
     if not is_known:
         return Estimate(value, None, None)
-    return _with_interval_of(geometric_mean(rates), value).no_narrower(value * _one_request(result, key))
+    return _with_interval_of(geometric_mean(values), value).no_narrower(value * _one_request(result, key))
 
 
 def _one_request(result: Result, key: PointKey) -> float:
-    """One request as a share of a repetition's: what a throughput that is the same in all repetitions is known to at best."""
+    """One request as a share of a repetition's: what a figure that is the same in all repetitions is known to at best."""
     return 1 / max(min((point.requests.ok for point in result.points if point.key == key), default=0), 1)
 
 
-def _rates(result: Result, key: PointKey) -> list[float]:
-    return [point.throughput_per_s for point in result.points if point.key == key]
+def _values(result: Result, key: PointKey, figure: _Figure) -> list[float]:
+    return [figure(point) for point in result.points if point.key == key]
 
 
-def _throughput_change(change: Estimate | None, first: Result, second: Result, key: PointKey) -> Estimate | None:
-    base, other = _rates(first, key), _rates(second, key)
+def _repeated_change(change: Estimate | None, first: Result, second: Result, key: PointKey, figure: _Figure) -> Estimate | None:
+    base, other = _values(first, key, figure), _values(second, key, figure)
     if change is None or not base or not other or min(*base, *other) <= 0:
         return change
     if min(len(base), len(other)) < _FEWEST_REPETITIONS:

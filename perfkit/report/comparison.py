@@ -19,7 +19,7 @@ _NO_DIFFERENCES = "No recorded settings differ."
 _LONGEST_VALUE = 60
 _APART = 0.12  # between two results at a load point; load points are 1 apart
 _CAPTION = (
-    "The change of each figure against the first result, with its 95 % interval. Below zero is faster for times and less for throughput. An interval "
+    "The change of each figure against the first result, with its 95 % interval. Below zero is faster for times and less for throughput and CPU time. An interval "
     "that includes zero does not show a change; a mark without one has too few repetitions for it."
 )
 
@@ -73,7 +73,7 @@ def _answer_about(compared: ResultComparison, number: int) -> str:
     for metric in dict.fromkeys(row.metric for row, _ in shown):
         found = sorted((pair for pair in shown if pair[0].metric == metric), key=lambda pair: _size(*pair), reverse=True)
         text = _change_in_words(*found[0], others=len(found) - 1, names_load_point=len({row.load_point for row, _ in changes}) > 1)
-        (times if found[0][0].unit == "ns" else others).append(text)
+        (times if found[0][0].is_latency else others).append(text)
     unknown = len(changes) - len(known)
     rest = [f"{unknown} of {len(changes)} figures have no interval, so whether they changed cannot be told"] if unknown else []
     if not known:
@@ -106,9 +106,9 @@ def _change_in_words(row: MetricRow, change: Estimate, *, others: int, names_loa
     low, high = _rounded_outward(min(ends), max(ends), digits)
     amount, interval = f"{value:.{digits}f} {unit}", f"({low:.{digits}f} to {high:.{digits}f} {unit})"
     is_more = change.value > none
-    if row.unit == "ns":
+    if row.is_latency:
         text = f"{amount} {'slower' if is_more else 'faster'} in {row.metric.replace('_', '.')} {interval}"
-    elif row.unit == "per_s":
+    elif row.is_ratio:
         text = f"{amount} {'more' if is_more else 'less'} {row.metric} {interval}"
     else:
         text = f"a {'higher' if is_more else 'lower'} {row.metric} by {amount} {interval}"

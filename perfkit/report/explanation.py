@@ -8,7 +8,7 @@ from perfkit.report.table import format_error_rate
 from perfkit.result.distribution import QUANTILES
 from perfkit.result.model import Point, Requests, Result
 from perfkit.stats.sample_size import is_withheld
-from perfkit.units import format_duration_ns, format_percent, format_rate_per_s
+from perfkit.units import NS_PER_S, format_duration_ns, format_percent, format_rate_per_s
 
 _OUTCOMES = tuple(name for name in Requests.model_fields if name not in ("scheduled", "dropped", "sent"))
 _TIMED = ("ok", "invalid_output", "timed_out", "unfinished")
@@ -35,6 +35,7 @@ def explain(point: Point, result: Result) -> list[Explanation]:
         *_errors(point),
         *_percentiles(point),
         *_server(point),
+        *_server_cpu(point, repetitions),
         *_generator(point, repetitions),
         *_energy(point, repetitions),
     ]
@@ -142,6 +143,28 @@ def _server(point: Point) -> Iterator[Explanation]:
     if server.client_mean_ns is not None:
         client = f"the mean service time of {server.client_requests:,} requests that perfkit saw answered over the same time"
         yield Explanation("server.client_mean_ns", f"client mean {format_duration_ns(server.client_mean_ns)}: {client}", None)
+
+
+def _server_cpu(point: Point, repetitions: Sequence[Point]) -> Iterator[Explanation]:
+    """From the repetitions whose CPU time is known."""
+    known = [(one, cpu) for one in repetitions if (cpu := one.server_cpu) is not None]
+    if point.server_cpu is None or not known:
+        return
+    used_s = sum(cpu.cpus * one.duration_s for one, cpu in known)
+    seconds, window_s = _windows([one for one, _ in known])
+    used = f"{used_s:.4g} s of user and system time of all its processes"
+    yield Explanation("server_cpu.cpus", f"server CPUs {point.server_cpu.cpus:.2f} = {used} ÷ {seconds}", used_s / window_s)
+    finished = _counts([one for one, _ in known], "throughput_per_s")
+    if not (count := sum(finished)):
+        return
+    answers = f"{_sum_text(finished)} ok answers that finished in the window"
+    if (time_ns := point.server_cpu.time_per_request_ns) is not None:
+        text = f"server CPU time {format_duration_ns(time_ns)} a request = {used} ÷ {answers}"
+        yield Explanation("server_cpu.time_per_request_ns", text, NS_PER_S * used_s / count)
+    if (instructions := point.server_cpu.instructions_per_request) is not None:
+        total = sum((cpu.instructions_per_request or 0.0) * answered for (_, cpu), answered in zip(known, finished, strict=True))
+        text = f"server instructions {instructions:,.0f} a request = {total:,.0f} in user mode ÷ {answers}"
+        yield Explanation("server_cpu.instructions_per_request", text, total / count)
 
 
 def _generator(point: Point, repetitions: Sequence[Point]) -> Iterator[Explanation]:

@@ -65,6 +65,44 @@ def test_the_answer_names_the_largest_change_of_each_metric_and_counts_the_other
     assert sentence.startswith("[2] b is 50.0 % slower in p50 (45.8 to 54.4 %) at http, concurrency 16 and changes at 1 more load point")
 
 
+def with_cpu_time(*repetitions_us):
+    """A result whose repetitions have these CPU times of the server for a request; None where it is unknown."""
+    made = document()
+    known = [one for one in repetitions_us if one is not None]
+    for number, one in enumerate(repetitions_us):
+        made = changed(made, f"points.{number}.server_cpu", None if one is None else {"cpus": 0.4, "time_per_request_ns": 1e3 * one})
+    pooled = {"cpus": 0.4, "time_per_request_ns": 1e3 * sum(known) / len(known)}
+    return Result.model_validate(changed(made, "summary.0.server_cpu", pooled))
+
+
+def test_the_servers_cpu_time_is_a_row_where_it_is_known():
+    compared = compare_results([("a", with_cpu_time(99, 100, 101)), ("b", with_cpu_time(148, 150, 152))])
+    row = rows(compared)["CPU time"]
+    assert [one.value for one in row.values] == [100e3, 150e3]
+    assert row.changes[1].value == pytest.approx(1.5)
+    assert 1.4 < row.changes[1].low < 1.5 < row.changes[1].high < 1.6
+    (answer,) = comparison_answer(compared)
+    assert re.fullmatch(r"\[2\] b has 50\.0 % more CPU time \(4\d\.\d to 5\d\.\d %\); the rest shows no change\.", answer)
+    assert "CPU time" not in rows(compare_results([("a", result()), ("b", result())]))
+
+
+def test_a_cpu_time_of_too_few_repetitions_has_no_interval_and_shows_no_change():
+    compared = compare_results([("a", with_cpu_time(99, None, 101)), ("b", with_cpu_time(148, 150, 152))])
+    row = rows(compared)["CPU time"]
+    assert (row.values[0].low, row.values[0].high) == (None, None)
+    assert (row.changes[1].value, row.changes[1].low, row.changes[1].high) == (pytest.approx(1.5), None, None)
+    assert comparison_answer(compared) == [
+        "[2] b: no figure shows a change from [1]; 1 of 7 figures have no interval, so whether they changed cannot be told."
+    ]
+
+
+def test_a_cpu_time_that_one_result_lacks_is_told_with_its_cause():
+    compared = compare_results([("a", with_cpu_time(99, 100, 101)), ("b", result())])
+    said = "CPU time of http, concurrency 4 is missing in b: perfkit did not start the server, or did not measure it."
+    assert said in compared.notes
+    assert rows(compared)["CPU time"].changes == (None, None)
+
+
 def test_an_unknown_interval_is_said_and_the_chart_has_a_mark_without_one():
     sides = [result(throughput_per_s=rate) for rate in (500.0, 450.0)]
     sides = [one.model_copy(update={"points": one.points[:1]}) for one in sides]

@@ -10,7 +10,7 @@ import pytest
 from perfkit.cli.main import main
 from perfkit.errors import ResultError
 from perfkit.history.file import Choice, open_history
-from perfkit.history.series import HistoryEntry, Series, record_of_result
+from perfkit.history.series import Figure, HistoryEntry, Series, record_of_result
 from perfkit.history.trend import Trend, find_steps
 from perfkit.report.history import render_steps, render_trends, render_trends_html, trends_group
 from perfkit.result.model import Result
@@ -95,6 +95,14 @@ def test_invalid_points_are_left_out_of_trends(path):
     with open_history(path, create=True) as history:
         history.add([stored(points=[point(valid=False), point(load={"kind": "closed", "concurrency": 8})])])
     assert {trend.load_point for trend in trends(path)} == {"http, concurrency 8"}
+
+
+def test_the_servers_cpu_time_is_a_figure_where_it_is_known():
+    known = Result.model_validate(changed(document(), "summary.0.server_cpu", {"cpus": 0.4, "time_per_request_ns": 8e5}))
+    assert Figure("http, concurrency 4", "cpu_time", "ns", 8e5) in record_of_result(known, "r").figures
+    for unknown in (None, {"cpus": 0.0, "time_per_request_ns": None}):
+        lacking = Result.model_validate(changed(document(), "summary.0.server_cpu", unknown))
+        assert "cpu_time" not in {one.metric for one in record_of_result(lacking, "r").figures}
 
 
 def test_trends_can_be_filtered_by_scenario_load_point_and_metric(filled):

@@ -116,6 +116,43 @@ def test_goodput_the_server_and_energy_are_explained_where_they_are_known():
     assert "the mean of 10 successful requests" in found["server.queue_ns"].text
 
 
+def with_server_cpu(made, *repetitions, pooled):
+    """A document whose repetitions, of 5,000 answers in 10 s each, have these `server_cpu`; None for one in which it is unknown."""
+    made = changed(made, "summary.0.server_cpu", pooled)
+    for number, one in enumerate(repetitions):
+        made = changed(made, f"points.{number}.server_cpu", one)
+    return Result.model_validate(made)
+
+
+def cpu(cpus, time_per_request_ns, instructions=None):
+    return {"cpus": cpus, "time_per_request_ns": time_per_request_ns, "instructions_per_request": instructions}
+
+
+def test_the_servers_cpu_time_is_explained_from_its_repetitions():
+    # 3 + 4 + 5 s of CPU time in 30 s
+    result = with_server_cpu(
+        document(), cpu(0.3, 0, 1e4), cpu(0.4, 0, 2e4), cpu(0.5, 0, 3e4), pooled=cpu(0.4, 12e9 / 15_000, instructions=2e4)
+    )
+    found = by_figure(result)
+    for path in ("server_cpu.cpus", "server_cpu.time_per_request_ns", "server_cpu.instructions_per_request"):
+        assert found[path].computed == pytest.approx(stored(result.summary[0], path), rel=1e-12)
+    assert found["server_cpu.cpus"].text == (
+        "server CPUs 0.40 = 12 s of user and system time of all its processes ÷ (10.000 + 10.000 + 10.000) s"
+    )
+    assert found["server_cpu.time_per_request_ns"].text == (
+        "server CPU time 800 µs a request = 12 s of user and system time of all its processes ÷ "
+        "(5,000 + 5,000 + 5,000 = 15,000) ok answers that finished in the window"
+    )
+
+
+def test_repetitions_whose_cpu_time_is_unknown_are_left_out_of_it():
+    found = by_figure(with_server_cpu(document(), None, cpu(0.4, 0), cpu(0.6, 0), pooled=cpu(0.5, 1e6)))
+    assert found["server_cpu.cpus"].computed == pytest.approx(0.5)
+    assert found["server_cpu.time_per_request_ns"].computed == pytest.approx(1e6)
+    assert "server_cpu.instructions_per_request" not in found
+    assert not [path for path in by_figure(Result.model_validate(document())) if path.startswith("server_cpu")]
+
+
 def test_the_command_prints_each_load_point_and_reads_one_file_only(tmp_path, capsys):
     folder = write(tmp_path / "r", document())
     assert main(["explain", str(folder)]) == 0
