@@ -1,0 +1,85 @@
+"""What changes in meaning where perfkit runs a perf_analyzer command, and which of its options are not needed."""
+
+from collections.abc import Iterator
+
+from perfkit.perf_analyzer.options import Options
+
+_HUGE_STABILITY_PERCENT = 100
+
+
+def notes(options: Options) -> tuple[str, ...]:
+    """A sentence for each option whose meaning changes, or that has none; each once."""
+    return tuple(dict.fromkeys((*_notes_on_load(options), *_notes_on_measurement(options), *_notes_on_requests(options))))
+
+
+def _notes_on_load(options: Options) -> Iterator[str]:
+    if options.load_mode == "request_rate":
+        yield (
+            "--request-rate-range: in scenarios and results of perfkit run, response times begin at the instant at which a request is due; "
+            "perf_analyzer's latency begins when it is sent, which is service_time"
+        )
+        if options.distribution == "poisson":
+            yield "--request-distribution poisson: the arrivals follow workload.seed, 0 by default; perf_analyzer always sends the same ones"
+    if options.load_range.end == 0 or options.is_binary_search:
+        yield "a search for the highest load under a limit: perfkit run has load.search for rates, which needs no steps and gives an interval"
+    if options.max_threads is not None:
+        yield "--max-threads: not needed; measure.workers is the number of processes, which perfkit calibrate chooses"
+    if options.is_async or options.is_sync:
+        yield f"--{'async' if options.is_async else 'sync'}: not needed; one process keeps any number of requests in flight"
+    if options.is_mpi:
+        yield "--enable-mpi: not needed; several models are a mix, which perfkit perf-analyzer mpiexec … makes of the whole line"
+
+
+def _notes_on_measurement(options: Options) -> Iterator[str]:
+    if options.latency_threshold_ms:
+        yield "--latency-threshold (-l): in a scenario it is an slo, and a load above it stays in the results, marked as violated"
+        if options.percentile not in (50, 90, 95, 99):
+            yield "--latency-threshold (-l): the slo of a scenario limits p50, p90, p95 or p99: without one of these as --percentile it is left out"
+    if options.percentile is not None:
+        yield "--percentile: perfkit's own results have the average, too"
+    if options.stability_percent != 10.0:
+        is_huge = options.stability_percent >= _HUGE_STABILITY_PERCENT
+        reason = "a large one is not needed" if is_huge else "results of perfkit run do not depend on it"
+        yield f"--stability-percentage (-s): {reason}; perfkit tests whether the target is in a steady state"
+    if options.max_trials != 10:
+        yield "--max-trials (-r): a scenario has measure.repetitions, 3 by default, and measures no further ones until they agree"
+    if options.request_count:
+        yield "--request-count: throughput is that of the requests' own time; perf_analyzer divides by a longer window"
+    if options.warmup_request_count:
+        yield "--warmup-request-count: a scenario's measure.warmup is a time: perfkit perf-analyzer sends the requests in a run before"
+
+
+def _notes_on_requests(options: Options) -> Iterator[str]:
+    if not options.input_data and not options.is_zero_data and options.string_data is None:
+        yield (
+            "--input-data random: perfkit sends workload.variants different requests; perf_analyzer sends one again and again, "
+            "which flatters caches"
+        )
+    if options.batch_size > 1 and options.input_data:
+        yield "-b with input data: each step of the data is one element of a batch"
+    if options.shared_memory != "none":
+        yield "--shared-memory: perfkit unregisters its own regions only; perf_analyzer unregisters those of all clients"
+    if options.headers and options.protocol == "grpc":
+        yield "-H: over gRPC headers are sent as metadata, as perf_analyzer does in spite of its documentation"
+    if options.output_format != options.input_format and options.protocol == "http":
+        yield f"--output-tensor-format {options.output_format}: answers have the encoding of the requests, {options.input_format}"
+    if "json" in (options.input_format, options.output_format) and options.protocol == "grpc":
+        yield "--input-tensor-format, --output-tensor-format: over gRPC json means typed contents in perfkit; perf_analyzer has it for HTTP only"
+    if options.compression != "none" and options.is_streaming:
+        yield "--grpc-compression-algorithm with --streaming: each request has a stream of its own"
+    sequences = options.sequences
+    if sequences.is_given:
+        yield "sequences: one request of a sequence is in flight at a time, as with --serial-sequences"
+        if sequences.first_id is None:
+            yield "--sequence-id-range: without it ids begin with a random number, so that runs do not meet; perf_analyzer begins with 1"
+        elif sequences.end_id is not None:
+            yield "--sequence-id-range: ids count up from its start without an end"
+        if options.shared_memory != "none":
+            yield "--shared-memory with sequences: only inputs are shared, since live sequences would write to the same outputs"
+    tls = options.tls
+    if not tls.is_used and (tls.ca or tls.cert or tls.key):
+        yield "--ssl-*: the URL and --ssl-grpc-use-ssl ask for no TLS, so that these options are not used"
+    if tls.is_used and not tls.verify:
+        yield "--ssl-https-verify-peer, --ssl-https-verify-host: tls.verify: false verifies neither certificate nor name"
+    if options.trace.is_given:
+        yield "--trace-*, --log-frequency: changed in the server before the load, and no part of a scenario; `traces` explains single requests"

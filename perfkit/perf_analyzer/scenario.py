@@ -1,0 +1,219 @@
+"""The scenario that a perf_analyzer command line stands for, as the keys and values of a scenario file."""
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any, TypeAlias
+
+from perfkit.perf_analyzer.draft import UnsupportedError
+from perfkit.perf_analyzer.notes import notes
+from perfkit.perf_analyzer.options import LoadRange, Options
+from perfkit.perf_analyzer.target import target_of
+from perfkit.scenario.writing import scenario_name, scenario_text
+
+__all__ = ["notes", "print_scenario", "scenario_for", "scenario_of"]
+
+_Section: TypeAlias = dict[str, Any]
+_REPETITIONS = 3
+_OPEN_ENDED = 10
+"""How many values stand for a range without an end."""
+_MOST_VALUES = 10_000
+_SLO_PERCENTILES = (50, 90, 95, 99)
+_CONCURRENCY_THREADS = 16
+"""perf_analyzer's default in a concurrency mode, which with streams is the number of streams."""
+_REQUESTS_PER_STREAM = 1_000_000_000
+_DEFAULT_OUTPUT_BYTES = 102_400
+_DEFAULT_METRICS_INTERVAL_MS, _SHORTEST_METRICS_INTERVAL_MS = 1000, 10
+
+
+def scenario_of(commands: Sequence[Options], *, has_sequences: bool | None = None) -> _Section:
+    """The scenario of a whole command, with all its loads; several commands are a mix.
+
+    `has_sequences` says whether the model takes sequences, which only the server knows; None means where a sequence option was given. Raises
+    UnsupportedError for what a scenario does not have.
+    """
+    if len(commands) > 1:
+        return _mix(commands)
+    [options] = commands
+    return _document(options, _whole_load(options), has_sequences=has_sequences)
+
+
+def scenario_for(commands: Sequence[Options], value: float, *, has_sequences: bool | None = None) -> _Section:
+    """The scenario of a single load of a command: a concurrency, or a rate. In a mix each workload has the load of its own command."""
+    if len(commands) > 1:
+        document = _mix(commands)
+    else:
+        [options] = commands
+        document = _document(options, _load(options, [value]), has_sequences=has_sequences)
+    return {**document, "gpu": {"idle": "0s"}}
+
+
+def print_scenario(document: Mapping[str, Any], comments: Sequence[str] = ()) -> str:
+    """The scenario as YAML, with comments before it."""
+    return scenario_text(document, comments)
+
+
+def _document(options: Options, load: _Section, *, has_sequences: bool | None) -> _Section:
+    sequences = options.sequences.is_given if has_sequences is None else has_sequences
+    if sequences and "replay" in load:
+        raise UnsupportedError("perfkit: --request-intervals and --fixed-schedule send single requests: sequences need another load mode")
+    document = {"name": scenario_name(options.model), "target": target_of(options), **_sections(options, load, has_sequences=sequences)}
+    document |= {"load": load, "measure": _measure(options, load)}
+    if slo := _slo(options):
+        if "search" in load:
+            load["search"] = {"slo": slo, **load["search"]}
+        else:
+            document["slo"] = slo
+    if options.collects_metrics and options.metrics_interval_ms != _DEFAULT_METRICS_INTERVAL_MS:
+        document["metrics"] = {"interval": f"{max(options.metrics_interval_ms, _SHORTEST_METRICS_INTERVAL_MS)}ms"}
+    return document
+
+
+def _sections(options: Options, load: _Section, *, has_sequences: bool) -> _Section:
+    """What the requests are: the sections that a workload of a mix has, too."""
+    sections: _Section = {"workload": _workload(options)}
+    if has_sequences:
+        sections["sequences"] = _sequences(options, load)
+    if options.is_streaming:
+        sections["stream"] = _stream(options, load)
+    if options.shared_memory != "none":
+        sections["shared_memory"] = _shared_memory(options, has_sequences=has_sequences)
+    return {name: section for name, section in sections.items() if section or name == "stream"}
+
+
+def _workload(options: Options) -> _Section:
+    workload: _Section = {"batch_size": options.batch_size} if options.batch_size > 1 else {}
+    generated: _Section = {"generate": "random", "text_length": options.string_length}
+    if options.is_zero_data:
+        generated = {"generate": "zeros"}
+    elif options.string_data:
+        generated = {"generate": "random", "text": options.string_data}
+    inputs = {name: {**generated, "shape": list(shape)} for name, shape in options.shapes.items()}
+    if options.load_mode == "fixed_schedule" or options.input_data:
+        if options.load_mode != "fixed_schedule":
+            workload["data"] = list(options.input_data)
+        inputs = {name: {"generate": "random", "shape": list(shape)} for name, shape in options.shapes.items()}
+    else:
+        inputs = {"*": generated, **inputs}
+    if inputs:
+        workload["inputs"] = inputs
+    if options.input_format == "json":
+        workload["encoding"] = "json"
+    if options.parameters:
+        workload["parameters"] = dict(options.parameters)
+    return workload
+
+
+def _sequences(options: Options, load: _Section) -> _Section:
+    given = options.sequences
+    section: _Section = {}
+    if given.is_length_given or not options.input_data:  # otherwise a sequence is as long as its stream of data
+        spread = given.length * given.length_variation_percent / 100
+        if not math.isfinite(spread):
+            raise UnsupportedError(f"perfkit: --sequence-length-variation: expected a number, found {given.length_variation_percent}")
+        # a length between both ends is cut to a whole number, so that the upper one is never reached
+        shortest, longest = max(math.floor(given.length - spread), 1), max(math.ceil(given.length + spread) - 1, 1)
+        section["length"] = {"uniform": [shortest, longest]} if shortest < longest else given.length
+    if "closed" not in load:
+        section["live"] = given.live
+    if given.first_id is not None:
+        section["first_id"] = given.first_id
+    return section or {"length": given.length}
+
+
+def _stream(options: Options, load: _Section) -> _Section:
+    if options.compression != "none":
+        return {}  # perfkit compresses whole streams only
+    highest = max(load["closed"]["concurrency"]) if "closed" in load else 1
+    threads = options.max_threads or max(_CONCURRENCY_THREADS, 1)
+    return {"requests_per_stream": _REQUESTS_PER_STREAM, "in_flight": max(math.ceil(highest / threads), 1)}
+
+
+def _shared_memory(options: Options, *, has_sequences: bool) -> _Section:
+    section: _Section = {"kind": options.shared_memory}
+    if has_sequences:
+        section["outputs"] = False
+    elif options.output_shared_memory_bytes not in (0, _DEFAULT_OUTPUT_BYTES):
+        section["output_bytes"] = options.output_shared_memory_bytes
+    return section
+
+
+def _whole_load(options: Options) -> _Section:
+    given = options.load_range
+    is_search = options.is_binary_search or given.end == 0
+    if options.load_mode == "request_rate" and is_search and _slo(options) and not options.request_count:
+        search: _Section = {"arrivals": options.distribution, "min_rate": _rate(given.start)}
+        return {"search": search | ({"max_rate": _rate(given.end)} if given.end > given.start else {})}
+    return _load(options, _values(given))
+
+
+def _load(options: Options, values: Sequence[float]) -> _Section:
+    match options.load_mode:
+        case "concurrency":
+            return {"closed": {"concurrency": [int(value) for value in values]}}
+        case "request_rate":
+            return {"open": {"rate": [_rate(value) for value in values], "arrivals": options.distribution}}
+        case "request_intervals":
+            return {"replay": {"trace": options.intervals_file, "format": "request_intervals", "loop": True}}
+        case "fixed_schedule":
+            if len(options.input_data) > 1:
+                raise UnsupportedError("perfkit: --fixed-schedule replays one file of --input-data: join the files' data")
+            return {"replay": {"trace": options.input_data[0], "format": "fixed_schedule"}}
+
+
+def _rate(value: float) -> float:
+    return int(value) if math.isfinite(value) and value == int(value) else value
+
+
+def _values(given: LoadRange) -> list[float]:
+    """The values of a sweep from the start by steps to its end; the first ones where it has none."""
+    if given.end and not given.end > given.start:
+        return [given.start]
+    if not given.step > 0:
+        raise UnsupportedError(f"perfkit: the step of a range must be above 0, found {given.step}")
+    count = (
+        _OPEN_ENDED if given.end == 0 else math.floor((given.end - given.start) / given.step) + 1 if math.isfinite(given.end) else math.inf
+    )
+    if count > _MOST_VALUES:
+        raise UnsupportedError(f"perfkit: the range has {count:,} loads, and a scenario at most {_MOST_VALUES:,}: give a larger step")
+    return [given.start + index * given.step for index in range(int(count))]
+
+
+def _measure(options: Options, load: _Section) -> _Section:
+    if "search" in load:
+        return {"duration": f"{options.interval_ms}ms"}
+    if options.load_mode == "fixed_schedule":
+        return {"repetitions": 1}
+    if options.request_count:
+        # requests for a warm-up are sent before, in a run of their own
+        return {"requests": options.request_count, "warmup": "0s", "repetitions": 1}
+    if options.measurement_mode == "count_windows":
+        return {"requests": options.measurement_request_count, "repetitions": _REPETITIONS}
+    return {"duration": f"{options.interval_ms}ms", "repetitions": _REPETITIONS}
+
+
+def _slo(options: Options) -> _Section:
+    """The latency threshold, where a scenario has such a limit."""
+    if not options.latency_threshold_ms or options.percentile not in _SLO_PERCENTILES:
+        return {}
+    return {f"p{options.percentile}": f"{options.latency_threshold_ms}ms"}
+
+
+def _mix(commands: Sequence[Options]) -> _Section:
+    """All commands at once, each with one load of its own."""
+    targets = [target_of(options) for options in commands]
+    common = {key: value for key, value in targets[0].items() if all(target.get(key) == value for target in targets)}
+    names: list[str] = []
+    workloads = []
+    for options, target in zip(commands, targets, strict=True):
+        if options.load_range.end not in (1, options.load_range.start) or options.load_range.step != 1:
+            mode = "--request-rate-range" if options.load_mode == "request_rate" else "--concurrency-range"
+            raise UnsupportedError(f"Error: Cannot specify {mode} when in multi-model mode.")
+        name = scenario_name(options.model)
+        names.append(name if name not in names else f"{name}-{len(names) + 1}")
+        load = _load(options, [options.load_range.start])
+        sections = _sections(options, load, has_sequences=options.sequences.is_given)
+        own = {key: value for key, value in target.items() if key not in common}
+        workloads.append({"name": names[-1], **sections.pop("workload", {}), **({"target": own} if own else {}), **sections, "load": load})
+    duration_ms = max(options.interval_ms for options in commands)
+    document: _Section = {"name": "-".join(names)[:64], "target": common, "workloads": workloads}
+    return document | {"measure": {"duration": f"{duration_ms}ms", "repetitions": _REPETITIONS}}

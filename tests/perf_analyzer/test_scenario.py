@@ -1,0 +1,176 @@
+import contextlib
+
+import pytest
+import yaml
+
+from perfkit.perf_analyzer.command_line import UnsupportedError, parse
+from perfkit.perf_analyzer.scenario import notes, print_scenario, scenario_for, scenario_of
+from perfkit.scenario.file import read_document
+from tests.documented_command_lines import FILES, LINES
+
+
+@pytest.fixture(scope="module")
+def _files(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("documented")
+    for name, text in FILES.items():
+        path = folder / name
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(text)
+    with contextlib.chdir(folder):
+        yield
+
+
+def _scenario(line: str, **how):
+    return scenario_of([parse(line.split())], **how)
+
+
+@pytest.mark.usefixtures("_files")
+@pytest.mark.parametrize(("line", "scenario"), [(line, scenario) for _, line, scenario in LINES])
+def test_a_documented_command_line_stands_for_a_valid_scenario(line, scenario):
+    found = _scenario(line)
+    assert found == scenario
+    read_document(found, environ={})
+
+
+def test_one_load_of_a_sweep_has_a_scenario_of_its_own():
+    options = parse(["-m", "m", "-i", "grpc", "--streaming", "--concurrency-range", "1:100:33"])
+    scenario = scenario_for([options], 34.0)
+    assert scenario["load"] == {"closed": {"concurrency": [34]}}
+    assert scenario["stream"]["in_flight"] == 3
+    assert scenario["gpu"] == {"idle": "0s"}
+    rate = scenario_for([parse(["-m", "m", "--request-rate-range", "10:0", "-l", "5", "--percentile", "99"])], 12.5)
+    assert rate["load"] == {"open": {"rate": [12.5], "arrivals": "constant"}}
+    assert rate["measure"]["repetitions"] == 3
+
+
+def test_sequences_are_sent_where_the_model_takes_them():
+    assert "sequences" not in _scenario("-m m --sequence-length 5", has_sequences=False)
+    scenario = _scenario("-m m --request-rate 5 --shared-memory system", has_sequences=True)
+    assert scenario["sequences"] == {"length": {"uniform": [16, 23]}, "live": 4}
+    assert scenario["shared_memory"] == {"kind": "system", "outputs": False}
+    read_document(scenario, environ={})
+
+
+@pytest.mark.usefixtures("_files")
+def test_sequences_of_input_data_are_as_long_as_their_streams_unless_a_length_is_given():
+    line = "-m m --input-data json_file1.json --request-rate 5"
+    assert _scenario(line, has_sequences=True)["sequences"] == {"live": 4}
+    assert _scenario(f"{line} --sequence-length 1", has_sequences=True)["sequences"] == {"length": 1, "live": 4}
+
+
+def test_several_commands_are_a_mix_of_their_models():
+    lines = (
+        "--enable-mpi -m a -b 4 -p 3000 --concurrency-range 8",
+        "--enable-mpi -m b -x 2 --request-rate-range 5",
+        "--enable-mpi -m a -i grpc -u localhost:8001 --streaming -p 2000",
+    )
+    scenario = scenario_of([parse(line.split()) for line in lines])
+    inputs = {"*": {"generate": "random", "text_length": 128}}
+    assert scenario == {
+        "name": "a-b-a-3",
+        "target": {"timeout": "10m"},
+        "workloads": [
+            {
+                "name": "a",
+                "batch_size": 4,
+                "inputs": inputs,
+                "target": {"url": "http://localhost:8000", "model": "a"},
+                "load": {"closed": {"concurrency": [8]}},
+            },
+            {
+                "name": "b",
+                "inputs": inputs,
+                "target": {"url": "http://localhost:8000", "model": "b", "version": "2"},
+                "load": {"open": {"rate": [5], "arrivals": "constant"}},
+            },
+            {
+                "name": "a-3",
+                "inputs": inputs,
+                "target": {"url": "grpc://localhost:8001", "model": "a"},
+                "stream": {"requests_per_stream": 1_000_000_000, "in_flight": 1},
+                "load": {"closed": {"concurrency": [1]}},
+            },
+        ],
+        "measure": {"duration": "5000ms", "repetitions": 3},
+    }
+    assert len(read_document(scenario, environ={}).workloads()) == 3
+
+
+@pytest.mark.parametrize(
+    ("url", "expected"),
+    [
+        ("-u h:1", "http://h:1"),
+        ("-u http://u:p@h/x", "http://u:p@h/x"),
+        ("-i grpc -u h", "grpc://h:443"),
+        ("-i grpc -u [::1]:9", "grpc://[::1]:9"),
+        ("-i grpc -u [::1]", "grpc://[::1]:443"),
+        ("-i grpc -u dns:///h:9", "grpc://h:9"),
+        ("-i grpc -u unix:/run/t.sock", "unix:/run/t.sock"),
+    ],
+)
+def test_a_server_has_the_url_of_its_protocol(url, expected):
+    assert _scenario(f"-m m {url}")["target"]["url"] == expected
+
+
+@pytest.mark.usefixtures("_files")
+@pytest.mark.parametrize(
+    "line",
+    [
+        "-m m -i grpc -u http://h:8001",
+        "-m m --concurrency-range 1:100000",
+        "-m m --concurrency-range 1:2:0",
+        "-m m --request-rate-range 1:inf",
+        "-m m --request-rate-range 1:2:nan",
+        "-m m --sequence-length-variation nan",
+        "-m m --request-intervals my_intervals.txt --num-of-sequences 3",
+        "-m m --fixed-schedule --input-data input_data.json --input-data input_data.json",
+    ],
+)
+def test_what_a_scenario_does_not_have_is_refused_with_exit_code_99(line):
+    with pytest.raises(UnsupportedError) as error:
+        _scenario(line)
+    assert error.value.exit_code == 99
+
+
+@pytest.mark.parametrize("line", ["-m m --concurrency-range 1:4", "-m m --concurrency-range 4:1:2", "-m m --request-rate-range 5:6"])
+def test_several_models_have_one_load_each(line):
+    with pytest.raises(UnsupportedError, match="when in multi-model mode"):
+        scenario_of([parse(line.split()), parse(["-m", "n"])])
+
+
+def test_a_printed_scenario_is_read_again_and_holds_no_secret():
+    options = parse(["-m", "m", "-H", "Authorization:hunter2", "--request-rate", "5"])
+    text = print_scenario(scenario_of([options]), notes(options))
+    assert "hunter2" not in text
+    assert "# --request-rate-range: " in text
+    document = yaml.safe_load(text)
+    assert document["target"].pop("headers") == {"Authorization": "${TARGET_AUTHORIZATION}"}
+    expected = scenario_of([options])
+    del expected["target"]["headers"]
+    assert document == expected
+
+
+@pytest.mark.parametrize(
+    ("line", "option"),
+    [
+        ("--request-rate-range 5", "--request-rate-range"),
+        ("--request-rate-range 5 --request-distribution poisson", "--request-distribution"),
+        ("-s 999", "--stability-percentage"),
+        ("-r 3", "--max-trials"),
+        ("-l 5", "--latency-threshold"),
+        ("--percentile 95", "--percentile"),
+        ("--input-data random", "--input-data random"),
+        ("-i grpc -H a:b", "-H"),
+        ("--shared-memory system", "--shared-memory"),
+        ("-a", "--async"),
+        ("--max-threads 4", "--max-threads"),
+        ("--trace-level TENSORS", "--trace-"),
+        ("--request-count 5", "--request-count"),
+        ("--warmup-request-count 5", "--warmup-request-count"),
+        ("--enable-mpi", "--enable-mpi"),
+    ],
+)
+def test_what_changes_in_meaning_is_said_once(line, option):
+    said = notes(parse(["-m", "m", *line.split()]))
+    assert len([note for note in said if note.startswith(option)]) >= 1
+    assert len(set(said)) == len(said)
