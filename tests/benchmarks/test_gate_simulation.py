@@ -5,8 +5,22 @@ import math
 
 import numpy as np
 import pytest
+from scipy.stats import binom
 
-from benchmarks.gate_simulation import FEW, FULL, METRICS, Case, Noise, max_alarms, run, simulate_pairs, simulate_runs
+from benchmarks.gate_simulation import (
+    DISTURBED,
+    FEW,
+    FULL,
+    METRICS,
+    Case,
+    Disturbance,
+    Noise,
+    max_alarms,
+    run,
+    simulate_disturbed_pairs,
+    simulate_pairs,
+    simulate_runs,
+)
 from perfkit.stats.paired import rule_for
 
 GATES = 10_000  # with fewer, a rate of 0.6 % cannot be distinguished from 1 %
@@ -28,6 +42,37 @@ def test_a_gate_of_ten_pairs_meets_its_targets(case):
 def test_a_gate_whose_time_is_over_at_any_pair_meets_its_targets(case):
     outcome = run(case, rule_for(len(METRICS)), GATES, (1, 4), is_timed=True)
     assert case.is_met(outcome), outcome
+
+
+def disturbed(kind):
+    return pytest.mark.parametrize("case", [one for one in DISTURBED if one.name.startswith(kind)], ids=lambda case: case.name)
+
+
+@disturbed("worst null")
+def test_disturbances_of_the_generator_call_few_candidates_slower(case):
+    outcome = run(case, rule_for(len(METRICS)), 150, (1, 5))
+    assert outcome.regressed * 150 <= binom.ppf(0.999, 150, 0.01)
+
+
+@disturbed("p50 alone")
+def test_disturbances_of_the_generator_pass_few_candidates_at_their_margin(case):
+    outcome = run(case, rule_for(len(METRICS)), 150, (1, 6))
+    assert outcome.passed * 150 <= binom.ppf(0.999, 150, 0.05)
+
+
+def test_simulated_disturbances_last_and_hide_at_most_their_share():
+    quiet, told = Noise(within=0.0, host=0.0, drift=0.0, restart=(0.0,) * 4, contaminated=0.0), Disturbance(0.6)
+    case = Case("", (1.1,) * 4, quiet)
+    differences, shares = simulate_disturbed_pairs(np.random.default_rng(7), 2000, 20, case, told)
+    is_disturbed = shares > 0
+    assert np.unique(shares).tolist() == [0.0, 0.6]
+    assert is_disturbed.mean() == pytest.approx(0.2, abs=0.01)
+    assert is_disturbed[:, 1:][is_disturbed[:, :-1]].mean() == pytest.approx(0.7, abs=0.02)
+    assert np.allclose(differences.transpose(1, 0, 2)[:, ~is_disturbed], math.log(1.1))
+    # the generator adds up to 1.5 times the time of the server: (1.1 + 1.5 a) / (1 + 1.5 b) with a and b that have half in common
+    hidden = np.exp(differences.transpose(1, 0, 2)[:, is_disturbed])
+    assert hidden.min() == pytest.approx(1.1 / 1.75, rel=0.05)
+    assert hidden.max() == pytest.approx(1.1 + 0.75, rel=0.05)
 
 
 def test_the_number_of_alarms_that_proves_a_rate_below_one_per_cent():
