@@ -65,6 +65,11 @@ def parse_instant(text: str) -> Instant:
     return Instant.fromisoformat(text)
 
 
+def instant_at(since_epoch_ns: int) -> Instant:
+    """The instant so many nanoseconds after the start of 1970; raises ValueError or OverflowError beyond the year 9999."""
+    return datetime.datetime.fromtimestamp(since_epoch_ns / 1e9, datetime.UTC)
+
+
 def wall_ns() -> int:
     """Nanoseconds since 1970 by the wall clock, to convert other programs' timestamps; never for measuring."""
     return time.time_ns()

@@ -12,24 +12,34 @@ from perfkit.text.terminal import write_styled
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Adds the command's options."""
-    add_results(parser, "a result folder or its result.json; at least two")
+    add_results(parser, "a result folder or its result.json, or a profile export or CSV report of perf_analyzer; at least two")
     parser.add_argument("--format", choices=("text", "markdown", "json", "html"), default="text", help="default: text")
     parser.add_argument("--out", type=pathlib.Path, metavar="FILE", help="write to this file instead of stdout")
     parser.set_defaults(execute=_execute)
 
 
 def _execute(options: argparse.Namespace) -> ExitCode:
+    from perfkit.comparison.perf_analyzer_comparison import compare_with_perf_analyzer
     from perfkit.comparison.result_comparison import compare_results
     from perfkit.errors import UsageError
     from perfkit.report.comparison import comparison_html, comparison_json, comparison_markdown, comparison_text
     from perfkit.report.terminal_status import print_status_line
     from perfkit.result.file import read_result
+    from perfkit.result.model import Result
+    from perfkit.result.perf_analyzer_files import perf_analyzer_kind
+    from perfkit.result.perf_analyzer_result import PerfAnalyzerResult, read_perf_analyzer
 
     if len(options.results) < 2:
         raise UsageError("compare needs at least two results: perfkit compare RESULT RESULT")
     labels = _labels(options.results)
-    compared = compare_results([(label, read_result(path)[0]) for label, path in zip(labels, options.results, strict=True)])
-    note_unverified(options.results)
+    kinds = [perf_analyzer_kind(path) for path in options.results]
+    sides: list[tuple[str, Result | PerfAnalyzerResult]] = [
+        (label, read_perf_analyzer(path, kind) if kind else read_result(path)[0])
+        for label, path, kind in zip(labels, options.results, kinds, strict=True)
+    ]
+    results = [(label, side) for label, side in sides if isinstance(side, Result)]
+    compared = compare_results(results) if len(results) == len(sides) else compare_with_perf_analyzer(sides)
+    note_unverified(path for path, kind in zip(options.results, kinds, strict=True) if kind is None)
     forms = {"text": comparison_text, "markdown": comparison_markdown, "json": comparison_json, "html": comparison_html}
     text = forms[options.format](compared)
     if options.out is None:

@@ -11,7 +11,7 @@ from perfkit.cli.output import note_unverified, reader_may_leave, write_output
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Adds the command's options."""
-    add_results(parser, "a result folder or its result.json, or a sweep's folder")
+    add_results(parser, "a result folder or its result.json, a sweep's folder, or a profile export or CSV report of perf_analyzer")
     parser.add_argument("--table-only", action="store_true", help="for a sweep's folder, render only the table over all cases")
     parser.add_argument("--rank-by", metavar="FIGURE", help="for a sweep's folder: rank its cases by throughput, p99, capacity, energy …")
     where = "for a sweep's folder: rank under this constraint, such as 'p99<50ms' or 'gpu_memory<40GiB'; may be repeated"
@@ -26,8 +26,10 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def _execute(options: argparse.Namespace) -> ExitCode:
     from perfkit.errors import UsageError
+    from perfkit.report.perf_analyzer import write_perf_analyzer_report
     from perfkit.report.run import write_reports
     from perfkit.report.sweep import write_sweep_report
+    from perfkit.result.perf_analyzer_files import perf_analyzer_kind
     from perfkit.result.sweep import SWEEP_FILE, result_folders
 
     is_sweep = {path: (path / SWEEP_FILE).is_file() for path in options.results}
@@ -38,7 +40,9 @@ def _execute(options: argparse.Namespace) -> ExitCode:
         return _export(options)
     for path in options.results:
         written = []
-        if not options.table_only:
+        if (kind := perf_analyzer_kind(path)) is not None:
+            written += write_perf_analyzer_report(path, kind)
+        elif not options.table_only:
             for folder in result_folders(path):
                 written += write_reports(folder)
         if is_sweep[path]:

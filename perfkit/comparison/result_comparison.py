@@ -1,11 +1,11 @@
 """Results compared with the first one: differences of scenario and environment, then each figure, without a verdict. Pure."""
 
 import dataclasses
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Literal, TypeAlias
 
 from perfkit.errors import IncomparableError
-from perfkit.result.distribution import PERCENTILES
+from perfkit.result.distribution import PERCENTILES, Distribution
 from perfkit.result.fingerprint import Difference, commit_of, environment_differences, scenario_differences
 from perfkit.result.model import Point, PointKey, Result
 from perfkit.spans.change import PartChange, change_between
@@ -91,7 +91,7 @@ def compare_results(results: Sequence[tuple[str, Result]]) -> ResultComparison:
     if not shared:
         listed = "; ".join(f"{label}: {_titles(list(keys)) or 'none'}" for (label, _), keys in zip(results, points, strict=True))
         raise IncomparableError(f"these results have no load point in common ({listed}); compare results of one scenario")
-    rows, notes = list[MetricRow](), [*_status_notes(results), *_point_notes(results, points, shared)]
+    rows, notes = list[MetricRow](), [*status_notes(results), *_point_notes(results, points, shared)]
     for key in shared:
         key_rows, missing = _rows(key, results)
         rows += key_rows
@@ -113,7 +113,8 @@ def _titles(keys: Sequence[PointKey]) -> str:
     return ", ".join(key.title.replace(",", "") for key in keys)
 
 
-def _status_notes(results: Sequence[tuple[str, Result]]) -> list[str]:
+def status_notes(results: Sequence[tuple[str, Result]]) -> list[str]:
+    """A sentence for each result that is not complete."""
     reasons = [(label, result.status, result.status_reason) for label, result in results if result.status != "complete"]
     return [f"{label} is {status}{f': {reason}' if reason else ''}." for label, status, reason in reasons]
 
@@ -133,9 +134,9 @@ def _rows(key: PointKey, results: Sequence[tuple[str, Result]]) -> tuple[list[Me
     load_point = key.title
     pooled = [_pooled(result, key) for _, result in results]
     columns: dict[str, tuple[Literal["per_s", "ns", "share"], list[Estimate | None]]] = {
-        "throughput": ("per_s", [_repeated(result, key, _throughput) for _, result in results]),
-        **{name: ("ns", [_percentile(point, name) for point in pooled]) for name in PERCENTILES},
-        "error rate": ("share", [_error_rate(point) for point in pooled]),
+        "throughput": ("per_s", [throughput_of(result, key) for _, result in results]),
+        **{name: ("ns", [known_percentile(point.times, name, point.intervals) for point in pooled]) for name in PERCENTILES},
+        "error rate": ("share", [error_rate_of(point) for point in pooled]),
         CPU_TIME: ("ns", [_repeated(result, key, _cpu_time) for _, result in results]),
     }
     rows, missing = [], []
@@ -145,7 +146,7 @@ def _rows(key: PointKey, results: Sequence[tuple[str, Result]]) -> tuple[list[Me
         if lacking := [label for (label, _), value in zip(results, values, strict=True) if value is None]:
             why = _NO_CPU_TIME if metric == CPU_TIME else "too few samples"
             missing.append(f"{metric.replace('_', '.')} of {load_point} is missing in {', '.join(lacking)}: {why}.")
-        changes = tuple(None if not index else _change(unit, values[0], value) for index, value in enumerate(values))
+        changes = tuple(None if not index else change_of(unit, values[0], value) for index, value in enumerate(values))
         if (figure := _REPEATED.get(metric)) is not None:
             first = results[0][1]
             others = zip(changes[1:], results[1:], strict=True)
@@ -159,12 +160,18 @@ def _pooled(result: Result, key: PointKey) -> Point:
     return next(point for point in result.summary if point.key == key)
 
 
-def _percentile(point: Point, name: str) -> Estimate | None:
-    value = getattr(point.times, name)
-    if value is None or not point.times.count:
+def known_percentile(times: Distribution, name: str, intervals: Mapping[str, tuple[float, float | None]]) -> Estimate | None:
+    """A percentile with its interval; None if it is withheld."""
+    value = getattr(times, name)
+    if value is None or not times.count:
         return None
-    low, high = point.intervals.get(name, (None, None))
+    low, high = intervals.get(name, (None, None))
     return Estimate(value, low, high).no_narrower(bucket_width_ns(value))
+
+
+def throughput_of(result: Result, key: PointKey) -> Estimate | None:
+    """The throughput of a load point, with an interval if it has enough repetitions; None if nothing was answered."""
+    return _repeated(result, key, _throughput)
 
 
 def _throughput(point: Point) -> float:
@@ -216,12 +223,14 @@ def _with_interval_of(mean: Estimate, value: float) -> Estimate:
     return Estimate(value, value * mean.low / mean.value, value * mean.high / mean.value)
 
 
-def _error_rate(point: Point) -> Estimate | None:
+def error_rate_of(point: Point) -> Estimate | None:
+    """The share of the scheduled requests that failed; None without any."""
     scheduled = point.requests.scheduled
     return share_interval(scheduled - point.requests.ok, scheduled) if scheduled else None
 
 
-def _change(unit: str, base: Estimate | None, other: Estimate | None) -> Estimate | None:
+def change_of(unit: str, base: Estimate | None, other: Estimate | None) -> Estimate | None:
+    """The ratio of a figure to that of the first result, or for shares the difference; None if either lacks it."""
     if base is None or other is None:
         return None
     if unit == "share":

@@ -62,27 +62,32 @@ def percentile_curve(histogram: BucketCounts) -> tuple[npt.NDArray[np.float64], 
     return steps, [histogram.min_ns, *(min(value, histogram.max_ns) for value in values[1:])]
 
 
+def percentile_axes(curves: Sequence[tuple[npt.NDArray[np.float64], list[int]]], times_name: str) -> tuple[Axis, Axis]:
+    """The axes that hold all of these percentile curves."""
+    furthest = max(10.0, *(float(steps[-1]) for steps, _ in curves))
+    ends_ms = [value_ns / _NS_PER_MS for _, values_ns in curves for value_ns in (values_ns[0], values_ns[-1])]
+    scale = times_scale(ends_ms)
+    y = Axis(times_name, "ms", scale, low=min(ends_ms) / 1.15 if scale == "log" else 0.0, high=max(ends_ms) * 1.1)
+    ticks = tuple((float(tick), text) for tick, text in _TICKS.items())
+    return Axis("percentile", scale="log", ticks=ticks, low=1.0, high=furthest * 1.08, is_percentile=True), y
+
+
+def percentile_line(title: str, steps: npt.NDArray[np.float64], values_ns: list[int], colour: Colour) -> Line:
+    """A percentile curve as a line."""
+    times_ms = tuple(value_ns / _NS_PER_MS for value_ns in values_ns)
+    return Line(title, tuple(map(float, steps)), times_ms, colour, "line" if len(steps) > 1 else "dots")
+
+
 def percentile_group(points: Sequence[Point], histograms: Sequence[BucketCounts]) -> ChartGroup:
     """Times against the percentile: a panel per protocol, in a mix per workload, and a line per load point, coloured by its load."""
     curves = [(point, *percentile_curve(histogram)) for point, histogram in zip(points, histograms, strict=True) if histogram.count]
-    furthest = max(10.0, *(float(steps[-1]) for _, steps, _ in curves))
-    ends_ms = [value_ns / _NS_PER_MS for _, _, values_ns in curves for value_ns in (values_ns[0], values_ns[-1])]
-    scale = times_scale(ends_ms)
-    y = Axis(points[0].times_name, "ms", scale, low=min(ends_ms) / 1.15 if scale == "log" else 0.0, high=max(ends_ms) * 1.1)
-    ticks = tuple((float(tick), text) for tick, text in _TICKS.items())
-    x = Axis("percentile", scale="log", ticks=ticks, low=1.0, high=furthest * 1.08, is_percentile=True)
+    x, y = percentile_axes([(steps, values_ns) for _, steps, values_ns in curves], points[0].times_name)
     colours = _shades([(not point.alone, point.load.level) for point in points])
     panels = [_panel(point, points) for point, _, _ in curves]
     charts = []
     for panel in dict.fromkeys(panels):
         lines = tuple(
-            Line(
-                f"{'alone, ' * point.alone}{point.load.title}",
-                tuple(map(float, steps)),
-                tuple(value_ns / _NS_PER_MS for value_ns in values_ns),
-                colours[not point.alone, point.load.level],
-                "line" if len(steps) > 1 else "dots",
-            )
+            percentile_line(f"{'alone, ' * point.alone}{point.load.title}", steps, values_ns, colours[not point.alone, point.load.level])
             for own, (point, steps, values_ns) in zip(panels, curves, strict=True)
             if own == panel
         )

@@ -23,6 +23,7 @@ from perfkit.result.interval_log import LOG_FILE, IntervalLog
 from perfkit.result.json_file import parse_json, read_bytes
 from perfkit.result.model import SCHEMA, Result, result_document
 from perfkit.result.output_folder import ensure_writable
+from perfkit.result.perf_analyzer_files import kind_of
 from perfkit.result.telemetry_file import CSV_FILE, PARQUET_FILE, SampledPoint, TelemetryLog
 from perfkit.result.traces_file import TRACES_FILE, write_traces
 from perfkit.telemetry.series import Series
@@ -152,6 +153,10 @@ def read_result(path: pathlib.Path) -> tuple[Result, pathlib.Path]:
     except FileNotFoundError:
         missing = f"there is no {RESULT_FILE}" if is_folder else "no such file or folder"
         raise ResultError(f"{path}: {missing}; give a folder that `perfkit run` wrote") from None
+    if (kind := kind_of(data)) is not None:
+        raise ResultError(f"{file}: this is a {kind} of perf_analyzer, which only `perfkit compare` and `perfkit report` read")
+    if file.name != RESULT_FILE and not data.lstrip().startswith((b"{", b"[")):
+        raise ResultError(f"{file}: cannot be read: expected a result of perfkit, or a profile export or CSV report of perf_analyzer")
     if file.name == RESULT_FILE:
         verify(file, hashlib.sha256(data).hexdigest())
     result = parse_document(file, parse_json(file, data), Result, SCHEMA)

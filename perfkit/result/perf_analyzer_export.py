@@ -1,0 +1,191 @@
+"""Reads perf_analyzer's profile exports request by request, since they may be larger than memory."""
+
+import dataclasses
+import itertools
+import json
+import pathlib
+from array import array
+from collections.abc import Callable, Iterator
+from typing import Any, TextIO
+
+from perfkit.errors import ResultError
+
+_CHUNK_CHARACTERS = 1 << 20
+_LARGEST_VALUE_CHARACTERS = 256 * 2**20
+_HIGHEST_INSTANT_NS = 2**63 - 1
+_HIGHEST_LOAD = 1e12
+_NOT_BOUNDED = [0, 2**64 - 1]
+"""The window's boundaries of periodic and session loads, which have none."""
+
+
+@dataclasses.dataclass(slots=True)
+class Experiment:
+    """One load value of an export: the instants of its requests, in nanoseconds since 1970."""
+
+    mode: str = ""
+    value: float = 0.0
+    started_ns: "array[int]" = dataclasses.field(default_factory=lambda: array("q"))
+    first_ns: "array[int]" = dataclasses.field(default_factory=lambda: array("q"))
+    """The first response of each request."""
+    last_ns: "array[int]" = dataclasses.field(default_factory=lambda: array("q"))
+    gaps_ns: "array[int]" = dataclasses.field(default_factory=lambda: array("q"))
+    """Between consecutive responses of one request."""
+    boundaries_ns: tuple[int, ...] = ()
+    """Of the windows; empty if they have no bounds."""
+    unanswered: int = 0
+    """Requests without any response, which are left out."""
+
+
+def read_export(file: pathlib.Path) -> tuple[list[Experiment], str]:
+    """The experiments of an export, and the version of perf_analyzer; raises ResultError."""
+    experiments, version = list[Experiment](), ""
+    try:
+        with file.open(encoding="utf-8", errors="replace") as stream:  # strings of tensors may be any bytes
+            reader = _JsonReader(stream)
+            for key in reader.object_keys():
+                if key == "experiments":
+                    experiments = [_experiment(reader, number) for number in reader.elements()]
+                elif (value := reader.value()) is not None and key == "version":
+                    version = str(value)[:100]
+    except OSError as error:
+        raise ResultError(f"{file}: cannot be read: {error.strerror}") from None
+    except _FormatError as error:
+        raise ResultError(f"{file}: this is no whole profile export of perf_analyzer: {error}") from None
+    if not experiments:
+        raise ResultError(f"{file}: this profile export has no experiment")
+    return experiments, version
+
+
+class _FormatError(Exception):
+    """What is wrong in an export, as the end of a sentence."""
+
+
+def _experiment(reader: "_JsonReader", number: int) -> Experiment:
+    made, place = Experiment(), f"experiments.{number}"
+    for key in reader.object_keys():
+        if key == "requests":
+            for index in reader.elements():
+                _add_request(made, reader.value(), f"{place}.requests.{index}")
+            continue
+        value = reader.value()
+        if key == "experiment":
+            made.mode, made.value = _load(value, f"{place}.experiment")
+        elif key == "window_boundaries" and value != _NOT_BOUNDED:
+            made.boundaries_ns = _instants(value, f"{place}.window_boundaries")
+            if list(made.boundaries_ns) != sorted(made.boundaries_ns):
+                raise _FormatError(f"{place}.window_boundaries: expected instants in their order")
+    if not made.mode:
+        raise _FormatError(f"{place}.experiment: expected mode and value")
+    return made
+
+
+def _load(found: Any, place: str) -> tuple[str, float]:
+    mode, value = (found.get("mode"), found.get("value")) if isinstance(found, dict) else ("", None)
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    if mode not in ("concurrency", "request_rate") or value is None or not is_number or not 0 <= value <= _HIGHEST_LOAD:
+        raise _FormatError(f"{place}: expected mode concurrency or request_rate and a value of at least 0, found {str(found)[:100]}")
+    return mode, float(value)
+
+
+def _add_request(made: Experiment, found: Any, place: str) -> None:
+    if not isinstance(found, dict):
+        raise _FormatError(f"{place}: expected an object")
+    (started_ns,) = _instants([found.get("timestamp")], f"{place}.timestamp")
+    responses_ns = _instants(found.get("response_timestamps"), f"{place}.response_timestamps")
+    if not responses_ns:
+        made.unanswered += 1
+        return
+    if list(responses_ns) != sorted(responses_ns) or responses_ns[0] < started_ns:
+        raise _FormatError(f"{place}.response_timestamps: expected instants in their order, after the request's timestamp")
+    if _ends_empty(found.get("response_outputs")):
+        responses_ns = responses_ns[:-1]
+    made.started_ns.append(started_ns)
+    made.first_ns.append(responses_ns[0])
+    made.last_ns.append(responses_ns[-1])
+    made.gaps_ns.extend(later - earlier for earlier, later in itertools.pairwise(responses_ns))
+
+
+def _ends_empty(outputs: Any) -> bool:
+    """Whether the last of several responses is the empty one with which a decoupled model ends; tensors in shared memory are all empty."""
+    if not isinstance(outputs, list) or len(outputs) < 2:
+        return False
+    *others, last = ([*one.values()] if isinstance(one, dict) else [None] for one in outputs)
+    return all(value == "" for value in last) and any(value != "" for one in others for value in one)
+
+
+def _instants(found: Any, place: str) -> tuple[int, ...]:
+    if not isinstance(found, list) or not all(type(one) is int and 0 <= one <= _HIGHEST_INSTANT_NS for one in found):
+        raise _FormatError(f"{place}: expected nanoseconds since 1970, found {str(found)[:100]}")
+    return tuple(found)
+
+
+class _JsonReader:
+    """Takes a JSON document apart from its start, so that only one value is in memory at a time."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+        self._buffer, self._at, self._is_whole = "", 0, False
+        self._decode: Callable[[str, int], tuple[Any, int]] = json.JSONDecoder().raw_decode
+
+    def object_keys(self) -> Iterator[str]:
+        """The keys of the object that comes next; the caller takes the value of each."""
+        for _ in self._members("{", "}"):
+            key = self.value()
+            self._expect(":")
+            yield str(key)
+
+    def elements(self) -> Iterator[int]:
+        """The indices of the list that comes next; the caller takes the value of each."""
+        yield from self._members("[", "]")
+
+    def value(self) -> Any:
+        """The value that comes next."""
+        self._next()
+        while True:
+            try:
+                value, end = self._decode(self._buffer, self._at)
+            except (ValueError, RecursionError) as error:
+                if self._is_whole or isinstance(error, RecursionError):
+                    raise _FormatError("it ends early, or has a value that is no JSON") from None
+            else:
+                if end < len(self._buffer) or self._is_whole:  # a number may go on
+                    self._at = end
+                    return value
+            self._read()
+
+    def _members(self, begin: str, end: str) -> Iterator[int]:
+        self._expect(begin)
+        if self._next() == end:
+            self._at += 1
+            return
+        number = 0
+        while True:
+            yield number
+            number += 1
+            if self._next() == end:
+                self._at += 1
+                return
+            self._expect(",")
+
+    def _expect(self, character: str) -> None:
+        if (found := self._next()) != character:
+            raise _FormatError(f"expected '{character}', found {repr(found) if found else 'its end'}")
+        self._at += 1
+
+    def _next(self) -> str:
+        """The next character that is not blank; empty at the end."""
+        while True:
+            while self._at < len(self._buffer):
+                if not (character := self._buffer[self._at]).isspace():
+                    return character
+                self._at += 1
+            if self._is_whole:
+                return ""
+            self._read()
+
+    def _read(self) -> None:
+        rest = self._buffer[self._at :]
+        if len(rest) > _LARGEST_VALUE_CHARACTERS:
+            raise _FormatError(f"one value is longer than {_LARGEST_VALUE_CHARACTERS // 2**20} MiB")
+        added = self._stream.read(max(_CHUNK_CHARACTERS, len(rest)))  # doubled, so that a long value is not decoded too often
+        self._buffer, self._at, self._is_whole = rest + added, 0, not added
