@@ -82,7 +82,7 @@ def make_files(folder: pathlib.Path) -> None:
     update_checksums(folder / "parquet")
     gate = GateFolder(folder / "gate", MANIFEST)
     gate.fix(FixedSettings(warmup_ns=10, window_ns=20, concurrency=4, rate_per_s=70.0, capacity_per_s=100.0))
-    for pair in make_pairs(12):  # type: ignore[no-untyped-call]  # of the tests
+    for pair in make_pairs(12):
         gate.add(pair)
 
 

@@ -9,6 +9,7 @@ pictures whose names begin with a word. `--realtime` measures in the terminal at
 import argparse
 import contextlib
 import dataclasses
+import datetime
 import io
 import os
 import pathlib
@@ -27,8 +28,19 @@ from rich.text import Text
 from benchmarks import page_trial
 from benchmarks.processes import REALTIME, ROOT, running_server
 from benchmarks.report import table_head, table_row
+from perfkit.cli.main import main as main_of_perfkit
+from perfkit.clock import utc_now
+from perfkit.gate.arm import parse_arm
+from perfkit.gate.folder import FixedSettings, GateFolder, GateManifest
+from perfkit.gate.paired_gate import GateRequest
+from perfkit.gate.pairs import ArmRun
+from perfkit.gate.verdict import MetricNoise, Timing
+from perfkit.scenario.file import read_scenario
+from perfkit.units import NS_PER_S
 from tests.chromium import Browser, chromium
+from tests.cli.gate_scenario import write_gate_scenario
 from tests.report.subject_pages import plan_page
+from tests.simulated_pairs import OPEN, disturbed, make_pairs
 
 _FOLDER = ROOT / "docs/screens"
 _SERVER = ("--model=synthetic", "--synthetic=service=lognormal:60ms:cv=0.3,servers=4")
@@ -68,7 +80,43 @@ def _plan_page(folder: pathlib.Path) -> pathlib.Path:
     return plan_page(folder / "plan")
 
 
-PAGES: Mapping[str, Callable[[pathlib.Path], pathlib.Path]] = {"run": _run_page, "trial": _trial_page, "plan": _plan_page}
+def _gate_page(folder: pathlib.Path) -> pathlib.Path:
+    """The page of `perfkit gate` for simulated pairs, in which the candidate's p99 is 12 % longer, and two of which were disturbed."""
+    place = folder / "gate"
+    place.mkdir()
+    scenario = write_gate_scenario(place, "throughput", "p50", "p95", "p99", name="simple")
+    targets = ["cmd:./server-1.4 --port {port}", "cmd:./server-1.5 --port {port}"]
+    words = ["gate", scenario.name, "--baseline", targets[0], "--candidate", targets[1], "--out", "reports/gate", "--html", "gate.html"]
+    loaded = read_scenario(scenario)
+    baseline, candidate = (parse_arm("", target, loaded.scenario) for target in targets)
+    started_at = (utc_now() - datetime.timedelta(minutes=5)).isoformat(timespec="milliseconds")
+    noise = tuple(MetricNoise(metric=name, load_point=OPEN, between=0.02, within_one_second=0.015) for name in ("p50", "p95", "p99"))
+    timing = Timing(window_s=3.0, window_chosen_by="trial", run_overhead_s=2.5, load_points=2, noise=noise)
+    pairs = [pair.model_copy(update={"candidate": _slower(pair.candidate)}) for pair in make_pairs(12, noise=0.02, cpu=1.0, seed=3)]
+    with contextlib.chdir(place), contextlib.redirect_stdout(io.StringIO()):
+        gate = GateFolder(
+            pathlib.Path("reports/gate"),
+            GateManifest(inputs=GateRequest(loaded, baseline, candidate).inputs, seed=1, started_at=started_at),
+        )
+        gate.fix(FixedSettings(warmup_ns=NS_PER_S, window_ns=3 * NS_PER_S, concurrency=4, rate_per_s=70.0, timing=timing))
+        for pair in [*disturbed(pairs[:2], 0.2), *pairs[2:]]:
+            gate.add(pair)
+        main_of_perfkit([*words, "--quiet"])  # decides from the pairs that are there
+    return place / "gate.html"
+
+
+def _slower(run: ArmRun) -> ArmRun:
+    """The run, with a p99 that is 12 % longer."""
+    points = [point.model_copy(update={"figures": {**point.figures, "p99": 1.12 * (point.figures["p99"] or 0.0)}}) for point in run.points]
+    return run.model_copy(update={"points": tuple(points)})
+
+
+PAGES: Mapping[str, Callable[[pathlib.Path], pathlib.Path]] = {
+    "run": _run_page,
+    "trial": _trial_page,
+    "plan": _plan_page,
+    "gate": _gate_page,
+}
 """By name, a function that makes a page in a working folder and returns its file. The terminals have been shown before."""
 PICTURES = (
     Picture("run-page-1280-light", "run", 1280),
@@ -81,6 +129,10 @@ PICTURES = (
     Picture("plan-page-1280-dark", "plan", 1280, is_dark=True, height_px=2100),
     Picture("plan-page-400-light", "plan", 400, height_px=2400),
     Picture("plan-page-400-dark", "plan", 400, is_dark=True, height_px=2400),
+    Picture("gate-page-1280-light", "gate", 1280, height_px=1700),
+    Picture("gate-page-1280-dark", "gate", 1280, is_dark=True, height_px=1700),
+    Picture("gate-page-400-light", "gate", 400, height_px=2400),
+    Picture("gate-page-400-dark", "gate", 400, is_dark=True, height_px=2400),
 )
 _COLUMNS = (80, 140)
 

@@ -1,7 +1,8 @@
 """Runs and pairs of a gate with known figures, so that the right verdict is known."""
 
 import random
-from typing import Literal
+from collections.abc import Callable, Sequence
+from typing import Any, Literal
 
 from perfkit.errors import MeasurementWarning
 from perfkit.gate.pairs import ArmRun, Pair, RunPoint, pair_seed, random_order
@@ -10,7 +11,16 @@ CLOSED, OPEN = "http, concurrency 4", "http, 70/s poisson"
 LOAD_POINTS: tuple[tuple[str, Literal["closed", "open"]], ...] = ((CLOSED, "closed"), (OPEN, "open"))
 
 
-def make_run(factor=1.0, *, noise=lambda: 1.0, codes=(), failed=0, valid=True, without=(), cpu=None):
+def make_run(
+    factor: float = 1.0,
+    *,
+    noise: Callable[[], float] = lambda: 1.0,
+    codes: Sequence[str] = (),
+    failed: int = 0,
+    valid: bool = True,
+    without: Sequence[str] = (),
+    cpu: float | None = None,
+) -> ArmRun:
     """A run of the standard profile whose times are `factor` times as long.
 
     `cpu` is the factor of the server's CPU time, which has a tenth of the noise; None if that is unknown.
@@ -30,7 +40,9 @@ def make_run(factor=1.0, *, noise=lambda: 1.0, codes=(), failed=0, valid=True, w
     return ArmRun(points=tuple(points))
 
 
-def make_pairs(count, candidate=1.0, *, seed=0, noise=0.002, kind="pair", **candidate_run):
+def make_pairs(
+    count: int, candidate: float = 1.0, *, seed: int = 0, noise: float = 0.002, kind: Any = "pair", **candidate_run: Any
+) -> list[Pair]:
     """Pairs of a steady machine; the candidate's times are `candidate` times as long."""
     rng = random.Random(seed)
     return [
@@ -46,7 +58,7 @@ def make_pairs(count, candidate=1.0, *, seed=0, noise=0.002, kind="pair", **cand
     ]
 
 
-def disturbed(pairs, share):
+def disturbed(pairs: Sequence[Pair], share: float) -> list[Pair]:
     """The pairs, with runs in which other processes disturbed the load generator, which may be so much of each figure."""
     shares = dict.fromkeys(("throughput", "p50", "p95", "p99"), share)
     points = {"valid": False, "warnings": (MeasurementWarning("late_starts", "Late."),), "generator_shares": shares}

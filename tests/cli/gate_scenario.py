@@ -1,9 +1,12 @@
 """A scenario for gates, with the standard profile."""
 
+import pathlib
+from typing import Any
+
 import yaml
 
 
-def write_gate_scenario(folder, *metrics, **sections):
+def write_gate_scenario(folder: pathlib.Path, *metrics: str, **sections: Any) -> pathlib.Path:
     """The file of a scenario whose gate decides by these metrics."""
     path = folder / "scenario.yaml"
     document = {
