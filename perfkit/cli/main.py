@@ -6,6 +6,7 @@ import importlib
 import io
 import os
 import pathlib
+import re
 import sys
 import traceback
 from collections.abc import Iterable, Sequence
@@ -32,6 +33,7 @@ COMMANDS = {
     "calibrate": "measure this machine as a load generator, and store the result for later runs",
     "plan": "plan capacity from results: replicas, cost, forecast",
     "doctor": "check this machine for conditions that disturb measurements",
+    "perf-analyzer": "run a perf_analyzer command line, with its output, files and exit codes",
     "record": "pass requests on to a server, and record them as a trace for replay",
     "serve": "start the bundled v2 server",
     "baseline": "write results into a baseline file, to gate later results against",
@@ -96,7 +98,7 @@ def make_parser(names: Iterable[str]) -> "tuple[_Parser, dict[str, _Parser]]":
     parsers = {command: commands.add_parser(command, help=summary, description=text) for command, summary, text in summaries}
     configured = {name: parsers[name] for name in names}
     for name, subparser in configured.items():
-        importlib.import_module(f"perfkit.cli.{name.replace(' ', '_')}").configure(subparser)
+        importlib.import_module(f"perfkit.cli.{re.sub('[ -]', '_', name)}").configure(subparser)
     return parser, configured
 
 
@@ -125,10 +127,13 @@ def _run(arguments: Sequence[str] | None) -> int:
     if name is not None and name not in COMMANDS:
         parser.error(f"unknown command {name}{suggestion(name, COMMANDS)}")
     try:
-        options, words = parser.parse_known_args(joined)
-        options.arguments = arguments
-        configured.get(name or "", parser).add_words(options, words)
-        code = int(options.execute(options))
+        if name == "perf-analyzer":  # whose options follow rules of their own
+            code = importlib.import_module("perfkit.cli.perf_analyzer").run(arguments[arguments.index(name) + 1 :])
+        else:
+            options, words = parser.parse_known_args(joined)
+            options.arguments = arguments
+            configured.get(name or "", parser).add_words(options, words)
+            code = int(options.execute(options))
         sys.stdout.flush()  # a full disk can still be reported here, but not at exit
     except PerfkitError as error:
         print(f"perfkit: {bounded(str(error))}", file=sys.stderr)

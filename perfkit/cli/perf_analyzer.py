@@ -1,0 +1,116 @@
+"""`perfkit perf-analyzer`: runs a perf_analyzer command line on perfkit's engine."""
+
+import argparse
+import pathlib
+import sys
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from perfkit.cli.exit_code import ExitCode
+
+if TYPE_CHECKING:
+    from perfkit.measurement.scenario_run import MeasuredScenario
+    from perfkit.perf_analyzer.options import Options, TraceOptions
+    from perfkit.scenario.file import LoadedScenario
+
+_PRINT_SCENARIO = "--print-scenario"
+_HELP = """usage: perfkit perf-analyzer [--print-scenario] PERF_ANALYZER_ARGUMENTS...
+
+Takes the arguments of perf_analyzer as its own parser does, sends the load with perfkit's engine, and writes perf_analyzer's output,
+files and exit codes: 0 done, 2 one load that was not stable, 3 no answers, 99 anything else.
+
+  --print-scenario  print the scenario that the arguments stand for, for perfkit run, and send nothing
+
+perfkit-perf-analyzer is the same command; a link named perf_analyzer to it can stand in its place on the PATH, or be given to
+Model Analyzer as --perf-analyzer-path. docs/perf_analyzer.md lists the options and what changes in meaning.
+"""
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Adds the command's options: perf_analyzer's, which `run` takes as they are."""
+    parser.add_argument("arguments", nargs=argparse.REMAINDER, metavar="...", help="perf_analyzer's own; see perfkit perf-analyzer --help")
+
+
+def main() -> int:
+    """The command as a program of its own."""
+    from perfkit.cli.main import main as run_command
+
+    name = pathlib.Path(sys.argv[0]).name
+    return run_command(["perf-analyzer", *(["mpiexec"] if name == "mpiexec" else []), *sys.argv[1:]])
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Runs the command with perf_analyzer's arguments, and returns its exit code."""
+    from perfkit.errors import PerfkitError
+    from perfkit.perf_analyzer.command_line import CommandLineError, parse
+    from perfkit.perf_analyzer.mpiexec import split_commands
+    from perfkit.perf_analyzer.profile import ExitCode as ProfileExitCode
+
+    if list(arguments) == ["--help"]:
+        print(_HELP, end="")
+        return ExitCode.DONE
+    words = [word for word in arguments if word != _PRINT_SCENARIO]
+    try:
+        options = [parse(command) for command in (split_commands(words) if words[:1] == ["mpiexec"] else [words])]
+        return _run(options, prints_scenario=len(words) < len(arguments))
+    except CommandLineError as error:
+        print(error, file=sys.stderr)
+        return error.exit_code
+    except PerfkitError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return ProfileExitCode.FAILED
+
+
+def _run(options: "Sequence[Options]", *, prints_scenario: bool) -> int:
+    from perfkit.perf_analyzer.scenario import notes, print_scenario, scenario_of
+
+    for note in dict.fromkeys(note for one in options for note in notes(one)):
+        _complain(f"perfkit: {note}")
+    if prints_scenario:
+        print(print_scenario(scenario_of(options)), end="")
+        return ExitCode.DONE
+    return _measure(options)
+
+
+def _measure(options: "Sequence[Options]") -> int:
+    import signal
+
+    import uvloop
+
+    from perfkit.cli.signals import SignalHandler
+    from perfkit.clock import MonotonicClock
+    from perfkit.measurement.control import Interruption, RunObserver
+    from perfkit.measurement.lifecycle import measure_scenario
+    from perfkit.perf_analyzer.measurement import ScenarioMeasurement
+    from perfkit.perf_analyzer.profile import Output, profile
+    from perfkit.perf_analyzer.trace_settings import change_trace_settings
+
+    interruption = Interruption()
+    signals = SignalHandler(interruption)
+
+    def run_scenario(loaded: "LoadedScenario", folder: pathlib.Path) -> "MeasuredScenario":
+        async def run() -> "MeasuredScenario":
+            with signals.installed():
+                return await measure_scenario(loaded, folder, RunObserver(), interruption)
+
+        return uvloop.run(run())
+
+    def change_traces(loaded: "LoadedScenario", traces: "TraceOptions") -> None:
+        uvloop.run(change_trace_settings(loaded, traces, MonotonicClock()))
+
+    measurement = ScenarioMeasurement(options, run_scenario, change_traces, lambda note: _complain(f"perfkit: {note}"))
+    try:
+        code = profile(options, measurement, Output(_write, _complain))
+    finally:
+        measurement.close()
+    if signals.exit_code not in (None, 128 + signal.SIGINT):  # perf_analyzer ends with 0 after Ctrl-C
+        return int(signals.exit_code or 0)
+    return code
+
+
+def _write(line: str) -> None:
+    print(line, flush=True)
+
+
+def _complain(line: str) -> None:
+    print(line, file=sys.stderr, flush=True)
