@@ -9,6 +9,9 @@ from typing import TYPE_CHECKING
 from perfkit.cli.exit_code import ExitCode
 
 if TYPE_CHECKING:
+    from perfkit.cli.signals import SignalHandler
+    from perfkit.measurement.control import Interruption
+    from perfkit.measurement.reply_spool import ReplySpool
     from perfkit.measurement.scenario_run import MeasuredScenario
     from perfkit.perf_analyzer.options import Options, TraceOptions
     from perfkit.scenario.file import LoadedScenario
@@ -75,37 +78,45 @@ def _run(options: "Sequence[Options]", *, prints_scenario: bool) -> int:
 def _measure(options: "Sequence[Options]") -> int:
     import signal
 
-    import uvloop
-
     from perfkit.cli.signals import SignalHandler
-    from perfkit.clock import MonotonicClock
-    from perfkit.measurement.control import Interruption, RunObserver
-    from perfkit.measurement.lifecycle import measure_scenario
+    from perfkit.measurement.control import Interruption
     from perfkit.perf_analyzer.measurement import ScenarioMeasurement
     from perfkit.perf_analyzer.profile import Output, profile
-    from perfkit.perf_analyzer.trace_settings import change_trace_settings
 
     interruption = Interruption()
     signals = SignalHandler(interruption)
-
-    def run_scenario(loaded: "LoadedScenario", folder: pathlib.Path) -> "MeasuredScenario":
-        async def run() -> "MeasuredScenario":
-            with signals.installed():
-                return await measure_scenario(loaded, folder, RunObserver(), interruption)
-
-        return uvloop.run(run())
-
-    def change_traces(loaded: "LoadedScenario", traces: "TraceOptions") -> None:
-        uvloop.run(change_trace_settings(loaded, traces, MonotonicClock()))
-
-    measurement = ScenarioMeasurement(options, run_scenario, change_traces, lambda note: _complain(f"perfkit: {note}"))
-    try:
+    with ScenarioMeasurement(options, _Engine(interruption, signals), lambda note: _complain(f"perfkit: {note}")) as measurement:
         code = profile(options, measurement, Output(_write, _complain))
-    finally:
-        measurement.close()
     if signals.exit_code not in (None, 128 + signal.SIGINT):  # perf_analyzer ends with 0 after Ctrl-C
         return int(signals.exit_code or 0)
     return code
+
+
+class _Engine:
+    """Runs scenarios, and passes signals on to them."""
+
+    def __init__(self, interruption: "Interruption", signals: "SignalHandler") -> None:
+        self._interruption, self._signals = interruption, signals
+
+    def run(self, loaded: "LoadedScenario", folder: pathlib.Path, spool: "ReplySpool | None") -> "MeasuredScenario":
+        import uvloop
+
+        from perfkit.measurement.control import RunObserver
+        from perfkit.measurement.lifecycle import measure_scenario
+
+        async def run() -> "MeasuredScenario":
+            with self._signals.installed():
+                return await measure_scenario(loaded, folder, RunObserver(), self._interruption, spool=spool)
+
+        return uvloop.run(run())
+
+    def change_trace_settings(self, loaded: "LoadedScenario", options: "TraceOptions") -> None:
+        import uvloop
+
+        from perfkit.clock import MonotonicClock
+        from perfkit.perf_analyzer.trace_settings import change_trace_settings
+
+        uvloop.run(change_trace_settings(loaded, options, MonotonicClock()))
 
 
 def _write(line: str) -> None:
