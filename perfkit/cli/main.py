@@ -128,7 +128,7 @@ def _run(arguments: Sequence[str] | None) -> int:
         parser.error(f"unknown command {name}{suggestion(name, COMMANDS)}")
     try:
         if name == "perf-analyzer":  # whose options follow rules of their own
-            code = importlib.import_module("perfkit.cli.perf_analyzer").run(arguments[arguments.index(name) + 1 :])
+            code = int(importlib.import_module("perfkit.cli.perf_analyzer").run(arguments[arguments.index(name) + 1 :]))
         else:
             options, words = parser.parse_known_args(joined)
             options.arguments = arguments

@@ -110,11 +110,19 @@ class _Engine:
 
         return uvloop.run(run())
 
+    def has_sequences(self, loaded: "LoadedScenario") -> bool:
+        import uvloop
+
+        from perfkit.clock import MonotonicClock
+        from perfkit.perf_analyzer.server_calls import has_sequences
+
+        return uvloop.run(has_sequences(loaded, MonotonicClock()))
+
     def change_trace_settings(self, loaded: "LoadedScenario", options: "TraceOptions") -> None:
         import uvloop
 
         from perfkit.clock import MonotonicClock
-        from perfkit.perf_analyzer.trace_settings import change_trace_settings
+        from perfkit.perf_analyzer.server_calls import change_trace_settings
 
         uvloop.run(change_trace_settings(loaded, options, MonotonicClock()))
 

@@ -5,9 +5,9 @@ import dataclasses
 import pathlib
 import shutil
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from types import TracebackType
-from typing import Any, Protocol, Self
+from typing import Protocol, Self
 
 from perfkit.errors import MeasurementError, TargetError
 from perfkit.measurement.reply_spool import ReplySpool
@@ -30,6 +30,9 @@ class Engine(Protocol):
     def run(self, loaded: LoadedScenario, folder: pathlib.Path, spool: ReplySpool | None) -> MeasuredScenario:
         """Measures a scenario; raises PerfkitError."""
 
+    def has_sequences(self, loaded: LoadedScenario) -> bool:
+        """Whether the scenario's model takes sequences; raises PerfkitError."""
+
     def change_trace_settings(self, loaded: LoadedScenario, options: TraceOptions) -> None:
         """Changes the trace settings of the scenario's server; raises PerfkitError."""
 
@@ -49,7 +52,8 @@ class ScenarioMeasurement:
         self._spool: ReplySpool | None = None
         self._spooled: float | None = None
         """The load of the spool."""
-        self._is_first = True
+        self._has_sequences: bool | None = None
+        """Whether the model takes sequences; None before the first load."""
 
     def __enter__(self) -> Self:
         return self
@@ -65,14 +69,14 @@ class ScenarioMeasurement:
     def warm_up(self, value: float, requests: int) -> None:
         """See `Measurement.warm_up`."""
         options = [dataclasses.replace(one, request_count=requests, warmup_request_count=0) for one in self._options]
-        self._result(scenario_for(options, value), None)
+        self._result(self._scenario(options, value), None)
 
     def measure(self, value: float) -> list[MeasuredLoad]:
         """See `Measurement.measure`."""
         if self._export is not None and value != self._spooled:
             self._end_spool()
             self._spool, self._spooled = self._ending.enter_context(ReplySpool(self._folder)), value
-        result, folder = self._result(scenario_for(self._options, value), self._spool)
+        result, folder = self._result(self._scenario(self._options, value), self._spool)
         self._note_warnings(result)
         return measured_loads(result, folder, self._options, value)
 
@@ -86,13 +90,19 @@ class ScenarioMeasurement:
                     self._export.add("request_rate", float(self._spooled), self._spool)
         self._spool = self._spooled = None
 
-    def _result(self, document: Mapping[str, Any], spool: ReplySpool | None) -> tuple[Result, pathlib.Path]:
+    def _scenario(self, options: Sequence[Options], value: float) -> LoadedScenario:
+        """The scenario of a load, once the server has been asked about its model and told about traces."""
+        leading = options[0]
+        if self._has_sequences is None and len(options) == 1:
+            loaded = read_document(scenario_for(options, value), environ={})
+            self._has_sequences = self._engine.has_sequences(loaded)
+            if leading.trace.is_given:
+                self._engine.change_trace_settings(loaded, leading.trace)
+        return read_document(scenario_for(options, value, has_sequences=self._has_sequences), environ={})
+
+    def _result(self, loaded: LoadedScenario, spool: ReplySpool | None) -> tuple[Result, pathlib.Path]:
         folder = self._folder / "result"
         shutil.rmtree(folder, ignore_errors=True)
-        loaded = read_document(document, environ={})
-        if self._is_first and self._options[0].trace.is_given:
-            self._engine.change_trace_settings(loaded, self._options[0].trace)
-        self._is_first = False
         measured = self._engine.run(loaded, folder, spool)
         result = measured.result
         if result.status == "interrupted":

@@ -131,6 +131,8 @@ class ModelConfig:
     """The models of an ensemble's steps, each once."""
     is_decoupled: bool = False
     """Whether a request may have none or many responses, so that the model answers on streams only."""
+    has_sequences: bool = False
+    """Whether its requests belong to sequences."""
     highest_sequence_id: int | None = None
     """The highest integer id of a sequence that the model gets whole; Triton cuts higher ones to the 32 bits of its control input. None if
     there is no such limit."""

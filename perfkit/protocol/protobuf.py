@@ -215,8 +215,8 @@ def model_config(message: v2_pb2.ModelConfigResponse) -> ModelConfig:
     controls = [control for one in config.sequence_batching.control_input for control in one.control]
     names = {number: name for name, number in v2_pb2.DataType.items()}  # a newer server may have others
     id_types = [names.get(one.data_type, "") for one in controls if one.kind == one.CONTROL_SEQUENCE_CORRID]
-    is_decoupled = config.model_transaction_policy.decoupled
-    return ModelConfig(config.max_batch_size, sha256, required, tuple(models), is_decoupled, highest_sequence_id(id_types))
+    is_decoupled, has_sequences = config.model_transaction_policy.decoupled, config.HasField("sequence_batching")
+    return ModelConfig(config.max_batch_size, sha256, required, tuple(models), is_decoupled, has_sequences, highest_sequence_id(id_types))
 
 
 def model_metadata_message(metadata: ModelMetadata) -> v2_pb2.ModelMetadataResponse:

@@ -247,7 +247,7 @@ def decode_model_config(body: Buffer) -> ModelConfig:
     if not 0 <= size < 2**31:
         raise ProtocolError("the server's model configuration is not v2")
     sha256 = hashlib.sha256(json.dumps(document, sort_keys=True).encode()).hexdigest()
-    return ModelConfig(size, sha256, required, tuple(models), is_decoupled, highest_sequence_id(id_types))
+    return ModelConfig(size, sha256, required, tuple(models), is_decoupled, isinstance(batching, dict), highest_sequence_id(id_types))
 
 
 def _objects(value: object) -> list[dict[str, Any]]:

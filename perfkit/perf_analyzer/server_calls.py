@@ -1,0 +1,55 @@
+"""What a perf_analyzer command asks of the server before the load: whether its model takes sequences, and changes of the trace's settings."""
+
+import contextlib
+from collections.abc import AsyncIterator
+
+from perfkit.clock import Clock
+from perfkit.errors import MissingEndpointError, TargetError
+from perfkit.measurement.load_points import connect
+from perfkit.perf_analyzer.options import TraceOptions
+from perfkit.protocol.message import ModelConfig
+from perfkit.scenario.credentials import resolve_replicas
+from perfkit.scenario.file import LoadedScenario
+from perfkit.transport.base import Transport
+
+
+def trace_settings(options: TraceOptions) -> dict[str, tuple[str, ...]]:
+    """The settings that were given, by the names of Triton's trace extension."""
+    values = {
+        "trace_level": options.level,
+        "trace_rate": options.rate,
+        "trace_count": options.count,
+        "log_frequency": options.log_frequency,
+    }
+    return {name: (str(value),) for name, value in values.items() if value is not None}
+
+
+async def change_trace_settings(loaded: LoadedScenario, options: TraceOptions, clock: Clock) -> None:
+    """Changes the settings of the scenario's server. Raises TargetError if it refuses, ScenarioError for TLS files that are missing."""
+    async with _connected(loaded, clock) as transport:
+        if refusal := await transport.change_trace_settings(trace_settings(options)):
+            raise TargetError(f"unable to update trace settings: {refusal}")
+
+
+async def has_sequences(loaded: LoadedScenario, clock: Clock) -> bool:
+    """Whether the scenario's model, or a step of its ensemble, takes sequences; False if the server does not say. Raises TargetError."""
+    target = loaded.scenario.target
+    async with _connected(loaded, clock) as transport:
+        config = await _configuration(transport, target.model, target.version)
+        steps = [await _configuration(transport, step.name, step.version) for step in config.composing_models]
+    return any(one.has_sequences for one in (config, *steps))
+
+
+async def _configuration(transport: Transport, model: str, version: str) -> ModelConfig:
+    try:
+        return await transport.model_config(model, version)
+    except MissingEndpointError:
+        return ModelConfig()
+
+
+@contextlib.asynccontextmanager
+async def _connected(loaded: LoadedScenario, clock: Clock) -> AsyncIterator[Transport]:
+    target = loaded.scenario.target
+    (urls,) = target.urls_by_protocol.values()
+    async with connect(loaded.scenario, resolve_replicas(target, urls, loaded.folder), clock) as transport:
+        yield transport
