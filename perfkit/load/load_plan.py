@@ -25,7 +25,7 @@ from perfkit.scenario.load import (
     SearchOptions,
     Shape,
 )
-from perfkit.scenario.sequences import GeometricLength, UniformLength
+from perfkit.scenario.sequences import DEFAULT_LENGTH, GeometricLength, UniformLength
 from perfkit.target.address import WireProtocol
 from perfkit.trace.reader import MAX_INSTANT_NS
 from perfkit.trace.recorded import RecordedTrace
@@ -142,7 +142,10 @@ def plan_sequences(scenario: "Scenario", index: int = 0, repetition: int = 0) ->
     given = scenario.sequences
     if given is None:
         return None
+    law: LengthLaw | None
     match given.length:
+        case None:
+            law = None if scenario.workload.data else LengthLaw(DEFAULT_LENGTH, DEFAULT_LENGTH)
         case UniformLength(uniform=(low, high)):
             law = LengthLaw(low, high)
         case GeometricLength(geometric=mean):

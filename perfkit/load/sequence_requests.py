@@ -1,6 +1,7 @@
 """The requests of sequences: ids and flags in bytes that were prepared once, so that a step costs little more than a plain request."""
 
 import dataclasses
+import itertools
 from collections.abc import Callable, Mapping, Sequence
 from typing import TypeAlias
 
@@ -43,14 +44,16 @@ class SequenceRequests:
         self._prepare, self._requests = prepare, requests
         self._templates: dict[tuple[int, bool, bool, int], _Template | None] = {}
         self._encode: _Encode | None = None  # unknown before the first step
+        self._first_variants: Sequence[int] = (0,)
 
     def warm_up(self, sequence: LiveSequence) -> None:
         """Prepares everything that sequences with ids of this width need, before the load."""
         for variant in range(len(self._requests)):
             for ends in (False, True):
                 self._step(dataclasses.replace(sequence), variant, starts=False, ends=ends)
-        for ends in (False, True):
-            self._step(dataclasses.replace(sequence), 0, starts=True, ends=ends)
+        for variant in self._first_variants:
+            for ends in (False, True):
+                self._step(dataclasses.replace(sequence), variant, starts=True, ends=ends)
 
     def variant(self, sequence: LiveSequence) -> int:
         """The number of the request that the next step carries."""
@@ -102,6 +105,31 @@ class SequenceRequests:
         template = _Template(tuple(own.buffers[:index]), start, end, tuple(own.buffers[index + 1 :]), own.headers)
         made = [tuple(template.fill(encoded).buffers) for encoded in (encoded_id, encoded_other)]
         return template if made == [tuple(own.buffers), tuple(other.buffers)] else None
+
+
+class StreamRequests(SequenceRequests):
+    """Like `SequenceRequests`, over streams: step k of a sequence is request k of its stream, modulo the stream's length.
+
+    `requests` are those of all streams, one stream after the other; `stream_lengths` says how many each has.
+    """
+
+    def __init__(
+        self, prepare: Callable[[InferRequest], Prepared], requests: Sequence[InferRequest], stream_lengths: Sequence[int]
+    ) -> None:
+        super().__init__(prepare, requests)
+        self._stream_lengths = stream_lengths
+        self._first_variants = list(itertools.accumulate(stream_lengths, initial=0))[:-1]
+
+    def variant(self, sequence: LiveSequence) -> int:
+        """See `SequenceRequests.variant`."""
+        stream = sequence.stream
+        return self._first_variants[stream] + sequence.sent % self._stream_lengths[stream]
+
+    def next_step(self, sequence: LiveSequence) -> Prepared:
+        """See `SequenceRequests.next_step`."""
+        variant, sent = self.variant(sequence), sequence.sent
+        sequence.sent = sent + 1
+        return self._step(sequence, variant, starts=not sent, ends=sent + 1 >= sequence.length)
 
 
 def _text(sequence_id: int | str) -> bytes:

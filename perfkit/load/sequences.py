@@ -50,12 +50,15 @@ def random_first_id() -> int:
 class SequencePlan:
     """The sequences of a load point; `live` is their number if the arrivals of an open loop are steps, and None otherwise."""
 
-    length: LengthLaw
+    length: LengthLaw | None
+    """None for the lengths of the streams that the sequences take."""
     first_id: int
     seed: tuple[int, ...] = (0,)
     live: int | None = None
     ids: Literal["integer", "string"] = "integer"
     think_time_ns: int = 0
+    stream_lengths: tuple[int, ...] = ()
+    """The steps of each stream of input data, which sequences take in turn; empty without input data."""
 
     def within(self, highest_id: int | None) -> "SequencePlan":
         """The plan for a model that does not take ids above this one, if any: with random ids of 31 bits in place of higher ones.
@@ -70,7 +73,13 @@ class SequencePlan:
     @property
     def requests_per_arrival(self) -> float:
         """The mean number of requests that an arrival of an open loop causes."""
-        return self.length.mean if self.live is None else 1.0
+        return self._mean_length if self.live is None else 1.0
+
+    @property
+    def _mean_length(self) -> float:
+        if self.length is not None:
+            return self.length.mean
+        return sum(self.stream_lengths) / len(self.stream_lengths)
 
 
 @dataclasses.dataclass(slots=True, eq=False)
@@ -84,6 +93,8 @@ class LiveSequence:
     """The start of its first step; in an open loop the intended one."""
     encoded_id: bytes = b""
     """The id as the requests carry it; empty before the first step."""
+    stream: int = 0
+    """The number of its stream of input data."""
 
     @property
     def is_over(self) -> bool:
@@ -95,13 +106,19 @@ class SequenceSource:
     """The sequences of worker k of n: those with the numbers i ≡ k (mod n), so that workers share neither lengths nor ids."""
 
     def __init__(self, plan: SequencePlan, worker: int = 0, workers: int = 1) -> None:
-        chunks = worker_arrivals(plan.length.chunks(plan.seed), worker, workers)
-        self._lengths = (length for chunk in chunks for length in chunk.tolist())
-        self._number, self._workers = worker, workers
+        self._number, self._workers, self._stream_lengths = worker, workers, plan.stream_lengths or (0,)
+        self._lengths = None if plan.length is None else _lengths_of_worker(plan.length, plan.seed, worker, workers)
         self._first_id, self._prefix = plan.first_id, f"perfkit-{plan.first_id:016x}-" if plan.ids == "string" else ""
 
     def next(self) -> LiveSequence:
         """The next sequence."""
         number = self._number
         self._number += self._workers
-        return LiveSequence(f"{self._prefix}{number:012d}" if self._prefix else self._first_id + number, next(self._lengths))
+        stream = number % len(self._stream_lengths)
+        length = self._stream_lengths[stream] if self._lengths is None else next(self._lengths)
+        return LiveSequence(f"{self._prefix}{number:012d}" if self._prefix else self._first_id + number, length, stream=stream)
+
+
+def _lengths_of_worker(law: LengthLaw, seed: tuple[int, ...], worker: int, workers: int) -> Iterator[int]:
+    chunks = worker_arrivals(law.chunks(seed), worker, workers)
+    return (length for chunk in chunks for length in chunk.tolist())

@@ -170,7 +170,9 @@ def make_worker_spec(
     options = dataclasses.replace(transport_options(scenario, point.protocol), answer_limit=probed.answer_limit, seed=point.number)
     load = point.load
     if load.sequences is not None:
-        load = dataclasses.replace(load, sequences=load.sequences.within(probed.highest_sequence_id))
+        sequences = dataclasses.replace(load.sequences, stream_lengths=probed.stream_lengths)
+        load = dataclasses.replace(load, sequences=sequences.within(probed.highest_sequence_id))
+        point = dataclasses.replace(point, load=load)
     point_spec = PointSpec(
         load=load,
         warmup_ns=scenario.warmup_ns,
@@ -246,7 +248,7 @@ def count_workers(
         calibration.costs,
         protocol=point.protocol,
         tensor_bytes=_tensor_bytes(probed),
-        rate_per_s=highest_rate_per_s(point.load, probed.probe_time_ns),
+        rate_per_s=highest_rate_per_s(spec.point.load, probed.probe_time_ns),
         max_workers=cpus,
         spin_ns=spin_ns_per_request(point.load),
     )

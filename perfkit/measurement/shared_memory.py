@@ -60,7 +60,7 @@ class RunRegions:
     ) -> SharedTensors:
         """Registers regions for the requests of a target, and writes the inputs.
 
-        `first_answer` sends the first request without shared memory, where only its answer tells how large the outputs are.
+        `first_answer` sends the largest request without shared memory, where only its answer tells how large the outputs are.
         Raises ModelMismatchError if the server refuses, ScenarioError if there is too little memory, UsageError without the GPU.
         """
         spec, first = self._spec, requests[0]

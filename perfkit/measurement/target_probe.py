@@ -25,12 +25,12 @@ from perfkit.machine.memory import MemoryBudget
 from perfkit.measurement.shared_memory import RunRegions, SharedTensors
 from perfkit.measurement.target_metadata import read_target_metadata
 from perfkit.measurement.trial_requests import TrialRequests
+from perfkit.measurement.workload_requests import make_workload_requests
 from perfkit.protocol.message import ComposingModel, InferRequest, InferResponse, ModelConfig
 from perfkit.scenario.file import LoadedScenario
 from perfkit.scenario.model import Scenario
 from perfkit.target.address import Address
 from perfkit.target.started_server import StartedServer
-from perfkit.trace.payloads import payload_folder
 from perfkit.trace.recorded import Indices
 from perfkit.transport.base import Outcome, Reply, Transport, may_pass
 from perfkit.transport.limits import AnswerLimit, limit_for_load
@@ -39,12 +39,10 @@ from perfkit.workload.generated import Checkpoint
 from perfkit.workload.requests import (
     as_plain,
     check_omitted,
-    make_requests,
     payload_sha256,
     reserve_plain,
     resolve_batch_size,
 )
-from perfkit.workload.traced_requests import TracedRequests, make_traced_requests
 
 _T = TypeVar("_T")
 _LONGEST_ERROR = 1000
@@ -90,6 +88,8 @@ class ProbeResult:
     """See `ModelConfig`."""
     request_indices: Indices | None = None
     """Of a replay: the index of the request for each arrival; None for requests that are used in turn."""
+    stream_lengths: tuple[int, ...] = ()
+    """Of `workload.data`: the steps of each stream, in the order of the requests; they apply to sequences."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -128,25 +128,18 @@ async def probe(
             raise ModelMismatchError(f"{address}: model '{target.model}' is decoupled: {reason}. Add `stream: {{}}` to the scenario")
         budget = MemoryBudget()
 
-        def make(checkpoint: Checkpoint) -> tuple[TracedRequests | None, tuple[InferRequest, ...], Expectation]:
-            folder, max_batch_size, trace = loaded.folder, config.max_batch_size, loaded.trace
-            model = (workload, metadata, max_batch_size, target.version, folder)
-            traced = None
-            if trace is not None and trace.has_contents:
-                traced = make_traced_requests(trace, payload_folder(loaded.trace_file), *model, budget=budget, checkpoint=checkpoint)
-            requests = traced.requests if traced else make_requests(*model, budget=budget, checkpoint=checkpoint)
-            batch_size = resolve_batch_size(workload.batch_size, target.model, max_batch_size)
-            return traced, requests, Expectation(requests, metadata, scenario.check, batch_size, folder, budget)
-
-        traced, requests, expectation = await _in_thread(make)
+        made = await _in_thread(lambda checkpoint: make_workload_requests(loaded, metadata, config, budget, checkpoint))
+        requests, expectation = made.requests, made.expectation
         shared, whole = None, requests
         if regions is not None:
-            if traced is not None:
+            if made.indices is not None:
                 raise ScenarioError("load.replay: recorded requests cannot be put into shared memory: remove shared_memory")
             batch_size = resolve_batch_size(workload.batch_size, target.model, config.max_batch_size)
 
+            largest = max(whole, key=_input_bytes)
+
             async def first_answer() -> InferResponse:
-                return (await trials.run(lambda: _answer(transport, address, _as_sequence(whole[0], scenario, config))))[1]
+                return (await trials.run(lambda: _answer(transport, address, _as_sequence(largest, scenario, config))))[1]
 
             shared = await regions.share(transport, address, whole, metadata, batch_size, budget, first_answer)
             requests, expectation.slots = shared.requests_for(ClosedPlan(1, 0)), shared.slots
@@ -176,8 +169,9 @@ async def probe(
             version=address.sanitize(described.server.version),
             requests=requests,
             highest_sequence_id=config.highest_sequence_id,
-            batch_size=float(workload.batch_size) if traced is None else traced.mean_batch_size(config.max_batch_size),
-            request_indices=None if traced is None else traced.indices,
+            batch_size=made.batch_size,
+            request_indices=made.indices,
+            stream_lengths=made.stream_lengths,
             payload_sha256=await _in_thread(lambda checkpoint: payload_sha256(requests if shared is None else whole, checkpoint)),
             expectation=expectation,
             probe_time_ns=probe_time_ns,
@@ -240,7 +234,11 @@ async def _in_thread(make: Callable[[Checkpoint], _T]) -> _T:
 
 def _limit_for_load(answer_bytes: int, requests: Sequence[InferRequest]) -> AnswerLimit:
     """The limit by the first answer and the largest request, which a model may return."""
-    return limit_for_load(max(answer_bytes, *(sum(len(tensor.raw) for tensor in request.inputs) for request in requests)))
+    return limit_for_load(max(answer_bytes, *map(_input_bytes, requests)))
+
+
+def _input_bytes(request: InferRequest) -> int:
+    return sum(len(tensor.raw) for tensor in request.inputs)
 
 
 async def _probe_once(transport: Transport, address: Address, expectation: Expectation, request: InferRequest) -> tuple[int, int]:

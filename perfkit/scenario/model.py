@@ -136,6 +136,8 @@ class Scenario(Section):
             raise ValueError("load.replay sends recorded requests one by one, also those of sequences: remove sequences")
         if own := [name for name in ("sequence_id", "sequence_start", "sequence_end") if name in self.workload.parameters]:
             raise ValueError(f"workload.parameters.{own[0]} is set by sequences: remove it")
+        if self.workload.data is not None and self.workload.batch_size > 1:
+            raise ValueError("workload.batch_size: with data, each step of a sequence is one step of its stream: set it to 1")
         if self.shared_memory is not None and self.shared_memory.outputs:
             raise ValueError("the sequences that are live at once would share their outputs' memory: set shared_memory.outputs to false")
         if isinstance(self.load, ClosedLoadSpec):

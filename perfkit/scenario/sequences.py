@@ -12,6 +12,8 @@ from perfkit.scenario.section import Count, Duration, Section
 # a live sequence takes about 1 KiB
 _MAX_LIVE = 65_536
 _MAX_LENGTH = 2**31
+DEFAULT_LENGTH = 20
+"""The steps of a sequence where nothing else says how many."""
 _Steps = Annotated[Count, Field(le=_MAX_LENGTH)]
 
 
@@ -66,8 +68,9 @@ class Sequences(Section):
     live: Annotated[Count, Field(le=_MAX_LIVE)] | None = None
     """Open loops: the number of sequences that share the arrivals, each of which is a step; without it, every arrival starts a sequence.
     A closed loop has as many as `load.closed.concurrency` says."""
-    length: Length = 20
-    """The number of steps: a fixed one, `{uniform: [10, 30]}`, or `{geometric: 20}` with this mean."""
+    length: Length | None = None
+    """The number of steps: a fixed one, `{uniform: [10, 30]}`, or `{geometric: 20}` with this mean. The default is 20, and with
+    `workload.data` the length of each sequence's stream."""
     ids: Literal["integer", "string"] = "integer"
     first_id: Annotated[int, Field(strict=True, ge=1, lt=2**62)] | None = None
     """Integer ids count up from here. The default is a random number of 19 digits for each load point, so that the sequences of

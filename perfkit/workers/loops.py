@@ -14,7 +14,7 @@ from perfkit.load.open_loop import OpenLoop
 from perfkit.load.pacer import Pacer
 from perfkit.load.replayed_requests import ReplayedRequests
 from perfkit.load.sequence_loops import ClosedSequences, OpenSequences, SequenceListener, SequenceLoad
-from perfkit.load.sequence_requests import SequenceRequests
+from perfkit.load.sequence_requests import SequenceRequests, StreamRequests
 from perfkit.load.sequences import SequenceSource
 from perfkit.protocol.message import InferRequest
 from perfkit.recorder.mix_recorder import MixRecorder
@@ -32,7 +32,8 @@ def prepare_requests(
     if spec.load.sequences is None:
         prepared = [transport.prepare(request) for request in requests]
         return prepared if request_indices is None else ReplayedRequests(prepared, request_indices)
-    steps = SequenceRequests(transport.prepare, requests)
+    stream_lengths = spec.load.sequences.stream_lengths
+    steps = StreamRequests(transport.prepare, requests, stream_lengths) if stream_lengths else SequenceRequests(transport.prepare, requests)
     steps.warm_up(SequenceSource(spec.load.sequences, spec.worker, spec.workers).next())
     return steps
 

@@ -1,13 +1,13 @@
 """Checks answers: the requested outputs, their metadata, and expected values."""
 
 import pathlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from perfkit.errors import ModelMismatchError, ProtocolError
+from perfkit.errors import ModelMismatchError, ProtocolError, ScenarioError
 from perfkit.machine.memory import MemoryBudget
 from perfkit.protocol.message import InferRequest, InferResponse, ModelMetadata, TensorMetadata
 from perfkit.protocol.tensor import Tensor, check_size, tensor_to_array
@@ -20,7 +20,8 @@ from perfkit.workload.shared_tensors import OutputSlots
 class Expectation:
     """Checks answers against the model's metadata and the scenario's expected values.
 
-    Raises ModelMismatchError if the expected values do not fit the metadata, ScenarioError if a file cannot be read.
+    `from_data` are the outputs that `workload.data` expects of each request. Raises ModelMismatchError if the expected values do not fit
+    the metadata, ScenarioError if a file cannot be read, or an output has expected values in two places.
     """
 
     def __init__(
@@ -31,8 +32,11 @@ class Expectation:
         batch_size: int | None,
         folder: pathlib.Path,
         budget: MemoryBudget | None = None,
+        from_data: Sequence[Mapping[str, Tensor]] = (),
     ) -> None:
-        self._requests, self._tolerance_of = requests, check.tolerance_of
+        self._requests, self._tolerance_of, self._from_data = requests, check.tolerance_of, from_data
+        if both := sorted(check.outputs.keys() & {name for expected in from_data for name in expected}):
+            raise ScenarioError(f"check.outputs.{both[0]}: workload.data has expected values of this output, too: remove one of them")
         self._classified = {output.name for output in requests[0].outputs if output.classes}
         budget = budget or MemoryBudget()
         self._expected: dict[str, TensorSource] = {}
@@ -57,7 +61,8 @@ class Expectation:
                 return f"is broken: {error}"
         request = self._requests[variant]
         answered = {output.name: output for output in response.outputs}
-        if missing := [name for name in dict.fromkeys((*(one.name for one in request.outputs), *self._expected)) if name not in answered]:
+        needed = (*(one.name for one in request.outputs), *self._expected, *(self._from_data[variant] if self._from_data else ()))
+        if missing := [name for name in dict.fromkeys(needed) if name not in answered]:
             return f"lacks the output {', '.join(missing)}"
         if request.id and response.id != request.id:
             return f"carries the id '{response.id}', where '{request.id}' was sent"
@@ -85,10 +90,11 @@ class Expectation:
         return ""
 
     def _difference(self, output: Tensor, variant: int) -> str:
-        source = self._expected.get(output.name)
-        if source is None:
+        source, expected = self._expected.get(output.name), self._from_data[variant].get(output.name) if self._from_data else None
+        if source is not None:
+            expected = source.tensor(variant, np.random.default_rng())  # expected values are never random
+        if expected is None:
             return ""
-        expected = source.tensor(variant, np.random.default_rng())  # expected values are never random
         if output.datatype is not expected.datatype:
             return f"holds {output.datatype.value} in output '{output.name}', where {expected.datatype.value} is expected"
         if output.shape != expected.shape:

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from perfkit.errors import ModelMismatchError, ProtocolError, ScenarioError
+from perfkit.errors import ModelMismatchError, ProtocolError
 from perfkit.machine.memory import MemoryBudget
 from perfkit.protocol.message import InferRequest, ModelMetadata, Parameter, RequestedOutput, TensorMetadata
 from perfkit.protocol.tensor import Datatype
@@ -20,8 +20,8 @@ from perfkit.workload.inputs import TensorSource
 
 # if all combinations of the inputs' files and texts need more requests than this, each input only uses all of its own
 _MAX_CYCLE_LENGTH = 4096
-# what a request takes besides its tensors, and what a value takes as JSON, on average
-_REQUEST_BYTES, _JSON_BYTES = 4096, 20
+REQUEST_BYTES, JSON_BYTES = 4096, 20
+"""What a request takes besides its tensors, and what a value takes as JSON, on average."""
 
 
 def make_requests(
@@ -40,17 +40,9 @@ def make_requests(
     every 2^20 values that are made. Raises ModelMismatchError if the workload does not fit the metadata, ScenarioError if the requests
     would exceed the budget, by default a quarter of the available memory.
     """
-    if workload.data is not None:
-        raise ScenarioError("workload.data: this version does not read input data yet: give workload.inputs")
     budget, omitted = budget or MemoryBudget(), omitted_inputs(workload)
-    inputs = metadata.inputs or _declared_inputs(workload, metadata.name)
-    if metadata.inputs:
-        named = tuple(name for name in workload.inputs if name != OTHER_INPUTS)
-        check_names("workload.inputs", "input", named, tuple(one.name for one in inputs))
-        inputs = tuple(one for one in inputs if one.name not in omitted)
-    if metadata.outputs:
-        asked = tuple(one.name for one in workload.outputs)
-        check_names("workload.outputs", "output", asked, tuple(one.name for one in metadata.outputs))
+    inputs = tuple(one for one in model_inputs(workload, metadata) if one.name not in omitted)
+    request = request_template(workload, metadata, version, inputs)
     batch_size = resolve_batch_size(workload.batch_size, metadata.name, max_batch_size)
     given = {one.name: workload.inputs.get(one.name, workload.other_input) for one in inputs}
     sources = []
@@ -58,25 +50,46 @@ def make_requests(
         datatype = parse_datatype("workload.inputs", one.name, one.datatype, given[one.name].datatype)
         shape = one.shape[1:] if batch_size is not None and metadata.inputs else one.shape
         sources.append(TensorSource(one.name, datatype, given[one.name], shape, batch_size, folder, budget=budget))
-    plain = frozenset(one.name for one in inputs if (given[one.name].encoding or workload.encoding) == "json")
-    outputs = tuple(
-        RequestedOutput(one.name, one.classes, None if one.encoding is None else one.encoding == "binary") for one in workload.outputs
-    )
-    is_binary, parameters = workload.encoding != "json", _parameters(workload)
-    request = InferRequest(metadata.name, (), outputs, version, "", parameters, binary_output=is_binary, plain_inputs=plain)
     count = _count(sources, workload.variants)
-    budget.reserve("workload.variants", count * _REQUEST_BYTES, f"{count:,} requests × {_REQUEST_BYTES:,} bytes", "workload.variants")
+    budget.reserve("workload.variants", count * REQUEST_BYTES, f"{count:,} requests × {REQUEST_BYTES:,} bytes", "workload.variants")
     for one, source in zip(inputs, sources, strict=True):
-        source.reserve(budget, count, text_bytes=_JSON_BYTES if one.name in plain else 0)
+        source.reserve(budget, count, text_bytes=JSON_BYTES if one.name in request.plain_inputs else 0)
     requests = []
     for variant in range(count):
         seeds = ([workload.seed, variant, index] for index in range(len(sources)))
         tensors = tuple(
             source.tensor(variant, np.random.default_rng(seed), checkpoint) for source, seed in zip(sources, seeds, strict=True)
         )
-        identifier = f"{workload.request_id}-{variant}" if workload.request_id else ""
-        requests.append(dataclasses.replace(request, inputs=tensors, id=identifier))
+        requests.append(dataclasses.replace(request, inputs=tensors, id=request_id(workload, variant)))
     return tuple(requests)
+
+
+def model_inputs(workload: Workload, metadata: ModelMetadata) -> tuple[TensorMetadata, ...]:
+    """The inputs that the model, or else the workload, describes; raises ModelMismatchError if the workload names others, or describes none."""
+    if not metadata.inputs:
+        return _declared_inputs(workload, metadata.name)
+    named = tuple(name for name in workload.inputs if name != OTHER_INPUTS)
+    check_names("workload.inputs", "input", named, tuple(one.name for one in metadata.inputs))
+    return metadata.inputs
+
+
+def request_template(workload: Workload, metadata: ModelMetadata, version: str, inputs: Sequence[TensorMetadata]) -> InferRequest:
+    """A request with everything but its tensors and its id; raises ModelMismatchError if it asks for outputs that the model lacks."""
+    if metadata.outputs:
+        asked = tuple(one.name for one in workload.outputs)
+        check_names("workload.outputs", "output", asked, tuple(one.name for one in metadata.outputs))
+    encodings = {one.name: workload.inputs[one.name].encoding if one.name in workload.inputs else None for one in inputs}
+    plain = frozenset(name for name, encoding in encodings.items() if (encoding or workload.encoding) == "json")
+    outputs = tuple(
+        RequestedOutput(one.name, one.classes, None if one.encoding is None else one.encoding == "binary") for one in workload.outputs
+    )
+    is_binary, parameters = workload.encoding != "json", _parameters(workload)
+    return InferRequest(metadata.name, (), outputs, version, "", parameters, binary_output=is_binary, plain_inputs=plain)
+
+
+def request_id(workload: Workload, variant: int) -> str:
+    """The id of a request; empty if the workload gives none."""
+    return f"{workload.request_id}-{variant}" if workload.request_id else ""
 
 
 def omitted_inputs(workload: Workload) -> frozenset[str]:
@@ -102,8 +115,8 @@ def are_inputs_declared(workload: Workload) -> bool:
 def reserve_plain(requests: Sequence[InferRequest], budget: MemoryBudget) -> None:
     """Takes the JSON of the tensors from the budget; raises ScenarioError if they exceed it."""
     count = sum(tensor.element_count for request in requests for tensor in request.inputs)
-    text = f"{count:,} values × {_JSON_BYTES} bytes of JSON, since the server refuses binary tensors"
-    budget.reserve("workload.inputs", count * _JSON_BYTES, text, "the inputs' shapes, workload.batch_size or workload.variants")
+    text = f"{count:,} values × {JSON_BYTES} bytes of JSON, since the server refuses binary tensors"
+    budget.reserve("workload.inputs", count * JSON_BYTES, text, "the inputs' shapes, workload.batch_size or workload.variants")
 
 
 def as_plain(request: InferRequest) -> InferRequest:

@@ -1,10 +1,7 @@
 """The requests of a replay: those that its trace holds, or requests made by the workload for what the trace leaves open."""
 
-import base64
-import binascii
 import dataclasses
 import json
-import math
 import pathlib
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -14,10 +11,11 @@ import numpy as np
 from perfkit.errors import ModelMismatchError, ProtocolError, ScenarioError
 from perfkit.machine.memory import MemoryBudget
 from perfkit.protocol.message import InferRequest, ModelMetadata, TensorMetadata
-from perfkit.protocol.tensor import Datatype, Tensor, check_size, tensor_from_array
+from perfkit.protocol.tensor import Tensor, check_size
 from perfkit.scenario.workload import Workload
 from perfkit.trace.payloads import decode_payload, decode_request, is_payload_name
 from perfkit.trace.recorded import Content, Indices, RecordedTrace
+from perfkit.workload.data_values import DataTensor
 from perfkit.workload.generated import Checkpoint
 from perfkit.workload.requests import check_names, make_requests, parse_datatype, resolve_batch_size
 
@@ -188,28 +186,9 @@ class _Maker:
         return InferRequest(self.metadata.name, tensors, version=self.version)
 
     def _tensor(self, described: TensorMetadata, value: Any, batch: tuple[int, ...]) -> Tensor:
-        name, datatype = described.name, parse_datatype(_KEY, described.name, described.datatype, None)
-        shape = None
-        if isinstance(value, dict) and "content" in value:
-            value, shape = value["content"], value.get("shape")
-        if shape is None:
-            chosen = self.workload.inputs[name].shape if name in self.workload.inputs else None
-            shape = list(chosen or (described.shape[1:] if batch else described.shape))
-        if not isinstance(shape, list) or any(not isinstance(size, int) or size < 0 for size in shape):
-            raise ModelMismatchError(f"{_KEY}: input '{name}' has shape {shape}: give it in the file, or as workload.inputs.{name}.shape")
-        try:
-            tensor = _tensor_from_input_data(name, datatype, (*batch, *shape), value)
-            check_size(tensor)
-        except (ProtocolError, binascii.Error, ValueError, TypeError) as error:
-            raise ScenarioError(f"{_KEY}: the values of input '{name}' do not fit {datatype.value} {list(shape)}: {error}") from None
-        return tensor
-
-
-def _tensor_from_input_data(name: str, datatype: Datatype, shape: tuple[int, ...], value: Any) -> Tensor:
-    """A tensor from a flat list of values, or from `{"b64": TEXT}`, its bytes."""
-    if isinstance(value, dict):
-        return Tensor(name, datatype, shape, base64.b64decode(value["b64"], validate=True))
-    values = value if isinstance(value, list) else [value]
-    if len(values) != math.prod(shape):
-        raise ProtocolError(f"{math.prod(shape)} values are needed, found {len(values)}")
-    return dataclasses.replace(tensor_from_array(name, datatype, values), shape=shape)
+        name, chosen = described.name, self.workload.inputs.get(described.name)
+        datatype = parse_datatype(_KEY, name, described.datatype, None)
+        shape = described.shape[1:] if batch else described.shape
+        read = DataTensor(name, datatype, shape, chosen.shape if chosen else None, f"workload.inputs.{name}.shape")
+        tensor = read.read(f"{_KEY}: data: {name}", value)
+        return dataclasses.replace(tensor, shape=(*batch, *tensor.shape))

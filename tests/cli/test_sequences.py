@@ -95,6 +95,31 @@ def test_a_server_that_refuses_steps_out_of_order_answers_all_of_them(perfkit, w
     assert "Sequences" in "".join(finished.stdout) or "sequences" in finished.stdout
 
 
+@pytest.mark.parametrize("load", LOADS)
+def test_sequences_carry_the_streams_of_the_data_and_their_answers_are_compared(perfkit, write_scenario, tmp_path, sequence_server, load):
+    # the model adds 1 to the first step of a sequence; the expected answer to the last step of the second stream is wrong
+    data = {
+        "data": [[{"INPUT": [value]} for value in values] for values in ((1, 2), (11, 12, 13))],
+        "validation_data": [[{"OUTPUT": [value]} for value in values] for values in ((2, 2), (12, 12, 14))],
+    }
+    (tmp_path / "data.json").write_text(json.dumps(data))
+    document = {
+        **sections(sequence_server, "http", load, length=None),
+        "workload": {"data": "data.json"},
+        "check": {"share": "100%", "at_most": "1000000/s"},
+        "telemetry": False,
+    }
+    finished = perfkit.measure(write_scenario(**document))
+    (point,) = finished.result["points"]
+    requests, sequences = point["requests"], point["sequences"]
+    assert requests["ok"] + requests["invalid_output"] == requests["scheduled"]
+    assert point["failures"][0]["message"] == (
+        "the answer holds 1 wrong values in output 'OUTPUT': the one at [0, 0] is 13, where 14 is expected"
+    )
+    assert requests["invalid_output"] == sequences["failed"] > 3
+    assert sequences["ended"] > 3
+
+
 def test_workers_and_load_points_have_ids_of_their_own(perfkit, write_scenario, sequence_server):
     document = sections(sequence_server, "grpc", "closed")
     document["measure"] |= {"workers": 3, "repetitions": 2}

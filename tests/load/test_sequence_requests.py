@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from perfkit.clock import ManualClock
-from perfkit.load.sequence_requests import SequenceRequests, with_sequence
+from perfkit.load.sequence_requests import SequenceRequests, StreamRequests, with_sequence
 from perfkit.load.sequences import LiveSequence
 from perfkit.protocol import v2_pb2
 from perfkit.protocol.message import InferRequest
@@ -122,5 +122,35 @@ def test_large_tensors_are_not_copied_over_http():
         _, first, second = (steps.next_step(sequence) for _ in range(3))
         assert len(first.buffers) == 2
         assert first.buffers[1] is second.buffers[1]
+
+    over("http", "wire", test)
+
+
+@pytest.mark.parametrize(
+    ("stream", "length", "steps"),
+    [(0, 2, [0, 1]), (1, 3, [2, 3, 4]), (0, 5, [0, 1, 0, 1, 0]), (1, 2, [2, 3]), (1, 5, [2, 3, 4, 2, 3])],
+)
+def test_step_k_of_a_sequence_is_step_k_of_its_stream(stream, length, steps):
+    """As perf_analyzer sends streams of 2 and 3 steps: whole, and with --sequence-length 5."""
+    given = requests(count=5)
+
+    def test(transport):
+        prepared = []
+
+        def prepare(request):
+            prepared.append(request)
+            return transport.prepare(request)
+
+        requests_of_streams, sequence = StreamRequests(prepare, given, (2, 3)), LiveSequence(7, length, stream=stream)
+        requests_of_streams.warm_up(sequence)
+        prepared.clear()
+        for number, variant in enumerate(steps):
+            assert requests_of_streams.variant(sequence) == variant
+            expected = with_sequence(given[variant], 7, starts=number == 0, ends=number == length - 1)
+            assert requests_of_streams.next_step(sequence) == transport.prepare(expected)
+        assert sequence.is_over
+        ended = requests_of_streams.end(LiveSequence(7, 9, sent=1, stream=stream))
+        assert ended == transport.prepare(with_sequence(given[steps[1]], 7, starts=False, ends=True))
+        assert prepared == []
 
     over("http", "wire", test)

@@ -1,5 +1,6 @@
 """Lengths and ids of sequences."""
 
+import dataclasses
 import itertools
 
 import numpy as np
@@ -82,3 +83,15 @@ def test_random_ids_are_positive_signed_integers_of_one_width_that_no_two_runs_s
     assert {-(-(one + 10**9).bit_length() // 7) for one in first} == {9}
     ordered = sorted(first)
     assert min(second - one for one, second in itertools.pairwise(ordered)) > 10**6
+
+
+@pytest.mark.parametrize("workers", [1, 3])
+def test_sequences_take_the_streams_of_the_data_in_turn_with_their_lengths(workers):
+    plan = SequencePlan(None, 1, stream_lengths=(2, 3, 1, 4))
+    sources = [SequenceSource(plan, worker, workers) for worker in range(workers)]
+    sequences = sorted((source.next() for _ in range(12 // workers) for source in sources), key=lambda one: one.id)
+    assert [one.stream for one in sequences] == [0, 1, 2, 3] * 3
+    assert [one.length for one in sequences] == [2, 3, 1, 4] * 3
+    assert plan.requests_per_arrival == 2.5
+    fixed = SequenceSource(dataclasses.replace(plan, length=LengthLaw(5, 5)))
+    assert [(one.stream, one.length) for one in (fixed.next(), fixed.next())] == [(0, 5), (1, 5)]

@@ -1,5 +1,7 @@
 """What an answer has to be, and the sentence for what it is instead."""
 
+import pathlib
+
 import numpy as np
 import pydantic
 import pytest
@@ -98,3 +100,25 @@ def test_expected_values_that_do_not_fit_the_model_are_refused_by_key(tmp_path):
     ):
         with pytest.raises(error, match=message):
             fault(tmp_path, whole(), **check)
+
+
+def test_outputs_that_the_data_expect_belong_to_their_request():
+    expected: tuple[dict[str, Tensor], ...] = (
+        {"C": tensor("C", "INT32", np.array([1, 2], np.int32))},
+        {"A": tensor("A", "FP32", np.array([[1.0, 2.0]], np.float32))},
+        {},
+    )
+    expectation = Expectation((InferRequest("m", ()),) * 3, METADATA, Check(), None, pathlib.Path(), from_data=expected)
+    assert [expectation.fault(whole(), variant) for variant in range(3)] == ["", "", ""]
+    wrong = whole(a=[[1.0, 2.5]], c=(1, 3))
+    assert [expectation.fault(wrong, variant) for variant in range(3)] == [
+        "holds 1 wrong values in output 'C': the one at [1] is 3, where 2 is expected",
+        "holds 1 wrong values in output 'A': the one at [0, 1] is 2.5, where 2.0 is expected",
+        "",
+    ]
+    assert expectation.fault(InferResponse("m", "1", whole().outputs[1:]), 1) == "lacks the output A"
+    check = Check.model_validate({"outputs": {"C": {"value": [1, 2]}}})
+    with pytest.raises(
+        ScenarioError, match=r"^check.outputs.C: workload.data has expected values of this output, too: remove one of them$"
+    ):
+        Expectation((InferRequest("m", ()),) * 3, METADATA, check, None, pathlib.Path(), from_data=expected)

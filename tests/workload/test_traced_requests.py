@@ -104,9 +104,12 @@ def test_the_tensors_of_perf_analyzers_input_data(make):
         (Content(shapes='{"Z":[1]}'), "the model has no input 'Z'"),
         (Content(shapes='{"X":[1,-1]}'), "expected the dimensions of input 'X'"),
         (Content(shapes='{"X":[1]}'), r'the recorded shapes {"X":\[1\]} do not fit the model: workload.inputs.X'),
-        (Content(tensors='{"X": [1, 2]}'), r"input 'X' has shape \[-1\]: give it in the file, or as workload.inputs.X.shape"),
-        (Content(tensors='{"X": {"content": [1], "shape": [2]}}'), "do not fit INT32"),
-        (Content(tensors='{"X": {"content": {"b64": "!"}, "shape": [2]}}'), "do not fit INT32"),
+        (Content(tensors='{"X": [1, 2]}'), r"data: X: the model's shape is \[-1\]: .*, or give workload.inputs.X.shape"),
+        (
+            Content(tensors='{"X": {"content": [1], "shape": [2]}}'),
+            r"expected a flat list of 2 whole numbers for INT32 of shape \[2\], found 1",
+        ),
+        (Content(tensors='{"X": {"content": {"b64": "!"}, "shape": [2]}}'), "data: X.b64: expected base64"),
     ],
 )
 def test_contents_that_cannot_be_sent_are_refused(make, content, message):
