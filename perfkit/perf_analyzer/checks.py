@@ -4,7 +4,7 @@ import json
 import pathlib
 from collections.abc import Iterator
 
-from perfkit.perf_analyzer.draft import ABORTED_EXIT_CODE, CommandLineError, Draft
+from perfkit.perf_analyzer.draft import ABORTED_EXIT_CODE, CommandLineError, Draft, refusal
 from perfkit.perf_analyzer.load_option_values import is_file
 
 _LOWEST_PERCENTILE, _HIGHEST_PERCENTILE = 1, 99
@@ -12,10 +12,10 @@ _LOWEST_PERCENTILE, _HIGHEST_PERCENTILE = 1, 99
 
 def check(draft: Draft) -> None:
     """Raises CommandLineError with the first complaint. Reads the data of a fixed schedule."""
-    for complaint in _complaints(draft):
-        raise CommandLineError(f"Error: {complaint}")
     if draft.final_mode == "FixedSchedule":
         _check_fixed_schedule(draft)
+    for complaint in _complaints(draft):
+        raise refusal(complaint)
 
 
 def _complaints(draft: Draft) -> Iterator[str]:
@@ -66,7 +66,7 @@ def _complaints_about_search(draft: Draft) -> Iterator[str]:
     is_open = any(one.end == 0 for one in ranges)
     if is_open and options.latency_threshold_ms == 0:
         yield "The end of the search range and the latency limit can not be both 0 (or 0.0) simultaneously"
-    if not options.is_binary_search:
+    if not options.is_binary_search or draft.final_mode == "CustomIntervals":
         return
     if is_open:
         yield "The end of the range can not be 0 (or 0.0) for binary search mode."
@@ -85,7 +85,7 @@ def _complaints_about_counts(draft: Draft) -> Iterator[str]:
     if options.warmup_request_count and load.start < load.end:
         yield f"--warmup-request-count not supported with multiple {name} values in one run"
     if options.request_count:
-        if options.request_count < int(load.start):
+        if not load.start < options.request_count + 1:  # also for a rate that is infinite, or not a number
             yield f"--request-count can not be less than {name}"
         if load.start < load.end:
             yield f"--request-count not supported with multiple {name} values in one run"
