@@ -96,6 +96,8 @@ TARGETS = (
     Target("gate.partial/pairs.json", (("resume-gate", "gate"),), 2),
     Target("gate.partial/plan.json", (("resume-gate", "gate"),), 1),
     Target("parquet/telemetry.parquet", (("report", "parquet"),), 1),
+    Target("old.json", (("compare", "old.json", "new"), ("report", "old.json")), 2),
+    Target("old.csv", (("compare", "new", "old.csv", "old.json"), ("compare", "old.csv", "new", "--format", "html"), ("report", "old.csv")), 2),
     Target("peaks.csv", (("plan", "open", *_SLO, "--peaks", "peaks.csv"),), 1),
 )  # fmt: skip
 

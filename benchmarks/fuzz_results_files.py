@@ -57,7 +57,7 @@ _TELEMETRY = """point,repetition,protocol,load,name,labels,unit,time_s,window_s,
 
 
 def make_files(folder: pathlib.Path) -> None:
-    """Fills a folder with results, a sweep, a baseline, a verdict, a history and peaks, all of them sound."""
+    """Fills a folder with results, a sweep, a baseline, a verdict, a history, peaks and files of perf_analyzer, all of them sound."""
     made = [_run(factor, day) for day, factor in enumerate((1.0, 1.004, 0.996, 1.002, 0.998), 1)]
     for day, one in enumerate(made, 1):
         finish(folder / f"run{day}", one)
@@ -73,6 +73,7 @@ def make_files(folder: pathlib.Path) -> None:
             history.add([record_of_result(result, f"run{day}")])
     days = "\n".join(f"2026-01-{day:02},{100 + day}" for day in range(1, 29))
     (folder / "peaks.csv").write_text(f"date,peak_per_s\n{days}\n")
+    _add_perf_analyzer_files(folder)
     Writer(folder)((20, 40, 60, 80, 110), times_s=mm1_times_s, seconds=250, repetitions=2, overloaded_from=100)
     (folder / "result0").rename(folder / "open")
     _make_sweep(folder / "sweep")
@@ -136,6 +137,25 @@ def _verdict() -> Verdict:
         kind="pass", reasons=("All.",), notes=("One.",), mode="paired", scenario="smoke", baseline="a", candidate="b", false_alarm_rate=0.01, pairs=12,
         control_pairs=12, comparisons=(comparison,), control=(comparison,), started_at="2026-01-01T00:00:00.000+00:00",
     )  # fmt: skip
+
+
+def _add_perf_analyzer_files(folder: pathlib.Path) -> None:
+    """A profile export and a CSV report of the load point of `new`, without the values of tensors."""
+    begun_ns = 1_700_000_000 * 10**9
+    requests = [
+        {
+            "timestamp": begun_ns + number * 2_000_000,
+            "request_inputs": {},
+            "response_timestamps": [begun_ns + number * 2_000_000 + 1_000_000 + place for place in (0, 500_000)],
+            "response_outputs": [{"OUT": 1}, {"OUT": 2}],
+        }
+        for number in range(100)
+    ]
+    experiment = {"mode": "concurrency", "value": 4}
+    one = {"experiment": experiment, "requests": requests, "window_boundaries": [begun_ns, begun_ns + 10**8, begun_ns + 2 * 10**8]}
+    document = {"experiments": [one], "version": "2.60.0", "service_kind": "triton", "endpoint": ""}
+    (folder / "old.json").write_text(json.dumps(document))
+    (folder / "old.csv").write_text("Concurrency,Inferences/Second,Server Queue,p50 latency,p99 latency\n4,500,13,1500,2100\n")
 
 
 def _add_telemetry(folder: pathlib.Path) -> None:

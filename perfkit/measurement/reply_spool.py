@@ -3,6 +3,7 @@
 While load is sent, an answer is only written as it came: it is decoded when the file is read, after the load.
 """
 
+import contextlib
 import dataclasses
 import os
 import pathlib
@@ -71,7 +72,8 @@ class ReplySpool:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        self._file.close()
+        with contextlib.suppress(OSError):  # of what could not be written, as `end` has said
+            self._file.close()
 
     def begin(self, spec: WorkerSpec, clock: Clock) -> WorkerSpec:
         """Begins a load point; returns what its worker must do so that replies have all that is spooled."""
@@ -97,10 +99,14 @@ class ReplySpool:
 
     def end(self, window: Window) -> None:
         """Ends a load point, whose requests are those answered in its window; raises StorageError if some could not be written."""
-        if self._failure is not None:
-            raise StorageError(f"{self._folder}: the requests cannot be written: {self._failure.strerror}")
         point = self._points[-1]
-        point.end_bytes = self._file.tell()
+        try:
+            if self._failure is not None:
+                raise self._failure
+            self._file.flush()
+            point.end_bytes = self._file.tell()
+        except OSError as error:
+            raise StorageError(f"{self._folder}: the requests cannot be written: {error.strerror}") from None
         point.window_ns = (window.start_ns, window.end_ns) if window.length_ns else None
 
     def windows_ns(self) -> list[tuple[int, int]]:

@@ -8,8 +8,10 @@ import re
 from collections.abc import Mapping
 
 from perfkit.errors import ResultError
+from perfkit.result.checks import HIGHEST_RATE_PER_S
 from perfkit.result.json_file import read_bytes
 from perfkit.result.perf_analyzer_files import LOAD_COLUMNS
+from perfkit.stats.buckets import LONGEST_TIME_NS
 
 _LARGEST_BYTES = 16 * 2**20
 _NS_PER_US = 1000
@@ -36,7 +38,7 @@ class CsvRow:
 def read_csv(file: pathlib.Path) -> list[CsvRow]:
     """The rows of a CSV report; raises ResultError."""
     try:
-        text = read_bytes(file, _LARGEST_BYTES).decode("utf-8", "replace")
+        text = read_bytes(file, _LARGEST_BYTES).decode("utf-8-sig", "replace")
     except FileNotFoundError:
         raise ResultError(f"{file}: cannot be read: no such file") from None
     try:
@@ -53,24 +55,30 @@ def read_csv(file: pathlib.Path) -> list[CsvRow]:
 
 
 def _row(file: pathlib.Path, line: int, cells: Mapping[str, str]) -> CsvRow:
-    def number(name: str, scale: float = 1.0) -> float:
+    def number(name: str, unit: float, highest: float) -> float:
         try:
-            value = float(cells[name])
+            value = float(cells[name]) * unit
         except ValueError:
             value = math.nan
-        if not 0 <= value <= 1e15:
-            raise ResultError(f"{file}: line {line}: {name}: expected a number of at least 0, found {cells[name][:50]!r}")
-        return value * scale
+        if not 0 <= value <= highest:
+            raise ResultError(f"{file}: line {line}: {name}: expected a number that could be measured, found {cells[name][:50]!r}")
+        return value
+
+    def rate(name: str) -> float:
+        return number(name, 1.0, HIGHEST_RATE_PER_S)
+
+    def time_ns(name: str) -> float:
+        return number(name, _NS_PER_US, LONGEST_TIME_NS)
 
     load = next(iter(cells))
     percentiles = {f"p{found[1]}": name for name in cells if (found := _PERCENTILE.fullmatch(name))}
     known = {load, _RATE, _RESPONSE_RATE, _MEAN, *percentiles.values()}
     return CsvRow(
         mode=LOAD_COLUMNS[load],
-        value=number(load),
-        inferences_per_s=number(_RATE),
-        responses_per_s=number(_RESPONSE_RATE) if _RESPONSE_RATE in cells else None,
-        mean_ns=number(_MEAN, _NS_PER_US) if _MEAN in cells else None,
-        percentiles_ns={name: number(column, _NS_PER_US) for name, column in percentiles.items()},
+        value=rate(load),
+        inferences_per_s=rate(_RATE),
+        responses_per_s=rate(_RESPONSE_RATE) if _RESPONSE_RATE in cells else None,
+        mean_ns=time_ns(_MEAN) if _MEAN in cells else None,
+        percentiles_ns={name: time_ns(column) for name, column in percentiles.items()},
         further={name: text[:300] for name, text in cells.items() if name not in known},
     )

@@ -9,11 +9,13 @@ from collections.abc import Callable, Iterator
 from typing import Any, TextIO
 
 from perfkit.errors import ResultError
+from perfkit.result.checks import HIGHEST_RATE_PER_S
+from perfkit.stats.buckets import LONGEST_TIME_NS
+from perfkit.units import NS_PER_S
 
 _CHUNK_CHARACTERS = 1 << 20
 _LARGEST_VALUE_CHARACTERS = 256 * 2**20
-_HIGHEST_INSTANT_NS = 2**63 - 1
-_HIGHEST_LOAD = 1e12
+_HIGHEST_INSTANT_NS = 7_258_118_400 * NS_PER_S  # the year 2200
 _NOT_BOUNDED = [0, 2**64 - 1]
 """The window's boundaries of periodic and session loads, which have none."""
 
@@ -82,7 +84,7 @@ def _experiment(reader: "_JsonReader", number: int) -> Experiment:
 def _load(found: Any, place: str) -> tuple[str, float]:
     mode, value = (found.get("mode"), found.get("value")) if isinstance(found, dict) else ("", None)
     is_number = isinstance(value, int | float) and not isinstance(value, bool)
-    if mode not in ("concurrency", "request_rate") or value is None or not is_number or not 0 <= value <= _HIGHEST_LOAD:
+    if mode not in ("concurrency", "request_rate") or value is None or not is_number or not 0 <= value <= HIGHEST_RATE_PER_S:
         raise _FormatError(f"{place}: expected mode concurrency or request_rate and a value of at least 0, found {str(found)[:100]}")
     return mode, float(value)
 
@@ -97,6 +99,8 @@ def _add_request(made: Experiment, found: Any, place: str) -> None:
         return
     if list(responses_ns) != sorted(responses_ns) or responses_ns[0] < started_ns:
         raise _FormatError(f"{place}.response_timestamps: expected instants in their order, after the request's timestamp")
+    if responses_ns[-1] - started_ns > LONGEST_TIME_NS:
+        raise _FormatError(f"{place}: it lasts longer than an hour")
     if _ends_empty(found.get("response_outputs")):
         responses_ns = responses_ns[:-1]
     made.started_ns.append(started_ns)

@@ -11,7 +11,7 @@ LOAD_COLUMNS = {"Concurrency": "concurrency", "Request Rate": "request_rate"}
 """The first column of a CSV report, and the mode of the load that it tells."""
 _BEGINNING_BYTES = 4096
 _EXPORT = re.compile(rb'\s*\{\s*"experiments"')
-_CSV = re.compile(f"(?:{'|'.join(LOAD_COLUMNS)}),".encode())
+_CSV = re.compile(f"(?:\ufeff)?(?:{'|'.join(LOAD_COLUMNS)}),".encode())
 
 
 def kind_of(beginning: bytes) -> Kind | None:

@@ -10,6 +10,7 @@ import numpy as np
 from perfkit.clock import instant_at
 from perfkit.errors import ResultError
 from perfkit.recorder.batches import batch_length_ns
+from perfkit.result.checks import HIGHEST_RATE_PER_S
 from perfkit.result.distribution import QUANTILES, Distribution, distribution
 from perfkit.result.perf_analyzer_csv import CsvRow, read_csv
 from perfkit.result.perf_analyzer_export import Experiment, read_export
@@ -114,6 +115,9 @@ def _point_of_experiment(file: pathlib.Path, one: Experiment) -> PerfAnalyzerPoi
     intervals = percentile_intervals(batches, tuple(QUANTILES.values()))
     times = distribution(counts)
     duration_s = (end_ns - start_ns) / NS_PER_S
+    throughput_per_s = int(((last >= start_ns) & (last <= end_ns)).sum()) / duration_s
+    if throughput_per_s > HIGHEST_RATE_PER_S:
+        raise ResultError(f"{file}: {load.title}: {throughput_per_s:.3g} requests per second are more than could be measured")
     is_streamed = len(one.gaps_ns) > 0
     if one.unanswered:
         notes.append(f"{one.unanswered:,} requests of {load.title} have no response, and are left out.")
@@ -128,7 +132,7 @@ def _point_of_experiment(file: pathlib.Path, one: Experiment) -> PerfAnalyzerPoi
         max_ns=times.max,
         requests=len(one.started_ns),
         duration_s=duration_s,
-        throughput_per_s=int(((last >= start_ns) & (last <= end_ns)).sum()) / duration_s,
+        throughput_per_s=throughput_per_s,
         responses_per_s=(len(one.gaps_ns) + len(one.started_ns)) / duration_s if is_streamed else None,
         first_response_ns=distribution(BucketCounts.of(first - started)) if is_streamed else None,
         response_gap_ns=distribution(BucketCounts.of(np.frombuffer(one.gaps_ns, dtype=np.int64))) if is_streamed else None,

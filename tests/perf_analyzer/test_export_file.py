@@ -2,12 +2,13 @@
 
 import itertools
 import json
+import pathlib
 import struct
 import time
 
 import pytest
 
-from perfkit.errors import UsageError
+from perfkit.errors import StorageError, UsageError
 from perfkit.measurement.reply_spool import ReplySpool
 from perfkit.perf_analyzer.export_file import ExportFile, exported_value
 from perfkit.protocol.tensor import Datatype, Tensor
@@ -179,6 +180,16 @@ def test_an_export_that_fails_leaves_no_file(tmp_path):
     with pytest.raises(KeyError):
         fail()
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_full_disk_ends_the_run_with_a_sentence(tmp_path, monkeypatch):
+    monkeypatch.setattr("tempfile.TemporaryFile", lambda **_: pathlib.Path("/dev/full").open("r+b"))  # noqa: SIM115 - the spool closes it
+    with serving(v2_handler(lambda _: None)) as port:
+        target = {"url": f"http://127.0.0.1:{port}", "model": "m"}
+        scenario = {"target": target, "workload": JSON, "load": {"closed": {"concurrency": 1}}, "measure": COUNTED}
+        with pytest.raises(StorageError, match="the requests cannot be written: No space left on device"):
+            export_of(tmp_path, scenario)
+    assert not (tmp_path / "export.json").exists()
 
 
 @pytest.mark.parametrize(

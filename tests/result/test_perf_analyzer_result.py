@@ -202,6 +202,8 @@ def damaged(path, value):
         (damaged(["requests", 0, "timestamp"], 1.5), "experiments.0.requests.0.timestamp: expected nanoseconds since 1970, found [1.5]"),
         (damaged(["requests", 0, "timestamp"], 2**63), "experiments.0.requests.0.timestamp: expected nanoseconds since 1970"),
         (damaged(["requests", 0, "response_timestamps"], [1]), "expected instants in their order, after the request's timestamp"),
+        (damaged(["requests", 0, "response_timestamps"], [T0 + 7200 * S]), "experiments.0.requests.0: it lasts longer than an hour"),
+        (json.dumps(export(([request(0, 0)] * 2, [0, 0]))), "concurrency 1: 2e+09 requests per second are more than could be measured"),
         (damaged(["requests", 0], 3), "experiments.0.requests.0: expected an object"),
         (damaged(["window_boundaries"], [2, 1]), "experiments.0.window_boundaries: expected instants in their order"),
         ('{"experiments"' + "[" * 100_000, "expected ':', found '['"),
@@ -222,8 +224,9 @@ def test_a_damaged_export_is_refused(tmp_path, text, problem):
         ("Concurrency,p50 latency\n1,2\n", "expected the columns Concurrency or Request Rate, and Inferences/Second"),
         ("Concurrency,Inferences/Second\n", "line 2: expected 2 values"),
         ("Concurrency,Inferences/Second\n1\n", "line 2: expected 2 values"),
-        ("Concurrency,Inferences/Second\n1,nan\n", "line 2: Inferences/Second: expected a number of at least 0, found 'nan'"),
-        ("Concurrency,Inferences/Second\n-1,2\n", "line 2: Concurrency: expected a number of at least 0, found '-1'"),
+        ("Concurrency,Inferences/Second\n1,nan\n", "line 2: Inferences/Second: expected a number that could be measured, found 'nan'"),
+        ("Concurrency,Inferences/Second\n-1,2\n", "line 2: Concurrency: expected a number that could be measured, found '-1'"),
+        ("Request Rate,Inferences/Second,p50 latency\n1,2,4e9\n", "line 2: p50 latency: expected a number that could be measured"),
     ],
 )
 def test_a_damaged_report_is_refused(tmp_path, text, problem):
@@ -232,6 +235,12 @@ def test_a_damaged_report_is_refused(tmp_path, text, problem):
         read(tmp_path / "r.csv")
     assert str(raised.value).startswith(f"{tmp_path / 'r.csv'}: ")
     assert problem in str(raised.value)
+
+
+def test_a_report_that_a_spreadsheet_saved_with_a_byte_order_mark_is_read(tmp_path):
+    (tmp_path / "r.csv").write_text("Concurrency,Inferences/Second,p50 latency\n4,500,1500\n", encoding="utf-8-sig")
+    (point,) = read(tmp_path / "r.csv").points
+    assert (point.inferences_per_s, point.percentiles_ns["p50"].value) == (500.0, 1_500_000)
 
 
 def test_other_readers_of_results_say_what_the_file_is(tmp_path):
