@@ -38,6 +38,7 @@ class Triton:
     version: str
     http_port: int
     grpc_port: int
+    metrics_port: int = 0
 
     def url(self, protocol: str = "http") -> str:
         """The URL for a protocol."""
@@ -73,7 +74,7 @@ def running_triton(
             version = ""
             with contextlib.suppress(urllib.error.HTTPError):  # restricted metadata
                 version = str(Triton("", ports[0], ports[1]).request("v2")["version"])
-            yield Triton(version, ports[0], ports[1])
+            yield Triton(version, *ports)
 
 
 def _check(triton: Triton) -> None:

@@ -86,7 +86,6 @@ def test_sequences_are_made_for_a_model_that_takes_them(server, run, tmp_path):
     assert sum(ids.count(one) == 5 for one in set(ids)) >= 6
 
 
-@pytest.mark.xfail(reason="workload.data")
 def test_streams_of_a_decoupled_model(server, run, tmp_path):
     data = {"data": [{"IN": {"content": [1, 2, 3], "shape": [3]}, "DELAY": {"content": [0, 0, 0], "shape": [3]}, "WAIT": [0]}]}
     (tmp_path / "data.json").write_text(json.dumps(data))

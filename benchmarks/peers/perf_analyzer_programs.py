@@ -1,0 +1,230 @@
+"""Programs that run perf_analyzer, with perf_analyzer and with perfkit in its place: Model Analyzer, and GenAI-Perf's parser of exports.
+
+    python -m benchmarks.peers.perf_analyzer_programs [--analyzer PROGRAM] [--genai-perf PYTHON] [--peers FOLDER] [--out FILE]
+
+Model Analyzer (PyPI: triton-model-analyzer) runs in its remote mode against the bundled server and against a real Triton, once with each
+program as its `--perf-analyzer-path`. Then both programs export the same requests, and the parser of GenAI-Perf (PyPI: genai-perf) reads both
+files. The models take a fixed time, so that the server sets the pace. It takes about ten minutes. The exit code is 1 if one of the
+programs fails, or a figure of perfkit's is not within 10 % of perf_analyzer's.
+"""
+
+import argparse
+import contextlib
+import csv
+import json
+import pathlib
+import shutil
+import subprocess
+import sys
+import tempfile
+import urllib.request
+from collections.abc import Iterator, Mapping
+from typing import NamedTuple
+
+import onnx
+
+from benchmarks.peers.install import peers_folder, perf_analyzer_path
+from benchmarks.peers.model_analyzer import analyzer_version
+from benchmarks.peers.server_process import PeerError
+from benchmarks.peers.triton import TRAFFIC_MODELS, running_triton
+from benchmarks.processes import ROOT, running_server
+from benchmarks.report import describe_machine, option_parser, publish, table_head, table_row, yes_no
+
+OWN, ANALYZER = "perfkit", "perf_analyzer"
+CONCURRENCIES, BATCH_SIZES = (1, 4), (1, 4)
+WITHIN = 0.1
+_TIMEOUT_S = 900
+_FIGURES = {"Throughput (infer/sec)": "throughput, 1/s", "Avg latency (ms)": "average, ms", "p99 Latency (ms)": "p99, ms"}
+_READ_EXPORT = """
+import json, sys
+from genai_perf.profile_data_parser.profile_data_parser import ProfileDataParser
+parser = ProfileDataParser(sys.argv[1])
+found = {}
+for mode, load in parser.get_profile_load_info():
+    metrics = parser.get_statistics(mode, load).stats_dict
+    found[f"{mode} {load}"] = [metrics["request_throughput"]["avg"], metrics["request_latency"]["avg"] / 1e6, metrics["request_latency"]["p99"] / 1e6]
+print(json.dumps(found))
+"""
+
+
+class Place(NamedTuple):
+    """A server with explicit model control."""
+
+    title: str
+    model: str
+    shapes: tuple[str, ...]
+    repository: pathlib.Path
+    http: str
+    grpc: str
+    metrics_url: str
+
+
+def write_relu(folder: pathlib.Path) -> None:
+    """A repository with an ONNX model for batches of 3 numbers; it answers at once, and the client's own pace shows."""
+    given, result = (onnx.helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, ["batch", 3]) for name in ("x", "y"))
+    graph = onnx.helper.make_graph([onnx.helper.make_node("Relu", ["x"], ["y"])], "g", [given], [result])
+    model = onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 13)], ir_version=8)
+    (folder / "relu" / "1").mkdir(parents=True)
+    (folder / "relu" / "1" / "model.onnx").write_bytes(model.SerializeToString())
+
+
+@contextlib.contextmanager
+def places(work: pathlib.Path, peers: pathlib.Path) -> Iterator[tuple[str, list[Place]]]:
+    """Triton's version, and both servers with one model each."""
+    own, triton_models = work / "bundled", work / "triton"
+    write_relu(own)
+    shutil.copytree(TRAFFIC_MODELS / "paced_identity", triton_models / "paced_identity")
+    options = ["--model-repository", str(own), "--model-control-mode", "explicit", "--metrics-port", "0"]
+    with (
+        running_server(*options) as server,
+        running_triton(peers, models=triton_models, options=["--model-control-mode=explicit"]) as triton,
+    ):
+        ready = server.ready
+        yield triton.version, [
+            Place(
+                "the bundled server", "relu", (), own,
+                f"127.0.0.1:{ready['http_port']}", f"127.0.0.1:{ready['grpc_port']}", f"http://127.0.0.1:{ready['metrics_port']}/metrics",
+            ),
+            Place(
+                f"Triton {triton.version}", "paced_identity", ("INPUT0:16",), triton_models,
+                f"127.0.0.1:{triton.http_port}", f"127.0.0.1:{triton.grpc_port}", f"http://127.0.0.1:{triton.metrics_port}/metrics",
+            ),
+        ]  # fmt: skip
+
+
+def analyze(program: pathlib.Path, client: pathlib.Path, place: Place, work: pathlib.Path) -> dict[str, dict[str, float]]:
+    """Runs Model Analyzer with a program as its perf_analyzer; its figures by setting. Raises PeerError."""
+    work.mkdir(parents=True)
+    settings = {
+        "model_repository": str(place.repository),
+        "output_model_repository_path": str(work / "variants"),
+        "checkpoint_directory": str(work / "checkpoints"),
+        "export_path": str(work / "export"),
+        "triton_launch_mode": "remote",
+        "triton_http_endpoint": place.http,
+        "triton_grpc_endpoint": place.grpc,
+        "triton_metrics_url": place.metrics_url,
+        "client_protocol": "grpc",
+        "perf_analyzer_path": str(client),
+        "gpus": [],
+        "run_config_search_disable": True,
+        "batch_sizes": list(BATCH_SIZES),
+        "concurrency": list(CONCURRENCIES),
+        "perf_analyzer_flags": {"shape": list(place.shapes)} if place.shapes else {},
+        "inference_output_fields": ["batch_size", "concurrency", "perf_throughput", "perf_latency_avg", "perf_latency_p99"],
+        "profile_models": [place.model],
+    }
+    (work / "settings.yaml").write_text(json.dumps(settings, indent=1), encoding="utf-8")
+    (work / "checkpoints").mkdir()
+    with (work / "log").open("w", encoding="utf-8") as log:
+        command = [str(program), "profile", "--config-file", str(work / "settings.yaml")]
+        code = subprocess.run(command, cwd=work, stdout=log, stderr=log, check=False, timeout=_TIMEOUT_S).returncode
+    file = work / "export" / "results" / "metrics-model-inference.csv"
+    if code or not file.exists():
+        tail = (work / "log").read_text(encoding="utf-8").splitlines()[-10:]
+        raise PeerError("\n".join([f"Model Analyzer with {client} on {place.title} ended with exit code {code}; its last output:", *tail]))
+    rows = csv.DictReader(file.read_text(encoding="utf-8").splitlines())
+    return {f"batch {row['Batch']}, concurrency {row['Concurrency']}": {name: float(row[name]) for name in _FIGURES} for row in rows}
+
+
+def read_export(python: pathlib.Path, client: list[str], place: Place, file: pathlib.Path) -> dict[str, list[float]]:
+    """What GenAI-Perf's parser reads in a program's export of 200 requests at each of two concurrencies; raises PeerError."""
+    found = dict[str, list[float]]()
+    for concurrency in CONCURRENCIES:
+        file.unlink(missing_ok=True)
+        options = ["-i", "grpc", "-u", place.grpc, "--concurrency-range", str(concurrency), "--request-count", "200"]
+        shapes = [word for shape in place.shapes for word in ("--shape", shape)]
+        command = [*client, "-m", place.model, *options, *shapes, "--profile-export-file", str(file)]
+        parse = [str(python), "-c", _READ_EXPORT, str(file)]
+        output = ""
+        for words in (command, parse):
+            done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, check=False, timeout=_TIMEOUT_S)
+            if done.returncode:
+                raise PeerError(f"{' '.join(words)[:200]} ended with exit code {done.returncode}: {done.stderr[-1000:]}")
+            output = done.stdout
+        found |= json.loads(output.splitlines()[-1])
+    return found
+
+
+def rows_of(title: str, both: Mapping[str, Mapping[str, float]], names: Mapping[str, str]) -> tuple[list[str], bool]:
+    """A row for each figure of a setting, and whether all of them agree."""
+    rows, agree = [], True
+    for name, shown in names.items():
+        theirs, own = both[ANALYZER][name], both[OWN][name]
+        is_near = abs(own / theirs - 1) <= WITHIN
+        agree &= is_near
+        rows.append(table_row(title, shown, f"{theirs:,.2f}", f"{own:,.2f}", f"{own / theirs:.3f}", yes_no(is_near)))
+    return rows, agree
+
+
+def compare(options: argparse.Namespace, work: pathlib.Path) -> tuple[list[str], bool]:
+    """The report, and whether all figures agree. Raises PeerError."""
+    peers, machine = peers_folder(options.peers), describe_machine()
+    program = (options.analyzer or peers / "model-analyzer" / "bin" / "model-analyzer").absolute()
+    python = options.genai_perf or peers / "genai-perf" / "bin" / "python"
+    own = work / "perf_analyzer"
+    own.write_text(f'#!/bin/sh\nPYTHONPATH={ROOT} exec {sys.executable} -m perfkit perf-analyzer "$@"\n', encoding="utf-8")
+    own.chmod(0o755)
+    clients = {ANALYZER: perf_analyzer_path(options.peers), OWN: own}
+    head = table_head("server and setting", "figure", ">perf_analyzer", ">perfkit", ">ratio", f"within {WITHIN:.0%}")
+    tables, agree = list[str](), True
+    with places(work, peers) as (version, servers):
+        for place in servers:
+            found = {name: analyze(program, client, place, work / f"{place.model}-{name}") for name, client in clients.items()}
+            for setting in found[ANALYZER]:
+                rows, is_near = rows_of(f"{place.title}, {setting}", {name: one[setting] for name, one in found.items()}, _FIGURES)
+                tables, agree = [*tables, *rows], agree and is_near
+            print(f"Model Analyzer on {place.title}: done", file=sys.stderr, flush=True)
+        exports = list[str]()
+        for place in servers:
+            # its model is not loaded any more
+            load = f"http://{place.http}/v2/repository/models/{place.model}/load"
+            urllib.request.urlopen(load, data=b"{}", timeout=60).close()
+            read = {name: read_export(python, [str(client)], place, work / "export.json") for name, client in clients.items()}
+            names = list(_FIGURES.values())
+            for setting in read[ANALYZER]:
+                both = {name: dict(zip(names, one[setting], strict=True)) for name, one in read.items()}
+                rows, is_near = rows_of(f"{place.title}, {setting}", both, dict(zip(names, names, strict=True)))
+                exports, agree = [*exports, *rows], agree and is_near
+    lines = [
+        "# Programs that run perf_analyzer, with perfkit in its place",
+        "",
+        f"{machine} Triton {version} (10 ms for each request, four at a time), and the bundled server with an ONNX model that answers at once.",
+        "",
+        "## Model Analyzer",
+        "",
+        f"Model Analyzer {analyzer_version(program)} as it is, in remote mode, over gRPC, once with each program as `--perf-analyzer-path`.",
+        "",
+        *head,
+        *tables,
+        "",
+        "## GenAI-Perf's parser of profile exports",
+        "",
+        "Its `ProfileDataParser` on an export of 200 requests of each program (`--request-count 200 --profile-export-file`).",
+        "",
+        *head,
+        *exports,
+    ]
+    return lines, agree
+
+
+def main() -> int:
+    """Runs all, and writes the report."""
+    parser = option_parser(__doc__, out=ROOT / "reports" / "perf-analyzer-programs.md")
+    parser.add_argument("--peers", type=pathlib.Path, help="folder of the peers")
+    parser.add_argument("--analyzer", type=pathlib.Path, help="the program model-analyzer (default: in the peers' folder)")
+    parser.add_argument(
+        "--genai-perf", type=pathlib.Path, metavar="PYTHON", help="the Python that has genai-perf (default: in the peers' folder)"
+    )
+    options = parser.parse_args()
+    try:
+        with tempfile.TemporaryDirectory(prefix="perfkit-programs-") as name:
+            lines, agree = compare(options, pathlib.Path(name))
+    except (PeerError, OSError, subprocess.SubprocessError) as error:
+        print(f"perf_analyzer_programs: {error}", file=sys.stderr)
+        return 1
+    return publish(options.out, lines, is_met=agree)
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
