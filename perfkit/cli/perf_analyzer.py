@@ -67,6 +67,8 @@ def run(arguments: Sequence[str]) -> int:
 def _run(options: "Sequence[Options]", *, prints_scenario: bool) -> int:
     from perfkit.perf_analyzer.scenario import notes, print_scenario, scenario_of
 
+    for warning in (warning for one in options for warning in one.warnings):
+        _complain(warning)
     for note in dict.fromkeys(note for one in options for note in notes(one)):
         _complain(f"perfkit: {note}")
     if prints_scenario:
