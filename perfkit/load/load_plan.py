@@ -154,7 +154,7 @@ def plan_sequences(scenario: "Scenario", index: int = 0, repetition: int = 0) ->
             law = LengthLaw(fixed, fixed)
     live = None if isinstance(scenario.load, ClosedLoadSpec) else given.live
     seed = (scenario.workload.seed, index, repetition, _LENGTHS)
-    return SequencePlan(law, given.first_id or random_first_id(), seed, live, given.ids, given.think_time_ns)
+    return SequencePlan(law, given.first_id or random_first_id(), seed, live, given.ids, given.think_time_ns, id_count=given.id_count)
 
 
 def own_window_ns(scenario: "Scenario", load: LoadPlan) -> int | None:

@@ -83,14 +83,15 @@ class ClosedSequences(ClosedLoop):
         self._ends: set[asyncio.Task[None]] = set()  # that were not answered within the second
 
     async def _send_requests(self, indices: Iterator[int]) -> None:
-        next_sequence, failures = self.sequences.source.next, 0
+        source, failures = self.sequences.source, 0
         while not self._stopping:
-            sequence = next_sequence()
+            sequence = source.next()
             last = await self._send_steps(sequence)
             if last is None or self._stopping:
                 self._stop_sending()  # before the sequence is ended, which takes a while
             if sequence.sent if last is None else _is_held(sequence, last):
                 await self._end(sequence)
+            source.release(sequence)
             if last is None:
                 break
             if last.outcome is _OK:
@@ -120,9 +121,9 @@ class ClosedSequences(ClosedLoop):
             self._unreachable = None
 
     async def _end(self, sequence: LiveSequence) -> None:
-        """Ends a sequence early; while load is sent, this waits for the answer for a second at most."""
+        """Ends a sequence early; while load is sent, this waits for the answer for a second at most, unless the id is used again."""
         ending = asyncio.ensure_future(self._end_and_report(sequence))
-        if self._stopping:
+        if self._stopping or self.sequences.source.reuses_ids:
             await ending
         else:
             self._ends.add(ending)
@@ -152,9 +153,10 @@ class OpenSequences(OpenLoop):
         self._idle = collections.deque(self.sequences.source.next() for _ in range(self.live or 0))
         self._waiting: collections.deque[tuple[int, int]] = collections.deque()  # arrivals without an idle sequence
         self._side_tasks: set[asyncio.Task[None]] = set()  # that wait for the think time, or end sequences
+        self._without_id = 0  # of the live sequences, those that start when an id is free
 
     def _send(self, intended_ns: int, index: int) -> None:
-        if self._in_flight >= self._limit:
+        if self._in_flight >= self._limit or (self.live is None and not self.sequences.source.has_free_id):
             self._note_over_limit(intended_ns, index)
             return
         self._in_flight += 1
@@ -193,10 +195,13 @@ class OpenSequences(OpenLoop):
             self._abandon_waiting()
         elif reply.outcome is not _OK or sequence.is_over:
             self._open.discard(sequence)
+            if self.live is not None:
+                self._without_id += 1
             if _is_held(sequence, reply):
                 self._end(sequence)
-            if self.live is not None:
-                self._take_next(self.sequences.source.next())
+                self._start_next()
+            else:
+                self._release(sequence)
         elif self.live is not None:
             self._take_next(sequence)
         elif self._stopping:
@@ -215,6 +220,17 @@ class OpenSequences(OpenLoop):
             intended_ns, paced_ns = self._waiting.popleft()
             self._in_flight -= 1
             self.on_reply(Reply(Outcome.UNFINISHED, paced_ns, self.clock.now_ns(), intended_ns=intended_ns, paced_ns=paced_ns))
+
+    def _release(self, sequence: LiveSequence) -> None:
+        """Lets the id of a sequence that the server no longer holds be used again."""
+        self.sequences.source.release(sequence)
+        self._start_next()
+
+    def _start_next(self) -> None:
+        """Starts live sequences in place of those that are over, as far as there are ids."""
+        while self._without_id and self.sequences.source.has_free_id:
+            self._without_id -= 1
+            self._take_next(self.sequences.source.next())
 
     def _take_next(self, sequence: LiveSequence) -> None:
         """Gives a sequence the next arrival that waits, or ends it if there are no more to come."""
@@ -246,6 +262,7 @@ class OpenSequences(OpenLoop):
 
     async def _end_and_report(self, sequence: LiveSequence) -> None:
         self.sequences.listener.untimed(await (self.sequences.ends or self.transport).send(self.sequences.requests.end(sequence)))
+        self._release(sequence)
 
     def _start_task(self, coroutine: Coroutine[None, None, None]) -> None:
         task = asyncio.ensure_future(coroutine)

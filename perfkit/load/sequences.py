@@ -59,6 +59,8 @@ class SequencePlan:
     think_time_ns: int = 0
     stream_lengths: tuple[int, ...] = ()
     """The steps of each stream of input data, which sequences take in turn; empty without input data."""
+    id_count: int | None = None
+    """The number of integer ids, which are used again; None without a limit. There are at least as many as live sequences."""
 
     def within(self, highest_id: int | None) -> "SequencePlan":
         """The plan for a model that does not take ids above this one, if any: with random ids of 31 bits in place of higher ones.
@@ -108,15 +110,58 @@ class SequenceSource:
     def __init__(self, plan: SequencePlan, worker: int = 0, workers: int = 1) -> None:
         self._number, self._workers, self._stream_lengths = worker, workers, plan.stream_lengths or (0,)
         self._lengths = None if plan.length is None else _lengths_of_worker(plan.length, plan.seed, worker, workers)
+        self._ids = None if plan.id_count is None else _IdCycle(plan.first_id, plan.id_count, worker, workers)
         self._first_id, self._prefix = plan.first_id, f"perfkit-{plan.first_id:016x}-" if plan.ids == "string" else ""
 
     def next(self) -> LiveSequence:
-        """The next sequence."""
+        """The next sequence. With a limited number of ids, `has_free_id` must be true, and `release` says which are free again."""
         number = self._number
         self._number += self._workers
         stream = number % len(self._stream_lengths)
         length = self._stream_lengths[stream] if self._lengths is None else next(self._lengths)
-        return LiveSequence(f"{self._prefix}{number:012d}" if self._prefix else self._first_id + number, length, stream=stream)
+        sequence_id = f"{self._prefix}{number:012d}" if self._prefix else self._first_id + number if self._ids is None else self._ids.take()
+        return LiveSequence(sequence_id, length, stream=stream)
+
+    @property
+    def reuses_ids(self) -> bool:
+        """Whether the number of ids is limited."""
+        return self._ids is not None
+
+    @property
+    def has_free_id(self) -> bool:
+        """Whether `next` finds an id."""
+        return self._ids is None or self._ids.has_free
+
+    def release(self, sequence: LiveSequence) -> None:
+        """Lets the id of a sequence be used again, once the server no longer holds it."""
+        if self._ids is not None:
+            self._ids.release(int(sequence.id))
+
+
+class _IdCycle:
+    """The ids of worker k of n in a range, counting up and starting over; ids that are in use are left out."""
+
+    def __init__(self, first_id: int, count: int, worker: int, workers: int) -> None:
+        self._ids = range(first_id + worker, first_id + count, workers)
+        self._taken, self._in_use = 0, set[int]()
+
+    @property
+    def has_free(self) -> bool:
+        """Whether any id is not in use."""
+        return len(self._in_use) < len(self._ids)
+
+    def take(self) -> int:
+        """The next id that is not in use; there must be one."""
+        while True:
+            sequence_id = self._ids[self._taken % len(self._ids)]
+            self._taken += 1
+            if sequence_id not in self._in_use:
+                self._in_use.add(sequence_id)
+                return sequence_id
+
+    def release(self, sequence_id: int) -> None:
+        """Ends the use of an id."""
+        self._in_use.discard(sequence_id)
 
 
 def _lengths_of_worker(law: LengthLaw, seed: tuple[int, ...], worker: int, workers: int) -> Iterator[int]:

@@ -117,12 +117,7 @@ async def probe(
         described = await read_target_metadata(transport, address, loaded, trials)
         metadata, config = described.metadata, described.config
         check_omitted(workload, target.model, config.required_inputs)
-        first_id, highest_id = scenario.sequences.first_id if scenario.sequences else None, config.highest_sequence_id
-        if first_id is not None and highest_id is not None and first_id > highest_id:
-            raise ModelMismatchError(
-                f"sequences.first_id: the control input of model '{target.model}' has 32 bits, so that the server would cut ids above "
-                f"{highest_id:,}: found {first_id:,}; give a lower one, or none"
-            )
+        _check_ids(scenario, config)
         if config.is_decoupled and scenario.stream is None:
             reason = "a request may have none or many responses, so it answers on streams only"
             raise ModelMismatchError(f"{address}: model '{target.model}' is decoupled: {reason}. Add `stream: {{}}` to the scenario")
@@ -182,6 +177,19 @@ async def probe(
             warnings=tuple(MeasurementWarning(note.code, address.sanitize(note.message, _LONGEST_ERROR)) for note in notes),
             note=address.sanitize(described.note, _LONGEST_ERROR),
         )
+
+
+def _check_ids(scenario: Scenario, config: ModelConfig) -> None:
+    """Raises ModelMismatchError if the scenario's ids of sequences do not fit the model's control input."""
+    given, highest_id = scenario.sequences, config.highest_sequence_id
+    if given is None or highest_id is None:
+        return
+    for key, found in (("first_id", given.first_id), ("end_id", given.end_id and given.end_id - 1)):
+        if found is not None and found > highest_id:
+            raise ModelMismatchError(
+                f"sequences.{key}: the control input of model '{scenario.target.model}' has 32 bits, so that the server would cut ids above "
+                f"{highest_id:,}: found {found:,}; give a lower one, or none"
+            )
 
 
 def _as_sequence(request: InferRequest, scenario: Scenario, config: ModelConfig) -> InferRequest:

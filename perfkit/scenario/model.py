@@ -150,6 +150,27 @@ class Scenario(Section):
         return self
 
     @pydantic.model_validator(mode="after")
+    def _has_an_id_for_each_live_sequence(self) -> Self:
+        if self.sequences is None or self.workloads is not None or (ids := self.sequences.id_count) is None:
+            return self
+        if isinstance(self.load, ClosedLoadSpec):
+            key, live = "load.closed.concurrency", max(self.load.closed.concurrency)
+        elif self.sequences.live is not None:
+            key, live = "sequences.live", self.sequences.live
+        else:
+            most = self.load.open.max_in_flight if isinstance(self.load, OpenLoadSpec) else None
+            if most is None:
+                raise ValueError(
+                    "sequences.end_id: each arrival starts a sequence: give sequences.live, or the most as load.open.max_in_flight"
+                )
+            key, live = "load.open.max_in_flight", most
+        if live > ids:
+            raise ValueError(
+                f"sequences.end_id: {ids:,} ids are too few for the {live:,} live sequences of {key}: raise end_id, or lower {key}"
+            )
+        return self
+
+    @pydantic.model_validator(mode="after")
     def _can_judge_first_responses(self) -> Self:
         if self.objective is None or self.objective.first_response is None:
             return self

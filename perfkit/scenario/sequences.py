@@ -75,6 +75,8 @@ class Sequences(Section):
     first_id: Annotated[int, Field(strict=True, ge=1, lt=2**62)] | None = None
     """Integer ids count up from here. The default is a random number of 19 digits for each load point, so that the sequences of
     different runs and machines do not meet, and one of 10 digits if the model's control input has 32 bits."""
+    end_id: Annotated[int, Field(strict=True, ge=2, lt=2**62)] | None = None
+    """Ids stay below this one: after the last they start over at `first_id`, without those of sequences that are live."""
     think_time_ns: Duration = Field(default=0, alias="think_time")
     """Where arrivals start sequences: the pause between an answer and the next step of its sequence."""
 
@@ -82,6 +84,15 @@ class Sequences(Section):
     def _is_consistent(self) -> Self:
         if self.first_id is not None and self.ids == "string":
             raise ValueError("first_id is for ids: integer; string ids begin with a random number of their own")
+        if self.end_id is not None and self.first_id is None:
+            raise ValueError("end_id needs first_id, from which the ids count up: give both")
+        if self.id_count is not None and self.id_count < 1:
+            raise ValueError(f"end_id must be above first_id, found {self.end_id} and {self.first_id}: the last id is the one below it")
         if self.live is not None and self.think_time_ns:
             raise ValueError("think_time is for arrivals that start sequences: remove live, whose steps start when arrivals are due")
         return self
+
+    @property
+    def id_count(self) -> int | None:
+        """The number of different ids; None without a limit."""
+        return None if self.first_id is None or self.end_id is None else self.end_id - self.first_id

@@ -215,3 +215,46 @@ def test_workers_share_neither_ids_nor_lengths_and_together_send_what_one_would(
     common = alone.keys() & together.keys()
     assert len(common) > 80
     assert {number: alone[number] for number in common} == {number: together[number] for number in common}
+
+
+@pytest.mark.parametrize("spare", [0, 3])
+@pytest.mark.parametrize(("load", "most"), [("closed", 6), ("closed with think time", 6), ("steps", 6), ("arrivals", 20)])
+def test_ids_of_a_range_are_used_again_and_never_while_they_are_live(load, most, spare):
+    schedule, options, plan = LOADS[load]
+    options = options | ({"max_in_flight": most} if load == "arrivals" else {})
+    script = lambda index: ((index * 7919 % 20 + 1) * MS, Outcome.OK)  # noqa: E731 - a script in a line
+    given = SequencePlan(LengthLaw(1, 9), 7, id_count=most + spare, **plan)
+    measured = MeasuredSequences(script, schedule, plan=given, window_ns=S, **options)
+    assert measured.server.faults == []
+    assert measured.server.held == {}
+    ids = [call[0] for call in measured.server.calls if call[1]]
+    assert len(ids) > 2 * (most + spare)
+    assert ids[0] == 7
+    assert set(ids) == set(range(7, 7 + most + spare))
+
+
+def test_ids_of_a_range_count_up_and_start_over():
+    """As perf_analyzer did with --sequence-id-range 7:10: sequences of two steps one after the other, ids 7, 8, 9, 7, 8, 9."""
+    measured = closed(constant(10 * MS), plan=fixed(2, first_id=7, id_count=3), window_ns=S)
+    ids = [call[0] for call in measured.server.calls if call[1]]
+    assert ids[:7] == [7, 8, 9, 7, 8, 9, 7]
+
+
+@settings(deadline=None)
+@given(st.integers(1, 4), st.lists(st.sampled_from(list(Outcome)[:6]), min_size=1, max_size=12), st.booleans())
+def test_failures_give_their_ids_back(live, outcomes, is_open):
+    script = lambda index: (20 * MS, outcomes[index % len(outcomes)])  # noqa: E731 - a script in a line
+    schedule, options, plan = (at_rate(300), {}, {"live": live}) if is_open else (None, {"concurrency": live}, {})
+    given = fixed(3, first_id=1, id_count=live, **plan)
+    measured = MeasuredSequences(script, schedule, plan=given, window_ns=S, drain_ns=5 * S, **options)
+    assert {call[0] for call in measured.server.calls} == set(range(1, 1 + live))
+
+
+def test_workers_divide_the_ids_of_a_range():
+    parts = []
+    for worker in range(3):
+        plan = SequencePlan(LengthLaw(2, 2), 10, id_count=8)
+        measured = MeasuredSequences(constant(MS), plan=plan, worker=worker, workers=3, concurrency=8, window_ns=100 * MS)
+        assert measured.server.faults == []
+        parts.append({call[0] for call in measured.server.calls})
+    assert parts == [{10, 13, 16}, {11, 14, 17}, {12, 15}]

@@ -61,3 +61,6 @@ def test_a_first_id_that_the_server_would_cut_is_refused(tmp_path):
     assert min(measure(tmp_path, config, sequences="{length: 2, first_id: 4294967000}")) == 4294967000
     with pytest.raises(ModelMismatchError, match=r"sequences\.first_id: the control input of model 'm' has 32 bits.*4,294,967,296"):
         measure(tmp_path, config, sequences="{length: 2, first_id: 4294967296}")
+    assert max(measure(tmp_path, config, sequences="{length: 2, first_id: 4294967294, end_id: 4294967296}")) == 4294967295
+    with pytest.raises(ModelMismatchError, match=r"sequences\.end_id: the control input of model 'm' has 32 bits.*4,294,967,296"):
+        measure(tmp_path, config, sequences="{length: 2, first_id: 4294967294, end_id: 4294967297}")
