@@ -146,6 +146,6 @@ def _definitions(result: PerfAnalyzerResult) -> list[str]:
             "Percentiles are those of perf_analyzer's last three stable windows, in whole microseconds. Load points that were not stable, or beyond its latency limit, are not in the file.",
         ]
     return [
-        "Throughput is the requests whose last response came within the windows ÷ the time from the first window's start to the last one's end. An export does not tell the batch size.",
+        "Throughput is the requests whose last response came within the windows ÷ the length of the windows. An export does not tell the batch size.",
         "All windows of a load point count, also those that perf_analyzer left out of its own report because they were not stable.",
     ]

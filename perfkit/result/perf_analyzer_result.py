@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Literal
 
 import numpy as np
+import numpy.typing as npt
 
 from perfkit.clock import instant_at
 from perfkit.errors import ResultError
@@ -15,14 +16,13 @@ from perfkit.result.distribution import QUANTILES, Distribution, distribution
 from perfkit.result.perf_analyzer_csv import CsvRow, read_csv
 from perfkit.result.perf_analyzer_export import Experiment, read_export
 from perfkit.result.perf_analyzer_files import Kind
+from perfkit.result.perf_analyzer_windows import measured_windows
 from perfkit.stats.buckets import BucketCounts
 from perfkit.stats.percentile_interval import percentile_intervals
 from perfkit.stats.ratio_interval import Estimate
-from perfkit.units import NS_PER_S, format_duration_ns, format_rate_per_s
+from perfkit.units import NS_PER_S
 
 Mode = Literal["concurrency", "request_rate"]
-
-_IDLE_SHARE, _IDLE_GAPS = 0.05, 3
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -105,17 +105,13 @@ def _point_of_experiment(file: pathlib.Path, one: Experiment) -> PerfAnalyzerPoi
     if not one.started_ns:
         raise ResultError(f"{file}: {load.title}: this profile export has no answered request of this load")
     started, first, last = (np.frombuffer(values, dtype=np.int64) for values in (one.started_ns, one.first_ns, one.last_ns))
-    start_ns, end_ns, notes = _measured_ns(one, int(started.min()), int(first.min()), int(last.max()))
-    service_ns = last - started
-    counts, batch_ns = BucketCounts.of(service_ns), batch_length_ns(end_ns - start_ns)
-    numbers = np.clip((started - start_ns) // batch_ns, 0, max((end_ns - start_ns) // batch_ns - 1, 0))
-    order = np.argsort(numbers, kind="stable")
-    ends = np.searchsorted(numbers[order], np.arange(1, int((end_ns - start_ns) // batch_ns)))
-    batches = [BucketCounts.of(part) for part in np.split(service_ns[order], ends)]
-    intervals = percentile_intervals(batches, tuple(QUANTILES.values()))
+    windows = measured_windows(one.boundaries_ns, started, last)
+    notes = [f"{load.title}: {windows.note}."] if windows.note else []
+    service_ns, duration_s = last - started, windows.length_ns / NS_PER_S
+    counts = BucketCounts.of(service_ns)
     times = distribution(counts)
-    duration_s = (end_ns - start_ns) / NS_PER_S
-    throughput_per_s = int(((last >= start_ns) & (last <= end_ns)).sum()) / duration_s
+    intervals = percentile_intervals(_batches(service_ns, windows.positions_ns(started), windows.length_ns), tuple(QUANTILES.values()))
+    throughput_per_s = windows.count_inside(last) / duration_s
     if throughput_per_s > HIGHEST_RATE_PER_S:
         raise ResultError(f"{file}: {load.title}: {throughput_per_s:.3g} requests per second are more than could be measured")
     is_streamed = len(one.gaps_ns) > 0
@@ -141,24 +137,14 @@ def _point_of_experiment(file: pathlib.Path, one: Experiment) -> PerfAnalyzerPoi
     )
 
 
-def _measured_ns(one: Experiment, started_ns: int, first_ns: int, last_ns: int) -> tuple[int, int, list[str]]:
-    """The span of all windows, and notes. Where windows have no bounds, it is that from the first request to the last response.
-
-    With `--request-count` perf_analyzer's only window ends up to a second after the last response, when it comes to look; the span then ends
-    with that response.
-    """
-    if len(one.boundaries_ns) < 2 or one.boundaries_ns[0] >= min(one.boundaries_ns[-1], last_ns):
-        return started_ns, max(last_ns, started_ns + 1), []
-    start_ns, end_ns = one.boundaries_ns[0], one.boundaries_ns[-1]
-    idle_ns, gap_ns = end_ns - last_ns, (last_ns - first_ns) / max(len(one.last_ns) - 1, 1)
-    if len(one.boundaries_ns) == 2 and idle_ns > max(_IDLE_SHARE * (end_ns - start_ns), _IDLE_GAPS * gap_ns):
-        told = format_rate_per_s(len(one.last_ns) * NS_PER_S / (end_ns - start_ns))
-        text = (
-            f"the throughput is that until the last response: perf_analyzer's window goes on for {format_duration_ns(idle_ns)} after it, as"
-        )
-        note = f"{PerfAnalyzerLoad(_mode(one.mode), one.value).title}: {text} with --request-count, so that it reported {told}."
-        return start_ns, last_ns, [note]
-    return start_ns, end_ns, []
+def _batches(service_ns: npt.NDArray[np.int64], positions_ns: npt.NDArray[np.int64], length_ns: int) -> list[BucketCounts]:
+    """The service times in equal parts of the measured time, by the start of their requests."""
+    batch_ns = batch_length_ns(length_ns)
+    number = max(length_ns // batch_ns, 1)
+    places = np.minimum(positions_ns // batch_ns, number - 1)
+    order = np.argsort(places, kind="stable")
+    ends = np.searchsorted(places[order], np.arange(1, number))
+    return [BucketCounts.of(part) for part in np.split(service_ns[order], ends)]
 
 
 def _mode(text: str) -> Mode:

@@ -147,6 +147,27 @@ def test_a_slow_load_in_one_window_is_no_idle_end(points):
     assert (point.throughput_per_s, point.notes) == (5.0, ())
 
 
+def test_the_time_between_windows_that_do_not_touch_is_left_out_and_said(points):
+    requests = [request(begin + 10 * number, begin + 10 * number + 10) for begin in (0, 300, 900) for number in range(10)]
+    (point,) = points(export((requests, [0, 100, 300, 400, 900, 1000])))
+    assert (point.duration_s, point.throughput_per_s) == (0.3, 100.0)
+    assert point.notes == ("concurrency 1: the windows do not touch, and the 700 ms between them are left out.",)
+
+
+@pytest.mark.parametrize(
+    ("requests", "boundaries_ms"),
+    [
+        # a request spans the second window, in which none ended
+        ([request(0, 100), request(100, 250), *(request(250 + number, 251 + number) for number in range(40))], [0, 100, 200, 300]),
+        # so few requests that an empty window says nothing
+        ([request(10, 20), request(210, 220)], [0, 100, 200, 300]),
+    ],
+)
+def test_an_empty_window_is_no_gap(points, requests, boundaries_ms):
+    (point,) = points(export((requests, boundaries_ms)))
+    assert (point.duration_s, point.notes) == (0.3, ())
+
+
 def test_windows_without_bounds_last_from_the_first_request_to_the_last_response(points):
     document = export(([request(100, 200), request(200, 300)], []))
     document["experiments"][0]["window_boundaries"] = [0, 2**64 - 1]
