@@ -1,13 +1,17 @@
 """How a caller follows a run and ends it early: an observer of its progress, and an interruption."""
 
 import asyncio
+import contextlib
 import pathlib
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any
 
-from perfkit.load.loop import Stoppable
+from perfkit.load.loop import StopCause, Stoppable
 from perfkit.result.model import Point
 from perfkit.telemetry.messages import ScreenConfig
+
+if TYPE_CHECKING:
+    from perfkit.target.started_server import StartedServer
 
 
 class RunObserver:
@@ -64,3 +68,28 @@ class Interruption:
             self.loop.stop("interrupted", drain=self.count == 1)
         elif self.task is not None:
             self.task.cancel()
+
+    @contextlib.contextmanager
+    def stopping(self, server: "StartedServer | None") -> Iterator[Callable[[Stoppable], None]]:
+        """Gives a setter for the loop, which an interrupt or the end of the server that perfkit started then stops."""
+        loops: list[Stoppable] = []
+        ends: list[str] = []
+
+        def set_loop(loop: Stoppable) -> None:
+            loops.append(loop)
+            self.loop = loop
+            stop_lost()
+
+        def on_end(sentence: str) -> None:
+            ends.append(sentence)
+            stop_lost()
+
+        def stop_lost() -> None:
+            if loops and ends:
+                loops[0].stop(ends[0], StopCause.TARGET_LOST)
+
+        try:
+            with contextlib.nullcontext() if server is None else server.watched(on_end):
+                yield set_loop
+        finally:
+            self.loop = None

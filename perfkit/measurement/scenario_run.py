@@ -4,15 +4,15 @@ import asyncio
 import contextlib
 import dataclasses
 import pathlib
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from typing import Any
 
 from perfkit.calibration.cache import calibration_path, read_calibration
 from perfkit.calibration.model import calibration_document
-from perfkit.clock import Clock, utc_now
+from perfkit.clock import Clock
 from perfkit.errors import MeasurementError, MeasurementWarning, PerfkitError, StorageError, TargetError, UsageError
 from perfkit.load.load_plan import ColdStartPlan, LoadPoint
-from perfkit.load.loop import StopCause, Stoppable
+from perfkit.load.loop import StopCause
 from perfkit.load.mix_plan import MixPoint
 from perfkit.machine.cpus import usable_cpus
 from perfkit.machine.description import describe_host
@@ -28,20 +28,17 @@ from perfkit.measurement.observation import Observation
 from perfkit.measurement.point_measurement import PointMeasurement, cut_window, undecided_warmup_s
 from perfkit.measurement.reply_spool import ReplySpool, check_spooled
 from perfkit.measurement.request_traces import SPANS_IN_HASTE_WITHIN_S, SPANS_WITHIN_S, RequestTraces, SpanSource
+from perfkit.measurement.run_result import RunResult
 from perfkit.measurement.run_target import RunTarget, WorkloadKey
 from perfkit.measurement.shared_memory import RunRegions, describe_abandoned, unregister_abandoned
-from perfkit.measurement.summary import LoadSummary
 from perfkit.measurement.target_probe import ProbedWorkload, describe_protocol, describe_target, probe
-from perfkit.result.distribution import QUANTILES
 from perfkit.result.file import SERVER_LOG, ResultWriter
 from perfkit.result.interval_log import IntervalLog, MixLog
-from perfkit.result.model import METRIC_DEFINITIONS, Point, PointKey, Result, Status
+from perfkit.result.model import METRIC_DEFINITIONS, Result, Status
 from perfkit.result.provenance import describe_source
 from perfkit.result.telemetry_file import SampledPoint
-from perfkit.scenario.file import LoadedScenario, scenario_document
+from perfkit.scenario.file import LoadedScenario
 from perfkit.spans.split import PARTS
-from perfkit.stats.slo import SloLimits
-from perfkit.target.started_server import StartedServer
 from perfkit.telemetry.messages import PointBegins
 from perfkit.units import NS_PER_S
 from perfkit.workers.cpu_placement import place
@@ -90,19 +87,16 @@ class ScenarioRun:
         self.plain = dict(zip(names, loaded.workloads(), strict=True))
         """The scenario of each workload by its name, None for a scenario that is no mix."""
         self._warnings = [MeasurementWarning(code="shared_cpus", message=self.placement.conflict)] if self.placement.conflict else []
-        self._environment: dict[str, Any] = {
+        environment: dict[str, Any] = {
             "generator": {**host, "calibration": None if calibration is None else calibration_document(calibration)},
             "source": describe_source(loaded.folder),
             "metric_definitions": METRIC_DEFINITIONS,
         }
+        self._so_far = RunResult(loaded, self.plain, environment, is_search=self._is_search)
         self._workloads: dict[WorkloadKey, ProbedWorkload] = {}
-        self._points: list[Point] = []
-        self._summaries: dict[PointKey, LoadSummary] = {}
         self.measured = 0
         """The number of measured load points."""
-        self._status: Status = "complete"
-        self._status_reason = ""
-        self._started_at, self._started_ns = utc_now(), clock.now_ns()
+        self._started_ns = clock.now_ns()
         self._abandoned = remove_abandoned()
 
     def follow(self, interleaved: "Sequence[ScenarioRun]", source: SpanSource | None) -> None:
@@ -119,7 +113,7 @@ class ScenarioRun:
     @property
     def is_active(self) -> bool:
         """Whether it has load points left to measure."""
-        return self.failure is None and self._status == "complete" and not self._has_ended
+        return self.failure is None and self._so_far.status == "complete" and not self._has_ended
 
     @property
     def repetition(self) -> int:
@@ -136,16 +130,16 @@ class ScenarioRun:
 
     def end_by(self, error: PerfkitError) -> None:
         """Ends the run: with a status if it has measured something that can be stored, and with the error otherwise."""
-        if not self._points or isinstance(error, StorageError) or not isinstance(error, TargetError | MeasurementError):
+        if not self._so_far.points or isinstance(error, StorageError) or not isinstance(error, TargetError | MeasurementError):
             self.failure = self.failure or error
-        elif self._status == "complete":
+        elif self._so_far.status == "complete":
             failure: Status = "incomplete" if isinstance(error, TargetError) else "invalid"
-            self._end("interrupted" if self.interruption.count else failure, str(error))
+            self._so_far.end("interrupted" if self.interruption.count else failure, str(error))
 
     def cancel(self, error: asyncio.CancelledError) -> None:
         """Ends the run, because it was interrupted while no load was sent, or its task was cancelled."""
         if self.failure is None and not self._has_ended:  # a partial result must not look like a complete one
-            self._end("interrupted", str(error) if self.interruption.count else "cancelled")
+            self._so_far.end("interrupted", str(error) if self.interruption.count else "cancelled")
         elif self.failure is None and self._traces is not None and not self._traces.breakdowns:
             self.observer.note_added("The wait for the server's spans was interrupted: the result lacks those that had not come yet.")
         if self.failure is None and self.interruption.count < 2:
@@ -154,7 +148,7 @@ class ScenarioRun:
 
     def save(self) -> None:
         """Saves the result so far, unless the run has failed or measured nothing."""
-        if self.failure is None and self._points:
+        if self.failure is None and self._so_far.points:
             self._writer.save(self.result())
 
     def conclude(self) -> MeasuredScenario:
@@ -194,13 +188,13 @@ class ScenarioRun:
             if probed.note:
                 self.observer.note_added(f"{name}: {probed.note}" if name else probed.note)
             engine = plain.scenario.target.engine
-            description = self._environment.setdefault("target", describe_target(probed, address, engine, target.server))
+            description = self._so_far.environment.setdefault("target", describe_target(probed, address, engine, target.server))
             description["protocols"].setdefault(protocol, describe_protocol(probed, address))
             if self is self.interleaved[0]:
                 workload = f"{name}: " if name else ""
                 self.observer.target_ready(f"{workload}{protocol} {address}, model {plain.scenario.target.model}")
         if self.scenario.workloads is not None:
-            self._environment["workloads"] = describe_workloads(self._workloads)
+            self._so_far.environment["workloads"] = describe_workloads(self._workloads)
 
     async def measure_next_point(self, target: RunTarget, observation: Observation) -> None:
         """Measures one load point; all of a repetition come before the next, so that slow drift affects all load points alike."""
@@ -220,11 +214,11 @@ class ScenarioRun:
         observation.point_begins(PointBegins(number, total, title, times_name, seconds, left_s))
         measured = self.measured
         await self._measure_point(load_point, target, observation)
-        if self._status == "complete" and self.interruption.count:
+        if self._so_far.status == "complete" and self.interruption.count:
             for run in self.interleaved:
                 run.stop_early(f"after load point {number} of {total}")
-        elif self._status == "complete" and self.measured == measured:
-            self._end("invalid", f"load point {number} of {total} has no window: no request was answered after the warm-up")
+        elif self._so_far.status == "complete" and self.measured == measured:
+            self._so_far.end("invalid", f"load point {number} of {total} has no window: no request was answered after the warm-up")
 
     @property
     def _number(self) -> tuple[int, int]:
@@ -239,7 +233,7 @@ class ScenarioRun:
     def stop_early(self, reason: str) -> None:
         """Ends the run because it was interrupted."""
         if self.is_active:
-            self._end("interrupted", reason)
+            self._so_far.end("interrupted", reason)
 
     async def _measure_point(self, load_point: LoadPoint | MixPoint, target: RunTarget, observation: Observation) -> None:
         cpus = self.placement.driver
@@ -259,7 +253,7 @@ class ScenarioRun:
         start = None
         if isinstance(load_point, LoadPoint) and isinstance(load_point.load, ColdStartPlan):
             start = StartTrial(self.scenario, load_point.load, workloads[0].address, target.server, self.clock)
-        with self._stoppable(target.server) as set_loop:
+        with self.interruption.stopping(target.server) as set_loop:
             if self._spool is not None:
                 assert isinstance(spec, WorkerSpec)
                 spec, workers = self._spool.begin(spec, self.clock), 1
@@ -269,11 +263,11 @@ class ScenarioRun:
                 self._spool.end(window)
             observed = await telemetry.finish(recorded, window)  # an interrupt here does not discard the measured load point
         if recorded.ending.cause is StopCause.FILE_LIMIT:
-            self._end("invalid", recorded.ending.reason)
+            self._so_far.end("invalid", recorded.ending.reason)
         elif recorded.ending.cause is StopCause.TARGET_LOST:
-            self._end("incomplete", f"the target was lost: {recorded.ending.reason}")
+            self._so_far.end("incomplete", f"the target was lost: {recorded.ending.reason}")
         elif recorded.ending.cause is StopCause.TOO_MANY_ERRORS:
-            self._end("incomplete", f"aborted: {recorded.ending.reason}")
+            self._so_far.end("incomplete", f"aborted: {recorded.ending.reason}")
         elif recorded.ending.cause is StopCause.INTERRUPTED:
             for run in self.interleaved:
                 run.stop_early(f"in load point {number} of {total}")
@@ -292,7 +286,7 @@ class ScenarioRun:
             if self._traces is not None:
                 self._traces.add(measurements)
             self._add_points(measurements, (self.clock.now_ns() - began_ns) / NS_PER_S)
-            observation.point_finished(number, self._points[-len(measurements)])
+            observation.point_finished(number, self._so_far.points[-len(measurements)])
             if self._traces is not None:  # last, because an interrupt of this wait must not discard the measured load point
                 await self._traces.collect(observation)
 
@@ -308,7 +302,7 @@ class ScenarioRun:
 
     def _split_traces(self) -> None:
         """Splits the time of the traced requests, as far as their spans were collected."""
-        if self._traces is not None and self._points and not self._traces.breakdowns:
+        if self._traces is not None and self._so_far.points and not self._traces.breakdowns:
             self._writer.write_traces(PARTS, self._traces.split([one.address for one in self._workloads.values()]))
 
     def _interval_log(self, load_point: LoadPoint | MixPoint) -> IntervalLog | MixLog:
@@ -327,40 +321,24 @@ class ScenarioRun:
             open_now=count_open_files(), has_started=bool(self._workloads), connections=connections, workers=workers, has_server=has_server
         )
         if shortage := describe_shortage(needs, raise_open_file_limit()):
-            raise MeasurementError(shortage) if self._points else UsageError(shortage)
+            raise MeasurementError(shortage) if self._so_far.points else UsageError(shortage)
 
     def add_notes(self, observation: Observation) -> None:
         """Adds the notes of telemetry to the result; the first of the runs passes them on."""
         notes = list(observation.notes)
-        known: list[str] = self._environment.get("telemetry", {}).get("notes", [])
+        known: list[str] = self._so_far.environment.get("telemetry", {}).get("notes", [])
         for note in notes[len(known) :] if self is self.interleaved[0] else ():
             self.observer.note_added(note)
-        self._environment["telemetry"] = {"notes": notes}
+        self._so_far.environment["telemetry"] = {"notes": notes}
 
     def _add_points(self, measurements: Sequence[PointMeasurement], took_s: float) -> None:
         """Adds the points of one measurement; the first is that of the whole."""
-        for one in measurements:
-            key = PointKey(one.workload, one.is_alone, one.protocol, one.load)
-            summary = self._summaries.setdefault(key, LoadSummary(slo=self._slo(one)))
-            self._points.append(summary.add(one))
+        whole = self._so_far.add(measurements)
         self.measured += 1
-        whole = self._points[-len(measurements)]
-        if self._status == "complete":
+        if self._so_far.status == "complete":
             self._source.record(measurements[0].window, whole, took_s)
         self._writer.save(self.result())
         self.observer.point_finished(whole)
-
-    def _slo(self, measured: PointMeasurement) -> SloLimits | None:
-        """The limits for a load point: its workload's, or those of the scenario; a search and a workload alone are not judged here."""
-        scenario = self.scenario if measured.workload is None else self.plain[measured.workload].scenario
-        if self._is_search or measured.is_alone or (slo := scenario.slo) is None:
-            return None
-        limits = {QUANTILES[name]: limit_ns for name, limit_ns in slo.percentiles_ns.items()}
-        first = slo.first_response.percentiles_ns if slo.first_response is not None else {}
-        return SloLimits(limits, slo.error_rate, slo.wrong_answers, {QUANTILES[name]: limit_ns for name, limit_ns in first.items()})
-
-    def _end(self, status: Status, reason: str) -> None:
-        self._status, self._status_reason = status, reason
 
     def _ended(self) -> Result:
         if self.failure is not None:
@@ -369,26 +347,7 @@ class ScenarioRun:
 
     def result(self) -> Result:
         """The result with all load points so far."""
-        status, reason, search = self._status, self._status_reason, self._source.outcome()
-        if search is not None and search.stopped_because == "generator":
-            status, reason = "invalid", search.reason
-        if status == "complete" and search is None and not all(one.valid for one in self._points):
-            status, reason = "invalid", "some load points are not valid; their warnings say why"
-        return Result(
-            scenario=scenario_document(self.scenario),
-            overrides=self.loaded.overrides,
-            environment=self._environment,
-            status=status,
-            status_reason=reason,
-            started_at=self._started_at.isoformat(timespec="milliseconds"),
-            points=tuple(self._with_breakdown(one) for one in self._points),
-            summary=tuple(self._with_breakdown(summary.pooled()) for summary in self._summaries.values()),
-            search=search,
-        )
-
-    def _with_breakdown(self, point: Point) -> Point:
-        breakdown = None if self._traces is None else self._traces.breakdowns.get((point.key, point.repetition))
-        return point if breakdown is None else point.model_copy(update={"breakdown": breakdown})
+        return self._so_far.document(self._source.outcome(), {} if self._traces is None else self._traces.breakdowns)
 
     @contextlib.asynccontextmanager
     async def screen(self, observation: Observation) -> AsyncIterator[None]:
@@ -400,28 +359,3 @@ class ScenarioRun:
         finally:
             await observation.close_screen()
             self.observer.screen_closed()
-
-    @contextlib.contextmanager
-    def _stoppable(self, server: StartedServer | None) -> Iterator[Callable[[Stoppable], None]]:
-        """Gives a setter for the loop, which an interruption or the end of the server that perfkit started then stops."""
-        loops: list[Stoppable] = []
-        ends: list[str] = []
-
-        def set_loop(loop: Stoppable) -> None:
-            loops.append(loop)
-            self.interruption.loop = loop
-            stop_lost()
-
-        def on_end(sentence: str) -> None:
-            ends.append(sentence)
-            stop_lost()
-
-        def stop_lost() -> None:
-            if loops and ends:
-                loops[0].stop(ends[0], StopCause.TARGET_LOST)
-
-        try:
-            with contextlib.nullcontext() if server is None else server.watched(on_end):
-                yield set_loop
-        finally:
-            self.interruption.loop = None

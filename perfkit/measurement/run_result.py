@@ -1,0 +1,75 @@
+"""The result of a run as it grows: its environment, its load points, and how it ended."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from perfkit.clock import utc_now
+from perfkit.measurement.point_measurement import PointMeasurement
+from perfkit.measurement.summary import LoadSummary
+from perfkit.result.distribution import QUANTILES
+from perfkit.result.model import Point, PointKey, Result, Status
+from perfkit.result.search import Search
+from perfkit.scenario.file import LoadedScenario, scenario_document
+from perfkit.spans.breakdown import Breakdown
+from perfkit.stats.slo import SloLimits
+
+
+class RunResult:
+    """What `result.json` says so far; `plain` has the scenario of each workload, by its name."""
+
+    def __init__(
+        self, loaded: LoadedScenario, plain: Mapping[str | None, LoadedScenario], environment: dict[str, Any], *, is_search: bool
+    ) -> None:
+        self._loaded, self._plain, self._is_search = loaded, plain, is_search
+        self.environment = environment
+        self.status: Status = "complete"
+        self._reason = ""
+        self.points: list[Point] = []
+        """Those of all repetitions, in the order of measurement; in a mix also each workload's."""
+        self._summaries: dict[PointKey, LoadSummary] = {}
+        self._started_at = utc_now()
+
+    def add(self, measurements: Sequence[PointMeasurement]) -> Point:
+        """Adds the points of one measurement, and returns the first, that of the whole."""
+        for one in measurements:
+            key = PointKey(one.workload, one.is_alone, one.protocol, one.load)
+            summary = self._summaries.setdefault(key, LoadSummary(slo=self._slo(one)))
+            self.points.append(summary.add(one))
+        return self.points[-len(measurements)]
+
+    def end(self, status: Status, reason: str) -> None:
+        """Sets why the run has ended before its last load point."""
+        self.status, self._reason = status, reason
+
+    def document(self, search: Search | None, breakdowns: Mapping[tuple[PointKey, int | None], Breakdown]) -> Result:
+        """The result with all load points so far, the state of a search, and the parts of the time of traced requests, as far as they are known."""
+
+        def with_breakdown(point: Point) -> Point:
+            breakdown = breakdowns.get((point.key, point.repetition))
+            return point if breakdown is None else point.model_copy(update={"breakdown": breakdown})
+
+        status, reason = self.status, self._reason
+        if search is not None and search.stopped_because == "generator":
+            status, reason = "invalid", search.reason
+        if status == "complete" and search is None and not all(one.valid for one in self.points):
+            status, reason = "invalid", "some load points are not valid; their warnings say why"
+        return Result(
+            scenario=scenario_document(self._loaded.scenario),
+            overrides=self._loaded.overrides,
+            environment=self.environment,
+            status=status,
+            status_reason=reason,
+            started_at=self._started_at.isoformat(timespec="milliseconds"),
+            points=tuple(with_breakdown(one) for one in self.points),
+            summary=tuple(with_breakdown(summary.pooled()) for summary in self._summaries.values()),
+            search=search,
+        )
+
+    def _slo(self, measured: PointMeasurement) -> SloLimits | None:
+        """The limits for a load point: its workload's, or those of the scenario; a search and a workload alone are not judged here."""
+        scenario = self._loaded.scenario if measured.workload is None else self._plain[measured.workload].scenario
+        if self._is_search or measured.is_alone or (slo := scenario.slo) is None:
+            return None
+        limits = {QUANTILES[name]: limit_ns for name, limit_ns in slo.percentiles_ns.items()}
+        first = slo.first_response.percentiles_ns if slo.first_response is not None else {}
+        return SloLimits(limits, slo.error_rate, slo.wrong_answers, {QUANTILES[name]: limit_ns for name, limit_ns in first.items()})

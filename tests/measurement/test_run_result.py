@@ -1,0 +1,72 @@
+"""The result of a run as it grows: its status, its limits, and the parts of the time of traced requests."""
+
+import numpy as np
+import pytest
+
+from perfkit.measurement.run_result import RunResult
+from perfkit.result.load import ClosedLoad
+from perfkit.result.search import Search
+from perfkit.scenario.file import read_scenario
+from perfkit.transport.base import Outcome
+from tests.cli.gate_scenario import write_gate_scenario
+from tests.queue_results import bucket_counts, measured_point
+
+BUSY = 0.99  # of a core: the load generator was the bottleneck
+
+
+@pytest.fixture
+def grown(tmp_path):
+    """Makes an empty result, of a search or of another load."""
+    loaded = read_scenario(write_gate_scenario(tmp_path, "p50", slo={"p50": "1ms"}), environ={})
+    return lambda is_search=False: RunResult(loaded, {None: loaded}, {"source": {}}, is_search=is_search)
+
+
+def measured(repetition, cpu_share=0.1):
+    times = {"service_time": bucket_counts(np.full(100, 0.002)), "failure_time": bucket_counts([])}
+    return measured_point(
+        ClosedLoad(concurrency=4), repetition, seconds=1, outcomes={Outcome.OK: 100}, times=times, ended=100, finished=100, protocol="http",
+        cpu_share=cpu_share, warnings=(),
+    )  # fmt: skip
+
+
+def searched(stopped_because):
+    return Search(
+        slo={"p50": "1ms"}, capacity_per_s=None, low_per_s=None, high_per_s=None, confidence=0.9, precision=0.05,
+        stopped_because=stopped_because, reason="Why it stopped.", probes=(),
+    )  # fmt: skip
+
+
+def test_repetitions_are_pooled_and_judged_by_the_scenarios_limits(grown):
+    result = grown()
+    assert result.add([measured(0)]).throughput_per_s == 100
+    result.add([measured(1)])
+    document = result.document(None, {})
+    assert (document.status, document.status_reason) == ("complete", "")
+    assert [one.repetition for one in document.points] == [0, 1]
+    (pooled,) = document.summary
+    assert pooled.requests.ok == 200
+    assert pooled.slo is not None
+    assert pooled.slo.verdict == "violated"  # 2 ms
+
+
+@pytest.mark.parametrize(
+    ("cpu_share", "stopped_because", "status", "reason"),
+    [
+        (BUSY, None, "invalid", "some load points are not valid; their warnings say why"),
+        (BUSY, "precision", "complete", ""),  # a search goes on from a probe that was not valid
+        (0.1, "generator", "invalid", "Why it stopped."),
+    ],
+)
+def test_the_status_follows_from_the_points_and_the_search(grown, cpu_share, stopped_because, status, reason):
+    result = grown(is_search=stopped_because is not None)
+    result.add([measured(0, cpu_share)])
+    document = result.document(stopped_because and searched(stopped_because), {})
+    assert (document.status, document.status_reason) == (status, reason)
+
+
+def test_what_ended_the_run_is_its_status(grown):
+    result = grown()
+    result.add([measured(0, BUSY)])
+    result.end("interrupted", "after load point 1 of 2")
+    document = result.document(None, {})
+    assert (document.status, document.status_reason) == ("interrupted", "after load point 1 of 2")
