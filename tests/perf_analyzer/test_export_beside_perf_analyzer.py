@@ -5,11 +5,10 @@ import subprocess
 import sys
 from typing import Any
 
-import jsonschema
 import pytest
 
 from benchmarks.peers.install import perf_analyzer_path
-from tests.perf_analyzer.exports import SCHEMA, export_of
+from tests.perf_analyzer.exports import assert_exported_alike
 
 pytestmark = pytest.mark.skipif(
     not perf_analyzer_path().exists(), reason="perf_analyzer is not installed; benchmarks/peers/install.py installs it"
@@ -40,28 +39,4 @@ def ready():
 @pytest.mark.parametrize("model", CASES)
 def test_a_request_is_exported_alike(ready, tmp_path, model):
     data, protocol, options = CASES[model]
-    url = f"127.0.0.1:{ready[f'{protocol}_port']}"
-    (tmp_path / "data.json").write_text(json.dumps({"data": [data]}))
-    command = [perf_analyzer_path(), "-m", model, "-i", protocol, "-u", url, "--input-data", "data.json", "--request-count", "3", *options]
-    subprocess.run([*command, "--profile-export-file", "theirs.json"], cwd=tmp_path, check=True, stdout=subprocess.DEVNULL)
-    scenario = {
-        "target": {"url": f"{protocol}://{url}", "model": model},
-        "workload": {"inputs": {name: {"value": one["content"], "shape": one["shape"]} for name, one in data.items()}},
-        "load": {"closed": {"concurrency": 1}},
-        "measure": {"warmup": "0s", "requests": 3, "repetitions": 1},
-        **({"stream": {}} if options else {}),
-    }
-    (theirs,), (ours,) = (
-        document["experiments"] for document in (json.loads((tmp_path / "theirs.json").read_text()), export_of(tmp_path, scenario))
-    )
-    jsonschema.validate({"experiments": [theirs], "version": "", "service_kind": "triton", "endpoint": ""}, SCHEMA)
-    assert [*ours] == [*theirs]
-    assert ours["experiment"] == theirs["experiment"]
-    assert len(ours["window_boundaries"]) == len(theirs["window_boundaries"]) == 2
-    assert len(ours["requests"]) == len(theirs["requests"]) == 3
-    for our, their in zip(ours["requests"], theirs["requests"], strict=True):
-        assert [*our] == [*their]
-        assert our["request_inputs"] == their["request_inputs"]
-        assert our["response_outputs"] == their["response_outputs"]
-        assert len(our["response_timestamps"]) == len(their["response_timestamps"])
-        assert len(str(our["timestamp"])) == len(str(their["timestamp"])) == 19
+    assert_exported_alike(tmp_path, f"127.0.0.1:{ready[f'{protocol}_port']}", model, data, protocol, options)
