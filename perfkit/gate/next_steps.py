@@ -83,7 +83,7 @@ def stored_next_steps(verdict: Verdict, folder: str = "") -> tuple[NextStep, ...
             accepting = [NextStep(text=accept, command=accepting_command(folder))] if folder else []
             return (paired, *accepting)
         case "invalid":
-            return (NextStep(text="Measure the runs that the reasons name again: their warnings say what to change."),)
+            return (NextStep(text="Mend what the reasons name, and measure again: warnings of runs say what to change."), paired)
         case "incomparable":
             same = "Measure the candidate again under the baseline's conditions, or make a new baseline under those of the candidate."
             return (NextStep(text=same, command="perfkit baseline RESULT RESULT … --out BASELINE"), paired)

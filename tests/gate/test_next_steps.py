@@ -206,7 +206,7 @@ def test_a_regression_can_be_bisected_if_commands_start_the_servers():
     assert parser.parse_args(shlex.split(command.replace("'my gate.yaml'", "simple"))[2:]).serve == "./server --port {port}"
 
 
-@pytest.mark.parametrize(("kind", "commands"), [("pass", 0), ("regressed", 2), ("inconclusive", 2), ("incomparable", 2), ("invalid", 0)])
+@pytest.mark.parametrize(("kind", "commands"), [("pass", 0), ("regressed", 2), ("inconclusive", 2), ("incomparable", 2), ("invalid", 1)])
 def test_stored_results_have_next_steps_of_their_own(kind, commands):
     steps = stored_next_steps(verdict(kind, compared(0.2), mode="stored"), "reports/x")
     assert sum(bool(step.command) for step in steps) == commands

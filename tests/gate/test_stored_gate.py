@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from perfkit.gate.baseline import baseline_from_result, merge_baselines
+from perfkit.gate.next_steps import stored_next_steps
 from perfkit.gate.stored_gate import stored_verdict
 from perfkit.history.accepted import AcceptedChange, AcceptedChanges
 from perfkit.result.model import Result
@@ -215,6 +216,7 @@ def test_a_named_metric_that_stored_gates_do_not_compare_is_refused_and_not_left
     unknown = ", ".join(name for name in names if name in ("cpu_time", "instructions"))
     assert verdict.reasons[0].startswith(f"gate.metrics names {unknown}, which a gate from stored results does not compare")
     assert "measure the baseline again without it in gate.metrics" in verdict.reasons[0]
+    assert [step.command for step in stored_next_steps(verdict)][-1].startswith("perfkit gate SCENARIO")
     assert gate(runs(STEADY).model_copy(update={"metrics": ("throughput",)}), runs(NEW, hour=1)).kind == "pass"
 
 
