@@ -161,7 +161,11 @@ LINES: list[tuple[str, str, dict[str, Any]]] = [
     ),
     ("sequences", "-m m --sequence-length=10", _scenario(sequences={"length": {"uniform": [8, 11]}})),
     ("sequences", "-m m --sequence-length=10 --sequence-length-variation=0", _scenario(sequences={"length": 10})),
-    ("sequences", "-m m --sequence-id-range=100:200", _scenario(sequences={"length": {"uniform": [16, 23]}, "first_id": 100})),
+    (
+        "sequences",
+        "-m m --sequence-id-range=100:200",
+        _scenario(sequences={"length": {"uniform": [16, 23]}, "first_id": 100, "end_id": 200}),
+    ),
     ("sequences", "-m m --serial-sequences", _scenario(sequences={"length": {"uniform": [16, 23]}})),
     ("input data", "-m m --input-data=zero", _scenario(workload={"inputs": {"*": {"generate": "zeros"}}})),
     ("input data", "-m m --input-data=random", _scenario()),

@@ -72,8 +72,6 @@ def _notes_on_requests(options: Options) -> Iterator[str]:
         yield "sequences: one request of a sequence is in flight at a time, as with --serial-sequences"
         if sequences.first_id is None:
             yield "--sequence-id-range: without it ids begin with a random number, so that runs do not meet; perf_analyzer begins with 1"
-        elif sequences.end_id is not None:
-            yield "--sequence-id-range: ids count up from its start without an end"
         if options.shared_memory != "none":
             yield "--shared-memory with sequences: only inputs are shared, since live sequences would write to the same outputs"
     tls = options.tls

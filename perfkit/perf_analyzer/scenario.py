@@ -78,7 +78,7 @@ def _sections(options: Options, load: _Section, *, has_sequences: bool) -> _Sect
         sections["stream"] = _stream(options, load)
     if options.shared_memory != "none":
         sections["shared_memory"] = _shared_memory(options, has_sequences=has_sequences)
-    return {name: section for name, section in sections.items() if section or name == "stream"}
+    return {name: section for name, section in sections.items() if section or name in ("sequences", "stream")}
 
 
 def _workload(options: Options) -> _Section:
@@ -118,7 +118,9 @@ def _sequences(options: Options, load: _Section) -> _Section:
         section["live"] = given.live
     if given.first_id is not None:
         section["first_id"] = given.first_id
-    return section or {"length": given.length}
+        if given.end_id is not None:
+            section["end_id"] = given.end_id
+    return section
 
 
 def _stream(options: Options, load: _Section) -> _Section:

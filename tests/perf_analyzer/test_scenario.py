@@ -6,6 +6,7 @@ import yaml
 from perfkit.perf_analyzer.command_line import UnsupportedError, parse
 from perfkit.perf_analyzer.scenario import notes, print_scenario, scenario_for, scenario_of
 from perfkit.scenario.file import read_document
+from perfkit.scenario.sequences import Sequences
 from tests.documented_command_lines import FILES, LINES
 
 
@@ -56,6 +57,16 @@ def test_sequences_of_input_data_are_as_long_as_their_streams_unless_a_length_is
     line = "-m m --input-data json_file1.json --request-rate 5"
     assert _scenario(line, has_sequences=True)["sequences"] == {"live": 4}
     assert _scenario(f"{line} --sequence-length 1", has_sequences=True)["sequences"] == {"length": 1, "live": 4}
+    closed = _scenario("-m m --input-data json_file1.json", has_sequences=True)
+    assert closed["sequences"] == {}
+    assert read_document(closed, environ={}).scenario.sequences == Sequences()
+
+
+def test_a_range_of_ids_has_an_end():
+    assert _scenario("-m m --sequence-id-range 7", has_sequences=True)["sequences"].get("end_id") is None
+    scenario = _scenario("-m m --sequence-id-range 7:10", has_sequences=True)
+    assert (scenario["sequences"]["first_id"], scenario["sequences"]["end_id"]) == (7, 10)
+    read_document(scenario, environ={})
 
 
 def test_several_commands_are_a_mix_of_their_models():
