@@ -23,7 +23,8 @@ _GPU_COLUMNS = {
 
 def csv_text(options: Options, loads: Sequence[MeasuredLoad]) -> str:
     """The report; rows ascend by throughput, as perf_analyzer sorts them. Perfkit does not time sending and receiving: they are 0."""
-    rows = [_row(options, load) for load in sorted(loads, key=lambda load: load.inferences_per_s)]
+    has_cache = any(load.server is not None and (load.server.cache_hits or load.server.cache_misses) for load in loads)
+    rows = [_row(options, load, has_cache=has_cache) for load in sorted(loads, key=lambda load: load.inferences_per_s)]
     return _text([list(rows[0]), *(list(row.values()) for row in rows)]) if rows else ""
 
 
@@ -38,14 +39,17 @@ def composing_csv_files(options: Options, loads: Sequence[MeasuredLoad]) -> dict
     return {name: _text(rows) for name, rows in files.items()}
 
 
-def _row(options: Options, load: MeasuredLoad) -> dict[str, str]:
+def _row(options: Options, load: MeasuredLoad, *, has_cache: bool) -> dict[str, str]:
     row = _load_columns(options, load)
     if load.responses_per_s is not None:
         row["Response Throughput"] = f"{load.responses_per_s:.6g}"
     row["Client Send"] = "0"
     if load.server is not None:
-        row["Network+Server Send/Recv"] = str(max(_us(load.latency_mean_ns) - sum(_stages_us(load.server).values()), 0))
-        row |= {name: str(value_us) for name, value_us in _stages_us(load.server).items()}
+        stages_us = _stages_us(load.server)
+        if has_cache:
+            stages_us |= {"Server Cache Hit": _us(load.server.cache_hit_ns or 0.0), "Server Cache Miss": _us(load.server.cache_miss_ns or 0.0)}
+        row["Network+Server Send/Recv"] = str(max(_us(load.latency_mean_ns) - sum(stages_us.values()), 0))
+        row |= {name: str(value_us) for name, value_us in stages_us.items()}
     row["Client Recv"] = "0"
     row |= {f"p{percentile} latency": str(_us(value_ns)) for percentile, value_ns in load.percentiles_ns.items()}
     if options.is_verbose_csv:
@@ -58,8 +62,12 @@ def _row(options: Options, load: MeasuredLoad) -> dict[str, str]:
 
 
 def _composing_row(options: Options, load: MeasuredLoad, model: ComposingModelFigures) -> dict[str, str]:
-    row = _load_columns(options, load) | {"Client Send": "0", "Network+Server Send/Recv": "0"}
-    return row | {name: str(value_us) for name, value_us in _stages_us(model).items()} | {"Client Recv": "0"}
+    """Its inferences are those of the whole, by the ratio of the requests; what its stages leave of its time is overhead."""
+    ratio = model.requests / load.server.requests if load.server is not None and load.server.requests else 0.0
+    stages_us = _stages_us(model)
+    row = _load_columns(options, load) | {"Inferences/Second": f"{ratio * load.inferences_per_s:.6g}", "Client Send": "0"}
+    row["Network+Server Send/Recv"] = str(max(_us(model.success_ns or 0.0) - sum(stages_us.values()), 0))
+    return row | {name: str(value_us) for name, value_us in stages_us.items()} | {"Client Recv": "0"}
 
 
 def _load_columns(options: Options, load: MeasuredLoad) -> dict[str, str]:

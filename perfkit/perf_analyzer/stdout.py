@@ -118,9 +118,9 @@ class Report:
             return
         yield f"    Inference count: {server.inferences}"
         yield f"    Execution count: {server.executions}"
-        if server.cache_hits:
+        if server.cache_hits or server.cache_misses:
             yield f"    Cache hit count: {server.cache_hits}"
-            yield f"    Cache miss count: {max(server.requests - server.cache_hits, 0)}"
+            yield f"    Cache miss count: {server.cache_misses}"
         yield f"    Successful request count: {server.requests}"
         stages = {"queue": server.queue_ns, "compute input": server.compute_input_ns, "compute infer": server.compute_infer_ns}
         stages["compute output"] = server.compute_output_ns
@@ -131,12 +131,11 @@ class Report:
             yield f"  {model.name}, version: {', '.join(model.versions)}"
             stages = {"queue": model.queue_ns, "compute input": model.compute_input_ns, "compute infer": model.compute_infer_ns}
             stages["compute output"] = model.compute_output_ns
-            total_ns = sum(value_ns or 0.0 for value_ns in stages.values())
             inferences = round(model.executions * (model.mean_batch or 1.0))
             yield f"      Inference count: {inferences}"
             yield f"      Execution count: {model.executions}"
             yield f"      Successful request count: {model.requests}"
-            yield _server_latency("      ", total_ns, stages)
+            yield _server_latency("      ", model.success_ns, stages)
 
     def _gpus(self, gpus: Sequence[GpuFigures]) -> Iterator[str]:
         figures: dict[str, tuple[str, str]] = {

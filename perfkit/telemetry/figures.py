@@ -152,6 +152,8 @@ class ComposingModelFigures:
     compute_output_ns: float | None
     executions: int
     mean_batch: float | None
+    success_ns: float | None = None
+    """See `ServerFigures`; None in results of earlier versions."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -172,6 +174,12 @@ class ServerFigures:
     """Inferences per execution."""
     inferences: int = 0
     cache_hits: int = 0
+    cache_misses: int = 0
+    """Requests that a server with a response cache looked up in vain; 0 in results of earlier versions."""
+    cache_hit_ns: float | None = None
+    """Looking up an answer in the cache and copying it."""
+    cache_miss_ns: float | None = None
+    """Looking up in vain, and storing the answer."""
     client_requests: int = 0
     """Requests that perfkit saw answered over the same span."""
     client_mean_ns: float | None = None

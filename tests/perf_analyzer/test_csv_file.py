@@ -53,14 +53,24 @@ def test_a_percentile_has_a_column_in_the_place_of_its_number_and_no_average():
     )
 
 
+def test_a_response_cache_has_columns_of_its_own():
+    figures = dataclasses.replace(server(10, 20, 30, 40), cache_hits=3, cache_misses=1, cache_hit_ns=5_900.0, cache_miss_ns=7_000.0)
+    row = csv_text(Options("m"), [measured_load(server=figures)]).splitlines()
+    assert row[0].split(",")[3:11] == [
+        "Network+Server Send/Recv", "Server Queue", "Server Compute Input", "Server Compute Infer", "Server Compute Output",
+        "Server Cache Hit", "Server Cache Miss", "Client Recv",
+    ]  # fmt: skip
+    assert row[1].split(",")[3:11] == ["458", "10", "20", "30", "40", "5", "7", "0"]
+
+
 def test_composing_models_have_files_of_their_own():
-    step = ComposingModelFigures("step", ("3",), 10, 0, 5000.0, 1000.0, 20_000.0, 2000.0, 4, 2.5)
-    figures = server(1, 2, 3, 4)
+    step = ComposingModelFigures("step", ("3",), 10, 0, 5000.0, 1000.0, 20_000.0, 2000.0, 4, 2.5, success_ns=31_000.0)
+    figures = server(1, 2, 3, 4, count=40)
     figures = dataclasses.replace(figures, composing_models=(step,))
     assert composing_csv_files(Options("m"), [measured_load(server=figures)]) == {
         "step_v3": (
             "Concurrency,Inferences/Second,Client Send,Network+Server Send/Recv,Server Queue,Server Compute Input,Server Compute Infer,"
-            "Server Compute Output,Client Recv\n1,1727.18,0,0,5,1,20,2,0\n"
+            "Server Compute Output,Client Recv\n1,431.796,0,3,5,1,20,2,0\n"
         )
     }
     assert composing_csv_files(Options("m"), [measured_load()]) == {}

@@ -106,9 +106,9 @@ def test_a_warning_about_delays_leaves_two_decimals_for_good():
 
 
 def test_sequences_streams_gpus_and_composing_models():
-    step = ComposingModelFigures("step", ("3",), 10, 0, 5000.0, 1000.0, 20_000.0, 2000.0, 4, 2.5)
+    step = ComposingModelFigures("step", ("3",), 10, 0, 5000.0, 1000.0, 20_000.0, 2000.0, 4, 2.5, success_ns=31_000.0)
     figures = server(0, 0, 0, 0, 40, count=10)
-    figures = dataclasses.replace(figures, composing_models=(step,), cache_hits=4)
+    figures = dataclasses.replace(figures, composing_models=(step,), cache_hits=4, cache_misses=6)
     gpu = GpuFigures("GPU-1", "H", "metrics", utilization_mean=0.25, memory_used_max_bytes=1000, power_mean_w=50.5, memory_total_bytes=4000)
     options = Options("simple", is_streaming=True, collects_metrics=True)
     load = measured_load(server=figures, sequences=7, sequences_per_s=2.5, responses_per_s=30.0, gpus=(gpu,))
@@ -128,7 +128,7 @@ def test_sequences_streams_gpus_and_composing_models():
         "      Inference count: 10",
         "      Execution count: 4",
         "      Successful request count: 10",
-        "      Avg request latency: 28 usec (overhead 0 usec + queue 5 usec + compute input 1 usec + compute infer 20 usec + compute output 2 usec)",
+        "      Avg request latency: 31 usec (overhead 3 usec + queue 5 usec + compute input 1 usec + compute infer 20 usec + compute output 2 usec)",
         "  Server Prometheus Metrics: ",
         "    Avg GPU Utilization:",
         "      GPU-1 : 25%",

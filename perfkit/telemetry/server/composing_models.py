@@ -57,4 +57,5 @@ def _figures(name: str, versions: Sequence[ModelStatistics]) -> ComposingModelFi
         compute_output_ns=total.compute_output.mean_ns,
         executions=total.executions,
         mean_batch=total.inferences / total.executions if total.executions else None,
+        success_ns=total.success.mean_ns,
     )
