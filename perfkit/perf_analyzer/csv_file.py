@@ -47,7 +47,10 @@ def _row(options: Options, load: MeasuredLoad, *, has_cache: bool) -> dict[str, 
     if load.server is not None:
         stages_us = _stages_us(load.server)
         if has_cache:
-            stages_us |= {"Server Cache Hit": _us(load.server.cache_hit_ns or 0.0), "Server Cache Miss": _us(load.server.cache_miss_ns or 0.0)}
+            stages_us |= {
+                "Server Cache Hit": _us(load.server.cache_hit_ns or 0.0),
+                "Server Cache Miss": _us(load.server.cache_miss_ns or 0.0),
+            }
         row["Network+Server Send/Recv"] = str(max(_us(load.latency_mean_ns) - sum(stages_us.values()), 0))
         row |= {name: str(value_us) for name, value_us in stages_us.items()}
     row["Client Recv"] = "0"
