@@ -167,7 +167,7 @@ LINES: list[tuple[str, str, dict[str, Any]]] = [
         _scenario(sequences={"length": {"uniform": [16, 23]}, "first_id": 100, "end_id": 200}),
     ),
     ("sequences", "-m m --serial-sequences", _scenario(sequences={"length": {"uniform": [16, 23]}})),
-    ("input data", "-m m --input-data=zero", _scenario(workload={"inputs": {"*": {"generate": "zeros"}}})),
+    ("input data", "-m m --input-data=zero", _scenario(workload={"inputs": {"*": {"generate": "zeros", "text_length": 128}}})),
     ("input data", "-m m --input-data=random", _scenario()),
     ("input data", "-m m --input-data=data", _scenario(workload={"data": ["data"]})),
     ("input data", "-m m -b 8", _scenario(workload={"batch_size": 8, **_RANDOM})),
@@ -229,5 +229,5 @@ LINES: list[tuple[str, str, dict[str, Any]]] = [
     ("deprecated", "-m m --data-directory=data", _scenario(workload={"data": ["data"]})),
     ("deprecated", "-m m -d -c 4", _scenario(load=_closed(1, 2, 3, 4))),
     ("deprecated", "-m m -t 4", _scenario(load=_closed(4))),
-    ("deprecated", "-m m -z", _scenario(workload={"inputs": {"*": {"generate": "zeros"}}})),
+    ("deprecated", "-m m -z", _scenario(workload={"inputs": {"*": {"generate": "zeros", "text_length": 128}}})),
 ]

@@ -1,6 +1,7 @@
 """perf_analyzer's command line, read as its own parser reads it: the same lines are accepted and refused, with the same exit codes."""
 
 import dataclasses
+import pathlib
 from collections.abc import Mapping, Sequence
 
 from perfkit.perf_analyzer.checks import check
@@ -84,8 +85,11 @@ def _check_support(draft: Draft) -> None:
 
 
 def _finished(draft: Draft) -> Options:
-    options, mode = draft.options, draft.final_mode
+    options, mode, parameters = draft.options, draft.final_mode, _parameters(draft.parameters)
     load_range = {"Concurrency": draft.concurrency, "RequestRate": draft.rate}.get(mode, LoadRange())
+    if mode == "CustomIntervals":
+        mean_rate_per_s = _mean_rate_per_s(options.intervals_file)
+        load_range = LoadRange(mean_rate_per_s, mean_rate_per_s)
     if options.request_count:
         draft.set(measurement_mode="count_windows", measurement_request_count=options.request_count)
     if options.collects_metrics and not draft.has_metrics_url:
@@ -101,20 +105,33 @@ def _finished(draft: Draft) -> Options:
         load_range=load_range,
         is_binary_search=options.is_binary_search and mode in ("Concurrency", "RequestRate"),
         tls=tls,
-        parameters={name: _parameter(name, *given) for name, given in draft.parameters.items()},
+        parameters=parameters,
+        ignored_parameters=tuple(name for name in draft.parameters if name not in parameters),
     )
     return draft.options
 
 
-def _parameter(name: str, value: str, kind: str) -> bool | int | str:
-    match kind:
-        case "bool":
-            return value.lower() in ("true", "1")
-        case "int" | "uint":
+def _mean_rate_per_s(file: str) -> int:
+    """The mean rate of a file of intervals, in whole requests per second; 1 if it cannot be read, which its use will say."""
+    try:
+        intervals_us = [int(line) for line in pathlib.Path(file).read_text().split()]
+        return len(intervals_us) * 1_000_000 // sum(intervals_us)
+    except (OSError, ValueError, ZeroDivisionError):
+        return 1
+
+
+def _parameters(given: Mapping[str, tuple[str, str]]) -> dict[str, bool | int | str]:
+    """The parameters that are sent: those of the types that perf_analyzer knows, of which it reads a bool as true only if it is `true`."""
+    parameters: dict[str, bool | int | str] = {}
+    for name, (value, kind) in given.items():
+        if kind == "string":
+            parameters[name] = value
+        elif kind == "bool":
+            parameters[name] = value == "true"
+        elif kind == "int":
             try:
-                return read_int(value, bits=64)
+                parameters[name] = read_int(value)
             except ValueError:
-                raise UnsupportedError(f"--request-parameter {name}: expected a whole number of 64 bits, found {value!r}") from None
-        case "string":
-            return value
-    raise UnsupportedError(f"--request-parameter {name}: expected the type bool, int or string, found {kind!r}")
+                message = f"Error: Failed to parse --request-parameter {name}: expected a whole number of 32 bits, found {value!r}"
+                raise UnsupportedError(message, ABORTED_EXIT_CODE) from None
+    return parameters

@@ -77,7 +77,7 @@ class Options:
 
     load_mode: LoadMode = "concurrency"
     load_range: LoadRange = LoadRange()
-    """Concurrency, or requests per second."""
+    """Concurrency, or requests per second; for intervals their mean rate, cut to a whole number."""
     intervals_file: str = ""
     distribution: Literal["constant", "poisson"] = "constant"
     is_binary_search: bool = False
@@ -115,6 +115,8 @@ class Options:
     output_format: Literal["binary", "json"] = "binary"
     compression: Literal["none", "gzip", "deflate"] = "none"
     parameters: Mapping[str, bool | int | str] = dataclasses.field(default_factory=dict)
+    ignored_parameters: tuple[str, ...] = ()
+    """Names of request parameters of a type other than bool, int and string, which perf_analyzer does not send."""
     trace: TraceOptions = TraceOptions()
 
     csv_file: str = ""

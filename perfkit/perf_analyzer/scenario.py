@@ -83,11 +83,8 @@ def _sections(options: Options, load: _Section, *, has_sequences: bool) -> _Sect
 
 def _workload(options: Options) -> _Section:
     workload: _Section = {"batch_size": options.batch_size} if options.batch_size > 1 else {}
-    generated: _Section = {"generate": "random", "text_length": options.string_length}
-    if options.is_zero_data:
-        generated = {"generate": "zeros"}
-    elif options.string_data:
-        generated = {"generate": "random", "text": options.string_data}
+    generated: _Section = {"generate": "zeros" if options.is_zero_data else "random"}
+    generated |= {"text": options.string_data} if options.string_data else {"text_length": options.string_length}
     inputs = {name: {**generated, "shape": list(shape)} for name, shape in options.shapes.items()}
     if options.load_mode == "fixed_schedule" or options.input_data:
         if options.load_mode != "fixed_schedule":

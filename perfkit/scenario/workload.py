@@ -41,14 +41,14 @@ class GeneratedInput(InputSection):
 
     generate: Literal["random", "zeros", "ones", "arange", "omit"]
     text: Annotated[str, Field(strict=True)] | None = None
-    """For `random`: every element of an input of type BYTES; other inputs stay random."""
+    """Every element of an input of type BYTES; other inputs are as `generate` says."""
     text_length: Annotated[Count, Field(le=_LONGEST_TEXT)] | None = None
-    """For `random`: elements of an input of type BYTES are so many random letters and digits, in place of a decimal number."""
+    """Elements of an input of type BYTES are so many random letters and digits; other inputs are as `generate` says."""
 
     @pydantic.model_validator(mode="after")
     def _has_one_kind_of_text(self) -> Self:
-        if self.generate != "random" and (self.text is not None or self.text_length is not None):
-            raise ValueError("text and text_length are for generate: random")
+        if self.generate == "omit" and (self.text is not None or self.text_length is not None):
+            raise ValueError("an input that is left out has neither text nor text_length: remove them")
         if self.text is not None and self.text_length is not None:
             raise ValueError("text and text_length exclude each other: remove one")
         return self

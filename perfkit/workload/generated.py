@@ -72,11 +72,11 @@ def generate_values(
     """
     count = math.prod(shape)
     if datatype is Datatype.BYTES:
-        if kind == "zeros":
-            return np.full(shape, b"", dtype=object)
         if text_length is not None:
             letters = _LETTERS[random.integers(0, len(_LETTERS), (count, text_length))]
             return np.array([row.tobytes() for row in letters], dtype=object).reshape(shape)
+        if kind == "zeros":
+            return np.full(shape, b"", dtype=object)
         numbers = generate_values(kind, Datatype.INT32, (count,), random, first)
         return np.array([b"%d" % number for number in numbers], dtype=object).reshape(shape)
     dtype = array_dtype(datatype)

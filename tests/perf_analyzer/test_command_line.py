@@ -36,6 +36,9 @@ def _refused(line: str) -> tuple[int, str]:
         ("-m simple --percentile 95", "percentile", 95),
         ("-m simple --percentile 95 --percentile -1", "percentile", None),
         ("-m simple -i grpc --request-parameter a:7:INT --request-parameter b:true:bool", "parameters", {"a": 7, "b": True}),
+        ("-m simple -i grpc --request-parameter a:TRUE:bool --request-parameter b:x:string", "parameters", {"a": False, "b": "x"}),
+        ("-m simple -i grpc --request-parameter a:7:uint", "parameters", {}),
+        ("-m simple -i grpc --request-parameter a:7:uint", "ignored_parameters", ("a",)),
         ("-m simple --bls-composing-models=a:3,b", "bls_composing_models", ("a:3", "b")),
         ("-m simple -vv", "verbosity", 2),
         (
@@ -78,10 +81,19 @@ def test_a_refused_line_has_perf_analyzers_message_and_exit_code(line, exit_code
         "-m simple --service-kind tfserving -i grpc",
         "-m simple -i grpc --streaming --periodic-concurrency-range 1:3 --profile-export-file new.json",
         "-m simple -i grpc --streaming --sync",
-        "-m simple -i grpc --request-parameter a:x:float",
     ],
 )
 def test_what_v2_does_not_have_is_accepted_by_the_parser_but_not_run(line):
     with pytest.raises(UnsupportedError) as error:
         parse(line.split())
     assert error.value.exit_code == 99
+
+
+def test_intervals_have_their_mean_rate(tmp_path):
+    file = tmp_path / "intervals.txt"
+    file.write_text("1000\n2000\n")
+    assert parse(["-m", "simple", "--request-intervals", str(file)]).load_range == LoadRange(666, 666, 1)
+
+
+def test_a_parameter_that_is_no_number_ends_as_where_perf_analyzer_sends_it():
+    assert _refused("-m simple -i grpc --request-parameter a:x:int")[0] == 134
