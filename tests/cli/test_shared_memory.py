@@ -39,7 +39,7 @@ def arrays(tmp_path):
 def sharing():
     """A server that lets clients register shared memory."""
     command = [sys.executable, "-m", "server_stub", "--http-port=0", "--grpc-port=0", "--exit-with-stdin", "--model", "simple",
-               "--allow-client-shm"]  # fmt: skip
+               "identity_fp32", "--allow-client-shm"]  # fmt: skip
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as process:
         ready = json.loads(process.stdout.readline())
         yield types.SimpleNamespace(
@@ -75,6 +75,24 @@ def test_answers_are_right_over_both_protocols_and_nothing_remains(perfkit, writ
         assert (described["input_bytes"] > 0) is way.get("inputs", True)
         assert (described["output_bytes"] > 0) is way.get("outputs", True)
     assert objects_of(os.getpid()) == []
+
+
+def test_the_outputs_of_input_data_have_room_for_those_of_the_largest_step(perfkit, write_scenario, sharing, tmp_path):
+    tensors = [{"content": [float(size)] * size, "shape": [size]} for size in (2, 50, 1000)]
+    data = {"data": [{"INPUT0": one} for one in tensors], "validation_data": [{"OUTPUT0": one} for one in tensors]}
+    (tmp_path / "data.json").write_text(json.dumps(data))
+    path = write_scenario(
+        target={"model": "identity_fp32", "urls": sharing.urls},
+        workload={"data": "data.json"},
+        shared_memory="system",
+        check={"share": "100%", "at_most": "1000000/s", "tolerance": 0},
+        load={"closed": {"concurrency": 2}},
+        measure={"warmup": "0s", "requests": 30, "repetitions": 1},
+        telemetry=False,
+    )
+    for point in perfkit.measure(path).result["points"]:
+        assert point["requests"]["ok"] == 30
+        assert point["checked"] > 10
 
 
 def test_wrong_answers_in_shared_memory_are_found(perfkit, write_scenario, arrays):
