@@ -12,8 +12,9 @@ from perfkit.units import format_bytes
 from perfkit.workload.generated import Checkpoint
 
 KEY = "workload.data"
-# the text of a file, read and decoded, and a value of it as a Python object with its place in a list
-_TEXT_FACTOR, _VALUE_BYTES = 2, 64
+# besides the bytes of a file: its text, of up to 4 bytes a character, or its base64 as texts and decoded; each value with its place in a list;
+# and what encoding a text takes more
+_TEXT_FACTOR, _VALUE_BYTES, _STRING_BYTES = 4, 64, 384
 _FORMS = "an object is a step, which requests use in turn, an array a stream of steps, one a sequence"
 
 
@@ -118,11 +119,11 @@ def _read_folder(path: pathlib.Path, outputs: frozenset[str], budget: MemoryBudg
 
 def _read_json(path: pathlib.Path, budget: MemoryBudget) -> Any:
     content = _read_bytes(path, budget)
-    values = sum(content.count(mark) for mark in (b",", b"[", b"{"))
+    values, strings = sum(content.count(mark) for mark in (b",", b"[", b"{")), content.count(b'"') // 2
     budget.reserve(
         KEY,
-        len(content) * _TEXT_FACTOR + values * _VALUE_BYTES,
-        f"{path} holds {format_bytes(len(content))} with {values:,} values × {_VALUE_BYTES} bytes",
+        len(content) * _TEXT_FACTOR + values * _VALUE_BYTES + strings * _STRING_BYTES,
+        f"{path} holds {format_bytes(len(content))} with {values:,} values × {_VALUE_BYTES} bytes and {strings:,} texts × {_STRING_BYTES} bytes",
         'the steps of the file, or write their values as {"b64": TEXT}',
     )
     try:

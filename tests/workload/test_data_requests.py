@@ -2,6 +2,7 @@
 
 import json
 import pathlib
+import tracemalloc
 
 import numpy as np
 import pytest
@@ -208,6 +209,34 @@ def test_data_beyond_the_budget_are_refused_before_they_are_decoded(make):
         ScenarioError, match=r"workload.data: 1,009 requests of 7 steps, .* copied, .*: reduce the number of steps, or workl"
     ):
         make(steps(*range(1009)), metadata=BATCHING, max_batch_size=8, batch_size=7, available_bytes=17_000_000)
+
+
+SIZE = 20_000
+
+
+@pytest.mark.parametrize(
+    ("datatype", "value"),
+    [
+        ("INT32", [1000 + number for number in range(SIZE)]),
+        ("FP64", [number / 7 for number in range(SIZE)]),
+        ("BYTES", [f"t{number}" for number in range(SIZE)]),
+        ("BYTES", [*(str(number) for number in range(SIZE - 1)), "\U0001f600"]),
+        ("FP32", {"b64": "AAAA" * SIZE}),
+    ],
+    ids=["integers", "floats", "texts", "wide texts", "base64"],
+)
+def test_the_budget_covers_what_reading_takes(tmp_path, datatype, value):
+    size = SIZE if isinstance(value, list) else SIZE * 3 // 4
+    metadata = ModelMetadata("m", ("1",), "", (TensorMetadata("X", datatype, (size,)),), ())
+    (tmp_path / "a.json").write_text(json.dumps({"data": [{"X": value}]}, ensure_ascii=False), encoding="utf-8")
+    tracemalloc.start()
+    try:
+        make_data_requests(Workload(data=("a.json",)), metadata, 0, "", tmp_path, budget=MemoryBudget(2**40))
+        needed_bytes = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    with pytest.raises(ScenarioError, match=r"workload.data"):
+        make_data_requests(Workload(data=("a.json",)), metadata, 0, "", tmp_path, budget=MemoryBudget(4 * needed_bytes))
 
 
 def test_nothing_is_read_once_the_run_is_cancelled(tmp_path):
