@@ -1,6 +1,9 @@
 """The scenario that a perf_analyzer command line stands for, as the keys and values of a scenario file."""
 
+import contextlib
 import math
+import mmap
+import pathlib
 from collections.abc import Mapping, Sequence
 from typing import Any, TypeAlias
 
@@ -22,6 +25,7 @@ _CONCURRENCY_THREADS = 16
 """perf_analyzer's default in a concurrency mode, which with streams is the number of streams."""
 _REQUESTS_PER_STREAM = 1_000_000_000
 _DEFAULT_OUTPUT_BYTES = 102_400
+_EVERY_ANSWER = {"share": "100%", "at_most": "10000000/s", "tolerance": 0}
 _DEFAULT_METRICS_INTERVAL_MS, _SHORTEST_METRICS_INTERVAL_MS = 1000, 10
 
 
@@ -72,6 +76,8 @@ def _document(options: Options, load: _Section, *, has_sequences: bool | None) -
 def _sections(options: Options, load: _Section, *, has_sequences: bool) -> _Section:
     """What the requests are: the sections that a workload of a mix has, too."""
     sections: _Section = {"workload": _workload(options)}
+    if any(map(_has_expected_outputs, options.input_data)):
+        sections["check"] = _EVERY_ANSWER
     if has_sequences:
         sections["sequences"] = _sequences(options, load)
     if options.is_streaming:
@@ -99,6 +105,16 @@ def _workload(options: Options) -> _Section:
     if options.parameters:
         workload["parameters"] = dict(options.parameters)
     return workload
+
+
+def _has_expected_outputs(name: str) -> bool:
+    """Whether a file of input data has the member `validation_data`; those of a folder are known with the model only."""
+    path = pathlib.Path(name)
+    with contextlib.suppress(OSError, ValueError):  # ValueError: an empty file
+        if path.is_file():
+            with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
+                return content.find(b'"validation_data"') >= 0
+    return False
 
 
 def _sequences(options: Options, load: _Section) -> _Section:

@@ -62,6 +62,15 @@ def test_sequences_of_input_data_are_as_long_as_their_streams_unless_a_length_is
     assert read_document(closed, environ={}).scenario.sequences == Sequences()
 
 
+def test_every_answer_is_compared_where_the_data_say_what_they_are(tmp_path):
+    for name, text in (("data", '{"data": []}'), ("expected", '{"data": [], "validation_data": []}'), ("empty", "")):
+        (tmp_path / name).write_text(text)
+    assert "check" not in _scenario(f"-m m --input-data {tmp_path / 'data'} --input-data {tmp_path / 'empty'} --input-data {tmp_path}")
+    scenario = _scenario(f"-m m --input-data {tmp_path / 'data'} --input-data {tmp_path / 'expected'}")
+    check = read_document(scenario, environ={}).scenario.check
+    assert (check.share, check.tolerance_of("FP32")) == (1, 0)
+
+
 def test_a_range_of_ids_has_an_end():
     assert _scenario("-m m --sequence-id-range 7", has_sequences=True)["sequences"].get("end_id") is None
     scenario = _scenario("-m m --sequence-id-range 7:10", has_sequences=True)
