@@ -53,8 +53,11 @@ class ExportFile:
                     self._file.close()
                 self._path.unlink(missing_ok=True)
 
-    def add(self, mode: Literal["concurrency", "request_rate"], value: float, spool: ReplySpool) -> None:
-        """Adds one load value's requests: an integer for a concurrency, a float for a rate; raises StorageError and ProtocolError."""
+    def add(self, mode: Literal["concurrency", "request_rate"], value: float, spool: ReplySpool, windows: int = 1) -> None:
+        """Adds one load value's requests: an integer for a concurrency, a float for a rate; raises StorageError and ProtocolError.
+
+        `windows` is the number of windows, of equal length, in each run of the spool.
+        """
         with self._writing():
             experiment = {"mode": mode, "value": value}
             self._file.write(f'{self._separator}{{"experiment":{_json(experiment)},"requests":[')
@@ -63,7 +66,7 @@ class ExportFile:
             for text in _requests(spool):
                 self._file.write(separator + text)
                 separator = ","
-            self._file.write(f'],"window_boundaries":{_json(_boundaries(spool.windows_ns()))}}}')
+            self._file.write(f'],"window_boundaries":{_json(_boundaries(spool.windows_ns(), windows))}}}')
 
     @contextlib.contextmanager
     def _writing(self) -> Iterator[None]:
@@ -126,11 +129,12 @@ def exported_value(tensor: Tensor) -> Any:
     return values[0] if len(values) == 1 else values
 
 
-def _boundaries(windows_ns: Sequence[tuple[int, int]]) -> list[int]:
+def _boundaries(runs_ns: Sequence[tuple[int, int]], windows: int) -> list[int]:
     """The start of the first window, the end of each, and a start where one does not begin at the end of the one before."""
     boundaries = list[int]()
-    for start_ns, end_ns in windows_ns:
-        boundaries += (end_ns,) if boundaries and boundaries[-1] == start_ns else (start_ns, end_ns)
+    for start_ns, end_ns in runs_ns:
+        ends_ns = [start_ns + (end_ns - start_ns) * number // windows for number in range(1, windows + 1)]
+        boundaries += ends_ns if boundaries and boundaries[-1] == start_ns else (start_ns, *ends_ns)
     return boundaries
 
 

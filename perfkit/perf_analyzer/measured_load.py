@@ -5,8 +5,8 @@ import pathlib
 from collections.abc import Mapping, Sequence
 
 from perfkit.perf_analyzer.options import Options
-from perfkit.perf_analyzer.sweep import are_stable
-from perfkit.result.interval_log import read_all_times
+from perfkit.perf_analyzer.sweep import STABILITY_WINDOWS, are_stable, has_one_run
+from perfkit.result.interval_log import read_all_times, read_window_starts
 from perfkit.result.model import Failure, Point, Result
 from perfkit.stats.buckets import BucketCounts
 from perfkit.telemetry.figures import GpuFigures, ServerFigures
@@ -60,11 +60,13 @@ class MeasuredLoad:
 
 def measured_loads(result: Result, folder: pathlib.Path, options: Sequence[Options], value: float) -> list[MeasuredLoad]:
     """The figures of a result with one load, for each model of a mix or the only one. Raises ResultError."""
-    times: dict[tuple[int, int], list[BucketCounts]] = {}
+    windows: dict[tuple[int, int, int], list[BucketCounts]] = {}
     delays: dict[int, list[BucketCounts]] = {}
-    for (index, repetition), name, _, counts in read_all_times(folder, result):
+    starts_s = read_window_starts(folder)
+    for (index, repetition), name, start_s, counts in read_all_times(folder, result):
         if name == "service time":
-            times.setdefault((index, repetition), []).append(counts)
+            place = _window(start_s - starts_s.get((index, repetition), 0.0), options[0])
+            windows.setdefault((index, repetition, place), []).append(counts)
         elif name == "start delay":
             delays.setdefault(index, []).append(counts)
     indices = [index for index, point in enumerate(result.summary) if point.workload is not None or len(options) == 1]
@@ -72,19 +74,41 @@ def measured_loads(result: Result, folder: pathlib.Path, options: Sequence[Optio
     for index, one in zip(indices, options, strict=True):
         pooled = result.summary[index]
         repetitions = [point for point in result.points if point.key == pooled.key]
-        windows = [BucketCounts.merged(times.get((index, point.repetition or 0), ())) for point in repetitions]
-        measured = _measured_load(pooled, repetitions, windows, one, value)
-        loads.append(dataclasses.replace(measured, delayed_share=_delayed_share(BucketCounts.merged(delays.get(index, ())))))
+        measured = [
+            _Window(BucketCounts.merged(windows.get((index, point.repetition or 0, place), ())), length_s)
+            for point in repetitions
+            for place, length_s in enumerate(_lengths_s(point, options[0]))
+        ]
+        load = _measured_load(pooled, measured, one, value)
+        loads.append(dataclasses.replace(load, delayed_share=_delayed_share(BucketCounts.merged(delays.get(index, ())))))
     return loads
 
 
-def _measured_load(
-    pooled: Point, repetitions: Sequence[Point], windows: Sequence[BucketCounts], options: Options, value: float
-) -> MeasuredLoad:
-    times = BucketCounts.merged(windows)
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Window:
+    times: BucketCounts
+    """The service times of the requests that were answered in it."""
+    length_s: float
+
+
+def _window(second: float, options: Options) -> int:
+    """The number of the window within a run of several, by the time since their start; answers after the last count in it."""
+    if not has_one_run(options):
+        return 0
+    return min(max(int(second * 1000 + 0.5) // options.interval_ms, 0), STABILITY_WINDOWS - 1)
+
+
+def _lengths_s(point: Point, options: Options) -> list[float]:
+    """The lengths of a run's windows."""
+    return [options.interval_ms / 1000] * STABILITY_WINDOWS if has_one_run(options) else [point.duration_s]
+
+
+def _measured_load(pooled: Point, windows: Sequence[_Window], options: Options, value: float) -> MeasuredLoad:
+    times = BucketCounts.merged([window.times for window in windows])
+    batch = pooled.inferences_per_s / pooled.throughput_per_s if pooled.throughput_per_s else 1.0
     percentiles = sorted({*_PERCENTILES, *(() if options.percentile is None else (options.percentile,))})
     mean_ns, stddev_ns = times.mean_and_stddev_ns()
-    seconds = sum(point.duration_s for point in repetitions)
+    seconds = sum(window.length_s for window in windows)
     sequences = None if pooled.sequences is None else pooled.sequences.ended
     return MeasuredLoad(
         value=value,
@@ -96,8 +120,8 @@ def _measured_load(
         latency_stddev_ns=stddev_ns,
         percentiles_ns=dict(zip(percentiles, _percentiles_ns(times, percentiles), strict=True)),
         stabilizing_latency_ns=_latency_ns(times, options),
-        window_inferences_per_s=tuple(point.inferences_per_s for point in repetitions),
-        window_latencies_ns=tuple(_latency_ns(one, options) for one in windows),
+        window_inferences_per_s=tuple(batch * window.times.count / window.length_s if window.length_s else 0.0 for window in windows),
+        window_latencies_ns=tuple(_latency_ns(window.times, options) for window in windows),
         sequences=sequences,
         sequences_per_s=sequences / seconds if sequences and seconds else 0.0,
         responses_per_s=None if pooled.responses is None else pooled.responses.per_s,

@@ -17,6 +17,7 @@ from perfkit.perf_analyzer.measured_load import MeasuredLoad, measured_loads
 from perfkit.perf_analyzer.options import Options, TraceOptions
 from perfkit.perf_analyzer.profile import Interrupted
 from perfkit.perf_analyzer.scenario import scenario_for
+from perfkit.perf_analyzer.sweep import STABILITY_WINDOWS, has_one_run
 from perfkit.result.model import Result
 from perfkit.scenario.file import LoadedScenario, read_document
 
@@ -83,11 +84,12 @@ class ScenarioMeasurement:
     def _end_spool(self) -> None:
         """Writes the load that is spooled into the export."""
         if self._export is not None and self._spool is not None and self._spooled is not None:
+            windows = STABILITY_WINDOWS if has_one_run(self._options[0]) else 1
             with self._spool:
                 if self._options[0].load_mode == "concurrency":
-                    self._export.add("concurrency", int(self._spooled), self._spool)
+                    self._export.add("concurrency", int(self._spooled), self._spool, windows)
                 else:
-                    self._export.add("request_rate", float(self._spooled), self._spool)
+                    self._export.add("request_rate", float(self._spooled), self._spool, windows)
         self._spool = self._spooled = None
 
     def _scenario(self, options: Sequence[Options], value: float) -> LoadedScenario:

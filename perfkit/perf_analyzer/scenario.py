@@ -10,6 +10,7 @@ from typing import Any, TypeAlias
 from perfkit.perf_analyzer.draft import UnsupportedError
 from perfkit.perf_analyzer.notes import notes
 from perfkit.perf_analyzer.options import LoadRange, Options
+from perfkit.perf_analyzer.sweep import STABILITY_WINDOWS, has_one_run
 from perfkit.perf_analyzer.target import target_of
 from perfkit.scenario.writing import scenario_name, scenario_text
 
@@ -49,7 +50,10 @@ def scenario_for(commands: Sequence[Options], value: float, *, has_sequences: bo
         [options] = commands
         document = _document(options, _load(options, [value]), has_sequences=has_sequences)
     # without a warm-up, like perf_analyzer, whose windows are measured again until they agree; the server's counts are then of the windows alone
-    return {**document, "measure": {**document["measure"], "warmup": "0s"}, "gpu": {"idle": "0s"}}
+    measure = {**document["measure"], "warmup": "0s"}
+    if has_one_run(commands[0]):
+        measure |= {"duration": f"{STABILITY_WINDOWS * commands[0].interval_ms}ms", "repetitions": 1}
+    return {**document, "measure": measure, "gpu": {"idle": "0s"}}
 
 
 def print_scenario(document: Mapping[str, Any], comments: Sequence[str] = ()) -> str:

@@ -203,3 +203,18 @@ def test_what_cannot_be_exported_is_refused(tmp_path, changes, message):
     scenario = {"target": {"url": "http://127.0.0.1:1", "model": "m"}, "load": {"closed": {"concurrency": 2}}, **changes}
     with pytest.raises(UsageError, match=message):
         export_of(tmp_path, scenario)
+
+
+def test_the_windows_of_one_run_have_boundaries_of_their_own(tmp_path):
+    class Spool:
+        def windows_ns(self):
+            return [(100, 400), (400, 700), (1000, 1300)]
+
+        def requests(self):
+            return iter(())
+
+    path = tmp_path / "export.json"
+    with ExportFile(path, "2.60.0") as export:
+        export.add("concurrency", 1, Spool(), windows=3)
+    (experiment,) = json.loads(path.read_text())["experiments"]
+    assert experiment["window_boundaries"] == [100, 200, 300, 400, 500, 600, 700, 1000, 1100, 1200, 1300]

@@ -1,0 +1,77 @@
+"""Figures in perf_analyzer's terms from a stored result whose times are known."""
+
+import pytest
+
+from perfkit.perf_analyzer.measured_load import measured_loads
+from perfkit.perf_analyzer.options import Options
+from perfkit.perf_analyzer.sweep import has_one_run
+from perfkit.recorder.recording import Interval
+from perfkit.result.interval_log import LOG_FILE, interval_lines
+from perfkit.result.model import Result
+from perfkit.stats.buckets import BucketCounts
+from tests.stored_results import distribution, document, point, write
+
+MS = 1_000_000
+
+
+def measured(folder, options, runs_ms):
+    """The load whose runs have these service times in ms by second; two inferences a request."""
+    times = [[[round(value * MS) for value in second] for second in run] for run in runs_ms]
+    counts = [sum(map(len, run)) for run in times]
+    points = []
+    for repetition, (run, count) in enumerate(zip(times, counts, strict=True)):
+        made = point(throughput_per_s=count / len(run), duration_s=float(len(run)), inferences_per_s=2 * count / len(run))
+        requests = {**made["requests"], "scheduled": count, "sent": count, "ok": count}
+        points.append({**made, "repetition": repetition, "requests": requests, "service_time_ns": distribution(1, 2, count)})
+    total, seconds = sum(counts), sum(map(len, times))
+    pooled = {
+        **points[0], "repetition": None, "duration_s": float(seconds), "throughput_per_s": total / seconds,
+        "inferences_per_s": 2 * total / seconds, "service_time_ns": distribution(1, 2, total),
+        "requests": {**points[0]["requests"], "scheduled": total, "sent": total, "ok": total},
+    }  # fmt: skip
+    result = Result.model_validate({**document(), "points": points, "summary": [pooled]})
+    write(folder, document())
+    lines = ["#[made by hand]\n"]
+    for repetition, run in enumerate(times):
+        start_s = 100.0 * repetition + 3.5
+        for number, second in enumerate(run):
+            lines.append(interval_lines(f"p0.r{repetition}", start_s, Interval(number, BucketCounts.of(second), None)))
+        lines.append(f"#[Window p0.r{repetition} starts at {start_s:.3f} s]\n")
+    (folder / LOG_FILE).write_text("".join(lines))
+    (load,) = measured_loads(result, folder, [options], 4)
+    return load
+
+
+def test_the_windows_of_one_run_are_cut_at_whole_seconds(tmp_path):
+    options = Options("m", interval_ms=2000)
+    assert has_one_run(options)
+    load = measured(tmp_path / "r", options, [[[10] * 3, [10] * 5, [20] * 4, [20] * 4, [30] * 2, [30] * 4]])
+    assert load.requests == 22
+    assert load.window_inferences_per_s == (8.0, 8.0, 6.0)
+    assert load.window_latencies_ns == pytest.approx((10 * MS, 20 * MS, 30 * MS), rel=1e-3)
+    assert not load.is_stable(10, checks_latency=False)
+    assert load.is_stable(34, checks_latency=False)
+    assert not load.is_stable(34, checks_latency=True)
+
+
+def test_windows_of_fractions_of_a_second_are_runs_of_their_own(tmp_path):
+    options = Options("m", interval_ms=1500)
+    assert not has_one_run(options)
+    load = measured(tmp_path / "r", options, [[[10] * 30, [10] * 20], [[10] * 50, []], [[10] * 40, [20] * 20]])
+    assert load.window_inferences_per_s == (50.0, 50.0, 60.0)
+    assert load.inferences_per_s == pytest.approx(320 / 6)
+
+
+@pytest.mark.parametrize("options", [Options("m", request_count=9), Options("m", measurement_mode="count_windows")])
+def test_counted_windows_are_runs_of_their_own(options):
+    assert not has_one_run(options)
+
+
+def test_percentiles_have_the_rank_that_perf_analyzer_takes(tmp_path):
+    # the index of p/100 of n - 1, rounded: of ten values, p50 is the sixth, p75 the eighth
+    load = measured(tmp_path / "r", Options("m", percentile=75, request_count=10), [[list(range(1, 11))]])
+    values = {percentile: round(value / MS) for percentile, value in load.percentiles_ns.items()}
+    assert values == {50: 6, 75: 8, 90: 9, 95: 10, 99: 10}
+    assert load.stabilizing_latency_ns == load.percentiles_ns[75]
+    assert not load.is_above(9)
+    assert load.is_above(8)
