@@ -65,11 +65,13 @@ def run(arguments: Sequence[str]) -> int:
 
 
 def _run(options: "Sequence[Options]", *, prints_scenario: bool) -> int:
-    from perfkit.perf_analyzer.scenario import notes, print_scenario, scenario_of
+    from perfkit.perf_analyzer.notes import notes, notes_on_run
+    from perfkit.perf_analyzer.scenario import print_scenario, scenario_of
 
     for warning in (warning for one in options for warning in one.warnings):
         _complain(warning)
-    for note in dict.fromkeys(note for one in options for note in notes(one)):
+    said = notes if prints_scenario else notes_on_run
+    for note in dict.fromkeys(note for one in options for note in said(one)):
         _complain(f"perfkit: {note}")
     if prints_scenario:
         print(print_scenario(scenario_of(options)), end="")

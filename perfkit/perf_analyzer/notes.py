@@ -8,8 +8,13 @@ _HUGE_STABILITY_PERCENT = 100
 
 
 def notes(options: Options) -> tuple[str, ...]:
-    """A sentence for each option whose meaning changes, or that has none; each once."""
+    """A sentence for each option whose meaning changes in the command's scenario, or that has none there; each once."""
     return tuple(dict.fromkeys((*_notes_on_load(options), *_notes_on_measurement(options), *_notes_on_requests(options))))
+
+
+def notes_on_run(options: Options) -> tuple[str, ...]:
+    """The same where the command itself runs, which keeps perf_analyzer's sweeps, thresholds and windows."""
+    return tuple(dict.fromkeys(_notes_on_requests(options)))
 
 
 def _notes_on_load(options: Options) -> Iterator[str]:
@@ -43,13 +48,13 @@ def _notes_on_measurement(options: Options) -> Iterator[str]:
         yield f"--stability-percentage (-s): {reason}; perfkit tests whether the target is in a steady state"
     if options.max_trials != 10:
         yield "--max-trials (-r): a scenario has measure.repetitions, 3 by default, and measures no further ones until they agree"
-    if options.request_count:
-        yield "--request-count: throughput is that of the requests' own time; perf_analyzer divides by a longer window"
     if options.warmup_request_count:
         yield "--warmup-request-count: a scenario's measure.warmup is a time: perfkit perf-analyzer sends the requests in a run before"
 
 
 def _notes_on_requests(options: Options) -> Iterator[str]:
+    if options.request_count:
+        yield "--request-count: throughput is that of the requests' own time; perf_analyzer divides by a longer window"
     if not options.input_data and not options.is_zero_data and options.string_data is None:
         yield (
             "--input-data random: perfkit sends workload.variants different requests; perf_analyzer sends one again and again, "

@@ -8,13 +8,12 @@ from collections.abc import Mapping, Sequence
 from typing import Any, TypeAlias
 
 from perfkit.perf_analyzer.draft import UnsupportedError
-from perfkit.perf_analyzer.notes import notes
 from perfkit.perf_analyzer.options import LoadRange, Options
 from perfkit.perf_analyzer.sweep import STABILITY_WINDOWS, has_one_run
 from perfkit.perf_analyzer.target import target_of
 from perfkit.scenario.writing import scenario_name, scenario_text
 
-__all__ = ["notes", "print_scenario", "scenario_for", "scenario_of"]
+__all__ = ["print_scenario", "scenario_for", "scenario_of"]
 
 _Section: TypeAlias = dict[str, Any]
 _REPETITIONS = 3

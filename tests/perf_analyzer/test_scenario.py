@@ -4,7 +4,8 @@ import pytest
 import yaml
 
 from perfkit.perf_analyzer.command_line import UnsupportedError, parse
-from perfkit.perf_analyzer.scenario import notes, print_scenario, scenario_for, scenario_of
+from perfkit.perf_analyzer.notes import notes, notes_on_run
+from perfkit.perf_analyzer.scenario import print_scenario, scenario_for, scenario_of
 from perfkit.scenario.file import read_document
 from perfkit.scenario.sequences import Sequences
 from tests.documented_command_lines import FILES, LINES
@@ -195,3 +196,12 @@ def test_what_changes_in_meaning_is_said_once(line, option):
     said = notes(parse(["-m", "m", *line.split()]))
     assert len([note for note in said if note.startswith(option)]) >= 1
     assert len(set(said)) == len(said)
+
+
+def test_a_run_keeps_the_windows_and_thresholds_and_says_what_else_differs():
+    line = "-m m -s 999 -r 4 -l 5 --percentile 95 --request-rate-range 5 --async --max-threads 2 --input-data zero"
+    assert notes_on_run(parse(line.split())) == ()
+    assert [note.split(":")[0] for note in notes_on_run(parse(["-m", "m", "--request-count", "5"]))] == [
+        "--request-count",
+        "--input-data random",
+    ]
