@@ -215,6 +215,6 @@ def test_the_windows_of_one_run_have_boundaries_of_their_own(tmp_path):
 
     path = tmp_path / "export.json"
     with ExportFile(path, "2.60.0") as export:
-        export.add("concurrency", 1, Spool(), windows=3)
+        export.add("concurrency", 1, Spool(), windows=3)  # type: ignore[arg-type]  # nothing else of it is used
     (experiment,) = json.loads(path.read_text())["experiments"]
     assert experiment["window_boundaries"] == [100, 200, 300, 400, 500, 600, 700, 1000, 1100, 1200, 1300]
