@@ -127,8 +127,8 @@ def _sequences(options: Options, load: _Section) -> _Section:
         spread = given.length * given.length_variation_percent / 100
         if not math.isfinite(spread):
             raise UnsupportedError(f"perfkit: --sequence-length-variation: expected a number, found {given.length_variation_percent}")
-        # a length between both ends is cut to a whole number, so that the upper one is never reached
-        shortest, longest = max(math.floor(given.length - spread), 1), max(math.ceil(given.length + spread) - 1, 1)
+        # what is added to the length is cut to a whole number towards 0, so that neither end is ever reached
+        shortest, longest = max(math.floor(given.length - spread) + 1, 1), max(math.ceil(given.length + spread) - 1, 1)
         section["length"] = {"uniform": [shortest, longest]} if shortest < longest else given.length
     if "closed" not in load:
         section["live"] = given.live

@@ -49,7 +49,7 @@ def test_one_load_of_a_sweep_has_a_scenario_of_its_own():
 def test_sequences_are_sent_where_the_model_takes_them():
     assert "sequences" not in _scenario("-m m --sequence-length 5", has_sequences=False)
     scenario = _scenario("-m m --request-rate 5 --shared-memory system", has_sequences=True)
-    assert scenario["sequences"] == {"length": {"uniform": [16, 23]}, "live": 4}
+    assert scenario["sequences"] == {"length": {"uniform": [17, 23]}, "live": 4}
     assert scenario["shared_memory"] == {"kind": "system", "outputs": False}
     read_document(scenario, environ={})
 
