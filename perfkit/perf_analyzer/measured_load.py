@@ -7,9 +7,11 @@ from collections.abc import Mapping, Sequence
 from perfkit.perf_analyzer.options import Options
 from perfkit.perf_analyzer.sweep import STABILITY_WINDOWS, are_stable, has_one_run
 from perfkit.result.interval_log import read_all_times, read_window_starts
+from perfkit.result.load import OpenLoad
 from perfkit.result.model import Failure, Point, Result
 from perfkit.stats.buckets import BucketCounts
 from perfkit.telemetry.figures import GpuFigures, ServerFigures
+from perfkit.units import NS_PER_S
 
 _PERCENTILES = (50, 90, 95, 99)
 _MS_NS = 1_000_000
@@ -41,7 +43,7 @@ class MeasuredLoad:
     responses_per_s: float | None = None
     """None for a load without streams."""
     delayed_share: float = 0.0
-    """Rates only: the share of the requests that started more than a millisecond after they were due."""
+    """Rates only: the share of the requests that started too late; see `_delayed_share`."""
     server: ServerFigures | None = None
     gpus: tuple[GpuFigures, ...] = ()
     failed: int = 0
@@ -74,21 +76,15 @@ def measured_loads(result: Result, folder: pathlib.Path, options: Sequence[Optio
     for index, one in zip(indices, options, strict=True):
         pooled = result.summary[index]
         repetitions = [point for point in result.points if point.key == pooled.key]
-        measured = [
-            _Window(BucketCounts.merged(windows.get((index, point.repetition or 0, place), ())), length_s)
+        times = [
+            BucketCounts.merged(windows.get((index, point.repetition or 0, place), ()))
             for point in repetitions
-            for place, length_s in enumerate(_lengths_s(point, options[0]))
+            for place in range(STABILITY_WINDOWS if has_one_run(options[0]) else 1)
         ]
-        load = _measured_load(pooled, measured, one, value)
-        loads.append(dataclasses.replace(load, delayed_share=_delayed_share(BucketCounts.merged(delays.get(index, ())))))
+        load = _measured_load(pooled, repetitions, times, one, value)
+        late = _delayed_share(BucketCounts.merged(delays.get(index, ())), pooled)
+        loads.append(dataclasses.replace(load, delayed_share=late))
     return loads
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class _Window:
-    times: BucketCounts
-    """The service times of the requests that were answered in it."""
-    length_s: float
 
 
 def _window(second: float, options: Options) -> int:
@@ -98,30 +94,39 @@ def _window(second: float, options: Options) -> int:
     return min(max(int(second * 1000 + 0.5) // options.interval_ms, 0), STABILITY_WINDOWS - 1)
 
 
-def _lengths_s(point: Point, options: Options) -> list[float]:
-    """The lengths of a run's windows."""
-    return [options.interval_ms / 1000] * STABILITY_WINDOWS if has_one_run(options) else [point.duration_s]
+def _completed(repetitions: Sequence[Point], options: Options) -> list[int] | None:
+    """The requests that were answered in each window of a run of several; None for windows that are runs of their own."""
+    if not has_one_run(options):
+        return None
+    series, seconds = repetitions[0].throughput_series_per_s or (), options.interval_ms // 1000
+    return [sum(series[place * seconds : (place + 1) * seconds]) for place in range(STABILITY_WINDOWS)]
 
 
-def _measured_load(pooled: Point, windows: Sequence[_Window], options: Options, value: float) -> MeasuredLoad:
-    times = BucketCounts.merged([window.times for window in windows])
+def _measured_load(
+    pooled: Point, repetitions: Sequence[Point], windows: Sequence[BucketCounts], options: Options, value: float
+) -> MeasuredLoad:
+    times = BucketCounts.merged(windows)
     batch = pooled.inferences_per_s / pooled.throughput_per_s if pooled.throughput_per_s else 1.0
     percentiles = sorted({*_PERCENTILES, *(() if options.percentile is None else (options.percentile,))})
     mean_ns, stddev_ns = times.mean_and_stddev_ns()
-    seconds = sum(window.length_s for window in windows)
+    seconds = sum(point.duration_s for point in repetitions)
+    if (completed := _completed(repetitions, options)) is None:
+        rates = tuple(point.inferences_per_s for point in repetitions)
+    else:
+        rates = tuple(batch * count * 1000 / options.interval_ms for count in completed)
     sequences = None if pooled.sequences is None else pooled.sequences.ended
     return MeasuredLoad(
         value=value,
         protocol=pooled.protocol,
-        requests=pooled.requests.ok,
+        requests=pooled.requests.ok if completed is None else sum(completed),
         inferences_per_s=pooled.inferences_per_s,
         requests_per_s=pooled.throughput_per_s,
         latency_mean_ns=mean_ns,
         latency_stddev_ns=stddev_ns,
         percentiles_ns=dict(zip(percentiles, _percentiles_ns(times, percentiles), strict=True)),
         stabilizing_latency_ns=_latency_ns(times, options),
-        window_inferences_per_s=tuple(batch * window.times.count / window.length_s if window.length_s else 0.0 for window in windows),
-        window_latencies_ns=tuple(_latency_ns(window.times, options) for window in windows),
+        window_inferences_per_s=rates,
+        window_latencies_ns=tuple(_latency_ns(one, options) for one in windows),
         sequences=sequences,
         sequences_per_s=sequences / seconds if sequences and seconds else 0.0,
         responses_per_s=None if pooled.responses is None else pooled.responses.per_s,
@@ -132,9 +137,14 @@ def _measured_load(pooled: Point, windows: Sequence[_Window], options: Options, 
     )
 
 
-def _delayed_share(start_delays: BucketCounts) -> float:
-    """The share of the requests that started more than a millisecond after they were due."""
-    return start_delays.count_above(_MS_NS) / start_delays.count if start_delays.count else 0.0
+def _delayed_share(start_delays: BucketCounts, pooled: Point) -> float:
+    """The share of the requests that started after the next one was due, or at high rates more than a millisecond late.
+
+    perf_analyzer counts those that its threads come to too late, and not those that a thread wakes up late for.
+    """
+    if not start_delays.count or not isinstance(pooled.load, OpenLoad):
+        return 0.0
+    return start_delays.count_above(max(_MS_NS, round(NS_PER_S / pooled.load.rate_per_s))) / start_delays.count
 
 
 def _latency_ns(times: BucketCounts, options: Options) -> float:

@@ -48,11 +48,10 @@ def scenario_for(commands: Sequence[Options], value: float, *, has_sequences: bo
     else:
         [options] = commands
         document = _document(options, _load(options, [value]), has_sequences=has_sequences)
-    # without a warm-up, like perf_analyzer, whose windows are measured again until they agree; the server's counts are then of the windows alone
-    measure = {**document["measure"], "warmup": "0s"}
     if has_one_run(commands[0]):
-        measure |= {"duration": f"{STABILITY_WINDOWS * commands[0].interval_ms}ms", "repetitions": 1}
-    return {**document, "measure": measure, "gpu": {"idle": "0s"}}
+        duration = f"{STABILITY_WINDOWS * commands[0].interval_ms}ms"
+        document = {**document, "measure": {**document["measure"], "duration": duration, "repetitions": 1}}
+    return {**document, "gpu": {"idle": "0s"}}
 
 
 def print_scenario(document: Mapping[str, Any], comments: Sequence[str] = ()) -> str:
@@ -143,7 +142,7 @@ def _stream(options: Options, load: _Section) -> _Section:
     if options.compression != "none":
         return {}  # perfkit compresses whole streams only
     highest = max(load["closed"]["concurrency"]) if "closed" in load else 1
-    threads = options.max_threads or max(_CONCURRENCY_THREADS, 1)
+    threads = options.max_threads or max(_CONCURRENCY_THREADS, int(options.load_range.end))
     return {"requests_per_stream": _REQUESTS_PER_STREAM, "in_flight": max(math.ceil(highest / threads), 1)}
 
 

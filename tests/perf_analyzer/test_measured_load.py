@@ -14,15 +14,24 @@ from tests.stored_results import distribution, document, point, write
 MS = 1_000_000
 
 
-def measured(folder, options, runs_ms):
-    """The load whose runs have these service times in ms by second; two inferences a request."""
+def measured(folder, options, runs_ms, answered=None):
+    """The load whose runs have these service times in ms by second, and so many answers unless others are given; two inferences a request."""
     times = [[[round(value * MS) for value in second] for second in run] for run in runs_ms]
     counts = [sum(map(len, run)) for run in times]
     points = []
     for repetition, (run, count) in enumerate(zip(times, counts, strict=True)):
         made = point(throughput_per_s=count / len(run), duration_s=float(len(run)), inferences_per_s=2 * count / len(run))
         requests = {**made["requests"], "scheduled": count, "sent": count, "ok": count}
-        points.append({**made, "repetition": repetition, "requests": requests, "service_time_ns": distribution(1, 2, count)})
+        series = answered[repetition] if answered else [len(second) for second in run]
+        points.append(
+            {
+                **made,
+                "repetition": repetition,
+                "throughput_series_per_s": series,
+                "requests": requests,
+                "service_time_ns": distribution(1, 2, count),
+            }
+        )
     total, seconds = sum(counts), sum(map(len, times))
     pooled = {
         **points[0], "repetition": None, "duration_s": float(seconds), "throughput_per_s": total / seconds,
@@ -52,6 +61,11 @@ def test_the_windows_of_one_run_are_cut_at_whole_seconds(tmp_path):
     assert not load.is_stable(10, checks_latency=False)
     assert load.is_stable(34, checks_latency=False)
     assert not load.is_stable(34, checks_latency=True)
+
+
+def test_a_slow_window_counts_the_answers_that_came_in_it(tmp_path):
+    load = measured(tmp_path / "r", Options("m", interval_ms=1000), [[[10] * 4, [10] * 4, [10] * 4]], answered=[[3, 4, 4]])
+    assert (load.requests, load.window_inferences_per_s) == (11, (6.0, 8.0, 8.0))
 
 
 def test_windows_of_fractions_of_a_second_are_runs_of_their_own(tmp_path):
