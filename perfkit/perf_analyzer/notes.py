@@ -66,7 +66,7 @@ def _notes_on_requests(options: Options) -> Iterator[str]:
         yield "--shared-memory: perfkit unregisters its own regions only; perf_analyzer unregisters those of all clients"
     if options.ignored_parameters:
         names = ", ".join(options.ignored_parameters)
-        yield f"--request-parameter: {names} not sent, as by perf_analyzer: the type is not bool, int or string"
+        yield f"--request-parameter {names}: not sent, as by perf_analyzer, since its type is not bool, int or string"
     if options.headers and options.protocol == "grpc":
         yield "-H: over gRPC headers are sent as metadata, as perf_analyzer does in spite of its documentation"
     if options.output_format != options.input_format and options.protocol == "http":

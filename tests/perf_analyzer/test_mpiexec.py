@@ -15,9 +15,7 @@ def test_model_analyzers_line_is_split_into_the_arguments_of_each_model():
     ]
 
 
-@pytest.mark.parametrize(
-    "line", ["mpiexec", "mpiexec -n 1", "mpiexec -n 1 perf_analyzer -m a :", "mpiexec -n 2 perf_analyzer", "mpiexec -n 1 ls"]
-)
+@pytest.mark.parametrize("line", ["mpiexec", "mpiexec -n 1", "mpiexec -n 1 perf_analyzer -m a :", "mpiexec -n 2 perf_analyzer"])
 def test_a_line_that_does_not_run_one_perf_analyzer_for_each_model_is_refused(line):
     with pytest.raises(CommandLineError):
         split_commands(line.split())
