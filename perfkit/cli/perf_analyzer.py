@@ -46,6 +46,7 @@ def run(arguments: Sequence[str]) -> int:
     """Runs the command with perf_analyzer's arguments, and returns its exit code."""
     from perfkit.errors import PerfkitError
     from perfkit.perf_analyzer.command_line import CommandLineError, parse
+    from perfkit.perf_analyzer.messages import in_options
     from perfkit.perf_analyzer.mpiexec import split_commands
     from perfkit.perf_analyzer.profile import ExitCode as ProfileExitCode
 
@@ -55,13 +56,14 @@ def run(arguments: Sequence[str]) -> int:
     words = [word for word in arguments if word != _PRINT_SCENARIO]
     try:
         options = [parse(command) for command in (split_commands(words) if words[:1] == ["mpiexec"] else [words])]
-        return _run(options, prints_scenario=len(words) < len(arguments))
+        try:
+            return _run(options, prints_scenario=len(words) < len(arguments))
+        except PerfkitError as error:
+            _complain(f"error: {in_options(str(error), options[0])}")
+            return ProfileExitCode.FAILED
     except CommandLineError as error:
         print(error, file=sys.stderr)
         return error.exit_code
-    except PerfkitError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return ProfileExitCode.FAILED
 
 
 def _run(options: "Sequence[Options]", *, prints_scenario: bool) -> int:

@@ -9,6 +9,7 @@ from typing import Protocol
 from perfkit.errors import PerfkitError
 from perfkit.perf_analyzer.csv_file import composing_csv_files, csv_text
 from perfkit.perf_analyzer.measured_load import MeasuredLoad
+from perfkit.perf_analyzer.messages import in_options
 from perfkit.perf_analyzer.options import Options
 from perfkit.perf_analyzer.stdout import Report
 from perfkit.perf_analyzer.sweep import attempts, loads
@@ -83,7 +84,7 @@ class _Profile:
             self._output.complain(str(error))
             code = ExitCode.NO_REQUESTS
         except PerfkitError as error:
-            self._output.complain(f"error: {error}")
+            self._output.complain(f"error: {in_options(str(error), self._leading)}")
             code = ExitCode.FAILED
         for options, report, kept in zip(self._options, self._reports, self._kept, strict=True):
             self._write(report.summary(kept))
