@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from perfkit.measurement.reply_spool import ReplySpool
     from perfkit.measurement.scenario_run import MeasuredScenario
     from perfkit.perf_analyzer.options import Options, TraceOptions
+    from perfkit.perf_analyzer.server_calls import ModelTraits
     from perfkit.scenario.file import LoadedScenario
 
 _PRINT_SCENARIO = "--print-scenario"
@@ -87,8 +88,12 @@ def _measure(options: "Sequence[Options]") -> int:
     from perfkit.cli.signals import SignalHandler
     from perfkit.measurement.control import Interruption
     from perfkit.perf_analyzer.measurement import ScenarioMeasurement
+    from perfkit.perf_analyzer.mix import commands_to_run
     from perfkit.perf_analyzer.profile import Output, profile
 
+    options, changes = commands_to_run(options)
+    for change in changes:
+        _complain(f"perfkit: {change}")
     interruption = Interruption()
     signals = SignalHandler(interruption)
     with ScenarioMeasurement(options, _Engine(interruption, signals), lambda note: _complain(f"perfkit: {note}")) as measurement:
@@ -116,13 +121,13 @@ class _Engine:
 
         return uvloop.run(run())
 
-    def has_sequences(self, loaded: "LoadedScenario") -> bool:
+    def model_traits(self, loaded: "LoadedScenario") -> "ModelTraits":
         import uvloop
 
         from perfkit.clock import MonotonicClock
-        from perfkit.perf_analyzer.server_calls import has_sequences
+        from perfkit.perf_analyzer.server_calls import model_traits
 
-        return uvloop.run(has_sequences(loaded, MonotonicClock()))
+        return uvloop.run(model_traits(loaded, MonotonicClock()))
 
     def change_trace_settings(self, loaded: "LoadedScenario", options: "TraceOptions") -> None:
         import uvloop

@@ -58,7 +58,7 @@ def _row(options: Options, load: MeasuredLoad, *, has_cache: bool) -> dict[str, 
     if options.is_verbose_csv:
         if options.percentile is None:
             row["Avg latency"] = str(_us(load.latency_mean_ns))
-        row |= {"request/response": "0", "response wait": str(_us(load.latency_mean_ns))}
+        row |= {"request/response": "0", "response wait": str(_us(load.latency_mean_ns)) if load.responses_per_s is None else "0"}
         if options.collects_metrics:
             row |= {name: _gpu_cell(load.gpus, figure) for name, figure in _GPU_COLUMNS.items()}
     return row

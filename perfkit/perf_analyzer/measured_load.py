@@ -41,7 +41,7 @@ class MeasuredLoad:
     """Finished sequences; None for a load without sequences."""
     sequences_per_s: float = 0.0
     responses_per_s: float | None = None
-    """None for a load without streams."""
+    """Of a decoupled model; None for others."""
     delayed_share: float = 0.0
     """Rates only: the share of the requests that started too late; see `_delayed_share`."""
     server: ServerFigures | None = None
@@ -60,8 +60,11 @@ class MeasuredLoad:
         return threshold_ms > 0 and self.stabilizing_latency_ns // _MS_NS >= threshold_ms
 
 
-def measured_loads(result: Result, folder: pathlib.Path, options: Sequence[Options], value: float) -> list[MeasuredLoad]:
-    """The figures of a result with one load, for each model of a mix or the only one. Raises ResultError."""
+def measured_loads(result: Result, folder: pathlib.Path, options: Sequence[Options], values: Sequence[float]) -> list[MeasuredLoad]:
+    """The figures of a result with one load, for each model of a mix or the only one. Raises ResultError.
+
+    `values` are the concurrency, or the requests per second, of each.
+    """
     windows: dict[tuple[int, int, int], list[BucketCounts]] = {}
     delays: dict[int, list[BucketCounts]] = {}
     starts_s = read_window_starts(folder)
@@ -73,7 +76,7 @@ def measured_loads(result: Result, folder: pathlib.Path, options: Sequence[Optio
             delays.setdefault(index, []).append(counts)
     indices = [index for index, point in enumerate(result.summary) if point.workload is not None or len(options) == 1]
     loads = []
-    for index, one in zip(indices, options, strict=True):
+    for index, one, value in zip(indices, options, values, strict=True):
         pooled = result.summary[index]
         repetitions = [point for point in result.points if point.key == pooled.key]
         times = [

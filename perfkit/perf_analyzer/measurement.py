@@ -14,9 +14,11 @@ from perfkit.measurement.reply_spool import ReplySpool
 from perfkit.measurement.scenario_run import MeasuredScenario
 from perfkit.perf_analyzer.export_file import ExportFile
 from perfkit.perf_analyzer.measured_load import MeasuredLoad, measured_loads
+from perfkit.perf_analyzer.mix import load_values
 from perfkit.perf_analyzer.options import Options, TraceOptions
 from perfkit.perf_analyzer.profile import Interrupted
 from perfkit.perf_analyzer.scenario import scenario_for
+from perfkit.perf_analyzer.server_calls import ModelTraits
 from perfkit.perf_analyzer.sweep import STABILITY_WINDOWS, has_one_run
 from perfkit.result.model import Result
 from perfkit.scenario.file import LoadedScenario, read_document
@@ -31,8 +33,8 @@ class Engine(Protocol):
     def run(self, loaded: LoadedScenario, folder: pathlib.Path, spool: ReplySpool | None) -> MeasuredScenario:
         """Measures a scenario; raises PerfkitError."""
 
-    def has_sequences(self, loaded: LoadedScenario) -> bool:
-        """Whether the scenario's model takes sequences; raises PerfkitError."""
+    def model_traits(self, loaded: LoadedScenario) -> ModelTraits:
+        """What the server says of the scenario's model; raises PerfkitError."""
 
     def change_trace_settings(self, loaded: LoadedScenario, options: TraceOptions) -> None:
         """Changes the trace settings of the scenario's server; raises PerfkitError."""
@@ -43,7 +45,7 @@ class ScenarioMeasurement:
 
     def __init__(self, options: Sequence[Options], engine: Engine, note: Callable[[str], None]) -> None:
         """`note` gets what perfkit finds wrong with a measurement, each kind once. Raises UsageError if the export cannot be written."""
-        self._options, self._engine, self._note = options, engine, note
+        self._options, self._engine, self._note = list(options), engine, note
         self._noted: set[str] = set()
         self._ending = contextlib.ExitStack()
         self._folder = pathlib.Path(tempfile.mkdtemp(prefix="perfkit-"))
@@ -53,8 +55,8 @@ class ScenarioMeasurement:
         self._spool: ReplySpool | None = None
         self._spooled: float | None = None
         """The load of the spool."""
-        self._has_sequences: bool | None = None
-        """Whether the model takes sequences; None before the first load."""
+        self._traits: list[ModelTraits] = []
+        """Those of each command's model; none before the first load."""
 
     def __enter__(self) -> Self:
         return self
@@ -67,19 +69,27 @@ class ScenarioMeasurement:
             raise
         self._ending.__exit__(kind, error, trace)
 
-    def warm_up(self, value: float, requests: int) -> None:
-        """See `Measurement.warm_up`."""
-        options = [dataclasses.replace(one, request_count=requests, warmup_request_count=0) for one in self._options]
-        self._result(self._scenario(options, value), None)
+    def warm_up(self, value: float) -> None:
+        """See `Measurement.warm_up`; one model after the other."""
+        self._ask_servers(value)
+        for one, own_value in zip(self._options, load_values(self._options, value), strict=True):
+            if one.warmup_request_count:
+                counted = dataclasses.replace(one, request_count=one.warmup_request_count)
+                self._result(read_document(scenario_for([counted], own_value), environ={}), None)
 
     def measure(self, value: float) -> list[MeasuredLoad]:
         """See `Measurement.measure`."""
         if self._export is not None and value != self._spooled:
             self._end_spool()
             self._spool, self._spooled = self._ending.enter_context(ReplySpool(self._folder)), value
-        result, folder = self._result(self._scenario(self._options, value), self._spool)
+        self._ask_servers(value)
+        result, folder = self._result(read_document(scenario_for(self._options, value), environ={}), self._spool)
         self._note_warnings(result)
-        return measured_loads(result, folder, self._options, value)
+        loads = measured_loads(result, folder, self._options, load_values(self._options, value))
+        return [
+            load if traits.is_decoupled else dataclasses.replace(load, responses_per_s=None)
+            for load, traits in zip(loads, self._traits, strict=True)
+        ]
 
     def _end_spool(self) -> None:
         """Writes the load that is spooled into the export."""
@@ -92,15 +102,17 @@ class ScenarioMeasurement:
                     self._export.add("request_rate", float(self._spooled), self._spool, windows)
         self._spool = self._spooled = None
 
-    def _scenario(self, options: Sequence[Options], value: float) -> LoadedScenario:
-        """The scenario of a load, once the server has been asked about its model and told about traces."""
-        leading = options[0]
-        if self._has_sequences is None and len(options) == 1:
-            loaded = read_document(scenario_for(options, value), environ={})
-            self._has_sequences = self._engine.has_sequences(loaded)
-            if leading.trace.is_given:
-                self._engine.change_trace_settings(loaded, leading.trace)
-        return read_document(scenario_for(options, value, has_sequences=self._has_sequences), environ={})
+    def _ask_servers(self, value: float) -> None:
+        """Before the first load, asks each command's server about its model, and tells it about traces."""
+        if self._traits:
+            return
+        for number, (one, own_value) in enumerate(zip(self._options, load_values(self._options, value), strict=True)):
+            loaded = read_document(scenario_for([one], own_value), environ={})
+            traits = self._engine.model_traits(loaded)
+            if one.trace.is_given:
+                self._engine.change_trace_settings(loaded, one.trace)
+            self._traits.append(traits)
+            self._options[number] = dataclasses.replace(one, sequences=dataclasses.replace(one.sequences, is_given=traits.has_sequences))
 
     def _result(self, loaded: LoadedScenario, spool: ReplySpool | None) -> tuple[Result, pathlib.Path]:
         folder = self._folder / "result"

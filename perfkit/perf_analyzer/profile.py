@@ -33,8 +33,8 @@ class Interrupted(Exception):  # noqa: N818 - not an error: the user ended the c
 class Measurement(Protocol):
     """What measures loads."""
 
-    def warm_up(self, value: float, requests: int) -> None:
-        """Sends so many requests with the load, and throws them away."""
+    def warm_up(self, value: float) -> None:
+        """Sends the requests of `--warmup-request-count` with the load, and throws them away."""
 
     def measure(self, value: float) -> Sequence[MeasuredLoad]:
         """The figures of a load, for each model; raises PerfkitError, and Interrupted."""
@@ -95,8 +95,8 @@ class _Profile:
         """Measures a load until it is stable, and reports it if it is below the threshold, too; whether both hold."""
         options = self._leading
         self._write(self._reports[0].load_begins(value))
-        if options.warmup_request_count:
-            self._measurement.warm_up(value, options.warmup_request_count)
+        if any(one.warmup_request_count for one in self._options):
+            self._measurement.warm_up(value)
         for _ in range(attempts(options)):
             measured = self._measurement.measure(value)
             _check_answers(measured)
@@ -115,6 +115,8 @@ class _Profile:
             return False
         for report, kept, load in zip(self._reports, self._kept, measured, strict=True):
             kept.append(load)
+            if report is not self._reports[0]:
+                self._write(report.load_begins(load.value))
             self._write(report.load(load))
         return True
 

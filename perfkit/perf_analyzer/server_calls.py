@@ -1,6 +1,7 @@
-"""What a perf_analyzer command asks of the server before the load: whether its model takes sequences, and changes of the trace's settings."""
+"""What a perf_analyzer command asks of the server before the load: what its model is, and changes of the trace's settings."""
 
 import contextlib
+import dataclasses
 from collections.abc import AsyncIterator
 
 from perfkit.clock import Clock
@@ -31,13 +32,23 @@ async def change_trace_settings(loaded: LoadedScenario, options: TraceOptions, c
             raise TargetError(f"unable to update trace settings: {refusal}")
 
 
-async def has_sequences(loaded: LoadedScenario, clock: Clock) -> bool:
-    """Whether the scenario's model, or a step of its ensemble, takes sequences; False if the server does not say. Raises TargetError."""
+@dataclasses.dataclass(frozen=True, slots=True)
+class ModelTraits:
+    """What the server says of a model; False if it does not say."""
+
+    has_sequences: bool = False
+    """Whether it, or a step of its ensemble, takes sequences."""
+    is_decoupled: bool = False
+    """Whether a request may have none or many responses."""
+
+
+async def model_traits(loaded: LoadedScenario, clock: Clock) -> ModelTraits:
+    """Asks for the traits of the scenario's model. Raises TargetError."""
     target = loaded.scenario.target
     async with _connected(loaded, clock) as transport:
         config = await _configuration(transport, target.model, target.version)
         steps = [await _configuration(transport, step.name, step.version) for step in config.composing_models]
-    return any(one.has_sequences for one in (config, *steps))
+    return ModelTraits(any(one.has_sequences for one in (config, *steps)), config.is_decoupled)
 
 
 async def _configuration(transport: Transport, model: str, version: str) -> ModelConfig:

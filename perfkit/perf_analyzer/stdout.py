@@ -90,9 +90,12 @@ class Report:
             yield f"    Avg latency: {_us(load.latency_mean_ns)} usec (standard deviation {_us(load.latency_stddev_ns)} usec)"
         for percentile, value_ns in load.percentiles_ns.items():
             yield f"    p{percentile} latency: {_us(value_ns)} usec"
-        name, parts = ("HTTP", "send/recv") if load.protocol == "http" else ("gRPC", "(un)marshal request/response")
-        average = _us(load.latency_mean_ns)
-        yield f"    Avg {name} time: {average} usec ({parts} 0 usec + response wait {average} usec)"
+        if load.responses_per_s is None:
+            name, parts = ("HTTP", "send/recv") if load.protocol == "http" else ("gRPC", "(un)marshal request/response")
+            average = _us(load.latency_mean_ns)
+            yield f"    Avg {name} time: {average} usec ({parts} 0 usec + response wait {average} usec)"
+        else:
+            yield "    "
         if load.server is not None:
             yield from ("  Server: ", *self._server(load.server))
         if self._options.collects_metrics:

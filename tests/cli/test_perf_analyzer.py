@@ -94,6 +94,11 @@ def test_streams_of_a_decoupled_model(server, run, tmp_path):
     )  # fmt: skip
     assert done.code == 0, done.err
     assert re.search(r"^    Response Throughput: [\d.]+ infer/sec$", done.out, re.MULTILINE)
+    assert "Avg gRPC time" not in done.out
+    plain = run("-m", "simple", "-i", "grpc", "-u", server.grpc, "--streaming", "--request-count", 10, "-f", "plain.csv")
+    assert plain.code == 0, plain.err
+    assert "Response Throughput" not in plain.out + (tmp_path / "plain.csv").read_text()
+    assert "    Avg gRPC time: " in plain.out
 
 
 def test_an_unknown_model_and_a_closed_port_are_exit_code_99(server, run):
@@ -124,11 +129,16 @@ def test_the_scenario_is_printed_and_nothing_is_sent(run):
 def test_the_line_of_several_models_is_a_mix(server, run, tmp_path):
     common = ("--enable-mpi", "-u", server.http, "-p", 300, "-s", 9999, "--input-data", "zero")
     one = ("-n", 1, "perf_analyzer", "-m", "simple", *common, "--concurrency-range", 2, "-f", "one.csv")
-    two = ("-n", 1, "perf_analyzer", "-m", "repeat_int32", *common, "--concurrency-range", 1, "-f", "two.csv")
-    done = run("mpiexec", "--allow-run-as-root", "--tag-output", *one, ":", *two[:4], "simple", *two[5:])
+    two = ("-n", 1, "perf_analyzer", "-m", "simple_dyna_sequence", *common, "--request-rate-range", 50, "-f", "two.csv")
+    counted = ("--measurement-mode", "count_windows", "--warmup-request-count", 7)
+    done = run("mpiexec", "--allow-run-as-root", "--tag-output", *one, *counted, ":", *two)
     assert done.code == 0, done.err
     rows = [next(csv.DictReader((tmp_path / f"{name}.csv").read_text().splitlines())) for name in ("one", "two")]
     assert all(float(row["Inferences/Second"]) > 0 for row in rows)
+    assert (rows[0]["Concurrency"], rows[1]["Request Rate"]) == ("2", "50")
+    assert "Sequence count: " in done.out, "the model takes sequences, which no option says"
+    assert re.findall(r"^(\w[\w ]+: \d+)(?:\.00)?, throughput", done.out, re.MULTILINE) == ["Concurrency: 2", "Request Rate: 50"]
+    assert "perfkit: --measurement-mode count_windows: several models are measured for a time instead, in windows of 300 ms\n" in done.err
 
 
 def test_the_program_stands_for_perf_analyzer_under_any_name(monkeypatch, capsys):

@@ -49,7 +49,7 @@ def test_a_percentile_has_a_column_in_the_place_of_its_number_and_no_average():
     text = csv_text(options, [measured_load(99.5, percentiles_ns=percentiles, responses_per_s=12.0, server=None)])
     assert text == (
         "Request Rate,Inferences/Second,Response Throughput,Client Send,Client Recv,p50 latency,p75 latency,p90 latency,p95 latency,"
-        "p99 latency,request/response,response wait\n99.5,1727.18,12,0,0,1,2,3,4,5,0,570\n"
+        "p99 latency,request/response,response wait\n99.5,1727.18,12,0,0,1,2,3,4,5,0,0\n"
     )
 
 

@@ -47,7 +47,7 @@ def measured(folder, options, runs_ms, answered=None):
             lines.append(interval_lines(f"p0.r{repetition}", start_s, Interval(number, BucketCounts.of(second), None)))
         lines.append(f"#[Window p0.r{repetition} starts at {start_s:.3f} s]\n")
     (folder / LOG_FILE).write_text("".join(lines))
-    (load,) = measured_loads(result, folder, [options], 4)
+    (load,) = measured_loads(result, folder, [options], [4])
     return load
 
 

@@ -18,8 +18,8 @@ class Script:
     def __init__(self, answer):
         self.answer, self.measured, self.warm_ups = answer, [], []
 
-    def warm_up(self, value, requests):
-        self.warm_ups.append((value, requests))
+    def warm_up(self, value):
+        self.warm_ups.append(value)
 
     def measure(self, value):
         self.measured.append(value)
@@ -133,7 +133,9 @@ def test_an_interrupt_reports_what_is_measured():
 
 def test_warm_up_requests_precede_each_load():
     options = Options("m", load_range=LoadRange(1, 2, 1), warmup_request_count=20)
-    assert run(options, lambda value, _: load(value))[3].warm_ups == [(1, 20), (2, 20)]
+    assert run(options, lambda value, _: load(value))[3].warm_ups == [1, 2]
+    others = [Options("a"), Options("b", warmup_request_count=20)]
+    assert run(others, lambda value, _: [load(value)] * 2)[3].warm_ups == [1]
 
 
 def test_a_number_of_requests_has_one_window_which_is_stable_by_definition():
@@ -144,7 +146,13 @@ def test_a_number_of_requests_has_one_window_which_is_stable_by_definition():
 
 def test_models_that_run_at_once_are_reported_one_after_the_other(tmp_path):
     options = [Options(name, csv_file=str(tmp_path / f"{name}.csv"), is_mpi=True) for name in ("one", "two")]
-    code, lines, _, script = run(options, lambda value, _: [load(value, inferences_per_s=10.0), load(value, inferences_per_s=20.0)])
+    code, lines, _, script = run(options, lambda value, _: [load(value, inferences_per_s=10.0), load(5, inferences_per_s=20.0)])
     assert (code, script.measured) == (ExitCode.DONE, [1])
     assert [line for line in lines if "Throughput" in line] == ["    Throughput: 10 infer/sec", "    Throughput: 20 infer/sec"]
-    assert (tmp_path / "two.csv").read_text().splitlines()[1].startswith("1,20,")
+    assert (tmp_path / "two.csv").read_text().splitlines()[1].startswith("5,20,")
+    assert [line for line in lines if "oncurrency" in line] == [
+        "Request concurrency: 1",
+        "Request concurrency: 5",
+        "Concurrency: 1, throughput: 10 infer/sec, latency 1000 usec",
+        "Concurrency: 5, throughput: 20 infer/sec, latency 1000 usec",
+    ]

@@ -115,6 +115,8 @@ def test_sequences_streams_gpus_and_composing_models():
     lines = list(Report(options).load(load))
     assert "    Sequence count: 7 (2.5 seq/sec)" in lines
     assert "    Response Throughput: 30 infer/sec" in lines
+    assert "    " in lines, "instead of the average gRPC time of a model that is not decoupled"
+    assert not any("Avg gRPC time" in line for line in lines)
     assert lines[lines.index("  Server: ") :] == [
         "  Server: ",
         "    Inference count: 10",

@@ -1,0 +1,29 @@
+"""Several perf_analyzer commands that run at the same time, each with a model and one load of its own. Pure."""
+
+import dataclasses
+from collections.abc import Sequence
+
+from perfkit.perf_analyzer.options import Options
+
+
+def load_values(commands: Sequence[Options], value: float) -> list[float]:
+    """The load of each command: a single one has a value of its sweep, and those of a mix have their own."""
+    return [value] if len(commands) == 1 else [options.load_range.start for options in commands]
+
+
+def commands_to_run(commands: Sequence[Options]) -> tuple[list[Options], list[str]]:
+    """The commands as they can be measured together, and what changes in them, in sentences.
+
+    The models of a mix end together, so that they have windows of the longest interval, and none of a number of requests.
+    """
+    if len(commands) == 1:
+        return list(commands), []
+    interval_ms = max(options.interval_ms for options in commands)
+    timed = [dataclasses.replace(one, measurement_mode="time_windows", interval_ms=interval_ms, request_count=0) for one in commands]
+    counted = ["--request-count" if one.request_count else f"--measurement-mode {one.measurement_mode}" for one in commands if _counts(one)]
+    notes = [f"{option}: several models are measured for a time instead, in windows of {interval_ms} ms" for option in counted]
+    return timed, list(dict.fromkeys(notes))
+
+
+def _counts(options: Options) -> bool:
+    return options.measurement_mode == "count_windows" or options.request_count > 0
