@@ -11,8 +11,8 @@ _MAX_NAMES, _MAX_REASON_CHARACTERS = 20, 200
 _NOT_READY = ("UNAVAILABLE", "LOADING", "UNLOADING", "UNKNOWN")
 
 
-async def offered_instead(transport: Transport, model: str) -> str:
-    """The end of the message about an unknown model: its state in the repository, or the models offered instead.
+async def offered_instead(transport: Transport, model: str, version: str = "") -> str:
+    """The end of the message about an unknown model: its state in the repository, its other versions, or the models offered instead.
 
     Models with a similar name come first. Empty if the server has no repository index.
     """
@@ -20,7 +20,10 @@ async def offered_instead(transport: Transport, model: str) -> str:
         index = await transport.model_index()
     except TargetError:
         return ""
-    states = [one for one in index if one.name == model and one.state in _NOT_READY]
+    ready = [one.version for one in index if one.name == model and one.version and one.state not in _NOT_READY]
+    states = [one for one in index if one.name == model and version in ("", one.version) and one.state in _NOT_READY]
+    if version and ready and not states and version not in ready:
+        return f"; it offers version {listed(sorted(ready))} of this model, not {version}"
     if states:
         reason = states[0].reason[:_MAX_REASON_CHARACTERS]
         return f"; its repository has it as {states[0].state}{f': {reason}' if reason else ''}"

@@ -55,7 +55,7 @@ async def read_target_metadata(transport: Transport, address: Address, loaded: L
         metadata = dataclasses.replace(await trials.run(lambda: transport.model_metadata(model, version)), name=model)
     except TargetError as error:
         if error.may_pass or not are_inputs_declared(loaded.scenario.workload):
-            offered = await offered_instead(transport, model)
+            offered = await offered_instead(transport, model, version)
             may_have_it = isinstance(error, MissingEndpointError) and "it offers" not in offered
             raise TargetError(f"{absent or error}{offered}{_DECLARE if may_have_it else ''}", may_pass=error.may_pass) from None
         reason = f" ({error})"

@@ -74,6 +74,10 @@ def _choose_mode(draft: Draft, mode: Mode, *, aborts: bool) -> None:
 
 def _check_support(draft: Draft) -> None:
     options, mode = draft.options, draft.final_mode
+    if draft.service_kind == "triton_c_api":
+        raise UnsupportedError(
+            "perfkit sends requests to a server: --service-kind=triton_c_api loads the server's library into the process"
+        )
     if draft.service_kind != "triton":
         raise UnsupportedError(f"perfkit speaks v2: --service-kind={draft.service_kind} is for servers with another protocol")
     if mode not in _LOAD_MODES:

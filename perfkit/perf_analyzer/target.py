@@ -4,6 +4,7 @@ from typing import Any
 
 from perfkit.perf_analyzer.draft import UnsupportedError
 from perfkit.perf_analyzer.options import Options
+from perfkit.scenario.credentials import escaped
 
 _GRPC_PORT_WITHOUT_ONE = 443
 _TIMEOUT = "10m"
@@ -16,7 +17,7 @@ def target_of(options: Options) -> dict[str, Any]:
     if options.version:
         target["version"] = options.version
     if options.headers:
-        target["headers"] = {name: value.strip() for name, value in options.headers.items()}
+        target["headers"] = {name: escaped(value.strip()) for name, value in options.headers.items()}
     tls = options.tls
     given: dict[str, Any] = {key: value for key, value in (("ca", tls.ca), ("cert", tls.cert), ("key", tls.key)) if value}
     if not tls.verify:

@@ -19,12 +19,17 @@ _SCHEMES = frozenset({"apikey", "basic", "bearer", "token"})  # words of an Auth
 _HEADER_NAME = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")
 _METADATA_NAME = re.compile(r"[a-z0-9_.-]+")
 _FRAMING = frozenset({"connection", "content-length", "te", "transfer-encoding", "upgrade"})
-_VARIABLE = re.compile(r"\$\{(\w+)\}")
+_VARIABLE = re.compile(r"\$(\$\{\w+\})|\$\{(\w+)\}")  # an escaped one, or a name
 
 
 def has_variable(text: str) -> bool:
     """Whether a text takes a value from the environment, as `${NAME}`."""
-    return _VARIABLE.search(text) is not None
+    return bool(_names(text))
+
+
+def escaped(text: str) -> str:
+    """A text that stands for this one: `$${NAME}` is sent as `${NAME}`."""
+    return re.sub(r"(?=\$\{\w+\})", "$", text)
 
 
 def is_shown(header: str, value: str) -> bool:
@@ -103,11 +108,17 @@ def _decoded(value: str) -> set[str]:
 
 
 def _fill(key: str, template: str, environ: Mapping[str, str], secrets: set[str]) -> str:
-    """Replaces each `${NAME}` by the environment's value, which is added to the secrets."""
-    if missing := [name for name in _VARIABLE.findall(template) if name not in environ]:
+    """Replaces each `${NAME}` by the environment's value, which is added to the secrets, and `$${NAME}` by `${NAME}`."""
+    names = _names(template)
+    if missing := [name for name in names if name not in environ]:
         raise ScenarioError(f"{key}: the environment variable {missing[0]} is not set")
-    secrets |= {environ[name] for name in _VARIABLE.findall(template)}
-    return _VARIABLE.sub(lambda match: environ[match[1]], template)
+    secrets |= {environ[name] for name in names}
+    return _VARIABLE.sub(lambda match: match[1] or environ[match[2]], template)
+
+
+def _names(template: str) -> list[str]:
+    """The variables of a text."""
+    return [name for _, name in _VARIABLE.findall(template) if name]
 
 
 def _tls(options: TlsOptions, folder: pathlib.Path) -> Tls:

@@ -182,5 +182,23 @@ def test_a_model_that_failed_to_load_says_so_and_only_ready_ones_are_offered(mod
     assert ended.value.value == end
 
 
+@pytest.mark.parametrize(
+    ("models", "end"),
+    [
+        ([IndexedModel("m", "2", "READY"), IndexedModel("m", "1", "READY")], "; it offers version 1, 2 of this model, not 9"),
+        ([IndexedModel("m", "1", "READY"), IndexedModel("m", "9", "UNAVAILABLE", "x")], "; its repository has it as UNAVAILABLE: x"),
+        ([IndexedModel("m", "1", "UNAVAILABLE"), IndexedModel("m", "2", "READY")], "; it offers version 2 of this model, not 9"),
+        ([IndexedModel("m", "9", "READY")], "; its repository has it"),
+        ([IndexedModel("m")], "; its repository has it"),
+        ([IndexedModel("a", "1", "READY")], "; it offers a"),
+    ],
+)
+def test_a_version_that_is_not_served_is_told_from_an_unknown_model(models, end):
+    call = offered_instead(Indexed(*models), "m", "9")  # type: ignore[arg-type]  # of a transport, it needs the index alone
+    with pytest.raises(StopIteration) as ended:
+        call.send(None)
+    assert ended.value.value == end
+
+
 def test_a_long_list_is_cut():
     assert listed([f"m{number}" for number in range(23)]).endswith("m18, m19 and 3 more")

@@ -109,6 +109,12 @@ def test_an_unknown_model_and_a_closed_port_are_exit_code_99(server, run):
     assert run("-m", "simple", "-u", "127.0.0.1:9").code == 99
 
 
+def test_a_version_that_is_not_served_is_named(server, run):
+    refused = run("-m", "simple", "-x", 99, "-u", server.grpc, "-i", "grpc")
+    assert refused.code == 99
+    assert refused.err.endswith("; it offers version 1 of this model, not 99\n")
+
+
 def test_an_export_is_not_written_over_a_file(server, run, tmp_path):
     (tmp_path / "export.json").write_text("precious")
     done = run("-m", "simple", "-u", server.http, "--profile-export-file", "export.json")
@@ -148,6 +154,14 @@ def test_the_program_stands_for_perf_analyzer_under_any_name(monkeypatch, capsys
     monkeypatch.setattr(sys, "argv", ["/usr/bin/perf_analyzer", "--help"])
     assert perf_analyzer.main() == 0
     assert "--print-scenario" in capsys.readouterr().out
+
+
+def test_a_link_named_mpiexec_takes_the_line_that_model_analyzer_starts(monkeypatch, capsys):
+    line = "-n 1 --tag-output perf_analyzer --enable-mpi -m a --print-scenario : -n 1 perf_analyzer --enable-mpi -m b"
+    monkeypatch.setattr(sys, "argv", ["/home/me/bin/mpiexec", "--allow-run-as-root", *line.split()])
+    assert perf_analyzer.main() == 0
+    scenario = yaml.safe_load(capsys.readouterr().out)
+    assert [workload["name"] for workload in scenario["workloads"]] == ["a", "b"]
 
 
 def test_what_v2_does_not_have_ends_with_one_sentence(run):

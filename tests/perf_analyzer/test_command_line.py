@@ -89,6 +89,11 @@ def test_what_v2_does_not_have_is_accepted_by_the_parser_but_not_run(line):
     assert error.value.exit_code == 99
 
 
+def test_a_server_within_the_process_is_refused_as_that():
+    with pytest.raises(UnsupportedError, match="loads the server's library into the process"):
+        parse(["-m", "simple", "--service-kind", "triton_c_api", "--model-repository", "/models"])
+
+
 def test_intervals_have_their_mean_rate(tmp_path):
     file = tmp_path / "intervals.txt"
     file.write_text("1000\n2000\n")

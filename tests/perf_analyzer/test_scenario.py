@@ -1,4 +1,5 @@
 import contextlib
+import pathlib
 
 import pytest
 import yaml
@@ -6,6 +7,7 @@ import yaml
 from perfkit.perf_analyzer.command_line import UnsupportedError, parse
 from perfkit.perf_analyzer.notes import notes, notes_on_run
 from perfkit.perf_analyzer.scenario import print_scenario, scenario_for, scenario_of
+from perfkit.scenario.credentials import resolve_address
 from perfkit.scenario.file import read_document
 from perfkit.scenario.sequences import Sequences
 from tests.documented_command_lines import FILES, LINES
@@ -158,6 +160,12 @@ def test_what_a_scenario_does_not_have_is_refused_with_exit_code_99(line):
 def test_several_models_have_one_load_each(line):
     with pytest.raises(UnsupportedError, match="when in multi-model mode"):
         scenario_of([parse(line.split()), parse(["-m", "n"])])
+
+
+def test_a_header_is_sent_as_it_is_given():
+    document = _scenario("-m m -H A:${B}$${C}")
+    target = read_document(document, environ={}).scenario.target
+    assert resolve_address(target, "http://h", pathlib.Path(), {"B": "no", "C": "no"}).headers == {"A": "${B}$${C}"}
 
 
 def test_a_printed_scenario_is_read_again_and_holds_no_secret():

@@ -5,7 +5,7 @@ import base64
 import pytest
 
 from perfkit.errors import ScenarioError
-from perfkit.scenario.credentials import resolve_address, resolve_metrics_url
+from perfkit.scenario.credentials import escaped, has_variable, resolve_address, resolve_metrics_url
 from perfkit.scenario.file import scenario_document
 from perfkit.scenario.target import Target
 from perfkit.target.address import Tls
@@ -34,6 +34,12 @@ def test_an_unset_variable_is_named(resolve):
     with pytest.raises(ScenarioError) as caught:
         resolve(url="http://${WHO}@h")
     assert str(caught.value) == "target.url: the environment variable WHO is not set"
+
+
+@pytest.mark.parametrize("text", ["${A}", "$${A}", "x ${A}${B} $y", "${A", "$$", "${}", "${A-B}"])
+def test_an_escaped_text_is_sent_as_it_is(resolve, text):
+    assert resolve({"A": "no", "B": "no"}, headers={"x": escaped(text)}).headers == {"x": text}
+    assert not has_variable(escaped(text))
 
 
 def test_credentials_in_the_url_are_basic_authentication(resolve):
