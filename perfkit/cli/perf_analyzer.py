@@ -69,7 +69,7 @@ def run(arguments: Sequence[str]) -> int:
 
 def _run(options: "Sequence[Options]", *, prints_scenario: bool) -> int:
     from perfkit.perf_analyzer.notes import notes, notes_on_run
-    from perfkit.perf_analyzer.scenario import print_scenario, scenario_of
+    from perfkit.perf_analyzer.scenario import print_scenario
 
     for warning in (warning for one in options for warning in one.warnings):
         _complain(warning)
@@ -77,7 +77,7 @@ def _run(options: "Sequence[Options]", *, prints_scenario: bool) -> int:
     for note in dict.fromkeys(note for one in options for note in said(one)):
         _complain(f"perfkit: {note}")
     if prints_scenario:
-        print(print_scenario(scenario_of(options)), end="")
+        print(print_scenario(options), end="")
         return ExitCode.DONE
     return _measure(options)
 

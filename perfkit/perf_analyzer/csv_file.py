@@ -2,23 +2,10 @@
 
 from collections.abc import Sequence
 
+from perfkit.perf_analyzer.figures import GPU_FIGURES, stages_us, whole_us
 from perfkit.perf_analyzer.measured_load import MeasuredLoad
 from perfkit.perf_analyzer.options import Options
 from perfkit.telemetry.figures import ComposingModelFigures, GpuFigures, ServerFigures
-
-_NS_PER_US = 1000
-_STAGES = {
-    "Server Queue": "queue_ns",
-    "Server Compute Input": "compute_input_ns",
-    "Server Compute Infer": "compute_infer_ns",
-    "Server Compute Output": "compute_output_ns",
-}
-_GPU_COLUMNS = {
-    "Avg GPU Utilization": "utilization_mean",
-    "Avg GPU Power Usage": "power_mean_w",
-    "Max GPU Memory Usage": "memory_used_max_bytes",
-    "Total GPU Memory": "memory_total_bytes",
-}
 
 
 def csv_text(options: Options, loads: Sequence[MeasuredLoad]) -> str:
@@ -45,32 +32,32 @@ def _row(options: Options, load: MeasuredLoad, *, has_cache: bool) -> dict[str, 
         row["Response Throughput"] = f"{load.responses_per_s:.6g}"
     row["Client Send"] = "0"
     if load.server is not None:
-        stages_us = _stages_us(load.server)
+        columns_us = _server_columns(load.server)
         if has_cache:
-            stages_us |= {
-                "Server Cache Hit": _us(load.server.cache_hit_ns or 0.0),
-                "Server Cache Miss": _us(load.server.cache_miss_ns or 0.0),
+            columns_us |= {
+                "Server Cache Hit": whole_us(load.server.cache_hit_ns),
+                "Server Cache Miss": whole_us(load.server.cache_miss_ns),
             }
-        row["Network+Server Send/Recv"] = str(max(_us(load.latency_mean_ns) - sum(stages_us.values()), 0))
-        row |= {name: str(value_us) for name, value_us in stages_us.items()}
+        row["Network+Server Send/Recv"] = str(max(whole_us(load.latency_mean_ns) - sum(columns_us.values()), 0))
+        row |= {name: str(value_us) for name, value_us in columns_us.items()}
     row["Client Recv"] = "0"
-    row |= {f"p{percentile} latency": str(_us(value_ns)) for percentile, value_ns in load.percentiles_ns.items()}
+    row |= {f"p{percentile} latency": str(whole_us(value_ns)) for percentile, value_ns in load.percentiles_ns.items()}
     if options.is_verbose_csv:
         if options.percentile is None:
-            row["Avg latency"] = str(_us(load.latency_mean_ns))
-        row |= {"request/response": "0", "response wait": str(_us(load.latency_mean_ns)) if load.responses_per_s is None else "0"}
+            row["Avg latency"] = str(whole_us(load.latency_mean_ns))
+        row |= {"request/response": "0", "response wait": str(whole_us(load.latency_mean_ns)) if load.responses_per_s is None else "0"}
         if options.collects_metrics:
-            row |= {name: _gpu_cell(load.gpus, figure) for name, figure in _GPU_COLUMNS.items()}
+            row |= {name: _gpu_cell(load.gpus, figure) for name, figure in GPU_FIGURES.items()}
     return row
 
 
 def _composing_row(options: Options, load: MeasuredLoad, model: ComposingModelFigures) -> dict[str, str]:
     """Its inferences are those of the whole, by the ratio of the requests; what its stages leave of its time is overhead."""
     ratio = model.requests / load.server.requests if load.server is not None and load.server.requests else 0.0
-    stages_us = _stages_us(model)
+    columns_us = _server_columns(model)
     row = _load_columns(options, load) | {"Inferences/Second": f"{ratio * load.inferences_per_s:.6g}", "Client Send": "0"}
-    row["Network+Server Send/Recv"] = str(max(_us(model.success_ns or 0.0) - sum(stages_us.values()), 0))
-    return row | {name: str(value_us) for name, value_us in stages_us.items()} | {"Client Recv": "0"}
+    row["Network+Server Send/Recv"] = str(max(whole_us(model.success_ns) - sum(columns_us.values()), 0))
+    return row | {name: str(value_us) for name, value_us in columns_us.items()} | {"Client Recv": "0"}
 
 
 def _load_columns(options: Options, load: MeasuredLoad) -> dict[str, str]:
@@ -79,8 +66,8 @@ def _load_columns(options: Options, load: MeasuredLoad) -> dict[str, str]:
     return {"Concurrency" if is_concurrency else "Request Rate": value, "Inferences/Second": f"{load.inferences_per_s:.6g}"}
 
 
-def _stages_us(figures: ServerFigures | ComposingModelFigures) -> dict[str, int]:
-    return {name: _us(getattr(figures, figure) or 0.0) for name, figure in _STAGES.items()}
+def _server_columns(figures: ServerFigures | ComposingModelFigures) -> dict[str, int]:
+    return {f"Server {name.title()}": value_us for name, value_us in stages_us(figures).items()}
 
 
 def _gpu_cell(gpus: Sequence[GpuFigures], figure: str) -> str:
@@ -88,10 +75,6 @@ def _gpu_cell(gpus: Sequence[GpuFigures], figure: str) -> str:
     return "".join(
         f"{uuid}:{value if isinstance(value, int) else format(value, '.6g')};" for uuid, value in values.items() if value is not None
     )
-
-
-def _us(value_ns: float) -> int:
-    return int(value_ns / _NS_PER_US)
 
 
 def _text(rows: Sequence[Sequence[str]]) -> str:

@@ -50,7 +50,7 @@ FLAGS: Mapping[str, Callable[[Draft], None]] = {
     "verbose-csv": _option("is_verbose_csv"),
     "enable-mpi": _option("is_mpi"),
     "collect-metrics": _option("collects_metrics"),
-    "serial-sequences": lambda draft: draft.set_sequences(is_serial=True),
+    "serial-sequences": lambda draft: draft.set_sequences(),
     "version": load_values.print_version,
     "fixed-schedule": lambda _: None,
 }

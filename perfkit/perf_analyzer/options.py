@@ -44,7 +44,6 @@ class SequenceOptions:
     """None without `--sequence-id-range`; perf_analyzer then counts from 1."""
     end_id: int | None = None
     """Ids are below it; None without a limit."""
-    is_serial: bool = False
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -72,7 +71,6 @@ class Options:
     protocol: Literal["http", "grpc"] = "http"
     url: str = "localhost:8000"
     """Host and port, or a URL, as given or as the default of the protocol."""
-    service_kind: str = "triton"
     batch_size: int = 1
 
     load_mode: LoadMode = "concurrency"

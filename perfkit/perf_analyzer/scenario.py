@@ -1,15 +1,18 @@
 """The scenario that a perf_analyzer command line stands for, as the keys and values of a scenario file."""
 
 import contextlib
+import dataclasses
+import itertools
 import math
 import mmap
 import pathlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, TypeAlias
 
 from perfkit.perf_analyzer.draft import UnsupportedError
+from perfkit.perf_analyzer.notes import notes
 from perfkit.perf_analyzer.options import LoadRange, Options
-from perfkit.perf_analyzer.sweep import STABILITY_WINDOWS, has_one_run
+from perfkit.perf_analyzer.sweep import STABILITY_WINDOWS, has_one_run, linear_values
 from perfkit.perf_analyzer.target import target_of
 from perfkit.scenario.writing import scenario_name, scenario_text
 
@@ -54,9 +57,28 @@ def scenario_for(commands: Sequence[Options], value: float, *, has_sequences: bo
     return {**document, "gpu": {"idle": "0s"}}
 
 
-def print_scenario(document: Mapping[str, Any], comments: Sequence[str] = ()) -> str:
-    """The scenario as YAML, with comments before it."""
-    return scenario_text(document, comments)
+def print_scenario(commands: Sequence[Options]) -> str:
+    """The scenario of a whole command as YAML, for a file in any folder; before it, as comments, what changes in meaning.
+
+    Raises UnsupportedError for what a scenario does not have.
+    """
+    comments = dict.fromkeys(note for options in commands for note in notes(options))
+    return scenario_text(scenario_of([_with_absolute_paths(options) for options in commands]), tuple(comments))
+
+
+def _with_absolute_paths(options: Options) -> Options:
+    tls = options.tls
+    return dataclasses.replace(
+        options,
+        input_data=tuple(map(_absolute, options.input_data)),
+        intervals_file=_absolute(options.intervals_file),
+        tls=dataclasses.replace(tls, ca=_absolute(tls.ca), cert=_absolute(tls.cert), key=_absolute(tls.key)),
+    )
+
+
+def _absolute(path: str) -> str:
+    """A path from the root; an empty one stays empty."""
+    return str(pathlib.Path(path).absolute()) if path else ""
 
 
 def _document(options: Options, load: _Section, *, has_sequences: bool | None) -> _Section:
@@ -188,12 +210,10 @@ def _values(given: LoadRange) -> list[float]:
         return [given.start]
     if not given.step > 0:
         raise UnsupportedError(f"perfkit: the step of a range must be above 0, found {given.step}")
-    count = (
-        _OPEN_ENDED if given.end == 0 else math.floor((given.end - given.start) / given.step) + 1 if math.isfinite(given.end) else math.inf
-    )
-    if count > _MOST_VALUES:
-        raise UnsupportedError(f"perfkit: the range has {count:,} loads, and a scenario at most {_MOST_VALUES:,}: give a larger step")
-    return [given.start + index * given.step for index in range(int(count))]
+    values = list(itertools.islice(linear_values(given), _MOST_VALUES + 1 if given.end else _OPEN_ENDED))
+    if len(values) > _MOST_VALUES:
+        raise UnsupportedError(f"perfkit: the range has more than {_MOST_VALUES:,} loads, the most of a scenario: give a larger step")
+    return values
 
 
 def _measure(options: Options, load: _Section) -> _Section:

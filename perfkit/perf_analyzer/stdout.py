@@ -1,12 +1,13 @@
 """What perf_analyzer prints to stdout, line by line. Pure."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 
+from perfkit.perf_analyzer.figures import GPU_FIGURES, stages_us, whole_us
 from perfkit.perf_analyzer.measured_load import MeasuredLoad
 from perfkit.perf_analyzer.options import Options
-from perfkit.telemetry.figures import GpuFigures, ServerFigures
+from perfkit.telemetry.figures import ComposingModelFigures, GpuFigures, ServerFigures
 
-_NS_PER_US = 1000
+_GPU_UNITS = {"utilization_mean": "%", "power_mean_w": " watts", "memory_used_max_bytes": " bytes", "memory_total_bytes": " bytes"}
 _DELAYED_SHARE = 0.01
 
 
@@ -69,7 +70,7 @@ class Report:
         """With `-v`, a line for each window."""
         name = "Avg" if self._options.percentile is None else f"p{self._options.percentile}"
         for number, (rate, latency_ns) in enumerate(zip(load.window_inferences_per_s, load.window_latencies_ns, strict=True), 1):
-            yield f"  Pass [{number}] throughput: {self._number(rate)} infer/sec. {name} latency: {_us(latency_ns)} usec"
+            yield f"  Pass [{number}] throughput: {self._number(rate)} infer/sec. {name} latency: {whole_us(latency_ns)} usec"
 
     def load(self, load: MeasuredLoad) -> Iterator[str]:
         """The figures of a load."""
@@ -87,12 +88,12 @@ class Report:
         if load.responses_per_s is not None:
             yield f"    Response Throughput: {self._number(load.responses_per_s)} infer/sec"
         if self._options.percentile is None:
-            yield f"    Avg latency: {_us(load.latency_mean_ns)} usec (standard deviation {_us(load.latency_stddev_ns)} usec)"
+            yield f"    Avg latency: {whole_us(load.latency_mean_ns)} usec (standard deviation {whole_us(load.latency_stddev_ns)} usec)"
         for percentile, value_ns in load.percentiles_ns.items():
-            yield f"    p{percentile} latency: {_us(value_ns)} usec"
+            yield f"    p{percentile} latency: {whole_us(value_ns)} usec"
         if load.responses_per_s is None:
             name, parts = ("HTTP", "send/recv") if load.protocol == "http" else ("gRPC", "(un)marshal request/response")
-            average = _us(load.latency_mean_ns)
+            average = whole_us(load.latency_mean_ns)
             yield f"    Avg {name} time: {average} usec ({parts} 0 usec + response wait {average} usec)"
         else:
             yield "    "
@@ -112,7 +113,7 @@ class Report:
                 if self._options.load_mode == "concurrency"
                 else f"Request Rate: {self._number(load.value)}"
             )
-            throughput, latency_us = self._number(load.inferences_per_s), _us(load.stabilizing_latency_ns)
+            throughput, latency_us = self._number(load.inferences_per_s), whole_us(load.stabilizing_latency_ns)
             yield f"{named}, throughput: {throughput} infer/sec, latency {latency_us} usec"
 
     def _server(self, server: ServerFigures) -> Iterator[str]:
@@ -125,32 +126,23 @@ class Report:
             yield f"    Cache hit count: {server.cache_hits}"
             yield f"    Cache miss count: {server.cache_misses}"
         yield f"    Successful request count: {server.requests}"
-        stages = {"queue": server.queue_ns, "compute input": server.compute_input_ns, "compute infer": server.compute_infer_ns}
-        stages["compute output"] = server.compute_output_ns
-        yield _server_latency("    ", server.success_ns, stages)
+        yield _server_latency("    ", server)
         if server.composing_models:
             yield "  Composing models: "
         for model in server.composing_models:
             yield f"  {model.name}, version: {', '.join(model.versions)}"
-            stages = {"queue": model.queue_ns, "compute input": model.compute_input_ns, "compute infer": model.compute_infer_ns}
-            stages["compute output"] = model.compute_output_ns
             inferences = round(model.executions * (model.mean_batch or 1.0))
             yield f"      Inference count: {inferences}"
             yield f"      Execution count: {model.executions}"
             yield f"      Successful request count: {model.requests}"
-            yield _server_latency("      ", model.success_ns, stages)
+            yield _server_latency("      ", model)
 
     def _gpus(self, gpus: Sequence[GpuFigures]) -> Iterator[str]:
-        figures: dict[str, tuple[str, str]] = {
-            "Avg GPU Utilization": ("utilization_mean", "%"),
-            "Avg GPU Power Usage": ("power_mean_w", " watts"),
-            "Max GPU Memory Usage": ("memory_used_max_bytes", " bytes"),
-            "Total GPU Memory": ("memory_total_bytes", " bytes"),
-        }
-        for name, (figure, unit) in figures.items():
+        for name, figure in GPU_FIGURES.items():
             yield f"    {name}:"
             for gpu in gpus:
                 if (value := getattr(gpu, figure)) is not None:
+                    unit = _GPU_UNITS[figure]
                     shown = str(value) if isinstance(value, int) else self._number(100 * value if unit == "%" else value)
                     yield f"      {gpu.uuid} : {shown}{unit}"
 
@@ -158,15 +150,10 @@ class Report:
         return f"{value:.2f}" if self._has_two_decimals else f"{value:.6g}"
 
 
-def _server_latency(indent: str, total_ns: float | None, stages_ns: Mapping[str, float | None]) -> str:
-    parts_us = {name: _us(value_ns or 0.0) for name, value_ns in stages_ns.items()}
-    total_us = _us(total_ns or 0.0)
+def _server_latency(indent: str, figures: ServerFigures | ComposingModelFigures) -> str:
+    parts_us, total_us = stages_us(figures), whole_us(figures.success_ns)
     parts = " + ".join(f"{name} {value_us} usec" for name, value_us in parts_us.items())
     return f"{indent}Avg request latency: {total_us} usec (overhead {max(total_us - sum(parts_us.values()), 0)} usec + {parts})"
-
-
-def _us(value_ns: float) -> int:
-    return int(value_ns / _NS_PER_US)
 
 
 def _counted(number: int, noun: str) -> str:

@@ -1,6 +1,6 @@
 """Which loads perf_analyzer measures, and whether its windows agree. Pure."""
 
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 
 from perfkit.perf_analyzer.options import LoadRange, Options
 
@@ -27,11 +27,19 @@ def loads(options: Options) -> Generator[float, bool, None]:
     return _bisected(sweep, is_whole=options.load_mode == "concurrency") if options.is_binary_search else _linear(sweep)
 
 
-def _linear(sweep: LoadRange) -> Generator[float, bool, None]:
+def linear_values(sweep: LoadRange) -> Iterator[float]:
+    """The start and what is reached from it by adding steps, as perf_analyzer adds them, up to the end; without an end they go on."""
     value = sweep.start
-    while (yield value):
+    while True:
+        yield value
         value += sweep.step
         if sweep.end and value > sweep.end:
+            return
+
+
+def _linear(sweep: LoadRange) -> Generator[float, bool, None]:
+    for value in linear_values(sweep):
+        if not (yield value):
             return
 
 

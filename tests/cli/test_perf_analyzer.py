@@ -127,6 +127,8 @@ def test_the_scenario_is_printed_and_nothing_is_sent(run):
     done = run("-m", "simple", "-u", "127.0.0.1:9", "--concurrency-range", "1:4:1", "-p", 1000, "--print-scenario")
     assert done.code == 0
     scenario = read_document(yaml.safe_load(done.out), environ={}).scenario
+    note = next(line for line in done.err.splitlines() if line.startswith("perfkit: "))
+    assert f"\n# {note.removeprefix('perfkit: ')}\n" in done.out  # stays in a redirected file
     assert scenario.load.closed.concurrency == (1, 2, 3, 4)
     assert scenario.window_ns == 10**9
     assert scenario.target.url == "http://127.0.0.1:9"
