@@ -20,6 +20,8 @@ __all__ = ["print_scenario", "scenario_for", "scenario_of"]
 
 _Section: TypeAlias = dict[str, Any]
 _REPETITIONS = 3
+_WARM_UP = "1s"
+"""Of a single load: a fixed time, since an end that is detected would shorten the windows."""
 _OPEN_ENDED = 10
 """How many values stand for a range without an end."""
 _MOST_VALUES = 10_000
@@ -51,9 +53,12 @@ def scenario_for(commands: Sequence[Options], value: float, *, has_sequences: bo
     else:
         [options] = commands
         document = _document(options, _load(options, [value]), has_sequences=has_sequences)
+    measure = dict(document["measure"])
+    if "replay" not in document.get("load", {}):
+        measure.setdefault("warmup", _WARM_UP)
     if has_one_run(commands[0]):
-        duration = f"{STABILITY_WINDOWS * commands[0].interval_ms}ms"
-        document = {**document, "measure": {**document["measure"], "duration": duration, "repetitions": 1}}
+        measure |= {"duration": f"{STABILITY_WINDOWS * commands[0].interval_ms}ms", "repetitions": 1}
+    document = {**document, "measure": measure}
     return {**document, "gpu": {"idle": "0s"}}
 
 

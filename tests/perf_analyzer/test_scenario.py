@@ -45,8 +45,8 @@ def test_one_load_of_a_sweep_has_a_scenario_of_its_own():
     assert scenario["gpu"] == {"idle": "0s"}
     rate = scenario_for([parse(["-m", "m", "--request-rate-range", "10:0", "-l", "5", "--percentile", "99"])], 12.5)
     assert rate["load"] == {"open": {"rate": [12.5], "arrivals": "constant"}}
-    assert rate["measure"] == {"duration": "15000ms", "repetitions": 1}  # three windows without a pause between them
-    assert scenario_for([parse(["-m", "m", "-p", "500"])], 1)["measure"] == {"duration": "500ms", "repetitions": 3}
+    assert rate["measure"] == {"duration": "15000ms", "repetitions": 1, "warmup": "1s"}  # three windows without a pause between them
+    assert scenario_for([parse(["-m", "m", "-p", "500"])], 1)["measure"] == {"duration": "500ms", "repetitions": 3, "warmup": "1s"}
 
 
 def test_sequences_are_sent_where_the_model_takes_them():
