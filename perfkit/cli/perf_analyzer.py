@@ -3,8 +3,8 @@
 import argparse
 import pathlib
 import sys
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Awaitable, Callable, Sequence
+from typing import TYPE_CHECKING, TypeVar
 
 from perfkit.cli.exit_code import ExitCode
 
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from perfkit.perf_analyzer.server_calls import ModelTraits
     from perfkit.scenario.file import LoadedScenario
 
+_T = TypeVar("_T")
 _PRINT_SCENARIO = "--print-scenario"
 _HELP = """usage: perfkit perf-analyzer [--print-scenario] PERF_ANALYZER_ARGUMENTS...
 
@@ -37,14 +38,25 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def main() -> int:
     """The command as a program of its own."""
-    from perfkit.cli.main import main as run_command
-
+    try:
+        from perfkit.cli.main import main as run_command
+    except KeyboardInterrupt:  # loading takes long enough for somebody to change their mind
+        return ExitCode.INTERRUPTED
     name = pathlib.Path(sys.argv[0]).name
     return run_command(["perf-analyzer", *(["mpiexec"] if name == "mpiexec" else []), *sys.argv[1:]])
 
 
 def run(arguments: Sequence[str]) -> int:
-    """Runs the command with perf_analyzer's arguments, and returns its exit code."""
+    """Runs the command with perf_analyzer's arguments, and returns its exit code; that of Ctrl-C is 0, as perf_analyzer's."""
+    from perfkit.cli.signals import SignalHandler
+
+    signals = SignalHandler(code_of_ctrl_c=ExitCode.DONE)
+    with signals.installed_between_loops():
+        code = _execute(arguments, signals)
+    return int(signals.exit_code or code)
+
+
+def _execute(arguments: Sequence[str], signals: "SignalHandler") -> int:
     from perfkit.errors import PerfkitError
     from perfkit.perf_analyzer.command_line import CommandLineError, parse
     from perfkit.perf_analyzer.messages import in_options
@@ -58,7 +70,7 @@ def run(arguments: Sequence[str]) -> int:
     try:
         options = [parse(command) for command in (split_commands(words) if words[:1] == ["mpiexec"] else [words])]
         try:
-            return _run(options, prints_scenario=len(words) < len(arguments))
+            return _run(options, signals, prints_scenario=len(words) < len(arguments))
         except PerfkitError as error:
             _complain(f"error: {in_options(str(error), options[0])}")
             return ProfileExitCode.FAILED
@@ -67,7 +79,7 @@ def run(arguments: Sequence[str]) -> int:
         return error.exit_code
 
 
-def _run(options: "Sequence[Options]", *, prints_scenario: bool) -> int:
+def _run(options: "Sequence[Options]", signals: "SignalHandler", *, prints_scenario: bool) -> int:
     from perfkit.perf_analyzer.notes import notes, notes_on_run
     from perfkit.perf_analyzer.scenario import print_scenario
 
@@ -79,13 +91,10 @@ def _run(options: "Sequence[Options]", *, prints_scenario: bool) -> int:
     if prints_scenario:
         print(print_scenario(options), end="")
         return ExitCode.DONE
-    return _measure(options)
+    return _measure(options, signals)
 
 
-def _measure(options: "Sequence[Options]") -> int:
-    import signal
-
-    from perfkit.cli.signals import SignalHandler
+def _measure(options: "Sequence[Options]", signals: "SignalHandler") -> int:
     from perfkit.measurement.control import Interruption
     from perfkit.perf_analyzer.measurement import ScenarioMeasurement
     from perfkit.perf_analyzer.mix import commands_to_run
@@ -94,48 +103,54 @@ def _measure(options: "Sequence[Options]") -> int:
     options, changes = commands_to_run(options)
     for change in changes:
         _complain(f"perfkit: {change}")
-    interruption = Interruption()
-    signals = SignalHandler(interruption)
+    interruption = signals.interruption = Interruption()
     with ScenarioMeasurement(options, _Engine(interruption, signals), lambda note: _complain(f"perfkit: {note}")) as measurement:
-        code = profile(options, measurement, Output(_write, _complain))
-    if signals.exit_code not in (None, 128 + signal.SIGINT):  # perf_analyzer ends with 0 after Ctrl-C
-        return int(signals.exit_code or 0)
-    return code
+        signals.before_exit = measurement.remove_files
+        return profile(options, measurement, Output(_write, _complain))
 
 
 class _Engine:
-    """Runs scenarios, and passes signals on to them."""
+    """Runs scenarios, and passes signals on to them; raises Interrupted after one."""
 
     def __init__(self, interruption: "Interruption", signals: "SignalHandler") -> None:
         self._interruption, self._signals = interruption, signals
 
     def run(self, loaded: "LoadedScenario", folder: pathlib.Path, spool: "ReplySpool | None") -> "MeasuredScenario":
-        import uvloop
-
         from perfkit.measurement.control import RunObserver
         from perfkit.measurement.lifecycle import measure_scenario
 
-        async def run() -> "MeasuredScenario":
-            with self._signals.installed():
-                return await measure_scenario(loaded, folder, RunObserver(), self._interruption, spool=spool)
-
-        return uvloop.run(run())
+        return self._run(lambda: measure_scenario(loaded, folder, RunObserver(), self._interruption, spool=spool))
 
     def model_traits(self, loaded: "LoadedScenario") -> "ModelTraits":
-        import uvloop
-
         from perfkit.clock import MonotonicClock
         from perfkit.perf_analyzer.server_calls import model_traits
 
-        return uvloop.run(model_traits(loaded, MonotonicClock()))
+        return self._run(lambda: model_traits(loaded, MonotonicClock()))
 
     def change_trace_settings(self, loaded: "LoadedScenario", options: "TraceOptions") -> None:
-        import uvloop
-
         from perfkit.clock import MonotonicClock
         from perfkit.perf_analyzer.server_calls import change_trace_settings
 
-        uvloop.run(change_trace_settings(loaded, options, MonotonicClock()))
+        self._run(lambda: change_trace_settings(loaded, options, MonotonicClock()))
+
+    def _run(self, call: Callable[[], Awaitable[_T]]) -> _T:
+        import asyncio
+
+        import uvloop
+
+        from perfkit.perf_analyzer.profile import Interrupted
+
+        async def run() -> _T:
+            with self._signals.installed():
+                if self._signals.has_come:
+                    raise Interrupted
+                self._interruption.task = asyncio.current_task()
+                return await call()
+
+        try:
+            return uvloop.run(run())
+        except asyncio.CancelledError:
+            raise Interrupted from None
 
 
 def _write(line: str) -> None:

@@ -3,6 +3,7 @@
 import contextlib
 import json
 import math
+import os
 import pathlib
 from collections.abc import Iterator, Sequence
 from types import TracebackType
@@ -19,18 +20,20 @@ _CACHED_CHARACTERS = 64 * 2**20
 
 
 class ExportFile:
-    """Writes the export of a sweep, an experiment at a time; a context manager that removes the file if an error is raised.
+    """Writes the export of a sweep, an experiment at a time; a context manager, which ends the file unless an error is raised.
 
-    Failed requests are left out, since the format has no field for them.
+    Until then it is written beside its place, so that a half-written file never has its name. Failed requests are left out, since the format
+    has no field for them.
     """
 
     def __init__(self, path: pathlib.Path, version: str) -> None:
         """`version` is that of perf_analyzer. Raises UsageError if something has this path, or no file can be made there."""
         self._path, self._version = path, version
+        if os.path.lexists(path):
+            raise UsageError("Failed to parse --profile-export-file. Path must not already exist.")
+        self._partial = path.with_name(f"{path.name}.{os.getpid()}.partial")
         try:
-            self._file = path.open("x", encoding="utf-8")
-        except FileExistsError:
-            raise UsageError("Failed to parse --profile-export-file. Path must not already exist.") from None
+            self._file = self._partial.open("w", encoding="utf-8")
         except OSError as error:
             raise UsageError(f"--profile-export-file {path}: cannot be written: {error.strerror}") from None
         self._file.write('{"experiments":[')
@@ -46,27 +49,32 @@ class ExportFile:
                 with self._writing():
                     self._file.write(f'],"version":{_json(self._version)},"service_kind":"triton","endpoint":""}}')
                     self._file.close()
-                is_whole = True
+                    is_whole = True
+                    if os.path.lexists(self._path):
+                        raise StorageError(f"--profile-export-file {self._path}: something else has this path by now; see {self._partial}")
+                    self._partial.rename(self._path)
         finally:
             if not is_whole:
                 with contextlib.suppress(OSError):
                     self._file.close()
-                self._path.unlink(missing_ok=True)
+                self.remove_partial()
+
+    def remove_partial(self) -> None:
+        """Removes what is written of a file that has not ended."""
+        self._partial.unlink(missing_ok=True)
 
     def add(self, mode: Literal["concurrency", "request_rate"], value: float, spool: ReplySpool, windows: int = 1) -> None:
-        """Adds one load value's requests: an integer for a concurrency, a float for a rate; raises StorageError and ProtocolError.
+        """Adds one load value's requests: an integer for a concurrency, a float for a rate; nothing if there are none.
 
-        `windows` is the number of windows, of equal length, in each run of the spool.
+        `windows` is the number of windows, of equal length, in each run of the spool. Raises StorageError and ProtocolError.
         """
         with self._writing():
-            experiment = {"mode": mode, "value": value}
-            self._file.write(f'{self._separator}{{"experiment":{_json(experiment)},"requests":[')
-            self._separator = ","
-            separator = ""
+            separator = f'{self._separator}{{"experiment":{_json({"mode": mode, "value": value})},"requests":['
             for text in _requests(spool):
                 self._file.write(separator + text)
-                separator = ","
-            self._file.write(f'],"window_boundaries":{_json(_boundaries(spool.windows_ns(), windows))}}}')
+                separator = self._separator = ","
+            if separator == ",":
+                self._file.write(f'],"window_boundaries":{_json(_boundaries(spool.windows_ns(), windows))}}}')
 
     @contextlib.contextmanager
     def _writing(self) -> Iterator[None]:

@@ -69,6 +69,12 @@ class ScenarioMeasurement:
             raise
         self._ending.__exit__(kind, error, trace)
 
+    def remove_files(self) -> None:
+        """Removes the files of a measurement that is not ended, whose export is half-written; for a process that ends at once."""
+        if self._export is not None:
+            self._export.remove_partial()
+        shutil.rmtree(self._folder, ignore_errors=True)
+
     def warm_up(self, value: float) -> None:
         """See `Measurement.warm_up`; one model after the other."""
         self._ask_servers(value)
@@ -93,14 +99,15 @@ class ScenarioMeasurement:
 
     def _end_spool(self) -> None:
         """Writes the load that is spooled into the export."""
-        if self._export is not None and self._spool is not None and self._spooled is not None:
+        spool, value = self._spool, self._spooled
+        self._spool = self._spooled = None  # if this fails, it is not done again
+        if self._export is not None and spool is not None and value is not None:
             windows = STABILITY_WINDOWS if has_one_run(self._options[0]) else 1
-            with self._spool:
+            with spool:
                 if self._options[0].load_mode == "concurrency":
-                    self._export.add("concurrency", int(self._spooled), self._spool, windows)
+                    self._export.add("concurrency", int(value), spool, windows)
                 else:
-                    self._export.add("request_rate", float(self._spooled), self._spool, windows)
-        self._spool = self._spooled = None
+                    self._export.add("request_rate", float(value), spool, windows)
 
     def _ask_servers(self, value: float) -> None:
         """Before the first load, asks each command's server about its model, and tells it about traces."""

@@ -2,6 +2,7 @@
 
 import dataclasses
 import enum
+import os
 import pathlib
 from collections.abc import Callable, Iterable, Sequence
 from typing import Protocol
@@ -51,7 +52,10 @@ class Output:
 
 
 def profile(options: Sequence[Options], measurement: Measurement, output: Output) -> ExitCode:
-    """Measures the loads of a command, or of several that run at the same time, each with a model of its own; writes their reports."""
+    """Measures the loads of a command, or of several that run at the same time, each with a model of its own; writes their reports.
+
+    Raises PerfkitError before any measurement if a file of `-f` cannot be written.
+    """
     return _Profile(options, measurement, output).run()
 
 
@@ -64,6 +68,8 @@ class _Profile:
         self._is_last_stable = True
 
     def run(self) -> ExitCode:
+        for options in self._options:
+            check_csv_file(options)
         for report in self._reports:
             self._write(report.settings())
         count, code = 0, ExitCode.DONE
@@ -88,7 +94,11 @@ class _Profile:
             code = ExitCode.FAILED
         for options, report, kept in zip(self._options, self._reports, self._kept, strict=True):
             self._write(report.summary(kept))
-            write_csv(options, kept)
+            try:
+                write_csv(options, kept)
+            except PerfkitError as error:  # what else is written stays
+                self._output.complain(f"error: {error}")
+                code = ExitCode.FAILED
         return code
 
     def _measure(self, value: float) -> bool:
@@ -163,6 +173,26 @@ def _unstable(options: Options, value: float) -> str:
     )
 
 
+def check_csv_file(options: Options) -> None:
+    """Raises PerfkitError if the file of `-f` cannot be written."""
+    if not options.csv_file:
+        return
+    path = pathlib.Path(options.csv_file)
+    is_new = not os.path.lexists(path)
+    if not is_new and not path.is_file() and not path.is_dir():
+        return  # a pipe, whose reader would see its end
+    try:
+        path.open("a").close()
+        if is_new:
+            path.unlink()
+    except OSError as error:
+        raise _unwritable(path, error) from None
+
+
+def _unwritable(path: pathlib.Path, error: OSError) -> PerfkitError:
+    return PerfkitError(f"-f {path}: it cannot be written: {error.strerror}")
+
+
 def write_csv(options: Options, kept: Sequence[MeasuredLoad]) -> None:
     """Writes the file of `-f` and those of composing models, if there is anything to report. Raises PerfkitError."""
     if not options.csv_file or not kept:
@@ -174,4 +204,4 @@ def write_csv(options: Options, kept: Sequence[MeasuredLoad]) -> None:
         try:
             file.write_text(text)
         except OSError as error:
-            raise PerfkitError(f"-f {file}: it cannot be written: {error.strerror}") from None
+            raise _unwritable(file, error) from None

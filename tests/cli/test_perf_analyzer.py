@@ -3,6 +3,7 @@
 import csv
 import json
 import re
+import signal
 import subprocess
 import sys
 import types
@@ -12,6 +13,7 @@ import yaml
 
 from perfkit.cli import perf_analyzer
 from perfkit.cli.main import main
+from perfkit.perf_analyzer.export_file import ExportFile
 from perfkit.scenario.file import read_document
 
 MODELS = ("simple", "simple_dyna_sequence", "repeat_int32")
@@ -170,3 +172,83 @@ def test_what_v2_does_not_have_ends_with_one_sentence(run):
     done = run("-m", "m", "--service-kind", "tfserving", "-i", "grpc")
     assert done.code == 99
     assert done.err.splitlines()[-1].startswith("perfkit speaks v2: ")
+
+
+SWEEP = (
+    "--concurrency-range",
+    "1:3",
+    "--measurement-mode",
+    "count_windows",
+    "--measurement-request-count",
+    20,
+    "-s",
+    9999,
+    "--input-data",
+    "zero",
+)
+FILES = ("-f", "out.csv", "--profile-export-file", "export.json")
+
+
+class Ended(BaseException):
+    """Stands for the end of the process."""
+
+
+@pytest.fixture
+def signal_at(monkeypatch):
+    """Sends this process a signal as often as the command writes a line of stdout with this text."""
+
+    def arrange(number, text):
+        def write(line):
+            sys.stdout.write(f"{line}\n")
+            if text in line:
+                signal.raise_signal(number)
+
+        monkeypatch.setattr(perf_analyzer, "_write", write)
+
+    return arrange
+
+
+def test_ctrl_c_between_two_loads_ends_the_sweep_and_keeps_what_was_measured(server, run, signal_at, tmp_path):
+    signal_at(signal.SIGINT, "Request concurrency: 2")
+    done = run("-m", "simple", "-u", server.http, *SWEEP, *FILES)
+    assert (done.code, "Traceback" in done.err) == (0, False)
+    assert "Waiting for in-flight inferences to complete." in done.out
+    assert len([line for line in done.out.splitlines() if line.startswith("Concurrency: ")]) == 1
+    (row,) = csv.DictReader((tmp_path / "out.csv").read_text().splitlines())
+    assert row["Concurrency"] == "1"
+    (experiment,) = json.loads((tmp_path / "export.json").read_text())["experiments"]
+    assert experiment["experiment"]["value"] == 1
+    assert experiment["requests"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["export.json", "out.csv"]
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 0), (signal.SIGTERM, 143)])
+def test_a_signal_before_the_first_load_ends_the_command_before_anything_is_sent(run, signal_at, number, code):
+    signal_at(number, "Measurement Settings")
+    done = run("-m", "simple", "-u", "127.0.0.1:9", "--input-data", "zero")
+    assert (done.code, done.err) == (code, "")
+
+
+def test_the_second_ctrl_c_while_the_export_is_written_ends_the_command_at_once_without_it(server, run, signal_at, monkeypatch, tmp_path):
+    left, add = [], ExportFile.add
+
+    def interrupted_add(self, *arguments):
+        add(self, *arguments)
+        signal.raise_signal(signal.SIGINT)
+
+    def end(code):
+        left.append((code, sorted(path.name for path in tmp_path.iterdir())))
+        raise Ended
+
+    monkeypatch.setattr(ExportFile, "add", interrupted_add)
+    monkeypatch.setattr("perfkit.cli.signals.os._exit", end)
+    signal_at(signal.SIGINT, "Inferences/Second vs. ")
+    with pytest.raises(Ended):
+        run("-m", "simple", "-u", server.http, "--request-count", 20, *FILES)
+    assert left == [(0, ["out.csv"])]
+
+
+def test_a_csv_file_in_a_missing_folder_is_refused_before_anything_is_sent(run, tmp_path):
+    done = run("-m", "simple", "-u", "127.0.0.1:9", "--input-data", "zero", "-f", "none/out.csv", "--profile-export-file", "export.json")
+    assert (done.code, done.err) == (99, "error: -f none/out.csv: it cannot be written: No such file or directory\n")
+    assert list(tmp_path.iterdir()) == []

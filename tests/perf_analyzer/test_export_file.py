@@ -9,8 +9,9 @@ import time
 import pytest
 
 from perfkit.errors import StorageError, UsageError
-from perfkit.measurement.reply_spool import ReplySpool
+from perfkit.measurement.reply_spool import ReplySpool, SpooledRequest
 from perfkit.perf_analyzer.export_file import ExportFile, exported_value
+from perfkit.protocol.message import InferRequest
 from perfkit.protocol.tensor import Datatype, Tensor
 from tests.json_server import JsonHandler, serving, v2_handler
 from tests.perf_analyzer.exports import export_of, requests_of
@@ -211,10 +212,27 @@ def test_the_windows_of_one_run_have_boundaries_of_their_own(tmp_path):
             return [(100, 400), (400, 700), (1000, 1300)]
 
         def requests(self):
-            return iter(())
+            yield SpooledRequest(110, 0, 0, InferRequest("m", (), ()), ((120, None),))
 
     path = tmp_path / "export.json"
     with ExportFile(path, "2.60.0") as export:
         export.add("concurrency", 1, Spool(), windows=3)  # type: ignore[arg-type]  # nothing else of it is used
     (experiment,) = json.loads(path.read_text())["experiments"]
     assert experiment["window_boundaries"] == [100, 200, 300, 400, 500, 600, 700, 1000, 1100, 1200, 1300]
+
+
+def test_a_load_without_requests_is_left_out(tmp_path):
+    with ExportFile(tmp_path / "e.json", "2.60.0") as export, ReplySpool(tmp_path) as spool:
+        export.add("concurrency", 1, spool)
+    assert json.loads((tmp_path / "e.json").read_text())["experiments"] == []
+
+
+def test_what_has_the_path_at_the_end_stays_and_so_does_the_export(tmp_path):
+    path = tmp_path / "e.json"
+    with (
+        pytest.raises(StorageError, match=r"e\.json: something else has this path by now; see (.*)$") as raised,
+        ExportFile(path, "2.60.0"),
+    ):
+        path.write_text("mine")
+    assert path.read_text() == "mine"
+    assert json.loads(pathlib.Path(str(raised.value).rpartition("see ")[2]).read_text())["experiments"] == []

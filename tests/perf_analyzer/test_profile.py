@@ -2,7 +2,7 @@
 
 import pytest
 
-from perfkit.errors import TargetError
+from perfkit.errors import PerfkitError, TargetError
 from perfkit.perf_analyzer.options import LoadRange, Options
 from perfkit.perf_analyzer.profile import ExitCode, Interrupted, Output, profile
 from perfkit.result.model import Failure
@@ -156,3 +156,34 @@ def test_models_that_run_at_once_are_reported_one_after_the_other(tmp_path):
         "Concurrency: 1, throughput: 10 infer/sec, latency 1000 usec",
         "Concurrency: 5, throughput: 20 infer/sec, latency 1000 usec",
     ]
+
+
+@pytest.mark.parametrize(("place", "reason"), [("none/out.csv", "No such file or directory"), ("", "Is a directory")])
+def test_a_csv_file_that_cannot_be_written_is_refused_before_the_load(tmp_path, place, reason):
+    path = tmp_path / place
+    script = Script(lambda value, _: load(value))
+    with pytest.raises(PerfkitError, match=f"^-f {path}: it cannot be written: {reason}$"):
+        profile([Options("m", csv_file=str(path))], script, Output(print, print))
+    assert script.measured == []
+
+
+def test_the_check_of_the_csv_file_leaves_nothing_behind(tmp_path):
+    run(Options("m", csv_file=str(tmp_path / "new.csv")), lambda *_: TargetError("nobody listens"))
+    assert list(tmp_path.iterdir()) == []
+    (tmp_path / "old.csv").write_text("earlier")
+    run(Options("m", csv_file=str(tmp_path / "old.csv")), lambda *_: TargetError("nobody listens"))
+    assert (tmp_path / "old.csv").read_text() == "earlier"
+
+
+def test_csv_files_that_can_no_longer_be_written_are_exit_code_99_and_the_others_are_written(tmp_path):
+    (tmp_path / "gone").mkdir()
+
+    def answer(value, _):
+        (tmp_path / "gone").rmdir()
+        return [load(value), load(value)]
+
+    options = [Options("m", csv_file=str(tmp_path / name), is_mpi=True) for name in ("gone/one.csv", "two.csv")]
+    code, _, complaints, _ = run(options, answer)
+    assert code is ExitCode.FAILED
+    assert complaints == [f"error: -f {tmp_path}/gone/one.csv: it cannot be written: No such file or directory"]
+    assert (tmp_path / "two.csv").exists()
