@@ -177,19 +177,19 @@ def _differences(first: Side, other: Side) -> Iterator[Difference]:
     if isinstance(first, Result) and isinstance(other, Result):
         yield from scenario_differences(first.scenario, other.scenario)
         yield from environment_differences(first, other)
-    else:
+    elif isinstance(first, Result) or isinstance(other, Result):
         yield Difference("settings", "the settings", _settings(first), _settings(other), "incomparable")
 
 
 def _settings(side: Side) -> str:
-    return "recorded by perfkit" if isinstance(side, Result) else "not recorded by perf_analyzer"
+    return "recorded by perfkit" if isinstance(side, Result) else "not in perf_analyzer's files"
 
 
 def _notes(sides: Sequence[tuple[str, Side]], found: Sequence[_Points], places: Sequence[_Place]) -> Iterator[str]:
     yield from status_notes([(label, side) for label, side in sides if isinstance(side, Result)])
     for (label, side), points in zip(sides, found, strict=True):
         if isinstance(side, PerfAnalyzerResult):
-            yield f"{label} is a {side.kind} of perf_analyzer: {NOT_RECORDED}."
+            yield f"{label} is a {side.kind} of {side.program}: {NOT_RECORDED}."
         used = [one for place in places if (one := _at(points, place)) is not None]
         if left := [place.title for place, one in points.items() if one not in used]:
             yield f"Left out, because not all results have it: {'; '.join(left)} of {label}."
@@ -198,7 +198,6 @@ def _notes(sides: Sequence[tuple[str, Side]], found: Sequence[_Points], places: 
         yield from (note for _, one in used if isinstance(one, PerfAnalyzerPoint) for note in one.notes)
         if any(isinstance(one, Point) and one.response_time_ns is not None for _, one in used):
             yield f"The times of {label} are its service times, from the actual send; perf_analyzer has nothing to compare its response times with."
-    if any(place.protocol for place in places):
-        yield "perf_analyzer's files name neither protocol, model nor payload: perfkit cannot check that they are those of the other results."
+    yield "perf_analyzer's files name neither protocol, model nor payload: perfkit cannot check that they are those of the other results."
     if any(isinstance(side, PerfAnalyzerResult) and side.kind == "CSV report" for _, side in sides):
         yield "A CSV report counts inferences, not requests, and only those of its last three windows; its percentiles have no intervals."

@@ -27,7 +27,7 @@ class ExportFile:
     """
 
     def __init__(self, path: pathlib.Path, version: str) -> None:
-        """`version` is that of perf_analyzer. Raises UsageError if something has this path, or no file can be made there."""
+        """`version` is that of perf_analyzer, and what wrote the file. Raises UsageError if something has this path, or no file can be made there."""
         self._path, self._version = path, version
         if os.path.lexists(path):
             raise UsageError("Failed to parse --profile-export-file. Path must not already exist.")

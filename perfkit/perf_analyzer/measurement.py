@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import Protocol, Self
 
+import perfkit
 from perfkit.errors import MeasurementError, TargetError
 from perfkit.measurement.reply_spool import ReplySpool
 from perfkit.measurement.scenario_run import MeasuredScenario
@@ -23,8 +24,8 @@ from perfkit.perf_analyzer.sweep import STABILITY_WINDOWS, has_one_run
 from perfkit.result.model import Result
 from perfkit.scenario.file import LoadedScenario, read_document
 
-_VERSION = "2.60.0"
-"""The perf_analyzer whose export is written."""
+_VERSION = f"2.60.0 (perfkit {perfkit.__version__})"
+"""The perf_analyzer whose export is written, and what wrote it."""
 
 
 class Engine(Protocol):

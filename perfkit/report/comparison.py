@@ -5,7 +5,7 @@ import json
 import math
 from collections.abc import Iterator, Sequence
 
-from perfkit.comparison.result_comparison import ComparedResult, MetricRow, ResultComparison
+from perfkit.comparison.result_comparison import NOT_COVERED, ComparedResult, MetricRow, ResultComparison
 from perfkit.report.chart import COLOURS, MUTED, Axis, Chart, ChartGroup, Level, Line
 from perfkit.report.page import Block, Bullets, Item, Page, Paragraph, sections_of
 from perfkit.report.table import MISSING, Cell, Column, Table
@@ -77,9 +77,8 @@ def _answer_about(compared: ResultComparison, number: int) -> str:
     unknown = len(changes) - len(known)
     rest = [f"{unknown} of {len(changes)} figures have no interval, so whether they changed cannot be told"] if unknown else []
     if not known:
-        return (
-            f"{subject}: no figure has an interval, so whether it differs cannot be told: measure longer, with three repetitions or more."
-        )
+        remedy = "measure longer" if compared.not_covered == NOT_COVERED else "measure both with perfkit"
+        return f"{subject}: no figure has an interval, so whether it differs cannot be told: {remedy}, with three repetitions or more."
     if not shown:
         return f"{subject}: no figure shows a change from [1]{f'; {rest[0]}' if rest else ''}."
     unchanged = ["the rest shows no change"] if len(shown) < len(known) else []
@@ -230,6 +229,8 @@ def _change(row: MetricRow, change: Estimate | None) -> str:
         return ""
     origin, digits, unit = (1.0, 1, "%") if row.is_ratio else (0.0, 3, "pp")
     value, low, high = (None if end is None else (end - origin) * 100 for end in (change.value, change.low, change.high))
+    if low is None and high is None:
+        return f" {value:+.{digits}f} {unit}"
     if low is not None and high is not None:
         low, high = _rounded_outward(low, high, digits)
     low_text, high_text = (MISSING if end is None else f"{end:+.{digits}f}" for end in (low, high))

@@ -43,12 +43,11 @@ def perf_analyzer_page(result: PerfAnalyzerResult, figures: Sequence[Block] = ()
         "As perf_analyzer reported it": [further] if further.rows else [],
         "How the figures are defined": [Paragraph(text) for text in _definitions(result)],
     }
-    version = f" {result.version}" if result.version else ""
     started = f", started {result.started_at}" if result.started_at else ""
     return Page(
         title=result.file.name,
-        subtitle=f"A {result.kind} of perf_analyzer{version}{started}",
-        banner=f"Measured by perf_analyzer: {NOT_RECORDED}.",
+        subtitle=f"A {result.kind} of {result.program}{started}",
+        banner=f"Measured by {result.program}: {NOT_RECORDED}.",
         sections=sections_of(blocks),
     )
 

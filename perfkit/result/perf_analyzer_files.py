@@ -6,7 +6,7 @@ from typing import Literal
 
 Kind = Literal["profile export", "CSV report"]
 
-NOT_RECORDED = "no response time from the intended start, no failures: perf_analyzer does not record them"
+NOT_RECORDED = "no response time from the intended start, no failures: its format does not record them"
 LOAD_COLUMNS = {"Concurrency": "concurrency", "Request Rate": "request_rate"}
 """The first column of a CSV report, and the mode of the load that it tells."""
 _BEGINNING_BYTES = 4096

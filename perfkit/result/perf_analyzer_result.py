@@ -2,6 +2,7 @@
 
 import dataclasses
 import pathlib
+import re
 from collections.abc import Mapping
 from typing import Literal
 
@@ -23,6 +24,7 @@ from perfkit.stats.ratio_interval import Estimate
 from perfkit.units import NS_PER_S
 
 Mode = Literal["concurrency", "request_rate"]
+_WRITTEN_BY_PERFKIT = re.compile(r"\((perfkit [^()]*)\)")
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -68,15 +70,23 @@ class PerfAnalyzerPoint:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class PerfAnalyzerResult:
-    """A file that perf_analyzer wrote."""
+    """A file that perf_analyzer wrote, or perfkit in its place."""
 
     file: pathlib.Path
     kind: Kind
     points: tuple[PerfAnalyzerPoint, ...]
     version: str = ""
-    """Of perf_analyzer; empty for a CSV report."""
+    """Of perf_analyzer, with that of perfkit where it wrote the file; empty for a CSV report."""
     started_at: str = ""
     """When the first request was sent, in UTC; empty for a CSV report."""
+
+    @property
+    def program(self) -> str:
+        """What wrote the file, with its version; a CSV report does not tell."""
+        if self.kind == "CSV report":
+            return "perf_analyzer or perfkit perf-analyzer"
+        written = _WRITTEN_BY_PERFKIT.search(self.version)
+        return written[1] if written else f"perf_analyzer {self.version}".strip()
 
 
 def read_perf_analyzer(path: pathlib.Path, kind: Kind) -> PerfAnalyzerResult:

@@ -11,6 +11,7 @@ import types
 import pytest
 import yaml
 
+import perfkit
 from perfkit.cli import perf_analyzer
 from perfkit.cli.main import main
 from perfkit.perf_analyzer.export_file import ExportFile
@@ -57,7 +58,9 @@ def test_a_number_of_requests_over_http_with_every_file(server, run, tmp_path):
     assert row["Concurrency"] == "2"
     assert [column for column in row if column.startswith("p")] == [f"p{number} latency" for number in (50, 75, 90, 95, 99)]
     assert 0 < int(row["p50 latency"]) <= int(row["p75 latency"]) <= int(row["p99 latency"])
-    (experiment,) = json.loads((tmp_path / "export.json").read_text())["experiments"]
+    document = json.loads((tmp_path / "export.json").read_text())
+    assert document["version"] == f"2.60.0 (perfkit {perfkit.__version__})"
+    (experiment,) = document["experiments"]
     assert experiment["experiment"] == {"mode": "concurrency", "value": 2}
     assert len(experiment["requests"]) == 20
 

@@ -70,7 +70,9 @@ def test_closed_loops_are_not_compared_with_rates(theirs):
 
 
 def test_what_it_does_not_record_is_said_whichever_side_it_is():
-    sentence = "old is a profile export of perf_analyzer: no response time from the intended start, no failures: perf_analyzer does not record them."
+    sentence = (
+        "old is a profile export of perf_analyzer: no response time from the intended start, no failures: its format does not record them."
+    )
     for sides in ([("old", old()), ("new", result())], [("new", result()), ("old", old())]):
         compared = compare_with_perf_analyzer(sides)
         assert sentence in compared.notes
@@ -88,6 +90,17 @@ def test_a_report_counts_inferences_and_is_compared_by_them():
     assert values(found["throughput"]) == [None, 400.0]
     assert [*found][:4] == ["throughput", "inferences", "mean service time", "service time p50"]
     assert [*found].index("service time p75") == [*found].index("service time p50") + 1
+
+
+def test_two_reports_have_neither_settings_nor_intervals_to_compare():
+    theirs = old(kind="CSV report", percentiles_ns={"p75": Estimate(3.0 * MS, None, None)})
+    compared = compare_with_perf_analyzer([("old", theirs), ("new", theirs)])
+    assert [side.differences for side in compared.sides] == [(), ()]
+    text = " ".join(comparison_text(compared).split())
+    assert "perfkit cannot check that they are those of the other results" in text
+    assert "cannot be told: measure both with perfkit, with three repetitions or more." in text
+    assert "[–, –]" not in text
+    assert "old is a CSV report of perf_analyzer or perfkit perf-analyzer: " in text
 
 
 def test_an_export_and_a_report_share_no_throughput():

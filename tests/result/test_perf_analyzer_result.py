@@ -9,7 +9,7 @@ from perfkit.errors import ResultError
 from perfkit.result import perf_analyzer_export
 from perfkit.result.file import read_result
 from perfkit.result.perf_analyzer_files import perf_analyzer_kind
-from perfkit.result.perf_analyzer_result import PerfAnalyzerLoad, read_perf_analyzer
+from perfkit.result.perf_analyzer_result import PerfAnalyzerLoad, PerfAnalyzerResult, read_perf_analyzer
 from perfkit.stats.buckets import bucket_width_ns
 
 REAL = pathlib.Path(__file__).parent / "perf_analyzer"
@@ -270,3 +270,16 @@ def test_other_readers_of_results_say_what_the_file_is(tmp_path):
     (tmp_path / "notes.txt").write_text("Throughput: 12")
     with pytest.raises(ResultError, match=r"notes.txt: cannot be read: expected a result of perfkit, or a profile export or CSV report of"):
         read_result(tmp_path / "notes.txt")
+
+
+@pytest.mark.parametrize(
+    ("kind", "version", "program"),
+    [
+        ("profile export", "2.60.0", "perf_analyzer 2.60.0"),
+        ("profile export", "2.60.0 (perfkit 0.1.0)", "perfkit 0.1.0"),
+        ("profile export", "", "perf_analyzer"),
+        ("CSV report", "", "perf_analyzer or perfkit perf-analyzer"),
+    ],
+)
+def test_a_file_names_the_program_that_wrote_it(kind, version, program):
+    assert PerfAnalyzerResult(pathlib.Path("file"), kind, (), version).program == program
