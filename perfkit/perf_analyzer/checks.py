@@ -11,7 +11,7 @@ _LOWEST_PERCENTILE, _HIGHEST_PERCENTILE = 1, 99
 
 
 def check(draft: Draft) -> None:
-    """Raises CommandLineError with the first complaint. Reads the data of a fixed schedule."""
+    """Raises CommandLineError with the first complaint. Counts the requests of a fixed schedule, in its data."""
     if draft.final_mode == "FixedSchedule":
         _check_fixed_schedule(draft)
     for complaint in _complaints(draft):
@@ -146,6 +146,7 @@ def _check_fixed_schedule(draft: Draft) -> None:
         raise _aborted("The dataset provided is empty. When using `--fixed-schedule`, the dataset must contain at least one payload.")
     if options.warmup_request_count >= payloads:
         raise _aborted("The warmup request count must be less than the total number of payloads in the dataset.")
+    draft.set(request_count=payloads - options.warmup_request_count)
 
 
 def _count_payloads(name: str) -> int:

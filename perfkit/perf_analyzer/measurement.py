@@ -21,6 +21,7 @@ from perfkit.perf_analyzer.profile import Interrupted
 from perfkit.perf_analyzer.scenario import scenario_for
 from perfkit.perf_analyzer.server_calls import ModelTraits
 from perfkit.perf_analyzer.sweep import STABILITY_WINDOWS, has_one_run
+from perfkit.perf_analyzer.warm_up import warm_up_and_rest
 from perfkit.result.model import Result
 from perfkit.scenario.file import LoadedScenario, read_document
 
@@ -58,6 +59,8 @@ class ScenarioMeasurement:
         """The load of the spool."""
         self._traits: list[ModelTraits] = []
         """Those of each command's model; none before the first load."""
+        self._warm_ups: list[Options] = []
+        """The requests before each command's own."""
 
     def __enter__(self) -> Self:
         return self
@@ -79,10 +82,9 @@ class ScenarioMeasurement:
     def warm_up(self, value: float) -> None:
         """See `Measurement.warm_up`; one model after the other."""
         self._ask_servers(value)
-        for one, own_value in zip(self._options, load_values(self._options, value), strict=True):
+        for one, own_value in zip(self._warm_ups, load_values(self._options, value), strict=True):
             if one.warmup_request_count:
-                counted = dataclasses.replace(one, request_count=one.warmup_request_count)
-                self._result(read_document(scenario_for([counted], own_value), environ={}), None)
+                self._result(read_document(scenario_for([one], own_value), environ={}), None)
 
     def measure(self, value: float) -> list[MeasuredLoad]:
         """See `Measurement.measure`."""
@@ -93,10 +95,20 @@ class ScenarioMeasurement:
         result, folder = self._result(read_document(scenario_for(self._options, value), environ={}), self._spool)
         self._note_warnings(result)
         loads = measured_loads(result, folder, self._options, load_values(self._options, value))
-        return [
-            load if traits.is_decoupled else dataclasses.replace(load, responses_per_s=None)
-            for load, traits in zip(loads, self._traits, strict=True)
-        ]
+        return [self._reported(load, traits) for load, traits in zip(loads, self._traits, strict=True)]
+
+    def _reported(self, load: MeasuredLoad, traits: ModelTraits) -> MeasuredLoad:
+        """The load without responses of a model that is not decoupled, and without composing models that were not called."""
+        if not traits.is_decoupled:
+            load = dataclasses.replace(load, responses_per_s=None)
+        if load.server is None:
+            return load
+        models = load.server.composing_models
+        for name in (model.name for model in models if not model.requests and model.name not in self._noted):
+            self._noted.add(name)
+            self._note(f"composing model {name}: it answered no request during the load, and is left out of the report and of the files")
+        called = tuple(model for model in models if model.requests)
+        return dataclasses.replace(load, server=dataclasses.replace(load.server, composing_models=called))
 
     def _end_spool(self) -> None:
         """Writes the load that is spooled into the export."""
@@ -108,7 +120,8 @@ class ScenarioMeasurement:
                 if self._options[0].load_mode == "concurrency":
                     self._export.add("concurrency", int(value), spool, windows)
                 else:
-                    self._export.add("request_rate", float(value), spool, windows)
+                    rate = 0.0 if self._options[0].load_mode == "fixed_schedule" else float(value)
+                    self._export.add("request_rate", rate, spool, windows)
 
     def _ask_servers(self, value: float) -> None:
         """Before the first load, asks each command's server about its model, and tells it about traces."""
@@ -120,7 +133,9 @@ class ScenarioMeasurement:
             if one.trace.is_given:
                 self._engine.change_trace_settings(loaded, one.trace)
             self._traits.append(traits)
-            self._options[number] = dataclasses.replace(one, sequences=dataclasses.replace(one.sequences, is_given=traits.has_sequences))
+            known = dataclasses.replace(one, sequences=dataclasses.replace(one.sequences, is_given=traits.has_sequences))
+            warm_up, self._options[number] = warm_up_and_rest(known, self._folder / f"schedule-{number}")
+            self._warm_ups.append(warm_up)
 
     def _result(self, loaded: LoadedScenario, spool: ReplySpool | None) -> tuple[Result, pathlib.Path]:
         folder = self._folder / "result"

@@ -20,10 +20,12 @@ def commands_to_run(commands: Sequence[Options]) -> tuple[list[Options], list[st
         return list(commands), []
     interval_ms = max(options.interval_ms for options in commands)
     timed = [dataclasses.replace(one, measurement_mode="time_windows", interval_ms=interval_ms, request_count=0) for one in commands]
-    counted = ["--request-count" if one.request_count else f"--measurement-mode {one.measurement_mode}" for one in commands if _counts(one)]
+    counted = [_counting_option(one) for one in commands if one.measurement_mode == "count_windows" or one.request_count]
     notes = [f"{option}: several models are measured for a time instead, in windows of {interval_ms} ms" for option in counted]
     return timed, list(dict.fromkeys(notes))
 
 
-def _counts(options: Options) -> bool:
-    return options.measurement_mode == "count_windows" or options.request_count > 0
+def _counting_option(options: Options) -> str:
+    if options.load_mode == "fixed_schedule":
+        return "--fixed-schedule"
+    return "--request-count" if options.request_count else "--measurement-mode count_windows"

@@ -53,7 +53,7 @@ def _notes_on_measurement(options: Options) -> Iterator[str]:
 
 
 def _notes_on_requests(options: Options) -> Iterator[str]:
-    if options.request_count:
+    if options.request_count and options.load_mode != "fixed_schedule":
         yield "--request-count: throughput is that of the requests' own time; perf_analyzer divides by a longer window"
     if not options.input_data and not options.is_zero_data and options.string_data is None:
         yield (

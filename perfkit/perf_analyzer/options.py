@@ -87,6 +87,7 @@ class Options:
     interval_ms: int = 5000
     measurement_request_count: int = 50
     request_count: int = 0
+    """`--request-count`, or the entries of a fixed schedule after its warm-up; 0 without either."""
     warmup_request_count: int = 0
     max_trials: int = 10
     stability_percent: float = 10.0

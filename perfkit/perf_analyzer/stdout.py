@@ -1,6 +1,6 @@
 """What perf_analyzer prints to stdout, line by line. Pure."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from perfkit.perf_analyzer.figures import GPU_FIGURES, stages_us, whole_us
 from perfkit.perf_analyzer.measured_load import MeasuredLoad
@@ -126,16 +126,17 @@ class Report:
             yield f"    Cache hit count: {server.cache_hits}"
             yield f"    Cache miss count: {server.cache_misses}"
         yield f"    Successful request count: {server.requests}"
-        yield _server_latency("    ", server)
-        if server.composing_models:
-            yield "  Composing models: "
-        for model in server.composing_models:
+        models = sorted(server.composing_models, key=lambda model: model.name)
+        yield _server_latency("    ", server, _sums_us(models) if models else stages_us(server))
+        if models:
+            yield from ("", "  Composing models: ")
+        for model in models:
             yield f"  {model.name}, version: {', '.join(model.versions)}"
             inferences = round(model.executions * (model.mean_batch or 1.0))
             yield f"      Inference count: {inferences}"
             yield f"      Execution count: {model.executions}"
             yield f"      Successful request count: {model.requests}"
-            yield _server_latency("      ", model)
+            yield _server_latency("      ", model, stages_us(model))
 
     def _gpus(self, gpus: Sequence[GpuFigures]) -> Iterator[str]:
         for name, figure in GPU_FIGURES.items():
@@ -150,8 +151,15 @@ class Report:
         return f"{value:.2f}" if self._has_two_decimals else f"{value:.6g}"
 
 
-def _server_latency(indent: str, figures: ServerFigures | ComposingModelFigures) -> str:
-    parts_us, total_us = stages_us(figures), whole_us(figures.success_ns)
+def _sums_us(models: Sequence[ComposingModelFigures]) -> dict[str, int]:
+    """Queue and computation of all composing models together, which stand for those of the model that calls them."""
+    stages = [stages_us(model) for model in models]
+    queue_us = sum(one["queue"] for one in stages)
+    return {"queue": queue_us, "compute": sum(sum(one.values()) for one in stages) - queue_us}
+
+
+def _server_latency(indent: str, figures: ServerFigures | ComposingModelFigures, parts_us: Mapping[str, int]) -> str:
+    total_us = whole_us(figures.success_ns)
     parts = " + ".join(f"{name} {value_us} usec" for name, value_us in parts_us.items())
     return f"{indent}Avg request latency: {total_us} usec (overhead {max(total_us - sum(parts_us.values()), 0)} usec + {parts})"
 

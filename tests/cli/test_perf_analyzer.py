@@ -106,6 +106,25 @@ def test_streams_of_a_decoupled_model(server, run, tmp_path):
     assert "    Avg gRPC time: " in plain.out
 
 
+def test_a_fixed_schedule_begins_with_its_warm_up(server, run, tmp_path):
+    times_ms = [0, 20, 40, 60, 80]
+    entries = [{"timestamp": [time_ms], "INPUT0": [time_ms] + [1] * 15, "INPUT1": [1] * 16} for time_ms in times_ms]
+    (tmp_path / "data.json").write_text(json.dumps({"data": entries}))
+    done = run(
+        "-m", "simple", "-u", server.http, "--fixed-schedule", "--input-data", "data.json", "--warmup-request-count", 2,
+        "--profile-export-file", "export.json",
+    )  # fmt: skip
+    assert done.code == 0, done.err
+    assert done.out.startswith(
+        "*** Measurement Settings ***\n  Batch size: 1\n  Service Kind: TRITON\n  Sending 2 warmup requests\n  Sending 3 benchmark requests\n"
+        "  Using synchronous calls for inference\n\n"
+    )
+    assert "    Request count: 3\n" in done.out
+    (experiment,) = json.loads((tmp_path / "export.json").read_text())["experiments"]
+    assert experiment["experiment"] == {"mode": "request_rate", "value": 0.0}
+    assert sorted(request["request_inputs"]["INPUT0"][0] for request in experiment["requests"]) == [40, 60, 80]
+
+
 def test_an_unknown_model_and_a_closed_port_are_exit_code_99(server, run):
     unknown = run("-m", "nobody", "-u", server.http)
     assert unknown.code == 99
@@ -169,6 +188,17 @@ def test_a_link_named_mpiexec_takes_the_line_that_model_analyzer_starts(monkeypa
     assert perf_analyzer.main() == 0
     scenario = yaml.safe_load(capsys.readouterr().out)
     assert [workload["name"] for workload in scenario["workloads"]] == ["a", "b"]
+
+
+def test_a_composing_model_that_is_not_called_has_no_file_and_is_named(server, run, tmp_path):
+    done = run(
+        "-m", "simple", "-u", server.http, "--request-count", 10, "--input-data", "zero", "-f", "out.csv",
+        "--bls-composing-models", "repeat_int32",
+    )  # fmt: skip
+    assert done.code == 0, done.err
+    assert "perfkit: composing model repeat_int32: it answered no request during the load, and is left out" in done.err
+    assert "Composing models" not in done.out
+    assert [one.name for one in tmp_path.iterdir()] == ["out.csv"]
 
 
 def test_what_v2_does_not_have_ends_with_one_sentence(run):

@@ -1,10 +1,13 @@
 """The scenarios that a command measures, with an engine that only notes them."""
 
+import json
+import pathlib
 import types
 
 from perfkit.perf_analyzer.measurement import ScenarioMeasurement
 from perfkit.perf_analyzer.options import LoadRange, Options, SequenceOptions, TraceOptions
 from perfkit.perf_analyzer.server_calls import ModelTraits
+from perfkit.perf_analyzer.warm_up import warm_up_and_rest
 
 
 class Engine:
@@ -21,6 +24,15 @@ class Engine:
 
     def change_trace_settings(self, loaded, options):
         self.traced.append((loaded.scenario.target.model, options.level))
+
+
+def test_the_first_entries_of_a_fixed_schedule_are_its_warm_up(tmp_path):
+    file = tmp_path / "data.json"
+    file.write_text('{"data": [{"timestamp": [0]}, {"timestamp": [30]}, {"timestamp": [70]}]}')
+    options = Options("m", load_mode="fixed_schedule", input_data=(str(file),), warmup_request_count=2)
+    warm_up, rest = warm_up_and_rest(options, tmp_path / "parts")
+    parts = [json.loads(pathlib.Path(one.input_data[0]).read_text()) for one in (warm_up, rest)]
+    assert parts == [{"data": [{"timestamp": [0]}, {"timestamp": [30]}]}, {"data": [{"timestamp": [70]}]}]
 
 
 def test_the_models_of_a_mix_are_warmed_up_one_by_one_after_their_server_was_asked():

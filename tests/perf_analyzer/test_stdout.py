@@ -107,8 +107,9 @@ def test_a_warning_about_delays_leaves_two_decimals_for_good():
 
 def test_sequences_streams_gpus_and_composing_models():
     step = ComposingModelFigures("step", ("3",), 10, 0, 5000.0, 1000.0, 20_000.0, 2000.0, 4, 2.5, success_ns=31_000.0)
+    other = ComposingModelFigures("a", ("1",), 10, 0, 1000.0, 2000.0, 3000.0, 1000.0, 10, 1.0, success_ns=7000.0)
     figures = server(0, 0, 0, 0, 40, count=10)
-    figures = dataclasses.replace(figures, composing_models=(step,), cache_hits=4, cache_misses=6)
+    figures = dataclasses.replace(figures, composing_models=(step, other), cache_hits=4, cache_misses=6)
     gpu = GpuFigures("GPU-1", "H", "metrics", utilization_mean=0.25, memory_used_max_bytes=1000, power_mean_w=50.5, memory_total_bytes=4000)
     options = Options("simple", is_streaming=True, collects_metrics=True)
     load = measured_load(server=figures, sequences=7, sequences_per_s=2.5, responses_per_s=30.0, gpus=(gpu,))
@@ -124,8 +125,14 @@ def test_sequences_streams_gpus_and_composing_models():
         "    Cache hit count: 4",
         "    Cache miss count: 6",
         "    Successful request count: 10",
-        "    Avg request latency: 40 usec (overhead 40 usec + queue 0 usec + compute input 0 usec + compute infer 0 usec + compute output 0 usec)",
+        "    Avg request latency: 40 usec (overhead 5 usec + queue 6 usec + compute 29 usec)",
+        "",
         "  Composing models: ",
+        "  a, version: 1",
+        "      Inference count: 10",
+        "      Execution count: 10",
+        "      Successful request count: 10",
+        "      Avg request latency: 7 usec (overhead 0 usec + queue 1 usec + compute input 2 usec + compute infer 3 usec + compute output 1 usec)",
         "  step, version: 3",
         "      Inference count: 10",
         "      Execution count: 4",
