@@ -80,13 +80,15 @@ def _execute(arguments: Sequence[str], signals: "SignalHandler") -> int:
 
 
 def _run(options: "Sequence[Options]", signals: "SignalHandler", *, prints_scenario: bool) -> int:
+    from perfkit.perf_analyzer.mix import commands_to_run
     from perfkit.perf_analyzer.notes import notes, notes_on_run
     from perfkit.perf_analyzer.scenario import print_scenario
 
     for warning in (warning for one in options for warning in one.warnings):
         _complain(warning)
     said = notes if prints_scenario else notes_on_run
-    for note in dict.fromkeys(note for one in options for note in said(one)):
+    options, changes = commands_to_run(options)
+    for note in dict.fromkeys((*changes, *(note for one in options for note in said(one)))):
         _complain(f"perfkit: {note}")
     if prints_scenario:
         print(print_scenario(options), end="")
@@ -97,12 +99,8 @@ def _run(options: "Sequence[Options]", signals: "SignalHandler", *, prints_scena
 def _measure(options: "Sequence[Options]", signals: "SignalHandler") -> int:
     from perfkit.measurement.control import Interruption
     from perfkit.perf_analyzer.measurement import ScenarioMeasurement
-    from perfkit.perf_analyzer.mix import commands_to_run
     from perfkit.perf_analyzer.profile import Output, profile
 
-    options, changes = commands_to_run(options)
-    for change in changes:
-        _complain(f"perfkit: {change}")
     interruption = signals.interruption = Interruption()
     with ScenarioMeasurement(options, _Engine(interruption, signals), lambda note: _complain(f"perfkit: {note}")) as measurement:
         signals.before_exit = measurement.remove_files

@@ -158,6 +158,16 @@ def test_the_scenario_is_printed_and_nothing_is_sent(run):
     assert scenario.target.url == "http://127.0.0.1:9"
 
 
+def test_several_models_are_not_measured_for_a_number_of_requests_which_is_said(run):
+    one, two = (("-n", 1, "perf_analyzer", "-m", name, "--enable-mpi", "--input-data", "zero") for name in ("one", "two"))
+    done = run("mpiexec", *one, "--request-count", 30, ":", *two, "--print-scenario")
+    assert done.code == 0
+    assert [line for line in done.err.splitlines() if "-count" in line] == [
+        "perfkit: --request-count: several models are measured for a time instead, in windows of 5000 ms"
+    ]
+    assert yaml.safe_load(done.out)["measure"]["duration"] == "5000ms"
+
+
 def test_the_line_of_several_models_is_a_mix(server, run, tmp_path):
     common = ("--enable-mpi", "-u", server.http, "-p", 300, "-s", 9999, "--input-data", "zero")
     one = ("-n", 1, "perf_analyzer", "-m", "simple", *common, "--concurrency-range", 2, "-f", "one.csv")
