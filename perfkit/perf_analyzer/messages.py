@@ -64,6 +64,7 @@ def in_options(message: str, options: Options) -> str:
     """A message with the command's options in place of the keys of its scenario; keys without an option stay as they are."""
     for pattern, words in _SENTENCES:
         message = re.sub(pattern, words, message)
+    message = re.sub(r"(?m)^workloads\[(\d+)\](?:\.|: )", lambda found: f"perf_analyzer {int(found[1]) + 1} of the line: ", message)
     is_grpc = options.protocol == "grpc"
     message = message.replace("Add `stream: {}` to the scenario", f"Add {'--streaming' if is_grpc else '-i grpc --streaming'}")
     plain = "remove --ssl-grpc-use-ssl" if is_grpc else "use http:// in -u"

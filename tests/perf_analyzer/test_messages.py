@@ -86,6 +86,20 @@ def test_a_certificate_that_is_not_trusted_names_the_option_of_the_protocol(line
     )
 
 
+@pytest.mark.parametrize(
+    ("second", "expected"),
+    [
+        ("-m n --num-of-sequences 99999 --request-rate 5", "--num-of-sequences: input should be less than or equal to 65536, found 99999"),
+        ("-m n --sequence-id-range 5:5 --request-rate 5", "--sequence-id-range: the end must be above the start, found 5 and 5"),
+    ],
+)
+def test_an_error_of_several_commands_names_the_one(second, expected):
+    commands = [parse(["-m", "m"]), parse(second.split())]
+    with pytest.raises(PerfkitError) as caught:
+        read_document(scenario_for(commands, 1), environ={})
+    assert in_options(str(caught.value), commands[0]).startswith(f"perf_analyzer 2 of the line: {expected}")
+
+
 def test_every_option_that_is_named_exists():
     named = {*messages._KEYS.values(), *(option for of_protocol in messages._TLS.values() for option in of_protocol.values())}
     assert named <= {*(f"-{letter}" for letter in SHORT if letter != ":"), *(f"--{name}" for name in LONG)}
