@@ -33,7 +33,7 @@ class SequenceOptions:
     """The options of models with sequences."""
 
     is_given: bool = False
-    """Whether any of them was."""
+    """Whether any of them was; once the server was asked, whether the model takes sequences."""
     live: int = 4
     """`--num-of-sequences`: the live ones in all modes but concurrency."""
     length: int = 20

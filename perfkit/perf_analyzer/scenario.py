@@ -34,25 +34,24 @@ _EVERY_ANSWER = {"share": "100%", "at_most": "10000000/s", "tolerance": 0}
 _DEFAULT_METRICS_INTERVAL_MS, _SHORTEST_METRICS_INTERVAL_MS = 1000, 10
 
 
-def scenario_of(commands: Sequence[Options], *, has_sequences: bool | None = None) -> _Section:
+def scenario_of(commands: Sequence[Options]) -> _Section:
     """The scenario of a whole command, with all its loads; several commands are a mix.
 
-    `has_sequences` says whether the model takes sequences, which only the server knows; None means where a sequence option was given. Raises
-    UnsupportedError for what a scenario does not have.
+    Its requests belong to sequences where a sequence option is given. Raises UnsupportedError for what a scenario does not have.
     """
     if len(commands) > 1:
         return _mix(commands)
     [options] = commands
-    return _document(options, _whole_load(options), has_sequences=has_sequences)
+    return _document(options, _whole_load(options))
 
 
-def scenario_for(commands: Sequence[Options], value: float, *, has_sequences: bool | None = None) -> _Section:
+def scenario_for(commands: Sequence[Options], value: float) -> _Section:
     """The scenario of a single load of a command: a concurrency, or a rate. In a mix each workload has the load of its own command."""
     if len(commands) > 1:
         document = _mix(commands)
     else:
         [options] = commands
-        document = _document(options, _load(options, [value]), has_sequences=has_sequences)
+        document = _document(options, _load(options, [value]))
     measure = dict(document["measure"])
     if "replay" not in document.get("load", {}):
         measure.setdefault("warmup", _WARM_UP)
@@ -86,11 +85,10 @@ def _absolute(path: str) -> str:
     return str(pathlib.Path(path).absolute()) if path else ""
 
 
-def _document(options: Options, load: _Section, *, has_sequences: bool | None) -> _Section:
-    sequences = options.sequences.is_given if has_sequences is None else has_sequences
-    if sequences and "replay" in load:
+def _document(options: Options, load: _Section) -> _Section:
+    if options.sequences.is_given and "replay" in load:
         raise UnsupportedError("perfkit: --request-intervals and --fixed-schedule send single requests: sequences need another load mode")
-    document = {"name": scenario_name(options.model), "target": target_of(options), **_sections(options, load, has_sequences=sequences)}
+    document = {"name": scenario_name(options.model), "target": target_of(options), **_sections(options, load)}
     document |= {"load": load, "measure": _measure(options, load)}
     if slo := _slo(options):
         if "search" in load:
@@ -102,17 +100,17 @@ def _document(options: Options, load: _Section, *, has_sequences: bool | None) -
     return document
 
 
-def _sections(options: Options, load: _Section, *, has_sequences: bool) -> _Section:
+def _sections(options: Options, load: _Section) -> _Section:
     """What the requests are: the sections that a workload of a mix has, too."""
     sections: _Section = {"workload": _workload(options)}
     if any(map(_has_expected_outputs, options.input_data)):
         sections["check"] = _EVERY_ANSWER
-    if has_sequences:
+    if options.sequences.is_given:
         sections["sequences"] = _sequences(options, load)
     if options.is_streaming:
         sections["stream"] = _stream(options, load)
     if options.shared_memory != "none":
-        sections["shared_memory"] = _shared_memory(options, has_sequences=has_sequences)
+        sections["shared_memory"] = _shared_memory(options)
     return {name: section for name, section in sections.items() if section or name in ("sequences", "stream")}
 
 
@@ -173,9 +171,9 @@ def _stream(options: Options, load: _Section) -> _Section:
     return {"requests_per_stream": _REQUESTS_PER_STREAM, "in_flight": max(math.ceil(highest / threads), 1)}
 
 
-def _shared_memory(options: Options, *, has_sequences: bool) -> _Section:
+def _shared_memory(options: Options) -> _Section:
     section: _Section = {"kind": options.shared_memory}
-    if has_sequences:
+    if options.sequences.is_given:
         section["outputs"] = False
     elif options.output_shared_memory_bytes not in (0, _DEFAULT_OUTPUT_BYTES):
         section["output_bytes"] = options.output_shared_memory_bytes
@@ -254,7 +252,7 @@ def _mix(commands: Sequence[Options]) -> _Section:
         name = scenario_name(options.model)
         names.append(name if name not in names else f"{name}-{len(names) + 1}")
         load = _load(options, [options.load_range.start])
-        sections = _sections(options, load, has_sequences=options.sequences.is_given)
+        sections = _sections(options, load)
         own = {key: value for key, value in target.items() if key not in common}
         workloads.append({"name": names[-1], **sections.pop("workload", {}), **({"target": own} if own else {}), **sections, "load": load})
     duration_ms = max(options.interval_ms for options in commands)

@@ -23,9 +23,7 @@ def complaint(line):
     """What a command line is told about its load and its requests."""
     options = parse(line.split())
     with pytest.raises(PerfkitError) as caught:  # noqa: PT012 - either may raise it
-        loaded = read_document(
-            scenario_for([options], options.load_range.start, has_sequences=options.sequences.is_given or None), environ={}
-        )
+        loaded = read_document(scenario_for([options], options.load_range.start), environ={})
         make_requests(loaded.scenario.workload, ModelMetadata("m", (), "", INPUTS, ()), 0, "", pathlib.Path())
     return in_options(str(caught.value), options)
 

@@ -1,4 +1,5 @@
 import contextlib
+import dataclasses
 import pathlib
 
 import pytest
@@ -25,8 +26,11 @@ def _files(tmp_path_factory):
         yield
 
 
-def _scenario(line: str, **how):
-    return scenario_of([parse(line.split())], **how)
+def _scenario(line: str, has_sequences: bool | None = None):
+    options = parse(line.split())
+    if has_sequences is not None:
+        options = dataclasses.replace(options, sequences=dataclasses.replace(options.sequences, is_given=has_sequences))
+    return scenario_of([options])
 
 
 @pytest.mark.usefixtures("_files")
