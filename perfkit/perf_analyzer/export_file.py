@@ -66,15 +66,22 @@ class ExportFile:
     def add(self, mode: Literal["concurrency", "request_rate"], value: float, spool: ReplySpool, windows: int = 1) -> None:
         """Adds one load value's requests: an integer for a concurrency, a float for a rate; nothing if there are none.
 
-        `windows` is the number of windows, of equal length, in each run of the spool. Raises StorageError and ProtocolError.
+        `windows` is the number of windows, of equal length, in each run of the spool. Raises StorageError and ProtocolError; nothing is added
+        then.
         """
         with self._writing():
-            separator = f'{self._separator}{{"experiment":{_json({"mode": mode, "value": value})},"requests":['
-            for text in _requests(spool):
-                self._file.write(separator + text)
-                separator = self._separator = ","
-            if separator == ",":
-                self._file.write(f'],"window_boundaries":{_json(_boundaries(spool.windows_ns(), windows))}}}')
+            begin, separator = self._file.tell(), f'{self._separator}{{"experiment":{_json({"mode": mode, "value": value})},"requests":['
+            try:
+                for text in _requests(spool):
+                    self._file.write(separator + text)
+                    separator = ","
+                if separator == ",":
+                    self._file.write(f'],"window_boundaries":{_json(_boundaries(spool.windows_ns(), windows))}}}')
+                    self._separator = ","
+            except BaseException:
+                self._file.seek(begin)
+                self._file.truncate()
+                raise
 
     @contextlib.contextmanager
     def _writing(self) -> Iterator[None]:

@@ -8,7 +8,7 @@ import time
 
 import pytest
 
-from perfkit.errors import StorageError, UsageError
+from perfkit.errors import ProtocolError, StorageError, UsageError
 from perfkit.measurement.reply_spool import ReplySpool, SpooledRequest
 from perfkit.perf_analyzer.export_file import ExportFile, exported_value
 from perfkit.protocol.message import InferRequest
@@ -236,3 +236,25 @@ def test_what_has_the_path_at_the_end_stays_and_so_does_the_export(tmp_path):
         path.write_text("mine")
     assert path.read_text() == "mine"
     assert json.loads(pathlib.Path(str(raised.value).rpartition("see ")[2]).read_text())["experiments"] == []
+
+
+def test_an_answer_that_cannot_be_read_leaves_the_other_loads_whole(tmp_path):
+    class Spool:
+        def __init__(self, fails):
+            self.fails = fails
+
+        def windows_ns(self):
+            return [(100, 400)]
+
+        def requests(self):
+            yield SpooledRequest(100, 0, 0, InferRequest("m", ()), ((200, None),))
+            if self.fails:
+                raise ProtocolError("not v2")
+
+    path = tmp_path / "export.json"
+    with ExportFile(path, "2.60.0") as export:
+        export.add("concurrency", 1, Spool(fails=False))  # type: ignore[arg-type]  # nothing else of it is used
+        with pytest.raises(ProtocolError):
+            export.add("concurrency", 2, Spool(fails=True))  # type: ignore[arg-type]
+        export.add("concurrency", 3, Spool(fails=False))  # type: ignore[arg-type]
+    assert [one["experiment"]["value"] for one in json.loads(path.read_text())["experiments"]] == [1, 3]
