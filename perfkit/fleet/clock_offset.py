@@ -1,0 +1,123 @@
+"""The clock of a fleet's machine beside the driver's: its offset by round trips, and the error of the offset that a load point used.
+
+Source: F. Cristian, "Probabilistic clock synchronization" (1989), and with several round trips the intersection of their intervals, as
+in K. Marzullo & S. Owicki, "Maintaining the time in a distributed system" (1983) and in NTP (RFC 5905, section 11.2.1).
+
+Assumption: the two clocks drift apart by at most `MAX_DRIFT`. Nothing is assumed about the two ways of a round trip: they may be as
+unequal as they like.
+"""
+
+import dataclasses
+import itertools
+import math
+from collections.abc import Sequence
+from typing import NamedTuple
+
+MAX_DRIFT = 100e-6
+"""The largest drift between two clocks, as a fraction: that of two quartz clocks of 50 ppm each. NTP reduces it."""
+
+
+class RoundTrip(NamedTuple):
+    """A message to a machine and its answer: the machine's clock, read between two readings of the driver's."""
+
+    sent_ns: int
+    """On the driver's clock, as is `received_ns`."""
+    remote_ns: int
+    """On the machine's clock."""
+    received_ns: int
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class ClockComparison:
+    """The machine's clock minus the driver's at one instant; the true offset is at most `bound_ns` from `offset_ns`."""
+
+    at_ns: int
+    """On the driver's clock."""
+    offset_ns: int
+    bound_ns: int
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class ClockError:
+    """How wrong the offset was that a load point used for a machine's clock."""
+
+    offset_ns: int
+    """The offset that was used."""
+    drift_ppm: float
+    """The mean drift of the machine's clock against the driver's, from the first comparison to the last; 0 for a single one."""
+    bound_ns: int
+    """The largest possible error of the offset, from the first comparison to the last."""
+
+
+def compare_clocks(trips: Sequence[RoundTrip]) -> ClockComparison:
+    """The offset of the machine's clock at the middle of the shortest trip, from several trips within a few seconds.
+
+    The machine read its clock after the message was sent and before the answer was received. So the offset at that instant lies between
+    remote - received and remote - sent; the drift until the comparison's instant widens this. The offset is the middle of what all trips
+    allow, and the bound half of its width. If the trips contradict each other, because the machine's clock jumped or drifted faster than
+    `MAX_DRIFT`, any of them may be right: offset and bound then cover all of their intervals. Raises ValueError without a trip.
+    """
+    if not trips:
+        raise ValueError("clocks are compared by at least one round trip")
+    shortest = min(trips, key=lambda trip: trip.received_ns - trip.sent_ns)
+    at_ns = (shortest.sent_ns + shortest.received_ns) // 2
+    lows, highs = [], []
+    for trip in trips:
+        drift_ns = _drift_ns(max(abs(trip.sent_ns - at_ns), abs(trip.received_ns - at_ns)))
+        lows.append(trip.remote_ns - trip.received_ns - drift_ns)
+        highs.append(trip.remote_ns - trip.sent_ns + drift_ns)
+    low, high = max(lows), min(highs)
+    if low > high:
+        low, high = min(lows), max(highs)
+    offset_ns = (low + high) // 2
+    return ClockComparison(at_ns, offset_ns, high - offset_ns)
+
+
+def clock_error(used_offset_ns: int, comparisons: Sequence[ClockComparison]) -> ClockError:
+    """The largest error of one offset that was used for all instants from the first comparison to the last.
+
+    A comparison also bounds the offset at every other instant, the wider the farther away, by the drift. What all of them allow is
+    largest in the middle between two neighbours. If comparisons contradict each other, because the machine's clock jumped or
+    drifted faster than `MAX_DRIFT`, only both neighbours bound the offset between them, and the wider of their bounds counts. The
+    comparisons may come in any order. Raises ValueError without one.
+    """
+    if not comparisons:
+        raise ValueError("the error of an offset is bounded by at least one comparison of the clocks")
+    ordered = sorted(comparisons, key=lambda one: one.at_ns)
+    lows, highs = _allowed_ns(ordered)
+    is_contradiction = any(low > high for low, high in zip(lows, highs, strict=True))
+    if is_contradiction:
+        lows, highs = [one.offset_ns - one.bound_ns for one in ordered], [one.offset_ns + one.bound_ns for one in ordered]
+    lowest, highest = min(lows), max(highs)
+    for first, second in itertools.pairwise(range(len(ordered))):
+        drift_ns = _drift_ns(ordered[second].at_ns - ordered[first].at_ns)
+        if is_contradiction:
+            lowest, highest = (
+                min(lowest, lows[first] - drift_ns, lows[second] - drift_ns),
+                max(highest, highs[first] + drift_ns, highs[second] + drift_ns),
+            )
+        else:  # the bound that widens after the first and the one that narrows towards the second meet there
+            lowest = min(lowest, (lows[first] + lows[second] - drift_ns) // 2)
+            highest = max(highest, -((-highs[first] - highs[second] - drift_ns) // 2))
+    length_ns = ordered[-1].at_ns - ordered[0].at_ns
+    change_ns = ordered[-1].offset_ns - ordered[0].offset_ns
+    return ClockError(
+        offset_ns=used_offset_ns,
+        drift_ppm=1e6 * change_ns / length_ns if length_ns else 0.0,
+        bound_ns=max(highest - used_offset_ns, used_offset_ns - lowest),
+    )
+
+
+def _allowed_ns(ordered: Sequence[ClockComparison]) -> tuple[list[int], list[int]]:
+    """The least and the largest offset at each comparison that all comparisons allow."""
+    lows, highs = [one.offset_ns - one.bound_ns for one in ordered], [one.offset_ns + one.bound_ns for one in ordered]
+    forwards = list(itertools.pairwise(range(len(ordered))))
+    for near, far in (*forwards, *((far, near) for near, far in reversed(forwards))):
+        drift_ns = _drift_ns(ordered[far].at_ns - ordered[near].at_ns)
+        lows[far], highs[far] = max(lows[far], lows[near] - drift_ns), min(highs[far], highs[near] + drift_ns)
+    return lows, highs
+
+
+def _drift_ns(time_ns: int) -> int:
+    """How far the clocks may drift apart in a time."""
+    return math.ceil(abs(time_ns) * MAX_DRIFT)
