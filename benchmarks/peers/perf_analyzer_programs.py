@@ -4,8 +4,9 @@
 
 Model Analyzer (PyPI: triton-model-analyzer) runs in its remote mode against the bundled server and against a real Triton, once with each
 program as its `--perf-analyzer-path`. Then both programs export the same requests, and the parser of GenAI-Perf (PyPI: genai-perf) reads both
-files. The models take a fixed time, so that the server sets the pace. It takes about ten minutes. The exit code is 1 if one of the
-programs fails, or a figure of perfkit's is not within 10 % of perf_analyzer's.
+files. The models take a fixed time, so that the server sets the pace. It takes about three minutes. The exit code is 1 if one of the
+programs fails, or a throughput or average of perfkit's is not within 10 % of perf_analyzer's; p99 is shown beside them, since it is
+the second or tenth largest of a few hundred latencies.
 """
 
 import argparse
@@ -21,6 +22,7 @@ import urllib.request
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
+import numpy as np
 import onnx
 
 from benchmarks.peers.install import peers_folder, perf_analyzer_path
@@ -34,7 +36,8 @@ OWN, ANALYZER = "perfkit", "perf_analyzer"
 CONCURRENCIES, BATCH_SIZES = (1, 4), (1, 4)
 WITHIN = 0.1
 _TIMEOUT_S = 900
-_FIGURES = {"Throughput (infer/sec)": "throughput, 1/s", "Avg latency (ms)": "average, ms", "p99 Latency (ms)": "p99, ms"}
+_MATRIX, _PRODUCTS = 512, 7
+_FIGURES = {"Throughput (infer/sec)": "throughput, 1/s", "Avg Latency (ms)": "average, ms", "p99 Latency (ms)": "p99, ms"}
 _READ_EXPORT = """
 import json, sys
 from genai_perf.profile_data_parser.profile_data_parser import ProfileDataParser
@@ -59,22 +62,32 @@ class Place(NamedTuple):
     metrics_url: str
 
 
-def write_relu(folder: pathlib.Path) -> None:
-    """A repository with an ONNX model for batches of 3 numbers; it answers at once, and the client's own pace shows."""
+def write_products(folder: pathlib.Path) -> None:
+    """A repository with one ONNX model, `products`: for batches of 3 numbers it takes about 10 ms of a core, for products of matrices."""
     given, result = (onnx.helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, ["batch", 3]) for name in ("x", "y"))
-    graph = onnx.helper.make_graph([onnx.helper.make_node("Relu", ["x"], ["y"])], "g", [given], [result])
+    weights = onnx.numpy_helper.from_array(np.full((_MATRIX, _MATRIX), 1 / _MATRIX, np.float32), "w")
+    # each product depends on the input, or the runtime would compute it once
+    nodes = [
+        onnx.helper.make_node("ReduceMean", ["x"], ["m"], keepdims=0),
+        onnx.helper.make_node("Add", ["w", "m"], ["p0"]),
+        *(onnx.helper.make_node("MatMul", [f"p{number}", "w"], [f"p{number + 1}"]) for number in range(_PRODUCTS)),
+        onnx.helper.make_node("ReduceMean", [f"p{_PRODUCTS}"], ["s"], keepdims=0),
+        onnx.helper.make_node("Add", ["x", "s"], ["y"]),
+    ]
+    graph = onnx.helper.make_graph(nodes, "g", [given], [result], [weights])
     model = onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 13)], ir_version=8)
-    (folder / "relu" / "1").mkdir(parents=True)
-    (folder / "relu" / "1" / "model.onnx").write_bytes(model.SerializeToString())
+    (folder / "products" / "1").mkdir(parents=True)
+    (folder / "products" / "1" / "model.onnx").write_bytes(model.SerializeToString())
+    (folder / "products" / "config.pbtxt").write_text("max_batch_size: 8\n", encoding="utf-8")
 
 
 @contextlib.contextmanager
 def places(work: pathlib.Path, peers: pathlib.Path) -> Iterator[tuple[str, list[Place]]]:
     """Triton's version, and both servers with one model each."""
     own, triton_models = work / "bundled", work / "triton"
-    write_relu(own)
+    write_products(own)
     shutil.copytree(TRAFFIC_MODELS / "paced_identity", triton_models / "paced_identity")
-    options = ["--model-repository", str(own), "--model-control-mode", "explicit", "--metrics-port", "0"]
+    options = ["--model-repository", str(own), "--threads", "1", "--model-control-mode", "explicit", "--metrics-port", "0"]
     with (
         running_server(*options) as server,
         running_triton(peers, models=triton_models, options=["--model-control-mode=explicit"]) as triton,
@@ -82,7 +95,7 @@ def places(work: pathlib.Path, peers: pathlib.Path) -> Iterator[tuple[str, list[
         ready = server.ready
         yield triton.version, [
             Place(
-                "the bundled server", "relu", (), own,
+                "the bundled server", "products", (), own,
                 f"127.0.0.1:{ready['http_port']}", f"127.0.0.1:{ready['grpc_port']}", f"http://127.0.0.1:{ready['metrics_port']}/metrics",
             ),
             Place(
@@ -147,12 +160,12 @@ def read_export(python: pathlib.Path, client: list[str], place: Place, file: pat
 
 
 def rows_of(title: str, both: Mapping[str, Mapping[str, float]], names: Mapping[str, str]) -> tuple[list[str], bool]:
-    """A row for each figure of a setting, and whether all of them agree."""
+    """A row for each figure of a setting, and whether throughput and average agree."""
     rows, agree = [], True
     for name, shown in names.items():
         theirs, own = both[ANALYZER][name], both[OWN][name]
         is_near = abs(own / theirs - 1) <= WITHIN
-        agree &= is_near
+        agree &= is_near or "p99" in name
         rows.append(table_row(title, shown, f"{theirs:,.2f}", f"{own:,.2f}", f"{own / theirs:.3f}", yes_no(is_near)))
     return rows, agree
 
@@ -189,7 +202,9 @@ def compare(options: argparse.Namespace, work: pathlib.Path) -> tuple[list[str],
     lines = [
         "# Programs that run perf_analyzer, with perfkit in its place",
         "",
-        f"{machine} Triton {version} (10 ms for each request, four at a time), and the bundled server with an ONNX model that answers at once.",
+        f"{machine} Triton {version} with a model that takes 10 ms for a request, four at a time; the bundled server with an ONNX model that takes about 10 ms, one at a time.",
+        "",
+        "p99 is shown, not judged: it is the second or tenth largest of a few hundred latencies.",
         "",
         "## Model Analyzer",
         "",

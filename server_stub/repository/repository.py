@@ -124,11 +124,12 @@ class Repository:
         return model
 
     def is_model_ready(self, name: str, version: str = "") -> bool:
-        """Whether a model is loaded. Raises ProtocolError if it is unknown."""
+        """Whether a model is loaded, of those that the index names. Raises ProtocolError if it is unknown."""
         try:
             self.find(name, version)
         except ProtocolError as error:
-            if error.kind is ErrorKind.UNAVAILABLE:
+            is_in_index = name in self._unloaded or (self._is_explicit and name not in self._models and name in self._source.names())
+            if error.kind is ErrorKind.UNAVAILABLE or is_in_index:
                 return False
             raise
         return True

@@ -159,6 +159,7 @@ def test_clients_load_and_unload_models(explicit, tmp_path, protocol):
             return [(one["name"], one.get("version", ""), one.get("state", "")) for one in entries]
 
         assert index() == [("relu", "", "")]
+        assert client.is_model_ready("relu") is False, "Model Analyzer asks that of every model of the index"
         with pytest.raises(InferenceServerException, match="Request for unknown model: 'relu' is not found"):
             client.infer("relu", [given])
         with pytest.raises(InferenceServerException, match="failed to load 'nope', failed to poll from model repository"):
