@@ -36,6 +36,7 @@ COMMANDS = {
     "perf-analyzer": "run a perf_analyzer command line, with its output, files and exit codes",
     "record": "pass requests on to a server, and record them as a trace for replay",
     "serve": "start the bundled v2 server",
+    "worker": "make this machine one of a fleet that sends load together",
     "baseline": "write results into a baseline file, to gate later results against",
     "compare": "show results side by side, with the differences in how they were measured, but no verdict",
     "explain": "say how each figure of a result came about, and where the time of traced requests went",

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from perfkit.cli.drawing import add_missing_report, draw_report
 from perfkit.cli.exit_code import ExitCode, exit_code_of
-from perfkit.cli.options import command_that_continues
+from perfkit.cli.options import command_that_continues, whole_number
 from perfkit.cli.output import reader_may_leave
 from perfkit.cli.url_scenario import add_scenario_or_url_options, scenario_source
 
@@ -42,6 +42,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--on-inconclusive", choices=("fail", "pass"), default="fail", help=inconclusive)
     live = "serve live metrics for Prometheus at http://HOST:PORT/metrics; HOST defaults to 127.0.0.1, PORT 0 picks a free port"
     parser.add_argument("--prometheus", type=_host_and_port, metavar="[HOST:]PORT", help=live)
+    fleet = "send the load from several machines: tcp://HOST:PORT is the scheduler of a Dask cluster, listen://HOST:PORT where N machines join by `perfkit worker`"
+    parser.add_argument("--fleet", metavar="URL", help=fleet)
+    parser.add_argument("--machines", type=whole_number(1, 10_000), metavar="N", help="the number of machines of the fleet")
     parser.set_defaults(execute=_execute)
 
 
@@ -52,6 +55,7 @@ def _execute(options: argparse.Namespace) -> ExitCode:
     from perfkit.scenario.writing import scenario_text
 
     source = scenario_source(options)
+    options.settings += _fleet_settings(options)
     cases = make_cases(source, options.settings)
     if options.print_scenario:
         print(scenario_text(document_with_settings(source, options.settings)), end="")
@@ -73,6 +77,21 @@ def _execute(options: argparse.Namespace) -> ExitCode:
     session.say_last_notes()
     print_status(result, code)
     return code
+
+
+def _fleet_settings(options: argparse.Namespace) -> "list[str]":
+    """--fleet and --machines as overrides of the scenario."""
+    from perfkit.errors import UsageError
+
+    machines = [f"fleet.workers={options.machines}"] if options.machines else []
+    if options.fleet is None:
+        return machines
+    scheme, separator, rest = options.fleet.partition("://")
+    if not separator or not rest:
+        raise UsageError(f"--fleet {options.fleet}: expected tcp://HOST:PORT of a Dask scheduler, or listen://HOST:PORT")
+    if scheme == "listen":
+        return ["fleet.kind=worker", f"fleet.listen={rest}", *machines]
+    return ["fleet.kind=dask", f"fleet.scheduler={options.fleet}", *machines]
 
 
 def _accepted(code: ExitCode, options: argparse.Namespace) -> ExitCode:

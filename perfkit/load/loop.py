@@ -46,6 +46,7 @@ class StopCause(enum.Enum):
     TOO_MANY_ERRORS = enum.auto()
     OVERLOADED = enum.auto()
     FILE_LIMIT = enum.auto()
+    WORKER_LOST = enum.auto()
 
 
 @dataclasses.dataclass(slots=True)

@@ -9,6 +9,7 @@ from collections.abc import Awaitable, Sequence
 
 from perfkit.clock import Clock, MonotonicClock, utc_now
 from perfkit.errors import PerfkitError
+from perfkit.fleet.fleet import open_fleet
 from perfkit.machine.cpus import pinned
 from perfkit.measurement.control import Interruption, RunObserver
 from perfkit.measurement.load_points import connect_for_statistics
@@ -164,6 +165,10 @@ async def _execute(runs: Sequence[ScenarioRun], publish_at: tuple[str, int] | No
                         await run.probe_target(target, shared)
             if not any(run.is_active for run in runs):
                 return
+            if scenario.fleet is not None:
+                fleet = await regions.enter_async_context(open_fleet(scenario.fleet, clock, first.loaded.folder, observer.note_added))
+                for run in runs:
+                    run.use_fleet(fleet)
             spans = None if source is None else source.config
             observation = await observe(scenario, target, client, connect_to_read, clock, publish_at, observer.screen, spans, server_pid)
             async with first.screen(observation):

@@ -225,8 +225,10 @@ def count_workers(
     calibration: Calibration | None,
     cpus: int,
     budget: MemoryBudget | None = None,
+    *,
+    machines: int = 1,
 ) -> int:
-    """The number of workers for a load point, at most as many as have work to do.
+    """The number of workers for a load point, at most as many as have work to do; `machines` have those of `measure.workers` each.
 
     With `measure.workers: auto` it is the number that the rate requires by the calibration of this machine, at most one per CPU;
     without a calibration it is 1. Raises ScenarioError if the processes need more than the budget, by default a quarter of the available
@@ -235,15 +237,16 @@ def count_workers(
     limit = spec.transport.max_connections
     requested, maximum = scenario.measure.workers, min(spec.point.max_workers or limit, limit)
     if requested != "auto":
-        workers = min(requested, maximum)
-        if workers > 1:
+        workers = min(requested * machines, maximum)
+        if workers > machines:
             each_bytes = _WORKER_BYTES + sum(len(tensor.raw) for request in probed.requests for tensor in request.inputs)
             budget = MemoryBudget() if budget is None else budget
-            arithmetic = f"{workers:,} processes × {format_bytes(each_bytes)}"
-            budget.reserve("measure.workers", workers * each_bytes, arithmetic, "measure.workers, or the requests' tensors")
+            own = -(-workers // machines)
+            arithmetic = f"{own:,} processes × {format_bytes(each_bytes)}"
+            budget.reserve("measure.workers", own * each_bytes, arithmetic, "measure.workers, or the requests' tensors")
         return workers
     if calibration is None or not _is_calibrated(scenario):
-        return 1
+        return min(machines, maximum)
     needed = workers_needed(
         calibration.costs,
         protocol=point.protocol,
@@ -252,7 +255,7 @@ def count_workers(
         max_workers=cpus,
         spin_ns=spin_ns_per_request(point.load),
     )
-    return min(needed, maximum)
+    return min(max(needed, machines), maximum)
 
 
 def calibrated_transport_ns(

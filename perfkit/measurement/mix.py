@@ -60,16 +60,16 @@ def make_mix_spec(scenario: Scenario, point: MixPoint, workloads: Sequence[Probe
 
 
 def count_mix_workers(
-    point: MixPoint, workloads: Sequence[ProbedWorkload], spec: MixSpec, calibration: Calibration | None, cpus: int
+    point: MixPoint, workloads: Sequence[ProbedWorkload], spec: MixSpec, calibration: Calibration | None, cpus: int, machines: int = 1
 ) -> int:
     """The number of workers for a load point of several workloads: as many as they need together; see `count_workers`."""
     counts = [
-        count_workers(one.scenario, part, one.probed, own, calibration, cpus)
+        count_workers(one.scenario, part, one.probed, own, calibration, cpus, machines=machines)
         for part, one, own in zip(point.parts, workloads, spec.workloads, strict=True)
     ]
     requested = workloads[0].scenario.measure.workers
     # each count is rounded up, from the busy share of a core
-    wanted = max(counts) if requested != "auto" else max(1, min(cpus, sum(counts) - len(counts) + 1))
+    wanted = max(counts) if requested != "auto" else max(machines, min(cpus, sum(counts) - len(counts) + 1))
     return min(wanted, spec.max_workers)
 
 
@@ -136,14 +136,16 @@ def plan_workers(
     calibration: Calibration | None,
     cpus: int,
     trace_ids: TraceIds | None = None,
+    *,
+    machines: int = 1,
 ) -> tuple[WorkerSpec | MixSpec, int]:
-    """What a single worker would do in a load point, and the number of workers."""
+    """What a single worker would do in a load point, and the number of workers on so many machines."""
     if isinstance(point, MixPoint):
         mix_spec = make_mix_spec(scenario, point, workloads, trace_ids)
-        return mix_spec, count_mix_workers(point, workloads, mix_spec, calibration, cpus)
+        return mix_spec, count_mix_workers(point, workloads, mix_spec, calibration, cpus, machines)
     (one,) = workloads
     spec = make_worker_spec(one.scenario, point, one.address, one.probed, trace_ids)
-    return spec, count_workers(one.scenario, point, one.probed, spec, calibration, cpus)
+    return spec, count_workers(one.scenario, point, one.probed, spec, calibration, cpus, machines=machines)
 
 
 def measurements_of(

@@ -11,8 +11,9 @@ from perfkit.calibration.cache import calibration_path, read_calibration
 from perfkit.calibration.model import calibration_document
 from perfkit.clock import Clock
 from perfkit.errors import MeasurementError, MeasurementWarning, PerfkitError, StorageError, TargetError, UsageError
+from perfkit.fleet.fleet import Fleet
 from perfkit.load.load_plan import ColdStartPlan, LoadPoint
-from perfkit.load.loop import StopCause
+from perfkit.load.loop import Ending, StopCause
 from perfkit.load.mix_plan import MixPoint
 from perfkit.machine.cpus import usable_cpus
 from perfkit.machine.description import describe_host
@@ -42,7 +43,8 @@ from perfkit.spans.split import PARTS
 from perfkit.telemetry.messages import PointBegins
 from perfkit.units import NS_PER_S
 from perfkit.workers.cpu_placement import place
-from perfkit.workers.worker_spec import WorkerSpec
+from perfkit.workers.request_sampler import TraceIds
+from perfkit.workers.worker_spec import MixSpec, WorkerSpec
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -72,6 +74,8 @@ class ScenarioRun:
         self._spool = spool
         self.loaded, self.scenario = loaded, loaded.scenario
         self._writer, self.observer, self.interruption, self.clock, self._title = writer, observer, interruption, clock, title
+        self.fleet: Fleet | None = None
+        """The machines that send the load; None for this one."""
         self.interleaved: Sequence[ScenarioRun] = (self,)
         """The runs that are measured interleaved, this one included."""
         self._traces: RequestTraces | None = None
@@ -98,6 +102,12 @@ class ScenarioRun:
         """The number of measured load points."""
         self._started_ns = clock.now_ns()
         self._abandoned = remove_abandoned()
+
+    def use_fleet(self, fleet: Fleet | None) -> None:
+        """Sets the machines that send the load; called before the first load point."""
+        self.fleet = fleet
+        if fleet is not None:
+            self._so_far.environment["fleet"] = fleet.describe()
 
     def follow(self, interleaved: "Sequence[ScenarioRun]", source: SpanSource | None) -> None:
         """Sets the runs that are measured in turn with this one, and the source of traced requests' spans; called before the first load point."""
@@ -242,8 +252,11 @@ class ScenarioRun:
         trace_ids = None if self._traces is None else self._traces.ids
         if self._traces is not None:
             self._traces.read_clocks()
-        spec, workers = plan_workers(self.scenario, load_point, workloads, self._calibration, len(cpus or usable_cpus()), trace_ids)
-        self._check_file_limit(spec.connections, workers)
+        spec, workers = self._planned(load_point, workloads, trace_ids)
+        if self.fleet is not None and not self.measured:
+            await self.fleet.check(spec, workers)
+        elif self.fleet is None:
+            self._check_file_limit(spec.connections, workers)
         began_ns = self.clock.now_ns()
         log = self._interval_log(load_point)
         number, total = self._number
@@ -257,20 +270,12 @@ class ScenarioRun:
             if self._spool is not None:
                 assert isinstance(spec, WorkerSpec)
                 spec, workers = self._spool.begin(spec, self.clock), 1
-            recorded = await send_load(spec, workers, cpus, self.clock, log, telemetry, start, self._spool, set_loop)
+            recorded = await send_load(spec, workers, cpus, self.clock, log, telemetry, start, self._spool, self.fleet, set_loop)
             window = cut_window(self.scenario, recorded, is_open=is_open(load_point))
             if self._spool is not None:
                 self._spool.end(window)
             observed = await telemetry.finish(recorded, window)  # an interrupt here does not discard the measured load point
-        if recorded.ending.cause is StopCause.FILE_LIMIT:
-            self._so_far.end("invalid", recorded.ending.reason)
-        elif recorded.ending.cause is StopCause.TARGET_LOST:
-            self._so_far.end("incomplete", f"the target was lost: {recorded.ending.reason}")
-        elif recorded.ending.cause is StopCause.TOO_MANY_ERRORS:
-            self._so_far.end("incomplete", f"aborted: {recorded.ending.reason}")
-        elif recorded.ending.cause is StopCause.INTERRUPTED:
-            for run in self.interleaved:
-                run.stop_early(f"in load point {number} of {total}")
+        self._end_early(recorded.ending, f"load point {number} of {total}")
         log.settle((window.start_ns - recorded.recording.origin_ns) // NS_PER_S)
         if window.length_ns:  # otherwise the load ended during the warm-up
             for run in self.interleaved:
@@ -289,6 +294,32 @@ class ScenarioRun:
             observation.point_finished(number, self._so_far.points[-len(measurements)])
             if self._traces is not None:  # last, because an interrupt of this wait must not discard the measured load point
                 await self._traces.collect(observation)
+
+    def _end_early(self, ending: Ending, where: str) -> None:
+        """Ends the run if its load point was ended early for a reason that the next would share."""
+        if ending.cause is StopCause.FILE_LIMIT:
+            self._so_far.end("invalid", ending.reason)
+        elif ending.cause is StopCause.WORKER_LOST:
+            self._so_far.end("invalid", f"stopped: {ending.reason}")
+        elif ending.cause is StopCause.TARGET_LOST:
+            self._so_far.end("incomplete", f"the target was lost: {ending.reason}")
+        elif ending.cause is StopCause.TOO_MANY_ERRORS:
+            self._so_far.end("incomplete", f"aborted: {ending.reason}")
+        elif ending.cause is StopCause.INTERRUPTED:
+            for run in self.interleaved:
+                run.stop_early(f"in {where}")
+
+    def _planned(
+        self, load_point: LoadPoint | MixPoint, workloads: Sequence[ProbedWorkload], trace_ids: TraceIds | None
+    ) -> tuple[WorkerSpec | MixSpec, int]:
+        """What a single worker would do, and the number of workers."""
+        if self.fleet is None:
+            cpus = len(self.placement.driver or usable_cpus())
+            return plan_workers(self.scenario, load_point, workloads, self._calibration, cpus, trace_ids)
+        machines = len(self.fleet.machines)
+        if not machines:
+            raise MeasurementError(self.fleet.describe_losses())
+        return plan_workers(self.scenario, load_point, workloads, self.fleet.calibration, self.fleet.cpus, trace_ids, machines=machines)
 
     async def join_traces(self, observation: Observation) -> None:
         """Takes the server's spans of the traced requests, once all load points are measured, and splits their time."""

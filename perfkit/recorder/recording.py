@@ -89,6 +89,16 @@ class Recording:
     by_address: AddressBatches = dataclasses.field(default_factory=dict)
     """Empty for a target with a single address."""
 
+    def shifted(self, by_ns: int) -> "Recording":
+        """The same on a clock that shows `by_ns` more."""
+        return dataclasses.replace(
+            self,
+            origin_ns=self.origin_ns + by_ns,
+            end_ns=self.end_ns + by_ns,
+            series=dataclasses.replace(self.series, origin_ns=self.series.origin_ns + by_ns),
+            stops=tuple(stop.shifted(by_ns) for stop in self.stops),
+        )
+
 
 def merge(recordings: Sequence[Recording]) -> Recording:
     """The recording that a single worker would have made; raises ValueError if the recordings begin at different instants."""

@@ -39,6 +39,10 @@ class Stop:
         """How long the worker stood still."""
         return self.end_ns - self.start_ns
 
+    def shifted(self, by_ns: int) -> "Stop":
+        """The same on a clock that shows `by_ns` more."""
+        return Stop(self.start_ns + by_ns, self.end_ns + by_ns, self.settled_ns + by_ns)
+
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Touched:

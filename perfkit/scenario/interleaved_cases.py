@@ -8,7 +8,7 @@ from perfkit.scenario.load import ClosedLoadSpec, OpenLoadSpec
 
 # keys of `target` that are of the client alone
 _OF_CLIENT = {"engine", "timeout_ns", "max_connections", "streams_per_connection", "max_answer_bytes", "compression"}
-_OF_SERVER = {"target", "server", "measure", "telemetry", "metrics", "gpu"}
+_OF_SERVER = {"target", "server", "measure", "fleet", "telemetry", "metrics", "gpu"}
 _MOST_INTERLEAVED = 32
 """Their requests are all in memory."""
 
@@ -16,7 +16,7 @@ _MOST_INTERLEAVED = 32
 def interleaved_groups(cases: Sequence[tuple[int, LoadedScenario]]) -> list[list[int]]:
     """The cases, given with their numbers, in groups that are measured interleaved, in the order of their first cases.
 
-    The cases of a group have the same server, the same telemetry and the same `measure`, and fixed loads: a search chooses its rates by
+    The cases of a group have the same server, the same telemetry, `measure` and `fleet`, and fixed loads: a search chooses its rates by
     itself, and is measured alone, and so is a mix.
     """
     groups: dict[str, list[int]] = {}

@@ -7,6 +7,7 @@ from typing import Annotated, Any, Self
 import pydantic
 from pydantic import Field
 
+from perfkit.scenario.fleet import Fleet
 from perfkit.scenario.gate import Gate
 from perfkit.scenario.load import (
     ClosedLoadSpec,
@@ -68,6 +69,8 @@ class Scenario(Section):
     stream: Stream | None = None
     """Sends requests on streams; None sends each as a call of its own."""
     measure: Measure = Measure()
+    fleet: Fleet | None = None
+    """Machines that send the load together; None sends it from this one."""
     check: Check = Check()
     slo: Slo | None = None
     telemetry: Annotated[bool, Field(strict=True)] = True
@@ -294,6 +297,16 @@ class Scenario(Section):
             raise ValueError(
                 "outputs in shared memory are whole tensors: remove classes and encoding, or set shared_memory.outputs to false"
             )
+        return self
+
+    @pydantic.model_validator(mode="after")
+    def _can_be_sent_by_a_fleet(self) -> Self:
+        if self.fleet is None:
+            return self
+        if self.shared_memory is not None:
+            raise ValueError("shared_memory needs the load generator on the server's machine: remove shared_memory, or fleet")
+        if isinstance(self.load, ColdStartLoadSpec | IdleLoadSpec):
+            raise ValueError("fleet: cold starts and idle gaps are measured one request at a time: remove fleet, or give another load")
         return self
 
     @pydantic.model_validator(mode="after")

@@ -31,3 +31,12 @@ class SampledRequest(NamedTuple):
     def total_ns(self) -> int:
         """The response time; in closed loops, the service time."""
         return self.finished_ns - (self.intended_ns if self.is_paced else self.started_ns)
+
+    def shifted(self, by_ns: int) -> "SampledRequest":
+        """The same on a clock that shows `by_ns` more."""
+        return self._replace(
+            intended_ns=self.intended_ns + by_ns,
+            paced_ns=self.paced_ns + by_ns if self.is_paced else 0,
+            started_ns=self.started_ns + by_ns,
+            finished_ns=self.finished_ns + by_ns,
+        )

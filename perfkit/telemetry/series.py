@@ -41,6 +41,10 @@ class Series:
         first = max(bisect.bisect_right(self.times_ns, start_ns) - 1, 0)
         return dataclasses.replace(self, times_ns=self.times_ns[first:], values=self.values[first:])
 
+    def shifted(self, by_ns: int) -> "Series":
+        """The same on a clock that shows `by_ns` more."""
+        return dataclasses.replace(self, times_ns=tuple(time_ns + by_ns for time_ns in self.times_ns))
+
     @property
     def mean(self) -> float | None:
         """The unweighted mean of the samples; None without samples."""

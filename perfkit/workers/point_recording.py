@@ -20,11 +20,35 @@ class WorkloadRecording:
     sampled: tuple[SampledRequest, ...] = ()
     """The traced requests that were answered, also those of the warm-up."""
 
+    def shifted(self, by_ns: int) -> "WorkloadRecording":
+        """The same on a clock that shows `by_ns` more."""
+        sampled = tuple(request.shifted(by_ns) for request in self.sampled)
+        return dataclasses.replace(self, recording=self.recording.shifted(by_ns), sampled=sampled)
+
     @classmethod
     def merged(cls, parts: "Sequence[WorkloadRecording]") -> "WorkloadRecording":
         """The recording of all workers together."""
         sampled = tuple(request for part in parts for request in part.sampled)
         return cls(merge([part.recording for part in parts]), ConnectionCounts.added([part.connections for part in parts]), sampled)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class MachineRecording:
+    """What the workers of one machine of a fleet recorded together."""
+
+    name: str
+    workers: int
+    recording: Recording | None
+    """None if all its workers were lost."""
+    shares: BusyShares | None
+    """Of its busiest worker."""
+    clock_offset_ns: int
+    """How much more its clock showed than the driver's when the load began; its instants are corrected by that."""
+    clock_drift_ppm: float
+    clock_bound_ns: int
+    """The largest possible error of that correction at any instant of the load."""
+    lost: tuple[str, ...] = ()
+    """A message for each of its workers whose recording is missing."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -44,6 +68,20 @@ class PointRecording:
     """The parts of a mix, which add up to `recording`; empty for a single workload."""
     sampled: tuple[SampledRequest, ...] = ()
     """See `WorkloadRecording.sampled`."""
+    machines: tuple[MachineRecording, ...] = ()
+    """The parts of a fleet, which add up to `recording`; empty for workers of this machine."""
+
+    def shifted(self, by_ns: int) -> "PointRecording":
+        """The same on a clock that shows `by_ns` more."""
+        return dataclasses.replace(
+            self,
+            recording=self.recording.shifted(by_ns),
+            start_ns=self.start_ns + by_ns,
+            ending=dataclasses.replace(self.ending, stopped_ns=self.ending.stopped_ns + by_ns),
+            series=tuple(series.shifted(by_ns) for series in self.series),
+            workloads=tuple(one.shifted(by_ns) for one in self.workloads),
+            sampled=tuple(request.shifted(by_ns) for request in self.sampled),
+        )
 
 
 def merge_points(points: Sequence[PointRecording], lost: Sequence[str] = ()) -> PointRecording:

@@ -93,6 +93,10 @@ class WorkerSpec:
         """The same for workers that send live figures, or not."""
         return dataclasses.replace(self, is_live=is_live)
 
+    def on_cpus(self, cpus: tuple[int, ...]) -> "WorkerSpec":
+        """The same for a worker that is pinned to these CPUs."""
+        return dataclasses.replace(self, cpus=cpus)
+
     def split(self, workers: int, cpus: Sequence[int]) -> "list[WorkerSpec]":
         """The specs that divide the load among several workers, each on one CPU; they share CPUs if there are too few."""
         return [
@@ -155,3 +159,7 @@ class MixSpec:
     def live(self, *, is_live: bool) -> "MixSpec":
         """The same for workers that send live figures, or not."""
         return dataclasses.replace(self, workloads=tuple(dataclasses.replace(one, is_live=is_live) for one in self.workloads))
+
+    def on_cpus(self, cpus: tuple[int, ...]) -> "MixSpec":
+        """The same for a worker that is pinned to these CPUs."""
+        return dataclasses.replace(self, workloads=tuple(one.on_cpus(cpus) for one in self.workloads))

@@ -1,0 +1,130 @@
+"""`perfkit worker`: makes this machine one of a fleet, for the length of a run on another machine."""
+
+import argparse
+import pathlib
+import sys
+import urllib.parse
+from typing import TYPE_CHECKING
+
+from perfkit.cli.exit_code import ExitCode
+from perfkit.cli.options import positive_duration_ns
+
+if TYPE_CHECKING:
+    import ssl
+
+    from perfkit.fleet.connection import Connection
+
+_TRIES_EVERY_S = 1.0
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Adds the command's options."""
+    parser.add_argument(
+        "--join", required=True, metavar="URL", help="where the run is driven from, as it says when it waits: tcp://HOST:PORT"
+    )
+    words = "a file with the token that the machines of the fleet share; default: the environment variable PERFKIT_FLEET_TOKEN"
+    parser.add_argument("--token-file", type=pathlib.Path, metavar="FILE", help=words)
+    tls = "use TLS, and trust certificates signed by those in this PEM file"
+    parser.add_argument("--tls-ca", type=pathlib.Path, metavar="FILE", help=tls)
+    parser.add_argument("--name", help="what this machine is called in results; default: its host name")
+    within = "how long to try to connect; default 2m"
+    parser.add_argument("--join-within", type=positive_duration_ns, default=120 * 10**9, metavar="TIME", help=within)
+    parser.set_defaults(execute=_execute)
+
+
+def _execute(options: argparse.Namespace) -> ExitCode:
+    import asyncio
+    import platform
+
+    from perfkit.cli.signals import SignalHandler
+    from perfkit.errors import TargetError, UsageError
+    from perfkit.fleet.connection import JoinError
+    from perfkit.fleet.machine import DriverLostError
+    from perfkit.fleet.token import TOKEN_VARIABLE, read_token
+    from perfkit.measurement.control import Interruption
+
+    host, port = _host_and_port(options.join)
+    token = read_token(options.token_file)
+    if not token:
+        raise UsageError(f"the fleet's token is missing: set {TOKEN_VARIABLE} as the run that is to be joined says, or give --token-file")
+    name = options.name or platform.node() or "machine"
+    interruption = Interruption()
+    signals = SignalHandler(interruption)
+
+    async def work() -> None:
+        interruption.task = asyncio.current_task()
+        with signals.installed():
+            await _work(host, port, token, _tls(options.tls_ca), name, options.join_within / 1e9)
+
+    try:
+        asyncio.run(work())
+    except (JoinError, DriverLostError) as error:
+        raise TargetError(f"{options.join}: {error}") from None
+    except asyncio.CancelledError:
+        if signals.exit_code is None:
+            raise
+    return signals.exit_code or ExitCode.DONE
+
+
+async def _work(host: str, port: int, token: str, tls: "ssl.SSLContext | None", name: str, within_s: float) -> None:
+    from perfkit.clock import MonotonicClock
+    from perfkit.fleet.machine import describe_machine, serve_driver
+
+    connection = await _connect(host, port, token, tls, within_s)
+    _say(f"joined {host}:{port} as {name}")
+    try:
+        await serve_driver(connection, describe_machine(name), MonotonicClock())
+    finally:
+        connection.close()
+    _say("the run is over")
+
+
+async def _connect(host: str, port: int, token: str, tls: "ssl.SSLContext | None", within_s: float) -> "Connection":
+    """Tries until the driver listens: it may be started later."""
+    import asyncio
+    import ssl
+
+    from perfkit.errors import TargetError
+    from perfkit.fleet.connection import join
+
+    loop = asyncio.get_running_loop()
+    ends_at = loop.time() + within_s
+    while True:
+        try:
+            return await join(host, port, token, tls)
+        except ssl.SSLError as error:
+            raise TargetError(f"tcp://{host}:{port}: TLS failed: {error.reason or error}") from None
+        except OSError as error:
+            if loop.time() + _TRIES_EVERY_S > ends_at:
+                raise TargetError(f"tcp://{host}:{port}: cannot be joined: {error.strerror or error}") from None
+        await asyncio.sleep(_TRIES_EVERY_S)
+
+
+def _tls(ca: pathlib.Path | None) -> "ssl.SSLContext | None":
+    import ssl
+
+    from perfkit.errors import UsageError
+
+    if ca is None:
+        return None
+    try:
+        return ssl.create_default_context(cafile=ca)
+    except (OSError, ssl.SSLError) as error:
+        raise UsageError(f"--tls-ca {ca}: {getattr(error, 'strerror', None) or error}") from None
+
+
+def _host_and_port(url: str) -> tuple[str, int]:
+    from perfkit.errors import UsageError
+
+    try:
+        parts = urllib.parse.urlsplit(url)
+        host, port = parts.hostname, parts.port
+    except ValueError:
+        host = port = None
+    if host is None or port is None or parts.scheme != "tcp" or parts.path not in {"", "/"}:
+        raise UsageError(f"--join {url}: expected tcp://HOST:PORT, such as tcp://10.0.0.1:8790")
+    return host, port
+
+
+def _say(text: str) -> None:
+    print(f"perfkit worker: {text}", file=sys.stderr, flush=True)

@@ -1,0 +1,127 @@
+"""A connection between the driver of a fleet and a machine: a TCP stream, with TLS or without, that carries pickled messages in sealed frames.
+
+Nothing is unpickled that the holder of the token has not sent; see `frames`.
+"""
+
+import asyncio
+import contextlib
+import pickle
+import secrets
+import ssl
+from typing import Any
+
+from perfkit.errors import PerfkitError
+from perfkit.fleet.frames import LENGTH_BYTES, MAC_BYTES, MAGIC, NONCE_BYTES, Sealer, Side, is_proof, proof
+
+_HANDSHAKE_WITHIN_S = 10
+_READ_AHEAD_BYTES = 2**20
+_IS_KNOWN, _IS_UNKNOWN = b"1", b"0"
+
+
+class JoinError(PerfkitError):
+    """The other side does not know the token, or does not speak this protocol."""
+
+
+class Connection:
+    """One side of an open connection."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, sealer: Sealer, opener: Sealer) -> None:
+        self._reader, self._writer, self._sealer, self._opener = reader, writer, sealer, opener
+
+    @property
+    def peer(self) -> str:
+        """The IP address of the other side."""
+        return str((self._writer.get_extra_info("peername") or ("unknown",))[0])
+
+    @property
+    def local_host(self) -> str:
+        """The IP address of this side."""
+        return str((self._writer.get_extra_info("sockname") or ("unknown",))[0])
+
+    def send(self, message: object) -> None:
+        """Sends a message; after the connection is lost, it is discarded."""
+        if not self._writer.is_closing():
+            self._writer.write(self._sealer.seal(pickle.dumps(message, protocol=pickle.HIGHEST_PROTOCOL)))
+
+    async def receive(self) -> Any:
+        """The next message; raises EOFError when there are no more, also after a frame that the other side has not sent."""
+        try:
+            length = int.from_bytes(await self._reader.readexactly(LENGTH_BYTES), "big")
+            body, mac = await self._reader.readexactly(length), await self._reader.readexactly(MAC_BYTES)
+        except (asyncio.IncompleteReadError, OSError, MemoryError):
+            raise EOFError from None
+        if not self._opener.is_next(body, mac):
+            raise EOFError
+        return pickle.loads(body)  # noqa: S301 - from the holder of the token
+
+    async def flush(self) -> None:
+        """Waits until what was sent is written."""
+        with contextlib.suppress(OSError):  # `receive` tells that the connection is lost
+            await self._writer.drain()
+
+    def close(self) -> None:
+        """Closes it after what was sent is written."""
+        self._writer.close()
+
+    def abort(self) -> None:
+        """Closes it at once; what was sent and not yet written is lost."""
+        self._writer.transport.abort()
+
+
+async def join(host: str, port: int, token: str, tls: ssl.SSLContext | None) -> Connection:
+    """Connects a machine to a driver; raises OSError if that fails, and JoinError if the driver has another token."""
+    reader, writer = await asyncio.open_connection(host, port, ssl=tls, limit=_READ_AHEAD_BYTES)
+    try:
+        async with asyncio.timeout(_HANDSHAKE_WITHIN_S):
+            return await _prove(reader, writer, token)
+    except (asyncio.IncompleteReadError, TimeoutError):
+        writer.close()
+        raise JoinError("no perfkit that drives a fleet listens there, or one with TLS") from None
+    except BaseException:
+        writer.close()
+        raise
+
+
+async def _prove(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, token: str) -> Connection:
+    """The machine's side of the handshake."""
+    if await reader.readexactly(len(MAGIC)) != MAGIC:
+        raise JoinError("no perfkit that drives a fleet of this version listens there")
+    driver_nonce, machine_nonce = await reader.readexactly(NONCE_BYTES), secrets.token_bytes(NONCE_BYTES)
+    writer.write(machine_nonce + proof(token, "machine", driver_nonce, machine_nonce))
+    is_known = await reader.readexactly(1) == _IS_KNOWN
+    if not is_known or not is_proof(await reader.readexactly(MAC_BYTES), token, "driver", driver_nonce, machine_nonce):
+        raise JoinError("the driver has another token")
+    return _connection("machine", reader, writer, token, driver_nonce, machine_nonce)
+
+
+async def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, token: str) -> Connection:
+    """The driver's side of `join`; raises JoinError for a caller without the token, whose connection is then closed."""
+    try:
+        async with asyncio.timeout(_HANDSHAKE_WITHIN_S):
+            return await _examine(reader, writer, token)
+    except (asyncio.IncompleteReadError, TimeoutError, OSError):
+        writer.close()
+        raise JoinError("it did not join") from None
+    except BaseException:
+        writer.close()
+        raise
+
+
+async def _examine(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, token: str) -> Connection:
+    """The driver's side of the handshake."""
+    driver_nonce = secrets.token_bytes(NONCE_BYTES)
+    writer.write(MAGIC + driver_nonce)
+    machine_nonce, given = await reader.readexactly(NONCE_BYTES), await reader.readexactly(MAC_BYTES)
+    if not is_proof(given, token, "machine", driver_nonce, machine_nonce):
+        writer.write(_IS_UNKNOWN)
+        raise JoinError("it has another token")
+    writer.write(_IS_KNOWN + proof(token, "driver", driver_nonce, machine_nonce))
+    return _connection("driver", reader, writer, token, driver_nonce, machine_nonce)
+
+
+def _connection(
+    side: Side, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, token: str, driver_nonce: bytes, machine_nonce: bytes
+) -> Connection:
+    other: Side = "driver" if side == "machine" else "machine"
+    sealer, opener = (Sealer(token, sender, driver_nonce, machine_nonce) for sender in (side, other))
+    return Connection(reader, writer, sealer, opener)

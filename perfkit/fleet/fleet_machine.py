@@ -1,0 +1,210 @@
+"""A machine of a fleet as its driver sees it: its connection, its clock, and its workers."""
+
+import asyncio
+import dataclasses
+import itertools
+from typing import Any
+
+from perfkit.clock import Clock
+from perfkit.fleet.clock_offset import ClockComparison, RoundTrip, compare_clocks
+from perfkit.fleet.connection import Connection
+from perfkit.fleet.messages import (
+    CheckTarget,
+    FromWorkers,
+    Hello,
+    Ping,
+    Pong,
+    ReleaseWorkers,
+    StartWorkers,
+    TargetChecked,
+    ToWorker,
+    WorkerEnded,
+)
+from perfkit.units import NS_PER_S
+from perfkit.workers.messages import Begin, Logged
+from perfkit.workers.point_recording import PointRecording
+from perfkit.workers.worker_spec import MixSpec, WorkerSpec
+
+_ROUND_TRIPS = 16
+_PING_EVERY_NS, _MAX_SILENCE_NS = NS_PER_S, 10 * NS_PER_S
+# round trips of this long are one comparison: few enough for hours, and with one that was not delayed
+_COMPARED_NS = 10 * NS_PER_S
+_CHECK_WITHIN_S = 30
+
+
+class FleetMachine:
+    """A machine that has joined the fleet; `listen` must run as long as it belongs to it."""
+
+    def __init__(self, connection: Connection, hello: Hello, name: str, clock: Clock) -> None:
+        self.name, self.hello = name, hello
+        self.lost = ""
+        """Why the connection is gone; empty while it is open."""
+        self._connection, self._clock = connection, clock
+        self._workers: dict[int, asyncio.Queue[object]] = {}
+        self._pings: dict[int, tuple[int, asyncio.Future[RoundTrip]]] = {}
+        self._ping_numbers = itertools.count()
+        self._checked: asyncio.Future[TargetChecked] | None = None
+        self._trips: list[RoundTrip] = []
+        self._comparisons: list[ClockComparison] = []
+
+    async def listen(self) -> None:
+        """Takes its messages until the connection ends; what waits for it is told then."""
+        try:
+            while True:
+                async with asyncio.timeout(_MAX_SILENCE_NS / NS_PER_S):
+                    self._take(await self._connection.receive())
+        except EOFError:
+            self._lose("its connection broke")
+        except TimeoutError:
+            self._lose(f"it sent nothing for {_MAX_SILENCE_NS // NS_PER_S} s")
+
+    async def ping(self) -> None:
+        """Compares the clocks once a second, which also tells the machine that its driver is there."""
+        while not self.lost:
+            await self._clock.sleep_until_ns(self._clock.now_ns() + _PING_EVERY_NS)
+            self._send_ping()
+
+    def send(self, message: object) -> None:
+        """Sends a message; discarded if the connection is lost."""
+        self._connection.send(message)
+
+    async def compare_clocks(self) -> ClockComparison | None:
+        """Compares its clock with the driver's by several round trips at once; None if it is lost."""
+        trips = list[RoundTrip]()
+        for _ in range(_ROUND_TRIPS):
+            if self.lost:
+                return None
+            done = self._send_ping()
+            await asyncio.wait([done])
+            if done.cancelled():
+                return None
+            trips.append(done.result())
+        comparison = compare_clocks(trips)
+        self._comparisons.append(comparison)
+        return comparison
+
+    def comparisons_since(self, at_ns: int) -> list[ClockComparison]:
+        """The comparisons from that instant on, also those made of the pings in between."""
+        self._compare_trips()
+        return sorted((one for one in self._comparisons if one.at_ns >= at_ns), key=lambda one: one.at_ns)
+
+    def forget_comparisons(self) -> None:
+        """Forgets the comparisons so far; called when a load point begins."""
+        self._trips, self._comparisons = [], []
+
+    async def check_target(self, spec: WorkerSpec | MixSpec) -> TargetChecked:
+        """Has it connect to the target."""
+        self._checked = asyncio.get_running_loop().create_future()
+        self.send(CheckTarget(spec))
+        try:
+            return await asyncio.wait_for(self._checked, _CHECK_WITHIN_S)
+        except TimeoutError:
+            return TargetChecked(fault=f"it did not answer within {_CHECK_WITHIN_S} s")
+
+    def start_workers(
+        self, spec: WorkerSpec | MixSpec, workers: tuple[int, ...], of: int, ids: tuple[int, ...], offset_ns: int
+    ) -> "list[RemoteWorker]":
+        """Starts these of `of` workers that share a load; `offset_ns` is how much more the machine's clock shows."""
+        for number in ids:
+            self._workers[number] = asyncio.Queue()
+        self.send(StartWorkers(spec, ids, workers, of))
+        if self.lost:
+            self._lose(self.lost)
+        return [
+            RemoteWorker(f"worker {worker + 1} of {of} (on {self.name})", self, number, self._workers[number], offset_ns)
+            for number, worker in zip(ids, workers, strict=True)
+        ]
+
+    def release_workers(self, ids: tuple[int, ...]) -> None:
+        """Ends what is left of these workers."""
+        self.send(ReleaseWorkers(ids))
+        for number in ids:
+            self._workers.pop(number, None)
+
+    async def close(self, last: object) -> None:
+        """Sends a last message and closes the connection."""
+        self.send(last)
+        await self._connection.flush()
+        self._connection.close()
+
+    def _send_ping(self) -> "asyncio.Future[RoundTrip]":
+        number, done = next(self._ping_numbers), asyncio.get_running_loop().create_future()
+        self._pings[number] = self._clock.now_ns(), done
+        self.send(Ping(number))
+        return done
+
+    def _take(self, message: object) -> None:
+        match message:
+            case Pong(number, at_ns) if number in self._pings:
+                sent_ns, done = self._pings.pop(number)
+                trip = RoundTrip(sent_ns, at_ns, self._clock.now_ns())
+                self._trips.append(trip)
+                if trip.received_ns - self._trips[0].sent_ns > _COMPARED_NS:
+                    self._compare_trips()
+                if not done.done():
+                    done.set_result(trip)
+            case FromWorkers(messages):
+                for number, content in messages:
+                    if number in self._workers:
+                        self._workers[number].put_nowait(content)
+            case TargetChecked() as checked if self._checked is not None and not self._checked.done():
+                self._checked.set_result(checked)
+
+    def _compare_trips(self) -> None:
+        trips, self._trips = self._trips, []
+        if trips:
+            self._comparisons.append(compare_clocks(trips))
+
+    def _lose(self, reason: str) -> None:
+        self.lost = reason
+        for queue in self._workers.values():
+            queue.put_nowait(WorkerEnded(f"was lost: {reason}"))
+        for _, done in self._pings.values():
+            done.cancel()
+        if self._checked is not None and not self._checked.done():
+            self._checked.set_result(TargetChecked(fault=reason))
+        self._connection.abort()
+
+
+@dataclasses.dataclass
+class RemoteWorker:
+    """The link to a worker on another machine, whose instants are translated to the driver's clock; see `WorkerLink`."""
+
+    name: str
+    _machine: FleetMachine
+    _id: int
+    _messages: "asyncio.Queue[object]"
+    _offset_ns: int
+    _end: str = ""
+
+    @property
+    def pids(self) -> tuple[int, ...]:
+        """See `WorkerLink.pids`."""
+        return ()
+
+    def send(self, message: object) -> None:
+        """See `WorkerLink.send`."""
+        if isinstance(message, Begin):
+            message = Begin(message.at_ns + self._offset_ns)
+        self._machine.send(ToWorker(self._id, message))
+
+    async def receive(self) -> Any:
+        """See `WorkerLink.receive`."""
+        match await self._messages.get():
+            case WorkerEnded(how):
+                self._end = how
+                raise EOFError
+            case Logged(window_start_ns, interval):
+                return Logged(window_start_ns - self._offset_ns, interval)
+            case PointRecording() as point:
+                return point.shifted(-self._offset_ns)
+            case message:
+                return message
+
+    async def wait_for_end(self) -> str:
+        """See `WorkerLink.wait_for_end`."""
+        return self._end
+
+    def kill(self) -> None:
+        """See `WorkerLink.kill`."""
+        self._machine.send(ToWorker(self._id, None))

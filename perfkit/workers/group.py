@@ -1,0 +1,197 @@
+"""The workers of one load point: started together, supervised, and their recordings merged, wherever they run."""
+
+import asyncio
+import dataclasses
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
+
+from perfkit.clock import Clock
+from perfkit.errors import MeasurementError, PerfkitError, TargetError
+from perfkit.load.loop import StopCause
+from perfkit.load.tasks import run_with_side_tasks
+from perfkit.recorder.recent import LiveFigures
+from perfkit.recorder.recording import Interval
+from perfkit.units import NS_PER_S
+from perfkit.workers.messages import Begin, Crashed, Logged, Ready, Stop
+from perfkit.workers.point_recording import PointRecording, merge_points
+
+# how far ahead the common start lies: time for every worker to receive it
+LEAD_NS = NS_PER_S // 5
+_MAX_SILENCE_NS, _STARTS_WITHIN_NS = 10 * NS_PER_S, 120 * NS_PER_S
+
+
+class WorkerLink(Protocol):
+    """The way to a worker: a process of this machine, or all the workers of another machine, which answer as one."""
+
+    @property
+    def name(self) -> str:
+        """What it is called in messages, such as `worker 1 of 2 (process 4711)`."""
+
+    @property
+    def pids(self) -> tuple[int, ...]:
+        """The processes of this machine that send its load; empty for another machine."""
+
+    def send(self, message: object) -> None:
+        """Sends one of `messages` to it."""
+
+    async def receive(self) -> Any:
+        """Its next message; raises EOFError when there are no more."""
+
+    async def wait_for_end(self) -> str:
+        """Says how it ended, once there are no more messages, such as `ended with exit code 3`."""
+
+    def kill(self) -> None:
+        """Ends it at once."""
+
+
+@dataclasses.dataclass
+class _Worker:
+    """The state of a worker."""
+
+    link: WorkerLink
+    heard_ns: int
+    """The instant of its last message, or of its start."""
+    has_reported: bool = False
+    is_ready: bool = False
+    intervals: list[tuple[int, Interval]] = dataclasses.field(default_factory=list)
+    point: PointRecording | None = None
+    error: PerfkitError | None = None
+    lost: str = ""
+    """Why its recording is missing."""
+
+    @property
+    def has_ended(self) -> bool:
+        return bool(self.point or self.error or self.lost)
+
+
+@dataclasses.dataclass(frozen=True)
+class GroupListener:
+    """Who hears of what workers send.
+
+    `on_interval` gets the intervals of all workers at the end, with the same arguments as in `run_point`. `on_lost_interval` gets those of
+    lost workers, whose requests are in no figure. `on_received` gets each interval as soon as it arrives, and `on_live` the figures for
+    a live view.
+    """
+
+    on_interval: Callable[[int, Interval], None]
+    on_lost_interval: Callable[[int, Interval], None]
+    on_received: Callable[[Interval], None] = lambda _: None
+    on_live: Callable[[LiveFigures], None] = lambda _: None
+
+
+class WorkerGroup:
+    """The running workers of one load point."""
+
+    def __init__(
+        self,
+        links: Sequence[WorkerLink],
+        clock: Clock,
+        listener: GroupListener,
+        *,
+        lead_ns: int = LEAD_NS,
+        stops_when_one_is_lost: bool = False,
+    ) -> None:
+        self._workers, self._lead_ns = [_Worker(link, clock.now_ns()) for link in links], lead_ns
+        self._clock, self._listener, self._stops_when_one_is_lost = clock, listener, stops_when_one_is_lost
+        self._changed = asyncio.Event()
+        self._stopped: Stop | None = None
+
+    @property
+    def pids(self) -> tuple[int, ...]:
+        """The processes of this machine that send the load, in the workers' order."""
+        return tuple(pid for worker in self._workers for pid in worker.link.pids)
+
+    def stop(self, reason: str, cause: StopCause = StopCause.INTERRUPTED, *, drain: bool = True) -> None:
+        """Ends the point in every worker; see `Loop.stop`."""
+        self._stopped = Stop(reason, cause, drain)
+        self._changed.set()
+        for worker in self._workers:
+            worker.link.send(self._stopped)
+
+    @property
+    def recordings(self) -> Sequence[tuple[PointRecording | None, str]]:
+        """Of each worker, in their order: what it recorded, or None and why that is missing."""
+        return [(worker.point, worker.lost) for worker in self._workers]
+
+    async def run(self) -> PointRecording:
+        """Begins in all workers at once, and merges their recordings.
+
+        A worker that dies, or is silent for ten seconds, is named in the recording, and the others go on. Raises the
+        error of a worker that could not measure; MeasurementError if no recording is left; if the point is stopped before it has
+        begun, TargetError for a lost target and CancelledError otherwise.
+        """
+        return await run_with_side_tasks(self._run(), self._detect_silence(), *(self._listen(worker) for worker in self._workers))
+
+    async def _run(self) -> PointRecording:
+        await self._until(lambda: bool(self._stopped) or all(worker.is_ready or worker.has_ended for worker in self._workers))
+        self._raise_errors()
+        if self._stopped:  # nothing was measured
+            raise TargetError(self._stopped.reason) if self._stopped.cause is StopCause.TARGET_LOST else asyncio.CancelledError
+        begin = Begin(self._clock.now_ns() + self._lead_ns)
+        for worker in self._workers:
+            worker.link.send(begin)
+        await self._until(lambda: all(worker.has_ended for worker in self._workers))
+        self._raise_errors()
+        for worker in self._workers:  # not earlier: the log holds exactly the requests that the figures hold
+            for interval in worker.intervals:
+                (self._listener.on_interval if worker.point else self._listener.on_lost_interval)(*interval)
+        lost = [worker.lost for worker in self._workers if worker.lost]
+        points = [worker.point for worker in self._workers if worker.point]
+        if not points:
+            raise MeasurementError(f"no worker is left: {'; '.join(lost)}")
+        return merge_points(points, lost)
+
+    async def _until(self, condition: Callable[[], bool]) -> None:
+        while not condition():
+            self._changed.clear()
+            await self._changed.wait()
+
+    async def _listen(self, worker: _Worker) -> None:
+        """Takes a worker's messages until its last one."""
+        try:
+            while not worker.has_ended:
+                message = await worker.link.receive()
+                worker.heard_ns, worker.has_reported = self._clock.now_ns(), True
+                self._take(worker, message)
+                self._changed.set()
+        except EOFError:
+            self._lose(worker, f"{worker.link.name} {await worker.link.wait_for_end()}")
+
+    def _take(self, worker: _Worker, message: object) -> None:
+        match message:
+            case Logged(window_start_ns, interval):
+                worker.intervals.append((window_start_ns, interval))
+                self._listener.on_received(interval)
+            case LiveFigures() as figures:
+                self._listener.on_live(figures)
+            case Ready():
+                worker.is_ready = True
+            case PointRecording() as point:
+                worker.point = point
+                if point.ending.cause is not None:  # it holds for all: the target is gone, fails or is overloaded
+                    self.stop(point.ending.reason, point.ending.cause)
+            case PerfkitError() as error:
+                worker.error = error
+            case Crashed(traceback):
+                raise RuntimeError(f"{worker.link.name} failed:\n{traceback}")
+
+    async def _detect_silence(self) -> None:
+        """Kills workers that have sent nothing for too long."""
+        while True:
+            await self._clock.sleep_until_ns(self._clock.now_ns() + NS_PER_S)
+            for worker in self._workers:
+                silence_ns = self._clock.now_ns() - worker.heard_ns
+                if not worker.has_ended and silence_ns > (_MAX_SILENCE_NS if worker.has_reported else _STARTS_WITHIN_NS):
+                    worker.link.kill()  # a late recording would be counted although it is reported as missing
+                    self._lose(worker, f"{worker.link.name} sent nothing for {silence_ns / NS_PER_S:.0f} s")
+
+    def _lose(self, worker: _Worker, message: str) -> None:
+        worker.lost = worker.lost or message
+        self._changed.set()
+        if self._stops_when_one_is_lost:
+            self.stop(worker.lost, StopCause.WORKER_LOST)
+
+    def _raise_errors(self) -> None:
+        for worker in self._workers:
+            if worker.error is not None:
+                raise worker.error
