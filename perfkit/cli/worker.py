@@ -75,7 +75,7 @@ async def _work(host: str, port: int, token: str, tls: "ssl.SSLContext | None", 
     try:
         await serve_driver(connection, describe_machine(name), MonotonicClock())
     finally:
-        connection.close()
+        await connection.close()
     _say("the run is over")
 
 

@@ -13,7 +13,7 @@ from typing import Any
 from perfkit.errors import PerfkitError
 from perfkit.fleet.frames import LENGTH_BYTES, MAC_BYTES, MAGIC, NONCE_BYTES, Sealer, Side, is_proof, proof
 
-_HANDSHAKE_WITHIN_S = 10
+_HANDSHAKE_WITHIN_S, _CLOSED_WITHIN_S = 10, 2
 _READ_AHEAD_BYTES = 2**20
 _IS_KNOWN, _IS_UNKNOWN = b"1", b"0"
 
@@ -54,14 +54,14 @@ class Connection:
             raise EOFError
         return pickle.loads(body)  # noqa: S301 - from the holder of the token
 
-    async def flush(self) -> None:
-        """Waits until what was sent is written."""
-        with contextlib.suppress(OSError):  # `receive` tells that the connection is lost
-            await self._writer.drain()
-
-    def close(self) -> None:
-        """Closes it after what was sent is written."""
+    async def close(self) -> None:
+        """Closes it after what was sent is written, or when that takes too long."""
         self._writer.close()
+        try:
+            async with asyncio.timeout(_CLOSED_WITHIN_S):
+                await self._writer.wait_closed()
+        except OSError:  # TimeoutError is one; or the other side was faster
+            self.abort()
 
     def abort(self) -> None:
         """Closes it at once; what was sent and not yet written is lost."""
@@ -99,9 +99,11 @@ async def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, tok
     try:
         async with asyncio.timeout(_HANDSHAKE_WITHIN_S):
             return await _examine(reader, writer, token)
-    except (asyncio.IncompleteReadError, TimeoutError, OSError):
+    except (asyncio.IncompleteReadError, TimeoutError, OSError, JoinError) as error:
         writer.close()
-        raise JoinError("it did not join") from None
+        with contextlib.suppress(OSError):
+            await writer.wait_closed()
+        raise error if isinstance(error, JoinError) else JoinError("it did not join") from None
     except BaseException:
         writer.close()
         raise

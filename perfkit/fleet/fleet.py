@@ -232,8 +232,7 @@ class _Admission:
 
 async def _refuse(connection: Connection, reason: str) -> None:
     connection.send(Refused(reason))
-    await connection.flush()
-    connection.close()
+    await connection.close()
 
 
 def _read_token(settings: FleetSettings, folder: pathlib.Path) -> tuple[str, bool]:

@@ -124,8 +124,7 @@ class FleetMachine:
     async def close(self, last: object) -> None:
         """Sends a last message and closes the connection."""
         self.send(last)
-        await self._connection.flush()
-        self._connection.close()
+        await self._connection.close()
 
     def _send_ping(self) -> "asyncio.Future[RoundTrip]":
         number, done = next(self._ping_numbers), asyncio.get_running_loop().create_future()

@@ -88,7 +88,9 @@ def mix_measurements(
     for number, (part, one, own) in enumerate(zip(point.parts, workloads, recorded.workloads, strict=True)):
         recording = dataclasses.replace(own.recording, end_ns=recorded.recording.end_ns)
         own_window = cut(recording, window.start_ns, is_open=isinstance(part.load, OpenPlan))
-        own_recorded = dataclasses.replace(recorded, recording=recording, connections=own.connections, sampled=own.sampled, lost=())
+        own_recorded = dataclasses.replace(
+            recorded, recording=recording, connections=own.connections, sampled=own.sampled, lost=(), machines=()
+        )
         own_observed = observed.of_workload(number)
         measured = make_point_measurement(
             one.scenario, part, own_recorded, own_window, own_observed, workers, [*one.probed.warnings], batch_size=one.probed.batch_size

@@ -4,7 +4,7 @@ import dataclasses
 from collections.abc import Iterator, Mapping
 
 from perfkit.errors import MeasurementWarning
-from perfkit.load.load_plan import ClosedPlan, LoadPoint
+from perfkit.load.load_plan import ClosedPlan, LoadPoint, OpenPlan
 from perfkit.load.loop import StopCause
 from perfkit.measurement.load_points import describe_load, max_connections, requests_per_connection
 from perfkit.measurement.observation import PointObservation
@@ -24,7 +24,7 @@ from perfkit.target.address import WireProtocol
 from perfkit.transport.connect import FILE_LIMIT_REMEDY
 from perfkit.transport.options import Balance
 from perfkit.units import NS_PER_S
-from perfkit.workers.point_recording import PointRecording
+from perfkit.workers.point_recording import MachineRecording, PointRecording
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -59,6 +59,8 @@ class PointMeasurement:
     """Empty for a target with a single address."""
     balance: Balance | None = None
     """How requests are spread over several addresses; None where each connection takes the first that accepts it."""
+    machines: "tuple[MachineMeasurement, ...]" = ()
+    """The parts of a fleet; empty for a load that this machine sent by itself."""
     sampled: tuple[SampledRequest, ...] = ()
     """The traced requests of the window."""
     faults: tuple[MeasurementWarning, ...] = ()
@@ -68,6 +70,15 @@ class PointMeasurement:
     def is_open(self) -> bool:
         """Whether the load was an open loop."""
         return isinstance(self.load, OpenLoad)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class MachineMeasurement:
+    """The part of one machine of a fleet in a load point."""
+
+    recorded: MachineRecording
+    window: Window | None
+    """None if all its workers were lost."""
 
 
 def cut_window(scenario: Scenario, recorded: PointRecording, *, is_open: bool) -> Window:
@@ -136,8 +147,14 @@ def make_point_measurement(
         is_streamed=scenario.stream is not None,
         cold_start=cold_start,
         resources=observed.resources,
+        machines=tuple(
+            MachineMeasurement(
+                one, None if one.recording is None else cut(one.recording, window.start_ns, is_open=isinstance(load, OpenPlan))
+            )
+            for one in recorded.machines
+        ),
         sampled=tuple(one for one in recorded.sampled if window.start_ns <= one.intended_ns < window.end_ns),
-        faults=tuple(_faults(recorded)),
+        faults=tuple(_faults(recorded, workers)),
     )
 
 
@@ -147,9 +164,9 @@ def _balance(target: Target, protocol: WireProtocol) -> Balance | None:
     return None
 
 
-def _faults(recorded: PointRecording) -> Iterator[MeasurementWarning]:
+def _faults(recorded: PointRecording, workers: int) -> Iterator[MeasurementWarning]:
     for lost in recorded.lost:
-        yield MeasurementWarning("worker_lost", f"{lost}: its share of the load is missing.")
+        yield MeasurementWarning("worker_lost", f"{lost}: its share of the load, 1 of {workers}, is missing.")
     if failed := recorded.connections.failed_by_file_limit:
         attempts = f"{failed} attempt{'s' * (failed > 1)} to open a connection failed"
         message = (

@@ -9,6 +9,7 @@ from perfkit.measurement.cold_start import pooled_starts
 from perfkit.measurement.generator_influence import judge_influence, stop_counts
 from perfkit.measurement.idle_gaps import idle_gaps, idle_warnings
 from perfkit.measurement.incidents import find_incidents, incident_warnings
+from perfkit.measurement.machine_summary import machine_figures, machine_warnings
 from perfkit.measurement.point_measurement import PointMeasurement
 from perfkit.measurement.replica_summary import imbalance_warnings, replica_figures
 from perfkit.measurement.resource_summary import (
@@ -191,7 +192,7 @@ def _make_point(pool: _Pool, intervals: Mapping[float, PercentileInterval], repe
     distributions = {name: distribution(times) for name, times in pool.times.items()}
     requests = Requests(scheduled=scheduled, dropped=dropped, sent=sent, **{outcome.value: count for outcome, count in outcomes.items()})
     answers = _checked_answers(requests, checked)
-    replicas = replica_figures(parts)
+    replicas, machines = replica_figures(parts), machine_figures(parts)
     connect_times = BucketCounts.merged(part.connect_times for part in parts)
     is_cold_start = isinstance(first.load, ColdStartLoad)
     idle = (
@@ -214,6 +215,7 @@ def _make_point(pool: _Pool, intervals: Mapping[float, PercentileInterval], repe
             *judged.warnings,
             *network_warnings(generator, max(pool.times[name].max_ns for name in ("service_time", "failure_time"))),
             *imbalance_warnings(replicas or (), first.protocol, first.balance),
+            *machine_warnings(machines or (), parts, distributions.get("start_delay")),
             *_schedule_warnings(without_slot, scheduled, pacing_delay),
             *(idle_warnings(idle, window_s, len(parts)) if idle and repetition is None else ()),
             *incident_warnings(pool.incidents, is_pooled=len(parts) > 1),
@@ -263,6 +265,7 @@ def _make_point(pool: _Pool, intervals: Mapping[float, PercentileInterval], repe
             connect_time_ns=distribution(connect_times) if connect_times.count else None,
         ),
         replicas=replicas,
+        machines=machines,
         generator=generator,
         server=server_figures(resources),
         server_cpu=server_cpu_figures(resources, [window.finished for window in windows]),

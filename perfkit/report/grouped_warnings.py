@@ -28,6 +28,7 @@ REMEDIES = {
     "file_limit": "ulimit -n, measure.workers",
     "cache_hits": "workload.variants",
     "imbalanced": "target.balance, target.resolve, target.connections",
+    "clock_bound": "chrony or NTP on the machines, or a shorter way to them",
     "no_metadata": "workload.inputs",
     "invalid_output": "check.share",
     "few_gaps": "measure.duration or --duration, measure.repetitions",

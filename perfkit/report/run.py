@@ -18,7 +18,7 @@ from perfkit.report.page import Block, Bullets, Code, Facts, Figure, Item, Page,
 from perfkit.report.run_tables import failures_table, repetitions_table, summary_table
 from perfkit.report.search import probes_table
 from perfkit.report.sequences import sequences_table
-from perfkit.report.server_tables import composing_models_table, connections_table, gpu_table, replicas_table, server_table
+from perfkit.report.server_tables import composing_models_table, connections_table, gpu_table, machines_table, replicas_table, server_table
 from perfkit.report.streams import streams_table
 from perfkit.report.table import MISSING
 from perfkit.result.file import read_result
@@ -138,7 +138,7 @@ def run_page(
     repetitions = sorted(result.points, key=lambda point: (order.index(point.key), point.repetition or 0))
     environment = tuple(_environment(result.environment))
     kinds = (
-        warnings_table, functools.partial(slowest_table, telemetry=telemetry), failures_table, replicas_table, connections_table, server_table, composing_models_table, gpu_table,
+        warnings_table, functools.partial(slowest_table, telemetry=telemetry), failures_table, machines_table, replicas_table, connections_table, server_table, composing_models_table, gpu_table,
     )  # fmt: skip
     tables = [table(points) for table in kinds]
     blocks: dict[str, Sequence[Block]] = {

@@ -93,6 +93,34 @@ def replicas_table(points: Sequence[Point]) -> Table:
     return Table("replicas", "Addresses", columns, rows, note)
 
 
+def machines_table(points: Sequence[Point]) -> Table:
+    """One row per load point and machine of a fleet; no rows without one."""
+    columns = (
+        Column("load_point", "load point"), Column("machine", "machine"), Column("workers", "workers", "count"), Column("requests", "requests", "count"),
+        Column("errors", "errors", "count"), Column("throughput_per_s", "throughput", "rate_per_s"), Column("p50_ns", "p50", "duration_ns"),
+        Column("p99_ns", "p99", "duration_ns"), Column("start_delay_p99_ns", "start delay p99", "duration_ns"), Column("cpu_share", "busiest core", "share"),
+        Column("clock_bound_ns", "clock within", "duration_ns"),
+    )  # fmt: skip
+    rows = tuple(
+        (
+            point.title,
+            one.name,
+            one.workers,
+            one.requests,
+            one.errors,
+            one.throughput_per_s,
+            *(interval_cell(getattr(one.times_ns, name), one.intervals.get(name)) for name in ("p50", "p99")),
+            one.start_delay_p99_ns,
+            one.cpu_share,
+            one.clock_bound_ns,
+        )
+        for point in points
+        for one in point.machines or ()
+    )
+    note = f"What each machine of the fleet sent; {times_caption(points)}. Its clock: how far its arrivals can have been from the common schedule."
+    return Table("machines", "Machines", columns, rows, note)
+
+
 def connections_table(points: Sequence[Point]) -> Table:
     """The connections of load points that rotate them; no rows otherwise."""
     columns = (

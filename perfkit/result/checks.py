@@ -141,6 +141,10 @@ def _point_problems(point: Point, repetitions: int) -> Iterator[_Problem]:
         total, whole = sum(getattr(one, name) for one in point.replicas or ()), requests.sent if name == "requests" else requests.ok
         if total != whole:
             yield "replicas", f"their {name} are {total} together, and those of the load point {whole}"
+    for name in ("requests", "ok") if point.machines is not None else ():
+        total, whole = sum(getattr(one, name) for one in point.machines or ()), requests.sent if name == "requests" else requests.ok
+        if total != whole:
+            yield "machines", f"their {name} are {total} together, and those of the load point {whole}"
     finished, most = point.throughput_per_s * point.duration_s, _most_finished(point, repetitions)
     if finished > most:
         yield (
@@ -212,6 +216,7 @@ def _distribution_problems(point: Point) -> Iterator[_Problem]:
         "generator.pacing_delay_ns": (point.generator.pacing_delay_ns, None),
         "connections.connect_time_ns": (point.connections.connect_time_ns, None),
         **{f"replicas.{number}.times_ns": (one.times_ns, None) for number, one in enumerate(point.replicas or ())},
+        **{f"machines.{number}.times_ns": (one.times_ns, None) for number, one in enumerate(point.machines or ())},
     }
     for key, (times, count) in expected.items():
         if times is None:

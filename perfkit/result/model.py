@@ -139,6 +139,36 @@ class Replica(Part):
     """Connections opened during the load point, before and after its window, too."""
 
 
+class Machine(Part):
+    """The part of one machine in the load of a fleet; the counts of all add up to those of the load point."""
+
+    name: str
+    workers: int
+    """Its load-generating processes."""
+    lost: tuple[str, ...] = ()
+    """A sentence for each worker whose recording is missing, so that its requests count nowhere."""
+    requests: int
+    """Requests sent."""
+    ok: int
+    errors: int
+    """All others of them."""
+    throughput_per_s: float
+    times_ns: Distribution
+    """Response times, in a closed loop service times."""
+    intervals: dict[str, tuple[float, float | None]] = Field(default_factory=dict)
+    """Of p50 and p99."""
+    start_delay_p99_ns: float | None
+    """None in a closed loop."""
+    cpu_share: float
+    """Of a core, by its busiest worker."""
+    clock_offset_ns: int
+    """How much more its monotonic clock showed than the driver's, when the load began."""
+    clock_drift_ppm: float
+    """How much faster it ran than the driver's, in millionths."""
+    clock_bound_ns: int
+    """How far its arrivals can have been from the common schedule at most, because of its clock."""
+
+
 class Estimated(Part):
     """A figure with its 95 % interval."""
 
@@ -231,6 +261,8 @@ class Point(Part):
     connections: Connections
     replicas: tuple[Replica, ...] | None = None
     """None for a target with a single address."""
+    machines: tuple[Machine, ...] | None = None
+    """None for a load that this machine sent by itself."""
     generator: Generator
     server: ServerFigures | None = None
     """The server's own figures, from its v2 statistics; None if it has none, or none of this load."""

@@ -62,6 +62,7 @@ POINT = {
     "slo": None,
     "connections": {"opened": 2, "reconnects": 0, "retried": 0, "rotated": 0, "connect_time_ns": None},
     "replicas": None,
+    "machines": None,
     "generator": {"workers": 1, "cpu_share": 0.4, "event_loop_lag_ns": None, "pacing_delay_ns": None, "steal_share": 0.0, "throttled_share": 0.0, **GENERATOR},
     "server": SERVER,
     "server_cpu": {"cpus": 0.9, "time_per_request_ns": 600_000.0, "instructions_per_request": None},

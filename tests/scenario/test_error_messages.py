@@ -10,7 +10,7 @@ from perfkit.scenario.file import read_scenario
 HEAD = "target: {model: m}\nload: {closed: {concurrency: 1}}\n"
 LOAD = "load: {closed: {concurrency: 1}}\n"
 TOP_KEYS = (
-    "schema, name, target, server, workload, shared_memory, workloads, alone, load, sequences, stream, measure, check, slo, telemetry, "
+    "schema, name, target, server, workload, shared_memory, workloads, alone, load, sequences, stream, measure, fleet, check, slo, telemetry, "
     "metrics, gpu, traces, gate, sweep, rank"
 )
 SEARCH = "target: {model: m}\nload:\n  search: "
@@ -30,6 +30,11 @@ MESSAGES = [
     ("[" * 3000, "s.yaml:1: not valid YAML: values are nested deeper than 100 levels"),
     ("", "s.yaml: expected the keys of a scenario, such as name, target and load"),
     ("- a\n", "s.yaml: expected the keys of a scenario, such as name, target and load"),
+    # a fleet
+    (HEAD + "fleet: {kind: dask}\n", "s.yaml:3: fleet: kind: dask needs scheduler, the URL of the Dask scheduler, such as tcp://host:8786"),
+    (HEAD + "fleet: {kind: worker}\n", "s.yaml:3: fleet: kind: worker needs workers, the number of machines that join"),
+    (HEAD + "fleet: {kind: worker, workers: 2, listen: here}\n", "s.yaml:3: fleet.listen: expected a host and a port, such as 0.0.0.0:8790, found 'here'"),
+    (HEAD + "fleet: {kind: worker, workers: 2}\nshared_memory: system\n", "s.yaml:1: the scenario: shared_memory needs the load generator on the server's machine: remove shared_memory, or fleet"),
     # keys
     (HEAD + "target: {model: n}\n", "s.yaml:3: target: this key is set twice: remove one"),
     (HEAD + "measure:\n  drain: 1s\n  drain: 2s\n", "s.yaml:5: measure.drain: this key is set twice: remove one"),

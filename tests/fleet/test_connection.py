@@ -1,0 +1,102 @@
+"""Joining a driver: who knows the token, and who does not."""
+
+import asyncio
+
+import pytest
+
+from perfkit.fleet.connection import JoinError, accept, join
+from perfkit.fleet.frames import MAGIC, NONCE_BYTES
+
+
+async def served(token, call):
+    """What the driver's side got, or why it sent the caller away, and what `call(port)` returned or raised."""
+    taken = asyncio.get_running_loop().create_future()
+
+    async def take(reader, writer):
+        try:
+            taken.set_result(await accept(reader, writer, token))
+        except JoinError as error:
+            taken.set_result(error)
+
+    async with await asyncio.start_server(take, "127.0.0.1", 0) as server:
+        called = await asyncio.gather(call(server.sockets[0].getsockname()[1]), return_exceptions=True)
+        return await taken, called[0]
+
+
+def test_messages_pass_both_ways_in_their_order():
+    async def main():
+        driver, machine = await served("secret", lambda port: join("127.0.0.1", port, "secret", None))
+        for number in range(3):
+            driver.send(("order", number))
+            machine.send({"answer": bytes(100_000 * number)})
+        assert [await machine.receive() for _ in range(3)] == [("order", number) for number in range(3)]
+        assert [len((await driver.receive())["answer"]) for _ in range(3)] == [0, 100_000, 200_000]
+        await machine.close()
+        with pytest.raises(EOFError):
+            await driver.receive()
+        await driver.close()
+
+    asyncio.run(main())
+
+
+def test_a_machine_with_another_token_is_told_so():
+    async def main():
+        driver, machine = await served("secret", lambda port: join("127.0.0.1", port, "guess", None))
+        assert isinstance(driver, JoinError)
+        assert isinstance(machine, JoinError)
+        assert str(machine) == "the driver has another token"
+
+    asyncio.run(main())
+
+
+def test_a_driver_that_does_not_know_the_token_is_not_joined():
+    is_over = asyncio.Event()
+
+    async def pretend(reader, writer):
+        writer.write(MAGIC + bytes(NONCE_BYTES))
+        await reader.readexactly(NONCE_BYTES)
+        writer.write(b"1" + bytes(32))
+        await reader.read()
+        writer.close()
+        await writer.wait_closed()
+        is_over.set()
+
+    async def main():
+        async with await asyncio.start_server(pretend, "127.0.0.1", 0) as server:
+            with pytest.raises(JoinError, match="another token"):
+                await join("127.0.0.1", server.sockets[0].getsockname()[1], "secret", None)
+            await is_over.wait()
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("sent", [b"", b"GET / HTTP/1.1\r\n\r\n", bytes(64)])
+def test_a_caller_that_is_no_machine_is_sent_away(sent):
+    async def call(port):
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(sent)
+        writer.write_eof()
+        answer = await reader.read()
+        writer.close()
+        return answer
+
+    async def main():
+        driver, answer = await served("secret", call)
+        assert isinstance(driver, JoinError)
+        assert answer.startswith(MAGIC)
+        assert answer[len(MAGIC) + NONCE_BYTES :] in (b"", b"0")
+
+    asyncio.run(main())
+
+
+def test_a_frame_with_another_seal_ends_the_connection_before_it_is_unpickled():
+    async def main():
+        driver, machine = await served("secret", lambda port: join("127.0.0.1", port, "secret", None))
+        body = b"cos\nsystem\n(S'false'\ntR."
+        machine._writer.write(len(body).to_bytes(8, "big") + body + bytes(32))
+        with pytest.raises(EOFError):
+            await driver.receive()
+        await machine.close()
+        await driver.close()
+
+    asyncio.run(main())
