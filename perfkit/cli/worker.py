@@ -11,6 +11,7 @@ from perfkit.cli.options import positive_duration_ns
 
 if TYPE_CHECKING:
     import ssl
+    from collections.abc import Awaitable, Callable
 
     from perfkit.fleet.connection import Connection
 
@@ -27,6 +28,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
     tls = "use TLS, and trust certificates signed by those in this PEM file"
     parser.add_argument("--tls-ca", type=pathlib.Path, metavar="FILE", help=tls)
     parser.add_argument("--name", help="what this machine is called in results; default: its host name")
+    keep = "stay for the next run, until none has come within --join-within: for sweeps and gates, which are many runs, each with a fleet of its own"
+    parser.add_argument("--keep", action="store_true", help=keep)
     within = "how long to try to connect; default 2m"
     parser.add_argument("--join-within", type=positive_duration_ns, default=120 * 10**9, metavar="TIME", help=within)
     parser.set_defaults(execute=_execute)
@@ -34,6 +37,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def _execute(options: argparse.Namespace) -> ExitCode:
     import asyncio
+    import functools
     import platform
 
     from perfkit.cli.signals import SignalHandler
@@ -51,13 +55,14 @@ def _execute(options: argparse.Namespace) -> ExitCode:
     interruption = Interruption()
     signals = SignalHandler(interruption)
 
-    async def work() -> None:
+    async def run() -> None:
         interruption.task = asyncio.current_task()
         with signals.installed():
-            await _work(host, port, token, _tls(options.tls_ca), name, options.join_within / 1e9)
+            work = functools.partial(_work, host, port, token, _tls(options.tls_ca), name, options.join_within / 1e9)
+            await (_keep_working(work) if options.keep else work())
 
     try:
-        asyncio.run(work())
+        asyncio.run(run())
     except (JoinError, DriverLostError) as error:
         raise TargetError(f"{options.join}: {error}") from None
     except asyncio.CancelledError:
@@ -77,6 +82,31 @@ async def _work(host: str, port: int, token: str, tls: "ssl.SSLContext | None", 
     finally:
         await connection.close()
     _say("the run is over")
+
+
+async def _keep_working(work: "Callable[[], Awaitable[None]]") -> None:
+    """Works for one run after another, until none comes in time; raises TargetError if there was not even one."""
+    from perfkit.errors import TargetError
+    from perfkit.fleet.connection import JoinError
+    from perfkit.fleet.machine import DriverLostError
+
+    has_worked = False
+    while True:
+        try:
+            await work()
+            has_worked = True
+        except DriverLostError as error:
+            has_worked = True
+            _say(f"{error}; waiting for another run")
+        except JoinError as error:
+            if not has_worked:
+                raise
+            _say(f"{error}; waiting for another run")
+        except TargetError:
+            if not has_worked:
+                raise
+            _say("no further run has come")
+            return
 
 
 async def _connect(host: str, port: int, token: str, tls: "ssl.SSLContext | None", within_s: float) -> "Connection":

@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import dataclasses
+import functools
 import importlib.metadata
 import itertools
 import pathlib
@@ -238,7 +239,13 @@ async def _refuse(connection: Connection, reason: str) -> None:
 def _read_token(settings: FleetSettings, folder: pathlib.Path) -> tuple[str, bool]:
     """The shared token, and whether it was made just now."""
     token = read_token(folder / settings.token_file if settings.token_file else None)
-    return (token, False) if token else (secrets.token_urlsafe(24), True)
+    return (token, False) if token else (_new_token(), True)
+
+
+@functools.cache
+def _new_token() -> str:
+    """The same for all runs of a command, so that a machine can stay for the next."""
+    return secrets.token_urlsafe(24)
 
 
 def _server_tls(settings: FleetSettings, folder: pathlib.Path) -> ssl.SSLContext | None:

@@ -1,7 +1,9 @@
 """Loads sent by fleets: machines that join a run, here processes on this one."""
 
+import json
 import re
 import signal
+import socket
 
 import psutil
 import pytest
@@ -97,3 +99,21 @@ def test_a_machine_needs_a_token_and_a_driver(perfkit):
     assert finished.code == 6
     assert "tcp://127.0.0.1:1: cannot be joined" in finished.stderr
     assert perfkit.run("worker", "--join", "here", environ=TOKEN).code == 2
+
+
+def test_a_machine_that_is_kept_serves_one_run_after_another(perfkit, write_quick_scenario, tmp_path):
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    fleet = {"kind": "worker", "listen": f"127.0.0.1:{port}", "workers": 1}
+    scenario = write_quick_scenario(
+        fleet=fleet, load={"closed": {"concurrency": 2}}, measure={"warmup": "0s", "requests": 50, "repetitions": 1}
+    )
+    machine = perfkit.start("worker", "--join", f"tcp://127.0.0.1:{port}", "--keep", "--name", "kept", environ=TOKEN)
+    for number in (1, 2):
+        run = perfkit.start("run", scenario, "--out", tmp_path / f"run-{number}", environ=TOKEN)
+        run.wait_for_line("kept (127.0.0.1) has joined, 1 of 1")
+        run.finish()
+        (point,) = json.loads((tmp_path / f"run-{number}" / "result.json").read_text())["points"]
+        assert [(one["name"], one["ok"]) for one in point["machines"]] == [("kept", 50)]
+    machine.signal(signal.SIGTERM)
+    assert machine.finish().code == 143
