@@ -92,13 +92,10 @@ def clock_error(used_offset_ns: int, comparisons: Sequence[ClockComparison]) -> 
     for first, second in itertools.pairwise(range(len(ordered))):
         drift_ns = _drift_ns(ordered[second].at_ns - ordered[first].at_ns)
         if is_contradiction:
-            lowest, highest = (
-                min(lowest, lows[first] - drift_ns, lows[second] - drift_ns),
-                max(highest, highs[first] + drift_ns, highs[second] + drift_ns),
-            )
+            low, high = min(lows[first], lows[second]) - drift_ns, max(highs[first], highs[second]) + drift_ns
         else:  # the bound that widens after the first and the one that narrows towards the second meet there
-            lowest = min(lowest, (lows[first] + lows[second] - drift_ns) // 2)
-            highest = max(highest, -((-highs[first] - highs[second] - drift_ns) // 2))
+            low, high = (lows[first] + lows[second] - drift_ns) // 2, -((-highs[first] - highs[second] - drift_ns) // 2)
+        lowest, highest = min(lowest, low), max(highest, high)
     length_ns = ordered[-1].at_ns - ordered[0].at_ns
     change_ns = ordered[-1].offset_ns - ordered[0].offset_ns
     return ClockError(

@@ -1,0 +1,323 @@
+"""A fleet of 1,000 workers in virtual time: exact merging, the driver's traffic and work, and what errors of the clocks do.
+
+    python -m benchmarks.fleet_simulation [--short] [--out reports/fleet-simulation.md]
+
+1. Merging: one schedule is divided among 1,000 workers; what their recorders make of it, merged by machine and then together, must equal
+   what one recorder makes of all requests. Then 1,000 recordings of a minute are merged: CPU time and memory of the driver.
+2. Control messages: the real messages of such workers, as 1,000 machines of one and as 63 machines of 16: live figures once a second,
+   a bundle of intervals every five seconds, and the recording at the end.
+3. Clocks: the error of the offset that a load point uses, over links of 0.1 to 50 ms with any asymmetry and much jitter; the bound that
+   perfkit reports must hold in every case. Then the arrivals at the server if each machine begins wrong by such errors.
+
+It takes about three minutes on one core. `--short` does the same with less, in a few seconds. The exit code is 1 if merging is
+not exact or a bound does not hold.
+"""
+
+import dataclasses
+import itertools
+import pathlib
+import sys
+import time
+import tracemalloc
+from collections.abc import Callable, Sequence
+from typing import TypeVar
+
+import numpy as np
+
+from benchmarks.report import describe_machine, option_parser, publish, table_head, table_row, yes_no
+from benchmarks.simulated_clocks import DIVISIONS, Division, dispersion, gap_variation, mean_wait, simulate_errors, superposed_arrivals
+from benchmarks.simulated_fleet import (
+    BUNDLE_S,
+    WorkerOutput,
+    compare_with_one_worker,
+    control_messages,
+    framed,
+    merge_intervals,
+    merge_one_by_one,
+    merge_outputs,
+    poisson_arrivals,
+    received,
+    record,
+    simulated_replies,
+)
+from perfkit.fleet.clock_offset import MAX_DRIFT
+from perfkit.load.arrivals import Law
+from perfkit.result.interval_log import interval_lines
+from perfkit.workers.point_recording import merge_points
+
+_T = TypeVar("_T")
+
+LINKS_MS, LENGTHS_S, DRIFTS_PPM, COMPARED_EVERY_S = (0.1, 1.0, 5.0, 50.0), (10, 60, 300, 1800), (1, 50), 5
+ERRORS_US, WINDOWS_MS = (0, 10, 100, 1000, 10_000), (0.1, 1.0, 10.0)
+FLEETS = ((1_000_000.0, 63, 16), (10_000.0, 4, 4))
+"""Rates, machines and workers of a machine, of which the arrivals are superposed."""
+LAWS: tuple[Law, ...] = ("constant", "poisson")
+_SAMPLE = 16
+"""How many workers differ; they are repeated."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Size:
+    """How much is simulated."""
+
+    workers: int = 1000
+    workers_per_machine: int = 16
+    exact_per_s: float = 100_000
+    exact_s: int = 5
+    worker_per_s: float = 1000
+    point_s: int = 60
+    clock_points: int = 1000
+    arrivals: int = 400_000
+    repetitions: int = 10
+
+    @property
+    def machines(self) -> int:
+        """The machines that the workers need."""
+        return -(-self.workers // self.workers_per_machine)
+
+
+SHORT = Size(
+    workers=20,
+    workers_per_machine=4,
+    exact_per_s=2000,
+    exact_s=2,
+    worker_per_s=300,
+    point_s=6,
+    clock_points=4,
+    arrivals=20_000,
+    repetitions=1,
+)
+
+
+def simulate_merging(size: Size) -> tuple[list[str], bool]:
+    """The part of the report on exactness, and whether merging is exact."""
+    exact = compare_with_one_worker(size.workers, size.machines, size.exact_per_s, size.exact_s, 25)
+    is_exact = exact.is_recording_equal and exact.are_intervals_equal
+    lines = [
+        "## Merging",
+        "",
+        (
+            f"{exact.requests:,} requests of one Poisson schedule, divided among {size.workers:,} workers on {size.machines:,} machines, recorded by each, and "
+            "merged by machine and then together, beside one worker's recording of all of them: every count, every bucket of every histogram, every "
+            f"series. Recordings equal: {yes_no(exact.is_recording_equal)}. Intervals of a second equal: {yes_no(exact.are_intervals_equal)}."
+        ),
+        "",
+    ]
+    return lines, is_exact
+
+
+def measure_driver(size: Size) -> list[str]:
+    """The part of the report on what the driver receives, and the CPU time and the memory that it takes."""
+    outputs = [
+        record(simulated_replies(poisson_arrivals(size.worker_per_s, size.point_s, seed), seed), size.point_s, seed) for seed in range(16)
+    ]
+    of_machine, on_machine_s = _timed(lambda: merge_outputs(outputs[: size.workers_per_machine]))
+    fleets = ((size.workers, outputs, 1), (size.machines, [of_machine], size.workers_per_machine))
+    return [
+        (
+            f"Workers with {size.worker_per_s:,.0f} requests a second each, for {size.point_s} s, with Poisson arrivals, log-normal service times around "
+            "5 ms and one failure in a thousand. Sixteen different workers are repeated as often as needed. Times are CPU times of one core."
+        ),
+        "",
+        *table_head("at the end of the point, at the driver", *(f">{machines:,} machines of {own}" for machines, _, own in fleets)),
+        *_rows([_measure_recordings(machines, parts, size.point_s) for machines, parts, _ in fleets]),
+        "",
+        f"A machine merges what its {size.workers_per_machine} workers recorded in {_ms(on_machine_s)}.",
+        "",
+        "## Control messages",
+        "",
+        (
+            f"Each machine sends live figures once a second, and its intervals, with the histograms of each second, every {BUNDLE_S} s; each message has "
+            "its length before it and 32 bytes of authentication behind it. Live figures hold up to 1,024 times of each worker."
+        ),
+        "",
+        *table_head("during the point, at the driver", *(f">{machines:,} machines of {own}" for machines, _, own in fleets)),
+        *_rows([_measure_messages(machines, parts, size.point_s) for machines, parts, _ in fleets]),
+        "",
+    ]
+
+
+def _measure_recordings(machines: int, parts: Sequence[WorkerOutput], seconds: int) -> dict[str, str]:
+    messages = [message for message, _ in zip(itertools.cycle([framed(part.point) for part in parts]), range(machines), strict=False)]
+    series_bytes = len(framed(parts[0].point.series))
+    points, receive_s = _timed(lambda: [received(message) for message in messages])
+    _, merge_s = _timed(lambda: merge_points(points))
+    points.clear()
+    _, one_by_one_s = _timed(lambda: merge_one_by_one(messages))
+    return {
+        "a machine's recording": _mb(len(messages[0])),
+        "of which series of the event loops": _mb(series_bytes),
+        "the same for a point of an hour": _mb(series_bytes * 3600 / seconds),
+        "all recordings": _mb(sum(map(len, messages))),
+        "time to receive all": _ms(receive_s),
+        "time to merge all at once": _ms(merge_s),
+        "memory, all at once": _mb(_peak_bytes(lambda: merge_points([received(message) for message in messages]))),
+        "time to receive and merge one by one": _ms(one_by_one_s),
+        "memory, one by one": _mb(_peak_bytes(lambda: merge_one_by_one(messages))),
+    }
+
+
+def _measure_messages(machines: int, parts: Sequence[WorkerOutput], seconds: int) -> dict[str, str]:
+    by_kind: dict[str, list[bytes]] = {"live figures": [], "intervals": []}
+    for part in parts:
+        for kind, message in control_messages(part):
+            by_kind[kind].append(message)
+    per_s = machines / len(parts) / seconds
+    _, receive_s = _timed(lambda: [received(message) for messages in by_kind.values() for message in messages])
+    second = [part.intervals[seconds // 2] for part, _ in zip(itertools.cycle(parts), range(machines), strict=False)]
+    merged, merge_s = _timed(lambda: merge_intervals(second))
+    line, lines_s = _timed(lambda: interval_lines("p0.r0", 0.0, second[0]))
+    merged_line, merged_lines_s = _timed(lambda: interval_lines("p0.r0", 0.0, merged))
+    frames = [framed(interval) for interval in second[:_SAMPLE]]
+    kept = _peak_bytes(lambda: [received(frame) for frame in frames]) / len(frames) * machines
+    return {
+        "messages a second": f"{sum(map(len, by_kind.values())) * per_s:,.0f}",
+        "live figures a second": _mb(sum(map(len, by_kind["live figures"])) * per_s),
+        "intervals a second": _mb(sum(map(len, by_kind["intervals"])) * per_s),
+        "time to receive a second's messages": _ms(receive_s * per_s),
+        "time to merge a second's intervals": _ms(merge_s),
+        "time to log a second, each machine's intervals by themselves": _ms(lines_s * machines),
+        "time to log a second, merged": _ms(merged_lines_s),
+        "log of an hour, each machine by itself": _mb(len(line) * machines * 3600),
+        "log of an hour, merged": _mb(len(merged_line) * 3600),
+        "memory of an hour's intervals, each machine's kept": _mb(kept * 3600),
+    }
+
+
+def simulate_clocks(size: Size) -> tuple[list[str], bool]:
+    """The part of the report on the clocks' errors, and whether every bound holds."""
+    covered = total = 0
+    rows = []
+    for drift_ppm in DRIFTS_PPM:
+        for link_ms in LINKS_MS:
+            cells = []
+            for length_s in LENGTHS_S:
+                points = simulate_errors(
+                    link_ms * 1e6,
+                    length_s,
+                    COMPARED_EVERY_S,
+                    drift_ppm,
+                    max(size.clock_points * 10 // length_s, size.clock_points // 50, 1),
+                    25,
+                )
+                bounds_ms = [point.reported.bound_ns / 1e6 for point in points]
+                covered, total = covered + sum(point.is_covered for point in points), total + len(points)
+                cells.append(f"{np.median(bounds_ms):.2f} / {max(bounds_ms):.2f} / {max(point.true_ns for point in points) / 1e6:.2f}")
+            rows.append(table_row(f"{drift_ppm} ppm", f"{link_ms:g} ms", *cells))
+    lines = [
+        "## Clocks",
+        "",
+        (
+            f"Load points on machines whose clocks drift by up to 1 ppm (as NTP leaves them) or 50 ppm (a quartz alone), with a part of it swinging; the least time of a "
+            "round trip is that of the link, any share of it on one way, and each way has an exponential jitter with a mean of 2 %, 20 % or 100 % of it. "
+            f"The offset is that of the comparison before the point; clocks are compared every {COMPARED_EVERY_S} s with eight round trips. "
+            f"The bound allows a drift of {MAX_DRIFT * 1e6:g} ppm between comparisons. Cells: median bound / largest bound / largest true error, in milliseconds."
+        ),
+        "",
+        f"The true error was within the bound in {covered:,} of {total:,} load points ({covered / total:.0%}).",
+        "",
+        *table_head("drift", ">link", *(f">point of {length_s:,} s" for length_s in LENGTHS_S)),
+        *rows,
+        "",
+        "On a long point most of the error is drift, since one offset is used for the whole point: a drift of 1 ppm adds 0.06 ms a minute, one of 50 ppm 3 ms.",
+        "",
+    ]
+    return lines, covered == total
+
+
+def simulate_arrivals(size: Size) -> list[str]:
+    """The part of the report on the arrivals at the server."""
+    lines = [
+        "## Arrivals of a fleet whose clocks are wrong",
+        "",
+        (
+            "Each machine's clock is wrong by an error of its own, uniform up to the one in the table. Variation: standard deviation of the gaps, divided by "
+            "their mean. Dispersion: variance of the number of arrivals in windows of a length, divided by its mean. Constant arrivals have 0, Poisson arrivals 1 "
+            "everywhere. Wait: the mean wait at a server that processes one request at a time and is busy for 80 % of the time, beside that of Poisson arrivals "
+            f"(M/D/1). Means of {size.repetitions} draws of the errors."
+        ),
+        "",
+        "An arrival's number says which worker sends it: arrival i belongs to worker i mod n. The table compares three ways to divide the workers' numbers:",
+        "",
+        *(f"- **{name}**: {meaning}" for name, meaning in DIVISIONS.items()),
+        "",
+    ]
+    for (rate_per_s, machines, workers), law in itertools.product(FLEETS, LAWS):
+        lines += [
+            f"### {law.capitalize()} arrivals, {rate_per_s:,.0f}/s from {machines} machines of {workers} workers",
+            "",
+            *table_head(
+                "division", ">error", ">variation of gaps", *(f">dispersion, {window:g} ms" for window in WINDOWS_MS), ">wait, of M/D/1"
+            ),
+        ]
+        for division, error_us in itertools.product(DIVISIONS, ERRORS_US):
+            figures = np.mean(
+                [
+                    _arrival_figures(law, rate_per_s, machines, workers, error_us, division, size.arrivals, seed)
+                    for seed in range(size.repetitions)
+                ],
+                axis=0,
+            )
+            lines.append(table_row(division, f"{error_us:,} µs", *(f"{figure:.2f}" for figure in figures)))
+        lines.append("")
+    return lines
+
+
+def _arrival_figures(
+    law: Law, rate_per_s: float, machines: int, workers: int, error_us: int, division: Division, count: int, seed: int
+) -> list[float]:
+    arrivals = superposed_arrivals(law, rate_per_s, count, machines, workers, error_us * 1000, division, seed)
+    return [gap_variation(arrivals), *(dispersion(arrivals, round(window * 1e6)) for window in WINDOWS_MS), mean_wait(arrivals, rate_per_s)]
+
+
+def _timed(work: Callable[[], _T]) -> tuple[_T, float]:
+    """What the work returns, and the seconds of CPU time that it took."""
+    began = time.process_time()
+    return work(), time.process_time() - began
+
+
+def _peak_bytes(work: Callable[[], object]) -> int:
+    """The most memory that the work holds at once, beside what was there before."""
+    tracemalloc.start()
+    try:
+        work()
+        return tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+
+
+def _rows(columns: Sequence[dict[str, str]]) -> list[str]:
+    return [table_row(name, *(column[name] for column in columns)) for name in columns[0]]
+
+
+def _ms(seconds: float) -> str:
+    return f"{seconds * 1e3:,.0f} ms" if seconds >= 0.01 else f"{seconds * 1e3:.2g} ms"
+
+
+def _mb(size: float) -> str:
+    return f"{size / 1e6:,.0f} MB" if size >= 1e7 else f"{size / 1e6:.2g} MB"
+
+
+def main() -> int:
+    """Runs the simulation; returns the exit code."""
+    parser = option_parser(__doc__, out=pathlib.Path("reports/fleet-simulation.md"))
+    parser.add_argument("--short", action="store_true", help="simulate less, in a few seconds")
+    options = parser.parse_args()
+    size, machine = SHORT if options.short else Size(), describe_machine()
+    merging, is_exact = simulate_merging(size)
+    clocks, is_covered = simulate_clocks(size)
+    lines = [
+        f"# A fleet of {size.workers:,} workers, simulated",
+        "",
+        f"`python -m benchmarks.fleet_simulation{' --short' if options.short else ''}`; {machine}",
+        "",
+        *merging,
+        *measure_driver(size),
+        *clocks,
+        *simulate_arrivals(size),
+    ]
+    return publish(options.out, lines, is_met=is_exact and is_covered)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,171 @@
+"""Recordings and control messages of a fleet's workers: made by the real recorder from simulated replies, and merged as the driver does."""
+
+import collections
+import dataclasses
+import functools
+import hmac
+import itertools
+import pickle
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from perfkit.load.arrivals import Instants, Schedule, constant_rate, worker_arrivals
+from perfkit.load.loop import Ending
+from perfkit.machine.readings import BusyShares
+from perfkit.process.messages import message_bytes
+from perfkit.recorder.recent import LiveFigures
+from perfkit.recorder.recorder import Recorder
+from perfkit.recorder.recording import Interval
+from perfkit.stats.buckets import BucketCounts
+from perfkit.telemetry.host.event_loop import EVENT_LOOP_LAG
+from perfkit.telemetry.series import Series
+from perfkit.transport.base import ConnectionCounts, Outcome, Reply
+from perfkit.units import NS_PER_S
+from perfkit.workers.messages import Logged
+from perfkit.workers.point_recording import PointRecording, merge_points
+
+START_NS = 10**12
+BUNDLE_S = 5
+"""How many seconds of intervals a machine sends together."""
+_LAG_EVERY_NS = NS_PER_S // 20
+_DRAIN_NS = 2 * NS_PER_S
+_HMAC_BYTES = 32
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class WorkerOutput:
+    """What one worker, or the workers of one machine together, send to the driver in a load point."""
+
+    point: PointRecording
+    intervals: Mapping[int, Interval]
+    """By second."""
+    live: Sequence[LiveFigures]
+    """One for each second."""
+
+
+def poisson_arrivals(rate_per_s: float, seconds: float, seed: int) -> Instants:
+    """The instants of an open loop with Poisson arrivals, on the clock of the recordings."""
+    chunks = Schedule("poisson", constant_rate(rate_per_s), (seed,)).chunks()
+    return np.concatenate(list(itertools.takewhile(lambda chunk: chunk[0] < seconds * NS_PER_S, chunks))) + START_NS
+
+
+def simulated_replies(arrivals: Instants, seed: int) -> list[Reply]:
+    """A reply to each arrival: log-normal service times of 5 ms (median), start delays of some 50 µs, one failure in a thousand."""
+    random = np.random.default_rng(seed)
+    paced = arrivals + random.exponential(5_000, arrivals.size).astype(np.int64)
+    started = paced + random.exponential(50_000, arrivals.size).astype(np.int64)
+    finished = started + (5e6 * random.lognormal(0, 0.5, arrivals.size)).astype(np.int64)
+    outcomes = np.where(random.random(arrivals.size) < 0.001, Outcome.TIMED_OUT, Outcome.OK)
+    rows = zip(outcomes, started.tolist(), finished.tolist(), arrivals.tolist(), paced.tolist(), strict=True)
+    return [
+        Reply(outcome, start, finish, error="" if outcome is Outcome.OK else "no answer", intended_ns=arrival, paced_ns=pace)
+        for outcome, start, finish, arrival, pace in rows
+    ]
+
+
+def record(replies: Iterable[Reply], seconds: int, worker: int = 0) -> WorkerOutput:
+    """What a worker's recorder makes of the replies to its requests, which it gets in the order in which they finish."""
+    intervals = collections.defaultdict[int, list[Interval]](list)
+    end_ns = START_NS + seconds * NS_PER_S
+    recorder = Recorder(
+        lambda interval: intervals[interval.index].append(interval),
+        window_start_ns=START_NS,
+        window_end_ns=end_ns,
+        is_open=True,
+        is_live=True,
+        good_within_ns=20_000_000,
+    )
+    live, due_ns = list[LiveFigures](), START_NS + NS_PER_S
+    for reply in sorted(replies, key=lambda reply: reply.finished_ns):
+        if reply.finished_ns >= due_ns:
+            live.append(recorder.live_figures(worker, due_ns, 5))
+            due_ns += NS_PER_S
+        recorder.add(reply)
+    recording = recorder.finish(end_ns)
+    random = np.random.default_rng(worker)
+    times_ns = range(START_NS, end_ns, _LAG_EVERY_NS)
+    lag = Series(EVENT_LOOP_LAG, "ns", {"worker": str(worker + 1)}, tuple(times_ns), tuple(random.exponential(1e5, len(times_ns)).tolist()))
+    point = PointRecording(recording, START_NS, Ending(end_ns), ConnectionCounts(opened=8), BusyShares(0.4, 0.3), (lag,))
+    return WorkerOutput(point, {index: merge_intervals(parts) for index, parts in intervals.items()}, live)
+
+
+def merge_intervals(parts: Sequence[Interval]) -> Interval:
+    """One second of several workers, or the parts of a worker's second."""
+    times = [part.times for part in parts]
+    names = dict.fromkeys(name for one in times for name in one)
+    merged = {name: BucketCounts.merged(one[name] for one in times if name in one) for name in names}
+    return Interval(parts[0].index, *(merged.get(name) for name in ("service_time", "response_time", "start_delay")))
+
+
+def merge_outputs(parts: Sequence[WorkerOutput]) -> WorkerOutput:
+    """What a machine sends for its workers."""
+    seconds = sorted({index for part in parts for index in part.intervals})
+    return WorkerOutput(
+        merge_points([part.point for part in parts]),
+        {index: merge_intervals([part.intervals[index] for part in parts if index in part.intervals]) for index in seconds},
+        [LiveFigures.added(figures, 0) for figures in zip(*(part.live for part in parts), strict=False)],
+    )
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Exactness:
+    """Recordings of many workers, merged by machine and then together, beside that of one worker with all requests."""
+
+    requests: int
+    is_recording_equal: bool
+    are_intervals_equal: bool
+
+
+def compare_with_one_worker(workers: int, machines: int, rate_per_s: float, seconds: int, seed: int) -> Exactness:
+    """Divides one schedule among the workers as perfkit does, records each part, and merges."""
+    arrivals = poisson_arrivals(rate_per_s, seconds, seed)
+    replies = simulated_replies(arrivals, seed)
+    numbers = [np.concatenate(list(worker_arrivals(iter([np.arange(arrivals.size)]), worker, workers))) for worker in range(workers)]
+    parts = [record([replies[number] for number in own.tolist()], seconds, worker) for worker, own in enumerate(numbers)]
+    whole = merge_outputs([merge_outputs(parts[machine::machines]) for machine in range(machines)])
+    alone = record(replies, seconds)
+    return Exactness(
+        len(replies), is_same(whole.point.recording, alone.point.recording), is_same(dict(whole.intervals), dict(alone.intervals))
+    )
+
+
+def is_same(one: Any, other: Any) -> bool:
+    """Whether two values are equal in every part, arrays included."""
+    if type(one) is not type(other):
+        return False
+    if dataclasses.is_dataclass(one):
+        return all(is_same(getattr(one, field.name), getattr(other, field.name)) for field in dataclasses.fields(one))
+    if isinstance(one, np.ndarray):
+        return np.array_equal(one, other)
+    if isinstance(one, Mapping):
+        return one.keys() == other.keys() and all(is_same(value, other[key]) for key, value in one.items())
+    return bool(one == other)
+
+
+def merge_one_by_one(messages: Iterable[bytes]) -> PointRecording:
+    """The recording of all machines, where each is merged as soon as it arrives: only one of them is in memory beside the sum."""
+    return functools.reduce(lambda total, point: merge_points([total, point]), map(received, messages))
+
+
+def control_messages(output: WorkerOutput) -> Iterator[tuple[str, bytes]]:
+    """The messages of a machine in the seconds of a load point, with their kinds; `BUNDLE_S` intervals are one message."""
+    for figures in output.live:
+        yield "live figures", framed(figures)
+    seconds = sorted(output.intervals)
+    for first in range(0, len(seconds), BUNDLE_S):
+        yield "intervals", framed([Logged(START_NS, output.intervals[index]) for index in seconds[first : first + BUNDLE_S]])
+
+
+def framed(message: object) -> bytes:
+    """A message as it is sent: length, pickled value, and as many bytes as its authentication takes."""
+    body = message_bytes(message)
+    return body + hmac.digest(b"key", body, "sha256")
+
+
+def received(frame: bytes) -> Any:
+    """The message of a frame whose authentication is right."""
+    body, code = frame[:-_HMAC_BYTES], frame[-_HMAC_BYTES:]
+    assert hmac.compare_digest(hmac.digest(b"key", body, "sha256"), code)
+    return pickle.loads(body[8:])  # noqa: S301 - made here
