@@ -57,7 +57,7 @@ def simulated_replies(arrivals: Instants, seed: int) -> list[Reply]:
     paced = arrivals + random.exponential(5_000, arrivals.size).astype(np.int64)
     started = paced + random.exponential(50_000, arrivals.size).astype(np.int64)
     finished = started + (5e6 * random.lognormal(0, 0.5, arrivals.size)).astype(np.int64)
-    outcomes = np.where(random.random(arrivals.size) < 0.001, Outcome.TIMED_OUT, Outcome.OK)
+    outcomes = [Outcome.TIMED_OUT if chance < 0.001 else Outcome.OK for chance in random.random(arrivals.size).tolist()]
     rows = zip(outcomes, started.tolist(), finished.tolist(), arrivals.tolist(), paced.tolist(), strict=True)
     return [
         Reply(outcome, start, finish, error="" if outcome is Outcome.OK else "no answer", intended_ns=arrival, paced_ns=pace)
@@ -96,7 +96,7 @@ def merge_intervals(parts: Sequence[Interval]) -> Interval:
     times = [part.times for part in parts]
     names = dict.fromkeys(name for one in times for name in one)
     merged = {name: BucketCounts.merged(one[name] for one in times if name in one) for name in names}
-    return Interval(parts[0].index, *(merged.get(name) for name in ("service_time", "response_time", "start_delay")))
+    return Interval(parts[0].index, merged.get("service_time"), merged.get("response_time"), merged.get("start_delay"))
 
 
 def merge_outputs(parts: Sequence[WorkerOutput]) -> WorkerOutput:
@@ -146,7 +146,8 @@ def is_same(one: Any, other: Any) -> bool:
 
 def merge_one_by_one(messages: Iterable[bytes]) -> PointRecording:
     """The recording of all machines, where each is merged as soon as it arrives: only one of them is in memory beside the sum."""
-    return functools.reduce(lambda total, point: merge_points([total, point]), map(received, messages))
+    points: Iterator[PointRecording] = map(received, messages)
+    return functools.reduce(lambda total, point: merge_points([total, point]), points)
 
 
 def control_messages(output: WorkerOutput) -> Iterator[tuple[str, bytes]]:
