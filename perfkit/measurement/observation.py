@@ -224,6 +224,8 @@ class PointTelemetry:
         if self._client.lost:
             warnings += (MeasurementWarning("telemetry_lost", f"{self._client.lost} This load point lacks it."),)
         warnings += tuple(warning for report in reports.values() for warning in report.warnings)
+        if recorded.machines:  # this machine drives a fleet, and sends no load
+            reports = {name: report for name, report in reports.items() if name != "generator"}
         own = [series.between(window.start_ns, window.end_ns) for series in recorded.series]
         machine: SamplerReport[MachineFigures] = reports.get("generator", SamplerReport(None))
         pages: list[SamplerReport[PageFigures]] = [report for name, report in reports.items() if name.startswith("metrics")]

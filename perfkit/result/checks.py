@@ -32,9 +32,11 @@ _TIMESTAMP = re.compile(
 # of a number by the end of its name; the first match holds
 _HIGHEST = (
     ("_bytes_per_s", 1e15), ("inferences_per_s", 1e15), ("_per_s", HIGHEST_RATE_PER_S), ("error_rate", 1.0), ("machine_cpu_share", 1.5),
-    ("steal_share", 1.5), ("utilization_mean", 1.5), ("_s", _LONGEST_S), ("_ns", _LONGEST_S * 1e9),
+    ("steal_share", 1.5), ("utilization_mean", 1.5), ("clock_offset_ns", 1e18), ("_s", _LONGEST_S), ("_ns", _LONGEST_S * 1e9),
 )  # fmt: skip
-_MAY_BE_NEGATIVE = ("energy_above_idle_j", "energy_above_idle_per_inference_j", "temperature_max_celsius", "value", "low", "high")
+_MAY_BE_NEGATIVE = (
+    "energy_above_idle_j", "energy_above_idle_per_inference_j", "temperature_max_celsius", "value", "low", "high", "clock_offset_ns", "clock_drift_ppm",
+)  # fmt: skip
 _LEVELS = {"closed": "concurrency", "open": "rate_per_s", "idle": "gap_s", "cold_start": "requests", "mixed": "rate_per_s"}
 _SECTIONS = {
     "scenario": ("target", "server", "workload", "load", "measure", "gate", "metrics"),

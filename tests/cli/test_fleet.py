@@ -7,7 +7,9 @@ import socket
 
 import psutil
 import pytest
+import trustme
 
+from perfkit.result.file import read_result
 from tests.conditions import until_ended
 
 TOKEN = {"PERFKIT_FLEET_TOKEN": "a token of the tests"}
@@ -36,6 +38,9 @@ def test_the_parts_of_all_machines_add_up_to_the_load(start_fleet):
     ended = [machine.finish() for machine in machines]
     (point,) = finished.result["points"]
     assert point["requests"]["scheduled"] == 900
+    assert point["generator"]["workers"] == 4
+    assert point["generator"]["machine_cpu_share"] is None, "the driver's machine is not the generator"
+    assert read_result(finished.folder)[0].points[0].machines is not None
     alpha, beta = sorted(point["machines"], key=lambda one: one["name"])
     assert (alpha["name"], beta["name"]) == ("alpha", "beta")
     assert (alpha["workers"], beta["workers"], alpha["lost"], beta["lost"]) == (2, 2, [], [])
@@ -83,6 +88,28 @@ def test_the_machines_end_when_the_driver_is_killed(start_fleet):
         assert "the connection to the driver broke" in finished.stderr
     run.finish()
     until_ended(workers)
+
+
+def test_the_connection_may_be_encrypted(perfkit, write_quick_scenario, tmp_path):
+    authority = trustme.CA()
+    issued = authority.issue_cert("127.0.0.1")
+    authority.cert_pem.write_to_path(tmp_path / "ca.pem")
+    issued.private_key_pem.write_to_path(tmp_path / "key.pem")
+    issued.cert_chain_pems[0].write_to_path(tmp_path / "cert.pem")
+    fleet = {**FLEET, "workers": 1, "tls_cert": "cert.pem", "tls_key": "key.pem"}
+    load = {"closed": {"concurrency": 2}}
+    run = perfkit.start(
+        "run", write_quick_scenario(fleet=fleet, load=load, measure={"warmup": "0s", "requests": 50, "repetitions": 1}), environ=TOKEN
+    )
+    run.wait_for_line("--tls-ca FILE")
+    (url,) = re.findall(r"tcp://127\.0\.0\.1:\d+", run.seen[-1])
+    plain = perfkit.run("worker", "--join", url, environ=TOKEN)
+    assert plain.code == 6
+    assert "or one with TLS" in plain.stderr
+    machine = perfkit.start("worker", "--join", url, "--tls-ca", tmp_path / "ca.pem", environ=TOKEN)
+    finished = run.finish()
+    assert finished.result["points"][0]["machines"][0]["ok"] == 50
+    assert machine.finish().code == 0
 
 
 def test_a_run_whose_machines_do_not_come_says_so(perfkit, write_quick_scenario):
