@@ -4,8 +4,7 @@
 
 1. Merging: one schedule is divided among 1,000 workers; what their recorders make of it, merged by machine and then together, must equal
    what one recorder makes of all requests. Then 1,000 recordings of a minute are merged: CPU time and memory of the driver.
-2. Control messages: the real messages of such workers, as 1,000 machines of one and as 63 machines of 16: live figures once a second,
-   a bundle of intervals every five seconds, and the recording at the end.
+2. Control messages: the real frames of such workers on 63 machines of 16, once a second and at the end of the point.
 3. Clocks: the error of the offset that a load point uses, over links of 0.1 to 50 ms with any asymmetry and much jitter; the bound that
    perfkit reports must hold in every case. Then the arrivals at the server if each machine begins wrong by such errors.
 
@@ -25,20 +24,29 @@ from typing import TypeVar
 import numpy as np
 
 from benchmarks.report import describe_machine, option_parser, publish, table_head, table_row, yes_no
-from benchmarks.simulated_clocks import DIVISIONS, Division, dispersion, gap_variation, mean_wait, simulate_errors, superposed_arrivals
+from benchmarks.simulated_clocks import (
+    DIVISIONS,
+    TRIPS,
+    Division,
+    dispersion,
+    gap_variation,
+    mean_wait,
+    simulate_errors,
+    superposed_arrivals,
+)
 from benchmarks.simulated_fleet import (
-    BUNDLE_S,
     WorkerOutput,
+    check_frames,
     compare_with_one_worker,
-    control_messages,
-    framed,
     merge_intervals,
     merge_one_by_one,
     merge_outputs,
+    messages_of_second,
+    packed,
     poisson_arrivals,
-    received,
     record,
     simulated_replies,
+    unpacked,
 )
 from perfkit.fleet.clock_offset import MAX_DRIFT
 from perfkit.load.arrivals import Law
@@ -47,13 +55,11 @@ from perfkit.workers.point_recording import merge_points
 
 _T = TypeVar("_T")
 
-LINKS_MS, LENGTHS_S, DRIFTS_PPM, COMPARED_EVERY_S = (0.1, 1.0, 5.0, 50.0), (10, 60, 300, 1800), (1, 50), 5
+LINKS_MS, LENGTHS_S, DRIFTS_PPM = (0.1, 1.0, 5.0, 50.0), (10, 60, 300, 1800), (1, 50)
 ERRORS_US, WINDOWS_MS = (0, 10, 100, 1000, 10_000), (0.1, 1.0, 10.0)
 FLEETS = ((1_000_000.0, 63, 16), (10_000.0, 4, 4))
 """Rates, machines and workers of a machine, of which the arrivals are superposed."""
 LAWS: tuple[Law, ...] = ("constant", "poisson")
-_SAMPLE = 16
-"""How many workers differ; they are repeated."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -108,79 +114,84 @@ def simulate_merging(size: Size) -> tuple[list[str], bool]:
 
 def measure_driver(size: Size) -> list[str]:
     """The part of the report on what the driver receives, and the CPU time and the memory that it takes."""
-    outputs = [
-        record(simulated_replies(poisson_arrivals(size.worker_per_s, size.point_s, seed), seed), size.point_s, seed) for seed in range(16)
+    workers = [
+        record(simulated_replies(poisson_arrivals(size.worker_per_s, size.point_s, seed), seed), size.point_s, seed)
+        for seed in range(size.workers_per_machine)
     ]
-    of_machine, on_machine_s = _timed(lambda: merge_outputs(outputs[: size.workers_per_machine]))
-    fleets = ((size.workers, outputs, 1), (size.machines, [of_machine], size.workers_per_machine))
+    merged, on_machine_s = _timed(lambda: merge_outputs(workers))
+    columns = f">of {size.workers:,} workers", f">of {size.machines:,} machines that merge"
     return [
         (
             f"Workers with {size.worker_per_s:,.0f} requests a second each, for {size.point_s} s, with Poisson arrivals, log-normal service times around "
-            "5 ms and one failure in a thousand. Sixteen different workers are repeated as often as needed. Times are CPU times of one core."
+            f"5 ms and one failure in a thousand: {size.machines:,} machines with {size.workers_per_machine} workers each. A machine passes on what each of its "
+            f"workers sends. The last column is for comparison: there each machine would merge it first, which takes it {_ms(on_machine_s)} at the end of the "
+            f"point. {size.workers_per_machine} different workers are repeated as often as needed. Times are CPU times of one core of the driver."
         ),
         "",
-        *table_head("at the end of the point, at the driver", *(f">{machines:,} machines of {own}" for machines, _, own in fleets)),
-        *_rows([_measure_recordings(machines, parts, size.point_s) for machines, parts, _ in fleets]),
-        "",
-        f"A machine merges what its {size.workers_per_machine} workers recorded in {_ms(on_machine_s)}.",
+        *table_head("at the end of the point", *columns),
+        *_rows([_measure_recordings(size.workers, workers, size.point_s), _measure_recordings(size.machines, [merged], size.point_s)]),
         "",
         "## Control messages",
         "",
         (
-            f"Each machine sends live figures once a second, and its intervals, with the histograms of each second, every {BUNDLE_S} s; each message has "
-            "its length before it and 32 bytes of authentication behind it. Live figures hold up to 1,024 times of each worker."
+            "Once a second, each machine sends what came from its workers in one frame: a histogram of each kind of time of a second, live figures "
+            "with up to 1,024 times of each worker, and a sign of life."
         ),
         "",
-        *table_head("during the point, at the driver", *(f">{machines:,} machines of {own}" for machines, _, own in fleets)),
-        *_rows([_measure_messages(machines, parts, size.point_s) for machines, parts, _ in fleets]),
+        *table_head("during the point", *columns),
+        *_rows([_measure_messages(size, workers, len(workers)), _measure_messages(size, [merged], 1)]),
         "",
     ]
 
 
-def _measure_recordings(machines: int, parts: Sequence[WorkerOutput], seconds: int) -> dict[str, str]:
-    messages = [message for message, _ in zip(itertools.cycle([framed(part.point) for part in parts]), range(machines), strict=False)]
-    series_bytes = len(framed(parts[0].point.series))
-    points, receive_s = _timed(lambda: [received(message) for message in messages])
+def _measure_recordings(number: int, outputs: Sequence[WorkerOutput], seconds: int) -> dict[str, str]:
+    bodies = [body for body, _ in zip(itertools.cycle([packed(output.point) for output in outputs]), range(number), strict=False)]
+    series_bytes = len(packed(outputs[0].point.series))
+    _, check_s = _timed(lambda: check_frames(bodies))
+    points, receive_s = _timed(lambda: [unpacked(body) for body in bodies])
     _, merge_s = _timed(lambda: merge_points(points))
     points.clear()
-    _, one_by_one_s = _timed(lambda: merge_one_by_one(messages))
+    _, one_by_one_s = _timed(lambda: merge_one_by_one(bodies))
     return {
-        "a machine's recording": _mb(len(messages[0])),
-        "of which series of the event loops": _mb(series_bytes),
+        "recordings": f"{number:,}",
+        "size of a recording": _mb(len(bodies[0])),
+        "of which series of event loops": _mb(series_bytes),
         "the same for a point of an hour": _mb(series_bytes * 3600 / seconds),
-        "all recordings": _mb(sum(map(len, messages))),
-        "time to receive all": _ms(receive_s),
-        "time to merge all at once": _ms(merge_s),
-        "memory, all at once": _mb(_peak_bytes(lambda: merge_points([received(message) for message in messages]))),
-        "time to receive and merge one by one": _ms(one_by_one_s),
-        "memory, one by one": _mb(_peak_bytes(lambda: merge_one_by_one(messages))),
+        "size of all recordings": _mb(sum(map(len, bodies))),
+        "time to receive all": _ms(check_s / 2 + receive_s),
+        "time to merge them": _ms(merge_s),
+        "memory": _mb(_peak_bytes(lambda: merge_points([unpacked(body) for body in bodies]))),
+        "time to receive and merge one by one": _ms(check_s / 2 + one_by_one_s),
+        "memory, one by one": _mb(_peak_bytes(lambda: merge_one_by_one(bodies))),
     }
 
 
-def _measure_messages(machines: int, parts: Sequence[WorkerOutput], seconds: int) -> dict[str, str]:
-    by_kind: dict[str, list[bytes]] = {"live figures": [], "intervals": []}
-    for part in parts:
-        for kind, message in control_messages(part):
-            by_kind[kind].append(message)
-    per_s = machines / len(parts) / seconds
-    _, receive_s = _timed(lambda: [received(message) for messages in by_kind.values() for message in messages])
-    second = [part.intervals[seconds // 2] for part, _ in zip(itertools.cycle(parts), range(machines), strict=False)]
-    merged, merge_s = _timed(lambda: merge_intervals(second))
-    line, lines_s = _timed(lambda: interval_lines("p0.r0", 0.0, second[0]))
-    merged_line, merged_lines_s = _timed(lambda: interval_lines("p0.r0", 0.0, merged))
-    frames = [framed(interval) for interval in second[:_SAMPLE]]
-    kept = _peak_bytes(lambda: [received(frame) for frame in frames]) / len(frames) * machines
+def _measure_messages(size: Size, outputs: Sequence[WorkerOutput], of_machine: int) -> dict[str, str]:
+    """`outputs` are those of a machine, whose `of_machine` workers send by themselves."""
+    seconds = range(size.point_s - 2)
+    messages = [messages_of_second(outputs, second) for second in seconds]
+    bodies = [packed(message) for message in messages]
+    live_bytes = sum(len(packed([output.live[second] for output in outputs])) for second in seconds)
+    per_s = size.machines / len(seconds)
+    sent_bytes, check_s = _timed(lambda: check_frames(bodies))
+    _, receive_s = _timed(lambda: [unpacked(body) for body in bodies])
+    # of one second, at the driver
+    intervals = [output.intervals[1] for output, _ in zip(itertools.cycle(outputs), range(size.machines * of_machine), strict=False)]
+    whole, merge_s = _timed(lambda: merge_intervals(intervals))
+    line, lines_s = _timed(lambda: interval_lines("p0.r0", 0.0, intervals[0]))
+    whole_line, whole_lines_s = _timed(lambda: interval_lines("p0.r0", 0.0, whole))
+    kept_bytes = _peak_bytes(lambda: unpacked(bodies[0])) - live_bytes / len(seconds)
     return {
-        "messages a second": f"{sum(map(len, by_kind.values())) * per_s:,.0f}",
-        "live figures a second": _mb(sum(map(len, by_kind["live figures"])) * per_s),
-        "intervals a second": _mb(sum(map(len, by_kind["intervals"])) * per_s),
-        "time to receive a second's messages": _ms(receive_s * per_s),
+        "frames a second": f"{size.machines:,}",
+        "traffic a second": _mb(sent_bytes * per_s),
+        "of which live figures": _mb(live_bytes * per_s),
+        "time to receive a second's frames": _ms((check_s / 2 + receive_s) * per_s),
+        "memory of an hour's intervals, all kept": _mb(kept_bytes * size.machines * 3600),
+        "time to log a second's intervals, each by itself": _ms(lines_s * len(intervals)),
+        "log of an hour, each by itself": _mb(len(line) * len(intervals) * 3600),
         "time to merge a second's intervals": _ms(merge_s),
-        "time to log a second, each machine's intervals by themselves": _ms(lines_s * machines),
-        "time to log a second, merged": _ms(merged_lines_s),
-        "log of an hour, each machine by itself": _mb(len(line) * machines * 3600),
-        "log of an hour, merged": _mb(len(merged_line) * 3600),
-        "memory of an hour's intervals, each machine's kept": _mb(kept * 3600),
+        "time to log a second, merged": _ms(whole_lines_s),
+        "log of an hour, merged": _mb(len(whole_line) * 3600),
     }
 
 
@@ -195,7 +206,6 @@ def simulate_clocks(size: Size) -> tuple[list[str], bool]:
                 points = simulate_errors(
                     link_ms * 1e6,
                     length_s,
-                    COMPARED_EVERY_S,
                     drift_ppm,
                     max(size.clock_points * 10 // length_s, size.clock_points // 50, 1),
                     25,
@@ -210,7 +220,7 @@ def simulate_clocks(size: Size) -> tuple[list[str], bool]:
         (
             f"Load points on machines whose clocks drift by up to 1 ppm (as NTP leaves them) or 50 ppm (a quartz alone), with a part of it swinging; the least time of a "
             "round trip is that of the link, any share of it on one way, and each way has an exponential jitter with a mean of 2 %, 20 % or 100 % of it. "
-            f"The offset is that of the comparison before the point; clocks are compared every {COMPARED_EVERY_S} s with eight round trips. "
+            f"As in a real fleet, the offset comes from {TRIPS} round trips before the point; a single one follows each second, and {TRIPS} after the point. "
             f"The bound allows a drift of {MAX_DRIFT * 1e6:g} ppm between comparisons. Cells: median bound / largest bound / largest true error, in milliseconds."
         ),
         "",

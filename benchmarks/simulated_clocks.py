@@ -9,11 +9,11 @@ import numpy as np
 import numpy.typing as npt
 
 from benchmarks.simulated_queues import response_times
-from perfkit.fleet.clock_offset import ClockComparison, ClockError, RoundTrip, clock_error, compare_clocks
+from perfkit.fleet.clock_offset import ClockError, RoundTrip, clock_error, compare_clocks
 from perfkit.load.arrivals import Instants, Law, Schedule, constant_rate
 from perfkit.units import NS_PER_S
 
-_TRIPS = 8
+TRIPS = 16
 _START_NS = 10**15
 _INSTANTS = 100
 _UTILIZATION = 0.8
@@ -21,7 +21,7 @@ _UTILIZATION = 0.8
 Division = Literal["blocks", "in turn", "at random"]
 DIVISIONS: dict[Division, str] = {
     "blocks": "the first machine has the first workers, the second the next ones; neighbouring arrivals come from one machine.",
-    "in turn": "neighbouring workers are on different machines; each machine gets every m-th arrival.",
+    "in turn": "neighbouring workers are on different machines, and each machine gets every m-th arrival: so does perfkit.",
     "at random": "each arrival goes to a machine drawn at random, as one that draws its own arrivals would have it.",
 }
 
@@ -63,38 +63,38 @@ class SimulatedError:
         return self.true_ns <= self.reported.bound_ns
 
 
-def compare(clock: MachineClock, link: Link, at_ns: int, random: np.random.Generator) -> ClockComparison:
-    """Compares the clocks by round trips, one after the other."""
+def round_trips(clock: MachineClock, link: Link, at_ns: int, count: int, random: np.random.Generator) -> list[RoundTrip]:
+    """Round trips one after the other."""
     trips = []
-    for _ in range(_TRIPS):
+    for _ in range(count):
         there = round(link.shortest_ns * link.share_there + random.exponential(link.jitter_ns))
         back = round(link.shortest_ns * (1 - link.share_there) + random.exponential(link.jitter_ns))
         trips.append(RoundTrip(at_ns, clock.read(at_ns + there), at_ns + there + back))
         at_ns += there + back
-    return compare_clocks(trips)
+    return trips
 
 
-def simulate_point(clock: MachineClock, link: Link, length_s: float, every_s: float, random: np.random.Generator) -> SimulatedError:
-    """A load point that uses the offset of the comparison before it; the clocks are compared every `every_s` seconds, and after it."""
-    instants = [*np.arange(0, length_s, every_s).tolist(), length_s]
-    comparisons = [compare(clock, link, _START_NS + round(at_s * NS_PER_S), random) for at_s in instants]
-    used = comparisons[0].offset_ns
-    times = np.linspace(comparisons[0].at_ns, comparisons[-1].at_ns, _INSTANTS).astype(np.int64).tolist()
-    return SimulatedError(clock_error(used, comparisons), max(abs(clock.read(at) - at - used) for at in times))
+def simulate_point(clock: MachineClock, link: Link, length_s: int, random: np.random.Generator) -> SimulatedError:
+    """A load point as the driver of a fleet does it: several round trips before, which give the offset, one each second, several after."""
+    trips = round_trips(clock, link, _START_NS, TRIPS, random)
+    used = compare_clocks(trips).offset_ns
+    for second in range(1, length_s + 1):
+        trips += round_trips(clock, link, _START_NS + second * NS_PER_S, TRIPS if second == length_s else 1, random)
+    reported = clock_error(used, [compare_clocks([trip]) for trip in trips])
+    times = np.linspace(trips[0].received_ns, trips[-1].sent_ns, _INSTANTS).astype(np.int64).tolist()
+    return SimulatedError(reported, max(abs(clock.read(at) - at - used) for at in times))
 
 
-def simulate_errors(
-    shortest_ns: float, length_s: float, every_s: float, largest_drift_ppm: float, points: int, seed: int
-) -> list[SimulatedError]:
+def simulate_errors(shortest_ns: float, length_s: int, largest_drift_ppm: float, points: int, seed: int) -> list[SimulatedError]:
     """Load points over random links of one length: any asymmetry, jitter of up to the round trip itself, drifts of either sign."""
-    random = np.random.default_rng([seed, round(shortest_ns), round(length_s), round(every_s), round(largest_drift_ppm)])
+    random = np.random.default_rng([seed, round(shortest_ns), length_s, round(largest_drift_ppm)])
     found = []
     for _ in range(points):
         link = Link(shortest_ns, random.uniform(0, 1), shortest_ns * random.choice([0.02, 0.2, 1.0]))
         drift_ppm = random.uniform(-largest_drift_ppm, largest_drift_ppm)
         swing_ppm = random.uniform(0, largest_drift_ppm - abs(drift_ppm))
         clock = MachineClock(int(random.integers(-(10**15), 10**15)), drift_ppm, swing_ppm, random.uniform(5, 2000))
-        found.append(simulate_point(clock, link, length_s, every_s, random))
+        found.append(simulate_point(clock, link, length_s, random))
     return found
 
 

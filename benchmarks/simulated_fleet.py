@@ -3,7 +3,6 @@
 import collections
 import dataclasses
 import functools
-import hmac
 import itertools
 import pickle
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -11,10 +10,11 @@ from typing import Any
 
 import numpy as np
 
+from perfkit.fleet.frames import MAC_BYTES, Sealer
+from perfkit.fleet.messages import FromWorkers
 from perfkit.load.arrivals import Instants, Schedule, constant_rate, worker_arrivals
 from perfkit.load.loop import Ending
 from perfkit.machine.readings import BusyShares
-from perfkit.process.messages import message_bytes
 from perfkit.recorder.recent import LiveFigures
 from perfkit.recorder.recorder import Recorder
 from perfkit.recorder.recording import Interval
@@ -23,15 +23,12 @@ from perfkit.telemetry.host.event_loop import EVENT_LOOP_LAG
 from perfkit.telemetry.series import Series
 from perfkit.transport.base import ConnectionCounts, Outcome, Reply
 from perfkit.units import NS_PER_S
-from perfkit.workers.messages import Logged
+from perfkit.workers.messages import Logged, Progress
 from perfkit.workers.point_recording import PointRecording, merge_points
 
 START_NS = 10**12
-BUNDLE_S = 5
-"""How many seconds of intervals a machine sends together."""
 _LAG_EVERY_NS = NS_PER_S // 20
 _DRAIN_NS = 2 * NS_PER_S
-_HMAC_BYTES = 32
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -144,29 +141,34 @@ def is_same(one: Any, other: Any) -> bool:
     return bool(one == other)
 
 
-def merge_one_by_one(messages: Iterable[bytes]) -> PointRecording:
-    """The recording of all machines, where each is merged as soon as it arrives: only one of them is in memory beside the sum."""
-    points: Iterator[PointRecording] = map(received, messages)
+def merge_one_by_one(bodies: Iterable[bytes]) -> PointRecording:
+    """The recording of all workers, where each is merged as soon as it arrives: only one of them is in memory beside the sum."""
+    points: Iterator[PointRecording] = (unpacked(body) for body in bodies)
     return functools.reduce(lambda total, point: merge_points([total, point]), points)
 
 
-def control_messages(output: WorkerOutput) -> Iterator[tuple[str, bytes]]:
-    """The messages of a machine in the seconds of a load point, with their kinds; `BUNDLE_S` intervals are one message."""
-    for figures in output.live:
-        yield "live figures", framed(figures)
-    seconds = sorted(output.intervals)
-    for first in range(0, len(seconds), BUNDLE_S):
-        yield "intervals", framed([Logged(START_NS, output.intervals[index]) for index in seconds[first : first + BUNDLE_S]])
+def messages_of_second(outputs: Sequence[WorkerOutput], second: int) -> FromWorkers:
+    """What a machine passes on of its workers in a second, together."""
+    kinds = [[Logged(START_NS, output.intervals[second]), output.live[second], Progress()] for output in outputs]
+    return FromWorkers(tuple((number, message) for number, messages in enumerate(kinds) for message in messages))
 
 
-def framed(message: object) -> bytes:
-    """A message as it is sent: length, pickled value, and as many bytes as its authentication takes."""
-    body = message_bytes(message)
-    return body + hmac.digest(b"key", body, "sha256")
+def packed(message: object) -> bytes:
+    """A message as the body of a frame."""
+    return pickle.dumps(message, protocol=pickle.HIGHEST_PROTOCOL)
 
 
-def received(frame: bytes) -> Any:
-    """The message of a frame whose authentication is right."""
-    body, code = frame[:-_HMAC_BYTES], frame[-_HMAC_BYTES:]
-    assert hmac.compare_digest(hmac.digest(b"key", body, "sha256"), code)
-    return pickle.loads(body[8:])  # noqa: S301 - made here
+def unpacked(body: bytes) -> Any:
+    """The message in the body of a frame."""
+    return pickle.loads(body)  # noqa: S301 - made here
+
+
+def check_frames(bodies: Sequence[bytes]) -> int:
+    """Checks that frames with these bodies are the next ones, as the driver does before it reads them; returns their size together."""
+    made, checked = (Sealer("token", "machine", b"driver", b"machine") for _ in range(2))
+    size = 0
+    for body in bodies:
+        frame = made.seal(body)
+        assert checked.is_next(body, frame[-MAC_BYTES:])
+        size += len(frame)
+    return size

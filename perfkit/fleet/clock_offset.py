@@ -77,7 +77,8 @@ def clock_error(used_offset_ns: int, comparisons: Sequence[ClockComparison]) -> 
     """The largest error of one offset that was used for all instants from the first comparison to the last.
 
     A comparison also bounds the offset at every other instant, the wider the farther away, by the drift. What all of them allow is
-    largest in the middle between two neighbours. If comparisons contradict each other, because the machine's clock jumped or
+    largest in the middle between two neighbours. So comparisons of single round trips, however long some of these took, give a bound
+    as narrow as `compare_clocks` makes of several. If comparisons contradict each other, because the machine's clock jumped or
     drifted faster than `MAX_DRIFT`, only both neighbours bound the offset between them, and the wider of their bounds counts. The
     comparisons may come in any order. Raises ValueError without one.
     """
@@ -97,7 +98,7 @@ def clock_error(used_offset_ns: int, comparisons: Sequence[ClockComparison]) -> 
             low, high = (lows[first] + lows[second] - drift_ns) // 2, -((-highs[first] - highs[second] - drift_ns) // 2)
         lowest, highest = min(lowest, low), max(highest, high)
     length_ns = ordered[-1].at_ns - ordered[0].at_ns
-    change_ns = ordered[-1].offset_ns - ordered[0].offset_ns
+    change_ns = (lows[-1] + highs[-1] - lows[0] - highs[0]) / 2
     return ClockError(
         offset_ns=used_offset_ns,
         drift_ppm=1e6 * change_ns / length_ns if length_ns else 0.0,

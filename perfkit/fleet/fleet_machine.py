@@ -27,8 +27,6 @@ from perfkit.workers.worker_spec import MixSpec, WorkerSpec
 
 _ROUND_TRIPS = 16
 _PING_EVERY_NS, _MAX_SILENCE_NS = NS_PER_S, 10 * NS_PER_S
-# round trips of this long are one comparison: few enough for hours, and with one that was not delayed
-_COMPARED_NS = 10 * NS_PER_S
 _CHECK_WITHIN_S = 30
 
 
@@ -44,7 +42,6 @@ class FleetMachine:
         self._pings: dict[int, tuple[int, asyncio.Future[RoundTrip]]] = {}
         self._ping_numbers = itertools.count()
         self._checked: asyncio.Future[TargetChecked] | None = None
-        self._trips: list[RoundTrip] = []
         self._comparisons: list[ClockComparison] = []
 
     async def listen(self) -> None:
@@ -79,18 +76,15 @@ class FleetMachine:
             if done.cancelled():
                 return None
             trips.append(done.result())
-        comparison = compare_clocks(trips)
-        self._comparisons.append(comparison)
-        return comparison
+        return compare_clocks(trips)
 
     def comparisons_since(self, at_ns: int) -> list[ClockComparison]:
-        """The comparisons from that instant on, also those made of the pings in between."""
-        self._compare_trips()
-        return sorted((one for one in self._comparisons if one.at_ns >= at_ns), key=lambda one: one.at_ns)
+        """A comparison for each ping from that instant on; that of a delayed one is narrowed by those around it."""
+        return [one for one in self._comparisons if one.at_ns >= at_ns]
 
     def forget_comparisons(self) -> None:
         """Forgets the comparisons so far; called when a load point begins."""
-        self._trips, self._comparisons = [], []
+        self._comparisons = []
 
     async def check_target(self, spec: WorkerSpec | MixSpec) -> TargetChecked:
         """Has it connect to the target."""
@@ -137,9 +131,7 @@ class FleetMachine:
             case Pong(number, at_ns) if number in self._pings:
                 sent_ns, done = self._pings.pop(number)
                 trip = RoundTrip(sent_ns, at_ns, self._clock.now_ns())
-                self._trips.append(trip)
-                if trip.received_ns - self._trips[0].sent_ns > _COMPARED_NS:
-                    self._compare_trips()
+                self._comparisons.append(compare_clocks([trip]))
                 if not done.done():
                     done.set_result(trip)
             case FromWorkers(messages):
@@ -148,11 +140,6 @@ class FleetMachine:
                         self._workers[number].put_nowait(content)
             case TargetChecked() as checked if self._checked is not None and not self._checked.done():
                 self._checked.set_result(checked)
-
-    def _compare_trips(self) -> None:
-        trips, self._trips = self._trips, []
-        if trips:
-            self._comparisons.append(compare_clocks(trips))
 
     def _lose(self, reason: str) -> None:
         self.lost = reason

@@ -10,17 +10,19 @@ from benchmarks.fleet_simulation import SHORT, measure_driver, simulate_arrivals
 from benchmarks.simulated_clocks import MachineClock, dispersion, gap_variation, mean_wait, superposed_arrivals
 from benchmarks.simulated_fleet import (
     START_NS,
-    control_messages,
-    framed,
+    check_frames,
     is_same,
     merge_one_by_one,
     merge_outputs,
+    messages_of_second,
+    packed,
     poisson_arrivals,
-    received,
     record,
     simulated_replies,
+    unpacked,
 )
 from perfkit.recorder.recording import merge
+from perfkit.workers.messages import Logged
 
 RATE_PER_S = 100_000.0
 MS = 1_000_000
@@ -34,28 +36,32 @@ def workers():
 
 def test_recordings_that_differ_in_one_count_are_not_the_same(workers):
     recording = workers[0].point.recording
-    assert is_same(recording, received(framed(recording)))
+    assert is_same(recording, unpacked(packed(recording)))
     assert not is_same(recording, workers[1].point.recording)
-    changed = received(framed(recording))
+    changed = unpacked(packed(recording))
     changed.batches[0].times["service_time"].counts[3] += 1
     assert not is_same(recording, changed)
     assert not is_same(recording, dataclasses.replace(recording, finished_per_s={}))
 
 
 def test_recordings_merged_one_by_one_are_those_merged_at_once(workers):
-    whole = merge_one_by_one([framed(worker.point) for worker in workers])
+    whole = merge_one_by_one([packed(worker.point) for worker in workers])
     assert is_same(whole.recording, merge([worker.point.recording for worker in workers]))
 
 
-def test_a_machine_sends_all_intervals_and_live_figures_of_its_workers(workers):
+def test_a_machine_that_merges_sends_the_intervals_of_all_its_workers(workers):
     machine = merge_outputs(workers)
-    sent = [(kind, received(message)) for kind, message in control_messages(machine)]
-    logged = [one for kind, bundle in sent if kind == "intervals" for one in bundle]
-    assert [one.interval.index for one in logged] == [0, 1, 2]
-    assert all(one.window_start_ns == START_NS for one in logged)
-    counts = sum(one.interval.service_time.count for one in logged)
-    assert counts == sum(interval.service_time.count for worker in workers for interval in worker.intervals.values())
-    assert len([kind for kind, _ in sent if kind == "live figures"]) == len(machine.live) == min(len(worker.live) for worker in workers)
+    for second in range(2):
+        (_, logged), *_ = unpacked(packed(messages_of_second([machine], second))).messages
+        counts = [worker.intervals[second].service_time.count for worker in workers]
+        assert (logged.window_start_ns, logged.interval.index) == (START_NS, second)
+        assert logged.interval.service_time.count == sum(counts) > 0
+        passed_on = messages_of_second(workers, second).messages
+        assert [one.interval.service_time.count for _, one in passed_on if isinstance(one, Logged)] == counts
+
+
+def test_a_frame_adds_a_length_and_an_authentication():
+    assert check_frames([b"one", b"another"]) == 10 + 2 * (8 + 32)
 
 
 @pytest.mark.parametrize("division", ["blocks", "in turn", "at random"])

@@ -137,6 +137,17 @@ def test_an_exact_comparison_narrows_an_inexact_one_beside_it():
     assert clock_error(0, [exact, inexact]).bound_ns == 1_000 + 100_000
 
 
+def test_single_trips_bound_the_error_as_well_as_the_comparison_of_all():
+    rng = np.random.default_rng(3)
+    clock = machine_clock(S, 30)
+    several = [trips(rng, clock, DRIVER_NS + second * 10 * S, 8, 100 * US, MS, 0.3) for second in range(7)]
+    used = compare_clocks(several[0]).offset_ns
+    at_once = clock_error(used, [compare_clocks(some) for some in several])
+    single = clock_error(used, [compare_clocks([trip]) for some in several for trip in some])
+    assert single.bound_ns <= at_once.bound_ns + US
+    assert single.drift_ppm == pytest.approx(30, abs=10)
+
+
 def test_comparisons_that_contradict_each_other_are_all_covered():
     """The clock jumped by a second: between both comparisons it may have been wrong by that, and by the drift."""
     found = clock_error(0, [ClockComparison(0, 0, 1_000), ClockComparison(10 * S, S, 1_000)])
