@@ -1,8 +1,12 @@
 """What holds for every test."""
 
+import pathlib
 import signal
 
 import hypothesis
+import pytest
+
+from perfkit.result.telemetry_file import convert_to_parquet
 
 # a deadline would be an assertion about time, which a busy machine fails
 hypothesis.settings.register_profile("perfkit", deadline=None)
@@ -10,3 +14,16 @@ hypothesis.settings.load_profile("perfkit")
 
 # the tests of SIGHUP start children, which would inherit that `nohup` ignores it
 signal.signal(signal.SIGHUP, signal.SIG_DFL)
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _telemetry_is_converted_in_the_tests_process():
+    """Hundreds of runs would each start a Python with pyarrow; `tests/result/test_telemetry_file.py` and runs as processes start it."""
+
+    def convert(module, folder, **_):
+        assert module == convert_to_parquet.__module__
+        convert_to_parquet(pathlib.Path(folder))
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("perfkit.result.telemetry_file.run_module", convert)
+        yield

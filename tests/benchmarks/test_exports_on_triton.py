@@ -3,7 +3,6 @@
 import pytest
 
 from benchmarks.peers.install import peers_folder
-from benchmarks.peers.triton import TRAFFIC_MODELS, running_triton
 from tests.perf_analyzer.exports import assert_exported_alike
 
 pytestmark = pytest.mark.skipif(
@@ -16,12 +15,6 @@ FLOATS = {"INPUT0": {"content": [0.5, -0.1, 3.5e20], "shape": [3]}}
 TEXTS = {"TEXT": {"content": ["a", "bc", ""], "shape": [3]}}
 
 
-@pytest.fixture(scope="module")
-def triton():
-    with running_triton(peers_folder(), models=TRAFFIC_MODELS) as running:
-        yield running
-
-
 @pytest.mark.parametrize(
     ("model", "data", "protocol", "options"),
     [
@@ -32,4 +25,5 @@ def triton():
     ],
 )
 def test_a_request_is_exported_alike(triton, tmp_path, model, data, protocol, options):
+    triton.load(model)
     assert_exported_alike(tmp_path, triton.url(protocol).partition("://")[2], model, data, protocol, options)

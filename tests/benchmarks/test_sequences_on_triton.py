@@ -3,39 +3,25 @@
 import numpy as np
 import pytest
 
-from benchmarks.peers.install import peers_folder
-from benchmarks.peers.triton import TRAFFIC_MODELS, running_triton
-from benchmarks.processes import run_perfkit
-
-pytestmark = pytest.mark.skipif(
-    not (peers_folder() / "bin" / "tritonserver").exists(), reason="Triton is not installed; benchmarks/peers/install.py installs it"
-)
-
-
-@pytest.fixture(scope="module")
-def triton():
-    with running_triton(peers_folder(), models=TRAFFIC_MODELS) as running:
-        yield running
-
 
 @pytest.mark.parametrize("protocol", ["http", "grpc"])
 @pytest.mark.parametrize("workers", [1, 2])
-def test_a_control_input_of_32_bits_gets_every_id_whole(triton, protocol, workers):
-    run = run_perfkit(
+def test_a_control_input_of_32_bits_gets_every_id_whole(triton, measure, protocol, workers):
+    triton.load("sequence_short_ids")
+    (point,) = measure(
         {
-            "name": "short-ids",
             "target": {"url": triton.url(protocol), "model": "sequence_short_ids"},
             "sequences": {"length": 3},
             "load": {"closed": {"concurrency": [4]}},
             "measure": {"warmup": "0s", "requests": 60, "repetitions": 1, "workers": workers},
         }
     )
-    assert (run.point["requests"]["ok"], run.point["requests"]["rejected"]) == (60, 0)
+    assert (point["requests"]["ok"], point["requests"]["rejected"]) == (60, 0)
 
 
 @pytest.mark.parametrize("stream", [{}, {"requests_per_stream": 3}, {"requests_per_stream": 1000, "in_flight": 2}], ids=str)
 @pytest.mark.parametrize("engine", ["wire", "reference"])
-def test_the_steps_of_a_sequence_need_not_share_a_stream(triton, tmp_path, engine, stream):
+def test_the_steps_of_a_sequence_need_not_share_a_stream(triton, measure, tmp_path, engine, stream):
     """Triton finds a sequence by its id: each step has its number and sum, also where every step has a stream of its own."""
     files = dict[str, list[str]](values=[], sums=[])
     for step in range(1, 5):
@@ -43,9 +29,9 @@ def test_the_steps_of_a_sequence_need_not_share_a_stream(triton, tmp_path, engin
             files[name].append(str(tmp_path / f"{name}-{step}.npy"))
             np.save(files[name][-1], np.array([[value]], np.int64))
     values, sums = {"file": files["values"]}, {"file": files["sums"]}
-    run = run_perfkit(
+    triton.load("sequence_sum")
+    (point,) = measure(
         {
-            "name": "steps",
             "target": {"url": triton.url("grpc"), "model": "sequence_sum", "engine": engine},
             "workload": {"inputs": {"INPUT": values}},
             "sequences": {"length": 4},
@@ -55,6 +41,6 @@ def test_the_steps_of_a_sequence_need_not_share_a_stream(triton, tmp_path, engin
             "measure": {"warmup": "0s", "requests": 120, "repetitions": 1},
         }
     )
-    assert (run.point["requests"]["ok"], run.point["requests"]["invalid_output"]) == (120, 0)
-    assert run.point["checked"] > 0  # answers of one read are at one instant, and the first of them is checked
-    assert run.point["sequences"]["failed"] == 0
+    assert (point["requests"]["ok"], point["requests"]["invalid_output"]) == (120, 0)
+    assert point["checked"] > 0  # answers of one read are at one instant, and the first of them is checked
+    assert point["sequences"]["failed"] == 0

@@ -9,27 +9,16 @@ import tritonclient.http
 import yaml
 from tritonclient.utils import shared_memory
 
-from benchmarks.peers.install import peers_folder
-from benchmarks.peers.triton import running_triton
 from perfkit.machine.shared_memory import FOLDER
 from perfkit.measurement.control import Interruption, RunObserver
 from perfkit.measurement.lifecycle import measure_scenario
 from perfkit.scenario.file import read_scenario
 
-pytestmark = pytest.mark.skipif(
-    not (peers_folder() / "bin" / "tritonserver").exists(), reason="Triton is not installed; benchmarks/peers/install.py installs it"
-)
-
-
-@pytest.fixture(scope="module")
-def triton():
-    with running_triton(peers_folder()) as running:
-        yield running
-
 
 @pytest.fixture
 def measure(triton, tmp_path):
     """Measures a scenario over both protocols, checking every answer; keyword arguments replace sections."""
+    triton.load("simple", "identity_bytes")
     first, second = np.random.default_rng(1).integers(-1000, 1000, (2, 16)).astype(np.int32)
     for name, values in {"INPUT0": first, "INPUT1": second, "OUTPUT0": first + second, "OUTPUT1": first - second}.items():
         np.save(tmp_path / f"{name}.npy", values)

@@ -7,8 +7,7 @@ import pytest
 
 from benchmarks.peers.install import peers_folder
 from benchmarks.peers.traffic import counted_requests
-from benchmarks.peers.triton import START_MODELS, running_triton
-from benchmarks.processes import run_perfkit
+from benchmarks.peers.triton import START_MODELS
 
 TRITON = peers_folder() / "bin" / "tritonserver"
 pytestmark = pytest.mark.skipif(not TRITON.exists(), reason="Triton is not installed; benchmarks/peers/install.py installs it")
@@ -16,15 +15,19 @@ MS = 1_000_000
 # as the model's config.pbtxt says
 LOAD_MS, FIRST_MS, SLOW_MS, SLOW_REQUESTS = 700, 300, 30, 8
 MODEL = "slow_start"
-EXPLICIT = ("--model-control-mode=explicit", f"--load-model={MODEL}")
 REQUESTS = 60
 
 
-def measured(target, load, **measure):
+@pytest.fixture
+def start_points(measure):
     """The points of a run on the model, each protocol's in turn."""
-    run = run_perfkit({"name": "starts", "target": {"model": MODEL, **target}, "load": load, "measure": {"repetitions": 1, **measure}})
-    assert sorted(point["protocol"] for point in run.points) == ["grpc", "http"], run.stderr
-    return run.points
+
+    def run(target, load, **length):
+        points = measure({"target": {"model": MODEL, **target}, "load": load, "measure": {"repetitions": 1, **length}})
+        assert sorted(point["protocol"] for point in points) == ["grpc", "http"]
+        return points
+
+    return run
 
 
 def check_start(point):
@@ -39,36 +42,36 @@ def check_start(point):
     return start
 
 
-def test_triton_is_restarted_by_its_command_line(tmp_path):
+def test_triton_is_restarted_by_its_command_line(start_points, tmp_path):
     shutil.copytree(START_MODELS, tmp_path / "models")  # the Python backend writes compiled files beside its models
     command = (
         f"{shlex.quote(str(TRITON))} --model-repository={shlex.quote(str(tmp_path / 'models'))} --http-port={{http_port}} "
         "--grpc-port={grpc_port} --allow-metrics=false --exit-timeout-secs=5"
     )
     target = {"command": command, "protocols": ["http", "grpc"]}
-    for point in measured(target, {"cold_start": {"by": "restart", "requests": REQUESTS}}):
+    for point in start_points(target, {"cold_start": {"by": "restart", "requests": REQUESTS}}):
         start = check_start(point)
         assert (start["unload_ns"], start["load_ns"]) == (None, None)
 
 
-def test_a_model_of_triton_is_reloaded_over_the_repository_api():
-    with running_triton(peers_folder(), models=START_MODELS, options=EXPLICIT) as triton:
-        urls = {protocol: triton.url(protocol) for protocol in ("http", "grpc")}
-        for point in measured({"urls": urls}, {"cold_start": {"by": "reload", "requests": REQUESTS}}):
-            start = check_start(point)
-            assert LOAD_MS * MS <= start["load_ns"] <= start["ready_ns"]
-            assert start["unload_ns"] > 0
-        triton.request(f"v2/models/{MODEL}/ready")  # raises HTTPError for a model that is not loaded
+def test_a_model_of_triton_is_reloaded_over_the_repository_api(triton, start_points):
+    triton.load(MODEL)
+    urls = {protocol: triton.url(protocol) for protocol in ("http", "grpc")}
+    for point in start_points({"urls": urls}, {"cold_start": {"by": "reload", "requests": REQUESTS}}):
+        start = check_start(point)
+        assert LOAD_MS * MS <= start["load_ns"] <= start["ready_ns"]
+        assert start["unload_ns"] > 0
+    triton.request(f"v2/models/{MODEL}/ready")  # raises HTTPError for a model that is not loaded
 
 
-def test_the_requests_after_idle_gaps_of_triton_are_counted_apart():
+def test_the_requests_after_idle_gaps_of_triton_are_counted_apart(triton, start_points):
     gaps, then = 6, 3
-    with running_triton(peers_folder(), models=START_MODELS) as triton:
-        urls = {protocol: triton.url(protocol) for protocol in ("http", "grpc")}
-        before = counted_requests(triton, MODEL)
-        points = measured({"urls": urls}, {"idle": {"gap": "50ms", "then": then}}, warmup="0s", requests=gaps * (1 + then))
-        # with a first request over each protocol, before the load
-        assert counted_requests(triton, MODEL) - before == 2 * (1 + gaps * (1 + then))
+    triton.load(MODEL)
+    urls = {protocol: triton.url(protocol) for protocol in ("http", "grpc")}
+    before = counted_requests(triton, MODEL)
+    points = start_points({"urls": urls}, {"idle": {"gap": "50ms", "then": then}}, warmup="0s", requests=gaps * (1 + then))
+    # with a first request over each protocol, before the load
+    assert counted_requests(triton, MODEL) - before == 2 * (1 + gaps * (1 + then))
     for point in points:
         assert point["idle"]["reconnected"] == 0
         assert point["requests"]["ok"] == gaps * (1 + then)

@@ -15,7 +15,8 @@ STAGES = ("request_way", "queue", "compute_input", "compute_infer", "compute_out
 
 
 def options(*keys):
-    return [part for key in ("level=TIMESTAMPS", *keys) for part in ("--trace-config", key)]
+    explicit = ["--model-control-mode=explicit", "--load-model=simple"]
+    return explicit + [part for key in ("level=TIMESTAMPS", *keys) for part in ("--trace-config", key)]
 
 
 def breakdowns(triton, folder, traces):

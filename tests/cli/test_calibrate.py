@@ -1,15 +1,18 @@
 """`perfkit calibrate` on the command line, and what a run makes of a stored calibration."""
 
+import functools
 import json
 import signal
 
 import pytest
 
 from perfkit.calibration.cache import identity
+from perfkit.calibration.measurement import Lengths
 from perfkit.machine.cpus import usable_cpus
 from perfkit.machine.description import describe_host
 from tests.conditions import until_ended
 
+MS = 1_000_000
 SPREAD = {
     "count": 9,
     "min": 1,
@@ -61,8 +64,10 @@ def store(folder, **host):
     (folder / "calibration.json").write_text(json.dumps(document(**host)))
 
 
-def test_a_calibration_is_printed_stored_and_shown_in_results(perfkit, write_scenario, cache):
+def test_a_calibration_is_printed_stored_and_shown_in_results(perfkit, write_scenario, cache, monkeypatch):
     folder, environ = cache
+    short = functools.partial(Lengths, warmup_ns=10 * MS, window_ns=60 * MS, timer_waits=100, requests=200)
+    monkeypatch.setattr("perfkit.calibration.measurement.Lengths", short)
     finished = perfkit.run("calibrate", "--rounds", "1", "--format", "json", environ=environ)
     assert finished.code == 0, finished.stderr
     stored = json.loads((folder / "calibration.json").read_text())

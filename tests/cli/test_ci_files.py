@@ -58,7 +58,7 @@ def offline(tmp_path_factory):
     for path in pathlib.Path(sysconfig.get_path("purelib")).iterdir():
         if not re.match("perfkit|__editable__|pip", path.name):
             (packages / path.name).symlink_to(path)
-    return {"PYTHONPATH": str(packages), "PIP_NO_INDEX": "1", "PIP_NO_BUILD_ISOLATION": "0", "PYTHONNOUSERSITE": "1"}
+    return {"PYTHONPATH": str(packages), "PIP_NO_INDEX": "1", "PIP_NO_BUILD_ISOLATION": "0", "PYTHONNOUSERSITE": "1", "PIP_NO_COMPILE": "1"}
 
 
 @pytest.fixture(scope="module")

@@ -48,7 +48,7 @@ def installed(tmp_path_factory):
     run(sys.executable, "-m", "venv", "--without-pip", environment, cwd=folder)
     python = environment / "bin" / "python"
     (wheel,), (sdist,) = dist.glob("*.whl"), dist.glob("*.tar.gz")
-    run(sys.executable, "-m", "pip", "--python", python, "install", "--quiet", "--no-deps", "--no-index", wheel, cwd=folder)
+    run(sys.executable, "-m", "pip", "--python", python, "install", "--quiet", "--no-deps", "--no-index", "--no-compile", wheel, cwd=folder)
     packages = environment / "lib" / f"python{sys.version_info.major}.{sys.version_info.minor}" / "site-packages"
     dependencies = [path for path in map(pathlib.Path, sys.path) if path.name == "site-packages"] or [
         pathlib.Path(sysconfig.get_path("purelib"))
@@ -69,7 +69,7 @@ def test_the_wheel_is_what_is_imported(installed):
 
 def test_the_wheel_measures_a_scenario_of_the_sdist(installed):
     scenario = shutil.copy(installed.sdist / "scenarios" / "simple.yaml", installed.folder)
-    settings = ("measure.duration=1s", "measure.warmup=100ms", "measure.repetitions=1", "load.closed.concurrency=2")
+    settings = ("measure.duration=300ms", "measure.warmup=100ms", "measure.repetitions=1", "load.closed.concurrency=2")
     options = [word for setting in settings for word in ("--set", setting)]
     end = ended(installed.perfkit, "run", scenario, *options, "--out", "result", cwd=installed.folder)
     result = installed.folder / "result"

@@ -7,6 +7,7 @@ import pandas as pd
 import pytest
 
 from perfkit.errors import MeasurementError, ResultError
+from perfkit.process.start_module import run_module
 from perfkit.result.file import ResultWriter
 from perfkit.result.telemetry_file import COLUMNS, SampledPoint, TelemetryLog, convert_to_parquet, read_telemetry, telemetry_file
 from perfkit.telemetry.series import Series
@@ -17,6 +18,11 @@ POWER = Series("gpu_power", "W", {"gpu": 'GPU-1, "main"\n'}, (WINDOW, WINDOW + S
 LAG = Series("event_loop_lag", "", {}, (WINDOW + 7,), (3.0,))
 POINT = SampledPoint(2, 1, "grpc", "concurrency 4", WINDOW)
 EMPTY = Series("nothing", "", {}, (), ())
+
+
+@pytest.fixture(autouse=True)
+def _in_a_child_process(monkeypatch):
+    monkeypatch.setattr("perfkit.result.telemetry_file.run_module", run_module)  # unlike in other tests
 
 
 @pytest.fixture(params=["parquet", "csv"])
