@@ -1,5 +1,6 @@
 """What holds for every test."""
 
+import gc
 import pathlib
 import signal
 
@@ -27,3 +28,12 @@ def _telemetry_is_converted_in_the_tests_process():
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("perfkit.result.telemetry_file.run_module", convert)
         yield
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _collected_tests_are_no_garbage():
+    """Every load point begins with a garbage collection, which would go through ten thousand tests each time."""
+    gc.collect()
+    gc.freeze()
+    yield
+    gc.unfreeze()

@@ -316,8 +316,14 @@ def _failure(transport: Transport, reply: Reply) -> str:
 
 @contextlib.contextmanager
 def _garbage_frozen() -> Iterator[None]:
-    """Leaves everything made so far out of garbage collection, so that it stays short while load is sent."""
+    """Leaves everything made so far out of garbage collection, so that it stays short while load is sent.
+
+    A program that runs perfkit and has frozen its own objects keeps them so: to unfreeze ours would unfreeze them too.
+    """
     gc.collect()
+    if gc.get_freeze_count():
+        yield
+        return
     gc.freeze()
     try:
         yield

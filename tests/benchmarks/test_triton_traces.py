@@ -23,7 +23,7 @@ def breakdowns(triton, folder, traces):
     """What runs say over both protocols."""
     scenario = {
         "name": "traces", "target": {"model": "simple", "urls": {protocol: triton.url(protocol) for protocol in ("http", "grpc")}},
-        "load": {"closed": {"concurrency": 2}}, "measure": {"requests": 100, "repetitions": 1}, "traces": {"share": "100%", **traces},
+        "load": {"closed": {"concurrency": 2}}, "measure": {"warmup": "0s", "requests": 100, "repetitions": 1}, "traces": {"share": "100%", **traces},
     }  # fmt: skip
     file = folder / "scenario.yaml"
     file.write_text(json.dumps(scenario))

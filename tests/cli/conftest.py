@@ -192,10 +192,10 @@ def write_quick_scenario(write_scenario, server):
 
 @pytest.fixture
 def slow_server():
-    """The sections of a scenario whose answers take a second: an open loop may then start requests 50 ms late on a busy machine."""
+    """The sections of a scenario whose answers take 200 ms, for which many requests wait at once."""
     return {
         "target": {"model": "synthetic", "protocols": ["http", "grpc"]},
-        "server": {"synthetic": "service=constant:1s,servers=1000"},
+        "server": {"synthetic": "service=constant:200ms,servers=1000"},
         "workload": {"inputs": {"INPUT0": {"generate": "zeros", "shape": [4]}}},
         "telemetry": False,
     }

@@ -67,7 +67,7 @@ def test_the_parts_of_each_traced_request_add_up_and_hold_the_declared_times(per
     scenario = write_scenario(
         target={"model": "synthetic", "protocols": ["http", "grpc"], "engine": engine}, workload={"inputs": INPUTS},
         server={"synthetic": "service=constant:20ms,lead=0s"}, load={"open": {"rate": 40, "arrivals": "poisson"}},
-        measure={"requests": 60, "repetitions": 1}, traces={"share": "100%"},
+        measure={"warmup": "0s", "requests": 40, "repetitions": 1}, traces={"share": "100%"},
     )  # fmt: skip
     finished = perfkit.measure(scenario)
     rows = traced(finished.folder)
@@ -89,7 +89,7 @@ def test_the_parts_of_each_traced_request_add_up_and_hold_the_declared_times(per
 def test_in_a_closed_loop_the_parts_are_those_of_the_service_time(perfkit, write_scenario):
     scenario = write_scenario(
         target={"model": "synthetic"}, workload={"inputs": INPUTS}, server={"synthetic": "service=constant:5ms,servers=8"},
-        load={"closed": {"concurrency": 3}}, measure={"requests": 90, "repetitions": 2, "workers": 2}, traces={"share": "100%"},
+        load={"closed": {"concurrency": 3}}, measure={"warmup": "0s", "requests": 90, "repetitions": 2, "workers": 2}, traces={"share": "100%"},
     )  # fmt: skip
     finished = perfkit.measure(scenario)
     rows = traced(finished.folder)
@@ -105,7 +105,7 @@ def test_a_mix_is_split_as_a_whole_and_by_workload(perfkit, write_scenario):
     scenario = write_scenario(
         target={"model": "synthetic"}, server={"synthetic": "service=constant:5ms,servers=8"},
         workloads=[{"name": name, "weight": weight, "inputs": INPUTS} for name, weight in (("a", 2), ("b", 1))],
-        load={"closed": {"concurrency": 3}}, measure={"requests": 90, "repetitions": 1}, traces={"share": "100%"},
+        load={"closed": {"concurrency": 3}}, measure={"warmup": "0s", "requests": 90, "repetitions": 1}, traces={"share": "100%"},
     )  # fmt: skip
     finished = perfkit.measure(scenario)
     sampled = {point.get("workload"): point["breakdown"]["sampled"] for point in finished.result["points"]}
@@ -114,10 +114,11 @@ def test_a_mix_is_split_as_a_whole_and_by_workload(perfkit, write_scenario):
     assert {row["workload"] for row in traced(finished.folder)} == {"", "a", "b"}
 
 
-def test_a_server_that_sends_no_spans_leaves_the_run_valid_with_the_count_of_those_missing(perfkit, write_scenario):
+def test_a_server_that_sends_no_spans_leaves_the_run_valid_with_the_count_of_those_missing(perfkit, write_scenario, monkeypatch):
+    monkeypatch.setattr("perfkit.measurement.scenario_run.SPANS_WITHIN_S", 0.2)
     with serving(v2_handler(lambda _: None)) as port:
         scenario = write_scenario(
-            target={"url": f"http://127.0.0.1:{port}", "model": "m"}, load={"closed": {"concurrency": 2}}, measure={"requests": 40, "repetitions": 1},
+            target={"url": f"http://127.0.0.1:{port}", "model": "m"}, load={"closed": {"concurrency": 2}}, measure={"warmup": "0s", "requests": 40, "repetitions": 1},
             traces={"listen": f"127.0.0.1:{free_ports(1)[0]}", "share": "100%"},
         )  # fmt: skip
         finished = perfkit.measure(scenario)
@@ -129,7 +130,7 @@ def test_a_server_that_sends_no_spans_leaves_the_run_valid_with_the_count_of_tho
 def test_a_port_in_use_is_named(perfkit, write_scenario):
     with serving(v2_handler(lambda _: None)) as port:
         scenario = write_scenario(
-            target={"url": f"http://127.0.0.1:{port}", "model": "m"}, load={"closed": {"concurrency": 2}}, measure={"requests": 40, "repetitions": 1},
+            target={"url": f"http://127.0.0.1:{port}", "model": "m"}, load={"closed": {"concurrency": 2}}, measure={"warmup": "0s", "requests": 40, "repetitions": 1},
             traces={"listen": f"127.0.0.1:{port}"},
         )  # fmt: skip
         finished = perfkit.run("run", scenario)
@@ -144,7 +145,7 @@ def test_spans_are_read_from_files_of_a_collector(perfkit, write_scenario, tmp_p
     with collector(lines) as url, traced_server(url) as address:
         scenario = write_scenario(
             target={"model": "synthetic", "url": address}, workload={"inputs": INPUTS}, load={"closed": {"concurrency": 2}},
-            measure={"requests": 40, "repetitions": 1}, traces={"files": "spans*.jsonl", "share": "100%"},
+            measure={"warmup": "0s", "requests": 40, "repetitions": 1}, traces={"files": "spans*.jsonl", "share": "100%"},
         )  # fmt: skip
         finished = perfkit.measure(scenario)
     (point,) = finished.result["points"]

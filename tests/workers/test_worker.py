@@ -1,6 +1,7 @@
 """One worker through its phases, in virtual time."""
 
 import asyncio
+import gc
 from typing import Any
 
 import numpy as np
@@ -16,7 +17,7 @@ from perfkit.recorder.window import cut
 from perfkit.target.address import Address
 from perfkit.transport.base import Outcome, Prepared
 from perfkit.transport.scripted import ScriptedTransport
-from perfkit.workers.worker import run_point
+from perfkit.workers.worker import _garbage_frozen, run_point
 from perfkit.workers.worker_spec import PointSpec
 
 MS, S = 1_000_000, 1_000_000_000
@@ -199,3 +200,16 @@ def test_a_rule_that_fails_beside_the_load_fails_the_point():
     with pytest.raises(RuntimeError, match="the limit cannot be computed"):
         run(lambda _: (20 * MS, Outcome.OK), clock=clock, abort_error_rate=BrokenLimit(0.5))
     assert clock.now_ns() < 7 * S, "the load is not sent to its end"
+
+
+def test_garbage_is_frozen_while_load_is_sent_and_what_the_program_froze_before_stays_so():
+    gc.unfreeze()  # what the tests froze
+    try:
+        with _garbage_frozen():
+            assert gc.get_freeze_count() > 0
+        assert gc.get_freeze_count() == 0
+    finally:
+        gc.freeze()
+    with _garbage_frozen():
+        pass
+    assert gc.get_freeze_count() > 0
