@@ -63,11 +63,11 @@ class ExportFile:
         """Removes what is written of a file that has not ended."""
         self._partial.unlink(missing_ok=True)
 
-    def add(self, mode: Literal["concurrency", "request_rate"], value: float, spool: ReplySpool, windows: int = 1) -> None:
+    def add(self, mode: Literal["concurrency", "request_rate"], value: float, spool: ReplySpool, window_ns: int | None = None) -> None:
         """Adds one load value's requests: an integer for a concurrency, a float for a rate; nothing if there are none.
 
-        `windows` is the number of windows, of equal length, in each run of the spool. Raises StorageError and ProtocolError; nothing is added
-        then.
+        `window_ns` is the length of the windows where a run of the spool can have several; otherwise each is one. Raises StorageError and
+        ProtocolError; nothing is added then.
         """
         with self._writing():
             begin, separator = self._file.tell(), f'{self._separator}{{"experiment":{_json({"mode": mode, "value": value})},"requests":['
@@ -76,7 +76,7 @@ class ExportFile:
                     self._file.write(separator + text)
                     separator = ","
                 if separator == ",":
-                    self._file.write(f'],"window_boundaries":{_json(_boundaries(spool.windows_ns(), windows))}}}')
+                    self._file.write(f'],"window_boundaries":{_json(_boundaries(spool.windows_ns(), window_ns))}}}')
                     self._separator = ","
             except BaseException:
                 self._file.seek(begin)
@@ -144,10 +144,11 @@ def exported_value(tensor: Tensor) -> Any:
     return values[0] if len(values) == 1 else values
 
 
-def _boundaries(runs_ns: Sequence[tuple[int, int]], windows: int) -> list[int]:
+def _boundaries(runs_ns: Sequence[tuple[int, int]], window_ns: int | None) -> list[int]:
     """The start of the first window, the end of each, and a start where one does not begin at the end of the one before."""
     boundaries = list[int]()
     for start_ns, end_ns in runs_ns:
+        windows = max(round((end_ns - start_ns) / window_ns), 1) if window_ns else 1
         ends_ns = [start_ns + (end_ns - start_ns) * number // windows for number in range(1, windows + 1)]
         boundaries += ends_ns if boundaries and boundaries[-1] == start_ns else (start_ns, *ends_ns)
     return boundaries

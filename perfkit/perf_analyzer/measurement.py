@@ -14,19 +14,20 @@ from perfkit.errors import MeasurementError, TargetError
 from perfkit.measurement.reply_spool import ReplySpool
 from perfkit.measurement.scenario_run import MeasuredScenario
 from perfkit.perf_analyzer.export_file import ExportFile
-from perfkit.perf_analyzer.measured_load import MeasuredLoad, measured_loads
 from perfkit.perf_analyzer.mix import load_values
 from perfkit.perf_analyzer.options import Options, TraceOptions
 from perfkit.perf_analyzer.profile import Interrupted
 from perfkit.perf_analyzer.scenario import scenario_for
-from perfkit.perf_analyzer.server_calls import ModelTraits
-from perfkit.perf_analyzer.sweep import STABILITY_WINDOWS, has_one_run
+from perfkit.perf_analyzer.server_calls import ModelTraits, known_options
+from perfkit.perf_analyzer.sweep import has_one_run
 from perfkit.perf_analyzer.warm_up import warm_up_and_rest
+from perfkit.perf_analyzer.windows import RunFigures, Window, measured_windows
 from perfkit.result.model import Result
 from perfkit.scenario.file import LoadedScenario, read_document
 
 _VERSION = f"2.60.0 (perfkit {perfkit.__version__})"
 """The perf_analyzer whose export is written, and what wrote it."""
+_MS_NS = 1_000_000
 
 
 class Engine(Protocol):
@@ -58,7 +59,7 @@ class ScenarioMeasurement:
         self._spooled: float | None = None
         """The load of the spool."""
         self._traits: list[ModelTraits] = []
-        """Those of each command's model; none before the first load."""
+        """Those of each command's model; none before the servers are asked."""
         self._warm_ups: list[Options] = []
         """The requests before each command's own."""
 
@@ -79,63 +80,64 @@ class ScenarioMeasurement:
             self._export.remove_partial()
         shutil.rmtree(self._folder, ignore_errors=True)
 
+    def ask_servers(self) -> Sequence[ModelTraits]:
+        """See `Measurement.ask_servers`; tells the servers about traces, too."""
+        for number, one in enumerate(self._options):
+            loaded = read_document(scenario_for([one], one.load_range.start), environ={})
+            traits = self._engine.model_traits(loaded)
+            if one.trace.is_given:
+                self._engine.change_trace_settings(loaded, one.trace)
+            self._traits.append(traits)
+            warm_up, self._options[number] = warm_up_and_rest(known_options(one, traits), self._folder / f"schedule-{number}")
+            self._warm_ups.append(warm_up)
+        return self._traits
+
     def warm_up(self, value: float) -> None:
         """See `Measurement.warm_up`; one model after the other."""
-        self._ask_servers(value)
         for one, own_value in zip(self._warm_ups, load_values(self._options, value), strict=True):
             if one.warmup_request_count:
                 self._result(read_document(scenario_for([one], own_value), environ={}), None)
 
-    def measure(self, value: float) -> list[MeasuredLoad]:
+    def measure(self, value: float, count: int) -> list[list[Window]]:
         """See `Measurement.measure`."""
         if self._export is not None and value != self._spooled:
             self._end_spool()
             self._spool, self._spooled = self._ending.enter_context(ReplySpool(self._folder)), value
-        self._ask_servers(value)
-        result, folder = self._result(read_document(scenario_for(self._options, value), environ={}), self._spool)
+        result, folder = self._result(read_document(scenario_for(self._options, value, count), environ={}), self._spool)
         self._note_warnings(result)
-        loads = measured_loads(result, folder, self._options, load_values(self._options, value))
-        return [self._reported(load, traits) for load, traits in zip(loads, self._traits, strict=True)]
+        measured = measured_windows(result, folder, self._options, count)
+        return [self._reported(windows, traits) for windows, traits in zip(measured, self._traits, strict=True)]
 
-    def _reported(self, load: MeasuredLoad, traits: ModelTraits) -> MeasuredLoad:
-        """The load without responses of a model that is not decoupled, and without composing models that were not called."""
+    def _reported(self, windows: Sequence[Window], traits: ModelTraits) -> list[Window]:
+        """The windows without responses of a model that is not decoupled, and without composing models that were not called."""
+        runs = {id(window.run): self._reported_run(window.run, traits) for window in windows}
+        return [dataclasses.replace(window, run=runs[id(window.run)]) for window in windows]
+
+    def _reported_run(self, run: RunFigures, traits: ModelTraits) -> RunFigures:
         if not traits.is_decoupled:
-            load = dataclasses.replace(load, responses_per_s=None)
-        if load.server is None:
-            return load
-        models = load.server.composing_models
+            run = dataclasses.replace(run, responses_per_s=None)
+        if run.server is None:
+            return run
+        models = run.server.composing_models
         for name in (model.name for model in models if not model.requests and model.name not in self._noted):
             self._noted.add(name)
             self._note(f"composing model {name}: it answered no request during the load, and is left out of the report and of the files")
         called = tuple(model for model in models if model.requests)
-        return dataclasses.replace(load, server=dataclasses.replace(load.server, composing_models=called))
+        return dataclasses.replace(run, server=dataclasses.replace(run.server, composing_models=called))
 
     def _end_spool(self) -> None:
         """Writes the load that is spooled into the export."""
         spool, value = self._spool, self._spooled
         self._spool = self._spooled = None  # if this fails, it is not done again
         if self._export is not None and spool is not None and value is not None:
-            windows = STABILITY_WINDOWS if has_one_run(self._options[0]) else 1
+            leading = self._options[0]
+            window_ns = leading.interval_ms * _MS_NS if has_one_run(leading) else None
             with spool:
-                if self._options[0].load_mode == "concurrency":
-                    self._export.add("concurrency", int(value), spool, windows)
+                if leading.load_mode == "concurrency":
+                    self._export.add("concurrency", int(value), spool, window_ns)
                 else:
-                    rate = 0.0 if self._options[0].load_mode == "fixed_schedule" else float(value)
-                    self._export.add("request_rate", rate, spool, windows)
-
-    def _ask_servers(self, value: float) -> None:
-        """Before the first load, asks each command's server about its model, and tells it about traces."""
-        if self._traits:
-            return
-        for number, (one, own_value) in enumerate(zip(self._options, load_values(self._options, value), strict=True)):
-            loaded = read_document(scenario_for([one], own_value), environ={})
-            traits = self._engine.model_traits(loaded)
-            if one.trace.is_given:
-                self._engine.change_trace_settings(loaded, one.trace)
-            self._traits.append(traits)
-            known = dataclasses.replace(one, sequences=dataclasses.replace(one.sequences, is_given=traits.has_sequences))
-            warm_up, self._options[number] = warm_up_and_rest(known, self._folder / f"schedule-{number}")
-            self._warm_ups.append(warm_up)
+                    rate = 0.0 if leading.load_mode == "fixed_schedule" else float(value)
+                    self._export.add("request_rate", rate, spool, window_ns)
 
     def _result(self, loaded: LoadedScenario, spool: ReplySpool | None) -> tuple[Result, pathlib.Path]:
         folder = self._folder / "result"

@@ -93,6 +93,7 @@ class Options:
     stability_percent: float = 10.0
 
     is_async: bool = False
+    """`--async`; once the server was asked, whether perf_analyzer would not wait for answers, as with streams and sequences."""
     is_sync: bool = False
     is_streaming: bool = False
     shared_memory: Literal["none", "system", "cuda"] = "none"

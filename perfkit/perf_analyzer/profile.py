@@ -9,11 +9,15 @@ from typing import Protocol
 
 from perfkit.errors import PerfkitError
 from perfkit.perf_analyzer.csv_file import composing_csv_files, csv_text
-from perfkit.perf_analyzer.measured_load import MeasuredLoad
+from perfkit.perf_analyzer.measured_load import MeasuredLoad, measured_load
 from perfkit.perf_analyzer.messages import in_options
+from perfkit.perf_analyzer.mix import load_values
 from perfkit.perf_analyzer.options import Options
+from perfkit.perf_analyzer.server_calls import ModelTraits, known_options
+from perfkit.perf_analyzer.stability import is_over_threshold, is_stable, last_windows
 from perfkit.perf_analyzer.stdout import Report
-from perfkit.perf_analyzer.sweep import attempts, loads
+from perfkit.perf_analyzer.sweep import loads, windows_to_begin_with
+from perfkit.perf_analyzer.windows import Window
 
 
 class ExitCode(enum.IntEnum):
@@ -34,11 +38,14 @@ class Interrupted(Exception):  # noqa: N818 - not an error: the user ended the c
 class Measurement(Protocol):
     """What measures loads."""
 
+    def ask_servers(self) -> Sequence[ModelTraits]:
+        """What the server of each command says of its model; called before the first load. Raises PerfkitError, and Interrupted."""
+
     def warm_up(self, value: float) -> None:
         """Sends the requests of `--warmup-request-count` with the load, and throws them away."""
 
-    def measure(self, value: float) -> Sequence[MeasuredLoad]:
-        """The figures of a load, for each model; raises PerfkitError, and Interrupted."""
+    def measure(self, value: float, count: int) -> Sequence[Sequence[Window]]:
+        """Measures so many windows of a load, and returns them for each model; raises PerfkitError, and Interrupted."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -54,7 +61,7 @@ class Output:
 def profile(options: Sequence[Options], measurement: Measurement, output: Output) -> ExitCode:
     """Measures the loads of a command, or of several that run at the same time, each with a model of its own; writes their reports.
 
-    Raises PerfkitError before any measurement if a file of `-f` cannot be written.
+    Raises PerfkitError before any measurement if a file of `-f` cannot be written, or a server does not know the model.
     """
     return _Profile(options, measurement, output).run()
 
@@ -70,28 +77,12 @@ class _Profile:
     def run(self) -> ExitCode:
         for options in self._options:
             check_csv_file(options)
-        for report in self._reports:
-            self._write(report.settings())
-        count, code = 0, ExitCode.DONE
-        sweep = loads(self._leading)
         try:
-            value = next(sweep)
-            while True:
-                count += 1
-                value = sweep.send(self._measure(value))
-        except StopIteration:
-            is_linear = not self._leading.is_binary_search and self._leading.load_mode != "request_intervals"
-            if count == 1 and is_linear and not self._is_last_stable:
-                self._output.complain("Failed to obtain stable measurement.")
-                code = ExitCode.UNSTABLE
+            self._ask_servers()
+            code = self._sweep()
         except Interrupted:
             self._output.write("Waiting for in-flight inferences to complete.")
-        except NoRequestsError as error:
-            self._output.complain(str(error))
-            code = ExitCode.NO_REQUESTS
-        except PerfkitError as error:
-            self._output.complain(f"error: {in_options(str(error), self._leading)}")
-            code = ExitCode.FAILED
+            code = ExitCode.DONE
         for options, report, kept in zip(self._options, self._reports, self._kept, strict=True):
             self._write(report.summary(kept))
             try:
@@ -101,28 +92,53 @@ class _Profile:
                 code = ExitCode.FAILED
         return code
 
+    def _ask_servers(self) -> None:
+        traits = self._measurement.ask_servers()
+        self._options = [known_options(one, of_model) for one, of_model in zip(self._options, traits, strict=True)]
+        self._leading = self._options[0]
+        self._reports = [Report(one) for one in self._options]
+        for report, of_model in zip(self._reports, traits, strict=True):
+            self._write(report.settings(is_decoupled=of_model.is_decoupled))
+
+    def _sweep(self) -> ExitCode:
+        count, sweep = 0, loads(self._leading)
+        try:
+            value = next(sweep)
+            while True:
+                count += 1
+                value = sweep.send(self._measure(value))
+        except StopIteration:
+            is_linear = not self._leading.is_binary_search and self._leading.load_mode != "request_intervals"
+            if count == 1 and is_linear and not self._is_last_stable:
+                self._output.complain("Failed to obtain stable measurement.")
+                return ExitCode.UNSTABLE
+        except NoRequestsError as error:
+            self._output.complain(str(error))
+            return ExitCode.NO_REQUESTS
+        except PerfkitError as error:
+            self._output.complain(f"error: {in_options(str(error), self._leading)}")
+            return ExitCode.FAILED
+        return ExitCode.DONE
+
     def _measure(self, value: float) -> bool:
         """Measures a load until it is stable, and reports it if it is below the threshold, too; whether both hold."""
-        options = self._leading
         self._write(self._reports[0].load_begins(value))
         if any(one.warmup_request_count for one in self._options):
             self._measurement.warm_up(value)
-        for _ in range(attempts(options)):
-            measured = self._measurement.measure(value)
-            _check_answers(measured)
-            if options.verbosity:
-                for report, load in zip(self._reports, measured, strict=True):
-                    self._write(report.window_passes(load))
-            is_above = any(load.is_above(one.latency_threshold_ms) for one, load in zip(self._options, measured, strict=True))
-            self._is_last_stable = self._are_stable(measured)
-            if is_above or self._is_last_stable:
-                break
-        if is_above:
-            self._output.complain(f"Measured latency went over the set limit of {options.latency_threshold_ms} msec. ")
-            return False
+        windows = self._measure_windows(value)
+        stable = [self._is_stable(*pair) for pair in zip(windows, self._options, strict=True)]
+        self._is_last_stable = all(stable)
         if not self._is_last_stable:
-            self._output.complain(_unstable(options, value))
+            self._output.complain(_unstable(self._leading, value))
             return False
+        measured = [
+            measured_load(last_windows(of_model), one, own_value)
+            for of_model, one, own_value in zip(windows, self._options, load_values(self._options, value), strict=True)
+        ]
+        for load, one in zip(measured, self._options, strict=True):
+            if load.is_above(one.latency_threshold_ms):
+                self._output.complain(f"Measured latency went over the set limit of {one.latency_threshold_ms} msec. ")
+                return False
         for report, kept, load in zip(self._reports, self._kept, measured, strict=True):
             kept.append(load)
             if report is not self._reports[0]:
@@ -130,11 +146,33 @@ class _Profile:
             self._write(report.load(load))
         return True
 
-    def _are_stable(self, measured: Sequence[MeasuredLoad]) -> bool:
-        return all(
-            load.is_stable(options.stability_percent, checks_latency=not _is_async(options, load))
-            for options, load in zip(self._options, measured, strict=True)
-        )
+    def _measure_windows(self, value: float) -> list[list[Window]]:
+        """Three windows of each model, and further ones until the last three agree or the trials are used up."""
+        windows: list[list[Window]] = [[] for _ in self._options]
+        count = windows_to_begin_with(self._leading)
+        while True:
+            for of_model, new, report in zip(windows, self._measurement.measure(value, count), self._reports, strict=True):
+                _check_answers(new)
+                if report.is_verbose:
+                    self._write(report.window_passes(new, len(of_model)))
+                of_model.extend(new)
+            pairs = list(zip(windows, self._options, strict=True))
+            is_done = all(is_stable(*pair) for pair in pairs) or any(is_over_threshold(*pair) for pair in pairs)
+            if is_done or len(windows[0]) >= self._leading.max_trials:
+                break
+            count = 1
+        if any(not window.requests for of_model in windows for window in last_windows(of_model)):
+            raise NoRequestsError("No valid requests recorded within time interval. Please use a larger time window.")
+        return windows
+
+    def _is_stable(self, windows: Sequence[Window], options: Options) -> bool:
+        """Of calls that nobody waits for, a throughput that is stable is enough in the end."""
+        if is_stable(windows, options):
+            return True
+        is_enough = options.is_async and is_stable(windows, options, checks_latency=False)
+        if is_enough:
+            self._output.complain("Warning: Request latency is not stabilizing. Please try lowering the request rate.")
+        return is_enough
 
     def _write(self, lines: Iterable[str]) -> None:
         for line in lines:
@@ -145,22 +183,16 @@ class NoRequestsError(PerfkitError):
     """No request was answered in the measured windows."""
 
 
-def _check_answers(measured: Sequence[MeasuredLoad]) -> None:
-    """Raises NoRequestsError without any answer, and PerfkitError for failed requests, at which perf_analyzer ends."""
-    for load in measured:
-        if load.failed:
-            words = next((failure.message or failure.outcome for failure in load.failures), "without a reason")
+def _check_answers(windows: Sequence[Window]) -> None:
+    """Raises PerfkitError for failed requests, at which perf_analyzer ends."""
+    for window in windows:
+        run = window.run
+        if run.failed:
+            words = next((failure.message or failure.outcome for failure in run.failures), "without a reason")
             raise PerfkitError(
                 "Failed to maintain requested inference load. Worker thread(s) failed to generate concurrent requests.\n"
-                f"{load.failed} of {load.failed + load.requests} requests failed, most of them with: {words}"
+                f"{run.failed} of {run.sent} requests failed, most of them with: {words}"
             )
-        if not load.requests:
-            raise NoRequestsError("No valid requests recorded within time interval. Please use a larger time window.")
-
-
-def _is_async(options: Options, load: MeasuredLoad) -> bool:
-    """Whether perf_analyzer would call the server asynchronously, and then judge throughput only."""
-    return options.is_async or options.is_streaming or (load.sequences is not None and not options.is_sync)
 
 
 def _unstable(options: Options, value: float) -> str:

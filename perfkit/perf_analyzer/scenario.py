@@ -45,8 +45,11 @@ def scenario_of(commands: Sequence[Options]) -> _Section:
     return _document(options, _whole_load(options))
 
 
-def scenario_for(commands: Sequence[Options], value: float) -> _Section:
-    """The scenario of a single load of a command: a concurrency, or a rate. In a mix each workload has the load of its own command."""
+def scenario_for(commands: Sequence[Options], value: float, windows: int = STABILITY_WINDOWS) -> _Section:
+    """The scenario of some windows of a single load of a command: a concurrency, or a rate.
+
+    In a mix each workload has the load of its own command.
+    """
     if len(commands) > 1:
         document = _mix(commands)
     else:
@@ -56,7 +59,9 @@ def scenario_for(commands: Sequence[Options], value: float) -> _Section:
     if "replay" not in document.get("load", {}):
         measure.setdefault("warmup", _WARM_UP)
     if has_one_run(commands[0]):
-        measure |= {"duration": f"{STABILITY_WINDOWS * commands[0].interval_ms}ms", "repetitions": 1}
+        measure |= {"duration": f"{windows * commands[0].interval_ms}ms", "repetitions": 1}
+    elif measure.get("repetitions") != 1:
+        measure["repetitions"] = windows
     document = {**document, "measure": measure}
     return {**document, "gpu": {"idle": "0s"}}
 

@@ -5,9 +5,9 @@ import dataclasses
 from collections.abc import AsyncIterator
 
 from perfkit.clock import Clock
-from perfkit.errors import MissingEndpointError, TargetError
+from perfkit.errors import MissingEndpointError, TargetError, UsageError
 from perfkit.measurement.load_points import connect
-from perfkit.perf_analyzer.options import TraceOptions
+from perfkit.perf_analyzer.options import Options, TraceOptions
 from perfkit.protocol.message import ModelConfig
 from perfkit.scenario.credentials import resolve_replicas
 from perfkit.scenario.file import LoadedScenario
@@ -40,6 +40,14 @@ class ModelTraits:
     """Whether it, or a step of its ensemble, takes sequences."""
     is_decoupled: bool = False
     """Whether a request may have none or many responses."""
+
+
+def known_options(options: Options, traits: ModelTraits) -> Options:
+    """The options once the model is known: sequences and streams are called asynchronously. Raises UsageError as perf_analyzer does."""
+    is_async = options.is_async or options.is_streaming or (traits.has_sequences and not options.is_sync)
+    if traits.has_sequences and is_async and options.load_mode == "concurrency" and options.load_range.end == 0:
+        raise UsageError("The 'end' concurrency can not be 0 for sequence models when using asynchronous API.")
+    return dataclasses.replace(options, is_async=is_async, sequences=dataclasses.replace(options.sequences, is_given=traits.has_sequences))
 
 
 async def model_traits(loaded: LoadedScenario, clock: Clock) -> ModelTraits:

@@ -5,6 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from perfkit.perf_analyzer.figures import GPU_FIGURES, stages_us, whole_us
 from perfkit.perf_analyzer.measured_load import MeasuredLoad
 from perfkit.perf_analyzer.options import Options
+from perfkit.perf_analyzer.windows import Window
 from perfkit.telemetry.figures import ComposingModelFigures, GpuFigures, ServerFigures
 
 _GPU_UNITS = {"utilization_mean": "%", "power_mean_w": " watts", "memory_used_max_bytes": " bytes", "memory_total_bytes": " bytes"}
@@ -22,7 +23,12 @@ class Report:
         self._options = options
         self._has_two_decimals = False
 
-    def settings(self) -> Iterator[str]:
+    @property
+    def is_verbose(self) -> bool:
+        """Whether each window has a line."""
+        return self._options.verbosity > 0
+
+    def settings(self, *, is_decoupled: bool = False) -> Iterator[str]:
         """The lines before the first load."""
         options, load = self._options, self._options.load_range
         yield from ("*** Measurement Settings ***", f"  Batch size: {options.batch_size}", "  Service Kind: TRITON")
@@ -32,8 +38,9 @@ class Report:
             yield f"  Sending {_counted(options.request_count, 'benchmark request')}"
         else:
             yield f'  Using "{options.measurement_mode}" mode for stabilization'
-            metric = "throughput" if self._is_async else "latency and throughput"
-            yield f"  Stabilizing using {'average' if options.percentile is None else f'p{options.percentile}'} {metric}"
+            metric = "throughput" if options.is_async else "latency and throughput"
+            # perf_analyzer has no space after a percentile
+            yield f"  Stabilizing using {'average ' if options.percentile is None else f'p{options.percentile}'}{metric}"
             if options.measurement_mode == "time_windows":
                 yield f"  Measurement window: {options.interval_ms} msec"
             else:
@@ -52,12 +59,10 @@ class Report:
             yield f"  Using {'poisson' if options.distribution == 'poisson' else 'uniform'} distribution on request generation"
         if options.is_binary_search:
             yield "  Using Binary Search algorithm"
-        yield f"  Using {'asynchronous' if self._is_async else 'synchronous'} calls for inference"
+        yield f"  Using {'asynchronous' if options.is_async else 'synchronous'} calls for inference"
+        if is_decoupled:
+            yield "  Detected decoupled model, using the first response for measuring latency"
         yield ""
-
-    @property
-    def _is_async(self) -> bool:
-        return self._options.is_async or self._options.is_streaming
 
     def load_begins(self, value: float) -> Iterator[str]:
         """The line before a load, for the modes that have one."""
@@ -66,11 +71,19 @@ class Report:
         elif self._options.load_mode == "request_rate":
             yield f"Request Rate: {self._number(value)} inference requests per second"
 
-    def window_passes(self, load: MeasuredLoad) -> Iterator[str]:
-        """With `-v`, a line for each window."""
-        name = "Avg" if self._options.percentile is None else f"p{self._options.percentile}"
-        for number, (rate, latency_ns) in enumerate(zip(load.window_inferences_per_s, load.window_latencies_ns, strict=True), 1):
-            yield f"  Pass [{number}] throughput: {self._number(rate)} infer/sec. {name} latency: {whole_us(latency_ns)} usec"
+    def window_passes(self, windows: Sequence[Window], before: int = 0) -> Iterator[str]:
+        """With `-v`, a line for each window, counted on from those before."""
+        percentile = self._options.percentile
+        for number, window in enumerate(windows, before + 1):
+            if not window.requests:
+                yield f"  Pass [{number}] cb::Error: No valid requests recorded within time interval. Please use a larger time window."
+                continue
+            latency = f"{whole_us(window.latency_ns(percentile))} usec"
+            if percentile is None:
+                latency = f"Avg latency: {latency} (std {whole_us(window.times.mean_and_stddev_ns()[1])} usec). "
+            else:
+                latency = f"p{percentile} latency: {latency}"
+            yield f"  Pass [{number}] throughput: {self._number(window.inferences_per_s)} infer/sec. {latency}"
 
     def load(self, load: MeasuredLoad) -> Iterator[str]:
         """The figures of a load."""
@@ -87,20 +100,30 @@ class Report:
         yield f"    Throughput: {self._number(load.inferences_per_s)} infer/sec"
         if load.responses_per_s is not None:
             yield f"    Response Throughput: {self._number(load.responses_per_s)} infer/sec"
+        if self.is_verbose:
+            yield f"    Avg client overhead: {100 * load.cpu_share:.2f}%"
         if self._options.percentile is None:
             yield f"    Avg latency: {whole_us(load.latency_mean_ns)} usec (standard deviation {whole_us(load.latency_stddev_ns)} usec)"
         for percentile, value_ns in load.percentiles_ns.items():
             yield f"    p{percentile} latency: {whole_us(value_ns)} usec"
         if load.responses_per_s is None:
-            name, parts = ("HTTP", "send/recv") if load.protocol == "http" else ("gRPC", "(un)marshal request/response")
-            average = whole_us(load.latency_mean_ns)
-            yield f"    Avg {name} time: {average} usec ({parts} 0 usec + response wait {average} usec)"
+            yield self._client_library_time(load)
         else:
             yield "    "
         if load.server is not None:
             yield from ("  Server: ", *self._server(load.server))
         if self._options.collects_metrics:
             yield from ("  Server Prometheus Metrics: ", *self._gpus(load.gpus))
+
+    def _client_library_time(self, load: MeasuredLoad) -> str:
+        average = whole_us(load.latency_mean_ns)
+        if load.protocol == "http":
+            name, together, sent, received = "HTTP", "send/recv", "send", "receive"
+        else:
+            name, together, sent, received = "gRPC", "(un)marshal request/response", "marshal", "unmarshal"
+        if self.is_verbose:
+            return f"    Avg {name} time: {average} usec ({sent} 0 usec + response wait {average} usec + {received} 0 usec)"
+        return f"    Avg {name} time: {average} usec ({together} 0 usec + response wait {average} usec)"
 
     def summary(self, loads: Sequence[MeasuredLoad]) -> Iterator[str]:
         """The lines after the last load; none if none is reported."""

@@ -60,15 +60,15 @@ def are_stable(values: Sequence[float], percent: float) -> bool:
     return min(values) > 0 and max(values) / min(values) <= 1 + percent / 100
 
 
+def windows_to_begin_with(options: Options) -> int:
+    """How many windows are measured before the first judgement; further ones follow one by one."""
+    return 1 if options.request_count else min(STABILITY_WINDOWS, options.max_trials)
+
+
 def has_one_run(options: Options) -> bool:
-    """Whether the windows that must agree are measured in one run, without a pause between them.
+    """Whether the windows that are measured together are parts of one run, without a pause between them.
 
     Windows of whole seconds can be: the times of a run are kept by the second. Others are runs of their own.
     """
     is_timed = options.measurement_mode == "time_windows" and not options.request_count and options.load_mode != "fixed_schedule"
     return is_timed and options.interval_ms % 1000 == 0
-
-
-def attempts(options: Options) -> int:
-    """How often a load's windows are measured until they are stable: together as many windows as `--max-trials` allows."""
-    return max(options.max_trials // STABILITY_WINDOWS, 1)

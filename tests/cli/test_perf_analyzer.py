@@ -84,6 +84,7 @@ def test_sequences_are_made_for_a_model_that_takes_them(server, run, tmp_path):
         "--sequence-length-variation", 0, "--input-data", "zero", "--profile-export-file", "export.json",
     )  # fmt: skip
     assert done.code == 0, done.err
+    assert "  Using asynchronous calls for inference\n" in done.out
     assert re.search(r"^    Sequence count: [678] \(", done.out, re.MULTILINE)
     (experiment,) = json.loads((tmp_path / "export.json").read_text())["experiments"]
     ids = [request["sequence_id"] for request in experiment["requests"]]
@@ -98,6 +99,7 @@ def test_streams_of_a_decoupled_model(server, run, tmp_path):
         "-m", "repeat_int32", "-i", "grpc", "-u", server.grpc, "--streaming", "--input-data", "data.json", "--request-count", 10,
     )  # fmt: skip
     assert done.code == 0, done.err
+    assert "  Detected decoupled model, using the first response for measuring latency\n" in done.out
     assert re.search(r"^    Response Throughput: [\d.]+ infer/sec$", done.out, re.MULTILINE)
     assert "Avg gRPC time" not in done.out
     plain = run("-m", "simple", "-i", "grpc", "-u", server.grpc, "--streaming", "--request-count", 10, "-f", "plain.csv")
@@ -123,6 +125,21 @@ def test_a_fixed_schedule_begins_with_its_warm_up(server, run, tmp_path):
     (experiment,) = json.loads((tmp_path / "export.json").read_text())["experiments"]
     assert experiment["experiment"] == {"mode": "request_rate", "value": 0.0}
     assert sorted(request["request_inputs"]["INPUT0"][0] for request in experiment["requests"]) == [40, 60, 80]
+
+
+def test_windows_are_measured_one_by_one_until_the_trials_are_used_up(server, run, tmp_path, monkeypatch):
+    monkeypatch.setattr("perfkit.perf_analyzer.scenario._WARM_UP", "50ms")
+    done = run(
+        "-m", "simple", "-u", server.http, "-p", 100, "-s", 0, "-r", 4, "-v", "--input-data", "zero", "--profile-export-file", "export.json"
+    )  # fmt: skip
+    assert done.code == 2
+    assert re.findall(
+        r"^  Pass \[(\d)\] throughput: [\d.]+ infer/sec\. Avg latency: \d+ usec \(std \d+ usec\)\. $", done.out, re.MULTILINE
+    ) == [*"1234"]
+    assert "Client" not in done.out
+    assert done.err.endswith("Failed to obtain stable measurement.\n")
+    (experiment,) = json.loads((tmp_path / "export.json").read_text())["experiments"]
+    assert len(experiment["window_boundaries"]) == 8, "the windows do not touch"
 
 
 def test_an_unknown_model_and_a_closed_port_are_exit_code_99(server, run):
@@ -266,10 +283,11 @@ def test_ctrl_c_between_two_loads_ends_the_sweep_and_keeps_what_was_measured(ser
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 0), (signal.SIGTERM, 143)])
-def test_a_signal_before_the_first_load_ends_the_command_before_anything_is_sent(run, signal_at, number, code):
+def test_a_signal_before_the_first_load_ends_the_command_before_anything_is_sent(server, run, signal_at, number, code):
     signal_at(number, "Measurement Settings")
-    done = run("-m", "simple", "-u", "127.0.0.1:9", "--input-data", "zero")
+    done = run("-m", "simple", "-u", server.http, "--input-data", "zero")
     assert (done.code, done.err) == (code, "")
+    assert "Client" not in done.out
 
 
 def test_the_second_ctrl_c_while_the_export_is_written_ends_the_command_at_once_without_it(server, run, signal_at, monkeypatch, tmp_path):

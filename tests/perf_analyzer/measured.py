@@ -1,6 +1,8 @@
-"""Measured loads with the figures that a real perf_analyzer printed."""
+"""Measured loads with the figures that a real perf_analyzer printed, and made windows."""
 
 from perfkit.perf_analyzer.measured_load import MeasuredLoad
+from perfkit.perf_analyzer.windows import RunFigures, Window
+from perfkit.stats.buckets import BucketCounts
 from perfkit.telemetry.figures import ServerFigures
 
 
@@ -15,7 +17,13 @@ def measured_load(value=1, **changes):
         "protocol": "http", "requests": 1883, "inferences_per_s": 1727.1828, "requests_per_s": 1727.1828,
         "latency_mean_ns": 570_900.0, "latency_stddev_ns": 395_400.0,
         "percentiles_ns": {50: 485_200, 90: 770_000, 95: 1_027_999, 99: 1_937_001}, "stabilizing_latency_ns": 570_900.0,
-        "window_inferences_per_s": (1720.0, 1727.5, 1734.0), "window_latencies_ns": (560e3, 570e3, 580e3),
         "server": server(13, 24, 9, 16, 1),
     }  # fmt: skip
     return MeasuredLoad(value, **{**figures, **changes})
+
+
+def measured_window(inferences_per_s, latency_ns=1_000_000, run=None, **changes):
+    """A window of a second, whose requests take the same time each; in a run of its own unless another is given."""
+    requests = changes.pop("requests", round(inferences_per_s))
+    times = changes.pop("times", None) or BucketCounts.of([round(latency_ns)] * requests)
+    return Window(requests, 1.0, inferences_per_s, times, run or RunFigures(), **changes)

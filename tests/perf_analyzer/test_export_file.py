@@ -209,16 +209,16 @@ def test_what_cannot_be_exported_is_refused(tmp_path, changes, message):
 def test_the_windows_of_one_run_have_boundaries_of_their_own(tmp_path):
     class Spool:
         def windows_ns(self):
-            return [(100, 400), (400, 700), (1000, 1300)]
+            return [(100, 400), (400, 700), (1000, 1100)]
 
         def requests(self):
             yield SpooledRequest(110, 0, 0, InferRequest("m", (), ()), ((120, None),))
 
     path = tmp_path / "export.json"
     with ExportFile(path, "2.60.0") as export:
-        export.add("concurrency", 1, Spool(), windows=3)  # type: ignore[arg-type]  # nothing else of it is used
+        export.add("concurrency", 1, Spool(), window_ns=100)  # type: ignore[arg-type]  # nothing else of it is used
     (experiment,) = json.loads(path.read_text())["experiments"]
-    assert experiment["window_boundaries"] == [100, 200, 300, 400, 500, 600, 700, 1000, 1100, 1200, 1300]
+    assert experiment["window_boundaries"] == [100, 200, 300, 400, 500, 600, 700, 1000, 1100]
 
 
 def test_a_load_without_requests_is_left_out(tmp_path):

@@ -43,6 +43,7 @@ def test_the_models_of_a_mix_are_warmed_up_one_by_one_after_their_server_was_ask
     ]
     engine = Engine(counter=ModelTraits(has_sequences=True))
     with ScenarioMeasurement(commands, engine, print) as measurement:
+        measurement.ask_servers()
         measurement.warm_up(3)
         measurement.warm_up(3)
     assert engine.asked == ["plain", "cold", "counter"]

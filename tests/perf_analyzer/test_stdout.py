@@ -1,11 +1,13 @@
 """Lines on stdout, as perf_analyzer 2.60 printed them with the same figures; what its client library times is 0 here."""
 
 import dataclasses
+import re
 
 from perfkit.perf_analyzer.options import LoadRange, Options
 from perfkit.perf_analyzer.stdout import Report
+from perfkit.stats.buckets import BucketCounts
 from perfkit.telemetry.figures import ComposingModelFigures, GpuFigures
-from tests.perf_analyzer.measured import measured_load, server
+from tests.perf_analyzer.measured import measured_load, measured_window, server
 
 SYNC = Options("simple", interval_ms=300)
 
@@ -44,7 +46,7 @@ def test_the_settings_of_rates_with_counts():
         "  Service Kind: TRITON",
         "  Sending 1 warmup request",
         '  Using "count_windows" mode for stabilization',
-        "  Stabilizing using p90 throughput",
+        "  Stabilizing using p90throughput",
         "  Minimum number of samples in each window: 50",
         "  Latency limit: 0 msec",
         "  Request Rate limit: 200 requests per seconds",
@@ -77,6 +79,16 @@ def test_a_load():
     ]
 
 
+def test_the_settings_of_a_decoupled_model():
+    lines = list(Report(Options("repeat_int32", is_async=True, is_streaming=True)).settings(is_decoupled=True))
+    assert lines[4] == "  Stabilizing using average throughput"
+    assert lines[-3:] == [
+        "  Using asynchronous calls for inference",
+        "  Detected decoupled model, using the first response for measuring latency",
+        "",
+    ]
+
+
 def test_a_percentile_takes_the_place_of_the_average():
     options = Options("simple", protocol="grpc", percentile=90, load_mode="request_rate", load_range=LoadRange(100, 200, 100))
     load = measured_load(100.0, protocol="grpc", inferences_per_s=99.84651, stabilizing_latency_ns=4_124_900.0, server=None)
@@ -103,6 +115,23 @@ def test_a_warning_about_delays_leaves_two_decimals_for_good():
         "    Throughput: 1670.20 infer/sec",
     ]
     assert list(report.summary([load]))[1] == "Request Rate: 20000.00, throughput: 1670.20 infer/sec, latency 570 usec"
+
+
+def test_verbose_lines_of_windows_and_of_the_client():
+    times = BucketCounts.of([1_000_000, 3_000_000])
+    windows = [measured_window(120.0, times=times), measured_window(0.0, requests=0)]
+    report = Report(Options("simple", verbosity=1))
+    passes = list(report.window_passes(windows, before=3))
+    assert re.fullmatch(r"  Pass \[4\] throughput: 120 infer/sec\. Avg latency: (1999|2000) usec \(std \d+ usec\)\. ", passes[0])
+    assert passes[1] == "  Pass [5] cb::Error: No valid requests recorded within time interval. Please use a larger time window."
+    lines = list(report.load(measured_load(cpu_share=0.0412)))
+    assert lines[lines.index("    Throughput: 1727.18 infer/sec") + 1] == "    Avg client overhead: 4.12%"
+    assert "    Avg HTTP time: 570 usec (send 0 usec + response wait 570 usec + receive 0 usec)" in lines
+    grpc = Report(Options("simple", verbosity=1, percentile=90))
+    assert list(grpc.window_passes(windows[:1])) == [f"  Pass [1] throughput: 120 infer/sec. p90 latency: {times.largest_ns // 1000} usec"]
+    assert "    Avg gRPC time: 570 usec (marshal 0 usec + response wait 570 usec + unmarshal 0 usec)" in list(
+        grpc.load(measured_load(protocol="grpc"))
+    )
 
 
 def test_sequences_streams_gpus_and_composing_models():

@@ -3,7 +3,7 @@
 import pytest
 
 from perfkit.perf_analyzer.options import LoadRange, Options
-from perfkit.perf_analyzer.sweep import are_stable, attempts, loads
+from perfkit.perf_analyzer.sweep import are_stable, loads, windows_to_begin_with
 
 
 def measured(options, passes):
@@ -67,6 +67,6 @@ def test_windows_agree_within_the_percentage_of_the_smallest(values, percent, ex
     assert are_stable(values, percent) is expected
 
 
-@pytest.mark.parametrize(("trials", "expected"), [(10, 3), (3, 1), (1, 1), (11, 3), (12, 4)])
-def test_three_windows_at_a_time_use_up_the_trials(trials, expected):
-    assert attempts(Options("m", max_trials=trials)) == expected
+@pytest.mark.parametrize(("options", "expected"), [({}, 3), ({"max_trials": 2}, 2), ({"max_trials": 1}, 1), ({"request_count": 9}, 1)])
+def test_the_first_windows_are_those_that_must_agree_as_far_as_trials_allow(options, expected):
+    assert windows_to_begin_with(Options("m", **options)) == expected

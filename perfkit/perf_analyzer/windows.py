@@ -1,0 +1,113 @@
+"""The windows of a run in perf_analyzer's terms: what is counted and timed in each, and what is known of the run as a whole."""
+
+import dataclasses
+import pathlib
+from collections.abc import Sequence
+
+from perfkit.perf_analyzer.options import Options
+from perfkit.perf_analyzer.percentiles import percentiles_ns
+from perfkit.perf_analyzer.sweep import has_one_run
+from perfkit.result.interval_log import read_all_times, read_window_starts
+from perfkit.result.load import OpenLoad
+from perfkit.result.model import Failure, Point, Result
+from perfkit.stats.buckets import EMPTY, BucketCounts
+from perfkit.telemetry.figures import GpuFigures, ServerFigures
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class RunFigures:
+    """What is not known of each window, but of the run that it is part of."""
+
+    sequences_per_s: float | None = None
+    """Finished sequences; None for a load without sequences."""
+    responses_per_s: float | None = None
+    """Of a decoupled model; None for others."""
+    scheduled_per_s: float | None = None
+    """The rate of an open loop."""
+    cpu_share: float = 0.0
+    """How much of a CPU the load generator used."""
+    server: ServerFigures | None = None
+    """Of the whole run, its warm-up and its last answers included."""
+    gpus: tuple[GpuFigures, ...] = ()
+    sent: int = 0
+    """Requests of all its windows."""
+    failed: int = 0
+    failures: tuple[Failure, ...] = ()
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Window:
+    """The requests of one model that were answered in one window."""
+
+    requests: int
+    seconds: float
+    inferences_per_s: float
+    times: BucketCounts
+    """From the actual start of a request to its last response."""
+    run: RunFigures
+    """One object for all windows of a run."""
+    start_delays: BucketCounts = EMPTY
+
+    def latency_ns(self, percentile: int | None) -> float:
+        """The mean of its times, or a percentile."""
+        return latency_ns(self.times, percentile)
+
+
+def latency_ns(times: BucketCounts, percentile: int | None) -> float:
+    """The mean, or a percentile."""
+    return times.mean_and_stddev_ns()[0] if percentile is None else float(percentiles_ns(times, (percentile,))[0])
+
+
+def measured_windows(result: Result, folder: pathlib.Path, options: Sequence[Options], count: int) -> list[list[Window]]:
+    """The windows of a result with one load, for each model of a mix or the only one, in their order. Raises ResultError.
+
+    `count` is their number: parts of one run, or runs of their own.
+    """
+    by_window: dict[tuple[str, int, int, int], list[BucketCounts]] = {}
+    starts_s = read_window_starts(folder)
+    for (index, repetition), name, start_s, counts in read_all_times(folder, result):
+        place = _place(start_s - starts_s.get((index, repetition), 0.0), options[0], count)
+        by_window.setdefault((name, index, repetition, place), []).append(counts)
+    indices = [index for index, point in enumerate(result.summary) if point.workload is not None or len(options) == 1]
+    measured = []
+    for index, one in zip(indices, options, strict=True):
+        windows = list[Window]()
+        for point in (point for point in result.points if point.key == result.summary[index].key):
+            run = _run_figures(point, one)
+            for place, (requests, seconds) in enumerate(_counted(point, options[0], count)):
+                times, delays = (
+                    BucketCounts.merged(by_window.get((name, index, point.repetition or 0, place), ()))
+                    for name in ("service time", "start delay")
+                )
+                batch = point.inferences_per_s / point.throughput_per_s if point.throughput_per_s else 1.0
+                windows.append(Window(requests, seconds, batch * requests / seconds if seconds else 0.0, times, run, delays))
+        measured.append(windows)
+    return measured
+
+
+def _place(second: float, options: Options, count: int) -> int:
+    """The number of the window within a run of several, by the time since their start; answers after the last count in it."""
+    return min(max(int(second * 1000 + 0.5) // options.interval_ms, 0), count - 1) if has_one_run(options) else 0
+
+
+def _counted(run: Point, options: Options, count: int) -> list[tuple[int, float]]:
+    """The answered requests and the seconds of each window of a run."""
+    if not has_one_run(options):
+        return [(run.requests.ok, run.duration_s)]
+    series, seconds = run.throughput_series_per_s or (), options.interval_ms // 1000
+    return [(sum(series[place * seconds : (place + 1) * seconds]), float(seconds)) for place in range(count)]
+
+
+def _run_figures(run: Point, options: Options) -> RunFigures:
+    ended = None if run.sequences is None else run.sequences.ended
+    return RunFigures(
+        sequences_per_s=None if ended is None else ended / run.duration_s if run.duration_s else 0.0,
+        responses_per_s=None if run.responses is None else run.responses.per_s,
+        scheduled_per_s=run.load.rate_per_s if isinstance(run.load, OpenLoad) else None,
+        cpu_share=run.generator.cpu_share,
+        server=run.server,
+        gpus=tuple(gpu for gpu in run.gpus if gpu.source == "metrics") if options.collects_metrics else (),
+        sent=run.requests.sent,
+        failed=run.requests.sent - run.requests.ok,
+        failures=run.failures,
+    )
