@@ -10,10 +10,11 @@ from types import TracebackType
 from typing import Protocol, Self
 
 import perfkit
-from perfkit.errors import MeasurementError, TargetError
+from perfkit.errors import MeasurementError, MeasurementWarning, TargetError
 from perfkit.measurement.reply_spool import ReplySpool
 from perfkit.measurement.scenario_run import MeasuredScenario
 from perfkit.perf_analyzer.export_file import ExportFile
+from perfkit.perf_analyzer.messages import warning_in_options
 from perfkit.perf_analyzer.mix import load_values
 from perfkit.perf_analyzer.options import Options, TraceOptions
 from perfkit.perf_analyzer.profile import Interrupted
@@ -83,12 +84,13 @@ class ScenarioMeasurement:
     def ask_servers(self) -> Sequence[ModelTraits]:
         """See `Measurement.ask_servers`; tells the servers about traces, too."""
         for number, one in enumerate(self._options):
-            loaded = read_document(scenario_for([one], one.load_range.start), environ={})
+            parts = warm_up_and_rest(one, self._folder / f"schedule-{number}")
+            loaded = read_document(scenario_for([parts[1]], one.load_range.start), environ={})
             traits = self._engine.model_traits(loaded)
             if one.trace.is_given:
                 self._engine.change_trace_settings(loaded, one.trace)
             self._traits.append(traits)
-            warm_up, self._options[number] = warm_up_and_rest(known_options(one, traits), self._folder / f"schedule-{number}")
+            warm_up, self._options[number] = (known_options(part, traits) for part in parts)
             self._warm_ups.append(warm_up)
         return self._traits
 
@@ -154,6 +156,11 @@ class ScenarioMeasurement:
 
     def _note_warnings(self, result: Result) -> None:
         for warning in (warning for point in result.summary for warning in point.warnings):
-            if warning.code not in self._noted:
+            if warning.code not in self._noted and not _is_beyond_report(warning):
                 self._noted.add(warning.code)
-                self._note(f"{warning.code}: {warning.message}")
+                self._note(f"{warning.code}: {warning_in_options(warning.message, self._options[0])}")
+
+
+def _is_beyond_report(warning: MeasurementWarning) -> bool:
+    """Whether samples are few for percentiles only that perf_analyzer does not report."""
+    return warning.code == "few_samples" and "for p99." in warning.message

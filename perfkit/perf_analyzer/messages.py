@@ -43,7 +43,14 @@ _TLS = {
         "target.tls.key": "--ssl-grpc-private-key-file",
     },
 }
+_ADVICE = (
+    (r"increase workload\.variants, or disable the cache", "give more --input-data, or disable the cache"),
+    (r", or increase measure\.workers", ""),
+    (r"workload\.variants, (the inputs' shapes)", r"\1"),
+)
+"""What a warning advises of a scenario, and what its command can do."""
 _SENTENCES = (
+    *_ADVICE,
     (r"(?m)^(?:scenario: |the scenario: )+", ""),
     (r"workload\.inputs\.(.+?): (the model's shape is .*): give a size for each -1 with shape: \[\.\.\.\]", r"\2: give --shape \1:… with a size for each -1"),
     (r"workload\.inputs\.([^\s,]+?)\.shape\b", r"--shape \1:…"),
@@ -71,6 +78,19 @@ def in_options(message: str, options: Options) -> str:
     message = message.replace("use http:// or grpc:// in target.url", plain)
     words_of = _KEYS | _TLS[options.protocol] | {"load.replay.trace": _file_option(options)}
     return _keys_of(words_of).sub(lambda found: words_of[found[0].partition("[")[0]], message)
+
+
+def warning_in_options(message: str, options: Options) -> str:
+    """A warning about a measurement, with the option that makes its windows longer in the place of advice to measure longer."""
+    return in_options(message.replace("measure longer", _longer(options)), options)
+
+
+def _longer(options: Options) -> str:
+    if options.load_mode == "fixed_schedule":
+        return "give a longer schedule with --input-data"
+    if options.request_count:
+        return "raise --request-count"
+    return "raise --measurement-request-count" if options.measurement_mode == "count_windows" else "raise --measurement-interval (-p)"
 
 
 def _file_option(options: Options) -> str:

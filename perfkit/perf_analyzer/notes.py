@@ -57,8 +57,7 @@ def _notes_on_requests(options: Options) -> Iterator[str]:
         yield "--request-count: throughput is that of the requests' own time; perf_analyzer divides by a longer window"
     if not options.input_data and not options.is_zero_data and options.string_data is None:
         yield (
-            "--input-data random: perfkit sends workload.variants different requests; perf_analyzer sends one again and again, "
-            "which flatters caches"
+            "--input-data random: perfkit sends several different requests; perf_analyzer sends one again and again, which flatters caches"
         )
     if options.batch_size > 1 and options.input_data:
         yield "-b with input data: each step of the data is one element of a batch"

@@ -204,7 +204,9 @@ def _load(options: Options, values: Sequence[float]) -> _Section:
             return {"replay": {"trace": options.intervals_file, "format": "request_intervals", "loop": True}}
         case "fixed_schedule":
             if len(options.input_data) > 1:
-                raise UnsupportedError("perfkit: --fixed-schedule replays one file of --input-data: join the files' data")
+                raise UnsupportedError(
+                    "perfkit: a scenario replays one file, and --fixed-schedule has several of --input-data: join their data"
+                )
             return {"replay": {"trace": options.input_data[0], "format": "fixed_schedule"}}
 
 

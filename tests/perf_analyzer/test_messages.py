@@ -72,6 +72,19 @@ def test_a_sentence_about_a_scenario_is_said_of_options(line, message, expected)
 
 
 @pytest.mark.parametrize(
+    ("line", "advice"),
+    [
+        ("-m m", "raise --measurement-interval (-p)"),
+        ("-m m --measurement-mode count_windows", "raise --measurement-request-count"),
+        ("-m m --request-count 9", "raise --request-count"),
+    ],
+)
+def test_a_warning_names_the_option_for_longer_windows(line, advice):
+    message = "Too few samples for p99: at least 900 are needed; measure longer."
+    assert messages.warning_in_options(message, parse(line.split())) == f"Too few samples for p99: at least 900 are needed; {advice}."
+
+
+@pytest.mark.parametrize(
     ("line", "file"),
     [("-m m", "--ssl-https-ca-certificates-file"), ("-m m -i grpc", "--ssl-grpc-root-certifications-file")],
 )
