@@ -36,7 +36,8 @@ def table(text, head):
 
 def number(cell):
     """The figure in a cell such as `15.5 µs` or `12,613/s`."""
-    return float(re.match(r"[\d,.]+", cell)[0].replace(",", ""))
+    (digits, *_) = re.findall(r"[\d,.]+", cell)
+    return float(digits.replace(",", ""))
 
 
 @pytest.mark.parametrize("case", INPUT_BYTES)
