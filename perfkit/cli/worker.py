@@ -43,7 +43,7 @@ def _execute(options: argparse.Namespace) -> ExitCode:
     from perfkit.cli.signals import SignalHandler
     from perfkit.errors import TargetError, UsageError
     from perfkit.fleet.connection import JoinError
-    from perfkit.fleet.machine import DriverLostError
+    from perfkit.fleet.machine import DriverLostError, RefusedError
     from perfkit.fleet.token import TOKEN_VARIABLE, read_token
     from perfkit.measurement.control import Interruption
 
@@ -58,12 +58,12 @@ def _execute(options: argparse.Namespace) -> ExitCode:
     async def run() -> None:
         interruption.task = asyncio.current_task()
         with signals.installed():
-            work = functools.partial(_work, host, port, token, _tls(options.tls_ca), name, options.join_within / 1e9)
-            await (_keep_working(work) if options.keep else work())
+            work, within_s = functools.partial(_work, host, port, token, _tls(options.tls_ca), name), options.join_within / 1e9
+            await (_keep_working(work, within_s) if options.keep else work(within_s))
 
     try:
         asyncio.run(run())
-    except (JoinError, DriverLostError) as error:
+    except (JoinError, DriverLostError, RefusedError) as error:
         raise TargetError(f"{options.join}: {error}") from None
     except asyncio.CancelledError:
         if signals.exit_code is None:
@@ -76,37 +76,42 @@ async def _work(host: str, port: int, token: str, tls: "ssl.SSLContext | None", 
     from perfkit.fleet.machine import describe_machine, serve_driver
 
     connection = await _connect(host, port, token, tls, within_s)
-    _say(f"joined {host}:{port} as {name}")
     try:
-        await serve_driver(connection, describe_machine(name), MonotonicClock())
+        await serve_driver(connection, describe_machine(name), MonotonicClock(), lambda own: _say(f"joined {host}:{port} as {own}"))
     finally:
         await connection.close()
     _say("the run is over")
 
 
-async def _keep_working(work: "Callable[[], Awaitable[None]]") -> None:
-    """Works for one run after another, until none comes in time; raises TargetError if there was not even one."""
+async def _keep_working(work: "Callable[[float], Awaitable[None]]", within_s: float) -> None:
+    """Works for one run after another, until none comes in time; raises the error of the first attempt if there was not even one."""
+    import asyncio
+
     from perfkit.errors import TargetError
     from perfkit.fleet.connection import JoinError
-    from perfkit.fleet.machine import DriverLostError
+    from perfkit.fleet.machine import DriverLostError, RefusedError
 
-    has_worked = False
+    now_s = asyncio.get_running_loop().time
+    has_worked, ends_at, said = False, now_s() + within_s, ""
     while True:
         try:
-            await work()
-            has_worked = True
+            await work(max(ends_at - now_s(), 0))
+            has_worked, ends_at, said = True, now_s() + within_s, ""
         except DriverLostError as error:
-            has_worked = True
+            has_worked, ends_at, said = True, now_s() + within_s, ""
             _say(f"{error}; waiting for another run")
-        except JoinError as error:
+        except (JoinError, RefusedError) as error:  # such as by a run that already has its machines
             if not has_worked:
                 raise
-            _say(f"{error}; waiting for another run")
+            if said != str(error):
+                said = str(error)
+                _say(f"{said}; waiting for another run")
         except TargetError:
             if not has_worked:
                 raise
             _say("no further run has come")
             return
+        await asyncio.sleep(_TRIES_EVERY_S)  # the driver may refuse this machine all the time
 
 
 async def _connect(host: str, port: int, token: str, tls: "ssl.SSLContext | None", within_s: float) -> "Connection":
@@ -121,12 +126,13 @@ async def _connect(host: str, port: int, token: str, tls: "ssl.SSLContext | None
     ends_at = loop.time() + within_s
     while True:
         try:
-            return await join(host, port, token, tls)
+            async with asyncio.timeout_at(max(ends_at, loop.time() + _TRIES_EVERY_S)):  # an unreachable host may leave it unanswered
+                return await join(host, port, token, tls)
         except ssl.SSLError as error:
             raise TargetError(f"tcp://{host}:{port}: TLS failed: {error.reason or error}") from None
         except OSError as error:
             if loop.time() + _TRIES_EVERY_S > ends_at:
-                raise TargetError(f"tcp://{host}:{port}: cannot be joined: {error.strerror or error}") from None
+                raise TargetError(f"tcp://{host}:{port}: cannot be joined: {error.strerror or str(error) or 'no answer'}") from None
         await asyncio.sleep(_TRIES_EVERY_S)
 
 

@@ -8,6 +8,7 @@ import contextlib
 import pickle
 import secrets
 import ssl
+from collections.abc import Callable
 from typing import Any
 
 from perfkit.errors import PerfkitError
@@ -15,11 +16,17 @@ from perfkit.fleet.frames import LENGTH_BYTES, MAC_BYTES, MAGIC, NONCE_BYTES, Se
 
 _HANDSHAKE_WITHIN_S, _CLOSED_WITHIN_S = 10, 2
 _READ_AHEAD_BYTES = 2**20
+# more than any message: the length is read before it is known who has sent it
+_LONGEST_BYTES = 2**32
 _IS_KNOWN, _IS_UNKNOWN = b"1", b"0"
 
 
 class JoinError(PerfkitError):
     """The other side does not know the token, or does not speak this protocol."""
+
+
+class UnknownMessageError(PerfkitError):
+    """The other side sent a message that this version of perfkit cannot read; the text follows who it is."""
 
 
 class Connection:
@@ -43,16 +50,41 @@ class Connection:
         if not self._writer.is_closing():
             self._writer.write(self._sealer.seal(pickle.dumps(message, protocol=pickle.HIGHEST_PROTOCOL)))
 
-    async def receive(self) -> Any:
-        """The next message; raises EOFError when there are no more, also after a frame that the other side has not sent."""
+    async def receive(self, silent_for_s: float | None = None, on_part: Callable[[], None] = lambda: None) -> Any:
+        """The next message, however long it takes as long as parts of it come; `on_part` is called after each.
+
+        Raises EOFError when there are no more, also after a frame that the other side has not sent, UnknownMessageError, and TimeoutError when
+        nothing has come for so many seconds.
+        """
         try:
-            length = int.from_bytes(await self._reader.readexactly(LENGTH_BYTES), "big")
-            body, mac = await self._reader.readexactly(length), await self._reader.readexactly(MAC_BYTES)
-        except (asyncio.IncompleteReadError, OSError, MemoryError):
+            length = int.from_bytes(await self._read(LENGTH_BYTES, silent_for_s), "big")
+            if length > _LONGEST_BYTES:
+                raise EOFError
+            body = await self._read(length, silent_for_s, on_part)
+            mac = await self._read(MAC_BYTES, silent_for_s)
+        except TimeoutError:
+            raise
+        except (OSError, MemoryError):
             raise EOFError from None
         if not self._opener.is_next(body, mac):
             raise EOFError
-        return pickle.loads(body)  # noqa: S301 - from the holder of the token
+        try:
+            return pickle.loads(body)  # noqa: S301 - from the holder of the token
+        except Exception:  # noqa: BLE001 - a class that this version lacks, or that has other attributes: the error may be any
+            raise UnknownMessageError("sent what this version of perfkit cannot read: install the same version on both") from None
+
+    async def _read(self, count: int, silent_for_s: float | None, on_part: Callable[[], None] = lambda: None) -> bytes:
+        """So many bytes; see `receive`."""
+        read = bytearray()
+        while len(read) < count:
+            async with asyncio.timeout(silent_for_s):
+                part = await self._reader.read(count - len(read))
+            if not part:
+                raise EOFError
+            read += part
+            if len(read) < count:
+                on_part()
+        return bytes(read)
 
     async def close(self) -> None:
         """Closes it after what was sent is written, or when that takes too long."""

@@ -16,7 +16,7 @@ from perfkit.clock import Clock
 from perfkit.errors import MeasurementError, TargetError, UsageError
 from perfkit.fleet.checks import limit_faults, version_fault
 from perfkit.fleet.clock_offset import clock_error
-from perfkit.fleet.connection import Connection, JoinError, accept
+from perfkit.fleet.connection import Connection, JoinError, UnknownMessageError, accept
 from perfkit.fleet.fleet_machine import FleetMachine, RemoteWorker
 from perfkit.fleet.messages import Accepted, Hello, Refused, RunEnds
 from perfkit.fleet.token import TOKEN_VARIABLE, read_token
@@ -28,7 +28,9 @@ from perfkit.workers.point_recording import MachineRecording, PointRecording, me
 from perfkit.workers.worker_spec import MixSpec, WorkerSpec
 
 _HELLO_WITHIN_S = 30
+_TLS_WITHIN_S, _SENT_AWAY_WITHIN_S = 10, 1
 _READ_AHEAD_BYTES = 2**20
+_BACKLOG, _MOST_CALLERS = 1024, 64
 
 
 class Fleet:
@@ -53,6 +55,7 @@ class Fleet:
                 "open_files": machine.hello.open_files,
                 "ports": machine.hello.ports,
                 "is_calibrated": machine.hello.calibration is not None,
+                "lost": machine.lost,
             }
             for machine in self._machines
         ]
@@ -75,15 +78,20 @@ class Fleet:
             return None
         return max(known, key=lambda one: max(cost.cpu_ns_per_request for cost in one.costs), default=None)
 
-    async def check(self, spec: WorkerSpec | MixSpec, workers: int) -> None:
-        """Raises UsageError for a machine whose limits do not suffice for its share of a load, and TargetError for one that cannot reach the target."""
+    def limit_fault(self, spec: WorkerSpec | MixSpec, workers: int) -> str:
+        """Which machine's limits do not suffice for its share of a load, and why; empty if all do."""
         machines = self.machines
         for place, machine in enumerate(machines):
             own = len(range(place, workers, len(machines)))
             for fault in limit_faults(machine.hello, -(-spec.connections * own // workers), own):
-                raise UsageError(f"{machine.name}: {fault}")
+                return f"{machine.name}: {fault}"
+        return ""
+
+    async def check_targets(self, spec: WorkerSpec | MixSpec) -> None:
+        """Raises TargetError for a machine that cannot reach the target; one that is lost meanwhile is left out."""
+        machines = self.machines
         for machine, checked in zip(machines, await asyncio.gather(*(one.check_target(spec) for one in machines)), strict=True):
-            if checked.fault:
+            if checked.fault and not machine.lost:
                 raise TargetError(f"{machine.name}: {checked.fault}; every machine of the fleet must reach the target")
 
     async def run_point(
@@ -95,7 +103,7 @@ class Fleet:
     ) -> PointRecording:
         """Executes a load point with so many workers on all machines; see `WorkerGroup.run`.
 
-        Worker i of n runs on machine i mod m. Raises MeasurementError if no machine is left.
+        Worker i of n runs on machine i mod m. Raises MeasurementError if no machine is left, or if one was lost before and the fleet stops then.
         """
         began_ns, machines = self._clock.now_ns(), self.machines
         for machine in machines:
@@ -104,6 +112,8 @@ class Fleet:
         compared = [(machine, one) for machine, one in zip(machines, before, strict=True) if one is not None]
         if not compared:
             raise MeasurementError(self.describe_losses())
+        if self._settings.on_loss == "stop" and (lost := [f"{one.name} was lost: {one.lost}" for one in self._machines if one.lost]):
+            raise MeasurementError(f"stopped: {'; '.join(lost)}")
         shares: list[tuple[FleetMachine, int, tuple[int, ...]]] = []
         links: list[RemoteWorker] = []
         try:
@@ -155,17 +165,21 @@ async def open_fleet(settings: FleetSettings, clock: Clock, folder: pathlib.Path
     token, is_new = _read_token(settings, folder)
     admission = _Admission(settings.workers or 1, token, clock, note)
     host, port = settings.listen_at
+    tls = _server_tls(settings, folder)
+    handshake_s = None if tls is None else _TLS_WITHIN_S
     try:
-        server = await asyncio.start_server(admission.admit, host, port, ssl=_server_tls(settings, folder), limit=_READ_AHEAD_BYTES)
+        server = await asyncio.start_server(
+            admission.admit, host, port, ssl=tls, ssl_handshake_timeout=handshake_s, limit=_READ_AHEAD_BYTES, backlog=_BACKLOG
+        )
     except OSError as error:
         raise UsageError(f"fleet.listen: {settings.listen}: {error.strerror or error}; give another address or port") from None
     port = server.sockets[0].getsockname()[1]
     try:
-        async with server:
-            note(_how_to_join(settings, host, port, token if is_new else None))
-            await admission.wait(settings.join_within_ns / NS_PER_S)
-            yield Fleet(admission.machines, settings, clock)
+        note(_how_to_join(settings, host, port, token if is_new else None))
+        await admission.wait(settings.join_within_ns / NS_PER_S)
+        yield Fleet(admission.machines, settings, clock)
     finally:
+        server.close()  # its end is not awaited: that would be the end of all connections
         await admission.close()
 
 
@@ -177,21 +191,24 @@ class _Admission:
         self._wanted, self._token, self._clock, self._note = wanted, token, clock, note
         self._version = importlib.metadata.version("perfkit")
         self._tasks = set[asyncio.Task[None]]()
+        self._callers: dict[asyncio.StreamWriter, asyncio.Future[None]] = {}
+        """Those who have not said yet what they are, in their order."""
         self._is_complete = asyncio.Event()
 
     async def admit(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """Takes a caller into the fleet, or sends it away."""
+        """Takes a caller into the fleet, or sends it away. Of too many callers at a time, the one that has waited longest makes room."""
         peer = (writer.get_extra_info("peername") or ("an unknown address",))[0]
+        if len(self._callers) >= _MOST_CALLERS + self._wanted:
+            next(iter(self._callers)).transport.abort()
+        self._callers[writer] = asyncio.get_running_loop().create_future()
         try:
             connection = await accept(reader, writer, self._token)
-            async with asyncio.timeout(_HELLO_WITHIN_S):
-                hello = await connection.receive()
-        except (JoinError, EOFError, TimeoutError) as error:
-            self._note(f"a caller from {peer} was sent away: {error or 'it did not say what it is'}")
+            hello = await _read_hello(connection)
+        except JoinError as error:
+            self._note(f"a caller from {peer} was sent away: {error}")
             return
-        if not isinstance(hello, Hello):
-            connection.abort()
-            return
+        finally:
+            self._callers.pop(writer).set_result(None)
         name = self._unused(hello.name)
         reason = version_fault(hello, self._version) or ("it is complete" if len(self.machines) >= self._wanted else "")
         if reason:
@@ -201,13 +218,20 @@ class _Admission:
         connection.send(Accepted(name))
         machine = FleetMachine(connection, hello, name, self._clock)
         self.machines.append(machine)
-        for work in (machine.listen(), machine.ping()):
+        for work in (self._listen(machine), machine.ping()):
             task = asyncio.ensure_future(work)
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
         self._note(f"{name} ({peer}) has joined, {len(self.machines)} of {self._wanted}")
         if len(self.machines) == self._wanted:
             self._is_complete.set()
+
+    async def _listen(self, machine: FleetMachine) -> None:
+        """Listens to a machine until it is lost; its place is free then, unless the fleet is complete."""
+        await machine.listen()
+        self._note(f"{machine.name} was lost: {machine.lost}")
+        if not self._is_complete.is_set():
+            self.machines.remove(machine)
 
     async def wait(self, within_s: float) -> None:
         """Returns when all machines have joined; raises MeasurementError if they have not in time."""
@@ -224,11 +248,31 @@ class _Admission:
         """Tells all machines that the run is over."""
         for task in self._tasks:
             task.cancel()
+        if self._callers:
+            for writer in self._callers:
+                writer.transport.abort()
+            await asyncio.wait(self._callers.values(), timeout=_SENT_AWAY_WITHIN_S)
         await asyncio.gather(*(machine.close(RunEnds()) for machine in self.machines), return_exceptions=True)
 
     def _unused(self, name: str) -> str:
         names = {machine.name for machine in self.machines}
         return next(one for one in itertools.chain((name,), (f"{name}-{number}" for number in itertools.count(2))) if one not in names)
+
+
+async def _read_hello(connection: Connection) -> Hello:
+    """What a machine says of itself; raises JoinError after the connection is closed."""
+    try:
+        async with asyncio.timeout(_HELLO_WITHIN_S):
+            hello = await connection.receive()
+    except UnknownMessageError as error:
+        await _refuse(connection, f"this machine {error}")
+        raise JoinError(f"it {error}") from None
+    except (EOFError, TimeoutError):
+        hello = None
+    if not isinstance(hello, Hello):
+        connection.abort()
+        raise JoinError("it did not say what it is")
+    return hello
 
 
 async def _refuse(connection: Connection, reason: str) -> None:

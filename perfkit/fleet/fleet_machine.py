@@ -7,7 +7,7 @@ from typing import Any
 
 from perfkit.clock import Clock
 from perfkit.fleet.clock_offset import ClockComparison, RoundTrip, compare_clocks
-from perfkit.fleet.connection import Connection
+from perfkit.fleet.connection import Connection, UnknownMessageError
 from perfkit.fleet.messages import (
     CheckTarget,
     FromWorkers,
@@ -21,7 +21,7 @@ from perfkit.fleet.messages import (
     WorkerEnded,
 )
 from perfkit.units import NS_PER_S
-from perfkit.workers.messages import Begin, Logged
+from perfkit.workers.messages import Begin, Logged, Progress
 from perfkit.workers.point_recording import PointRecording
 from perfkit.workers.worker_spec import MixSpec, WorkerSpec
 
@@ -43,15 +43,17 @@ class FleetMachine:
         self._ping_numbers = itertools.count()
         self._checked: asyncio.Future[TargetChecked] | None = None
         self._comparisons: list[ClockComparison] = []
+        self._showed_progress_ns = clock.now_ns()
 
     async def listen(self) -> None:
         """Takes its messages until the connection ends; what waits for it is told then."""
         try:
             while True:
-                async with asyncio.timeout(_MAX_SILENCE_NS / NS_PER_S):
-                    self._take(await self._connection.receive())
+                self._take(await self._connection.receive(_MAX_SILENCE_NS / NS_PER_S, self._show_progress))
         except EOFError:
             self._lose("its connection broke")
+        except UnknownMessageError as error:
+            self._lose(f"it {error}")
         except TimeoutError:
             self._lose(f"it sent nothing for {_MAX_SILENCE_NS // NS_PER_S} s")
 
@@ -87,9 +89,9 @@ class FleetMachine:
         self._comparisons = []
 
     async def check_target(self, spec: WorkerSpec | MixSpec) -> TargetChecked:
-        """Has it connect to the target."""
+        """Has it connect to the target, for which it needs no requests."""
         self._checked = asyncio.get_running_loop().create_future()
-        self.send(CheckTarget(spec))
+        self.send(CheckTarget(spec.without_requests()))
         try:
             return await asyncio.wait_for(self._checked, _CHECK_WITHIN_S)
         except TimeoutError:
@@ -125,6 +127,13 @@ class FleetMachine:
         self._pings[number] = self._clock.now_ns(), done
         self.send(Ping(number))
         return done
+
+    def _show_progress(self) -> None:
+        """Notes once a second that a long message is coming in, behind which those of its workers wait."""
+        if (now_ns := self._clock.now_ns()) - self._showed_progress_ns >= NS_PER_S:
+            self._showed_progress_ns = now_ns
+            for queue in self._workers.values():
+                queue.put_nowait(Progress())
 
     def _take(self, message: object) -> None:
         match message:

@@ -3,13 +3,13 @@
 import asyncio
 import dataclasses
 import importlib.metadata
-from collections.abc import Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from typing import Any
 
 from perfkit.calibration.cache import calibration_path, read_calibration
 from perfkit.clock import Clock
 from perfkit.errors import PerfkitError
-from perfkit.fleet.connection import Connection
+from perfkit.fleet.connection import Connection, UnknownMessageError
 from perfkit.fleet.messages import (
     Accepted,
     CheckTarget,
@@ -46,7 +46,11 @@ _MAX_SILENCE_NS = 10 * NS_PER_S
 
 
 class DriverLostError(PerfkitError):
-    """The connection to the driver broke before the end of the run, or the driver refused this machine."""
+    """The connection to the driver broke before the end of the run."""
+
+
+class RefusedError(PerfkitError):
+    """The driver does not take this machine."""
 
 
 def describe_machine(name: str) -> Hello:
@@ -61,22 +65,27 @@ def describe_machine(name: str) -> Hello:
     )
 
 
-async def serve_driver(connection: Connection, hello: Hello, clock: Clock) -> None:
-    """Joins a fleet, and runs workers until the driver ends the run; they are ended with it. Raises DriverLostError."""
+async def serve_driver(connection: Connection, hello: Hello, clock: Clock, on_accepted: Callable[[str], None] = lambda _: None) -> None:
+    """Joins a fleet, and runs workers until the driver ends the run; they are ended with it.
+
+    `on_accepted` gets the name of this machine in the fleet. Raises RefusedError and DriverLostError.
+    """
     connection.send(hello)
     match await _receive(connection):
         case Refused(reason):
-            raise DriverLostError(f"the driver refused this machine: {reason}")
-        case Accepted():
+            raise RefusedError(f"the driver refused this machine: {reason}")
+        case Accepted(name):
+            on_accepted(name)
             await _Machine(connection, hello.cpus, clock).run()
         case _:
             raise DriverLostError("the driver sent something that this version of perfkit does not know")
 
 
-async def _receive(connection: Connection) -> object:
+async def _receive(connection: Connection, on_part: Callable[[], None] = lambda: None) -> object:
     try:
-        async with asyncio.timeout(_MAX_SILENCE_NS / NS_PER_S):
-            return await connection.receive()
+        return await connection.receive(_MAX_SILENCE_NS / NS_PER_S, on_part)
+    except UnknownMessageError as error:
+        raise DriverLostError(f"the driver {error}") from None
     except TimeoutError:
         raise DriverLostError(f"the driver sent nothing for {_MAX_SILENCE_NS // NS_PER_S} s") from None
     except EOFError:
@@ -93,6 +102,7 @@ class _Machine:
         self._ended = set[int]()
         """Workers that are not wanted any more, perhaps before their process has started."""
         self._outbox: list[tuple[int, object]] = []
+        self._showed_progress_ns = clock.now_ns()
 
     async def run(self) -> None:
         """Follows orders to the end of the run."""
@@ -107,16 +117,15 @@ class _Machine:
 
     async def _follow_orders(self) -> None:
         while True:
-            match await _receive(self._connection):
+            match await _receive(self._connection, self._show_progress):
                 case Ping(number):
                     self._connection.send(Pong(number, self._clock.now_ns()))
                 case CheckTarget(spec):
                     self._start(self._check_target(spec))
                 case StartWorkers() as order:
-                    shares = order.spec.split(order.of, ())
                     for place, (number, worker) in enumerate(zip(order.ids, order.workers, strict=True)):
                         cpus = (self._cpus[place % len(self._cpus)],) if len(order.ids) > 1 else ()
-                        self._start(self._run_worker(number, shares[worker].on_cpus(cpus)))
+                        self._start(self._run_worker(number, order.spec, worker, order.of, cpus))
                 case ToWorker(number, None):
                     self._end(number, at_once=True)
                 case ToWorker(number, message) if number in self._children:
@@ -139,8 +148,15 @@ class _Machine:
         if (child := self._children.get(number)) is not None:
             child.kill() if at_once else child.close_stdin()
 
-    async def _run_worker(self, number: int, spec: WorkerSpec | MixSpec) -> None:
-        """Runs one worker process, and passes its messages on."""
+    async def _run_worker(self, number: int, spec: WorkerSpec | MixSpec, worker: int, workers: int, cpus: tuple[int, ...]) -> None:
+        """Runs one worker process, and passes its messages on, until its last: how it ended."""
+        try:
+            # a long warm-up's arrivals are counted, which must not delay the clock's comparisons
+            await self._run_process(number, await asyncio.to_thread(lambda: spec.share(worker, workers, cpus)))
+        except OSError as error:  # such as too many processes or open files
+            self._post(number, WorkerEnded(f"could not be started: {error.strerror or error}"))
+
+    async def _run_process(self, number: int, spec: WorkerSpec | MixSpec) -> None:
         async with start_module(MODULE, stop_within_s=ENDS_WITHIN_S) as child:
             if number in self._ended:
                 return
@@ -153,6 +169,12 @@ class _Machine:
                 self._post(number, WorkerEnded(f"{await child.wait_for_end(ENDS_WITHIN_S)}"))
             finally:
                 del self._children[number]
+
+    def _show_progress(self) -> None:
+        """Tells the driver once a second that its long message is coming in, behind which its pings wait."""
+        if (now_ns := self._clock.now_ns()) - self._showed_progress_ns >= _SENDS_EVERY_NS:
+            self._showed_progress_ns = now_ns
+            self._connection.send(FromWorkers(()))
 
     def _post(self, number: int, message: object) -> None:
         self._outbox.append((number, message))

@@ -11,7 +11,7 @@ TOKEN_VARIABLE = "PERFKIT_FLEET_TOKEN"  # noqa: S105 - the name of a variable
 def read_token(file: pathlib.Path | None) -> str:
     """The token from a file, or else the environment; empty if there is none. Raises UsageError."""
     if file is None:
-        return os.environ.get(TOKEN_VARIABLE, "")
+        return os.environ.get(TOKEN_VARIABLE, "").strip()
     try:
         token = file.read_text(encoding="utf-8").strip()
     except (OSError, UnicodeDecodeError) as error:

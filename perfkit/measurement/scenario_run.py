@@ -104,7 +104,7 @@ class ScenarioRun:
         self._abandoned = remove_abandoned()
 
     def use_fleet(self, fleet: Fleet | None) -> None:
-        """Sets the machines that send the load; called before the first load point."""
+        """Sets the machines that send the load, and describes them; called before the first load point."""
         self.fleet = fleet
         if fleet is not None:
             self._so_far.environment["fleet"] = fleet.describe()
@@ -178,7 +178,9 @@ class ScenarioRun:
         return MeasuredScenario(result, None)
 
     def check_connections(self) -> None:
-        """Raises UsageError if the scenario needs more connections than this process may open files."""
+        """Raises UsageError if the scenario needs more connections than this process may open files; a fleet's machines open them themselves."""
+        if self.scenario.fleet is not None:
+            return
         least = least_connections(self.scenario)
         self._check_file_limit(least, 1 if self.scenario.measure.workers == "auto" else min(self.scenario.measure.workers, least))
 
@@ -253,10 +255,13 @@ class ScenarioRun:
         if self._traces is not None:
             self._traces.read_clocks()
         spec, workers = self._planned(load_point, workloads, trace_ids)
-        if self.fleet is not None and not self.measured:
-            await self.fleet.check(spec, workers)
-        elif self.fleet is None:
+        if self.fleet is None:
             self._check_file_limit(spec.connections, workers)
+        else:
+            if fault := self.fleet.limit_fault(spec, workers):
+                raise MeasurementError(fault) if self._so_far.points else UsageError(fault)
+            if not self.measured:
+                await self.fleet.check_targets(spec)
         began_ns = self.clock.now_ns()
         log = self._interval_log(load_point)
         number, total = self._number
@@ -280,8 +285,9 @@ class ScenarioRun:
         if window.length_ns:  # otherwise the load ended during the warm-up
             for run in self.interleaved:
                 run.add_notes(observation)
+            calibration = self._calibration if self.fleet is None else None
             measurements = measurements_of(
-                self.scenario, load_point, workloads, recorded, window, observed, workers, self._warnings, self._calibration
+                self.scenario, load_point, workloads, recorded, window, observed, workers, self._warnings, calibration
             )
             if start is not None:
                 measurements = [dataclasses.replace(measurements[0], cold_start=start.result(load_point.repetition))]
@@ -378,6 +384,7 @@ class ScenarioRun:
 
     def result(self) -> Result:
         """The result with all load points so far."""
+        self.use_fleet(self.fleet)  # with the machines that were lost
         return self._so_far.document(self._source.outcome(), {} if self._traces is None else self._traces.breakdowns)
 
     @contextlib.asynccontextmanager

@@ -44,9 +44,10 @@ class PointSpec:
 
     def split(self, workers: int) -> list["PointSpec"]:
         """The specs that divide the load among several workers."""
-        return [self._share(worker, workers) for worker in range(workers)]
+        return [self.share(worker, workers) for worker in range(workers)]
 
-    def _share(self, worker: int, workers: int) -> "PointSpec":
+    def share(self, worker: int, workers: int) -> "PointSpec":
+        """The spec of one of several workers that divide the load."""
         load, requests = self.load, self.requests
         if isinstance(load, OpenPlan):
             if requests is not None:
@@ -57,8 +58,9 @@ class PointSpec:
                 sequences = dataclasses.replace(load.sequences, live=part(load.sequences.live, worker, workers))
                 load = dataclasses.replace(load, sequences=sequences)
         elif requests is not None:  # in proportion to its slots, so that all workers end at about the same time
-            slots = [len(range(number, load.concurrency, workers)) for number in range(worker + 1)]
-            requests = requests * sum(slots) // load.concurrency - requests * sum(slots[:-1]) // load.concurrency
+            before = worker * (load.concurrency // workers) + min(worker, load.concurrency % workers)
+            own = len(range(worker, load.concurrency, workers))
+            requests = requests * (before + own) // load.concurrency - requests * before // load.concurrency
         connections = part(self.connections, worker, workers)
         return dataclasses.replace(self, load=load, requests=requests, connections=connections, worker=worker, workers=workers)
 
@@ -93,26 +95,26 @@ class WorkerSpec:
         """The same for workers that send live figures, or not."""
         return dataclasses.replace(self, is_live=is_live)
 
-    def on_cpus(self, cpus: tuple[int, ...]) -> "WorkerSpec":
-        """The same for a worker that is pinned to these CPUs."""
-        return dataclasses.replace(self, cpus=cpus)
+    def without_requests(self) -> "WorkerSpec":
+        """The same without tensors, which may be large."""
+        return dataclasses.replace(self, requests=())
 
     def split(self, workers: int, cpus: Sequence[int]) -> "list[WorkerSpec]":
         """The specs that divide the load among several workers, each on one CPU; they share CPUs if there are too few."""
-        return [
-            dataclasses.replace(
-                self,
-                point=point,
-                transport=dataclasses.replace(
-                    self.transport, max_connections=part(self.transport.max_connections, worker, workers), seed=self.seed * workers + worker
-                ),
-                check_at_most_per_s=self.check_at_most_per_s / workers,
-                seed=self.seed * workers + worker,
-                sampling=self.sampling and self.sampling.split(worker, workers),
-                cpus=(cpus[worker % len(cpus)],) if cpus else (),
-            )
-            for worker, point in enumerate(self.point.split(workers))
-        ]
+        return [self.share(worker, workers, (cpus[worker % len(cpus)],) if cpus else ()) for worker in range(workers)]
+
+    def share(self, worker: int, workers: int, cpus: tuple[int, ...] = ()) -> "WorkerSpec":
+        """The spec of one of several workers that divide the load, pinned to these CPUs."""
+        seed = self.seed * workers + worker
+        return dataclasses.replace(
+            self,
+            point=self.point.share(worker, workers),
+            transport=dataclasses.replace(self.transport, max_connections=part(self.transport.max_connections, worker, workers), seed=seed),
+            check_at_most_per_s=self.check_at_most_per_s / workers,
+            seed=seed,
+            sampling=self.sampling and self.sampling.split(worker, workers),
+            cpus=cpus,
+        )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -149,17 +151,19 @@ class MixSpec:
         closed = [one.point.load.concurrency for one in self.workloads if isinstance(one.point.load, ClosedPlan)]
         return min(*limits, max(closed) if len(closed) == len(self.workloads) else limits[0])
 
+    def without_requests(self) -> "MixSpec":
+        """See `WorkerSpec.without_requests`."""
+        return dataclasses.replace(self, workloads=tuple(one.without_requests() for one in self.workloads))
+
     def split(self, workers: int, cpus: Sequence[int]) -> "list[MixSpec]":
         """See `WorkerSpec.split`."""
-        shares = zip(*(one.split(workers, cpus) for one in self.workloads), strict=True)
-        return [
-            dataclasses.replace(self, workloads=share, choices_seed=(*self.choices_seed, worker)) for worker, share in enumerate(shares)
-        ]
+        return [self.share(worker, workers, (cpus[worker % len(cpus)],) if cpus else ()) for worker in range(workers)]
+
+    def share(self, worker: int, workers: int, cpus: tuple[int, ...] = ()) -> "MixSpec":
+        """See `WorkerSpec.share`."""
+        workloads = tuple(one.share(worker, workers, cpus) for one in self.workloads)
+        return dataclasses.replace(self, workloads=workloads, choices_seed=(*self.choices_seed, worker))
 
     def live(self, *, is_live: bool) -> "MixSpec":
         """The same for workers that send live figures, or not."""
         return dataclasses.replace(self, workloads=tuple(dataclasses.replace(one, is_live=is_live) for one in self.workloads))
-
-    def on_cpus(self, cpus: tuple[int, ...]) -> "MixSpec":
-        """The same for a worker that is pinned to these CPUs."""
-        return dataclasses.replace(self, workloads=tuple(one.on_cpus(cpus) for one in self.workloads))

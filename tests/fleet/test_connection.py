@@ -1,6 +1,7 @@
 """Joining a driver: who knows the token, and who does not."""
 
 import asyncio
+import pickle
 
 import pytest
 
@@ -94,6 +95,35 @@ def test_a_frame_with_another_seal_ends_the_connection_before_it_is_unpickled():
         driver, machine = await served("secret", lambda port: join("127.0.0.1", port, "secret", None))
         body = b"cos\nsystem\n(S'false'\ntR."
         machine._writer.write(len(body).to_bytes(8, "big") + body + bytes(32))
+        with pytest.raises(EOFError):
+            await driver.receive()
+        await machine.close()
+        await driver.close()
+
+    asyncio.run(main())
+
+
+def test_a_long_message_is_waited_for_as_long_as_parts_of_it_come():
+    async def main():
+        driver, machine = await served("secret", lambda port: join("127.0.0.1", port, "secret", None))
+        frame = machine._sealer.seal(pickle.dumps(bytes(10_000)))
+        parts = [frame[at : at + 1000] for at in range(0, len(frame), 1000)]
+        machine._writer.write(parts.pop(0))
+        # each part is sent when the one before has come, so that the connection is silent in between
+        received = await driver.receive(0.5, lambda: machine._writer.write(parts.pop(0)))
+        assert received == bytes(10_000)
+        with pytest.raises(TimeoutError):
+            await driver.receive(0.01)
+        await machine.close()
+        await driver.close()
+
+    asyncio.run(main())
+
+
+def test_a_length_that_no_message_has_ends_the_connection():
+    async def main():
+        driver, machine = await served("secret", lambda port: join("127.0.0.1", port, "secret", None))
+        machine._writer.write((2**40).to_bytes(8, "big"))
         with pytest.raises(EOFError):
             await driver.receive()
         await machine.close()
