@@ -63,13 +63,13 @@ def count_mix_workers(
     point: MixPoint, workloads: Sequence[ProbedWorkload], spec: MixSpec, calibration: Calibration | None, cpus: int, machines: int = 1
 ) -> int:
     """The number of workers for a load point of several workloads: as many as they need together; see `count_workers`."""
-    counts = [
-        count_workers(one.scenario, part, one.probed, own, calibration, cpus, machines=machines)
+    is_auto = workloads[0].scenario.measure.workers == "auto"
+    counts = [  # of auto, what the rates need: there is a worker on each machine in any case
+        count_workers(one.scenario, part, one.probed, own, calibration, cpus, machines=1 if is_auto else machines)
         for part, one, own in zip(point.parts, workloads, spec.workloads, strict=True)
     ]
-    requested = workloads[0].scenario.measure.workers
     # each count is rounded up, from the busy share of a core
-    wanted = max(counts) if requested != "auto" else max(machines, min(cpus, sum(counts) - len(counts) + 1))
+    wanted = max(counts) if not is_auto else max(machines, min(cpus, sum(counts) - len(counts) + 1))
     return min(wanted, spec.max_workers)
 
 
