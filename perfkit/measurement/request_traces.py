@@ -1,6 +1,7 @@
 """The traced requests of a run, joined with the spans that the server reports of them."""
 
 import asyncio
+import dataclasses
 import hashlib
 import pathlib
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -65,6 +66,8 @@ class _TracedPoint(NamedTuple):
     window_start_ns: int
     ended_ns: int
     sampled: tuple[SampledRequest, ...]
+    machines_bound_ns: int
+    """The largest error of a fleet's machine's clock beside this one's; 0 without a fleet."""
 
 
 class RequestTraces:
@@ -88,9 +91,12 @@ class RequestTraces:
     def add(self, measurements: Sequence[PointMeasurement]) -> None:
         """Adds the traced requests of a load point; in a mix, of the whole and of each workload."""
         self.read_clocks()
+        machines_bound_ns = max((machine.recorded.clock_bound_ns for machine in measurements[0].machines), default=0)
         for one in measurements:
             key = PointKey(one.workload, one.is_alone, one.protocol, one.load)
-            self._points.append(_TracedPoint(key, one.repetition, one.window.start_ns, self._clock.now_ns(), one.sampled))
+            self._points.append(
+                _TracedPoint(key, one.repetition, one.window.start_ns, self._clock.now_ns(), one.sampled, machines_bound_ns)
+            )
 
     async def collect(self, observation: Observation, within_s: float | None = None) -> None:
         """Takes the spans that have come of load points that ended a while ago; with `within_s` those of all, and waits for them.
@@ -147,7 +153,10 @@ class RequestTraces:
             clock = whole
             if isinstance(clock, NoOffset):  # one line does not fit the whole run
                 clock = fit_server_clock(one.sampled, self._times)
-            yield one.key, one.repetition, split(one.sampled, self._times, clock, one.window_start_ns, one.repetition)
+            parts = split(one.sampled, self._times, clock, one.window_start_ns, one.repetition)
+            if parts.clock_bound_ns is not None:
+                parts = dataclasses.replace(parts, clock_bound_ns=parts.clock_bound_ns + one.machines_bound_ns)
+            yield one.key, one.repetition, parts
 
     def _server_clock(self, requests: Sequence[SampledRequest], addresses: Collection[Address]) -> ClockOffset | NoOffset:
         """The server's clock minus this process's: that of this machine, if the spans agree with it."""

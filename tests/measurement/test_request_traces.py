@@ -24,10 +24,17 @@ def source():
     return SpanSource(Traces(listen="127.0.0.1:4318"), 1, pathlib.Path())
 
 
-def measurement(trace_id):
+def measurement(trace_id, *machines_bounds_ns):
     sampled = (SampledRequest(trace_id, 1, 1, 1, 2, 0, True),)
     return SimpleNamespace(
-        workload=None, is_alone=False, protocol="http", load=None, repetition=0, window=SimpleNamespace(start_ns=0), sampled=sampled
+        workload=None,
+        is_alone=False,
+        protocol="http",
+        load=None,
+        repetition=0,
+        window=SimpleNamespace(start_ns=0),
+        sampled=sampled,
+        machines=[SimpleNamespace(recorded=SimpleNamespace(clock_bound_ns=bound_ns)) for bound_ns in machines_bounds_ns],
     )
 
 
@@ -52,6 +59,14 @@ def test_scenarios_measured_interleaved_wait_for_their_spans_together():
     for run in runs:
         asyncio.run(run.collect(observation, 10.0))
     assert observation.waited_s == [7.0, 1.0, 1.0]
+
+
+def test_the_bound_of_a_fleet_s_clocks_is_in_the_bound_of_the_parts():
+    traces = RequestTraces(source(), "", SettableClock())
+    traces.add([measurement("a")])
+    traces.add([measurement("b", 200_000, 300_000)])
+    (_, _, of_here), (_, _, of_fleet) = traces._split([Address("http", "127.0.0.1", 1)])
+    assert of_fleet.clock_bound_ns - of_here.clock_bound_ns == 300_000
 
 
 def test_spans_that_could_not_be_used_are_noted_once_for_the_run():
