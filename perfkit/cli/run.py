@@ -90,8 +90,8 @@ def _fleet_settings(options: argparse.Namespace) -> "list[str]":
     if not separator or not rest:
         raise UsageError(f"--fleet {options.fleet}: expected tcp://HOST:PORT of a Dask scheduler, or listen://HOST:PORT")
     if scheme == "listen":
-        return ["fleet.kind=worker", f"fleet.listen={rest}", *machines]
-    return ["fleet.kind=dask", f"fleet.scheduler={options.fleet}", *machines]
+        return ["fleet.kind=worker", f"fleet.listen={json.dumps(rest)}", *machines]  # quoted: [::1]:8790 would be a list
+    return ["fleet.kind=dask", f"fleet.scheduler={json.dumps(options.fleet)}", *machines]
 
 
 def _accepted(code: ExitCode, options: argparse.Namespace) -> ExitCode:

@@ -56,7 +56,7 @@ class Fleet(Section):
         if self.kind == "worker" and self.scheduler is not None:
             raise ValueError("scheduler is for kind: dask: remove it, or give kind: dask")
         if self.kind == "worker" and self.workers is None:
-            raise ValueError("kind: worker needs workers, the number of machines that join")
+            raise ValueError("kind: worker needs workers, the number of machines that join (--machines with --fleet)")
         if (self.tls_cert is None) != (self.tls_key is None):
             raise ValueError("tls_cert and tls_key belong together: give both")
         return self

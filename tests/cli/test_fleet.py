@@ -8,6 +8,7 @@ import socket
 import psutil
 import pytest
 import trustme
+import yaml
 
 from perfkit.result.file import read_result
 from tests.conditions import until_ended
@@ -118,6 +119,12 @@ def test_a_run_whose_machines_do_not_come_says_so(perfkit, write_quick_scenario)
     assert (
         "0 of 2 machines joined the fleet within 0.3 s; start `perfkit worker` on the others, or raise fleet.join_within" in finished.stderr
     )
+
+
+@pytest.mark.parametrize("listen", ["[::1]:8790", "0.0.0.0:8790"])
+def test_the_options_of_a_fleet_stand_in_the_scenario(perfkit, write_quick_scenario, listen):
+    printed = perfkit.run("run", write_quick_scenario(), "--fleet", f"listen://{listen}", "--machines", 2, "--print-scenario")
+    assert yaml.safe_load(printed.stdout)["fleet"] == {"kind": "worker", "listen": listen, "workers": 2}
 
 
 def test_a_machine_needs_a_token_and_a_driver(perfkit):

@@ -32,7 +32,7 @@ MESSAGES = [
     ("- a\n", "s.yaml: expected the keys of a scenario, such as name, target and load"),
     # a fleet
     (HEAD + "fleet: {kind: dask}\n", "s.yaml:3: fleet: kind: dask needs scheduler, the URL of the Dask scheduler, such as tcp://host:8786"),
-    (HEAD + "fleet: {kind: worker}\n", "s.yaml:3: fleet: kind: worker needs workers, the number of machines that join"),
+    (HEAD + "fleet: {kind: worker}\n", "s.yaml:3: fleet: kind: worker needs workers, the number of machines that join (--machines with --fleet)"),
     (HEAD + "fleet: {kind: worker, workers: 2, listen: here}\n", "s.yaml:3: fleet.listen: expected a host and a port, such as 0.0.0.0:8790, found 'here'"),
     (HEAD + "fleet: {kind: worker, workers: 2}\nshared_memory: system\n", "s.yaml:1: the scenario: shared_memory needs the load generator on the server's machine: remove shared_memory, or fleet"),
     # keys
