@@ -5,6 +5,7 @@ import contextlib
 import pathlib
 import re
 import types
+from typing import Any
 
 import pytest
 
@@ -36,8 +37,8 @@ class Driver:
         monkeypatch.setenv("PERFKIT_FLEET_TOKEN", TOKEN)
         self.notes = []
         self._changed = asyncio.Event()
-        settings = FleetSettings(kind="worker", listen="127.0.0.1:0", workers=machines, join_within="30s", **settings)
-        self._opened = open_fleet(settings, MonotonicClock(), pathlib.Path(), self._note)
+        section = {"kind": "worker", "listen": "127.0.0.1:0", "workers": machines, "join_within": "30s", **settings}
+        self._opened = open_fleet(FleetSettings.model_validate(section), MonotonicClock(), pathlib.Path(), self._note)
         self._stack = contextlib.AsyncExitStack()
 
     def _note(self, text):
@@ -153,30 +154,26 @@ def test_callers_that_say_nothing_make_room_for_others(monkeypatch):
 
 
 def test_limits_are_those_of_a_machine_for_its_share():
-    connection = None
+    connection: Any = None
     machines = [FleetMachine(connection, hello(name, open_files=files), name, MonotonicClock()) for name, files in (("a", 100), ("b", 50))]
     fleet = Fleet(machines, FleetSettings(kind="worker", workers=2), MonotonicClock())
 
-    class Spec:
-        connections = 56  # 28 on each, and 22 further files
+    def fault(connections):
+        spec: Any = types.SimpleNamespace(connections=connections)
+        return fleet.limit_fault(spec, 2)
 
-    assert fleet.limit_fault(Spec, 2) == ""
-    Spec.connections = 58
-    assert fleet.limit_fault(Spec, 2).startswith("b: each of its 1 worker processes needs 51 open files and sockets")
+    assert fault(56) == "", "28 on each, and 22 further files"
+    assert fault(58).startswith("b: each of its 1 worker processes needs 51 open files and sockets")
 
 
 def test_a_worker_that_cannot_be_started_is_reported_at_once(monkeypatch):
     def refuse(*_, **__):
         raise BlockingIOError(11, "Resource temporarily unavailable")
 
-    class Spec:
-        @staticmethod
-        def share(worker, workers, cpus):
-            assert (worker, workers, cpus) == (3, 4, (1,))
-
-    sent = []
-    connection = types.SimpleNamespace(send=sent.append)
+    sent: list[Any] = []
+    spec: Any = types.SimpleNamespace(share=lambda worker, workers, cpus: (worker, workers, cpus))
+    connection: Any = types.SimpleNamespace(send=sent.append)
 
     monkeypatch.setattr("perfkit.fleet.machine.start_module", refuse)
-    asyncio.run(_Machine(connection, (0, 1), MonotonicClock())._run_worker(7, Spec, 3, 4, (1,)))
+    asyncio.run(_Machine(connection, (0, 1), MonotonicClock())._run_worker(7, spec, 3, 4, (1,)))
     assert sent == [FromWorkers(((7, WorkerEnded("could not be started: Resource temporarily unavailable")),))]

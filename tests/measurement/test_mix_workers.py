@@ -1,6 +1,7 @@
 """How many workers send a mix from several machines."""
 
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -14,6 +15,7 @@ def test_a_mix_has_what_its_rates_need_together_and_a_worker_on_each_machine(mon
 
     monkeypatch.setattr(mix, "count_workers", count_workers)
     scenario = SimpleNamespace(measure=SimpleNamespace(workers="auto"))
-    workloads = [SimpleNamespace(scenario=scenario, probed=need) for need in needed]
-    point, spec = SimpleNamespace(parts=needed), SimpleNamespace(workloads=needed, max_workers=100)
+    workloads: Any = [SimpleNamespace(scenario=scenario, probed=need) for need in needed]
+    point: Any = SimpleNamespace(parts=needed)
+    spec: Any = SimpleNamespace(workloads=needed, max_workers=100)
     assert mix.count_mix_workers(point, workloads, spec, None, 8, machines) == workers

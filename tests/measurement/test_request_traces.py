@@ -66,6 +66,8 @@ def test_the_bound_of_a_fleet_s_clocks_is_in_the_bound_of_the_parts():
     traces.add([measurement("a")])
     traces.add([measurement("b", 200_000, 300_000)])
     (_, _, of_here), (_, _, of_fleet) = traces._split([Address("http", "127.0.0.1", 1)])
+    assert of_fleet.clock_bound_ns is not None
+    assert of_here.clock_bound_ns is not None
     assert of_fleet.clock_bound_ns - of_here.clock_bound_ns == 300_000
 
 
