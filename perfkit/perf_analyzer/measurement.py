@@ -14,9 +14,10 @@ from perfkit.errors import MeasurementError, MeasurementWarning, TargetError
 from perfkit.measurement.reply_spool import ReplySpool
 from perfkit.measurement.scenario_run import MeasuredScenario
 from perfkit.perf_analyzer.export_file import ExportFile
+from perfkit.perf_analyzer.looped_intervals import with_looped_intervals
 from perfkit.perf_analyzer.messages import warning_in_options
 from perfkit.perf_analyzer.mix import load_values
-from perfkit.perf_analyzer.options import Options, TraceOptions
+from perfkit.perf_analyzer.options import Options, SequenceOptions, TraceOptions
 from perfkit.perf_analyzer.profile import Interrupted
 from perfkit.perf_analyzer.scenario import scenario_for
 from perfkit.perf_analyzer.server_calls import ModelTraits, known_options
@@ -85,12 +86,15 @@ class ScenarioMeasurement:
         """See `Measurement.ask_servers`; tells the servers about traces, too."""
         for number, one in enumerate(self._options):
             parts = warm_up_and_rest(one, self._folder / f"schedule-{number}")
-            loaded = read_document(scenario_for([parts[1]], one.load_range.start), environ={})
+            asking = dataclasses.replace(parts[1], sequences=SequenceOptions())  # which the model may not have
+            loaded = read_document(scenario_for([asking], one.load_range.start), environ={})
             traits = self._engine.model_traits(loaded)
             if one.trace.is_given:
                 self._engine.change_trace_settings(loaded, one.trace)
             self._traits.append(traits)
-            warm_up, self._options[number] = (known_options(part, traits) for part in parts)
+            known = (known_options(part, traits) for part in parts)
+            warm_up, self._options[number] = (with_looped_intervals(part, self._folder / f"schedule-{number}") for part in known)
+            scenario_for([self._options[number]], one.load_range.start)  # refused before anything is printed or sent
             self._warm_ups.append(warm_up)
         return self._traits
 

@@ -77,6 +77,8 @@ class Options:
     load_range: LoadRange = LoadRange()
     """Concurrency, or requests per second; for intervals their mean rate, cut to a whole number."""
     intervals_file: str = ""
+    looped_intervals_file: str = ""
+    """Its intervals in seconds, repeated for a whole run; only where a model with sequences needs that."""
     distribution: Literal["constant", "poisson"] = "constant"
     is_binary_search: bool = False
     latency_threshold_ms: int = 0

@@ -56,7 +56,10 @@ def scenario_for(commands: Sequence[Options], value: float, windows: int = STABI
         [options] = commands
         document = _document(options, _load(options, [value]))
     measure = dict(document["measure"])
-    if "replay" not in document.get("load", {}):
+    load = document.get("load", {})
+    if "trace" in load.get("open", {}):
+        measure["warmup"] = "0s"  # whose arrivals the file does not have
+    elif "replay" not in load:
         measure.setdefault("warmup", _WARM_UP)
     if has_one_run(commands[0]):
         measure |= {"duration": f"{windows * commands[0].interval_ms}ms", "repetitions": 1}
@@ -92,7 +95,9 @@ def _absolute(path: str) -> str:
 
 def _document(options: Options, load: _Section) -> _Section:
     if options.sequences.is_given and "replay" in load:
-        raise UnsupportedError("perfkit: --request-intervals and --fixed-schedule send single requests: sequences need another load mode")
+        raise UnsupportedError(
+            "perfkit: a replay (--request-intervals, --fixed-schedule) sends single requests: sequences need another load mode"
+        )
     document = {"name": scenario_name(options.model), "target": target_of(options), **_sections(options, load)}
     document |= {"load": load, "measure": _measure(options, load)}
     if slo := _slo(options):
@@ -200,6 +205,8 @@ def _load(options: Options, values: Sequence[float]) -> _Section:
             return {"closed": {"concurrency": [int(value) for value in values]}}
         case "request_rate":
             return {"open": {"rate": [_rate(value) for value in values], "arrivals": options.distribution}}
+        case "request_intervals" if options.looped_intervals_file:
+            return {"open": {"arrivals": "trace", "trace": options.looped_intervals_file, "trace_holds": "intervals"}}
         case "request_intervals":
             return {"replay": {"trace": options.intervals_file, "format": "request_intervals", "loop": True}}
         case "fixed_schedule":
