@@ -33,9 +33,14 @@ class RunningServer(NamedTuple):
 
 
 @contextlib.contextmanager
-def running_server(*options: str, realtime: bool = False, stderr: IO[str] | int = subprocess.DEVNULL) -> Iterator[RunningServer]:
-    """Runs the bundled server on free ports for the length of the block; at real-time priority, only its event loop is."""
-    command = [sys.executable, "-m", "server_stub", "--http-port=0", "--grpc-port=0", "--exit-with-stdin", *options]
+def running_server(
+    *options: str, realtime: bool = False, prefix: Sequence[str] = (), stderr: IO[str] | int = subprocess.DEVNULL
+) -> Iterator[RunningServer]:
+    """Runs the bundled server on free ports for the length of the block; at real-time priority, only its event loop is.
+
+    `prefix` is put before the command.
+    """
+    command = [*prefix, sys.executable, "-m", "server_stub", "--http-port=0", "--grpc-port=0", "--exit-with-stdin", *options]
     pipe = subprocess.PIPE
     process = subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=stderr, cwd=ROOT, text=True)
     try:

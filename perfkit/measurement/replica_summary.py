@@ -1,4 +1,4 @@
-"""The figures of each address of a target with several, and a warning if requests were spread over them unevenly."""
+"""The figures of each address of a target with several, and warnings if they got uneven shares of the requests or one is slower."""
 
 from collections.abc import Iterator, Sequence
 
@@ -11,11 +11,12 @@ from perfkit.stats.imbalance import ERROR_RATE, imbalance_p_value
 from perfkit.stats.percentile_interval import percentile_intervals
 from perfkit.transport.base import Outcome
 from perfkit.transport.options import Balance
-from perfkit.units import NS_PER_S
+from perfkit.units import NS_PER_S, format_duration_ns, format_percent
 
 _WITH_INTERVAL = ("p50", "p99")
 # smaller differences are in the table only
 _LEAST_DEVIATION = 0.05
+_LEAST_SLOWER = 0.05
 
 
 def replica_figures(parts: Sequence[PointMeasurement]) -> tuple[Replica, ...] | None:
@@ -64,6 +65,22 @@ def imbalance_warnings(replicas: Sequence[Replica], protocol: Protocol, balance:
         shares = f"{most.address} got {most.requests:,} of {total:,} requests ({most.requests / total:.0%}), and {least.address} {least.requests:,}"
         figures = f"{shares} ({least.requests / total:.0%}), where an equal share is {1 / len(addresses):.0%}: more than chance explains"
     yield MeasurementWarning("imbalanced", f"{figures}. {_cause(most, least, protocol, balance)}".rstrip())
+
+
+def slower_replica_warnings(replicas: Sequence[Replica]) -> Iterator[MeasurementWarning]:
+    """The warning `slower_replica`: the median of one address is above that of another by more than 5 %, and so are their 95 % intervals."""
+    timed = [(one, one.times_ns.p50, *one.intervals["p50"]) for one in replicas if one.times_ns.p50 and "p50" in one.intervals]
+    bounded = [(one, median_ns, low_ns, high_ns) for one, median_ns, low_ns, high_ns in timed if high_ns is not None]
+    if len(timed) < 2 or not bounded:
+        return
+    slower, slower_ns, low_ns, _ = max(timed, key=lambda item: item[2])
+    faster, faster_ns, _, high_ns = min(bounded, key=lambda item: item[3])
+    if low_ns > (1 + _LEAST_SLOWER) * high_ns:
+        yield MeasurementWarning(
+            "slower_replica",
+            f"{slower.address} is slower than {faster.address}: its median is {format_duration_ns(slower_ns)}, "
+            f"{format_percent(slower_ns / faster_ns - 1)} above {format_duration_ns(faster_ns)}, and their 95 % intervals are apart.",
+        )
 
 
 def _cause(most: Replica, least: Replica, protocol: Protocol, balance: Balance | None) -> str:

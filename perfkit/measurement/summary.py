@@ -11,7 +11,7 @@ from perfkit.measurement.idle_gaps import idle_gaps, idle_warnings
 from perfkit.measurement.incidents import find_incidents, incident_warnings
 from perfkit.measurement.machine_summary import machine_figures, machine_warnings
 from perfkit.measurement.point_measurement import PointMeasurement
-from perfkit.measurement.replica_summary import imbalance_warnings, replica_figures
+from perfkit.measurement.replica_summary import imbalance_warnings, replica_figures, slower_replica_warnings
 from perfkit.measurement.resource_summary import (
     busy_machine_warnings,
     energy_per_inference_j,
@@ -216,6 +216,7 @@ def _make_point(pool: _Pool, intervals: Mapping[float, PercentileInterval], repe
             *network_warnings(generator, max(pool.times[name].max_ns for name in ("service_time", "failure_time"))),
             *imbalance_warnings(replicas or (), first.protocol, first.balance),
             *machine_warnings(machines or (), parts, distributions.get("start_delay")),
+            *slower_replica_warnings(replicas or ()),
             *_schedule_warnings(without_slot, scheduled, pacing_delay),
             *(idle_warnings(idle, window_s, len(parts)) if idle and repetition is None else ()),
             *incident_warnings(pool.incidents, is_pooled=len(parts) > 1),

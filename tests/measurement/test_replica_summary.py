@@ -34,8 +34,8 @@ def addressed(measured, counts, *, balance="round_robin", connections=None, prot
     return dataclasses.replace(whole, window=window, connections_by_address=opened, balance=balance, protocol=protocol)
 
 
-def verdicts(measurement):
-    return [warning.message for warning in point(measurement).warnings if warning.code == "imbalanced"]
+def verdicts(measurement, code="imbalanced"):
+    return [warning.message for warning in point(measurement).warnings if warning.code == code]
 
 
 def test_a_target_with_one_address_has_no_figures_by_address(measured):
@@ -101,3 +101,13 @@ def test_requests_that_reached_no_address_have_a_line_only_if_there_are_any(meas
     by_address = {**window.by_address, OWN: dataclasses.replace(window.by_address[OWN], outcomes=lost)}
     measurement = dataclasses.replace(measurement, window=dataclasses.replace(window, by_address=by_address))
     assert next((one.address, one.requests, one.errors) for one in point(measurement).replicas or ()) == (OWN, 3, 3)
+
+
+def test_an_address_whose_median_is_a_fifth_above_another_is_named(measured):
+    (message,) = verdicts(addressed(measured, (300, 300, 300), times_ms=(10, 12, 11)), "slower_replica")
+    assert message.startswith(f"{OWN} (10.0.0.2) is slower than {OWN} (10.0.0.1): its median is 12.0 ms, 20 % above 10.0 ms")
+
+
+@pytest.mark.parametrize(("times_ms", "counts"), [((100, 104), (300, 300)), ((10, 12), (300, 0))])
+def test_no_address_is_called_slower_for_a_small_difference_or_without_requests(measured, times_ms, counts):
+    assert verdicts(addressed(measured, counts, times_ms=times_ms), "slower_replica") == []

@@ -1,0 +1,1 @@
+"""Trials of fleets on one machine, whose hosts are network namespaces."""
