@@ -17,4 +17,4 @@ def test_an_address_without_answers_is_not_apart_from_another():
     one = {"requests": 5, "ok": 5, "times_ns": {"p50": 1.0}, "intervals": {"p50": (1.0, 2.0)}}
     none = {"requests": 0, "ok": 0, "times_ns": {"p50": None}, "intervals": {}}
     shares = Shares.of({"replicas": [one, none], "warnings": [{"code": "imbalanced"}]})
-    assert (shares.medians_are_apart, shares.second_share, shares.warnings) == (False, 0.0, {"imbalanced"})
+    assert (shares.medians_are_apart, shares.second_share, shares.warnings) == (False, 0.0, frozenset({"imbalanced"}))
