@@ -34,7 +34,9 @@ class Arrivals:
     def of(self, *senders: str) -> "Arrivals":
         """Those of some senders."""
         kept = [place for place, sender in enumerate(self.senders) if sender in senders]
-        return Arrivals(*([values[place] for place in kept] for values in (self.at_ns, self.senders, self.numbers)))
+        return Arrivals(
+            [self.at_ns[place] for place in kept], [self.senders[place] for place in kept], [self.numbers[place] for place in kept]
+        )
 
     @property
     def are_each_once(self) -> bool:
