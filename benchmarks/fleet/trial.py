@@ -79,22 +79,29 @@ def check_arrivals(case: str, run: FleetRun, fleet: TrialFleet, schedule: Schedu
 
 
 def check_starts(case: str, run: FleetRun, fleet: TrialFleet, schedule: Schedule) -> Iterator[Check]:
-    """All machines follow the same schedule: at the target, the medians of their lateness differ by the delay of a link, and their clocks' bounds."""
-    medians = {
-        name: statistics.median(run.arrivals.of(host.ip).lateness_ns(schedule)) - fleet.delay_ns(name)
+    """All machines follow the same schedule: at the target, the lateness of their requests differs by the delay of a link."""
+    # not the median, which a busy computer moves
+    tenths = [
+        statistics.quantiles(run.arrivals.of(host.ip).lateness_ns(schedule), n=10)[0] - fleet.delay_ns(name)
         for name, host in fleet.machines.items()
-    }
-    bounds = {machine["name"]: machine["clock_bound_ns"] for machine in run.run.point["machines"]}
-    spread = max(medians.values()) - min(medians.values())
+    ]
+    start_delay_ns = run.run.point["start_delay_ns"]["p99"]
+    spread = max(tenths) - min(tenths)
     seen = f"{spread / 1e6:.2f} ms apart, without the links' delays"
-    yield Check(case, "the machines' requests reach the target on one schedule, to 1 ms", seen, spread < MAX_BOUND_NS)
+    yield Check(
+        case, "the machines' requests reach the target on one schedule, to 1 ms (first tenth of the lateness)", seen, spread < MAX_BOUND_NS
+    )
     for machine in run.run.point["machines"]:
-        name, shift = machine["name"], fleet.shift_ns(machine["name"])
-        error, bound = abs(machine["clock_offset_ns"] - shift), bounds[name]
+        name, shift, bound = machine["name"], fleet.shift_ns(machine["name"]), machine["clock_bound_ns"]
+        error = abs(machine["clock_offset_ns"] - shift)
         clock = f"{name}: offset {machine['clock_offset_ns'] / 1e6:.3f} ms (true: {shift / 1e6:g} ms), bound {bound / 1e6:.3f} ms"
         if fleet.delay_ns(name):
-            yield Check(case, "the bound holds, is more than 1 ms behind a link of 5 ms, and `clock_bound` says so", clock,
-                        error <= bound and bound > MAX_BOUND_NS and "clock_bound" in _codes(run))  # fmt: skip
+            says_so = ("clock_bound" in _codes(run)) == (bound > start_delay_ns)
+            clock += f", start delay {start_delay_ns / 1e6:.3f} ms at p99"
+            required = (
+                "behind a link of 5 ms the bound holds and is more than 1 ms, and `clock_bound` says if it is more than the start delay"
+            )
+            yield Check(case, required, clock, error <= bound and bound > MAX_BOUND_NS and says_so)
         else:
             yield Check(case, "the bound holds, and is less than 1 ms", clock, error <= bound < MAX_BOUND_NS)
 
@@ -200,13 +207,13 @@ def _pairs(arrivals: Arrivals) -> list[tuple[int, str]]:
 
 def checks(seconds: float) -> Iterator[Check]:
     """All of them; raises NamespacesUnavailableError."""
-    with TrialFleet({"a": {}, "b": {}, "c": {}}) as fleet:
+    alike: dict[str, dict[str, Any]] = {name: {} for name in "abc"}
+    with TrialFleet(alike) as fleet:
         yield from undisturbed_case(fleet, seconds, "three machines of two workers", 2)
         yield from one_worker_case(fleet, seconds)
-        for case, disturb, required in failures(seconds):
-            yield from failure_case(
-                fleet, 3 * seconds if required["codes"] == dict.fromkeys("abc", 6) else seconds, case, disturb, required
-            )
+    for case, disturb, required in failures(seconds):
+        with TrialFleet(alike) as fleet:  # a new one for each: the kernel of a host that was cut off still sends what it could not send
+            yield from failure_case(fleet, 3 * seconds if set(required["codes"].values()) == {6} else seconds, case, disturb, required)
     delays_ns = (LINK_DELAY_NS, LINK_DELAY_NS)
     with TrialFleet({"a": {}, "b": {"delays_ns": delays_ns}, "c": {"clock_shift_ns": CLOCK_SHIFT_NS}}) as fleet:
         yield from undisturbed_case(fleet, seconds, "a link of 5 ms to b, c's clock 100 ms ahead", 1)
