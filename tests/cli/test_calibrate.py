@@ -112,28 +112,28 @@ def test_an_invalid_number_of_rounds_is_refused(perfkit, cache, rounds):
 @pytest.mark.parametrize(
     "load", [{"open": {"rate": 500, "arrivals": "constant"}}, {"closed": {"concurrency": 64, "think_time": "1ms"}}], ids=["open", "closed"]
 )
-def test_auto_starts_the_workers_that_the_calibration_requires(perfkit, write_scenario, cache, load):
+def test_auto_starts_the_workers_that_the_calibration_requires(perfkit, write_quick_scenario, cache, load):
     folder, environ = cache
     store(folder)
     cpus = usable_cpus()[:2]
     measure = {"warmup": "0s", "requests": 60, "repetitions": 1, "cpus": ",".join(map(str, cpus))}
-    finished = perfkit.run("run", write_scenario(load=load, measure=measure), environ=environ)
+    finished = perfkit.run("run", write_quick_scenario(load=load, measure=measure), environ=environ)
     (point,) = finished.result["points"]
     # 500/s at one second each need hundreds; the closed loop needs several, unless the first answer took a minute
     assert point["generator"]["workers"] == len(cpus), finished.stderr
     assert finished.result["summary"][0]["generator"]["workers"] == len(cpus)
 
 
-def test_a_given_number_of_workers_is_started(perfkit, write_scenario, cache):
+def test_a_given_number_of_workers_is_started(perfkit, write_quick_scenario, cache):
     folder, environ = cache
     store(folder)
     measure = {"warmup": "0s", "requests": 60, "repetitions": 1, "workers": 3}
-    finished = perfkit.run("run", write_scenario(load={"open": {"rate": 500}}, measure=measure), environ=environ)
+    finished = perfkit.run("run", write_quick_scenario(load={"open": {"rate": 500}}, measure=measure), environ=environ)
     assert [point["generator"]["workers"] for point in finished.result["points"]] == [3]
 
 
-def test_without_a_calibration_auto_is_one_worker_and_the_result_says_so(perfkit, write_scenario, cache):
+def test_without_a_calibration_auto_is_one_worker_and_the_result_says_so(perfkit, write_quick_scenario, cache):
     measure = {"warmup": "0s", "requests": 60, "repetitions": 1, "cpus": ",".join(map(str, usable_cpus()[:2]))}
-    finished = perfkit.run("run", write_scenario(load={"open": {"rate": 500}}, measure=measure), environ=cache[1])
+    finished = perfkit.run("run", write_quick_scenario(load={"open": {"rate": 500}}, measure=measure), environ=cache[1])
     assert finished.result["environment"]["generator"]["calibration"] is None
     assert [point["generator"]["workers"] for point in finished.result["points"]] == [1]

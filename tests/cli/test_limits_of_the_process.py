@@ -56,7 +56,7 @@ def test_a_file_limit_that_is_reached_under_load_is_the_generators_and_makes_the
     assert not finished.result["points"][-1]["valid"]
 
 
-@pytest.mark.parametrize("closed", ["2>&-", "1>&-", "0<&-", "0<&- 1>&- 2>&-"])
+@pytest.mark.parametrize("closed", ["2>&-", "1>&-"])  # the others: test_streams.py
 def test_a_run_with_two_workers_and_closed_standard_files_is_kept(write_scenario, tmp_path, closed):
     measure = {"warmup": "0s", "requests": 40, "repetitions": 1, "workers": 2}
     scenario = write_scenario(load={"closed": {"concurrency": 2, "think_time": "1ms"}}, measure=measure)

@@ -83,6 +83,7 @@ def test_an_slo_decides_the_exit_code(perfkit, write_scenario, slow_server, slo,
         "target": {"model": "synthetic"},
         "server": {"synthetic": f"service=constant:1ms,servers=8,seed=7,errors={failing}:503"},
         "workload": slow_server["workload"],
+        "telemetry": False,
         "load": {"closed": {"concurrency": 1}},
         "measure": {"warmup": "0s", "requests": 200, "repetitions": 1},
     }

@@ -18,7 +18,7 @@ from perfkit.transport.base import Outcome
 from tests.load.loops import S
 from tests.load.sequence_server import MeasuredSequences
 
-MEAN_LENGTH, SERVICE_PER_S, RUNS, WINDOW_S = 4.0, 100.0, 12, 120
+MEAN_LENGTH, SERVICE_PER_S, RUNS, WINDOW_S = 4.0, 100.0, 12, 90
 
 
 class ExponentialServer:

@@ -12,7 +12,7 @@ from perfkit.stats.percentile_interval import percentile_intervals
 from perfkit.stats.sample_size import minimum_samples
 
 MS = 1_000_000
-INTERVALS, REPLICATIONS = 60, 500
+INTERVALS, REPLICATIONS = 60, 200
 # twice the 1,000 effective samples of the p99 that are needed, so that nearly every replication's own figure has them
 COUNTS = {0.5: 19_800, 0.8: 163_800}
 
@@ -33,8 +33,8 @@ def bootstrapped(random, values, quantile):
 def test_intervals_have_their_nominal_coverage(queue, load):
     """The true coverage, over 2,000 and more replications of other seeds, is 95 % for the p50 and 93.5 to 94 % for the p99.
 
-    False alarms, for other seeds: of 500 replications less than 92 % or more than 98 % are covered with a chance of 0.3 % for the former
-    and 4 to 8 % for the latter. The bootstrap of independent samples covers 15 to 70 %; if it covered 92 %, this test would show nothing.
+    False alarms, for other seeds: of 200 replications less than 89 % or more than 98.5 % are covered with a chance of 0.3 % for the former
+    and 0.3 to 0.6 % for the latter. The bootstrap of independent samples covers 15 to 70 %; if it covered 89 %, this test would show nothing.
     """
     random = np.random.default_rng(21)
     quantiles = (0.5, 0.99)
@@ -52,7 +52,7 @@ def test_intervals_have_their_nominal_coverage(queue, load):
                 covered[quantile, "bootstrap"] += low <= truth[quantile] <= high
     for quantile in quantiles:
         assert np.quantile(effective[quantile], 0.05) >= 1000
-        assert 0.92 <= covered[quantile] / REPLICATIONS <= 0.98
+        assert 0.89 <= covered[quantile] / REPLICATIONS <= 0.985
         assert covered[quantile, "open"] <= 0.01 * REPLICATIONS
         assert covered[quantile, "bootstrap"] < 85
 

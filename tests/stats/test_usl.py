@@ -22,9 +22,9 @@ def noisy(random, **parameters):
 
 
 def test_intervals_have_their_nominal_coverage():
-    """1,000 fits, 2 % noise. False alarms, for other seeds: a true coverage of 95 % leaves 93 to 97 % with a chance of 0.4 % for each of
+    """300 fits, 2 % noise. False alarms, for other seeds: a true coverage of 95 % leaves 91 to 98 % with a chance of 0.4 % for each of
     the four. N* is known as observed only where two points lie past it."""  # fmt: skip
-    random, number = np.random.default_rng(8), 1000
+    random, number = np.random.default_rng(8), 300
     covered, near, peaks = dict.fromkeys([*TRUTH, "peak"], 0), 0, 0
     for _ in range(number):
         fit = fit_usl(CONCURRENCIES, noisy(random))
@@ -35,8 +35,8 @@ def test_intervals_have_their_nominal_coverage():
             peaks += 1
             covered["peak"] += fit.peak.low <= PEAK <= fit.peak.high
             near += abs(fit.peak.concurrency / PEAK - 1) <= 0.1
-    assert {name: 0.93 <= count / number <= 0.97 for name, count in covered.items() if name != "peak"} == dict.fromkeys(TRUTH, True)
-    assert 0.93 <= covered["peak"] / peaks <= 0.975
+    assert {name: 0.91 <= count / number <= 0.98 for name, count in covered.items() if name != "peak"} == dict.fromkeys(TRUTH, True)
+    assert 0.91 <= covered["peak"] / peaks <= 0.98
     assert near >= 0.95 * number
 
 
