@@ -24,11 +24,15 @@ def _scenario(text: str) -> pathlib.Path:
     return find_scenario(text)
 
 
-def command_that_continues(options: argparse.Namespace, folder: pathlib.Path) -> str:
-    """The command line of this call, to be entered again: it continues in its result folder. Secrets in it are `<redacted>`."""
+def command_that_continues(options: argparse.Namespace, folder: pathlib.Path, *also: str) -> str:
+    """The command line of this call, to be entered again: it continues in its result folder. Secrets in it are `<redacted>`.
+
+    `also` are words that it needs, unless they were given.
+    """
     given, shown = list(map(str, options.arguments)), shown_words(options)
     hint = "" if shown[1:] == given else " (with the secrets in place of <redacted>)"
-    return f"{shlex.join([*shown, *([] if options.out else ['--out', str(folder)])])}{hint}"
+    missing = [word for word in also if word not in given]
+    return f"{shlex.join([*shown, *([] if options.out else ['--out', str(folder)]), *missing])}{hint}"
 
 
 def shown_words(options: argparse.Namespace) -> list[str]:

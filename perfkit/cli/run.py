@@ -11,6 +11,7 @@ from perfkit.cli.drawing import add_missing_report, draw_report
 from perfkit.cli.exit_code import ExitCode, exit_code_of
 from perfkit.cli.options import command_that_continues, whole_number
 from perfkit.cli.output import reader_may_leave
+from perfkit.cli.resume import add_resume, check_resume, complete_result, whole_points
 from perfkit.cli.url_scenario import add_scenario_or_url_options, scenario_source
 
 if TYPE_CHECKING:
@@ -35,6 +36,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     """Adds the command's options."""
     add_scenario_or_url_options(parser)
     parser.add_argument("--out", type=pathlib.Path, metavar="DIR", help="result folder; default: reports/<name>-<UTC time>")
+    add_resume(parser)
     parser.add_argument("--format", choices=("text", "json"), default="text", help="what is printed to stdout: a table, or result.json")
     parser.add_argument("--no-report", action="store_true", help="write no report; `perfkit report DIR` writes it later")
     parser.add_argument("--quiet", action="store_true", help="print no progress and no warnings to stderr")
@@ -60,14 +62,18 @@ def _execute(options: argparse.Namespace) -> ExitCode:
     if options.print_scenario:
         print(scenario_text(document_with_settings(source, options.settings)), end="")
         return ExitCode.DONE
-    session = _Session(quiet=options.quiet, publish_at=options.prometheus, writes_reports=not options.no_report)
+    check_resume(options)
+    session = _Session(quiet=options.quiet, publish_at=options.prometheus, writes_reports=not options.no_report, resume=options.resume)
     name = cases[0].loaded.scenario.name
     folder = options.out or pathlib.Path("reports") / f"{name}-{utc_now():%Y%m%dT%H%M%SZ}"
     if cases[0].values:
         with locked(folder, may_lock_inside=True):
             return _sweep(session, cases, folder, options)
-    result = session.measure(cases[0].loaded, folder)
+    result = complete_result(cases[0].loaded, options)
+    if result is None:
+        result = session.measure(cases[0].loaded, folder)
     from perfkit.report.terminal_status import print_status, print_warnings  # only now: the first request leaves earlier
+    from perfkit.result.whole_points import has_points
 
     if result.points:
         _print_result(result, folder if session.has_stored else None, as_json=options.format == "json")
@@ -75,6 +81,8 @@ def _execute(options: argparse.Namespace) -> ExitCode:
             print_warnings(result)
     code = _accepted(session.exit_code or _exit_code(result), options)
     session.say_last_notes()
+    if session.has_stored and result.status in ("interrupted", "incomplete") and has_points(folder):
+        session.live.say(f"to measure the remaining load points: {command_that_continues(options, folder, '--resume')}")
     print_status(result, code)
     return code
 
@@ -101,7 +109,7 @@ def _accepted(code: ExitCode, options: argparse.Namespace) -> ExitCode:
 class _Session:
     """What all runs of one command share: the progress display, and the signals that interrupt them."""
 
-    def __init__(self, *, quiet: bool, publish_at: tuple[str, int] | None, writes_reports: bool) -> None:
+    def __init__(self, *, quiet: bool, publish_at: tuple[str, int] | None, writes_reports: bool, resume: bool) -> None:
         from perfkit.cli.signals import SignalHandler
         from perfkit.measurement.control import Interruption
         from perfkit.report.live import LiveReport
@@ -109,7 +117,7 @@ class _Session:
         self.live = LiveReport(quiet=quiet)
         self._publish_at, self._writes_reports, self._interruption = publish_at, writes_reports, Interruption()
         self._signals = SignalHandler(self._interruption, self._say_that_it_stops)
-        self._is_drawing = False
+        self._is_drawing, self._resume = False, resume
         self.has_stored = True
         """Whether the last measurement is stored."""
         self.last_notes: list[str] = []
@@ -129,7 +137,9 @@ class _Session:
 
         async def run() -> MeasuredScenario:
             with self._signals.installed():
-                return await measure_scenario(loaded, folder, self.live, self._interruption, publish_at=self._publish_at)
+                return await measure_scenario(
+                    loaded, folder, self.live, self._interruption, publish_at=self._publish_at, resume=self._resume
+                )
 
         return self._reported(uvloop.run(run()))
 
@@ -142,7 +152,7 @@ class _Session:
 
         async def run() -> "list[MeasuredScenario | PerfkitError]":
             with self._signals.installed():
-                return await measure_interleaved(cases, self.live, self._interruption, publish_at=self._publish_at)
+                return await measure_interleaved(cases, self.live, self._interruption, publish_at=self._publish_at, resume=self._resume)
 
         return [one if isinstance(one, PerfkitError) else self._reported(one) for one in uvloop.run(run())]
 
@@ -190,12 +200,13 @@ def _sweep(session: _Session, cases: "Sequence[Case]", folder: pathlib.Path, opt
     documents = [(case.values, scenario_document(case.loaded.scenario)) for case in cases]
     sweep = SweepFolder(folder, cases[0].loaded.scenario.name, documents, rank)
     pending, codes = sweep.pending(), list[ExitCode]()
+    taken = whole_points(folder, sweep.document, cases, pending) if options.resume else dict.fromkeys(pending, 0)
     for sentence in sweep.refused:
         session.live.note(f"note: {sentence}")
     if complete := len(cases) - len(pending):
         session.live.note(f"{complete} of {len(cases)} cases are measured already and are not measured again")
     for group in interleaved_groups([(index, cases[index].loaded) for index in pending]):
-        for index, result in zip(group, _measure_group(session, cases, group, sweep), strict=True):
+        for index, result in zip(group, _measure_group(session, cases, group, sweep, [taken[index] for index in group]), strict=True):
             if isinstance(result, PerfkitError):  # the other cases may still be measured
                 session.live.say(f"perfkit: {result}")
                 sweep.record(index, "failed", str(result))
@@ -209,9 +220,9 @@ def _sweep(session: _Session, cases: "Sequence[Case]", folder: pathlib.Path, opt
 
 
 def _measure_group(
-    session: _Session, cases: "Sequence[Case]", group: "Sequence[int]", sweep: "SweepFolder"
+    session: _Session, cases: "Sequence[Case]", group: "Sequence[int]", sweep: "SweepFolder", taken: "Sequence[int]"
 ) -> "list[Result | PerfkitError]":
-    """Measures one case, or several that can share a server, interleaved."""
+    """Measures one case, or several that can share a server, interleaved; `taken` load points of each are measured already."""
     from perfkit.errors import PerfkitError
     from perfkit.measurement.lifecycle import InterleavedCase
     from perfkit.result.sweep import shown_value
@@ -222,7 +233,8 @@ def _measure_group(
     folders = {index: sweep.folder / sweep.document.cases[index].folder for index in group}
     if len(group) > 1:
         session.live.note(f"{len(group)} of {len(cases)} cases on one server, interleaved load point by load point")
-        sweep.record_group(group)
+        if max(taken) - min(taken) <= 1:  # otherwise repetitions of one case were measured long before those of another
+            sweep.record_group(group)
         return session.measure_interleaved([InterleavedCase(title(index), cases[index].loaded, folders[index]) for index in group])
     (index,) = group
     session.live.note(f"case {index + 1} of {len(cases)}: {title(index)}")
@@ -241,6 +253,7 @@ def _end_sweep(
     from perfkit.report.terminal_status import print_sweep_status, print_sweep_warnings
     from perfkit.result.file import read_result
     from perfkit.result.sweep import sweep_document
+    from perfkit.result.whole_points import has_points
 
     results = {}
     measured = [case for case in sweep.document.cases if case.status not in ("pending", "failed")]
@@ -261,7 +274,9 @@ def _end_sweep(
         print_sweep_warnings(list(results.items()))
     session.say_last_notes()
     if sweep.pending():
-        session.live.say(f"to measure the remaining cases: {command_that_continues(options, folder)}")
+        can_resume = any(has_points(folder / sweep.document.cases[index].folder) for index in sweep.pending())
+        again = command_that_continues(options, folder, *(["--resume"] if can_resume else []))
+        session.live.say(f"to measure the remaining cases: {again}")
     code = _accepted(min(codes, key=_BY_SEVERITY.index), options)
     print_sweep_status(sweep.document, list(results.values()), code)
     return code

@@ -8,9 +8,10 @@ import pathlib
 from collections.abc import Awaitable, Sequence
 
 from perfkit.clock import Clock, MonotonicClock, utc_now
-from perfkit.errors import PerfkitError
+from perfkit.errors import PerfkitError, UsageError
 from perfkit.fleet.fleet import open_fleet
 from perfkit.machine.cpus import pinned
+from perfkit.measurement.continuation import why_not_resumable
 from perfkit.measurement.control import Interruption, RunObserver
 from perfkit.measurement.load_points import connect_for_statistics
 from perfkit.measurement.observation import observe
@@ -21,7 +22,9 @@ from perfkit.measurement.scenario_run import MeasuredScenario, ScenarioRun
 from perfkit.measurement.shared_memory import run_regions
 from perfkit.result.file import ResultWriter
 from perfkit.result.output_folder import locked
-from perfkit.scenario.file import LoadedScenario
+from perfkit.result.unfinished import find_unfinished
+from perfkit.result.whole_points import UnfinishedResult
+from perfkit.scenario.file import LoadedScenario, scenario_document
 from perfkit.telemetry.client import sampler_process
 
 
@@ -34,8 +37,11 @@ async def measure_scenario(
     clock: Clock | None = None,
     publish_at: tuple[str, int] | None = None,
     spool: ReplySpool | None = None,
+    resume: bool = False,
 ) -> MeasuredScenario:
     """Measures every load point of a scenario, or searches its capacity, and stores the result in a folder.
+
+    With `resume` the load points that an unfinished result of the folder has as a whole are taken from there; see `find_unfinished`.
 
     `publish_at` is a host and port at which live metrics are served. `spool` gets every reply, for a profile export. A result without any
     load point is not stored.
@@ -46,7 +52,7 @@ async def measure_scenario(
     `<folder>.partial`.
     """
     with locked(folder):
-        run = _new_run(loaded, folder, observer, interruption, clock or MonotonicClock(), spool=spool)
+        run = _new_run(loaded, folder, observer, interruption, clock or MonotonicClock(), spool=spool, resume=resume)
         await _conclude_on_errors([run], _execute([run], publish_at))
         return run.conclude()
 
@@ -68,6 +74,7 @@ async def measure_interleaved(
     clock: Clock | None = None,
     publish_at: tuple[str, int] | None = None,
     server_pid: int | None = None,
+    resume: bool = False,
 ) -> list[MeasuredScenario | PerfkitError]:
     """Measures scenarios on one server, interleaved load point by load point, so that drift affects all of them alike.
 
@@ -82,7 +89,7 @@ async def measure_interleaved(
         for case in cases:
             try:
                 locks.enter_context(locked(case.folder))
-                runs.append(_new_run(case.loaded, case.folder, observer, interruption, clock, case.title))
+                runs.append(_new_run(case.loaded, case.folder, observer, interruption, clock, case.title, resume=resume))
             except PerfkitError as error:
                 runs.append(error)
         started = [run for run in runs if isinstance(run, ScenarioRun)]
@@ -118,8 +125,17 @@ def _new_run(
     clock: Clock,
     title: str = "",
     spool: ReplySpool | None = None,
+    *,
+    resume: bool = False,
 ) -> ScenarioRun:
-    writer = ResultWriter(folder, utc_now().timestamp())
+    unfinished = None
+    if resume:
+        if reason := why_not_resumable(loaded):
+            raise UsageError(reason)
+        unfinished = find_unfinished(folder, scenario_document(loaded.scenario))
+        if isinstance(unfinished, str):
+            observer.note_added(f"--resume: {title and f'{title}: '}{unfinished}")
+    writer = ResultWriter(folder, utc_now().timestamp(), unfinished if isinstance(unfinished, UnfinishedResult) else None)
     try:
         return ScenarioRun(loaded, writer, observer, interruption, clock, title, spool)
     except BaseException:
@@ -135,6 +151,8 @@ async def _execute(runs: Sequence[ScenarioRun], publish_at: tuple[str, int] | No
     for run in runs:
         run.follow(runs, source)
     interruption.task = asyncio.current_task()
+    if not (active := [run for run in runs if run.is_active]):
+        return
     connect_to_read = functools.partial(connect_for_statistics, scenario, clock=clock)
     trace_url = None if source is None else source.url
     shares_memory = any(one.scenario.shared_memory is not None for run in runs for one in run.plain.values())
@@ -153,7 +171,7 @@ async def _execute(runs: Sequence[ScenarioRun], publish_at: tuple[str, int] | No
             contextlib.AsyncExitStack() as regions,
         ):
             with pinned(placement.driver):  # after server and samplers have started, which would inherit it
-                for run in runs:  # before the samplers are waited for, so that a wrong target is reported at once
+                for run in active:  # before the samplers are waited for, so that a wrong target is reported at once
                     with run.ending():
                         run.check_connections()
                         shared = {
@@ -178,9 +196,11 @@ async def _execute(runs: Sequence[ScenarioRun], publish_at: tuple[str, int] | No
                     run.add_notes(observation)
                 with pinned(placement.driver):
                     while active := [run for run in runs if run.is_active]:
-                        for run in active if active[0].repetition % 2 == 0 else reversed(active):
+                        least = min(run.measured for run in active)
+                        for run in active if active[0].repetition_after(least) % 2 == 0 else reversed(active):
                             with run.ending():
-                                if run.is_active:  # an interruption of another ends it, too
+                                # those that are ahead were resumed in the middle of a round
+                                if run.measured == least and run.is_active:  # an interruption of another ends it, too
                                     await run.measure_next_point(target, observation)
                 for run in runs:
                     with run.ending():

@@ -7,7 +7,7 @@ from perfkit.clock import utc_now
 from perfkit.measurement.point_measurement import PointMeasurement
 from perfkit.measurement.summary import LoadSummary
 from perfkit.result.distribution import QUANTILES
-from perfkit.result.model import Point, PointKey, Result, Status
+from perfkit.result.model import Point, PointKey, Result, Resumption, Status
 from perfkit.result.search import Search
 from perfkit.scenario.file import LoadedScenario, scenario_document
 from perfkit.spans.breakdown import Breakdown
@@ -27,7 +27,8 @@ class RunResult:
         self.points: list[Point] = []
         """Those of all repetitions, in the order of measurement; in a mix also each workload's."""
         self._summaries: dict[PointKey, LoadSummary] = {}
-        self._started_at = utc_now()
+        self._started_at = utc_now().isoformat(timespec="milliseconds")
+        self._resumptions: tuple[Resumption, ...] = ()
 
     def add(self, measurements: Sequence[PointMeasurement]) -> Point:
         """Adds the points of one measurement, and returns the first, that of the whole."""
@@ -36,6 +37,14 @@ class RunResult:
             summary = self._summaries.setdefault(key, LoadSummary(slo=self._slo(one)))
             self.points.append(summary.add(one))
         return self.points[-len(measurements)]
+
+    def continue_from(self, earlier: Result) -> None:
+        """Takes over when the run had begun, and when it was resumed before."""
+        self._started_at, self._resumptions = earlier.started_at, earlier.resumptions
+
+    def resume(self, resumption: Resumption) -> None:
+        """Adds that the run was resumed."""
+        self._resumptions += (resumption,)
 
     def end(self, status: Status, reason: str) -> None:
         """Sets why the run has ended before its last load point."""
@@ -59,7 +68,8 @@ class RunResult:
             environment=self.environment,
             status=status,
             status_reason=reason,
-            started_at=self._started_at.isoformat(timespec="milliseconds"),
+            started_at=self._started_at,
+            resumptions=self._resumptions,
             points=tuple(with_breakdown(one) for one in self.points),
             summary=tuple(with_breakdown(summary.pooled()) for summary in self._summaries.values()),
             search=search,

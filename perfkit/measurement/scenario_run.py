@@ -9,7 +9,7 @@ from typing import Any
 
 from perfkit.calibration.cache import calibration_path, read_calibration
 from perfkit.calibration.model import calibration_document
-from perfkit.clock import Clock
+from perfkit.clock import Clock, utc_now
 from perfkit.errors import MeasurementError, MeasurementWarning, PerfkitError, StorageError, TargetError, UsageError
 from perfkit.fleet.fleet import Fleet
 from perfkit.load.load_plan import ColdStartPlan, LoadPoint
@@ -20,6 +20,7 @@ from perfkit.machine.description import describe_host
 from perfkit.machine.limits import count_open_files, raise_open_file_limit
 from perfkit.machine.shared_memory import remove_abandoned
 from perfkit.measurement.cold_start import StartTrial
+from perfkit.measurement.continuation import Continuation, WholePoint
 from perfkit.measurement.control import Interruption, RunObserver
 from perfkit.measurement.file_limit import describe_shortage, file_needs
 from perfkit.measurement.load_execution import send_load
@@ -101,6 +102,10 @@ class ScenarioRun:
         self.measured = 0
         """The number of measured load points."""
         self._started_ns = clock.now_ns()
+        self._probe_time_ns = 0
+        self._continuation = None if writer.continued is None else Continuation(writer.continued)
+        if self._continuation is not None:
+            self._continue()
         self._abandoned = remove_abandoned()
 
     def use_fleet(self, fleet: Fleet | None) -> None:
@@ -108,6 +113,17 @@ class ScenarioRun:
         self.fleet = fleet
         if fleet is not None:
             self._so_far.environment["fleet"] = fleet.describe()
+
+    def _continue(self) -> None:
+        """Takes over the load points of an unfinished result; raises ResultError."""
+        assert self._continuation is not None
+        self.observer.note_added(f"{self._title and f'{self._title}: '}{self._continuation.sentence}")
+        self._started_ns -= round(self._continuation.log_elapsed_s * NS_PER_S)
+        self.measured = self._continuation.restore(self._source, self._so_far)
+        # a run that was killed between its last load point and its end has nothing left to measure
+        if self.measured == self.total and self._source.next_point(0) is None:
+            self._has_ended = True
+            self._continuation.keep_environment(self._so_far)
 
     def follow(self, interleaved: "Sequence[ScenarioRun]", source: SpanSource | None) -> None:
         """Sets the runs that are measured in turn with this one, and the source of traced requests' spans; called before the first load point."""
@@ -125,10 +141,9 @@ class ScenarioRun:
         """Whether it has load points left to measure."""
         return self.failure is None and self._so_far.status == "complete" and not self._has_ended
 
-    @property
-    def repetition(self) -> int:
-        """The number of complete repetitions."""
-        return self.measured * self.scenario.measure.repetitions // max(self.total, 1)
+    def repetition_after(self, measured: int) -> int:
+        """The number of complete repetitions after this many load points."""
+        return measured * self.scenario.measure.repetitions // max(self.total, 1)
 
     @contextlib.contextmanager
     def ending(self) -> Iterator[None]:
@@ -166,7 +181,8 @@ class ScenarioRun:
         try:
             result = self._ended()
             if result.points:
-                return MeasuredScenario(result, self._writer.commit(in_haste=self.interruption.count > 1))
+                folder = self._writer.commit(in_haste=self.interruption.count > 1, is_finished=self._has_ended)
+                return MeasuredScenario(result, folder)
         except BaseException as error:
             if (partial := self._writer.abort()) is not None:
                 self.observer.partial_result_kept(partial)
@@ -207,10 +223,13 @@ class ScenarioRun:
                 self.observer.target_ready(f"{workload}{protocol} {address}, model {plain.scenario.target.model}")
         if self.scenario.workloads is not None:
             self._so_far.environment["workloads"] = describe_workloads(self._workloads)
+        if self._continuation is not None and (warning := self._continuation.compare(self._so_far)) is not None:
+            self._warnings = [*self._warnings, warning]
 
     async def measure_next_point(self, target: RunTarget, observation: Observation) -> None:
         """Measures one load point; all of a repetition come before the next, so that slow drift affects all load points alike."""
         probe_time_ns = max(one.probed.probe_time_ns for one in self._workloads.values())
+        self._probe_time_ns = probe_time_ns
         if (load_point := self._source.next_point(probe_time_ns)) is None:
             self._has_ended = True
             return
@@ -296,7 +315,7 @@ class ScenarioRun:
             self._writer.log_series(sampled, self._started_ns, observed.series)
             if self._traces is not None:
                 self._traces.add(measurements)
-            self._add_points(measurements, (self.clock.now_ns() - began_ns) / NS_PER_S)
+            self._add_points(measurements, (self.clock.now_ns() - began_ns) / NS_PER_S, load_point.tag)
             observation.point_finished(number, self._so_far.points[-len(measurements)])
             if self._traces is not None:  # last, because an interrupt of this wait must not discard the measured load point
                 await self._traces.collect(observation)
@@ -362,19 +381,23 @@ class ScenarioRun:
 
     def add_notes(self, observation: Observation) -> None:
         """Adds the notes of telemetry to the result; the first of the runs passes them on."""
-        notes = list(observation.notes)
         known: list[str] = self._so_far.environment.get("telemetry", {}).get("notes", [])
-        for note in notes[len(known) :] if self is self.interleaved[0] else ():
+        new = [note for note in observation.notes if note not in known]
+        for note in new if self is self.interleaved[0] else ():
             self.observer.note_added(note)
-        self._so_far.environment["telemetry"] = {"notes": notes}
+        self._so_far.environment["telemetry"] = {"notes": [*known, *new]}
 
-    def _add_points(self, measurements: Sequence[PointMeasurement], took_s: float) -> None:
+    def _add_points(self, measurements: Sequence[PointMeasurement], took_s: float, tag: str) -> None:
         """Adds the points of one measurement; the first is that of the whole."""
         whole = self._so_far.add(measurements)
         self.measured += 1
         if self._so_far.status == "complete":
             self._source.record(measurements[0].window, whole, took_s)
         self._writer.save(self.result())
+        if self._so_far.status == "complete" and self._traces is None:  # otherwise another run would measure it again
+            log_end_s = (self.clock.now_ns() - self._started_ns) / NS_PER_S
+            stored = WholePoint(tag, self._probe_time_ns, took_s, utc_now().timestamp(), log_end_s, tuple(measurements))
+            self._writer.store_point(self.measured - 1, stored.document())
         self.observer.point_finished(whole)
 
     def _ended(self) -> Result:

@@ -65,6 +65,10 @@ def problems(result: Result) -> Iterator[_Problem]:
     if not result.points:
         yield "points", "there is no load point, so nothing was measured"
     yield from timestamp_problems("started_at", result.started_at)
+    for number, one in enumerate(result.resumptions):
+        yield from timestamp_problems(f"resumptions.{number}.at", one.at)
+        if not (one.after_points > 0 and 0 <= one.paused_s < _LONGEST_S):
+            yield f"resumptions.{number}", f"after {one.after_points} load points and {one.paused_s:g} s, no run was resumed"
     yield from _section_problems(result)
     pooled = {point.key: point for point in result.summary}
     if len(pooled) < len(result.summary):

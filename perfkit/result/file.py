@@ -11,7 +11,7 @@ import os
 import pathlib
 import shutil
 from collections.abc import Iterable, Iterator, Sequence
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import pydantic
 
@@ -26,24 +26,25 @@ from perfkit.result.output_folder import ensure_writable
 from perfkit.result.perf_analyzer_files import kind_of
 from perfkit.result.telemetry_file import CSV_FILE, PARQUET_FILE, SampledPoint, TelemetryLog
 from perfkit.result.traces_file import TRACES_FILE, write_traces
+from perfkit.result.whole_points import POINTS_FOLDER, StoredPoint, UnfinishedResult, forget_points_from, store_point
 from perfkit.telemetry.series import Series
 
 _Model = TypeVar("_Model", bound=pydantic.BaseModel)
 RESULT_FILE = "result.json"
 _DATA_FILES = (RESULT_FILE, LOG_FILE, CSV_FILE, PARQUET_FILE, TRACES_FILE)
 SERVER_LOG = "server.log"
-_RESULT_ENTRIES = {*_DATA_FILES, CHECKSUM_FILE, SERVER_LOG, "report.html", "report.md", "plots"}
+_RESULT_ENTRIES = {*_DATA_FILES, CHECKSUM_FILE, SERVER_LOG, "report.html", "report.md", "plots", POINTS_FOLDER}
 
 
 class ResultWriter:
     """Writes a result into `<folder>.partial` after every load point, and moves it to `<folder>` in `commit`.
 
-    If a crash left such a folder, it is `<folder>.partial-2` and so on. Raises ResultError if the place has something that is not a
-    result.
+    If a crash left such a folder, it is `<folder>.partial-2` and so on. With `continued` it adds to the files of an unfinished result
+    after the last load point that was measured as a whole. Raises ResultError if the place has something that is not a result.
     """
 
-    def __init__(self, folder: pathlib.Path, started_at_s: float) -> None:
-        self.folder = folder
+    def __init__(self, folder: pathlib.Path, started_at_s: float, continued: UnfinishedResult | None = None) -> None:
+        self.folder, self.continued = folder, continued
         try:
             self._place = folder.resolve()  # a link stays, and points to the new result
             partial = self._place.with_name(self._place.name + ".partial")
@@ -55,19 +56,21 @@ class ResultWriter:
                     f"--out {folder}: this is a mount point, which a result cannot replace; give a folder in it, such as {inside}"
                 )
             self._place.parent.mkdir(parents=True, exist_ok=True)
-            self.partial = _new_folder(partial)
+            self.partial = _new_folder(partial) if continued is None else _continue_in(continued, folder)
             try:
                 ensure_writable(self.partial, folder)
             except ResultError:
-                shutil.rmtree(self.partial, ignore_errors=True)
+                self._remove()
                 raise
-            self._log = (self.partial / LOG_FILE).open("w", encoding="ascii")
+            self._log = (self.partial / LOG_FILE).open("w" if continued is None else "a", encoding="ascii")
         except OSError as error:
             raise ResultError(f"--out {folder}: cannot be written: {error.strerror}") from None
         except ValueError:
             raise ResultError(f"--out {folder}: this cannot be a result folder; give another one") from None
         self._telemetry = TelemetryLog(self.partial)
         self._failure: OSError | None = None
+        if continued is not None:
+            return
         self._log.write("#[Histogram log format version 1.2]\n#[logged by perfkit; nanoseconds; Interval_Max in milliseconds]\n")
         self._log.write(f"#[StartTime: {started_at_s:.3f} (seconds since epoch)]\n")
         self._log.write('"StartTimestamp","Interval_Length","Interval_Max","Interval_Compressed_Histogram"\n')
@@ -104,14 +107,24 @@ class ResultWriter:
             self._log.flush()
             _write_result(self.partial, result)
 
-    def commit(self, *, in_haste: bool = False) -> pathlib.Path:
+    def store_point(self, number: int, document: dict[str, Any]) -> None:
+        """Stores load point `number`, counted from 0, for a run that continues after it; called after `save`, once it was measured as a whole."""
+        with self._writing():
+            self._log.flush()
+            os.fsync(self._log.fileno())  # what a stored point needs must not be lost in a power cut
+            store_point(self.partial, number, StoredPoint(document, self._log.tell(), self._telemetry.sync()))
+
+    def commit(self, *, in_haste: bool = False, is_finished: bool = True) -> pathlib.Path:
         """Adds the checksums, and moves the folder to its place in one step, replacing an existing result.
 
-        In haste, telemetry stays a CSV file.
+        In haste, telemetry stays a CSV file; so it does in a result that is not finished, which also keeps what another run needs to
+        continue it.
         """
         with self._writing():
             self._log.close()
-            if not in_haste:
+            if is_finished:
+                forget_points_from(self.partial, 0)
+            if is_finished and not in_haste:
                 self._telemetry.finish()
             write_checksums(self.partial, _DATA_FILES)
             if self._place.exists() and not _may_be_replaced(self._place):
@@ -127,14 +140,18 @@ class ResultWriter:
             self._log.close()
         if (self.partial / RESULT_FILE).exists():
             return self.partial
-        shutil.rmtree(self.partial, ignore_errors=True)
+        self._remove()
         return None
 
     def discard(self) -> None:
-        """Removes the folder of a run that measured nothing."""
+        """Removes the folder of a run that measured nothing, but not that of a run that it continues."""
         with contextlib.suppress(OSError):
             self._log.close()
-        shutil.rmtree(self.partial, ignore_errors=True)
+        self._remove()
+
+    def _remove(self) -> None:
+        if self.continued is None or self.continued.folder != self.partial:
+            shutil.rmtree(self.partial, ignore_errors=True)
 
     @contextlib.contextmanager
     def _writing(self) -> Iterator[None]:
@@ -196,6 +213,27 @@ def _may_be_replaced(folder: pathlib.Path) -> bool:
     """Whether a folder is empty, or has a result and nothing else."""
     names = {entry.name for entry in folder.iterdir()} if folder.is_dir() else {""}
     return not names or (RESULT_FILE in names and names <= _RESULT_ENTRIES)
+
+
+def _continue_in(unfinished: UnfinishedResult, folder: pathlib.Path) -> pathlib.Path:
+    """The folder in which a run continues, with its files cut after the last whole load point; raises OSError.
+
+    It is that of a run that was killed, or a copy of an interrupted result, which stays in its place.
+    """
+    place, partial, last = folder.resolve(), unfinished.folder, unfinished.points[-1]
+    if partial == place:
+        partial = _new_folder(place.with_name(place.name + ".partial"))
+        for name in (LOG_FILE, CSV_FILE, SERVER_LOG):
+            if (place / name).exists():
+                shutil.copyfile(place / name, partial / name)
+        shutil.copytree(place / POINTS_FOLDER, partial / POINTS_FOLDER)
+        shutil.copyfile(place / RESULT_FILE, partial / RESULT_FILE)  # last: without it the copy is not complete
+    discard_checksums(partial)
+    forget_points_from(partial, len(unfinished.points))
+    os.truncate(partial / LOG_FILE, last.log_bytes)
+    if (partial / CSV_FILE).exists():
+        os.truncate(partial / CSV_FILE, last.telemetry_bytes)
+    return partial
 
 
 def _new_folder(path: pathlib.Path) -> pathlib.Path:

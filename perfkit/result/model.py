@@ -313,6 +313,19 @@ class Point(Part):
         return [gpu for gpu in self.gpus if gpu.used_by_server is not False]
 
 
+class Resumption(Part):
+    """A continuation of a run that was interrupted, killed or had lost its target."""
+
+    at: str
+    """The time at which the run was resumed."""
+    after_points: int
+    """The number of load points that were measured as a whole before."""
+    paused_s: float
+    """The time from the end of the last of them until the run was resumed."""
+    changes: tuple[str, ...] = ()
+    """What differed in the environment since the run's beginning, such as the machine or the server's version, a sentence each."""
+
+
 class Result(Part):
     """The contents of `result.json`."""
 
@@ -325,6 +338,8 @@ class Result(Part):
     warnings: tuple[MeasurementWarning, ...] = ()
     """Warnings about the run as a whole, such as `report_missing`; those about figures are in their load points."""
     started_at: str
+    resumptions: tuple[Resumption, ...] = ()
+    """When the run was resumed after an interruption; empty for a run in one go."""
     points: tuple[Point, ...]
     summary: tuple[Point, ...]
     search: Search | None = None

@@ -3,6 +3,7 @@
 import csv
 import importlib.util
 import json
+import os
 import pathlib
 import sys
 import warnings
@@ -43,7 +44,9 @@ class TelemetryLog:
 
     def __init__(self, folder: pathlib.Path) -> None:
         self._folder = folder
-        self._has_rows = False
+        file = folder / CSV_FILE
+        self._has_rows = file.exists() and file.stat().st_size > 0
+        """Whether it has rows, also those of a run that is continued."""
 
     def add(self, point: SampledPoint, log_start_ns: int, series: tuple[Series, ...]) -> None:
         """Adds the series of a load point; raises OSError."""
@@ -59,6 +62,14 @@ class TelemetryLog:
                 for time_ns, value in zip(one.times_ns, one.values, strict=True):
                     log_s, window_s = (time_ns - log_start_ns) / NS_PER_S, (time_ns - point.window_start_ns) / NS_PER_S
                     rows.writerow((*named, f"{log_s:.6f}", f"{window_s:.6f}", repr(float(value))))
+
+    def sync(self) -> int:
+        """Waits until the disk has the rows, and returns the size of the file; 0 without one. Raises OSError."""
+        if not self._has_rows:
+            return 0
+        with (self._folder / CSV_FILE).open("rb") as stream:
+            os.fsync(stream.fileno())
+            return os.fstat(stream.fileno()).st_size
 
     def finish(self) -> None:
         """Converts the file to Parquet if pyarrow is installed; if that fails, or takes more than two minutes, the CSV file stays.

@@ -85,6 +85,9 @@ DOCUMENT = {
     "status_reason": "",
     "warnings": [],
     "started_at": "2026-01-02T03:04:05.678+00:00",
+    "resumptions": [
+        {"at": "2026-01-02T05:04:05.678+00:00", "after_points": 1, "paused_s": 7000.5, "changes": ["the kernel differs: 6.1 against 6.8"]}
+    ],
     "points": [POINT],
     "summary": [{**POINT, "repetition": None, "throughput_series_per_s": None, "failed_series_per_s": None}],
 }

@@ -74,6 +74,10 @@ def refusal(tmp_path, made):
         ("summary.0.duration_s", 29.0, "summary.0.duration_s: 29 does not fit the repetitions"),
         ("points", [], "points: there is no load point, so nothing was measured"),
         ("started_at", "9999-99-99", "started_at: expected an instant in UTC such as 2026-01-31T12:00:00.000+00:00, found '9999-99-99'"),
+        (
+            "resumptions", [{"at": "2026-01-31T12:00:00.000+00:00", "after_points": 0, "paused_s": 1.0}],
+            "resumptions.0: after 0 load points and 1 s, no run was resumed",
+        ),
         ("scenario.target", ["m"], "scenario.target: expected a mapping, found list"),
         ("scenario.workload.batch_size", "x", "scenario.workload.batch_size: expected a whole number"),
         ("environment.gpus", {"a": 1}, "environment.gpus: expected a list of mappings"),

@@ -12,7 +12,8 @@ from perfkit.result.model import Result, result_document
 SCHEMA = Result.model_json_schema(by_alias=True, mode="serialization")
 PERCENTILES = ["p50", "p90", "p95", "p99", "p99_9", "p99_99"]
 KEYS = {
-    (): {"schema", "scenario", "overrides", "environment", "status", "status_reason", "warnings", "started_at", "points", "summary"},
+    (): {"schema", "scenario", "overrides", "environment", "status", "status_reason", "warnings", "started_at", "resumptions", "points", "summary"},
+    ("resumptions", 0): {"at", "after_points", "paused_s", "changes"},
     ("points", 0): {
         "protocol", "load", "repetition", "valid", "warnings", "duration_s", "requests", "error_rate", "throughput_per_s", "inferences_per_s",
         "goodput_per_s", "warmup_s", "rejected_by_status", "workload", "alone", "checked", "wrong_answer_rate", "wrong_answer_interval", "effective_samples", "service_time_ns", "response_time_ns", "start_delay_ns", "failure_time_ns", "intervals", "slo", "connections", "replicas", "machines", "generator",

@@ -1,0 +1,68 @@
+"""Results of runs that were interrupted, killed or lost their target, which `perfkit run --resume` continues."""
+
+import itertools
+import pathlib
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from perfkit.errors import ResultError
+from perfkit.result.file import RESULT_FILE, read_result
+from perfkit.result.fingerprint import scenario_differences
+from perfkit.result.interval_log import LOG_FILE
+from perfkit.result.model import Result
+from perfkit.result.telemetry_file import CSV_FILE
+from perfkit.result.whole_points import UnfinishedResult, has_points, read_points
+
+_START_TIME = re.compile(rb"#\[StartTime: (\d{1,12}\.\d{3}) ")
+_HEADER_BYTES = 1000
+
+
+def find_unfinished(folder: pathlib.Path, scenario: Mapping[str, Any]) -> UnfinishedResult | Result | str:
+    """What a run of a scenario into a folder can continue: the newest of `<folder>.partial`, `<folder>.partial-2`… and the folder itself.
+
+    It is the result itself if that is complete, and a sentence if there is nothing to continue. Raises ResultError if the newest cannot be
+    read, or is of another scenario.
+    """
+    found = [one for one in _candidates(folder) if (one / RESULT_FILE).is_file()]
+    if not found:
+        return f"There is no unfinished result of {folder}; the run begins with the first load point."
+    newest = max(found, key=lambda one: (one / RESULT_FILE).stat().st_mtime_ns)
+    result, _ = read_result(newest)
+    if differences := scenario_differences(result.scenario, scenario):
+        keys = ", ".join(one.key.removeprefix("scenario.") for one in differences[:5])
+        raise ResultError(
+            f"--resume: {newest} is of another scenario, which differs in {keys}: give the same scenario and --set, or another --out"
+        )
+    if has_points(newest):
+        log, telemetry = newest / LOG_FILE, newest / CSV_FILE
+        points, problem = read_points(newest, _size(log), _size(telemetry))
+        started_at = _START_TIME.search(_first_bytes(log))
+        if points and started_at is not None:
+            note = f"The load points from number {len(points) + 1} on are measured again: {problem}." if problem else ""
+            return UnfinishedResult(newest, result, float(started_at[1]), tuple(points), note)
+    if result.status == "complete" and newest == folder.resolve():
+        return result
+    return f"{newest} has no load point that can be continued after; the run begins with the first."
+
+
+def _candidates(folder: pathlib.Path) -> Iterator[pathlib.Path]:
+    place = folder.resolve()
+    yield place
+    for number in itertools.count(1):
+        partial = place.with_name(f"{place.name}.partial{f'-{number}' if number > 1 else ''}")
+        if not partial.is_dir():
+            return
+        yield partial
+
+
+def _size(file: pathlib.Path) -> int:
+    return file.stat().st_size if file.is_file() else 0
+
+
+def _first_bytes(file: pathlib.Path) -> bytes:
+    try:
+        with file.open("rb") as stream:
+            return stream.read(_HEADER_BYTES)
+    except OSError:
+        return b""

@@ -1,0 +1,101 @@
+"""The load points of an unfinished run that were measured as a whole: a file for each in its folder, from which `--resume` continues."""
+
+import dataclasses
+import gzip
+import json
+import os
+import pathlib
+import shutil
+import zlib
+from typing import Any
+
+from perfkit.errors import ResultError
+from perfkit.result.json_file import LARGEST_BYTES, parse_json, read_bytes
+from perfkit.result.model import Result
+
+SCHEMA, POINTS_FOLDER = "perfkit.measured-point/1", "measured"
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class StoredPoint:
+    """A stored load point: JSON values, and the sizes that the log and the telemetry file had after it."""
+
+    document: dict[str, Any]
+    log_bytes: int
+    telemetry_bytes: int
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class UnfinishedResult:
+    """A result that a run can continue: its folder, and the load points that were measured as a whole, at least one."""
+
+    folder: pathlib.Path
+    result: Result
+    log_started_at_s: float
+    """The wall-clock time at which its log starts."""
+    points: tuple[StoredPoint, ...]
+    note: str = ""
+    """Why later load points of the folder are measured again; empty if there are none."""
+
+
+def store_point(folder: pathlib.Path, number: int, point: StoredPoint) -> None:
+    """Stores load point `number`, counted from 0, in a result folder, and waits until the disk has it; raises OSError."""
+    file = _file(folder, number)
+    file.parent.mkdir(exist_ok=True)
+    new = file.with_suffix(".new")
+    with new.open("wb") as stream:
+        stream.write(gzip.compress(json.dumps({"schema": SCHEMA, **dataclasses.asdict(point)}).encode(), 5))
+        stream.flush()
+        os.fsync(stream.fileno())
+    new.replace(file)
+
+
+def read_points(folder: pathlib.Path, log_bytes: int, telemetry_bytes: int) -> tuple[list[StoredPoint], str]:
+    """The load points from the first to the last that can be read, and why those after it cannot; empty if none is missing.
+
+    `log_bytes` and `telemetry_bytes` are the sizes of the two files: after a power cut they may lack the end that a point has.
+    """
+    points: list[StoredPoint] = []
+    while (file := _file(folder, len(points))).exists():
+        try:
+            point = _read_point(file)
+        except ResultError as error:
+            return points, str(error)
+        if point.log_bytes > log_bytes or point.telemetry_bytes > telemetry_bytes:
+            return points, f"{file}: the log or the telemetry file lacks the end of this load point"
+        points.append(point)
+    return points, ""
+
+
+def forget_points_from(folder: pathlib.Path, number: int) -> None:
+    """Removes the stored load points from `number` on; raises OSError."""
+    while number and (file := _file(folder, number)).exists():
+        file.unlink()
+        number += 1
+    if not number:
+        shutil.rmtree(folder / POINTS_FOLDER, ignore_errors=True)
+
+
+def has_points(folder: pathlib.Path) -> bool:
+    """Whether a folder has a stored load point."""
+    return _file(folder, 0).is_file()
+
+
+def _file(folder: pathlib.Path, number: int) -> pathlib.Path:
+    return folder / POINTS_FOLDER / f"{number:05}.json.gz"
+
+
+def _read_point(file: pathlib.Path) -> StoredPoint:
+    packed = read_bytes(file)
+    unpacker = zlib.decompressobj(31)  # the format of gzip
+    try:
+        data = unpacker.decompress(packed, LARGEST_BYTES)
+    except zlib.error as error:
+        raise ResultError(f"{file}: cannot be read: {error}") from None
+    if not unpacker.eof:
+        raise ResultError(f"{file}: cannot be read: its end is missing, or it is larger than any that perfkit writes")
+    document = parse_json(file, data)
+    match document:
+        case {"schema": "perfkit.measured-point/1", "document": dict(values), "log_bytes": int(log), "telemetry_bytes": int(telemetry)}:
+            return StoredPoint(values, log, telemetry)
+    raise ResultError(f"{file}: this is no load point that this perfkit can read")
