@@ -4,53 +4,70 @@ import json
 import shlex
 import signal
 
-import pytest
-
 from perfkit.cli.main import main
 from perfkit.result.file import read_result
 from perfkit.result.interval_log import check_log
-from tests.undisturbed import undisturbed
 
 QUICK = {"warmup": "20ms", "duration": "200ms", "repetitions": 2}
 CLOSED = {"closed": {"concurrency": [1, 2, 3], "think_time": "5ms"}}
-SEARCH = {"search": {"slo": {"p50": "10s", "error_rate": "90%"}, "start_rate": 20, "max_rate": 120}}
-
-
-def figures(points):
-    """What no verdict on the load generator changes, which the killed process and this one give differently on a busy machine."""
-    return [[point[name] for name in ("load", "repetition", "requests", "service_time_ns", "throughput_series_per_s")] for point in points]
 
 
 def resume(perfkit, scenario, out):
-    with undisturbed():
-        return perfkit.run("run", scenario, "--out", out, "--resume")
+    """Continues in this process, without `undisturbed`: the killed one judged the load generator, too, and a search decides by that."""
+    return perfkit.run("run", scenario, "--out", out, "--resume")
 
 
-@pytest.mark.parametrize(("load", "points"), [(CLOSED, 6), (SEARCH, None)], ids=["fixed load points", "search"])
-def test_a_killed_run_measures_only_the_rest(perfkit, write_quick_scenario, tmp_path, load, points):
-    measured = {**QUICK, "repetitions": 1} if "search" in load else QUICK
-    scenario, out = write_quick_scenario(load=load, measure=measured), tmp_path / "out"
+def kill_after(perfkit, line, scenario, out):
     running = perfkit.start("run", scenario, "--out", out)
-    running.wait_for_line("[2/")
+    running.wait_for_line(line)
     running.signal(signal.SIGKILL)
     assert running.finish().code == -signal.SIGKILL
-    before = json.loads((tmp_path / "out.partial" / "result.json").read_text())
-    finished = resume(perfkit, scenario, out)
-    assert finished.code == 0, finished.stderr
-    assert "load points are taken from there" in finished.stderr
+
+
+def check_resumed(perfkit, scenario, out, finished):
+    """A killed run was resumed, with all that was measured of it, and is not measured again."""
+    assert finished.code in (0, 5), finished.stderr  # 5 where other processes disturbed the load generator
+    assert "taken from there" in finished.stderr
     assert "[1/" not in finished.stderr
-    assert [path.name for path in tmp_path.glob("out*")] == ["out"]
     result, _ = read_result(out)
     check_log(out, result)
-    assert result.status == "complete"
-    assert len({(point.key, point.repetition) for point in result.points}) == len(result.points) == (points or len(result.points))
-    (resumption,) = result.resumptions
-    assert resumption.after_points >= 2
-    assert figures(finished.result["points"][:2]) == figures(before["points"][:2])
+    assert len({(point.key, point.repetition) for point in result.points}) == len(result.points)
+    assert len(result.resumptions) == 1
+    if result.status == "complete":
+        again = resume(perfkit, scenario, out)
+        assert again.result == finished.result
+        assert "[" not in again.stderr.splitlines()[0]
+    return result
+
+
+def test_a_killed_run_measures_only_the_rest(perfkit, write_quick_scenario, tmp_path):
+    scenario, out = write_quick_scenario(load=CLOSED, measure=QUICK), tmp_path / "out"
+    kill_after(perfkit, "[2/6]", scenario, out)
+    before = json.loads((tmp_path / "out.partial" / "result.json").read_text())
+    finished = resume(perfkit, scenario, out)
+    result = check_resumed(perfkit, scenario, out, finished)
+    assert len(result.points) == 6
+    assert result.resumptions[0].after_points in (2, 3)
+    assert finished.result["points"][:2] == before["points"][:2]
     assert finished.result["started_at"] == before["started_at"]
-    again = resume(perfkit, scenario, out)
-    assert (again.code, again.result) == (0, finished.result), "a complete result is shown, and nothing is measured"
-    assert "[" not in again.stderr.splitlines()[0]
+    assert [path.name for path in tmp_path.glob("out*")] == ["out"]
+
+
+def test_a_killed_search_decides_from_its_recorded_probes(perfkit, write_scenario, slow_server, tmp_path):
+    load = {"search": {"slo": {"p50": "1h", "error_rate": "90%"}, "start_rate": 20, "max_rate": 40}}
+    target = {**slow_server["target"], "protocols": ["http"]}
+    server = {"synthetic": "service=constant:300ms,servers=1000"}
+    scenario = write_scenario(
+        **{**slow_server, "target": target, "server": server}, load=load, measure={"warmup": "20ms", "duration": "200ms"}
+    )
+    out = tmp_path / "out"
+    kill_after(perfkit, "[1/", scenario, out)
+    before = json.loads((tmp_path / "out.partial" / "result.json").read_text())
+    finished = resume(perfkit, scenario, out)
+    result = check_resumed(perfkit, scenario, out, finished)
+    assert finished.result["points"][0] == before["points"][0]
+    assert finished.result["search"]["probes"][0] == before["search"]["probes"][0]
+    assert [probe.rate_per_s for probe in result.search.probes] == [point.load.rate_per_s for point in result.points]
 
 
 def test_an_interrupted_run_prints_the_command_that_resumes_it(perfkit, write_quick_scenario, tmp_path):
@@ -71,23 +88,20 @@ def test_an_interrupted_run_prints_the_command_that_resumes_it(perfkit, write_qu
 def test_a_killed_sweep_continues_within_its_interleaved_cases(perfkit, write_quick_scenario, tmp_path):
     out = tmp_path / "sweep"
     scenario = write_quick_scenario(load=CLOSED, measure=QUICK, sweep={"target.timeout": ["5s", "6s"]})
-    running = perfkit.start("run", scenario, "--out", out)
-    running.wait_for_line("[3/")
-    running.signal(signal.SIGKILL)
-    running.finish()
+    kill_after(perfkit, "[3/12]", scenario, out)
     folders = [case["folder"] for case in json.loads((out / "sweep.json").read_text())["cases"]]
     before = {
         name: json.loads(file.read_text())["points"] for name in folders if (file := out / f"{name}.partial" / "result.json").exists()
     }
     assert before
     finished = resume(perfkit, scenario, out)
-    assert finished.code == 0, finished.stderr
+    assert finished.code in (0, 5), finished.stderr
     cases = json.loads((out / "sweep.json").read_text())["cases"]
-    assert [case["status"] for case in cases] == ["complete", "complete"]
+    assert {case["status"] for case in cases} <= {"complete", "invalid"}
     assert [case["interleaved_group"] for case in cases] == [1, 1]
     for name, points in before.items():
         result = json.loads((out / name / "result.json").read_text())
         taken = result["resumptions"][0]["after_points"]
-        assert figures(result["points"][:taken]) == figures(points[:taken])
+        assert result["points"][:taken] == points[:taken]
         assert len(result["points"]) == 6
     assert {path.name for path in out.iterdir()} == {"sweep.json", *folders}
