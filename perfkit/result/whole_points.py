@@ -72,8 +72,8 @@ def forget_points_from(folder: pathlib.Path, number: int) -> None:
     while number and (file := _file(folder, number)).exists():
         file.unlink()
         number += 1
-    if not number:
-        shutil.rmtree(folder / POINTS_FOLDER, ignore_errors=True)
+    if not number and (folder / POINTS_FOLDER).exists():
+        shutil.rmtree(folder / POINTS_FOLDER)
 
 
 def has_points(folder: pathlib.Path) -> bool:
