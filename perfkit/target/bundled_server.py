@@ -37,7 +37,7 @@ async def bundled_server(
     time from its start until it was ready, `ready_after_s`. Raises TargetError if it does not start.
     """
     clock = clock or MonotonicClock()
-    options = ["--http-port", str(ports[0]), "--grpc-port", str(ports[1]), "--exit-with-stdin"]
+    options = ["--http-port", str(ports[0]), "--grpc-port", str(ports[1]), "--metrics-port", "0", "--exit-with-stdin"]
     options += ["--model", *models, "--device", device, "--threads", str(threads)]
     if onnx:
         options += ["--onnx", *onnx]

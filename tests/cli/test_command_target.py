@@ -38,7 +38,7 @@ def target(command, **keys):
 
 
 def test_a_run_starts_the_server_waits_until_it_is_ready_and_ends_it(perfkit, write_scenario):
-    command = f"{PYTHON} -m server_stub --http-port {{http_port}} --grpc-port {{grpc_port}} --model simple"
+    command = f"{PYTHON} -m server_stub --http-port {{http_port}} --grpc-port {{grpc_port}} --metrics-port 0 --model simple"
     finished = perfkit.measure(write_scenario(target={"command": command, "model": "simple", "protocols": ["http", "grpc"]}), report=True)
     assert {(point["protocol"], point["requests"]["ok"]) for point in finished.result["points"]} == {("http", 50), ("grpc", 50)}
     described = finished.result["environment"]["target"]

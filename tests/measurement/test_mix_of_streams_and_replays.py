@@ -5,6 +5,7 @@ import json
 
 import pytest
 
+from benchmarks.processes import running_server
 from perfkit.measurement.control import Interruption, RunObserver
 from perfkit.measurement.lifecycle import measure_scenario
 from perfkit.result.file import read_result
@@ -18,12 +19,19 @@ SHARED = {"requests_per_stream": 9, "in_flight": 2}
 ways = pytest.mark.parametrize(("protocol", "workers"), [("http", 2), ("grpc", 1), ("grpc", 2)])
 
 
+@pytest.fixture(scope="module")
+def server():
+    with running_server("--model", "repeat_int32", "simple") as running:
+        yield running
+
+
 @pytest.fixture
-def points(tmp_path):
+def points(server, tmp_path):
     """Measures workloads on the bundled server; the points by workload."""
 
     def measure(workloads, workers, **sections):
         document = {"workloads": workloads, "measure": {"warmup": "0s", "repetitions": 1, "workers": workers}, "telemetry": False}
+        document["target"] = {"urls": {protocol: server.url(protocol) for protocol in ("http", "grpc")}}
         document["measure"] |= sections.pop("measure", {})
         (tmp_path / "s.yaml").write_text(json.dumps(document | sections))
         loaded = read_scenario(tmp_path / "s.yaml", environ={})
