@@ -199,6 +199,7 @@ def test_a_collector_that_does_not_answer_harms_nothing(start_server, listens):
 def test_a_real_triton_sends_what_is_stored_of_it(collector):
     config = ("mode=opentelemetry", f"opentelemetry,url={collector.url}", "opentelemetry,bsp_schedule_delay=200", "level=TIMESTAMPS")
     options = [part for pair in (*config, "rate=1000000") for part in ("--trace-config", pair)]
+    options += ["--model-control-mode=explicit", "--load-model=simple"]
     with running_triton(peers_folder(), options=options) as triton:
         post(triton.http_port, INFER, SIMPLE, traceparent=traceparent(0x201))
         infer_over_grpc(triton.grpc_port, 0x202)

@@ -24,7 +24,8 @@ PARTS = ("queue_ns", "compute_input_ns", "compute_infer_ns", "compute_output_ns"
 
 
 def options(*settings):
-    return [option for setting in settings for option in ("--trace-config", setting)]
+    models = [f"--load-model={name}" for name in ("classify", "pipeline")]
+    return ["--model-control-mode=explicit", *models] + [option for setting in settings for option in ("--trace-config", setting)]
 
 
 @pytest.fixture(scope="module")
