@@ -41,6 +41,7 @@ COMMANDS = {
     "compare": "show results side by side, with the differences in how they were measured, but no verdict",
     "explain": "say how each figure of a result came about, and where the time of traced requests went",
     "history": "collect results in a file and show their trends, steps, and the commits of the steps",
+    "recover": "make a result of the folder that a killed run left",
     "report": "write the report of a result again from its files",
     "completion": "print a completion script for bash, zsh or fish",
     "help": "explain exit codes, warnings, metrics and the rest of the documentation",

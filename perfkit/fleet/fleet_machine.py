@@ -21,7 +21,7 @@ from perfkit.fleet.messages import (
     WorkerEnded,
 )
 from perfkit.units import NS_PER_S
-from perfkit.workers.messages import Begin, Logged, Progress
+from perfkit.workers.messages import Begin, Checkpoint, Logged, Progress
 from perfkit.workers.point_recording import PointRecording
 from perfkit.workers.worker_spec import MixSpec, WorkerSpec
 
@@ -191,6 +191,8 @@ class RemoteWorker:
                 raise EOFError
             case Logged(window_start_ns, interval):
                 return Logged(window_start_ns - self._offset_ns, interval)
+            case Checkpoint(at_ns, piece):
+                return Checkpoint(at_ns - self._offset_ns, piece.shifted(-self._offset_ns))
             case PointRecording() as point:
                 return point.shifted(-self._offset_ns)
             case message:

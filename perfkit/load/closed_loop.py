@@ -31,12 +31,18 @@ class ClosedLoop(Loop):
     def __post_init__(self) -> None:
         super().__post_init__()
         self._remaining = self.phases.requests
+        self._unanswered = 0
         self._shared_indices = itertools.count(self.worker, self.workers)
 
     @property
     def in_flight(self) -> int:
         """See `Loop.in_flight`; slots in their think time count."""
         return len(range(self.worker, self.concurrency, self.workers))
+
+    @property
+    def unanswered(self) -> int:
+        """See `Loop.unanswered`."""
+        return self._unanswered
 
     def _start(self) -> "tuple[list[asyncio.Task[None]], asyncio.Future[Any]]":
         slots = [asyncio.ensure_future(self._slot(index)) for index in range(self.worker, self.concurrency, self.workers)]
@@ -56,7 +62,9 @@ class ClosedLoop(Loop):
             if not is_plain and not (permit := await self._may_send()):
                 return
             variant = next(indices) % count
+            self._unanswered += 1
             reply = await send(requests[variant])
+            self._unanswered -= 1
             reply.variant = variant
             on_reply(reply)
             if permit == _UNCOUNTED and self._remaining and reply.started_ns >= self.phases.window_start_ns:

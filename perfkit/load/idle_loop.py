@@ -39,7 +39,9 @@ class IdleLoop(ClosedLoop):
                 return
             begun_ns = self.clock.now_ns()
             variant = next(indices) % len(self.requests)
+            self._unanswered += 1
             reply = await self.transport.send(self.requests[variant])
+            self._unanswered -= 1
             reply.variant = variant
             self.on_reply(reply)
             self._add_times(reply, begun_ns, is_after_gap=is_after_gap, has_reconnected=counts.opened > opened)

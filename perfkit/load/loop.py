@@ -122,6 +122,15 @@ class Loop(abc.ABC):
     def in_flight(self) -> int:
         """Requests that were sent and are not answered yet."""
 
+    @property
+    def unanswered(self) -> int:
+        """At least the requests that were sent and are not answered yet; as far as the loop knows, without slots that wait to send."""
+        return self.in_flight
+
+    def report_drops(self) -> None:
+        """Reports the arrivals dropped so far, which are otherwise reported many at a time."""
+        return
+
     @abc.abstractmethod
     def _start(self) -> "tuple[list[asyncio.Task[None]], asyncio.Future[Any]]":
         """The tasks that send, and a future that is done when sending has stopped and every request is answered."""

@@ -20,9 +20,19 @@ class LoopGroup:
         return sum(loop.in_flight for loop in self._loops)
 
     @property
+    def unanswered(self) -> int:
+        """The sum of `Loop.unanswered` over the loops."""
+        return sum(loop.unanswered for loop in self._loops)
+
+    @property
     def stopped_ns(self) -> int:
         """The instant at which the last of the loops stopped sending; 0 before any has."""
         return max(loop.ending.stopped_ns for loop in self._loops)
+
+    def report_drops(self) -> None:
+        """See `Loop.report_drops`."""
+        for loop in self._loops:
+            loop.report_drops()
 
     async def run(self) -> Ending:
         """Runs all loops to their ends; the reason is that of a loop that ended early, if one did."""

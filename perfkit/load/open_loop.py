@@ -130,9 +130,10 @@ class OpenLoop(Loop):
     def _note_over_limit(self, intended_ns: int, index: int) -> None:
         self._over_limit.append((intended_ns, self._variant(index)))
         if len(self._over_limit) >= _PIECE:
-            self._drop_over_limit()
+            self.report_drops()
 
-    def _drop_over_limit(self) -> None:
+    def report_drops(self) -> None:
+        """See `Loop.report_drops`."""
         dropped, self._over_limit = self._over_limit, []
         if dropped:
             instants, variants = np.array(dropped, dtype=np.int64).T
@@ -140,7 +141,7 @@ class OpenLoop(Loop):
 
     async def _drop_unsent(self) -> None:
         """Counts the arrivals of the window, perhaps millions, that a late loop did not reach."""
-        self._drop_over_limit()
+        self.report_drops()
         if self.phases.window_end_ns is None:
             return
         end_ns, number = min(self.phases.window_end_ns, self.ending.stopped_ns), self._earlier + self._position

@@ -112,7 +112,9 @@ class ClosedSequences(ClosedLoop):
             if not is_plain and not await self._may_send():
                 return None
             variant = requests.variant(sequence)
+            self._unanswered += 1
             reply = await send(requests.next_step(sequence))
+            self._unanswered -= 1
             reply.variant, reply.sequence_id = variant, sequence.id
             on_reply(reply)
             take(sequence, reply, reply.started_ns)

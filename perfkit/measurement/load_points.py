@@ -185,6 +185,8 @@ def make_worker_spec(
         abort_error_rate=measure.abort_error_rate,
         overload_abort_after_ns=point.overload_abort_after_ns,
         is_streamed=scenario.stream is not None,
+        checkpoint_ns=scenario.measure.checkpoint_ns,
+        timeout_ns=scenario.target.timeout_ns,
     )
     requests = probed.requests if probed.shared is None else probed.shared.requests_for(point.load)
     sampling = None if trace_ids is None else _sampling(scenario, point, trace_ids)

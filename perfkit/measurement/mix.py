@@ -47,6 +47,8 @@ def make_mix_spec(scenario: Scenario, point: MixPoint, workloads: Sequence[Probe
             window_ns=point.window_ns or scenario.window_ns,
             drain_ns=drain_ns,
             finds_warm_up=scenario.finds_warm_up,
+            checkpoint_ns=scenario.measure.checkpoint_ns,
+            timeout_ns=max(one.scenario.target.timeout_ns for one in workloads),
             good_within_ns=slo.good_within_ns if slo else None,
         )
         specs.append(dataclasses.replace(spec, point=own))

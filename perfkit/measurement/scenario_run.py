@@ -3,8 +3,9 @@
 import asyncio
 import contextlib
 import dataclasses
+import functools
 import pathlib
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from perfkit.calibration.cache import calibration_path, read_calibration
@@ -13,12 +14,13 @@ from perfkit.clock import Clock, utc_now
 from perfkit.errors import MeasurementError, MeasurementWarning, PerfkitError, StorageError, TargetError, UsageError
 from perfkit.fleet.fleet import Fleet
 from perfkit.load.load_plan import ColdStartPlan, LoadPoint
-from perfkit.load.loop import Ending, StopCause
+from perfkit.load.loop import Ending, StopCause, Stoppable
 from perfkit.load.mix_plan import MixPoint
 from perfkit.machine.cpus import usable_cpus
 from perfkit.machine.description import describe_host
 from perfkit.machine.limits import count_open_files, raise_open_file_limit
 from perfkit.machine.shared_memory import remove_abandoned
+from perfkit.measurement.checkpoints import PointCheckpoints
 from perfkit.measurement.cold_start import StartTrial
 from perfkit.measurement.continuation import Continuation, WholePoint
 from perfkit.measurement.control import Interruption, RunObserver
@@ -26,16 +28,19 @@ from perfkit.measurement.file_limit import describe_shortage, file_needs
 from perfkit.measurement.load_execution import send_load
 from perfkit.measurement.load_points import connect, describe_point, least_connections, load_point_source
 from perfkit.measurement.mix import describe_workloads, is_open, measurements_of, named, plan_workers, title_of
-from perfkit.measurement.observation import Observation
+from perfkit.measurement.observation import Observation, PointObservation, PointTelemetry
 from perfkit.measurement.point_measurement import PointMeasurement, cut_window, undecided_warmup_s
 from perfkit.measurement.reply_spool import ReplySpool, check_spooled
 from perfkit.measurement.request_traces import SPANS_IN_HASTE_WITHIN_S, SPANS_WITHIN_S, RequestTraces, SpanSource
+from perfkit.measurement.resource_summary import Resources
 from perfkit.measurement.run_result import RunResult
 from perfkit.measurement.run_target import RunTarget, WorkloadKey
 from perfkit.measurement.shared_memory import RunRegions, describe_abandoned, unregister_abandoned
 from perfkit.measurement.target_probe import ProbedWorkload, describe_protocol, describe_target, probe
+from perfkit.result.checkpoint import Checkpoint
 from perfkit.result.file import SERVER_LOG, ResultWriter
-from perfkit.result.interval_log import IntervalLog, MixLog
+from perfkit.result.interval_log import IntervalLog, PointLines
+from perfkit.result.interval_spool import IntervalSpool
 from perfkit.result.model import METRIC_DEFINITIONS, Result, Status
 from perfkit.result.provenance import describe_source
 from perfkit.result.telemetry_file import SampledPoint
@@ -44,6 +49,7 @@ from perfkit.spans.split import PARTS
 from perfkit.telemetry.messages import PointBegins
 from perfkit.units import NS_PER_S
 from perfkit.workers.cpu_placement import place
+from perfkit.workers.point_recording import PointRecording
 from perfkit.workers.request_sampler import TraceIds
 from perfkit.workers.worker_spec import MixSpec, WorkerSpec
 
@@ -267,7 +273,6 @@ class ScenarioRun:
             self._so_far.end("interrupted", reason)
 
     async def _measure_point(self, load_point: LoadPoint | MixPoint, target: RunTarget, observation: Observation) -> None:
-        cpus = self.placement.driver
         parts = load_point.parts if isinstance(load_point, MixPoint) else (load_point,)
         workloads = [self._workloads[part.workload, part.protocol] for part in parts]
         trace_ids = None if self._traces is None else self._traces.ids
@@ -282,7 +287,6 @@ class ScenarioRun:
             if not self.measured:
                 await self.fleet.check_targets(spec)
         began_ns = self.clock.now_ns()
-        log = self._interval_log(load_point)
         number, total = self._number
         observation.point_started(number, total, load_point)
         telemetry = observation.point(number, workloads, is_mix=isinstance(load_point, MixPoint))
@@ -294,13 +298,14 @@ class ScenarioRun:
             if self._spool is not None:
                 assert isinstance(spec, WorkerSpec)
                 spec, workers = self._spool.begin(spec, self.clock), 1
-            recorded = await send_load(spec, workers, cpus, self.clock, log, telemetry, start, self._spool, self.fleet, set_loop)
+            log = self._log_for(load_point, spec, workers)
+            recorded = await self._send_load(load_point, workloads, spec, workers, log, telemetry, start, set_loop)
             window = cut_window(self.scenario, recorded, is_open=is_open(load_point))
             if self._spool is not None:
                 self._spool.end(window)
             observed = await telemetry.finish(recorded, window)  # an interrupt here does not discard the measured load point
         self._end_early(recorded.ending, f"load point {number} of {total}")
-        log.settle((window.start_ns - recorded.recording.origin_ns) // NS_PER_S)
+        self._settle(log, (window.start_ns - recorded.recording.origin_ns) // NS_PER_S)
         if window.length_ns:  # otherwise the load ended during the warm-up
             for run in self.interleaved:
                 run.add_notes(observation)
@@ -319,6 +324,37 @@ class ScenarioRun:
             observation.point_finished(number, self._so_far.points[-len(measurements)])
             if self._traces is not None:  # last, because an interrupt of this wait must not discard the measured load point
                 await self._traces.collect(observation)
+
+    def _log_for(self, load_point: LoadPoint | MixPoint, spec: WorkerSpec | MixSpec, workers: int) -> IntervalLog | IntervalSpool:
+        """Where the intervals of a load point go: a spool, if worker processes send it, otherwise the log itself."""
+        lines = self._point_lines(load_point)
+        if self.fleet is None and workers == 1 and (self._spool is not None or not spec.has_checkpoints):
+            return self._writer.interval_log(lines, undecided_warmup_s(self.scenario, load_point.window_ns))
+        return self._writer.interval_spool(load_point.tag, lines)
+
+    def _settle(self, log: IntervalLog | IntervalSpool, first_s: int) -> None:
+        if isinstance(log, IntervalLog):
+            log.settle(first_s)
+        else:
+            self._writer.log_spooled(log, first_s)
+
+    async def _send_load(
+        self,
+        load_point: LoadPoint | MixPoint,
+        workloads: Sequence[ProbedWorkload],
+        spec: WorkerSpec | MixSpec,
+        workers: int,
+        log: IntervalLog | IntervalSpool,
+        telemetry: PointTelemetry,
+        start: StartTrial | None,
+        set_loop: Callable[[Stoppable], None],
+    ) -> PointRecording:
+        make_checkpoint = functools.partial(self._checkpoint, load_point, workloads, workers, log)
+        checkpoints = PointCheckpoints(workers, make_checkpoint, self.observer.note_added)
+        cpus = self.placement.driver
+        recorded = await send_load(spec, workers, cpus, self.clock, log, checkpoints, telemetry, start, self._spool, self.fleet, set_loop)
+        await checkpoints.finish()
+        return recorded
 
     def _end_early(self, ending: Ending, where: str) -> None:
         """Ends the run if its load point was ended early for a reason that the next would share."""
@@ -361,13 +397,39 @@ class ScenarioRun:
         if self._traces is not None and self._so_far.points and not self._traces.breakdowns:
             self._writer.write_traces(PARTS, self._traces.split([one.address for one in self._workloads.values()]))
 
-    def _interval_log(self, load_point: LoadPoint | MixPoint) -> IntervalLog | MixLog:
-        held_s = undecided_warmup_s(self.scenario, load_point.window_ns)
-        log = self._writer.interval_log(load_point.tag, self._started_ns, held_s)
+    def _point_lines(self, load_point: LoadPoint | MixPoint) -> PointLines:
         if not isinstance(load_point, MixPoint):
-            return log
-        of_workloads = [self._writer.interval_log(part.tag, self._started_ns, held_s) for part in load_point.parts]
-        return MixLog(log, of_workloads, are_alike=describe_point(load_point).kind != "mixed")
+            return PointLines(load_point.tag, self._started_ns)
+        are_alike = describe_point(load_point).kind != "mixed"
+        return PointLines(load_point.tag, self._started_ns, [part.tag for part in load_point.parts], are_alike=are_alike)
+
+    def _checkpoint(
+        self,
+        load_point: LoadPoint | MixPoint,
+        workloads: Sequence[ProbedWorkload],
+        workers: int,
+        spool: IntervalLog | IntervalSpool,
+        at_ns: int,
+        recorded: PointRecording,
+    ) -> Callable[[], None] | None:
+        """What writes a checkpoint: the result as if the load point had ended at that instant, without what was sampled."""
+        window = cut_window(self.scenario, recorded, is_open=is_open(load_point))
+        if not window.length_ns or isinstance(spool, IntervalLog):
+            return None
+        observed = PointObservation(Resources(), (), ())
+        so_far = self._so_far.branch()
+        so_far.add(
+            measurements_of(self.scenario, load_point, workloads, recorded, window, observed, workers, self._warnings, self._calibration)
+        )
+        number, total = self._number
+        seconds = window.length_ns / NS_PER_S
+        where = f"{seconds:,.0f} s into the window of load point {number:,} of {total:,} ({title_of(load_point)})"
+        so_far.end("incomplete", f"the run had not ended: checkpoint {where}")
+        origin_ns = recorded.recording.origin_ns
+        first_s = (window.start_ns - origin_ns) // NS_PER_S
+        taken_at = utc_now().isoformat(timespec="seconds")
+        checkpoint = Checkpoint(taken_at, where, first_s, (at_ns - origin_ns) // NS_PER_S, spool.window_lines(first_s))
+        return self._writer.checkpoint(so_far.document(self._source.outcome(), {}), spool, at_ns, checkpoint)
 
     def _check_file_limit(self, connections: int, workers: int) -> None:
         """Raises UsageError if this many connections need more files than may be opened; MeasurementError after the first load point."""

@@ -36,8 +36,10 @@ class AddressWindow:
 class AddressRecorder:
     """Records batches for each address; their counts add up to those of the whole load point."""
 
-    def __init__(self, labels: Labels, window_start_ns: int, window_ns: int | None, *, is_open: bool) -> None:
-        self._labels, self._start_ns, self._window_ns = labels, window_start_ns, window_ns
+    def __init__(
+        self, labels: Labels, window_start_ns: int, window_ns: int | None, *, is_open: bool, taken_every_ns: int | None = None
+    ) -> None:
+        self._labels, self._start_ns, self._window_ns, self._taken_every_ns = labels, window_start_ns, window_ns, taken_every_ns
         self._time = "response_time" if is_open else "service_time"
         self._recorders: dict[int, BatchRecorder] = {}
 
@@ -55,7 +57,7 @@ class AddressRecorder:
         for replica in np.unique(replicas).tolist():
             recorder = self._recorders.get(replica)
             if recorder is None:
-                recorder = self._recorders[replica] = BatchRecorder(self._start_ns, self._window_ns)
+                recorder = self._recorders[replica] = BatchRecorder(self._start_ns, self._window_ns, self._taken_every_ns)
             own = replicas == replica
             recorder.count("finished", finished_ns[own & ok_inside])
             if (own & inside).any():
@@ -65,9 +67,15 @@ class AddressRecorder:
             yield
 
     def finish(self, batch_ns: int) -> AddressBatches:
-        """The batches with the given length, which is at least their own."""
+        """The batches with the given length, which is at least their own; see `BatchRecorder.finish`."""
+        return self._by_label({replica: recorder.finish() for replica, recorder in self._recorders.items()}, batch_ns)
+
+    def take_before(self, instant_ns: int, batch_ns: int) -> AddressBatches:
+        """See `BatchRecorder.take_before`."""
+        return self._by_label({replica: recorder.take_before(instant_ns) for replica, recorder in self._recorders.items()}, batch_ns)
+
+    def _by_label(self, recorded: Mapping[int, Mapping[int, Batch]], batch_ns: int) -> AddressBatches:
         labels = self._labels()
-        recorded = {replica: recorder.finish() for replica, recorder in self._recorders.items()}
         parts = (
             {number * self._recorders[replica].batch_ns // batch_ns: batch}
             for replica, one in recorded.items()

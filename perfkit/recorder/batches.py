@@ -2,6 +2,7 @@
 
 import collections
 import dataclasses
+import math
 from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
@@ -110,11 +111,15 @@ def tally(numbers: _Numbers) -> list[tuple[int, int]]:
 class BatchRecorder:
     """Records at most 60 batches from `origin_ns` on; their length is 1/64 s times a power of two, so that they align with seconds.
 
-    If the length of the load is unknown, None, the batches are merged in pairs whenever there would be more than 60.
+    If the length of the load is unknown, None, the batches are merged in pairs whenever there would be more than 60. A load of known
+    length may be taken out piece by piece, at multiples of `taken_every_ns`.
     """
 
-    def __init__(self, origin_ns: int, length_ns: int | None) -> None:
+    def __init__(self, origin_ns: int, length_ns: int | None, taken_every_ns: int | None = None) -> None:
         self.batch_ns = batch_length_ns(length_ns)
+        # parts of a batch, whose borders are both those of batches and the instants at which they are taken out
+        self._part_ns = self.batch_ns if taken_every_ns is None else math.gcd(self.batch_ns, taken_every_ns)
+        self._may_double = length_ns is None
         self._origin_ns = origin_ns
         self._open: dict[int, collections.defaultdict[str, Histogram]] = {}  # the last used one last
         self._batches = collections.defaultdict[int, Batch](Batch)
@@ -159,35 +164,47 @@ class BatchRecorder:
                 setattr(batch, name, getattr(batch, name) + count)
 
     def finish(self) -> dict[int, Batch]:
-        """The batches that are not empty, by number."""
-        while self._open:
-            self._pack()
-        return dict(self._batches)
+        """The batches that are not empty and were not taken out, by number."""
+        return self._take(list(self._batches.keys() | self._open.keys()))
+
+    def take_before(self, instant_ns: int) -> dict[int, Batch]:
+        """Takes out what belongs before an instant, a multiple of `taken_every_ns` after the origin; later additions come with the next."""
+        end = (instant_ns - self._origin_ns) // self._part_ns
+        return self._take([part for part in self._batches.keys() | self._open.keys() if part < end])
+
+    def _take(self, parts: list[int]) -> dict[int, Batch]:
+        """Removes parts, and returns them as batches by number."""
+        of_batches = collections.defaultdict[int, list[Batch]](list)
+        for part in sorted(parts):
+            if part in self._open:
+                self._pack(part)
+            of_batches[part * self._part_ns // self.batch_ns].append(self._batches.pop(part))
+        return {number: several[0] if len(several) == 1 else Batch.merged(several) for number, several in of_batches.items()}
 
     def _numbers(self, instants_ns: _Numbers) -> _Numbers:
-        numbers: _Numbers = (instants_ns - self._origin_ns) // self.batch_ns
-        while int(numbers.max()) >= _MAX_BATCHES:
+        numbers: _Numbers = (instants_ns - self._origin_ns) // self._part_ns
+        while self._may_double and int(numbers.max()) >= _MAX_BATCHES:
             self._double()
             numbers >>= 1
         return numbers
 
     def _double(self) -> None:
-        while self._open:
-            self._pack()
+        for number in tuple(self._open):
+            self._pack(number)
         pairs = collections.defaultdict[int, list[Batch]](list)
         for number, batch in self._batches.items():
             pairs[number >> 1].append(batch)
         self._batches = collections.defaultdict(Batch, {number: Batch.merged(pair) for number, pair in pairs.items()})
         self.batch_ns *= 2
+        self._part_ns = self.batch_ns
 
     def _histograms(self, number: int) -> dict[str, Histogram]:
         self._open[number] = histograms = self._open.pop(number, None) or collections.defaultdict(Histogram)
         if len(self._open) > _MAX_OPEN:
-            self._pack()
+            self._pack(next(iter(self._open)))
         return histograms
 
-    def _pack(self) -> None:
-        number = next(iter(self._open))
+    def _pack(self, number: int) -> None:
         new = {name: histogram.bucket_counts() for name, histogram in self._open.pop(number).items()}
         batch = self._batches[number]
         batch.times = _merge_times([batch.times, new])  # late answers may have reopened it, so there may be a part already

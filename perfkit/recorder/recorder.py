@@ -13,6 +13,7 @@ from perfkit.recorder.failures import FailureKinds
 from perfkit.recorder.histogram import Histogram
 from perfkit.recorder.recent import LiveFigures, RecentReplies
 from perfkit.recorder.recording import AnswerTotals, Interval, Recording
+from perfkit.recorder.recording_so_far import RecordingSoFar
 from perfkit.recorder.series import Instants, SeriesRecorder
 from perfkit.recorder.stops import StopDetector
 from perfkit.recorder.streamed_times import streamed_times
@@ -49,7 +50,8 @@ class Recorder:
     `describe_failure` and `raw_failure` are those of `FailureKinds`. `check` may read an answer before its payload is dropped,
     change its outcome, and returns whether it read it. An OK answer within `good_within_ns` is good. `stops` finds the stops of
     this process. With `is_streamed` the replies have the instants of their responses. With `is_live` the newest replies can be
-    taken as `LiveFigures`. `labels` names the addresses of a target with several.
+    taken as `LiveFigures`. `labels` names the addresses of a target with several. With `checkpoint_ns` the recording can be taken out
+    piece by piece, at multiples of it after the window's start; the length of the window must be known then.
     """
 
     def __init__(
@@ -68,6 +70,7 @@ class Recorder:
         is_live: bool = False,
         is_streamed: bool = False,
         labels: Labels | None = None,
+        checkpoint_ns: int | None = None,
     ) -> None:
         self.failed = 0
         self._responses = 0
@@ -90,8 +93,14 @@ class Recorder:
         self._batch_size = _OPEN_BATCH if is_open else _BATCH
         self._series = SeriesRecorder(window_start_ns if series_start_ns is None else series_start_ns, window_end_ns)
         window_ns = None if window_end_ns is None else window_end_ns - window_start_ns
-        self._batches = BatchRecorder(window_start_ns, window_ns)
-        self._addresses = None if labels is None else AddressRecorder(labels, window_start_ns, window_ns, is_open=is_open)
+        self._batches = BatchRecorder(window_start_ns, window_ns, checkpoint_ns)
+        self._addresses = None
+        if labels is not None:
+            self._addresses = AddressRecorder(labels, window_start_ns, window_ns, is_open=is_open, taken_every_ns=checkpoint_ns)
+        self._so_far = None if checkpoint_ns is None else RecordingSoFar()
+        self._awaited_ns: int | None = None
+        self.answered_awaited = 0
+        """The replies since `await_sent_until` to requests that were sent until its instant, as far as they are recorded."""
         self._finished_per_s: collections.Counter[int] = collections.Counter()
         self._failed_per_s: collections.Counter[int] = collections.Counter()
         self._open_intervals: dict[int, collections.defaultdict[str, Histogram]] = {}  # the last used one last
@@ -152,11 +161,12 @@ class Recorder:
         self._finish_work()
         for index in tuple(self._open_intervals):
             self._emit(index)
-        return Recording(
+        batches = self._batches.finish()
+        last = Recording(
             origin_ns=self._window_start_ns,
             end_ns=max(self._last_finished_ns, self._window_start_ns) if window_end_ns is None else window_end_ns,
             batch_ns=self._batches.batch_ns,
-            batches=self._batches.finish(),
+            batches=batches,
             series=self._series.finish(),
             finished_per_s=dict(self._finished_per_s),
             failed_per_s=dict(self._failed_per_s),
@@ -164,6 +174,44 @@ class Recorder:
             stops=() if self._stops is None else self._stops.finish(),
             by_address={} if self._addresses is None else self._addresses.finish(self._batches.batch_ns),
         )
+        return last if self._so_far is None else self._so_far.whole(last)
+
+    def record_pending(self) -> None:
+        """Records all replies so far now; takes up to a millisecond."""
+        self._begin_work(self._window_end_ns)
+        self._finish_work()
+
+    def await_sent_until(self, instant_ns: int) -> None:
+        """Counts in `answered_awaited`, from now on, replies to requests that the loop had sent until that instant."""
+        self.record_pending()
+        self._awaited_ns, self.answered_awaited = instant_ns, 0
+
+    def take_before(self, instant_ns: int) -> Recording:
+        """The next piece of the recording, see `RecordingSoFar`: what belongs before an instant, a multiple of `checkpoint_ns`.
+
+        All intervals before it are given to `on_interval` first. What comes late is in the next piece.
+        """
+        assert self._so_far is not None
+        self.record_pending()
+        first_s = (instant_ns - self._window_start_ns) // NS_PER_S
+        for index in sorted(self._open_intervals):
+            if index < first_s:
+                self._emit(index)
+        batch_ns = self._batches.batch_ns
+        piece = Recording(
+            origin_ns=self._window_start_ns,
+            end_ns=instant_ns,
+            batch_ns=batch_ns,
+            batches=self._batches.take_before(instant_ns),
+            series=self._series.finish(),
+            finished_per_s=_take_before(self._finished_per_s, first_s),
+            failed_per_s=_take_before(self._failed_per_s, first_s),
+            answer_totals=self._answer_totals,
+            stops=() if self._stops is None else self._stops.so_far(),
+            by_address={} if self._addresses is None else self._addresses.take_before(instant_ns, batch_ns),
+        )
+        self._so_far.add(piece)
+        return piece
 
     def _begin_work(self, window_end_ns: int | None) -> None:
         """Starts to record the replies so far; in steps, since all at once would delay an arrival by half a millisecond."""
@@ -184,11 +232,11 @@ class Recorder:
         finished = np.array([reply.finished_ns for reply in batch], dtype=np.int64)
         codes = np.array([_CODES[reply.outcome] for reply in batch], dtype=np.int64)
         intended = np.array([reply.intended_ns for reply in batch], dtype=np.int64) if self._is_open else started
+        self._count_awaited(batch, started)
         self._answer_totals = AnswerTotals.added((self._answer_totals, AnswerTotals.counted(codes, finished - started)))
         yield
         yield from self._count_ended(finished, codes, finished - intended, window_end_ns)
-        if self._further or self._events:
-            self._record_further(window_end_ns)
+        self._record_further(window_end_ns)
         yield
         timed = _IS_TIMED[codes]
         if self._recent is not None:
@@ -237,6 +285,11 @@ class Recorder:
             times["failure_time"] = failed, (finished - started)[failed]
         failures = {int(place): batch[place].payload for place in np.flatnonzero(inside & (codes != _CODES[_OK]))}
         yield from self._batches.add(intended, codes, inside, times, failures)
+
+    def _count_awaited(self, batch: list[Reply], started_ns: Instants) -> None:
+        if self._awaited_ns is not None:
+            sent_ns = np.array([reply.paced_ns for reply in batch], dtype=np.int64) if self._is_open else started_ns
+            self.answered_awaited += int(np.count_nonzero(sent_ns <= self._awaited_ns))
 
     def _count_responses(
         self,
@@ -291,6 +344,8 @@ class Recorder:
 
     def _record_further(self, window_end_ns: int | None) -> None:
         """Records the counts and times that belong to no single reply; they are few."""
+        if not (self._further or self._events):
+            return
         events, self._events = self._events, {}
         for name, instants in events.items():
             instants_ns = np.array(instants, dtype=np.int64)
@@ -320,3 +375,8 @@ class Recorder:
         times = {name: histogram.bucket_counts() for name, histogram in self._open_intervals.pop(index).items()}
         service, response, delay = (times.pop(name, None) for name in ("service_time", "response_time", "start_delay"))
         self._on_interval(Interval(index, service, response, delay, times))
+
+
+def _take_before(counts: collections.Counter[int], first_s: int) -> dict[int, int]:
+    """Removes the seconds before one, and returns them."""
+    return {second: counts.pop(second) for second in sorted(counts) if second < first_s}

@@ -113,6 +113,12 @@ class StopDetector:
         self._settle(len(self._stops), self._clock.now_ns())
         return tuple(self._stops)
 
+    def so_far(self) -> tuple[Stop, ...]:
+        """The stops so far, as `finish` would give them."""
+        now_ns, settled = self._clock.now_ns(), len(self._stops) if self._open_from is None else self._open_from
+        unsettled = (dataclasses.replace(stop, settled_ns=now_ns) for stop in self._stops[settled:])
+        return (*self._stops[:settled], *unsettled)
+
     def touched(self, intended_ns: Instants, finished_ns: Instants) -> Touched | None:
         """What the stops did to requests; None if they touched none.
 

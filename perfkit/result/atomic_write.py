@@ -8,14 +8,32 @@ import shutil
 _AT_FDCWD, _RENAME_EXCHANGE = -100, 2
 
 
-def write_whole(file: pathlib.Path, text: str) -> None:
-    """Writes a file, replacing an existing one; raises OSError, and then leaves no temporary file behind."""
+def write_whole(file: pathlib.Path, text: str, *, survives_power_cut: bool = False) -> None:
+    """Writes a file, replacing an existing one; raises OSError, and then leaves no temporary file behind.
+
+    To survive a power cut it waits for the disk: only then does the new file replace the old one.
+    """
     new = file.with_name(file.name + ".new")
     try:
-        new.write_text(text, encoding="utf-8")
+        with new.open("w", encoding="utf-8") as stream:
+            stream.write(text)
+            if survives_power_cut:
+                stream.flush()
+                os.fsync(stream.fileno())
         new.replace(file)
+        if survives_power_cut:
+            sync_folder(file.parent)
     finally:
         new.unlink(missing_ok=True)
+
+
+def sync_folder(folder: pathlib.Path) -> None:
+    """Has the system write the names in a folder to the disk; raises OSError."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
 
 
 def put_in_place(new: pathlib.Path, place: pathlib.Path) -> None:

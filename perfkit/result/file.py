@@ -4,26 +4,31 @@ docs/results.md says what is in a folder, and what is checked when it is read.
 """
 
 import contextlib
+import dataclasses
 import hashlib
 import itertools
 import json
 import os
 import pathlib
+import re
 import shutil
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, TypeVar
 
 import pydantic
 
 from perfkit.errors import MeasurementError, ResultError, StorageError
 from perfkit.result.atomic_write import put_in_place, write_whole
+from perfkit.result.checkpoint import CHECKPOINT_FILE, Checkpoint, write_checkpoint
 from perfkit.result.checks import check_result
 from perfkit.result.checksums import CHECKSUM_FILE, discard_checksums, verify, write_checksums
-from perfkit.result.interval_log import LOG_FILE, IntervalLog
+from perfkit.result.interval_log import LOG_FILE, IntervalLog, PointLines, log_files
+from perfkit.result.interval_spool import SPOOL_GLOB, IntervalSpool
 from perfkit.result.json_file import parse_json, read_bytes
 from perfkit.result.model import SCHEMA, Result, result_document
 from perfkit.result.output_folder import ensure_writable
 from perfkit.result.perf_analyzer_files import kind_of
+from perfkit.result.rotating_log import LARGEST_PART_BYTES, RotatingLog, cut_log
 from perfkit.result.telemetry_file import CSV_FILE, PARQUET_FILE, SampledPoint, TelemetryLog
 from perfkit.result.traces_file import TRACES_FILE, write_traces
 from perfkit.result.whole_points import POINTS_FOLDER, StoredPoint, UnfinishedResult, forget_points_from, store_point
@@ -31,9 +36,10 @@ from perfkit.telemetry.series import Series
 
 _Model = TypeVar("_Model", bound=pydantic.BaseModel)
 RESULT_FILE = "result.json"
-_DATA_FILES = (RESULT_FILE, LOG_FILE, CSV_FILE, PARQUET_FILE, TRACES_FILE)
+_DATA_FILES = (RESULT_FILE, CSV_FILE, PARQUET_FILE, TRACES_FILE)
 SERVER_LOG = "server.log"
-_RESULT_ENTRIES = {*_DATA_FILES, CHECKSUM_FILE, SERVER_LOG, "report.html", "report.md", "plots", POINTS_FOLDER}
+_LATER_LOG = re.compile(r"latency-[1-9]\d*\.hlog")
+_RESULT_ENTRIES = {*_DATA_FILES, LOG_FILE, CHECKSUM_FILE, SERVER_LOG, "report.html", "report.md", "plots", POINTS_FOLDER}
 
 
 class ResultWriter:
@@ -43,7 +49,14 @@ class ResultWriter:
     after the last load point that was measured as a whole. Raises ResultError if the place has something that is not a result.
     """
 
-    def __init__(self, folder: pathlib.Path, started_at_s: float, continued: UnfinishedResult | None = None) -> None:
+    def __init__(
+        self,
+        folder: pathlib.Path,
+        started_at_s: float,
+        continued: UnfinishedResult | None = None,
+        *,
+        largest_log_bytes: int = LARGEST_PART_BYTES,
+    ) -> None:
         self.folder, self.continued = folder, continued
         try:
             self._place = folder.resolve()  # a link stays, and points to the new result
@@ -62,18 +75,13 @@ class ResultWriter:
             except ResultError:
                 self._remove()
                 raise
-            self._log = (self.partial / LOG_FILE).open("w" if continued is None else "a", encoding="ascii")
+            self._log = RotatingLog(self.partial, started_at_s, largest_log_bytes, continues=continued is not None)
         except OSError as error:
             raise ResultError(f"--out {folder}: cannot be written: {error.strerror}") from None
         except ValueError:
             raise ResultError(f"--out {folder}: this cannot be a result folder; give another one") from None
         self._telemetry = TelemetryLog(self.partial)
         self._failure: OSError | None = None
-        if continued is not None:
-            return
-        self._log.write("#[Histogram log format version 1.2]\n#[logged by perfkit; nanoseconds; Interval_Max in milliseconds]\n")
-        self._log.write(f"#[StartTime: {started_at_s:.3f} (seconds since epoch)]\n")
-        self._log.write('"StartTimestamp","Interval_Length","Interval_Max","Interval_Compressed_Histogram"\n')
 
     def log(self, lines: str) -> None:
         """Adds lines made by `interval_lines`; a failure to write is raised by the next `save`, after the load point."""
@@ -83,9 +91,22 @@ class ResultWriter:
             except OSError as error:
                 self._failure = error
 
-    def interval_log(self, tag: str, started_ns: int, held_s: int) -> IntervalLog:
-        """A log for the intervals of one load point; `started_ns` is the start of the log on the monotonic clock."""
-        return IntervalLog(self.log, tag, started_ns, held_s)
+    def interval_log(self, lines: PointLines, held_s: int) -> IntervalLog:
+        """A log for the intervals of one load point, which this process sends."""
+        return IntervalLog(self.log, lines, held_s)
+
+    def interval_spool(self, tag: str, lines: PointLines) -> IntervalSpool:
+        """A place for the intervals of one load point that worker processes send; `log_spooled` puts them into the log."""
+        return IntervalSpool(self.partial, tag, lines)
+
+    def log_spooled(self, spool: IntervalSpool, first_s: int) -> None:
+        """Adds the intervals of a load point whose window starts at second `first_s`; failures as in `log`."""
+        try:
+            for line in spool.settled(first_s):
+                self._log.write(line)
+            spool.remove()
+        except OSError as error:
+            self._failure = self._failure or error
 
     def log_series(self, point: SampledPoint, started_ns: int, series: tuple[Series, ...]) -> None:
         """Adds the telemetry of a load point; `started_ns` as for `interval_log`, and failures as in `log`."""
@@ -105,14 +126,30 @@ class ResultWriter:
             if self._failure is not None:
                 raise self._failure
             self._log.flush()
-            _write_result(self.partial, result)
+            write_result(self.partial, result)
+            (self.partial / CHECKPOINT_FILE).unlink(missing_ok=True)
+
+    def checkpoint(self, result: Result, spool: IntervalSpool, at_ns: int, checkpoint: Checkpoint) -> Callable[[], None]:
+        """What writes the result until an instant within a load point, so that it survives a crash of the machine; see `recover_result`.
+
+        The function waits for the disk, and may be called in another thread; it raises StorageError.
+        """
+        descriptors = [*spool.flush(), self._log.flush()]
+        complete = dataclasses.replace(checkpoint, log=self._log.sizes(), spools=spool.take_marks(at_ns))
+
+        def write() -> None:
+            with self._writing():
+                for descriptor in descriptors:
+                    os.fsync(descriptor)
+                write_checkpoint(self.partial, complete, result)
+
+        return write
 
     def store_point(self, number: int, document: dict[str, Any]) -> None:
         """Stores load point `number`, counted from 0, for a run that continues after it; called after `save`, once it was measured as a whole."""
         with self._writing():
-            self._log.flush()
-            os.fsync(self._log.fileno())  # what a stored point needs must not be lost in a power cut
-            store_point(self.partial, number, StoredPoint(document, self._log.tell(), self._telemetry.sync()))
+            os.fsync(self._log.flush())  # what a stored point needs must not be lost in a power cut
+            store_point(self.partial, number, StoredPoint(document, sum(self._log.sizes().values()), self._telemetry.sync()))
 
     def commit(self, *, in_haste: bool = False, is_finished: bool = True) -> pathlib.Path:
         """Adds the checksums, and moves the folder to its place in one step, replacing an existing result.
@@ -126,7 +163,9 @@ class ResultWriter:
                 forget_points_from(self.partial, 0)
             if is_finished and not in_haste:
                 self._telemetry.finish()
-            write_checksums(self.partial, _DATA_FILES)
+            for left in (CHECKPOINT_FILE, *(file.name for file in self.partial.glob(SPOOL_GLOB))):
+                (self.partial / left).unlink(missing_ok=True)
+            add_checksums(self.partial)
             if self._place.exists() and not _may_be_replaced(self._place):
                 raise MeasurementError(
                     f"{self._place} is no longer a result folder, so it was not replaced; the result is in {self.partial}"
@@ -138,7 +177,7 @@ class ResultWriter:
         """Ends a failed run: returns the folder with what was measured, or removes it if nothing was."""
         with contextlib.suppress(OSError):
             self._log.close()
-        if (self.partial / RESULT_FILE).exists():
+        if (self.partial / RESULT_FILE).exists() or (self.partial / CHECKPOINT_FILE).exists():
             return self.partial
         self._remove()
         return None
@@ -185,13 +224,19 @@ def replace_result(folder: pathlib.Path, result: Result) -> None:
     """Replaces the `result.json` of a finished folder, and its checksums; raises MeasurementError."""
     try:
         discard_checksums(folder)  # a crash in between leaves a folder that is read unverified, not one that is refused
-        _write_result(folder, result)
-        write_checksums(folder, _DATA_FILES)
+        write_result(folder, result)
+        add_checksums(folder)
     except OSError as error:
         raise MeasurementError(f"{folder} cannot be written: {error.strerror}") from None
 
 
-def _write_result(folder: pathlib.Path, result: Result) -> None:
+def add_checksums(folder: pathlib.Path) -> None:
+    """Writes the checksums of a result folder's data; raises OSError."""
+    write_checksums(folder, (RESULT_FILE, *(file.name for file in log_files(folder)), *_DATA_FILES[1:]))
+
+
+def write_result(folder: pathlib.Path, result: Result) -> None:
+    """Writes `result.json` into a folder in one step; raises OSError."""
     write_whole(folder / RESULT_FILE, json.dumps(result_document(result), indent=1) + "\n")
 
 
@@ -212,7 +257,7 @@ def parse_document(file: pathlib.Path, document: object, model: type[_Model], sc
 def _may_be_replaced(folder: pathlib.Path) -> bool:
     """Whether a folder is empty, or has a result and nothing else."""
     names = {entry.name for entry in folder.iterdir()} if folder.is_dir() else {""}
-    return not names or (RESULT_FILE in names and names <= _RESULT_ENTRIES)
+    return not names or (RESULT_FILE in names and all(name in _RESULT_ENTRIES or _LATER_LOG.fullmatch(name) for name in names))
 
 
 def _continue_in(unfinished: UnfinishedResult, folder: pathlib.Path) -> pathlib.Path:
@@ -223,14 +268,16 @@ def _continue_in(unfinished: UnfinishedResult, folder: pathlib.Path) -> pathlib.
     place, partial, last = folder.resolve(), unfinished.folder, unfinished.points[-1]
     if partial == place:
         partial = _new_folder(place.with_name(place.name + ".partial"))
-        for name in (LOG_FILE, CSV_FILE, SERVER_LOG):
+        for name in (*(file.name for file in log_files(place)), CSV_FILE, SERVER_LOG):
             if (place / name).exists():
                 shutil.copyfile(place / name, partial / name)
         shutil.copytree(place / POINTS_FOLDER, partial / POINTS_FOLDER)
         shutil.copyfile(place / RESULT_FILE, partial / RESULT_FILE)  # last: without it the copy is not complete
     discard_checksums(partial)
     forget_points_from(partial, len(unfinished.points))
-    os.truncate(partial / LOG_FILE, last.log_bytes)
+    for left in (CHECKPOINT_FILE, *(file.name for file in partial.glob(SPOOL_GLOB))):  # of a load point that is measured again
+        (partial / left).unlink(missing_ok=True)
+    cut_log(partial, last.log_bytes)
     if (partial / CSV_FILE).exists():
         os.truncate(partial / CSV_FILE, last.telemetry_bytes)
     return partial

@@ -1,4 +1,4 @@
-"""Writes and reads `latency.hlog`: the times of each second of each load point, as an HdrHistogram log."""
+"""Writes and reads `latency.hlog`: the times of each second of each load point, as an HdrHistogram log of one file or several."""
 
 import collections
 import hashlib
@@ -32,26 +32,49 @@ class MissingLogError(ResultError):
     """A result folder without a log, which some commands can do without."""
 
 
+class PointLines:
+    """Makes the log's lines of one load point; `started_ns` is the start of the log on the monotonic clock.
+
+    The intervals of a mix are logged twice: those of each workload under its own tag, and all under that of the whole; `are_alike` as in
+    `merge_workloads`.
+    """
+
+    def __init__(self, tag: str, started_ns: int, workloads: Sequence[str] = (), *, are_alike: bool = True) -> None:
+        self._tag, self._started_ns, self._workloads, self._are_alike = tag, started_ns, workloads, are_alike
+
+    def of_interval(self, window_start_ns: int, interval: Interval) -> str:
+        """The lines of an interval, numbered from the earliest possible start of the window."""
+        start_s = self._seconds(window_start_ns)
+        if not self._workloads:
+            return interval_lines(self._tag, start_s, interval)
+        of_whole = interval if self._are_alike else Interval(interval.index, interval.service_time)
+        return interval_lines(self._workloads[interval.workload], start_s, interval) + interval_lines(self._tag, start_s, of_whole)
+
+    def of_window(self, window_start_ns: int, first_s: int) -> str:
+        """The lines that say where the window starts, so many seconds after its earliest start."""
+        start_s = self._seconds(window_start_ns) + first_s
+        return "".join(f"#[Window {tag} starts at {start_s:.3f} s]\n" for tag in (self._tag, *self._workloads))
+
+    def _seconds(self, instant_ns: int) -> float:
+        return (instant_ns - self._started_ns) / 1e9
+
+
 class IntervalLog:
     """Logs the intervals of a load point, and holds back those of the first `held_s` seconds, which may turn out to be warm-up."""
 
-    def __init__(self, write: Callable[[str], None], tag: str, started_ns: int, held_s: int) -> None:
-        self._write, self._tag, self._started_ns, self._held_s = write, tag, started_ns, held_s
+    def __init__(self, write: Callable[[str], None], lines: PointLines, held_s: int) -> None:
+        self._write, self._lines, self._held_s = write, lines, held_s
         self._held: list[tuple[int, str]] = []  # as lines, which take a tenth of the memory of intervals
         self._window_start_ns: int | None = None
 
     def add(self, window_start_ns: int, interval: Interval) -> None:
         """Adds an interval, numbered from the earliest possible start of the window."""
         self._window_start_ns = window_start_ns
-        lines = interval_lines(self._tag, self._seconds(window_start_ns), interval)
+        lines = self._lines.of_interval(window_start_ns, interval)
         if interval.index < self._held_s:
             self._held.append((interval.index, lines))
         else:
             self._write(lines)
-
-    def add_lost(self, window_start_ns: int, interval: Interval) -> None:
-        """Adds an interval of requests that count in no figure, under tags such as `….lost.service`."""
-        self._write(interval_lines(f"{self._tag}.lost", self._seconds(window_start_ns), interval))
 
     def settle(self, first_s: int) -> None:
         """Logs the held-back intervals from second `first_s` on, where the window starts."""
@@ -60,36 +83,7 @@ class IntervalLog:
                 self._write(lines)
         self._held = []
         if self._window_start_ns is not None:
-            self._write(f"#[Window {self._tag} starts at {self._seconds(self._window_start_ns) + first_s:.3f} s]\n")
-
-    def _seconds(self, instant_ns: int) -> float:
-        return (instant_ns - self._started_ns) / 1e9
-
-
-class MixLog:
-    """Logs the intervals of a mix twice: those of each workload by themselves, and all as the whole; `are_alike` as in `merge_workloads`."""
-
-    def __init__(self, whole: IntervalLog, workloads: Sequence[IntervalLog], *, are_alike: bool) -> None:
-        self._whole, self._workloads, self._are_alike = whole, workloads, are_alike
-
-    def add(self, window_start_ns: int, interval: Interval) -> None:
-        """See `IntervalLog.add`."""
-        self._workloads[interval.workload].add(window_start_ns, interval)
-        if (of_whole := self._of_whole(interval)).times:
-            self._whole.add(window_start_ns, of_whole)
-
-    def add_lost(self, window_start_ns: int, interval: Interval) -> None:
-        """See `IntervalLog.add_lost`."""
-        self._workloads[interval.workload].add_lost(window_start_ns, interval)
-        self._whole.add_lost(window_start_ns, self._of_whole(interval))
-
-    def settle(self, first_s: int) -> None:
-        """See `IntervalLog.settle`."""
-        for log in (self._whole, *self._workloads):
-            log.settle(first_s)
-
-    def _of_whole(self, interval: Interval) -> Interval:
-        return interval if self._are_alike else Interval(interval.index, interval.service_time)
+            self._write(self._lines.of_window(self._window_start_ns, first_s))
 
 
 def interval_lines(tag: str, window_start_s: float, interval: Interval) -> str:
@@ -101,17 +95,30 @@ def interval_lines(tag: str, window_start_s: float, interval: Interval) -> str:
     return "".join(lines)
 
 
+def log_files(folder: pathlib.Path) -> list[pathlib.Path]:
+    """The files of a folder's log, in their order; the first is always named, the others where they exist."""
+    files = [folder / LOG_FILE]
+    while (following := folder / log_name(len(files) + 1)).exists():
+        files.append(following)
+    return files
+
+
+def log_name(number: int) -> str:
+    """The name of the log's files by number, from 1: `latency.hlog`, `latency-2.hlog` and so on."""
+    return LOG_FILE if number == 1 else f"latency-{number}.hlog"
+
+
 def read_intervals(folder: pathlib.Path) -> Iterator[tuple[str, float, BucketCounts]]:
     """The intervals of `latency.hlog`: tag, seconds since the start of the log, times. Raises ResultError."""
-    file = folder / LOG_FILE
-    for number, line in enumerate(_read_lines(file), 1):
-        if match := _INTERVAL.fullmatch(line):
-            try:
-                yield match["tag"], float(match["start"]), decode(match["payload"])
-            except ValueError as error:
-                raise ResultError(f"{file}:{number}: {error}") from None
-        elif line and line[0] not in '#"':
-            raise ResultError(f"{file}:{number}: not an interval of an HdrHistogram log")
+    for file in log_files(folder):
+        for number, line in enumerate(_read_lines(file), 1):
+            if match := _INTERVAL.fullmatch(line):
+                try:
+                    yield match["tag"], float(match["start"]), decode(match["payload"])
+                except ValueError as error:
+                    raise ResultError(f"{file}:{number}: {error}") from None
+            elif line and line[0] not in '#"':
+                raise ResultError(f"{file}:{number}: not an interval of an HdrHistogram log")
 
 
 def read_intervals_of(folder: pathlib.Path, result: Result) -> Iterator[tuple[tuple[int, int], str, float, BucketCounts]]:
@@ -128,7 +135,8 @@ def read_window_starts(folder: pathlib.Path) -> dict[tuple[int, int], float]:
     """The start of each window in seconds since the start of the log, by point and repetition; empty for old logs. Raises ResultError."""
     return {
         (int(match["point"]), int(match["repetition"])): float(match["start"])
-        for line in _read_lines(folder / LOG_FILE)
+        for file in log_files(folder)
+        for line in _read_lines(file)
         if (match := _WINDOW.fullmatch(line))
     }
 

@@ -6,7 +6,7 @@ import pydantic
 from pydantic import BeforeValidator, Field, PlainSerializer, WithJsonSchema
 
 from perfkit.scenario.section import Count, Cpus, Duration, Section, Share, parse_duration
-from perfkit.units import write_duration_ns
+from perfkit.units import NS_PER_S, write_duration_ns
 
 
 class Measure(Section):
@@ -28,6 +28,16 @@ class Measure(Section):
     workers: Literal["auto"] | Count = "auto"
     """The number of load-generating processes; `auto` follows the machine's calibration, and is 1 without one."""
     cpus: Cpus | None = None
+    checkpoint_ns: Duration = Field(default=60 * NS_PER_S, alias="checkpoint", gt=0)
+    """How often the figures so far are written while a longer window is measured, in whole seconds, so that `perfkit recover` makes a result
+    of a run that was killed. The workers of such a window are processes of their own."""
+
+    @pydantic.field_validator("checkpoint_ns")
+    @classmethod
+    def _is_in_whole_seconds(cls, checkpoint_ns: int) -> int:
+        if checkpoint_ns % NS_PER_S:
+            raise ValueError("expected whole seconds, such as 30s or 1m")
+        return checkpoint_ns
 
     @pydantic.model_validator(mode="after")
     def _has_one_end(self) -> Self:

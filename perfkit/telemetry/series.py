@@ -65,6 +65,15 @@ class SeriesBuffer:
             self._values.append(value)
 
     @property
+    def size(self) -> int:
+        """The number of samples."""
+        return len(self._values)
+
+    def drop_every_second(self) -> None:
+        """Drops every second sample; those that stay are as fair a sample as all."""
+        self._times_ns, self._values = self._times_ns[::2], self._values[::2]
+
+    @property
     def latest(self) -> float | None:
         """The newest value; None without samples."""
         return self._values[-1] if self._values else None

@@ -12,7 +12,7 @@ from perfkit.load.tasks import run_with_side_tasks
 from perfkit.recorder.recent import LiveFigures
 from perfkit.recorder.recording import Interval
 from perfkit.units import NS_PER_S
-from perfkit.workers.messages import Begin, Crashed, Logged, Ready, Stop
+from perfkit.workers.messages import Begin, Checkpoint, Crashed, Logged, Ready, Stop
 from perfkit.workers.point_recording import PointRecording, merge_points
 
 # how far ahead the common start lies: time for every worker to receive it
@@ -48,12 +48,12 @@ class WorkerLink(Protocol):
 class _Worker:
     """The state of a worker."""
 
+    number: int
     link: WorkerLink
     heard_ns: int
     """The instant of its last message, or of its start."""
     has_reported: bool = False
     is_ready: bool = False
-    intervals: list[tuple[int, Interval]] = dataclasses.field(default_factory=list)
     point: PointRecording | None = None
     error: PerfkitError | None = None
     lost: str = ""
@@ -64,19 +64,20 @@ class _Worker:
         return bool(self.point or self.error or self.lost)
 
 
-@dataclasses.dataclass(frozen=True)
 class GroupListener:
-    """Who hears of what workers send.
+    """Hears of what the workers of one load point send; they are numbered from 0. By default it ignores all."""
 
-    `on_interval` gets the intervals of all workers at the end, with the same arguments as in `run_point`. `on_lost_interval` gets those of
-    lost workers, whose requests are in no figure. `on_received` gets each interval as soon as it arrives, and `on_live` the figures for
-    a live view.
-    """
+    def interval_came(self, worker: int, window_start_ns: int, interval: Interval) -> None:
+        """A worker logged an interval, with the earliest start of the window; whether its requests count is known at the end."""
 
-    on_interval: Callable[[int, Interval], None]
-    on_lost_interval: Callable[[int, Interval], None]
-    on_received: Callable[[Interval], None] = lambda _: None
-    on_live: Callable[[LiveFigures], None] = lambda _: None
+    def checkpoint_came(self, worker: int, checkpoint: Checkpoint) -> None:
+        """A worker sent the next piece of its recording."""
+
+    def worker_lost(self, worker: int, reason: str) -> None:
+        """A worker's recording is missing, and its requests count in no figure."""
+
+    def figures_came(self, figures: LiveFigures) -> None:
+        """A worker sent figures for a live view."""
 
 
 class WorkerGroup:
@@ -91,7 +92,7 @@ class WorkerGroup:
         lead_ns: int = LEAD_NS,
         stops_when_one_is_lost: bool = False,
     ) -> None:
-        self._workers, self._lead_ns = [_Worker(link, clock.now_ns()) for link in links], lead_ns
+        self._workers, self._lead_ns = [_Worker(number, link, clock.now_ns()) for number, link in enumerate(links)], lead_ns
         self._clock, self._listener, self._stops_when_one_is_lost = clock, listener, stops_when_one_is_lost
         self._changed = asyncio.Event()
         self._stopped: Stop | None = None
@@ -132,9 +133,6 @@ class WorkerGroup:
             worker.link.send(begin)
         await self._until(lambda: all(worker.has_ended for worker in self._workers))
         self._raise_errors()
-        for worker in self._workers:  # not earlier: the log holds exactly the requests that the figures hold
-            for interval in worker.intervals:
-                (self._listener.on_interval if worker.point else self._listener.on_lost_interval)(*interval)
         lost = [worker.lost for worker in self._workers if worker.lost]
         points = [worker.point for worker in self._workers if worker.point]
         if not points:
@@ -160,10 +158,11 @@ class WorkerGroup:
     def _take(self, worker: _Worker, message: object) -> None:
         match message:
             case Logged(window_start_ns, interval):
-                worker.intervals.append((window_start_ns, interval))
-                self._listener.on_received(interval)
+                self._listener.interval_came(worker.number, window_start_ns, interval)
+            case Checkpoint() as checkpoint:
+                self._listener.checkpoint_came(worker.number, checkpoint)
             case LiveFigures() as figures:
-                self._listener.on_live(figures)
+                self._listener.figures_came(figures)
             case Ready():
                 worker.is_ready = True
             case PointRecording() as point:
@@ -186,7 +185,9 @@ class WorkerGroup:
                     self._lose(worker, f"{worker.link.name} sent nothing for {silence_ns / NS_PER_S:.0f} s")
 
     def _lose(self, worker: _Worker, message: str) -> None:
-        worker.lost = worker.lost or message
+        if not worker.lost:
+            worker.lost = message
+            self._listener.worker_lost(worker.number, message)
         self._changed.set()
         if self._stops_when_one_is_lost:
             self.stop(worker.lost, StopCause.WORKER_LOST)

@@ -1,14 +1,15 @@
 """Messages between perfkit and its worker processes.
 
 To the worker: a `WorkerSpec`, then `Begin`, and `Stop` if the point is ended early. From the worker: `Ready`; `Logged` intervals; once a
-second `Progress` and, for a live view, `LiveFigures`; and finally its `PointRecording`, the PerfkitError that prevented the measurement,
-or `Crashed`.
+second `Progress` and, for a live view, `LiveFigures`; in a long point now and then a `Checkpoint`; and finally its `PointRecording`, the
+PerfkitError that prevented the measurement, or `Crashed`.
 """
 
 import dataclasses
 
 from perfkit.load.loop import StopCause
 from perfkit.recorder.recording import Interval
+from perfkit.workers.point_recording import PointRecording
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -41,6 +42,14 @@ class Logged:
 
     window_start_ns: int
     interval: Interval
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Checkpoint:
+    """From the worker: the next piece of its recording, see `PointSoFar`; all `Logged` intervals before `at_ns` came before it."""
+
+    at_ns: int
+    piece: PointRecording
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

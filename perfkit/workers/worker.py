@@ -23,7 +23,7 @@ from perfkit.machine.readings import BusyMeter, BusyShares
 from perfkit.recorder.mix_recorder import MixRecorder
 from perfkit.recorder.recent import LiveFigures
 from perfkit.recorder.recorder import Recorder
-from perfkit.recorder.recording import Interval, merge_workloads
+from perfkit.recorder.recording import Interval, Recording, merge_workloads
 from perfkit.recorder.stops import StopDetector
 from perfkit.spans.sampled import SampledRequest
 from perfkit.target.address import Address
@@ -34,8 +34,10 @@ from perfkit.transport.mixed import MixedSender, RoutedRequest
 from perfkit.transport.resolution import with_peers
 from perfkit.units import NS_PER_S
 from perfkit.workers.answer_check import AnswerCheck
+from perfkit.workers.checkpoints import take_checkpoints
 from perfkit.workers.early_stop import stop_on_errors, stop_on_overload
 from perfkit.workers.loops import make_loop, prepare_requests
+from perfkit.workers.messages import Checkpoint
 from perfkit.workers.point_recording import PointRecording, WorkloadRecording
 from perfkit.workers.request_sampler import RequestSampler, follow_rate
 from perfkit.workers.worker_spec import MixSpec, PointSpec, WorkerSpec
@@ -53,23 +55,38 @@ async def execute(
     on_live: Callable[[LiveFigures], None] | None = None,
     begin_at: Callable[[], Awaitable[int]] | None = None,
     on_reply: Callable[[Reply], None] | None = None,
+    on_checkpoint: Callable[[Checkpoint], None] | None = None,
 ) -> PointRecording:
     """Connects to the targets and runs the load point; see `run_workloads`. `on_reply` gets each reply after its check."""
     workloads = [await _prepare_workload(one, clock) for one in (spec.workloads if isinstance(spec, MixSpec) else (spec,))]
     if on_reply is not None:
         workloads = [dataclasses.replace(one, check=functools.partial(_check_and_report, one.check, on_reply)) for one in workloads]
+    own_checkpoint = on_checkpoint
+    if on_checkpoint is not None and not isinstance(spec, MixSpec):
+        own_checkpoint = functools.partial(_send_without_workloads, on_checkpoint)
     choices: list[Choice] = []
     if isinstance(spec, MixSpec) and spec.weights:
         variants = [len(one.prepared) for one in workloads]
         choices = choices_of_worker(workload_choices(spec.weights, variants, spec.choices_seed), workloads[0].spec.workers)
     try:
         recorded = await run_workloads(
-            workloads, clock=clock, choices=choices, on_loop=on_loop, on_interval=on_interval, on_live=on_live, begin_at=begin_at
+            workloads,
+            clock=clock,
+            choices=choices,
+            on_loop=on_loop,
+            on_interval=on_interval,
+            on_live=on_live,
+            begin_at=begin_at,
+            on_checkpoint=own_checkpoint,
         )
     finally:
         for workload in workloads:
             await workload.transport.aclose()
     return recorded if isinstance(spec, MixSpec) else dataclasses.replace(recorded, workloads=())
+
+
+def _send_without_workloads(send: Callable[[Checkpoint], None], checkpoint: Checkpoint) -> None:
+    send(Checkpoint(checkpoint.at_ns, dataclasses.replace(checkpoint.piece, workloads=())))
 
 
 def _check_and_report(check: Callable[[Reply], bool] | None, on_reply: Callable[[Reply], None], reply: Reply) -> bool:
@@ -138,10 +155,19 @@ async def run_point(
     on_live: Callable[[LiveFigures], None] | None = None,
     check: Callable[[Reply], bool] | None = None,
     begin_at: Callable[[], Awaitable[int]] | None = None,
+    on_checkpoint: Callable[[Checkpoint], None] | None = None,
 ) -> PointRecording:
     """Runs a load point of one workload; see `run_workloads`."""
     workload = PreparedWorkload(spec, transport, requests, address, check)
-    recorded = await run_workloads([workload], clock=clock, on_loop=on_loop, on_interval=on_interval, on_live=on_live, begin_at=begin_at)
+    recorded = await run_workloads(
+        [workload],
+        clock=clock,
+        on_loop=on_loop,
+        on_interval=on_interval,
+        on_live=on_live,
+        begin_at=begin_at,
+        on_checkpoint=None if on_checkpoint is None else functools.partial(_send_without_workloads, on_checkpoint),
+    )
     return dataclasses.replace(recorded, workloads=())
 
 
@@ -154,13 +180,15 @@ async def run_workloads(
     on_interval: Callable[[int, Interval], None],
     on_live: Callable[[LiveFigures], None] | None = None,
     begin_at: Callable[[], Awaitable[int]] | None = None,
+    on_checkpoint: Callable[[Checkpoint], None] | None = None,
 ) -> PointRecording:
     """Opens the connections, sends the load of each workload and awaits the answers.
 
     With `choices` (see `workload_choices`) the workloads share the load of the first one; otherwise each has a loop of its own. `on_loop`
     gets the loops before they start, so that they can be stopped. `on_interval` gets the earliest start of the window and an interval.
     `on_live` gets figures once a second while requests are in flight. `begin_at` is called when everything is ready, and returns the
-    instant at which to begin, because workers that share a point begin together. Raises TargetError if the connections cannot be opened.
+    instant at which to begin, because workers that share a point begin together. `on_checkpoint` gets the recording piece by piece in long
+    windows. Raises TargetError if the connections cannot be opened.
     """
     for workload in workloads:
         await workload.transport.open(workload.spec.connections)
@@ -173,7 +201,11 @@ async def run_workloads(
         start_ns = await begin_at() if begin_at else clock.now_ns() + lead_ns
         stops = StopDetector(clock)
         phases = Phases.plan(start_ns, warmup_ns=spec.warmup_ns, window_ns=spec.window_ns, requests=spec.requests, drain_ns=spec.drain_ns)
-        recorders = [_make_recorder(workload, number, phases, stops, on_interval, on_live) for number, workload in enumerate(workloads)]
+        checkpoint_ns = None if on_checkpoint is None else spec.checkpoint_ns
+        recorders = [
+            _make_recorder(workload, number, phases, stops, on_interval, on_live, checkpoint_ns)
+            for number, workload in enumerate(workloads)
+        ]
         sources: list[_Source] = [
             (one.spec, one.sender, one.requests, recorder) for one, recorder in zip(workloads, recorders, strict=True)
         ]
@@ -186,12 +218,30 @@ async def run_workloads(
             sendings.append(_Sending(loop, recorder, own_spec))
         loops = LoopGroup([sending.loop for sending in sendings])
         on_loop(loops)
-        busy_shares = asyncio.ensure_future(_busy_shares(loops, phases, clock))
+        meter = _WindowMeter(clock)
+        busy_shares = asyncio.ensure_future(meter.measure(loops, phases))
+        are_alike = len({isinstance(workload.spec.load, OpenPlan) for workload in workloads}) == 1
 
         async def send_load() -> tuple[Ending, BusyShares]:
             await clock.sleep_until_ns(phases.start_ns - lead_ns)
             ending = await loops.run()
             return ending, await busy_shares if clock.now_ns() >= phases.window_start_ns else BusyShares()
+
+        def send_checkpoint(at_ns: int, pieces: Sequence[Recording]) -> None:
+            assert on_checkpoint is not None
+            parts = tuple(
+                WorkloadRecording(piece, ConnectionCounts.added([one.transport.counts]))
+                for piece, one in zip(pieces, workloads, strict=True)
+            )
+            piece = PointRecording(
+                merge_workloads(pieces, are_alike=are_alike),
+                phases.start_ns,
+                Ending(stopped_ns=at_ns),
+                ConnectionCounts.added([part.connections for part in parts]),
+                meter.read(),
+                workloads=parts,
+            )
+            on_checkpoint(Checkpoint(at_ns, piece))
 
         ending, shares = await run_with_side_tasks(
             send_load(),
@@ -200,6 +250,7 @@ async def run_workloads(
             _report_live(on_live, spec.worker, loops, recorders, phases, clock),
             event_loop.measure_lag(phases.start_ns),
             stops.watch(phases.start_ns, lambda: loops.in_flight),
+            take_checkpoints(checkpoint_ns, spec.timeout_ns, phases, clock, loops, recorders, send_checkpoint),
             follow_rate([one.sampler for one in workloads if one.sampler], phases, clock),
             *(stop_on_errors(one.loop, one.recorder, clock, one.spec.abort_error_rate) for one in sendings),
             *(stop_on_overload(one.loop, one.recorder, phases, clock, one.spec.load, one.spec.overload_abort_after_ns) for one in sendings),
@@ -209,7 +260,6 @@ async def run_workloads(
     # copies: closing the transports changes them
     sampled = [workload.sampled for workload in workloads]
     counts = [ConnectionCounts.added([workload.transport.counts]) for workload in workloads]
-    are_alike = len({isinstance(workload.spec.load, OpenPlan) for workload in workloads}) == 1
     return PointRecording(
         merge_workloads(recordings, are_alike=are_alike),
         phases.start_ns,
@@ -254,6 +304,7 @@ def _make_recorder(
     stops: StopDetector,
     on_interval: Callable[[int, Interval], None],
     on_live: Callable[[LiveFigures], None] | None,
+    checkpoint_ns: int | None,
 ) -> Recorder:
     return Recorder(
         lambda interval: on_interval(phases.window_start_ns, dataclasses.replace(interval, workload=number) if number else interval),
@@ -269,15 +320,27 @@ def _make_recorder(
         is_live=on_live is not None,
         is_streamed=workload.spec.is_streamed,
         labels=(lambda: tuple(workload.transport.counts.by_address)) if workload.transport.counts.by_address else None,
+        checkpoint_ns=checkpoint_ns,
     )
 
 
-async def _busy_shares(loop: LoopGroup, phases: Phases, clock: Clock) -> BusyShares:
+class _WindowMeter:
     """The CPU use in the window only, because a long drain would hide a busy generator."""
-    await clock.sleep_until_ns(phases.window_start_ns)
-    meter = BusyMeter(clock)
-    await loop.stopped()
-    return meter.read()
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._meter: BusyMeter | None = None
+
+    async def measure(self, loop: LoopGroup, phases: Phases) -> BusyShares:
+        """The CPU use from the window's start until sending has stopped."""
+        await self._clock.sleep_until_ns(phases.window_start_ns)
+        self._meter = BusyMeter(self._clock)
+        await loop.stopped()
+        return self._meter.read()
+
+    def read(self) -> BusyShares:
+        """The CPU use so far."""
+        return BusyShares() if self._meter is None else self._meter.read()
 
 
 async def _end_window(loop: LoopGroup, phases: Phases, recorders: Sequence[Recorder]) -> None:

@@ -41,6 +41,7 @@ async def serve(reader: asyncio.StreamReader, write: Callable[[bytes], object]) 
         on_interval=lambda start_ns, interval: send(Logged(start_ns, interval)),
         on_live=send if spec.is_live else None,
         begin_at=begin_at,
+        on_checkpoint=send,
     )
     with pinned(spec.cpus):
         try:

@@ -33,6 +33,15 @@ class PointSpec:
     """Whether replies have the instants of their responses."""
     worker: int = 0
     workers: int = 1
+    checkpoint_ns: int | None = None
+    """How often the recording so far is sent, in whole seconds of a window of known length; None for never."""
+    timeout_ns: int = 0
+    """That of a request: by then it is answered, or has failed."""
+
+    @property
+    def has_checkpoints(self) -> bool:
+        """Whether its window has a known length that is longer than the time between checkpoints."""
+        return self.checkpoint_ns is not None and self.window_ns is not None and self.window_ns > self.checkpoint_ns
 
     @property
     def max_workers(self) -> int | None:
@@ -91,6 +100,11 @@ class WorkerSpec:
         """The connections that are opened ahead."""
         return self.point.connections
 
+    @property
+    def has_checkpoints(self) -> bool:
+        """See `PointSpec.has_checkpoints`."""
+        return self.point.has_checkpoints
+
     def live(self, *, is_live: bool) -> "WorkerSpec":
         """The same for workers that send live figures, or not."""
         return dataclasses.replace(self, is_live=is_live)
@@ -132,6 +146,11 @@ class MixSpec:
     def cpus(self) -> tuple[int, ...]:
         """See `WorkerSpec.cpus`."""
         return self.workloads[0].cpus
+
+    @property
+    def has_checkpoints(self) -> bool:
+        """See `PointSpec.has_checkpoints`."""
+        return self.workloads[0].has_checkpoints
 
     @property
     def is_live(self) -> bool:

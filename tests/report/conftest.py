@@ -12,6 +12,7 @@ from perfkit.recorder.failures import FailureKind
 from perfkit.recorder.recording import Interval
 from perfkit.recorder.series import Series
 from perfkit.result.file import ResultWriter
+from perfkit.result.interval_log import PointLines
 from perfkit.result.load import ClosedLoad
 from perfkit.result.model import Protocol, Status
 from perfkit.stats.buckets import EMPTY, BucketCounts
@@ -86,7 +87,7 @@ class Synthetic:
         per_s = round(concurrency / service_ms * 1000) if self.samples is None else self.samples
         parts, finished = [], {}
         self.window_starts_s[index, repetition] = elapsed_s
-        log = writer.interval_log(f"p{index}.r{repetition}", 0, 0)
+        log = writer.interval_log(PointLines(f"p{index}.r{repetition}", 0), 0)
         for second in range(self.silent_s, self.seconds if per_s else 0):
             values_ns = random.lognormal(np.log(service_ms * 1e6), 0.05, per_s) * np.where(random.random(per_s) < 0.02, 1.7, 1.0)
             self.values.setdefault(index, []).extend(values_ns.astype(np.int64).tolist())

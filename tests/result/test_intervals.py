@@ -10,7 +10,7 @@ from hdrh.histogram import HdrHistogram
 from perfkit.errors import ResultError
 from perfkit.recorder.recording import Interval
 from perfkit.result.file import ResultWriter
-from perfkit.result.interval_log import interval_lines, read_intervals, read_window_starts
+from perfkit.result.interval_log import PointLines, interval_lines, read_intervals, read_window_starts
 from perfkit.stats.buckets import DIGITS, HIGHEST_NS, LOWEST_NS, BucketCounts
 
 STARTED_AT_S = 1_767_323_045.678
@@ -51,7 +51,7 @@ def test_intervals_are_read_back_as_they_were_written(folder):
 def test_the_log_states_where_each_window_starts(tmp_path, result):
     writer = ResultWriter(tmp_path / "out", STARTED_AT_S)
     for tag, first_s in (("p0.r0", 0), ("p12.r3", 2)):
-        log = writer.interval_log(tag, 0, held_s=3)
+        log = writer.interval_log(PointLines(tag, 0), held_s=3)
         for index in (1, 3):
             log.add(1_250 * MS, Interval(index, BucketCounts.of([MS])))
         log.settle(first_s)

@@ -21,7 +21,7 @@ PROCESS = "perfkit.workers.worker_process"
 @pytest.mark.parametrize("turns", [1, 5])
 def test_an_interruption_while_the_workers_start_leaves_no_process(run, turns):
     async def start():
-        async with local_workers([worker_spec(), worker_spec()], MonotonicClock(), GroupListener(print, print)):
+        async with local_workers([worker_spec(), worker_spec()], MonotonicClock(), GroupListener()):
             await asyncio.Event().wait()
 
     async def main():
@@ -37,7 +37,7 @@ def test_an_interruption_while_the_workers_start_leaves_no_process(run, turns):
 
 def test_a_target_that_is_lost_before_the_load_begins_is_an_error():
     async def main():
-        async with local_workers([worker_spec(), worker_spec()], MonotonicClock(), GroupListener(print, print)) as workers:
+        async with local_workers([worker_spec(), worker_spec()], MonotonicClock(), GroupListener()) as workers:
             assert len(children_running(PROCESS)) == len(workers.pids) == 2
             workers.stop("the server is gone", StopCause.TARGET_LOST)
             await workers.run()

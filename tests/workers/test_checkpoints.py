@@ -1,0 +1,109 @@
+"""Checkpoints: the pieces of a recording add up to that of a run that ends at their instant."""
+
+import asyncio
+import dataclasses
+
+import pytest
+
+from perfkit.clock import ManualClock
+from perfkit.load.load_plan import ClosedPlan
+from perfkit.recorder.histogram import encode
+from perfkit.recorder.window import cut
+from perfkit.target.address import Address
+from perfkit.transport.base import Outcome, Prepared
+from perfkit.transport.scripted import ScriptedTransport
+from perfkit.workers.checkpoints import CheckpointCollector
+from perfkit.workers.messages import Checkpoint
+from perfkit.workers.worker import run_point
+from tests.workers.test_point import MS, S, poisson, spec
+
+
+def measure(whole, workers=1, *, service_ns=20 * MS):
+    """The recordings of so many workers in one virtual time, and their checkpoints in the order in which they came."""
+    clock, came = ManualClock(5 * S), list[tuple[int, Checkpoint]]()
+    intervals = [list[tuple[int, int]]() for _ in range(workers)]
+
+    async def main():
+        async def begin_at():
+            return 6 * S
+
+        def take(worker, checkpoint):
+            came.append((worker, checkpoint))
+            taken_at_ns.append(clock.now_ns())
+
+        points = [
+            run_point(
+                one, ScriptedTransport(clock, lambda _: (service_ns, Outcome.OK)), [Prepared((b"x",))], clock=clock,
+                address=Address("http", "h", 1), on_loop=lambda _: None, begin_at=begin_at,
+                on_interval=lambda _, interval, worker=worker: intervals[worker].append((interval.index, interval.service_time.count)),
+                on_checkpoint=lambda checkpoint, worker=worker: take(worker, checkpoint),
+            )
+            for worker, one in enumerate(whole.split(workers))
+        ]  # fmt: skip
+        return await asyncio.gather(*points)
+
+    taken_at_ns = []
+    return clock.run(main()), came, intervals, taken_at_ns
+
+
+def figures(recorded, *, is_open=True):
+    """All that a result takes from a recording, in a form that can be compared."""
+    window = cut(recorded.recording, recorded.recording.origin_ns, is_open=is_open)
+    times = {name: encode(counts) for name, counts in window.times.items()}
+    counted = {
+        name: getattr(window, name) for name in ("outcomes", "ended", "finished", "good", "dropped", "finished_per_s", "failed_per_s")
+    }
+    return times, counted, window.start_ns, window.end_ns, recorded.connections.opened, recorded.start_ns
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+@pytest.mark.parametrize("service_ns", [20 * MS, 2_500 * MS])
+def test_a_checkpoint_has_the_figures_of_a_run_that_ended_there(workers, service_ns):
+    long = spec(poisson(max_in_flight=40), checkpoint_ns=3 * S, timeout_ns=5 * S, drain_ns=5 * S)
+    points, came, _, _ = measure(long, workers, service_ns=service_ns)
+    collector, seconds = CheckpointCollector(workers), []
+    for worker, checkpoint in came:
+        collector.add(worker, checkpoint)
+        if (complete := collector.take(())) is not None:
+            at_ns, recorded = complete
+            seconds.append((at_ns - 7 * S) // S)
+            short = dataclasses.replace(long, window_ns=seconds[-1] * S, checkpoint_ns=None)
+            alone = CheckpointCollector(workers)
+            for number, point in enumerate(measure(short, workers, service_ns=service_ns)[0]):
+                alone.add(number, Checkpoint(at_ns, point))
+            assert figures(recorded) == figures(alone.take(())[1])
+    assert seconds == [3, 6]  # at 9 s the window is about to end
+    assert sum(sum(point.recording.finished_per_s.values()) for point in points) > 0
+
+
+def test_checkpoints_change_nothing_in_the_recording_of_the_whole():
+    for load in (poisson(), ClosedPlan(3, 0)):
+        plain = spec(load, timeout_ns=S)
+        ((with_checkpoints,), came, intervals, _) = measure(dataclasses.replace(plain, checkpoint_ns=2 * S))
+        ((without,), none, _, _) = measure(plain)
+        is_open = not isinstance(load, ClosedPlan)
+        assert (len(came), none) == (4, [])
+        assert figures(with_checkpoints, is_open=is_open) == figures(without, is_open=is_open)
+        samples = cut(with_checkpoints.recording, 7 * S, is_open=is_open).times["service_time"].count
+        assert sum(count for _, count in intervals[0]) == samples
+
+
+def test_a_checkpoint_waits_for_the_answers_of_its_requests_and_no_longer_than_their_timeout():
+    _, _, _, soon = measure(spec(poisson(), checkpoint_ns=5 * S, timeout_ns=4 * S))
+    _, _, _, late = measure(spec(poisson(), checkpoint_ns=5 * S, timeout_ns=4 * S, drain_ns=9 * S), service_ns=3 * S)
+    assert soon[0] < 7 * S + 5 * S + 2 * S
+    assert 7 * S + 5 * S + 3 * S <= late[0] <= 7 * S + 5 * S + S + 4 * S + S
+
+
+def test_a_lost_worker_is_left_out_and_the_others_go_on():
+    _, came, _, _ = measure(spec(poisson(), checkpoint_ns=5 * S, timeout_ns=S), 2)
+    collector = CheckpointCollector(2)
+    (first,) = [checkpoint for worker, checkpoint in came if worker == 0]
+    collector.add(0, first)
+    assert collector.take(()) is None
+    collector.lose(1)
+    at_ns, recorded = collector.take(("worker 2 is gone",))
+    assert (at_ns, recorded.lost) == (first.at_ns, ("worker 2 is gone",))
+    assert recorded.recording.finished_per_s == first.piece.recording.finished_per_s
+    collector.add(1, came[-1][1])
+    assert collector.take(()) is None
