@@ -189,16 +189,15 @@ class Recorder:
     def take_before(self, instant_ns: int) -> Recording:
         """The next piece of the recording, see `RecordingSoFar`: what belongs before an instant, a multiple of `checkpoint_ns`.
 
-        All intervals before it are given to `on_interval` first. What comes late is in the next piece.
+        All intervals before it are given to `on_interval` first. What comes late is in the next piece. The caller gives the piece to `keep`.
         """
-        assert self._so_far is not None
         self.record_pending()
         first_s = (instant_ns - self._window_start_ns) // NS_PER_S
         for index in sorted(self._open_intervals):
             if index < first_s:
                 self._emit(index)
         batch_ns = self._batches.batch_ns
-        piece = Recording(
+        return Recording(
             origin_ns=self._window_start_ns,
             end_ns=instant_ns,
             batch_ns=batch_ns,
@@ -210,8 +209,11 @@ class Recorder:
             stops=() if self._stops is None else self._stops.so_far(),
             by_address={} if self._addresses is None else self._addresses.take_before(instant_ns, batch_ns),
         )
-        self._so_far.add(piece)
-        return piece
+
+    def keep(self, piece: Recording) -> Iterator[None]:
+        """Keeps a piece that was taken out, for `finish`, in steps."""
+        assert self._so_far is not None
+        return self._so_far.add_in_steps(piece)
 
     def _begin_work(self, window_end_ns: int | None) -> None:
         """Starts to record the replies so far; in steps, since all at once would delay an arrival by half a millisecond."""

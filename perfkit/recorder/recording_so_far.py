@@ -2,6 +2,7 @@
 
 import collections
 import dataclasses
+from collections.abc import Iterator
 
 from perfkit.recorder.packed_batches import PackedBatches
 from perfkit.recorder.recording import Recording
@@ -18,15 +19,21 @@ class RecordingSoFar:
 
     def add(self, piece: Recording) -> None:
         """Adds the next piece."""
+        collections.deque(self.add_in_steps(piece), maxlen=0)
+
+    def add_in_steps(self, piece: Recording) -> Iterator[None]:
+        """Adds the next piece, in steps of about a millisecond."""
         self._newest = piece
         self._finished_per_s.update(piece.finished_per_s)
         self._failed_per_s.update(piece.failed_per_s)
         for number, batch in piece.batches.items():
             self._batches.add(number, batch)
+            yield
         for label, batches in piece.by_address.items():
             packed = self._by_address[label]
             for number, batch in batches.items():
                 packed.add(number, batch)
+                yield
 
     def whole(self, last: Recording | None = None) -> Recording:
         """The recording of all pieces, with a last one that is not kept; there must be at least one piece."""

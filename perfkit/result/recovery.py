@@ -112,15 +112,16 @@ def _losses(result: Result, checkpoint: Checkpoint | None) -> Iterator[str]:
     if checkpoint is not None:
         yield f"What came after the checkpoint of {checkpoint.taken_at}, {checkpoint.where}."
         yield "What was sampled in that load point: the server's own figures, GPUs, metrics, and the generator's machine."
-        if "traces" in result.scenario:
+        if result.scenario.get("fleet"):
+            yield "The part of each machine of the fleet."
+        if result.scenario.get("traces"):
             yield "Where the time of traced requests went."
     else:
         yield "The load point that was being measured, if there was one: it was shorter than a checkpoint, or had none yet."
 
 
 def _as_recovered(result: Result, checkpoint: Checkpoint | None, lost: list[str]) -> Result:
-    measured = f"{len(result.points):,} load point{'s' * (len(result.points) > 1)}"
-    until = f"its last checkpoint, {checkpoint.where}" if checkpoint else f"the last complete load point; {measured} were measured"
+    until = f"its last checkpoint, {checkpoint.where}" if checkpoint else f"its last complete load point, number {len(result.points):,}"
     recovered = {"until": until, "checkpoint_at": checkpoint.taken_at if checkpoint else None, "lost": lost}
     return result.model_copy(
         update={

@@ -9,7 +9,7 @@ from typing import Any
 from perfkit.errors import ResultError
 from perfkit.result.file import RESULT_FILE, read_result
 from perfkit.result.fingerprint import scenario_differences
-from perfkit.result.interval_log import LOG_FILE
+from perfkit.result.interval_log import LOG_FILE, log_files
 from perfkit.result.model import Result
 from perfkit.result.telemetry_file import CSV_FILE
 from perfkit.result.whole_points import UnfinishedResult, has_points, read_points
@@ -36,7 +36,7 @@ def find_unfinished(folder: pathlib.Path, scenario: Mapping[str, Any]) -> Unfini
         )
     if has_points(newest):
         log, telemetry = newest / LOG_FILE, newest / CSV_FILE
-        points, problem = read_points(newest, _size(log), _size(telemetry))
+        points, problem = read_points(newest, sum(map(_size, log_files(newest))), _size(telemetry))
         started_at = _START_TIME.search(_first_bytes(log))
         if points and started_at is not None:
             note = f"The load points from number {len(points) + 1} on are measured again: {problem}." if problem else ""

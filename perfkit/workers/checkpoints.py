@@ -54,6 +54,9 @@ async def take_checkpoints(
             pieces.append(recorder.take_before(at_ns))
             await asyncio.sleep(0)
         send(at_ns, pieces)
+        for recorder, piece in zip(recorders, pieces, strict=True):
+            for _ in recorder.keep(piece):
+                await asyncio.sleep(0)  # requests that are due are sent in between
 
 
 class PointSoFar:

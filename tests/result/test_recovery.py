@@ -117,9 +117,7 @@ def test_without_a_checkpoint_the_complete_load_points_are_recovered(partial, re
         telemetry.write(f"0,{row}1,{row}0,0,http,tr")
     recovered = recover_result(writer.abort())
     assert counts(recovered.folder) == {"p0.r0.service": [(2.0, 3)]}
-    assert (
-        recovered.result.status_reason == "the run was killed, and recovered until the last complete load point; 1 load point were measured"
-    )
+    assert recovered.result.status_reason == "the run was killed, and recovered until its last complete load point, number 1"
     assert (recovered.folder / "telemetry.csv").read_text().splitlines()[1:] == ["0," + row.strip()]
 
 
