@@ -248,6 +248,8 @@ def main() -> int:
             f"The log has {log_bytes / 2**20:.1f} MiB in {parts} file{'s' * (parts > 1)}."
         ),
         "",
+        f"The load point is valid: {yes_no(whole.valid)}; its warnings: {', '.join(warning.code for warning in whole.warnings) or 'none'}.",
+        "",
         "## Resident memory of perfkit's processes, MiB",
         "",
         *table_head(">minute", *(f">{name}" for name in names)),
