@@ -12,7 +12,9 @@ LARGEST_PART_BYTES = 64 * 2**20
 class RotatingLog:
     """Writes `latency.hlog`, then `latency-2.hlog` and so on, into a folder; raises OSError."""
 
-    def __init__(self, folder: pathlib.Path, started_at_s: float, largest_bytes: int = LARGEST_PART_BYTES, *, continues: bool = False) -> None:
+    def __init__(
+        self, folder: pathlib.Path, started_at_s: float, largest_bytes: int = LARGEST_PART_BYTES, *, continues: bool = False
+    ) -> None:
         self._folder, self._largest_bytes, self._number = folder, largest_bytes, 0
         self._head = (
             "#[Histogram log format version 1.2]\n#[logged by perfkit; nanoseconds; Interval_Max in milliseconds]\n"

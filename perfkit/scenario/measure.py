@@ -28,15 +28,15 @@ class Measure(Section):
     workers: Literal["auto"] | Count = "auto"
     """The number of load-generating processes; `auto` follows the machine's calibration, and is 1 without one."""
     cpus: Cpus | None = None
-    checkpoint_ns: Duration = Field(default=60 * NS_PER_S, alias="checkpoint", gt=0)
+    checkpoint_ns: Duration = Field(default=60 * NS_PER_S, alias="checkpoint")
     """How often the figures so far are written while a longer window is measured, in whole seconds, so that `perfkit recover` makes a result
     of a run that was killed. The workers of such a window are processes of their own."""
 
     @pydantic.field_validator("checkpoint_ns")
     @classmethod
     def _is_in_whole_seconds(cls, checkpoint_ns: int) -> int:
-        if checkpoint_ns % NS_PER_S:
-            raise ValueError("expected whole seconds, such as 30s or 1m")
+        if checkpoint_ns <= 0 or checkpoint_ns % NS_PER_S:
+            raise ValueError("expected whole seconds, at least one, such as 30s or 1m")
         return checkpoint_ns
 
     @pydantic.model_validator(mode="after")

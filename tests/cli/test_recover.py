@@ -47,7 +47,7 @@ def test_a_killed_run_gives_the_figures_of_its_last_checkpoint(perfkit, write_sc
     seconds = checkpoint["last_s"] - checkpoint["first_s"]
     assert (result.status, point.duration_s) == ("incomplete", seconds)
     # the same figures from the log alone, by the library of HdrHistogram
-    whole, starts = HdrHistogram(LOWEST_NS, HIGHEST_NS, DIGITS), collections.Counter()
+    whole, starts = HdrHistogram(LOWEST_NS, HIGHEST_NS, DIGITS), collections.Counter[int]()
     for tag, start_s, times in read_intervals(folder):
         if tag == f"p0.r0.{kind}":
             whole.decode_and_add(encode(times).encode())

@@ -107,7 +107,7 @@ def test_a_machine_lost_between_load_points_ends_the_run_if_the_fleet_stops_then
             await beta.close()
             await driver.said("beta was lost: its connection broke")
             assert [one["lost"] for one in fleet.describe()] == ["", "its connection broke"]
-            listener = GroupListener(lambda *_: None, lambda *_: None)
+            listener = GroupListener()
             began = asyncio.ensure_future(fleet.run_point(None, 0, listener, lambda _: None))
             # without workers there is nothing to begin
             expected = "stopped: beta was lost: its connection broke" if on_loss == "stop" else "no worker is left"

@@ -43,7 +43,7 @@ def partial(tmp_path, result):
 
 
 def counts(folder):
-    found = {}
+    found = dict[str, list[tuple[float, int]]]()
     for tag, start_s, times in read_intervals(folder):
         found.setdefault(tag, []).append((start_s, times.count))
     return found
@@ -115,7 +115,9 @@ def test_without_a_checkpoint_the_complete_load_points_are_recovered(partial, re
         row = '0,http,"c, 1",name,"{""a"": ""b""}",s,1.0,0.5,7.0\n'
         telemetry.write("point,repetition,protocol,load,name,labels,unit,time_s,window_s,value\n")
         telemetry.write(f"0,{row}1,{row}0,0,http,tr")
-    recovered = recover_result(writer.abort())
+    left = writer.abort()
+    assert left is not None
+    recovered = recover_result(left)
     assert counts(recovered.folder) == {"p0.r0.service": [(2.0, 3)]}
     assert recovered.result.status_reason == "the run was killed, and recovered until its last complete load point, number 1"
     assert (recovered.folder / "telemetry.csv").read_text().splitlines()[1:] == ["0," + row.strip()]

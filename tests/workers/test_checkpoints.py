@@ -2,6 +2,7 @@
 
 import asyncio
 import dataclasses
+import functools
 
 import pytest
 
@@ -20,12 +21,15 @@ from tests.workers.test_point import MS, S, poisson, spec
 
 def measure(whole, workers=1, *, service_ns=20 * MS):
     """The recordings of so many workers in one virtual time, and their checkpoints in the order in which they came."""
-    clock, came = ManualClock(5 * S), list[tuple[int, Checkpoint]]()
+    clock, came, taken_at_ns = ManualClock(5 * S), list[tuple[int, Checkpoint]](), list[int]()
     intervals = [list[tuple[int, int]]() for _ in range(workers)]
 
     async def main():
         async def begin_at():
             return 6 * S
+
+        def note(worker, _, interval):
+            intervals[worker].append((interval.index, interval.service_time.count))
 
         def take(worker, checkpoint):
             came.append((worker, checkpoint))
@@ -35,14 +39,12 @@ def measure(whole, workers=1, *, service_ns=20 * MS):
             run_point(
                 one, ScriptedTransport(clock, lambda _: (service_ns, Outcome.OK)), [Prepared((b"x",))], clock=clock,
                 address=Address("http", "h", 1), on_loop=lambda _: None, begin_at=begin_at,
-                on_interval=lambda _, interval, worker=worker: intervals[worker].append((interval.index, interval.service_time.count)),
-                on_checkpoint=lambda checkpoint, worker=worker: take(worker, checkpoint),
+                on_interval=functools.partial(note, worker), on_checkpoint=functools.partial(take, worker),
             )
             for worker, one in enumerate(whole.split(workers))
         ]  # fmt: skip
         return await asyncio.gather(*points)
 
-    taken_at_ns = []
     return clock.run(main()), came, intervals, taken_at_ns
 
 
@@ -71,7 +73,9 @@ def test_a_checkpoint_has_the_figures_of_a_run_that_ended_there(workers, service
             alone = CheckpointCollector(workers)
             for number, point in enumerate(measure(short, workers, service_ns=service_ns)[0]):
                 alone.add(number, Checkpoint(at_ns, point))
-            assert figures(recorded) == figures(alone.take(())[1])
+            expected = alone.take(())
+            assert expected is not None
+            assert figures(recorded) == figures(expected[1])
     assert seconds == [3, 6]  # at 9 s the window is about to end
     assert sum(sum(point.recording.finished_per_s.values()) for point in points) > 0
 
@@ -102,7 +106,9 @@ def test_a_lost_worker_is_left_out_and_the_others_go_on():
     collector.add(0, first)
     assert collector.take(()) is None
     collector.lose(1)
-    at_ns, recorded = collector.take(("worker 2 is gone",))
+    complete = collector.take(("worker 2 is gone",))
+    assert complete is not None
+    at_ns, recorded = complete
     assert (at_ns, recorded.lost) == (first.at_ns, ("worker 2 is gone",))
     assert recorded.recording.finished_per_s == first.piece.recording.finished_per_s
     collector.add(1, came[-1][1])
