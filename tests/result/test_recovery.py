@@ -13,6 +13,7 @@ from perfkit.result.file import ResultWriter, read_result
 from perfkit.result.interval_log import PointLines, log_files, read_intervals, read_window_starts
 from perfkit.result.output_folder import locked
 from perfkit.result.recovery import recover_result
+from perfkit.result.rotating_log import RotatingLog, cut_log
 from perfkit.stats.buckets import DIGITS, HIGHEST_NS, LOWEST_NS, BucketCounts
 
 MS, S = 1_000_000, 1_000_000_000
@@ -179,3 +180,20 @@ def test_a_large_log_continues_in_further_files_which_the_librarys_reader_reads_
     with pytest.raises(ResultError, match=r"latency-2\.hlog: the file differs from its checksum"):
         counts(folder)
     ResultWriter(folder, 0.0).discard()  # may be replaced like any other result
+
+
+def test_a_log_of_several_files_is_cut_and_continued(tmp_path):
+    empty = RotatingLog(tmp_path, STARTED_AT_S)
+    empty.close()
+    (head,) = empty.sizes().values()
+    log = RotatingLog(tmp_path, STARTED_AT_S, head + 20)
+    for letter in "abcd":
+        log.write(f"#{letter * 18}\n")
+    log.close()
+    assert list(log.sizes().values()) == [head + 20] * 4
+    cut_log(tmp_path, 2 * (head + 20) - 20)
+    log = RotatingLog(tmp_path, STARTED_AT_S, head + 20, continues=True)
+    for letter in "xy":
+        log.write(f"#{letter * 18}\n")
+    log.close()
+    assert [file.read_text()[head:] for file in log_files(tmp_path)] == [f"#{letter * 18}\n" for letter in "axy"]
