@@ -162,6 +162,8 @@ async def open_fleet(settings: FleetSettings, clock: Clock, folder: pathlib.Path
     `note` gets sentences for the user, such as what to run on each machine; `folder` is where relative paths of the scenario begin. Raises
     UsageError for settings that cannot be used, and MeasurementError if not all machines join in time.
     """
+    if settings.kind == "dask":
+        raise UsageError("fleet.kind: dask is not there yet: use kind: worker, and start `perfkit worker --join` on each machine")
     token, is_new = _read_token(settings, folder)
     admission = _Admission(settings.workers or 1, token, clock, note)
     host, port = settings.listen_at
