@@ -9,8 +9,9 @@ import numpy as np
 import numpy.typing as npt
 
 from benchmarks.simulated_queues import response_times
-from perfkit.fleet.clock_offset import ClockError, RoundTrip, clock_error, compare_clocks
+from perfkit.fleet.clock_offset import ClockError, clock_error, compare_clocks
 from perfkit.load.arrivals import Instants, Law, Schedule, constant_rate
+from perfkit.stats.clock_offset import ClockReading
 from perfkit.units import NS_PER_S
 
 TRIPS = 16
@@ -63,13 +64,13 @@ class SimulatedError:
         return self.true_ns <= self.reported.bound_ns
 
 
-def round_trips(clock: MachineClock, link: Link, at_ns: int, count: int, random: np.random.Generator) -> list[RoundTrip]:
+def round_trips(clock: MachineClock, link: Link, at_ns: int, count: int, random: np.random.Generator) -> list[ClockReading]:
     """Round trips one after the other."""
     trips = []
     for _ in range(count):
         there = round(link.shortest_ns * link.share_there + random.exponential(link.jitter_ns))
         back = round(link.shortest_ns * (1 - link.share_there) + random.exponential(link.jitter_ns))
-        trips.append(RoundTrip(at_ns, clock.read(at_ns + there), at_ns + there + back))
+        trips.append(ClockReading(at_ns, clock.read(at_ns + there), at_ns + there + back))
         at_ns += there + back
     return trips
 
@@ -81,7 +82,7 @@ def simulate_point(clock: MachineClock, link: Link, length_s: int, random: np.ra
     for second in range(1, length_s + 1):
         trips += round_trips(clock, link, _START_NS + second * NS_PER_S, TRIPS if second == length_s else 1, random)
     reported = clock_error(used, [compare_clocks([trip]) for trip in trips])
-    times = np.linspace(trips[0].received_ns, trips[-1].sent_ns, _INSTANTS).astype(np.int64).tolist()
+    times = np.linspace(trips[0].after_ns, trips[-1].before_ns, _INSTANTS).astype(np.int64).tolist()
     return SimulatedError(reported, max(abs(clock.read(at) - at - used) for at in times))
 
 

@@ -44,7 +44,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--on-inconclusive", choices=("fail", "pass"), default="fail", help=inconclusive)
     live = "serve live metrics for Prometheus at http://HOST:PORT/metrics; HOST defaults to 127.0.0.1, PORT 0 picks a free port"
     parser.add_argument("--prometheus", type=_host_and_port, metavar="[HOST:]PORT", help=live)
-    fleet = "send the load from several machines: tcp://HOST:PORT is the scheduler of a Dask cluster, listen://HOST:PORT where N machines join by `perfkit worker`"
+    fleet = "send the load from several machines, which join at listen://HOST:PORT by `perfkit worker`"
     parser.add_argument("--fleet", metavar="URL", help=fleet)
     parser.add_argument("--machines", type=whole_number(1, 10_000), metavar="N", help="the number of machines of the fleet")
     parser.set_defaults(execute=_execute)
@@ -94,12 +94,10 @@ def _fleet_settings(options: argparse.Namespace) -> "list[str]":
     machines = [f"fleet.workers={options.machines}"] if options.machines else []
     if options.fleet is None:
         return machines
-    scheme, separator, rest = options.fleet.partition("://")
-    if not separator or not rest:
-        raise UsageError(f"--fleet {options.fleet}: expected tcp://HOST:PORT of a Dask scheduler, or listen://HOST:PORT")
-    if scheme == "listen":
-        return ["fleet.kind=worker", f"fleet.listen={json.dumps(rest)}", *machines]  # quoted: [::1]:8790 would be a list
-    return ["fleet.kind=dask", f"fleet.scheduler={json.dumps(options.fleet)}", *machines]
+    scheme, _, address = options.fleet.partition("://")
+    if scheme != "listen" or not address:
+        raise UsageError(f"--fleet {options.fleet}: expected listen://HOST:PORT, such as listen://0.0.0.0:8790")
+    return [f"fleet.listen={json.dumps(address)}", *machines]  # quoted: [::1]:8790 would be a list
 
 
 def _accepted(code: ExitCode, options: argparse.Namespace) -> ExitCode:

@@ -3,9 +3,7 @@
 from collections.abc import Iterator
 
 from perfkit.fleet.messages import Hello
-
-# of a worker process besides its connections: the interpreter, the event loop, libraries; measured, with some to spare
-_WORKER_FILES = 22
+from perfkit.workers.local import WORKER_FILES
 
 
 def version_fault(hello: Hello, version: str) -> str:
@@ -17,7 +15,7 @@ def version_fault(hello: Hello, version: str) -> str:
 
 def limit_faults(hello: Hello, connections: int, workers: int) -> Iterator[str]:
     """What a machine lacks for its share of the load: `connections` by `workers` processes."""
-    files = _WORKER_FILES + -(-connections // max(workers, 1))
+    files = WORKER_FILES + -(-connections // max(workers, 1))
     if files > hello.open_files:
         yield (
             f"each of its {workers} worker processes needs {files:,} open files and sockets, and the limit there is {hello.open_files:,}: "

@@ -11,20 +11,11 @@ import dataclasses
 import itertools
 import math
 from collections.abc import Sequence
-from typing import NamedTuple
+
+from perfkit.stats.clock_offset import ClockReading
 
 MAX_DRIFT = 100e-6
 """The largest drift between two clocks, as a fraction: that of two quartz clocks of 50 ppm each. NTP reduces it."""
-
-
-class RoundTrip(NamedTuple):
-    """A message to a machine and its answer: the machine's clock, read between two readings of the driver's."""
-
-    sent_ns: int
-    """On the driver's clock, as is `received_ns`."""
-    remote_ns: int
-    """On the machine's clock."""
-    received_ns: int
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -41,31 +32,30 @@ class ClockComparison:
 class ClockError:
     """How wrong the offset was that a load point used for a machine's clock."""
 
-    offset_ns: int
-    """The offset that was used."""
     drift_ppm: float
     """The mean drift of the machine's clock against the driver's, from the first comparison to the last; 0 for a single one."""
     bound_ns: int
     """The largest possible error of the offset, from the first comparison to the last."""
 
 
-def compare_clocks(trips: Sequence[RoundTrip]) -> ClockComparison:
-    """The offset of the machine's clock at the middle of the shortest trip, from several trips within a few seconds.
+def compare_clocks(trips: Sequence[ClockReading]) -> ClockComparison:
+    """The offset of the machine's clock at the middle of the shortest round trip, from several within a few seconds.
 
-    The machine read its clock after the message was sent and before the answer was received. So the offset at that instant lies between
-    remote - received and remote - sent; the drift until the comparison's instant widens this. The offset is the middle of what all trips
+    Each is a reading of the machine's clock between two of the driver's: when the message was sent, and when the answer was received.
+
+    So the offset at that instant lies between other - after and other - before; the drift until the comparison's instant widens this. The offset is the middle of what all trips
     allow, and the bound half of its width. If the trips contradict each other, because the machine's clock jumped or drifted faster than
     `MAX_DRIFT`, any of them may be right: offset and bound then cover all of their intervals. Raises ValueError without a trip.
     """
     if not trips:
         raise ValueError("clocks are compared by at least one round trip")
-    shortest = min(trips, key=lambda trip: trip.received_ns - trip.sent_ns)
-    at_ns = (shortest.sent_ns + shortest.received_ns) // 2
+    shortest = min(trips, key=lambda trip: trip.after_ns - trip.before_ns)
+    at_ns = (shortest.before_ns + shortest.after_ns) // 2
     lows, highs = [], []
     for trip in trips:
-        drift_ns = _drift_ns(max(abs(trip.sent_ns - at_ns), abs(trip.received_ns - at_ns)))
-        lows.append(trip.remote_ns - trip.received_ns - drift_ns)
-        highs.append(trip.remote_ns - trip.sent_ns + drift_ns)
+        drift_ns = _drift_ns(max(abs(trip.before_ns - at_ns), abs(trip.after_ns - at_ns)))
+        lows.append(trip.other_ns - trip.after_ns - drift_ns)
+        highs.append(trip.other_ns - trip.before_ns + drift_ns)
     low, high = max(lows), min(highs)
     if low > high:
         low, high = min(lows), max(highs)
@@ -100,7 +90,6 @@ def clock_error(used_offset_ns: int, comparisons: Sequence[ClockComparison]) -> 
     length_ns = ordered[-1].at_ns - ordered[0].at_ns
     change_ns = (lows[-1] + highs[-1] - lows[0] - highs[0]) / 2
     return ClockError(
-        offset_ns=used_offset_ns,
         drift_ppm=1e6 * change_ns / length_ns if length_ns else 0.0,
         bound_ns=max(highest - used_offset_ns, used_offset_ns - lowest),
     )

@@ -35,16 +35,6 @@ class Connection:
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, sealer: Sealer, opener: Sealer) -> None:
         self._reader, self._writer, self._sealer, self._opener = reader, writer, sealer, opener
 
-    @property
-    def peer(self) -> str:
-        """The IP address of the other side."""
-        return str((self._writer.get_extra_info("peername") or ("unknown",))[0])
-
-    @property
-    def local_host(self) -> str:
-        """The IP address of this side."""
-        return str((self._writer.get_extra_info("sockname") or ("unknown",))[0])
-
     def send(self, message: object) -> None:
         """Sends a message; after the connection is lost, it is discarded."""
         if not self._writer.is_closing():

@@ -55,6 +55,7 @@ class Fleet:
                 "open_files": machine.hello.open_files,
                 "ports": machine.hello.ports,
                 "is_calibrated": machine.hello.calibration is not None,
+                "connect_ns": machine.connect_ns,
                 "lost": machine.lost,
             }
             for machine in self._machines
@@ -93,6 +94,7 @@ class Fleet:
         for machine, checked in zip(machines, await asyncio.gather(*(one.check_target(spec) for one in machines)), strict=True):
             if checked.fault and not machine.lost:
                 raise TargetError(f"{machine.name}: {checked.fault}; every machine of the fleet must reach the target")
+            machine.connect_ns = None if checked.fault else checked.connect_ns
 
     async def run_point(
         self,
@@ -162,10 +164,8 @@ async def open_fleet(settings: FleetSettings, clock: Clock, folder: pathlib.Path
     `note` gets sentences for the user, such as what to run on each machine; `folder` is where relative paths of the scenario begin. Raises
     UsageError for settings that cannot be used, and MeasurementError if not all machines join in time.
     """
-    if settings.kind == "dask":
-        raise UsageError("fleet.kind: dask is not there yet: use kind: worker, and start `perfkit worker --join` on each machine")
     token, is_new = _read_token(settings, folder)
-    admission = _Admission(settings.workers or 1, token, clock, note)
+    admission = _Admission(settings.workers, token, clock, note)
     host, port = settings.listen_at
     tls = _server_tls(settings, folder)
     handshake_s = None if tls is None else _TLS_WITHIN_S

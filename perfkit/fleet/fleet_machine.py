@@ -6,7 +6,7 @@ import itertools
 from typing import Any
 
 from perfkit.clock import Clock
-from perfkit.fleet.clock_offset import ClockComparison, RoundTrip, compare_clocks
+from perfkit.fleet.clock_offset import ClockComparison, compare_clocks
 from perfkit.fleet.connection import Connection, UnknownMessageError
 from perfkit.fleet.messages import (
     CheckTarget,
@@ -20,6 +20,7 @@ from perfkit.fleet.messages import (
     ToWorker,
     WorkerEnded,
 )
+from perfkit.stats.clock_offset import ClockReading
 from perfkit.units import NS_PER_S
 from perfkit.workers.messages import Begin, Checkpoint, Logged, Progress
 from perfkit.workers.point_recording import PointRecording
@@ -37,9 +38,11 @@ class FleetMachine:
         self.name, self.hello = name, hello
         self.lost = ""
         """Why the connection is gone; empty while it is open."""
+        self.connect_ns: int | None = None
+        """How long it took to connect to the target before the first load point; None before that."""
         self._connection, self._clock = connection, clock
         self._workers: dict[int, asyncio.Queue[object]] = {}
-        self._pings: dict[int, tuple[int, asyncio.Future[RoundTrip]]] = {}
+        self._pings: dict[int, tuple[int, asyncio.Future[ClockReading]]] = {}
         self._ping_numbers = itertools.count()
         self._checked: asyncio.Future[TargetChecked] | None = None
         self._comparisons: list[ClockComparison] = []
@@ -68,8 +71,8 @@ class FleetMachine:
         self._connection.send(message)
 
     async def compare_clocks(self) -> ClockComparison | None:
-        """Compares its clock with the driver's by several round trips at once; None if it is lost."""
-        trips = list[RoundTrip]()
+        """Measures its clock's offset by several round trips, one after the other; None if the machine is lost."""
+        trips = list[ClockReading]()
         for _ in range(_ROUND_TRIPS):
             if self.lost:
                 return None
@@ -81,7 +84,7 @@ class FleetMachine:
         return compare_clocks(trips)
 
     def comparisons_since(self, at_ns: int) -> list[ClockComparison]:
-        """A comparison for each ping from that instant on; that of a delayed one is narrowed by those around it."""
+        """The clock comparison of each ping since that instant."""
         return [one for one in self._comparisons if one.at_ns >= at_ns]
 
     def forget_comparisons(self) -> None:
@@ -89,7 +92,7 @@ class FleetMachine:
         self._comparisons = []
 
     async def check_target(self, spec: WorkerSpec | MixSpec) -> TargetChecked:
-        """Has it connect to the target, for which it needs no requests."""
+        """Lets the machine connect to the target, without sending a request."""
         self._checked = asyncio.get_running_loop().create_future()
         self.send(CheckTarget(spec.without_requests()))
         try:
@@ -122,7 +125,7 @@ class FleetMachine:
         self.send(last)
         await self._connection.close()
 
-    def _send_ping(self) -> "asyncio.Future[RoundTrip]":
+    def _send_ping(self) -> "asyncio.Future[ClockReading]":
         number, done = next(self._ping_numbers), asyncio.get_running_loop().create_future()
         self._pings[number] = self._clock.now_ns(), done
         self.send(Ping(number))
@@ -139,7 +142,7 @@ class FleetMachine:
         match message:
             case Pong(number, at_ns) if number in self._pings:
                 sent_ns, done = self._pings.pop(number)
-                trip = RoundTrip(sent_ns, at_ns, self._clock.now_ns())
+                trip = ClockReading(sent_ns, at_ns, self._clock.now_ns())
                 self._comparisons.append(compare_clocks([trip]))
                 if not done.done():
                     done.set_result(trip)

@@ -2,11 +2,13 @@
 
 import dataclasses
 
+from perfkit.workers.local import WORKER_FILES
+
 # measured, with some to spare: reading and writing files, and starting a process; before that, the pipes of children that are still to start
 _DRIVER_FILES, _FILES_OF_CHILDREN_TO_START = 8, 8
 _FILES_PER_WORKER = 3
 # the interpreter, the event loop, libraries, listening sockets; measured, with some to spare
-_WORKER_FILES, _SERVER_FILES = 22, 28
+_SERVER_FILES = 28
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -33,7 +35,7 @@ def file_needs(*, open_now: int, has_started: bool, connections: int, workers: i
         pipes, share = _FILES_PER_WORKER * workers, -(-connections // workers)
         total = open_now + spare + pipes
         needs.append(FileNeed("the load generator", total, f"{own}, {pipes} for {workers} workers"))
-        needs.append(FileNeed("each worker", _WORKER_FILES + share, f"{_WORKER_FILES} of its own, {share} for connections"))
+        needs.append(FileNeed("each worker", WORKER_FILES + share, f"{WORKER_FILES} of its own, {share} for connections"))
     if has_server:
         needs.append(
             FileNeed("the bundled server", _SERVER_FILES + connections, f"{_SERVER_FILES} of its own, {connections} for connections")

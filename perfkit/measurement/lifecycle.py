@@ -173,7 +173,7 @@ async def _execute(runs: Sequence[ScenarioRun], publish_at: tuple[str, int] | No
             with pinned(placement.driver):  # after server and samplers have started, which would inherit it
                 for run in active:  # before the samplers are waited for, so that a wrong target is reported at once
                     with run.ending():
-                        run.check_connections()
+                        run.generator.check_connections()
                         shared = {
                             name: await regions.enter_async_context(
                                 run_regions(one.scenario.shared_memory, one.scenario.load, connect_to_read)

@@ -14,21 +14,19 @@ from perfkit.clock import Clock, utc_now
 from perfkit.errors import MeasurementError, MeasurementWarning, PerfkitError, StorageError, TargetError, UsageError
 from perfkit.fleet.fleet import Fleet
 from perfkit.load.load_plan import ColdStartPlan, LoadPoint
-from perfkit.load.loop import Ending, StopCause, Stoppable
+from perfkit.load.loop import Ending, StopCause
 from perfkit.load.mix_plan import MixPoint
 from perfkit.machine.cpus import usable_cpus
 from perfkit.machine.description import describe_host
-from perfkit.machine.limits import count_open_files, raise_open_file_limit
 from perfkit.machine.shared_memory import remove_abandoned
 from perfkit.measurement.checkpoints import PointCheckpoints
 from perfkit.measurement.cold_start import StartTrial
 from perfkit.measurement.continuation import Continuation, WholePoint
 from perfkit.measurement.control import Interruption, RunObserver
-from perfkit.measurement.file_limit import describe_shortage, file_needs
-from perfkit.measurement.load_execution import send_load
-from perfkit.measurement.load_points import connect, describe_point, least_connections, load_point_source
-from perfkit.measurement.mix import describe_workloads, is_open, measurements_of, named, plan_workers, title_of
-from perfkit.measurement.observation import Observation, PointObservation, PointTelemetry
+from perfkit.measurement.load_generator import LoadGenerator
+from perfkit.measurement.load_points import connect, describe_point, load_point_source
+from perfkit.measurement.mix import describe_workloads, is_open, measurements_of, named, title_of
+from perfkit.measurement.observation import Observation, PointObservation
 from perfkit.measurement.point_measurement import PointMeasurement, cut_window, undecided_warmup_s
 from perfkit.measurement.reply_spool import ReplySpool, check_spooled
 from perfkit.measurement.request_traces import SPANS_IN_HASTE_WITHIN_S, SPANS_WITHIN_S, RequestTraces, SpanSource
@@ -37,6 +35,7 @@ from perfkit.measurement.run_result import RunResult
 from perfkit.measurement.run_target import RunTarget, WorkloadKey
 from perfkit.measurement.shared_memory import RunRegions, describe_abandoned, unregister_abandoned
 from perfkit.measurement.target_probe import ProbedWorkload, describe_protocol, describe_target, probe
+from perfkit.recorder.window import Window
 from perfkit.result.checkpoint import Checkpoint
 from perfkit.result.file import SERVER_LOG, ResultWriter
 from perfkit.result.interval_log import IntervalLog, PointLines
@@ -50,8 +49,7 @@ from perfkit.telemetry.messages import PointBegins
 from perfkit.units import NS_PER_S
 from perfkit.workers.cpu_placement import place
 from perfkit.workers.point_recording import PointRecording
-from perfkit.workers.request_sampler import TraceIds
-from perfkit.workers.worker_spec import MixSpec, WorkerSpec
+from perfkit.workers.worker_spec import WorkerSpec
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -81,8 +79,6 @@ class ScenarioRun:
         self._spool = spool
         self.loaded, self.scenario = loaded, loaded.scenario
         self._writer, self.observer, self.interruption, self.clock, self._title = writer, observer, interruption, clock, title
-        self.fleet: Fleet | None = None
-        """The machines that send the load; None for this one."""
         self.interleaved: Sequence[ScenarioRun] = (self,)
         """The runs that are measured interleaved, this one included."""
         self._traces: RequestTraces | None = None
@@ -90,14 +86,18 @@ class ScenarioRun:
         """What ended the run without a result."""
         self._has_ended = False
         host = describe_host()
-        self._calibration = calibration = read_calibration(calibration_path(), host).calibration
+        calibration = read_calibration(calibration_path(), host).calibration
         self.placement = place(self.scenario, usable_cpus())
         self._source = load_point_source(loaded)
         self._is_search = self._source.outcome() is not None
         names: list[str | None] = [entry.name for entry in self.scenario.workloads or ()] or [None]
         self.plain = dict(zip(names, loaded.workloads(), strict=True))
         """The scenario of each workload by its name, None for a scenario that is no mix."""
-        self._warnings = [MeasurementWarning(code="shared_cpus", message=self.placement.conflict)] if self.placement.conflict else []
+        scenarios = {name: one.scenario for name, one in self.plain.items()}
+        self.generator = LoadGenerator(self.scenario, scenarios, self.placement, calibration, clock)
+        """What sends its load."""
+        has_conflict = bool(self.placement.conflict) and self.scenario.fleet is None
+        self._warnings = [MeasurementWarning(code="shared_cpus", message=self.placement.conflict)] if has_conflict else []
         environment: dict[str, Any] = {
             "generator": {**host, "calibration": None if calibration is None else calibration_document(calibration)},
             "source": describe_source(loaded.folder),
@@ -114,11 +114,10 @@ class ScenarioRun:
             self._continue()
         self._abandoned = remove_abandoned()
 
-    def use_fleet(self, fleet: Fleet | None) -> None:
+    def use_fleet(self, fleet: Fleet) -> None:
         """Sets the machines that send the load, and describes them; called before the first load point."""
-        self.fleet = fleet
-        if fleet is not None:
-            self._so_far.environment["fleet"] = fleet.describe()
+        self.generator.fleet = fleet
+        self._so_far.environment["fleet"] = fleet.describe()
 
     def _continue(self) -> None:
         """Takes over the load points of an unfinished result; raises ResultError."""
@@ -199,13 +198,6 @@ class ScenarioRun:
         self._writer.discard()
         return MeasuredScenario(result, None)
 
-    def check_connections(self) -> None:
-        """Raises UsageError if the scenario needs more connections than this process may open files; a fleet's machines open them themselves."""
-        if self.scenario.fleet is not None:
-            return
-        least = least_connections(self.scenario)
-        self._check_file_limit(least, 1 if self.scenario.measure.workers == "auto" else min(self.scenario.measure.workers, least))
-
     async def probe_target(self, target: RunTarget, regions: Mapping[str | None, RunRegions | None]) -> None:
         """Reads the description of each workload's target over each protocol, makes the requests and sends the first."""
         if self._abandoned:
@@ -278,14 +270,7 @@ class ScenarioRun:
         trace_ids = None if self._traces is None else self._traces.ids
         if self._traces is not None:
             self._traces.read_clocks()
-        spec, workers = self._planned(load_point, workloads, trace_ids)
-        if self.fleet is None:
-            self._check_file_limit(spec.connections, workers)
-        else:
-            if fault := self.fleet.limit_fault(spec, workers):
-                raise MeasurementError(fault) if self._so_far.points else UsageError(fault)
-            if not self.measured:
-                await self.fleet.check_targets(spec)
+        spec, workers = await self.generator.plan(load_point, workloads, trace_ids, is_first=not self._so_far.points)
         began_ns = self.clock.now_ns()
         number, total = self._number
         observation.point_started(number, total, load_point)
@@ -298,21 +283,27 @@ class ScenarioRun:
             if self._spool is not None:
                 assert isinstance(spec, WorkerSpec)
                 spec, workers = self._spool.begin(spec, self.clock), 1
-            log = self._log_for(load_point, spec, workers)
-            recorded = await self._send_load(load_point, workloads, spec, workers, log, telemetry, start, set_loop)
+            lines = self._point_lines(load_point)
+            log: IntervalLog | IntervalSpool
+            if self.generator.needs_processes(spec, workers, has_reply_spool=self._spool is not None):
+                log = self._writer.interval_spool(load_point.tag, lines)
+            else:
+                log = self._writer.interval_log(lines, undecided_warmup_s(self.scenario, load_point.window_ns))
+            make_checkpoint = functools.partial(self._checkpoint, load_point, workloads, workers, log)
+            checkpoints = PointCheckpoints(workers, make_checkpoint, self.observer.note_added)
+            recorded = await self.generator.send(spec, workers, log, checkpoints, telemetry, start, self._spool, set_loop)
+            await checkpoints.finish()
             window = cut_window(self.scenario, recorded, is_open=is_open(load_point))
             if self._spool is not None:
                 self._spool.end(window)
-            observed = await telemetry.finish(recorded, window)  # an interrupt here does not discard the measured load point
+            # an interrupt of these waits does not discard the measured load point
+            observed = await telemetry.finish(recorded, window)
+            await self._settle(log, (window.start_ns - recorded.recording.origin_ns) // NS_PER_S)
         self._end_early(recorded.ending, f"load point {number} of {total}")
-        self._settle(log, (window.start_ns - recorded.recording.origin_ns) // NS_PER_S)
         if window.length_ns:  # otherwise the load ended during the warm-up
             for run in self.interleaved:
                 run.add_notes(observation)
-            calibration = self._calibration if self.fleet is None else None
-            measurements = measurements_of(
-                self.scenario, load_point, workloads, recorded, window, observed, workers, self._warnings, calibration
-            )
+            measurements = self._measurements(load_point, workloads, recorded, window, observed, workers)
             if start is not None:
                 measurements = [dataclasses.replace(measurements[0], cold_start=start.result(load_point.repetition))]
             whole = measurements[0]
@@ -325,36 +316,24 @@ class ScenarioRun:
             if self._traces is not None:  # last, because an interrupt of this wait must not discard the measured load point
                 await self._traces.collect(observation)
 
-    def _log_for(self, load_point: LoadPoint | MixPoint, spec: WorkerSpec | MixSpec, workers: int) -> IntervalLog | IntervalSpool:
-        """Where the intervals of a load point go: a spool, if worker processes send it, otherwise the log itself."""
-        lines = self._point_lines(load_point)
-        if self.fleet is None and workers == 1 and (self._spool is not None or not spec.has_checkpoints):
-            return self._writer.interval_log(lines, undecided_warmup_s(self.scenario, load_point.window_ns))
-        return self._writer.interval_spool(load_point.tag, lines)
-
-    def _settle(self, log: IntervalLog | IntervalSpool, first_s: int) -> None:
-        if isinstance(log, IntervalLog):
-            log.settle(first_s)
-        else:
-            self._writer.log_spooled(log, first_s)
-
-    async def _send_load(
+    def _measurements(
         self,
         load_point: LoadPoint | MixPoint,
         workloads: Sequence[ProbedWorkload],
-        spec: WorkerSpec | MixSpec,
+        recorded: PointRecording,
+        window: Window,
+        observed: PointObservation,
         workers: int,
-        log: IntervalLog | IntervalSpool,
-        telemetry: PointTelemetry,
-        start: StartTrial | None,
-        set_loop: Callable[[Stoppable], None],
-    ) -> PointRecording:
-        make_checkpoint = functools.partial(self._checkpoint, load_point, workloads, workers, log)
-        checkpoints = PointCheckpoints(workers, make_checkpoint, self.observer.note_added)
-        cpus = self.placement.driver
-        recorded = await send_load(spec, workers, cpus, self.clock, log, checkpoints, telemetry, start, self._spool, self.fleet, set_loop)
-        await checkpoints.finish()
-        return recorded
+    ) -> list[PointMeasurement]:
+        calibration = self.generator.calibration
+        return measurements_of(self.scenario, load_point, workloads, recorded, window, observed, workers, self._warnings, calibration)
+
+    async def _settle(self, log: IntervalLog | IntervalSpool, first_s: int) -> None:
+        """Writes the intervals of the window, which begins at second `first_s`, to the log."""
+        if isinstance(log, IntervalLog):
+            log.settle(first_s)
+        else:  # in a thread: an hour of many workers takes seconds, in which a fleet's machines must hear of this one
+            await asyncio.to_thread(self._writer.log_spooled, log, first_s)
 
     def _end_early(self, ending: Ending, where: str) -> None:
         """Ends the run if its load point was ended early for a reason that the next would share."""
@@ -369,18 +348,6 @@ class ScenarioRun:
         elif ending.cause is StopCause.INTERRUPTED:
             for run in self.interleaved:
                 run.stop_early(f"in {where}")
-
-    def _planned(
-        self, load_point: LoadPoint | MixPoint, workloads: Sequence[ProbedWorkload], trace_ids: TraceIds | None
-    ) -> tuple[WorkerSpec | MixSpec, int]:
-        """What a single worker would do, and the number of workers."""
-        if self.fleet is None:
-            cpus = len(self.placement.driver or usable_cpus())
-            return plan_workers(self.scenario, load_point, workloads, self._calibration, cpus, trace_ids)
-        machines = len(self.fleet.machines)
-        if not machines:
-            raise MeasurementError(self.fleet.describe_losses())
-        return plan_workers(self.scenario, load_point, workloads, self.fleet.calibration, self.fleet.cpus, trace_ids, machines=machines)
 
     async def join_traces(self, observation: Observation) -> None:
         """Takes the server's spans of the traced requests, once all load points are measured, and splits their time."""
@@ -416,11 +383,8 @@ class ScenarioRun:
         window = cut_window(self.scenario, recorded, is_open=is_open(load_point))
         if not window.length_ns or isinstance(spool, IntervalLog):
             return None
-        observed = PointObservation(Resources(), (), ())
         so_far = self._so_far.branch()
-        so_far.add(
-            measurements_of(self.scenario, load_point, workloads, recorded, window, observed, workers, self._warnings, self._calibration)
-        )
+        so_far.add(self._measurements(load_point, workloads, recorded, window, PointObservation(Resources(), (), ()), workers))
         number, total = self._number
         seconds = window.length_ns / NS_PER_S
         where = f"{seconds:,.0f} s into the window of load point {number:,} of {total:,} ({title_of(load_point)})"
@@ -430,16 +394,6 @@ class ScenarioRun:
         taken_at = utc_now().isoformat(timespec="seconds")
         checkpoint = Checkpoint(taken_at, where, first_s, (at_ns - origin_ns) // NS_PER_S, spool.window_lines(first_s))
         return self._writer.checkpoint(so_far.document(self._source.outcome(), {}), spool, at_ns, checkpoint)
-
-    def _check_file_limit(self, connections: int, workers: int) -> None:
-        """Raises UsageError if this many connections need more files than may be opened; MeasurementError after the first load point."""
-        targets = [one.scenario.target for one in self.plain.values()]
-        has_server = any(target.is_started and target.command is None for target in targets)
-        needs = file_needs(
-            open_now=count_open_files(), has_started=bool(self._workloads), connections=connections, workers=workers, has_server=has_server
-        )
-        if shortage := describe_shortage(needs, raise_open_file_limit()):
-            raise MeasurementError(shortage) if self._so_far.points else UsageError(shortage)
 
     def add_notes(self, observation: Observation) -> None:
         """Adds the notes of telemetry to the result; the first of the runs passes them on."""
@@ -469,7 +423,8 @@ class ScenarioRun:
 
     def result(self) -> Result:
         """The result with all load points so far."""
-        self.use_fleet(self.fleet)  # with the machines that were lost
+        if self.generator.fleet is not None:
+            self.use_fleet(self.generator.fleet)  # with the machines that were lost
         return self._so_far.document(self._source.outcome(), {} if self._traces is None else self._traces.breakdowns)
 
     @contextlib.asynccontextmanager

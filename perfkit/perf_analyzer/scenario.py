@@ -46,7 +46,7 @@ def scenario_of(commands: Sequence[Options]) -> _Section:
 
 
 def scenario_for(commands: Sequence[Options], value: float, windows: int = STABILITY_WINDOWS) -> _Section:
-    """The scenario of some windows of a single load of a command: a concurrency, or a rate.
+    """The scenario that measures one load of a command, a concurrency or a rate, for this many windows.
 
     In a mix each workload has the load of its own command.
     """

@@ -1,4 +1,4 @@
-"""The windows of a run in perf_analyzer's terms: what is counted and timed in each, and what is known of the run as a whole."""
+"""perf_analyzer's measurement windows, cut from a run of perfkit: the requests and times of each, and the figures of the whole run."""
 
 import dataclasses
 import pathlib

@@ -111,8 +111,8 @@ def tally(numbers: _Numbers) -> list[tuple[int, int]]:
 class BatchRecorder:
     """Records at most 60 batches from `origin_ns` on; their length is 1/64 s times a power of two, so that they align with seconds.
 
-    If the length of the load is unknown, None, the batches are merged in pairs whenever there would be more than 60. A load of known
-    length may be taken out piece by piece, at multiples of `taken_every_ns`.
+    If the length of the load is unknown, None, the batches are merged in pairs whenever there would be more than 60. The batches of a load
+    of known length can be removed while it lasts, every `taken_every_ns`.
     """
 
     def __init__(self, origin_ns: int, length_ns: int | None, taken_every_ns: int | None = None) -> None:
@@ -168,7 +168,10 @@ class BatchRecorder:
         return self._take(list(self._batches.keys() | self._open.keys()))
 
     def take_before(self, instant_ns: int) -> dict[int, Batch]:
-        """Takes out what belongs before an instant, a multiple of `taken_every_ns` after the origin; later additions come with the next."""
+        """Removes and returns the batches before an instant, which is a multiple of `taken_every_ns` after the origin.
+
+        What is added to them afterwards is returned by the next call.
+        """
         end = (instant_ns - self._origin_ns) // self._part_ns
         return self._take([part for part in self._batches.keys() | self._open.keys() if part < end])
 

@@ -187,9 +187,10 @@ class Recorder:
         self._awaited_ns, self.answered_awaited = instant_ns, 0
 
     def take_before(self, instant_ns: int) -> Recording:
-        """The next piece of the recording, see `RecordingSoFar`: what belongs before an instant, a multiple of `checkpoint_ns`.
+        """The recording since the last call until an instant, which is a multiple of `checkpoint_ns`; see `RecordingSoFar`.
 
-        All intervals before it are given to `on_interval` first. What comes late is in the next piece. The caller gives the piece to `keep`.
+        All intervals before the instant are given to `on_interval` first. Answers that come later are in the next piece. The caller must
+        give the piece to `keep`.
         """
         self.record_pending()
         first_s = (instant_ns - self._window_start_ns) // NS_PER_S
@@ -211,7 +212,7 @@ class Recorder:
         )
 
     def keep(self, piece: Recording) -> Iterator[None]:
-        """Keeps a piece that was taken out, for `finish`, in steps."""
+        """Keeps a piece for `finish`; the iterator does it in steps of about a millisecond."""
         assert self._so_far is not None
         return self._so_far.add_in_steps(piece)
 

@@ -1,4 +1,4 @@
-"""A recording that is taken out piece by piece while load is sent, so that a crash does not lose all of it."""
+"""A recording in pieces, each passed on while load is still sent, so that a crash does not lose all of it."""
 
 import collections
 import dataclasses
@@ -9,7 +9,7 @@ from perfkit.recorder.recording import Recording
 
 
 class RecordingSoFar:
-    """The sum of pieces. A piece has the batches and seconds since the one before, and the series, totals and stops since the beginning."""
+    """The sum of the pieces. Each has the batches and seconds since the one before, and the series, totals and stops since the start."""
 
     def __init__(self) -> None:
         self._newest: Recording | None = None

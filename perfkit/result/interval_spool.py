@@ -38,7 +38,7 @@ class IntervalSpool:
             self._failure = error
 
     def mark(self, worker: int, at_ns: int) -> None:
-        """Notes that all intervals of a worker before an instant have come."""
+        """Notes how long a worker's file is at a checkpoint: all its intervals before that instant have come."""
         if self._failure is None and worker in self._files:
             self._marks.setdefault(at_ns, {})[worker] = self._files[worker].tell()
 
@@ -50,13 +50,13 @@ class IntervalSpool:
         return {self._path(worker).name: -1 if worker in self.lost else marks.get(worker, 0) for worker in self._files}
 
     def flush(self) -> list[int]:
-        """Hands all to the system, and returns the descriptors of the files."""
+        """Writes what is buffered, and returns the files' descriptors, for fsync."""
         for file in self._files.values():
             file.flush()
         return [file.fileno() for file in self._files.values()]
 
     def window_lines(self, first_s: int) -> str:
-        """See `PointLines.of_window`; empty if no interval has come."""
+        """The lines that say where the window starts (`PointLines.of_window`); empty without any interval."""
         return "" if self._window_start_ns is None else self._lines.of_window(self._window_start_ns, first_s)
 
     def settled(self, first_s: int) -> Iterator[str]:

@@ -1,4 +1,4 @@
-"""The interval log while a run writes it: a file that continues in another one when it has become large."""
+"""The interval log while a run writes it: when a file has reached its largest size, the next one begins."""
 
 import os
 import pathlib
@@ -42,7 +42,7 @@ class RotatingLog:
         return {log_name(number): (self._folder / log_name(number)).stat().st_size for number in range(1, self._number + 1)}
 
     def flush(self) -> int:
-        """Hands all lines to the system, and returns the descriptor of the last file; the others are on the disk."""
+        """Writes what is buffered, and returns the last file's descriptor, for fsync; the other files are on the disk already."""
         self._file.flush()
         return self._file.fileno()
 

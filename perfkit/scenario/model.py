@@ -7,7 +7,7 @@ from typing import Annotated, Any, Self
 import pydantic
 from pydantic import Field
 
-from perfkit.scenario.fleet import Fleet
+from perfkit.scenario.fleet import Fleet, check_fleet
 from perfkit.scenario.gate import Gate
 from perfkit.scenario.load import (
     ClosedLoadSpec,
@@ -28,7 +28,7 @@ from perfkit.scenario.shared_memory import SharedMemorySpec
 from perfkit.scenario.stream import Stream
 from perfkit.scenario.target import Server, Target
 from perfkit.scenario.telemetry import Gpu, Metrics
-from perfkit.scenario.traces import Traces
+from perfkit.scenario.traces import Traces, check_traces
 from perfkit.scenario.workload import Check, Workload
 from perfkit.target.address import Address, redacted_url
 from perfkit.units import NS_PER_S, write_duration_ns
@@ -301,38 +301,14 @@ class Scenario(Section):
 
     @pydantic.model_validator(mode="after")
     def _can_be_sent_by_a_fleet(self) -> Self:
-        if self.fleet is None:
-            return self
-        if self.shared_memory is not None:
-            raise ValueError("shared_memory needs the load generator on the server's machine: remove shared_memory, or fleet")
-        if isinstance(self.load, ColdStartLoadSpec | IdleLoadSpec):
-            raise ValueError("fleet: cold starts and idle gaps are measured one request at a time: remove fleet, or give another load")
+        if self.fleet is not None:
+            check_fleet(self.load, self.shared_memory)
         return self
 
     @pydantic.model_validator(mode="after")
     def _can_be_traced(self) -> Self:
-        if self.traces is None or self.workloads is not None:
-            return self
-        if self.stream is not None:
-            raise ValueError("traces follow single requests: remove stream, or traces")
-        if isinstance(self.load, IdleLoadSpec | ColdStartLoadSpec):
-            raise ValueError("traces need a steady load: give load.closed, load.open, load.replay or load.search, or remove traces")
-        if any(name.lower() == "traceparent" for name in self.target.headers):
-            raise ValueError("target.headers: traces set the header traceparent: remove it")
-        if self.traces.files and self.target.compression != "none":
-            raise ValueError("traces.files: compressed requests cannot carry an id of their own: remove target.compression, or give listen")
-        if not self.telemetry and not self.traces.files:
-            raise ValueError("traces.listen is served by the process that samples telemetry: remove telemetry: false, or give traces.files")
-        has_own_server = bool(self.target.urls_by_protocol or self.target.command)
-        if self.traces.files and not has_own_server:
-            raise ValueError(
-                "traces.files: the bundled server sends its spans to perfkit, and writes no file: remove files, or give target.url"
-            )
-        if has_own_server and self.traces.listen is None and not self.traces.files:
-            raise ValueError(
-                "traces: perfkit must know where the server sends its spans: give listen, such as 127.0.0.1:4318, and start the server with "
-                "that address, such as --trace-config mode=opentelemetry --trace-config opentelemetry,url=http://127.0.0.1:4318/v1/traces"
-            )
+        if self.traces is not None and self.workloads is None:
+            check_traces(self.traces, self.target, self.load, is_streamed=self.stream is not None, telemetry=self.telemetry)
         return self
 
     @pydantic.field_validator("schema_version")

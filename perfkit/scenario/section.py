@@ -60,6 +60,17 @@ Text = Annotated[str, Field(strict=True, min_length=1)]
 # a single text stands for a list of one
 OneOrMoreTexts = BeforeValidator(lambda value: (value,) if isinstance(value, str) else value, json_schema_input_type=str | list[str])
 
+_HOST_AND_PORT = re.compile(r"(?P<host>[^\s:/\[\]]+|\[[0-9A-Fa-f:.]+\]):(?P<port>[0-9]{1,5})")
+
+
+def parse_host_and_port(text: str, example: str) -> tuple[str, int]:
+    """A host and a port such as `127.0.0.1:4318` or `[::1]:4318`; raises ValueError, with an example of what is expected."""
+    match = _HOST_AND_PORT.fullmatch(text)
+    if not match or int(match["port"]) > 65_535:
+        raise ValueError(f"expected a host and a port, such as {example}, found {text!r}")
+    return match["host"].strip("[]"), int(match["port"])
+
+
 _CPU_RANGE = re.compile(r"\s*(?P<first>[0-9]{1,5})\s*(?:-\s*(?P<last>[0-9]{1,5}))?\s*")
 
 

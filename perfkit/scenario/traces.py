@@ -1,21 +1,22 @@
 """The `traces` section of a scenario: sampled requests, whose time in the server is told by the spans that it reports."""
 
-import re
 from typing import Annotated, Self
 
 import pydantic
 from pydantic import AfterValidator, Field
 
-from perfkit.scenario.section import OneOrMoreTexts, Rate, Section, Share, Text
+from perfkit.scenario.load import ColdStartLoadSpec, IdleLoadSpec, LoadSpec
+from perfkit.scenario.section import OneOrMoreTexts, Rate, Section, Share, Text, parse_host_and_port
+from perfkit.scenario.target import Target
 
 DEFAULT_SAMPLE_PER_S = 100.0
-_LISTEN = re.compile(r"(?P<host>[^\s:/\[\]]+|\[[0-9A-Fa-f:.]+\]):(?P<port>[0-9]{1,5})")
+_EXAMPLE = "127.0.0.1:4318"
 
 
 def _check_listen(text: str) -> str:
-    match = _LISTEN.fullmatch(text)
-    if not match or not 0 < int(match["port"]) <= 65_535:  # a server must know the port: none that is free
-        raise ValueError(f"expected a host and a port, such as 127.0.0.1:4318, found {text!r}")
+    _, port = parse_host_and_port(text, _EXAMPLE)
+    if not port:  # a server must know the port: none that is free
+        raise ValueError(f"expected a host and a port, such as {_EXAMPLE}, found {text!r}")
     return text
 
 
@@ -42,12 +43,33 @@ class Traces(Section):
     @property
     def listen_at(self) -> tuple[str, int] | None:
         """The host and port of `listen`."""
-        if self.listen is None:
-            return None
-        host, port = self.listen.rsplit(":", 1)
-        return host.strip("[]"), int(port)
+        return None if self.listen is None else parse_host_and_port(self.listen, _EXAMPLE)
 
     @property
     def rate_per_s(self) -> float | None:
         """The requests to trace per second; None if a share is given."""
         return None if self.share is not None else self.sample_per_s or DEFAULT_SAMPLE_PER_S
+
+
+def check_traces(traces: Traces, target: Target, load: LoadSpec, *, is_streamed: bool, telemetry: bool) -> None:
+    """Raises ValueError if requests cannot be traced; the other arguments are the scenario's sections."""
+    if is_streamed:
+        raise ValueError("traces follow single requests: remove stream, or traces")
+    if isinstance(load, IdleLoadSpec | ColdStartLoadSpec):
+        raise ValueError("traces need a steady load: give load.closed, load.open, load.replay or load.search, or remove traces")
+    if any(name.lower() == "traceparent" for name in target.headers):
+        raise ValueError("target.headers: traces set the header traceparent: remove it")
+    if traces.files and target.compression != "none":
+        raise ValueError("traces.files: compressed requests cannot carry an id of their own: remove target.compression, or give listen")
+    if not telemetry and not traces.files:
+        raise ValueError("traces.listen is served by the process that samples telemetry: remove telemetry: false, or give traces.files")
+    has_own_server = bool(target.urls_by_protocol or target.command)
+    if traces.files and not has_own_server:
+        raise ValueError(
+            "traces.files: the bundled server sends its spans to perfkit, and writes no file: remove files, or give target.url"
+        )
+    if has_own_server and traces.listen is None and not traces.files:
+        raise ValueError(
+            "traces: perfkit must know where the server sends its spans: give listen, such as 127.0.0.1:4318, and start the server with "
+            "that address, such as --trace-config mode=opentelemetry --trace-config opentelemetry,url=http://127.0.0.1:4318/v1/traces"
+        )

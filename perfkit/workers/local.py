@@ -12,6 +12,8 @@ from perfkit.workers.group import GroupListener, WorkerGroup
 from perfkit.workers.worker_spec import MixSpec, WorkerSpec
 
 MODULE = "perfkit.workers.worker_process"
+WORKER_FILES = 22
+"""The files that a worker process has open besides its connections: interpreter, event loop, libraries; measured, with some to spare."""
 ENDS_WITHIN_S = 5
 
 

@@ -17,7 +17,7 @@ from tests.undisturbed import undisturbed
 
 @dataclasses.dataclass(frozen=True)
 class SharedTriton(Triton):
-    """A Triton that loads a model when the first test asks for it."""
+    """One Triton for all tests, which loads each model when a test first needs it."""
 
     loaded: set[str] = dataclasses.field(default_factory=set)
 

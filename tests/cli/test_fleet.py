@@ -14,7 +14,7 @@ from perfkit.result.file import read_result
 from tests.conditions import until_ended
 
 TOKEN = {"PERFKIT_FLEET_TOKEN": "a token of the tests"}
-FLEET = {"kind": "worker", "listen": "127.0.0.1:0", "workers": 2}
+FLEET = {"listen": "127.0.0.1:0", "workers": 2}
 OPEN = {"open": {"rate": 300, "arrivals": "poisson"}}
 
 
@@ -124,7 +124,7 @@ def test_a_run_whose_machines_do_not_come_says_so(perfkit, write_quick_scenario)
 @pytest.mark.parametrize("listen", ["[::1]:8790", "0.0.0.0:8790"])
 def test_the_options_of_a_fleet_stand_in_the_scenario(perfkit, write_quick_scenario, listen):
     printed = perfkit.run("run", write_quick_scenario(), "--fleet", f"listen://{listen}", "--machines", 2, "--print-scenario")
-    assert yaml.safe_load(printed.stdout)["fleet"] == {"kind": "worker", "listen": listen, "workers": 2}
+    assert yaml.safe_load(printed.stdout)["fleet"] == {"listen": listen, "workers": 2}
 
 
 def test_a_machine_needs_a_token_and_a_driver(perfkit):

@@ -1,4 +1,4 @@
-"""The handshake's proofs and the frames, against HMAC as the standard library computes it from its definition."""
+"""Handshake proofs and frames, checked against the standard library's HMAC-SHA256."""
 
 import hashlib
 import hmac

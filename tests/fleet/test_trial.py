@@ -26,7 +26,7 @@ def test_machines_with_other_clocks_and_ways_send_one_schedule_and_their_figures
         *check_end("", run, run.run.exit_code, {"near": 0, "far": 0}),
     ]
     assert [one for one in checks if not one.holds] == []
-    assert run.run.exit_code in {0, 5}, run.run.stderr  # 5 if a busy machine disturbs the load
+    assert run.run.exit_code == (0 if run.run.point["valid"] else 5), run.run.stderr  # a busy machine may disturb the load
     machines = {machine["name"]: machine for machine in run.run.point["machines"]}
     for name, machine in machines.items():
         assert abs(machine["clock_offset_ns"] - fleet.shift_ns(name)) <= machine["clock_bound_ns"]
@@ -38,6 +38,5 @@ def test_machines_with_other_clocks_and_ways_send_one_schedule_and_their_figures
 def test_what_a_killed_machine_sent_is_not_sent_again_and_no_process_is_left(fleet):
     required = {"exit_code": 5, "lost": ["far"], "codes": {"near": 0, "far": -9}}
     checks = list(failure_case(fleet, 1.5, "", lambda run: run.after(60).kill_machine("far"), required))
-    assert [
-        one for one in checks if not one.holds and "is kept" not in one.required
-    ] == []  # parts of a recording are sent every few seconds
+    # intervals come every few seconds, so that such a short load may have none
+    assert [one for one in checks if not one.holds and "is kept" not in one.required] == []

@@ -31,8 +31,8 @@ MESSAGES = [
     ("", "s.yaml: expected the keys of a scenario, such as name, target and load"),
     ("- a\n", "s.yaml: expected the keys of a scenario, such as name, target and load"),
     # a fleet
-    (HEAD + "fleet: {kind: dask}\n", "s.yaml:3: fleet: kind: dask needs scheduler, the URL of the Dask scheduler, such as tcp://host:8786"),
-    (HEAD + "fleet: {kind: worker}\n", "s.yaml:3: fleet: kind: worker needs workers, the number of machines that join (--machines with --fleet)"),
+    (HEAD + "fleet: {}\n", "s.yaml:3: fleet.workers: this key is required"),
+    (HEAD + "fleet: {workers: 2, tls_cert: c.pem}\n", "s.yaml:3: fleet: tls_cert and tls_key belong together: give both"),
     (HEAD + "fleet: {kind: worker, workers: 2, listen: here}\n", "s.yaml:3: fleet.listen: expected a host and a port, such as 0.0.0.0:8790, found 'here'"),
     (HEAD + "fleet: {kind: worker, workers: 2}\nshared_memory: system\n", "s.yaml:1: the scenario: shared_memory needs the load generator on the server's machine: remove shared_memory, or fleet"),
     # keys

@@ -1,0 +1,163 @@
+"""What sends the load of a run: this process, several of their own, or the machines of a fleet."""
+
+from collections.abc import Callable, Mapping, Sequence
+
+from perfkit.calibration.model import Calibration
+from perfkit.clock import Clock
+from perfkit.errors import MeasurementError, UsageError
+from perfkit.fleet.fleet import Fleet
+from perfkit.load.load_plan import LoadPoint
+from perfkit.load.loop import Stoppable
+from perfkit.load.mix_plan import MixPoint
+from perfkit.machine.cpus import usable_cpus
+from perfkit.machine.limits import count_open_files, raise_open_file_limit
+from perfkit.measurement.checkpoints import PointCheckpoints
+from perfkit.measurement.cold_start import StartTrial
+from perfkit.measurement.file_limit import describe_shortage, file_needs
+from perfkit.measurement.load_points import least_connections
+from perfkit.measurement.mix import plan_workers
+from perfkit.measurement.observation import PointTelemetry
+from perfkit.measurement.reply_spool import ReplySpool
+from perfkit.measurement.target_probe import ProbedWorkload
+from perfkit.recorder.recent import LiveFigures
+from perfkit.recorder.recording import Interval
+from perfkit.result.interval_log import IntervalLog
+from perfkit.result.interval_spool import IntervalSpool
+from perfkit.scenario.model import Scenario
+from perfkit.workers.cpu_placement import Placement
+from perfkit.workers.group import GroupListener
+from perfkit.workers.local import local_workers
+from perfkit.workers.messages import Checkpoint
+from perfkit.workers.point_recording import PointRecording
+from perfkit.workers.request_sampler import TraceIds
+from perfkit.workers.worker import execute
+from perfkit.workers.worker_spec import MixSpec, WorkerSpec
+
+
+class _PointListener(GroupListener):
+    """Puts the intervals of worker processes on disk, shows their figures, and passes their checkpoints on."""
+
+    def __init__(self, spool: IntervalSpool, telemetry: PointTelemetry, checkpoints: PointCheckpoints) -> None:
+        self._spool, self._telemetry, self._checkpoints = spool, telemetry, checkpoints
+        self._show_live = telemetry.show_live
+
+    def interval_came(self, worker: int, window_start_ns: int, interval: Interval) -> None:
+        """See `GroupListener`."""
+        self._spool.add(worker, window_start_ns, interval)
+        self._telemetry.publish_interval(interval)
+
+    def checkpoint_came(self, worker: int, checkpoint: Checkpoint) -> None:
+        """See `GroupListener`."""
+        self._spool.mark(worker, checkpoint.at_ns)
+        self._checkpoints.add(worker, checkpoint)
+
+    def worker_lost(self, worker: int, reason: str) -> None:
+        """See `GroupListener`."""
+        self._spool.lost.add(worker)
+        self._checkpoints.lose(worker, reason)
+
+    def figures_came(self, figures: LiveFigures) -> None:
+        """See `GroupListener`."""
+        if self._show_live is not None:
+            self._show_live(figures)
+
+
+class LoadGenerator:
+    """Sends the load points of a scenario; `plain` has the scenario of each workload."""
+
+    def __init__(
+        self, scenario: Scenario, plain: Mapping[str | None, Scenario], placement: Placement, calibration: Calibration | None, clock: Clock
+    ) -> None:
+        self._scenario, self._plain, self._placement, self._own_calibration, self._clock = scenario, plain, placement, calibration, clock
+        self.fleet: Fleet | None = None
+        """The machines that send the load; None for this one."""
+
+    @property
+    def calibration(self) -> Calibration | None:
+        """This machine's calibration, if it sends the load."""
+        return self._own_calibration if self.fleet is None else None
+
+    def check_connections(self) -> None:
+        """Raises UsageError if the scenario needs more connections than this process may open files; a fleet's machines open them themselves."""
+        if self._scenario.fleet is None:
+            least, workers = least_connections(self._scenario), self._scenario.measure.workers
+            if shortage := self._shortage(least, 1 if workers == "auto" else min(workers, least), has_started=False):
+                raise UsageError(shortage)
+
+    async def plan(
+        self, point: LoadPoint | MixPoint, workloads: Sequence[ProbedWorkload], trace_ids: TraceIds | None, *, is_first: bool
+    ) -> tuple[WorkerSpec | MixSpec, int]:
+        """What a single worker would do in a load point, and the number of workers, whose limits suffice.
+
+        Raises UsageError, or MeasurementError after the first load point, if they do not; TargetError for a machine of a fleet that cannot
+        reach the target, and MeasurementError if no machine is left.
+        """
+        if self.fleet is None:
+            cpus = len(self._placement.driver or usable_cpus())
+            spec, workers = plan_workers(self._scenario, point, workloads, self._own_calibration, cpus, trace_ids)
+            fault = self._shortage(spec.connections, workers, has_started=True)
+        else:
+            if not (machines := len(self.fleet.machines)):
+                raise MeasurementError(self.fleet.describe_losses())
+            calibration, cpus = self.fleet.calibration, self.fleet.cpus
+            spec, workers = plan_workers(self._scenario, point, workloads, calibration, cpus, trace_ids, machines=machines)
+            fault = self.fleet.limit_fault(spec, workers)
+        if fault:
+            raise UsageError(fault) if is_first else MeasurementError(fault)
+        if self.fleet is not None and is_first:
+            await self.fleet.check_targets(spec)
+        return spec, workers
+
+    def needs_processes(self, spec: WorkerSpec | MixSpec, workers: int, *, has_reply_spool: bool) -> bool:
+        """Whether the load comes from worker processes, and not from this one."""
+        return self.fleet is not None or workers > 1 or (spec.has_checkpoints and not has_reply_spool)
+
+    async def send(
+        self,
+        spec: WorkerSpec | MixSpec,
+        workers: int,
+        log: IntervalLog | IntervalSpool,
+        checkpoints: PointCheckpoints,
+        telemetry: PointTelemetry,
+        start: StartTrial | None,
+        replies: ReplySpool | None,
+        set_loop: Callable[[Stoppable], None],
+    ) -> PointRecording:
+        """Sends a load point's requests; its intervals go to `log` and `telemetry`, and `set_loop` gets what can be stopped.
+
+        With an `IntervalLog` the one worker is this process; with an `IntervalSpool` each is a process of its own. A cold start has one
+        worker and a `start`; a load point with one worker may have a spool for its `replies`.
+        """
+        if isinstance(log, IntervalLog):
+            telemetry.follow()
+
+            def on_interval(start_ns: int, interval: Interval) -> None:
+                log.add(start_ns, interval)
+                telemetry.publish_interval(interval)
+
+            return await execute(
+                spec,
+                self._clock,
+                on_loop=set_loop,
+                on_interval=on_interval,
+                on_live=telemetry.show_live,
+                begin_at=None if start is None else start.begin,
+                on_reply=replies.take if replies is not None else None if start is None else start.take,
+            )
+        spec = spec.live(is_live=telemetry.show_live is not None)
+        listener = _PointListener(log, telemetry, checkpoints)
+        if self.fleet is not None:
+            telemetry.follow()
+            return await self.fleet.run_point(spec, workers, listener, set_loop)
+        async with local_workers(spec.split(workers, self._placement.driver), self._clock, listener) as group:
+            set_loop(group)
+            telemetry.follow(group.pids)
+            return await group.run()
+
+    def _shortage(self, connections: int, workers: int, *, has_started: bool) -> str:
+        """Why this many connections need more files than may be opened; empty if they do not."""
+        targets = [one.target for one in self._plain.values()]
+        has_server = any(target.is_started and target.command is None for target in targets)
+        open_now = count_open_files()
+        needs = file_needs(open_now=open_now, has_started=has_started, connections=connections, workers=workers, has_server=has_server)
+        return describe_shortage(needs, raise_open_file_limit())
