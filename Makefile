@@ -14,7 +14,10 @@ JOBS ?= 3
 # the tests start hundreds of processes, each of which would compile perfkit anew
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: run test test-one test-gpu prove-gpu check format proto constraints clean
+# of release-check: the interpreters to use
+PYTHONS ?= $(PYTHON)
+
+.PHONY: run test test-one test-gpu prove-gpu release-check check format docs reference proto constraints clean
 
 run: .venv/run.stamp  ## measure DenseNet-121 on the bundled server, two to three minutes with set-up
 	$(BIN)/perfkit run scenarios/densenet.yaml
@@ -24,6 +27,9 @@ test: check  ## everything that CI runs
 
 test-one: .venv/dev.stamp  ## the tests whose names match K, without the checks: make test-one K=percentile
 	$(BIN)/python -m pytest -k '$(K)' $(TESTS)
+
+release-check: .venv/dev.stamp  ## build the last commit and use it outside the checkout: make release-check PYTHONS='python3.11 python3.13'
+	$(BIN)/python -m benchmarks.release $(foreach python,$(PYTHONS),--python $(python))
 
 # the environment that GPU_PYTHON belongs to, where make makes it
 ifeq ($(DEVICE),cpu)
@@ -48,6 +54,12 @@ check: .venv/dev.stamp  ## lint, format and types
 format: .venv/dev.stamp
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
+
+reference: .venv/dev.stamp  ## write the parts of docs/reference/ that are made from the code
+	$(BIN)/python -m docs_build.reference
+
+docs: .venv/dev.stamp  ## the documentation site, build/docs-site/index.html
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs --quiet build
 
 proto: .venv/dev.stamp  ## compile perfkit/protocol/v2.proto
 	$(BIN)/python -m grpc_tools.protoc -I perfkit/protocol --descriptor_set_out=perfkit/protocol/v2.binpb \

@@ -126,7 +126,7 @@ def report(found: Bisection, first_slower: int, slower: float, window: str, minu
             for number, position, pairs, estimate, interval, outcome in rows
         ),
         "",
-        f"Changes are those against the good revision, {good}. What counts as slower, and how sure it is: [bisecting](../docs/bisecting.md).",
+        f"Changes are those against the good revision, {good}. What counts as slower, and how sure it is: [bisecting](../docs/how-to/bisecting.md).",
     ]
 
 

@@ -27,7 +27,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NoReturn
 
 from benchmarks import fuzzing
-from benchmarks.fuzz_results_files import MANIFEST, damage, make_files, update_checksums
+from benchmarks.fuzz_results_damage import damage
+from benchmarks.fuzz_results_files import MANIFEST, make_files, update_checksums
 from benchmarks.report import table_head, table_row
 from perfkit.cli.main import main as perfkit
 from perfkit.errors import PerfkitError

@@ -178,7 +178,7 @@ def checkpoint_cost(rate: float, checkpoint_s: int, minutes: float) -> tuple[flo
         began_ns = time.perf_counter_ns()
         piece = recorder.take_before((number + 1) * checkpoint_s * NS_PER_S)
         taken_ns = time.perf_counter_ns()
-        collections.deque(recorder.keep(piece), maxlen=0)
+        collections.deque(recorder.keep(), maxlen=0)
         kept_ns = time.perf_counter_ns()
         message = pickle.dumps(piece, protocol=pickle.HIGHEST_PROTOCOL)
         costs.append((taken_ns - began_ns, time.perf_counter_ns() - kept_ns, len(message)))

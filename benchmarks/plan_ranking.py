@@ -2,7 +2,7 @@
 
     python -m benchmarks.plan_ranking [--plans 150] [--out reports/plan-ranking.md]
 
-Every plan measures the same queue, M/M/1 with service times of 10 ms, as docs/planning.md proposes: eight rates of 60 s in each of three
+Every plan measures the same queue, M/M/1 with service times of 10 ms, as docs/concepts/planning.md proposes: eight rates of 60 s in each of three
 starts of the server, whose speeds vary by 2 % (standard deviation). Each pair of plans is compared as two configurations of a fleet for
 10,000 requests a second, whose prices differ by 0 to 40 %. The servers are equal, so the truly cheaper one is that with the lower price.
 

@@ -3,9 +3,9 @@
     python -m benchmarks.plan_simulation [--plans 200] [--out reports/plan-simulation.md] [--work build/plan-simulation]
 
 `perfkit.plan` makes each plan from three restarts of a server that is simulated request by request. Each restart has eight rates with two
-repetitions, at the shares of the capacity of docs/planning.md. All rates are multiplied by a random factor between 0.9 and 1.1, because the
+repetitions, at the shares of the capacity of docs/concepts/planning.md. All rates are multiplied by a random factor between 0.9 and 1.1, because the
 capacity is not known before a measurement. A window begins one second after the load on an idle server starts; perfkit's own code detects
-warm-up, drift and overload. Windows are 60 s long as in docs/planning.md, a quarter and a sixteenth of that with an SLO on the p99, and
+warm-up, drift and overload. Windows are 60 s long as in docs/concepts/planning.md, a quarter and a sixteenth of that with an SLO on the p99, and
 60 s and 240 s with one on the p99.9.
 
 Targets: of the plans that are not refused, the lower limit is above the true capacity in at most 6 %; of all plans, at least 90 % are
@@ -48,7 +48,7 @@ from perfkit.transport.base import Outcome
 from perfkit.units import NS_PER_S
 
 Simulate: TypeAlias = Callable[[Floats, np.random.Generator], Floats]
-SHARES = tuple(rate / 84.6 for rate in (20, 35, 50, 60, 70, 75, 80, 110))  # docs/planning.md: the capacity of its M/M/1 is 84.6/s
+SHARES = tuple(rate / 84.6 for rate in (20, 35, 50, 60, 70, 75, 80, 110))  # docs/concepts/planning.md: the capacity of its M/M/1 is 84.6/s
 RESTARTS, REPETITIONS, WARM_UP_S, INTERVALS, BATCHES = 3, 2, 1.0, 200, 20
 DEMANDS_PER_S = (250.0, 1000.0)
 ABOVE_TARGET, WITHIN_TARGET = 0.06, 0.9

@@ -4,7 +4,7 @@
     python -m benchmarks.risk_calibration --live [--plans 40] [--out reports/risk-calibration-live.md]
 
 Four servers are simulated: M/M/1, M/M/4, lognormal service times with a coefficient of variation of 2, and batches of up to eight. The
-speed of their starts varies with a standard deviation of 3 %. Each is measured as docs/planning.md proposes: eight rates of 60 s, twice, in
+speed of their starts varies with a standard deviation of 3 %. Each is measured as docs/concepts/planning.md proposes: eight rates of 60 s, twice, in
 three starts. Each plan calls two demands 90 % safe: an exact one for one replica, and one with an uncertainty of ±20 % for eight replicas.
 Each demand is tried once, with new starts of the server and a demand drawn from its distribution; whether it keeps the SLO follows from
 theory, for batches from runs of four million requests. Between 85 and 95 % of all demands must keep the SLO; otherwise the exit code is 1.

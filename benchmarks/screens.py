@@ -31,7 +31,8 @@ from benchmarks.report import table_head, table_row
 from perfkit.cli.main import main as main_of_perfkit
 from perfkit.clock import utc_now
 from perfkit.gate.arm import parse_arm
-from perfkit.gate.folder import FixedSettings, GateFolder, GateManifest
+from perfkit.gate.folder import GateFolder
+from perfkit.gate.manifest import FixedSettings, GateManifest
 from perfkit.gate.paired_gate import GateRequest
 from perfkit.gate.pairs import ArmRun
 from perfkit.gate.verdict import MetricNoise, Timing
@@ -43,7 +44,7 @@ from tests.report.subject_pages import plan_page
 from tests.simulated_pairs import OPEN, disturbed, make_pairs
 
 _FOLDER = ROOT / "docs/screens"
-_SERVER = ("--model=synthetic", "--synthetic=service=lognormal:60ms:cv=0.3,servers=4")
+SERVER = ("--model=synthetic", "--synthetic=service=lognormal:60ms:cv=0.3,servers=4")
 _DURATION = "8s"
 _LINES, _WAITS_S, _COLOURS = 60, 300.0, 128
 _TERMINAL_PAGE = """<!DOCTYPE html><meta charset="utf-8"><style>
@@ -138,13 +139,13 @@ _COLUMNS = (80, 140)
 
 
 @contextlib.contextmanager
-def _terminal(command: str, columns: int, folder: pathlib.Path, prefix: str) -> Iterator[Callable[[], str]]:
-    """A terminal in which a command runs; the value returns all that it shows, with styles."""
+def terminal(command: str, columns: int, folder: pathlib.Path, prefix: str = "", lines: int = _LINES) -> Iterator[Callable[[], str]]:
+    """A terminal in which a command runs; the value returns what it shows and has shown, with styles."""
     tmux = ["tmux", "-S", str(folder / f"tmux-{columns}"), "-f", "/dev/null"]
     # the pane stays after the command has ended, so that its last output can be read
     shown = f"printf '%s\\n' {shlex.quote('$ ' + command)}; exec {prefix} {command}"
     options = ["set", "-g", "remain-on-exit", "on", ";", "set", "-g", "remain-on-exit-format", "", ";"]
-    new = [*tmux, "start-server", ";", *options, "new-session", "-d", "-x", str(columns), "-y", str(_LINES), shown]
+    new = [*tmux, "start-server", ";", *options, "new-session", "-d", "-x", str(columns), "-y", str(lines), shown]
     path = f"{ROOT / '.venv/bin'}:{os.environ.get('PATH', '')}"
     subprocess.run(new, check=True, cwd=folder, env={**os.environ, "PATH": path, "TERM": "xterm-256color"})
     try:
@@ -167,11 +168,11 @@ def show_terminals(url: str, folder: pathlib.Path, prefix: str = "") -> Iterator
     """Measures in terminals of each width; the names and HTML files of the live view and of the summary."""
     for columns in _COLUMNS:
         command = f"perfkit run {url} -m synthetic -c 1,4,16 --shape INPUT0=4 --duration {_DURATION} --out columns-{columns}"
-        with _terminal(command, columns, folder, prefix) as shown:
+        with terminal(command, columns, folder, prefix) as shown:
             live = _wait_for(shown, lambda text: "load point 2 of" in text and "p99" in text and _bars(text) >= 4)
-            yield f"terminal-live-{columns}", _as_page(live, columns, folder / f"live-{columns}.html")
+            yield f"terminal-live-{columns}", terminal_page(live, columns, folder / f"live-{columns}.html")
             summary = _wait_for(shown, lambda text: "exit code" in text)
-            yield f"terminal-summary-{columns}", _as_page(summary, columns, folder / f"summary-{columns}.html")
+            yield f"terminal-summary-{columns}", terminal_page(summary, columns, folder / f"summary-{columns}.html")
 
 
 def _bars(text: str) -> int:
@@ -180,14 +181,15 @@ def _bars(text: str) -> int:
     return sum(line.count(bar) for bar in "▁▂▃▄▅▆▇█")
 
 
-def _as_page(text: str, columns: int, file: pathlib.Path) -> pathlib.Path:
+def terminal_page(text: str, columns: int, file: pathlib.Path) -> pathlib.Path:
+    """Writes what a terminal shows as an HTML page, and returns its file."""
     console = Console(record=True, width=columns, file=io.StringIO(), force_terminal=True, color_system="truecolor")
     console.print(Text.from_ansi(text.rstrip()), soft_wrap=True)
     file.write_text(console.export_html(theme=MONOKAI, inline_styles=True, code_format=_TERMINAL_PAGE), encoding="utf-8")
     return file
 
 
-def _save(browser: Browser, file: pathlib.Path, width_px: int, height_px: int) -> None:
+def save_picture(browser: Browser, file: pathlib.Path, width_px: int, height_px: int) -> None:
     """Saves the top of the page that the browser shows, in few colours, rare ones among them, which takes a third of the bytes."""
     browser.evaluate("new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))")
     browser.screenshot(file, height_px=height_px)
@@ -223,16 +225,16 @@ def main() -> int:
     with tempfile.TemporaryDirectory(prefix="perfkit-screens-") as temporary, chromium() as browser:
         folder = pathlib.Path(temporary)
         if needs_terminals:
-            with running_server(*_SERVER, realtime=options.realtime) as server:
+            with running_server(*SERVER, realtime=options.realtime) as server:
                 for name, file in show_terminals(server.url(), folder, shlex.join(REALTIME) if options.realtime else ""):
                     if name.startswith(options.only):
                         browser.show(file, width=1280)
                         width_px, height_px = browser.evaluate("[document.body.offsetWidth, document.body.offsetHeight]")
-                        _save(browser, options.pictures / f"{name}.png", width_px, height_px)
+                        save_picture(browser, options.pictures / f"{name}.png", width_px, height_px)
         pages = {page: PAGES[page](folder) for page in dict.fromkeys(one.page for one in chosen)}
         for one in chosen:
             browser.show(pages[one.page], width=one.width_px, is_dark=one.is_dark)
-            _save(browser, options.pictures / f"{one.name}.png", one.width_px, one.height_px)
+            save_picture(browser, options.pictures / f"{one.name}.png", one.width_px, one.height_px)
         for page, file in pages.items():
             drawn_ms, cpu_ms = _drawing_ms(browser, file)
             lines.append(table_row(page, f"{file.stat().st_size / 1000:,.0f} kB", f"{drawn_ms:.0f} ms", f"{cpu_ms:.0f} ms"))

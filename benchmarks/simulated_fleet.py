@@ -11,14 +11,14 @@ from typing import Any
 import numpy as np
 
 from perfkit.fleet.frames import MAC_BYTES, Sealer
+from perfkit.fleet.machine_share import LiveSum
 from perfkit.fleet.messages import FromWorkers
 from perfkit.load.arrivals import Instants, Schedule, constant_rate, worker_arrivals
 from perfkit.load.loop import Ending
 from perfkit.machine.readings import BusyShares
 from perfkit.recorder.recent import LiveFigures
 from perfkit.recorder.recorder import Recorder
-from perfkit.recorder.recording import Interval
-from perfkit.stats.buckets import BucketCounts
+from perfkit.recorder.recording import Interval, merge_intervals
 from perfkit.telemetry.host.event_loop import EVENT_LOOP_LAG
 from perfkit.telemetry.series import Series
 from perfkit.transport.base import ConnectionCounts, Outcome, Reply
@@ -85,25 +85,23 @@ def record(replies: Iterable[Reply], seconds: int, worker: int = 0) -> WorkerOut
     times_ns = range(START_NS, end_ns, _LAG_EVERY_NS)
     lag = Series(EVENT_LOOP_LAG, "ns", {"worker": str(worker + 1)}, tuple(times_ns), tuple(random.exponential(1e5, len(times_ns)).tolist()))
     point = PointRecording(recording, START_NS, Ending(end_ns), ConnectionCounts(opened=8), BusyShares(0.4, 0.3), (lag,))
-    return WorkerOutput(point, {index: merge_intervals(parts) for index, parts in intervals.items()}, live)
-
-
-def merge_intervals(parts: Sequence[Interval]) -> Interval:
-    """One second of several workers, or the parts of a worker's second."""
-    times = [part.times for part in parts]
-    names = dict.fromkeys(name for one in times for name in one)
-    merged = {name: BucketCounts.merged(one[name] for one in times if name in one) for name in names}
-    return Interval(parts[0].index, merged.get("service_time"), merged.get("response_time"), merged.get("start_delay"))
+    merged = {index: one for index, parts in intervals.items() for one in merge_intervals(parts)}
+    return WorkerOutput(point, merged, live)
 
 
 def merge_outputs(parts: Sequence[WorkerOutput]) -> WorkerOutput:
     """What a machine sends for its workers."""
-    seconds = sorted({index for part in parts for index in part.intervals})
-    return WorkerOutput(
-        merge_points([part.point for part in parts]),
-        {index: merge_intervals([part.intervals[index] for part in parts if index in part.intervals]) for index in seconds},
-        [LiveFigures.added(figures, 0) for figures in zip(*(part.live for part in parts), strict=False)],
-    )
+    merged = {one.index: one for one in merge_intervals([interval for part in parts for interval in part.intervals.values()])}
+    return WorkerOutput(merge_points([part.point for part in parts]), merged, list(_live_sums(parts)))
+
+
+def _live_sums(parts: Sequence[WorkerOutput]) -> Iterator[LiveFigures]:
+    for figures in zip(*(part.live for part in parts), strict=False):
+        together = LiveSum(0)
+        for number, one in enumerate(figures):
+            together.add(dataclasses.replace(one, worker=number))
+        if (total := together.take()) is not None:
+            yield total
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -150,7 +148,7 @@ def merge_one_by_one(bodies: Iterable[bytes]) -> PointRecording:
 def messages_of_second(outputs: Sequence[WorkerOutput], second: int) -> FromWorkers:
     """What a machine passes on of its workers in a second, together."""
     kinds = [[Logged(START_NS, output.intervals[second]), output.live[second], Progress()] for output in outputs]
-    return FromWorkers(tuple((number, message) for number, messages in enumerate(kinds) for message in messages))
+    return FromWorkers(0, tuple(message for messages in kinds for message in messages))
 
 
 def packed(message: object) -> bytes:

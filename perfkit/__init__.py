@@ -1,7 +1,7 @@
 """Load generation and benchmarking for servers that speak the v2 / Open Inference Protocol.
 
 `perfkit.run`, `perfkit.arun`, `perfkit.load_scenario`, `perfkit.load_result`, `perfkit.Result` and `perfkit.Scenario` are the Python
-interface (docs/python.md); they are imported when first used. `docs/architecture.md` is the map of the packages.
+interface (docs/how-to/python.md); they are imported when first used. `docs/architecture.md` is the map of the packages.
 """
 
 # true for type checkers; `typing` is not imported here, because `python -m perfkit` has the current folder on its path at this point

@@ -124,8 +124,10 @@ def write_duration_ns(value_ns: int) -> str:
 
 
 def format_minutes(seconds: float) -> str:
-    """How long something takes, for people who wait: `45 s`, `12 min`."""
-    return f"{seconds:.0f} s" if seconds < 90 else f"{seconds / 60:.0f} min"
+    """How long something takes, for people who wait: `45 s`, `12 min`, `3.5 h`."""
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 3 * 3600 else f"{seconds / 3600:.1f} h"
 
 
 def write_minutes(seconds: float) -> str:

@@ -1,1 +1,1 @@
-"""The bundled v2 server: `python -m server_stub`, or `perfkit serve`. docs/server.md lists its packages and their layers."""
+"""The bundled v2 server: `python -m server_stub`, or `perfkit serve`. docs/reference/server.md lists its packages and their layers."""

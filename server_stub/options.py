@@ -120,7 +120,7 @@ class Options:
 
 def parse_options(arguments: Sequence[str]) -> Options:
     """Parse the command line. Raises UsageError with a message for the user."""
-    given = _parser().parse_args(arguments)
+    given = make_parser().parse_args(arguments)
     if given.metrics_port is None:  # free ports suggest several servers on this machine
         given.metrics_port = _METRICS_PORT if given.http_port and given.grpc_port else 0
     ports = {"--http-port": given.http_port, "--grpc-port": given.grpc_port, "--metrics-port": given.metrics_port}
@@ -201,7 +201,8 @@ class _Parser(argparse.ArgumentParser):
         raise UsageError(f"{message[:1].upper()}{message[1:]}{nearest}; see --help.")
 
 
-def _parser() -> argparse.ArgumentParser:
+def make_parser() -> argparse.ArgumentParser:
+    """The parser of the server's options."""
     parser = _Parser(
         prog="perfkit serve",
         description="A small v2 (Open Inference Protocol) server with built-in models, over HTTP and gRPC, for testing load generators.",
@@ -251,7 +252,7 @@ def _parser() -> argparse.ArgumentParser:
         nargs="+",
         metavar="KEY=VALUE",
         help="how ONNX models are executed: provider=cpu|cuda|tensorrt, precision=fp32|tf32|fp16|bf16, layout=nchw|nhwc, graphs=on|off, "
-        "pinned=on|off, streams=1|2, instances=N, max_batch=N (docs/server.md)",
+        "pinned=on|off, streams=1|2, instances=N, max_batch=N (docs/reference/server.md)",
     )
     parser.add_argument(
         "--synthetic",
@@ -274,7 +275,7 @@ def _parser() -> argparse.ArgumentParser:
         action="append",
         metavar="KEY=VALUE",
         help="tracing as Triton takes it: mode=triton|opentelemetry, level=OFF|TIMESTAMPS|TENSORS, rate=N, count=N, triton,file=FILE, "
-        "opentelemetry,url=URL and others (docs/server.md); repeat it for each",
+        "opentelemetry,url=URL and others (docs/reference/server.md); repeat it for each",
     )
     parser.add_argument("--tls-cert", type=pathlib.Path, metavar="FILE", help="PEM certificate; makes HTTP and gRPC use TLS")
     parser.add_argument("--tls-key", type=pathlib.Path, metavar="FILE", help="PEM key of the certificate, unencrypted")

@@ -2,7 +2,7 @@
 
     python -m benchmarks.fleet.recording_target HOST PORT
 
-It prints `listening`. For a line `count` on stdin it prints how many requests it has noted; for `take` what it has noted since the last `take`, as
+It prints `listening on PORT`, a free one for 0. For a line `count` on stdin it prints how many requests it has noted; for `take` what it has noted since the last `take`, as
 JSON: the instants in nanoseconds of its monotonic clock, the senders' IP addresses, and the values of the requests' only input, null where that
 is not JSON. It ends with its stdin.
 """
@@ -88,7 +88,7 @@ async def _serve(host: str, port: int) -> None:
         loop.call_soon_threadsafe(ended.set)
 
     server = await loop.create_server(lambda: _Connection(noted), host, port)
-    print("listening", flush=True)
+    print(f"listening on {server.sockets[0].getsockname()[1]}", flush=True)
     threading.Thread(target=read, daemon=True).start()
     async with server:
         await ended.wait()

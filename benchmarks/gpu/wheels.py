@@ -123,7 +123,7 @@ def collect(have: pathlib.Path, folder: pathlib.Path) -> int:
     with tempfile.TemporaryDirectory() as source:  # a folder `build` in the checkout might hold files of older versions
         for name in ("perfkit", "server_stub"):
             shutil.copytree(ROOT / name, pathlib.Path(source) / name, ignore=shutil.ignore_patterns("__pycache__"))
-        for name in ("pyproject.toml", "README.md", "LICENSE"):
+        for name in ("pyproject.toml", "setup.py", "README.md", "LICENSE", "THIRD_PARTY_LICENSES.md"):
             shutil.copy(ROOT / name, source)
         subprocess.run([*pip, "wheel", "--quiet", "--no-deps", "--wheel-dir", folder, source], check=True)
     _print_sizes(folder.glob("*.whl"))

@@ -1,4 +1,4 @@
-"""The Python interface: measures scenarios, and shows results as data frames, plots and reports; see docs/python.md."""
+"""The Python interface: measures scenarios, and shows results as data frames, plots and reports; see docs/how-to/python.md."""
 
 from perfkit.api.measurement import arun, load_scenario, run
 from perfkit.api.result import Result, load_result

@@ -11,6 +11,7 @@ from typing import Annotated, Any
 from pydantic import Field
 
 from perfkit.bisection.model import Bisection, RevisionGate
+from perfkit.bisection.threshold import LOOKS
 from perfkit.errors import MeasurementError, ResultError
 from perfkit.result.atomic_write import write_whole
 from perfkit.result.checks import refuse
@@ -33,6 +34,8 @@ class BisectionInputs(Part):
     """The commit's full name."""
     build: str | None
     serve: str
+    pairs: int = LOOKS[-1]
+    """The most pairs of each gate after the first."""
     perfkit: str
     """The version: another one may define its metrics differently."""
 

@@ -17,6 +17,7 @@ from typing import cast
 
 from perfkit.calibration.canned_responses import GrpcResponse, grpc_error, grpc_responses, http_error, http_responses
 from perfkit.machine.cpus import pinned
+from perfkit.process.stdin import open_stdin
 from perfkit.protocol import http2
 from perfkit.protocol.http2 import HeaderBlockReader, Headers, Http2Error
 
@@ -188,9 +189,7 @@ async def serve(stdin: asyncio.StreamReader) -> None:
 
 
 async def _main() -> None:
-    stdin = asyncio.StreamReader()
-    await asyncio.get_running_loop().connect_read_pipe(lambda: asyncio.StreamReaderProtocol(stdin), sys.stdin)
-    await serve(stdin)
+    await serve(await open_stdin())
 
 
 if __name__ == "__main__":

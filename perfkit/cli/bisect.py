@@ -77,6 +77,7 @@ def _execute(options: argparse.Namespace) -> ExitCode:
         bad=path[-1].sha,
         build=options.build,
         serve=options.serve,
+        pairs=options.pairs,
         perfkit=perfkit.__version__,
     )
     out = options.out or pathlib.Path("reports") / f"{loaded.scenario.name}-bisect-{now:%Y%m%dT%H%M%SZ}"

@@ -13,6 +13,7 @@ from perfkit.cli.exit_code import ExitCode
 from perfkit.cli.gate_ending import GateProgress
 from perfkit.cli.options import add_ready_timeout, add_scenario_options, positive_duration_ns, shown_words, whole_number
 from perfkit.cli.output import note_unverified, reader_may_leave
+from perfkit.cli.resume import add_resume, check_resume
 from perfkit.cli.verdict_outputs import add_verdict_outputs, prepare_verdict_outputs, write_verdict_outputs
 from perfkit.errors import UsageError
 
@@ -51,6 +52,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         help="decide after N pairs at the latest; default 20, more with many metrics, or what --time allows",
     )
     parser.add_argument("--out", type=pathlib.Path, metavar="DIR", help="the gate's folder; default: reports/<name>-gate-<UTC time>")
+    add_resume(parser, "pairs that an interrupted or killed gate")
     parser.add_argument("--format", choices=("text", "json"), default="text", help="output on stdout: a table, or verdict.json")
     parser.add_argument("--quiet", action="store_true", help="print no progress on stderr")
     parser.add_argument(
@@ -81,15 +83,17 @@ def _execute(options: argparse.Namespace) -> ExitCode:
 
 def _gate(options: argparse.Namespace, progress: GateProgress) -> "tuple[Verdict, str]":
     """The verdict of a gate that measures, and what it has written."""
-    from perfkit.clock import utc_now
+    from perfkit.clock import parse_instant, utc_now
     from perfkit.gate.arm import parse_arm
-    from perfkit.gate.folder import GateFolder, GateManifest
+    from perfkit.gate.folder import GateFolder, complete_verdict
+    from perfkit.gate.manifest import GateManifest
     from perfkit.gate.paired_gate import GateRequest
     from perfkit.result.output_folder import locked
     from perfkit.scenario.file import read_scenario
 
     if options.same_build:
         raise UsageError("--same-build is for stored results; a gate that measures allows equal builds")
+    check_resume(options)
     loaded = read_scenario(options.scenario, options.settings)
     baseline = parse_arm("--baseline", options.baseline, loaded.scenario)
     candidate = parse_arm("--candidate", options.candidate, loaded.scenario)
@@ -119,7 +123,12 @@ def _gate(options: argparse.Namespace, progress: GateProgress) -> "tuple[Verdict
         files={**request.baseline.files, **request.candidate.files},
     )
     with locked(out):
+        if options.resume and (complete := complete_verdict(out, manifest)) is not None:
+            return complete, f"{out}{os.sep}: this gate is complete, and nothing was measured; without --resume another one replaces it"
         folder = GateFolder(out, manifest)
+        if options.resume and folder.resumption is None:
+            progress.message(f"There is no unfinished gate of {out} to continue after its trial; it begins with the trial.")
+        request = request.as_of(parse_instant(folder.manifest.started_at).date())
         progress.begin(request, folder)
         verdict = _with_next_steps(_measure(request, folder, progress), request, folder, options)
         verdict = verdict.model_copy(update={"accepted_file": str(accepted or "")})
@@ -179,8 +188,9 @@ def _gate_stored_results(options: argparse.Namespace) -> "tuple[Verdict, str]":
 
     if any(_TARGET.match(given) for given in (options.baseline, options.candidate)):
         raise UsageError("perfkit gate: a scenario is missing: perfkit gate SCENARIO --baseline TARGET --candidate TARGET")
-    if options.control or options.pairs or options.time or options.ready_timeout or options.settings:
-        raise UsageError("--control, --pairs, --time, --ready-timeout and --set are for a gate that measures, not for stored results")
+    if options.control or options.pairs or options.time or options.ready_timeout or options.settings or options.resume:
+        named = "--control, --pairs, --time, --ready-timeout, --resume and --set"
+        raise UsageError(f"{named} are for a gate that measures, not for stored results")
     paths = [pathlib.Path(given) for given in (options.baseline, options.candidate)]
     sides = [read_baseline(path) for path in paths]
     if not options.quiet:

@@ -41,7 +41,11 @@ def initial_scenario(described: "ModelDescription", target: dict[str, Any], comm
         lines.append(
             _commented("  batch_size: 1", f"the model takes up to {config.max_batch_size}; shapes below are without this dimension")
         )
-    lines += ["  inputs:" if metadata.inputs else "  # inputs: the server does not describe them: give datatype and shape of each"]
+    if metadata.inputs:
+        lines.append("  inputs:")
+    else:
+        lines.append(_commented("  inputs: {}", "the server does not describe them: give the name, datatype and shape of each, such as"))
+        lines.append("  # inputs: {INPUT: {generate: random, datatype: FP32, shape: [1, 4]}}")
     for tensor in metadata.inputs:
         lines.append(_input_line(tensor, has_batch=config.max_batch_size > 0, is_optional=_is_optional(tensor.name, described)))
     if metadata.inputs:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 _T = TypeVar("_T")
 _PRINT_SCENARIO = "--print-scenario"
-_HELP = """usage: perfkit perf-analyzer [--print-scenario] PERF_ANALYZER_ARGUMENTS...
+HELP = """usage: perfkit perf-analyzer [--print-scenario] PERF_ANALYZER_ARGUMENTS...
 
 Takes the arguments of perf_analyzer as its own parser does, sends the load with perfkit's engine, and writes perf_analyzer's output,
 files and exit codes: 0 done, 2 one load that was not stable, 3 no answers, 99 anything else.
@@ -27,7 +27,7 @@ files and exit codes: 0 done, 2 one load that was not stable, 3 no answers, 99 a
   --print-scenario  print the scenario that the arguments stand for, for perfkit run, and send nothing
 
 perfkit-perf-analyzer is the same command; a link named perf_analyzer to it can stand in its place on the PATH, or be given to
-Model Analyzer as --perf-analyzer-path. docs/perf_analyzer.md lists the options and what changes in meaning.
+Model Analyzer as --perf-analyzer-path. docs/how-to/perf_analyzer.md lists the options and what changes in meaning.
 """
 
 
@@ -64,7 +64,7 @@ def _execute(arguments: Sequence[str], signals: "SignalHandler") -> int:
     from perfkit.perf_analyzer.profile import ExitCode as ProfileExitCode
 
     if list(arguments) == ["--help"]:
-        print(_HELP, end="")
+        print(HELP, end="")
         return ExitCode.DONE
     words = [word for word in arguments if word != _PRINT_SCENARIO]
     try:

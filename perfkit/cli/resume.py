@@ -13,10 +13,9 @@ if TYPE_CHECKING:
     from perfkit.scenario.file import Case, LoadedScenario
 
 
-def add_resume(parser: argparse.ArgumentParser) -> None:
-    """Adds --resume."""
-    text = "take the load points that an interrupted or killed run has measured from --out, and measure only the rest"
-    parser.add_argument("--resume", action="store_true", help=text)
+def add_resume(parser: argparse.ArgumentParser, of: str = "load points that an interrupted or killed run") -> None:
+    """Adds --resume, for measurements in these words."""
+    parser.add_argument("--resume", action="store_true", help=f"take the {of} has measured from --out, and measure only the rest")
 
 
 def check_resume(options: argparse.Namespace) -> None:

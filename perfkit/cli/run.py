@@ -44,19 +44,29 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--on-inconclusive", choices=("fail", "pass"), default="fail", help=inconclusive)
     live = "serve live metrics for Prometheus at http://HOST:PORT/metrics; HOST defaults to 127.0.0.1, PORT 0 picks a free port"
     parser.add_argument("--prometheus", type=_host_and_port, metavar="[HOST:]PORT", help=live)
-    fleet = "send the load from several machines, which join at listen://HOST:PORT by `perfkit worker`"
+    fleet = (
+        "send the load from several machines: listen://HOST:PORT is where they join by `perfkit worker`, tcp://HOST:PORT the scheduler of a "
+        "Dask cluster that starts them"
+    )
     parser.add_argument("--fleet", metavar="URL", help=fleet)
-    parser.add_argument("--machines", type=whole_number(1, 10_000), metavar="N", help="the number of machines of the fleet")
+    machines = "the number of machines of the fleet; with Dask, one on each of its hosts by default"
+    parser.add_argument("--machines", type=whole_number(1, 10_000), metavar="N", help=machines)
     parser.set_defaults(execute=_execute)
 
 
 def _execute(options: argparse.Namespace) -> ExitCode:
     from perfkit.clock import utc_now
+    from perfkit.errors import UsageError
     from perfkit.result.output_folder import locked
     from perfkit.scenario.file import document_with_settings, make_cases
     from perfkit.scenario.writing import scenario_text
 
     source = scenario_source(options)
+    if options.machines and options.fleet is None and document_with_settings(source, options.settings).get("fleet") is None:
+        raise UsageError(
+            f"--machines {options.machines}: the scenario has no fleet: add --fleet listen://HOST:PORT, where they join, or the scheduler of a Dask "
+            "cluster, such as --fleet tcp://host:8786"
+        )
     options.settings += _fleet_settings(options)
     cases = make_cases(source, options.settings)
     if options.print_scenario:
@@ -90,14 +100,20 @@ def _execute(options: argparse.Namespace) -> ExitCode:
 def _fleet_settings(options: argparse.Namespace) -> "list[str]":
     """--fleet and --machines as overrides of the scenario."""
     from perfkit.errors import UsageError
+    from perfkit.scenario.fleet import DASK_SCHEMES
 
     machines = [f"fleet.workers={options.machines}"] if options.machines else []
     if options.fleet is None:
         return machines
     scheme, _, address = options.fleet.partition("://")
-    if scheme != "listen" or not address:
-        raise UsageError(f"--fleet {options.fleet}: expected listen://HOST:PORT, such as listen://0.0.0.0:8790")
-    return [f"fleet.listen={json.dumps(address)}", *machines]  # quoted: [::1]:8790 would be a list
+    if address and scheme == "listen":
+        return ["fleet.kind=worker", f"fleet.listen={json.dumps(address)}", *machines]  # quoted: [::1]:8790 would be a list
+    if address and scheme in DASK_SCHEMES:
+        return ["fleet.kind=dask", f"fleet.scheduler={json.dumps(options.fleet)}", *machines]
+    raise UsageError(
+        f"--fleet {options.fleet}: expected listen://HOST:PORT, such as listen://0.0.0.0:8790, or the scheduler of a Dask cluster, such as "
+        "tcp://host:8786"
+    )
 
 
 def _accepted(code: ExitCode, options: argparse.Namespace) -> ExitCode:

@@ -35,7 +35,7 @@ DOCUMENTS: Mapping[str, tuple[str, Callable[[], Any]]] = {
     "result": ("result.json of a run", _load("perfkit.result.model", "Result")),
     "sweep": ("sweep.json of a sweep", _load("perfkit.result.sweep", "SweepDocument")),
     "verdict": ("verdict.json of a gate", _load("perfkit.gate.verdict", "Verdict")),
-    "gate": ("plan.json of a gate", _load("perfkit.gate.folder", "GateManifest")),
+    "gate": ("plan.json of a gate", _load("perfkit.gate.manifest", "GateManifest")),
     "pair": ("an element of pairs.json of a gate", _load("perfkit.gate.pairs", "Pair")),
     "accepted": ("a file of accepted changes, which is YAML", _load("perfkit.history.accepted", "AcceptedFile")),
     "bisection": ("bisection.json of a bisection", _load("perfkit.bisection.model", "Bisection")),
@@ -53,7 +53,10 @@ def schema_of(document: str) -> dict[str, Any]:
     """The JSON Schema of a document, given by its name in `DOCUMENTS`."""
     model = DOCUMENTS[document][1]()
     if issubclass(model, pydantic.BaseModel):
-        schema = model.model_json_schema(by_alias=True, mode="validation" if document == "scenario" else "serialization")
+        is_scenario = document == "scenario"
+        schema = model.model_json_schema(by_alias=True, mode="validation" if is_scenario else "serialization")
+        if is_scenario:
+            schema["required"].remove("name")  # a file without it has the file's name
     else:
         schema = dataclass_schema(model)
         schema["properties"] = {"schema": {"type": "string", "description": BY_NAME["schema"]}, **schema["properties"]}

@@ -3,6 +3,7 @@
 import dataclasses
 from collections.abc import Iterator
 
+from perfkit.distribution import install_command
 from perfkit.doctor.findings import Finding, Severity
 from perfkit.machine.gpu_packages import CupyBuild, GpuPackages, OnnxRuntimeBuild
 from perfkit.telemetry.gpu.driver_facts import DriverFacts
@@ -55,7 +56,7 @@ def _package_findings(driver: DriverFacts, packages: GpuPackages) -> Iterator[Fi
                 "GPU driver",
                 f"{title} is built for CUDA {major}, and {supported}",
                 f"update the driver to {_OLDEST_DRIVER.get(major, 'a newer version')} or newer"
-                + ("; or pip install '.[cuda12]' in perfkit's repository, into a new environment" if major == 13 else ""),
+                + (f"; or {install_command('cuda12')}, into a new environment" if major == 13 else ""),
             )
 
 
@@ -162,4 +163,4 @@ def _unsupported(driver: DriverFacts, major: int) -> str | None:
 
 def _install(driver: DriverFacts, major: int | None = None) -> str:
     """How to install what fits the driver; `major` is the CUDA of the packages that are there."""
-    return f"pip install '.[{'cuda12' if major == 12 or _unsupported(driver, 13) else 'cuda'}]' in perfkit's repository"
+    return install_command("cuda12" if major == 12 or _unsupported(driver, 13) else "cuda")

@@ -41,10 +41,9 @@ class ClockError:
 def compare_clocks(trips: Sequence[ClockReading]) -> ClockComparison:
     """The offset of the machine's clock at the middle of the shortest round trip, from several within a few seconds.
 
-    Each is a reading of the machine's clock between two of the driver's: when the message was sent, and when the answer was received.
-
-    So the offset at that instant lies between other - after and other - before; the drift until the comparison's instant widens this. The offset is the middle of what all trips
-    allow, and the bound half of its width. If the trips contradict each other, because the machine's clock jumped or drifted faster than
+    Each trip is a reading of the machine's clock between two of the driver's: when the message was sent, and when the answer was received.
+    So the offset at that instant lies between other - after and other - before; the drift until the comparison's instant widens this. The
+    offset is the middle of what all trips allow, and the bound half of its width. If the trips contradict each other, because the machine's clock jumped or drifted faster than
     `MAX_DRIFT`, any of them may be right: offset and bound then cover all of their intervals. Raises ValueError without a trip.
     """
     if not trips:

@@ -11,13 +11,14 @@ import ssl
 from collections.abc import Callable
 from typing import Any
 
-from perfkit.errors import PerfkitError
+from perfkit.errors import MeasurementError, PerfkitError
 from perfkit.fleet.frames import LENGTH_BYTES, MAC_BYTES, MAGIC, NONCE_BYTES, Sealer, Side, is_proof, proof
+from perfkit.units import format_bytes
 
 _HANDSHAKE_WITHIN_S, _CLOSED_WITHIN_S = 10, 2
 _READ_AHEAD_BYTES = 2**20
-# more than any message: the length is read before it is known who has sent it
-_LONGEST_BYTES = 2**32
+LONGEST_BYTES = 2**30
+"""The longest message. That of a load point has all of its input data; a recording of an hour by a machine of 16 workers takes 30 MB."""
 _IS_KNOWN, _IS_UNKNOWN = b"1", b"0"
 
 
@@ -29,6 +30,10 @@ class UnknownMessageError(PerfkitError):
     """The other side sent a message that this version of perfkit cannot read; the text follows who it is."""
 
 
+class LongMessageError(MeasurementError):
+    """A message that is longer than one may be."""
+
+
 class Connection:
     """One side of an open connection."""
 
@@ -36,9 +41,16 @@ class Connection:
         self._reader, self._writer, self._sealer, self._opener = reader, writer, sealer, opener
 
     def send(self, message: object) -> None:
-        """Sends a message; after the connection is lost, it is discarded."""
-        if not self._writer.is_closing():
-            self._writer.write(self._sealer.seal(pickle.dumps(message, protocol=pickle.HIGHEST_PROTOCOL)))
+        """Sends a message; after the connection is lost, it is discarded. Raises LongMessageError."""
+        if self._writer.is_closing():
+            return
+        body = pickle.dumps(message, protocol=pickle.HIGHEST_PROTOCOL)
+        if len(body) > LONGEST_BYTES:
+            raise LongMessageError(
+                f"a message between the driver and a machine would take {format_bytes(len(body))}, and {format_bytes(LONGEST_BYTES)} is the most: "
+                "give fewer or smaller inputs, or measure shorter load points"
+            )
+        self._writer.write(self._sealer.seal(body))
 
     async def receive(self, silent_for_s: float | None = None, on_part: Callable[[], None] = lambda: None) -> Any:
         """The next message, however long it takes as long as parts of it come; `on_part` is called after each.
@@ -48,8 +60,8 @@ class Connection:
         """
         try:
             length = int.from_bytes(await self._read(LENGTH_BYTES, silent_for_s), "big")
-            if length > _LONGEST_BYTES:
-                raise EOFError
+            if length > LONGEST_BYTES:  # who has sent it is known only at its end
+                raise UnknownMessageError(f"announced a message of {format_bytes(length)}, and {format_bytes(LONGEST_BYTES)} is the most")
             body = await self._read(length, silent_for_s, on_part)
             mac = await self._read(MAC_BYTES, silent_for_s)
         except TimeoutError:

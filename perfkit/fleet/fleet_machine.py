@@ -17,12 +17,12 @@ from perfkit.fleet.messages import (
     ReleaseWorkers,
     StartWorkers,
     TargetChecked,
-    ToWorker,
-    WorkerEnded,
+    ToWorkers,
+    WorkersEnded,
 )
 from perfkit.stats.clock_offset import ClockReading
 from perfkit.units import NS_PER_S
-from perfkit.workers.messages import Begin, Checkpoint, Logged, Progress
+from perfkit.workers.messages import Begin, Checkpoint, Logged, PartLost, Progress
 from perfkit.workers.point_recording import PointRecording
 from perfkit.workers.worker_spec import MixSpec, WorkerSpec
 
@@ -41,7 +41,7 @@ class FleetMachine:
         self.connect_ns: int | None = None
         """How long it took to connect to the target before the first load point; None before that."""
         self._connection, self._clock = connection, clock
-        self._workers: dict[int, asyncio.Queue[object]] = {}
+        self._points: dict[int, asyncio.Queue[object]] = {}
         self._pings: dict[int, tuple[int, asyncio.Future[ClockReading]]] = {}
         self._ping_numbers = itertools.count()
         self._checked: asyncio.Future[TargetChecked] | None = None
@@ -100,25 +100,18 @@ class FleetMachine:
         except TimeoutError:
             return TargetChecked(fault=f"it did not answer within {_CHECK_WITHIN_S} s")
 
-    def start_workers(
-        self, spec: WorkerSpec | MixSpec, workers: tuple[int, ...], of: int, ids: tuple[int, ...], offset_ns: int
-    ) -> "list[RemoteWorker]":
-        """Starts these of `of` workers that share a load; `offset_ns` is how much more the machine's clock shows."""
-        for number in ids:
-            self._workers[number] = asyncio.Queue()
-        self.send(StartWorkers(spec, ids, workers, of))
+    def start_workers(self, spec: WorkerSpec | MixSpec, workers: tuple[int, ...], of: int, number: int, offset_ns: int) -> "RemoteWorkers":
+        """Starts these of `of` workers that share a load, called `number`; `offset_ns` is how much more the machine's clock shows."""
+        self._points[number] = asyncio.Queue()
+        self.send(StartWorkers(number, spec, workers, of))
         if self.lost:
             self._lose(self.lost)
-        return [
-            RemoteWorker(f"worker {worker + 1} of {of} (on {self.name})", self, number, self._workers[number], offset_ns)
-            for number, worker in zip(ids, workers, strict=True)
-        ]
+        return RemoteWorkers(self.name, len(workers), self, number, self._points[number], offset_ns)
 
-    def release_workers(self, ids: tuple[int, ...]) -> None:
+    def release_workers(self, number: int) -> None:
         """Ends what is left of these workers."""
-        self.send(ReleaseWorkers(ids))
-        for number in ids:
-            self._workers.pop(number, None)
+        self.send(ReleaseWorkers(number))
+        self._points.pop(number, None)
 
     async def close(self, last: object) -> None:
         """Sends a last message and closes the connection."""
@@ -132,10 +125,10 @@ class FleetMachine:
         return done
 
     def _show_progress(self) -> None:
-        """Notes once a second that a long message is coming in, behind which those of its workers wait."""
+        """Notes once a second that a long message is coming in, behind which others wait."""
         if (now_ns := self._clock.now_ns()) - self._showed_progress_ns >= NS_PER_S:
             self._showed_progress_ns = now_ns
-            for queue in self._workers.values():
+            for queue in self._points.values():
                 queue.put_nowait(Progress())
 
     def _take(self, message: object) -> None:
@@ -146,17 +139,16 @@ class FleetMachine:
                 self._comparisons.append(compare_clocks([trip]))
                 if not done.done():
                     done.set_result(trip)
-            case FromWorkers(messages):
-                for number, content in messages:
-                    if number in self._workers:
-                        self._workers[number].put_nowait(content)
+            case FromWorkers(number, messages) if number in self._points:
+                for content in messages:
+                    self._points[number].put_nowait(content)
             case TargetChecked() as checked if self._checked is not None and not self._checked.done():
                 self._checked.set_result(checked)
 
     def _lose(self, reason: str) -> None:
         self.lost = reason
-        for queue in self._workers.values():
-            queue.put_nowait(WorkerEnded(f"was lost: {reason}"))
+        for queue in self._points.values():
+            queue.put_nowait(WorkersEnded(f"was lost: {reason}"))
         for _, done in self._pings.values():
             done.cancel()
         if self._checked is not None and not self._checked.done():
@@ -165,10 +157,11 @@ class FleetMachine:
 
 
 @dataclasses.dataclass
-class RemoteWorker:
-    """The link to a worker on another machine, whose instants are translated to the driver's clock; see `WorkerLink`."""
+class RemoteWorkers:
+    """The link to the workers of another machine, whose instants are translated to the driver's clock; see `WorkerLink`."""
 
     name: str
+    workers: int
     _machine: FleetMachine
     _id: int
     _messages: "asyncio.Queue[object]"
@@ -184,16 +177,18 @@ class RemoteWorker:
         """See `WorkerLink.send`."""
         if isinstance(message, Begin):
             message = Begin(message.at_ns + self._offset_ns)
-        self._machine.send(ToWorker(self._id, message))
+        self._machine.send(ToWorkers(self._id, message))
 
     async def receive(self) -> Any:
         """See `WorkerLink.receive`."""
         match await self._messages.get():
-            case WorkerEnded(how):
+            case WorkersEnded(how):
                 self._end = how
                 raise EOFError
             case Logged(window_start_ns, interval):
                 return Logged(window_start_ns - self._offset_ns, interval)
+            case PartLost() as loss:
+                return dataclasses.replace(loss, window_start_ns=loss.window_start_ns - self._offset_ns)
             case Checkpoint(at_ns, piece):
                 return Checkpoint(at_ns - self._offset_ns, piece.shifted(-self._offset_ns))
             case PointRecording() as point:
@@ -207,4 +202,4 @@ class RemoteWorker:
 
     def kill(self) -> None:
         """See `WorkerLink.kill`."""
-        self._machine.send(ToWorker(self._id, None))
+        self._machine.send(ToWorkers(self._id, None))

@@ -1,8 +1,8 @@
 """Messages between the driver of a fleet and a machine of it.
 
 A machine says `Hello`, and the driver `Accepted` or `Refused`. The driver sends `Ping`s all the time, `CheckTarget` before the first load
-point, `StartWorkers` for each load point, `ToWorker` with the messages of `perfkit.workers.messages`, `ReleaseWorkers` after it, and `RunEnds`.
-The machine answers with `Pong`, `TargetChecked`, and `FromWorkers`.
+point, `StartWorkers` for each load point, `ToWorkers` with the messages of `perfkit.workers.messages`, `ReleaseWorkers` after it, and `RunEnds`.
+The machine answers with `Pong`, `TargetChecked`, and `FromWorkers`. Its workers answer as one: their recordings and intervals are merged there.
 """
 
 import dataclasses
@@ -75,16 +75,16 @@ class TargetChecked:
 class StartWorkers:
     """To the machine: start worker processes; `workers` are their numbers among the `of` workers that share the load."""
 
+    id: int
+    """Names these workers in the messages that follow; unique within the run."""
     spec: WorkerSpec | MixSpec
-    ids: tuple[int, ...]
-    """What each is called in the messages that follow, unlike any other of the run."""
     workers: tuple[int, ...]
     of: int
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class ToWorker:
-    """To the machine: pass this message on to a worker; None ends it at once."""
+class ToWorkers:
+    """To the machine: pass this message on to its workers; None ends them at once."""
 
     id: int
     message: object | None
@@ -92,23 +92,24 @@ class ToWorker:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class FromWorkers:
-    """From the machine: messages of its workers in their order, each with its worker."""
+    """From the machine: messages of its workers together, in their order."""
 
-    messages: tuple[tuple[int, object], ...]
+    id: int
+    messages: tuple[object, ...]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class WorkerEnded:
-    """From the machine, as a worker's last message: how its process ended."""
+class WorkersEnded:
+    """From the machine, as the workers' last message: how they ended without a recording."""
 
     how: str
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class ReleaseWorkers:
-    """To the machine: the load point is over; end what is left of these workers."""
+    """To the machine: the load point is over; end what is left of its workers."""
 
-    ids: tuple[int, ...]
+    id: int
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -105,6 +105,8 @@ class GateContext:
     observer: GateObserver
     ready_within_ns: int | None = None
     """How long a server has until its model is ready; None for the scenario's `target.ready_within`, or 60 s."""
+    said: set[str] = dataclasses.field(default_factory=set)
+    """What was said about the machines of a fleet; each run waits for them, and says the same."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -210,6 +212,18 @@ class RunSpec:
     repetitions: int = 1
 
 
+class _FleetNotes(RunObserver):
+    """Passes on what a run says of its fleet, such as what to run on its machines: each sentence once in a gate."""
+
+    def __init__(self, context: GateContext) -> None:
+        self._context = context
+
+    def note_added(self, note: str) -> None:
+        if self._context.loaded.scenario.fleet is not None and note not in self._context.said:
+            self._context.said.add(note)
+            self._context.observer.message(note)
+
+
 async def measure_loads(specs: Sequence[RunSpec], target: RunningTarget, context: GateContext, name: str) -> list[Result]:
     """Measure loads one after the other, and store their results under `name` and a number in the context's folder.
 
@@ -221,7 +235,7 @@ async def measure_loads(specs: Sequence[RunSpec], target: RunningTarget, context
         for number, spec in enumerate(specs)
     ]
     results = []
-    outcomes = await measure_interleaved(cases, RunObserver(), context.interruption, clock=context.clock, server_pid=target.pid)
+    outcomes = await measure_interleaved(cases, _FleetNotes(context), context.interruption, clock=context.clock, server_pid=target.pid)
     for measured in outcomes:
         if isinstance(measured, PerfkitError):
             raise measured

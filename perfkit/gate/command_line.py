@@ -4,6 +4,7 @@ import shlex
 from collections.abc import Mapping, Sequence
 
 _OF_THIS_GATE = ("--out",)  # a folder that is finished: the next gate gets its own
+_FLAG_OF_THIS_GATE = "--resume"
 _NOTHING: Mapping[str, str] = {}
 
 
@@ -19,6 +20,8 @@ def changed_command(
             setting = value if equals else next(given, "")
             if setting.partition("=")[0] not in settings:
                 kept += ["--set", setting]
+        elif name == _FLAG_OF_THIS_GATE:
+            continue
         elif name in replaced:
             if not equals:
                 next(given, None)

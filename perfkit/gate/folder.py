@@ -1,78 +1,37 @@
 """The folder of a paired gate: `DIR.partial` while pairs are measured, `DIR` with `verdict.json` when the verdict is known."""
 
+import contextlib
+import itertools
 import json
 import pathlib
+import re
 import shutil
 from collections.abc import Iterator, Sequence
-from typing import Annotated, Any, TypeVar
+from typing import Any, TypeVar
 
 import pydantic
-from pydantic import Field
 
+from perfkit.clock import utc_now
 from perfkit.errors import MeasurementError, ResultError
+from perfkit.gate.manifest import LONGEST_S, SCHEMA, FixedSettings, GateManifest, manifest_difference, manifest_problems
 from perfkit.gate.pairs import Pair
+from perfkit.gate.resumption import resumption_of
 from perfkit.gate.verdict import SCHEMA as VERDICT_SCHEMA
-from perfkit.gate.verdict import Timing, Verdict
+from perfkit.gate.verdict import GateResumption, Verdict
 from perfkit.result.atomic_write import put_in_place, write_whole
-from perfkit.result.checks import HIGHEST_RATE_PER_S, refuse
+from perfkit.result.checks import refuse
 from perfkit.result.json_file import read_json
 from perfkit.result.output_folder import ensure_writable
-from perfkit.result.part import Part
 
 _T = TypeVar("_T")
-SCHEMA = "perfkit.gate/1"
+_OF_PAIR = re.compile(r"(\d{3,9})-")
 MANIFEST_FILE, PAIRS_FILE, VERDICT_FILE, RUNS_FOLDER = "plan.json", "pairs.json", "verdict.json", "runs"
 
 
-class GateInputs(Part):
-    """The inputs of a gate; an interrupted gate continues only with the same inputs."""
-
-    scenario: dict[str, Any]
-    baseline: str
-    candidate: str
-    pairs: int | None = None
-    """The pairs of the last look; None for the default, or for as many as the time allows."""
-    time_limit_ns: int | None = None
-    """The time for the whole gate; None for as long as it takes."""
-    control_pairs: int
-    perfkit: str
-    """The version: another one may define its metrics differently."""
-
-
-class FixedSettings(Part):
-    """The settings that are fixed before the first pair and hold for all of them."""
-
-    warmup_ns: int
-    window_ns: int | None
-    concurrency: int | None = None
-    """The concurrency of the standard profile's closed loop."""
-    rate_per_s: float | None = None
-    """The rate of the standard profile's open loop."""
-    capacity_per_s: float | None = None
-    """The baseline's throughput at saturation, from which the rate is derived."""
-    pairs: int | None = None
-    """The pairs of the last look, if they are not the default."""
-    timing: Timing | None = None
-    """How window and pairs were chosen."""
-    notes: tuple[str, ...] = ()
-    environment: dict[str, Any] = Field(default_factory=dict)
-    """The load generator's environment, and what each server reports about itself."""
-
-
-class GateManifest(Part):
-    """The manifest of a gate, `plan.json`."""
-
-    schema_version: Annotated[str, Field(alias="schema")] = SCHEMA
-    inputs: Annotated[GateInputs, Field(alias="asked")]
-    seed: int
-    started_at: str
-    files: dict[str, str] = Field(default_factory=dict)
-    """The files that the arms' commands name, with their state; see `Arm.files`."""
-    settings: Annotated[FixedSettings | None, Field(alias="fixed")] = None
-
-
 class GateFolder:
-    """Stores the progress of a gate; an interrupted gate with the same folder continues from there.
+    """Stores the progress of a gate; a gate that ended after its trial continues from there with the same folder.
+
+    Pairs and settings survive a power cut. What a pair that was not whole has measured is set aside, and the manifest says so.
 
     Raises ResultError if the folder holds something else, or the pairs of another gate.
     """
@@ -82,6 +41,8 @@ class GateFolder:
         self._resolved = folder.resolve()
         self.partial = self._resolved.with_name(self._resolved.name + ".partial")
         self.manifest, self.pairs = manifest, list[Pair]()
+        self.resumption: GateResumption | None = None
+        """How this folder's gate continues; None for one that begins."""
         try:
             if folder.exists() and any(folder.iterdir()) and not (folder / VERDICT_FILE).exists():
                 raise ResultError(f"--out {folder}: this folder exists and is not a gate's; give another one")
@@ -124,73 +85,96 @@ class GateFolder:
 
     def note(self, verdict: Verdict) -> None:
         """Store why there is no verdict yet; a gate that continues replaces it."""
-        self._write(VERDICT_FILE, verdict.document())
+        self._write(VERDICT_FILE, verdict.document(), survives_power_cut=False)
+
+    def note_changes(self, changes: Sequence[str]) -> None:
+        """Store what differs in the environment since the trial, for the resumption under way."""
+        assert self.resumption is not None
+        self.resumption = self.resumption.model_copy(update={"changes": tuple(dict.fromkeys((*self.resumption.changes, *changes)))})
+        self.manifest = self.manifest.model_copy(update={"resumptions": (*self.manifest.resumptions[:-1], self.resumption)})
+        self._write_manifest()
 
     def _continues_from_partial(self) -> bool:
-        """Take over an unfinished gate; False if it is another one without any pair, such as one whose command was wrong."""
-        stored = self._read(MANIFEST_FILE, pydantic.TypeAdapter(GateManifest))
-        if problem := self._difference(stored):
-            if not (self.partial / PAIRS_FILE).exists():
-                return False
+        """Take over an unfinished gate; False for one without pairs that ended in its trial, or is another, such as with a wrong command."""
+        stored, has_pairs = _read_manifest(self.partial), (self.partial / PAIRS_FILE).exists()
+        problem = manifest_difference(stored, self.manifest)
+        if not has_pairs and (problem or stored.settings is None):
+            return False
+        if problem:
             raise ResultError(f"--out {self.folder}: {self.partial} holds an unfinished gate{problem}")
-        refuse(self.partial / MANIFEST_FILE, _settings_problems(stored.settings))
+        refuse(self.partial / MANIFEST_FILE, manifest_problems(stored))
         self.manifest = stored
-        if (self.partial / PAIRS_FILE).exists():
-            self.pairs = self._read(PAIRS_FILE, pydantic.TypeAdapter(list[Pair]))
-            refuse(self.partial / PAIRS_FILE, _pair_problems(self.pairs))
+        self.pairs = read_pairs(self.partial)
+        self._resume()
         return True
 
-    def _difference(self, stored: GateManifest) -> str:
-        """Why the stored gate is another one, as the end of a sentence; empty if it is the same."""
-        inputs = self.manifest.inputs
-        if changed := [name for name in GateInputs.model_fields if getattr(stored.inputs, name) != getattr(inputs, name)]:
-            return f" with different inputs ({', '.join(changed)}): give the same inputs to continue it, remove it, or give another --out"
-        for file, state in self.manifest.files.items():
-            if stored.files.get(file, state) != state:
-                return f", and {file} has changed since, so its pairs are of another server: remove it, or give another --out"
-        return ""
+    def _resume(self) -> None:
+        failure, settings = None, self.manifest.settings
+        with contextlib.suppress(ResultError):  # none, if perfkit was killed at once
+            failure = read_verdict(self.partial).failure
+        ended_at = self.pairs[-1].ended_at if self.pairs else settings.ended_at if settings else ""
+        self.resumption = resumption_of(failure, utc_now(), len(self.pairs), ended_at, self._set_aside())
+        self.manifest = self.manifest.model_copy(update={"resumptions": (*self.manifest.resumptions, self.resumption)})
+        self._write_manifest()
 
-    def _read(self, name: str, adapter: pydantic.TypeAdapter[_T]) -> _T:
-        file = self.partial / name
-        try:
-            document = read_json(file)
-            _refuse_newer(file, document, SCHEMA)
-            return adapter.validate_python(document)
-        except ResultError as error:
-            raise ResultError(f"{error}; remove {self.partial} to start over") from None
-        except (OSError, ValueError) as error:
-            first = str(error).splitlines()[0]
-            raise ResultError(f"{file}: cannot be read: {first}; remove {self.partial} to start over") from None
+    def _set_aside(self) -> str:
+        """Moves what a pair that is not whole has measured to a folder of its own; its name within the gate's, empty if there is nothing."""
+        if not self.runs.is_dir():
+            return ""
+        begun = [one for one in self.runs.iterdir() if (named := _OF_PAIR.match(one.name)) and int(named[1]) >= len(self.pairs)]
+        if not begun:
+            return ""
+        aside = next(one for number in itertools.count(1) if not (one := self.runs / f"unfinished-{number}").exists())
+        aside.mkdir()
+        for one in begun:
+            one.rename(aside / one.name)
+        return f"{RUNS_FOLDER}/{aside.name}"
 
     def _write_manifest(self) -> None:
         self._write(MANIFEST_FILE, self.manifest.document())
 
-    def _write(self, name: str, document: Any) -> None:
+    def _write(self, name: str, document: Any, *, survives_power_cut: bool = True) -> None:
         try:
-            write_whole(self.partial / name, json.dumps(document, indent=1) + "\n")
+            write_whole(self.partial / name, json.dumps(document, indent=1) + "\n", survives_power_cut=survives_power_cut)
         except OSError as error:
             raise MeasurementError(f"{self.partial / name} cannot be written: {error.strerror}") from None
 
 
-def _settings_problems(settings: FixedSettings | None) -> Iterator[tuple[str, str]]:
-    """Settings of an unfinished gate that no gate could have fixed."""
-    if settings is not None:
-        limits = {
-            "warmup_ns": 1e15,
-            "window_ns": 1e15,
-            "concurrency": 1e6,
-            "rate_per_s": HIGHEST_RATE_PER_S,
-            "capacity_per_s": HIGHEST_RATE_PER_S,
-        }
-        for name, highest in limits.items():
-            value = getattr(settings, name)
-            if value is not None and not (0 < value <= highest or (name == "warmup_ns" and value == 0)):
-                yield f"fixed.{name}", f"{value} is not above zero, or more than could be measured"
+def complete_verdict(folder: pathlib.Path, manifest: GateManifest) -> Verdict | None:
+    """The verdict of a gate that `--resume` finds complete in its folder; None if it has none, or if a later gate there is unfinished.
+
+    Raises ResultError if it is of another gate.
+    """
+    place = folder.resolve()
+    if not (place / VERDICT_FILE).exists() or (place.with_name(place.name + ".partial") / MANIFEST_FILE).exists():
+        return None
+    if problem := manifest_difference(_read_manifest(place), manifest):
+        raise ResultError(f"--resume: {folder} holds a complete gate{problem}")
+    return read_verdict(place)
+
+
+def _read_manifest(folder: pathlib.Path) -> GateManifest:
+    return _read_part(folder, MANIFEST_FILE, pydantic.TypeAdapter(GateManifest))
+
+
+def _read_part(folder: pathlib.Path, name: str, adapter: pydantic.TypeAdapter[_T]) -> _T:
+    file = folder / name
+    try:
+        document = read_json(file)
+        _refuse_newer(file, document, SCHEMA)
+        return adapter.validate_python(document)
+    except ResultError as error:
+        raise ResultError(f"{error}; remove {folder} to start over") from None
+    except (OSError, ValueError) as error:
+        first = str(error).splitlines()[0]
+        raise ResultError(f"{file}: cannot be read: {first}; remove {folder} to start over") from None
 
 
 def _pair_problems(pairs: Sequence[Pair]) -> Iterator[tuple[str, str]]:
     """Figures of stored pairs that no run could have had."""
     for number, pair in enumerate(pairs):
+        if not 0 <= pair.took_s <= LONGEST_S:
+            yield f"{number}.took_s", f"{pair.took_s} is below zero, or more than could be measured"
         for arm, run in pair.runs.items():
             for index, point in enumerate(run.points):
                 key = f"{number}.{arm}.points.{index}"
@@ -199,6 +183,15 @@ def _pair_problems(pairs: Sequence[Pair]) -> Iterator[tuple[str, str]]:
                 for name, value in point.figures.items():
                     if value is not None and not 0 <= value <= 1e15:
                         yield f"{key}.figures.{name}", f"{value} is below zero, or more than could be measured"
+
+
+def read_pairs(folder: pathlib.Path) -> list[Pair]:
+    """Read the pairs in a gate's folder, none without their file; raises ResultError."""
+    if not (folder / PAIRS_FILE).exists():
+        return []
+    pairs = _read_part(folder, PAIRS_FILE, pydantic.TypeAdapter(list[Pair]))
+    refuse(folder / PAIRS_FILE, _pair_problems(pairs))
+    return pairs
 
 
 def read_verdict(path: pathlib.Path) -> Verdict:

@@ -9,17 +9,19 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal
 
 import perfkit
-from perfkit.clock import Clock, MonotonicClock
-from perfkit.errors import MeasurementError, UsageError
+from perfkit.clock import Clock, Date, MonotonicClock, utc_now
+from perfkit.errors import UsageError
 from perfkit.gate.accepted import acceptance_notes
 from perfkit.gate.arm import Arm, GateContext, measure_loads, running_target
 from perfkit.gate.cpu_metrics import why_unmeasurable
-from perfkit.gate.fault import Fault, TrialError
-from perfkit.gate.folder import FixedSettings, GateFolder, GateInputs
+from perfkit.gate.fault import TrialError
+from perfkit.gate.folder import GateFolder
+from perfkit.gate.manifest import FixedSettings, GateInputs
 from perfkit.gate.pair_faults import generator_load
 from perfkit.gate.paired_decision import Decision, decide_control, decide_pairs
 from perfkit.gate.paired_values import MetricChoice
-from perfkit.gate.pairs import ArmName, ArmRun, GateObserver, Pair, PairKind, Stage, arm_run, run_pairs
+from perfkit.gate.pairs import ARMS, ArmName, ArmRun, ArmRunner, GateObserver, Pair, PairKind, Stage, arm_run, mean_length_s, run_pairs
+from perfkit.gate.resumption import changes_since, describe_resumption, resumption_notes
 from perfkit.gate.trial import TrialOptions, run_specs, run_trial
 from perfkit.gate.verdict import Comparison, GateFailure, Verdict
 from perfkit.history.accepted import NOTHING_ACCEPTED, AcceptedChanges
@@ -30,6 +32,7 @@ from perfkit.result.model import Result
 from perfkit.scenario.file import LoadedScenario, scenario_document
 from perfkit.scenario.load import ClosedLoadSpec, OpenLoadSpec, ReplayLoadSpec, SearchLoadSpec
 from perfkit.stats.paired import Rule, rule_for
+from perfkit.units import NS_PER_S
 
 _MAY_DIFFER = {"model_config"}  # a candidate may change it; the requests and the machine are the same by construction
 
@@ -61,6 +64,11 @@ class GateRequest:
             )
         if self.time_limit_ns is not None and self.loaded.scenario.measure.requests is not None:
             raise UsageError("--time: measure.requests ends each window after a number of requests: give measure.duration, or neither")
+        if self.needs_kept_machines and (fleet := self.loaded.scenario.fleet) is not None and fleet.listen_at[1] == 0:
+            raise UsageError(
+                f"fleet.listen: {fleet.listen}: port 0 is another one for each run, and a gate is many runs, for which "
+                "`perfkit worker --keep` stays: give a port"
+            )
         if self.pairs is not None:
             try:
                 rule_for(self.metrics, self.pairs)
@@ -71,6 +79,12 @@ class GateRequest:
     def arms(self) -> Mapping[ArmName, Arm]:
         """The arms by name."""
         return {"baseline": self.baseline, "candidate": self.candidate}
+
+    @property
+    def needs_kept_machines(self) -> bool:
+        """Whether machines that were started by hand must stay from one run to the next; Dask starts its own for each run."""
+        fleet = self.loaded.scenario.fleet
+        return fleet is not None and fleet.kind == "worker"
 
     @property
     def choice(self) -> MetricChoice:
@@ -107,6 +121,10 @@ class GateRequest:
         """The number of metrics that count, without the error rate."""
         return sum(len(self.choice.gated(kind)) for kind in self.load_kinds)
 
+    def as_of(self, day: Date) -> "GateRequest":
+        """The request of a gate that began on this day: what was accepted then is accepted to its end."""
+        return dataclasses.replace(self, accepted=dataclasses.replace(self.accepted, today=day))
+
     @property
     def inputs(self) -> GateInputs:
         """The request as the gate's manifest stores it."""
@@ -117,6 +135,7 @@ class GateRequest:
             pairs=self.pairs,
             time_limit_ns=self.time_limit_ns,
             control_pairs=self.control_pairs,
+            accepted=self.choice.accepted.changes,
             perfkit=perfkit.__version__,
         )
 
@@ -130,56 +149,76 @@ async def run_gate(
     same request with the same folder then continues it.
     """
     clock = clock or MonotonicClock()
-    start_ns = clock.now_ns()
     interruption.task = asyncio.current_task()
     context = GateContext(request.loaded, interruption, clock, folder.runs, observer, request.ready_within_ns)
-    control: tuple[Comparison, ...] = ()
-
-    try:
-        if (settings := folder.manifest.settings) is None:
-            options = TrialOptions(request.choice, request.pairs, request.time_limit_ns, request.control_pairs)
+    if folder.resumption is not None:
+        observer.message(describe_resumption(folder.resumption))
+    if request.needs_kept_machines:
+        observer.message("a gate is many runs: give `perfkit worker` the option --keep, and each machine stays for the next run")
+    if (settings := folder.manifest.settings) is None:
+        begin_ns = clock.now_ns()
+        options = TrialOptions(request.choice, request.pairs, request.time_limit_ns, request.control_pairs)
+        try:
             trial = await run_trial(request.arms, context, observer.message, options)
-            differences = arm_differences(trial.results, may_differ=False)
-            if differences:
-                return _verdict(request, folder, Decision("incomparable", differences), control)
-            notes = (*arm_differences(trial.results, may_differ=True), *trial.notes)
-            settings = trial.settings.model_copy(update={"notes": notes, "environment": _environment(trial.results)})
-            folder.fix(settings)
-        rule = _rule(request, settings)
-        observer.gate_started(rule.looks, request.control_pairs, len(folder.pairs))
-
-        async def run_arm(stage: Stage, seed: int) -> ArmRun:
-            specs = run_specs(request.loaded.scenario, settings, seed)
-            async with running_target(request.arms[stage.arm], context, stage) as target:
-                return arm_run(await measure_loads(specs, target, context, stage.run))
-
-        async def measure(kind: PairKind, decide: Callable[[Sequence[Pair]], Decision | None]) -> Decision:
-            seed, pairs = folder.manifest.seed, folder.pairs
-            return await run_pairs(
-                kind, seed=seed, earlier=pairs, run_arm=run_arm, store=folder.add, decide=decide, observer=observer, clock=context.clock
-            )
-
-        if request.control_pairs:
-            control_choice = dataclasses.replace(request.choice, accepted=NOTHING_ACCEPTED)
-            decision = await measure("control", lambda pairs: decide_control(pairs, request.control_pairs, control_choice))
-            control = decision.comparisons
-            if decision.kind == "invalid":
-                return _verdict(request, folder, dataclasses.replace(decision, comparisons=()), control)
-        measured_before, begin_ns = len(folder.pairs), clock.now_ns()
-
-        def decide(pairs: Sequence[Pair]) -> Decision | None:
-            now_ns, measured = clock.now_ns(), len(folder.pairs) - measured_before
-            pair_ns = (now_ns - begin_ns) / measured if measured else 0.0
-            is_over = request.time_limit_ns is not None and now_ns + pair_ns > start_ns + request.time_limit_ns
-            return decide_pairs(rule, pairs, request.choice, time_is_over=is_over)
-
-        decision = await measure("pair", decide)
-    except MeasurementError as error:
-        reason = f"{error}.".replace("..", ".")
-        decision = Decision(
-            "invalid", (reason,), fault=error.fault if isinstance(error, TrialError) else Fault(code="trial", reason=reason)
+        except TrialError as error:
+            return _verdict(request, folder, Decision("invalid", (error.fault.reason,), fault=error.fault), ())
+        differences = arm_differences(trial.results, may_differ=False)
+        if differences:
+            return _verdict(request, folder, Decision("incomparable", differences), ())
+        settings = trial.settings.model_copy(
+            update={
+                "trial_s": (clock.now_ns() - begin_ns) / NS_PER_S,
+                "ended_at": utc_now().isoformat(timespec="milliseconds"),
+                "notes": (*arm_differences(trial.results, may_differ=True), *trial.notes),
+                "environment": _environment(trial.results),
+            }
         )
-    return _verdict(request, folder, decision, control)
+        folder.fix(settings)
+    unchecked = set(ARMS if folder.resumption is not None else ())
+
+    async def run_arm(stage: Stage, seed: int) -> ArmRun:
+        specs = run_specs(request.loaded.scenario, settings, seed)
+        async with running_target(request.arms[stage.arm], context, stage) as target:
+            results = await measure_loads(specs, target, context, stage.run)
+        if stage.arm in unchecked:
+            unchecked.discard(stage.arm)
+            folder.note_changes(changes_since(settings.environment, stage.arm, results[0]))
+        return arm_run(results)
+
+    return await measure_pairs(request, folder, run_arm, observer, clock)
+
+
+async def measure_pairs(request: GateRequest, folder: GateFolder, run_arm: ArmRunner, observer: GateObserver, clock: Clock) -> Verdict:
+    """Measure pairs until there is a verdict, after those that the folder has; its settings are fixed.
+
+    What ends the gate depends on the stored pairs alone, also with a time limit, which counts the lengths of trial and pairs. So a gate
+    that is continued decides as one that was never interrupted.
+    """
+    settings = folder.manifest.settings
+    assert settings is not None  # by the trial
+    rule = _rule(request, settings)
+    observer.gate_started(rule.looks, request.control_pairs, len(folder.pairs))
+
+    async def measure(kind: PairKind, decide: Callable[[Sequence[Pair]], Decision | None]) -> Decision:
+        seed, pairs = folder.manifest.seed, folder.pairs
+        return await run_pairs(
+            kind, seed=seed, earlier=pairs, run_arm=run_arm, store=folder.add, decide=decide, observer=observer, clock=clock
+        )
+
+    control: tuple[Comparison, ...] = ()
+    if request.control_pairs:
+        control_choice = dataclasses.replace(request.choice, accepted=NOTHING_ACCEPTED)
+        decision = await measure("control", lambda pairs: decide_control(pairs, request.control_pairs, control_choice))
+        control = decision.comparisons
+        if decision.kind == "invalid":
+            return _verdict(request, folder, dataclasses.replace(decision, comparisons=()), control)
+
+    def decide(pairs: Sequence[Pair]) -> Decision | None:
+        next_ends_s = settings.trial_s + sum(pair.took_s for pair in folder.pairs) + (mean_length_s(pairs) or 0.0)
+        is_over = request.time_limit_ns is not None and next_ends_s * NS_PER_S > request.time_limit_ns
+        return decide_pairs(rule, pairs, request.choice, time_is_over=is_over)
+
+    return _verdict(request, folder, await measure("pair", decide), control)
 
 
 def _rule(request: GateRequest, settings: FixedSettings | None) -> Rule:
@@ -203,6 +242,7 @@ def _verdict(request: GateRequest, folder: GateFolder, decision: Decision, contr
         reasons=decision.reasons,
         notes=(
             *_scope_notes(request),
+            *resumption_notes(folder.manifest.resumptions),
             *(settings.notes if settings else ()),
             *acceptance_notes(decision.comparisons, request.choice.accepted),
         ),
@@ -222,6 +262,8 @@ def _verdict(request: GateRequest, folder: GateFolder, decision: Decision, contr
         generator=generator_load(pairs),
         control=control,
         started_at=folder.manifest.started_at,
+        resumptions=folder.manifest.resumptions,
+        pair_ended_at=tuple(pair.ended_at for pair in pairs if pair.invalid is None),
         perfkit_version=perfkit.__version__,
         timing=settings.timing if settings else None,
         environment=settings.environment if settings else {},

@@ -11,7 +11,7 @@ from typing import Literal, Protocol, TypeAlias, TypeVar
 
 from pydantic import Field
 
-from perfkit.clock import Clock
+from perfkit.clock import Clock, utc_now
 from perfkit.errors import MeasurementWarning
 from perfkit.gate.fault import GeneratorLoad
 from perfkit.result.distribution import QUANTILES
@@ -107,6 +107,10 @@ class Pair(Part):
     baseline: ArmRun
     candidate: ArmRun
     """In a control pair, a second baseline run."""
+    took_s: float = 0.0
+    """The time from the start of its first run to the end of its second one."""
+    ended_at: str = ""
+    """The wall-clock time of its end."""
 
     @property
     def runs(self) -> dict[ArmName, ArmRun]:
@@ -151,6 +155,11 @@ def random_order(seed: int, number: int) -> tuple[ArmName, ArmName]:
 def pair_seed(seed: int, number: int) -> int:
     """The seed of a pair's requests and arrivals: the same for both arms, different for every pair."""
     return random.Random(f"arrivals {seed} {number}").randrange(2**31)
+
+
+def mean_length_s(pairs: Sequence[Pair]) -> float | None:
+    """The mean length of pairs; None if there are none, or if none says how long it took."""
+    return statistics.mean(lengths_s) if (lengths_s := [pair.took_s for pair in pairs if pair.took_s]) else None
 
 
 def error_rate(runs: Sequence[ArmRun]) -> float:
@@ -243,22 +252,30 @@ async def run_pairs(
 ) -> _T:
     """Measure pairs of one kind until `decide` returns a decision on all pairs of that kind.
 
-    `earlier` are the pairs, of every kind, that an interrupted gate has stored. A control pair measures the baseline as both arms.
+    `earlier` are the pairs, of every kind, that an interrupted gate has stored. A pair that was not whole is measured again with the same
+    order and seed, since both follow from its number. A control pair measures the baseline as both arms.
     """
     pairs, other_kinds = [pair for pair in earlier if pair.kind == kind], sum(pair.kind != kind for pair in earlier)
-    lengths_s = list[float]()
     while (decision := decide(pairs)) is None:
         number = other_kinds + len(pairs)
         order, arrivals = random_order(seed, number), pair_seed(seed, number)
         usable = sum(pair.invalid is None for pair in pairs)
-        observer.pair_started(kind, usable, order, statistics.mean(lengths_s) if lengths_s else None)
+        observer.pair_started(kind, usable, order, mean_length_s(pairs))
         start_ns = clock.now_ns()
         phase = f"{'control ' * (kind == 'control')}pair {usable + 1}"
         stages = {arm: Stage("baseline" if kind == "control" else arm, phase, f"{number:03}-{arm}") for arm in order}
         runs = {arm: await run_arm(stage, arrivals) for arm, stage in stages.items()}
-        pair = Pair(number=number, kind=kind, seed=arrivals, first=order[0], baseline=runs["baseline"], candidate=runs["candidate"])
+        pair = Pair(
+            number=number,
+            kind=kind,
+            seed=arrivals,
+            first=order[0],
+            baseline=runs["baseline"],
+            candidate=runs["candidate"],
+            took_s=(clock.now_ns() - start_ns) / NS_PER_S,
+            ended_at=utc_now().isoformat(timespec="milliseconds"),
+        )
         store(pair)
         pairs.append(pair)
-        lengths_s.append((clock.now_ns() - start_ns) / NS_PER_S)
         observer.pair_finished(pair)
     return decision

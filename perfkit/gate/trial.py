@@ -5,11 +5,10 @@ import math
 import statistics
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 
-from perfkit.errors import MeasurementError
 from perfkit.gate.arm import Arm, GateContext, RunningTarget, RunSpec, measure_loads, running_target
 from perfkit.gate.cpu_metrics import why_unmeasured
 from perfkit.gate.fault import Fault, TrialError, first_sentence
-from perfkit.gate.folder import FixedSettings
+from perfkit.gate.manifest import FixedSettings
 from perfkit.gate.paired_values import MetricChoice
 from perfkit.gate.pairs import ARMS, ArmName, RunPoint, Stage, blocking_warning, run_point
 from perfkit.gate.schedule import RunCost, TimeRequest, TrialMetric, describe_schedule, make_schedule
@@ -64,7 +63,7 @@ async def run_trial(arms: Mapping[ArmName, Arm], context: GateContext, message: 
 
     With `warmup: auto` each arm's warm-up is detected, and the longer one is used in every run, since warm-ups of different lengths
     would favour one arm. Unless the scenario gives the window, two processes of each arm are measured twice each, from which follow
-    the noise between restarts and that within a run. Raises MeasurementError if the load generator cannot keep up, and UsageError if
+    the noise between restarts and that within a run. Raises TrialError if the load generator cannot keep up, and UsageError if
     windows or time are too short.
     """
     return await _TrialRun(arms, context, message, options).run()
@@ -94,7 +93,9 @@ class _TrialRun:
             await self._measure_process(name, f"trial-{number}-{name}")
         if self._is_standard:
             if not 0 < self._capacity_per_s < math.inf:
-                raise MeasurementError("the baseline completed no request in its trial: measure longer (measure.duration)")
+                raise TrialError(
+                    Fault(code="trial", reason="The baseline completed no request in its trial: measure longer (measure.duration).")
+                )
             capacity = f"{format_rate_per_s(self._capacity_per_s)} with {self._concurrency} requests in flight"
             self._message(f"capacity of the baseline: {capacity}; rate of the open loop: {format_rate_per_s(self._rate_per_s)}")
         self._message(f"warm-up of every run: {format_duration_ns(self._warmup_ns)}")
@@ -148,7 +149,7 @@ class _TrialRun:
             blocked = next((point for point in result.points if blocking_warning(point) is not None), None)
             if blocked is None:
                 if reason := why_unmeasured(self._scenario, name, result):
-                    raise MeasurementError(reason)
+                    raise TrialError(Fault(code="trial", reason=reason))
                 self._results.setdefault(name, result)
                 noted = _NOTED_WARNINGS if self._arms[name].command is not None else {*_NOTED_WARNINGS, "shared_cpus"}
                 self._notes += [warning.message for point in result.points for warning in point.warnings if warning.code in noted]

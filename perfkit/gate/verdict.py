@@ -164,6 +164,27 @@ class GateFailure(Part):
         return "" if self.log is None else f"The last lines of {self.log}:" if self.last_lines else f"The server's log: {self.log}"
 
 
+class GateResumption(Part):
+    """A continuation of a gate that had ended without a verdict."""
+
+    at: str
+    """The time at which it went on."""
+    after_pairs: int
+    """The number of whole pairs before, with discarded ones and control pairs."""
+    paused_s: float
+    """The time from the end of the last of them, or of the trial, until the gate went on."""
+    cause: FailureCause
+    """As in `GateFailure`; `unfinished` for a perfkit that was killed."""
+    reason: str
+    """What had ended the gate, a sentence."""
+    measured_again: str = ""
+    """The pair that was under way, such as `pair 6`, and is measured again as a whole; empty if there was none."""
+    set_aside: str = ""
+    """The folder, within the gate's, with what that pair had measured, of which nothing counts; empty if there was none."""
+    changes: tuple[str, ...] = ()
+    """What differed in the environment since the trial, such as the machine or a server's version, a sentence each."""
+
+
 class MetricNoise(Part):
     """The noise of one metric, as standard deviations of a run's logarithm."""
 
@@ -237,6 +258,10 @@ class Verdict(Part):
     next_steps: tuple[NextStep, ...] = ()
     """What to do now, the most promising first."""
     started_at: str
+    resumptions: tuple[GateResumption, ...] = ()
+    """Each time that the gate was interrupted, killed or failed, and then continued."""
+    pair_ended_at: tuple[str, ...] = ()
+    """When each pair that counts ended, in the order of the comparisons' values; empty for a stored gate."""
     perfkit_version: str = ""
     timing: Timing | None = None
     """None for a stored gate, and for one that ended in its trial."""

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from perfkit.errors import StorageError
 from perfkit.workers.checkpoints import CheckpointCollector
 from perfkit.workers.messages import Checkpoint
-from perfkit.workers.point_recording import PointRecording
+from perfkit.workers.point_recording import PointRecording, after_known_part
 
 
 class PointCheckpoints:
@@ -18,34 +18,39 @@ class PointCheckpoints:
     called in another thread, because a disk may be slow. `note` gets a sentence if it fails; the load goes on.
     """
 
-    def __init__(self, workers: int, make: Callable[[int, PointRecording], Callable[[], None] | None], note: Callable[[str], None]) -> None:
-        self._collector, self._make, self._note = CheckpointCollector(workers), make, note
+    def __init__(self, make: Callable[[int, PointRecording], Callable[[], None] | None], note: Callable[[str], None]) -> None:
+        self._collector, self._make, self._note = CheckpointCollector(0), make, note
         self._lost = list[str]()
         self._newest: tuple[int, PointRecording] | None = None
         self._writing: asyncio.Task[None] | None = None
 
-    def add(self, worker: int, checkpoint: Checkpoint) -> None:
-        """Takes a worker's next checkpoint."""
-        self._collector.add(worker, checkpoint)
-        self._write_complete()
+    def expect(self, workers: int) -> None:
+        """Sets the number of workers, before the first checkpoint."""
+        self._collector = CheckpointCollector(workers)
 
-    def lose(self, worker: int, reason: str) -> None:
-        """Leaves out a worker, whose recording counts in no figure."""
-        self._collector.lose(worker)
-        self._lost.append(reason)
-        self._write_complete()
+    def add(self, worker: int, checkpoint: Checkpoint) -> int | None:
+        """Takes a worker's next checkpoint; returns the newest instant that all workers have reached, if this one was the last of them."""
+        self._collector.add(worker, checkpoint)
+        return self._write_complete()
+
+    def lose(self, worker: int, reason: str) -> tuple[PointRecording | None, int | None]:
+        """Waits no longer for a worker; returns what is known of its recording, and the instant as `add` does."""
+        known = self._collector.lose(worker)
+        self._lost.append(f"{reason}{after_known_part(known)}")
+        return known, self._write_complete()
 
     async def finish(self) -> None:
         """Waits for what is being written."""
         if self._writing is not None:
             await self._writing
 
-    def _write_complete(self) -> None:
+    def _write_complete(self) -> int | None:
         if (complete := self._collector.take(self._lost)) is None:
-            return
+            return None
         self._newest = complete
         if self._writing is None or self._writing.done():
             self._writing = asyncio.ensure_future(self._write())
+        return complete[0]
 
     async def _write(self) -> None:
         while self._newest is not None:

@@ -29,6 +29,9 @@ class RunObserver:
     def note_added(self, note: str) -> None:
         """A note on the run as a whole, such as that there is no GPU to sample; each comes once."""
 
+    is_quiet = False
+    """Whether notes are not shown."""
+
     screen: ScreenConfig | None = None
     """The terminal on which the run's live view is drawn; None for none."""
 

@@ -10,6 +10,7 @@ from collections.abc import Awaitable, Sequence
 from perfkit.clock import Clock, MonotonicClock, utc_now
 from perfkit.errors import PerfkitError, UsageError
 from perfkit.fleet.fleet import open_fleet
+from perfkit.fleet.token import check_known_token
 from perfkit.machine.cpus import pinned
 from perfkit.measurement.continuation import why_not_resumable
 from perfkit.measurement.control import Interruption, RunObserver
@@ -153,6 +154,8 @@ async def _execute(runs: Sequence[ScenarioRun], publish_at: tuple[str, int] | No
     interruption.task = asyncio.current_task()
     if not (active := [run for run in runs if run.is_active]):
         return
+    if scenario.fleet is not None and observer.is_quiet:
+        check_known_token(scenario.fleet, first.loaded.folder)
     connect_to_read = functools.partial(connect_for_statistics, scenario, clock=clock)
     trace_url = None if source is None else source.url
     shares_memory = any(one.scenario.shared_memory is not None for run in runs for one in run.plain.values())

@@ -27,7 +27,7 @@ from perfkit.scenario.model import Scenario
 from perfkit.workers.cpu_placement import Placement
 from perfkit.workers.group import GroupListener
 from perfkit.workers.local import local_workers
-from perfkit.workers.messages import Checkpoint
+from perfkit.workers.messages import Checkpoint, PartLost
 from perfkit.workers.point_recording import PointRecording
 from perfkit.workers.request_sampler import TraceIds
 from perfkit.workers.worker import execute
@@ -41,6 +41,10 @@ class _PointListener(GroupListener):
         self._spool, self._telemetry, self._checkpoints = spool, telemetry, checkpoints
         self._show_live = telemetry.show_live
 
+    def workers_start(self, workers: int) -> None:
+        """See `GroupListener`."""
+        self._checkpoints.expect(workers)
+
     def interval_came(self, worker: int, window_start_ns: int, interval: Interval) -> None:
         """See `GroupListener`."""
         self._spool.add(worker, window_start_ns, interval)
@@ -49,12 +53,18 @@ class _PointListener(GroupListener):
     def checkpoint_came(self, worker: int, checkpoint: Checkpoint) -> None:
         """See `GroupListener`."""
         self._spool.mark(worker, checkpoint.at_ns)
-        self._checkpoints.add(worker, checkpoint)
+        self._spool.count_until(self._checkpoints.add(worker, checkpoint))
 
-    def worker_lost(self, worker: int, reason: str) -> None:
+    def worker_lost(self, worker: int, reason: str) -> PointRecording | None:
         """See `GroupListener`."""
-        self._spool.lost.add(worker)
-        self._checkpoints.lose(worker, reason)
+        self._spool.lose(worker)
+        known, complete_ns = self._checkpoints.lose(worker, reason)
+        self._spool.count_until(complete_ns)
+        return known
+
+    def part_lost(self, worker: int, loss: PartLost) -> None:
+        """See `GroupListener`."""
+        self._spool.replace(worker, loss.window_start_ns, loss.kept, loss.lost)
 
     def figures_came(self, figures: LiveFigures) -> None:
         """See `GroupListener`."""
@@ -87,10 +97,10 @@ class LoadGenerator:
     async def plan(
         self, point: LoadPoint | MixPoint, workloads: Sequence[ProbedWorkload], trace_ids: TraceIds | None, *, is_first: bool
     ) -> tuple[WorkerSpec | MixSpec, int]:
-        """What a single worker would do in a load point, and the number of workers, whose limits suffice.
+        """The specification of a load point for a single worker, and the number of workers to divide it among.
 
-        Raises UsageError, or MeasurementError after the first load point, if they do not; TargetError for a machine of a fleet that cannot
-        reach the target, and MeasurementError if no machine is left.
+        Raises UsageError, or MeasurementError after the first load point, if limits of files or ports are too low for it; TargetError for a
+        machine of a fleet that cannot reach the target, and MeasurementError if no machine is left.
         """
         if self.fleet is None:
             cpus = len(self._placement.driver or usable_cpus())

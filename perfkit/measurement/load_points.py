@@ -187,6 +187,7 @@ def make_worker_spec(
         is_streamed=scenario.stream is not None,
         checkpoint_ns=scenario.measure.checkpoint_ns,
         timeout_ns=scenario.target.timeout_ns,
+        expected_window_ns=_expected_window_ns(scenario, load, probed.probe_time_ns),
     )
     requests = probed.requests if probed.shared is None else probed.shared.requests_for(point.load)
     sampling = None if trace_ids is None else _sampling(scenario, point, trace_ids)
@@ -204,6 +205,15 @@ def make_worker_spec(
         seed=point.number,
         sampling=sampling,
     )
+
+
+def _expected_window_ns(scenario: Scenario, load: LoadPlan, probe_time_ns: int) -> int | None:
+    """How long a number of requests takes if the target is as fast as for a single one; None for a window of another kind."""
+    if scenario.requests is None or isinstance(load, IdlePlan | ColdStartPlan):
+        return None
+    if isinstance(load, ClosedPlan):
+        return scenario.requests * (probe_time_ns + load.think_time_ns) // load.concurrency
+    return math.ceil(scenario.requests * NS_PER_S / load.rate_per_s)
 
 
 def _sampling(scenario: Scenario, point: LoadPoint, trace_ids: TraceIds) -> SamplingSpec | None:

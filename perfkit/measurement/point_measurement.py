@@ -154,7 +154,7 @@ def make_point_measurement(
             for one in recorded.machines
         ),
         sampled=tuple(one for one in recorded.sampled if window.start_ns <= one.intended_ns < window.end_ns),
-        faults=tuple(_faults(recorded, workers)),
+        faults=tuple(_faults(recorded)),
     )
 
 
@@ -164,9 +164,9 @@ def _balance(target: Target, protocol: WireProtocol) -> Balance | None:
     return None
 
 
-def _faults(recorded: PointRecording, workers: int) -> Iterator[MeasurementWarning]:
+def _faults(recorded: PointRecording) -> Iterator[MeasurementWarning]:
     for lost in recorded.lost:
-        yield MeasurementWarning("worker_lost", f"{lost}: its share of the load, 1 of {workers}, is missing.")
+        yield MeasurementWarning("worker_lost", f"{lost}.")
     if failed := recorded.connections.failed_by_file_limit:
         attempts = f"{failed} attempt{'s' * (failed > 1)} to open a connection failed"
         message = (

@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from perfkit.clock import utc_now
+from perfkit.load.loop import Ending, StopCause
 from perfkit.measurement.point_measurement import PointMeasurement
 from perfkit.measurement.summary import LoadSummary
 from perfkit.result.distribution import QUANTILES
@@ -57,6 +58,18 @@ class RunResult:
     def end(self, status: Status, reason: str) -> None:
         """Sets why the run has ended before its last load point."""
         self.status, self._reason = status, reason
+
+    def end_early(self, ending: Ending) -> None:
+        """Ends the run if its load point was ended for a reason that the next one would share."""
+        match ending.cause:
+            case StopCause.FILE_LIMIT:
+                self.end("invalid", ending.reason)
+            case StopCause.WORKER_LOST:
+                self.end("invalid", f"stopped: {ending.reason}")
+            case StopCause.TARGET_LOST:
+                self.end("incomplete", f"the target was lost: {ending.reason}")
+            case StopCause.TOO_MANY_ERRORS:
+                self.end("incomplete", f"aborted: {ending.reason}")
 
     def document(self, search: Search | None, breakdowns: Mapping[tuple[PointKey, int | None], Breakdown]) -> Result:
         """The result with all load points so far, the state of a search, and the parts of the time of traced requests, as far as they are known."""

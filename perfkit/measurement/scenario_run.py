@@ -14,7 +14,7 @@ from perfkit.clock import Clock, utc_now
 from perfkit.errors import MeasurementError, MeasurementWarning, PerfkitError, StorageError, TargetError, UsageError
 from perfkit.fleet.fleet import Fleet
 from perfkit.load.load_plan import ColdStartPlan, LoadPoint
-from perfkit.load.loop import Ending, StopCause
+from perfkit.load.loop import StopCause
 from perfkit.load.mix_plan import MixPoint
 from perfkit.machine.cpus import usable_cpus
 from perfkit.machine.description import describe_host
@@ -290,7 +290,7 @@ class ScenarioRun:
             else:
                 log = self._writer.interval_log(lines, undecided_warmup_s(self.scenario, load_point.window_ns))
             make_checkpoint = functools.partial(self._checkpoint, load_point, workloads, workers, log)
-            checkpoints = PointCheckpoints(workers, make_checkpoint, self.observer.note_added)
+            checkpoints = PointCheckpoints(make_checkpoint, self.observer.note_added)
             recorded = await self.generator.send(spec, workers, log, checkpoints, telemetry, start, self._spool, set_loop)
             await checkpoints.finish()
             window = cut_window(self.scenario, recorded, is_open=is_open(load_point))
@@ -299,7 +299,10 @@ class ScenarioRun:
             # an interrupt of these waits does not discard the measured load point
             observed = await telemetry.finish(recorded, window)
             await self._settle(log, (window.start_ns - recorded.recording.origin_ns) // NS_PER_S)
-        self._end_early(recorded.ending, f"load point {number} of {total}")
+        self._so_far.end_early(recorded.ending)
+        if recorded.ending.cause is StopCause.INTERRUPTED:
+            for run in self.interleaved:
+                run.stop_early(f"in load point {number} of {total}")
         if window.length_ns:  # otherwise the load ended during the warm-up
             for run in self.interleaved:
                 run.add_notes(observation)
@@ -334,20 +337,6 @@ class ScenarioRun:
             log.settle(first_s)
         else:  # in a thread: an hour of many workers takes seconds, in which a fleet's machines must hear of this one
             await asyncio.to_thread(self._writer.log_spooled, log, first_s)
-
-    def _end_early(self, ending: Ending, where: str) -> None:
-        """Ends the run if its load point was ended early for a reason that the next would share."""
-        if ending.cause is StopCause.FILE_LIMIT:
-            self._so_far.end("invalid", ending.reason)
-        elif ending.cause is StopCause.WORKER_LOST:
-            self._so_far.end("invalid", f"stopped: {ending.reason}")
-        elif ending.cause is StopCause.TARGET_LOST:
-            self._so_far.end("incomplete", f"the target was lost: {ending.reason}")
-        elif ending.cause is StopCause.TOO_MANY_ERRORS:
-            self._so_far.end("incomplete", f"aborted: {ending.reason}")
-        elif ending.cause is StopCause.INTERRUPTED:
-            for run in self.interleaved:
-                run.stop_early(f"in {where}")
 
     async def join_traces(self, observation: Observation) -> None:
         """Takes the server's spans of the traced requests, once all load points are measured, and splits their time."""
@@ -393,7 +382,7 @@ class ScenarioRun:
         first_s = (window.start_ns - origin_ns) // NS_PER_S
         taken_at = utc_now().isoformat(timespec="seconds")
         checkpoint = Checkpoint(taken_at, where, first_s, (at_ns - origin_ns) // NS_PER_S, spool.window_lines(first_s))
-        return self._writer.checkpoint(so_far.document(self._source.outcome(), {}), spool, at_ns, checkpoint)
+        return self._writer.checkpoint(so_far.document(self._source.outcome(), {}), spool, checkpoint)
 
     def add_notes(self, observation: Observation) -> None:
         """Adds the notes of telemetry to the result; the first of the runs passes them on."""

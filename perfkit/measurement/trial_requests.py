@@ -38,7 +38,8 @@ class TrialRequests:
         except (TargetError, ModelMismatchError) as error:
             if not error.may_pass:
                 raise
-            raise type(error)(f"{error} (in each of {len(_PAUSES_NS) + 1} attempts)", may_pass=True) from None
+            general = ModelMismatchError if isinstance(error, ModelMismatchError) else TargetError  # others are made of further values
+            raise general(f"{error} (in each of {len(_PAUSES_NS) + 1} attempts)", may_pass=True) from None
 
     def note(self, failure: PerfkitError) -> None:
         """Remembers a failure after which the call was made again."""

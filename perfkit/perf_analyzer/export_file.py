@@ -131,7 +131,7 @@ def exported_value(tensor: Tensor) -> Any:
     numbers that are not finite, and an empty string for no data, as that of tensors in shared memory.
     """
     raw, datatype = tensor.raw, tensor.datatype
-    if datatype in (Datatype.FP16, Datatype.BF16):
+    if not datatype.has_json_form:
         return None
     if not len(raw):
         return ""

@@ -52,7 +52,8 @@ _ADVICE = (
 _SENTENCES = (
     *_ADVICE,
     (r"(?m)^(?:scenario: |the scenario: )+", ""),
-    (r"workload\.inputs\.(.+?): (the model's shape is .*): give a size for each -1 with shape: \[\.\.\.\]", r"\2: give --shape \1:… with a size for each -1"),
+    (r"workload\.inputs\.(.+?): (the model's shape is .*): give a size for each -1, such as .*", r"\2: give --shape \1:… with a size for each -1"),
+    (r"workload\.inputs: (the server does not say what model .* takes): give each input's datatype and shape, such as .*", r"\1"),
     (r"workload\.inputs\.([^\s,]+?)\.shape\b", r"--shape \1:…"),
     (r", or give workload\.inputs\.\S+, which may be `omit` for an input that the model calls optional", ""),
     (r"\. If it (?:has the model|serves .*?) but does not describe it, give the datatype and shape of each input in workload\.inputs", ""),

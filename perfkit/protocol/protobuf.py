@@ -185,7 +185,8 @@ def model_metadata(message: v2_pb2.ModelMetadataResponse) -> ModelMetadata:
 
 def model_index(message: v2_pb2.RepositoryIndexResponse) -> tuple[IndexedModel, ...]:
     """The models in a `RepositoryIndexResponse`."""
-    return tuple(IndexedModel(one.name, one.version, one.state, one.reason) for one in message.models)
+    # MLServer writes `State.READY`
+    return tuple(IndexedModel(one.name, one.version, one.state.removeprefix("State."), one.reason) for one in message.models)
 
 
 def model_statistics(message: v2_pb2.ModelStatisticsResponse) -> tuple[ModelStatistics, ...]:

@@ -180,6 +180,12 @@ def decode_model_index(body: Buffer) -> tuple[IndexedModel, ...]:
     return tuple(IndexedModel(one["name"], *(str(one.get(key) or "") for key in ("version", "state", "reason"))) for one in document)
 
 
+def named_models(document: object) -> tuple[IndexedModel, ...]:
+    """The models in KServe's answer to `GET /v2/models`, `{"models": ["a"]}`, without a state; empty for any other document."""
+    names = document.get("models") if isinstance(document, dict) else None
+    return tuple(IndexedModel(name) for name in names if isinstance(name, str)) if isinstance(names, list) else ()
+
+
 def encode_error(message: str) -> bytes:
     """The body of every v2 error: `{"error": "…"}`."""
     return json.dumps({"error": message}, separators=(",", ":")).encode()

@@ -58,6 +58,11 @@ class Datatype(enum.Enum):
         """Whether it is FP16, BF16, FP32 or FP64."""
         return self in (Datatype.FP16, Datatype.BF16, Datatype.FP32, Datatype.FP64)
 
+    @property
+    def has_json_form(self) -> bool:
+        """Whether its values can be written in JSON; those of FP16 and BF16 are binary only, as in Triton."""
+        return self not in (Datatype.FP16, Datatype.BF16)
+
 
 _BY_NAME = {datatype.value: datatype for datatype in Datatype}
 # the types of decoded arrays; NumPy has no bfloat16: its values are float32, its encoded form is 16-bit words
@@ -181,7 +186,7 @@ def tensor_from_json(name: str, datatype: Datatype, shape: tuple[int, ...], data
 
     Raises ProtocolError for values of the wrong type, and for FP16 and BF16, which have no JSON form.
     """
-    if datatype in (Datatype.FP16, Datatype.BF16):
+    if not datatype.has_json_form:
         raise ProtocolError(
             f"receiving {datatype.value} data via JSON is not supported. Please use the binary data format for input {name}"
         )
@@ -210,7 +215,7 @@ def tensor_from_json(name: str, datatype: Datatype, shape: tuple[int, ...], data
 
 def tensor_to_json(tensor: Tensor) -> list[Any]:
     """A tensor's values as a flat list for a JSON `data` member; raises ProtocolError for FP16, BF16 and bytes that are not UTF-8."""
-    if tensor.datatype in (Datatype.FP16, Datatype.BF16):
+    if not tensor.datatype.has_json_form:
         raise ProtocolError(f"{tensor.datatype.value} has no JSON form: use binary data for '{tensor.name}'")
     values: list[Any] = tensor_to_array(tensor).ravel().tolist()
     if tensor.datatype is not Datatype.BYTES:

@@ -111,14 +111,15 @@ def tally(numbers: _Numbers) -> list[tuple[int, int]]:
 class BatchRecorder:
     """Records at most 60 batches from `origin_ns` on; their length is 1/64 s times a power of two, so that they align with seconds.
 
-    If the length of the load is unknown, None, the batches are merged in pairs whenever there would be more than 60. The batches of a load
-    of known length can be removed while it lasts, every `taken_every_ns`.
+    If the length of the load is unknown, None, the batches are merged in pairs whenever there would be more than 60. Batches can be removed
+    while the load lasts, every `taken_every_ns`.
     """
 
     def __init__(self, origin_ns: int, length_ns: int | None, taken_every_ns: int | None = None) -> None:
         self.batch_ns = batch_length_ns(length_ns)
         # parts of a batch, whose borders are both those of batches and the instants at which they are taken out
-        self._part_ns = self.batch_ns if taken_every_ns is None else math.gcd(self.batch_ns, taken_every_ns)
+        self._taken_every_ns = taken_every_ns
+        self._part_ns = self._length_of_parts_ns()
         self._may_double = length_ns is None
         self._origin_ns = origin_ns
         self._open: dict[int, collections.defaultdict[str, Histogram]] = {}  # the last used one last
@@ -185,21 +186,25 @@ class BatchRecorder:
         return {number: several[0] if len(several) == 1 else Batch.merged(several) for number, several in of_batches.items()}
 
     def _numbers(self, instants_ns: _Numbers) -> _Numbers:
-        numbers: _Numbers = (instants_ns - self._origin_ns) // self._part_ns
-        while self._may_double and int(numbers.max()) >= _MAX_BATCHES:
+        times_ns = instants_ns - self._origin_ns
+        while self._may_double and int(times_ns.max()) >= _MAX_BATCHES * self.batch_ns:
             self._double()
-            numbers >>= 1
-        return numbers
+        return times_ns // self._part_ns
+
+    def _length_of_parts_ns(self) -> int:
+        return self.batch_ns if self._taken_every_ns is None else math.gcd(self.batch_ns, self._taken_every_ns)
 
     def _double(self) -> None:
+        self.batch_ns *= 2
+        if self._length_of_parts_ns() == self._part_ns:
+            return
+        self._part_ns *= 2
         for number in tuple(self._open):
             self._pack(number)
         pairs = collections.defaultdict[int, list[Batch]](list)
         for number, batch in self._batches.items():
             pairs[number >> 1].append(batch)
         self._batches = collections.defaultdict(Batch, {number: Batch.merged(pair) for number, pair in pairs.items()})
-        self.batch_ns *= 2
-        self._part_ns = self.batch_ns
 
     def _histograms(self, number: int) -> dict[str, Histogram]:
         self._open[number] = histograms = self._open.pop(number, None) or collections.defaultdict(Histogram)

@@ -10,7 +10,7 @@ import numpy.typing as npt
 from perfkit.recorder.addresses import AddressRecorder, Labels
 from perfkit.recorder.batches import BatchRecorder, tally
 from perfkit.recorder.failures import FailureKinds
-from perfkit.recorder.histogram import Histogram
+from perfkit.recorder.open_intervals import OpenIntervals
 from perfkit.recorder.recent import LiveFigures, RecentReplies
 from perfkit.recorder.recording import AnswerTotals, Interval, Recording
 from perfkit.recorder.recording_so_far import RecordingSoFar
@@ -25,7 +25,6 @@ _BATCH = 1024
 _OPEN_BATCH = 256
 # replies come in bursts: a step with each reply would add up
 _STEP_EVERY = 8
-_MAX_OPEN_INTERVALS = 4
 
 # distributions hold answers, and requests without an answer at their age, which is a lower bound
 _IN_DISTRIBUTION = (Outcome.OK, Outcome.INVALID_OUTPUT, Outcome.TIMED_OUT, Outcome.UNFINISHED)
@@ -51,7 +50,7 @@ class Recorder:
     change its outcome, and returns whether it read it. An OK answer within `good_within_ns` is good. `stops` finds the stops of
     this process. With `is_streamed` the replies have the instants of their responses. With `is_live` the newest replies can be
     taken as `LiveFigures`. `labels` names the addresses of a target with several. With `checkpoint_ns` the recording can be taken out
-    piece by piece, at multiples of it after the window's start; the length of the window must be known then.
+    piece by piece, at multiples of it after the window's start.
     """
 
     def __init__(
@@ -79,7 +78,6 @@ class Recorder:
         self._events: dict[str, list[int]] = {}
         self._window_start_ns, self._window_end_ns = window_start_ns, window_end_ns
         self._failures = FailureKinds(describe_failure, raw_failure)
-        self._on_interval = on_interval
         self._check = check
         self._good_within_ns = good_within_ns
         self._stops = stops
@@ -98,12 +96,13 @@ class Recorder:
         if labels is not None:
             self._addresses = AddressRecorder(labels, window_start_ns, window_ns, is_open=is_open, taken_every_ns=checkpoint_ns)
         self._so_far = None if checkpoint_ns is None else RecordingSoFar()
+        self._keeping: Iterator[None] = iter(())
         self._awaited_ns: int | None = None
         self.answered_awaited = 0
         """The replies since `await_sent_until` to requests that were sent until its instant, as far as they are recorded."""
         self._finished_per_s: collections.Counter[int] = collections.Counter()
         self._failed_per_s: collections.Counter[int] = collections.Counter()
-        self._open_intervals: dict[int, collections.defaultdict[str, Histogram]] = {}  # the last used one last
+        self._intervals = OpenIntervals(window_start_ns, on_interval)
         self._last_finished_ns = 0
         self._answer_totals = AnswerTotals()
 
@@ -159,8 +158,7 @@ class Recorder:
         """The recording of a window that ended then, or, if that is None, with its last answer."""
         self._begin_work(window_end_ns)
         self._finish_work()
-        for index in tuple(self._open_intervals):
-            self._emit(index)
+        collections.deque(self._intervals.emit_before(None), maxlen=0)
         batches = self._batches.finish()
         last = Recording(
             origin_ns=self._window_start_ns,
@@ -174,12 +172,25 @@ class Recorder:
             stops=() if self._stops is None else self._stops.finish(),
             by_address={} if self._addresses is None else self._addresses.finish(self._batches.batch_ns),
         )
+        collections.deque(self._keeping, maxlen=0)
         return last if self._so_far is None else self._so_far.whole(last)
 
     def record_pending(self) -> None:
         """Records all replies so far now; takes up to a millisecond."""
         self._begin_work(self._window_end_ns)
         self._finish_work()
+
+    def emit_before(self, instant_ns: int) -> Iterator[None]:
+        """Gives `on_interval` the seconds that have ended by an instant, with all replies so far, in steps of less than a millisecond.
+
+        Later replies of such a second come as a further part of it.
+        """
+        self._begin_work(self._window_end_ns)
+        while self._work is not None:
+            yield
+            if self._work is not None and next(self._work, self) is self:
+                self._work = None
+        yield from self._intervals.emit_before(instant_ns)
 
     def await_sent_until(self, instant_ns: int) -> None:
         """Counts in `answered_awaited`, from now on, replies to requests that the loop had sent until that instant."""
@@ -189,16 +200,15 @@ class Recorder:
     def take_before(self, instant_ns: int) -> Recording:
         """The recording since the last call until an instant, which is a multiple of `checkpoint_ns`; see `RecordingSoFar`.
 
-        All intervals before the instant are given to `on_interval` first. Answers that come later are in the next piece. The caller must
-        give the piece to `keep`.
+        All intervals before the instant are given to `on_interval` first. Answers that come later are in the next piece.
         """
+        assert self._so_far is not None
+        collections.deque(self._keeping, maxlen=0)
         self.record_pending()
         first_s = (instant_ns - self._window_start_ns) // NS_PER_S
-        for index in sorted(self._open_intervals):
-            if index < first_s:
-                self._emit(index)
+        collections.deque(self._intervals.emit_before(instant_ns), maxlen=0)
         batch_ns = self._batches.batch_ns
-        return Recording(
+        piece = Recording(
             origin_ns=self._window_start_ns,
             end_ns=instant_ns,
             batch_ns=batch_ns,
@@ -210,11 +220,12 @@ class Recorder:
             stops=() if self._stops is None else self._stops.so_far(),
             by_address={} if self._addresses is None else self._addresses.take_before(instant_ns, batch_ns),
         )
+        self._keeping = self._so_far.add_in_steps(piece)
+        return piece
 
-    def keep(self, piece: Recording) -> Iterator[None]:
-        """Keeps a piece for `finish`; the iterator does it in steps of about a millisecond."""
-        assert self._so_far is not None
-        return self._so_far.add_in_steps(piece)
+    def keep(self) -> Iterator[None]:
+        """Keeps the newest piece for `finish`, which does what is left of it; in steps of about a millisecond."""
+        return self._keeping
 
     def _begin_work(self, window_end_ns: int | None) -> None:
         """Starts to record the replies so far; in steps, since all at once would delay an arrival by half a millisecond."""
@@ -263,10 +274,10 @@ class Recorder:
         if self._is_open:
             times["response_time"] = places, (finished - intended)[places]
             times["start_delay"] = places, (started - intended)[places]
-        yield from self._add_to_intervals(intended[places], {name: values_ns for name, (_, values_ns) in times.items()})
+        yield from self._intervals.add(intended[places], {name: values_ns for name, (_, values_ns) in times.items()})
         for name, (requests, values_ns) in streamed.items():
             times[name] = requests, values_ns
-            yield from self._add_to_intervals(intended[requests], {name: values_ns})
+            yield from self._intervals.add(intended[requests], {name: values_ns})
         if self._is_open:
             paced = np.array([reply.paced_ns for reply in batch], dtype=np.int64)
             times["pacing_delay"] = np.flatnonzero(inside), (paced - intended)[inside]
@@ -358,26 +369,7 @@ class Recorder:
             begun_ns, times_ns = np.array(pairs, dtype=np.int64).T
             inside = self._is_inside(begun_ns, window_end_ns)
             self._batches.add_times(name, begun_ns[inside], times_ns[inside])
-            collections.deque(self._add_to_intervals(begun_ns[inside], {name: times_ns[inside]}), maxlen=0)
-
-    def _add_to_intervals(self, begun_ns: Instants, times: Mapping[str, Instants]) -> Iterator[None]:
-        indices = (begun_ns - self._window_start_ns) // NS_PER_S
-        for index, _ in tally(indices):
-            chosen, histograms = indices == index, self._interval(index)
-            for name, values_ns in times.items():
-                histograms[name].record_many(values_ns[chosen])
-                yield
-
-    def _interval(self, index: int) -> dict[str, Histogram]:
-        self._open_intervals[index] = histograms = self._open_intervals.pop(index, None) or collections.defaultdict(Histogram)
-        if len(self._open_intervals) > _MAX_OPEN_INTERVALS:
-            self._emit(next(iter(self._open_intervals)))
-        return histograms
-
-    def _emit(self, index: int) -> None:
-        times = {name: histogram.bucket_counts() for name, histogram in self._open_intervals.pop(index).items()}
-        service, response, delay = (times.pop(name, None) for name in ("service_time", "response_time", "start_delay"))
-        self._on_interval(Interval(index, service, response, delay, times))
+            collections.deque(self._intervals.add(begun_ns[inside], {name: times_ns[inside]}), maxlen=0)
 
 
 def _take_before(counts: collections.Counter[int], first_s: int) -> dict[int, int]:

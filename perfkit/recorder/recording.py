@@ -69,6 +69,24 @@ class Interval:
         return {name: counts for name, counts in (*times.items(), *self.further.items()) if counts is not None}
 
 
+def merge_intervals(parts: Sequence[Interval]) -> list[Interval]:
+    """One interval for each second and workload, from those of several workers or in several parts; in the order of time."""
+    together = collections.defaultdict[tuple[int, int], list[Interval]](list)
+    for part in parts:
+        together[part.index, part.workload].append(part)
+    return [_sum_intervals(same) if len(same) > 1 else same[0] for _, same in sorted(together.items())]
+
+
+def _sum_intervals(parts: Sequence[Interval]) -> Interval:
+    times = [part.times for part in parts]
+    merged = {
+        name: BucketCounts.merged(one[name] for one in times if name in one)
+        for name in dict.fromkeys(name for one in times for name in one)
+    }
+    service, response, delay = (merged.pop(name, None) for name in ("service_time", "response_time", "start_delay"))
+    return Interval(parts[0].index, service, response, delay, merged, parts[0].workload)
+
+
 @dataclasses.dataclass(frozen=True, slots=True)
 class Recording:
     """What one worker recorded from the earliest start of the window on; `window.cut` extracts the window."""

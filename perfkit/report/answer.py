@@ -46,11 +46,19 @@ def answer(result: Result) -> tuple[str, ...]:
     sentences += [*_workload_verdicts(result), *neighbour_sentences(result)]
     invalid = [point for point in result.summary if not point.valid]
     if len(invalid) == len(result.summary):
-        return ("No load point is valid: the figures are not those of the target, and the warnings say why.",)
+        return (f"No load point is valid{_because(invalid)}: the figures are not those of the target, and the warnings say why.",)
     if invalid:
         named = "; ".join(point.title for point in invalid[:_MOST_NAMED]) + "; …" * (len(invalid) > _MOST_NAMED)
-        sentences.append(f"Not valid and left out of this answer: {len(invalid)} of {len(result.summary)} load points ({named}).")
+        sentences.append(
+            f"Not valid and left out of this answer: {len(invalid)} of {len(result.summary)} load points ({named}){_because(invalid)}."
+        )
     return tuple(sentences)
+
+
+def _because(invalid: Sequence[Point]) -> str:
+    """The codes of the warnings that make these points invalid: most warnings leave a point valid, and stand beside them."""
+    codes = dict.fromkeys(warning.code for point in invalid for warning in point.warnings if warning.code in INVALIDATING)
+    return f", because of {', '.join(codes)}" if codes else ""
 
 
 def _workload_verdicts(result: Result) -> Iterator[str]:

@@ -15,7 +15,7 @@ _NOT_IN_NAMES = re.compile(r"[^\w.-]+", re.ASCII)
 def points_csv(folders: Sequence[pathlib.Path]) -> str:
     """The load points of several results as CSV, a row each, repetitions pooled, followed by a row for each address of targets with several.
 
-    Those alone have an `address`, a column that is left out if there are none. The column `result` is the result folder; docs/python.md describes the other columns. Raises ResultError.
+    Those alone have an `address`, a column that is left out if there are none. The column `result` is the result folder; docs/how-to/python.md describes the other columns. Raises ResultError.
     """
     import pandas as pd
 

@@ -5,36 +5,9 @@ from collections.abc import Mapping, Sequence
 
 from perfkit.report.load_points import workload_title
 from perfkit.report.table import Column, Table
+from perfkit.report.warning_texts import WARNINGS
 from perfkit.result.model import Point
 from perfkit.stats.validity import INVALIDATING
-
-REMEDIES = {
-    "few_samples": "measure.duration or --duration, measure.repetitions",
-    "no_samples": "measure.duration or --duration, target.timeout",
-    "censored": "target.timeout, measure.drain",
-    "not_steady": "measure.warmup, measure.duration or --duration",
-    "littles_law": "measure.duration or --duration",
-    "overloaded": "load.open.rate or --rate",
-    "dropped": "load.open.max_in_flight",
-    "generator_bound": "measure.workers, measure.cpus",
-    "behind_schedule": "measure.workers, load.open.rate or --rate, load.open.max_in_flight",
-    "late_starts": "measure.workers, measure.cpus, load.open.rate or --rate",
-    "generator_stopped": "measure.cpus, measure.duration or --duration",
-    "generator_paused": "measure.cpus",
-    "burst": "measure.workers, measure.cpus",
-    "shared_cpus": "measure.cpus, server.cpus",
-    "busy_machine": "measure.cpus; perfkit doctor",
-    "connections_limited": "target.max_connections",
-    "file_limit": "ulimit -n, measure.workers",
-    "cache_hits": "workload.variants",
-    "imbalanced": "target.balance, target.resolve, target.connections",
-    "clock_bound": "chrony or NTP on the machines, or a shorter way to them",
-    "no_metadata": "workload.inputs",
-    "invalid_output": "check.share",
-    "few_gaps": "measure.duration or --duration, measure.repetitions",
-    "metrics_missing": "metrics.names",
-}
-"""The scenario keys and `perfkit run` options that remedy a warning, by its code."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -79,7 +52,7 @@ def _grouped_warning(code: str, messages: Mapping[str, Sequence[Point]], points:
     message, example = next(iter(messages)), next(iter(messages.values()))
     if len(messages) > 1:
         message = f"{message} (These are the figures of {_load_points(example, points)}; those of the others differ.)"
-    return GroupedWarning(code, message, _load_points(concerned, points), REMEDIES.get(code, ""))
+    return GroupedWarning(code, message, _load_points(concerned, points), WARNINGS[code].keys if code in WARNINGS else "")
 
 
 def _load_points(concerned: Sequence[Point], points: Sequence[Point]) -> str:

@@ -37,7 +37,7 @@ class LiveReport(RunObserver):
     """Prints the progress of a run; `RunObserver` describes the events."""
 
     def __init__(self, *, quiet: bool) -> None:
-        self._quiet = quiet
+        self._quiet = self.is_quiet = quiet
         self.screen = None if quiet else _screen()
         self._show_line: Callable[[str], bool] | None = None
         self._shows_progress = sys.stderr.isatty() and not quiet

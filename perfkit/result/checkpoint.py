@@ -19,7 +19,7 @@ from perfkit.result.model import Result, result_document
 
 CHECKPOINT_FILE = "checkpoint.json"
 _LogName = Annotated[str, pydantic.StringConstraints(pattern=r"^latency(-[1-9][0-9]{0,6})?\.hlog$")]
-_SpoolName = Annotated[str, pydantic.StringConstraints(pattern=r"^intervals-p[0-9]{1,9}\.r[0-9]{1,9}-[0-9]{1,9}\.spool$")]
+_SpoolName = Annotated[str, pydantic.StringConstraints(pattern=r"^intervals-p[0-9]{1,9}\.r[0-9]{1,9}-[0-9]{1,9}(\.lost)?\.spool$")]
 _Bytes = Annotated[int, pydantic.Field(ge=-1, le=2**60)]
 _Seconds = Annotated[int, pydantic.Field(ge=0, le=10**9)]
 
@@ -39,7 +39,7 @@ class Checkpoint:
     log: Mapping[_LogName, _Bytes] = pydantic.Field(default_factory=dict)
     """The bytes of the log's files that belong to the load points before."""
     spools: Mapping[_SpoolName, _Bytes] = pydantic.Field(default_factory=dict)
-    """The bytes of each worker's intervals that the checkpoint counts; -1 for a lost worker, whose requests are in no figure."""
+    """The bytes of each worker's intervals that the checkpoint counts; -1 for what lost workers sent and no figure counts."""
     schema: Literal["perfkit.checkpoint/1"] = "perfkit.checkpoint/1"
 
 

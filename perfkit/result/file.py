@@ -1,6 +1,6 @@
 """Writes and reads result folders: written beside their final place during a run, and moved there in one step.
 
-docs/results.md says what is in a folder, and what is checked when it is read.
+docs/reference/results.md says what is in a folder, and what is checked when it is read.
 """
 
 import contextlib
@@ -129,13 +129,13 @@ class ResultWriter:
             write_result(self.partial, result)
             (self.partial / CHECKPOINT_FILE).unlink(missing_ok=True)
 
-    def checkpoint(self, result: Result, spool: IntervalSpool, at_ns: int, checkpoint: Checkpoint) -> Callable[[], None]:
+    def checkpoint(self, result: Result, spool: IntervalSpool, checkpoint: Checkpoint) -> Callable[[], None]:
         """What writes the result until an instant within a load point, so that it survives a crash of the machine; see `recover_result`.
 
         The function waits for the disk, and may be called in another thread; it raises StorageError.
         """
         descriptors = [*spool.flush(), self._log.flush()]
-        complete = dataclasses.replace(checkpoint, log=self._log.sizes(), spools=spool.take_marks(at_ns))
+        complete = dataclasses.replace(checkpoint, log=self._log.sizes(), spools=spool.counted_sizes())
 
         def write() -> None:
             with self._writing():

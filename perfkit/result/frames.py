@@ -26,7 +26,7 @@ def points_frame(points: Iterable[Point]) -> "pd.DataFrame":
     """A row for each load point: rates per second, times in nanoseconds; percentiles with too few samples are None.
 
     `level` is the concurrency or the arrival rate. `times` is the kind of the times in `mean_ns` to `max_ns`: `response`, or `service`
-    in a closed loop. `server_…` are the server's own means per request. docs/python.md describes every column.
+    in a closed loop. `server_…` are the server's own means per request. docs/how-to/python.md describes every column.
     """
     import pandas as pd
 

@@ -1,16 +1,21 @@
 """The intervals of a load point whose workers are processes, on disk as they come: a file for each worker.
 
-Which of them belong in the log is known at the end: those from the window's start on, and those of lost workers under tags of their own.
+Which of them belong in the log is known at the end: those from the window's start on. Of a lost worker only those count that its
+checkpoints count; the others go to a file of their own, and are logged under tags of their own.
 """
 
+import contextlib
 import io
 import pathlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from perfkit.recorder.recording import Interval
 from perfkit.result.interval_log import PointLines
+from perfkit.units import NS_PER_S
 
 SPOOL_GLOB = "intervals-*.spool"
+_VOID = -1
+"""In place of the second, in a line that does not count."""
 
 
 class IntervalSpool:
@@ -20,10 +25,12 @@ class IntervalSpool:
         self._folder, self._tag, self._lines = folder, tag, lines
         self._files: dict[int, io.TextIOWrapper] = {}
         self._marks: dict[int, dict[int, int]] = {}
+        self._counted: dict[int, tuple[int, int]] = {}
+        """How many bytes of a worker's file its checkpoints count, as far as the lines are of seconds before the second number."""
+        self._lost = set[pathlib.Path]()
+        """The files with what lost workers sent and no figure counts."""
         self._window_start_ns: int | None = None
         self._failure: OSError | None = None
-        self.lost = set[int]()
-        """The workers whose requests count in no figure."""
 
     def add(self, worker: int, window_start_ns: int, interval: Interval) -> None:
         """Adds an interval of a worker."""
@@ -32,8 +39,7 @@ class IntervalSpool:
             return
         try:
             file = self._file(worker)
-            for line in self._lines.of_interval(window_start_ns, interval).splitlines():
-                file.write(f"{interval.index} {line}\n")
+            file.writelines(self._spooled(window_start_ns, interval))
         except OSError as error:
             self._failure = error
 
@@ -42,12 +48,62 @@ class IntervalSpool:
         if self._failure is None and worker in self._files:
             self._marks.setdefault(at_ns, {})[worker] = self._files[worker].tell()
 
-    def take_marks(self, at_ns: int) -> dict[str, int]:
-        """For each file the bytes that the checkpoint of an instant counts, -1 for a lost worker's; called once for each instant."""
-        marks = self._marks.pop(at_ns, {})
-        for passed_ns in [passed_ns for passed_ns in self._marks if passed_ns < at_ns]:
-            del self._marks[passed_ns]
-        return {self._path(worker).name: -1 if worker in self.lost else marks.get(worker, 0) for worker in self._files}
+    def count_until(self, at_ns: int | None) -> None:
+        """Notes that all workers that are left have reached the checkpoint of an instant, which therefore counts; None for no new one."""
+        if at_ns is None or self._window_start_ns is None:
+            return
+        end = (at_ns - self._window_start_ns) // NS_PER_S
+        self._counted |= {worker: (size, end) for worker, size in self._marks.get(at_ns, {}).items()}
+        self._marks = {later_ns: marks for later_ns, marks in self._marks.items() if later_ns > at_ns}
+
+    def lose(self, worker: int) -> None:
+        """Leaves in a lost worker's file only what its checkpoints count."""
+        for marks in self._marks.values():
+            marks.pop(worker, None)
+        self._void(worker, self._counted.get(worker, (0, 0)), keeps_apart=True)
+
+    def replace(self, worker: int, window_start_ns: int, intervals: Sequence[Interval], lost: Sequence[Interval]) -> None:
+        """Replaces a worker's intervals since its last checkpoint; those of `lost` count in no figure."""
+        last_ns = max((at_ns for at_ns, marks in self._marks.items() if worker in marks), default=None)
+        newest = self._counted.get(worker, (0, 0))
+        if last_ns is not None:
+            newest = self._marks[last_ns][worker], (last_ns - window_start_ns) // NS_PER_S
+        self._void(worker, newest, keeps_apart=False)
+        for interval in intervals:
+            self.add(worker, window_start_ns, interval)
+        if lost and self._failure is None:
+            try:
+                with self._lost_file(worker) as left:
+                    for interval in lost:
+                        left.writelines(self._spooled(window_start_ns, interval))
+            except OSError as error:
+                self._failure = error
+
+    def _void(self, worker: int, counted: tuple[int, int], *, keeps_apart: bool) -> None:
+        """Makes void what is in a worker's file besides the lines that are counted, in their place, because checkpoints count bytes."""
+        if self._failure is not None or worker not in self._files:
+            return
+        size, end = counted
+        try:
+            with self._path(worker).open("r+b") as lines, self._lost_file(worker) if keeps_apart else contextlib.nullcontext() as left:
+                read = 0
+                while line := lines.readline():
+                    start, read = read, read + len(line)
+                    index = int(line.partition(b" ")[0])
+                    if index == _VOID or (read <= size and index < end):
+                        continue
+                    if left is not None:
+                        left.write(line.decode("ascii"))
+                    lines.seek(start)
+                    lines.write(f"{_VOID} ".encode().ljust(len(line) - 1) + b"\n")
+                    lines.seek(read)
+        except OSError as error:
+            self._failure = error
+
+    def counted_sizes(self) -> dict[str, int]:
+        """For each file the bytes that the newest checkpoint counts, -1 for what lost workers had sent besides."""
+        counted = {self._path(worker).name: self._counted.get(worker, (0, 0))[0] for worker in self._files}
+        return counted | {path.name: -1 for path in self._lost}
 
     def flush(self) -> list[int]:
         """Writes what is buffered, and returns the files' descriptors, for fsync."""
@@ -65,7 +121,9 @@ class IntervalSpool:
             raise self._failure
         for worker, file in self._files.items():
             file.flush()
-            yield from spooled_lines(self._path(worker), first_s, is_lost=worker in self.lost)
+            yield from spooled_lines(self._path(worker), first_s)
+        for path in sorted(self._lost):
+            yield from spooled_lines(path, first_s, is_lost=True)
         yield self.window_lines(first_s)
 
     def remove(self) -> None:
@@ -73,12 +131,22 @@ class IntervalSpool:
         for worker, file in self._files.items():
             file.close()
             self._path(worker).unlink(missing_ok=True)
-        self._files = {}
+        for path in self._lost:
+            path.unlink(missing_ok=True)
+        self._files, self._lost = {}, set()
 
     def _file(self, worker: int) -> io.TextIOWrapper:
         if worker not in self._files:
-            self._files[worker] = self._path(worker).open("w", encoding="ascii")
+            self._files[worker] = self._path(worker).open("w", buffering=1, encoding="ascii")  # a killed run has written each line
         return self._files[worker]
+
+    def _spooled(self, window_start_ns: int, interval: Interval) -> list[str]:
+        return [f"{interval.index} {line}\n" for line in self._lines.of_interval(window_start_ns, interval).splitlines()]
+
+    def _lost_file(self, worker: int) -> io.TextIOWrapper:
+        path = self._folder / f"intervals-{self._tag}-{worker}.lost.spool"
+        self._lost.add(path)
+        return path.open("a", encoding="ascii")
 
     def _path(self, worker: int) -> pathlib.Path:
         return self._folder / f"intervals-{self._tag}-{worker}.spool"

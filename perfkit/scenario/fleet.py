@@ -11,6 +11,8 @@ from perfkit.scenario.shared_memory import SharedMemorySpec
 from perfkit.units import NS_PER_S
 
 DEFAULT_LISTEN = "0.0.0.0:8790"
+DASK_SCHEMES = ("tcp", "tls", "ws", "wss")
+"""How the address of a Dask scheduler may begin."""
 
 
 def _check_listen(text: str) -> str:
@@ -18,13 +20,22 @@ def _check_listen(text: str) -> str:
     return text
 
 
+def _check_scheduler(text: str) -> str:
+    scheme, separator, rest = text.partition("://")
+    if scheme not in DASK_SCHEMES or not separator or not rest:
+        raise ValueError(f"expected the address of a Dask scheduler, such as tcp://host:8786, found {text!r}")
+    return text
+
+
 class Fleet(Section):
     """Several machines send the load together, one schedule divided among them; this perfkit drives them and sends no request itself."""
 
-    kind: Literal["worker"] = "worker"
-    """`worker`: `perfkit worker --join` is started on each machine."""
-    workers: Count
-    """The number of machines. Each runs `measure.workers` processes."""
+    kind: Literal["worker", "dask"] = "worker"
+    """`worker`: `perfkit worker --join` is started on each machine by hand; `dask`: a Dask cluster starts it."""
+    workers: Count | None = None
+    """The number of machines; with Dask, one on each of its hosts by default. Each runs `measure.workers` processes."""
+    scheduler: Annotated[Text, AfterValidator(_check_scheduler)] | None = None
+    """The address of the Dask scheduler."""
     listen: Annotated[Text, AfterValidator(_check_listen)] = DEFAULT_LISTEN
     """The host and port at which the machines join; port 0 picks a free one."""
     token_file: Text | None = None
@@ -39,7 +50,13 @@ class Fleet(Section):
     """What the other machines do when one is lost: go on to the end of the load point, and carry the whole load of the next; or stop."""
 
     @pydantic.model_validator(mode="after")
-    def _has_a_whole_certificate(self) -> Self:
+    def _is_complete(self) -> Self:
+        if self.kind == "dask" and self.scheduler is None:
+            raise ValueError("kind: dask needs scheduler, the address of the Dask scheduler, such as tcp://host:8786")
+        if self.kind == "worker" and self.scheduler is not None:
+            raise ValueError("scheduler goes with kind: dask: give that, or remove scheduler")
+        if self.kind == "worker" and self.workers is None:
+            raise ValueError("workers is missing: give the number of machines that join (--machines with --fleet)")
         if (self.tls_cert is None) != (self.tls_key is None):
             raise ValueError("tls_cert and tls_key belong together: give both")
         return self

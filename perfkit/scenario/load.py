@@ -136,7 +136,7 @@ class Sine(Section):
 
 
 class Shape(Section):
-    """How the rate changes within the window: exactly one of these. The warm-up has the rate with which it begins."""
+    """How the rate changes within the window; give exactly one. The warm-up runs at the rate with which the window begins."""
 
     ramp: Ramp | None = None
     steps: Steps | None = None
@@ -195,7 +195,7 @@ class Replay(Section):
     """The requests of a trace, each at the instant at which it was recorded."""
 
     trace: Text
-    """A file of `perfkit record`, or another one with a column of instants: CSV, JSON lines, Parquet; see docs/traces.md."""
+    """A file of `perfkit record`, or another one with a column of instants: CSV, JSON lines, Parquet; see docs/how-to/traces.md."""
     format: Literal["auto", "csv", "jsonl", "parquet", "request_intervals", "fixed_schedule"] = "auto"
     """`auto` follows the file's suffix; `request_intervals` and `fixed_schedule` are perf_analyzer's."""
     speed: Factor = 1.0

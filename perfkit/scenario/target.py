@@ -206,7 +206,7 @@ def _replicas(url: str | tuple[str, ...]) -> list[Address]:
 
 
 class OnnxExecution(Section):
-    """How the bundled server executes ONNX models; docs/server.md describes the keys and their combinations."""
+    """How the bundled server executes ONNX models; docs/reference/server.md describes the keys and their combinations."""
 
     provider: Literal["cpu", "cuda", "tensorrt"] | None = None
     precision: Literal["fp32", "tf32", "fp16", "bf16"] | None = None

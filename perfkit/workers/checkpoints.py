@@ -3,6 +3,7 @@
 import asyncio
 import collections
 import dataclasses
+import itertools
 from collections.abc import Callable, Sequence
 
 from perfkit.clock import Clock
@@ -18,6 +19,8 @@ from perfkit.workers.point_recording import PointRecording, WorkloadRecording, m
 # late requests are sent in this time
 _SENT_WITHIN_NS = NS_PER_S
 _LOOK_EVERY_NS = NS_PER_S // 10
+# most answers to a second's requests have come by then, and are sent with it
+_ANSWERED_WITHIN_NS = NS_PER_S // 5
 
 
 async def take_checkpoints(
@@ -29,14 +32,16 @@ async def take_checkpoints(
     recorders: Sequence[Recorder],
     send: Callable[[int, list[Recording]], None],
 ) -> None:
-    """Calls `send` with the pieces of all recorders and the instant before which they lie, `every_ns` until the window's end.
+    """Calls `send` with the pieces of all recorders and the instant before which they lie, `every_ns` until the window's end, known or not.
 
     That is some time after the instant: when all requests sent until then are answered, or after the timeout of a request, so that each
     checkpoint holds what a run that ended there would hold.
     """
-    if every_ns is None or phases.window_end_ns is None:
+    if every_ns is None:
         return
-    for at_ns in range(phases.window_start_ns + every_ns, phases.window_end_ns, every_ns):
+    for at_ns in itertools.count(phases.window_start_ns + every_ns, every_ns):
+        if phases.window_end_ns is not None and at_ns >= phases.window_end_ns:
+            return
         await clock.sleep_until_ns(at_ns + _SENT_WITHIN_NS)
         awaited = loops.unanswered
         for recorder in recorders:
@@ -54,8 +59,19 @@ async def take_checkpoints(
             pieces.append(recorder.take_before(at_ns))
             await asyncio.sleep(0)
         send(at_ns, pieces)
-        for recorder, piece in zip(recorders, pieces, strict=True):
-            for _ in recorder.keep(piece):
+        for recorder in recorders:
+            for _ in recorder.keep():
+                await asyncio.sleep(0)  # requests that are due are sent in between
+
+
+async def emit_seconds(recorders: Sequence[Recorder], phases: Phases, clock: Clock) -> None:
+    """Has each second's interval sent soon after its end, so that little is lost with the process."""
+    second_ns = phases.window_start_ns
+    while recorders:
+        second_ns = max(second_ns + NS_PER_S, phases.window_start_ns + (clock.now_ns() - phases.window_start_ns) // NS_PER_S * NS_PER_S)
+        await clock.sleep_until_ns(second_ns + _ANSWERED_WITHIN_NS)
+        for recorder in recorders:
+            for _ in recorder.emit_before(second_ns):
                 await asyncio.sleep(0)  # requests that are due are sent in between
 
 
@@ -66,12 +82,28 @@ class PointSoFar:
         self._newest: PointRecording | None = None
         self._recordings = collections.defaultdict[int, RecordingSoFar](RecordingSoFar)
 
+    @property
+    def is_empty(self) -> bool:
+        """Whether there was no checkpoint yet."""
+        return self._newest is None
+
     def add(self, piece: PointRecording) -> None:
         """Adds the next piece."""
         self._newest = dataclasses.replace(piece, workloads=())
         self._connections = [one.connections for one in piece.workloads]
         for number, recording in enumerate((piece.recording, *(one.recording for one in piece.workloads))):
             self._recordings[number].add(recording)
+
+    def totals(self) -> PointRecording:
+        """A piece with all that pieces do not add up: see `RecordingSoFar`."""
+        assert self._newest is not None
+        return dataclasses.replace(
+            self._newest,
+            recording=self._recordings[0].totals(),
+            workloads=tuple(
+                WorkloadRecording(self._recordings[number].totals(), connections) for number, connections in enumerate(self._connections, 1)
+            ),
+        )
 
     def whole(self) -> PointRecording:
         """The recording until the newest checkpoint."""
@@ -93,17 +125,32 @@ class CheckpointCollector:
         if worker in self._waiting:
             self._waiting[worker].append(checkpoint)
 
-    def lose(self, worker: int) -> None:
-        """Leaves out a worker, whose recording counts in no figure."""
-        self._so_far.pop(worker, None)
+    def lose(self, worker: int) -> PointRecording | None:
+        """Waits no longer for a worker. Its recording until the newest instant that all had reached counts on: returns it, None if there is none."""
         self._waiting.pop(worker, None)
+        if worker in self._so_far and self._so_far[worker].is_empty:
+            del self._so_far[worker]
+        return self._so_far[worker].whole() if worker in self._so_far else None
 
     def take(self, lost: Sequence[str]) -> tuple[int, PointRecording] | None:
         """The newest instant that all workers have reached, and the recording until then; None if there is none since the last call."""
         at_ns = None
-        while self._waiting and all(self._waiting.values()):
-            for worker, waiting in self._waiting.items():
-                checkpoint = waiting.popleft()
-                at_ns = checkpoint.at_ns
-                self._so_far[worker].add(checkpoint.piece)
+        while (complete := self._next_complete()) is not None:
+            at_ns = complete[0].at_ns
         return None if at_ns is None else (at_ns, merge_points([one.whole() for one in self._so_far.values()], lost))
+
+    def take_piece(self, lost: Sequence[str]) -> Checkpoint | None:
+        """The next checkpoint that all workers have reached, merged as if from one worker; None if there is none."""
+        if (complete := self._next_complete()) is None:
+            return None
+        lost_parts = [so_far.totals() for worker, so_far in self._so_far.items() if worker not in self._waiting]
+        return Checkpoint(complete[0].at_ns, merge_points([*(one.piece for one in complete), *lost_parts], lost))
+
+    def _next_complete(self) -> list[Checkpoint] | None:
+        """The next checkpoint of each worker that is left, added to the sums, if all of them have sent it."""
+        if not self._waiting or not all(self._waiting.values()):
+            return None
+        complete = [waiting.popleft() for waiting in self._waiting.values()]
+        for worker, checkpoint in zip(self._waiting, complete, strict=True):
+            self._so_far[worker].add(checkpoint.piece)
+        return complete

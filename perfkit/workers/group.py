@@ -2,7 +2,7 @@
 
 import asyncio
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Protocol
 
 from perfkit.clock import Clock
@@ -12,16 +12,24 @@ from perfkit.load.tasks import run_with_side_tasks
 from perfkit.recorder.recent import LiveFigures
 from perfkit.recorder.recording import Interval
 from perfkit.units import NS_PER_S
-from perfkit.workers.messages import Begin, Checkpoint, Crashed, Logged, Ready, Stop
-from perfkit.workers.point_recording import PointRecording, merge_points
+from perfkit.workers.messages import Begin, Checkpoint, Crashed, Logged, PartLost, Ready, Stop
+from perfkit.workers.point_recording import PointRecording, after_known_part, empty_point, merge_points
 
 # how far ahead the common start lies: time for every worker to receive it
 LEAD_NS = NS_PER_S // 5
 _MAX_SILENCE_NS, _STARTS_WITHIN_NS = 10 * NS_PER_S, 120 * NS_PER_S
 
 
+class NoWorkerLeftError(MeasurementError):
+    """All workers were lost before anything was known of what they recorded."""
+
+
 class WorkerLink(Protocol):
     """The way to a worker: a process of this machine, or all the workers of another machine, which answer as one."""
+
+    @property
+    def workers(self) -> int:
+        """How many workers they are."""
 
     @property
     def name(self) -> str:
@@ -57,7 +65,7 @@ class _Worker:
     point: PointRecording | None = None
     error: PerfkitError | None = None
     lost: str = ""
-    """Why its recording is missing."""
+    """Why the rest of its recording is missing."""
 
     @property
     def has_ended(self) -> bool:
@@ -67,14 +75,23 @@ class _Worker:
 class GroupListener:
     """Hears of what the workers of one load point send; they are numbered from 0. By default it ignores all."""
 
+    def workers_start(self, workers: int) -> None:
+        """So many workers, or links to workers that answer as one, are about to start."""
+
     def interval_came(self, worker: int, window_start_ns: int, interval: Interval) -> None:
         """A worker logged an interval, with the earliest start of the window; whether its requests count is known at the end."""
 
     def checkpoint_came(self, worker: int, checkpoint: Checkpoint) -> None:
         """A worker sent the next piece of its recording."""
 
-    def worker_lost(self, worker: int, reason: str) -> None:
-        """A worker's recording is missing, and its requests count in no figure."""
+    def worker_lost(self, worker: int, reason: str) -> PointRecording | None:
+        """A worker's recording is missing; returns the part of it that is known all the same, None if there is none."""
+
+    def part_lost(self, worker: int, loss: PartLost) -> None:
+        """One of several workers that answer as one is lost; see `PartLost`."""
+
+    def stopped_early(self, stop: Stop) -> None:
+        """A worker has stopped for a reason that holds for all, which are stopped now."""
 
     def figures_came(self, figures: LiveFigures) -> None:
         """A worker sent figures for a live view."""
@@ -91,11 +108,24 @@ class WorkerGroup:
         *,
         lead_ns: int = LEAD_NS,
         stops_when_one_is_lost: bool = False,
+        workloads: int | None = None,
+        begin_at: Callable[[], Awaitable[int]] | None = None,
+        of: int | None = None,
     ) -> None:
+        """The workers at the end of `links`, which are all `of` the workers unless it is given.
+
+        With the number of `workloads` of a mix, 0 for a single workload, a load point whose workers are all lost is a recording without
+        requests if they have logged anything. `begin_at` is called when all are ready, and returns the common start; by default it lies
+        `lead_ns` ahead.
+        """
         self._workers, self._lead_ns = [_Worker(number, link, clock.now_ns()) for number, link in enumerate(links)], lead_ns
         self._clock, self._listener, self._stops_when_one_is_lost = clock, listener, stops_when_one_is_lost
+        self._workloads, self._begin_at = workloads, begin_at
+        self._of = sum(link.workers for link in links) if of is None else of
+        self._window_start_ns: int | None = None
         self._changed = asyncio.Event()
         self._stopped: Stop | None = None
+        listener.workers_start(len(links))
 
     @property
     def pids(self) -> tuple[int, ...]:
@@ -109,17 +139,22 @@ class WorkerGroup:
         for worker in self._workers:
             worker.link.send(self._stopped)
 
+    def kill(self) -> None:
+        """Ends all workers at once."""
+        for worker in self._workers:
+            worker.link.kill()
+
     @property
     def recordings(self) -> Sequence[tuple[PointRecording | None, str]]:
-        """Of each worker, in their order: what it recorded, or None and why that is missing."""
-        return [(worker.point, worker.lost) for worker in self._workers]
+        """For each worker in order: the known part of its recording, and why the rest is missing."""
+        return [(worker.point, self._loss(worker)) for worker in self._workers]
 
     async def run(self) -> PointRecording:
         """Begins in all workers at once, and merges their recordings.
 
-        A worker that dies, or is silent for ten seconds, is named in the recording, and the others go on. Raises the
-        error of a worker that could not measure; MeasurementError if no recording is left; if the point is stopped before it has
-        begun, TargetError for a lost target and CancelledError otherwise.
+        A worker that dies, or is silent for ten seconds, is named in the recording, and the others go on; what its checkpoints hold counts.
+        Raises the error of a worker that could not measure; NoWorkerLeftError if all are lost before they have logged anything; if the point
+        is stopped before it has begun, TargetError for a lost target and CancelledError otherwise.
         """
         return await run_with_side_tasks(self._run(), self._detect_silence(), *(self._listen(worker) for worker in self._workers))
 
@@ -128,16 +163,29 @@ class WorkerGroup:
         self._raise_errors()
         if self._stopped:  # nothing was measured
             raise TargetError(self._stopped.reason) if self._stopped.cause is StopCause.TARGET_LOST else asyncio.CancelledError
-        begin = Begin(self._clock.now_ns() + self._lead_ns)
+        begin = Begin(await self._begin_at() if self._begin_at else self._clock.now_ns() + self._lead_ns)
         for worker in self._workers:
             worker.link.send(begin)
         await self._until(lambda: all(worker.has_ended for worker in self._workers))
         self._raise_errors()
-        lost = [worker.lost for worker in self._workers if worker.lost]
-        points = [worker.point for worker in self._workers if worker.point]
+        lost = [self._loss(worker) for worker in self._workers if worker.lost]
+        # the lost ones last: how the load ended is what the others say
+        points = [worker.point for worker in sorted(self._workers, key=lambda one: bool(one.lost)) if worker.point]
         if not points:
-            raise MeasurementError(f"no worker is left: {'; '.join(lost)}")
+            if self._window_start_ns is None or self._workloads is None:
+                raise NoWorkerLeftError(f"no worker is left: {'; '.join(worker.lost for worker in self._workers)}")
+            # what they logged is kept beside a load point without requests
+            points = [empty_point(begin.at_ns, self._window_start_ns, self._clock.now_ns(), self._workloads)]
         return merge_points(points, lost)
+
+    def _loss(self, worker: _Worker) -> str:
+        """What is missing because a worker was lost; empty if it was not."""
+        if not worker.lost:
+            return ""
+        return f"{self._share_is_missing(worker)}{after_known_part(worker.point)}"
+
+    def _share_is_missing(self, worker: _Worker) -> str:
+        return f"{worker.lost}: its share of the load, {worker.link.workers:,} of {self._of:,}, is missing"
 
     async def _until(self, condition: Callable[[], bool]) -> None:
         while not condition():
@@ -149,6 +197,8 @@ class WorkerGroup:
         try:
             while not worker.has_ended:
                 message = await worker.link.receive()
+                if worker.has_ended:  # it was given up meanwhile
+                    return
                 worker.heard_ns, worker.has_reported = self._clock.now_ns(), True
                 self._take(worker, message)
                 self._changed.set()
@@ -158,6 +208,7 @@ class WorkerGroup:
     def _take(self, worker: _Worker, message: object) -> None:
         match message:
             case Logged(window_start_ns, interval):
+                self._window_start_ns = window_start_ns
                 self._listener.interval_came(worker.number, window_start_ns, interval)
             case Checkpoint() as checkpoint:
                 self._listener.checkpoint_came(worker.number, checkpoint)
@@ -168,11 +219,21 @@ class WorkerGroup:
             case PointRecording() as point:
                 worker.point = point
                 if point.ending.cause is not None:  # it holds for all: the target is gone, fails or is overloaded
-                    self.stop(point.ending.reason, point.ending.cause)
+                    self._stop_all(Stop(point.ending.reason, point.ending.cause, drain=True))
+            case Stop() as stop:
+                self._stop_all(stop)
+            case PartLost() as loss:
+                self._listener.part_lost(worker.number, loss)
+                if self._stops_when_one_is_lost:
+                    self.stop(loss.reason, StopCause.WORKER_LOST)
             case PerfkitError() as error:
                 worker.error = error
             case Crashed(traceback):
                 raise RuntimeError(f"{worker.link.name} failed:\n{traceback}")
+
+    def _stop_all(self, stop: Stop) -> None:
+        self.stop(stop.reason, stop.cause, drain=stop.drain)
+        self._listener.stopped_early(stop)
 
     async def _detect_silence(self) -> None:
         """Kills workers that have sent nothing for too long."""
@@ -187,7 +248,7 @@ class WorkerGroup:
     def _lose(self, worker: _Worker, message: str) -> None:
         if not worker.lost:
             worker.lost = message
-            self._listener.worker_lost(worker.number, message)
+            worker.point = self._listener.worker_lost(worker.number, self._share_is_missing(worker))
         self._changed.set()
         if self._stops_when_one_is_lost:
             self.stop(worker.lost, StopCause.WORKER_LOST)

@@ -2,7 +2,7 @@
 
 import contextlib
 import dataclasses
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from typing import Any
 
 from perfkit.clock import Clock
@@ -23,6 +23,11 @@ class LocalWorker:
 
     name: str
     _child: Child
+
+    @property
+    def workers(self) -> int:
+        """See `WorkerLink.workers`."""
+        return 1
 
     @property
     def pids(self) -> tuple[int, ...]:
@@ -46,9 +51,24 @@ class LocalWorker:
         self._child.kill()
 
 
+@dataclasses.dataclass(frozen=True)
+class Part:
+    """Workers that are only some of those that send a load."""
+
+    numbers: Sequence[int]
+    """Theirs, from 0."""
+    of: int
+    where: str
+    """Where they are, such as ` on alpha`."""
+    begin_at: Callable[[], Awaitable[int]]
+    """See `WorkerGroup`."""
+
+
 @contextlib.asynccontextmanager
-async def local_workers(specs: Sequence[WorkerSpec | MixSpec], clock: Clock, listener: GroupListener) -> AsyncIterator[WorkerGroup]:
-    """Runs a worker process for each spec, for the length of the block."""
+async def local_workers(
+    specs: Sequence[WorkerSpec | MixSpec], clock: Clock, listener: GroupListener, part: Part | None = None
+) -> AsyncIterator[WorkerGroup]:
+    """Runs a worker process for each spec, for the length of the block; by default they are all workers."""
     running: list[Child] = []
     async with contextlib.AsyncExitStack() as children:
         try:
@@ -56,10 +76,16 @@ async def local_workers(specs: Sequence[WorkerSpec | MixSpec], clock: Clock, lis
                 child = await children.enter_async_context(start_module(MODULE, stop_within_s=ENDS_WITHIN_S))
                 running.append(child)
                 child.send(spec)
-            links = [
-                LocalWorker(f"worker {number} of {len(specs)} (process {child.pid})", child) for number, child in enumerate(running, 1)
-            ]
-            yield WorkerGroup(links, clock, listener)
+            if part is None:
+                links = [_link(number, len(specs), child) for number, child in enumerate(running)]
+                yield WorkerGroup(links, clock, listener, workloads=specs[0].workload_count)
+            else:
+                links = [_link(number, part.of, child, part.where) for number, child in zip(part.numbers, running, strict=True)]
+                yield WorkerGroup(links, clock, listener, begin_at=part.begin_at, of=part.of)
         finally:
             for child in running:  # all at once, before the first is waited for
                 child.close_stdin()
+
+
+def _link(number: int, of: int, child: Child, where: str = "") -> LocalWorker:
+    return LocalWorker(f"worker {number + 1:,} of {of:,} (process {child.pid}{where})", child)

@@ -2,7 +2,8 @@
 
 To the worker: a `WorkerSpec`, then `Begin`, and `Stop` if the point is ended early. From the worker: `Ready`; `Logged` intervals; once a
 second `Progress` and, for a live view, `LiveFigures`; in a long point now and then a `Checkpoint`; and finally its `PointRecording`, the
-PerfkitError that prevented the measurement, or `Crashed`.
+PerfkitError that prevented the measurement, or `Crashed`. Workers that answer as one also send `PartLost`, and `Stop` when one of them has
+stopped for a reason that holds for all.
 """
 
 import dataclasses
@@ -21,7 +22,7 @@ class Begin:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Stop:
-    """To the worker: see `Loop.stop`."""
+    """To the worker, and from several that answer as one: see `Loop.stop`."""
 
     reason: str
     cause: StopCause
@@ -50,6 +51,17 @@ class Checkpoint:
 
     at_ns: int
     piece: PointRecording
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class PartLost:
+    """From workers that answer as one: one of them is lost; these intervals take the place of all `Logged` ones that no `Checkpoint` counts."""
+
+    reason: str
+    window_start_ns: int
+    kept: tuple[Interval, ...]
+    """Those of the workers that are left."""
+    lost: tuple[Interval, ...]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

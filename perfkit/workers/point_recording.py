@@ -5,10 +5,13 @@ from collections.abc import Sequence
 
 from perfkit.load.loop import Ending
 from perfkit.machine.readings import BusyShares
-from perfkit.recorder.recording import Recording, merge
+from perfkit.recorder.batches import batch_length_ns
+from perfkit.recorder.recording import AnswerTotals, Recording, merge
+from perfkit.recorder.series import SeriesRecorder
 from perfkit.spans.sampled import SampledRequest
 from perfkit.telemetry.series import Series
 from perfkit.transport.base import ConnectionCounts
+from perfkit.units import NS_PER_S
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -84,8 +87,25 @@ class PointRecording:
         )
 
 
+def empty_point(start_ns: int, window_start_ns: int, end_ns: int, workloads: int = 0) -> PointRecording:
+    """The recording of a load point without any figures, for a mix with so many workloads."""
+    end_ns = max(end_ns, window_start_ns)
+    series = SeriesRecorder(window_start_ns, window_start_ns).finish()
+    recording = Recording(window_start_ns, end_ns, batch_length_ns(end_ns - window_start_ns), {}, series, {}, {}, AnswerTotals())
+    parts = tuple(WorkloadRecording(recording, ConnectionCounts()) for _ in range(workloads))
+    return PointRecording(recording, start_ns, Ending(end_ns), ConnectionCounts(), BusyShares(), workloads=parts)
+
+
+def after_known_part(point: PointRecording | None) -> str:
+    """A phrase for the part of a recording that is missing, such as ` after the first 60 s`; empty if all of it is missing."""
+    return "" if point is None else f" after the first {(point.ending.stopped_ns - point.start_ns) / NS_PER_S:,.0f} s"
+
+
 def merge_points(points: Sequence[PointRecording], lost: Sequence[str] = ()) -> PointRecording:
-    """The recording of all workers together, with the busiest core and the cause for which the first of them was stopped."""
+    """The recording of all workers together, with the busiest core and the cause for which the first of them was stopped.
+
+    `lost` has a message for each worker whose recording is missing, besides those of the parts.
+    """
     endings = [point.ending for point in points]
     early = next((ending for ending in endings if ending.reason), endings[0])
     return PointRecording(
@@ -95,7 +115,7 @@ def merge_points(points: Sequence[PointRecording], lost: Sequence[str] = ()) -> 
         connections=ConnectionCounts.added([point.connections for point in points]),
         shares=BusyShares(*map(max, zip(*(dataclasses.astuple(point.shares) for point in points), strict=True))),
         series=tuple(series for point in points for series in point.series),
-        lost=tuple(lost),
+        lost=(*lost, *(message for point in points for message in point.lost)),
         sampled=tuple(request for point in points for request in point.sampled),
         workloads=tuple(map(WorkloadRecording.merged, zip(*(point.workloads for point in points), strict=True))),
     )

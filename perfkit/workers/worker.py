@@ -34,7 +34,7 @@ from perfkit.transport.mixed import MixedSender, RoutedRequest
 from perfkit.transport.resolution import with_peers
 from perfkit.units import NS_PER_S
 from perfkit.workers.answer_check import AnswerCheck
-from perfkit.workers.checkpoints import take_checkpoints
+from perfkit.workers.checkpoints import emit_seconds, take_checkpoints
 from perfkit.workers.early_stop import stop_on_errors, stop_on_overload
 from perfkit.workers.loops import make_loop, prepare_requests
 from perfkit.workers.messages import Checkpoint
@@ -188,7 +188,8 @@ async def run_workloads(
     gets the loops before they start, so that they can be stopped. `on_interval` gets the earliest start of the window and an interval.
     `on_live` gets figures once a second while requests are in flight. `begin_at` is called when everything is ready, and returns the
     instant at which to begin, because workers that share a point begin together. `on_checkpoint` gets the recording piece by piece in long
-    windows. Raises TargetError if the connections cannot be opened.
+    windows; with it, `on_interval` gets each second soon after its end, in several parts if answers come later. Raises TargetError if the
+    connections cannot be opened.
     """
     for workload in workloads:
         await workload.transport.open(workload.spec.connections)
@@ -250,6 +251,7 @@ async def run_workloads(
             _report_live(on_live, spec.worker, loops, recorders, phases, clock),
             event_loop.measure_lag(phases.start_ns),
             stops.watch(phases.start_ns, lambda: loops.in_flight),
+            emit_seconds(recorders if on_checkpoint is not None else (), phases, clock),
             take_checkpoints(checkpoint_ns, spec.timeout_ns, phases, clock, loops, recorders, send_checkpoint),
             follow_rate([one.sampler for one in workloads if one.sampler], phases, clock),
             *(stop_on_errors(one.loop, one.recorder, clock, one.spec.abort_error_rate) for one in sendings),

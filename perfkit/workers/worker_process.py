@@ -5,7 +5,6 @@ It ends when its stdin does: the process that started it is gone.
 
 import asyncio
 import contextlib
-import sys
 import traceback
 from collections.abc import Callable
 
@@ -15,6 +14,7 @@ from perfkit.load.loop import Stoppable
 from perfkit.load.tasks import run_with_side_tasks
 from perfkit.machine.cpus import pinned
 from perfkit.process.messages import claim_stdout, message_bytes, read_message
+from perfkit.process.stdin import open_stdin
 from perfkit.units import NS_PER_S
 from perfkit.workers.messages import Begin, Crashed, Logged, Progress, Ready, Stop
 from perfkit.workers.worker import execute
@@ -91,10 +91,8 @@ async def _send_progress(send: Callable[[object], None], clock: Clock) -> None:
 
 
 async def _main() -> None:
-    loop = asyncio.get_running_loop()
-    reader = asyncio.StreamReader(limit=2**20)
-    await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin)
-    writer, _ = await loop.connect_write_pipe(asyncio.BaseProtocol, claim_stdout())
+    reader = await open_stdin()
+    writer, _ = await asyncio.get_running_loop().connect_write_pipe(asyncio.BaseProtocol, claim_stdout())
     with contextlib.suppress(EOFError):
         await serve(reader, writer.write)
     writer.close()  # after what is still to be written

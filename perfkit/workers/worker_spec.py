@@ -34,14 +34,17 @@ class PointSpec:
     worker: int = 0
     workers: int = 1
     checkpoint_ns: int | None = None
-    """How often the recording so far is sent, in whole seconds of a window of known length; None for never."""
+    """How often the recording so far is sent, in whole seconds; None for never."""
+    expected_window_ns: int | None = None
+    """About how long a window lasts that a number of requests ends; None if its length is known."""
     timeout_ns: int = 0
     """That of a request: by then it is answered, or has failed."""
 
     @property
     def has_checkpoints(self) -> bool:
-        """Whether its window has a known length that is longer than the time between checkpoints."""
-        return self.checkpoint_ns is not None and self.window_ns is not None and self.window_ns > self.checkpoint_ns
+        """Whether its window is longer than the time between checkpoints, or is expected to be."""
+        window_ns = self.window_ns or self.expected_window_ns
+        return self.checkpoint_ns is not None and window_ns is not None and window_ns > self.checkpoint_ns
 
     @property
     def max_workers(self) -> int | None:
@@ -105,6 +108,11 @@ class WorkerSpec:
         """See `PointSpec.has_checkpoints`."""
         return self.point.has_checkpoints
 
+    @property
+    def workload_count(self) -> int:
+        """The number of workloads of a mix: this is none."""
+        return 0
+
     def live(self, *, is_live: bool) -> "WorkerSpec":
         """The same for workers that send live figures, or not."""
         return dataclasses.replace(self, is_live=is_live)
@@ -151,6 +159,11 @@ class MixSpec:
     def has_checkpoints(self) -> bool:
         """See `PointSpec.has_checkpoints`."""
         return self.workloads[0].has_checkpoints
+
+    @property
+    def workload_count(self) -> int:
+        """The number of workloads."""
+        return len(self.workloads)
 
     @property
     def is_live(self) -> bool:

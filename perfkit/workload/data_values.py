@@ -79,7 +79,7 @@ class DataTensor:
         return tensor
 
     def _from_list(self, place: str, shape: tuple[int, ...], values: list[Any]) -> Tensor:
-        if self.datatype in (Datatype.FP16, Datatype.BF16):
+        if not self.datatype.has_json_form:
             raise ScenarioError(f'{place}: JSON has no values of {self.datatype.value}: give their bytes as {{"b64": TEXT}}')
         is_flat = not any(isinstance(value, list) for value in values)
         try:

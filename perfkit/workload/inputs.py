@@ -116,7 +116,11 @@ class TensorSource:
     def _chosen_shape(self, given: tuple[int, ...] | None) -> tuple[int, ...]:
         chosen = self._shape if given is None else given
         if -1 in chosen:
-            raise ModelMismatchError(f"{self._key}: the model's shape is {list(self._shape)}: give a size for each -1 with shape: [...]")
+            sizes = ",".join("1" if size == -1 else str(size) for size in self._shape)
+            raise ModelMismatchError(
+                f"{self._key}: the model's shape is {list(self._shape)}: give a size for each -1, such as shape: [{sizes}], "
+                f"or --shape {self._name}={sizes}"
+            )
         self._check_shape(chosen)
         return chosen
 

@@ -171,7 +171,8 @@ def _declared_inputs(workload: Workload, model: str) -> tuple[TensorMetadata, ..
         declared.append(TensorMetadata(name, given.datatype, given.shape))
     if not declared:
         raise ModelMismatchError(
-            f"workload.inputs: the server does not say what model '{model}' takes: give each input's datatype and shape"
+            f"workload.inputs: the server does not say what model '{model}' takes: give each input's datatype and shape, "
+            "such as NAME: {generate: random, datatype: FP32, shape: [1, 4]}, or --input 'NAME={generate: random, datatype: FP32, shape: [1, 4]}'"
         )
     return tuple(declared)
 

@@ -10,12 +10,13 @@ from typing import Any, Literal
 
 import numpy as np
 
+from perfkit.distribution import install_command
 from perfkit.errors import UsageError
 from server_stub.devices.cuda_driver import CudaDriver, CudaError
 
 Kind = Literal["cpu", "cuda"]
 _PROVIDER = "CUDAExecutionProvider"
-_INSTALL = "pip install '.[cuda]' in perfkit's repository, in place of '.[server]'"
+_INSTALL = f"{install_command('cuda')}, in place of the extra 'server'"
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -69,8 +69,10 @@ def test_a_host_has_its_own_clock_and_names(laboratory):
 def test_processes_and_hosts_are_gone_after_an_error():
     with contextlib.suppress(ZeroDivisionError), Laboratory() as other:
         host = other.add_host("one")
-        left = host.start(["sleep", "1000"])
+        left = host.start(["sh", "-c", "echo started; exec sleep 1000"], stdout=subprocess.PIPE)
+        left.stdout.readline()
         raise ZeroDivisionError
-    assert left.wait(30) == -9
+    with left.stdout:
+        assert left.wait(30) == -9
     assert not pathlib.Path(f"/proc/{host.holder}").exists()
     assert host.processes() == {}

@@ -1,94 +1,221 @@
 """Loads sent by fleets: machines that join a run, here processes on this one."""
 
+import contextlib
 import json
 import re
 import signal
 import socket
+from typing import Any
 
 import psutil
 import pytest
 import trustme
 import yaml
 
+from benchmarks.fleet.dask_cluster import DaskCluster
 from perfkit.result.file import read_result
+from perfkit.result.interval_log import check_log, read_intervals
 from tests.conditions import until_ended
 
-TOKEN = {"PERFKIT_FLEET_TOKEN": "a token of the tests"}
+SECRET = "a-token-of-the-tests"  # noqa: S105
+TOKEN = {"PERFKIT_FLEET_TOKEN": SECRET}
 FLEET = {"listen": "127.0.0.1:0", "workers": 2}
 OPEN = {"open": {"rate": 300, "arrivals": "poisson"}}
 
 
-@pytest.fixture
-def start_fleet(perfkit, write_quick_scenario):
-    """Starts a run and the two machines that join it; the sections of its scenario may be given."""
+class JoinedMachines:
+    """Two machines on which `perfkit worker --join` was started."""
+
+    names = ("alpha", "beta")
+
+    def __init__(self, perfkit, url):
+        self._running = {name: perfkit.start("worker", "--join", url, "--name", name, environ=TOKEN) for name in self.names}
+
+    def workers(self, name):
+        """The worker processes of a machine."""
+        return self._running[name].descendants()
+
+    def kill(self, name):
+        self._running.pop(name).signal(signal.SIGKILL)
+
+    def check_end(self, code, said):
+        """The machines that were not killed have ended with this exit code, and have said this."""
+        for machine in self._running.values():
+            finished = machine.finish()
+            assert finished.code == code
+            assert said in finished.stderr
+
+
+class DaskMachines:
+    """Two machines that a Dask cluster has started."""
+
+    def __init__(self, cluster, names):
+        self._cluster, self.names, self._ends, self._killed = cluster, names, [], None
+        self._processes = dict[str, Any]()
+        while len(self._processes) < 2:
+            for dask_worker in cluster.workers:
+                for process in cluster.processes_of(dask_worker):
+                    with contextlib.suppress(psutil.NoSuchProcess):
+                        command = process.cmdline()
+                        if "--join" in command:
+                            self._processes[command[command.index("--name") + 1]] = dask_worker, process
+                            assert SECRET not in " ".join(command)
+
+    def workers(self, name):
+        _, process = self._processes[name]
+        return process.children(recursive=True)
+
+    def kill(self, name):
+        """With its Dask worker."""
+        self._killed, _ = self._processes[name]
+        self._killed.send_signal(signal.SIGKILL)
+
+    def check_end(self, _code, said):
+        until_ended([process for _, process in self._processes.values()])
+        logs = zip(self._cluster.workers, self._cluster.end(), strict=True)
+        for log in (log for dask_worker, log in logs if dask_worker is not self._killed):
+            assert said in log
+            assert SECRET not in log
+
+
+@pytest.fixture(params=["worker", "dask"])
+def start_fleet(request, perfkit, write_quick_scenario, tmp_path):
+    """Starts a run and its two machines, by hand or by Dask; the sections of its scenario may be given."""
+    clusters = []
 
     def start(**sections):
-        scenario = write_quick_scenario(fleet=sections.pop("fleet", FLEET), **sections)
-        run = perfkit.start("run", scenario, environ=TOKEN)
+        fleet = {**FLEET, "kind": request.param}
+        if request.param == "dask":
+            clusters.append(DaskCluster(tmp_path))
+            fleet["scheduler"] = clusters[0].url
+        run = perfkit.start("run", write_quick_scenario(fleet=fleet, **sections), environ=TOKEN)
         run.wait_for_line("waiting for 2 machines")
+        if clusters:
+            return run, DaskMachines(clusters[0], re.search(r"on Dask: (\S+), (\S+)\n", run.seen[-1]).groups())
         (url,) = re.findall(r"tcp://127\.0\.0\.1:\d+", run.seen[-1])
-        return run, [perfkit.start("worker", "--join", url, "--name", name, environ=TOKEN) for name in ("alpha", "beta")]
+        return run, JoinedMachines(perfkit, url)
 
-    return start
+    yield start
+    for cluster in clusters:
+        cluster.end()
 
 
 def test_the_parts_of_all_machines_add_up_to_the_load(start_fleet):
     measure = {"warmup": "0s", "requests": 900, "repetitions": 1, "workers": 2}
     run, machines = start_fleet(load=OPEN, measure=measure)
     finished = run.finish()
-    ended = [machine.finish() for machine in machines]
+    machines.check_end(0, "the run is over")
     (point,) = finished.result["points"]
     assert point["requests"]["scheduled"] == 900
     assert point["generator"]["workers"] == 4
     assert point["generator"]["machine_cpu_share"] is None, "the driver's machine is not the generator"
     assert read_result(finished.folder)[0].points[0].machines is not None
-    alpha, beta = sorted(point["machines"], key=lambda one: one["name"])
-    assert (alpha["name"], beta["name"]) == ("alpha", "beta")
-    assert (alpha["workers"], beta["workers"], alpha["lost"], beta["lost"]) == (2, 2, [], [])
-    assert alpha["requests"] + beta["requests"] == point["requests"]["sent"] == 900 - point["requests"]["dropped"]
-    assert alpha["times_ns"]["count"] + beta["times_ns"]["count"] == point["response_time_ns"]["count"]
+    first, second = sorted(point["machines"], key=lambda one: one["name"])
+    assert (first["name"], second["name"]) == tuple(sorted(machines.names))
+    assert (first["workers"], second["workers"], first["lost"], second["lost"]) == (2, 2, [], [])
+    assert first["requests"] + second["requests"] == point["requests"]["sent"] == 900 - point["requests"]["dropped"]
+    assert first["times_ns"]["count"] + second["times_ns"]["count"] == point["response_time_ns"]["count"]
     # both are this machine: its clock is known to less than a round trip, even on a busy machine
-    assert abs(alpha["clock_offset_ns"]) <= alpha["clock_bound_ns"]
+    assert abs(first["clock_offset_ns"]) <= first["clock_bound_ns"]
     assert [one["name"] for one in finished.result["environment"]["fleet"]] == [m["name"] for m in point["machines"]]
-    assert [one.code for one in ended] == [0, 0]
-    assert "the run is over" in ended[0].stderr
+    assert SECRET not in finished.stderr
 
 
 def test_a_lost_machine_is_named_and_the_others_carry_the_load_of_the_next_point(start_fleet):
     measure = {"warmup": "0s", "duration": "2s", "repetitions": 2}
     run, machines = start_fleet(load=OPEN, measure=measure)
-    by_name = dict(zip(("alpha", "beta"), machines, strict=True))
+    other, name = machines.names
     run.wait_for_line("2 of 2")
-    while not (workers := by_name["beta"].descendants()):
+    while not (workers := machines.workers(name)):
         pass
-    by_name["beta"].signal(signal.SIGKILL)
+    machines.kill(name)
     finished = run.finish()
     until_ended(workers)
     assert finished.code == 5
     first, second = finished.result["points"]
-    (beta,) = [one for one in first["machines"] if one["name"] == "beta"]
-    assert (beta["requests"], len(beta["lost"])) == (0, 1)
-    assert "(on beta) was lost: its connection broke" in beta["lost"][0]
+    (killed,) = [one for one in first["machines"] if one["name"] == name]
+    assert (killed["requests"], len(killed["lost"])) == (0, 1)
+    assert f"{name} was lost: its connection broke" in killed["lost"][0]
     (lost,) = [one["message"] for one in first["warnings"] if one["code"] == "worker_lost"]
     assert "its share of the load, 1 of 2, is missing" in lost
-    assert [one["name"] for one in second["machines"]] == ["alpha"]
+    assert [one["name"] for one in second["machines"]] == [other]
     assert "worker_lost" not in [one["code"] for one in second["warnings"]]
-    assert by_name["alpha"].finish().code == 0
+    machines.check_end(0, "the run is over")
 
 
-def test_the_machines_end_when_the_driver_is_killed(start_fleet):
-    run, machines = start_fleet(load=OPEN, measure={"warmup": "0s", "duration": "1h", "repetitions": 1})
+def test_when_all_machines_are_lost_what_they_had_sent_is_kept(start_fleet):
+    run, machines = start_fleet(load=OPEN, measure={"warmup": "0s", "duration": "1h", "repetitions": 2, "checkpoint": "1s"})
     run.wait_for_line("2 of 2")
-    workers = list[psutil.Process]()
-    while len(workers) < 2:
-        workers = [process for machine in machines for process in machine.descendants()]
+    workers, partial = list[psutil.Process](), run.folder.with_name("out.partial")
+    while not (partial / "checkpoint.json").exists():
+        assert run.process.poll() is None
+        workers = [process for name in machines.names for process in machines.workers(name)]
+    for name in machines.names:
+        machines.kill(name)
+    finished = run.finish()
+    until_ended(workers)
+    assert finished.code == 5, finished.stderr
+    (point,) = finished.result["points"]
+    assert not point["valid"]
+    assert point["requests"]["sent"] == sum(one["requests"] for one in point["machines"]) > 0
+    assert [len(one["lost"]) for one in point["machines"]] == [1, 1]
+    assert "is missing after the first" in point["machines"][0]["lost"][0]
+    assert "no machine of the fleet is left" in finished.result["status_reason"]
+    check_log(finished.folder, read_result(finished.folder)[0])
+
+
+@pytest.mark.parametrize("start_fleet", ["worker"], indirect=True)
+def test_of_a_worker_that_is_lost_on_a_machine_the_rest_is_kept_apart(start_fleet):
+    """The machine has merged its intervals with those of the others: what no checkpoint counts is sent again, without them."""
+    measure = {"warmup": "0s", "duration": "6s", "repetitions": 1, "workers": 2, "checkpoint": "2s"}
+    run, machines = start_fleet(load=OPEN, measure=measure)
+    run.wait_for_line("2 of 2")
+    checkpoint_of(run, 2)
+    victim = next(one for one in machines.workers("beta") if "perfkit.workers.worker_process" in one.cmdline())
+    victim.kill()
+    finished = run.finish()
+    machines.check_end(0, "the run is over")
+    assert finished.code == 5, finished.stderr
+    (point,) = finished.result["points"]
+    alpha, beta = sorted(point["machines"], key=lambda one: one["name"])
+    (lost,) = beta["lost"]
+    assert f"(process {victim.pid} on beta) ended with signal 9" in lost
+    assert ": its share of the load, 1 of 4, is missing after the first" in lost
+    assert alpha["lost"] == []
+    assert point["requests"]["sent"] == alpha["requests"] + beta["requests"]
+    assert alpha["requests"] > beta["requests"] > alpha["requests"] / 2
+    check_log(finished.folder, read_result(finished.folder)[0])
+    assert any(tag == "p0.r0.lost.response" for tag, _, _ in read_intervals(finished.folder))
+
+
+def checkpoint_of(run, seconds):
+    """Waits until a run has a checkpoint that far into the window."""
+    file = run.folder.with_name("out.partial") / "checkpoint.json"
+    while not file.exists() or (checkpoint := json.loads(file.read_text()))["last_s"] < seconds:
+        assert run.process.poll() is None
+    return checkpoint
+
+
+def test_the_machines_end_when_the_driver_is_killed_and_what_it_had_received_is_recovered(perfkit, start_fleet):
+    measure = {"warmup": "0s", "duration": "1h", "repetitions": 1, "workers": 2, "checkpoint": "1s"}
+    run, machines = start_fleet(load=OPEN, measure=measure)
+    run.wait_for_line("2 of 2")
+    checkpoint_of(run, 2)
+    workers = [process for name in machines.names for process in machines.workers(name)]
+    assert len(workers) >= 4
     run.signal(signal.SIGKILL)
-    for machine in machines:
-        finished = machine.finish()
-        assert finished.code == 6
-        assert "the connection to the driver broke" in finished.stderr
+    machines.check_end(6, "the connection to the driver broke")
     run.finish()
     until_ended(workers)
+    checkpoint = json.loads((run.folder.with_name("out.partial") / "checkpoint.json").read_text())
+    recovered = perfkit.run("recover", run.folder.with_name("out.partial"), "--no-report")
+    assert recovered.code == 0, recovered.stderr
+    result, folder = read_result(run.folder)
+    (point,) = result.points
+    seconds = checkpoint["last_s"] - checkpoint["first_s"]
+    assert (point.duration_s, point.requests.sent > 100 * seconds) == (seconds, True)
+    check_log(folder, result)  # it has the same requests
+    assert (folder / "latency.hlog").exists()
 
 
 def test_the_connection_may_be_encrypted(perfkit, write_quick_scenario, tmp_path):
@@ -121,10 +248,38 @@ def test_a_run_whose_machines_do_not_come_says_so(perfkit, write_quick_scenario)
     )
 
 
-@pytest.mark.parametrize("listen", ["[::1]:8790", "0.0.0.0:8790"])
-def test_the_options_of_a_fleet_stand_in_the_scenario(perfkit, write_quick_scenario, listen):
-    printed = perfkit.run("run", write_quick_scenario(), "--fleet", f"listen://{listen}", "--machines", 2, "--print-scenario")
-    assert yaml.safe_load(printed.stdout)["fleet"] == {"listen": listen, "workers": 2}
+@pytest.mark.parametrize(
+    ("url", "expected"),
+    [
+        ("listen://[::1]:8790", {"kind": "worker", "listen": "[::1]:8790"}),
+        ("listen://0.0.0.0:8790", {"kind": "worker", "listen": "0.0.0.0:8790"}),
+        ("tcp://[::1]:8786", {"kind": "dask", "scheduler": "tcp://[::1]:8786"}),
+        ("tls://host:8786", {"kind": "dask", "scheduler": "tls://host:8786"}),
+    ],
+)
+def test_the_options_of_a_fleet_stand_in_the_scenario(perfkit, write_quick_scenario, url, expected):
+    printed = perfkit.run("run", write_quick_scenario(), "--fleet", url, "--machines", 2, "--print-scenario")
+    assert yaml.safe_load(printed.stdout)["fleet"] == {**expected, "workers": 2}
+
+
+def test_an_address_that_no_fleet_can_have_is_refused(perfkit, write_quick_scenario):
+    finished = perfkit.run("run", write_quick_scenario(), "--fleet", "http://host:8786")
+    assert finished.code == 2
+    assert "--fleet http://host:8786: expected listen://HOST:PORT" in finished.stderr
+
+
+def test_machines_need_a_fleet(perfkit, write_quick_scenario):
+    refused = perfkit.run("run", write_quick_scenario(), "--machines", 2)
+    assert refused.code == 2
+    assert "--machines 2: the scenario has no fleet: add --fleet listen://HOST:PORT" in refused.stderr
+    own = perfkit.run("run", write_quick_scenario(fleet={"workers": 3}), "--machines", 2, "--print-scenario")
+    assert yaml.safe_load(own.stdout)["fleet"]["workers"] == 2
+
+
+def test_a_token_that_nobody_would_see_is_refused(perfkit, write_quick_scenario):
+    refused = perfkit.run("run", write_quick_scenario(fleet=FLEET), "--quiet", environ={"PERFKIT_FLEET_TOKEN": ""})
+    assert refused.code == 2
+    assert "--quiet: the token that is made for the machines of the fleet would not be printed: set PERFKIT_FLEET_TOKEN" in refused.stderr
 
 
 def test_a_machine_needs_a_token_and_a_driver(perfkit):

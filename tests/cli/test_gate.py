@@ -1,6 +1,7 @@
 """`perfkit gate` from outside: exact exit codes on simulated pairs, and real servers for what only they show."""
 
 import json
+import pathlib
 import shlex
 import signal
 import sys
@@ -14,9 +15,11 @@ from perfkit.cli.gate import exit_code_of_verdict
 from perfkit.cli.main import main
 from perfkit.cli.schema_model import schema_of
 from perfkit.gate.arm import parse_arm
-from perfkit.gate.folder import FixedSettings, GateFolder, GateManifest
+from perfkit.gate.folder import GateFolder
+from perfkit.gate.manifest import FixedSettings, GateManifest
 from perfkit.gate.paired_gate import GateRequest
 from perfkit.gate.verdict import Verdict
+from perfkit.history.accepted import AcceptedChanges, read_accepted
 from perfkit.scenario.file import read_scenario
 from tests.cli.gate_scenario import write_gate_scenario
 from tests.closed_schema import closed
@@ -36,9 +39,11 @@ def scenario(tmp_path):
     return write_gate_scenario(tmp_path, "throughput", "p50")
 
 
-def begin(scenario, place, measured, targets=URLS, **options):
-    """Leave the folder of a gate that was interrupted after these pairs."""
+def begin(scenario, place, measured, targets=URLS, accepted="", **options):
+    """Leave the folder of a gate that was interrupted after these pairs; `accepted` is the file of accepted changes that it read."""
     loaded = read_scenario(scenario)
+    if accepted:
+        options["accepted"] = AcceptedChanges(read_accepted(pathlib.Path(accepted)))
     baseline, candidate = (parse_arm("", target, loaded.scenario) for target in targets)
     request = GateRequest(loaded, baseline, candidate, **options)
     folder = GateFolder(place, GateManifest(inputs=request.inputs, seed=1, started_at="2026-01-02T03:04:05.678+00:00"))
@@ -88,7 +93,8 @@ def test_the_verdict_is_printed_as_a_table_with_its_reasons(scenario, tmp_path, 
     (p50,) = [line for line in lines if line.startswith(" p50 ") and "poisson" in line and not line.endswith("–")]
     assert "+10." in p50 or "+9." in p50
     assert p50.endswith("regressed")
-    assert lines[1].startswith("REGRESSED: throughput -9.")
+    assert lines[1].startswith("note: The gate was continued after 12 pairs")
+    assert any(line.startswith("REGRESSED: throughput -9.") for line in lines)
     assert any(line.startswith("After 12 pairs") and "9 of 10 gates would detect a slowdown" in line for line in lines)
     assert "continuing after 12 completed pairs" in shown.err
 
@@ -210,7 +216,7 @@ def test_an_interrupted_gate_stores_its_pairs_and_stops_its_servers(perfkit, sce
     finished = running.finish()
     assert finished.code == 130, finished.stderr
     (told,) = [line for line in finished.stdout.splitlines() if line.startswith("next: ")]
-    assert told == f"next: 3 pairs measured so far, in {tmp_path / 'out.partial'}; the same command continues."
+    assert told == f"next: 3 pairs measured so far, in {tmp_path / 'out.partial'}; this continues after them."
     assert not (tmp_path / "out").exists()
     stored = json.loads((tmp_path / "out.partial" / "pairs.json").read_text())
     assert stored[:3] == [pair.model_dump(mode="json") for pair in make_pairs(3)]

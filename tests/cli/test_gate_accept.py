@@ -26,7 +26,7 @@ def regressed(scenario, tmp_path, monkeypatch):  # noqa: F811
 
 def again(scenario, tmp_path, factor, *options):  # noqa: F811
     """The exit code and the outputs of another gate."""
-    begin(scenario, tmp_path / "second", make_pairs(12, factor, seed=3))
+    begin(scenario, tmp_path / "second", make_pairs(12, factor, seed=3), accepted=options[-1] if options else FILE)
     code = gate(scenario, tmp_path / "second", "--quiet", "--markdown", "a.md", "--junit", "a.xml", "--html", "a.html", *options)
     return code, [(tmp_path / name).read_text() for name in ("a.md", "a.xml", "a.html")]
 
@@ -62,7 +62,7 @@ def test_the_file_beside_the_scenario_is_read_from_elsewhere(regressed, scenario
     assert main(["gate", "accept", str(regressed), *WHY]) == 0
     (tmp_path / "elsewhere").mkdir()
     monkeypatch.chdir(tmp_path / "elsewhere")
-    begin(scenario, tmp_path / "second", make_pairs(12, 1.15, seed=3))
+    begin(scenario, tmp_path / "second", make_pairs(12, 1.15, seed=3), accepted=tmp_path / FILE)
     assert gate(scenario, tmp_path / "second", "--quiet") == 0
 
 
@@ -83,7 +83,7 @@ def test_it_is_written_to_the_file_that_the_gate_reads_first(scenario, tmp_path,
     assert accept(tmp_path / "first") == 0
     assert capsys.readouterr().out.endswith(f"{beside}: 2 written; commit it\n")
     assert (here / FILE).read_text() == empty
-    begin(scenario, tmp_path / "second", make_pairs(12, 1.15, seed=3))
+    begin(scenario, tmp_path / "second", make_pairs(12, 1.15, seed=3), accepted=beside)
     assert gate(scenario, tmp_path / "second", "--quiet") == 0
 
     beside.unlink()
@@ -108,11 +108,11 @@ def test_an_expired_acceptance_is_told_and_the_regression_counts(regressed, scen
     assert main(["gate", "accept", str(regressed), *WHY]) == 0
     file = tmp_path / FILE
     lines = [line for line in file.read_text().splitlines() if not line.startswith("  accepted:")]
-    file.write_text("\n".join(lines).replace("expires: 2999-01-31", "expires: 2026-01-02\n  accepted: 2026-01-01"))
+    file.write_text("\n".join(lines).replace("expires: 2999-01-31", "expires: 2026-01-01\n  accepted: 2025-12-31"))
     code, outputs = again(scenario, tmp_path, 1.15)
     assert code == 1
     for output in outputs:
-        assert "expired on 2026-01-02: the regression counts again" in output
+        assert "expired on 2026-01-01: the regression counts again" in output
 
 
 @pytest.mark.parametrize(

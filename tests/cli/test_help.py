@@ -10,7 +10,7 @@ import pytest
 import perfkit as package
 from perfkit.cli.exit_code import ExitCode
 from perfkit.cli.help import help_topics
-from perfkit.report.grouped_warnings import REMEDIES
+from perfkit.report.warning_texts import INVALID_POINT, WARNINGS
 from perfkit.stats.validity import INVALIDATING
 
 CODE = pathlib.Path(package.__file__).parent
@@ -62,27 +62,36 @@ def test_every_warning_is_explained_and_no_other():
     ]
     given = [next((word.value for word in call.keywords if word.arg == "code"), None) or call.args[0] for call in calls]
     used = {str(code.value) for code in given if isinstance(code, ast.Constant)}
-    explained = [code for code in first_column(help_topics()["warnings"]) if code != "code"]
     assert len(used) > 40
-    assert sorted(explained) == sorted(used)
+    assert sorted(WARNINGS) == sorted(used)
 
 
 def test_the_warnings_that_make_a_point_invalid_are_those_of_the_first_table():
-    table = help_topics()["warnings"].partition("These leave it valid")[0]
-    assert set(first_column(table)) - {"code"} == INVALIDATING
+    assert set(INVALID_POINT) == INVALIDATING
 
 
-def test_help_on_warnings_names_the_remedies_that_a_run_names(perfkit):
-    rows = {row.split("|")[1].strip(" `"): row.split("|") for row in perfkit.run("help", "warnings").stdout.splitlines() if row[:1] == "|"}
-    assert {code: row[3].strip() for code, row in rows.items() if code in REMEDIES} == REMEDIES
-    assert {len(row) for row in rows.values()} == {5}
+def test_every_text_of_a_warning_is_there_and_ends_as_it_is_shown():
+    for code, text in WARNINGS.items():
+        assert text.meaning, code
+        assert not text.meaning.endswith("."), code
+        assert text.cause.endswith("."), code
+        assert text.mend.endswith("."), code
+
+
+def test_help_on_a_warning_says_what_mends_it_with_the_keys_that_a_run_names(perfkit):
+    shown = perfkit.run("help", "late_starts").stdout
+    assert shown.startswith("### `late_starts`\n\nMore than 2 % of an open loop's requests were sent late")
+    assert WARNINGS["late_starts"].keys in shown
+    everything = perfkit.run("help", "warnings").stdout
+    assert shown.strip() in everything
+    assert "<!--" not in everything
 
 
 def test_help_prints_topics_and_the_options_of_commands(perfkit):
     assert {"exit-codes", "warnings", "metrics", "scenarios", "gating"} <= {
         line.split()[0] for line in perfkit.run("help").stdout.split("\n") if line
     }
-    assert perfkit.run("help", "metrics").stdout.startswith("## Metrics\n")
+    assert perfkit.run("help", "metrics").stdout.startswith("# Metrics\n")
     assert perfkit.run("help", "validate").stdout.startswith("usage: perfkit validate")
     unknown = perfkit.run("help", "warnigns")
     assert (unknown.code, "did you mean warnings?" in unknown.stderr) == (2, True)

@@ -2,6 +2,7 @@
 
 import json
 import pathlib
+import re
 import urllib.parse
 import urllib.request
 
@@ -124,6 +125,14 @@ def test_the_lines_in_comments_are_valid_where_they_stand(scenario_of, tmp_path)
         assert read_scenario(tmp_path / "s.yaml", (), {}).scenario
         section, key, value = expected
         assert yaml.safe_load((tmp_path / "s.yaml").read_text())[section][key] == value
+
+
+def test_a_server_that_does_not_describe_the_inputs_leaves_an_example_to_fill_in(scenario_of, tmp_path):
+    text, scenario = scenario_of()
+    assert scenario.workload.inputs == {}
+    (tmp_path / "s.yaml").write_text(re.sub(r"(?m)^  inputs: .*\n  # inputs:", "  inputs:", text))
+    filled = read_scenario(tmp_path / "s.yaml", (), {}).scenario.workload.inputs["INPUT"]
+    assert (filled.datatype, filled.shape) == ("FP32", (1, 4))
 
 
 @pytest.mark.parametrize("name", ["a: b", "#x", "yes", "1", "{", "a\nb: c", "\x1b[31mx", "é"])

@@ -32,9 +32,12 @@ def kill_after_checkpoint(running, seconds):
     return json.loads((partial / "checkpoint.json").read_text())
 
 
-@pytest.mark.parametrize(("load", "workers", "kind"), [(OPEN, 1, "response"), (CLOSED, 2, "service")])
-def test_a_killed_run_gives_the_figures_of_its_last_checkpoint(perfkit, write_scenario, server, load, workers, kind):
-    measure = {"warmup": "1s", "duration": "1h", "repetitions": 1, "workers": workers, "checkpoint": "1s"}
+@pytest.mark.parametrize(
+    ("load", "workers", "kind", "window"),
+    [(OPEN, 1, "response", {"duration": "1h"}), (CLOSED, 2, "service", {"duration": "1h"}), (OPEN, 1, "response", {"requests": 100_000})],
+)
+def test_a_killed_run_gives_the_figures_of_its_last_checkpoint(perfkit, write_scenario, server, load, workers, kind, window):
+    measure = {"warmup": "1s", **window, "repetitions": 1, "workers": workers, "checkpoint": "1s"}
     target = {"url": server.http, "model": "simple"}
     running = perfkit.start("run", write_scenario(target=target, load=load, measure=measure, telemetry=False))
     checkpoint = kill_after_checkpoint(running, 2)

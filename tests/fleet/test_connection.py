@@ -5,7 +5,7 @@ import pickle
 
 import pytest
 
-from perfkit.fleet.connection import JoinError, accept, join
+from perfkit.fleet.connection import JoinError, LongMessageError, UnknownMessageError, accept, join
 from perfkit.fleet.frames import MAGIC, NONCE_BYTES
 
 
@@ -19,9 +19,12 @@ async def served(token, call):
         except JoinError as error:
             taken.set_result(error)
 
-    async with await asyncio.start_server(take, "127.0.0.1", 0) as server:
+    server = await asyncio.start_server(take, "127.0.0.1", 0)
+    try:
         called = await asyncio.gather(call(server.sockets[0].getsockname()[1]), return_exceptions=True)
         return await taken, called[0]
+    finally:
+        server.close()  # from Python 3.12 on, `async with` would also wait for the end of the connection, which is given to the test
 
 
 def test_messages_pass_both_ways_in_their_order():
@@ -120,11 +123,25 @@ def test_a_long_message_is_waited_for_as_long_as_parts_of_it_come():
     asyncio.run(main())
 
 
+def test_a_message_that_is_too_long_is_not_sent(monkeypatch):
+    async def main():
+        driver, machine = await served("secret", lambda port: join("127.0.0.1", port, "secret", None))
+        monkeypatch.setattr("perfkit.fleet.connection.LONGEST_BYTES", 2000)
+        with pytest.raises(LongMessageError, match="give fewer or smaller inputs, or measure shorter load points"):
+            driver.send(bytes(2000))
+        driver.send(b"short")
+        assert await machine.receive() == b"short"
+        await machine.close()
+        await driver.close()
+
+    asyncio.run(main())
+
+
 def test_a_length_that_no_message_has_ends_the_connection():
     async def main():
         driver, machine = await served("secret", lambda port: join("127.0.0.1", port, "secret", None))
         machine._writer.write((2**40).to_bytes(8, "big"))
-        with pytest.raises(EOFError):
+        with pytest.raises(UnknownMessageError, match=r"announced a message of 1,024 GiB, and 1.00 GiB is the most"):
             await driver.receive()
         await machine.close()
         await driver.close()

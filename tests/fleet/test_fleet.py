@@ -15,10 +15,11 @@ from perfkit.fleet.connection import join
 from perfkit.fleet.fleet import Fleet, open_fleet
 from perfkit.fleet.fleet_machine import FleetMachine
 from perfkit.fleet.frames import MAGIC
-from perfkit.fleet.machine import _Machine
-from perfkit.fleet.messages import Accepted, FromWorkers, Hello, Ping, Pong, Refused, RunEnds, WorkerEnded
+from perfkit.fleet.machine_share import MachineShare
+from perfkit.fleet.messages import Accepted, Hello, Ping, Pong, Refused, RunEnds, StartWorkers, WorkersEnded
 from perfkit.scenario.fleet import Fleet as FleetSettings
 from perfkit.workers.group import GroupListener
+from tests.workers.test_point import worker_spec
 
 TOKEN = "of the tests"  # noqa: S105
 
@@ -108,7 +109,7 @@ def test_a_machine_lost_between_load_points_ends_the_run_if_the_fleet_stops_then
             await driver.said("beta was lost: its connection broke")
             assert [one["lost"] for one in fleet.describe()] == ["", "its connection broke"]
             listener = GroupListener()
-            began = asyncio.ensure_future(fleet.run_point(None, 0, listener, lambda _: None))
+            began = asyncio.ensure_future(fleet.run_point(worker_spec(), 0, listener, lambda _: None))
             # without workers there is nothing to begin
             expected = "stopped: beta was lost: its connection broke" if on_loss == "stop" else "no worker is left"
             with pytest.raises(MeasurementError, match=expected):
@@ -170,10 +171,10 @@ def test_a_worker_that_cannot_be_started_is_reported_at_once(monkeypatch):
     def refuse(*_, **__):
         raise BlockingIOError(11, "Resource temporarily unavailable")
 
-    sent: list[Any] = []
-    spec: Any = types.SimpleNamespace(share=lambda worker, workers, cpus: (worker, workers, cpus))
-    connection: Any = types.SimpleNamespace(send=sent.append)
+    async def main():
+        sent: list[Any] = []
+        await MachineShare(StartWorkers(7, worker_spec(), (1, 3), 4), "beta", (0, 1), MonotonicClock(), sent.append).run()
+        return sent
 
-    monkeypatch.setattr("perfkit.fleet.machine.start_module", refuse)
-    asyncio.run(_Machine(connection, (0, 1), MonotonicClock())._run_worker(7, spec, 3, 4, (1,)))
-    assert sent == [FromWorkers(((7, WorkerEnded("could not be started: Resource temporarily unavailable")),))]
+    monkeypatch.setattr("perfkit.workers.local.start_module", refuse)
+    assert asyncio.run(main()) == [WorkersEnded("could not start its workers: Resource temporarily unavailable")]

@@ -1,4 +1,4 @@
-"""docs/fleet-planning.md: each of its tables is computed again, from the reports that it names and from perfkit's own rules."""
+"""docs/how-to/fleet-planning.md: each of its tables is computed again, from the reports that it names and from perfkit's own rules."""
 
 import asyncio
 import math
@@ -23,7 +23,7 @@ from perfkit.transport.options import TransportOptions
 ROOT = pathlib.Path(__file__).parents[2]
 RATE_PER_S, WORKERS_OF_MACHINE, PORTS, WORKERS = 1_000_000, 14, 28_232, 80
 INPUT_BYTES = {"http-small": 128, "grpc-small": 128, "http-large": 602_112, "grpc-large": 602_112}
-PAGE = (ROOT / "docs/fleet-planning.md").read_text(encoding="utf-8")
+PAGE = (ROOT / "docs/how-to/fleet-planning.md").read_text(encoding="utf-8")
 SIMULATION = (ROOT / "reports/fleet-simulation.md").read_text(encoding="utf-8")
 
 
@@ -104,15 +104,21 @@ def test_the_driver_needs_what_the_simulation_found():
             "time to receive a second's frames",
             "time to receive all",
             "time to merge them",
-            "time to log a second's intervals, each by itself",
+            "time to log a second's intervals",
         )
     )
     busy_ms = [frames[k] + log[k] for k in (0, 1)]
     said = " ".join(PAGE.split())
-    assert f"{busy_ms[0]:.0f} ms a second for 80 workers, but {busy_ms[1]:,.0f} ms for 1,000" in said
-    assert f"With 70 % of a core, {round(700 / busy_ms[1] * 1000, -1):.0f} workers are the most" in said
+    assert f"{busy_ms[0]:.0f} ms a second for 80 workers and {busy_ms[1]:.0f} ms for 1,000" in said
+    assert f"with 70 % of a core, {round(700 / busy_ms[1] * 63, -1):,.0f} machines of 16 workers are the most" in said
     few, many = (f"{memory[k] / 1e3:.1f} GB and {(receive[k] + merge[k]) / 1e3:.1f} s" for k in (0, 1))
     assert f"{few} for 80 workers, {many} for 1,000" in said
+    apart_ms = sum(number(found[name][2]) for name in ("time to receive a second's frames", "time to log a second's intervals"))
+    assert f"busy for {apart_ms:.0f} ms of each second" in said
+    assert f"{number(found['log of an hour'][1]) / 1e3:.1f} GB an hour for 1,000 workers" in said
+    merging = re.search(r"takes it ([\d.]+) ms for the whole point, and .*?: ([\d.]+) ms a second", SIMULATION)
+    assert merging is not None
+    assert f"{float(merging[1]) / 60 + float(merging[2]):.0f} ms a second for 16 workers" in said
 
 
 def test_waits_under_wrong_clocks_are_those_of_the_simulation():

@@ -11,6 +11,8 @@ from aiohttp import web
 
 from perfkit.errors import ModelMismatchError, TargetError
 from perfkit.measurement.trial_requests import TrialRequests
+from perfkit.target.address import Address
+from perfkit.transport.grpc.calls import RefusedError
 from perfkit.transport.options import TransportOptions
 from tests.clocks import SettableClock
 from tests.measurement.test_target_probe import METADATA, TENSOR, Server, ask, engine, serving
@@ -116,6 +118,14 @@ def test_a_trial_request_that_is_itself_wrong_is_sent_once(engine, tmp_path, sta
     with pytest.raises(error, match=f"HTTP {status}: the disk is full"):
         ask(server, engine, tmp_path)
     assert server.asked == 1
+
+
+def test_a_refusal_over_grpc_that_does_not_pass_is_told_with_the_number_of_attempts():
+    async def call():
+        raise RefusedError(Address("grpc", "ingress", 443), "ServerMetadata", "UNAVAILABLE: no healthy upstream")
+
+    with pytest.raises(TargetError, match=r"UNAVAILABLE: no healthy upstream \(in each of 4 attempts\)"):
+        TrialRequests(SettableClock()).run(call).send(None)
 
 
 def test_the_share_of_runs_that_a_failing_target_ends_is_its_share_to_the_fourth_power():

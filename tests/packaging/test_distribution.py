@@ -1,19 +1,26 @@
 """The built sdist and wheel: installed outside the checkout, they measure and pass tests without its files."""
 
+import email
 import json
 import os
 import pathlib
+import re
 import shutil
 import subprocess
 import sys
 import sysconfig
 import tarfile
+import zipfile
 from typing import NamedTuple
 
 import pytest
 
+import perfkit
+from perfkit.distribution import REPOSITORY
+
 ROOT = pathlib.Path(__file__).parents[2]
-NOT_COPIED = shutil.ignore_patterns(".*", "build", "dist", "reports", "*.egg-info", "__pycache__")
+GENERATED = {"PKG-INFO", "setup.cfg", "build", "dist", "site", "perfkit.egg-info"}
+MOMENTS_S = (1_700_000_000, 1_800_000_000)
 
 
 class Installed(NamedTuple):
@@ -22,6 +29,28 @@ class Installed(NamedTuple):
     sdist: pathlib.Path
     """The unpacked sdist, without its packages."""
     folder: pathlib.Path
+    dists: tuple[pathlib.Path, pathlib.Path]
+    """Two builds of the same files."""
+
+
+def source_files():
+    """The paths of all files of the source: those under version control and new ones, or what the sdist has that this is run in."""
+    if (ROOT / ".git").exists():
+        listed = run("git", "ls-files", "-z", "--cached", "--others", "--exclude-standard", cwd=ROOT).split("\0")
+        return {path for path in listed if path and (ROOT / path).exists()}
+    hidden = {".venv", ".venv-gpu", ".mypy_cache", ".ruff_cache", ".pytest_cache", ".hypothesis", "__pycache__"}
+    found = (path.relative_to(ROOT) for path in ROOT.rglob("*") if path.is_file())
+    return {str(path) for path in found if path.parts[0] not in GENERATED and not hidden & {*path.parts}}
+
+
+def copy_source(folder, files, moment_s):
+    """Copy the files as a checkout of another time would have them."""
+    for name in files:
+        copy = folder / name
+        copy.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(ROOT / name, copy, follow_symlinks=False)
+        os.utime(copy, (moment_s, moment_s), follow_symlinks=False)
+    return folder
 
 
 def ended(*command, cwd, **environment):
@@ -41,10 +70,20 @@ def run(*command, cwd, **environment):
 def installed(tmp_path_factory):
     """A virtual environment with the wheel; its dependencies are those of the environment that runs the tests."""
     folder = tmp_path_factory.mktemp("distribution")
-    source, dist, environment = folder / "source", folder / "dist", folder / "venv"
-    shutil.copytree(ROOT, source, ignore=NOT_COPIED)
-    run(sys.executable, "-m", "build", "--no-isolation", "--outdir", dist, source, cwd=folder)  # the wheel is made from the sdist
-    shutil.rmtree(source)
+    environment, files = folder / "venv", source_files()
+    dists = folder / "dist-0", folder / "dist-1"
+    sources = [copy_source(folder / f"source-{moment_s}", files, moment_s) for moment_s in MOMENTS_S]
+    builds = []
+    for source, dist in zip(sources, dists, strict=True):  # each makes the wheel from the sdist
+        command = [sys.executable, "-m", "build", "--no-isolation", "--outdir", dist, source]
+        environ = {**os.environ, "SOURCE_DATE_EPOCH": "1600000000"}
+        builds.append(subprocess.Popen(command, cwd=folder, env=environ, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True))
+    for build in builds:
+        output, _ = build.communicate()
+        assert build.returncode == 0, output
+    for source in sources:
+        shutil.rmtree(source)
+    dist = dists[0]
     run(sys.executable, "-m", "venv", "--without-pip", environment, cwd=folder)
     python = environment / "bin" / "python"
     (wheel,), (sdist,) = dist.glob("*.whl"), dist.glob("*.tar.gz")
@@ -59,7 +98,44 @@ def installed(tmp_path_factory):
     (unpacked,) = folder.glob("perfkit-*")
     for package in ("perfkit", "server_stub"):
         shutil.rmtree(unpacked / package)
-    return Installed(python, environment / "bin" / "perfkit", unpacked, folder)
+    return Installed(python, environment / "bin" / "perfkit", unpacked, folder, dists)
+
+
+def test_two_builds_of_the_same_files_at_different_times_give_the_same_bytes(installed):
+    first, second = ({path.name: path.read_bytes() for path in dist.iterdir()} for dist in installed.dists)
+    assert sorted(first) == [f"perfkit-{perfkit.__version__}-py3-none-any.whl", f"perfkit-{perfkit.__version__}.tar.gz"]
+    assert first == second
+
+
+def test_the_sdist_has_every_file_of_the_source(installed):
+    with tarfile.open(next(installed.dists[0].glob("*.tar.gz"))) as archive:
+        members = archive.getmembers()
+    found = {member.name.partition("/")[2] for member in members if member.isfile()}
+    linked = tuple(f"perfkit/{path.name}/" for path in (ROOT / "perfkit").iterdir() if path.name in {"docs", "scenarios"})
+    kept = {path for path in found if path.split("/")[0] not in GENERATED and not path.startswith(linked)}
+    assert kept == {path for path in source_files() if not (ROOT / path).is_dir() and not path.startswith(linked)}
+    assert {(member.mtime, member.uid, member.gid, member.mode & 0o022) for member in members} == {(1_600_000_000, 0, 0, 0)}
+
+
+def test_the_wheel_names_its_version_licence_and_addresses_and_has_only_the_packages(installed):
+    with zipfile.ZipFile(next(installed.dists[0].glob("*.whl"))) as archive:
+        names = archive.namelist()
+        metadata = email.message_from_bytes(archive.read(f"perfkit-{perfkit.__version__}.dist-info/METADATA"))
+    assert {name.split("/")[0] for name in names} == {"perfkit", "server_stub", f"perfkit-{perfkit.__version__}.dist-info"}
+    assert [name for name in names if name.startswith(("perfkit/docs/", "perfkit/scenarios/")) and name.endswith(".py")] == []
+    assert metadata["Version"] == perfkit.__version__
+    assert metadata["Description-Content-Type"] == "text/markdown"
+    links = re.findall(r"\]\(([^)]+)\)", str(metadata.get_payload()))
+    assert len(links) == len(re.findall(r"\]\(", (ROOT / "README.md").read_text("utf-8")))
+    assert [link for link in links if not link.startswith(f"{REPOSITORY}/")] == []
+    assert [link for link in links if not (ROOT / link.removeprefix(f"{REPOSITORY}/").split("/main/")[1].split("#")[0]).exists()] == []
+    assert metadata["License-Expression"] == "Apache-2.0 AND BSD-3-Clause AND MIT"
+    texts = {f"perfkit-{perfkit.__version__}.dist-info/licenses/{name}" for name in metadata.get_all("License-File")}
+    assert len(texts) == 3
+    assert texts <= set(names)
+    pythons = [classifier.rpartition(" ")[2] for classifier in metadata.get_all("Classifier") if re.search(r":: 3\.\d", classifier)]
+    assert metadata["Requires-Python"] == f">={pythons[0]}"
+    assert pythons == [f"3.{minor}" for minor in range(11, 11 + len(pythons))]
 
 
 def test_the_wheel_is_what_is_imported(installed):
@@ -95,7 +171,7 @@ def test_a_script_beside_a_checkout_imports_perfkit_and_not_the_folder(tmp_path)
     for package in ("perfkit", "server_stub"):
         (checkout / package).mkdir(parents=True)
         shutil.copy(ROOT / package / "__init__.py", checkout / package)
-    for name in ("pyproject.toml", "README.md", "LICENSE"):
+    for name in ("pyproject.toml", "setup.py", "README.md", "LICENSE", "THIRD_PARTY_LICENSES.md"):
         shutil.copy(ROOT / name, checkout)
     run(sys.executable, "-m", "venv", "--system-site-packages", "--without-pip", environment, cwd=tmp_path)
     install = ("install", "--quiet", "--no-deps", "--no-index", "--no-build-isolation", "--editable", checkout)

@@ -4,7 +4,7 @@ import re
 import perfkit
 from perfkit.perf_analyzer.option_table import LONG, SHORT
 
-_PAGE = pathlib.Path(perfkit.__file__).parents[1] / "docs" / "perf_analyzer.md"
+_PAGE = pathlib.Path(perfkit.__file__).parents[1] / "docs" / "how-to" / "perf_analyzer.md"
 
 
 def test_the_page_says_what_becomes_of_each_option():

@@ -672,3 +672,10 @@ def test_tensors_beyond_the_size_of_a_message_are_refused_before_they_are_copied
     tensors = tuple(Tensor(name, Datatype.UINT8, (2**30,), Large()) for name in "ab")
     with pytest.raises(ProtocolError, match="holds less than 2 GiB, but the request's tensors have 2,147,483,648 bytes"):
         protobuf.encode_infer_request(InferRequest("m", tensors))
+
+
+def test_states_of_mlserver_are_read_without_the_name_of_their_type():
+    message = v2_pb2.RepositoryIndexResponse()
+    for state in ("State.UNAVAILABLE", "READY"):
+        message.models.add(name="m", state=state)
+    assert [one.state for one in protobuf.model_index(message)] == ["UNAVAILABLE", "READY"]

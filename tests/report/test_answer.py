@@ -9,6 +9,9 @@ from perfkit.result.model import SloJudgement
 from tests import stored_results
 
 OVERLOADED = MeasurementWarning("overloaded", "The backlog grew.")
+BUSY = MeasurementWarning("busy_machine", "This machine was busy.")
+LATE = MeasurementWarning("late_starts", "Requests started late.")
+STOPPED = MeasurementWarning("generator_stopped", "The load generator stood still.")
 
 
 def closed(*throughputs, **changes):
@@ -80,6 +83,11 @@ def made(loads, throughputs, *, valid=None, verdicts=None, warnings=None, protoc
         (
             closed(200.0, 400.0, valid=[False, False]),
             ["No load point is valid: the figures are not those of the target, and the warnings say why."],
+        ),
+        (
+            open_([100, 200], [100.0, 200.0], valid=[True, False], warnings=[(BUSY,), (BUSY, LATE, STOPPED)]),
+            ["100/s answered at an arrival rate of 100/s: p50 2.00 ms, p99 6.00 ms.",
+             "Not valid and left out of this answer: 1 of 2 load points (http, 200/s poisson), because of late_starts, generator_stopped."],
         ),
         (
             open_([100, 400, 500], [100.0, 400.0, 437.0], warnings=[(), (), (OVERLOADED,)]),

@@ -70,7 +70,9 @@ def test_at_80_columns_columns_give_way_and_no_figure_is_cut(synthetic, shown, p
 def test_through_a_pipe_an_invalid_row_says_so_and_a_sentence_stays_on_one_line(synthetic, shown):
     result = synthetic(protocols=("http",), cpu_share=0.95).write()
     lines = shown(result)
-    assert lines[1] == "No load point is valid: the figures are not those of the target, and the warnings say why."
+    assert lines[1] == (
+        "No load point is valid, because of generator_bound: the figures are not those of the target, and the warnings say why."
+    )
     assert sum("NOT VALID" in line for line in lines) == len(result.summary)
 
 

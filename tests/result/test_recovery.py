@@ -11,6 +11,7 @@ from perfkit.recorder.recording import Interval
 from perfkit.result.checkpoint import Checkpoint
 from perfkit.result.file import ResultWriter, read_result
 from perfkit.result.interval_log import PointLines, log_files, read_intervals, read_window_starts
+from perfkit.result.interval_spool import IntervalSpool, spooled_lines
 from perfkit.result.output_folder import locked
 from perfkit.result.recovery import recover_result
 from perfkit.result.rotating_log import RotatingLog, cut_log
@@ -33,11 +34,12 @@ def partial(tmp_path, result):
         spool.add(worker, S, interval(0, 50))  # the warm-up
         spool.add(worker, S, interval(2, values))
         spool.add(worker, S, interval(5, 99))  # of the next checkpoint, but logged before this one
-        spool.mark(worker, 4 * S)
+        spool.mark(worker, 5 * S)
         spool.add(worker, S, interval(2, 99))  # late answers of the next checkpoint
-    spool.lost.add(2)
+    spool.lose(2)
+    spool.count_until(5 * S)
     checkpoint = Checkpoint("2026-11-24T05:00:00+00:00", "3 s into the window of load point 1 of 2", 1, 4, spool.window_lines(1))
-    writer.checkpoint(result, spool, 4 * S, checkpoint)()
+    writer.checkpoint(result, spool, checkpoint)()
     spool.flush()
     yield writer.abort()
     spool.remove()
@@ -197,3 +199,37 @@ def test_a_log_of_several_files_is_cut_and_continued(tmp_path):
         log.write(f"#{letter * 18}\n")
     log.close()
     assert [file.read_text()[head:] for file in log_files(tmp_path)] == [f"#{letter * 18}\n" for letter in "axy"]
+
+
+def test_of_a_lost_worker_what_its_checkpoints_count_stays_and_the_rest_is_kept_apart(tmp_path):
+    spool = IntervalSpool(tmp_path, "p0.r0", PointLines("p0.r0", 0))
+    for second, values in ((1, 7), (4, 5)):
+        spool.add(0, S, interval(second, values))
+    spool.mark(0, 4 * S)  # 3 s after the window's start
+    spool.count_until(4 * S)
+    spool.add(0, S, interval(2, 3))  # late answers, which only the next checkpoint counts
+    spool.mark(0, 7 * S)
+    spool.lose(0)
+    spool.count_until(7 * S)  # of the other workers
+    assert spool.counted_sizes()["intervals-p0.r0-0.lost.spool"] == -1
+    (tmp_path / "latency.hlog").write_text("".join(spool.settled(0)))
+    assert counts(tmp_path) == {"p0.r0.service": [(2.0, 7)], "p0.r0.lost.service": [(5.0, 5), (3.0, 3)]}
+    spool.remove()
+    assert [file.name for file in tmp_path.iterdir()] == ["latency.hlog"]
+
+
+def test_when_one_of_several_workers_that_answer_as_one_is_lost_what_no_checkpoint_counts_is_replaced(tmp_path):
+    spool = IntervalSpool(tmp_path, "p0.r0", PointLines("p0.r0", 0))
+    for second, values in ((1, 7), (4, 5)):
+        spool.add(0, S, interval(second, values))
+    spool.mark(0, 4 * S)  # 3 s after the window's start; other machines have not reached it
+    spool.add(0, S, interval(5, 9))
+    spool.replace(0, S, [interval(4, 2), interval(5, 6)], [interval(4, 3), interval(5, 3)])
+    spool.count_until(4 * S)
+    (size,) = (size for name, size in spool.counted_sizes().items() if "lost" not in name)
+    counted = "".join(spooled_lines(tmp_path / "intervals-p0.r0-0.spool", 0, 3, size=size))
+    (tmp_path / "latency.hlog").write_text(counted)
+    assert counts(tmp_path) == {"p0.r0.service": [(2.0, 7)]}
+    (tmp_path / "latency.hlog").write_text("".join(spool.settled(0)))
+    assert counts(tmp_path) == {"p0.r0.service": [(2.0, 7), (5.0, 2), (6.0, 6)], "p0.r0.lost.service": [(5.0, 3), (6.0, 3)]}
+    spool.remove()

@@ -31,7 +31,10 @@ MESSAGES = [
     ("", "s.yaml: expected the keys of a scenario, such as name, target and load"),
     ("- a\n", "s.yaml: expected the keys of a scenario, such as name, target and load"),
     # a fleet
-    (HEAD + "fleet: {}\n", "s.yaml:3: fleet.workers: this key is required"),
+    (HEAD + "fleet: {}\n", "s.yaml:3: fleet: workers is missing: give the number of machines that join (--machines with --fleet)"),
+    (HEAD + "fleet: {kind: dask}\n", "s.yaml:3: fleet: kind: dask needs scheduler, the address of the Dask scheduler, such as tcp://host:8786"),
+    (HEAD + "fleet: {kind: dask, scheduler: 'host:8786'}\n", "s.yaml:3: fleet.scheduler: expected the address of a Dask scheduler, such as tcp://host:8786, found 'host:8786'"),
+    (HEAD + "fleet: {workers: 2, scheduler: 'tcp://host:8786'}\n", "s.yaml:3: fleet: scheduler goes with kind: dask: give that, or remove scheduler"),
     (HEAD + "fleet: {workers: 2, tls_cert: c.pem}\n", "s.yaml:3: fleet: tls_cert and tls_key belong together: give both"),
     (HEAD + "fleet: {kind: worker, workers: 2, listen: here}\n", "s.yaml:3: fleet.listen: expected a host and a port, such as 0.0.0.0:8790, found 'here'"),
     (HEAD + "fleet: {kind: worker, workers: 2}\nshared_memory: system\n", "s.yaml:1: the scenario: shared_memory needs the load generator on the server's machine: remove shared_memory, or fleet"),

@@ -164,6 +164,27 @@ def test_the_other_calls_are_decoded(run, engine):
     assert answers == (True, 8, index)
 
 
+@pytest.mark.parametrize(
+    ("body", "models"),
+    [
+        (b'{"models":["a","b"]}', (IndexedModel("a"), IndexedModel("b"))),
+        (b'{"models":[1,"a"]}', (IndexedModel("a"),)),
+        (b'{"models":"a"}', ()),
+        (b"[]", ()),
+        (b"<html>", ()),
+    ],
+)
+def test_without_a_repository_index_the_models_are_those_that_kserve_lists(run, engine, body, models):
+    async def answer(request):
+        return web.Response(body=body) if (request.method, request.raw_path) == ("GET", "/v2/models") else web.Response(status=404)
+
+    async def main():
+        async with serving(answer) as address, contextlib.aclosing(make(engine, address)) as transport:
+            assert await transport.model_index() == models
+
+    run(main())
+
+
 @pytest.mark.parametrize("body", [b"<html>", b"[]", b"\xff", b""])
 def test_the_error_names_a_server_of_another_kind(run, engine, body):
     async def answer(_request):

@@ -58,10 +58,22 @@ def figures(recorded, *, is_open=True):
     return times, counted, window.start_ns, window.end_ns, recorded.connections.opened, recorded.start_ns
 
 
+def encoded_batches(recorded):
+    """The times of each batch, and their length."""
+    recording = recorded.recording
+    of_batches = {
+        number: {name: encode(counts) for name, counts in batch.times.items()} for number, batch in sorted(recording.batches.items())
+    }
+    return recording.batch_ns, of_batches
+
+
 @pytest.mark.parametrize("workers", [1, 2])
 @pytest.mark.parametrize("service_ns", [20 * MS, 2_500 * MS])
-def test_a_checkpoint_has_the_figures_of_a_run_that_ended_there(workers, service_ns):
+@pytest.mark.parametrize("requests", [None, 1000])
+def test_a_checkpoint_has_the_figures_of_a_run_that_ended_there(workers, service_ns, requests):
     long = spec(poisson(max_in_flight=40), checkpoint_ns=3 * S, timeout_ns=5 * S, drain_ns=5 * S)
+    if requests is not None:
+        long = dataclasses.replace(long, requests=requests, window_ns=None)
     points, came, _, _ = measure(long, workers, service_ns=service_ns)
     collector, seconds = CheckpointCollector(workers), []
     for worker, checkpoint in came:
@@ -69,25 +81,28 @@ def test_a_checkpoint_has_the_figures_of_a_run_that_ended_there(workers, service
         if (complete := collector.take(())) is not None:
             at_ns, recorded = complete
             seconds.append((at_ns - 7 * S) // S)
-            short = dataclasses.replace(long, window_ns=seconds[-1] * S, checkpoint_ns=None)
+            short = dataclasses.replace(long, window_ns=seconds[-1] * S, requests=None, checkpoint_ns=None)
             alone = CheckpointCollector(workers)
             for number, point in enumerate(measure(short, workers, service_ns=service_ns)[0]):
                 alone.add(number, Checkpoint(at_ns, point))
             expected = alone.take(())
             assert expected is not None
             assert figures(recorded) == figures(expected[1])
-    assert seconds == [3, 6]  # at 9 s the window is about to end
+    assert seconds[:2] == [3, 6]
+    assert requests is not None or len(seconds) == 2  # at 9 s the window is about to end
     assert sum(sum(point.recording.finished_per_s.values()) for point in points) > 0
 
 
 def test_checkpoints_change_nothing_in_the_recording_of_the_whole():
-    for load in (poisson(), ClosedPlan(3, 0)):
-        plain = spec(load, timeout_ns=S)
+    by_requests = {"window_ns": None, "requests": 950}
+    for load, changes in ((poisson(), {}), (ClosedPlan(3, 0), {}), (poisson(), by_requests), (ClosedPlan(2, 0), by_requests)):
+        plain = spec(load, timeout_ns=S, **changes)
         ((with_checkpoints,), came, intervals, _) = measure(dataclasses.replace(plain, checkpoint_ns=2 * S))
         ((without,), none, _, _) = measure(plain)
         is_open = not isinstance(load, ClosedPlan)
         assert (len(came), none) == (4, [])
         assert figures(with_checkpoints, is_open=is_open) == figures(without, is_open=is_open)
+        assert encoded_batches(with_checkpoints) == encoded_batches(without)
         samples = cut(with_checkpoints.recording, 7 * S, is_open=is_open).times["service_time"].count
         assert sum(count for _, count in intervals[0]) == samples
 
@@ -99,13 +114,13 @@ def test_a_checkpoint_waits_for_the_answers_of_its_requests_and_no_longer_than_t
     assert 7 * S + 5 * S + 3 * S <= late[0] <= 7 * S + 5 * S + S + 4 * S + S
 
 
-def test_a_lost_worker_is_left_out_and_the_others_go_on():
+def test_a_lost_worker_without_a_checkpoint_is_left_out_and_the_others_go_on():
     _, came, _, _ = measure(spec(poisson(), checkpoint_ns=5 * S, timeout_ns=S), 2)
     collector = CheckpointCollector(2)
     (first,) = [checkpoint for worker, checkpoint in came if worker == 0]
     collector.add(0, first)
     assert collector.take(()) is None
-    collector.lose(1)
+    assert collector.lose(1) is None
     complete = collector.take(("worker 2 is gone",))
     assert complete is not None
     at_ns, recorded = complete
@@ -113,3 +128,22 @@ def test_a_lost_worker_is_left_out_and_the_others_go_on():
     assert recorded.recording.finished_per_s == first.piece.recording.finished_per_s
     collector.add(1, came[-1][1])
     assert collector.take(()) is None
+
+
+def test_what_a_lost_worker_had_recorded_until_its_last_checkpoint_counts_on():
+    _, came, _, _ = measure(spec(poisson(), checkpoint_ns=3 * S, timeout_ns=S), 2)
+    collector = CheckpointCollector(2)
+    first, second = ([checkpoint for worker, checkpoint in came if worker == number] for number in range(2))
+    collector.add(0, first[0])
+    collector.add(1, second[0])
+    assert collector.take(()) is not None
+    collector.add(1, second[1])  # which the other worker has not reached
+    known = collector.lose(1)
+    assert known is not None
+    assert known.recording.finished_per_s == second[0].piece.recording.finished_per_s
+    collector.add(0, first[1])
+    complete = collector.take(())
+    assert complete is not None
+    assert complete[0] == first[1].at_ns
+    expected = sum(sum(one.piece.recording.finished_per_s.values()) for one in (first[0], second[0], first[1]))
+    assert sum(complete[1].recording.finished_per_s.values()) == expected > 0

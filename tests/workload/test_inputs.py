@@ -267,5 +267,5 @@ def test_an_empty_shape_of_the_scenario_is_a_shape(make):
 
 
 def test_an_invalid_pattern_is_an_error(make):
-    with pytest.raises(ScenarioError, match=r"^workload\.inputs\.A\.file: \*\*b is not a valid pattern"):
-        make(FileInput(file=("**b",)))
+    with pytest.raises(ScenarioError, match=r"^workload\.inputs\.A\.file: (\*\*b is not a valid pattern|no file matches .*\*\*b$)"):
+        make(FileInput(file=("**b",)))  # Python 3.13 takes it for *b

@@ -101,7 +101,9 @@ def test_the_items_of_a_random_batch_differ():
 def test_a_dimension_that_the_request_chooses_needs_a_shape():
     with pytest.raises(ModelMismatchError) as caught:
         make(DYNAMIC, 0)
-    assert str(caught.value) == "workload.inputs.X: the model's shape is [-1, 3, -1]: give a size for each -1 with shape: [...]"
+    assert str(caught.value) == (
+        "workload.inputs.X: the model's shape is [-1, 3, -1]: give a size for each -1, such as shape: [1,3,1], or --shape X=1,3,1"
+    )
     (request,) = make(DYNAMIC, 0, inputs={"X": {"generate": "ones", "shape": [2, 3, 5]}})
     assert request.inputs[0].shape == (2, 3, 5)
 
@@ -198,7 +200,7 @@ def test_the_scenario_declares_inputs_for_a_server_without_metadata():
 @pytest.mark.parametrize(
     ("metadata", "inputs", "message"),
     [
-        (UNSAID, {}, "workload.inputs: the server does not say what model 'm' takes: give each input's datatype and shape"),
+        (UNSAID, {}, "workload.inputs: the server does not say what model 'm' takes: give each input's datatype and shape, such as NAME: "),
         (UNSAID, {"A": {"value": [1]}}, "workload.inputs.A: the server does not say what model 'm' takes: give datatype and shape"),
         (UNSAID, {"A": {"value": [1], "shape": [1], "datatype": "FP8"}}, "input 'A': invalid datatype 'FP8'"),
         (PLAIN, {"X": {"generate": "ones", "datatype": "INT8"}}, "workload.inputs.X.datatype: the model takes FP32, found INT8"),

@@ -17,7 +17,8 @@ from perfkit.clock import Clock, utc_now
 from perfkit.errors import MeasurementError, ResultError, TargetError, UsageError
 from perfkit.gate.arm import Arm, GateContext, measure_loads, running_target
 from perfkit.gate.bisect.bisection import ATTEMPTS
-from perfkit.gate.folder import MANIFEST_FILE, VERDICT_FILE, FixedSettings, GateFolder, GateManifest, read_verdict
+from perfkit.gate.folder import MANIFEST_FILE, VERDICT_FILE, GateFolder, read_pairs, read_verdict
+from perfkit.gate.manifest import FixedSettings, GateManifest
 from perfkit.gate.paired_gate import GateRequest, arm_differences, run_gate
 from perfkit.gate.pairs import ArmName, ArmRun, GateObserver, Pair, Stage, arm_run, run_pairs
 from perfkit.gate.trial import run_specs
@@ -55,6 +56,8 @@ class RevisionPairs:
         self._observer, self._interruption, self._clock = observer, interruption, clock
         self._keeps_worktrees = keeps_worktrees
         self._settings: FixedSettings | None = None
+        self._attempts = set[pathlib.Path]()
+        """The gates that have ended since this perfkit was started."""
 
     async def gate_of_bad(self) -> Verdict:
         """See `PairSource`. Raises UsageError if one of the two cannot be built."""
@@ -78,7 +81,14 @@ class RevisionPairs:
     async def measure(self, position: int, number: int, decide: Callable[[Sequence[Pair]], _T | None]) -> _T:
         """See `PairSource`."""
         assert self._settings is not None  # by `gate_of_bad`
-        place = next(place for place in self._places(position, number) if not place.exists())
+        for place in self._places(position, number):
+            if not place.exists():
+                break
+            if place not in self._attempts:  # perfkit was killed after its last pair, before the bisection stored what it says
+                self._attempts.add(place)
+                if (stored := decide(read_pairs(place))) is not None:
+                    return stored
+        self._attempts.add(place)
         request = await self._gate_request(position)
         folder = self._open(place, request)
         folder.fix(self._settings)

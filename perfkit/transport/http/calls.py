@@ -186,7 +186,7 @@ class RestTransport(abc.ABC):
     async def model_index(self) -> tuple[IndexedModel, ...]:
         response = await self.post("/v2/repository/index", b"{}")
         if response.status != 200 or not isinstance(self._json(response), list):
-            return ()
+            return rest.named_models(self._json(await self._get_description("/v2/models")))  # as KServe has it
         try:
             return rest.decode_model_index(self._decompressed(response)[: MAX_DESCRIPTION_BYTES + 1])
         except ProtocolError as error:

@@ -1,0 +1,44 @@
+"""The pages of the reference with their generated parts."""
+
+import json
+import pathlib
+from collections.abc import Callable, Mapping
+
+from docs_build.reference.commands import commands
+from docs_build.reference.marked_parts import anchor, cell, with_parts
+from docs_build.reference.python_interface import python_interface
+from docs_build.reference.schema_sections import schema_sections
+from perfkit.cli.exit_code import MEANINGS
+from perfkit.cli.schema_model import schema_of
+from perfkit.report.warning_texts import INVALID_POINT, VALID_POINT, WARNINGS, WarningText, explained
+
+ROOT = pathlib.Path(__file__).parents[2]
+
+
+def _exit_codes() -> str:
+    rows = [f"| {int(code)} | {cell(meaning)} |" for code, meaning in MEANINGS.items()]
+    return "\n".join(["| exit code | meaning |", "|---|---|", *rows])
+
+
+def _warning_table(texts: Mapping[str, WarningText]) -> str:
+    rows = [f"| [`{code}`](#{anchor(code)}) | {cell(text.meaning)} |" for code, text in texts.items()]
+    return "\n".join(["| code | meaning |", "|---|---|", *rows])
+
+
+PARTS: Mapping[str, Callable[[], str]] = {
+    "commands": commands,
+    "exit-codes": _exit_codes,
+    "invalid-point-warnings": lambda: _warning_table(INVALID_POINT),
+    "valid-point-warnings": lambda: _warning_table(VALID_POINT),
+    "warnings": lambda: "\n".join(explained(code) for code in WARNINGS),
+    "scenario-keys": lambda: schema_sections("scenario", has_defaults=True),
+    "result-fields": lambda: schema_sections("result", has_defaults=False),
+    "python-interface": python_interface,
+}
+"""By the name in a page's mark."""
+
+
+def generated() -> dict[pathlib.Path, str]:
+    """Every file that has generated parts, with its text as it should be."""
+    pages = {path: with_parts(path.read_text(encoding="utf-8"), PARTS) for path in sorted((ROOT / "docs/reference").glob("*.md"))}
+    return pages | {ROOT / "docs/scenario.schema.json": json.dumps(schema_of("scenario"), indent=1) + "\n"}

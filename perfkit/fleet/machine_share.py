@@ -1,0 +1,157 @@
+"""The workers of one machine in one load point: they run as on any machine, and answer the driver as one."""
+
+import asyncio
+import dataclasses
+import traceback
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from perfkit.clock import Clock
+from perfkit.errors import PerfkitError
+from perfkit.fleet.merged_intervals import MergedIntervals
+from perfkit.fleet.messages import StartWorkers, WorkersEnded
+from perfkit.load.tasks import run_with_side_tasks
+from perfkit.recorder.recent import LiveFigures
+from perfkit.recorder.recording import Interval
+from perfkit.units import NS_PER_S
+from perfkit.workers.checkpoints import CheckpointCollector
+from perfkit.workers.group import GroupListener, NoWorkerLeftError, WorkerGroup
+from perfkit.workers.local import Part, local_workers
+from perfkit.workers.messages import Begin, Checkpoint, Crashed, Logged, PartLost, Progress, Ready, Stop
+from perfkit.workers.point_recording import PointRecording, after_known_part
+from perfkit.workers.worker_spec import MixSpec, WorkerSpec
+
+_SENDS_EVERY_NS = NS_PER_S
+_MOST_TIMES = 1024
+
+
+class MachineShare(GroupListener):
+    """Runs the workers that a driver orders; `post` sends it messages of what they answer together; see `perfkit.workers.messages`."""
+
+    def __init__(self, order: StartWorkers, name: str, cpus: Sequence[int], clock: Clock, post: Callable[..., None]) -> None:
+        self._order, self._name, self._cpus, self._clock, self._post = order, name, cpus, clock, post
+        self._begin: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+        self._group: WorkerGroup | None = None
+        workers = len(order.workers)
+        self._intervals, self._collector = MergedIntervals(workers), CheckpointCollector(workers)
+        self._lost: list[str] = []
+        self._window_start_ns = 0
+        self._live = LiveSum(order.workers[0])
+
+    async def run(self) -> None:
+        """Runs them to their end; nothing is sent if they are stopped before they have begun."""
+        part = Part(self._order.workers, self._order.of, f" on {self._name}", self._begin_at)
+        try:
+            # a long warm-up's arrivals are counted, which must not delay the clock's comparisons
+            specs = await asyncio.to_thread(self._specs)
+            async with local_workers(specs, self._clock, self, part) as self._group:
+                recorded = await run_with_side_tasks(self._group.run(), self._send_collected())
+                self._post(*self._collected(), recorded)
+        except NoWorkerLeftError as error:
+            self._post(WorkersEnded(f"lost all its workers: {error}"))
+        except OSError as error:  # such as too many processes or open files
+            self._post(WorkersEnded(f"could not start its workers: {error.strerror or error}"))
+        except PerfkitError as error:
+            self._post(error)
+        except Exception:  # noqa: BLE001 - whatever it is, the driver raises it with this traceback
+            self._post(Crashed(traceback.format_exc()))
+
+    def take(self, message: object) -> None:
+        """Takes a message of the driver to its workers."""
+        match message:
+            case Begin(at_ns) if not self._begin.done():
+                self._begin.set_result(at_ns)
+            case Stop(reason, cause, drain):
+                if self._group is not None and self._begin.done():
+                    self._group.stop(reason, cause, drain=drain)
+                else:  # they end when their input does
+                    self._begin.cancel()
+
+    def kill(self) -> None:
+        """Ends them at once."""
+        if self._group is not None:
+            self._group.kill()
+
+    def _specs(self) -> list[WorkerSpec | MixSpec]:
+        order, cpus = self._order, self._cpus
+        pinned = [(cpus[place % len(cpus)],) if len(order.workers) > 1 else () for place in range(len(order.workers))]
+        return [order.spec.share(worker, order.of, own) for worker, own in zip(order.workers, pinned, strict=True)]
+
+    async def _begin_at(self) -> int:
+        self._post(Ready())
+        return await self._begin
+
+    async def _send_collected(self) -> None:
+        while True:
+            self._post(Progress(), *self._collected())
+            await self._clock.sleep_until_ns(self._clock.now_ns() + _SENDS_EVERY_NS)
+
+    def _collected(self) -> list[object]:
+        """The intervals and live figures that the workers have sent since the last call."""
+        logged = [Logged(self._window_start_ns, interval) for interval in self._intervals.take()]
+        figures = self._live.take()
+        return [*logged, *(() if figures is None else (figures,))]
+
+    def interval_came(self, worker: int, window_start_ns: int, interval: Interval) -> None:
+        """See `GroupListener`."""
+        self._window_start_ns = window_start_ns
+        self._intervals.add(worker, interval)
+
+    def figures_came(self, figures: LiveFigures) -> None:
+        """See `GroupListener`."""
+        self._live.add(figures)
+
+    def stopped_early(self, stop: Stop) -> None:
+        """See `GroupListener`."""
+        self._post(stop)
+
+    def checkpoint_came(self, worker: int, checkpoint: Checkpoint) -> None:
+        """See `GroupListener`."""
+        self._intervals.reach(worker, _second_after(checkpoint))
+        self._collector.add(worker, checkpoint)
+        self._send_checkpoints()
+
+    def worker_lost(self, worker: int, reason: str) -> PointRecording | None:
+        """See `GroupListener`."""
+        known = self._collector.lose(worker)
+        message = f"{reason}{after_known_part(known)}"
+        self._lost.append(message)
+        kept, lost = self._intervals.lose(worker)
+        self._post(PartLost(message, self._window_start_ns, tuple(kept), tuple(lost)))
+        self._send_checkpoints()
+        return known
+
+    def _send_checkpoints(self) -> None:
+        while (checkpoint := self._collector.take_piece(self._lost)) is not None:
+            self._post(*self._collected(), checkpoint)
+            self._intervals.count_before(_second_after(checkpoint))
+
+
+def _second_after(checkpoint: Checkpoint) -> int:
+    """The second of the window that begins at its instant."""
+    return (checkpoint.at_ns - checkpoint.piece.recording.origin_ns) // NS_PER_S
+
+
+class LiveSum:
+    """The newest live figures of several workers, as those of one."""
+
+    def __init__(self, worker: int) -> None:
+        self._worker = worker
+        self._newest: dict[int, LiveFigures] = {}
+        self._new: list[LiveFigures] = []
+
+    def add(self, figures: LiveFigures) -> None:
+        """Adds a worker's newest."""
+        self._newest[figures.worker] = figures
+        self._new.append(figures)
+
+    def take(self) -> LiveFigures | None:
+        """Totals of all, and a sample of the times since the last call; None if no figures came since."""
+        if not self._new:
+            return None
+        new, self._new = self._new, []
+        totals = LiveFigures.added(list(self._newest.values()), sum(one.in_flight for one in self._newest.values()))
+        times_ns, delays_ns = (np.concatenate([getattr(one, name) for one in new]) for name in ("times_ns", "delays_ns"))
+        step = -(-times_ns.size // _MOST_TIMES) or 1
+        return dataclasses.replace(totals, worker=self._worker, at_ns=new[-1].at_ns, times_ns=times_ns[::step], delays_ns=delays_ns[::step])

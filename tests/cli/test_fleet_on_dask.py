@@ -1,0 +1,131 @@
+"""Fleets on Dask of which a part is killed or interrupted: what is kept, and that nothing is sent twice. Both kinds of fleet: `test_fleet`."""
+
+import json
+import signal
+import subprocess
+import sys
+
+import pytest
+import trustme
+import yaml
+
+from benchmarks.fleet.dask_cluster import DaskCluster
+from benchmarks.fleet.fleet_run import Schedule
+from benchmarks.fleet.recording_target import INPUT, MODEL
+from tests.conditions import until_ended
+
+
+class Trial:
+    """A Dask cluster, a target that notes the number of each request, and a run that sends numbered requests on a schedule."""
+
+    def __init__(self, perfkit, folder):
+        self._perfkit, self._folder = perfkit, folder
+        self.cluster = DaskCluster(folder)
+        command = [sys.executable, "-m", "benchmarks.fleet.recording_target", "127.0.0.1", "0"]
+        self._target = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        self._url = f"http://127.0.0.1:{self._target.stdout.readline().split()[-1]}"
+
+    def _ask(self, question):
+        self._target.stdin.write(f"{question}\n")
+        self._target.stdin.flush()
+        return json.loads(self._target.stdout.readline())
+
+    def start(self, seconds, **fleet):
+        """Starts the run, and returns when the first requests have come."""
+        schedule = Schedule.poisson(200, seconds)
+        schedule.write(self._folder / "trace.jsonl")
+        scenario = {
+            "target": {"url": self._url, "model": MODEL},
+            "workload": {"inputs": {INPUT: {"value": [-1], "encoding": "json"}}},
+            "load": {"replay": {"trace": "trace.jsonl"}},
+            "measure": {"repetitions": 1, "warmup": "0s"},
+            "telemetry": False,
+            "fleet": {"kind": "dask", "scheduler": self.cluster.url, "workers": 2, "listen": "127.0.0.1:0", **fleet},
+        }
+        (self._folder / "scenario.yaml").write_text(yaml.safe_dump(scenario))
+        run = self._perfkit.start("run", self._folder / "scenario.yaml")
+        run.wait_for_line("2 of 2")
+        while self._ask("count") < 20:
+            pass
+        return run, len(schedule.at_ns)
+
+    def machines(self):
+        """All processes of machines."""
+        return [process for worker in self.cluster.workers if worker.poll() is None for process in self.cluster.processes_of(worker)]
+
+    def numbers(self):
+        """The numbers of the load's requests that have come; before them the driver has tried the target by the first."""
+        return self._ask("take")[2][1:]
+
+    def end(self):
+        self.cluster.end()
+        self._target.communicate()
+
+
+@pytest.fixture
+def trial(perfkit, tmp_path):
+    made = Trial(perfkit, tmp_path)
+    yield made
+    made.end()
+
+
+def test_a_load_goes_on_without_the_scheduler(trial):
+    run, wanted = trial.start(3)
+    processes = trial.machines()
+    trial.cluster.scheduler.send_signal(signal.SIGKILL)
+    run.wait_for_line(f"the Dask scheduler {trial.cluster.url} was lost")
+    finished = run.finish()
+    until_ended(processes)
+    assert sorted(trial.numbers()) == list(range(wanted))
+    (point,) = finished.result["points"]
+    assert point["requests"]["sent"] == wanted
+    assert [machine["lost"] for machine in point["machines"]] == [[], []]
+
+
+def test_what_a_killed_dask_worker_sent_is_not_sent_again(trial):
+    run, wanted = trial.start(3)
+    processes = trial.machines()
+    trial.cluster.workers[0].send_signal(signal.SIGKILL)
+    finished = run.finish()
+    until_ended(processes)
+    numbers = trial.numbers()
+    assert finished.code == 5
+    assert len(set(numbers)) == len(numbers) < wanted
+    (lost,) = [machine["name"] for machine in finished.result["points"][0]["machines"] if machine["lost"]]
+    assert f"{lost}: its Dask worker tcp://127.0.0.1:" in finished.stderr
+    shares = [sorted(number for number in numbers if number % 2 == worker) for worker in (0, 1)]
+    assert [share == list(range(worker, wanted, 2)) for worker, share in enumerate(shares)].count(True) == 1
+
+
+def test_an_interrupted_run_keeps_its_result_and_leaves_the_cluster_idle(trial):
+    run, wanted = trial.start(60)
+    processes = trial.machines()
+    run.signal(signal.SIGINT)
+    finished = run.finish()
+    until_ended(processes)
+    assert finished.code == 130
+    assert finished.result["status"] == "interrupted"
+    numbers = trial.numbers()
+    assert len(set(numbers)) == len(numbers) == finished.result["points"][0]["requests"]["sent"] < wanted
+    assert trial.machines() == []
+
+
+def test_the_connections_of_the_machines_may_be_encrypted(trial, tmp_path):
+    authority = trustme.CA()
+    issued = authority.issue_cert("127.0.0.1")
+    issued.private_key_pem.write_to_path(tmp_path / "key.pem")
+    for certificate in (*issued.cert_chain_pems, authority.cert_pem):
+        certificate.write_to_path(tmp_path / "chain.pem", append=True)
+    run, wanted = trial.start(0.5, tls_cert="chain.pem", tls_key="key.pem")
+    run.finish()
+    assert sorted(trial.numbers()) == list(range(wanted))
+
+
+def test_two_interrupts_end_the_machines_at_once(trial):
+    run, _ = trial.start(60)
+    processes = trial.machines()
+    run.signal(signal.SIGINT)
+    run.wait_for_line("stopping")
+    run.signal(signal.SIGINT)
+    assert run.finish().code == 130
+    until_ended(processes)

@@ -1,0 +1,105 @@
+"""The manifests for Kubernetes and the script for Slurm: what they run are commands of perfkit and of Dask, and their parts fit together.
+
+`python -m benchmarks.fleet.manifests` checks them against the schemas of Kubernetes and of Dask's operator.
+"""
+
+import argparse
+import pathlib
+import re
+import subprocess
+import sys
+
+import pytest
+import yaml
+from distributed.cli import dask_scheduler, dask_worker
+
+from perfkit.cli.main import make_parser
+from perfkit.fleet.dask_placement import environment_of_settings
+
+ROOT = pathlib.Path(__file__).parents[2]
+FOLDER = ROOT / "containers/kubernetes"
+PAGE = ROOT / "docs/how-to/fleet-deployment.md"
+
+
+def resources(name):
+    return {(one["kind"], one["metadata"]["name"]): one for one in yaml.safe_load_all((FOLDER / name).read_text())}
+
+
+@pytest.fixture(scope="module")
+def fleet():
+    return resources("fleet.yaml")
+
+
+@pytest.fixture(scope="module")
+def dask_cluster():
+    return resources("dask-cluster.yaml")["DaskCluster", "perfkit"]["spec"]
+
+
+def pod(job):
+    return job["spec"]["template"]["spec"], job["spec"]["template"]["spec"]["containers"][0]
+
+
+def parsed(words) -> argparse.Namespace:
+    parser, _ = make_parser([words[0]])
+    return parser.parse_args(words)
+
+
+def test_the_jobs_run_as_many_machines_as_the_driver_waits_for(fleet):
+    machines = fleet["Job", "perfkit-machines"]["spec"]
+    driver = parsed(pod(fleet["Job", "perfkit-driver"])[1]["args"])
+    worker = parsed(pod(fleet["Job", "perfkit-machines"])[1]["args"])
+    assert driver.machines == machines["completions"] == machines["parallelism"]
+    assert worker.join == "tcp://perfkit-driver:8790"
+    assert machines["completionMode"] == "Indexed"
+    assert (machines["backoffLimitPerIndex"], fleet["Job", "perfkit-driver"]["spec"]["backoffLimit"]) == (0, 0)
+
+
+def test_the_machines_reach_the_driver_by_its_service(fleet):
+    service = fleet["Service", "perfkit-driver"]["spec"]
+    _, container = pod(fleet["Job", "perfkit-driver"])
+    (port,) = service["ports"]
+    assert service["selector"].items() <= fleet["Job", "perfkit-driver"]["spec"]["template"]["metadata"]["labels"].items()
+    assert [one["containerPort"] for one in container["ports"] if one["name"] == port["targetPort"]] == [port["port"]]
+    assert parsed(container["args"]).fleet == f"listen://0.0.0.0:{port['port']}"
+    assert service["publishNotReadyAddresses"]
+
+
+def test_both_jobs_have_the_same_token_from_a_secret_and_volumes_that_exist(fleet):
+    jobs = [pod(one) for (kind, _), one in fleet.items() if kind == "Job"]
+    tokens = [[one for one in container["env"] if one["name"] == "PERFKIT_FLEET_TOKEN"] for _, container in jobs]
+    assert tokens[0] == tokens[1]
+    assert tokens[0][0]["valueFrom"]["secretKeyRef"] == {"name": "perfkit-fleet", "key": "token"}
+    for spec, container in jobs:
+        assert {one["name"] for one in container.get("volumeMounts", [])} == {one["name"] for one in spec.get("volumes", [])}
+        assert "cpu" not in container["resources"]["limits"], "a quota stops the load generator"
+    claims = {
+        one["persistentVolumeClaim"]["claimName"] for spec, _ in jobs for one in spec.get("volumes", []) if "persistentVolumeClaim" in one
+    }
+    assert claims == {name for kind, name in fleet if kind == "PersistentVolumeClaim"}
+
+
+def test_the_dask_cluster_has_the_settings_and_options_that_perfkit_and_dask_know(dask_cluster):
+    (scheduler,), (worker,) = (dask_cluster[part]["spec"]["containers"] for part in ("scheduler", "worker"))
+    assert {one["name"]: one["value"] for one in scheduler["env"]} == environment_of_settings()
+    for container, command in ((scheduler, dask_scheduler.main), (worker, dask_worker.main)):
+        assert container["command"] == ["dask"]
+        name, *options = container["args"]
+        assert name == command.name
+        assert command.make_context(name, [*options, *(["tcp://h:1"] if command is dask_worker.main else [])]).params
+    ports = {one["name"] for one in scheduler["ports"]}
+    assert {one["targetPort"] for one in dask_cluster["scheduler"]["service"]["ports"]} == ports
+
+
+def test_the_slurm_script_is_correct_shell_and_its_commands_are_perfkits(tmp_path):
+    (script,) = re.findall(r"```bash\n(#!/bin/bash\n#SBATCH.*?)```", PAGE.read_text(), re.DOTALL)
+    (tmp_path / "fleet.sbatch").write_text(script)
+    checked = subprocess.run(
+        [pathlib.Path(sys.executable).with_name("shellcheck"), tmp_path / "fleet.sbatch"], capture_output=True, text=True, check=False
+    )
+    assert checked.returncode == 0, checked.stdout
+    lines = re.findall(r"perfkit ((?:worker|run) .*?)(?: &)?$", script, re.MULTILINE)
+    worker, run = (parsed([word.strip('"') for word in line.split()]) for line in lines)
+    nodes, tasks = re.findall(r"--nodes=(\d+)", script), re.findall(r"--ntasks=(\d+)", script)
+    assert int(nodes[0]) == run.machines + 1
+    assert {int(nodes[1]), int(tasks[0])} == {run.machines}
+    assert worker.join.endswith(run.fleet.rpartition(":")[2])
