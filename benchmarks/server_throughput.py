@@ -1,63 +1,69 @@
-"""Throughput of the bundled server, compared with a real Triton on `simple` and with ONNX Runtime on DenseNet-121.
+"""Throughput of the bundled server, compared with a real Triton on small and large requests and with ONNX Runtime on DenseNet-121.
 
-    python -m benchmarks.server_throughput [--rounds 2] [--seconds 3] [--parts simple densenet batching] [--peers FOLDER]
+    python -m benchmarks.server_throughput [--rounds 3] [--seconds 3] [--parts triton densenet batching] [--peers FOLDER]
                                            [--out reports/server-throughput.md]
 
-`simple`: both servers run, and perf_analyzer and perfkit load them in turn at concurrency 8, with server and client on separate
-CPUs, and with both on all CPUs. DenseNet-121 with one thread: the server and the direct calls use the same CPU in turn, the
+`triton`: both servers run, and perfkit loads them in turn, with `simple` (128 B a request) and with an identity of
+602 kB, at concurrency 1, 8 and 32, with server and client on separate CPUs; at concurrency 8 also with both on all CPUs, and
+with perf_analyzer as the client. DenseNet-121 with one thread: the server and the direct calls use the same CPU in turn, the
 client another. Ratios are taken within a round; their medians are compared with the targets, and the exit code is 1 if one is
 missed.
 """
 
 import contextlib
 import functools
+import itertools
 import os
 import pathlib
 import random
 import statistics
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from benchmarks.onnx_directly import call_directly
-from benchmarks.peers.clients import ClientError, measure_perf_analyzer, measure_perfkit
+from benchmarks.peers.clients import ClientError, Speed, measure_perf_analyzer, measure_perfkit
 from benchmarks.peers.install import peers_folder, perf_analyzer_path
 from benchmarks.peers.server_process import PeerError
 from benchmarks.peers.triton import running_triton
 from benchmarks.processes import RunningServer, on_cpus, running_server
 from benchmarks.report import RATIO_COLUMNS, Ratio, describe_machine, option_parser, table_head, table_row, write_report
 
-CONCURRENCY = 8
-TARGETS = {"http": 1.0, "grpc": 0.6}
-DIRECT_TARGET, BATCHING_TARGET = 0.95, 0.97
-BATCH_SIZES, CONCURRENCIES = (1, 2, 4, 8), (2, 4, 8, 16)
+_Figure = TypeVar("_Figure")
+LOADS = (("simple", None), ("identity_int64", 75_264))
+"""Models with the number of elements of an input, None if the model says it: requests of 128 B and of 602,112 B."""
+LOAD_CONCURRENCIES, SHARED_CONCURRENCY = (1, 8, 32), 8
+TRITON_TARGET, P50_TARGET = 1.0, 1.0
+DIRECT_TARGET, BATCHING_TARGET = 0.97, 0.97
+BATCH_SIZES, CONCURRENCIES = {"http": (1, 2, 4, 8), "grpc": (1, 8)}, (2, 4, 8, 16)
 TITLES = {
-    "simple": ("`simple` at concurrency 8, requests per second", ("bundled server", "Triton")),
+    "triton": ("Beside Triton, requests per second, or microseconds for p50", ("bundled server", "Triton")),
     "densenet": ("DenseNet-121 at saturation, images per second", ("bundled server", "ONNX Runtime directly")),
     "batching": ("Dynamic batching of single images, images per second", ("`densenet_batch`", "`densenet_onnx`, one by one")),
 }
 
 
 class Row(NamedTuple):
-    """A load, the median throughput of the server and of its reference, and their ratio."""
+    """A load, the median figures of the server and of its reference, and their ratio."""
 
-    own_per_s: float
-    reference_per_s: float
+    own: float
+    reference: float
     ratio: Ratio
 
     def line(self) -> str:
         """The row as Markdown."""
-        return table_row(self.ratio.name, f"{self.own_per_s:,.1f}", f"{self.reference_per_s:,.1f}", *self.ratio.cells)
+        return table_row(self.ratio.name, f"{self.own:,.1f}", f"{self.reference:,.1f}", *self.ratio.cells)
+
+
+def perfkit_speed(url: str, model: str, elements: int | None, concurrency: int, seconds: float) -> Speed:
+    """Requests per second and their median time, by perfkit; `elements` is the length of the input INPUT0."""
+    inputs = None if elements is None else {"INPUT0": {"generate": "random", "shape": [elements]}}
+    return measure_perfkit(url, model, concurrency=concurrency, seconds=seconds, inputs=inputs)
 
 
 def perfkit_per_s(url: str, model: str, concurrency: int, seconds: float, batch_size: int = 1) -> float:
     """Batch rows per second, by perfkit."""
     return batch_size * measure_perfkit(url, model, concurrency=concurrency, seconds=seconds, batch_size=batch_size).per_s
-
-
-def perf_analyzer_per_s(program: pathlib.Path, url: str, seconds: float) -> float:
-    """Inferences of `simple` per second, by perf_analyzer."""
-    return measure_perf_analyzer(program, url, "simple", concurrency=CONCURRENCY, seconds=seconds).per_s
 
 
 def direct_per_s(model: str, batch_size: int, seconds: float, cpu: int) -> float:
@@ -66,22 +72,34 @@ def direct_per_s(model: str, batch_size: int, seconds: float, cpu: int) -> float
         return batch_size * call_directly(model, batch_size=batch_size, seconds=seconds, cpus=str(cpu)).per_s
 
 
-def compare(name: str, own: Callable[[], float], reference: Callable[[], float], rounds: int, target: float) -> Row:
-    """Measures both in every round, in random order."""
-    figures: dict[str, list[float]] = {"own": [], "reference": []}
+def measure_pairs(own: Callable[[], _Figure], reference: Callable[[], _Figure], rounds: int) -> list[tuple[_Figure, _Figure]]:
+    """The figures of both in every round, measured in random order."""
+    pairs = []
     for _ in range(rounds):
-        order = [("own", own), ("reference", reference)]
-        random.shuffle(order)
-        for key, measure in order:
-            figures[key].append(measure())
-    values = tuple(one / other for one, other in zip(figures["own"], figures["reference"], strict=True))
-    row = Row(statistics.median(figures["own"]), statistics.median(figures["reference"]), Ratio(name, values, low=target))
+        if random.random() < 0.5:
+            first = own()
+            pairs.append((first, reference()))
+        else:
+            second = reference()
+            pairs.append((own(), second))
+    return pairs
+
+
+def make_row(name: str, pairs: Sequence[tuple[float, float]], *, low: float | None = None, high: float | None = None) -> Row:
+    """The medians, and the ratios within the rounds."""
+    ratios = tuple(own / reference for own, reference in pairs)
+    row = Row(statistics.median(own for own, _ in pairs), statistics.median(other for _, other in pairs), Ratio(name, ratios, low, high))
     print(row.line(), flush=True)
     return row
 
 
-def measure_simple(folder: pathlib.Path | None, rounds: int, seconds: float, cpus: Sequence[int]) -> Iterator[Row]:
-    """`simple`, compared with Triton."""
+def compare(name: str, own: Callable[[], float], reference: Callable[[], float], rounds: int, target: float) -> Row:
+    """Measures both in every round, and compares the medians with a target."""
+    return make_row(name, measure_pairs(own, reference, rounds), low=target)
+
+
+def measure_beside_triton(folder: pathlib.Path | None, rounds: int, seconds: float, cpus: Sequence[int]) -> Iterator[Row]:
+    """Small and large requests, compared with Triton."""
     layouts = {"shared CPUs": (cpus, cpus)}
     if len(cpus) > 1:
         layouts = {"separate CPUs": (cpus[:1], cpus[1:]), **layouts}
@@ -89,17 +107,25 @@ def measure_simple(folder: pathlib.Path | None, rounds: int, seconds: float, cpu
         with contextlib.ExitStack() as stack:
             with on_cpus(server_cpus):
                 triton = stack.enter_context(running_triton(peers_folder(folder)))
-                server = stack.enter_context(running_server("--threads=1", "--device=cpu", "--model=simple"))
+                models = [model for model, _ in LOADS]
+                server = stack.enter_context(running_server("--threads=1", "--device=cpu", "--model", *models))
             stack.enter_context(on_cpus(client_cpus))
-            for protocol, target in TARGETS.items():
+            for protocol, (model, elements) in itertools.product(("http", "grpc"), LOADS):
                 urls = server.url(protocol), triton.url(protocol)
-                clients: dict[str, Callable[[str], float]] = {
-                    "perf_analyzer": lambda url: perf_analyzer_per_s(perf_analyzer_path(folder), url, seconds),
-                    "perfkit": lambda url: perfkit_per_s(url, "simple", CONCURRENCY, seconds),
-                }
-                for client, measure in clients.items():
-                    own, reference = (functools.partial(measure, url) for url in urls)
-                    yield compare(f"{protocol}, {client}, {layout}", own, reference, rounds, target)
+                for concurrency in LOAD_CONCURRENCIES if layout == "separate CPUs" else (SHARED_CONCURRENCY,):
+                    own, reference = (functools.partial(perfkit_speed, url, model, elements, concurrency, seconds) for url in urls)
+                    pairs = measure_pairs(own, reference, rounds)
+                    name = f"{model}, {protocol}, concurrency {concurrency}, {layout}"
+                    yield make_row(name, [(one.per_s, other.per_s) for one, other in pairs], low=TRITON_TARGET)
+                    if concurrency == 1:
+                        yield make_row(f"{name}: p50", [(one.p50_us, other.p50_us) for one, other in pairs], high=P50_TARGET)
+                if elements is None:
+                    speed = functools.partial(
+                        measure_perf_analyzer, perf_analyzer_path(folder), model=model, concurrency=SHARED_CONCURRENCY, seconds=seconds
+                    )
+                    pairs = measure_pairs(functools.partial(speed, urls[0]), functools.partial(speed, urls[1]), rounds)
+                    name = f"{model}, {protocol}, concurrency {SHARED_CONCURRENCY}, {layout}, perf_analyzer"
+                    yield make_row(name, [(one.per_s, other.per_s) for one, other in pairs], low=TRITON_TARGET)
 
 
 @contextlib.contextmanager
@@ -115,9 +141,8 @@ def densenet_server(cpus: Sequence[int]) -> Iterator[RunningServer]:
 def measure_densenet(rounds: int, seconds: float, cpus: Sequence[int]) -> Iterator[Row]:
     """DenseNet-121 at saturation, with one request executing and one queued, compared with direct calls."""
     with densenet_server(cpus) as server:
-        for protocol in ("http", "grpc"):
-            cases = [("densenet_onnx", 1), *(("densenet_batch", size) for size in BATCH_SIZES if protocol == "http")]
-            for model, size in cases:
+        for protocol, sizes in BATCH_SIZES.items():
+            for model, size in [("densenet_onnx", 1), *(("densenet_batch", size) for size in sizes)]:
                 length_s = seconds * (1 if size < 4 else 2)
                 own = functools.partial(perfkit_per_s, server.url(protocol), model, 2, length_s, size)
                 direct = functools.partial(direct_per_s, model, size, length_s, cpus[0])
@@ -139,21 +164,21 @@ def measure_batching(rounds: int, seconds: float, cpus: Sequence[int]) -> Iterat
 def main() -> int:
     """Prints the tables; the exit code is 1 if a target is missed."""
     parser = option_parser(__doc__)
-    parser.add_argument("--rounds", type=int, default=2)
+    parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--seconds", type=float, default=3, help="length of a run; large batches take twice as long (default %(default)s)")
     parser.add_argument("--parts", nargs="+", choices=TITLES, default=list(TITLES))
     parser.add_argument("--peers", type=pathlib.Path, help="folder of the peers")
     options = parser.parse_args()
     cpus = sorted(os.sched_getaffinity(0))
     parts = {
-        "simple": lambda: measure_simple(options.peers, options.rounds, options.seconds, cpus),
+        "triton": lambda: measure_beside_triton(options.peers, options.rounds, options.seconds, cpus),
         "densenet": lambda: measure_densenet(options.rounds, options.seconds, cpus),
         "batching": lambda: measure_batching(options.rounds, options.seconds, cpus),
     }
     lines = [
         "# Throughput of the bundled server",
         "",
-        "Compared with NVIDIA's Triton, whose `simple` is a model of its Python backend, and with ONNX Runtime called directly.",
+        "Compared with NVIDIA's Triton, whose models here are those of its Python backend, and with ONNX Runtime called directly.",
         "Consecutive runs are compared, so only the ratios are meaningful: absolute figures depend on the machine. *Separate CPUs*:",
         "the server on the first CPU, the client on the others; *shared CPUs*: both on all of them.",
         "",

@@ -13,7 +13,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Literal, NamedTuple
 
 import numpy as np
@@ -213,11 +213,13 @@ class Perfkit(Client):
         return Reported(requests["sent"], point["throughput_per_s"], point["service_time_ns"]["p50"] / 1e3, usage)
 
 
-def measure_perfkit(url: str, model: str, *, concurrency: int, seconds: float, batch_size: int = 1) -> Speed:
-    """A closed loop of `perfkit run` on a running server; raises ClientError."""
+def measure_perfkit(
+    url: str, model: str, *, concurrency: int, seconds: float, batch_size: int = 1, inputs: Mapping[str, object] | None = None
+) -> Speed:
+    """A closed loop of `perfkit run` on a running server; `inputs` is the scenario's key. Raises ClientError."""
     scenario = {
         "target": {"url": url, "model": model, "timeout": "120s"},
-        "workload": {"batch_size": batch_size, "variants": 2},
+        "workload": {"batch_size": batch_size, "variants": 2, **({} if inputs is None else {"inputs": inputs})},
         "load": {"closed": {"concurrency": [concurrency]}},
         "measure": {"warmup": f"{seconds / 4}s", "duration": f"{seconds}s", "repetitions": 1, "workers": 1},
     }
