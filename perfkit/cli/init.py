@@ -38,8 +38,8 @@ def _execute(options: argparse.Namespace) -> ExitCode:
     if options.model == "":
         raise UsageError("-m: the model's name is empty; without -m, the server's models are listed")
     if options.model is None:
-        index, *_ = _read_from_all(options.urls, lambda url: read_model_index(url, MonotonicClock()))
-        print(_table(index, options.urls))
+        indexes = _read_from_all(options.urls, lambda url: read_model_index(url, MonotonicClock()))
+        print(_table(next(filter(None, indexes), ()), options.urls))
         return ExitCode.DONE
     if options.out is not None and options.out.exists():
         raise UsageError(f"--out {options.out}: the file exists already: remove it, or choose another name")
@@ -78,7 +78,9 @@ def _table(index: "Sequence[IndexedModel]", urls: Sequence[str]) -> str:
     from perfkit.text.foreign import one_line
 
     if not index:
-        raise UsageError("the server does not list its models: name one with -m")
+        over_http = any(url.lower().startswith("http") for url in urls)
+        other = "" if over_http else ", or add its HTTP URL: KServe's servers list their models over HTTP alone"
+        raise UsageError(f"the server does not list its models: name one with -m{other}")
     rows = [(one_line(one.name), one_line(one.version), one_line(one.state), one_line(one.reason)) for one in index]
     titles = ("model", "version", "state")
     widths = [max(len(titles[column]), *(len(row[column]) for row in rows)) for column in range(3)]

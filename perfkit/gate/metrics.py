@@ -36,7 +36,7 @@ class Metric:
     unit: Unit
     margin: float | None
     accepted: AcceptedChange | None = None
-    """A slowdown that people have accepted: the metric is judged against it in place of the noise band, and the margin begins there."""
+    """A slowdown that people have accepted: the noise band and the margin begin there."""
     lasting_load_point: str = ""
     """The name of the load point that is the same in every gate, if `load_point` is not; see `Comparison.lasting_load_point`."""
     generator_share: float = 0.0
@@ -54,25 +54,26 @@ class Metric:
 
     @property
     def noise_band(self) -> float:
-        """Changes for the worse up to this size count as no change, or as an accepted one."""
-        return max(ERROR_RATE_BAND if self.is_share else NOISE_BAND, self._accepted)
+        """Changes for the worse up to this size count as no change: those within the noise, beyond what is accepted."""
+        return self._beyond_accepted(ERROR_RATE_BAND if self.is_share else NOISE_BAND)
 
     @property
     def shifted_margin(self) -> float | None:
         """The change for the worse that a pass must rule out: the margin, beyond what is accepted."""
-        if self.margin is None:
-            return None
-        return self._accepted + self.margin if self.is_share else (1 + self._accepted) * (1 + self.margin) - 1
+        return None if self.margin is None else self._beyond_accepted(self.margin)
 
-    @property
-    def _accepted(self) -> float:
-        return 0.0 if self.accepted is None else self.accepted.slowdown
+    def _beyond_accepted(self, slowdown: float) -> float:
+        """A further slowdown beyond the accepted one: both together, from the baseline."""
+        if self.accepted is None:
+            return slowdown
+        known = self.accepted.slowdown
+        return known + slowdown if self.is_share else (1 + known) * (1 + slowdown) - 1
 
     @property
     def bounds(self) -> MetricBounds:
-        """Noise band and margin as differences. For a share the two are equal, unless a change is accepted."""
+        """Noise band and margin as differences; for a share the two are equal."""
         if self.is_share:
-            return MetricBounds(self.noise_band, self._accepted + ERROR_RATE_BAND, is_error_rate=True)
+            return MetricBounds(self.noise_band, self.noise_band, is_error_rate=True)
         return MetricBounds.of_ratio(self.noise_band, self.shifted_margin or NOISE_BAND)
 
     @property
@@ -165,21 +166,22 @@ def build_comparison(
 
 def _explanation(comparison: Comparison) -> str:
     noise = ERROR_RATE_BAND if comparison.scale == "difference" else NOISE_BAND
-    noise_band, band, margin = (
+    noise_band, margin = (
         f"{round(100 * value, 4):g} {'%' if comparison.scale == 'ratio' else 'percentage point' + 's' * (value != 0.01)}"
-        for value in (noise, comparison.noise_band, comparison.margin)
+        for value in (noise, comparison.margin)
     )
-    limit = "noise band" if comparison.accepted is None else "accepted slowdown"
+    accepted = "" if comparison.accepted is None else comparison.accepted.amount
+    limit = f"{f'accepted slowdown of {accepted} and the ' if accepted else ''}noise band of {noise_band}"
     if comparison.interval is None:
         return "; there are too few runs for an interval"
     if not comparison.gated:
         return "; for information only"
     if comparison.verdict == "regressed":
         p = "" if comparison.adjusted_p is None else f" (adjusted p {comparison.adjusted_p:.2g})"
-        return f", worse by more than the {limit} of {band}{p}"
+        return f", worse by more than the {limit}{p}"
     if comparison.outcome == "improved":
         p = "" if comparison.improvement_p is None else f" (adjusted p {comparison.improvement_p:.2g})"
         return f", better by more than the noise band of {noise_band}{p}"
     if comparison.verdict == "pass":
-        return f", within the margin of {margin}{'' if comparison.accepted is None else f', of which {band} are accepted'}"
-    return f": neither a regression beyond the {limit} of {band} nor a change within the margin of {margin} is shown"
+        return f", within the margin of {margin}{f', of which {accepted} are accepted' if accepted else ''}"
+    return f": neither a regression beyond the {limit} nor a change within the margin of {margin} is shown"

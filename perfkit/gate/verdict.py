@@ -34,7 +34,7 @@ class Comparison(Part):
     lasting_load_point: str = ""
     """The name of the load point in later gates, where `load_point` has figures of this gate's trial (`profile: standard`); else empty."""
     accepted: AcceptedChange | None = None
-    """The accepted change that the metric is judged against: `noise_band` is its slowdown, and `margin` begins there."""
+    """The accepted change that the metric is judged against: `noise_band` and `margin` begin at its slowdown."""
     unit: Unit
     better: Literal["lower", "higher"]
     scale: Literal["ratio", "difference"] = "ratio"

@@ -51,7 +51,8 @@ async def describe_model(url: str, model: str, clock: Clock) -> ModelDescription
         try:
             metadata = await transport.model_metadata(model, "")
         except TargetError as error:
-            raise TargetError(address.sanitize(f"{error}{await offered_instead(transport, model)}", 1000)) from None
+            refusal = str(error).removesuffix(".")  # a server's reason may be a sentence
+            raise TargetError(address.sanitize(f"{refusal}{await offered_instead(transport, model)}", 1000)) from None
         # a server may repeat the credentials that it was sent
         server = dataclasses.replace(server, name=address.sanitize(server.name), version=address.sanitize(server.version))
         with contextlib.suppress(MissingEndpointError):

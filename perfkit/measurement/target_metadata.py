@@ -57,7 +57,8 @@ async def read_target_metadata(transport: Transport, address: Address, loaded: L
         if error.may_pass or not are_inputs_declared(loaded.scenario.workload):
             offered = await offered_instead(transport, model, version)
             may_have_it = isinstance(error, MissingEndpointError) and "it offers" not in offered
-            raise TargetError(f"{absent or error}{offered}{_DECLARE if may_have_it else ''}", may_pass=error.may_pass) from None
+            refusal = str(absent or error).removesuffix(".")  # a server's reason may be a sentence
+            raise TargetError(f"{refusal}{offered}{_DECLARE if may_have_it else ''}", may_pass=error.may_pass) from None
         reason = f" ({error})"
     config = ModelConfig()
     try:

@@ -15,6 +15,8 @@ from perfkit.measurement.server_description import ModelDescription
 from perfkit.protocol.message import IndexedModel, ModelConfig, ModelMetadata, ServerMetadata, TensorMetadata
 from perfkit.scenario.credentials import resolve_address
 from perfkit.scenario.file import read_scenario
+from tests.json_server import JsonHandler, serving
+from tests.measurement.partial_server import Lacking, partial_grpc_server, partial_http_server
 
 URL = "http://h:8000"
 
@@ -60,6 +62,35 @@ def test_each_url_is_contacted_and_those_that_do_not_answer_are_named(perfkit, s
 
 def test_the_models_of_a_server_with_two_urls_are_listed_with_a_command_for_both(perfkit, server):
     assert perfkit.run("init", server.http, server.grpc).stdout.endswith(f": perfkit init {server.http} {server.grpc} -m simple\n")
+
+
+def test_a_server_that_lists_its_models_over_http_alone_is_asked_there(perfkit):
+    without_index = Lacking(frozenset({"index"}), "UNIMPLEMENTED")
+    with partial_grpc_server(without_index) as grpc, partial_http_server(Lacking(frozenset(), "404")) as http:
+        alone, both = perfkit.run("init", grpc), perfkit.run("init", grpc, http)
+    said = "the server does not list its models: name one with -m, or add its HTTP URL: KServe's servers list their models over HTTP alone"
+    assert (alone.code, alone.stderr) == (2, f"perfkit: {said}\n")
+    assert both.stdout.splitlines()[1].split() == ["m", "1", "READY"]
+
+
+def test_a_reason_that_is_a_sentence_does_not_end_the_message(perfkit):
+    """KServe's reason for an unknown model ends with a full stop."""
+
+    class Handler(JsonHandler):
+        def do_GET(self):
+            documents = {"/v2": {"name": "kserve", "version": "1", "extensions": []}, "/v2/models": {"models": ["m"]}}
+            unknown = {"error": "Model with name x does not exist."}
+            self.answer(200 if self.path in documents else 404, documents.get(self.path, unknown))
+
+        def do_POST(self):
+            self.body()
+            self.answer(404, {"detail": "Not Found"})
+
+    with serving(Handler) as port:
+        for command in ("run", "init"):
+            assert perfkit.run(command, f"http://127.0.0.1:{port}", "-m", "x").stderr.endswith(
+                ": Model with name x does not exist; it offers m\n"
+            )
 
 
 def test_what_is_written_names_its_schema_and_where_the_keys_are_described(scenario_of):
