@@ -20,21 +20,25 @@ from server_stub.tracing.trace_config import TraceConfig, parse_trace_config
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class TlsIdentity:
-    """A certificate chain and its key, as PEM and as an SSLContext."""
+    """A certificate chain and its key, as PEM and as contexts for HTTP/1.1 and for HTTP/2."""
 
     certificate: bytes
     key: bytes
-    context: ssl.SSLContext
+    http1_context: ssl.SSLContext
+    http2_context: ssl.SSLContext
 
 
 def read_tls_identity(certificate: pathlib.Path, key: pathlib.Path) -> TlsIdentity:
     """Read both files. Raises UsageError if they cannot be read or do not match."""
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.set_alpn_protocols(["http/1.1"])
+    contexts = []
     try:
-        # without a password, OpenSSL would ask for that of an encrypted key on the terminal
-        context.load_cert_chain(certificate, key, password="")
-        return TlsIdentity(certificate.read_bytes(), key.read_bytes(), context)
+        for protocol in ("http/1.1", "h2"):
+            context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+            context.set_alpn_protocols([protocol])
+            # without a password, OpenSSL would ask for that of an encrypted key on the terminal
+            context.load_cert_chain(certificate, key, password="")
+            contexts.append(context)
+        return TlsIdentity(certificate.read_bytes(), key.read_bytes(), *contexts)
     except (OSError, ssl.SSLError) as error:
         raise UsageError(
             f"--tls-cert {certificate} with --tls-key {key} cannot be used: {error}. Both must be PEM files, and the key unencrypted."
@@ -109,6 +113,8 @@ class Options:
     """How ONNX models are executed."""
     synthetic: ServiceModel = dataclasses.field(default_factory=ServiceModel)
     """The service model of the model `synthetic`."""
+    grpc_engine: str = "wire"
+    """wire, perfkit's own HTTP/2, or grpcio."""
     limits: Limits = dataclasses.field(default_factory=Limits)
     traces: TraceConfig = dataclasses.field(default_factory=TraceConfig)
     tls_cert: pathlib.Path | None = None
@@ -279,6 +285,12 @@ def make_parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--tls-cert", type=pathlib.Path, metavar="FILE", help="PEM certificate; makes HTTP and gRPC use TLS")
     parser.add_argument("--tls-key", type=pathlib.Path, metavar="FILE", help="PEM key of the certificate, unencrypted")
+    parser.add_argument(
+        "--grpc-engine",
+        choices=("wire", "grpcio"),
+        default="wire",
+        help="what serves gRPC: perfkit's own HTTP/2, or grpcio's asynchronous server, for comparison (default %(default)s)",
+    )
     parser.add_argument("--log-format", choices=("text", "json"), default="text", help="json: one object per line (default %(default)s)")
     defaults = Limits()
     for field, (metavar, _, text) in _LIMITS.items():

@@ -44,10 +44,10 @@ async def serve(options: Options) -> None:
     repository = open_repository(options, threads, log, device)
     regions = SharedMemoryRegions(is_allowed=options.allow_client_shm, driver=device.driver)
     http = HttpFrontEnd(repository, regions, settings, limits=options.limits, log=log, tracer=tracer)
-    grpc = GrpcFrontEnd(repository, regions, settings, limits=options.limits, log=log, tracer=tracer)
+    grpc = GrpcFrontEnd(repository, regions, settings, limits=options.limits, log=log, tracer=tracer, engine=options.grpc_engine)
     metrics = MetricsFrontEnd(repository, find_gpus(), limits=options.limits)
     try:
-        host, context = options.host, None if tls is None else tls.context
+        host, context = options.host, None if tls is None else tls.http1_context
         http_port = await _listen(http.start(host, options.http_port, context), "HTTP", host, options.http_port)
         grpc_port = await _listen(grpc.start(host, options.grpc_port, tls), "gRPC", host, options.grpc_port)
         metrics_port = await _listen(metrics.start(host, options.metrics_port), "metrics", host, options.metrics_port)

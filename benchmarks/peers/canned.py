@@ -138,7 +138,7 @@ def grpc_answers() -> dict[str, bytes]:
         "ModelStatistics": v2_pb2.ModelStatisticsResponse(model_stats=[counts]),
     }
     encoded = {name: message.SerializeToString() for name, message in messages.items()}
-    encoded["ModelInfer"] = protobuf.encode_infer_response(_answer(MODEL))
+    encoded["ModelInfer"] = b"".join(protobuf.encode_infer_response(_answer(MODEL)))
     return {name: framed(message) for name, message in encoded.items()}
 
 

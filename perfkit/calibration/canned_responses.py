@@ -81,7 +81,7 @@ def grpc_responses() -> dict[str, GrpcResponse]:
         "ModelStatistics": v2_pb2.ModelStatisticsResponse(model_stats=[v2_pb2.ModelStatistics(name=MODEL, version=VERSION)]),
     }
     encoded = {name: message.SerializeToString() for name, message in messages.items()}
-    encoded["ModelInfer"] = protobuf.encode_infer_response(_RESPONSE)
+    encoded["ModelInfer"] = b"".join(protobuf.encode_infer_response(_RESPONSE))
     return {protobuf.method_path(name): _grpc_response(message) for name, message in encoded.items()}
 
 

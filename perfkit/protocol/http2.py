@@ -74,9 +74,9 @@ def number_frame(kind: int, stream_id: int, number: int) -> bytes:
     return frame(kind, 0, stream_id, number.to_bytes(4))
 
 
-def goaway(code: int) -> bytes:
-    """A client's GOAWAY frame, with 0 as the last stream id."""
-    return frame(GOAWAY, 0, 0, bytes(4) + code.to_bytes(4))
+def goaway(code: int, last_stream_id: int = 0, text: str = "") -> bytes:
+    """A GOAWAY frame; a client's has 0 as the last stream id."""
+    return frame(GOAWAY, 0, 0, last_stream_id.to_bytes(4) + code.to_bytes(4) + text.encode())
 
 
 def settings(values: Mapping[int, int]) -> bytes:
@@ -84,16 +84,24 @@ def settings(values: Mapping[int, int]) -> bytes:
     return frame(SETTINGS, 0, 0, b"".join(_SETTING.pack(key, value) for key, value in values.items()))
 
 
-def read_settings(payload: bytes) -> dict[int, int]:
-    """The values of a SETTINGS frame; raises Http2Error if one is not allowed."""
+def read_settings(payload: bytes, peer: str = "server") -> dict[int, int]:
+    """The values of a SETTINGS frame that the `peer` sent; raises Http2Error if one is not allowed."""
     if len(payload) % _SETTING.size:
         raise Http2Error("the length of a SETTINGS frame is not a multiple of 6", FRAME_SIZE_ERROR)
     values = dict(_SETTING.iter_unpack(payload))
     if values.get(INITIAL_WINDOW_SIZE, 0) > LARGEST_WINDOW_BYTES:
-        raise Http2Error(f"the server's initial window is {values[INITIAL_WINDOW_SIZE]} bytes", FLOW_CONTROL_ERROR)
+        raise Http2Error(f"the {peer}'s initial window is {values[INITIAL_WINDOW_SIZE]} bytes", FLOW_CONTROL_ERROR)
     if not DEFAULT_FRAME_BYTES <= values.get(MAX_FRAME_SIZE, DEFAULT_FRAME_BYTES) <= LARGEST_FRAME_BYTES:
-        raise Http2Error(f"the server's largest frame is {values[MAX_FRAME_SIZE]} bytes")
+        raise Http2Error(f"the {peer}'s largest frame is {values[MAX_FRAME_SIZE]} bytes")
     return values
+
+
+def increased_window(window_bytes: int, increment: int) -> int:
+    """A send window after its update; raises Http2Error if it exceeds what is allowed."""
+    window_bytes += increment
+    if window_bytes > LARGEST_WINDOW_BYTES:
+        raise Http2Error("a send window exceeds the maximum of the standard", FLOW_CONTROL_ERROR)
+    return window_bytes
 
 
 def strip_padding(payload: bytes, flags: int) -> bytes:

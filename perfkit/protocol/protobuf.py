@@ -85,7 +85,7 @@ def encode_infer_request(request: InferRequest) -> bytes:
         if output.slot is not None:
             _fill_slot(requested.parameters, output.slot)
     raw_inputs = [] if request.plain_inputs else [tensor for tensor in request.inputs if tensor.name not in request.input_slots]
-    return _serialized(message, message.raw_input_contents, _RAW_INPUTS, raw_inputs)
+    return b"".join(_serialized(message, message.raw_input_contents, _RAW_INPUTS, raw_inputs))
 
 
 class ParsedInferRequest(NamedTuple):
@@ -97,9 +97,9 @@ class ParsedInferRequest(NamedTuple):
     """What the message was parsed from."""
 
 
-def parse_infer_request(encoded: bytes) -> ParsedInferRequest:
+def parse_infer_request(encoded: Buffer) -> ParsedInferRequest:
     """Parse a `ModelInferRequest`; large raw contents remain in `encoded`, as views. Raises ProtocolError if it is not one."""
-    rest, contents = wire_format.split(encoded, _RAW_INPUTS) if len(encoded) >= _LARGE_BYTES else (encoded, ())
+    rest, contents = wire_format.split(encoded, _RAW_INPUTS) if len(encoded) >= _LARGE_BYTES else (bytes(encoded), ())
     message = _parsed(v2_pb2.ModelInferRequest, rest)
     return ParsedInferRequest(message, contents or message.raw_input_contents, rest)
 
@@ -151,8 +151,8 @@ def raw_contents(described: v2_pb2.ModelInferRequest.InferInputTensor, model: st
     return bytes(_typed_tensor(described, "input", f" for model '{model}'").raw)
 
 
-def encode_infer_response(response: InferResponse) -> bytes:
-    """A `ModelInferResponse` with raw contents."""
+def encode_infer_response(response: InferResponse) -> Sequence[Buffer]:
+    """A `ModelInferResponse` with raw contents, in pieces: large tensors are not copied."""
     message = v2_pb2.ModelInferResponse(model_name=response.model, model_version=response.version, id=response.id)
     _fill_parameters(message.parameters, response.parameters)
     for tensor in response.outputs:
@@ -231,17 +231,17 @@ def model_metadata_message(metadata: ModelMetadata) -> v2_pb2.ModelMetadataRespo
 
 def _serialized(
     message: v2_pb2.ModelInferRequest | v2_pb2.ModelInferResponse, contents: MutableSequence[bytes], tag: int, tensors: Sequence[Tensor]
-) -> bytes:
-    """The message with the tensors' bytes as raw contents, its last field."""
+) -> Sequence[Buffer]:
+    """The pieces of the message with the tensors' bytes as raw contents, its last field; one piece if it is small."""
     size_bytes = 0
     for tensor in tensors:
         size_bytes += len(tensor.raw)
     if size_bytes < _LARGE_BYTES:
         for tensor in tensors:
             contents.append(bytes(tensor.raw))
-        return message.SerializeToString()
+        return [message.SerializeToString()]
     parts = [part for tensor in tensors for part in (wire_format.field_head(tag, len(tensor.raw)), tensor.raw)]
-    return b"".join((message.SerializeToString(), *parts))
+    return [message.SerializeToString(), *parts]
 
 
 def _parsed(kind: type[_AnyMessage], encoded: bytes) -> _AnyMessage:

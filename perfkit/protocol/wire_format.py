@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from perfkit.errors import ErrorKind, ProtocolError
+from perfkit.protocol.tensor import Buffer
 
 _MAX_VARINT_BYTES = 10
 _MAX_FIELDS = 1000  # beyond it, protobuf is faster
@@ -18,7 +19,7 @@ class Field(NamedTuple):
     end: int
 
 
-def fields(encoded: bytes) -> Iterator[Field]:
+def fields(encoded: Buffer) -> Iterator[Field]:
     """The fields of a message in their order.
 
     Raises ProtocolError for a message that is damaged, has groups, or has tags or lengths longer than necessary.
@@ -44,7 +45,7 @@ def fields(encoded: bytes) -> Iterator[Field]:
         yield Field(tag, start, content, place)
 
 
-def split(encoded: bytes, tag: int) -> tuple[bytes, list[memoryview]]:
+def split(encoded: Buffer, tag: int) -> tuple[bytes, list[memoryview]]:
     """A message without the fields of one length-delimited tag, and the contents of those fields as views of `encoded`.
 
     If there are none, or the message is not one that `fields` reads, it is returned whole.
@@ -53,14 +54,14 @@ def split(encoded: bytes, tag: int) -> tuple[bytes, list[memoryview]]:
     try:
         for count, field in enumerate(fields(encoded)):
             if count == _MAX_FIELDS:
-                return encoded, []
+                return bytes(encoded), []
             if field.tag == tag:
                 parts.append(view[kept : field.start])
                 contents.append(view[field.content : field.end])
                 kept = field.end
     except ProtocolError:
-        return encoded, []
-    return b"".join((*parts, view[kept:])) if contents else encoded, contents
+        return bytes(encoded), []
+    return b"".join((*parts, view[kept:])), contents
 
 
 def field_head(tag: int, length: int) -> bytes:
@@ -68,7 +69,7 @@ def field_head(tag: int, length: int) -> bytes:
     return _encoded_varint(tag) + _encoded_varint(length)
 
 
-def _varint(encoded: bytes, place: int) -> tuple[int, int]:
+def _varint(encoded: Buffer, place: int) -> tuple[int, int]:
     """The number at `place`, and the place after it."""
     value = 0
     for index, byte in enumerate(encoded[place : place + _MAX_VARINT_BYTES]):
@@ -78,7 +79,7 @@ def _varint(encoded: bytes, place: int) -> tuple[int, int]:
     raise _irregular(place)
 
 
-def _shortest_varint(encoded: bytes, place: int) -> tuple[int, int]:
+def _shortest_varint(encoded: Buffer, place: int) -> tuple[int, int]:
     value, end = _varint(encoded, place)
     if end > place + 1 and not encoded[end - 1]:
         raise _irregular(place)

@@ -1,21 +1,21 @@
-"""The gRPC front end: the service of `v2.proto`, on grpc.aio."""
+"""The gRPC front end: the service of `v2.proto`."""
 
+import functools
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from typing import Any, TypeAlias
+from collections.abc import AsyncIterator, Callable, Sequence
+from typing import TYPE_CHECKING, Any
 
-import grpc
-import grpc.aio
 from google.protobuf import json_format
 from google.protobuf.message import DecodeError, Message
 
 from perfkit.errors import ErrorKind, ProtocolError
 from perfkit.protocol import protobuf, v2_pb2
-from perfkit.protocol.compression import BodyTooLargeError
+from perfkit.protocol.grpc_call import Status
 from perfkit.protocol.message import InferRequest, InferResponse
+from perfkit.protocol.tensor import Buffer
 from server_stub.grpc.administration import GrpcAdministration, Method
-from server_stub.grpc.compression import inflate, inflate_all
-from server_stub.grpc.server import GrpcServer
+from server_stub.grpc.calls import Call, Methods, StatusError, UnaryMethod, status_error
+from server_stub.grpc.connections import GrpcPort
 from server_stub.grpc.stream import Stream, StreamFailureError, StreamTracing
 from server_stub.inference.model import Model
 from server_stub.log import Log
@@ -24,19 +24,15 @@ from server_stub.repository.repository import Repository
 from server_stub.settings import Settings, server_metadata
 from server_stub.shared_memory.regions import SharedMemoryRegions
 from server_stub.shared_memory.shared_tensors import resolve_grpc_request
-from server_stub.tracing.request_trace import RequestTrace
 from server_stub.tracing.traceparent import KEY
 from server_stub.tracing.tracer import Tracer
 
-# the kinds are named as gRPC's statuses, but for one
-_STATUS = {kind: grpc.StatusCode["UNIMPLEMENTED" if kind is ErrorKind.UNSUPPORTED else kind.name] for kind in ErrorKind}
-_MAX_DETAILS = 2000  # clients accept only a few KiB of trailers
-_HEALTH_SERVICE = "grpc.health.v1.Health"
+if TYPE_CHECKING:
+    from server_stub.grpc.grpcio_port import GrpcioPort
+
+_HEALTH_CHECK = "/grpc.health.v1.Health/Check"
 # encoded grpc.health.v1.HealthCheckResponse: field 1, status, is SERVING (1) or NOT_SERVING (2)
 _SERVING, _NOT_SERVING = b"\x08\x01", b"\x08\x02"
-
-_Context: TypeAlias = "grpc.aio.ServicerContext[bytes, bytes]"
-_ContextMethod: TypeAlias = Callable[[bytes, _Context], Awaitable[bytes]]
 _GRPC_ERRORS = ("triton_grpc_error", "true")  # metadata by which a client wants a stream to end at a model's error
 
 
@@ -52,10 +48,10 @@ class GrpcFrontEnd:
         limits: Limits | None = None,
         log: Log | None = None,
         tracer: Tracer | None = None,
+        engine: str = "wire",
     ) -> None:
-        self._repository, self._regions, self._limits = repository, regions, limits or Limits()
-        self._calls = 0
-        self._too_many_calls = f"the server has reached its limit of {self._limits.max_calls} calls"
+        """`engine` is wire or grpcio; see `Options.grpc_engine`."""
+        self._repository, self._regions = repository, regions
         self._log, self._tracer = log or Log(settings), tracer or Tracer()
         methods: dict[str, Method] = {
             "ServerLive": self._live,
@@ -68,22 +64,21 @@ class GrpcFrontEnd:
             "RepositoryIndex": self._index,
             **GrpcAdministration(repository, regions, settings, self._tracer.settings).methods(),
         }
-        handlers = self._handlers(methods)
-        handlers["ModelInfer"] = grpc.unary_unary_rpc_method_handler(self._with_status("ModelInfer", self._infer))
-        handlers["ModelStreamInfer"] = grpc.stream_stream_rpc_method_handler(self._stream)
-        services = [
-            grpc.method_handlers_generic_handler(protobuf.SERVICE, handlers),
-            grpc.method_handlers_generic_handler(_HEALTH_SERVICE, self._handlers({"Check": self._health})),
-        ]
-        self._server = GrpcServer(services, self._limits, self._log)
+        paths = {protobuf.method_path(name): _without_call(method) for name, method in methods.items()}
+        unary = {_HEALTH_CHECK: _without_call(self._health), **paths, protobuf.method_path("ModelInfer"): self._infer}
+        served = Methods(
+            {path: functools.partial(self._respond, path.rpartition("/")[2], method) for path, method in unary.items()},
+            {protobuf.method_path("ModelStreamInfer"): self._stream},
+        )
+        self._port = _open_port(engine, served, limits or Limits(), self._log)
 
     async def start(self, host: str, port: int, tls: TlsIdentity | None = None) -> int:
         """Listen, and return the port. Raises OSError if that fails."""
-        return await self._server.start(host, port, tls)
+        return await self._port.start(host, port, tls)
 
     async def stop(self) -> None:
         """Stop listening, and wait until the calls in flight are answered or `stop_timeout_s` has passed."""
-        await self._server.stop()
+        await self._port.stop()
 
     async def _live(self, encoded: bytes) -> bytes:
         return v2_pb2.ServerLiveResponse(live=True).SerializeToString()
@@ -126,83 +121,67 @@ class GrpcFrontEnd:
         message: Message = json_format.ParseDict(document, v2_pb2.RepositoryIndexResponse())
         return message.SerializeToString()
 
-    async def _infer(self, encoded: bytes, context: _Context) -> bytes:
+    async def _infer(self, encoded: Buffer, call: Call) -> Sequence[Buffer]:
         arrived_ns, trace = time.monotonic_ns(), None
         request, model, finish = self._read(encoded)
         if model.definition.is_decoupled:
             raise ProtocolError("ModelInfer RPC doesn't support models with decoupled transaction policy", ErrorKind.UNSUPPORTED)
         if self._tracer.is_on:
-            trace = self._tracer.start("GRPC", request.model, _metadata(context).get(KEY, ""), arrived_ns, arrived_ns)
+            trace = self._tracer.start("GRPC", request.model, call.metadata.get(KEY, ""), arrived_ns, arrived_ns)
         try:
             return await model.infer(request, arrived_ns, lambda response: protobuf.encode_infer_response(finish(response)), trace)
         finally:
             if trace is not None:
-                self._finish_when_sent(context, trace)
+                call.on_sent(functools.partial(self._tracer.finish, trace, time.monotonic_ns()))
 
-    def _finish_when_sent(self, context: _Context, trace: RequestTrace) -> None:
-        send_started_ns = time.monotonic_ns()
-        context.add_done_callback(lambda _: self._tracer.finish(trace, send_started_ns))  # type: ignore[arg-type]  # the stubs want a subclass
-
-    def _read(self, encoded: bytes) -> tuple[InferRequest, Model, Callable[[InferResponse], InferResponse]]:
+    def _read(self, encoded: Buffer) -> tuple[InferRequest, Model, Callable[[InferResponse], InferResponse]]:
         parsed, shared = resolve_grpc_request(protobuf.parse_infer_request(encoded), self._regions)
         request = shared.fill(protobuf.read_infer_request(parsed))
         return request, self._repository.find(request.model, request.version), shared.finish
 
-    async def _stream(self, requests: AsyncIterator[bytes], context: _Context) -> None:
-        if self._calls >= self._limits.max_calls:
-            await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, self._too_many_calls)
-        metadata = _metadata(context)
-        tracing = StreamTracing(self._tracer, metadata.get(KEY, ""))
-        stream = Stream(self._read, context.write, self._log, tracing, ends_with_errors=metadata.get(_GRPC_ERRORS[0]) == _GRPC_ERRORS[1])
-        self._calls += 1
+    async def _stream(self, requests: AsyncIterator[Buffer], call: Call) -> None:
+        tracing = StreamTracing(self._tracer, call.metadata.get(KEY, ""))
+        ends_with_errors = call.metadata.get(_GRPC_ERRORS[0]) == _GRPC_ERRORS[1]
         try:
-            await stream.serve(inflate_all(requests, self._limits.max_body_bytes))
-        except BodyTooLargeError as error:
-            await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, str(error))
-        except ProtocolError as error:
-            await context.abort(_STATUS[error.kind], str(error)[:_MAX_DETAILS])
-        except StreamFailureError as failure:
-            await context.abort(_STATUS[failure.error.kind], str(failure)[:_MAX_DETAILS])
+            await Stream(self._read, call.write, self._log, tracing, ends_with_errors=ends_with_errors).serve(requests)
+        except Exception as error:  # noqa: BLE001 - an error in one call must not end the server
+            raise self._refusal(error) from None
+
+    async def _respond(self, name: str, method: UnaryMethod, encoded: Buffer, call: Call) -> Sequence[Buffer]:
+        """The response of a unary method; its exceptions become gRPC statuses."""
+        arrived_ns, status = time.monotonic_ns(), Status.OK
+        try:
+            return await method(encoded, call)
+        except Exception as error:  # noqa: BLE001 - as above
+            refusal = self._refusal(error)
+            status = refusal.status
+            raise refusal from None
         finally:
-            self._calls -= 1
+            self._log.request("gRPC", name, status.name, time.monotonic_ns() - arrived_ns)
 
-    def _handlers(self, methods: Mapping[str, Method]) -> "dict[str, grpc.RpcMethodHandler[bytes, bytes]]":
-        return {
-            name: grpc.unary_unary_rpc_method_handler(self._with_status(name, _without_context(method))) for name, method in methods.items()
-        }
-
-    def _with_status(self, name: str, method: _ContextMethod) -> _ContextMethod:
-        """A method whose exceptions become gRPC statuses."""
-
-        async def respond(encoded: bytes, context: _Context) -> bytes:
-            if self._calls >= self._limits.max_calls:
-                await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, self._too_many_calls)
-            arrived_ns, status = time.monotonic_ns(), grpc.StatusCode.OK
-            self._calls += 1
-            try:
-                return await method(inflate(encoded, self._limits.max_body_bytes), context)
-            except BodyTooLargeError as error:
-                status, text = grpc.StatusCode.RESOURCE_EXHAUSTED, str(error)
-            except ProtocolError as error:
-                status, text = _STATUS[error.kind], str(error)
-            except DecodeError as error:
-                status, text = grpc.StatusCode.INTERNAL, f"the message cannot be parsed: {error}"
-            except Exception as error:  # noqa: BLE001 - an error in one call must not end the server
+    def _refusal(self, error: Exception) -> StatusError:
+        match error:
+            case ProtocolError():
+                return status_error(error)
+            case StreamFailureError():
+                return status_error(error.error)
+            case DecodeError():
+                return StatusError(Status.INTERNAL, f"the message cannot be parsed: {error}")
+            case _:
                 self._log.internal_error(error)
-                status, text = grpc.StatusCode.INTERNAL, f"the server failed: {error}"
-            finally:
-                self._calls -= 1
-                self._log.request("gRPC", name, status.name, time.monotonic_ns() - arrived_ns)
-            await context.abort(status, text[:_MAX_DETAILS])
-            raise AssertionError("abort raises")
-
-        return respond
+                return StatusError(Status.INTERNAL, f"the server failed: {error}")
 
 
-def _without_context(method: Method) -> _ContextMethod:
-    return lambda encoded, _context: method(encoded)
+def _without_call(method: Method) -> UnaryMethod:
+    async def respond(encoded: Buffer, _call: Call) -> Sequence[Buffer]:
+        return [await method(bytes(encoded))]
+
+    return respond
 
 
-def _metadata(context: _Context) -> dict[str, Any]:
-    metadata: Any = context.invocation_metadata() or ()
-    return dict(metadata)
+def _open_port(engine: str, methods: Methods, limits: Limits, log: Log) -> "GrpcPort | GrpcioPort":
+    if engine == "wire":
+        return GrpcPort(methods, limits)
+    from server_stub.grpc.grpcio_port import GrpcioPort
+
+    return GrpcioPort(methods, limits, log)

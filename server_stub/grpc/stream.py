@@ -7,7 +7,7 @@ error is a response; the stream continues.
 import asyncio
 import contextlib
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from typing import NamedTuple, TypeAlias
 
 from google.protobuf.message import DecodeError
@@ -15,6 +15,7 @@ from google.protobuf.message import DecodeError
 from perfkit.errors import ErrorKind, ProtocolError
 from perfkit.protocol import protobuf, v2_pb2, wire_format
 from perfkit.protocol.message import InferRequest, InferResponse
+from perfkit.protocol.tensor import Buffer
 from server_stub.inference.model import Model
 from server_stub.log import Log
 from server_stub.tracing.request_trace import RequestTrace
@@ -25,7 +26,7 @@ _FINAL, _WANTS_FINAL = "triton_final_response", "triton_enable_empty_final_respo
 _INFER_RESPONSE_TAG = 2 << 3 | 2  # field 2, length-delimited
 
 
-ReadRequest: TypeAlias = Callable[[bytes], tuple[InferRequest, Model, Callable[[InferResponse], InferResponse]]]
+ReadRequest: TypeAlias = Callable[[Buffer], tuple[InferRequest, Model, Callable[[InferResponse], InferResponse]]]
 """Decodes a request and finds its model. The returned function processes each response before it is encoded."""
 
 
@@ -47,7 +48,7 @@ class StreamTracing(NamedTuple):
 class _Outgoing(NamedTuple):
     """An encoded response to send, or None if a traced request has got its last one already."""
 
-    encoded: bytes | None
+    encoded: Sequence[Buffer] | None
     trace: RequestTrace | None = None
     is_last: bool = True
 
@@ -58,7 +59,7 @@ class Stream:
     def __init__(
         self,
         read_request: ReadRequest,
-        write: Callable[[bytes], Awaitable[None]],
+        write: Callable[[Sequence[Buffer]], Awaitable[None]],
         log: Log,
         tracing: StreamTracing | None = None,
         *,
@@ -71,7 +72,7 @@ class Stream:
         self._slots = asyncio.Semaphore(_MAX_REQUESTS)
         self._latest: asyncio.Future[None] | None = None  # done when the latest request's response is queued
 
-    async def serve(self, requests: AsyncIterator[bytes]) -> None:
+    async def serve(self, requests: AsyncIterator[Buffer]) -> None:
         """Serve until the client has closed its side and all requests are answered. Raises StreamFailureError."""
         try:
             async with asyncio.TaskGroup() as tasks:
@@ -96,7 +97,7 @@ class Stream:
             else:
                 await self._write_traced(response.encoded, response.trace, is_last=response.is_last)
 
-    async def _write_traced(self, encoded: bytes | None, trace: RequestTrace, *, is_last: bool) -> None:
+    async def _write_traced(self, encoded: Sequence[Buffer] | None, trace: RequestTrace, *, is_last: bool) -> None:
         if encoded is not None:
             started_ns = time.monotonic_ns()
             await self._write(encoded)
@@ -104,7 +105,7 @@ class Stream:
         if is_last:
             self._tracing.tracer.finish(trace)
 
-    async def _respond(self, encoded: bytes, waiting_since_ns: int, arrived_ns: int) -> None:
+    async def _respond(self, encoded: Buffer, waiting_since_ns: int, arrived_ns: int) -> None:
         previous, own = self._latest, asyncio.get_running_loop().create_future()
         self._latest = own
         is_accepted, trace = False, None
@@ -139,24 +140,24 @@ class Stream:
             if not own.done():
                 own.set_result(None)
 
-    def _encode_error(self, encoded: bytes, error: ProtocolError, *, is_accepted: bool) -> bytes:
+    def _encode_error(self, encoded: Buffer, error: ProtocolError, *, is_accepted: bool) -> Sequence[Buffer]:
         """An error as a response, final if the model had accepted the request. May raise StreamFailureError instead."""
         message = v2_pb2.ModelStreamInferResponse(error_message=str(error))
         try:
-            message.infer_response.id = v2_pb2.ModelInferRequest.FromString(encoded).id
+            message.infer_response.id = v2_pb2.ModelInferRequest.FromString(bytes(encoded)).id
         except DecodeError:
             message.infer_response.SetInParent()
         if is_accepted and error.kind in (ErrorKind.INTERNAL, ErrorKind.UNAVAILABLE):
             if self._ends_with_errors:
                 raise StreamFailureError(error)
             message.infer_response.parameters[_FINAL].bool_param = True
-        return message.SerializeToString()
+        return [message.SerializeToString()]
 
 
-def _encode(response: InferResponse, *, is_final: bool) -> bytes:
+def _encode(response: InferResponse, *, is_final: bool) -> Sequence[Buffer]:
     parameters = {**response.parameters, _FINAL: is_final}
     encoded = protobuf.encode_infer_response(InferResponse(response.model, response.version, response.outputs, response.id, parameters))
-    return wire_format.field_head(_INFER_RESPONSE_TAG, len(encoded)) + encoded
+    return [wire_format.field_head(_INFER_RESPONSE_TAG, sum(map(len, encoded))), *encoded]
 
 
 def _first_error(group: BaseExceptionGroup[BaseException]) -> BaseException:

@@ -19,6 +19,7 @@ from server_stub.http.fast_path import FastPathConnection, FastPathHandler, Head
 from server_stub.http.inference import body_timeout_message
 from server_stub.http.request_buffer import KeptMemory
 from server_stub.options import Limits
+from server_stub.write_timeout import WriteTimeout
 
 # the front ends report errors; aiohttp would also log a traceback for each client that does not speak HTTP
 _QUIET_LOGGER = logging.Logger("server_stub.http.connections", logging.CRITICAL)  # noqa: LOG001 - getLogger would return a shared one
@@ -70,7 +71,7 @@ class _Connection(asyncio.Protocol):
         self._aiohttp: web.RequestHandler | None = None
         self._transport: asyncio.Transport | None = None
         self._read_timer: asyncio.TimerHandle | None = None  # for a head or a body
-        self._write_timer: asyncio.TimerHandle | None = None
+        self._write_timeout: WriteTimeout | None = None
         self._is_responding = False
         self.fast_path: FastPathConnection | None = None
         self.body: StreamReader | None = None
@@ -78,6 +79,7 @@ class _Connection(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast("asyncio.Transport", transport)  # uvloop's transports are not of that class
+        self._write_timeout = WriteTimeout(transport, self._port.limits.write_timeout_s)
         if not self._port.add(self):
             self._start_head_timer()
         elif self._port.fast_path_handler is None:
@@ -109,24 +111,26 @@ class _Connection(asyncio.Protocol):
             self._aiohttp.eof_received()
 
     def pause_writing(self) -> None:
-        self._start_write_timer()
+        if self._write_timeout is not None:
+            self._write_timeout.start()
         if self.fast_path is not None:
             self.fast_path.pause()
         if self._aiohttp is not None:
             self._aiohttp.pause_writing()
 
     def resume_writing(self) -> None:
-        if self._write_timer is not None:
-            self._write_timer.cancel()
+        if self._write_timeout is not None:
+            self._write_timeout.stop()
         if self.fast_path is not None:
             self.fast_path.resume()
         if self._aiohttp is not None:
             self._aiohttp.resume_writing()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        for timer in (self._read_timer, self._write_timer):
-            if timer is not None:
-                timer.cancel()
+        if self._read_timer is not None:
+            self._read_timer.cancel()
+        if self._write_timeout is not None:
+            self._write_timeout.stop()
         self._port.remove(self, self._aiohttp)
         if self.fast_path is not None:
             self.fast_path.close()
@@ -166,17 +170,6 @@ class _Connection(asyncio.Protocol):
 
     def _start_head_timer(self) -> None:
         self._read_timer = asyncio.get_running_loop().call_later(self._port.limits.head_timeout_s, self.abort)
-
-    def _start_write_timer(self) -> None:
-        if self._transport is not None:
-            unsent_bytes = self._transport.get_write_buffer_size()
-            self._write_timer = asyncio.get_running_loop().call_later(self._port.limits.write_timeout_s, self._check_progress, unsent_bytes)
-
-    def _check_progress(self, unsent_bytes: int) -> None:
-        if self._transport is not None and self._transport.get_write_buffer_size() < unsent_bytes:
-            self._start_write_timer()
-        else:
-            self.abort()
 
     def _stop_read_timer(self) -> None:
         if self._read_timer is not None:

@@ -126,7 +126,7 @@ def partial_grpc_server(lacking: Lacking) -> Iterator[str]:
         "ModelConfig": v2_pb2.ModelConfigResponse(config={"name": "m"}),
         "ModelStatistics": v2_pb2.ModelStatisticsResponse(),
         "RepositoryIndex": v2_pb2.RepositoryIndexResponse(models=[{"name": "m", "version": "1", "state": "READY"}]),
-        "ModelInfer": v2_pb2.ModelInferResponse.FromString(protobuf.encode_infer_response(_ANSWER)),
+        "ModelInfer": v2_pb2.ModelInferResponse.FromString(b"".join(protobuf.encode_infer_response(_ANSWER))),
     }
 
     def answer(rpc):

@@ -53,7 +53,7 @@ def test_a_request_is_these_bytes_in_both_directions():
 
 
 def test_a_response_is_these_bytes_in_both_directions():
-    assert protobuf.encode_infer_response(RESPONSE) == RESPONSE_BYTES
+    assert b"".join(protobuf.encode_infer_response(RESPONSE)) == RESPONSE_BYTES
     assert protobuf.decode_infer_response(RESPONSE_BYTES) == RESPONSE
 
 
@@ -360,7 +360,7 @@ def test_tritonclients_priority_is_read_as_a_number():
 @pytest.mark.parametrize("datatype", list(ARRAYS))
 def test_tritonclient_reads_our_response_to_the_same_array(datatype):
     outputs = (our_tensor("before", "INT8"), our_tensor("X", datatype), Tensor("empty", Datatype.FP32, (1, 0), b""))
-    encoded = protobuf.encode_infer_response(InferResponse("m", "1", outputs, "42", {"p": 1}))
+    encoded = b"".join(protobuf.encode_infer_response(InferResponse("m", "1", outputs, "42", {"p": 1})))
     message = service_pb2.ModelInferResponse.FromString(encoded)
     assert (message.model_name, message.model_version, message.id, message.parameters["p"].int64_param) == ("m", "1", "42", 1)
     assert len(message.raw_output_contents) == 3
@@ -424,7 +424,7 @@ def test_any_request_survives_and_tritonclient_reads_the_same_fields(request):
 
 @given(st.builds(InferResponse, NAMES, NAMES, st.lists(TENSORS, max_size=3).map(tuple), NAMES, PARAMETERS))
 def test_any_response_survives_and_tritonclient_reads_the_same_fields(response):
-    encoded = protobuf.encode_infer_response(response)
+    encoded = b"".join(protobuf.encode_infer_response(response))
     assert protobuf.decode_infer_response(encoded) == response
     theirs = service_pb2.ModelInferResponse.FromString(encoded)
     assert fields_of(theirs) == fields_of(v2_pb2.ModelInferResponse.FromString(encoded))

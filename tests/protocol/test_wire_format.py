@@ -135,7 +135,7 @@ def test_a_large_response_is_what_protobuf_writes():
     message = v2_pb2.ModelInferResponse(model_name="m", model_version="1", raw_output_contents=[b"xy", bytes(LARGE.raw)])
     for tensor in (SMALL, LARGE):
         message.outputs.add(name=tensor.name, datatype="UINT8", shape=tensor.shape)
-    assert protobuf.encode_infer_response(InferResponse("m", "1", (SMALL, LARGE))) == message.SerializeToString()
+    assert b"".join(protobuf.encode_infer_response(InferResponse("m", "1", (SMALL, LARGE)))) == message.SerializeToString()
 
 
 def test_a_large_request_that_is_cut_off_gets_protobufs_error():

@@ -1,7 +1,7 @@
 """An HTTP/2 session whose streams can stay open on the client's side, so that each carries many requests."""
 
 from perfkit.protocol import http2
-from perfkit.transport.grpc.flood import BYTES_OF_A_REQUEST
+from perfkit.protocol.flood import BYTES_OF_A_REQUEST
 from perfkit.transport.grpc.session import ClientSession, UnsentData
 from perfkit.transport.grpc.stream import H, S
 

@@ -5,8 +5,8 @@ from collections.abc import Sequence
 from typing import Generic
 
 from perfkit.protocol import http2
+from perfkit.protocol.flood import MAX_CONTROL_FRAMES_PER_S, ControlFrameLimit
 from perfkit.protocol.http2 import HeaderBlockReader, Http2Error, LimitError
-from perfkit.transport.grpc.flood import MAX_CONTROL_FRAMES_PER_S, ControlFrameLimit
 from perfkit.transport.grpc.messages import announced_bytes
 from perfkit.transport.grpc.stream import H, S, SessionListener, Writer
 from perfkit.transport.limits import BYTES_PER_CHUNK

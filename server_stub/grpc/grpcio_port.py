@@ -1,18 +1,22 @@
-"""grpcio's server on one port, with limits, restarted whenever a client's bytes make it fail.
+"""A gRPC port on grpcio's server, for comparison with perfkit's own: the same methods, behind `--grpc-engine grpcio`.
 
-grpcio's asynchronous server stops accepting calls altogether after one whose method name is not UTF-8. Calls in flight
+It is restarted whenever a client's bytes make it fail: grpcio's asynchronous server stops accepting calls altogether after one whose method name is not UTF-8. Calls in flight
 are still answered; new connections are refused until the new server listens.
 """
 
 import asyncio
 import contextlib
 import logging
-from collections.abc import AsyncIterator, Sequence
-from typing import Any
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from typing import Any, TypeAlias
 
 import grpc
 import grpc.aio
 
+from perfkit.errors import ProtocolError
+from perfkit.protocol.compression import decompress
+from perfkit.protocol.tensor import Buffer
+from server_stub.grpc.calls import MAX_INFLATED_BYTES, Methods, StatusError, StreamMethod, UnaryMethod, status_error, too_many_calls
 from server_stub.log import REPORTED_NOTE, Log
 from server_stub.options import Limits, TlsIdentity
 
@@ -23,11 +27,40 @@ _RETRY_S = 0.01  # between attempts to reopen the port
 logging.getLogger("grpc._cython.cygrpc").setLevel(logging.CRITICAL)  # the log below reports failures, without a traceback
 
 
-class GrpcServer:
-    """Serves gRPC handlers on a port until it is stopped."""
+_Context: TypeAlias = "grpc.aio.ServicerContext[bytes, bytes]"
+# grpcio hands over compressed messages as they came, but not the encoding of the call. The first bytes tell it: no protobuf message
+# can begin like gzip, whose first byte would be a field of a wire type that does not exist, and no request begins like zlib, with field 15.
+_ENCODINGS = {b"\x1f\x8b": "gzip", b"\x78\x01": "deflate", b"\x78\x5e": "deflate", b"\x78\x9c": "deflate", b"\x78\xda": "deflate"}
 
-    def __init__(self, handlers: Sequence[grpc.GenericRpcHandler], limits: Limits, log: Log) -> None:
-        self._handlers, self._limits, self._log = handlers, limits, log
+
+class GrpcioCall:
+    """A call by grpcio; see `Call`."""
+
+    def __init__(self, context: _Context) -> None:
+        self._context = context
+
+    @property
+    def metadata(self) -> Mapping[str, str]:
+        """See `Call.metadata`."""
+        metadata: Any = self._context.invocation_metadata() or ()
+        return dict(metadata)
+
+    def on_sent(self, callback: Callable[[], None]) -> None:
+        """See `Call.on_sent`."""
+        self._context.add_done_callback(lambda _: callback())  # type: ignore[arg-type]  # the stubs want a subclass
+
+    async def write(self, message: Sequence[Buffer]) -> None:
+        """See `Call.write`."""
+        await self._context.write(b"".join(message))
+
+
+class GrpcioPort:
+    """Serves methods on a port until it is stopped."""
+
+    def __init__(self, methods: Methods, limits: Limits, log: Log) -> None:
+        self._limits, self._log = limits, log
+        self._call_count, self._too_many_calls = 0, too_many_calls(limits.max_calls)
+        self._handlers = [_Handlers(self._rpc_handlers(methods))]
         self._server: grpc.aio.Server | None = None
         self._stopping: set[asyncio.Task[None]] = set()
         self._supervisor: asyncio.Task[None] | None = None
@@ -49,6 +82,45 @@ class GrpcServer:
         await asyncio.gather(*ending, return_exceptions=True)  # a server that has just failed raises its error again
         for task in self._stopping:
             task.cancel()
+
+    def _rpc_handlers(self, methods: Methods) -> "Mapping[str, grpc.RpcMethodHandler[bytes, bytes]]":
+        return {path: grpc.unary_unary_rpc_method_handler(self._unary(method)) for path, method in methods.unary.items()} | {
+            path: grpc.stream_stream_rpc_method_handler(self._streaming(method)) for path, method in methods.streaming.items()
+        }
+
+    def _unary(self, method: UnaryMethod) -> Callable[[bytes, _Context], Awaitable[bytes]]:
+        async def respond(encoded: bytes, context: _Context) -> bytes:
+            async with self._counted(context):
+                return b"".join(await method(self._inflate(encoded), GrpcioCall(context)))
+
+        return respond
+
+    def _streaming(self, method: StreamMethod) -> Callable[[AsyncIterator[bytes], _Context], Awaitable[None]]:
+        async def serve(requests: AsyncIterator[bytes], context: _Context) -> None:
+            async with self._counted(context):
+                await method((self._inflate(encoded) async for encoded in requests), GrpcioCall(context))
+
+        return serve
+
+    @contextlib.asynccontextmanager
+    async def _counted(self, context: _Context) -> AsyncIterator[None]:
+        """Counts a call, and turns its exceptions into its status."""
+        if self._call_count >= self._limits.max_calls:
+            await _abort(context, self._too_many_calls)
+        self._call_count += 1
+        try:
+            yield
+        except StatusError as error:
+            await _abort(context, error)
+        except ProtocolError as error:
+            await _abort(context, status_error(error))
+        finally:
+            self._call_count -= 1
+
+    def _inflate(self, message: bytes) -> bytes:
+        """The message, inflated if it is compressed; grpcio would inflate each one up to `--max-body`, and keep that memory."""
+        encoding = _ENCODINGS.get(message[:2])
+        return message if encoding is None else decompress(message, encoding, min(self._limits.max_body_bytes, MAX_INFLATED_BYTES))
 
     async def _open(self, address: str, port: int, tls: TlsIdentity | None) -> "tuple[grpc.aio.Server, int, asyncio.Task[Any]]":
         server = grpc.aio.server(options=_options(self._limits))
@@ -88,6 +160,21 @@ class GrpcServer:
                 return serving
 
 
+class _Handlers(grpc.GenericRpcHandler):
+    """Finds the handler of a path."""
+
+    def __init__(self, handlers: "Mapping[str, grpc.RpcMethodHandler[bytes, bytes]]") -> None:
+        self._handlers = handlers
+
+    def service(self, handler_call_details: grpc.HandlerCallDetails) -> "grpc.RpcMethodHandler[bytes, bytes] | None":
+        """See `grpc.GenericRpcHandler.service`."""
+        return self._handlers.get(handler_call_details.method)
+
+
+async def _abort(context: _Context, error: StatusError) -> None:
+    await context.abort(grpc.StatusCode[error.status.name], str(error))
+
+
 def _mark_as_reported(serving: "asyncio.Task[Any]") -> None:
     """Mark the task's error, which grpcio also raises in tasks that nobody awaits, as already logged."""
     if not serving.cancelled() and (error := serving.exception()) is not None:
@@ -123,9 +210,9 @@ def _options(limits: Limits) -> Sequence[tuple[str, int]]:
     return (
         ("grpc.max_receive_message_length", min(limits.max_body_bytes, _INT32_MAX)),
         ("grpc.max_send_message_length", -1),
-        ("grpc.per_message_decompression", 0),  # see `compression`
+        ("grpc.per_message_decompression", 0),  # see `_inflate`
         ("grpc.so_reuseport", 0),  # otherwise a second server could share the port
-        # per connection, and inexact: the front end enforces max_calls itself
+        # per connection, and inexact: the port enforces max_calls itself
         ("grpc.max_concurrent_streams", max(_MIN_STREAMS, limits.max_calls)),
         ("grpc.max_allowed_incoming_connections", limits.max_connections),
         ("grpc.server_handshake_timeout_ms", round(limits.head_timeout_s * 1000)),

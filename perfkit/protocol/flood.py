@@ -1,4 +1,4 @@
-"""The limit of frames that are not part of an answer, such as PING, SETTINGS, PRIORITY and WINDOW_UPDATE."""
+"""The limit of HTTP/2 frames that are not part of a request or an answer, such as PING, SETTINGS, PRIORITY and WINDOW_UPDATE."""
 
 from collections.abc import Callable
 
@@ -18,8 +18,9 @@ class ControlFrameLimit:
     The session counts them and asks only when the count exceeds the number that it was told.
     """
 
-    def __init__(self, now_ns: Callable[[], int]) -> None:
-        self._now_ns = now_ns
+    def __init__(self, now_ns: Callable[[], int], peer: str = "server") -> None:
+        """`peer` is who sends the frames, for the error message."""
+        self._now_ns, self._peer = now_ns, peer
         self._since_ns = now_ns()
         self._count = self._allowance = 0  # at that time
 
@@ -31,5 +32,5 @@ class ControlFrameLimit:
         maximum = self._count + MAX_CONTROL_FRAMES_PER_S + allowance - self._allowance
         if count > maximum:
             kinds = "PING, SETTINGS, WINDOW_UPDATE and the like"
-            raise LimitError(f"the server sent more than {MAX_CONTROL_FRAMES_PER_S:,} control frames ({kinds}) within a second")
+            raise LimitError(f"the {self._peer} sent more than {MAX_CONTROL_FRAMES_PER_S:,} control frames ({kinds}) within a second")
         return maximum
