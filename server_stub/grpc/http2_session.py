@@ -1,0 +1,468 @@
+"""The server side of an HTTP/2 connection without I/O: streams, flow control, the client's control frames, and limits on them.
+
+Data frames are taken as their bytes arrive. Frames may be large, so that most of a large message is received into its own memory.
+"""
+
+from collections.abc import Sequence
+
+from perfkit.protocol import http2
+from perfkit.protocol.flood import MAX_CONTROL_FRAMES_PER_S, ControlFrameLimit
+from perfkit.protocol.grpc_call import PREFIX_BYTES, message_prefix
+from perfkit.protocol.http2 import HeaderBlockReader, Http2Error, LimitError
+from perfkit.protocol.tensor import Buffer
+from server_stub.grpc.http2_stream import ServerStream, SessionListener, Writer
+from server_stub.grpc.message_reader import MessageReader, MessageTooLargeError
+from server_stub.grpc.request_headers import RequestHeaders
+
+_FRAME_BYTES = http2.LARGEST_FRAME_BYTES
+_STREAM_WINDOW_BYTES = 1 << 22
+_CONNECTION_WINDOW_BYTES = http2.LARGEST_WINDOW_BYTES
+# frames from this size on, where so much of them is missing, are received into the message's memory: a read for each frame pays then
+_IN_PLACE_BYTES = 1 << 15
+_MAX_HEADERS_BYTES = 2 * http2.LARGEST_HEADERS_BYTES
+_MAX_CONTINUATIONS = 64
+_MAX_UNREAD_REPLIES = 1000
+_FIXED_LENGTHS = {http2.PING: 8, http2.RST_STREAM: 4, http2.WINDOW_UPDATE: 4, http2.PRIORITY: 5}
+_CONNECTION_FRAMES = frozenset((http2.SETTINGS, http2.PING, http2.GOAWAY))
+_DATA, _HEADERS = http2.DATA, http2.HEADERS
+_END_STREAM, _END_HEADERS, _PADDED = http2.END_STREAM, http2.END_HEADERS, http2.PADDED
+_PLAIN_HEADERS = (_END_HEADERS, _END_HEADERS | _END_STREAM)
+_HEAD_BYTES, _LAST_ID, _PREFACE_BYTES = http2.HEAD_BYTES, http2.LAST_STREAM_ID, len(http2.PREFACE)
+
+_RESPONSE_BLOCK = http2.encode_headers(
+    [(":status", "200"), ("content-type", "application/grpc"), ("grpc-accept-encoding", "identity, deflate, gzip")]
+)
+_OK_BLOCK = http2.encode_headers([("grpc-status", "0")])
+_RESPONSE_START = http2.frame_head(len(_RESPONSE_BLOCK), _HEADERS, _END_HEADERS, 0)[:5]
+_OK_START = http2.frame_head(len(_OK_BLOCK), _HEADERS, _END_HEADERS | _END_STREAM, 0)[:5]
+
+
+class ServerSession:
+    """Takes received bytes and responses, writes frames, and calls its listener. It knows neither clocks nor sockets."""
+
+    def __init__(
+        self,
+        writer: Writer,
+        listener: SessionListener,
+        header_blocks: HeaderBlockReader[RequestHeaders],
+        *,
+        max_streams: int,
+        max_message_bytes: int,
+    ) -> None:
+        self.streams: dict[int, ServerStream] = {}
+        self.is_ready = False
+        """Whether the client's preface and settings have arrived."""
+        self.is_writing_paused = False
+        """Whether the client reads less than is written to it."""
+        self.sent_bytes = 0
+        """The bytes of data sent so far, without those of short responses."""
+        self.last_id = 0
+        """The last stream that the client opened."""
+        self._write, self._writelines = writer.write, writer.writelines
+        self._listener, self._header_blocks = listener, header_blocks
+        self._max_streams, self._max_message_bytes = max_streams, max_message_bytes
+        self._has_preface = self._is_going_away = False
+        self._pending = b""  # the beginning of a frame other than DATA, or of any frame's head
+        self._data_stream: ServerStream | None = None  # of the data frame that has begun; None if its stream is over
+        self._data_bytes = self._padding_bytes = 0  # what is left of it
+        self._data_flags = 0
+        self._is_in_place = False
+        self._block: list[bytes] | None = None  # of a HEADERS frame that CONTINUATION frames complete
+        self._block_stream_id = self._block_flags = 0
+        self._received_bytes = 0  # since the last update of the connection's window
+        self._unread_replies = self._control_frames = self._answered = 0
+        self._control_limit, self._max_control_frames = ControlFrameLimit(listener.now_ns, "client"), MAX_CONTROL_FRAMES_PER_S
+        self._frame_bytes = http2.DEFAULT_FRAME_BYTES  # the client's maximum
+        self._window_bytes = self._stream_window_bytes = http2.DEFAULT_WINDOW_BYTES
+        self._unsent: dict[int, ServerStream] = {}
+        self._can_continue = False
+        # announces an empty header table, in case the client asks for a smaller one than the default
+        self._table_update = http2.NO_TABLE
+
+    def open(self) -> None:
+        """Writes the server's settings and a large connection window."""
+        values = {
+            http2.HEADER_TABLE_SIZE: 0,  # equal header blocks then have equal meanings
+            http2.MAX_CONCURRENT_STREAMS: self._max_streams,
+            http2.INITIAL_WINDOW_SIZE: _STREAM_WINDOW_BYTES,
+            http2.MAX_FRAME_SIZE: _FRAME_BYTES,
+            http2.MAX_HEADER_LIST_SIZE: http2.LARGEST_HEADERS_BYTES,
+        }
+        update = http2.number_frame(http2.WINDOW_UPDATE, 0, _CONNECTION_WINDOW_BYTES - http2.DEFAULT_WINDOW_BYTES)
+        self._write(http2.settings(values) + update)
+
+    @property
+    def unsent_bytes(self) -> int:
+        """The data that waits for the client to open its windows."""
+        return sum(stream.unsent_bytes for stream in self._unsent.values())
+
+    def go_away(self) -> None:
+        """Tells the client to open no more streams here; those that it opens anyway are refused."""
+        self._is_going_away = True
+        self._write(http2.goaway(http2.NO_ERROR, self.last_id))
+
+    def space(self) -> memoryview | None:
+        """Where the next bytes from the client belong, if they are part of a large message; `advance` takes them then."""
+        self._is_in_place = False
+        stream, missing_bytes = self._data_stream, self._data_bytes
+        if missing_bytes < _IN_PLACE_BYTES or stream is None or (space := stream.reader.space()) is None or len(space) < _IN_PLACE_BYTES:
+            return None
+        self._is_in_place = True
+        return space[:missing_bytes]
+
+    def advance(self, byte_count: int) -> bool:
+        """Takes bytes that have been written to `space`; False if there was none."""
+        if not self._is_in_place:
+            return False
+        stream = self._data_stream
+        if stream is not None:  # otherwise it was reset meanwhile
+            for message in stream.reader.advance(byte_count):
+                self._listener.on_message(stream, message)
+        self._data_bytes -= byte_count
+        if not self._data_bytes:
+            self._end_data_frame()
+        return True
+
+    def receive(self, data: memoryview) -> None:
+        """Takes the client's bytes; raises Http2Error, after which the session is over, if they violate the protocol."""
+        if self._pending:
+            data, self._pending = memoryview(self._pending + data), b""
+        position, end = 0, len(data)
+        if not self._has_preface:
+            if data[:_PREFACE_BYTES] != http2.PREFACE[:end]:
+                raise Http2Error("the client's first bytes are not those of HTTP/2")
+            if end < _PREFACE_BYTES:
+                self._pending = bytes(data)
+                return
+            self._has_preface, position = True, _PREFACE_BYTES
+        read_head = http2.read_head
+        while True:
+            if self._data_bytes or self._padding_bytes:
+                position = self._continue_data_frame(data, position)
+            if end - position < _HEAD_BYTES:
+                break
+            upper, lower, kind, flags, stream_id = read_head(data, position)  # type: ignore[arg-type]  # takes any buffer
+            length, first = upper << 8 | lower, position + _HEAD_BYTES
+            if self._block is not None and kind != http2.CONTINUATION:
+                raise Http2Error("another frame interrupts a header block")
+            if kind == _DATA:
+                if flags & _PADDED and first == end:
+                    break
+                position = self._begin_data_frame(stream_id & _LAST_ID, flags, length, data, first)
+                continue
+            if length > _MAX_HEADERS_BYTES:
+                raise LimitError(f"a frame of {length:,} B that is not data")
+            if (stop := first + length) > end:
+                break
+            if kind == _HEADERS and flags in _PLAIN_HEADERS and self.is_ready:
+                self._receive_headers(stream_id & _LAST_ID, flags, bytes(data[first:stop]))
+            else:
+                self._receive_other(kind, flags, stream_id & _LAST_ID, bytes(data[first:stop]))
+            position = stop
+        if position < end:
+            self._pending = bytes(data[position:])
+        if self._can_continue and self._unsent:
+            self._continue_unsent()
+
+    def respond(self, stream: ServerStream, message: Sequence[Buffer]) -> None:
+        """The only message of a successful call, and its end."""
+        length = PREFIX_BYTES
+        for buffer in message:
+            length += len(buffer)
+        prefix = message_prefix(length - PREFIX_BYTES)
+        if length > self._frame_bytes or length > self._window_bytes or length > stream.send_window_bytes or self._table_update:
+            self._send(stream, (prefix, *message), _OK_BLOCK)
+            return
+        self._window_bytes -= length
+        encoded_id = stream.id.to_bytes(4)
+        head = http2.frame_head(length, _DATA, 0, stream.id)
+        self._write(b"".join((_RESPONSE_START, encoded_id, _RESPONSE_BLOCK, head, prefix, *message, _OK_START, encoded_id, _OK_BLOCK)))
+        self._end(stream)
+
+    def send(self, stream: ServerStream, message: Sequence[Buffer]) -> bool:
+        """One of several messages of a response. False if a part of it has to wait: `on_sent` follows."""
+        length = sum(map(len, message))
+        self._send(stream, (message_prefix(length), *message), None)
+        return not stream.unsent_bytes
+
+    def end(self, stream: ServerStream, trailers: http2.Headers = ()) -> None:
+        """The end of a call, after what is unsent; without trailers, of a successful one."""
+        if trailers and not stream.has_sent_headers:
+            stream.has_sent_headers = True
+            self._writelines(self._header_frames(stream.id, http2.encode_headers(trailers), ends_stream=True))
+            self._end(stream)
+            return
+        block = http2.encode_headers([header for header in trailers if header[0].startswith("grpc-")]) if trailers else _OK_BLOCK
+        self._send(stream, (), block)
+
+    def reset(self, stream: ServerStream, code: int) -> None:
+        """Ends a stream at once."""
+        self._write(http2.number_frame(http2.RST_STREAM, stream.id, code))
+        self._remove(stream)
+
+    def close(self) -> None:
+        """Ends all streams: the connection is over."""
+        for stream in tuple(self.streams.values()):
+            self._remove(stream)
+
+    def take(self, stream: ServerStream, byte_count: int) -> None:
+        """A message of so many bytes has been taken by its reader: the client may send as much again."""
+        stream.queued_bytes -= byte_count
+        if stream.receive_window_bytes + stream.queued_bytes < _STREAM_WINDOW_BYTES // 2 and stream.id in self.streams:
+            self._renew_window(stream)
+
+    def _begin_data_frame(self, stream_id: int, flags: int, length: int, data: memoryview, first: int) -> int:
+        """Takes the head of a data frame, and a small frame whole; returns the place after that."""
+        if not self.is_ready:
+            raise Http2Error("the client's first frame is not SETTINGS")
+        self._received_bytes += length
+        if self._received_bytes > _CONNECTION_WINDOW_BYTES // 2:
+            self._write(http2.number_frame(http2.WINDOW_UPDATE, 0, self._received_bytes))
+            self._received_bytes = 0
+        stream = self.streams.get(stream_id)
+        if stream is None or stream.is_client_done:
+            if not 0 < stream_id <= self.last_id or stream_id % 2 == 0:
+                raise Http2Error(f"a data frame names stream {stream_id}, which is not open")
+            self._count_control_frame()
+            stream = None  # the client may not know yet that it is over
+        elif (window_bytes := stream.receive_window_bytes - length) < 0:
+            self._count_control_frame()
+            self.reset(stream, http2.FLOW_CONTROL_ERROR)
+            stream = None
+        else:
+            stream.receive_window_bytes = window_bytes
+            if window_bytes + stream.queued_bytes < _STREAM_WINDOW_BYTES // 2 and not flags & _END_STREAM:
+                self._renew_window(stream)
+        if flags & _PADDED:
+            padding = data[first]
+            if padding >= length:
+                raise Http2Error("a frame is shorter than its padding")
+            self._padding_bytes, length, first = padding, length - 1 - padding, first + 1
+        if not length:
+            self._count_control_frame()
+        self._data_stream, self._data_flags, self._data_bytes = stream, flags, length
+        if not length:
+            self._end_data_frame()
+        return first
+
+    def _continue_data_frame(self, data: memoryview, position: int) -> int:
+        """Takes as much of the data frame as there is; returns the place after that."""
+        if missing_bytes := self._data_bytes:
+            taken = data[position : position + missing_bytes]
+            position += len(taken)
+            if (stream := self._data_stream) is not None:
+                self._feed(stream, taken)
+            self._data_bytes = missing_bytes = missing_bytes - len(taken)
+            if missing_bytes:
+                return position
+            self._end_data_frame()
+        skipped = min(self._padding_bytes, len(data) - position)
+        self._padding_bytes -= skipped
+        return position + skipped
+
+    def _feed(self, stream: ServerStream, data: memoryview) -> None:
+        try:
+            messages = stream.reader.feed(data)
+        except MessageTooLargeError as error:
+            self._listener.on_message_too_large(stream, str(error))
+            if stream.id in self.streams:  # its end waits for a window
+                self.reset(stream, http2.CANCEL)
+            return
+        for message in messages:
+            self._listener.on_message(stream, message)
+
+    def _end_data_frame(self) -> None:
+        stream, self._data_stream = self._data_stream, None
+        if stream is not None and self._data_flags & _END_STREAM:
+            self._end_client_side(stream)
+
+    def _end_client_side(self, stream: ServerStream) -> None:
+        stream.is_client_done = True
+        self._listener.on_end(stream)
+
+    def _renew_window(self, stream: ServerStream) -> None:
+        increment = _STREAM_WINDOW_BYTES - stream.receive_window_bytes - stream.queued_bytes
+        stream.receive_window_bytes += increment
+        self._write(http2.number_frame(http2.WINDOW_UPDATE, stream.id, increment))
+
+    def _receive_headers(self, stream_id: int, flags: int, block: bytes) -> None:
+        # every block is read: later ones may refer to it
+        headers = self._header_blocks.look_up(block) or self._header_blocks.read(block)
+        if (stream := self.streams.get(stream_id)) is not None:
+            self._count_control_frame()
+            if stream.is_client_done or not flags & _END_STREAM:
+                self.reset(stream, http2.PROTOCOL_ERROR)
+            else:  # trailers, which gRPC's requests do not have
+                self._end_client_side(stream)
+            return
+        if stream_id % 2 == 0:
+            raise Http2Error(f"a client opens stream {stream_id}, which is not a client's")
+        if stream_id <= self.last_id:
+            self._count_control_frame()  # the client may not know yet that it is over
+            return
+        self.last_id = stream_id
+        if self._is_going_away or len(self.streams) >= self._max_streams:
+            self._count_control_frame()
+            self._write(http2.number_frame(http2.RST_STREAM, stream_id, http2.REFUSED_STREAM))
+            return
+        reader = MessageReader(self._max_message_bytes)
+        stream = ServerStream(stream_id, headers, reader, _STREAM_WINDOW_BYTES, self._stream_window_bytes)
+        self.streams[stream_id] = stream
+        self._listener.on_headers(stream)
+        if flags & _END_STREAM and stream_id in self.streams:
+            self._end_client_side(stream)
+
+    def _receive_other(self, kind: int, flags: int, stream_id: int, payload: bytes) -> None:
+        """Handles the frames that are not part of every request."""
+        if not self.is_ready and (kind != http2.SETTINGS or flags & http2.ACK):
+            raise Http2Error("the client's first frame is not SETTINGS")
+        self._count_control_frame()
+        length = len(payload)
+        if kind in _FIXED_LENGTHS and length != _FIXED_LENGTHS[kind]:
+            raise Http2Error("a frame has the wrong length for its type", http2.FRAME_SIZE_ERROR)
+        if kind in _CONNECTION_FRAMES and stream_id:
+            raise Http2Error("a frame that concerns the connection names a stream")
+        match kind:
+            case http2.HEADERS:
+                self._block = [http2.strip_padding(payload, flags)]
+                self._block_stream_id, self._block_flags = stream_id, flags
+                self._end_block(flags)
+            case http2.CONTINUATION:
+                if self._block is None or stream_id != self._block_stream_id:
+                    raise Http2Error("a CONTINUATION frame follows no HEADERS frame")
+                self._block.append(payload)
+                if sum(map(len, self._block)) > _MAX_HEADERS_BYTES or len(self._block) > _MAX_CONTINUATIONS:
+                    raise LimitError(f"the request's headers are longer than {_MAX_HEADERS_BYTES:,} B")
+                self._end_block(flags)
+            case http2.SETTINGS:
+                self._receive_settings(flags, payload)
+            case http2.PING if not flags & http2.ACK:
+                self._write_reply(http2.frame(http2.PING, http2.ACK, 0, payload))
+            case http2.RST_STREAM:
+                self._check_was_opened(stream_id)
+                if (stream := self.streams.get(stream_id)) is not None:
+                    self._remove(stream)
+            case http2.WINDOW_UPDATE:
+                self._receive_window_update(stream_id, int.from_bytes(payload) & http2.LARGEST_WINDOW_BYTES)
+            case http2.PUSH_PROMISE:
+                raise Http2Error("a client cannot push")
+            case _:
+                pass  # PRIORITY, GOAWAY, acknowledged PINGs, and types of later standards
+
+    def _end_block(self, flags: int) -> None:
+        if flags & _END_HEADERS:
+            block, self._block = b"".join(self._block or ()), None
+            self._receive_headers(self._block_stream_id, self._block_flags, block)
+
+    def _check_was_opened(self, stream_id: int) -> None:
+        if stream_id % 2 == 0 or stream_id > self.last_id:
+            raise Http2Error(f"a frame names stream {stream_id}, which was never opened")
+
+    def _receive_settings(self, flags: int, payload: bytes) -> None:
+        if flags & http2.ACK:
+            if payload:
+                raise Http2Error("a SETTINGS acknowledgement has a payload", http2.FRAME_SIZE_ERROR)
+            return
+        values = http2.read_settings(payload, "client")
+        self._write_reply(http2.frame(http2.SETTINGS, http2.ACK, 0))
+        self._frame_bytes = values.get(http2.MAX_FRAME_SIZE, self._frame_bytes)
+        increment = values.get(http2.INITIAL_WINDOW_SIZE, self._stream_window_bytes) - self._stream_window_bytes
+        self._stream_window_bytes += increment
+        for stream in self.streams.values():
+            stream.send_window_bytes = http2.increased_window(stream.send_window_bytes, increment)
+        self._can_continue = self.is_ready = True
+
+    def _receive_window_update(self, stream_id: int, increment: int) -> None:
+        self._can_continue = True
+        if not stream_id:
+            if not increment:
+                raise Http2Error("a WINDOW_UPDATE frame has an increment of 0")
+            self._window_bytes = http2.increased_window(self._window_bytes, increment)
+            return
+        self._check_was_opened(stream_id)
+        if (stream := self.streams.get(stream_id)) is None:
+            return
+        if not increment or stream.send_window_bytes + increment > http2.LARGEST_WINDOW_BYTES:
+            self.reset(stream, http2.FLOW_CONTROL_ERROR if increment else http2.PROTOCOL_ERROR)
+        else:
+            stream.send_window_bytes += increment
+
+    def _write_reply(self, frame: bytes) -> None:
+        """Writes an acknowledgement; raises LimitError if a client that does not read demands ever more of them."""
+        self._unread_replies = self._unread_replies + 1 if self.is_writing_paused else 0
+        if self._unread_replies > _MAX_UNREAD_REPLIES:
+            raise LimitError("the client sends PING or SETTINGS frames, but does not read what is sent to it")
+        self._write(frame)
+
+    def _count_control_frame(self) -> None:
+        self._control_frames += 1
+        if self._control_frames > self._max_control_frames:
+            # reset calls allow no more frames, which limits how many a client can open and reset
+            self._max_control_frames = self._control_limit.raised(self._control_frames, self._answered, self.sent_bytes)
+
+    def _send(self, stream: ServerStream, buffers: Sequence[Buffer], trailers: bytes | None) -> None:
+        frames: list[Buffer] = []
+        if not stream.has_sent_headers:
+            stream.has_sent_headers = True
+            frames += self._header_frames(stream.id, _RESPONSE_BLOCK)
+        stream.add_unsent(buffers)
+        stream.ends_with = trailers
+        self._write_unsent(stream, frames)
+
+    def _write_unsent(self, stream: ServerStream, frames: list[Buffer]) -> None:
+        """Writes `frames`, and then as much of the stream's data as the send windows allow."""
+        frame_bytes = self._frame_bytes
+        left = sendable = max(0, min(stream.unsent_bytes, self._window_bytes, stream.send_window_bytes))
+        while left:
+            size = min(left, frame_bytes)
+            frames.append(http2.frame_head(size, _DATA, 0, stream.id))
+            stream.take_unsent(size, frames)
+            left -= size
+        self._window_bytes -= sendable
+        self.sent_bytes += sendable
+        stream.send_window_bytes -= sendable
+        is_done = not stream.unsent_bytes
+        if is_done and stream.ends_with is not None:
+            frames += self._header_frames(stream.id, stream.ends_with, ends_stream=True)
+        if frames:
+            self._writelines(frames)
+        if is_done:
+            was_waiting = self._unsent.pop(stream.id, None) is not None
+            if stream.ends_with is not None:
+                self._end(stream)
+            elif was_waiting:
+                self._listener.on_sent(stream)
+        else:
+            self._unsent[stream.id] = stream
+
+    def _continue_unsent(self) -> None:
+        """Writes what the send windows allow by now, oldest stream first."""
+        self._can_continue = False
+        for stream in tuple(self._unsent.values()):
+            if self._window_bytes <= 0:
+                break
+            if stream.send_window_bytes > 0:
+                self._write_unsent(stream, [])
+
+    def _header_frames(self, stream_id: int, block: bytes, *, ends_stream: bool = False) -> list[Buffer]:
+        block, self._table_update = self._table_update + block, b""
+        pieces = [block[first : first + self._frame_bytes] for first in range(0, len(block), self._frame_bytes)]
+        frames: list[Buffer] = []
+        for index, piece in enumerate(pieces):
+            flags = (_END_HEADERS if index == len(pieces) - 1 else 0) | (_END_STREAM if ends_stream and not index else 0)
+            frames.append(http2.frame(http2.CONTINUATION if index else _HEADERS, flags, stream_id, piece))
+        return frames
+
+    def _end(self, stream: ServerStream) -> None:
+        """The response is complete: the stream is over, even if the client still sends."""
+        if not stream.is_client_done:
+            self._write(http2.number_frame(http2.RST_STREAM, stream.id, http2.NO_ERROR))
+        self._answered += 1
+        self._remove(stream)
+
+    def _remove(self, stream: ServerStream) -> None:
+        del self.streams[stream.id]
+        self._unsent.pop(stream.id, None)
+        if self._data_stream is stream:
+            self._data_stream = None
+        self._listener.on_closed(stream)

@@ -1,0 +1,88 @@
+"""One stream of an HTTP/2 connection, as the server sees it, and what its owner is told of it."""
+
+import collections
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+from perfkit.protocol.tensor import Buffer
+from server_stub.grpc.message_reader import Message, MessageReader
+from server_stub.grpc.request_headers import RequestHeaders
+
+
+class ServerStream:
+    """A call's stream: its messages, its windows, and what is left to send."""
+
+    __slots__ = (
+        "call", "ends_with", "has_sent_headers", "headers", "id", "is_client_done", "queued_bytes", "reader", "receive_window_bytes",
+        "send_window_bytes", "unsent", "unsent_bytes",
+    )  # fmt: skip
+
+    def __init__(
+        self, stream_id: int, headers: RequestHeaders, reader: MessageReader, receive_window_bytes: int, send_window_bytes: int
+    ) -> None:
+        self.id, self.headers, self.reader = stream_id, headers, reader
+        self.receive_window_bytes, self.send_window_bytes = receive_window_bytes, send_window_bytes
+        self.call: Any = None
+        """For the session's owner."""
+        self.is_client_done = self.has_sent_headers = False
+        self.queued_bytes = 0
+        """The bytes of complete messages that nobody has taken; the client's window is not renewed for them."""
+        self.unsent: collections.deque[memoryview] = collections.deque()
+        self.unsent_bytes = 0
+        self.ends_with: bytes | None = None
+        """The trailers' header block, to send after the unsent data."""
+
+    def add_unsent(self, buffers: Sequence[Buffer]) -> None:
+        """Data to send."""
+        for buffer in buffers:
+            if length := len(buffer):
+                self.unsent.append(memoryview(buffer))
+                self.unsent_bytes += length
+
+    def take_unsent(self, byte_count: int, buffers: list[Buffer]) -> None:
+        """Moves the next `byte_count` bytes to `buffers`."""
+        self.unsent_bytes -= byte_count
+        unsent = self.unsent
+        while byte_count:
+            first = unsent[0]
+            if len(first) > byte_count:
+                buffers.append(first[:byte_count])
+                unsent[0] = first[byte_count:]
+                return
+            buffers.append(unsent.popleft())
+            byte_count -= len(first)
+
+
+class SessionListener(Protocol):
+    """The owner of a session. Each stream begins with `on_headers` and ends with `on_closed`."""
+
+    def on_headers(self, stream: ServerStream) -> None:
+        """A client opens a stream; the session may be told to end it at once."""
+
+    def on_message(self, stream: ServerStream, message: Message) -> None:
+        """The next message of the call is complete."""
+
+    def on_end(self, stream: ServerStream) -> None:
+        """The client sends nothing more in this call."""
+
+    def on_sent(self, stream: ServerStream) -> None:
+        """All data of a stream that could not be sent at once is sent."""
+
+    def on_message_too_large(self, stream: ServerStream, text: str) -> None:
+        """A message exceeds the limit: the call is to be ended."""
+
+    def on_closed(self, stream: ServerStream) -> None:
+        """The stream is over: completely answered, reset, or lost with the connection."""
+
+    def now_ns(self) -> int:
+        """The time, for limits per second."""
+
+
+class Writer(Protocol):
+    """The destination of a session's bytes, such as an asyncio transport."""
+
+    def write(self, data: bytes) -> None:
+        """Writes one buffer."""
+
+    def writelines(self, list_of_data: Sequence[Buffer]) -> None:
+        """Writes several buffers."""

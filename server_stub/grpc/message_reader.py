@@ -1,0 +1,103 @@
+"""Puts a call's messages together from its data; large ones are received into memory of their own."""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from perfkit.protocol.grpc_call import PREFIX_BYTES
+from perfkit.protocol.tensor import Buffer
+
+_FIRST_BYTES = 2**20
+"""The memory reserved for a message whose length is only announced; the rest follows once so many bytes have arrived."""
+
+
+class Message(NamedTuple):
+    """A message as it was received: compressed or not."""
+
+    data: Buffer
+    is_compressed: bool
+
+
+class MessageTooLargeError(Exception):
+    """A message announces more bytes than are accepted."""
+
+
+class MessageReader:
+    """The messages of one call, of at most `max_bytes` each."""
+
+    def __init__(self, max_bytes: int) -> None:
+        self._max_bytes = max_bytes
+        self._prefix = b""
+        self._memory: memoryview | None = None  # of the message that has begun, all or the first part of it
+        self._length = self._filled = 0
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether no message has begun."""
+        return self._memory is None and not self._prefix
+
+    @property
+    def missing_bytes(self) -> int:
+        """What is left to receive of the message that has begun; 0 if its length is not known yet."""
+        return 0 if self._memory is None else self._length - self._filled
+
+    def feed(self, data: memoryview) -> list[Message]:
+        """The messages that further data complete; raises MessageTooLargeError."""
+        messages = []
+        position, end = 0, len(data)
+        while position < end:
+            if self._memory is None:
+                needed = PREFIX_BYTES - len(self._prefix)
+                self._prefix += bytes(data[position : position + needed])
+                position += needed
+                if len(self._prefix) < PREFIX_BYTES:
+                    break
+                length = self._parse_length()
+                if length <= end - position:
+                    messages.append(self._complete(bytes(data[position : position + length])))
+                    position += length
+                    continue
+                self._memory, self._length, self._filled = _allocate(min(length, _FIRST_BYTES)), length, 0
+            taken = data[position : position + self._length - self._filled]
+            self._reserve(self._filled + len(taken))
+            self._memory[self._filled : self._filled + len(taken)] = taken
+            position += len(taken)
+            messages += self.advance(len(taken))
+        return messages
+
+    def space(self) -> memoryview | None:
+        """Where the next bytes of the message that has begun belong; None if it has no memory yet."""
+        if self._memory is None:
+            return None
+        self._reserve(self._filled + 1)
+        return self._memory[self._filled :]
+
+    def advance(self, byte_count: int) -> list[Message]:
+        """Bytes have been written to `space`; the message, if that completes it."""
+        assert self._memory is not None
+        self._filled += byte_count
+        return [self._complete(self._memory.toreadonly())] if self._filled == self._length else []
+
+    def _parse_length(self) -> int:
+        length = int.from_bytes(self._prefix[1:])
+        if length > self._max_bytes:
+            raise MessageTooLargeError(f"Received message larger than max ({length} vs. {self._max_bytes})")
+        return length
+
+    def _complete(self, data: Buffer) -> Message:
+        message = Message(data, self._prefix[0] != 0)
+        self._memory, self._prefix = None, b""
+        return message
+
+    def _reserve(self, byte_count: int) -> None:
+        """Has memory for the whole message once the first part of it does not suffice."""
+        assert self._memory is not None
+        if byte_count > len(self._memory):
+            memory = _allocate(self._length)
+            memory[: self._filled] = self._memory[: self._filled]
+            self._memory = memory
+
+
+def _allocate(byte_count: int) -> memoryview:
+    """Memory that is not cleared, and whose pages are taken only as they are written."""
+    return memoryview(np.empty(byte_count, np.uint8))
