@@ -91,6 +91,7 @@ class GrpcConnection(asyncio.BufferedProtocol):
         self._is_ready = self._is_stopping = self._is_over = False
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """See `asyncio.BaseProtocol`."""
         self._transport = cast("asyncio.Transport", transport)  # uvloop's transports are not of that class
         self._write_timeout = WriteTimeout(transport, self._limits.write_timeout_s)
         self.session = ServerSession(
@@ -111,9 +112,11 @@ class GrpcConnection(asyncio.BufferedProtocol):
         self.session.open()
 
     def get_buffer(self, sizehint: int) -> memoryview:
+        """See `asyncio.BufferedProtocol`."""
         return self.session.space() or self._port.scratch
 
     def buffer_updated(self, nbytes: int) -> None:
+        """See `asyncio.BufferedProtocol`."""
         if self._is_over:
             return
         session = self.session
@@ -130,12 +133,14 @@ class GrpcConnection(asyncio.BufferedProtocol):
             self._timer = self.loop.call_later(self._limits.idle_timeout_s, self._check_idle)
 
     def pause_writing(self) -> None:
+        """The client does not read."""
         self._writable = self.loop.create_future()
         self.session.is_writing_paused = True
         self._write_timeout.start()
         self._transport.pause_reading()  # limits the responses that a client which does not read makes us hold
 
     def resume_writing(self) -> None:
+        """The client reads again."""
         self.session.is_writing_paused = False
         self._write_timeout.stop()
         if self._writable is not None:
@@ -145,6 +150,7 @@ class GrpcConnection(asyncio.BufferedProtocol):
             self._transport.resume_reading()
 
     def connection_lost(self, exc: Exception | None) -> None:
+        """See `asyncio.BaseProtocol`."""
         self._is_over = True
         self._write_timeout.stop()
         if self._timer is not None:

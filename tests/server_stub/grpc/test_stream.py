@@ -175,7 +175,7 @@ def serve(ids, *, ends_with_errors):
             yield triton.ModelInferRequest(model_name="m", id=name).SerializeToString()
 
     async def write(encoded):
-        written.append(triton.ModelStreamInferResponse.FromString(encoded))
+        written.append(triton.ModelStreamInferResponse.FromString(b"".join(encoded)))
 
     def open_request(encoded):
         model: Any = Failing()
