@@ -1,8 +1,7 @@
 """Infer requests over HTTP, from the body's bytes to the response's, independent of the HTTP library."""
 
-import contextlib
 import functools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from perfkit.errors import ErrorKind, ProtocolError
@@ -10,6 +9,7 @@ from perfkit.protocol import rest
 from perfkit.protocol.compression import ACCEPTED, choose_encoding, compress, decompress
 from perfkit.protocol.message import InferRequest, InferResponse
 from perfkit.protocol.tensor import Buffer
+from server_stub.http.repeated_heads import RepeatedHeads
 from server_stub.inference.conversion import raw_request
 from server_stub.inference.model import Model
 from server_stub.repository.repository import Repository
@@ -54,14 +54,17 @@ class HttpInference:
 
     def __init__(self, repository: Repository, regions: SharedMemoryRegions) -> None:
         self._repository, self._regions = repository, regions
+        self._heads = RepeatedHeads()
 
     def find(self, name: str, version: str) -> Model:
         """The model, if it can be used over HTTP. Raises HttpLayerError."""
-        with _http_layer():
+        try:
             model = self._repository.find(name, version)
-            if model.definition.is_decoupled:
-                raise ProtocolError("HTTP end point doesn't support models with decoupled transaction policy", ErrorKind.UNSUPPORTED)
-            return model
+        except ProtocolError as error:
+            raise HttpLayerError(str(error), error.kind) from None
+        if model.definition.is_decoupled:
+            raise HttpLayerError("HTTP end point doesn't support models with decoupled transaction policy", ErrorKind.UNSUPPORTED)
+        return model
 
     async def respond(
         self,
@@ -79,19 +82,35 @@ class HttpInference:
         `header_length` and the encodings are header values.
         """
         model = self.find(name, version)
-        with _http_layer():
+        try:
             body = decompress(bytes(encoded), content_encoding, MAX_JSON_BYTES) if content_encoding else encoded
             json_length = _header_length(header_length, len(body))
             json_bytes = json_length or len(body)  # without a header, or with 0, the whole body counts
             check_json_size(json_bytes)
+        except ProtocolError as error:
+            raise HttpLayerError(str(error), error.kind) from None
         body, json_length, shared = resolve_http_request(body, json_length, self._regions)
         if json_length == 0 or not body:
             request = raw_request(model.definition, model.version, body)
         else:
-            request = rest.decode_infer_request(model.definition.name, model.version, body, json_length)
+            request = self._heads.decode(model.definition.name, model.version, body, json_length)
             request = shared.fill(request)
-        encode = functools.partial(_encode, request, choose_encoding(accept_encoding), shared)
+        encode = functools.partial(self._encode, request, accept_encoding, shared)
         return await model.infer(request, arrived_ns, encode, trace)
+
+    def _encode(self, request: InferRequest, accept_encoding: str, shared: SharedTensors, response: InferResponse) -> HttpResponse:
+        response = shared.finish(response)
+        if request.binary_output and not request.outputs:
+            encoded = self._heads.encode(response)
+        else:
+            binary = {output.name: output.binary is True for output in reversed(request.outputs)}
+            binary = {tensor.name: binary.get(tensor.name, request.binary_output) for tensor in response.outputs}
+            encoded = self._heads.encode(response) if all(binary.values()) else rest.encode_infer_response(response, binary)
+        headers, buffers = omit_shared_outputs(*encoded, shared.outputs)
+        encoding = choose_encoding(accept_encoding) if accept_encoding else "identity"
+        if encoding == "identity":
+            return HttpResponse(200, headers, buffers)
+        return HttpResponse(200, {**headers, "Content-Encoding": encoding}, [compress(buffers, encoding)])
 
 
 def http_status(error: ProtocolError) -> int:
@@ -119,14 +138,6 @@ def body_timeout_message(timeout_s: float) -> str:
     return f"the body of the request did not arrive within {timeout_s:g} s"
 
 
-@contextlib.contextmanager
-def _http_layer() -> Iterator[None]:
-    try:
-        yield
-    except ProtocolError as error:
-        raise HttpLayerError(str(error), error.kind) from None
-
-
 def _header_length(text: str | None, body_bytes: int) -> int | None:
     if text is None:
         return None
@@ -136,15 +147,3 @@ def _header_length(text: str | None, body_bytes: int) -> int | None:
     if not 0 <= length <= body_bytes:
         raise ProtocolError(f"inference header size should be in range (0, {body_bytes}), got: {length}")
     return length
-
-
-def _encode(request: InferRequest, encoding: str, shared: SharedTensors, response: InferResponse) -> HttpResponse:
-    response = shared.finish(response)
-    binary = {output.name: output.binary is True for output in reversed(request.outputs)}
-    encoded = rest.encode_infer_response(
-        response, {tensor.name: binary.get(tensor.name, request.binary_output) for tensor in response.outputs}
-    )
-    headers, buffers = omit_shared_outputs(*encoded, shared.outputs)
-    if encoding == "identity":
-        return HttpResponse(200, headers, buffers)
-    return HttpResponse(200, {**headers, "Content-Encoding": encoding}, [compress(buffers, encoding)])
