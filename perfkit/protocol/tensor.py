@@ -131,6 +131,13 @@ def tensor_from_array(name: str, datatype: Datatype, array: npt.ArrayLike) -> Te
     return Tensor(name, datatype, values.shape, np.ascontiguousarray(converted).tobytes())
 
 
+def tensor_view(name: str, datatype: Datatype, array: npt.NDArray[Any]) -> Tensor | None:
+    """A tensor whose bytes are the array's memory, which must not change afterwards; None if its encoded form is another one."""
+    if datatype is Datatype.BF16 or array.dtype != _WIRE.get(datatype) or not array.flags.c_contiguous:
+        return None
+    return Tensor(name, datatype, array.shape, array.reshape(-1).view(np.uint8).data)
+
+
 def tensor_to_array(tensor: Tensor) -> npt.NDArray[Any]:
     """Decodes a tensor's values as the type of `array_dtype` (`bytes` objects for BYTES).
 

@@ -105,7 +105,7 @@ class Executor:
         return {name: np.concatenate([_to_host(part[name]) for part in parts]) for name in parts[0]}
 
     def execute(self, inputs: Any) -> Arrays:
-        """Compute all outputs from all inputs, by name. Inputs may be read-only and unaligned."""
+        """Compute all outputs from all inputs, by name. Inputs may be read-only and unaligned; outputs are not changed afterwards."""
         raise NotImplementedError
 
     def close(self) -> None:

@@ -21,11 +21,13 @@ from perfkit.protocol.tensor import (
     encode_bytes_elements,
     tensor_from_array,
     tensor_to_array,
+    tensor_view,
 )
 from server_stub.executors.array import Arrays, Executor, GpuArray, Inputs, SharedArray
 from server_stub.inference.definition import ModelDefinition, TensorDefinition
 from server_stub.shared_memory.regions import GpuSlice, SystemSlice
 
+_VIEWED_BYTES = 2**14  # smaller outputs are copied, which costs less than a view
 _BATCH_NOTE = (
     " NOTE: Setting a non-zero max_batch_size in the model config requires a batch dimension to be prepended to each input shape. "
     "If you want to specify the full shape including the batch dim in your input dims config, try setting max_batch_size to zero. "
@@ -184,6 +186,8 @@ def _output(definition: ModelDefinition, tensor: TensorDefinition, array: npt.ND
     array = _reshaped(definition, tensor, array, outward=True)
     if requested is not None and requested.classes:
         return _top_classes(definition, tensor, array, requested.classes)
+    if array.nbytes >= _VIEWED_BYTES and (view := tensor_view(tensor.name, tensor.datatype, array)) is not None:
+        return view
     try:
         return tensor_from_array(tensor.name, tensor.datatype, array)
     except ProtocolError as error:  # the model is wrong, not the request
