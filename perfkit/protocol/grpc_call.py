@@ -61,7 +61,7 @@ def parse_timeout(text: str) -> int | None:
 
 def quote_message(text: str) -> str:
     """A status text as the value of `grpc-message`."""
-    return urllib.parse.quote(text, safe=_UNQUOTED)
+    return urllib.parse.quote(text, safe=_UNQUOTED, errors="replace")  # a path may have bytes that are not UTF-8
 
 
 def unquote_message(value: str) -> str:

@@ -308,6 +308,7 @@ class ServerSession:
         reader = MessageReader(self._max_message_bytes)
         stream = ServerStream(stream_id, headers, reader, _STREAM_WINDOW_BYTES, self._stream_window_bytes)
         self.streams[stream_id] = stream
+        stream.is_client_done = flags & _END_STREAM != 0
         self._listener.on_headers(stream)
         if flags & _END_STREAM and stream_id in self.streams:
             self._end_client_side(stream)
