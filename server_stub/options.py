@@ -81,7 +81,7 @@ _LIMITS = {
     "max_queue": ("N", 2**30, "requests per model, waiting or being executed"),
     "head_timeout_s": ("S", 86_400, "seconds to receive a request head or complete a handshake"),
     "body_timeout_s": ("S", 86_400, "seconds to receive an HTTP request body"),
-    "write_timeout_s": ("S", 86_400, "seconds to wait for a client that does not read its HTTP response"),
+    "write_timeout_s": ("S", 86_400, "seconds to wait for a client that does not read its response"),
     "idle_timeout_s": ("S", 864_000, "seconds until an idle connection is closed"),
     "stop_timeout_s": ("S", 86_400, "seconds that requests in flight get to finish when the server is stopped"),
 }

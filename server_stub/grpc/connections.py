@@ -176,22 +176,29 @@ class GrpcConnection(asyncio.BufferedProtocol):
         if self._writable is not None:
             await asyncio.shield(self._writable)
 
+    def admit(self, stream: ServerStream) -> bool:
+        """See `CallConnection.admit`."""
+        if self._port.call_count >= self._limits.max_calls:
+            self.session.end(stream, error_headers(self._port.too_many_calls))
+            return False
+        self._port.call_count += 1
+        stream.is_admitted = True
+        return True
+
     def now_ns(self) -> int:
         """See `SessionListener.now_ns`."""
         return time.monotonic_ns()
 
     def on_headers(self, stream: ServerStream) -> None:
         """See `SessionListener.on_headers`."""
-        self._port.call_count += 1
         headers = stream.headers
         if headers.http_status != 200:
             self.session.end(stream, [(":status", str(headers.http_status))])
-        elif self._port.call_count > self._limits.max_calls:
-            self.session.end(stream, error_headers(self._port.too_many_calls))
         elif (method := self._port.methods.unary.get(headers.path)) is not None:
             stream.call = UnaryCall(self, stream, method)
         elif (stream_method := self._port.methods.streaming.get(headers.path)) is not None:
-            stream.call = StreamingCall(self, stream, stream_method)
+            if self.admit(stream):
+                stream.call = StreamingCall(self, stream, stream_method)
         else:
             self.session.end(stream, error_headers(_METHOD_NOT_FOUND))
 
@@ -213,7 +220,8 @@ class GrpcConnection(asyncio.BufferedProtocol):
 
     def on_closed(self, stream: ServerStream) -> None:
         """See `SessionListener.on_closed`."""
-        self._port.call_count -= 1
+        if stream.is_admitted:
+            self._port.call_count -= 1
         self._used_s = self.loop.time()
         if stream.call is not None:
             stream.call.close()

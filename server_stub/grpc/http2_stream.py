@@ -13,7 +13,7 @@ class ServerStream:
     """A call's stream: its messages, its windows, and what is left to send."""
 
     __slots__ = (
-        "call", "ends_with", "has_sent_headers", "headers", "id", "is_client_done", "queued_bytes", "reader", "receive_window_bytes",
+        "call", "ends_with", "has_sent_headers", "headers", "id", "is_admitted", "is_client_done", "queued_bytes", "reader", "receive_window_bytes",
         "send_window_bytes", "unsent", "unsent_bytes",
     )  # fmt: skip
 
@@ -23,7 +23,8 @@ class ServerStream:
         self.id, self.headers, self.reader = stream_id, headers, reader
         self.receive_window_bytes, self.send_window_bytes = receive_window_bytes, send_window_bytes
         self.call: Any = None
-        """For the session's owner."""
+        self.is_admitted = False
+        """Both are for the session's owner: its call, and whether it is one of those that are limited."""
         self.is_client_done = self.has_sent_headers = False
         self.queued_bytes = 0
         """The bytes of complete messages that nobody has taken; the client's window is not renewed for them."""

@@ -29,6 +29,9 @@ class CallConnection(Protocol):
     loop: asyncio.AbstractEventLoop
     max_message_bytes: int
 
+    def admit(self, stream: ServerStream) -> bool:
+        """Counts a call that begins, or ends it: there are too many."""
+
     async def until_writable(self) -> None:
         """Waits until the client reads what is written."""
 
@@ -108,7 +111,7 @@ class UnaryCall(WireCall):
             self.fail(_CARDINALITY if self._stream.reader.is_empty else _INCOMPLETE)
         elif not self._stream.reader.is_empty:
             self.fail(_INCOMPLETE)
-        else:
+        elif self._connection.admit(self._stream):
             self._task = self._connection.loop.create_task(self._respond(self._request))
 
     async def write(self, message: Sequence[Buffer]) -> None:
