@@ -9,12 +9,12 @@ import hpack
 
 from perfkit.errors import ProtocolError
 from perfkit.protocol import http2, protobuf
+from perfkit.protocol.grpc_call import PREFIX_BYTES
 from perfkit.proxy.captured import MAX_BODY_BYTES, CapturedRequest
 from perfkit.proxy.observer import Observer
 
 # also below the prefix of an ingress
 _CALLS = {protobuf.method_path("ModelInfer"): "infer", protobuf.method_path("ModelStreamInfer"): "stream"}
-_PREFIX_BYTES = 5
 _MAX_CACHED_BLOCKS = 256
 
 
@@ -68,12 +68,12 @@ class _Call:
     def messages(self, data: memoryview, read_ns: int) -> Iterator[CapturedRequest]:
         """The messages that further data complete."""
         while data:
-            if len(self.prefix) < _PREFIX_BYTES:
+            if len(self.prefix) < PREFIX_BYTES:
                 if not self.prefix and self.call == "stream":
                     self.arrival_ns = read_ns
-                needed = _PREFIX_BYTES - len(self.prefix)
+                needed = PREFIX_BYTES - len(self.prefix)
                 self.prefix, data = self.prefix + bytes(data[:needed]), data[needed:]
-                if len(self.prefix) < _PREFIX_BYTES:
+                if len(self.prefix) < PREFIX_BYTES:
                     return
                 self.size = self.left = int.from_bytes(self.prefix[1:])
             part, data = data[: self.left], data[self.left :]

@@ -20,7 +20,6 @@ from perfkit.protocol.message import IndexedModel, InferRequest, InferResponse
 from perfkit.protocol.tensor import Datatype, tensor_from_array
 from perfkit.target.address import Address
 from perfkit.transport.base import Outcome
-from perfkit.transport.grpc.messages import format_timeout
 from perfkit.transport.grpc.transport import WireGrpcTransport
 from perfkit.transport.options import TransportOptions
 from tests.transport import servers
@@ -124,15 +123,6 @@ def test_a_call_has_the_headers_of_grpc_and_of_the_target(run):
             framed(protobuf.encode_infer_request(REQUEST)),
         )
     ]
-
-
-@pytest.mark.parametrize(
-    ("timeout_ns", "text"),
-    [(1, "1n"), (99_999_999, "99999999n"), (100_000_000, "100000u"), (100_000_001, "100001u"), (30 * SECOND_NS, "30000000u"),
-     (100 * SECOND_NS, "100000m"), (10**6 * SECOND_NS, "1000000S"), (10**9 * SECOND_NS, "16666667M"), (10**20, "27777778H"), (10**30, "99999999H")],
-)  # fmt: skip
-def test_a_time_out_is_written_in_at_most_eight_digits_and_rounded_up(timeout_ns, text):
-    assert format_timeout(timeout_ns) == text
 
 
 REJECTIONS = {

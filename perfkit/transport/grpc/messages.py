@@ -2,11 +2,11 @@
 
 import base64
 import dataclasses
-import urllib.parse
 from collections.abc import Mapping, Sequence
 
 from perfkit.errors import ProtocolError
 from perfkit.protocol.compression import compress, decompress
+from perfkit.protocol.grpc_call import PREFIX_BYTES, Status, format_timeout, message_prefix, unquote_message
 from perfkit.protocol.http2 import Headers
 from perfkit.target.address import Address
 from perfkit.transport.base import Outcome
@@ -14,17 +14,12 @@ from perfkit.transport.options import Compression
 
 # a deadline that passes before this share of the time-out is the server's own
 OWN_DEADLINE_SHARE = 0.9
-_PREFIX_BYTES = 5  # a flag that says whether the message is compressed, and its length
 _QUOTED_BYTES = 200
-_STATUS_NAMES = (
-    "OK", "CANCELLED", "UNKNOWN", "INVALID_ARGUMENT", "DEADLINE_EXCEEDED", "NOT_FOUND", "ALREADY_EXISTS", "PERMISSION_DENIED", "RESOURCE_EXHAUSTED",
-    "FAILED_PRECONDITION", "ABORTED", "OUT_OF_RANGE", "UNIMPLEMENTED", "INTERNAL", "UNAVAILABLE", "DATA_LOSS", "UNAUTHENTICATED",
-)  # fmt: skip
+_STATUS_NAMES = tuple(status.name for status in Status)
 # the gRPC status for an HTTP status without one (gRPC's http-grpc-status-mapping.md)
 _STATUS_OF_HTTP = {400: "INTERNAL", 401: "UNAUTHENTICATED", 403: "PERMISSION_DENIED", 404: "UNIMPLEMENTED"} | dict.fromkeys(
     (429, 502, 503, 504), "UNAVAILABLE"
 )
-_TIME_UNITS = (("n", 1), ("u", 1_000), ("m", 1_000_000), ("S", 1_000_000_000), ("M", 60 * 10**9), ("H", 3600 * 10**9))
 _RESERVED_HEADERS = frozenset(("host", "content-type", "te"))
 
 
@@ -54,7 +49,7 @@ def parse_headers(headers: Headers) -> AnswerHeaders:
     if (status := values.get("grpc-status")) is not None:
         number = int(status) if len(status) <= 2 and status.isascii() and status.isdecimal() else len(_STATUS_NAMES)
         name = _STATUS_NAMES[number] if number < len(_STATUS_NAMES) else "UNKNOWN"
-        error = "" if name == "OK" else f"{name}: {urllib.parse.unquote(values.get('grpc-message', ''))}"
+        error = "" if name == "OK" else f"{name}: {unquote_message(values.get('grpc-message', ''))}"
     return AnswerHeaders(
         http_status=int(http_status) if len(http_status) == 3 and http_status.isascii() and http_status.isdecimal() else 0,
         content_type=values.get("content-type", ""),
@@ -67,17 +62,17 @@ def parse_headers(headers: Headers) -> AnswerHeaders:
 
 def announced_bytes(chunks: Sequence[bytes]) -> int:
     """The length of the message by its prefix; 0 if the prefix is not complete."""
-    start = b"".join(chunks[:_PREFIX_BYTES])[:_PREFIX_BYTES]
-    return int.from_bytes(start[1:]) if len(start) == _PREFIX_BYTES else 0
+    start = b"".join(chunks[:PREFIX_BYTES])[:PREFIX_BYTES]
+    return int.from_bytes(start[1:]) if len(start) == PREFIX_BYTES else 0
 
 
 def is_complete(chunks: Sequence[bytes]) -> bool:
     """Whether the chunks hold exactly one message, by the length in its prefix."""
     if len(chunks) == 1:
         (data,) = chunks
-        return len(data) - _PREFIX_BYTES == int.from_bytes(data[1:_PREFIX_BYTES])
-    start = b"".join(chunks[:_PREFIX_BYTES])[:_PREFIX_BYTES]
-    return sum(map(len, chunks)) - _PREFIX_BYTES == int.from_bytes(start[1:])
+        return len(data) - PREFIX_BYTES == int.from_bytes(data[1:PREFIX_BYTES])
+    start = b"".join(chunks[:PREFIX_BYTES])[:PREFIX_BYTES]
+    return sum(map(len, chunks)) - PREFIX_BYTES == int.from_bytes(start[1:])
 
 
 def classify(headers: AnswerHeaders | None, trailers: AnswerHeaders | None, chunks: Sequence[bytes]) -> tuple[Outcome, str, str]:
@@ -106,32 +101,23 @@ def classify(headers: AnswerHeaders | None, trailers: AnswerHeaders | None, chun
 def write_message(message: bytes, compression: Compression) -> bytes:
     """A message with its prefix, compressed if that makes it smaller."""
     if compression != "none" and len(compressed := compress([message], compression)) < len(message):
-        return b"\x01" + len(compressed).to_bytes(4) + compressed
-    return b"\x00" + len(message).to_bytes(4) + message
+        return message_prefix(len(compressed), is_compressed=True) + compressed
+    return message_prefix(len(message)) + message
 
 
 def read_message(data: bytes, encoding: str, max_bytes: int) -> bytes:
     """The single message of an answer's data, decompressed to at most `max_bytes`; raises ProtocolError."""
-    if len(data) < _PREFIX_BYTES or len(data) < _PREFIX_BYTES + (length := int.from_bytes(data[1:_PREFIX_BYTES])):
+    if len(data) < PREFIX_BYTES or len(data) < PREFIX_BYTES + (length := int.from_bytes(data[1:PREFIX_BYTES])):
         raise ProtocolError("the answer ends before its message does")
-    if len(data) > _PREFIX_BYTES + length:
+    if len(data) > PREFIX_BYTES + length:
         raise ProtocolError("the answer holds more than one message")
     if data[0] > 1:
         raise ProtocolError(f"the answer's message has the compression flag {data[0]}, which must be 0 or 1")
     if data[0] == 0:
-        return data[_PREFIX_BYTES:]
+        return data[PREFIX_BYTES:]
     if encoding in ("", "identity"):
         raise ProtocolError("the answer's message is compressed, but the grpc-encoding header is missing")
-    return decompress(data[_PREFIX_BYTES:], encoding, max_bytes)
-
-
-def format_timeout(timeout_ns: int) -> str:
-    """The value of `grpc-timeout`: at most eight digits in the smallest possible unit, rounded up."""
-    for unit, unit_ns in _TIME_UNITS:
-        count = -(-timeout_ns // unit_ns)
-        if count < 10**8:
-            return f"{count}{unit}"
-    return f"{10**8 - 1}H"
+    return decompress(data[PREFIX_BYTES:], encoding, max_bytes)
 
 
 def request_headers(address: Address, path: str, timeout_ns: int | None, compression: Compression) -> Headers:

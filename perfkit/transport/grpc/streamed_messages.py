@@ -9,11 +9,12 @@ from google.protobuf.message import DecodeError
 from perfkit.errors import ProtocolError
 from perfkit.protocol import protobuf, v2_pb2, wire_format
 from perfkit.protocol.decoded_size import check_protobuf_fields
+from perfkit.protocol.grpc_call import PREFIX_BYTES
 from perfkit.protocol.http2 import LimitError
 from perfkit.protocol.message import InferRequest, InferResponse
 from perfkit.transport.limits import AnswerLimit
 
-_PREFIX_BYTES, _LARGE_BYTES = 5, 1 << 16
+_LARGE_BYTES = 1 << 16
 _REQUEST_ID, _INFER_RESPONSE, _RAW_OUTPUTS = 3 << 3 | 2, 2 << 3 | 2, 6 << 3 | 2  # tags
 _BARE_TAGS = frozenset(field << 3 | 2 for field in (3, 4, 5, 6))
 """Id, parameters, outputs and raw outputs of a ModelInferResponse, which a ModelStreamInferResponse does not have."""
@@ -46,7 +47,7 @@ class MessageSplitter:
     def __init__(self, limit: AnswerLimit, on_message: Callable[[bytes, bool], None]) -> None:
         self._limit, self._on_message = limit, on_message
         self._parts: list[bytes] = []
-        self._size, self._needed = 0, _PREFIX_BYTES
+        self._size, self._needed = 0, PREFIX_BYTES
 
     def __len__(self) -> int:
         """The number of pieces of the message that is not complete."""
@@ -61,16 +62,16 @@ class MessageSplitter:
                 return
             chunk = b"".join(self._parts)
             self._parts.clear()
-        position, end, needed = 0, len(chunk), _PREFIX_BYTES
-        while end - position >= _PREFIX_BYTES:
-            length = int.from_bytes(chunk[position + 1 : position + _PREFIX_BYTES])
+        position, end, needed = 0, len(chunk), PREFIX_BYTES
+        while end - position >= PREFIX_BYTES:
+            length = int.from_bytes(chunk[position + 1 : position + PREFIX_BYTES])
             if length > self._limit.max_bytes:
                 raise LimitError(self._limit.announced_too_long(length))
-            stop = position + _PREFIX_BYTES + length
+            stop = position + PREFIX_BYTES + length
             if stop > end:
                 needed = stop - position
                 break
-            self._on_message(chunk[position + _PREFIX_BYTES : stop], chunk[position] != 0)
+            self._on_message(chunk[position + PREFIX_BYTES : stop], chunk[position] != 0)
             position = stop
         if position < end:
             self._parts.append(chunk[position:])
