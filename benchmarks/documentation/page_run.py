@@ -12,8 +12,8 @@ import tempfile
 import time
 from collections.abc import Iterator, Mapping
 
-from benchmarks.documentation import made
 from benchmarks.documentation.commands import Command, commands_of, with_words
+from benchmarks.documentation.made import write_models
 from benchmarks.documentation.pages import SETUPS, TREATMENTS
 from benchmarks.documentation.shell import Shell, TimedOutError
 from benchmarks.documentation.treatment import PageSetup, Treatment
@@ -86,7 +86,7 @@ def page_shell(page: str, work: pathlib.Path) -> Iterator[tuple[Shell, pathlib.P
     setup = SETUPS.get(page, PageSetup())
     models = work / "models"
     if not models.exists():
-        made.write_models(models)
+        write_models(models)
     with contextlib.ExitStack() as stack:
         folder = pathlib.Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="perfkit-documentation-"))) / "perfkit"
         _fill(folder, page, setup, models)

@@ -204,7 +204,7 @@ TREATMENTS: dict[str, tuple[Treatment, ...]] = {
         Treatment('"reports/before"', before="cp -r reports/from-a-notebook reports/before && cp -r reports/from-a-notebook reports/after"),
     ),
     "docs/how-to/perf_analyzer.md": (Treatment("perfkit perf-analyzer", added="-p 500"),),
-    "docs/how-to/python.md": (Treatment("perfkit.run(", environment=_SHORT_RUNS), Treatment("pytest.mark", environment=_SHORT_RUNS)),
+    "docs/how-to/python.md": (Treatment("perfkit.run(", environment=_SHORT_RUNS),),
     "docs/how-to/sequences-streams.md": (
         Treatment("perfkit serve", is_ready="ready"),
         Treatment("perfkit run stream", added="--set measure.duration=1s"),

@@ -1,19 +1,20 @@
 """A shell that runs one command after the other and keeps its variables, background jobs and environment between them."""
 
-import os
+import contextlib
 import pathlib
 import queue
 import re
 import secrets
 import shlex
-import signal
 import subprocess
 import threading
 from collections.abc import Mapping, Sequence
 from types import TracebackType
 from typing import Self
 
-_ENDS_WITHIN_S = 30
+import psutil
+
+_ENDS_WITHIN_S = 15
 
 
 class TimedOutError(Exception):
@@ -39,7 +40,8 @@ class Shell:
             start_new_session=True,
         )
         self._lines: queue.SimpleQueue[str | None] = queue.SimpleQueue()
-        threading.Thread(target=self._read, daemon=True).start()
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
         # a prefix may have another folder; with job control a background job can be interrupted as by Ctrl-C
         self._write(f"cd {shlex.quote(str(folder))} || exit\nset -m\n")
 
@@ -47,14 +49,20 @@ class Shell:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        """Ends the shell and all of its jobs."""
-        if self._process.poll() is None:
-            self._write("trap '' TERM; jobs -p | xargs -r -I{} kill -TERM -- -{} 2>/dev/null; wait; exit\n")
-        try:
-            self._process.wait(_ENDS_WITHIN_S)
-        except subprocess.TimeoutExpired:
-            os.killpg(self._process.pid, signal.SIGKILL)
-            self._process.wait()
+        """Ends the shell and all that runs in it."""
+        inside = psutil.Process(self._process.pid).children(recursive=True)
+        for process in inside:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                process.terminate()
+        _, alive = psutil.wait_procs(inside, _ENDS_WITHIN_S)
+        for process in alive:
+            process.kill()
+        self._process.kill()
+        self._process.wait()
+        self._reader.join()
+        for pipe in (self._process.stdin, self._process.stdout):
+            assert pipe is not None
+            pipe.close()
 
     def run(self, command: str, within_s: float) -> tuple[int, str]:
         """The exit code and the output of a command of one or more lines; raises TimedOutError."""

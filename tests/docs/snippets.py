@@ -45,6 +45,6 @@ def snippets(*languages: str, pages: Iterable[str] = PAGES) -> list[Snippet]:
 
 def shell_lines(snippet: Snippet) -> list[str]:
     """The commands of a block, each on one line: what follows `$ ` in the console, or everything of a script."""
-    joined = re.sub(r"\\\n\s*", " ", snippet.text)
+    joined = re.sub(r"\s*\\\n\s*", " ", snippet.text)
     lines = joined.splitlines()
     return [line[2:] for line in lines if line.startswith("$ ")] if snippet.language == "console" else lines
