@@ -100,12 +100,12 @@ def page_shell(page: str, work: pathlib.Path) -> Iterator[tuple[Shell, pathlib.P
         shell = stack.enter_context(Shell(folder, _environment(folder, work, setup.environment), prefix))
         starts = [
             f"{{ {server.command.replace('{models}', str(models))} > ../server-{number}.log 2>&1 & }} && server=$! && "
-            f"until grep -q '\"ready\"' ../server-{number}.log; do kill -0 $server && sleep 0.1 || exit 1; done"
+            f"until grep -q '\"ready\"' ../server-{number}.log; do kill -0 $server || break; sleep 0.1; done; kill -0 $server"
             for number, server in enumerate(setup.servers)
         ]
         if setup.is_online:
             _check_ports(setup)
-        for step in (_INTERRUPT, *starts, setup.commands):
+        for step in (_INTERRUPT, *starts, setup.commands.replace("{models}", str(models))):
             code, output = shell.run(step or "true", _WITHIN_S)
             if code:
                 raise RuntimeError(f"{page} cannot be set up: {step}\n{output}")

@@ -64,13 +64,15 @@ SETUPS: dict[str, PageSetup] = {
     "docs/how-to/ci.md": PageSetup(servers=(), files={"./server": _SERVER}, commands="git init --quiet ."),
     "docs/how-to/sequences-streams.md": PageSetup(servers=()),
     "docs/how-to/tls-ingress.md": PageSetup(
-        servers=(
-            Server("--host 0.0.0.0"),
-            Server("--host 0.0.0.0 --tls-cert server.pem --tls-key server.key", http_port=8443, grpc_port=8444),
-        ),
+        servers=(Server("--host 0.0.0.0"),),
         names={"models.example": "10.0.0.7", "direct.example": "10.0.0.5"},
-        commands="python -m benchmarks.documentation.ingress certificates . && "
-        "{ python -m benchmarks.documentation.ingress serve . > ingress.log 2>&1 & } && until grep -q ready ingress.log; do sleep 0.1; done",
+        commands="""
+            python -m benchmarks.documentation.ingress certificates .
+            perfkit serve --host 0.0.0.0 --http-port 8443 --grpc-port 8444 --metrics-port 0 --model-repository {models} \\
+              --tls-cert server.pem --tls-key server.key > tls.log 2>&1 &
+            python -m benchmarks.documentation.ingress serve . > ingress.log 2>&1 &
+            until grep -q ready tls.log && grep -q ready ingress.log; do kill -0 %?tls.log %?ingress.log || break; sleep 0.1; done
+        """,
         environment={"SSL_CERT_FILE": "{folder}/ca.pem"},
     ),
     "docs/how-to/fleets.md": PageSetup(
