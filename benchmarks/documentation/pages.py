@@ -8,7 +8,7 @@ _OF_A_LIMIT = (0, 1, 3)
 """A limit that is kept, violated, or that a window has too few samples to judge."""
 _OF_EQUAL_SERVERS = (0, 3)
 """A gate of equal servers passes, or cannot tell in so short a time; a false alarm is one in a hundred."""
-_GATE = "--time 1m --set measure.warmup=300ms --on-inconclusive fail"
+_GATE = "--pairs 10 --set measure.warmup=200ms --set measure.duration=500ms"
 _SHORT_RUNS = {"PERFKIT_SET_MEASURE__DURATION": "1s"}
 _URL = Treatment("perfkit run http://127.0.0.1:8000 ", added="--duration 1s", exit_codes=_OF_A_LIMIT)
 _STRANGERS = "it logs in to hosts that are the reader's"
@@ -50,7 +50,7 @@ SETUPS: dict[str, PageSetup] = {
         servers=(),
         files={
             "scenarios/gate.yaml": "name: gate\ntarget: {model: synthetic}\nworkload: {inputs: {INPUT0: {generate: zeros, shape: [4]}}}\n"
-            "load: {closed: {concurrency: 1}}\nmeasure: {warmup: 100ms, duration: 500ms}\ngate: {metrics: [p50]}\ntelemetry: false\n",
+            "load: {closed: {concurrency: 1}}\nmeasure: {warmup: 100ms, duration: 400ms}\ngate: {metrics: [p50]}\ntelemetry: false\n",
             "Makefile": "server: server.in\n\tcp server.in server\n\tchmod +x server\n",
         },
         commands="""
@@ -58,7 +58,7 @@ SETUPS: dict[str, PageSetup] = {
             echo server > .gitignore
             commit() { printf '%s\\n' "#!/bin/sh" "exec perfkit serve --model synthetic --synthetic service=constant:$1 \\
               --http-port \\$2 --grpc-port 0 --metrics-port 0 --exit-with-stdin" "# $2" > server.in; git add --all; git commit --quiet -m "$2"; }
-            commit 20ms 'Release 1.4' && git tag v1.4 && commit 20ms 'Tidy up' && commit 30ms 'Wait for the lock' && commit 30ms 'Mend a typing error'
+            commit 20ms 'Release 1.4' && git tag v1.4 && commit 20ms 'Tidy up' && commit 30ms 'Wait for the lock'
         """,
     ),
     "docs/how-to/ci.md": PageSetup(servers=(), files={"./server": _SERVER}, commands="git init --quiet ."),
@@ -137,7 +137,7 @@ TREATMENTS: dict[str, tuple[Treatment, ...]] = {
         Treatment("perfkit run scenarios/soak.yaml", added="--set measure.duration=2s"),
         Treatment(
             "perfkit gate accept",
-            before="perfkit gate tokenizer.yaml --baseline 'cmd:./slower 10ms {port}' --candidate 'cmd:./slower 14ms {port}' --pairs 10 --time 1m"
+            before="perfkit gate tokenizer.yaml --baseline 'cmd:./slower 10ms {port}' --candidate 'cmd:./slower 14ms {port}' --pairs 10"
             " --out reports/simple-gate-20261123T101500Z; test $? = 1",
         ),
     ),
@@ -167,7 +167,7 @@ TREATMENTS: dict[str, tuple[Treatment, ...]] = {
         ),
     ),
     "docs/concepts/warm-up.md": (_URL,),
-    "docs/how-to/bisecting.md": (Treatment("perfkit bisect", added="--time 30s --pairs 24"),),
+    "docs/how-to/bisecting.md": (Treatment("perfkit bisect", added="--pairs 24"),),
     "docs/how-to/ci.md": (
         Treatment("for n in ", environment={"PERFKIT_SET_MEASURE__DURATION": "300ms", "PERFKIT_SET_MEASURE__REPETITIONS": "1"}),
         Treatment("perfkit gate --baseline baselines/simple.json", exit_codes=_OF_EQUAL_SERVERS),
