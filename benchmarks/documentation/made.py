@@ -65,7 +65,7 @@ def _write_machine(folder: pathlib.Path, label: str, mean_s: float, starts: int)
     rates = [round(share * full_per_s) for share in (0.2, 0.35, 0.5, 0.6, 0.7, 0.75, 0.8, 1.2)]
 
     def times_s(random: np.random.Generator, _: float, number: int) -> Any:
-        return mm1_times_s(random, min(number / seconds, 0.9 * full_per_s), number, mean_s)
+        return mm1_times_s(random, min(number / seconds, 0.9 * full_per_s), number, mean_s)  # type: ignore[no-untyped-call] # of the tests, which have no types
 
     for start in range(1, starts + 1):
         write = Writer(folder / "made")
