@@ -16,7 +16,8 @@ _SHORTEST_RUNS = {
     "PERFKIT_SET_MEASURE__REPETITIONS": "1",
     "PERFKIT_SET_LOAD__CLOSED__CONCURRENCY": "[1]",
 }
-_URL = Treatment("perfkit run http://127.0.0.1:8000 ", added="--duration 1s", exit_codes=_OF_A_LIMIT)
+_SHORT = "--duration 1s --set measure.repetitions=1"
+_URL = Treatment("perfkit run http://127.0.0.1:8000 ", added=_SHORT, exit_codes=_OF_A_LIMIT)
 _STRANGERS = "it logs in to hosts that are the reader's"
 _CLUSTER = "it needs a Kubernetes cluster; the files that it applies are checked against their schemas (reports/fleet-manifests.md)"
 
@@ -115,18 +116,18 @@ TREATMENTS: dict[str, tuple[Treatment, ...]] = {
     "docs/tutorials/first-measurement.md": (
         _URL,
         Treatment("perfkit run mine.yaml", added="--set measure.duration=1s"),
-        Treatment("perfkit run http://127.0.0.1:8080", added="--duration 1s"),
+        Treatment("perfkit run http://127.0.0.1:8080", added=_SHORT),
     ),
     "docs/tutorials/capacity-plan.md": (
         Treatment("perfkit serve", is_ready="ready"),
         Treatment(
             "perfkit run rates.yaml --out small-1",
-            added="--set measure.duration=2s",
+            added="--set measure.duration=1s --set measure.warmup=200ms",
             after="interrupt && { perfkit serve --model synthetic --synthetic service=lognormal:8ms:cv=0.3,seed=2 --http-port 9001 --grpc-port 0"
             " > small-2.log 2>&1 & } && until grep -q ready small-2.log; do sleep 0.1; done &&"
-            " perfkit run rates.yaml --set measure.duration=2s --out small-2",
+            " perfkit run rates.yaml --set measure.duration=1s --set measure.warmup=200ms --out small-2",
         ),
-        Treatment("perfkit run rates.yaml", added="--set measure.duration=2s"),
+        Treatment("perfkit run rates.yaml", added="--set measure.duration=1s --set measure.warmup=200ms"),
         Treatment(
             "perfkit plan",
             before="rm -r small-1 small-2 medium-1 large-1 && python -m benchmarks.documentation.made machines .",
@@ -223,12 +224,12 @@ TREATMENTS: dict[str, tuple[Treatment, ...]] = {
     "docs/how-to/sequences-streams.md": (
         Treatment("perfkit serve", is_ready="ready"),
         Treatment("perfkit run stream", added="--set measure.duration=1s"),
-        Treatment("perfkit run ", added="--duration 1s"),
+        Treatment("perfkit run ", added=_SHORT),
     ),
     "docs/how-to/sweeping.md": (Treatment("perfkit run sweep", added="--set measure.duration=300ms"),),
     "docs/how-to/tls-ingress.md": (
         Treatment("export TOKEN", replaced=(("TOKEN=…", "TOKEN=secret"), ("-c 4", "-c 4 --duration 1s"))),
-        Treatment("perfkit run ", added="--duration 1s"),
+        Treatment("perfkit run ", added=_SHORT),
     ),
     "docs/how-to/traces.md": (
         Treatment(
