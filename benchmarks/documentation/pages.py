@@ -224,7 +224,7 @@ TREATMENTS: dict[str, tuple[Treatment, ...]] = {
     "docs/how-to/sequences-streams.md": (
         Treatment("perfkit serve", is_ready="ready"),
         Treatment("perfkit run stream", added="--set measure.duration=1s"),
-        Treatment("perfkit run ", added=_SHORT),
+        Treatment("perfkit run ", added="--duration 1s"),
     ),
     "docs/how-to/sweeping.md": (Treatment("perfkit run sweep", added="--set measure.duration=300ms"),),
     "docs/how-to/tls-ingress.md": (
