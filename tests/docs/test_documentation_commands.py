@@ -5,10 +5,11 @@ import os
 import pytest
 
 from benchmarks.documentation.commands import PAGES, Command, commands_in, commands_of, with_words
-from benchmarks.documentation.page_run import as_run, treatment_of
+from benchmarks.documentation.page_run import FAILED, NOT_RUN, RAN, Outcome, as_run, treatment_of
 from benchmarks.documentation.pages import SETUPS, TREATMENTS
 from benchmarks.documentation.shell import Shell, TimedOutError
 from benchmarks.documentation.treatment import Treatment
+from benchmarks.documentation_commands import read_outcomes, report_lines, write_outcomes
 from tests.docs.snippets import ROOT, snippets_of
 
 TEXT = """
@@ -99,3 +100,26 @@ def test_a_command_that_does_not_end_is_an_error(shell):
 def test_a_script_ends_at_its_first_failing_line(shell, tmp_path):
     line = as_run(Command("p.md:1", "bash", "false\necho on"), Treatment(""), tmp_path)
     assert shell.run(line, 60) == (1, "\n")
+
+
+def test_the_report_counts_the_outcomes_and_names_what_failed_and_what_was_not_run():
+    outcomes = {
+        "README.md": [
+            Outcome("README.md:3", "make run", RAN, 0, 90.0),
+            Outcome("README.md:9", "perfkit run a | b", FAILED, 2, 1.0, "started\nno such scenario\n"),
+        ],
+        "docs/a.md": [Outcome("docs/a.md:1", "kubectl apply", NOT_RUN, said="it needs a cluster")],
+    }
+    lines = report_lines(outcomes, ["docs/b.md"], "2 CPUs.")
+    assert "| [README.md](../README.md) | 2 | 1 | 1 | 0 | 91 |" in lines
+    assert "| [docs/a.md](../docs/a.md) | 1 | 0 | 0 | 1 | 0 |" in lines
+    assert "- docs/b.md" in lines
+    assert "| README.md:9: `perfkit run a \\| b` | 2 | no such scenario |" in lines
+    assert "| docs/a.md:1: `kubectl apply` | it needs a cluster |" in lines
+
+
+def test_outcomes_are_those_of_the_commands_as_they_are_now(tmp_path):
+    page = "docs/index.md"
+    assert read_outcomes(tmp_path, page) is None
+    write_outcomes(tmp_path, page, [Outcome("docs/index.md:1", commands_of(page)[0].text, RAN, 0)])
+    assert [one.place for one in read_outcomes(tmp_path, page)] == [commands_of(page)[0].place]
