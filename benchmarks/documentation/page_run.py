@@ -29,6 +29,10 @@ _INTERRUPT = 'interrupt() { kill -INT "$background" && wait "$background"; }'
 _AS_IT_STANDS = Treatment("")
 
 
+class SetupError(Exception):
+    """What the page takes as given could not be made."""
+
+
 @dataclasses.dataclass(frozen=True)
 class Outcome:
     """What became of a command."""
@@ -62,27 +66,25 @@ def run_page(page: str, work: pathlib.Path) -> list[Outcome]:
     treatments = [treatment_of(page, command) for command in commands]
     if all(treatment.not_run for treatment in treatments):
         return [_not_run(command, treatment) for command, treatment in zip(commands, treatments, strict=True)]
-    with page_shell(page, work) as (shell, folder):
-        for command, treatment in zip(commands, treatments, strict=True):
-            try:
+    try:
+        with page_shell(page, work) as (shell, folder):
+            for command, treatment in zip(commands, treatments, strict=True):
                 outcome = _not_run(command, treatment) if treatment.not_run else _run(shell, folder, command, treatment)
-            except TimedOutError as late:
-                outcome = Outcome(command.place, command.text, FAILED, output=str(late), said="It did not end in time.")
-            print(
-                f"{outcome.state}{'' if outcome.exit_code is None else f' ({outcome.exit_code})'}, {outcome.seconds:.0f} s: {command.place} {command.text}",
-                flush=True,
-            )
-            if outcome.state == FAILED:
-                print(outcome.output, outcome.said, flush=True)
-            outcomes.append(outcome)
-            if outcome.said == "It did not end in time.":
-                return outcomes + [Outcome(one.place, one.text, FAILED, said="not reached") for one in commands[len(outcomes) :]]
+                print(f"{outcome.state} ({outcome.exit_code}), {outcome.seconds:.0f} s: {outcome.place} {outcome.text}", flush=True)
+                if outcome.state == FAILED:
+                    print(outcome.output, flush=True)
+                outcomes.append(outcome)
+    except (SetupError, TimedOutError) as error:
+        print(f"{page}: {error!r}", flush=True)
+        ended, *others = commands[len(outcomes) :]
+        outcomes.append(Outcome(ended.place, ended.text, FAILED, output=str(error), said=error.__doc__ or ""))
+        outcomes += [Outcome(one.place, one.text, FAILED, said="not reached") for one in others]
     return outcomes
 
 
 @contextlib.contextmanager
 def page_shell(page: str, work: pathlib.Path) -> Iterator[tuple[Shell, pathlib.Path]]:
-    """A shell in a folder that has what the page takes as given, with its servers running; raises RuntimeError if that cannot be made."""
+    """A shell in a folder that has what the page takes as given, with its servers running; raises SetupError if that cannot be made."""
     setup = SETUPS.get(page, PageSetup())
     models = work / "models"
     if not models.exists():
@@ -108,17 +110,17 @@ def page_shell(page: str, work: pathlib.Path) -> Iterator[tuple[Shell, pathlib.P
         for step in (_INTERRUPT, *starts, setup.commands.replace("{models}", str(models))):
             code, output = shell.run(step or "true", _WITHIN_S)
             if code:
-                raise RuntimeError(f"{page} cannot be set up: {step}\n{output}")
+                raise SetupError(f"{page} cannot be set up: {step}\n{output}")
         yield shell, folder
 
 
 def _check_ports(setup: PageSetup) -> None:
-    """Raises RuntimeError if another server has one of the ports already."""
+    """Raises SetupError if another server has one of the ports already."""
     for server in setup.servers:
         for port in (server.http_port, server.grpc_port):
             with socket.socket() as tried:
                 if tried.connect_ex(("127.0.0.1", port)) == 0:
-                    raise RuntimeError(f"port {port} is used by another server")
+                    raise SetupError(f"port {port} is used by another server")
 
 
 def _environment(folder: pathlib.Path, work: pathlib.Path, further: Mapping[str, str]) -> dict[str, str]:
