@@ -5,7 +5,7 @@
 Each page gets a folder and a network namespace of its own, in which servers listen on the ports that the page names; this needs root. The few
 commands that cannot be run here, those that are shortened, and what pages take as given are in documentation/pages.py; a command that is not
 listed there is run as it stands. Pages whose commands have not changed since they succeeded are not run again; `--again` runs them. It takes
-about 20 minutes. The exit code is 1 if a command fails, or a page was never run.
+about 25 minutes. The exit code is 1 if a command fails, or a page was never run.
 """
 
 import dataclasses
@@ -107,9 +107,9 @@ def report_lines(outcomes: Mapping[str, Sequence[Outcome]], missing: Sequence[st
         "- Where a limit (`--slo`) is on the command line, exit code 1 (violated) and 3 (too few samples in a shortened window) count as executed, too;",
         "  of a shortened gate of equal servers, 3 (inconclusive).",
         "- Exit code 5 says that other work on this machine disturbed the load generator: the command ran, its figures do not count.",
-        f"  Here {sum(one.is_disturbed for one in every)} commands ended so.",
+        f"  So ended here: {', '.join(one.place for one in every if one.is_disturbed) or 'none'}.",
         "- Commands in the middle of a sentence are parsed (`tests/docs`), not executed.",
-        *(f"- {one.place}: {one.said}" for one in every if one.state != NOT_RUN and one.said),
+        *dict.fromkeys(f"- {one.place}: {one.said}" for one in every if one.state != NOT_RUN and one.said),
     ]
     return lines
 
