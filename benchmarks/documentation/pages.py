@@ -137,7 +137,7 @@ TREATMENTS: dict[str, tuple[Treatment, ...]] = {
     "docs/tutorials/gate-in-ci.md": (
         Treatment(
             "perfkit gate gate.yaml",
-            replaced=(("--time 4m", "--pairs 10 --set measure.warmup=300ms --set measure.duration=5s"),),
+            replaced=(("--time 4m", "--pairs 10 --set measure.warmup=300ms --set measure.duration=4s"),),
             exit_codes=(1,),
         ),
     ),
