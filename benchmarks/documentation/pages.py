@@ -22,9 +22,9 @@ _STRANGERS = "it logs in to hosts that are the reader's"
 _CLUSTER = "it needs a Kubernetes cluster; the files that it applies are checked against their schemas (reports/fleet-manifests.md)"
 
 SETUPS: dict[str, PageSetup] = {
-    "README.md": PageSetup(is_online=True, needs="checkout"),
+    "README.md": PageSetup(installs=True),
     "docs/tutorials/first-measurement.md": PageSetup(
-        servers=(Server(), Server("--metrics-port 0", http_port=8080, grpc_port=8081)), is_online=True, needs="checkout"
+        servers=(Server(), Server("--metrics-port 0", http_port=8080, grpc_port=8081)), installs=True
     ),
     "docs/tutorials/capacity-plan.md": PageSetup(
         servers=(

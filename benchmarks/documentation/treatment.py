@@ -69,7 +69,5 @@ class PageSetup:
     commands: str = ""
     """Shell commands that make the rest, in the page's folder."""
     environment: Mapping[str, str] = dataclasses.field(default_factory=dict)
-    is_online: bool = False
-    """Whether it installs packages, so that it needs the machine's own network."""
-    needs: str = ""
-    """What the folder holds: nothing, or `checkout`."""
+    installs: bool = False
+    """Whether it installs perfkit: its folder is then a copy of the checkout, and its network that of the machine, where the packages come from."""
