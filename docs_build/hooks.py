@@ -33,6 +33,11 @@ def on_post_page(output: str, page: Page, config: MkDocsConfig) -> str:  # noqa:
     return output.replace('data-md-component="search" role="dialog"', 'data-md-component="search" role="dialog" aria-label="Search"')
 
 
+def on_post_build(config: MkDocsConfig) -> None:
+    """Removes the theme's page for addresses that do not exist: it looks for its style at the root of the host, where the site may not be."""
+    pathlib.Path(config.site_dir, "404.html").unlink()
+
+
 def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:  # noqa: ARG001 - MkDocs passes them by name
     """Leads a page's links to where the files are in the site."""
     root = _root(config)

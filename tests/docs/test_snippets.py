@@ -7,14 +7,11 @@ import pathlib
 import re
 import shlex
 import subprocess
-import textwrap
-from typing import NamedTuple
 
 import pytest
 import yaml
 
 import perfkit
-from docs_build.repository_files import markdown_files
 from perfkit.cli.main import COMMANDS, _with_joined_command, make_parser
 from perfkit.errors import PerfkitError
 from perfkit.perf_analyzer.getopt import read_options
@@ -22,48 +19,15 @@ from perfkit.perf_analyzer.option_table import LONG, SHORT
 from perfkit.scenario.file import read_cases
 from perfkit.scenario.model import Scenario
 from server_stub.options import make_parser as make_server_parser
+from tests.docs.snippets import FENCE, PAGES, ROOT, SHELLS, shell_lines, snippets
 
-ROOT = pathlib.Path(__file__).parents[2]
-LEFT_OUT = ("CHANGELOG.md", "reports/", "THIRD_PARTY")
-PAGES = [
-    *(path.relative_to(ROOT).as_posix() for path in sorted((ROOT / "docs").rglob("*.md"))),
-    *(path for path in markdown_files(ROOT) if not path.startswith(LEFT_OUT)),
-]
-FENCE = re.compile(
-    r"^(?P<indent> *)(?P<marks>`{3,})(?P<language>\w*)[^\n]*\n(?P<text>.*?)^(?P=indent)(?P=marks)$", re.MULTILINE | re.DOTALL
-)
 JOBS = (["nightly"], ["watchdog"])
 """Jobs of docs/gitlab-ci.yml, which begin with perfkit, too."""
 KEYS = {field.alias or name for name, field in Scenario.model_fields.items()} | {"$schema"}
 
 
-class Snippet(NamedTuple):
-    place: str
-    """Page and line."""
-    language: str
-    text: str
-
-
-def snippets(*languages):
-    found = []
-    for page in PAGES:
-        text = (ROOT / page).read_text(encoding="utf-8")
-        for match in FENCE.finditer(text):
-            if match["language"] in languages:
-                line = text[: match.start()].count("\n") + 1
-                found.append(Snippet(f"{page}:{line}", match["language"], textwrap.dedent(match["text"])))
-    return found
-
-
 def by_place(all_snippets):
     return [pytest.param(one, id=one.place) for one in all_snippets]
-
-
-def shell_lines(snippet):
-    """The commands of a block, each on one line: what follows `$ ` in the console, or everything of a script."""
-    joined = re.sub(r"\\\n\s*", " ", snippet.text)
-    lines = joined.splitlines()
-    return [line[2:] for line in lines if line.startswith("$ ")] if snippet.language == "console" else lines
 
 
 def simple_commands(line):
@@ -130,7 +94,7 @@ def check_module(name):
         assert path.with_suffix(".py").is_file() or (path / "__main__.py").is_file(), f"there is no module {name}"
 
 
-@pytest.mark.parametrize("snippet", by_place(snippets("console", "bash", "sh", "shell")))
+@pytest.mark.parametrize("snippet", by_place(snippets(*SHELLS)))
 def test_commands_parse(snippet, capsys, monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
     for line in shell_lines(snippet):
