@@ -61,7 +61,10 @@ class WireCall:
 
     def on_sent(self, callback: Callable[[], None]) -> None:
         """See `Call.on_sent`."""
-        self._on_sent = callback
+        if self._is_closed:
+            callback()
+        else:
+            self._on_sent = callback
 
     def fail(self, error: StatusError) -> None:
         """End the call, unless it is over."""
