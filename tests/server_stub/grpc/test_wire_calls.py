@@ -275,20 +275,23 @@ class Unread:
         pass
 
 
-async def never(*_):
-    await asyncio.Event().wait()
+async def test_messages_that_nobody_takes_use_up_the_window_with_their_prefixes():
+    recorder, taken = opened(), []
 
-
-async def test_empty_messages_that_nobody_takes_use_up_the_window():
-    recorder = opened()
+    async def take_three(requests, _):
+        taken.extend([await anext(requests) for _ in range(3)])
+        await asyncio.Event().wait()
 
     def on_headers(stream):
-        stream.call = StreamingCall(Unread(recorder.session, asyncio.get_running_loop()), stream, never)
+        stream.call = StreamingCall(Unread(recorder.session, asyncio.get_running_loop()), stream, take_three)
 
     recorder.on_headers, recorder.on_message = on_headers, lambda stream, message: stream.call.receive(message)
     recorder.on_closed = lambda stream: stream.call.close()
-    recorder.receive(headers_frame() + data_frame(LIVE * 3000) * ((4 << 20) // 15_000))
-    assert http2.WINDOW_UPDATE not in [one[0] for one in frames_of(recorder.take_written())]
+    recorder.receive(headers_frame() + data_frame((LIVE + framed(b"abc")) * 1000))
+    (stream,) = recorder.session.streams.values()
+    assert (stream.queued_bytes, stream.receive_window_bytes) == (13_000, (4 << 20) - 13_000)
+    await asyncio.sleep(0)
+    assert (taken, stream.queued_bytes) == ([b"", b"abc", b""], 13_000 - 18)
     recorder.session.close()
 
 
