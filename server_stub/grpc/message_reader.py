@@ -100,4 +100,4 @@ class MessageReader:
 
 def _allocate(byte_count: int) -> memoryview:
     """Memory that is not cleared, and whose pages are taken only as they are written."""
-    return memoryview(np.empty(byte_count, np.uint8))
+    return np.empty(byte_count, np.uint8).data
