@@ -14,10 +14,11 @@ from tests.server_stub.grpc.h2_caller import SERVICE, framed
 from tests.server_stub.grpc.session_recorder import GREETING, data_frame, headers_frame
 
 
-class Transport:
+class Transport(asyncio.Transport):
     """Has so many bytes to write, and counts how often it is asked before it is aborted."""
 
     def __init__(self, *sizes):
+        super().__init__()
         self._sizes = list(sizes)
         self.aborted = asyncio.Event()
 

@@ -176,7 +176,7 @@ class RawClient:
 
     def until(self, kind, stream_id=0, flags=0):
         """Read up to a frame of that type, stream and flags, and return the frames of that stream."""
-        frames = []
+        frames: list[tuple[int, int, int, bytes]] = []
         while not frames or frames[-1][0] != kind or frames[-1][1] & flags != flags:
             one = self.read()
             assert one is not None

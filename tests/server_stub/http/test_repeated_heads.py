@@ -71,7 +71,12 @@ NOTHING = b'{"inputs":[]}'
 def test_a_repeated_head_is_parsed_once(monkeypatch):
     heads, parsed = RepeatedHeads(), []
     decode = rest.decode_infer_request
-    monkeypatch.setattr(rest, "decode_infer_request", lambda *arguments: parsed.append(arguments) or decode(*arguments))
+
+    def counted(*arguments):
+        parsed.append(arguments)
+        return decode(*arguments)
+
+    monkeypatch.setattr(rest, "decode_infer_request", counted)
     requests = [heads.decode("m", "1", HEAD + bytes([number] * 4), len(HEAD)) for number in range(9)]
     assert [bytes(request.inputs[0].raw) for request in requests] == [bytes([number] * 4) for number in range(9)]
     assert len(parsed) == 1
