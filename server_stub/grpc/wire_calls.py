@@ -7,7 +7,7 @@ from typing import Protocol
 
 from perfkit.errors import ErrorKind, ProtocolError
 from perfkit.protocol.compression import decompress
-from perfkit.protocol.grpc_call import Status, quote_message
+from perfkit.protocol.grpc_call import PREFIX_BYTES, Status, quote_message
 from perfkit.protocol.http2 import Headers
 from perfkit.protocol.tensor import Buffer
 from server_stub.grpc.calls import MAX_INFLATED_BYTES, StatusError, StreamMethod, UnaryMethod, status_error
@@ -64,7 +64,10 @@ class WireCall:
 
     def on_sent(self, callback: Callable[[], None]) -> None:
         """See `Call.on_sent`."""
-        self._on_sent = callback
+        if self._is_closed:
+            callback()
+        else:
+            self._on_sent = callback
 
     def fail(self, error: StatusError) -> None:
         """End the call, unless it is over."""
@@ -148,7 +151,7 @@ class StreamingCall(WireCall):
     def receive(self, message: Message) -> None:
         """The next request has arrived."""
         self._messages.append(message)
-        self._stream.queued_bytes += len(message.data)
+        self._stream.queued_bytes += PREFIX_BYTES + len(message.data)  # empty messages take memory, too
         _wake(self._arrival)
 
     def receive_end(self) -> None:
@@ -173,7 +176,7 @@ class StreamingCall(WireCall):
         while True:
             if self._messages:
                 message = self._messages.popleft()
-                self._session.take(self._stream, len(message.data))
+                self._session.take(self._stream, PREFIX_BYTES + len(message.data))
                 yield self._inflated(message)
             elif self._is_ended:
                 return

@@ -33,7 +33,7 @@ class RepeatedHeads:
 
     def decode(self, model: str, version: str, body: Buffer, header_length: int | None) -> InferRequest:
         """See `rest.decode_infer_request`."""
-        if header_length is None or header_length > _MAX_HEAD_BYTES:
+        if header_length is None or not 0 <= header_length <= min(len(body), _MAX_HEAD_BYTES):
             return rest.decode_infer_request(model, version, body, header_length)
         view = memoryview(body)
         head, data = bytes(view[:header_length]), view[header_length:]

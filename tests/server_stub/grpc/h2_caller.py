@@ -67,7 +67,7 @@ class Caller:
             self._receive()
         trailers = self._trailers.get(stream, {})
         status = trailers.get(b"grpc-status")
-        return None if status is None else int(status), trailers.get(b"grpc-message", b"").decode(), self._came.get(stream, b"")
+        return None if status is None else int(status), trailers.get(b"grpc-message", b"").decode(), bytes(self._came.get(stream, b""))
 
     def _receive(self):
         data = self._socket.recv(1 << 16)
@@ -83,7 +83,7 @@ class Caller:
             elif isinstance(event, h2.events.ResponseReceived | h2.events.TrailersReceived):
                 self._trailers.setdefault(event.stream_id, {}).update(dict(event.headers))
             elif isinstance(event, h2.events.DataReceived):
-                self._came[event.stream_id] = self._came.get(event.stream_id, b"") + event.data
+                self._came.setdefault(event.stream_id, bytearray()).extend(event.data)
                 self._http2.acknowledge_received_data(event.flow_controlled_length, event.stream_id)
             elif isinstance(event, h2.events.StreamEnded | h2.events.StreamReset):
                 self._ended.add(event.stream_id)

@@ -80,6 +80,12 @@ def opened(data=b"", **options):
     return recorder
 
 
+def endlessly(choices, values):
+    """Values chosen at random."""
+    while True:
+        yield choices.choice(values)
+
+
 def feed(session, data, sizes):
     """Hands over data as a connection does: at most so many bytes at a time, into the session's space if it has some."""
     scratch, position = memoryview(bytearray(_SCRATCH_BYTES)), 0

@@ -17,6 +17,7 @@ from tests.server_stub.grpc.session_recorder import (
     call,
     data_frame,
     data_of,
+    endlessly,
     feed,
     frames_of,
     headers_frame,
@@ -382,7 +383,7 @@ def test_small_frames_may_arrive_byte_by_byte(message_sizes, seed):
     bytewise, mixed = opened(echoes=True), opened(echoes=True)
     for at in range(len(sent)):
         bytewise.receive(sent[at : at + 1])
-    feed(mixed.session, sent, iter(lambda: choices.choice((1, 8, 9, 10, 500)), None))
+    feed(mixed.session, sent, endlessly(choices, (1, 8, 9, 10, 500)))
     assert outcome(bytewise) == expected
     assert outcome(mixed) == expected
 
@@ -399,7 +400,7 @@ def test_large_messages_may_arrive_in_any_pieces_and_in_their_own_memory(message
     expected = outcome(in_one_piece(sent))
     for sizes in ((100, 20_000, 70_000, MIB), (1 << 16,), (1 << 24,)):
         recorder = opened(echoes=True)
-        feed(recorder.session, sent, iter(lambda sizes=sizes: choices.choice(sizes), None))
+        feed(recorder.session, sent, endlessly(choices, sizes))
         assert outcome(recorder) == expected
 
 
