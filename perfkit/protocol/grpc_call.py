@@ -8,6 +8,7 @@ import urllib.parse
 
 PREFIX_BYTES = 5
 """A flag that says whether the message is compressed, and the message's length."""
+MAX_MESSAGE_BYTES = 2**32 - 1
 _TIME_UNITS = (("n", 1), ("u", 1_000), ("m", 1_000_000), ("S", 1_000_000_000), ("M", 60 * 10**9), ("H", 3600 * 10**9))
 _UNIT_NS = dict(_TIME_UNITS)
 _MAX_TIMEOUT_DIGITS = 8

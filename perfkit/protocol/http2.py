@@ -31,6 +31,7 @@ _ERROR_NAMES = (
 )  # fmt: skip
 # sets the size of the dynamic table to 0: our header blocks do not use it
 NO_TABLE = b"\x20"
+_MAX_GOAWAY_TEXT = 200
 _MAX_CACHED_BLOCKS, _MAX_CACHED_BLOCK_BYTES = 1024, 1024
 
 Headers = Sequence[tuple[str, str]]
@@ -75,8 +76,8 @@ def number_frame(kind: int, stream_id: int, number: int) -> bytes:
 
 
 def goaway(code: int, last_stream_id: int = 0, text: str = "") -> bytes:
-    """A GOAWAY frame; a client's has 0 as the last stream id."""
-    return frame(GOAWAY, 0, 0, last_stream_id.to_bytes(4) + code.to_bytes(4) + text.encode())
+    """A GOAWAY frame, with the beginning of a text; a client's has 0 as the last stream id."""
+    return frame(GOAWAY, 0, 0, last_stream_id.to_bytes(4) + code.to_bytes(4) + text[:_MAX_GOAWAY_TEXT].encode())
 
 
 def settings(values: Mapping[int, int]) -> bytes:
@@ -154,8 +155,8 @@ class HeaderBlockReader(Generic[_F]):
         was_static = self.look_up is not _not_cached
         try:
             headers = self._parse([(str(name), str(value)) for name, value in self._decoder.decode(block)])
-        except hpack.HPACKError as error:
-            raise Http2Error(f"a header block cannot be read: {error}", COMPRESSION_ERROR) from None
+        except hpack.HPACKError:  # whose text may repeat the block
+            raise Http2Error("a header block cannot be read", COMPRESSION_ERROR) from None
         self.look_up = _not_cached if self._decoder.header_table_size else self._cache.get
         if was_static and self.look_up is not _not_cached and len(block) <= _MAX_CACHED_BLOCK_BYTES:
             if len(self._cache) >= _MAX_CACHED_BLOCKS:

@@ -10,6 +10,7 @@ from perfkit.protocol.tensor import Buffer
 
 MAX_INFLATED_BYTES = 2**26
 """Like that of compressed HTTP bodies."""
+_MIN_STREAMS = 100
 _MAX_TEXT = 2000  # clients accept only a few KiB of trailers
 
 
@@ -32,6 +33,11 @@ def status_error(error: ProtocolError) -> StatusError:
 def too_many_calls(max_calls: int) -> StatusError:
     """The status of a call beyond the limit."""
     return StatusError(Status.RESOURCE_EXHAUSTED, f"the server has reached its limit of {max_calls} calls")
+
+
+def max_streams(max_calls: int) -> int:
+    """The concurrent streams of a connection: more than the calls of all, so that these are refused with a status."""
+    return max(_MIN_STREAMS, max_calls)
 
 
 class Call(Protocol):

@@ -8,7 +8,7 @@ from typing import cast
 from perfkit.protocol import http2
 from perfkit.protocol.grpc_call import Status
 from perfkit.protocol.http2 import HeaderBlockReader, Http2Error
-from server_stub.grpc.calls import Methods, StatusError, too_many_calls
+from server_stub.grpc.calls import Methods, StatusError, max_streams, too_many_calls
 from server_stub.grpc.http2_session import ServerSession
 from server_stub.grpc.http2_stream import ServerStream
 from server_stub.grpc.message_reader import Message
@@ -19,7 +19,6 @@ from server_stub.write_timeout import WriteTimeout
 
 _SCRATCH_BYTES = 2**16
 _WRITE_HIGH_WATER_BYTES = 2**20
-_MIN_STREAMS = 100
 _LINGER_S = 1.0  # for a client to read why its connection ends
 _METHOD_NOT_FOUND = StatusError(Status.UNIMPLEMENTED, "Method not found!")
 
@@ -93,13 +92,16 @@ class GrpcConnection(asyncio.BufferedProtocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """See `asyncio.BaseProtocol`."""
         self._transport = cast("asyncio.Transport", transport)  # uvloop's transports are not of that class
-        self._write_timeout = WriteTimeout(transport, self._limits.write_timeout_s)
         self.session = ServerSession(
             self._transport,
             self,
             HeaderBlockReader(parse_request_headers, self._port.header_cache),
-            max_streams=max(_MIN_STREAMS, self._limits.max_calls),
+            max_streams=max_streams(self._limits.max_calls),
             max_message_bytes=self.max_message_bytes,
+        )
+        session = self.session
+        self._write_timeout = WriteTimeout(
+            transport, self._limits.write_timeout_s, lambda: session.sent_bytes, lambda: session.unsent_bytes
         )
         if not self._port.add(self):
             self._is_over = True
@@ -142,7 +144,6 @@ class GrpcConnection(asyncio.BufferedProtocol):
     def resume_writing(self) -> None:
         """The client reads again."""
         self.session.is_writing_paused = False
-        self._write_timeout.stop()
         if self._writable is not None:
             self._writable.set_result(None)
             self._writable = None
@@ -165,7 +166,7 @@ class GrpcConnection(asyncio.BufferedProtocol):
         self._is_stopping = True
         self.session.go_away()
         if not self.session.streams:
-            self._transport.close()
+            self._close()
 
     def abort(self) -> None:
         """Close the connection at once."""
@@ -212,7 +213,11 @@ class GrpcConnection(asyncio.BufferedProtocol):
 
     def on_sent(self, stream: ServerStream) -> None:
         """See `SessionListener.on_sent`."""
-        stream.call.drained()
+        stream.call.resume()
+
+    def on_waiting(self) -> None:
+        """See `SessionListener.on_waiting`."""
+        self._write_timeout.start()
 
     def on_message_too_large(self, stream: ServerStream, text: str) -> None:
         """See `SessionListener.on_message_too_large`."""
@@ -225,16 +230,21 @@ class GrpcConnection(asyncio.BufferedProtocol):
         self._used_s = self.loop.time()
         if stream.call is not None:
             stream.call.close()
-        if self._is_stopping and not self.session.streams:
-            self._transport.close()
+        if self._is_stopping and not self._is_over and not self.session.streams:
+            self._close()
 
     def _fail(self, error: Http2Error) -> None:
         """Say GOAWAY and close the connection after the client violated HTTP/2 or a limit."""
         self._is_over = True
-        self.session.close()
         self._transport.write(http2.goaway(error.code, self.session.last_id, str(error)))
+        self.session.close()
         self._transport.close()
         self.loop.call_later(_LINGER_S, self.abort)  # it may not read
+
+    def _close(self) -> None:
+        """Close the connection once everything is written."""
+        self._write_timeout.start()  # the client may not read
+        self._transport.close()
 
     def _check_idle(self) -> None:
         left_s = self._used_s + self._limits.idle_timeout_s - self.loop.time()

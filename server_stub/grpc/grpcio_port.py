@@ -1,7 +1,7 @@
 """A gRPC port on grpcio's server, for comparison with perfkit's own: the same methods, behind `--grpc-engine grpcio`.
 
-It is restarted whenever a client's bytes make it fail: grpcio's asynchronous server stops accepting calls altogether after one whose method name is not UTF-8. Calls in flight
-are still answered; new connections are refused until the new server listens.
+It is restarted whenever a client's bytes make it fail: grpcio's asynchronous server stops accepting calls altogether after one whose
+method name is not UTF-8. Calls in flight are still answered; new connections are refused until the new server listens.
 """
 
 import asyncio
@@ -16,12 +16,20 @@ import grpc.aio
 from perfkit.errors import ProtocolError
 from perfkit.protocol.compression import decompress
 from perfkit.protocol.tensor import Buffer
-from server_stub.grpc.calls import MAX_INFLATED_BYTES, Methods, StatusError, StreamMethod, UnaryMethod, status_error, too_many_calls
+from server_stub.grpc.calls import (
+    MAX_INFLATED_BYTES,
+    Methods,
+    StatusError,
+    StreamMethod,
+    UnaryMethod,
+    max_streams,
+    status_error,
+    too_many_calls,
+)
 from server_stub.log import REPORTED_NOTE, Log
 from server_stub.options import Limits, TlsIdentity
 
 _INT32_MAX = 2**31 - 1
-_MIN_STREAMS = 100
 _RETRY_S = 0.01  # between attempts to reopen the port
 
 logging.getLogger("grpc._cython.cygrpc").setLevel(logging.CRITICAL)  # the log below reports failures, without a traceback
@@ -213,7 +221,7 @@ def _options(limits: Limits) -> Sequence[tuple[str, int]]:
         ("grpc.per_message_decompression", 0),  # see `_inflate`
         ("grpc.so_reuseport", 0),  # otherwise a second server could share the port
         # per connection, and inexact: the port enforces max_calls itself
-        ("grpc.max_concurrent_streams", max(_MIN_STREAMS, limits.max_calls)),
+        ("grpc.max_concurrent_streams", max_streams(limits.max_calls)),
         ("grpc.max_allowed_incoming_connections", limits.max_connections),
         ("grpc.server_handshake_timeout_ms", round(limits.head_timeout_s * 1000)),
         ("grpc.max_connection_idle_ms", min(round(limits.idle_timeout_s * 1000), _INT32_MAX)),

@@ -11,7 +11,7 @@ from perfkit.protocol.grpc_call import PREFIX_BYTES, message_prefix
 from perfkit.protocol.http2 import HeaderBlockReader, Http2Error, LimitError
 from perfkit.protocol.tensor import Buffer
 from server_stub.grpc.http2_stream import ServerStream, SessionListener, Writer
-from server_stub.grpc.message_reader import MessageReader, MessageTooLargeError
+from server_stub.grpc.message_reader import MessageReader
 from server_stub.grpc.request_headers import RequestHeaders
 
 _FRAME_BYTES = http2.LARGEST_FRAME_BYTES
@@ -19,7 +19,7 @@ _STREAM_WINDOW_BYTES = 1 << 22
 _CONNECTION_WINDOW_BYTES = http2.LARGEST_WINDOW_BYTES
 # frames from this size on, where so much of them is missing, are received into the message's memory: a read for each frame pays then
 _IN_PLACE_BYTES = 1 << 15
-_MAX_HEADERS_BYTES = 2 * http2.LARGEST_HEADERS_BYTES
+_MAX_HEADERS_BYTES = 1 << 14  # like gRPC's core; blocks are decoded by Python
 _MAX_CONTINUATIONS = 64
 _MAX_UNREAD_REPLIES = 1000
 _FIXED_LENGTHS = {http2.PING: 8, http2.RST_STREAM: 4, http2.WINDOW_UPDATE: 4, http2.PRIORITY: 5}
@@ -55,7 +55,7 @@ class ServerSession:
         self.is_writing_paused = False
         """Whether the client reads less than is written to it."""
         self.sent_bytes = 0
-        """The bytes of data sent so far, without those of short responses."""
+        """The bytes of data sent so far."""
         self.last_id = 0
         """The last stream that the client opened."""
         self._write, self._writelines = writer.write, writer.writelines
@@ -86,7 +86,7 @@ class ServerSession:
             http2.MAX_CONCURRENT_STREAMS: self._max_streams,
             http2.INITIAL_WINDOW_SIZE: _STREAM_WINDOW_BYTES,
             http2.MAX_FRAME_SIZE: _FRAME_BYTES,
-            http2.MAX_HEADER_LIST_SIZE: http2.LARGEST_HEADERS_BYTES,
+            http2.MAX_HEADER_LIST_SIZE: _MAX_HEADERS_BYTES,
         }
         update = http2.number_frame(http2.WINDOW_UPDATE, 0, _CONNECTION_WINDOW_BYTES - http2.DEFAULT_WINDOW_BYTES)
         self._write(http2.settings(values) + update)
@@ -174,6 +174,7 @@ class ServerSession:
             self._send(stream, (prefix, *message), _OK_BLOCK)
             return
         self._window_bytes -= length
+        self.sent_bytes += length
         encoded_id = stream.id.to_bytes(4)
         head = http2.frame_head(length, _DATA, 0, stream.id)
         self._write(b"".join((_RESPONSE_START, encoded_id, _RESPONSE_BLOCK, head, prefix, *message, _OK_START, encoded_id, _OK_BLOCK)))
@@ -223,7 +224,6 @@ class ServerSession:
         if stream is None or stream.is_client_done:
             if not 0 < stream_id <= self.last_id or stream_id % 2 == 0:
                 raise Http2Error(f"a data frame names stream {stream_id}, which is not open")
-            self._count_control_frame()
             stream = None  # the client may not know yet that it is over
         elif (window_bytes := stream.receive_window_bytes - length) < 0:
             self._count_control_frame()
@@ -261,15 +261,12 @@ class ServerSession:
         return position + skipped
 
     def _feed(self, stream: ServerStream, data: memoryview) -> None:
-        try:
-            messages = stream.reader.feed(data)
-        except MessageTooLargeError as error:
-            self._listener.on_message_too_large(stream, str(error))
+        for message in stream.reader.feed(data):
+            self._listener.on_message(stream, message)
+        if stream.reader.refusal and stream.id in self.streams:
+            self._listener.on_message_too_large(stream, stream.reader.refusal)
             if stream.id in self.streams:  # its end waits for a window
                 self.reset(stream, http2.CANCEL)
-            return
-        for message in messages:
-            self._listener.on_message(stream, message)
 
     def _end_data_frame(self) -> None:
         stream, self._data_stream = self._data_stream, None
@@ -369,8 +366,10 @@ class ServerSession:
         self._frame_bytes = values.get(http2.MAX_FRAME_SIZE, self._frame_bytes)
         increment = values.get(http2.INITIAL_WINDOW_SIZE, self._stream_window_bytes) - self._stream_window_bytes
         self._stream_window_bytes += increment
-        for stream in self.streams.values():
-            stream.send_window_bytes = http2.increased_window(stream.send_window_bytes, increment)
+        if increment:
+            self._control_frames += len(self.streams)  # each of which it concerns
+            for stream in self.streams.values():
+                stream.send_window_bytes = http2.increased_window(stream.send_window_bytes, increment)
         self._can_continue = self.is_ready = True
 
     def _receive_window_update(self, stream_id: int, increment: int) -> None:
@@ -435,6 +434,7 @@ class ServerSession:
                 self._listener.on_sent(stream)
         else:
             self._unsent[stream.id] = stream
+            self._listener.on_waiting()
 
     def _continue_unsent(self) -> None:
         """Writes what the send windows allow by now, oldest stream first."""

@@ -66,6 +66,9 @@ class SessionListener(Protocol):
     def on_end(self, stream: ServerStream) -> None:
         """The client sends nothing more in this call."""
 
+    def on_waiting(self) -> None:
+        """Data waits for the client to open its windows."""
+
     def on_sent(self, stream: ServerStream) -> None:
         """All data of a stream that could not be sent at once is sent."""
 

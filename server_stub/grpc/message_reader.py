@@ -18,10 +18,6 @@ class Message(NamedTuple):
     is_compressed: bool
 
 
-class MessageTooLargeError(Exception):
-    """A message announces more bytes than are accepted."""
-
-
 class MessageReader:
     """The messages of one call, of at most `max_bytes` each."""
 
@@ -30,19 +26,16 @@ class MessageReader:
         self._prefix = b""
         self._memory: memoryview | None = None  # of the message that has begun, all or the first part of it
         self._length = self._filled = 0
+        self.refusal = ""
+        """Why nothing more is read: a message announces more bytes than are accepted. Empty as long as none does."""
 
     @property
     def is_empty(self) -> bool:
         """Whether no message has begun."""
         return self._memory is None and not self._prefix
 
-    @property
-    def missing_bytes(self) -> int:
-        """What is left to receive of the message that has begun; 0 if its length is not known yet."""
-        return 0 if self._memory is None else self._length - self._filled
-
     def feed(self, data: memoryview) -> list[Message]:
-        """The messages that further data complete; raises MessageTooLargeError."""
+        """The messages that further data complete. After a `refusal` there are no more."""
         messages = []
         position, end = 0, len(data)
         while position < end:
@@ -52,7 +45,12 @@ class MessageReader:
                 position += needed
                 if len(self._prefix) < PREFIX_BYTES:
                     break
-                length = self._parse_length()
+                length = int.from_bytes(self._prefix[1:])
+                if length > self._max_bytes:
+                    self.refusal = (
+                        f"SERVER: Received message larger than max ({length} vs. {self._max_bytes})"  # in the words of gRPC's core
+                    )
+                    break
                 if length <= end - position:
                     messages.append(self._complete(bytes(data[position : position + length])))
                     position += length
@@ -77,12 +75,6 @@ class MessageReader:
         assert self._memory is not None
         self._filled += byte_count
         return [self._complete(self._memory.toreadonly())] if self._filled == self._length else []
-
-    def _parse_length(self) -> int:
-        length = int.from_bytes(self._prefix[1:])
-        if length > self._max_bytes:
-            raise MessageTooLargeError(f"Received message larger than max ({length} vs. {self._max_bytes})")
-        return length
 
     def _complete(self, data: Buffer) -> Message:
         message = Message(data, self._prefix[0] != 0)

@@ -27,7 +27,9 @@ def parse_request_headers(headers: Headers) -> RequestHeaders:
     values = dict(headers)
     content_type = values.get("content-type", "")
     http_status = 200
-    if values.get(":method") != "POST":
+    if ":path" not in values or any(name != name.lower() for name in values):
+        http_status = 400
+    elif values.get(":method") != "POST":
         http_status = 405
     elif not content_type.startswith(_CONTENT_TYPE) or content_type[len(_CONTENT_TYPE) :][:1] not in ("", "+", ";"):
         http_status = 415

@@ -6,8 +6,9 @@ from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from typing import Protocol
 
 from perfkit.errors import ErrorKind, ProtocolError
+from perfkit.protocol import http2
 from perfkit.protocol.compression import decompress
-from perfkit.protocol.grpc_call import PREFIX_BYTES, Status, quote_message
+from perfkit.protocol.grpc_call import MAX_MESSAGE_BYTES, PREFIX_BYTES, Status, quote_message
 from perfkit.protocol.http2 import Headers
 from perfkit.protocol.tensor import Buffer
 from server_stub.grpc.calls import MAX_INFLATED_BYTES, StatusError, StreamMethod, UnaryMethod, status_error
@@ -16,9 +17,12 @@ from server_stub.grpc.http2_stream import ServerStream
 from server_stub.grpc.message_reader import Message
 
 _NS_PER_S = 1e9
+_MAX_WAITING = 2**16  # of the requests of a stream, whatever their size
 _DEADLINE_EXCEEDED = StatusError(Status.DEADLINE_EXCEEDED, "Deadline Exceeded")
 # gRPC's statuscodes.md: what a server says of too few or too many messages
 _CARDINALITY = StatusError(Status.UNIMPLEMENTED, "the method requires exactly one request message")
+_RESPONSE_TOO_LARGE = StatusError(Status.RESOURCE_EXHAUSTED, "the response exceeds the 4 GiB that a gRPC message can have")
+_TOO_MANY_MESSAGES = StatusError(Status.RESOURCE_EXHAUSTED, f"more than {_MAX_WAITING:,} requests of the stream wait")
 _INCOMPLETE = StatusError(Status.INTERNAL, "the request ends before its message does")
 
 
@@ -55,7 +59,7 @@ class WireCall:
         self._on_sent: Callable[[], None] | None = None
         self._is_closed = False
         timeout_ns = stream.headers.timeout_ns
-        self._deadline = None if timeout_ns is None else connection.loop.call_later(timeout_ns / _NS_PER_S, self.fail, _DEADLINE_EXCEEDED)
+        self._deadline = None if timeout_ns is None else connection.loop.call_later(timeout_ns / _NS_PER_S, self._expire)
 
     @property
     def metadata(self) -> Mapping[str, str]:
@@ -73,6 +77,12 @@ class WireCall:
         """End the call, unless it is over."""
         if not self._is_closed:
             self._session.end(self._stream, error_headers(error))
+
+    def _expire(self) -> None:
+        if self._stream.unsent_bytes:  # its client does not take the response
+            self._session.reset(self._stream, http2.CANCEL)
+        else:
+            self.fail(_DEADLINE_EXCEEDED)
 
     def close(self) -> None:
         """The stream is over: answered or reset."""
@@ -133,7 +143,11 @@ class UnaryCall(WireCall):
             self.fail(status_error(error))
         else:
             self._task = None
-            if not self._is_closed:
+            if self._is_closed:
+                return
+            if sum(map(len, response)) > MAX_MESSAGE_BYTES:
+                self.fail(_RESPONSE_TOO_LARGE)
+            else:
                 self._session.respond(self._stream, response)
 
 
@@ -145,11 +159,13 @@ class StreamingCall(WireCall):
         self._messages: collections.deque[Message] = collections.deque()
         self._is_ended = False
         self._arrival: asyncio.Future[None] | None = None
-        self._drain: asyncio.Future[None] | None = None
+        self._written: asyncio.Future[None] | None = None
         self._task = connection.loop.create_task(self._serve(method))
 
     def receive(self, message: Message) -> None:
         """The next request has arrived."""
+        if len(self._messages) == _MAX_WAITING:
+            self.fail(_TOO_MANY_MESSAGES)
         self._messages.append(message)
         self._stream.queued_bytes += PREFIX_BYTES + len(message.data)  # empty messages take memory, too
         _wake(self._arrival)
@@ -161,15 +177,15 @@ class StreamingCall(WireCall):
         self._is_ended = True
         _wake(self._arrival)
 
-    def drained(self) -> None:
+    def resume(self) -> None:
         """What could not be written at once is written."""
-        _wake(self._drain)
+        _wake(self._written)
 
     async def write(self, message: Sequence[Buffer]) -> None:
         """See `Call.write`."""
         if not self._is_closed and not self._session.send(self._stream, message):
-            self._drain = self._connection.loop.create_future()
-            await self._drain
+            self._written = self._connection.loop.create_future()
+            await self._written
         await self._connection.until_writable()
 
     async def _requests(self) -> AsyncIterator[Buffer]:

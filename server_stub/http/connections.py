@@ -119,8 +119,6 @@ class _Connection(asyncio.Protocol):
             self._aiohttp.pause_writing()
 
     def resume_writing(self) -> None:
-        if self._write_timeout is not None:
-            self._write_timeout.stop()
         if self.fast_path is not None:
             self.fast_path.resume()
         if self._aiohttp is not None:

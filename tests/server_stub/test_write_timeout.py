@@ -15,30 +15,70 @@ from tests.server_stub.grpc.session_recorder import GREETING, data_frame, header
 
 
 class Transport(asyncio.Transport):
-    """Has so many bytes to write, and counts how often it is asked before it is aborted."""
+    """Has 100 bytes to write, or as many as its `size_bytes` is set to."""
 
-    def __init__(self, *sizes):
+    def __init__(self, size_bytes=100):
         super().__init__()
-        self._sizes = list(sizes)
+        self.size_bytes = size_bytes
         self.aborted = asyncio.Event()
 
     def get_write_buffer_size(self):
-        return self._sizes.pop(0)
+        return self.size_bytes
 
     def abort(self):
-        assert not self._sizes
         self.aborted.set()
 
 
-@pytest.mark.parametrize("sizes", [(100, 100), (100, 99, 99, 99), (100, 50, 50, 1, 1, 1)], ids=["at once", "later", "much later"])
-async def test_a_connection_is_aborted_once_nothing_is_written_for_as_long(sizes):
-    transport = Transport(*sizes)
+async def test_a_connection_is_aborted_if_nothing_is_written():
+    transport = Transport()
     WriteTimeout(transport, 0.001).start()
     await transport.aborted.wait()
 
 
+async def test_what_is_added_meanwhile_is_no_progress():
+    transport = Transport()
+
+    def written_bytes():
+        transport.size_bytes += 50
+        return transport.size_bytes
+
+    WriteTimeout(transport, 0.001, written_bytes).start()
+    await transport.aborted.wait()
+
+
+async def test_a_client_that_reads_while_more_is_added_is_not_aborted():
+    transport, written = Transport(), iter([100, 250, 400, 400, 500, 500, 500])
+    asked = []
+
+    def written_bytes():
+        asked.append(next(written))
+        return asked[-1]
+
+    WriteTimeout(transport, 0.001, written_bytes).start()
+    await transport.aborted.wait()
+    # asked at the start of each period and at its end: two periods with progress, one without
+    assert asked == [100, 250, 400, 400]
+
+
+async def test_data_that_cannot_be_written_yet_counts():
+    WriteTimeout(transport := Transport(0), 0.001, held_bytes=lambda: 1).start()
+    await transport.aborted.wait()
+
+
+async def test_the_time_out_ends_when_nothing_waits():
+    transport, was_asked = Transport(0), asyncio.Event()
+
+    def held_bytes():
+        was_asked.set()
+        return 0
+
+    WriteTimeout(transport, 0, held_bytes=held_bytes).start()
+    await was_asked.wait()
+    assert not transport.aborted.is_set()
+
+
 async def test_a_time_out_that_is_stopped_does_nothing():
-    transport = Transport(100, 100)
+    transport = Transport()
     timeout = WriteTimeout(transport, 0)
     timeout.stop()
     timeout.start()
@@ -59,10 +99,10 @@ def hasty(start_server):
 ROWS = np.ones((1, 250_000), np.float32)
 
 
-def grpc_call(stream_id):
+def grpc_call(stream_id, *more):
     message = triton.ModelInferRequest(model_name="identity_fp32", raw_input_contents=[ROWS.tobytes()])
     message.inputs.add(name="INPUT0", datatype="FP32", shape=ROWS.shape)
-    block = http2.encode_headers([(":method", "POST"), (":path", f"{SERVICE}/ModelInfer"), ("content-type", "application/grpc")])
+    block = http2.encode_headers([(":method", "POST"), (":path", f"{SERVICE}/ModelInfer"), ("content-type", "application/grpc"), *more])
     return headers_frame(stream_id, block) + data_frame(framed(message.SerializeToString()), stream_id, end=True)
 
 
@@ -78,3 +118,16 @@ def test_a_grpc_client_that_sends_and_does_not_read_is_disconnected(hasty):
 
     with socket.create_connection(("127.0.0.1", hasty.grpc_port), timeout=60) as connection, pytest.raises(ConnectionError):
         send_all()
+
+
+@pytest.mark.parametrize("timeout", ["", "100m"])
+def test_a_grpc_client_that_opens_no_window_gets_no_response_and_is_disconnected_or_reset(hasty, timeout):
+    more = [("grpc-timeout", timeout)] if timeout else []
+    with socket.create_connection(("127.0.0.1", hasty.grpc_port), timeout=60) as connection:
+        connection.sendall(GREETING + http2.settings({http2.INITIAL_WINDOW_SIZE: 0}) + grpc_call(1, *more))
+        came = b""
+        while data := connection.recv(1 << 16):
+            came += data
+            if timeout and number_frame(http2.RST_STREAM, 1, http2.CANCEL) in came:
+                return
+    assert not timeout, "without a deadline, it is the connection that ends"

@@ -60,6 +60,9 @@ class SessionRecorder:
         if self._echoes:
             self.session.respond(stream, self._came.pop(stream.id, []))
 
+    def on_waiting(self):
+        """Not recorded: it may come several times."""
+
     def on_sent(self, stream):
         self.events.append(("sent", stream.id))
 

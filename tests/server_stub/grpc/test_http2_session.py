@@ -41,7 +41,7 @@ def test_the_first_bytes_are_the_settings_and_a_large_window():
         b"\x00\x03\x00\x00\x10\x00"  # 4096 streams
         b"\x00\x04\x00\x40\x00\x00"  # 4 MiB a stream
         b"\x00\x05\x00\xff\xff\xff"  # frames up to 2**24 - 1
-        b"\x00\x06\x00\x01\x00\x00"  # 64 KiB of headers
+        b"\x00\x06\x00\x00\x40\x00"  # 16 KiB of headers
         b"\x00\x00\x04\x08\x00\x00\x00\x00\x00\x7f\xff\x00\x00"  # 2**31 - 1 for the connection
     )
 

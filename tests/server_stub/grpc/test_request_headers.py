@@ -52,6 +52,11 @@ def test_content_types(content_type, status):
     assert parse_request_headers([*CALL[:4], ("content-type", content_type)]).http_status == status
 
 
+@pytest.mark.parametrize("headers", [CALL[:2] + CALL[3:], [*CALL, ("X-Upper", "1")]], ids=["no path", "upper case"])
+def test_headers_that_http2_does_not_allow(headers):
+    assert parse_request_headers(headers).http_status == 400
+
+
 def test_a_missing_content_type():
     assert parse_request_headers(CALL[:4]).http_status == 415
 

@@ -5,6 +5,7 @@ import socket
 from typing import Any
 
 import grpc
+import hpack
 import numpy as np
 import psutil
 import pytest
@@ -271,8 +272,31 @@ class Unread:
     def __init__(self, session, loop):
         self.session, self.loop, self.max_message_bytes = session, loop, 1 << 30
 
+    def admit(self, _):
+        return True
+
     async def until_writable(self):
         pass
+
+
+async def test_a_stream_with_too_many_waiting_requests_is_ended():
+    async def take_none(_requests, _call):
+        await asyncio.Event().wait()
+
+    recorder = opened()
+    recorder.on_headers = lambda _: None
+    recorder.receive(headers_frame(1))
+    stream = recorder.session.streams[1]
+    streaming = StreamingCall(Unread(recorder.session, asyncio.get_running_loop()), stream, take_none)
+    recorder.on_closed = lambda _: streaming.close()
+    for _ in range(2**16):
+        streaming.receive(Message(b"", is_compressed=False))
+    assert recorder.take_written() == b""
+    streaming.receive(Message(b"", is_compressed=False))
+    written = recorder.take_written()
+    trailers = dict(hpack.Decoder().decode(written[9 : 9 + written[2]]))
+    assert (trailers["grpc-status"], trailers["grpc-message"]) == ("8", "more than 65,536 requests of the stream wait")
+    assert recorder.session.streams == {}
 
 
 async def test_messages_that_nobody_takes_use_up_the_window_with_their_prefixes():
