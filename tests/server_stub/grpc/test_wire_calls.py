@@ -294,7 +294,7 @@ async def test_a_stream_with_too_many_waiting_requests_is_ended():
     assert recorder.take_written() == b""
     streaming.receive(Message(b"", is_compressed=False))
     written = recorder.take_written()
-    trailers = dict(hpack.Decoder().decode(written[9 : 9 + written[2]]))
+    trailers = {str(name): str(value) for name, value in hpack.Decoder().decode(written[9 : 9 + written[2]])}
     assert (trailers["grpc-status"], trailers["grpc-message"]) == ("8", "more than 65,536 requests of the stream wait")
     assert recorder.session.streams == {}
 
