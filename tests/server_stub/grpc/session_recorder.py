@@ -130,3 +130,7 @@ def data_frame(data, stream_id=1, *, end=False):
 def call(message, stream_id=1):
     """A whole call with one message."""
     return headers_frame(stream_id) + data_frame(framed(message), stream_id, end=True)
+
+
+def settings_frame(**values):
+    return http2.settings({getattr(http2, name.upper()): value for name, value in values.items()})
