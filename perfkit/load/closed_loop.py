@@ -2,16 +2,18 @@
 
 import asyncio
 import dataclasses
+import functools
 import itertools
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from perfkit.load.loop import Loop
 from perfkit.load.tasks import any_of
-from perfkit.transport.base import Outcome
+from perfkit.transport.base import DirectSender, Outcome, Prepared, Reply, ReplyReceiver
 from perfkit.units import NS_PER_S
 
 _UNCOUNTED, _COUNTED = 1, 2
+_OK = Outcome.OK  # an enum's attribute lookup costs more than the comparison
 _FIRST_RETRY_NS, _LAST_RETRY_NS = 10_000_000, NS_PER_S
 
 
@@ -55,28 +57,39 @@ class ClosedLoop(Loop):
             self._stop_sending()
 
     async def _send_requests(self, indices: Iterator[int]) -> None:
-        send, on_reply, requests, count = self.transport.send, self.on_reply, self.requests, len(self.requests)
-        is_plain = self._remaining is None and not self.think_time_ns
-        failures, ok, permit = 0, Outcome.OK, _COUNTED
+        transport, is_plain = self.transport, self._remaining is None and not self.think_time_ns
+        failures, permit = 0, _COUNTED
         while not self._stopping:
             if not is_plain and not (permit := await self._may_send()):
                 return
-            variant = next(indices) % count
-            self._unanswered += 1
-            reply = await send(requests[variant])
-            self._unanswered -= 1
-            reply.variant = variant
-            on_reply(reply)
+            if is_plain and isinstance(transport, DirectSender):
+                reply = await _DirectRequests(transport.submit, functools.partial(self._next_request, indices), self._take).last
+            else:
+                variant, request = self._next_request(indices)
+                reply = await transport.send(request)
+                self._take(variant, reply)
             if permit == _UNCOUNTED and self._remaining and reply.started_ns >= self.phases.window_start_ns:
                 self._remaining -= 1  # permitted in the warm-up, but sent in the window
-            if reply.outcome is ok:
-                failures = 0
-                self._unreachable = None
-            elif self._note_contact(reply):
+            if reply.outcome is _OK or self._note_contact(reply):
                 failures = 0
             else:
                 failures += 1
                 await self._back_off(failures, reply.started_ns)
+
+    def _next_request(self, indices: Iterator[int]) -> tuple[int, Prepared]:
+        self._unanswered += 1
+        variant = next(indices) % len(self.requests)
+        return variant, self.requests[variant]
+
+    def _take(self, variant: int, reply: Reply) -> bool:
+        """Records a reply; whether the next request may be sent at once."""
+        self._unanswered -= 1
+        reply.variant = variant
+        self.on_reply(reply)
+        if reply.outcome is not _OK:
+            return False
+        self._unreachable = None
+        return not self._stopping
 
     async def _may_send(self) -> int:
         """Waits for the think time, and takes one of the requests that remain in a counted window; 0 if nothing more is to be sent."""
@@ -97,3 +110,35 @@ class ClosedLoop(Loop):
             return  # a stale connection is replaced at once
         pause_ns = min(_FIRST_RETRY_NS << min(failures - 2, 10), _LAST_RETRY_NS)
         await any_of(self.clock.sleep_until_ns(started_ns + pause_ns), self._draining.wait())
+
+
+class _DirectRequests:
+    """The requests of a slot, each sent as soon as the answer to the last one is read: a coroutine would run only in the event loop's next turn.
+
+    That turn would take as long as all other work on a small request. `last` resolves with the first reply after which `take` returns False.
+    """
+
+    def __init__(
+        self,
+        submit: Callable[[Prepared, ReplyReceiver], None],
+        next_request: Callable[[], tuple[int, Prepared]],
+        take: Callable[[int, Reply], bool],
+    ) -> None:
+        self._submit, self._next_request, self._take = submit, next_request, take
+        self.last: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
+        self.done = self.last.done  # also if the slot is cancelled
+        self._send()
+
+    def set_result(self, reply: Reply) -> None:
+        """See `ReplyReceiver`."""
+        try:
+            if self._take(self._variant, reply):
+                self._send()
+            else:
+                self.last.set_result(reply)
+        except Exception as error:  # noqa: BLE001 - raised in a transport's callback it would be lost: the slot raises it
+            self.last.set_exception(error)
+
+    def _send(self) -> None:
+        self._variant, request = self._next_request()
+        self._submit(request, self)
