@@ -1,6 +1,7 @@
 """The values and interfaces that an HTTP/2 session and its owner exchange."""
 
 import abc
+import dataclasses
 from collections.abc import Sequence
 from typing import Any, Generic, Protocol, TypeVar
 
@@ -36,6 +37,24 @@ class Stream(Generic[H]):
 
 
 S = TypeVar("S", bound=Stream[Any])
+
+
+@dataclasses.dataclass(slots=True)
+class UnsentData:
+    """The rest of a request's data, and the stream's send window."""
+
+    data: memoryview
+    window_bytes: int
+    ends_stream: bool = True
+    """Whether the stream ends with this data."""
+
+
+def increased(window_bytes: int, increment: int) -> int:
+    """A send window after the peer enlarged it; raises Http2Error if it becomes too large."""
+    window_bytes += increment
+    if window_bytes > http2.LARGEST_WINDOW_BYTES:
+        raise http2.Http2Error("a send window exceeds the maximum of the standard", http2.FLOW_CONTROL_ERROR)
+    return window_bytes
 
 
 class SessionListener(abc.ABC, Generic[S, H]):
