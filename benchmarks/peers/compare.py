@@ -66,10 +66,10 @@ class Case(NamedTuple):
 
 
 CASES = {
-    "http-small": Case("http", SMALL, 16, "wrk", {"wrk": 1.4, ANALYZER: 1 / 4}, 8000),
-    "http-large": Case("http", LARGE, 8, "wrk", {"wrk": 1.2, ANALYZER: 1 / 20}, 150),
-    "grpc-small": Case("grpc", SMALL, 16, "h2load", {"h2load": 1.4, ANALYZER: 1 / 3}, 8000),
-    "grpc-large": Case("grpc", LARGE, 8, "h2load", {"h2load": 0.8, ANALYZER: 1 / 8}, 150),
+    "http-small": Case("http", SMALL, 16, "wrk", {"wrk": 1.2, ANALYZER: 1 / 4}, 8000),
+    "http-large": Case("http", LARGE, 8, "wrk", {"wrk": 1.1, ANALYZER: 1 / 20}, 150),
+    "grpc-small": Case("grpc", SMALL, 16, "h2load", {"h2load": 1.2, ANALYZER: 1 / 3}, 8000),
+    "grpc-large": Case("grpc", LARGE, 8, "h2load", {"h2load": 0.6, ANALYZER: 1 / 8}, 150),
 }
 
 

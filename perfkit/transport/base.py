@@ -43,6 +43,8 @@ class Outcome(enum.Enum):
     INVALID_OUTPUT = "invalid_output"
     UNFINISHED = "unfinished"
 
+    __hash__ = object.__hash__  # members are compared by identity; Enum's own hash runs Python code for each lookup
+
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Prepared:
