@@ -63,7 +63,9 @@ class ClosedLoop(Loop):
             if not is_plain and not (permit := await self._may_send()):
                 return
             if is_plain and isinstance(transport, DirectSender):
-                reply = await _DirectRequests(transport.submit, functools.partial(self._next_request, indices), self._take).last
+                direct = _DirectRequests(transport.submit, functools.partial(self._next_request, indices), self._take)
+                reply = await direct.last
+                failures = 0 if direct.were_ok else failures
             else:
                 variant, request = self._next_request(indices)
                 reply = await transport.send(request)
@@ -127,12 +129,15 @@ class _DirectRequests:
         self._submit, self._next_request, self._take = submit, next_request, take
         self.last: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
         self.done = self.last.done  # also if the slot is cancelled
+        self.were_ok = False
+        """Whether requests before the last one were OK."""
         self._send()
 
     def set_result(self, reply: Reply) -> None:
         """See `ReplyReceiver`."""
         try:
             if self._take(self._variant, reply):
+                self.were_ok = True
                 self._send()
             else:
                 self.last.set_result(reply)
