@@ -1,4 +1,4 @@
-"""The wire engine's unary gRPC calls: HTTP/2 streams, prepared bytes out, one future per request.
+"""The wire engine's unary gRPC calls: HTTP/2 streams, prepared bytes out, one reply per request.
 
 The timed span includes reading an answer's status; its message is left in the chunks in which it arrived.
 """

@@ -1,7 +1,7 @@
-"""The wire engine's HTTP/1.1 connection: prepared bytes out, httptools in, one future per request.
+"""The wire engine's HTTP/1.1 connection: prepared bytes out, httptools in, one reply per request.
 
-The timed span includes only what finds the end of an answer. The received chunks are kept as they are; `parse_response`
-parses them again for the few answers that are checked.
+The timed span includes only what finds the end of an answer: a parser, or, where the head is one that was parsed before, a comparison.
+The received chunks are kept as they are; `parse_response` parses them again for the few answers that are checked.
 """
 
 import asyncio
