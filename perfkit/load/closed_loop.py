@@ -2,14 +2,13 @@
 
 import asyncio
 import dataclasses
-import functools
 import itertools
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 from perfkit.load.loop import Loop
 from perfkit.load.tasks import any_of
-from perfkit.transport.base import DirectSender, Outcome, Prepared, Reply, ReplyReceiver
+from perfkit.transport.base import DirectSender, Outcome, Reply
 from perfkit.units import NS_PER_S
 
 _UNCOUNTED, _COUNTED = 1, 2
@@ -62,36 +61,24 @@ class ClosedLoop(Loop):
         while not self._stopping:
             if not is_plain and not (permit := await self._may_send()):
                 return
+            self._unanswered += 1
             if is_plain and isinstance(transport, DirectSender):
-                direct = _DirectRequests(transport.submit, functools.partial(self._next_request, indices), self._take)
+                direct = _DirectRequests(self, transport, indices)
                 reply = await direct.last
                 failures = 0 if direct.were_ok else failures
             else:
-                variant, request = self._next_request(indices)
-                reply = await transport.send(request)
-                self._take(variant, reply)
+                variant = next(indices) % len(self.requests)
+                reply = await transport.send(self.requests[variant])
+                reply.variant = variant
+                self.on_reply(reply)
+            self._unanswered -= 1
             if permit == _UNCOUNTED and self._remaining and reply.started_ns >= self.phases.window_start_ns:
                 self._remaining -= 1  # permitted in the warm-up, but sent in the window
-            if reply.outcome is _OK or self._note_contact(reply):
+            if self._note_contact(reply):
                 failures = 0
             else:
                 failures += 1
                 await self._back_off(failures, reply.started_ns)
-
-    def _next_request(self, indices: Iterator[int]) -> tuple[int, Prepared]:
-        self._unanswered += 1
-        variant = next(indices) % len(self.requests)
-        return variant, self.requests[variant]
-
-    def _take(self, variant: int, reply: Reply) -> bool:
-        """Records a reply; whether the next request may be sent at once."""
-        self._unanswered -= 1
-        reply.variant = variant
-        self.on_reply(reply)
-        if reply.outcome is not _OK:
-            return False
-        self._unreachable = None
-        return not self._stopping
 
     async def _may_send(self) -> int:
         """Waits for the think time, and takes one of the requests that remain in a counted window; 0 if nothing more is to be sent."""
@@ -117,16 +104,13 @@ class ClosedLoop(Loop):
 class _DirectRequests:
     """The requests of a slot, each sent as soon as the answer to the last one is read: a coroutine would run only in the event loop's next turn.
 
-    That turn would take as long as all other work on a small request. `last` resolves with the first reply after which `take` returns False.
+    That turn would take as long as all other work on a small request. `last` resolves with the first reply that is not OK, or that comes
+    when the loop is stopping.
     """
 
-    def __init__(
-        self,
-        submit: Callable[[Prepared, ReplyReceiver], None],
-        next_request: Callable[[], tuple[int, Prepared]],
-        take: Callable[[int, Reply], bool],
-    ) -> None:
-        self._submit, self._next_request, self._take = submit, next_request, take
+    def __init__(self, loop: ClosedLoop, transport: DirectSender, indices: Iterator[int]) -> None:
+        self._loop, self._submit, self._indices = loop, transport.submit, indices
+        self._requests, self._count, self._on_reply = loop.requests, len(loop.requests), loop.on_reply
         self.last: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
         self.done = self.last.done  # also if the slot is cancelled
         self.were_ok = False
@@ -135,8 +119,12 @@ class _DirectRequests:
 
     def set_result(self, reply: Reply) -> None:
         """See `ReplyReceiver`."""
+        loop = self._loop
         try:
-            if self._take(self._variant, reply):
+            reply.variant = self._variant
+            self._on_reply(reply)
+            if reply.outcome is _OK and not loop._stopping:  # noqa: SLF001 - of this module
+                loop._unreachable = None  # noqa: SLF001 - of this module
                 self.were_ok = True
                 self._send()
             else:
@@ -145,5 +133,5 @@ class _DirectRequests:
             self.last.set_exception(error)
 
     def _send(self) -> None:
-        self._variant, request = self._next_request()
-        self._submit(request, self)
+        self._variant = variant = next(self._indices) % self._count
+        self._submit(self._requests[variant], self)
