@@ -3,17 +3,19 @@
 import argparse
 import pathlib
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
+from types import MappingProxyType
 from typing import TypeVar
 
 from benchmarks.peers.clients import ClientError, HungError, Reported
 from benchmarks.report import option_parser
 
 _T = TypeVar("_T")
+_NONE: Mapping[str, str] = MappingProxyType({})
 
 
-def comparison_options(doc: str | None, cases: Iterable[str], *, seconds: float) -> argparse.Namespace:
-    """The options of a comparison's command line; `seconds` is the default length of a long run."""
+def comparison_options(doc: str | None, cases: Iterable[str], *, seconds: float, flags: Mapping[str, str] = _NONE) -> argparse.Namespace:
+    """The options of a comparison's command line; `seconds` is the default length of a long run, `flags` are further ones with their help."""
     parser = option_parser(doc)
     parser.add_argument("--case", action="append", choices=list(cases), help="may be repeated (default: all)")
     parser.add_argument("--rounds", type=int, default=5)
@@ -21,6 +23,8 @@ def comparison_options(doc: str | None, cases: Iterable[str], *, seconds: float)
     parser.add_argument("--perfkit", metavar="PATH", help="the perfkit to measure (default: this checkout)")
     parser.add_argument("--seed", type=int, default=0, help="seed for the order of the clients")
     parser.add_argument("--peers", type=pathlib.Path, help="folder of the peers")
+    for name, text in flags.items():
+        parser.add_argument(name, action="store_true", help=text)
     return parser.parse_args()
 
 

@@ -8,10 +8,11 @@ from typing import Any
 
 from perfkit.load.loop import Loop
 from perfkit.load.tasks import any_of
-from perfkit.transport.base import Outcome
+from perfkit.transport.base import DirectSender, Outcome, Reply
 from perfkit.units import NS_PER_S
 
 _UNCOUNTED, _COUNTED = 1, 2
+_OK = Outcome.OK  # an enum's attribute lookup costs more than the comparison
 _FIRST_RETRY_NS, _LAST_RETRY_NS = 10_000_000, NS_PER_S
 
 
@@ -55,24 +56,25 @@ class ClosedLoop(Loop):
             self._stop_sending()
 
     async def _send_requests(self, indices: Iterator[int]) -> None:
-        send, on_reply, requests, count = self.transport.send, self.on_reply, self.requests, len(self.requests)
-        is_plain = self._remaining is None and not self.think_time_ns
-        failures, ok, permit = 0, Outcome.OK, _COUNTED
+        transport, is_plain = self.transport, self._remaining is None and not self.think_time_ns
+        failures, permit = 0, _COUNTED
         while not self._stopping:
             if not is_plain and not (permit := await self._may_send()):
                 return
-            variant = next(indices) % count
             self._unanswered += 1
-            reply = await send(requests[variant])
+            if is_plain and isinstance(transport, DirectSender):
+                direct = _DirectRequests(self, transport, indices)
+                reply = await direct.last
+                failures = 0 if direct.were_ok else failures
+            else:
+                variant = next(indices) % len(self.requests)
+                reply = await transport.send(self.requests[variant])
+                reply.variant = variant
+                self.on_reply(reply)
             self._unanswered -= 1
-            reply.variant = variant
-            on_reply(reply)
             if permit == _UNCOUNTED and self._remaining and reply.started_ns >= self.phases.window_start_ns:
                 self._remaining -= 1  # permitted in the warm-up, but sent in the window
-            if reply.outcome is ok:
-                failures = 0
-                self._unreachable = None
-            elif self._note_contact(reply):
+            if self._note_contact(reply):
                 failures = 0
             else:
                 failures += 1
@@ -97,3 +99,39 @@ class ClosedLoop(Loop):
             return  # a stale connection is replaced at once
         pause_ns = min(_FIRST_RETRY_NS << min(failures - 2, 10), _LAST_RETRY_NS)
         await any_of(self.clock.sleep_until_ns(started_ns + pause_ns), self._draining.wait())
+
+
+class _DirectRequests:
+    """The requests of a slot, each sent as soon as the answer to the last one is read: a coroutine would run only in the event loop's next turn.
+
+    That turn would take as long as all other work on a small request. `last` resolves with the first reply that is not OK, or that comes
+    when the loop is stopping.
+    """
+
+    def __init__(self, loop: ClosedLoop, transport: DirectSender, indices: Iterator[int]) -> None:
+        self._loop, self._submit, self._indices = loop, transport.submit, indices
+        self._requests, self._count, self._on_reply = loop.requests, len(loop.requests), loop.on_reply
+        self.last: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
+        self.done = self.last.done  # also if the slot is cancelled
+        self.were_ok = False
+        """Whether requests before the last one were OK."""
+        self._send()
+
+    def set_result(self, reply: Reply) -> None:
+        """See `ReplyReceiver`."""
+        loop = self._loop
+        try:
+            reply.variant = self._variant
+            self._on_reply(reply)
+            if reply.outcome is _OK and not loop._stopping:  # noqa: SLF001 - of this module
+                loop._unreachable = None  # noqa: SLF001 - of this module
+                self.were_ok = True
+                self._send()
+            else:
+                self.last.set_result(reply)
+        except Exception as error:  # noqa: BLE001 - raised in a transport's callback it would be lost: the slot raises it
+            self.last.set_exception(error)
+
+    def _send(self) -> None:
+        self._variant = variant = next(self._indices) % self._count
+        self._submit(self._requests[variant], self)

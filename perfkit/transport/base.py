@@ -1,5 +1,6 @@
 """The interface between load and transports: prepared bytes in, replies out, failures as data."""
 
+import abc
 import collections
 import dataclasses
 import enum
@@ -41,6 +42,8 @@ class Outcome(enum.Enum):
     BROKEN = "broken"
     INVALID_OUTPUT = "invalid_output"
     UNFINISHED = "unfinished"
+
+    __hash__ = object.__hash__  # members are compared by identity; Enum's own hash runs Python code for each lookup
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -125,6 +128,24 @@ class RegionRefusal:
     reason: str
     is_unsupported: bool
     """Whether the server lacks the extension, or does not allow it."""
+
+
+class ReplyReceiver(Protocol):
+    """What gets the reply to one request: a future, or something that acts on it at once."""
+
+    def done(self) -> bool:
+        """Whether the reply is no longer wanted."""
+
+    def set_result(self, result: Reply, /) -> None:
+        """Takes the reply; called once, and never while the request is being sent, unless it fails."""
+
+
+class DirectSender(abc.ABC):
+    """A sender that hands over a reply as soon as the answer is read: a future passes it on only in the event loop's next turn."""
+
+    @abc.abstractmethod
+    def submit(self, prepared: Prepared, reply: ReplyReceiver) -> None:
+        """Like `Sender.send`, with a receiver for the reply."""
 
 
 class Sender(Protocol):

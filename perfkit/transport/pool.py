@@ -15,7 +15,7 @@ from typing import Any, Generic, TypeVar
 
 from perfkit.machine.limits import is_file_limit
 from perfkit.target.address import Address
-from perfkit.transport.base import ConnectionCounts, Outcome, Prepared, Reply
+from perfkit.transport.base import ConnectionCounts, DirectSender, Outcome, Prepared, Reply, ReplyReceiver
 from perfkit.transport.connect import unreachable
 from perfkit.transport.options import TransportOptions
 
@@ -42,11 +42,11 @@ class PooledConnection(asyncio.Protocol, abc.ABC):
         """Waits for a handshake above TCP and TLS, if the protocol has one; raises OSError."""
 
     @abc.abstractmethod
-    def send(self, buffers: Sequence[bytes], reply: "asyncio.Future[Reply]") -> None:
+    def send(self, buffers: Sequence[bytes], reply: ReplyReceiver) -> None:
         """Writes a request; `reply` resolves with the complete answer, the time-out, or the loss of the connection."""
 
     @abc.abstractmethod
-    def send_queued(self, buffers: Sequence[bytes], reply: "asyncio.Future[Reply]", submitted_ns: int, started_ns: int | None) -> None:
+    def send_queued(self, buffers: Sequence[bytes], reply: ReplyReceiver, submitted_ns: int, started_ns: int | None) -> None:
         """Like `send`, for a request submitted at `submitted_ns`; `started_ns` is when it was first sent, None if it never was."""
 
     def retire(self) -> None:
@@ -73,7 +73,7 @@ class QueuedRequest:
     """A request that waits for a connection; `started_ns` is when a stale connection sent it, None if none did."""
 
     buffers: Sequence[bytes]
-    reply: "asyncio.Future[Reply]"
+    reply: ReplyReceiver
     submitted_ns: int
     started_ns: int | None
 
@@ -165,14 +165,18 @@ class ConnectionPool(Generic[C]):
     def send(self, buffers: Sequence[bytes]) -> "asyncio.Future[Reply]":
         """Sends a request on a connection that can take it, or on the next one that can."""
         reply: asyncio.Future[Reply] = self.loop.create_future()
+        self.submit(buffers, reply)
+        return reply
+
+    def submit(self, buffers: Sequence[bytes], reply: ReplyReceiver) -> None:
+        """Like `send`, with a receiver for the reply."""
         connection = self.take()
         if connection is None:
             self.enqueue(buffers, reply)
         else:
             connection.send(buffers, reply)
-        return reply
 
-    def enqueue(self, buffers: Sequence[bytes], reply: "asyncio.Future[Reply]") -> None:
+    def enqueue(self, buffers: Sequence[bytes], reply: ReplyReceiver) -> None:
         """Sends a request on the next connection that becomes free or is opened, in order of submission.
 
         `reply` always resolves: as timed_out if the target has connections but none became free in time, as
@@ -181,7 +185,7 @@ class ConnectionPool(Generic[C]):
         now_ns = self.now_ns()
         self._enqueue(QueuedRequest(buffers, reply, now_ns, None), now_ns)
 
-    def resend(self, buffers: Sequence[bytes], reply: "asyncio.Future[Reply]", submitted_ns: int, started_ns: int) -> None:
+    def resend(self, buffers: Sequence[bytes], reply: ReplyReceiver, submitted_ns: int, started_ns: int) -> None:
         """Sends a request, which a stale connection did not process, on another connection."""
         request = QueuedRequest(buffers, reply, submitted_ns, started_ns)
         if (connection := self.take()) is not None:
@@ -350,7 +354,7 @@ class ConnectionPool(Generic[C]):
         self._open_missing()
 
 
-class PooledTransport(Generic[C]):
+class PooledTransport(DirectSender, Generic[C]):
     """The `Transport` methods that a pool serves; subclasses set `_pool`.
 
     Those that send requests as streams also set `_streams`, a pool for these; `_pool` is then for all other calls.
@@ -367,13 +371,10 @@ class PooledTransport(Generic[C]):
         await (self._streams or self._pool).open(connections)
 
     def send(self, prepared: Prepared) -> Awaitable[Reply]:
-        reply: asyncio.Future[Reply] = self._pool.loop.create_future()
-        connection = self._pool.take()
-        if connection is None:
-            self._pool.enqueue(prepared.buffers, reply)
-        else:
-            connection.send(prepared.buffers, reply)
-        return reply
+        return (self._streams or self._pool).send(prepared.buffers)
+
+    def submit(self, prepared: Prepared, reply: ReplyReceiver) -> None:
+        (self._streams or self._pool).submit(prepared.buffers, reply)
 
     def abandon(self) -> None:
         for pool in (self._streams, self._pool):

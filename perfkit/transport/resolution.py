@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from perfkit.target.address import Address
-from perfkit.transport.base import ConnectionCounts, Reply
+from perfkit.transport.base import ConnectionCounts, Reply, ReplyReceiver
 from perfkit.transport.options import TransportOptions
 from perfkit.transport.pool import PooledConnection
 
@@ -48,6 +48,20 @@ def count_peer(counts: ConnectionCounts, address: Address, ip: str) -> int:
     return list(counts.by_address).index(label)
 
 
+class _Attributed:
+    """Passes a reply on with the position of its address: for a request that is sent again, that of the last connection."""
+
+    def __init__(self, receiver: ReplyReceiver, replica: int) -> None:
+        self.receiver: ReplyReceiver = receiver.receiver if isinstance(receiver, _Attributed) else receiver
+        self._replica = replica
+        self.done = receiver.done
+
+    def set_result(self, reply: Reply) -> None:
+        """See `ReplyReceiver`."""
+        reply.replica = self._replica
+        self.receiver.set_result(reply)
+
+
 if TYPE_CHECKING:
     _Connection = PooledConnection
 else:
@@ -68,16 +82,11 @@ class AttributedConnection(_Connection):
         if peer is not None:
             self._replica = count_peer(self._pool.counts, self._pool.address, str(peer[0]))
 
-    def send(self, buffers: Sequence[bytes], reply: "asyncio.Future[Reply]") -> None:
+    def send(self, buffers: Sequence[bytes], reply: ReplyReceiver) -> None:
         """See `PooledConnection.send`."""
-        reply.add_done_callback(self._attribute)
-        super().send(buffers, reply)  # type: ignore[safe-super]  # the other base implements it
+        super().send(buffers, _Attributed(reply, self._replica))  # type: ignore[safe-super]  # the other base implements it
 
-    def send_queued(self, buffers: Sequence[bytes], reply: "asyncio.Future[Reply]", submitted_ns: int, started_ns: int | None) -> None:
+    def send_queued(self, buffers: Sequence[bytes], reply: ReplyReceiver, submitted_ns: int, started_ns: int | None) -> None:
         """See `PooledConnection.send_queued`."""
-        reply.add_done_callback(self._attribute)
-        super().send_queued(buffers, reply, submitted_ns, started_ns)  # type: ignore[safe-super]  # as above
-
-    def _attribute(self, reply: "asyncio.Future[Reply]") -> None:
-        if not reply.cancelled():
-            reply.result().replica = self._replica
+        receiver = _Attributed(reply, self._replica)
+        super().send_queued(buffers, receiver, submitted_ns, started_ns)  # type: ignore[safe-super]  # as above

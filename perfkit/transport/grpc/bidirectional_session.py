@@ -2,8 +2,8 @@
 
 from perfkit.protocol import http2
 from perfkit.protocol.flood import BYTES_OF_A_REQUEST
-from perfkit.transport.grpc.session import ClientSession, UnsentData
-from perfkit.transport.grpc.stream import H, S
+from perfkit.transport.grpc.session import ClientSession
+from perfkit.transport.grpc.stream import H, S, UnsentData
 
 
 class BidirectionalSession(ClientSession[S, H]):

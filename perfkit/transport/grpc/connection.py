@@ -1,14 +1,13 @@
-"""The wire engine's unary gRPC calls: HTTP/2 streams, prepared bytes out, one future per request.
+"""The wire engine's unary gRPC calls: HTTP/2 streams, prepared bytes out, one reply per request.
 
 The timed span includes reading an answer's status; its message is left in the chunks in which it arrived.
 """
 
-import asyncio
 from collections.abc import Sequence
 
 from perfkit.protocol import http2
 from perfkit.protocol.http2 import LimitError
-from perfkit.transport.base import Outcome, Reply
+from perfkit.transport.base import Outcome, Reply, ReplyReceiver
 from perfkit.transport.grpc.http2_connection import Http2Connection
 from perfkit.transport.grpc.messages import OWN_DEADLINE_SHARE, AnswerHeaders, classify, is_complete
 from perfkit.transport.grpc.stream import Stream
@@ -21,7 +20,7 @@ class Call(Stream[AnswerHeaders]):
 
     __slots__ = ("buffers", "is_resent", "reply", "started_ns", "submitted_ns")
 
-    def __init__(self, buffers: Sequence[bytes], reply: "asyncio.Future[Reply]", started_ns: int) -> None:
+    def __init__(self, buffers: Sequence[bytes], reply: ReplyReceiver, started_ns: int) -> None:
         self.buffers = buffers
         self.reply = reply
         self.submitted_ns = self.started_ns = started_ns
@@ -34,13 +33,13 @@ class Call(Stream[AnswerHeaders]):
 class GrpcConnection(Http2Connection[Call]):
     """A connection for unary calls, each a stream of its own."""
 
-    def send(self, buffers: Sequence[bytes], reply: "asyncio.Future[Reply]") -> None:
+    def send(self, buffers: Sequence[bytes], reply: ReplyReceiver) -> None:
         if self._timer is None:
             self._set_timer(self._pool.timeout_ns)
         call = Call(buffers, reply, self._now_ns())
         self._session.send(call, buffers)
 
-    def send_queued(self, buffers: Sequence[bytes], reply: "asyncio.Future[Reply]", submitted_ns: int, started_ns: int | None) -> None:
+    def send_queued(self, buffers: Sequence[bytes], reply: ReplyReceiver, submitted_ns: int, started_ns: int | None) -> None:
         call = Call(buffers, reply, self._now_ns())
         call.submitted_ns = submitted_ns
         if started_ns is not None:
@@ -57,15 +56,15 @@ class GrpcConnection(Http2Connection[Call]):
 
     def on_answer(self, stream: Call, trailers: AnswerHeaders | None) -> None:
         if trailers is not None and trailers.is_ok and is_complete(stream.chunks):
-            if not stream.reply.done():
-                started_ns, received_ns = stream.started_ns, self._received_ns
-                # the chunk that led to this call's sending may hold its answer, too
-                finished_ns = received_ns if received_ns > started_ns else self._now_ns()
-                stream.reply.set_result(Reply(_OK, started_ns, finished_ns, (stream.headers, stream.chunks)))
+            started_ns, received_ns = stream.started_ns, self._received_ns
+            # the chunk that led to this call's sending may hold its answer, too
+            finished_ns = received_ns if received_ns > started_ns else self._now_ns()
             if self.is_usable and self.stream_slots == self._allowed_slots:
                 self._pool.release(self)
             else:
                 self._release()
+            if not stream.reply.done():  # after the release: the receiver may send its next request at once
+                stream.reply.set_result(Reply(_OK, started_ns, finished_ns, (stream.headers, stream.chunks)))
         else:
             outcome, error, status = classify(stream.headers, trailers, stream.chunks)
             if status == "DEADLINE_EXCEEDED" and self._is_due(stream):

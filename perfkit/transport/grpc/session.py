@@ -1,14 +1,14 @@
 """The client side of an HTTP/2 connection without I/O: streams, flow control, and the server's control frames."""
 
-import dataclasses
 from collections.abc import Sequence
 from typing import Generic
 
 from perfkit.protocol import http2
 from perfkit.protocol.flood import MAX_CONTROL_FRAMES_PER_S, ControlFrameLimit
 from perfkit.protocol.http2 import HeaderBlockReader, Http2Error, LimitError
+from perfkit.transport.grpc.known_answer import KnownAnswers
 from perfkit.transport.grpc.messages import announced_bytes
-from perfkit.transport.grpc.stream import H, S, SessionListener, Writer
+from perfkit.transport.grpc.stream import H, S, SessionListener, UnsentData, Writer
 from perfkit.transport.limits import BYTES_PER_CHUNK
 
 # as large as h2load's, so that no answer waits for a window
@@ -36,16 +36,6 @@ _CHECKED_BYTES = 1 << 20
 # a chunk so short takes far more memory than its bytes, so that their number is limited, too
 _TINY_BYTES = 16
 _MAX_UNREAD_REPLIES = 1000
-
-
-@dataclasses.dataclass(slots=True)
-class UnsentData:
-    """The rest of a request's data, and the stream's send window."""
-
-    data: memoryview
-    window_bytes: int
-    ends_stream: bool = True
-    """Whether the stream ends with this data."""
 
 
 class ClientSession(Generic[S, H]):
@@ -78,6 +68,7 @@ class ClientSession(Generic[S, H]):
         self._frame_bytes = self._max_single_write_bytes = http2.DEFAULT_FRAME_BYTES
         self._unsent: dict[int, UnsentData] = {}
         self._can_continue = False
+        self._known_answers = KnownAnswers(header_blocks)
 
     def open(self) -> None:
         """Writes the preface, the settings and a large connection window."""
@@ -117,6 +108,8 @@ class ClientSession(Generic[S, H]):
                 return
             data = b"".join(self._partial)
             self._partial.clear()
+        elif (known := self._known_answers.read(data)) and self._receive_known(*known):
+            return
         read_head, streams = _read_head, self.streams
         position, end, needed = 0, len(data), _HEAD_BYTES
         while end - position >= _HEAD_BYTES:
@@ -151,8 +144,23 @@ class ClientSession(Generic[S, H]):
         if position < end:
             self._partial.append(data[position:])
             self._partial_bytes, self._needed_bytes = end - position, needed
+        else:
+            self._known_answers.learn(data)
         if self._can_continue and self._unsent:
             self._write_unsent([])
+
+    def _receive_known(self, stream_id: int, headers: H, message: bytes, trailers: H) -> bool:
+        """Takes an answer whose frames need no parsing; False if its stream, or the session, is not in the state for that."""
+        stream = self.streams.get(stream_id)
+        if stream is None or stream.headers is not None or stream.has_many_messages or self._unsent or self._block is not None:
+            return False
+        self._received_bytes += len(message)
+        self._renew_window()
+        stream.headers = headers
+        stream.chunks.append(message)
+        del self.streams[stream_id]
+        self._listener.on_answer(stream, trailers)
+        return True
 
     def _receive_data(self, stream_id: int, flags: int, chunk: bytes, length: int) -> None:
         self._received_bytes += length
@@ -214,7 +222,10 @@ class ClientSession(Generic[S, H]):
 
     def _receive_headers(self, stream_id: int, flags: int, block: bytes) -> None:
         # read the block of an unknown stream too: later blocks may refer to it
-        headers = self._header_blocks.look_up(block) or self._header_blocks.read(block)
+        headers = self._header_blocks.look_up(block)
+        if headers is None:
+            headers = self._header_blocks.read(block)
+            self._known_answers.forget()  # the block may have begun a dynamic table
         stream = self.streams.get(stream_id)
         if stream is None:
             self._check_was_opened(stream_id)
@@ -302,7 +313,7 @@ class ClientSession(Generic[S, H]):
         increment = values.get(http2.INITIAL_WINDOW_SIZE, self._stream_window_bytes) - self._stream_window_bytes
         self._stream_window_bytes += increment
         for unsent in self._unsent.values():
-            unsent.window_bytes = _increased(unsent.window_bytes, increment)
+            unsent.window_bytes = http2.increased_window(unsent.window_bytes, increment)
         self._max_single_write_bytes = min(http2.DEFAULT_FRAME_BYTES, self._stream_window_bytes)
         self._can_continue = True
         self.is_ready = True
@@ -324,9 +335,9 @@ class ClientSession(Generic[S, H]):
             self._raise_control_frames()
         self._can_continue = True
         if not stream_id:
-            self._window_bytes = _increased(self._window_bytes, increment)
+            self._window_bytes = http2.increased_window(self._window_bytes, increment)
         elif (unsent := self._unsent.get(stream_id)) is not None:
-            unsent.window_bytes = _increased(unsent.window_bytes, increment)
+            unsent.window_bytes = http2.increased_window(unsent.window_bytes, increment)
         else:
             self._check_was_opened(stream_id)
 
@@ -388,10 +399,3 @@ class ClientSession(Generic[S, H]):
                 unsent.data = data[last:]
         if frames:
             self._writelines(frames)
-
-
-def _increased(window_bytes: int, increment: int) -> int:
-    window_bytes += increment
-    if window_bytes > http2.LARGEST_WINDOW_BYTES:
-        raise Http2Error("a send window exceeds the maximum of the standard", http2.FLOW_CONTROL_ERROR)
-    return window_bytes

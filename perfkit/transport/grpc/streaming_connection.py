@@ -3,7 +3,6 @@
 A response is timed when its last bytes are received. Requests of a stream are told apart by their ids.
 """
 
-import asyncio
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -11,7 +10,7 @@ from perfkit.errors import ProtocolError
 from perfkit.protocol import http2
 from perfkit.protocol.compression import decompress
 from perfkit.protocol.http2 import HeaderBlockReader, LimitError
-from perfkit.transport.base import Outcome, Reply
+from perfkit.transport.base import Outcome, Reply, ReplyReceiver
 from perfkit.transport.grpc.bidirectional_session import BidirectionalSession
 from perfkit.transport.grpc.http2_connection import Http2Connection
 from perfkit.transport.grpc.messages import OWN_DEADLINE_SHARE, AnswerHeaders, classify
@@ -28,7 +27,7 @@ class StreamedRequest:
 
     __slots__ = ("answer", "buffers", "id", "is_resent", "reply", "started_ns", "submitted_ns")
 
-    def __init__(self, buffers: Sequence[bytes], reply: "asyncio.Future[Reply]", now_ns: int, *, keeps_messages: bool) -> None:
+    def __init__(self, buffers: Sequence[bytes], reply: ReplyReceiver, now_ns: int, *, keeps_messages: bool) -> None:
         self.buffers, self.reply = buffers, reply
         self.submitted_ns = self.started_ns = now_ns
         self.is_resent = False
@@ -72,12 +71,12 @@ class StreamingConnection(Http2Connection[RequestStream]):
     def _make_session(self, writer: Writer, header_blocks: HeaderBlockReader[AnswerHeaders]) -> None:
         self._session = BidirectionalSession(writer, self, header_blocks)
 
-    def send(self, buffers: Sequence[bytes], reply: "asyncio.Future[Reply]") -> None:
+    def send(self, buffers: Sequence[bytes], reply: ReplyReceiver) -> None:
         if self._timer is None:
             self._set_timer(self._pool.timeout_ns)
         self._start(StreamedRequest(buffers, reply, self._now_ns(), keeps_messages=self._options.keeps_messages))
 
-    def send_queued(self, buffers: Sequence[bytes], reply: "asyncio.Future[Reply]", submitted_ns: int, started_ns: int | None) -> None:
+    def send_queued(self, buffers: Sequence[bytes], reply: ReplyReceiver, submitted_ns: int, started_ns: int | None) -> None:
         request = StreamedRequest(buffers, reply, self._now_ns(), keeps_messages=self._options.keeps_messages)
         request.submitted_ns = submitted_ns
         if started_ns is not None:

@@ -1,7 +1,7 @@
 """The wire engine's transport for `ModelStreamInfer`: requests are messages of streams, each with none to many responses."""
 
 import dataclasses
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 
 from perfkit.protocol import http2, protobuf
 from perfkit.protocol.message import InferRequest, InferResponse
@@ -54,9 +54,6 @@ class StreamingWireGrpcTransport(WireGrpcTransport):
             message = (id_field(request.id) if request.id else b"") + message
             return Prepared(request_buffers(headers, write_message(message, self._options.compression)))
         return Prepared((http2.encode_headers(headers), request.id.encode(), message))
-
-    def send(self, prepared: Prepared) -> Awaitable[Reply]:
-        return self._streams.send(prepared.buffers)
 
     def decode(self, reply: Reply) -> InferResponse:
         """The first response."""

@@ -1,7 +1,7 @@
-"""The wire engine's HTTP/1.1 connection: prepared bytes out, httptools in, one future per request.
+"""The wire engine's HTTP/1.1 connection: prepared bytes out, httptools in, one reply per request.
 
-The timed span includes only what finds the end of an answer. The received chunks are kept as they are; `parse_response`
-parses them again for the few answers that are checked.
+The timed span includes only what finds the end of an answer: a parser, or, where the head is one that was parsed before, a comparison.
+The received chunks are kept as they are; `parse_response` parses them again for the few answers that are checked.
 """
 
 import asyncio
@@ -12,7 +12,7 @@ from typing import Any, cast
 import httptools
 
 from perfkit.errors import ProtocolError
-from perfkit.transport.base import Outcome, Reply
+from perfkit.transport.base import Outcome, Reply, ReplyReceiver
 from perfkit.transport.http.calls import HttpResponse
 from perfkit.transport.limits import BYTES_PER_CHUNK, MAX_HEAD_BYTES, MAX_HEADERS, SWITCHED_PROTOCOLS
 from perfkit.transport.pool import ConnectionPool, PooledConnection
@@ -22,6 +22,8 @@ _WRITE_HIGH_WATER_BYTES = 1 << 20
 # an event loop reads at most 256 KiB at once, so an answer in so many reads is below every limit of its size
 _UNCHECKED_READS = 3
 _CONTENT_LENGTH = re.compile(rb"\ncontent-length:[ \t]*0*(?P<bytes>[0-9]{1,20})", re.IGNORECASE)
+# a head that differs in each answer should cost little; one with a date, which changes every second, is learned soon enough
+_LEARN_EVERY = 8
 _OK, _REJECTED = Outcome.OK, Outcome.REJECTED  # an enum's attribute lookup costs more than the rest of a reply
 
 
@@ -98,11 +100,15 @@ class HttpConnection(PooledConnection):
         self._now_ns = pool.now_ns
         self._wire: asyncio.Transport | None = None
         self._parser = httptools.HttpResponseParser(self)
-        self._reply: asyncio.Future[Reply] | None = None
+        self._reply: ReplyReceiver | None = None
         self._buffers: Sequence[bytes] = ()
         self._chunks: list[bytes] = []
         self._chunk_bytes = self._checkpoint_bytes = 0  # of an answer that takes many reads
         self._has_head = False
+        self._status = 0  # of an answer that is complete, while the rest of its chunk is parsed
+        self._known_head = b""
+        self._known_bytes = -1  # of a whole answer with that head; until there is one, no answer has as many
+        self._parsed_answers = 0
         self._submitted_ns = self._started_ns = self._received_ns = 0
         self._has_answered = self._is_resent = False
         self._timer: asyncio.TimerHandle | None = None
@@ -111,7 +117,7 @@ class HttpConnection(PooledConnection):
     def is_usable(self) -> bool:
         return self._wire is not None and self._reply is None and not self._wire.is_closing()
 
-    def send(self, buffers: Sequence[bytes], reply: "asyncio.Future[Reply]") -> None:
+    def send(self, buffers: Sequence[bytes], reply: ReplyReceiver) -> None:
         assert self._wire is not None
         self._reply = reply
         self._buffers = buffers
@@ -125,7 +131,7 @@ class HttpConnection(PooledConnection):
         else:
             self._wire.writelines(buffers)
 
-    def send_queued(self, buffers: Sequence[bytes], reply: "asyncio.Future[Reply]", submitted_ns: int, started_ns: int | None) -> None:
+    def send_queued(self, buffers: Sequence[bytes], reply: ReplyReceiver, submitted_ns: int, started_ns: int | None) -> None:
         self.send(buffers, reply)
         left_ns = submitted_ns + self._pool.timeout_ns - self._started_ns
         self._submitted_ns = submitted_ns
@@ -161,7 +167,9 @@ class HttpConnection(PooledConnection):
             response = parse_response(self._chunks)
         except ProtocolError:
             return  # `connection_lost` ends the request
-        self._resolve(response.status)
+        reply, self._reply = self._reply, None
+        if not reply.done():
+            reply.set_result(self._answered(response.status))
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._wire = None
@@ -178,33 +186,52 @@ class HttpConnection(PooledConnection):
             self.close()  # unrequested bytes, which could be mistaken for the next answer
             return
         self._chunks.append(data)
+        if len(data) == self._known_bytes and data.startswith(self._known_head) and len(self._chunks) == 1:
+            self._end_answer(200)
+            return
+        error = ""
         try:
             self._parser.feed_data(data)
-        except httptools.HttpParserError as error:
-            self._fail(Outcome.BROKEN, f"the answer is not HTTP/1.1: {error}")
-            return
+        except httptools.HttpParserError as parser_error:
+            error = f"the answer is not HTTP/1.1: {parser_error}"
         except httptools.HttpParserUpgrade:
-            self._fail(Outcome.BROKEN, SWITCHED_PROTOCOLS)
-            return
-        if self._reply is None:  # released only now: the same chunk may hold bytes after the answer
-            self._pool.release(self)
-        elif len(self._chunks) > _UNCHECKED_READS:
+            error = SWITCHED_PROTOCOLS
+        status, self._status = self._status, 0
+        if status:  # only now: the same chunk may hold bytes after the answer
+            if error:
+                self.close()
+            self._learn_head(status, data)
+            self._end_answer(status)
+        elif error:
+            self._fail(Outcome.BROKEN, error)
+        elif len(self._chunks) > _UNCHECKED_READS and self._reply is not None:
             self._check_size(len(data))
 
     def on_message_begin(self) -> None:
         """Httptools' callback: a response begins."""
-        if self._reply is None:
+        if self._status:
             self.close()  # a second response in the same chunk
 
     def on_message_complete(self) -> None:
         """Httptools' callback: a response is complete."""
         status = self._parser.get_status_code()
-        if self._reply is None or status < 200:
+        if self._status or self._reply is None or status < 200:
             return  # an interim response, such as 100 Continue
         self._has_answered = True
-        self._resolve(status)
+        self._status = status
         if not self._parser.should_keep_alive():
             self.close()
+
+    def _learn_head(self, status: int, data: bytes) -> None:
+        """Remembers the head of an answer that came in one chunk: another one with this head and length need not be parsed."""
+        self._parsed_answers += 1
+        if self._parsed_answers % _LEARN_EVERY or status != 200 or len(self._chunks) > 1:
+            return
+        head = _final_head(data) or b""
+        length = _CONTENT_LENGTH.search(head)
+        is_whole = length is not None and len(head) + int(length["bytes"]) == len(data) and data.startswith(head)
+        if is_whole and b"transfer-encoding" not in head.lower():
+            self._known_head, self._known_bytes = head, len(data)
 
     def _check_size(self, added_bytes: int) -> None:
         """Ends the request if its answer, which takes many reads, is too large."""
@@ -229,14 +256,20 @@ class HttpConnection(PooledConnection):
         else:
             self._has_head, self._checkpoint_bytes = True, len(head) + limit.max_bytes
 
-    def _resolve(self, status: int) -> None:
-        reply, self._reply = self._reply, None
-        if reply is None or reply.done():
-            return
+    def _end_answer(self, status: int) -> None:
+        """Resolves the request, after the connection was released: its receiver may send the next one at once."""
+        receiver, self._reply = self._reply, None
+        assert receiver is not None
+        reply = self._answered(status)
+        self._pool.release(self)
+        if not receiver.done():
+            receiver.set_result(reply)
+
+    def _answered(self, status: int) -> Reply:
+        """The reply to the request whose answer is complete."""
         if status == 200:
-            reply.set_result(Reply(_OK, self._started_ns, self._received_ns, self._chunks))
-        else:
-            reply.set_result(Reply(_REJECTED, self._started_ns, self._received_ns, self._chunks, status=status))
+            return Reply(_OK, self._started_ns, self._received_ns, self._chunks)
+        return Reply(_REJECTED, self._started_ns, self._received_ns, self._chunks, status=status)
 
     def _fail(self, outcome: Outcome, error: str) -> None:
         """Ends the request and closes the connection: HTTP/1.1 cannot cancel a request."""

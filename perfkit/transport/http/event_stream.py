@@ -1,6 +1,5 @@
 """The wire engine's transport for Triton's `generate_stream`: one request, and its responses as server-sent events."""
 
-import asyncio
 import dataclasses
 from collections.abc import Callable, Sequence
 
@@ -9,7 +8,7 @@ from perfkit.protocol import rest
 from perfkit.protocol.generate import EventSplitter, encode_generate_request, read_event_error
 from perfkit.protocol.message import InferRequest
 from perfkit.target.address import Address
-from perfkit.transport.base import Outcome, Prepared, Reply
+from perfkit.transport.base import Outcome, Prepared, Reply, ReplyReceiver
 from perfkit.transport.http.connection import HttpConnection
 from perfkit.transport.http.transport import WireHttpTransport
 from perfkit.transport.options import TransportOptions
@@ -30,7 +29,7 @@ class EventStreamConnection(HttpConnection):
         super().__init__(pool)
         self._begin()
 
-    def send(self, buffers: Sequence[bytes], reply: "asyncio.Future[Reply]") -> None:
+    def send(self, buffers: Sequence[bytes], reply: ReplyReceiver) -> None:
         self._begin()
         super().send(buffers, reply)
 
@@ -60,13 +59,13 @@ class EventStreamConnection(HttpConnection):
         else:
             super()._check_size(added_bytes)
 
-    def _resolve(self, status: int) -> None:
+    def _learn_head(self, status: int, data: bytes) -> None:
+        """Every answer is parsed, for its events."""
+
+    def _answered(self, status: int) -> Reply:
         if status != 200:
-            super()._resolve(status)
-            return
-        reply, self._reply = self._reply, None
-        if reply is not None and not reply.done():
-            reply.set_result(stream_reply(self._answer, self._events, self._started_ns, self._received_ns))
+            return super()._answered(status)
+        return stream_reply(self._answer, self._events, self._started_ns, self._received_ns)
 
     def _failed(self, outcome: Outcome, error: str) -> Reply:
         return self._answer.failed(outcome, self._started_ns, self._now_ns(), error)
@@ -99,6 +98,3 @@ class EventStreamHttpTransport(WireHttpTransport):
         body = encode_generate_request(request)
         path = self._address.base_path + rest.model_path(request.model, request.version, "generate_stream")
         return Prepared((self._head("POST", path, {"Content-Type": rest.JSON_TYPE, "Content-Length": str(len(body))}) + body,))
-
-    def send(self, prepared: Prepared) -> "asyncio.Future[Reply]":
-        return self._streams.send(prepared.buffers)
