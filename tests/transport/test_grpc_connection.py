@@ -7,7 +7,6 @@ from typing import Any
 from h2.errors import ErrorCodes
 
 from perfkit.protocol import http2
-from perfkit.protocol.http2 import frame
 from perfkit.transport.base import Outcome
 from perfkit.transport.grpc.connection import GrpcConnection
 from perfkit.transport.grpc.stream import request_buffers
