@@ -16,14 +16,14 @@ from perfkit.transport.pool import ConnectionPool, PooledConnection
 from perfkit.units import format_duration_ns
 
 _WRITE_HIGH_WATER_BYTES = 1 << 20
-_LARGE_BYTES = 1 << 13
+_BUFFERS_AT_ONCE = 8  # heads and data of four frames of 16 KiB
 _GOAWAY_TIMEOUT_S = 1.0
 
 
 class _PipelinedWriter:
-    """Writes large frames one by one while no other request is in flight, so that the server reads one as the next is written.
+    """Writes large requests 64 KiB at a time while no other is in flight, so that the server reads one part as the next is written.
 
-    In a single write, client and server would take turns: a request of 602,112 B takes 1.5 times as long. With other
+    In a single write, client and server would take turns; frame by frame, a request of 602,112 B takes a fifth more CPU time. With other
     requests in flight, these use the waiting time, and a single write costs less.
     """
 
@@ -36,13 +36,8 @@ class _PipelinedWriter:
         if self._pool.has_concurrent_requests:
             wire.writelines(list_of_data)
             return
-        first = 0
-        for last, buffer in enumerate(list_of_data, 1):
-            if len(buffer) > _LARGE_BYTES:
-                wire.writelines(list_of_data[first:last])
-                first = last
-        if first < len(list_of_data):
-            wire.writelines(list_of_data[first:])
+        for first in range(0, len(list_of_data), _BUFFERS_AT_ONCE):
+            wire.writelines(list_of_data[first : first + _BUFFERS_AT_ONCE])
 
 
 class _JoiningWriter:
