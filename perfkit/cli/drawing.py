@@ -1,7 +1,8 @@
-"""Reports drawn in a process of their own after a run, since plotting needs large libraries, and what is told where one is missing."""
+"""Reports drawn in a process of their own after a run, and what is told where one is missing."""
 
 import asyncio
 import pathlib
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from perfkit.errors import MeasurementWarning, PerfkitError
@@ -15,14 +16,19 @@ if TYPE_CHECKING:
 _DRAWN_WITHIN_S = 300
 
 
-def draw_report(folder: pathlib.Path, *options: str, interruption: "Interruption", signals: "SignalHandler") -> str:
-    """Draws the report of a result folder, and says why it is missing; empty if it was drawn. An interrupt ends the drawing."""
+def draw_report(
+    folder: pathlib.Path, *options: str, meanwhile: Callable[[], None], interruption: "Interruption", signals: "SignalHandler"
+) -> str:
+    """Draws the report of a result folder, and says why it is missing; empty if it was drawn. An interrupt ends the drawing.
+
+    `meanwhile` is called while the drawing process starts.
+    """
     import uvloop
 
     async def draw() -> str:
         interruption.task = asyncio.current_task()
         with signals.installed():
-            return await _draw(folder, *options)
+            return await _draw(folder, options, meanwhile)
 
     try:
         return uvloop.run(draw())
@@ -30,10 +36,13 @@ def draw_report(folder: pathlib.Path, *options: str, interruption: "Interruption
         return "it was interrupted"
 
 
-async def _draw(folder: pathlib.Path, *options: str) -> str:
+async def _draw(folder: pathlib.Path, options: tuple[str, ...], meanwhile: Callable[[], None]) -> str:
     arguments = ("report", "--quiet", *options, str(folder))
     async with start_module("perfkit", *arguments, on_line=lambda _: None, stop_within_s=0.0) as child:
-        how = await child.wait_for_end(_DRAWN_WITHIN_S)
+        try:
+            meanwhile()
+        finally:  # what cannot be printed is drawn all the same
+            how = await child.wait_for_end(_DRAWN_WITHIN_S)
         if not child.ended.done():
             return f"its process {child.pid} had not ended after {_DRAWN_WITHIN_S} s and was killed"
         return "" if child.ended.result() == 0 else f"its process {how}"

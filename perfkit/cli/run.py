@@ -15,7 +15,7 @@ from perfkit.cli.resume import add_resume, check_resume, complete_result, whole_
 from perfkit.cli.url_scenario import add_scenario_or_url_options, scenario_source
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from perfkit.errors import PerfkitError
     from perfkit.measurement.lifecycle import InterleavedCase
@@ -80,15 +80,20 @@ def _execute(options: argparse.Namespace) -> ExitCode:
         with locked(folder, may_lock_inside=True):
             return _sweep(session, cases, folder, options)
     result = complete_result(cases[0].loaded, options)
+
+    def print_figures(measured: "Result") -> None:
+        if measured.points:
+            _print_figures(measured, options)
+
     if result is None:
-        result = session.measure(cases[0].loaded, folder)
-    from perfkit.report.terminal_status import print_status, print_warnings  # only now: the first request leaves earlier
+        result = session.measure(cases[0].loaded, folder, print_figures)
+    else:
+        print_figures(result)
+    from perfkit.report.terminal_status import print_status  # only now: the first request leaves earlier
     from perfkit.result.whole_points import has_points
 
     if result.points:
-        _print_result(result, folder if session.has_stored else None, as_json=options.format == "json")
-        if not options.quiet:
-            print_warnings(result)
+        _print_stored(result, folder if session.has_stored else None, options)
     code = _accepted(session.exit_code or _exit_code(result), options)
     session.say_last_notes()
     if session.has_stored and result.status in ("interrupted", "incomplete") and has_points(folder):
@@ -142,8 +147,8 @@ class _Session:
         """The exit code of an interrupted command; None if there was no signal."""
         return self._signals.exit_code
 
-    def measure(self, loaded: "LoadedScenario", folder: pathlib.Path) -> "Result":
-        """Measures a scenario; writes its result folder and the report, unless nothing was measured."""
+    def measure(self, loaded: "LoadedScenario", folder: pathlib.Path, print_figures: "Callable[[Result], None]") -> "Result":
+        """Measures a scenario, prints its figures as soon as they are stored, and draws the report, unless nothing was measured."""
         import uvloop
 
         from perfkit.measurement.lifecycle import measure_scenario
@@ -155,7 +160,7 @@ class _Session:
                     loaded, folder, self.live, self._interruption, publish_at=self._publish_at, resume=self._resume
                 )
 
-        return self._reported(uvloop.run(run()))
+        return self._reported(uvloop.run(run()), print_figures)
 
     def measure_interleaved(self, cases: "Sequence[InterleavedCase]") -> "list[Result | PerfkitError]":
         """Measures scenarios interleaved on one server, and writes their result folders and reports."""
@@ -168,28 +173,32 @@ class _Session:
             with self._signals.installed():
                 return await measure_interleaved(cases, self.live, self._interruption, publish_at=self._publish_at, resume=self._resume)
 
-        return [one if isinstance(one, PerfkitError) else self._reported(one) for one in uvloop.run(run())]
+        return [one if isinstance(one, PerfkitError) else self._reported(one, _print_nothing) for one in uvloop.run(run())]
 
-    def _reported(self, measured: "MeasuredScenario") -> "Result":
-        """The result of a run after its report is drawn."""
+    def _reported(self, measured: "MeasuredScenario", print_figures: "Callable[[Result], None]") -> "Result":
+        """The result of a run after its figures are printed and its report is drawn."""
         self.has_stored = measured.folder is not None
         if measured.not_stored:
             self.last_notes.append(measured.not_stored)
         elif measured.folder is None:
             self.live.say(f"{measured.result.status_reason or measured.result.status}; nothing was measured, so nothing is written")
-        elif self._writes_reports and (reason := self.draw_report(measured.folder)):
-            result, note = add_missing_report(measured.folder, measured.result, reason)
-            self.last_notes.append(note)
-            return result
+        elif self._writes_reports:
+            if reason := self.draw_report(measured.folder, meanwhile=lambda: print_figures(measured.result)):
+                result, note = add_missing_report(measured.folder, measured.result, reason)
+                self.last_notes.append(note)
+                return result
+            return measured.result
+        print_figures(measured.result)
         return measured.result
 
-    def draw_report(self, folder: pathlib.Path, *options: str) -> str:
-        """Draws a report unless the command was interrupted twice; returns why it is missing."""
+    def draw_report(self, folder: pathlib.Path, *options: str, meanwhile: "Callable[[], None]") -> str:
+        """Draws a report unless the command was interrupted twice, and calls `meanwhile` in any case; returns why it is missing."""
         if self._signals.count >= 2:
+            meanwhile()
             return "the run was stopped at once"
         self._is_drawing = True
         try:
-            return draw_report(folder, *options, interruption=self._interruption, signals=self._signals)
+            return draw_report(folder, *options, meanwhile=meanwhile, interruption=self._interruption, signals=self._signals)
         finally:
             self._is_drawing = False
 
@@ -253,7 +262,7 @@ def _measure_group(
     (index,) = group
     session.live.note(f"case {index + 1} of {len(cases)}: {title(index)}")
     try:
-        return [session.measure(cases[index].loaded, folders[index])]
+        return [session.measure(cases[index].loaded, folders[index], _print_nothing)]
     except PerfkitError as error:
         return [error]
 
@@ -275,17 +284,24 @@ def _end_sweep(
         with contextlib.suppress(ResultError):  # the table says why it cannot be read
             results[case_folder] = read_result(folder / case_folder)[0]
     codes += [_exit_code(results[case.folder]) for case in measured if case.status == "complete" and case.folder in results]
-    if not options.no_report and (reason := session.draw_report(folder, "--table-only")):
+
+    def print_table() -> None:
+        with reader_may_leave():
+            if options.format == "text":
+                print_sweep(folder, sweep.document)
+        if not options.quiet:
+            print_sweep_warnings(list(results.items()))
+
+    if options.no_report:
+        print_table()
+    elif reason := session.draw_report(folder, "--table-only", meanwhile=print_table):
         session.last_notes.append(f"the report of the sweep was not drawn: {reason}; `perfkit report --table-only {folder}` draws it")
     with reader_may_leave():
         if options.format == "json":
             print(json.dumps(sweep_document(sweep.document), indent=1))
         else:
-            print_sweep(folder, sweep.document)
             files = _written_files(folder, "sweep.json", "sweep.csv", "report.html")
             print(f"{folder}{os.sep}: {files}, and a result folder for each case")
-    if not options.quiet:
-        print_sweep_warnings(list(results.items()))
     session.say_last_notes()
     if sweep.pending():
         can_resume = any(has_points(folder / sweep.document.cases[index].folder) for index in sweep.pending())
@@ -304,17 +320,31 @@ def _host_and_port(text: str) -> tuple[str, int]:
     return host.removeprefix("[").removesuffix("]") or "127.0.0.1", int(port)
 
 
-def _print_result(result: "Result", folder: pathlib.Path | None, *, as_json: bool) -> None:
+def _print_figures(result: "Result", options: argparse.Namespace) -> None:
+    """Prints the summary, unless the result is printed as JSON, and the warnings, unless quiet."""
+    from perfkit.report.terminal_status import print_warnings
     from perfkit.report.terminal_summary import print_summary
+
+    with reader_may_leave():
+        if options.format == "text":
+            print_summary(result)
+    if not options.quiet:
+        print_warnings(result)
+
+
+def _print_nothing(_result: "Result") -> None:
+    """Of a case of a sweep, whose table is printed at the end."""
+
+
+def _print_stored(result: "Result", folder: pathlib.Path | None, options: argparse.Namespace) -> None:
+    """Prints the whole result as JSON, or names the files that were written."""
     from perfkit.result.model import result_document
 
     with reader_may_leave():
-        if as_json:
+        if options.format == "json":
             print(json.dumps(result_document(result), indent=1))
-        else:
-            print_summary(result)
-            if folder is not None:
-                print(f"{folder}{os.sep}: {_written_files(folder, 'result.json', 'latency.hlog', 'report.html')}")
+        elif folder is not None:
+            print(f"{folder}{os.sep}: {_written_files(folder, 'result.json', 'latency.hlog', 'report.html')}")
 
 
 def _written_files(folder: pathlib.Path, *names: str) -> str:

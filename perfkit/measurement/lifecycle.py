@@ -9,8 +9,6 @@ from collections.abc import Awaitable, Sequence
 
 from perfkit.clock import Clock, MonotonicClock, utc_now
 from perfkit.errors import PerfkitError, UsageError
-from perfkit.fleet.fleet import open_fleet
-from perfkit.fleet.token import check_known_token
 from perfkit.machine.cpus import pinned
 from perfkit.measurement.continuation import why_not_resumable
 from perfkit.measurement.control import Interruption, RunObserver
@@ -155,6 +153,8 @@ async def _execute(runs: Sequence[ScenarioRun], publish_at: tuple[str, int] | No
     if not (active := [run for run in runs if run.is_active]):
         return
     if scenario.fleet is not None and observer.is_quiet:
+        from perfkit.fleet.token import check_known_token
+
         check_known_token(scenario.fleet, first.loaded.folder)
     connect_to_read = functools.partial(connect_for_statistics, scenario, clock=clock)
     trace_url = None if source is None else source.url
@@ -186,10 +186,7 @@ async def _execute(runs: Sequence[ScenarioRun], publish_at: tuple[str, int] | No
                         await run.probe_target(target, shared)
             if not any(run.is_active for run in runs):
                 return
-            if scenario.fleet is not None:
-                fleet = await regions.enter_async_context(open_fleet(scenario.fleet, clock, first.loaded.folder, observer.note_added))
-                for run in runs:
-                    run.use_fleet(fleet)
+            await _join_fleet(runs, regions, clock)
             spans = None if source is None else source.config
             observation = await observe(scenario, target, client, connect_to_read, clock, publish_at, observer.screen, spans, server_pid)
             async with first.screen(observation):
@@ -223,3 +220,15 @@ async def _execute(runs: Sequence[ScenarioRun], publish_at: tuple[str, int] | No
         for run in runs:
             with run.ending():
                 run.save()
+
+
+async def _join_fleet(runs: Sequence[ScenarioRun], machines: contextlib.AsyncExitStack, clock: Clock) -> None:
+    """Has the machines of the scenario's fleet send the load, if it has one; they are released with the stack."""
+    first = runs[0]
+    if first.scenario.fleet is None:
+        return
+    from perfkit.fleet.fleet import open_fleet  # whose modules other runs do without
+
+    fleet = await machines.enter_async_context(open_fleet(first.scenario.fleet, clock, first.loaded.folder, first.observer.note_added))
+    for run in runs:
+        run.use_fleet(fleet)

@@ -6,13 +6,12 @@ import dataclasses
 import functools
 import pathlib
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from perfkit.calibration.cache import calibration_path, read_calibration
 from perfkit.calibration.model import calibration_document
 from perfkit.clock import Clock, utc_now
 from perfkit.errors import MeasurementError, MeasurementWarning, PerfkitError, StorageError, TargetError, UsageError
-from perfkit.fleet.fleet import Fleet
 from perfkit.load.load_plan import ColdStartPlan, LoadPoint
 from perfkit.load.loop import StopCause
 from perfkit.load.mix_plan import MixPoint
@@ -50,6 +49,9 @@ from perfkit.units import NS_PER_S
 from perfkit.workers.cpu_placement import place
 from perfkit.workers.point_recording import PointRecording
 from perfkit.workers.worker_spec import WorkerSpec
+
+if TYPE_CHECKING:
+    from perfkit.fleet.fleet import Fleet
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -114,7 +116,7 @@ class ScenarioRun:
             self._continue()
         self._abandoned = remove_abandoned()
 
-    def use_fleet(self, fleet: Fleet) -> None:
+    def use_fleet(self, fleet: "Fleet") -> None:
         """Sets the machines that send the load, and describes them; called before the first load point."""
         self.generator.fleet = fleet
         self._so_far.environment["fleet"] = fleet.describe()
