@@ -5,14 +5,17 @@ import contextlib
 import json
 import os
 import pathlib
+import subprocess
 from typing import TYPE_CHECKING
 
-from perfkit.cli.drawing import add_missing_report, draw_report
+from perfkit.cli.drawing import add_missing_report, draw_report, spawn_drawing
 from perfkit.cli.exit_code import ExitCode, exit_code_of
 from perfkit.cli.options import command_that_continues, whole_number
 from perfkit.cli.output import reader_may_leave
 from perfkit.cli.resume import add_resume, check_resume, complete_result, whole_points
 from perfkit.cli.url_scenario import add_scenario_or_url_options, scenario_source
+from perfkit.process.child import end_unused
+from perfkit.process.start_module import spawn_module
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -73,7 +76,12 @@ def _execute(options: argparse.Namespace) -> ExitCode:
         print(scenario_text(document_with_settings(source, options.settings)), end="")
         return ExitCode.DONE
     check_resume(options)
-    session = _Session(quiet=options.quiet, publish_at=options.prometheus, writes_reports=not options.no_report, resume=options.resume)
+    sampler = None
+    if not (cases[0].values or options.resume) and cases[0].loaded.scenario.telemetry:
+        sampler = spawn_module("perfkit.telemetry.sampler_process")  # it imports its libraries while this process imports its own
+    session = _Session(
+        quiet=options.quiet, publish_at=options.prometheus, writes_reports=not options.no_report, resume=options.resume, sampler=sampler
+    )
     name = cases[0].loaded.scenario.name
     folder = options.out or pathlib.Path("reports") / f"{name}-{utc_now():%Y%m%dT%H%M%SZ}"
     if cases[0].values:
@@ -128,12 +136,23 @@ def _accepted(code: ExitCode, options: argparse.Namespace) -> ExitCode:
 class _Session:
     """What all runs of one command share: the progress display, and the signals that interrupt them."""
 
-    def __init__(self, *, quiet: bool, publish_at: tuple[str, int] | None, writes_reports: bool, resume: bool) -> None:
+    def __init__(
+        self,
+        *,
+        quiet: bool,
+        publish_at: tuple[str, int] | None,
+        writes_reports: bool,
+        resume: bool,
+        sampler: "subprocess.Popen[bytes] | None",
+    ) -> None:
         from perfkit.cli.signals import SignalHandler
         from perfkit.measurement.control import Interruption
         from perfkit.report.live import LiveReport
 
-        self.live = LiveReport(quiet=quiet)
+        self.live = LiveReport(quiet=quiet, on_all_answered=self._spawn_drawing)
+        self._sampler = sampler
+        self._drawing: subprocess.Popen[bytes] | None = None
+        """The process that draws the report, started ahead."""
         self._publish_at, self._writes_reports, self._interruption = publish_at, writes_reports, Interruption()
         self._signals = SignalHandler(self._interruption, self._say_that_it_stops)
         self._is_drawing, self._resume = False, resume
@@ -157,10 +176,19 @@ class _Session:
         async def run() -> MeasuredScenario:
             with self._signals.installed():
                 return await measure_scenario(
-                    loaded, folder, self.live, self._interruption, publish_at=self._publish_at, resume=self._resume
+                    loaded,
+                    folder,
+                    self.live,
+                    self._interruption,
+                    publish_at=self._publish_at,
+                    resume=self._resume,
+                    sampler=self._sampler,
                 )
 
-        return self._reported(uvloop.run(run()), print_figures)
+        try:
+            return self._reported(uvloop.run(run()), print_figures)
+        finally:
+            self._end_unused()
 
     def measure_interleaved(self, cases: "Sequence[InterleavedCase]") -> "list[Result | PerfkitError]":
         """Measures scenarios interleaved on one server, and writes their result folders and reports."""
@@ -173,7 +201,10 @@ class _Session:
             with self._signals.installed():
                 return await measure_interleaved(cases, self.live, self._interruption, publish_at=self._publish_at, resume=self._resume)
 
-        return [one if isinstance(one, PerfkitError) else self._reported(one, _print_nothing) for one in uvloop.run(run())]
+        try:
+            return [one if isinstance(one, PerfkitError) else self._reported(one, _print_nothing) for one in uvloop.run(run())]
+        finally:
+            self._end_unused()
 
     def _reported(self, measured: "MeasuredScenario", print_figures: "Callable[[Result], None]") -> "Result":
         """The result of a run after its figures are printed and its report is drawn."""
@@ -197,10 +228,25 @@ class _Session:
             meanwhile()
             return "the run was stopped at once"
         self._is_drawing = True
+        spawned, self._drawing = self._drawing, None
         try:
-            return draw_report(folder, *options, meanwhile=meanwhile, interruption=self._interruption, signals=self._signals)
+            return draw_report(
+                folder, *options, meanwhile=meanwhile, interruption=self._interruption, signals=self._signals, spawned=spawned
+            )
         finally:
             self._is_drawing = False
+
+    def _spawn_drawing(self) -> None:
+        """Starts the process that will draw the report, now that it disturbs no measurement."""
+        if self._writes_reports and self._drawing is None and not self._interruption.count:
+            self._drawing = spawn_drawing()
+
+    def _end_unused(self) -> None:
+        """Ends the processes that were started ahead, as far as they were not needed."""
+        for process in (self._sampler, self._drawing):
+            if process is not None and process.returncode is None:
+                end_unused(process)
+        self._sampler = self._drawing = None
 
     def say_last_notes(self) -> None:
         """Says which results were not stored and which reports were not drawn."""

@@ -5,6 +5,7 @@ import contextlib
 import dataclasses
 import functools
 import pathlib
+import subprocess
 from collections.abc import Awaitable, Sequence
 
 from perfkit.clock import Clock, MonotonicClock, utc_now
@@ -37,13 +38,14 @@ async def measure_scenario(
     publish_at: tuple[str, int] | None = None,
     spool: ReplySpool | None = None,
     resume: bool = False,
+    sampler: "subprocess.Popen[bytes] | None" = None,
 ) -> MeasuredScenario:
     """Measures every load point of a scenario, or searches its capacity, and stores the result in a folder.
 
     With `resume` the load points that an unfinished result of the folder has as a whole are taken from there; see `find_unfinished`.
 
     `publish_at` is a host and port at which live metrics are served. `spool` gets every reply, for a profile export. A result without any
-    load point is not stored.
+    load point is not stored. `sampler` is the process of the samplers, where the caller has spawned it; it is the caller's to end if an error comes first.
 
     Raises ModelMismatchError, ScenarioError, TargetError and UsageError if nothing was measured, also because the folder cannot be
     written or another process writes to it; a failure after the first load point ends in a result whose status says so, and which is
@@ -52,7 +54,7 @@ async def measure_scenario(
     """
     with locked(folder):
         run = _new_run(loaded, folder, observer, interruption, clock or MonotonicClock(), spool=spool, resume=resume)
-        await _conclude_on_errors([run], _execute([run], publish_at))
+        await _conclude_on_errors([run], _execute([run], publish_at, sampler=sampler))
         return run.conclude()
 
 
@@ -142,7 +144,12 @@ def _new_run(
         raise
 
 
-async def _execute(runs: Sequence[ScenarioRun], publish_at: tuple[str, int] | None, server_pid: int | None = None) -> None:
+async def _execute(
+    runs: Sequence[ScenarioRun],
+    publish_at: tuple[str, int] | None,
+    server_pid: int | None = None,
+    sampler: "subprocess.Popen[bytes] | None" = None,
+) -> None:
     """Measures the load points of all runs interleaved, and saves a run's result after each of its own; an error of one is its `failure`."""
     first = runs[0]
     scenario, observer, interruption, clock, placement = first.scenario, first.observer, first.interruption, first.clock, first.placement
@@ -170,7 +177,7 @@ async def _execute(runs: Sequence[ScenarioRun], publish_at: tuple[str, int] | No
                 shares_memory=shares_memory,
                 trace_url=trace_url,
             ) as target,
-            sampler_process(is_wanted=scenario.telemetry) as client,
+            sampler_process(is_wanted=scenario.telemetry, spawned=sampler) as client,
             contextlib.AsyncExitStack() as regions,
         ):
             with pinned(placement.driver):  # after server and samplers have started, which would inherit it
