@@ -1,11 +1,11 @@
 """The scale of a drawn axis: its ends, its ticks, and where a value lies between them."""
 
 import dataclasses
-import datetime
 import itertools
 import math
 from collections.abc import Iterator, Sequence
 
+from perfkit.clock import Date
 from perfkit.report.chart import Axis
 
 _MOST_LOG_TICKS = 9
@@ -13,7 +13,7 @@ _LOG_SPACE_X, _LOG_SPACE_Y = 1.08, 1.15  # factors beyond the outermost values
 _ZERO_SPACE_X, _ZERO_SPACE_Y = 1.04, 1.08
 _LINEAR_SPACE_Y = 0.08  # of the range, on either side
 _DAYS, _MONTHS, _DAYS_A_MONTH = (1, 2, 7, 14), (1, 2, 3, 6, 12, 24, 60, 120, 1200), 30.4
-_EPOCH = datetime.date(1970, 1, 1)
+_EPOCH = Date(1970, 1, 1).toordinal()
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -44,7 +44,7 @@ def scale_of(axis: Axis, ends: tuple[float, float] | None, most_ticks: int, *, i
     if axis.ticks:
         named = [tick for tick in axis.ticks if first <= tick[0] <= last]
     elif axis.scale == "date":
-        named = [(day, (_EPOCH + datetime.timedelta(day)).isoformat()) for day in date_ticks(first, last, most_ticks)]
+        named = [(day, Date.fromordinal(_EPOCH + round(day)).isoformat()) for day in date_ticks(first, last, most_ticks)]
     else:
         values = log_ticks(first, last) if is_log else linear_ticks(first, last, most_ticks, is_whole=axis.is_whole)
         named = [(value, f"{value:,.6g}") for value in values]
@@ -104,9 +104,9 @@ def date_ticks(low: float, high: float, most: int) -> Sequence[float]:
 
 def _first_days(low: float, high: float, months: int) -> Iterator[float]:
     """The first day of every `months`-th month."""
-    begin = _EPOCH + datetime.timedelta(math.floor(low))
+    begin = Date.fromordinal(_EPOCH + math.floor(low))
     for month in itertools.count(-(-(begin.year * 12 + begin.month - 1) // months) * months, months):
-        day = (datetime.date(month // 12, month % 12 + 1, 1) - _EPOCH).days
+        day = Date(month // 12, month % 12 + 1, 1).toordinal() - _EPOCH
         if day > high:
             return
         if day >= low:
