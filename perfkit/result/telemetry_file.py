@@ -151,10 +151,10 @@ def _csv_groups(file: pathlib.Path) -> Sequence[_Group]:
 
 
 def _parquet_groups(file: pathlib.Path) -> Iterator[_Group]:
-    for (point, repetition, name, labels), rows in _read_frame(file).groupby(
-        ["point", "repetition", "name", "labels"], sort=False, observed=True
-    ):
-        yield _Group(int(point), int(repetition), name, labels, rows["unit"].iloc[0], rows["window_s"].tolist(), rows["value"].tolist())
+    for _, rows in _read_frame(file).groupby(["point", "repetition", "name", "labels"], sort=False, observed=True):
+        first = rows.iloc[0]
+        texts = (first["name"], first["labels"], first["unit"])
+        yield _Group(int(first["point"]), int(first["repetition"]), *texts, rows["window_s"].tolist(), rows["value"].tolist())
 
 
 def telemetry_frame(folder: pathlib.Path) -> "pd.DataFrame":
