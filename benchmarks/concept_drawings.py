@@ -11,10 +11,10 @@ from scipy.optimize import brentq
 from scipy.stats import norm
 
 from benchmarks.concept_runs import CAPACITY_PER_S, GATE_MODEL, INTERVAL_RATE_PER_S, QUEUED_MEAN_MS, SEED, WINDOWS_S
+from benchmarks.concept_style import NS_PER_MS, NUMBERS, STYLE
 from perfkit.api.result import Result
 from perfkit.gate.verdict import Verdict
 from perfkit.report.chart import BLUE, GREEN, INK, MUTED, RED, VERMILLION
-from perfkit.report.plots import NS_PER_MS, NUMBERS, STYLE
 from perfkit.result.distribution import Distribution
 from perfkit.result.load import ClosedLoad, OpenLoad
 from perfkit.result.model import Point

@@ -19,8 +19,8 @@ import matplotlib.style
 
 from benchmarks.concept_drawings import PLOT_STYLE, Measure, Plot, false_alarms, load, loops, omission, percentiles, saturation, warm_up
 from benchmarks.concept_runs import RUNS, SEED, measure, measure_gate
+from benchmarks.concept_style import render_svg
 from benchmarks.processes import REALTIME, ROOT
-from perfkit.report.plots import render_svg
 
 CONCEPTS = ROOT / "docs" / "concepts"
 PLOTS: dict[str, tuple[str, Callable[[Measure], Plot]]] = {

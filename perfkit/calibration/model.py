@@ -57,7 +57,7 @@ class Calibration(Part):
     clock_resolution_ns: float
     """As the operating system reports it."""
 
-    model_config = ConfigDict(frozen=True, extra="ignore", populate_by_name=True)
+    model_config = ConfigDict(frozen=True, extra="ignore", populate_by_name=True, defer_build=True)
 
 
 def calibration_document(calibration: Calibration) -> dict[str, Any]:

@@ -1,11 +1,13 @@
-"""Reports drawn in a process of their own after a run, since plotting needs large libraries, and what is told where one is missing."""
+"""Reports drawn in a process of their own after a run, and what is told where one is missing."""
 
 import asyncio
 import pathlib
+import subprocess
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from perfkit.errors import MeasurementWarning, PerfkitError
-from perfkit.process.start_module import start_module
+from perfkit.process.start_module import spawn_module, start_module
 
 if TYPE_CHECKING:
     from perfkit.cli.signals import SignalHandler
@@ -13,16 +15,32 @@ if TYPE_CHECKING:
     from perfkit.result.model import Result
 
 _DRAWN_WITHIN_S = 300
+_MODULE = "perfkit.cli.drawing_process"
 
 
-def draw_report(folder: pathlib.Path, *options: str, interruption: "Interruption", signals: "SignalHandler") -> str:
-    """Draws the report of a result folder, and says why it is missing; empty if it was drawn. An interrupt ends the drawing."""
+def spawn_drawing() -> "subprocess.Popen[bytes]":
+    """Starts the process that draws reports ahead of `draw_report`: it imports its libraries, and waits."""
+    return spawn_module(_MODULE, reads_stderr=True)
+
+
+def draw_report(
+    folder: pathlib.Path,
+    *options: str,
+    meanwhile: Callable[[], None],
+    interruption: "Interruption",
+    signals: "SignalHandler",
+    spawned: "subprocess.Popen[bytes] | None" = None,
+) -> str:
+    """Draws the report of a result folder, and says why it is missing; empty if it was drawn. An interrupt ends the drawing.
+
+    `meanwhile` is called while it is drawn; `spawned` is the process that draws it, where `spawn_drawing` has started it already.
+    """
     import uvloop
 
     async def draw() -> str:
         interruption.task = asyncio.current_task()
         with signals.installed():
-            return await _draw(folder, *options)
+            return await _draw([*options, str(folder)], meanwhile, spawned)
 
     try:
         return uvloop.run(draw())
@@ -30,10 +48,13 @@ def draw_report(folder: pathlib.Path, *options: str, interruption: "Interruption
         return "it was interrupted"
 
 
-async def _draw(folder: pathlib.Path, *options: str) -> str:
-    arguments = ("report", "--quiet", *options, str(folder))
-    async with start_module("perfkit", *arguments, on_line=lambda _: None, stop_within_s=0.0) as child:
-        how = await child.wait_for_end(_DRAWN_WITHIN_S)
+async def _draw(arguments: list[str], meanwhile: Callable[[], None], spawned: "subprocess.Popen[bytes] | None") -> str:
+    async with start_module(_MODULE, on_line=lambda _: None, stop_within_s=0.0, spawned=spawned) as child:
+        child.send(arguments)
+        try:
+            meanwhile()
+        finally:  # what cannot be printed is drawn all the same
+            how = await child.wait_for_end(_DRAWN_WITHIN_S)
         if not child.ended.done():
             return f"its process {child.pid} had not ended after {_DRAWN_WITHIN_S} s and was killed"
         return "" if child.ended.result() == 0 else f"its process {how}"

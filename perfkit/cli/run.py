@@ -5,17 +5,20 @@ import contextlib
 import json
 import os
 import pathlib
+import subprocess
 from typing import TYPE_CHECKING
 
-from perfkit.cli.drawing import add_missing_report, draw_report
+from perfkit.cli.drawing import add_missing_report, draw_report, spawn_drawing
 from perfkit.cli.exit_code import ExitCode, exit_code_of
 from perfkit.cli.options import command_that_continues, whole_number
 from perfkit.cli.output import reader_may_leave
 from perfkit.cli.resume import add_resume, check_resume, complete_result, whole_points
 from perfkit.cli.url_scenario import add_scenario_or_url_options, scenario_source
+from perfkit.process.child import end_unused
+from perfkit.process.start_module import spawn_module
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from perfkit.errors import PerfkitError
     from perfkit.measurement.lifecycle import InterleavedCase
@@ -73,22 +76,32 @@ def _execute(options: argparse.Namespace) -> ExitCode:
         print(scenario_text(document_with_settings(source, options.settings)), end="")
         return ExitCode.DONE
     check_resume(options)
-    session = _Session(quiet=options.quiet, publish_at=options.prometheus, writes_reports=not options.no_report, resume=options.resume)
+    sampler = None
+    if not (cases[0].values or options.resume) and cases[0].loaded.scenario.telemetry:
+        sampler = spawn_module("perfkit.telemetry.sampler_process")  # it imports its libraries while this process imports its own
+    session = _Session(
+        quiet=options.quiet, publish_at=options.prometheus, writes_reports=not options.no_report, resume=options.resume, sampler=sampler
+    )
     name = cases[0].loaded.scenario.name
     folder = options.out or pathlib.Path("reports") / f"{name}-{utc_now():%Y%m%dT%H%M%SZ}"
     if cases[0].values:
         with locked(folder, may_lock_inside=True):
             return _sweep(session, cases, folder, options)
     result = complete_result(cases[0].loaded, options)
+
+    def print_figures(measured: "Result") -> None:
+        if measured.points:
+            _print_figures(measured, options)
+
     if result is None:
-        result = session.measure(cases[0].loaded, folder)
-    from perfkit.report.terminal_status import print_status, print_warnings  # only now: the first request leaves earlier
+        result = session.measure(cases[0].loaded, folder, print_figures)
+    else:
+        print_figures(result)
+    from perfkit.report.terminal_status import print_status  # only now: the first request leaves earlier
     from perfkit.result.whole_points import has_points
 
     if result.points:
-        _print_result(result, folder if session.has_stored else None, as_json=options.format == "json")
-        if not options.quiet:
-            print_warnings(result)
+        _print_stored(result, folder if session.has_stored else None, options)
     code = _accepted(session.exit_code or _exit_code(result), options)
     session.say_last_notes()
     if session.has_stored and result.status in ("interrupted", "incomplete") and has_points(folder):
@@ -123,12 +136,23 @@ def _accepted(code: ExitCode, options: argparse.Namespace) -> ExitCode:
 class _Session:
     """What all runs of one command share: the progress display, and the signals that interrupt them."""
 
-    def __init__(self, *, quiet: bool, publish_at: tuple[str, int] | None, writes_reports: bool, resume: bool) -> None:
+    def __init__(
+        self,
+        *,
+        quiet: bool,
+        publish_at: tuple[str, int] | None,
+        writes_reports: bool,
+        resume: bool,
+        sampler: "subprocess.Popen[bytes] | None",
+    ) -> None:
         from perfkit.cli.signals import SignalHandler
         from perfkit.measurement.control import Interruption
         from perfkit.report.live import LiveReport
 
-        self.live = LiveReport(quiet=quiet)
+        self.live = LiveReport(quiet=quiet, on_all_answered=self._spawn_drawing)
+        self._sampler = sampler
+        self._drawing: subprocess.Popen[bytes] | None = None
+        """The process that draws the report, started ahead."""
         self._publish_at, self._writes_reports, self._interruption = publish_at, writes_reports, Interruption()
         self._signals = SignalHandler(self._interruption, self._say_that_it_stops)
         self._is_drawing, self._resume = False, resume
@@ -142,8 +166,8 @@ class _Session:
         """The exit code of an interrupted command; None if there was no signal."""
         return self._signals.exit_code
 
-    def measure(self, loaded: "LoadedScenario", folder: pathlib.Path) -> "Result":
-        """Measures a scenario; writes its result folder and the report, unless nothing was measured."""
+    def measure(self, loaded: "LoadedScenario", folder: pathlib.Path, print_figures: "Callable[[Result], None]") -> "Result":
+        """Measures a scenario, prints its figures as soon as they are stored, and draws the report, unless nothing was measured."""
         import uvloop
 
         from perfkit.measurement.lifecycle import measure_scenario
@@ -152,10 +176,19 @@ class _Session:
         async def run() -> MeasuredScenario:
             with self._signals.installed():
                 return await measure_scenario(
-                    loaded, folder, self.live, self._interruption, publish_at=self._publish_at, resume=self._resume
+                    loaded,
+                    folder,
+                    self.live,
+                    self._interruption,
+                    publish_at=self._publish_at,
+                    resume=self._resume,
+                    sampler=self._sampler,
                 )
 
-        return self._reported(uvloop.run(run()))
+        try:
+            return self._reported(uvloop.run(run()), print_figures)
+        finally:
+            self._end_unused()
 
     def measure_interleaved(self, cases: "Sequence[InterleavedCase]") -> "list[Result | PerfkitError]":
         """Measures scenarios interleaved on one server, and writes their result folders and reports."""
@@ -168,30 +201,52 @@ class _Session:
             with self._signals.installed():
                 return await measure_interleaved(cases, self.live, self._interruption, publish_at=self._publish_at, resume=self._resume)
 
-        return [one if isinstance(one, PerfkitError) else self._reported(one) for one in uvloop.run(run())]
+        try:
+            return [one if isinstance(one, PerfkitError) else self._reported(one, _print_nothing) for one in uvloop.run(run())]
+        finally:
+            self._end_unused()
 
-    def _reported(self, measured: "MeasuredScenario") -> "Result":
-        """The result of a run after its report is drawn."""
+    def _reported(self, measured: "MeasuredScenario", print_figures: "Callable[[Result], None]") -> "Result":
+        """The result of a run after its figures are printed and its report is drawn."""
         self.has_stored = measured.folder is not None
         if measured.not_stored:
             self.last_notes.append(measured.not_stored)
         elif measured.folder is None:
             self.live.say(f"{measured.result.status_reason or measured.result.status}; nothing was measured, so nothing is written")
-        elif self._writes_reports and (reason := self.draw_report(measured.folder)):
-            result, note = add_missing_report(measured.folder, measured.result, reason)
-            self.last_notes.append(note)
-            return result
+        elif self._writes_reports:
+            if reason := self.draw_report(measured.folder, meanwhile=lambda: print_figures(measured.result)):
+                result, note = add_missing_report(measured.folder, measured.result, reason)
+                self.last_notes.append(note)
+                return result
+            return measured.result
+        print_figures(measured.result)
         return measured.result
 
-    def draw_report(self, folder: pathlib.Path, *options: str) -> str:
-        """Draws a report unless the command was interrupted twice; returns why it is missing."""
+    def draw_report(self, folder: pathlib.Path, *options: str, meanwhile: "Callable[[], None]") -> str:
+        """Draws a report unless the command was interrupted twice, and calls `meanwhile` in any case; returns why it is missing."""
         if self._signals.count >= 2:
+            meanwhile()
             return "the run was stopped at once"
         self._is_drawing = True
+        spawned, self._drawing = self._drawing, None
         try:
-            return draw_report(folder, *options, interruption=self._interruption, signals=self._signals)
+            return draw_report(
+                folder, *options, meanwhile=meanwhile, interruption=self._interruption, signals=self._signals, spawned=spawned
+            )
         finally:
             self._is_drawing = False
+
+    def _spawn_drawing(self) -> None:
+        """Starts the process that will draw the report, now that it disturbs no measurement."""
+        if self._writes_reports and self._drawing is None and not self._interruption.count:
+            self._drawing = spawn_drawing()
+
+    def _end_unused(self) -> None:
+        """Ends the processes that were started ahead, as far as they were not needed."""
+        for process in (self._sampler, self._drawing):
+            if process is not None and process.returncode is None:
+                end_unused(process)
+        self._sampler = self._drawing = None
 
     def say_last_notes(self) -> None:
         """Says which results were not stored and which reports were not drawn."""
@@ -253,7 +308,7 @@ def _measure_group(
     (index,) = group
     session.live.note(f"case {index + 1} of {len(cases)}: {title(index)}")
     try:
-        return [session.measure(cases[index].loaded, folders[index])]
+        return [session.measure(cases[index].loaded, folders[index], _print_nothing)]
     except PerfkitError as error:
         return [error]
 
@@ -275,17 +330,24 @@ def _end_sweep(
         with contextlib.suppress(ResultError):  # the table says why it cannot be read
             results[case_folder] = read_result(folder / case_folder)[0]
     codes += [_exit_code(results[case.folder]) for case in measured if case.status == "complete" and case.folder in results]
-    if not options.no_report and (reason := session.draw_report(folder, "--table-only")):
+
+    def print_table() -> None:
+        with reader_may_leave():
+            if options.format == "text":
+                print_sweep(folder, sweep.document)
+        if not options.quiet:
+            print_sweep_warnings(list(results.items()))
+
+    if options.no_report:
+        print_table()
+    elif reason := session.draw_report(folder, "--table-only", meanwhile=print_table):
         session.last_notes.append(f"the report of the sweep was not drawn: {reason}; `perfkit report --table-only {folder}` draws it")
     with reader_may_leave():
         if options.format == "json":
             print(json.dumps(sweep_document(sweep.document), indent=1))
         else:
-            print_sweep(folder, sweep.document)
             files = _written_files(folder, "sweep.json", "sweep.csv", "report.html")
             print(f"{folder}{os.sep}: {files}, and a result folder for each case")
-    if not options.quiet:
-        print_sweep_warnings(list(results.items()))
     session.say_last_notes()
     if sweep.pending():
         can_resume = any(has_points(folder / sweep.document.cases[index].folder) for index in sweep.pending())
@@ -304,17 +366,31 @@ def _host_and_port(text: str) -> tuple[str, int]:
     return host.removeprefix("[").removesuffix("]") or "127.0.0.1", int(port)
 
 
-def _print_result(result: "Result", folder: pathlib.Path | None, *, as_json: bool) -> None:
+def _print_figures(result: "Result", options: argparse.Namespace) -> None:
+    """Prints the summary, unless the result is printed as JSON, and the warnings, unless quiet."""
+    from perfkit.report.terminal_status import print_warnings
     from perfkit.report.terminal_summary import print_summary
+
+    with reader_may_leave():
+        if options.format == "text":
+            print_summary(result)
+    if not options.quiet:
+        print_warnings(result)
+
+
+def _print_nothing(_result: "Result") -> None:
+    """Of a case of a sweep, whose table is printed at the end."""
+
+
+def _print_stored(result: "Result", folder: pathlib.Path | None, options: argparse.Namespace) -> None:
+    """Prints the whole result as JSON, or names the files that were written."""
     from perfkit.result.model import result_document
 
     with reader_may_leave():
-        if as_json:
+        if options.format == "json":
             print(json.dumps(result_document(result), indent=1))
-        else:
-            print_summary(result)
-            if folder is not None:
-                print(f"{folder}{os.sep}: {_written_files(folder, 'result.json', 'latency.hlog', 'report.html')}")
+        elif folder is not None:
+            print(f"{folder}{os.sep}: {_written_files(folder, 'result.json', 'latency.hlog', 'report.html')}")
 
 
 def _written_files(folder: pathlib.Path, *names: str) -> str:

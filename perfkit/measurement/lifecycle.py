@@ -5,12 +5,11 @@ import contextlib
 import dataclasses
 import functools
 import pathlib
+import subprocess
 from collections.abc import Awaitable, Sequence
 
 from perfkit.clock import Clock, MonotonicClock, utc_now
 from perfkit.errors import PerfkitError, UsageError
-from perfkit.fleet.fleet import open_fleet
-from perfkit.fleet.token import check_known_token
 from perfkit.machine.cpus import pinned
 from perfkit.measurement.continuation import why_not_resumable
 from perfkit.measurement.control import Interruption, RunObserver
@@ -39,13 +38,14 @@ async def measure_scenario(
     publish_at: tuple[str, int] | None = None,
     spool: ReplySpool | None = None,
     resume: bool = False,
+    sampler: "subprocess.Popen[bytes] | None" = None,
 ) -> MeasuredScenario:
     """Measures every load point of a scenario, or searches its capacity, and stores the result in a folder.
 
     With `resume` the load points that an unfinished result of the folder has as a whole are taken from there; see `find_unfinished`.
 
     `publish_at` is a host and port at which live metrics are served. `spool` gets every reply, for a profile export. A result without any
-    load point is not stored.
+    load point is not stored. `sampler` is the process of the samplers, where the caller has spawned it; it is the caller's to end if an error comes first.
 
     Raises ModelMismatchError, ScenarioError, TargetError and UsageError if nothing was measured, also because the folder cannot be
     written or another process writes to it; a failure after the first load point ends in a result whose status says so, and which is
@@ -54,7 +54,7 @@ async def measure_scenario(
     """
     with locked(folder):
         run = _new_run(loaded, folder, observer, interruption, clock or MonotonicClock(), spool=spool, resume=resume)
-        await _conclude_on_errors([run], _execute([run], publish_at))
+        await _conclude_on_errors([run], _execute([run], publish_at, sampler=sampler))
         return run.conclude()
 
 
@@ -144,7 +144,12 @@ def _new_run(
         raise
 
 
-async def _execute(runs: Sequence[ScenarioRun], publish_at: tuple[str, int] | None, server_pid: int | None = None) -> None:
+async def _execute(
+    runs: Sequence[ScenarioRun],
+    publish_at: tuple[str, int] | None,
+    server_pid: int | None = None,
+    sampler: "subprocess.Popen[bytes] | None" = None,
+) -> None:
     """Measures the load points of all runs interleaved, and saves a run's result after each of its own; an error of one is its `failure`."""
     first = runs[0]
     scenario, observer, interruption, clock, placement = first.scenario, first.observer, first.interruption, first.clock, first.placement
@@ -155,6 +160,8 @@ async def _execute(runs: Sequence[ScenarioRun], publish_at: tuple[str, int] | No
     if not (active := [run for run in runs if run.is_active]):
         return
     if scenario.fleet is not None and observer.is_quiet:
+        from perfkit.fleet.token import check_known_token
+
         check_known_token(scenario.fleet, first.loaded.folder)
     connect_to_read = functools.partial(connect_for_statistics, scenario, clock=clock)
     trace_url = None if source is None else source.url
@@ -170,7 +177,7 @@ async def _execute(runs: Sequence[ScenarioRun], publish_at: tuple[str, int] | No
                 shares_memory=shares_memory,
                 trace_url=trace_url,
             ) as target,
-            sampler_process(is_wanted=scenario.telemetry) as client,
+            sampler_process(is_wanted=scenario.telemetry, spawned=sampler) as client,
             contextlib.AsyncExitStack() as regions,
         ):
             with pinned(placement.driver):  # after server and samplers have started, which would inherit it
@@ -186,10 +193,7 @@ async def _execute(runs: Sequence[ScenarioRun], publish_at: tuple[str, int] | No
                         await run.probe_target(target, shared)
             if not any(run.is_active for run in runs):
                 return
-            if scenario.fleet is not None:
-                fleet = await regions.enter_async_context(open_fleet(scenario.fleet, clock, first.loaded.folder, observer.note_added))
-                for run in runs:
-                    run.use_fleet(fleet)
+            await _join_fleet(runs, regions, clock)
             spans = None if source is None else source.config
             observation = await observe(scenario, target, client, connect_to_read, clock, publish_at, observer.screen, spans, server_pid)
             async with first.screen(observation):
@@ -223,3 +227,15 @@ async def _execute(runs: Sequence[ScenarioRun], publish_at: tuple[str, int] | No
         for run in runs:
             with run.ending():
                 run.save()
+
+
+async def _join_fleet(runs: Sequence[ScenarioRun], machines: contextlib.AsyncExitStack, clock: Clock) -> None:
+    """Has the machines of the scenario's fleet send the load, if it has one; they are released with the stack."""
+    first = runs[0]
+    if first.scenario.fleet is None:
+        return
+    from perfkit.fleet.fleet import open_fleet  # whose modules other runs do without
+
+    fleet = await machines.enter_async_context(open_fleet(first.scenario.fleet, clock, first.loaded.folder, first.observer.note_added))
+    for run in runs:
+        run.use_fleet(fleet)

@@ -1,11 +1,11 @@
 """What sends the load of a run: this process, several of their own, or the machines of a fleet."""
 
 from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from perfkit.calibration.model import Calibration
 from perfkit.clock import Clock
 from perfkit.errors import MeasurementError, UsageError
-from perfkit.fleet.fleet import Fleet
 from perfkit.load.load_plan import LoadPoint
 from perfkit.load.loop import Stoppable
 from perfkit.load.mix_plan import MixPoint
@@ -32,6 +32,9 @@ from perfkit.workers.point_recording import PointRecording
 from perfkit.workers.request_sampler import TraceIds
 from perfkit.workers.worker import execute
 from perfkit.workers.worker_spec import MixSpec, WorkerSpec
+
+if TYPE_CHECKING:
+    from perfkit.fleet.fleet import Fleet
 
 
 class _PointListener(GroupListener):

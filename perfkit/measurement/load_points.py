@@ -21,7 +21,6 @@ from perfkit.result.search import Search
 from perfkit.scenario.file import LoadedScenario
 from perfkit.scenario.load import ClosedLoadSpec, SearchLoadSpec
 from perfkit.scenario.model import Scenario
-from perfkit.search.capacity_search import CapacitySearch
 from perfkit.target.address import Address, WireProtocol
 from perfkit.transport.base import Transport
 from perfkit.transport.factory import make_transport
@@ -80,6 +79,8 @@ def load_point_source(loaded: LoadedScenario) -> LoadPointSource:
     if loaded.scenario.workloads is not None:
         return FixedPoints(mix_points(loaded))
     if isinstance(loaded.scenario.load, SearchLoadSpec):
+        from perfkit.search.capacity_search import CapacitySearch  # whose fits other loads do without
+
         return CapacitySearch(loaded)
     return FixedPoints(load_points(loaded))
 

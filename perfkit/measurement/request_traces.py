@@ -17,7 +17,6 @@ from perfkit.measurement.point_measurement import PointMeasurement
 from perfkit.result.model import PointKey
 from perfkit.scenario.traces import Traces
 from perfkit.spans.breakdown import Breakdown, break_down
-from perfkit.spans.files import read_spans_file
 from perfkit.spans.sampled import SampledRequest
 from perfkit.spans.server_times import ServerTimes, server_times
 from perfkit.spans.span import Span
@@ -184,6 +183,8 @@ class RequestTraces:
 
 
 def _times_of_files(source: SpanSource) -> dict[str, ServerTimes]:
+    from perfkit.spans.files import read_spans_file  # whose formats other runs do without
+
     spans: dict[str, list[Span]] = {}
     for pattern in source.files:
         path = source.folder / pattern

@@ -6,13 +6,12 @@ import dataclasses
 import functools
 import pathlib
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from perfkit.calibration.cache import calibration_path, read_calibration
 from perfkit.calibration.model import calibration_document
 from perfkit.clock import Clock, utc_now
 from perfkit.errors import MeasurementError, MeasurementWarning, PerfkitError, StorageError, TargetError, UsageError
-from perfkit.fleet.fleet import Fleet
 from perfkit.load.load_plan import ColdStartPlan, LoadPoint
 from perfkit.load.loop import StopCause
 from perfkit.load.mix_plan import MixPoint
@@ -49,7 +48,10 @@ from perfkit.telemetry.messages import PointBegins
 from perfkit.units import NS_PER_S
 from perfkit.workers.cpu_placement import place
 from perfkit.workers.point_recording import PointRecording
-from perfkit.workers.worker_spec import WorkerSpec
+from perfkit.workers.worker_spec import MixSpec, WorkerSpec
+
+if TYPE_CHECKING:
+    from perfkit.fleet.fleet import Fleet
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -114,7 +116,7 @@ class ScenarioRun:
             self._continue()
         self._abandoned = remove_abandoned()
 
-    def use_fleet(self, fleet: Fleet) -> None:
+    def use_fleet(self, fleet: "Fleet") -> None:
         """Sets the machines that send the load, and describes them; called before the first load point."""
         self.generator.fleet = fleet
         self._so_far.environment["fleet"] = fleet.describe()
@@ -283,15 +285,12 @@ class ScenarioRun:
             if self._spool is not None:
                 assert isinstance(spec, WorkerSpec)
                 spec, workers = self._spool.begin(spec, self.clock), 1
-            lines = self._point_lines(load_point)
-            log: IntervalLog | IntervalSpool
-            if self.generator.needs_processes(spec, workers, has_reply_spool=self._spool is not None):
-                log = self._writer.interval_spool(load_point.tag, lines)
-            else:
-                log = self._writer.interval_log(lines, undecided_warmup_s(self.scenario, load_point.window_ns))
+            log = self._new_log(load_point, spec, workers)
             make_checkpoint = functools.partial(self._checkpoint, load_point, workloads, workers, log)
             checkpoints = PointCheckpoints(make_checkpoint, self.observer.note_added)
             recorded = await self.generator.send(spec, workers, log, checkpoints, telemetry, start, self._spool, set_loop)
+            if number == total and not self._is_search:
+                self.observer.all_answered()
             await checkpoints.finish()
             window = cut_window(self.scenario, recorded, is_open=is_open(load_point))
             if self._spool is not None:
@@ -318,6 +317,13 @@ class ScenarioRun:
             observation.point_finished(number, self._so_far.points[-len(measurements)])
             if self._traces is not None:  # last, because an interrupt of this wait must not discard the measured load point
                 await self._traces.collect(observation)
+
+    def _new_log(self, load_point: LoadPoint | MixPoint, spec: WorkerSpec | MixSpec, workers: int) -> IntervalLog | IntervalSpool:
+        """Where the intervals of a load point go while it is measured."""
+        lines = self._point_lines(load_point)
+        if self.generator.needs_processes(spec, workers, has_reply_spool=self._spool is not None):
+            return self._writer.interval_spool(load_point.tag, lines)
+        return self._writer.interval_log(lines, undecided_warmup_s(self.scenario, load_point.window_ns))
 
     def _measurements(
         self,

@@ -19,7 +19,7 @@ from perfkit.workload.shared_tensors import OutputSizes, OutputSlots, has_open_s
 
 Connect = Callable[[Address], AbstractAsyncContextManager[Transport]]
 """Opens a transport to an address for the length of a block."""
-_UNWRITTEN = b"\xff" * 2**20  # an output that the server does not write is then not zeros, which might be expected
+_PIECE_BYTES = 2**20
 _KINDS: tuple[RegionKind, ...] = ("system", "cuda")
 
 
@@ -80,8 +80,9 @@ class RunRegions:
             requests = place_inputs(requests, await self._region(transport, memories, input_bytes))
         if output_bytes:
             memory = await self._region(transport, memories, output_bytes)
-            for offset in range(0, output_bytes, len(_UNWRITTEN)):
-                memory.write(offset, _UNWRITTEN[: output_bytes - offset])
+            unwritten = b"\xff" * _PIECE_BYTES  # an output that the server does not write is then not zeros, which might be expected
+            for offset in range(0, output_bytes, _PIECE_BYTES):
+                memory.write(offset, unwritten[: output_bytes - offset])
             slots = OutputSlots(memory.name, memory.reader, sizes)
         return SharedTensors(spec.kind, requests, slots, input_bytes, output_bytes)
 

@@ -212,6 +212,7 @@ async def child_process(
     ends_with_stdin: bool = True,
     stop_within_s: float = 5,
     folder: pathlib.Path | None = None,
+    spawned: "subprocess.Popen[bytes] | None" = None,
 ) -> AsyncIterator[Child]:
     """Runs a command for the length of the block, in `folder` or this process's working folder.
 
@@ -220,9 +221,12 @@ async def child_process(
 
     With `ends_with_stdin=False`, for programs that do not watch their stdin, it gets SIGTERM at once and SIGKILL after
     `stop_within_s`; a guard process does the same if perfkit is killed. Raises OSError if the command cannot be run.
+
+    `spawned` is the command's process, where `spawn` has started it already.
     """
     waits_s = (stop_within_s, 1.0) if ends_with_stdin else (0.0, stop_within_s)
-    starting = asyncio.ensure_future(_start(command, environment, output, on_line, None if ends_with_stdin else stop_within_s, folder))
+    process = spawned or spawn(command, environment, output, reads_stderr=on_line is not None, folder=folder)
+    starting = asyncio.ensure_future(_start(process, output, on_line, None if ends_with_stdin else stop_within_s))
     try:
         await asyncio.wait([starting])  # not cancelled with this coroutine: a half-started process would never be ended
         yield starting.result()
@@ -233,26 +237,40 @@ async def child_process(
             await starting.result()._stop(waits_s)  # noqa: SLF001 - of this module
 
 
-async def _start(
+def spawn(
     command: Sequence[str],
     environment: Mapping[str, str] | None,
-    output: BinaryIO | None,
-    on_line: Callable[[str], None] | None,
-    guard_s: float | None,
-    folder: pathlib.Path | None,
-) -> Child:
-    loop = asyncio.get_running_loop()
+    output: BinaryIO | None = None,
+    *,
+    reads_stderr: bool,
+    folder: pathlib.Path | None = None,
+) -> "subprocess.Popen[bytes]":
+    """Starts a command for `child_process`, or for `end_unused`; it blocks no longer than a fork."""
     # not asyncio's subprocesses: uvloop forks, which hangs if gRPC's threads run
-    process = subprocess.Popen(  # noqa: ASYNC220 - it blocks no longer than a fork
+    process = subprocess.Popen(
         command,
         env=environment,
         cwd=folder,
         stdin=subprocess.PIPE,
         stdout=output or subprocess.PIPE,
-        stderr=output or (None if on_line is None else subprocess.PIPE),
+        stderr=output or (subprocess.PIPE if reads_stderr else None),
         start_new_session=True,
     )
     register(process)
+    return process
+
+
+def end_unused(process: "subprocess.Popen[bytes]") -> None:
+    """Kills a process that `spawn` has started and that is not needed after all."""
+    kill_group(process)
+    process.communicate()
+    unregister(process)
+
+
+async def _start(
+    process: "subprocess.Popen[bytes]", output: BinaryIO | None, on_line: Callable[[str], None] | None, guard_s: float | None
+) -> Child:
+    loop = asyncio.get_running_loop()
     ended: asyncio.Future[int] = loop.create_future()
     threading.Thread(target=_wait, args=(process, loop, ended), name=f"child {process.pid}", daemon=True).start()
     try:

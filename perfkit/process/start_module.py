@@ -14,7 +14,7 @@ from contextlib import AbstractAsyncContextManager
 from typing import BinaryIO
 
 import perfkit
-from perfkit.process.child import Child, child_process
+from perfkit.process.child import Child, child_process, spawn
 from perfkit.process.running import kill_group, register, unregister
 
 _ROOT = str(pathlib.Path(perfkit.__file__).absolute().parents[1])
@@ -42,11 +42,24 @@ def start_module(
     *arguments: str,
     on_line: Callable[[str], None] | None = None,
     stop_within_s: float = 5,
+    spawned: "subprocess.Popen[bytes] | None" = None,
 ) -> AbstractAsyncContextManager[Child]:
-    """Runs `python -m module` for the length of the block; see `child_process`."""
+    """Runs `python -m module` for the length of the block; see `child_process`. `spawned` is what `spawn_module` returned for it."""
     return child_process(
-        module_command(module, *arguments), environment=module_environment(os.environ), on_line=on_line, stop_within_s=stop_within_s
+        module_command(module, *arguments),
+        environment=module_environment(os.environ),
+        on_line=on_line,
+        stop_within_s=stop_within_s,
+        spawned=spawned,
     )
+
+
+def spawn_module(module: str, *, reads_stderr: bool = False) -> "subprocess.Popen[bytes]":
+    """Starts `python -m module` ahead of `start_module`, so that it imports its libraries meanwhile; `end_unused` ends it.
+
+    `reads_stderr` says whether `start_module` will get an `on_line`.
+    """
+    return spawn(module_command(module), module_environment(os.environ), reads_stderr=reads_stderr)
 
 
 def run_module(module: str, *arguments: str, within_s: float) -> bool:

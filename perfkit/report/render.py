@@ -4,7 +4,6 @@ import base64
 import csv
 import dataclasses
 import hashlib
-import html
 import io
 import json
 import os
@@ -172,7 +171,9 @@ def _cleaned(part: Any) -> Any:
 
 def _inline_svg(figure: Figure) -> str:
     """The picture without its XML declaration, named for screen readers."""
-    label = html.escape(figure.label or figure.title)
+    from html import escape as escape_html  # its table of entities takes memory, and a run renders no page
+
+    label = escape_html(figure.label or figure.title)
     return figure.svg[figure.svg.index("<svg") :].replace("<svg ", f'<svg role="img" aria-label="{label}" ', 1)
 
 

@@ -9,7 +9,7 @@ from pydantic import ConfigDict
 class Part(pydantic.BaseModel):
     """The base of all parts: frozen, and tolerant of keys of later versions."""
 
-    model_config = ConfigDict(frozen=True, extra="ignore", populate_by_name=True)
+    model_config = ConfigDict(frozen=True, extra="ignore", populate_by_name=True, defer_build=True)
 
     def document(self) -> dict[str, Any]:
         """The part as JSON values, in the order of the schema."""

@@ -1,5 +1,6 @@
-"""The telemetry of a run, one row per sample: CSV during the run, Parquet at its end if pyarrow is installed."""
+"""The telemetry of a run, one row per sample: CSV, and Parquet in the end if it is long and pyarrow is installed."""
 
+import contextlib
 import csv
 import importlib.util
 import json
@@ -7,6 +8,7 @@ import os
 import pathlib
 import sys
 import warnings
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from perfkit.errors import ResultError
@@ -19,9 +21,14 @@ if TYPE_CHECKING:
     import pandas as pd
 
 CSV_FILE, PARQUET_FILE = "telemetry.csv", "telemetry.parquet"
+_CONVERTED_FROM_BYTES = 4 * 2**20  # importing pyarrow alone takes a second, in which as much is read as CSV
 _CONVERTED_WITHIN_S = 120
 _LARGEST_BYTES, _LARGEST = 2 * 2**30, 1e9
 _TYPES = {"point": "int32", "repetition": "int32", "time_s": "float64", "window_s": "float64", "value": "float64"}
+_LIMITS = {
+    "point": (0, 1e6), "repetition": (0, 1e6), "time_s": (-_LARGEST, _LARGEST), "window_s": (-_LARGEST, _LARGEST), "value": (-1e18, 1e18),
+}  # fmt: skip
+"""The lowest and the highest number that could be sampled."""
 COLUMNS = ("point", "repetition", "protocol", "load", "name", "labels", "unit", "time_s", "window_s", "value")
 
 
@@ -42,8 +49,8 @@ class TelemetryLog:
     here: this runs in the process that sends the load.
     """
 
-    def __init__(self, folder: pathlib.Path) -> None:
-        self._folder = folder
+    def __init__(self, folder: pathlib.Path, converted_from_bytes: int = _CONVERTED_FROM_BYTES) -> None:
+        self._folder, self._converted_from_bytes = folder, converted_from_bytes
         file = folder / CSV_FILE
         self._has_rows = file.exists() and file.stat().st_size > 0
         """Whether it has rows, also those of a run that is continued."""
@@ -72,11 +79,12 @@ class TelemetryLog:
             return os.fstat(stream.fileno()).st_size
 
     def finish(self) -> None:
-        """Converts the file to Parquet if pyarrow is installed; if that fails, or takes more than two minutes, the CSV file stays.
+        """Converts a long file to Parquet if pyarrow is installed; if that fails, or takes more than two minutes, the CSV file stays.
 
         A child process does it, since pyarrow takes more memory than the rest of a run.
         """
-        if self._has_rows and importlib.util.find_spec("pyarrow"):
+        is_long = self._has_rows and (self._folder / CSV_FILE).stat().st_size >= self._converted_from_bytes
+        if is_long and importlib.util.find_spec("pyarrow"):
             run_module(__name__, str(self._folder.absolute()), within_s=_CONVERTED_WITHIN_S)
 
 
@@ -94,13 +102,59 @@ def read_telemetry(folder: pathlib.Path) -> dict[tuple[int, int], list[Series]]:
     if file is None:
         return {}
     series_of: dict[tuple[int, int], list[Series]] = {}
+    for group in _parquet_groups(file) if file.name == PARQUET_FILE else _csv_groups(file):
+        times_ns = tuple(round(window_s * NS_PER_S) for window_s in group.window_s)
+        series = Series(group.name, group.unit, _parse_labels(file, group.labels), times_ns, tuple(group.samples))
+        series_of.setdefault((group.point, group.repetition), []).append(series)
+    return series_of
+
+
+class _Group(NamedTuple):
+    """The rows of one series; `labels` are JSON."""
+
+    point: int
+    repetition: int
+    name: str
+    labels: str
+    unit: str
+    window_s: list[float]
+    samples: list[float]
+
+
+def _csv_groups(file: pathlib.Path) -> Sequence[_Group]:
+    """The series of a CSV file, without pandas, whose import takes longer than a report."""
+    groups: dict[tuple[str, ...], _Group] = {}
+    with _naming_damage(file), file.open(encoding="utf-8", newline="") as stream:
+        verify(file)
+        rows = csv.reader(stream)
+        place = {name: number for number, name in enumerate(next(rows, ()))}
+        numbers = [(place[name], name, *limits) for name, limits in _LIMITS.items()]
+        key_places, unit, window_s, value = (
+            [place[name] for name in ("point", "repetition", "name", "labels")],
+            place["unit"],
+            place["window_s"],
+            place["value"],
+        )
+        for row in rows:
+            if len(row) != len(place):
+                raise ValueError(f"line {rows.line_num}: expected {len(place)} cells, found {len(row)}")
+            for number, name, lowest, highest in numbers:
+                if not lowest <= float(row[number]) <= highest:
+                    raise ValueError(f"{name}: a number is not finite, or larger than anything that could be sampled")
+            key = tuple(row[number] for number in key_places)
+            if (group := groups.get(key)) is None:
+                point, repetition, name, labels = key
+                group = groups[key] = _Group(int(point), int(repetition), name, labels, row[unit], [], [])
+            group.window_s.append(float(row[window_s]))
+            group.samples.append(float(row[value]))
+    return list(groups.values())
+
+
+def _parquet_groups(file: pathlib.Path) -> Iterator[_Group]:
     for _, rows in _read_frame(file).groupby(["point", "repetition", "name", "labels"], sort=False, observed=True):
         first = rows.iloc[0]
-        times_ns = (rows["window_s"] * NS_PER_S).round().astype("int64")
-        labels = _parse_labels(file, first["labels"])
-        series = Series(first["name"], first["unit"], labels, tuple(times_ns.tolist()), tuple(rows["value"].tolist()))
-        series_of.setdefault((int(first["point"]), int(first["repetition"])), []).append(series)
-    return series_of
+        texts = (first["name"], first["labels"], first["unit"])
+        yield _Group(int(first["point"]), int(first["repetition"]), *texts, rows["window_s"].tolist(), rows["value"].tolist())
 
 
 def telemetry_frame(folder: pathlib.Path) -> "pd.DataFrame":
@@ -145,25 +199,31 @@ def _read_frame(file: pathlib.Path) -> "pd.DataFrame":
     """All rows; raises ResultError for a damaged file, and without pyarrow for Parquet."""
     import pandas as pd
 
-    try:
+    with _naming_damage(file), warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of numbers that the checks below refuse
         verify(file)
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # of numbers that the checks below refuse
-            if file.name == PARQUET_FILE:
-                _check_size(file)
-                frame = pd.read_parquet(file, engine="pyarrow")
-            else:
-                # texts repeat in nearly every row: as categories they take a byte or two
-                frame = pd.read_csv(file, dtype={name: _TYPES.get(name, "category") for name in COLUMNS}, keep_default_na=False)
-            _check_rows(frame)
+        if file.name == PARQUET_FILE:
+            _check_size(file)
+            frame = pd.read_parquet(file, engine="pyarrow")
+        else:
+            # texts repeat in nearly every row: as categories they take a byte or two
+            frame = pd.read_csv(file, dtype={name: _TYPES.get(name, "category") for name in COLUMNS}, keep_default_na=False)
+        _check_rows(frame)
+    return frame
+
+
+@contextlib.contextmanager
+def _naming_damage(file: pathlib.Path) -> Iterator[None]:
+    """Turns whatever a damaged file raises into a ResultError."""
+    try:
+        yield
     except ResultError:
         raise
     except ImportError:
         raise ResultError(f"{file}: pyarrow is needed to read Parquet; `pip install pyarrow`") from None
-    except Exception as error:  # noqa: BLE001 - pandas and pyarrow raise whatever their parsers meet
+    except Exception as error:  # noqa: BLE001 - pandas, pyarrow and csv raise whatever their parsers meet
         first = (str(error).splitlines() or [type(error).__name__])[0]
         raise ResultError(f"{file}: cannot be read: {first}; the file was damaged or edited: restore it, or remove it") from None
-    return frame
 
 
 def _check_size(file: pathlib.Path) -> None:
@@ -178,14 +238,7 @@ def _check_size(file: pathlib.Path) -> None:
 
 def _check_rows(frame: "pd.DataFrame") -> None:
     """Raises ValueError, KeyError or TypeError for a row that no sampler gave."""
-    limits = {
-        "point": (0, 1e6),
-        "repetition": (0, 1e6),
-        "time_s": (-_LARGEST, _LARGEST),
-        "window_s": (-_LARGEST, _LARGEST),
-        "value": (-1e18, 1e18),
-    }
-    for name, (lowest, highest) in limits.items():
+    for name, (lowest, highest) in _LIMITS.items():
         column = frame[name].astype("float64")
         if not column.between(lowest, highest).all():  # false for NaN, too
             raise ValueError(f"{name}: a number is not finite, or larger than anything that could be sampled")

@@ -44,7 +44,8 @@ def store_point(folder: pathlib.Path, number: int, point: StoredPoint) -> None:
     file.parent.mkdir(exist_ok=True)
     new = file.with_suffix(".new")
     with new.open("wb") as stream:
-        stream.write(gzip.compress(json.dumps({"schema": SCHEMA, **dataclasses.asdict(point)}).encode(), 5))
+        values = {field.name: getattr(point, field.name) for field in dataclasses.fields(point)}  # asdict would copy all figures
+        stream.write(gzip.compress(json.dumps({"schema": SCHEMA, **values}).encode(), 5))
         stream.flush()
         os.fsync(stream.fileno())
     new.replace(file)

@@ -1,10 +1,16 @@
-"""Student's t, Fisher's F, and the binomial, normal and χ² distributions. SciPy is slow to import, so the first call imports it."""
+"""Student's t, Fisher's F, and the binomial, normal and χ² distributions.
+
+Those that every run needs do without SciPy, which is slow to import; the first call of the others imports it.
+"""
 
 import functools
+import math
 import statistics
 
 import numpy as np
 import numpy.typing as npt
+
+from perfkit.stats.incomplete_beta import incomplete_beta, inverse_incomplete_beta
 
 
 @functools.cache
@@ -13,27 +19,32 @@ def student_t_quantile(probability: float, degrees_of_freedom: int) -> float:
 
     Raises ValueError for a probability outside (0, 1) and for less than one degree of freedom.
     """
-    from scipy.special import stdtrit
-
     if not 0 < probability < 1 or degrees_of_freedom < 1:
         raise ValueError(f"Student's t has no quantile for probability {probability} and {degrees_of_freedom} degrees of freedom")
-    return float(stdtrit(degrees_of_freedom, probability))
+    outside = 2 * min(probability, 1 - probability)
+    share = inverse_incomplete_beta(degrees_of_freedom / 2, 0.5, outside)  # degrees of freedom / (t² + degrees of freedom)
+    if share < 0.5:
+        ratio = (1 - share) / share
+    else:  # 1 - share has more digits if it is computed by itself
+        rest = inverse_incomplete_beta(0.5, degrees_of_freedom / 2, 1 - outside)
+        ratio = rest / (1 - rest)
+    return math.copysign(math.sqrt(degrees_of_freedom * ratio), probability - 0.5)
 
 
 def student_t_tail(t: float, degrees_of_freedom: int) -> float:
     """P[T > t]; raises ValueError for less than one degree of freedom."""
-    from scipy.special import stdtr
-
     if degrees_of_freedom < 1:
         raise ValueError(f"Student's t needs at least one degree of freedom, found {degrees_of_freedom}")
-    return float(stdtr(degrees_of_freedom, -t))
+    square = t * t
+    outside = incomplete_beta(
+        degrees_of_freedom / 2, 0.5, degrees_of_freedom / (degrees_of_freedom + square), square / (degrees_of_freedom + square)
+    )
+    return outside / 2 if t > 0 else 1 - outside / 2
 
 
 def binomial_cdf(successes: int, trials: int, probability: float) -> float:
     """P[X <= successes] for X successes in independent trials of equal probability."""
-    from scipy.special import betainc
-
-    return float(betainc(trials - successes, successes + 1, 1 - probability)) if successes < trials else 1.0
+    return incomplete_beta(trials - successes, successes + 1, 1 - probability, probability) if successes < trials else 1.0
 
 
 def binomial_limits(successes: float, trials: float, confidence: float = 0.95) -> tuple[float, float]:
@@ -42,11 +53,9 @@ def binomial_limits(successes: float, trials: float, confidence: float = 0.95) -
     Source: C. J. Clopper & E. S. Pearson, Biometrika 26 (1934). Its coverage is at least the confidence, whatever the probability.
     Numbers that are not whole are effective numbers of correlated trials; the interval is then approximate.
     """
-    from scipy.special import betaincinv
-
     tail = (1 - confidence) / 2
-    low = float(betaincinv(successes, trials - successes + 1, tail)) if successes else 0.0
-    high = float(betaincinv(successes + 1, trials - successes, 1 - tail)) if successes < trials else 1.0
+    low = inverse_incomplete_beta(successes, trials - successes + 1, tail) if successes else 0.0
+    high = inverse_incomplete_beta(successes + 1, trials - successes, 1 - tail) if successes < trials else 1.0
     return low, high
 
 
@@ -71,8 +80,8 @@ def chi_square_quantiles(probabilities: npt.NDArray[np.float64], degrees_of_free
 
 def f_tail(ratio: float, numerator_degrees: int, denominator_degrees: int) -> float:
     """P[F > ratio] of Fisher's F; raises ValueError for less than one degree of freedom."""
-    from scipy.special import fdtrc
-
     if min(numerator_degrees, denominator_degrees) < 1:
         raise ValueError(f"Fisher's F needs at least one degree of freedom, found {numerator_degrees} and {denominator_degrees}")
-    return float(fdtrc(numerator_degrees, denominator_degrees, ratio))
+    numerator, denominator = numerator_degrees * ratio, float(denominator_degrees)
+    whole = numerator + denominator
+    return incomplete_beta(denominator_degrees / 2, numerator_degrees / 2, denominator / whole, numerator / whole)

@@ -8,7 +8,6 @@ from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
-from numpy.polynomial import polynomial
 
 from perfkit.stats.autocorrelation import autocorrelation_time, first_order_time
 from perfkit.stats.distributions import student_t_quantile
@@ -220,7 +219,7 @@ def _correlation_time(values: npt.NDArray[np.float64]) -> float:
     place = np.linspace(-1, 1, values.size)
     if values.size <= 5:
         return 1.0
-    residuals = values - polynomial.polyval(place, polynomial.polyfit(place, values, 2))
+    residuals = values - np.polyval(np.polyfit(place, values, 2), place)
     if float(np.abs(residuals).max()) <= _ROUNDING * float(np.abs(values).max()):
         return 1.0
     return max(first_order_time(residuals, fitted=3), autocorrelation_time(residuals))

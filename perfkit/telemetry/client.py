@@ -3,6 +3,7 @@
 import asyncio
 import collections
 import contextlib
+import subprocess
 from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Any
 
@@ -221,15 +222,18 @@ class TelemetryClient:
 
 
 @contextlib.asynccontextmanager
-async def sampler_process(*, is_wanted: bool = True, max_silence_s: int = _MAX_SILENCE_S) -> AsyncIterator[TelemetryClient]:
+async def sampler_process(
+    *, is_wanted: bool = True, max_silence_s: int = _MAX_SILENCE_S, spawned: "subprocess.Popen[bytes] | None" = None
+) -> AsyncIterator[TelemetryClient]:
     """Starts the sampler process for the length of the block, without waiting for it: it imports its libraries meanwhile.
 
     `TelemetryClient.configure` then starts the samplers. Unless it `is_wanted` there is no process, and nothing is sampled.
+    `spawned` is the process, where `spawn_module` has started it already.
     """
     if not is_wanted:
         yield TelemetryClient()
         return
-    async with start_module("perfkit.telemetry.sampler_process", stop_within_s=_CLOSE_TIMEOUT_S) as child:
+    async with start_module("perfkit.telemetry.sampler_process", stop_within_s=_CLOSE_TIMEOUT_S, spawned=spawned) as child:
         client = TelemetryClient(child, max_silence_s)
         try:
             yield client

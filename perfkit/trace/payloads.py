@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from perfkit.errors import ProtocolError
-from perfkit.protocol import protobuf, rest
+from perfkit.protocol import rest
 from perfkit.protocol.message import InferRequest
 from perfkit.protocol.rest_json import read_list, read_parameters
 from perfkit.protocol.tensor import Buffer
@@ -53,6 +53,8 @@ def payload_of_http(document: Mapping[str, Any], body: bytes, header_length: int
 
 def payload_of_grpc(message: bytes, *, is_typed: bool) -> bytes:
     """The payload of a `ModelInferRequest`; raises ProtocolError if it is not v2, or its tensors are in shared memory."""
+    from perfkit.protocol import protobuf  # its library takes memory that runs without it do not need
+
     request = protobuf.decode_infer_request(message)
     plain = frozenset(tensor.name for tensor in request.inputs) if is_typed else frozenset()
     parameters = dict(sorted(request.parameters.items()))  # a protobuf map has no order

@@ -129,6 +129,7 @@ def test_an_interrupt_while_the_report_is_drawn_keeps_the_result_and_prints_its_
     running = perfkit.start("run", write_quick_scenario(measure={"warmup": "0s", "requests": 20, "repetitions": 1}), report=True)
     drawing = child_of(running, "report")
     drawing.suspend()
+    running.wait_for_line("warning shared_cpus")  # of the figures, which do not wait for the report
     running.signal(signal.SIGINT)
     finished = running.finish()
     assert finished.code == 130
@@ -140,10 +141,10 @@ def test_an_interrupt_while_the_report_is_drawn_keeps_the_result_and_prints_its_
 
 def test_a_report_that_cannot_be_drawn_is_a_warning_and_the_exit_code_stays(perfkit, write_quick_scenario, tmp_path):
     (tmp_path / "broken").mkdir()
-    (tmp_path / "broken" / "matplotlib.py").write_text("raise SystemExit('no matplotlib')")
+    (tmp_path / "broken" / "jinja2.py").write_text("raise SystemExit('no jinja2')")
     scenario = write_quick_scenario(measure={"warmup": "0s", "requests": 20, "repetitions": 1})
     finished = perfkit.measure(scenario, report=True, environ={"PYTHONPATH": str(tmp_path / "broken")})
     (warning,) = finished.result["warnings"]
     assert warning["code"] == "report_missing"
-    assert "ended with exit code 1: no matplotlib; `perfkit report " in warning["message"]
+    assert "ended with exit code 1: no jinja2; `perfkit report " in warning["message"]
     assert finished.stderr.splitlines()[-2].startswith("perfkit: the report was not drawn: ")

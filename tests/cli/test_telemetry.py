@@ -72,7 +72,7 @@ def test_metrics_and_generator_figures_are_in_the_result_and_the_telemetry_file(
     generator = point["generator"]
     assert generator["open_files_limit"] >= generator["open_files_max"] > 0
     assert generator["event_loop_lag_ns"]["count"] > 0
-    names = set(pd.read_parquet(finished.folder / "telemetry.parquet").name)
+    names = set(pd.read_csv(finished.folder / "telemetry.csv").name)
     assert {"gpu_utilization", "gpu_power", "queue_depth", "event_loop_lag"} <= names
     assert perfkit.run("report", finished.folder).code == 0
     assert "queue_depth" in (finished.folder / "report.html").read_text()

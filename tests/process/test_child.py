@@ -12,7 +12,7 @@ import psutil
 import pytest
 import uvloop
 
-from perfkit.process.child import NotReadyError, child_process
+from perfkit.process.child import NotReadyError, child_process, end_unused, spawn
 from perfkit.process.messages import claim_stdout, load_message, message_bytes
 from perfkit.process.running import kill_all
 from tests.children import children_running
@@ -257,3 +257,22 @@ def test_no_file_stays_open_when_a_child_has_ended(run):
 
     open_files = run(main())
     assert open_files[-1] <= open_files[0]  # the event loop keeps some for itself from its first child on
+
+
+def test_a_process_that_was_spawned_ahead_is_used_and_ended_like_another():
+    async def go():
+        spawned = spawn(python(ECHO), None, reads_stderr=False)
+        async with child_process(python(ECHO), spawned=spawned) as child:
+            assert child.pid == spawned.pid
+            child.send("hello")
+            return await child.receive()
+
+    assert asyncio.run(go()) == "hello"
+    assert children_running(MARK) == []
+
+
+def test_a_process_that_was_spawned_ahead_and_is_not_used_is_ended():
+    spawned = spawn(python(DEAF_TO_SIGTERM), None, reads_stderr=True)
+    end_unused(spawned)
+    assert spawned.returncode == -signal.SIGKILL
+    assert children_running(MARK) == []

@@ -1,14 +1,15 @@
-"""The ends of a chart's axes: what sets them, and that the SVG keeps to them."""
+"""The ends of a chart's axes, and the SVG of a chart: where values, intervals and labels lie in it."""
 
 import re
+import xml.etree.ElementTree as ET
 
 import pytest
-from matplotlib.figure import Figure
 
-from perfkit.report.chart import Axis, Chart, ChartGroup, Heat, HeatColumn, Level, Line
-from perfkit.report.chart_svg import draw_group
-from perfkit.report.plots import render_svg
+from perfkit.report.chart import BLUE, GREEN, PURPLE, RED, VERMILLION, Axis, Chart, ChartGroup, Heat, HeatColumn, Level, Line, Span
+from perfkit.report.chart_heat import HeatCell, heat_cells
+from perfkit.report.chart_svg import render_group
 
+SVG = "{http://www.w3.org/2000/svg}"
 INTERVALS = ((1.0, 3.5, 8.0, 15.0), (4.0, 6.0, 9.0, 30.0))
 
 
@@ -17,15 +18,34 @@ def chart(scale="from zero", **changes):
     return Chart("p99", Axis("rate", scale=scale), Axis("p99", "ms", scale), (line,), **changes)
 
 
+def drawn(*charts, **settings):
+    return ET.fromstring(render_group(ChartGroup(charts, **settings), "a plot"))  # noqa: S314 - drawn here
+
+
+def paths(svg, colour, **wanted):
+    """The points of each path of that colour."""
+    found = [one for one in svg.iter(f"{SVG}path") if colour in (one.get("stroke"), one.get("fill"))]
+    found = [one for one in found if all(one.get(name.replace("_", "-")) == value for name, value in wanted.items())]
+    return [[tuple(map(float, pair)) for pair in re.findall(r"[ML]([-\d.]+) ([-\d.]+)", one.get("d"))] for one in found]
+
+
+def frame(svg):
+    """The left, top, right and bottom of each panel's axes; the clip rectangles reach 4 beyond them."""
+    for rectangle in svg.iter(f"{SVG}clipPath"):
+        x, y, width, height = (float(rectangle[0].get(name)) for name in ("x", "y", "width", "height"))
+        yield x + 4, y + 4, x + width - 4, y + height - 4
+
+
 @pytest.mark.parametrize("scale", ["from zero", "log", "linear"])
 def test_intervals_are_within_the_axes(scale):
     one = chart(scale)
     assert one.ends_of_x() == (1.0, 6.0)
     assert one.ends_of_y() == (8.0, 30.0)
-    (panel,) = draw_group(ChartGroup((one,))).axes
-    for (low, high), (first, last) in ((panel.get_xlim(), (1.0, 6.0)), (panel.get_ylim(), (8.0, 30.0))):
-        assert low <= first
-        assert last <= high
+    svg = drawn(one)
+    ((left, top, right, bottom),) = frame(svg)
+    (crosses,) = paths(svg, BLUE[0], stroke_opacity="0.6")
+    assert len(crosses) == 8
+    assert all(left <= x <= right and top <= y <= bottom for x, y in crosses)
 
 
 def test_a_band_or_interval_far_from_the_values_is_cut_at_four_times_the_values():
@@ -46,39 +66,102 @@ def test_without_values_there_are_no_ends():
     assert chart().ends_of_y() is not None
     empty = Chart("p99", Axis("rate"), Axis("p99"), (Line("p99", (1.0,), (None,)),))
     assert empty.ends_of_y() is None
-    draw_group(ChartGroup((empty,)))
+    assert "rate" in [text.text for text in drawn(empty).iter(f"{SVG}text")]
 
 
-def test_dates_and_whole_numbers_have_ticks_of_their_own():
-    days = tuple(range(20_454, 20_554))
-    line = Line("peaks", days, tuple(map(float, days)), band=tuple((day - 1.0, day + 1.0) for day in days))
-    (panel,) = draw_group(ChartGroup((Chart("peaks", Axis("date", scale="date"), Axis("replicas", is_whole=True), (line,)),))).axes
-    assert panel.get_xlim() == (20_454, 20_553)
-    assert panel.xaxis.get_major_formatter().format_ticks([20_454.0, 20_485.0])[1] == "Feb"
-    few = Line("replicas", (1.0, 2.0), (1.0, 2.0))
-    (panel,) = draw_group(ChartGroup((Chart("replicas", Axis("x"), Axis("replicas", is_whole=True), (few,)),))).axes
-    assert [tick for tick in panel.get_yticks() if tick % 1] == []
+def test_a_value_is_drawn_where_its_axes_say_and_a_gap_interrupts_the_line():
+    line = Line("p99", (0.0, 2.5, 5.0, 7.5, 10.0), (0.0, 50.0, None, 100.0, 25.0))
+    svg = drawn(Chart("t", Axis("s", high=10.0), Axis("ms", low=0.0, high=200.0), (line,)))
+    ((left, top, right, bottom),) = frame(svg)
+    width, height = right - left, bottom - top
+    places = [(0, 0), (0.25, 0.25), (0.75, 0.5), (1, 0.125)]
+    expected = [(left + x * width, bottom - y * height) for x, y in places]
+    points = paths(svg, BLUE[0])[0]
+    assert [value for point in points for value in point] == pytest.approx([value for point in expected for value in point], abs=0.11)
+    (data,) = [one.get("d") for one in svg.iter(f"{SVG}path") if one.get("stroke") == BLUE[0] and one.get("d").count("L") > 1]
+    assert re.sub(r"[-\d. ]", "", data) == "MLML"
 
 
-def test_the_heat_map_of_the_picture_has_a_cell_for_each_run_of_bins_of_one_shade():
+def test_each_style_has_its_own_shape():
+    lines = (
+        Line("dots", (1.0, 2.0), (1.0, 2.0), BLUE, "dots"),
+        Line("hollow", (1.0,), (1.0,), VERMILLION, "hollow"),
+        Line("large", (1.0,), (2.0,), GREEN, "large"),
+        Line("steps", (1.0, 2.0), (1.0, 2.0), PURPLE, "steps"),
+        Line("dashed", (1.0, 2.0), (1.0, 2.0), RED, "dashed"),
+    )
+    svg = drawn(Chart("t", Axis("x"), Axis("y"), lines))
+    values = next(one for one in svg.iter(f"{SVG}g") if one.get("clip-path"))
+    by_colour: dict[str | None, list[str]] = {}
+    for one in values.iter(f"{SVG}path"):
+        by_colour.setdefault(one.get("stroke") or one.get("fill"), []).append(one.get("d") or "")
+    assert re.sub(r"[-\d. ]", "", by_colour[BLUE[0]][0]) == "MhMh"
+    assert by_colour["#ffffff"][0] == by_colour[VERMILLION[0]][0]  # white within the colour
+    assert by_colour[GREEN[0]][0].count("L") == 3
+    assert re.sub(r"[-\d. ]", "", by_colour[PURPLE[0]][0]) == "MHV"
+    assert {one.get("stroke") for one in values.iter(f"{SVG}path") if one.get("stroke-dasharray")} == {RED[0]}
+
+
+def test_names_of_levels_take_rows_where_they_would_overlap():
+    levels = tuple(Level(at, f"load point at {at}", is_vertical=True) for at in (2.0, 2.1, 5.9))
+    svg = drawn(chart(levels=levels))
+    places = {text.text: text for text in svg.iter(f"{SVG}text") if (text.text or "").startswith("load point")}
+    heights = [float(places[level.label].get("y")) for level in levels]
+    assert heights[0] == heights[2] < heights[1]
+    assert [places[level.label].get("text-anchor") for level in levels] == [None, None, "end"]  # the last has no room on its right
+
+
+def test_panels_that_share_their_axis_begin_and_end_at_the_same_places():
+    narrow = Chart("a", Axis("s", low=0.0, high=10.0), Axis("y"), (Line("a", (1.0, 2.0), (1.0, 2.0)),))
+    wide = Chart("b", Axis("s", low=0.0, high=10.0), Axis("y"), (Line("a long name", (1.0, 2.0), (1e6, 2e6)),))
+    svg = drawn(narrow, wide, is_synchronised=True)
+    frames = list(frame(svg))
+    assert frames[0][0] == frames[1][0]
+    assert frames[0][2] == frames[1][2]
+    assert frames[0][3] < frames[1][1]
+    assert [text.text for text in svg.iter(f"{SVG}text")].count("s") == 1
+
+
+def test_the_heat_map_has_a_cell_for_each_run_of_bins_of_one_shade():
     """With one bin a decade: half of the requests from 10 to 100 ms, the others in the two decades above."""
-    columns = (HeatColumn(0.0, 1.0, 1, (4, 2, 2)), HeatColumn(1.0, 2.0, 1, (0, 8)))
+    heat = Heat(1, (HeatColumn(0.0, 1.0, 1, (4, 2, 2)), HeatColumn(1.0, 2.0, 1, (0, 8))))
+    cells = heat_cells(heat, ())
+    assert cells == [
+        HeatCell(5, 0.0, 1.0, 10.0, 100.0),
+        HeatCell(3, 0.0, 1.0, 100.0, 10_000.0),
+        HeatCell(6, 1.0, 2.0, 100.0, 1000.0),
+    ]
     line = Line("p50", (0.5, 1.5), (50.0, 500.0))
-    one = Chart("times", Axis("s", high=2.0), Axis("times", "ms", "log", low=1.0, high=1e5), (line,), heat=Heat(1, columns))
-    (panel,) = draw_group(ChartGroup((one,))).axes
-    boxes = sorted((tuple(patch.get_path().get_extents().extents), patch.get_alpha() or 0.0) for patch in panel.patches)
-    assert [box for box, _ in boxes] == [(0.0, 10.0, 1.0, 100.0), (0.0, 100.0, 1.0, 10_000.0), (1.0, 100.0, 2.0, 1000.0)]
-    half, quarter, whole = (alpha for _, alpha in boxes)
-    assert quarter < half < whole
+    svg = drawn(Chart("times", Axis("s", high=2.0), Axis("times", "ms", "log", low=1.0, high=1000.0), (line,), heat=heat))
+    ((left, top, right, _),) = frame(svg)
+    shades = [one for one in svg.iter(f"{SVG}path") if one.get("fill") == "#005a96"]
+    assert len(shades) == 3
+    numbers = [float(one) for shade in shades for one in re.findall(r"[-\d.]+", shade.get("d"))]
+    assert min(numbers) >= min(left, top)
+    (whole,) = [one for one in shades if one.get("fill-opacity") == "0.75"]
+    corners = [float(one) for one in re.findall(r"[-\d.]+", whole.get("d"))]
+    assert corners[0] == pytest.approx((left + right) / 2, abs=0.11)
+    assert corners[3] == pytest.approx(top, abs=0.11)  # cut off at the end of the axis
 
 
-def test_an_svg_is_the_same_whatever_the_last_digits_of_the_layout_are():
-    def drawn(left):
-        figure = Figure()
-        figure.add_axes((left, 0.1, 0.8, 0.8)).plot([1, 2, 3], [1, 4, 9], marker="o")
-        return render_svg(figure, "two panels")
+def test_columns_of_a_long_heat_map_are_drawn_together_but_not_across_a_start():
+    columns = tuple(HeatColumn(float(at), at + 1.0, 0, (1,)) for at in range(1200))
+    assert len(heat_cells(Heat(1, columns), ())) == 120
+    assert {cell.left for cell in heat_cells(Heat(1, columns), (605.0,))} >= {600.0, 605.0}
 
-    assert drawn(0.1) == drawn(0.1 + 1e-12)
-    ids = re.findall(r' id="([^"]+)"', drawn(0.1))
-    assert len(ids) == len(set(ids))
-    assert set(re.findall(r'(?:url\(|href=")#([^")]+)', drawn(0.1))) <= set(ids)
+
+def test_foreign_text_is_harmless_and_long_names_are_shortened():
+    name = "</text><script>\x1b[31m" + "x" * 400
+    svg = drawn(Chart("$&\u202e<b>", Axis("x"), Axis(name), (Line(name, (1.0, 2.0), (1.0, 2.0)),), (Span(1.0, 1.5, name),)))
+    texts = [text.text for text in svg.iter(f"{SVG}text")]
+    assert "$&\\u202e<b>" in texts
+    assert not list(svg.iter(f"{SVG}script"))
+    assert all("\x1b" not in text for text in texts)
+    assert sum(text.startswith("</text>") and text.endswith("…") for text in texts) == 2
+
+
+def test_ids_belong_to_the_plot():
+    svg = render_group(ChartGroup((chart(), chart("log"))), "two panels")
+    ids = re.findall(r' id="([^"]+)"', svg)
+    assert ids == ["two-panels-0", "two-panels-1"]
+    assert re.findall(r"url\(#([^)]+)\)", svg) == ids

@@ -27,7 +27,7 @@ def _in_a_child_process(monkeypatch):
 
 @pytest.fixture(params=["parquet", "csv"])
 def written(request, tmp_path, monkeypatch):
-    log = TelemetryLog(tmp_path)
+    log = TelemetryLog(tmp_path, converted_from_bytes=0)
     log.add(POINT, LOG_START, (POWER, EMPTY))
     log.add(POINT._replace(repetition=2), LOG_START, (LAG, POWER))
     with monkeypatch.context() as without:
@@ -56,6 +56,16 @@ def test_pandas_reads_the_columns(written):
     assert set(frame.load) == {"concurrency 4"}
 
 
+def test_only_a_long_file_is_converted(tmp_path):
+    for folder, seconds, kind in ((tmp_path / "short", 40_000, "csv"), (tmp_path / "long", 60_000, "parquet")):
+        folder.mkdir()
+        log = TelemetryLog(folder)
+        times_ns = tuple(WINDOW + second * S for second in range(seconds))
+        log.add(POINT, LOG_START, (Series("event_loop_lag", "ns", {}, times_ns, tuple(map(float, range(seconds)))),))
+        log.finish()
+        assert [file.name for file in folder.iterdir()] == [f"telemetry.{kind}"]
+
+
 def test_a_run_without_samples_has_no_file(tmp_path):
     log = TelemetryLog(tmp_path)
     log.add(POINT, LOG_START, (EMPTY,))
@@ -73,7 +83,7 @@ def test_a_result_folder_has_the_file_from_the_first_point_on_and_may_be_replace
         (writer.partial / "result.json").write_text("{}")
         writer.commit()
     assert {file.name for file in (tmp_path / "out").iterdir()} == {
-        "checksums.sha256", "latency.hlog", "result.json", "telemetry.parquet",
+        "checksums.sha256", "latency.hlog", "result.json", "telemetry.csv",
     }  # fmt: skip
 
 
@@ -96,7 +106,15 @@ def test_a_csv_file_that_is_cut_off_is_not_converted(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "text", ["point,value\n1,2\n", ",".join(COLUMNS) + "\n1,x,http,l,n,{},u,0,0,1\n", ",".join(COLUMNS) + "\n1,1,http,l,n,{,u,0,0,1\n"]
+    "text",
+    [
+        "",
+        "point,value\n1,2\n",
+        ",".join(COLUMNS) + "\n1,x,http,l,n,{},u,0,0,1\n",
+        ",".join(COLUMNS) + "\n1,1,http,l,n,{,u,0,0,1\n",
+        ",".join(COLUMNS) + "\n1,1,http,l,n,{},u,0,0,nan\n",
+        ",".join(COLUMNS) + "\n1,1,http\n",
+    ],
 )
 def test_a_damaged_file_is_named(tmp_path, text):
     (tmp_path / "telemetry.csv").write_text(text)

@@ -1,23 +1,17 @@
-"""The style of every plot, and figures as SVG text: the same values give the same bytes."""
+"""The style of the plots of docs/concepts, and matplotlib figures as SVG text: the same values give the same bytes."""
 
 import io
 import re
 import warnings
-from collections.abc import Callable, Iterable
 from typing import Any
 
 import matplotlib as mpl
-import matplotlib.style
 from matplotlib.figure import Figure
-from matplotlib.lines import Line2D
 from matplotlib.rcsetup import cycler
-from matplotlib.text import Text
 from matplotlib.ticker import FuncFormatter
 
 from perfkit.report.chart import COLOURS, INK, MUTED
-from perfkit.text.foreign import LONGEST, visible
 
-WIDTH_IN = 10.5
 NS_PER_MS = 1e6
 STYLE: dict[Any, Any] = {
     "axes.axisbelow": True,
@@ -52,21 +46,13 @@ _AUTOMATIC_ID = re.compile(r'<g id="[A-Za-z0-9.]+_\d+">')
 _HASHED_ID = re.compile(r'(?<=[#"])[A-Za-z][0-9a-f]{10}(?=[")])')
 
 
-def render_svgs(figures: Callable[[], Iterable[tuple[str, Figure | None]]]) -> dict[str, str]:
-    """SVG by name, in perfkit's style whatever the user's matplotlibrc says; `figures` yields names and figures, None to leave one out."""
-    with matplotlib.style.context(STYLE, after_reset=True):
-        return {name: render_svg(figure, name) for name, figure in figures() if figure is not None}
-
-
 def render_svg(figure: Figure, name: str) -> str:
-    """The figure as SVG; `name` keeps its ids apart from those of other figures on a page. Foreign text in it becomes harmless."""
-    for text in figure.findobj(Text):
-        text.set_text(visible(text.get_text()[:LONGEST]))
+    """The figure as SVG; `name` keeps its ids apart from those of other figures on a page."""
     with mpl.rc_context({"svg.hashsalt": f"perfkit {name}"}), warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # of letters that the font lacks, and of labels that leave no room
         written = io.StringIO()
         figure.savefig(written, format="svg", metadata=dict.fromkeys(("Date", "Creator", "Format", "Type")))
-    svg = _AUTOMATIC_ID.sub("<g>", visible(written.getvalue()))  # numbered ids would occur twice in a page of several plots
+    svg = _AUTOMATIC_ID.sub("<g>", written.getvalue())  # numbered ids would occur twice in a page of several plots
     svg = _LONG_NUMBER.sub(lambda match: f"{float(match[0]):.2f}", svg)
     # hashes of positions, whose last digits differ from one layout of the same figure to the next
     hashed = {found: number for number, found in enumerate(dict.fromkeys(_HASHED_ID.findall(svg)))}
@@ -74,8 +60,3 @@ def render_svg(figure: Figure, name: str) -> str:
     svg = _HASHED_ID.sub(lambda match: f"{prefix}-id{hashed[match[0]]}", svg)
     lines = (line.strip() for line in svg.splitlines())
     return re.sub(r"\n(?=[MLQCz] ?[-\d\"]|z)", "", "\n".join(filter(None, lines))) + "\n"
-
-
-def legend_key(**style: Any) -> Line2D:
-    """A line for a legend alone."""
-    return Line2D([], [], **style)

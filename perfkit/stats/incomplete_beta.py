@@ -1,0 +1,109 @@
+"""The regularized incomplete beta function and its inverse, accurate also for millions of trials.
+
+SciPy has both, but importing `scipy.special` takes 0.2 s and 14 MiB, which every run would pay between its last answer and its figures.
+"""
+
+import math
+
+_MOST_TERMS, _MOST_STEPS = 1_000_000, 200
+_SMALLEST, _PRECISION = 1e-300, 1e-15
+_HALF_LOG_2_PI = 0.5 * math.log(2 * math.pi)
+
+
+def incomplete_beta(a: float, b: float, x: float, complement: float | None = None) -> float:
+    """I_x(a, b) for positive a and b; `complement` is 1 - x, where that is known more precisely than by subtraction.
+
+    Source: A. DiDonato & A. Morris, Algorithm 708 (1992): a continued fraction whose terms are positive, here by the modified Lentz method.
+    """
+    y = 1.0 - x if complement is None else complement
+    if x <= 0.0:
+        return 0.0
+    if y <= 0.0:
+        return 1.0
+    if x > (a + 1) / (a + b + 2):  # where the fraction converges slowly, that of the other tail converges fast
+        return 1.0 - _lower_tail(b, a, y, x)
+    return _lower_tail(a, b, x, y)
+
+
+def inverse_incomplete_beta(a: float, b: float, probability: float) -> float:
+    """The x with I_x(a, b) = probability, by Newton's method on logarithms, within an interval that shrinks."""
+    if probability <= 0.0 or probability >= 1.0:
+        return min(max(probability, 0.0), 1.0)
+    if incomplete_beta(a, b, 0.5) < probability:  # a root near 1 would lose the digits of its distance from 1
+        return 1.0 - _lower_root(b, a, 1.0 - probability)
+    return _lower_root(a, b, probability)
+
+
+def _lower_root(a: float, b: float, probability: float) -> float:
+    """The same where it is about a half at most."""
+    low, high, place = math.log(_SMALLEST), math.log(0.51), math.log(min(a / (a + b), 0.4))
+    for _ in range(_MOST_STEPS):
+        x = math.exp(place)
+        share = incomplete_beta(a, b, x)
+        low, high = (place, high) if share < probability else (low, place)
+        slope = _density(a, b, x, 1.0 - x) / (1.0 - x)  # of I_x against log x
+        step = share * math.log(probability / share) / slope if share > 0.0 and slope > 0.0 else math.inf
+        following = place + step if low < place + step < high else (low + high) / 2
+        if abs(following - place) <= 4 * _PRECISION * max(abs(place), 1.0):
+            return math.exp(following)
+        place = following
+    return math.exp(place)
+
+
+def _lower_tail(a: float, b: float, x: float, y: float) -> float:
+    below_mean = _below_mean(a, b, x, y)
+    c = fraction = _nonzero(a * (below_mean + 1) / (a + 1))
+    d = 0.0
+    for term in range(1, _MOST_TERMS):
+        twice = a + 2 * term
+        numerator = term * (a + term - 1) / (twice - 1) * ((a + b + term - 1) / (twice - 1)) * (b - term) * x * x
+        denominator = term + term * (b - term) * x / (twice - 1) + (a + term) * (below_mean + 1 + term * (2 - x)) / (twice + 1)
+        d = 1.0 / _nonzero(denominator + numerator * d)
+        c = _nonzero(denominator + numerator / c)
+        fraction *= c * d
+        if abs(c * d - 1.0) < _PRECISION:
+            break
+    return _density(a, b, x, y) / fraction
+
+
+def _below_mean(a: float, b: float, x: float, y: float) -> float:
+    """The value of a - (a + b) x, from the one of x and y = 1 - x that has more digits."""
+    return a - (a + b) * x if x <= y else (a + b) * y - b
+
+
+def _nonzero(value: float) -> float:
+    return value if abs(value) > _SMALLEST else _SMALLEST
+
+
+def _density(a: float, b: float, x: float, y: float) -> float:
+    """The value of x^a y^b / B(a, b), by saddle-point expansion: differences of large log-gammas would lose their digits.
+
+    Source: C. Loader, Fast and Accurate Computation of Binomial Probabilities (2000).
+    """
+    n, difference = a + b, _below_mean(a, b, x, y)
+    deviance = _deviance(a, n * x, difference) + _deviance(b, n * y, -difference)
+    exponent = _stirling_error(n) - _stirling_error(a) - _stirling_error(b) - deviance
+    return math.exp(exponent) * math.sqrt(a * b / (2 * math.pi * n))
+
+
+def _stirling_error(z: float) -> float:
+    """The logarithm of Γ(z + 1) less Stirling's approximation of it."""
+    if z < 16:
+        return math.lgamma(z + 1) - (z + 0.5) * math.log(z) + z - _HALF_LOG_2_PI
+    square = z * z
+    return (1 / 12 - (1 / 360 - (1 / 1260 - (1 / 1680 - 1 / (1188 * square)) / square) / square) / square) / z
+
+
+def _deviance(x: float, mean: float, difference: float) -> float:
+    """The value of x log(x / mean) + mean - x, without cancellation where both are close; `difference` is x - mean."""
+    if abs(difference) >= 0.1 * (x + mean):
+        return x * math.log(x / mean) - difference
+    ratio = difference / (x + mean)
+    total, part, square = difference * ratio, 2 * x * ratio, ratio * ratio
+    for number in range(1, 1000):
+        part *= square
+        following = total + part / (2 * number + 1)
+        if following == total:
+            break
+        total = following
+    return total

@@ -1,0 +1,28 @@
+"""The process that draws reports ends by itself, with a report or without one."""
+
+import subprocess
+
+import pytest
+
+from perfkit.process.child import end_unused
+from perfkit.process.messages import message_bytes
+from perfkit.process.start_module import spawn_module
+
+
+@pytest.fixture
+def drawing():
+    process = spawn_module("perfkit.cli.drawing_process", reads_stderr=True)
+    yield process
+    if process.returncode is None:
+        end_unused(process)
+
+
+def test_without_a_result_it_ends_with_its_stdin(drawing: "subprocess.Popen[bytes]"):
+    output, errors = drawing.communicate(timeout=60)
+    assert (drawing.returncode, output, errors) == (0, b"", b"")
+
+
+def test_a_result_that_cannot_be_read_is_named_on_stderr(drawing: "subprocess.Popen[bytes]", tmp_path):
+    _, errors = drawing.communicate(message_bytes([str(tmp_path / "nothing")]), timeout=60)
+    assert drawing.returncode == 2
+    assert str(tmp_path / "nothing") in errors.decode()
