@@ -46,6 +46,8 @@ def draw_report(
         return uvloop.run(draw())
     except asyncio.CancelledError:
         return "it was interrupted"
+    except OSError as error:
+        return f"its process could not be started: {error}"
 
 
 async def _draw(arguments: list[str], meanwhile: Callable[[], None], spawned: "subprocess.Popen[bytes] | None") -> str:

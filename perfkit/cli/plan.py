@@ -128,7 +128,7 @@ def _execute(options: argparse.Namespace) -> ExitCode:
     )
     if inputs.average_demand_per_s is not None and inputs.average_demand_per_s > inputs.demand_per_s:
         raise UsageError(f"--average-demand {options.average_demand}: the average is above the peak demand, {inputs.demand_per_s:g}/s")
-    # imports matplotlib, which wrong options should not wait for
+    # imported only now: wrong options should not wait for it
     from perfkit.report.plan import (
         CAVEATS,
         check_plan_folder,

@@ -151,6 +151,7 @@ class _Session:
 
         self.live = LiveReport(quiet=quiet, on_all_answered=self._spawn_drawing)
         self._sampler = sampler
+        self._cpus = os.sched_getaffinity(0)
         self._drawing: subprocess.Popen[bytes] | None = None
         """The process that draws the report, started ahead."""
         self._publish_at, self._writes_reports, self._interruption = publish_at, writes_reports, Interruption()
@@ -239,7 +240,9 @@ class _Session:
     def _spawn_drawing(self) -> None:
         """Starts the process that will draw the report, now that it disturbs no measurement."""
         if self._writes_reports and self._drawing is None and not self._interruption.count:
-            self._drawing = spawn_drawing()
+            with contextlib.suppress(OSError):  # `draw_report` tries again, once the result is stored
+                self._drawing = spawn_drawing()
+                os.sched_setaffinity(self._drawing.pid, self._cpus)  # the run may have pinned this process
 
     def _end_unused(self) -> None:
         """Ends the processes that were started ahead, as far as they were not needed."""

@@ -125,7 +125,7 @@ class Chart:
 
     def ends_of_x(self) -> tuple[float, float] | None:
         """The lowest and the highest x of the values and of their intervals; None without values."""
-        values = [x for line in self.lines for x in line.xs]
+        values = [x for line in self.lines for x in line.xs if math.isfinite(x)]
         return _ends(self.x, values, [end for line in self.lines for interval in line.intervals if interval for end in interval[:2]], ())
 
     def ends_of_y(self) -> tuple[float, float] | None:

@@ -58,7 +58,7 @@ def _limits(axis: Axis, low: float, high: float, *, is_log: bool, is_x: bool) ->
     elif axis.scale == "date" or (axis.scale == "linear" and is_x):
         first, last = low, high
     elif axis.scale == "linear":
-        space = _LINEAR_SPACE_Y * (high - low or 1.0)
+        space = _LINEAR_SPACE_Y * (high - low or max(1.0, 1e-6 * abs(low)))
         first, last = low - space, high + space
     else:
         first, last = 0.0, high * (_ZERO_SPACE_X if is_x else _ZERO_SPACE_Y) or 1.0
@@ -67,7 +67,7 @@ def _limits(axis: Axis, low: float, high: float, *, is_log: bool, is_x: bool) ->
         # a y axis from zero reaches beyond its own end if its values do
         last = max(last, axis.high) if axis.scale == "from zero" and not is_x else axis.high
     if last <= first:
-        last = first * 2 if is_log else first + 1.0
+        last = first * 2 if is_log else first + max(1.0, 1e-6 * abs(first))
     return first, last
 
 

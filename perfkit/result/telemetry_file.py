@@ -128,13 +128,11 @@ def _csv_groups(file: pathlib.Path) -> Sequence[_Group]:
         verify(file)
         rows = csv.reader(stream)
         place = {name: number for number, name in enumerate(next(rows, ()))}
+        if not place.keys() >= set(COLUMNS):
+            raise ValueError(f"its first line does not name the columns {', '.join(COLUMNS)}")
         numbers = [(place[name], name, *limits) for name, limits in _LIMITS.items()]
-        key_places, unit, window_s, value = (
-            [place[name] for name in ("point", "repetition", "name", "labels")],
-            place["unit"],
-            place["window_s"],
-            place["value"],
-        )
+        key_places = [place[name] for name in ("point", "repetition", "name", "labels")]
+        unit, window_s, value = place["unit"], place["window_s"], place["value"]
         for row in rows:
             if len(row) != len(place):
                 raise ValueError(f"line {rows.line_num}: expected {len(place)} cells, found {len(row)}")

@@ -145,7 +145,7 @@ class DirectSender(abc.ABC):
 
     @abc.abstractmethod
     def submit(self, prepared: Prepared, reply: ReplyReceiver) -> None:
-        """Like `Sender.send`, with a receiver for the reply."""
+        """Like `Sender.send`, with a receiver for the reply; an OK reply never comes before this returns."""
 
 
 class Sender(Protocol):
