@@ -97,7 +97,7 @@ def test_the_slurm_script_is_correct_shell_and_its_commands_are_perfkits(tmp_pat
         [pathlib.Path(sys.executable).with_name("shellcheck"), tmp_path / "fleet.sbatch"], capture_output=True, text=True, check=False
     )
     assert checked.returncode == 0, checked.stdout
-    lines = re.findall(r"perfkit ((?:worker|run) .*?)(?: &)?$", script, re.MULTILINE)
+    lines = re.findall(r"perfkit ((?:worker|run) .*?)(?: &)?$", script.replace("\\\n", ""), re.MULTILINE)
     worker, run = (parsed([word.strip('"') for word in line.split()]) for line in lines)
     nodes, tasks = re.findall(r"--nodes=(\d+)", script), re.findall(r"--ntasks=(\d+)", script)
     assert int(nodes[0]) == run.machines + 1
