@@ -3,13 +3,10 @@
 Data frames are taken as their bytes arrive. Frames may be large, so that most of a large message is received into its own memory.
 """
 
-from collections.abc import Sequence
-
 from perfkit.protocol import http2
 from perfkit.protocol.flood import MAX_CONTROL_FRAMES_PER_S, ControlFrameLimit
-from perfkit.protocol.grpc_call import PREFIX_BYTES, message_prefix
 from perfkit.protocol.http2 import HeaderBlockReader, Http2Error, LimitError
-from perfkit.protocol.tensor import Buffer
+from server_stub.grpc.http2_responses import ResponseSender
 from server_stub.grpc.http2_stream import ServerStream, SessionListener, Writer
 from server_stub.grpc.message_reader import MessageReader
 from server_stub.grpc.request_headers import RequestHeaders
@@ -29,15 +26,8 @@ _END_STREAM, _END_HEADERS, _PADDED = http2.END_STREAM, http2.END_HEADERS, http2.
 _PLAIN_HEADERS = (_END_HEADERS, _END_HEADERS | _END_STREAM)
 _HEAD_BYTES, _LAST_ID, _PREFACE_BYTES = http2.HEAD_BYTES, http2.LAST_STREAM_ID, len(http2.PREFACE)
 
-_RESPONSE_BLOCK = http2.encode_headers(
-    [(":status", "200"), ("content-type", "application/grpc"), ("grpc-accept-encoding", "identity, deflate, gzip")]
-)
-_OK_BLOCK = http2.encode_headers([("grpc-status", "0")])
-_RESPONSE_START = http2.frame_head(len(_RESPONSE_BLOCK), _HEADERS, _END_HEADERS, 0)[:5]
-_OK_START = http2.frame_head(len(_OK_BLOCK), _HEADERS, _END_HEADERS | _END_STREAM, 0)[:5]
 
-
-class ServerSession:
+class ServerSession(ResponseSender):
     """Takes received bytes and responses, writes frames, and calls its listener. It knows neither clocks nor sockets."""
 
     def __init__(
@@ -49,17 +39,15 @@ class ServerSession:
         max_streams: int,
         max_message_bytes: int,
     ) -> None:
+        super().__init__(writer, listener)
         self.streams: dict[int, ServerStream] = {}
         self.is_ready = False
         """Whether the client's preface and settings have arrived."""
         self.is_writing_paused = False
         """Whether the client reads less than is written to it."""
-        self.sent_bytes = 0
-        """The bytes of data sent so far."""
         self.last_id = 0
         """The last stream that the client opened."""
-        self._write, self._writelines = writer.write, writer.writelines
-        self._listener, self._header_blocks = listener, header_blocks
+        self._header_blocks = header_blocks
         self._max_streams, self._max_message_bytes = max_streams, max_message_bytes
         self._has_preface = self._is_going_away = False
         self._pending = b""  # the beginning of a frame other than DATA, or of any frame's head
@@ -72,12 +60,6 @@ class ServerSession:
         self._received_bytes = 0  # since the last update of the connection's window
         self._unread_replies = self._control_frames = self._answered = 0
         self._control_limit, self._max_control_frames = ControlFrameLimit(listener.now_ns, "client"), MAX_CONTROL_FRAMES_PER_S
-        self._frame_bytes = http2.DEFAULT_FRAME_BYTES  # the client's maximum
-        self._window_bytes = self._stream_window_bytes = http2.DEFAULT_WINDOW_BYTES
-        self._unsent: dict[int, ServerStream] = {}
-        self._can_continue = False
-        # announces an empty header table, in case the client asks for a smaller one than the default
-        self._table_update = http2.NO_TABLE
 
     def open(self) -> None:
         """Writes the server's settings and a large connection window."""
@@ -90,11 +72,6 @@ class ServerSession:
         }
         update = http2.number_frame(http2.WINDOW_UPDATE, 0, _CONNECTION_WINDOW_BYTES - http2.DEFAULT_WINDOW_BYTES)
         self._write(http2.settings(values) + update)
-
-    @property
-    def unsent_bytes(self) -> int:
-        """The data that waits for the client to open its windows."""
-        return sum(stream.unsent_bytes for stream in self._unsent.values())
 
     def go_away(self) -> None:
         """Tells the client to open no more streams here; those that it opens anyway are refused."""
@@ -163,38 +140,6 @@ class ServerSession:
             self._pending = bytes(data[position:])
         if self._can_continue and self._unsent:
             self._continue_unsent()
-
-    def respond(self, stream: ServerStream, message: Sequence[Buffer]) -> None:
-        """The only message of a successful call, and its end."""
-        length = PREFIX_BYTES
-        for buffer in message:
-            length += len(buffer)
-        prefix = message_prefix(length - PREFIX_BYTES)
-        if length > self._frame_bytes or length > self._window_bytes or length > stream.send_window_bytes or self._table_update:
-            self._send(stream, (prefix, *message), _OK_BLOCK)
-            return
-        self._window_bytes -= length
-        self.sent_bytes += length
-        encoded_id = stream.id.to_bytes(4)
-        head = http2.frame_head(length, _DATA, 0, stream.id)
-        self._write(b"".join((_RESPONSE_START, encoded_id, _RESPONSE_BLOCK, head, prefix, *message, _OK_START, encoded_id, _OK_BLOCK)))
-        self._end(stream)
-
-    def send(self, stream: ServerStream, message: Sequence[Buffer]) -> bool:
-        """One of several messages of a response. False if a part of it has to wait: `on_sent` follows."""
-        length = sum(map(len, message))
-        self._send(stream, (message_prefix(length), *message), None)
-        return not stream.unsent_bytes
-
-    def end(self, stream: ServerStream, trailers: http2.Headers = ()) -> None:
-        """The end of a call, after what is unsent; without trailers, of a successful one."""
-        if trailers and not stream.has_sent_headers:
-            stream.has_sent_headers = True
-            self._writelines(self._header_frames(stream.id, http2.encode_headers(trailers), ends_stream=True))
-            self._end(stream)
-            return
-        block = http2.encode_headers([header for header in trailers if header[0].startswith("grpc-")]) if trailers else _OK_BLOCK
-        self._send(stream, (), block)
 
     def reset(self, stream: ServerStream, code: int) -> None:
         """Ends a stream at once."""
@@ -400,62 +345,8 @@ class ServerSession:
             # reset calls allow no more frames, which limits how many a client can open and reset
             self._max_control_frames = self._control_limit.raised(self._control_frames, self._answered, self.sent_bytes)
 
-    def _send(self, stream: ServerStream, buffers: Sequence[Buffer], trailers: bytes | None) -> None:
-        frames: list[Buffer] = []
-        if not stream.has_sent_headers:
-            stream.has_sent_headers = True
-            frames += self._header_frames(stream.id, _RESPONSE_BLOCK)
-        stream.add_unsent(buffers)
-        stream.ends_with = trailers
-        self._write_unsent(stream, frames)
-
-    def _write_unsent(self, stream: ServerStream, frames: list[Buffer]) -> None:
-        """Writes `frames`, and then as much of the stream's data as the send windows allow."""
-        frame_bytes = self._frame_bytes
-        left = sendable = max(0, min(stream.unsent_bytes, self._window_bytes, stream.send_window_bytes))
-        while left:
-            size = min(left, frame_bytes)
-            frames.append(http2.frame_head(size, _DATA, 0, stream.id))
-            stream.take_unsent(size, frames)
-            left -= size
-        self._window_bytes -= sendable
-        self.sent_bytes += sendable
-        stream.send_window_bytes -= sendable
-        is_done = not stream.unsent_bytes
-        if is_done and stream.ends_with is not None:
-            frames += self._header_frames(stream.id, stream.ends_with, ends_stream=True)
-        if frames:
-            self._writelines(frames)
-        if is_done:
-            was_waiting = self._unsent.pop(stream.id, None) is not None
-            if stream.ends_with is not None:
-                self._end(stream)
-            elif was_waiting:
-                self._listener.on_sent(stream)
-        else:
-            self._unsent[stream.id] = stream
-            self._listener.on_waiting()
-
-    def _continue_unsent(self) -> None:
-        """Writes what the send windows allow by now, oldest stream first."""
-        self._can_continue = False
-        for stream in tuple(self._unsent.values()):
-            if self._window_bytes <= 0:
-                break
-            if stream.send_window_bytes > 0:
-                self._write_unsent(stream, [])
-
-    def _header_frames(self, stream_id: int, block: bytes, *, ends_stream: bool = False) -> list[Buffer]:
-        block, self._table_update = self._table_update + block, b""
-        pieces = [block[first : first + self._frame_bytes] for first in range(0, len(block), self._frame_bytes)]
-        frames: list[Buffer] = []
-        for index, piece in enumerate(pieces):
-            flags = (_END_HEADERS if index == len(pieces) - 1 else 0) | (_END_STREAM if ends_stream and not index else 0)
-            frames.append(http2.frame(http2.CONTINUATION if index else _HEADERS, flags, stream_id, piece))
-        return frames
-
     def _end(self, stream: ServerStream) -> None:
-        """The response is complete: the stream is over, even if the client still sends."""
+        # the client may still send
         if not stream.is_client_done:
             self._write(http2.number_frame(http2.RST_STREAM, stream.id, http2.NO_ERROR))
         self._answered += 1

@@ -1,0 +1,128 @@
+"""The sending half of a server's HTTP/2 session without I/O: responses as frames, as the client's windows allow."""
+
+import abc
+from collections.abc import Sequence
+
+from perfkit.protocol import http2
+from perfkit.protocol.grpc_call import PREFIX_BYTES, message_prefix
+from perfkit.protocol.tensor import Buffer
+from server_stub.grpc.http2_stream import ServerStream, SessionListener, Writer
+
+_DATA, _HEADERS, _END_STREAM, _END_HEADERS = http2.DATA, http2.HEADERS, http2.END_STREAM, http2.END_HEADERS
+
+_RESPONSE_BLOCK = http2.encode_headers(
+    [(":status", "200"), ("content-type", "application/grpc"), ("grpc-accept-encoding", "identity, deflate, gzip")]
+)
+_OK_BLOCK = http2.encode_headers([("grpc-status", "0")])
+_RESPONSE_START = http2.frame_head(len(_RESPONSE_BLOCK), _HEADERS, _END_HEADERS, 0)[:5]
+_OK_START = http2.frame_head(len(_OK_BLOCK), _HEADERS, _END_HEADERS | _END_STREAM, 0)[:5]
+
+
+class ResponseSender(abc.ABC):
+    """Writes the responses of all streams, and keeps what has to wait."""
+
+    def __init__(self, writer: Writer, listener: SessionListener) -> None:
+        self.sent_bytes = 0
+        """The bytes of data sent so far."""
+        self._write, self._writelines, self._listener = writer.write, writer.writelines, listener
+        self._frame_bytes = http2.DEFAULT_FRAME_BYTES  # the client's maximum
+        self._window_bytes = self._stream_window_bytes = http2.DEFAULT_WINDOW_BYTES
+        self._unsent: dict[int, ServerStream] = {}
+        self._can_continue = False  # whether a window has grown
+        # announces an empty header table, in case the client asks for a smaller one than the default
+        self._table_update = http2.NO_TABLE
+
+    @abc.abstractmethod
+    def _end(self, stream: ServerStream) -> None:
+        """The response is complete: the stream is over."""
+
+    @property
+    def unsent_bytes(self) -> int:
+        """The data that waits for the client to open its windows."""
+        return sum(stream.unsent_bytes for stream in self._unsent.values())
+
+    def respond(self, stream: ServerStream, message: Sequence[Buffer]) -> None:
+        """The only message of a successful call, and its end."""
+        length = PREFIX_BYTES
+        for buffer in message:
+            length += len(buffer)
+        prefix = message_prefix(length - PREFIX_BYTES)
+        if length > self._frame_bytes or length > self._window_bytes or length > stream.send_window_bytes or self._table_update:
+            self._send(stream, (prefix, *message), _OK_BLOCK)
+            return
+        self._window_bytes -= length
+        self.sent_bytes += length
+        encoded_id = stream.id.to_bytes(4)
+        head = http2.frame_head(length, _DATA, 0, stream.id)
+        self._write(b"".join((_RESPONSE_START, encoded_id, _RESPONSE_BLOCK, head, prefix, *message, _OK_START, encoded_id, _OK_BLOCK)))
+        self._end(stream)
+
+    def send(self, stream: ServerStream, message: Sequence[Buffer]) -> bool:
+        """One of several messages of a response. False if a part of it has to wait: `on_sent` follows."""
+        length = sum(map(len, message))
+        self._send(stream, (message_prefix(length), *message), None)
+        return not stream.unsent_bytes
+
+    def end(self, stream: ServerStream, trailers: http2.Headers = ()) -> None:
+        """The end of a call, after what is unsent; without trailers, of a successful one."""
+        if trailers and not stream.has_sent_headers:
+            stream.has_sent_headers = True
+            self._writelines(self._header_frames(stream.id, http2.encode_headers(trailers), ends_stream=True))
+            self._end(stream)
+            return
+        block = http2.encode_headers([header for header in trailers if header[0].startswith("grpc-")]) if trailers else _OK_BLOCK
+        self._send(stream, (), block)
+
+    def _send(self, stream: ServerStream, buffers: Sequence[Buffer], trailers: bytes | None) -> None:
+        frames: list[Buffer] = []
+        if not stream.has_sent_headers:
+            stream.has_sent_headers = True
+            frames += self._header_frames(stream.id, _RESPONSE_BLOCK)
+        stream.add_unsent(buffers)
+        stream.ends_with = trailers
+        self._write_unsent(stream, frames)
+
+    def _write_unsent(self, stream: ServerStream, frames: list[Buffer]) -> None:
+        """Writes `frames`, and then as much of the stream's data as the send windows allow."""
+        frame_bytes = self._frame_bytes
+        left = sendable = max(0, min(stream.unsent_bytes, self._window_bytes, stream.send_window_bytes))
+        while left:
+            size = min(left, frame_bytes)
+            frames.append(http2.frame_head(size, _DATA, 0, stream.id))
+            stream.take_unsent(size, frames)
+            left -= size
+        self._window_bytes -= sendable
+        self.sent_bytes += sendable
+        stream.send_window_bytes -= sendable
+        is_done = not stream.unsent_bytes
+        if is_done and stream.ends_with is not None:
+            frames += self._header_frames(stream.id, stream.ends_with, ends_stream=True)
+        if frames:
+            self._writelines(frames)
+        if is_done:
+            was_waiting = self._unsent.pop(stream.id, None) is not None
+            if stream.ends_with is not None:
+                self._end(stream)
+            elif was_waiting:
+                self._listener.on_sent(stream)
+        else:
+            self._unsent[stream.id] = stream
+            self._listener.on_waiting()
+
+    def _continue_unsent(self) -> None:
+        """Writes what the send windows allow by now, oldest stream first."""
+        self._can_continue = False
+        for stream in tuple(self._unsent.values()):
+            if self._window_bytes <= 0:
+                break
+            if stream.send_window_bytes > 0:
+                self._write_unsent(stream, [])
+
+    def _header_frames(self, stream_id: int, block: bytes, *, ends_stream: bool = False) -> list[Buffer]:
+        block, self._table_update = self._table_update + block, b""
+        pieces = [block[first : first + self._frame_bytes] for first in range(0, len(block), self._frame_bytes)]
+        frames: list[Buffer] = []
+        for index, piece in enumerate(pieces):
+            flags = (_END_HEADERS if index == len(pieces) - 1 else 0) | (_END_STREAM if ends_stream and not index else 0)
+            frames.append(http2.frame(http2.CONTINUATION if index else _HEADERS, flags, stream_id, piece))
+        return frames
