@@ -8,7 +8,7 @@ from perfkit.errors import MeasurementWarning, ResultError, UsageError
 from perfkit.measurement.load_points import LoadPointSource, describe_point
 from perfkit.measurement.point_measurement import PointMeasurement
 from perfkit.measurement.run_result import RunResult
-from perfkit.result.dataclass_values import from_json_values, json_values
+from perfkit.result.dataclass_values import from_json_values
 from perfkit.result.fingerprint import environment_differences, payload_digests
 from perfkit.result.json_file import as_mapping
 from perfkit.result.model import Resumption
@@ -32,11 +32,6 @@ class WholePoint:
     log_end_s: float
     """Its end, since the start of the log."""
     measurements: tuple[PointMeasurement, ...]
-
-    def document(self) -> dict[str, Any]:
-        """The load point as JSON values."""
-        values: dict[str, Any] = json_values(self)
-        return values
 
 
 class Continuation:

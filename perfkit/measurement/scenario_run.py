@@ -408,7 +408,7 @@ class ScenarioRun:
         if self._so_far.status == "complete" and self._traces is None:  # otherwise another run would measure it again
             log_end_s = (self.clock.now_ns() - self._started_ns) / NS_PER_S
             stored = WholePoint(tag, self._probe_time_ns, took_s, utc_now().timestamp(), log_end_s, tuple(measurements))
-            self._writer.store_point(self.measured - 1, stored.document())
+            self._writer.store_point(self.measured - 1, stored)
         self.observer.point_finished(whole)
 
     def _ended(self) -> Result:

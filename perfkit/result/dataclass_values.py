@@ -1,11 +1,13 @@
-"""Nested dataclasses as JSON values and back, by their annotations: what a run stores of a load point to continue after it."""
+"""Nested dataclasses as JSON and back, by their annotations: what a run stores of a load point to continue after it."""
 
 import dataclasses
 import enum
+import itertools
+import json
 import math
 import types
 import typing
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
 import numpy as np
@@ -15,29 +17,42 @@ import pydantic
 _T = TypeVar("_T")
 
 
-def json_values(value: object) -> Any:
-    """A value as JSON values: dataclasses, named tuples and models as objects, mappings as pairs, infinite numbers as texts."""
+def json_parts(value: object) -> Iterator[str]:
+    """A value as JSON text in parts, since the recording of an hour is large.
+
+    Dataclasses, named tuples and models are objects, mappings are lists of pairs, infinite numbers are texts.
+    """
     match value:
         case enum.Enum():
-            return value.value
+            yield json.dumps(value.value)
         case np.ndarray() | np.generic():
-            return value.tolist()
+            yield json.dumps(value.tolist())
         case float():
-            return value if math.isfinite(value) else str(value)
+            yield json.dumps(value if math.isfinite(value) else str(value))
         case None | bool() | int() | str():
-            return value
+            yield json.dumps(value)
         case pydantic.BaseModel():
-            return value.model_dump(mode="json", by_alias=True)
+            yield json.dumps(value.model_dump(mode="json", by_alias=True))
         case Mapping():
-            return [[json_values(key), json_values(one)] for key, one in value.items()]
+            yield from _joined("[]", (itertools.chain("[", json_parts(key), ",", json_parts(one), "]") for key, one in value.items()))
         case list() | tuple() if not hasattr(value, "_fields"):
-            return [json_values(one) for one in value]
-    names = value._fields if isinstance(value, tuple) else [field.name for field in dataclasses.fields(value)]  # type: ignore[arg-type,attr-defined]
-    return {name: json_values(getattr(value, name)) for name in names}
+            yield from _joined("[]", map(json_parts, value))
+        case _:
+            names = value._fields if isinstance(value, tuple) else [field.name for field in dataclasses.fields(value)]  # type: ignore[arg-type,attr-defined]
+            yield from _joined("{}", (itertools.chain((f"{json.dumps(name)}:",), json_parts(getattr(value, name))) for name in names))
+
+
+def _joined(brackets: str, items: Iterable[Iterable[str]]) -> Iterator[str]:
+    yield brackets[0]
+    for number, item in enumerate(items):
+        if number:
+            yield ","
+        yield from item
+    yield brackets[1]
 
 
 def from_json_values(kind: type[_T], value: Any) -> _T:
-    """The value of a type that `json_values` wrote; raises ValueError if it is none, also for a field that this version has not."""
+    """The value of a type that `json_parts` wrote; raises ValueError if it is none, also for a field that this version has not."""
     made: _T = _read(kind, value)
     return made
 

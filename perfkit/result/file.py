@@ -13,7 +13,7 @@ import pathlib
 import re
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import pydantic
 
@@ -31,7 +31,7 @@ from perfkit.result.perf_analyzer_files import kind_of
 from perfkit.result.rotating_log import LARGEST_PART_BYTES, RotatingLog, cut_log
 from perfkit.result.telemetry_file import CSV_FILE, PARQUET_FILE, SampledPoint, TelemetryLog
 from perfkit.result.traces_file import TRACES_FILE, write_traces
-from perfkit.result.whole_points import POINTS_FOLDER, StoredPoint, UnfinishedResult, forget_points_from, store_point
+from perfkit.result.whole_points import POINTS_FOLDER, UnfinishedResult, forget_points_from, store_point
 from perfkit.telemetry.series import Series
 
 _Model = TypeVar("_Model", bound=pydantic.BaseModel)
@@ -145,11 +145,11 @@ class ResultWriter:
 
         return write
 
-    def store_point(self, number: int, document: dict[str, Any]) -> None:
-        """Stores load point `number`, counted from 0, for a run that continues after it; called after `save`, once it was measured as a whole."""
+    def store_point(self, number: int, document: object) -> None:
+        """Stores a dataclass as load point `number`, counted from 0, for a run that continues after it; called after `save`, once it was measured as a whole."""
         with self._writing():
             os.fsync(self._log.flush())  # what a stored point needs must not be lost in a power cut
-            store_point(self.partial, number, StoredPoint(document, sum(self._log.sizes().values()), self._telemetry.sync()))
+            store_point(self.partial, number, document, sum(self._log.sizes().values()), self._telemetry.sync())
 
     def commit(self, *, in_haste: bool = False, is_finished: bool = True) -> pathlib.Path:
         """Adds the checksums, and moves the folder to its place in one step, replacing an existing result.

@@ -10,6 +10,7 @@ import zlib
 from typing import Any
 
 from perfkit.errors import ResultError
+from perfkit.result.dataclass_values import json_parts
 from perfkit.result.json_file import LARGEST_BYTES, parse_json, read_bytes
 from perfkit.result.model import Result
 
@@ -38,14 +39,19 @@ class UnfinishedResult:
     """Why later load points of the folder are measured again; empty if there are none."""
 
 
-def store_point(folder: pathlib.Path, number: int, point: StoredPoint) -> None:
-    """Stores load point `number`, counted from 0, in a result folder, and waits until the disk has it; raises OSError."""
+def store_point(folder: pathlib.Path, number: int, document: object, log_bytes: int, telemetry_bytes: int) -> None:
+    """Stores load point `number`, counted from 0, in a result folder, and waits until the disk has it; raises OSError.
+
+    The document is a dataclass, and is read back as JSON values, the `document` of a `StoredPoint`.
+    """
     file = _file(folder, number)
     file.parent.mkdir(exist_ok=True)
     new = file.with_suffix(".new")
     with new.open("wb") as stream:
-        values = {field.name: getattr(point, field.name) for field in dataclasses.fields(point)}  # asdict would copy all figures
-        stream.write(gzip.compress(json.dumps({"schema": SCHEMA, **values}).encode(), 5))
+        with gzip.open(stream, "wt", 5, encoding="utf-8") as text:
+            text.write(f'{{"schema":{json.dumps(SCHEMA)},"log_bytes":{log_bytes},"telemetry_bytes":{telemetry_bytes},"document":')
+            text.writelines(json_parts(document))
+            text.write("}")
         stream.flush()
         os.fsync(stream.fileno())
     new.replace(file)
