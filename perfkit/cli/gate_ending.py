@@ -109,7 +109,9 @@ class GateProgress(LiveGate):
         pairs = f"{len(folder.pairs)} pair{'s' * (len(folder.pairs) != 1)}"
         place = _shown(folder.partial)
         step = NextStep(
-            text=f"{pairs} measured so far, in {place}; this continues after them." if folder.pairs else "The same command tries again.",
+            text=f"{pairs} measured so far, in {place}; this continues after them."
+            if folder.pairs
+            else "The same command tries again, with what the message above asks for.",
             command=command_that_continues(self._options, folder.folder, "--resume"),
         )
         return error_verdict(request, folder, failure).model_copy(update={"next_steps": (step,)})

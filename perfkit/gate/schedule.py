@@ -100,6 +100,9 @@ class TimeRequest:
     """Measured before the others."""
 
 
+_TIME_RESERVE = 1.15  # the next trial may find that a run takes longer
+
+
 @dataclasses.dataclass(frozen=True, slots=True)
 class Schedule:
     """The window of every run, and the pairs of the last look; None for the default."""
@@ -124,7 +127,7 @@ def make_schedule(trial: Sequence[TrialMetric], request: TimeRequest, cost: RunC
             needed_s = (request.limit_s or 0.0) - request.left_s + 2 * (fewest + request.control_pairs) * run_s
             raise UsageError(
                 f"--time {write_minutes(request.limit_s or 0.0)}: too short for {fewest} pairs, since each run takes {cost.overhead_s:.1f} s "
-                f"beside its windows: give at least {write_minutes(needed_s)}"
+                f"beside its windows: give at least {write_minutes(needed_s * _TIME_RESERVE)}"
             )
         schedule = best
     chosen_by = "scenario" if request.window_s is not None else "trial" if request.left_s is None else "time"
