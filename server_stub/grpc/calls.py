@@ -36,7 +36,7 @@ def too_many_calls(max_calls: int) -> StatusError:
 
 
 def max_streams(max_calls: int) -> int:
-    """The concurrent streams of a connection: more than the calls of all, so that these are refused with a status."""
+    """How many streams a connection may have open: at least `max_calls`, so that a call beyond the limit gets a status and is not reset."""
     return max(_MIN_STREAMS, max_calls)
 
 

@@ -70,7 +70,7 @@ class SessionListener(Protocol):
         """Data waits for the client to open its windows."""
 
     def on_sent(self, stream: ServerStream) -> None:
-        """All data of a stream that could not be sent at once is sent."""
+        """The data of a stream that had to wait has been sent."""
 
     def on_message_too_large(self, stream: ServerStream, text: str) -> None:
         """A message exceeds the limit: the call is to be ended."""
