@@ -1,6 +1,6 @@
 """The proof on a GPU, in parts that stand alone, each within a budget of seconds and with a report.
 
-    python -m benchmarks.gpu.prove [--part server …] [--device cuda|cpu] [--out reports] [--short]
+    python -m benchmarks.gpu.prove [--part server …] [--device cuda|cpu] [--budget SECONDS] [--out reports] [--short]
 
 `make prove-gpu` does the same with PART, DEVICE and OUT. Each part writes `gpu-PART.md`, plots, and the raw results as
 `gpu-PART.json`; what cannot be done on the machine is skipped with its reason. `--device cpu` is a dry run, without a GPU, of
@@ -16,6 +16,7 @@ import signal
 import subprocess
 import sys
 import traceback
+from collections.abc import Sequence
 
 from benchmarks.gpu.proof import Proof
 from benchmarks.processes import ROOT
@@ -40,10 +41,10 @@ REQUIRED = {
 _GRACE_S = 20
 
 
-def prove(part: str, device: str, out: pathlib.Path, *, is_short: bool = False) -> Proof:
-    """Measure one part in this process, and store its report."""
-    title, budget_s = PARTS[part]
-    proof = Proof(part, title, device, out, budget_s, is_short)
+def prove(part: str, device: str, out: pathlib.Path, *, budget_s: float | None = None, is_short: bool = False) -> Proof:
+    """Measure one part in this process, within its own budget unless another is given, and store its report."""
+    title, own_budget_s = PARTS[part]
+    proof = Proof(part, title, device, out, budget_s or own_budget_s, is_short)
     try:
         importlib.import_module(f"benchmarks.gpu.prove_{part}").prove(proof)
     except Exception as error:  # noqa: BLE001 - what was measured before is worth a report
@@ -78,6 +79,9 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--part", nargs="*", choices=(*PARTS, "all"), default=["all"], help="the parts to prove (default: all)")
     parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda")
+    parser.add_argument(
+        "--budget", type=float, metavar="SECONDS", help="the time of each part in place of its own; later steps are left out"
+    )
     parser.add_argument("--out", type=pathlib.Path, help="folder of the reports (default: reports, or build/prove-cpu for --device cpu)")
     parser.add_argument("--short", action="store_true", help="a few seconds for each part, for tests")
     options = parser.parse_args()
@@ -88,11 +92,12 @@ def main() -> int:
     parts = list(PARTS) if "all" in options.part else [part for part in PARTS if part in options.part]
     if len(parts) == 1:
         signal.signal(signal.SIGALRM, _end_step)
-        signal.setitimer(signal.ITIMER_REAL, PARTS[parts[0]][1])
-        proof = prove(parts[0], options.device, out, is_short=options.short)
+        signal.setitimer(signal.ITIMER_REAL, options.budget or PARTS[parts[0]][1])
+        proof = prove(parts[0], options.device, out, budget_s=options.budget, is_short=options.short)
         print(f"{out / f'gpu-{parts[0]}.md'}: {len(proof.checks)} figures, {len(proof.skipped)} skipped, {len(proof.failed)} failed")
         return 0 if proof.is_passed else 1
-    codes = [_run_part(part, options.device, out, is_short=options.short) for part in parts]
+    more = (*(["--budget", str(options.budget)] if options.budget else []), *(["--short"] if options.short else []))
+    codes = [_run_part(part, options.device, out, options.budget or PARTS[part][1], more) for part in parts]
     return max(codes)
 
 
@@ -101,11 +106,11 @@ def _end_step(*_: object) -> None:
     raise TimeoutError("the part's time is over")
 
 
-def _run_part(part: str, device: str, out: pathlib.Path, *, is_short: bool) -> int:
+def _run_part(part: str, device: str, out: pathlib.Path, budget_s: float, more: Sequence[str]) -> int:
     command = [sys.executable, "-m", "benchmarks.gpu.prove", "--part", part, "--device", device, "--out", str(out)]
-    process = subprocess.Popen([*command, *(["--short"] if is_short else [])], cwd=ROOT, start_new_session=True)
+    process = subprocess.Popen([*command, *more], cwd=ROOT, start_new_session=True)
     try:
-        return 1 if process.wait(PARTS[part][1] + _GRACE_S) else 0
+        return 1 if process.wait(budget_s + _GRACE_S) else 0
     except subprocess.TimeoutExpired:
         print(f"{part}: stopped {_GRACE_S} s after its budget; {out / f'gpu-{part}.md'} has the steps that had ended.", flush=True)
         return 1
