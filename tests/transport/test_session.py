@@ -183,6 +183,65 @@ def test_a_stream_window_above_the_maximum_is_an_error():
     assert caught.value.code == http2.FLOW_CONTROL_ERROR
 
 
+def updates(connection_increment, stream_id, stream_increment):
+    """The updates of both windows in one piece, as servers send them."""
+    both = ((0, connection_increment), (stream_id, stream_increment))
+    return b"".join(http2.number_frame(http2.WINDOW_UPDATE, *one) for one in both)
+
+
+@pytest.mark.parametrize(("connection", "stream", "more"), [(40_000, 40_000, 40_000), (40_000, 100, 100), (100, 40_000, 100)])
+def test_updates_of_both_windows_in_one_piece_send_what_both_allow(connection, stream, more):
+    listener = opened(requests=0)
+    data = bytes(range(256)) * 600
+    listener.send(request_buffers([(":method", "POST")], data))
+    sent, _ = data_of(listener.take_written())
+    assert sent == data[:65_535]
+    listener.session.receive(updates(connection, 1, stream))
+    assert data_of(listener.take_written()) == (data[65_535 : 65_535 + more], False)
+    listener.session.receive(updates(1 << 20, 1, 1 << 20))
+    assert data_of(listener.take_written()) == (data[65_535 + more :], True)
+    listener.session.receive(updates(1, 1, 1))
+    assert listener.take_written() == b""
+
+
+def test_updates_of_both_windows_serve_the_other_requests_too():
+    listener = opened(requests=0)
+    for _ in range(2):
+        listener.send(request_buffers([(":method", "POST")], bytes(60_000)))
+    listener.take_written()
+    listener.session.receive(updates(100_000, 1, 1))
+    assert data_of(listener.take_written()) == (bytes(54_465), True), "stream 3, which the connection's window held back"
+
+
+@pytest.mark.parametrize(
+    ("received", "code"),
+    [
+        ([updates(0, 1, 5)], http2.PROTOCOL_ERROR),
+        ([updates(5, 1, 0)], http2.PROTOCOL_ERROR),
+        ([updates(http2.LARGEST_WINDOW_BYTES, 1, 5), updates(9, 1, 1)], http2.FLOW_CONTROL_ERROR),
+        ([updates(5, 1, http2.LARGEST_WINDOW_BYTES), updates(1, 1, 9)], http2.FLOW_CONTROL_ERROR),
+        ([updates(5, 9, 5)], http2.PROTOCOL_ERROR),
+    ],
+)
+def test_invalid_updates_in_one_piece_are_errors(received, code):
+    listener = opened(requests=0)
+    listener.send(request_buffers([(":method", "POST")], bytes(70_000)))  # uses up both windows
+    *before, last = received
+    for piece in before:
+        listener.session.receive(piece)
+    with pytest.raises(Http2Error) as raised:
+        listener.session.receive(last)
+    assert raised.value.code == code
+
+
+def test_other_frames_as_long_as_two_updates_are_read_as_themselves():
+    listener = opened(requests=0)
+    listener.send(request_buffers([(":method", "POST")], bytes(70_000)))
+    listener.take_written()
+    listener.session.receive(frame(http2.PING, 0, 0, b"12345678") + frame(http2.SETTINGS, 1, 0))
+    assert listener.take_written() == frame(http2.PING, 1, 0, b"12345678")
+
+
 def test_a_window_update_for_an_answered_stream_is_ignored():
     listener = opened(requests=1)
     listener.session.receive(ANSWER)

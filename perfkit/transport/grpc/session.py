@@ -8,7 +8,8 @@ from perfkit.protocol.flood import MAX_CONTROL_FRAMES_PER_S, ControlFrameLimit
 from perfkit.protocol.http2 import HeaderBlockReader, Http2Error, LimitError
 from perfkit.transport.grpc.known_answer import KnownAnswers
 from perfkit.transport.grpc.messages import announced_bytes
-from perfkit.transport.grpc.stream import H, S, SessionListener, UnsentData, Writer
+from perfkit.transport.grpc.request_writer import WINDOW_UPDATES_BYTES, RequestWriter
+from perfkit.transport.grpc.stream import H, S, SessionListener, Writer
 from perfkit.transport.limits import BYTES_PER_CHUNK
 
 # as large as h2load's, so that no answer waits for a window
@@ -27,7 +28,7 @@ _DATA, _HEADERS, _CONTINUATION, _WINDOW_UPDATE = http2.DATA, http2.HEADERS, http
 _PADDED, _END_STREAM, _END_HEADERS = http2.PADDED, http2.END_STREAM, http2.END_HEADERS
 _PLAIN_HEADERS = (_END_HEADERS, _END_HEADERS | _END_STREAM)
 _HEAD_BYTES, _FRAME_BYTES, _LAST_ID = http2.HEAD_BYTES, http2.DEFAULT_FRAME_BYTES, http2.LAST_STREAM_ID
-_read_head, _frame_head = http2.read_head, http2.frame_head
+_read_head = http2.read_head
 
 _FIXED_LENGTHS = {http2.PING: 8, http2.RST_STREAM: 4, http2.WINDOW_UPDATE: 4, http2.PRIORITY: 5}
 _CONNECTION_FRAMES = frozenset((http2.SETTINGS, http2.PING, http2.GOAWAY))
@@ -48,7 +49,9 @@ class ClientSession(Generic[S, H]):
         self.goaway_reason = ""
         """Why no more streams can be opened; empty as long as they can."""
         self.max_concurrent_streams = http2.LAST_STREAM_ID
-        self._write, self._writelines = writer.write, writer.writelines
+        self._write = writer.write
+        self._requests = RequestWriter(writer)
+        self._unsent = self._requests.unsent
         self._listener = listener
         self._header_blocks = header_blocks
         self._next_id = 1
@@ -62,12 +65,7 @@ class ClientSession(Generic[S, H]):
         self._unread_replies = 0
         self._control_limit = ControlFrameLimit(listener.now_ns)
         self._control_frames, self._max_control_frames = 0, MAX_CONTROL_FRAMES_PER_S
-        self._written_bytes = 0  # of requests that need several frames
         self._checked_bytes: dict[int, int] = {}  # of large answers, by their streams
-        self._window_bytes = self._stream_window_bytes = http2.DEFAULT_WINDOW_BYTES
-        self._frame_bytes = self._max_single_write_bytes = http2.DEFAULT_FRAME_BYTES
-        self._unsent: dict[int, UnsentData] = {}
-        self._can_continue = False
         self._known_answers = KnownAnswers(header_blocks)
 
     def open(self) -> None:
@@ -76,23 +74,17 @@ class ClientSession(Generic[S, H]):
 
     def send(self, stream: S, buffers: Sequence[bytes]) -> None:
         """Opens a stream for a request from `request_buffers`, and writes as much of it as the send windows allow."""
-        headers_start, block, data_start, data = buffers
+        self._requests.send(self._number(stream), buffers)
+
+    def _number(self, stream: S) -> int:
+        """Gives a stream its id."""
         stream_id = self._next_id
         self._next_id = stream_id + 2
         stream.id = stream_id
         self.streams[stream_id] = stream
-        length = len(data)
         if stream_id == _LAST_ID:
             self._begin_close("the connection has used all its stream ids")
-        if length <= self._max_single_write_bytes and length <= self._window_bytes and headers_start and stream_id != 1:
-            self._window_bytes -= length
-            encoded_id = stream_id.to_bytes(4)
-            self._write(b"".join((headers_start, encoded_id, block, data_start, encoded_id, data)))
-            return
-        # the first block announces an empty header table, in case the server asked for a smaller one than the default
-        frames = self._header_frames(stream_id, http2.NO_TABLE + block if stream_id == 1 else block)
-        self._unsent[stream_id] = UnsentData(memoryview(data), self._stream_window_bytes)
-        self._write_unsent(frames)
+        return stream_id
 
     def cancel(self, stream: S) -> None:
         """Resets a stream; anything still received on it is ignored."""
@@ -108,6 +100,9 @@ class ClientSession(Generic[S, H]):
                 return
             data = b"".join(self._partial)
             self._partial.clear()
+        elif len(data) == WINDOW_UPDATES_BYTES and self._unsent and self._block is None and self._requests.update_both_windows(data):
+            self._count_control_frames(2)
+            return
         elif (known := self._known_answers.read(data)) and self._receive_known(*known):
             return
         read_head, streams = _read_head, self.streams
@@ -146,8 +141,8 @@ class ClientSession(Generic[S, H]):
             self._partial_bytes, self._needed_bytes = end - position, needed
         else:
             self._known_answers.learn(data)
-        if self._can_continue and self._unsent:
-            self._write_unsent([])
+        if self._unsent:
+            self._requests.write_on()
 
     def _receive_known(self, stream_id: int, headers: H, message: bytes, trailers: H) -> bool:
         """Takes an answer whose frames need no parsing; False if its stream, or the session, is not in the state for that."""
@@ -168,7 +163,7 @@ class ClientSession(Generic[S, H]):
         stream = self.streams.get(stream_id)
         if stream is None:
             self._check_was_opened(stream_id)
-            self._count_control_frame()
+            self._count_control_frames(1)
             return
         if flags & _PADDED:
             chunk = http2.strip_padding(chunk, http2.PADDED)
@@ -181,7 +176,7 @@ class ClientSession(Generic[S, H]):
             self._finish(stream, None)
             return
         if len(chunk) <= _TINY_BYTES:
-            self._count_control_frame()
+            self._count_control_frames(1)
         stream.received_bytes += length
         if stream.received_bytes > _CHECKED_BYTES:
             self._check_size(stream)
@@ -211,14 +206,12 @@ class ClientSession(Generic[S, H]):
             self._write(http2.number_frame(http2.WINDOW_UPDATE, 0, self._received_bytes))
             self._received_bytes = 0
 
-    def _count_control_frame(self) -> None:
-        self._control_frames += 1
+    def _count_control_frames(self, count: int) -> None:
+        """Raises LimitError if there are too many."""
+        self._control_frames += count
         if self._control_frames > self._max_control_frames:
-            self._raise_control_frames()
-
-    def _raise_control_frames(self) -> None:
-        """Allows more control frames, or raises LimitError."""
-        self._max_control_frames = self._control_limit.raised(self._control_frames, self._next_id // 2, self._written_bytes)
+            written_bytes = self._requests.written_bytes
+            self._max_control_frames = self._control_limit.raised(self._control_frames, self._next_id // 2, written_bytes)
 
     def _receive_headers(self, stream_id: int, flags: int, block: bytes) -> None:
         # read the block of an unknown stream too: later blocks may refer to it
@@ -229,7 +222,7 @@ class ClientSession(Generic[S, H]):
         stream = self.streams.get(stream_id)
         if stream is None:
             self._check_was_opened(stream_id)
-            self._count_control_frame()
+            self._count_control_frames(1)
         elif flags & _END_STREAM:
             self._finish(stream, headers)
         elif stream.headers is not None:
@@ -237,7 +230,7 @@ class ClientSession(Generic[S, H]):
         elif not headers.is_interim:
             stream.headers = headers
         else:
-            self._count_control_frame()
+            self._count_control_frames(1)
 
     def _finish(self, stream: S, trailers: H | None) -> None:
         del self.streams[stream.id]
@@ -264,7 +257,7 @@ class ClientSession(Generic[S, H]):
         """Handles the frames that are not part of every answer."""
         if not self.is_ready and (kind != http2.SETTINGS or flags & http2.ACK):
             raise Http2Error("the server's first frame is not SETTINGS")
-        self._count_control_frame()
+        self._count_control_frames(1)
         length = len(payload)
         if kind in _FIXED_LENGTHS and length != _FIXED_LENGTHS[kind]:
             raise Http2Error("a frame has the wrong length for its type", http2.FRAME_SIZE_ERROR)
@@ -309,13 +302,7 @@ class ClientSession(Generic[S, H]):
         values = http2.read_settings(payload)
         self._write_reply(http2.frame(http2.SETTINGS, http2.ACK, 0))
         self.max_concurrent_streams = values.get(http2.MAX_CONCURRENT_STREAMS, self.max_concurrent_streams)
-        self._frame_bytes = values.get(http2.MAX_FRAME_SIZE, self._frame_bytes)
-        increment = values.get(http2.INITIAL_WINDOW_SIZE, self._stream_window_bytes) - self._stream_window_bytes
-        self._stream_window_bytes += increment
-        for unsent in self._unsent.values():
-            unsent.window_bytes = http2.increased_window(unsent.window_bytes, increment)
-        self._max_single_write_bytes = min(http2.DEFAULT_FRAME_BYTES, self._stream_window_bytes)
-        self._can_continue = True
+        self._requests.change_settings(values)
         self.is_ready = True
         self._listener.on_settings()
 
@@ -327,18 +314,8 @@ class ClientSession(Generic[S, H]):
         self._write(frame)
 
     def _receive_window_update(self, stream_id: int, payload: bytes) -> None:
-        increment = int.from_bytes(payload) & http2.LARGEST_WINDOW_BYTES
-        if not increment:
-            raise Http2Error("a WINDOW_UPDATE frame has an increment of 0")
-        self._control_frames += 1
-        if self._control_frames > self._max_control_frames:
-            self._raise_control_frames()
-        self._can_continue = True
-        if not stream_id:
-            self._window_bytes = http2.increased_window(self._window_bytes, increment)
-        elif (unsent := self._unsent.get(stream_id)) is not None:
-            unsent.window_bytes = http2.increased_window(unsent.window_bytes, increment)
-        else:
+        self._count_control_frames(1)
+        if not self._requests.update_window(stream_id, payload):
             self._check_was_opened(stream_id)
 
     def _receive_reset(self, stream_id: int, code: int) -> None:
@@ -365,37 +342,3 @@ class ClientSession(Generic[S, H]):
     def _begin_close(self, reason: str) -> None:
         self.goaway_reason = reason
         self._listener.on_goaway()
-
-    def _header_frames(self, stream_id: int, block: bytes) -> list[bytes | memoryview]:
-        pieces = [block[first : first + self._frame_bytes] for first in range(0, len(block), self._frame_bytes)]
-        frames: list[bytes | memoryview] = []
-        for index, piece in enumerate(pieces):
-            flags = _END_HEADERS if index == len(pieces) - 1 else 0
-            frames.append(http2.frame(http2.CONTINUATION if index else http2.HEADERS, flags, stream_id, piece))
-        return frames
-
-    def _write_unsent(self, frames: list[bytes | memoryview]) -> None:
-        """Writes `frames`, and then as much unsent data as the send windows allow, oldest stream first."""
-        self._can_continue = False
-        for stream_id, unsent in tuple(self._unsent.items()):
-            data, frame_bytes = unsent.data, self._frame_bytes
-            length, position = len(data), 0
-            last = min(length, self._window_bytes, unsent.window_bytes)
-            if last <= 0:
-                continue
-            full_frame_head = _frame_head(frame_bytes, _DATA, 0, stream_id)
-            while last - position > frame_bytes:
-                frames.append(full_frame_head)
-                frames.append(data[position : position + frame_bytes])
-                position += frame_bytes
-            frames.append(_frame_head(last - position, _DATA, _END_STREAM if last == length and unsent.ends_stream else 0, stream_id))
-            frames.append(data[position:last])
-            self._window_bytes -= last
-            self._written_bytes += last
-            unsent.window_bytes -= last
-            if last == length and unsent.ends_stream:
-                del self._unsent[stream_id]
-            else:
-                unsent.data = data[last:]
-        if frames:
-            self._writelines(frames)

@@ -1,7 +1,6 @@
 """The values and interfaces that an HTTP/2 session and its owner exchange."""
 
 import abc
-import dataclasses
 from collections.abc import Sequence
 from typing import Any, Generic, Protocol, TypeVar
 
@@ -37,16 +36,6 @@ class Stream(Generic[H]):
 
 
 S = TypeVar("S", bound=Stream[Any])
-
-
-@dataclasses.dataclass(slots=True)
-class UnsentData:
-    """The rest of a request's data, and the stream's send window."""
-
-    data: memoryview
-    window_bytes: int
-    ends_stream: bool = True
-    """Whether the stream ends with this data."""
 
 
 class SessionListener(abc.ABC, Generic[S, H]):
