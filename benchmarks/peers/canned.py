@@ -71,11 +71,16 @@ class CannedPorts(NamedTuple):
 
 @contextlib.contextmanager
 def serving(
-    *, http_port: int | None = 0, grpc_port: int | None = None, prefix: Sequence[str] = (), cpus: Sequence[int] = ()
+    *,
+    http_port: int | None = 0,
+    grpc_port: int | None = None,
+    window_bits: int | None = None,
+    prefix: Sequence[str] = (),
+    cpus: Sequence[int] = (),
 ) -> Iterator[CannedPorts]:
     """Runs nginx, nghttpd or both for the length of the block; port 0 means a free port, None no server.
 
-    `prefix` is put before their commands, for instance `chrt -f 1`; `cpus` are the CPUs that they may use. Raises PeerError.
+    nghttpd's windows hold 2^`window_bits` - 1 bytes. `prefix` is put before their commands, for instance `chrt -f 1`; `cpus` are the CPUs that they may use. Raises PeerError.
     """
     with tempfile.TemporaryDirectory(prefix="perfkit-canned-") as name, contextlib.ExitStack() as stack:
         root = pathlib.Path(name)
@@ -86,6 +91,8 @@ def serving(
             commands[http] = [_installed("nginx"), "-c", str(_write_http(root, http))]
         if grpc is not None:
             options = ["--no-tls", "-a", "127.0.0.1", "-d", str(_write_grpc(root)), "--trailer=grpc-status: 0"]
+            if window_bits is not None:
+                options += [f"--window-bits={window_bits}", f"--connection-window-bits={window_bits}"]
             commands[grpc] = [_installed("nghttpd"), *options, str(grpc)]
         for port, command in commands.items():
             is_ready = functools.partial(_accepts_connections, port)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 import numpy as np
 import numpy.typing as npt
 
-from perfkit.recorder.batches import Batch, BatchRecorder
+from perfkit.recorder.batches import Batch, BatchRecorder, tally
 from perfkit.stats.buckets import EMPTY, BucketCounts
 from perfkit.transport.base import Outcome
 
@@ -54,7 +54,7 @@ class AddressRecorder:
         ok_inside: _Mask,
     ) -> Iterator[None]:
         """Adds requests, in steps; `inside` marks those that belong to the window, `ok_inside` OK ones that ended in it."""
-        for replica in np.unique(replicas).tolist():
+        for replica, _ in tally(replicas):
             recorder = self._recorders.get(replica)
             if recorder is None:
                 recorder = self._recorders[replica] = BatchRecorder(self._start_ns, self._window_ns, self._taken_every_ns)

@@ -4,6 +4,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
+from perfkit.recorder.batches import tally
 from perfkit.recorder.recorder import Recorder
 from perfkit.recorder.series import Instants
 from perfkit.transport.base import Reply
@@ -35,5 +36,5 @@ class MixRecorder:
     def drop(self, intended_ns: Instants, variants: Instants, is_late: bool) -> None:
         """See `Recorder.drop`; `variants` are those of the loop."""
         workloads = self._workloads[variants]
-        for workload in np.unique(workloads).tolist():
+        for workload, _ in tally(workloads):
             self._recorders[workload].drop(intended_ns[workloads == workload], is_late)

@@ -4,7 +4,6 @@ import collections
 from collections.abc import Callable, Hashable, Iterator, Mapping
 
 import numpy as np
-import numpy.ma  # otherwise the first `np.unique` imports it, which took 10 ms in the middle of a window
 import numpy.typing as npt
 
 from perfkit.recorder.addresses import AddressRecorder, Labels

@@ -1,5 +1,6 @@
 """Autocorrelation of series, and autocorrelation times: how many correlated samples are worth one independent sample."""
 
+import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -10,7 +11,9 @@ _HIGHEST_LAG_1 = 0.97  # of a fitted first-order series: closer to 1, the time i
 
 def lag_1_autocorrelation(series: Sequence[float] | npt.NDArray[np.float64]) -> float:
     """The autocorrelation at lag one, in [-1, 1]; 0 for a constant series and for fewer than two values."""
-    return float(_autocorrelations(np.asarray(series, dtype=np.float64))[1]) if len(series) > 1 else 0.0
+    centred = _centre(series)
+    sum_of_squares = float(centred @ centred)
+    return float(centred[1:] @ centred[:-1]) / sum_of_squares if sum_of_squares else 0.0
 
 
 def autocorrelation_time(series: Sequence[float] | npt.NDArray[np.float64]) -> float:
@@ -20,14 +23,22 @@ def autocorrelation_time(series: Sequence[float] | npt.NDArray[np.float64]) -> f
     neighbouring lags while they are positive. Assumptions: stationary and reversible; the waiting times of a queue are close
     enough. For series shorter than about 50 autocorrelation times the estimate is too small, since the series' own mean is subtracted.
     """
-    if len(series) < 4:
+    count = len(series)
+    if count < 4:
         return 1.0
-    rho = _autocorrelations(np.asarray(series, dtype=np.float64))
-    pairs = rho[: rho.size // 2 * 2].reshape(-1, 2).sum(axis=1)
-    ends = np.flatnonzero(pairs <= 0)
-    monotone = np.minimum.accumulate(pairs[: ends[0]] if ends.size else pairs)
-    # rho_0 + rho_1 may be close to 0 in an alternating series; n values are never worth more than n²
-    return max(2 * float(monotone.sum()) - 1, 1 / len(series))
+    centred = _centre(series)
+    sum_of_squares = float(centred @ centred)
+    if not sum_of_squares:
+        return 1.0
+    total, smallest = 0.0, math.inf
+    for lag in range(0, count // 2 * 2, 2):
+        pair = float(centred[: count - lag] @ centred[lag:] + centred[: count - lag - 1] @ centred[lag + 1 :]) / sum_of_squares
+        if pair <= 0:
+            break
+        smallest = min(smallest, pair)
+        total += smallest
+    # the first pair may be close to 0 in an alternating series; n values are never worth more than n²
+    return max(2 * total - 1, 1 / count)
 
 
 def first_order_time(series: Sequence[float] | npt.NDArray[np.float64], fitted: int = 1) -> float:
@@ -76,13 +87,11 @@ def variance_of_share(above: npt.NDArray[np.int64], counts: npt.NDArray[np.int64
     return batches / (batches - 1) * float(excess @ excess) / total**2
 
 
-def _autocorrelations(values: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
-    """The autocorrelations at lags 0 … n-1, each sum divided by n so that they are positive definite; 1, 0, 0 … for a constant series."""
+def _centre(series: Sequence[float] | npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+    """A series less its mean; zeros for a constant series, whose mean may differ from its values by rounding."""
+    values = np.asarray(series, dtype=np.float64)
+    if not values.size:
+        return values
     centred = values - values.mean()
-    # the mean of a constant series may differ from its values by rounding
-    if float(np.abs(centred).max()) <= 1e-12 * float(np.abs(values).max()):
-        return np.concatenate((np.ones(1), np.zeros(values.size - 1)))
-    spectrum = np.fft.rfft(centred, 2 * values.size)
-    covariances: npt.NDArray[np.float64] = np.fft.irfft(spectrum * np.conj(spectrum))[: values.size]
-    covariances /= covariances[0]
-    return covariances
+    is_constant = float(np.abs(centred).max()) <= 1e-12 * float(np.abs(values).max())
+    return np.zeros_like(centred) if is_constant else centred
