@@ -67,13 +67,16 @@ class BareSocketServer:
         request = read_message(connection)
         if not request:
             return False
-        with socket.create_connection(("127.0.0.1", self._upstream_port)) as upstream:
-            upstream.sendall(request)
-            answer = read_message(upstream)
+        answer = self._ask_upstream(request)
         connection.sendall(answer)
         if request.startswith(b"POST ") and request.split(b" ", 2)[1].endswith(b"/infer"):
             self._request_bytes, self._answer = len(request), answer
         return True
+
+    def _ask_upstream(self, request: bytes) -> bytes:
+        with socket.create_connection(("127.0.0.1", self._upstream_port)) as upstream:
+            upstream.sendall(request)
+            return read_message(upstream)
 
     def _receive(self, connection: socket.socket) -> bool:
         """Read what has arrived, and answer if that completes a request."""
@@ -81,8 +84,9 @@ class BareSocketServer:
         if not received:
             return False
         missing = self._missing.get(connection, 0)
-        if not missing and bytes(self._buffer[:5]) != b"POST ":
-            return False
+        if not missing and bytes(self._buffer[:5]) != b"POST ":  # a next client asks for the metadata first
+            connection.sendall(self._ask_upstream(bytes(self._buffer[:received])))
+            return True
         missing = (missing or self._request_bytes) - received
         if missing < 0:
             raise RuntimeError("a request is longer than the first one")

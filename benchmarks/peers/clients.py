@@ -90,10 +90,11 @@ class Reported:
 
 
 class Speed(NamedTuple):
-    """Requests per second and the median request time that a client reports; nan if it reports none."""
+    """Requests per second, and the median and mean request time that a client reports; nan if it reports none."""
 
     per_s: float
     p50_us: float
+    mean_us: float = float("nan")
 
 
 def run_measured(command: Sequence[str], *, accepted_codes: Sequence[int] = (0,), timeout_s: float) -> Usage:
@@ -229,8 +230,10 @@ def measure_perfkit(
     requests = run.point["requests"]
     if requests["ok"] != requests["sent"]:
         raise ClientError(f"perfkit had failures: {requests}")
-    p50_ns = run.point["service_time_ns"]["p50"]
-    return Speed(run.point["throughput_per_s"], float("nan") if p50_ns is None else p50_ns / 1e3)
+    p50_us, mean_us = (
+        float("nan") if value is None else value / 1e3 for value in (run.point["service_time_ns"][name] for name in ("p50", "mean"))
+    )
+    return Speed(run.point["throughput_per_s"], p50_us, mean_us)
 
 
 def measure_perf_analyzer(program: pathlib.Path, url: str, model: str, *, concurrency: int, seconds: float) -> Speed:
