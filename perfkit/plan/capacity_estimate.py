@@ -74,9 +74,25 @@ def _refusal(points: Sequence[RatePoint], limits: Mapping[str, int], curves: Map
         return _never_missed(judged[-1], points, limits)
     for name in limits:
         if name not in curves:
-            known = sum(point.state == KEPT_UP and name in point.percentiles_ns for point in points)
-            return f"{name.replace('_', '.')} is known at only {known} rates at which the target kept up, and {FEWEST_RATES} are needed ({listed}): measure more rates below saturation, and longer."
+            return _too_few_rates(name, points)
     return ""
+
+
+def _too_few_rates(name: str, points: Sequence[RatePoint]) -> str:
+    """That a percentile is known at too few rates: which of them count, and why each of the others does not."""
+    shown = name.replace("_", ".")
+    counted = [format_rate_per_s(point.rate_per_s) for point in points if point.state == KEPT_UP and name in point.percentiles_ns]
+    others = [
+        f"{format_rate_per_s(point.rate_per_s)} ({f'too few samples for {shown}' if point.state == KEPT_UP else point.state})"
+        for point in points
+        if point.state != KEPT_UP or name not in point.percentiles_ns
+    ]
+    found = f"at only {len(counted)} ({', '.join(counted)})" if counted else "at none"
+    left_out = f" Not counted: {', '.join(others)}." if others else ""
+    return (
+        f"A plan needs {FEWEST_RATES} rates at which the target kept up and {shown} is known, and it is {found}.{left_out} "
+        f"Measure more rates below saturation, and longer."
+    )
 
 
 def _never_missed(highest: RatePoint, points: Sequence[RatePoint], limits: Mapping[str, int]) -> str:

@@ -48,11 +48,18 @@ def answer(result: Result) -> tuple[str, ...]:
     if len(invalid) == len(result.summary):
         return (f"No load point is valid{_because(invalid)}: the figures are not those of the target, and the warnings say why.",)
     if invalid:
-        named = "; ".join(point.title for point in invalid[:_MOST_NAMED]) + "; …" * (len(invalid) > _MOST_NAMED)
         sentences.append(
-            f"Not valid and left out of this answer: {len(invalid)} of {len(result.summary)} load points ({named}){_because(invalid)}."
+            f"Not valid and left out of this answer: {len(invalid)} of {len(result.summary)} load points ({_named(invalid)}){_because(invalid)}."
+        )
+    if unsteady := [point for point in result.summary if point.valid and "not_steady" in {warning.code for warning in point.warnings}]:
+        sentences.append(
+            f"Not steady: {_named(unsteady)}; the response times changed during the measurement, and so may these figures if it is longer."
         )
     return tuple(sentences)
+
+
+def _named(points: Sequence[Point]) -> str:
+    return "; ".join(point.title for point in points[:_MOST_NAMED]) + "; …" * (len(points) > _MOST_NAMED)
 
 
 def _because(invalid: Sequence[Point]) -> str:

@@ -199,10 +199,27 @@ def explain_search(search: Search) -> str:
     if search.missed_below_per_s is not None:
         rate = format_rate_per_s(search.missed_below_per_s)
         text += f" The SLO is missed at {rate}, too, and perhaps below: the target is slower at such low rates."
+    if search.curve is not None and (contradiction := _contradiction(search)):
+        text += f" {contradiction}"
     if drifted := [rate for rate in search.drifted_at_per_s if search.capacity_per_s is not None and rate <= search.capacity_per_s]:
         listed = ", ".join(format_rate_per_s(rate) for rate in dict.fromkeys(drifted))
         text += f" The times drifted during the probes at {listed}, below the capacity: the target became slower or faster meanwhile."
     return text
+
+
+def _contradiction(search: Search) -> str:
+    """That a rate met the SLO although a lower one missed it, as probes near the capacity do by chance; empty if there is none."""
+    judged = [probe for probe in search.probes if probe.valid]
+    met_per_s = max((probe.rate_per_s for probe in judged if probe.met), default=0.0)
+    missed_per_s = min(
+        (probe.rate_per_s for probe in judged if not probe.met and probe.rate_per_s > (search.missed_below_per_s or 0)), default=math.inf
+    )
+    if missed_per_s > met_per_s:
+        return ""
+    return (
+        f"Probes contradict each other: the SLO was missed at {format_rate_per_s(missed_per_s)} and met at {format_rate_per_s(met_per_s)}. "
+        "Near the capacity, short probes do so by chance; the estimate takes all of them into account."
+    )
 
 
 def _describe_missing_time(search: Search) -> str:

@@ -11,6 +11,7 @@ from tests import stored_results
 OVERLOADED = MeasurementWarning("overloaded", "The backlog grew.")
 BUSY = MeasurementWarning("busy_machine", "This machine was busy.")
 LATE = MeasurementWarning("late_starts", "Requests started late.")
+UNSTEADY = MeasurementWarning("not_steady", "The times rose.")
 STOPPED = MeasurementWarning("generator_stopped", "The load generator stood still.")
 
 
@@ -128,6 +129,16 @@ def made(loads, throughputs, *, valid=None, verdicts=None, warnings=None, protoc
             ["Meets the SLO up to 400/s, the highest load measured (p50 2.00 ms, p99 6.00 ms)."],
         ),
         (open_([100, 400], [100.0, 400.0], verdicts=["violated", "violated"]), ["Misses the SLO at 100/s."]),
+        (
+            closed(200.0, 400.0, warnings=[(BUSY,), (UNSTEADY,)]),
+            ["Best 400/s at concurrency 2: p50 2.00 ms, p99 6.00 ms; throughput still rises at the highest concurrency measured.",
+             "Not steady: http, concurrency 2; the response times changed during the measurement, and so may these figures if it is longer."],
+        ),
+        (
+            closed(200.0, 400.0, valid=[True, False], warnings=[(), (UNSTEADY,)]),
+            ["200/s at concurrency 1: p50 2.00 ms, p99 6.00 ms.",
+             "Not valid and left out of this answer: 1 of 2 load points (http, concurrency 2)."],
+        ),
         (closed(), ["No load point was measured."]),
     ],
 )  # fmt: skip

@@ -14,7 +14,7 @@ from perfkit.measurement.summary import point
 from perfkit.recorder.window import cut
 from perfkit.result.generator import Generator
 from perfkit.result.model import Connections
-from perfkit.result.search import FittedCurve, Search
+from perfkit.result.search import FittedCurve, Search, SearchProbe
 from perfkit.scenario.file import read_scenario
 from perfkit.search.capacity_search import CapacitySearch, explain_search
 from perfkit.target.address import Address
@@ -167,6 +167,40 @@ def test_a_search_that_has_not_stopped_counts_as_interrupted(searched, tmp_path)
     fresh = CapacitySearch(read_scenario(tmp_path / "s.yaml", environ={}))
     assert fresh.outcome().stopped_because == "interrupted"
     assert fresh.outcome().capacity_per_s is None
+
+
+def _probe(rate_per_s, *, met, valid=True):
+    return SearchProbe(rate_per_s=rate_per_s, stage="refine", limits={}, met=met, overloaded=False, valid=valid, took_s=1.0)
+
+
+_MET_ABOVE_A_MISS = [_probe(70.0, met=True), _probe(79.0, met=False), _probe(81.0, met=True), _probe(90.0, met=False)]
+
+
+@pytest.mark.parametrize(
+    ("probes", "missed_below_per_s", "contradiction"),
+    [
+        (_MET_ABOVE_A_MISS, None, "Probes contradict each other: the SLO was missed at 79.0/s and met at 81.0/s."),
+        (
+            [_probe(80.0, met=True), _probe(80.0, met=False)],
+            None,
+            "Probes contradict each other: the SLO was missed at 80.0/s and met at 80.0/s.",
+        ),
+        ([_probe(70.0, met=True), _probe(79.0, met=False, valid=False), _probe(81.0, met=True)], None, ""),
+        ([_probe(5.0, met=False), _probe(70.0, met=True), _probe(90.0, met=False)], 5.0, ""),
+        ([_probe(70.0, met=True), _probe(90.0, met=False)], None, ""),
+    ],
+)
+def test_probes_that_contradict_each_other_are_named(probes, missed_below_per_s, contradiction):
+    curve = FittedCurve(
+        limit="p99", centre_per_s=80.0, floor=0.0, intercept=-4.6, slope=9.0, points=6, effective_beyond=40.0, dispersion=5.0
+    )
+    search = Search(
+        slo={"p99": "50ms"}, capacity_per_s=80.0, low_per_s=78.0, high_per_s=82.0, confidence=0.9, precision=0.05, reason="",
+        stopped_because="precision", confirmation="passed", curve=curve, probes=tuple(probes), missed_below_per_s=missed_below_per_s,
+    )  # fmt: skip
+    reason = explain_search(search)
+    assert contradiction in reason
+    assert ("contradict" in reason) == bool(contradiction)
 
 
 @pytest.mark.parametrize(("stopped_because", "end"), [("max_probes", "reached max_probes, 0,"), ("budget", "used up its budget")])
