@@ -45,7 +45,7 @@ endif
 test-gpu: $(if $(filter .venv-gpu/%,$(GPU_PYTHON)),.venv-gpu/gpu.stamp)  ## what needs an NVIDIA GPU, in an environment of its own
 	$(GPU_PYTHON) -m pytest -m gpu $(TESTS)
 
-prove-gpu: $(PROVE_STAMP)  ## the proof on a GPU, about 25 minutes; PART=server|telemetry|memory|plan|gate, DEVICE=cpu for a dry run
+prove-gpu: $(PROVE_STAMP)  ## the proof on a GPU, about 25 minutes; PART=server|telemetry|memory|plan|gate, BUDGET=seconds, DEVICE=cpu for a dry run
 	$(PROVE_PYTHON) -m benchmarks.gpu.prove --part $(PART) --device $(DEVICE) $(if $(BUDGET),--budget $(BUDGET)) $(if $(OUT),--out $(OUT))
 
 check: .venv/dev.stamp  ## lint, format and types

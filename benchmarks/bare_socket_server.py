@@ -84,9 +84,10 @@ class BareSocketServer:
         if not received:
             return False
         missing = self._missing.get(connection, 0)
-        if not missing and bytes(self._buffer[:5]) != b"POST ":  # a next client asks for the metadata first
-            connection.sendall(self._ask_upstream(bytes(self._buffer[:received])))
-            return True
+        if not missing and bytes(self._buffer[:5]) != b"POST ":  # another client asks for the metadata first, in one piece
+            answer = self._ask_upstream(bytes(self._buffer[:received]))
+            connection.sendall(answer)
+            return bool(answer)
         missing = (missing or self._request_bytes) - received
         if missing < 0:
             raise RuntimeError("a request is longer than the first one")

@@ -2,7 +2,7 @@
 
     python -m benchmarks.gpu.prove [--part server …] [--device cuda|cpu] [--budget SECONDS] [--out reports] [--short]
 
-`make prove-gpu` does the same with PART, DEVICE and OUT. Each part writes `gpu-PART.md`, plots, and the raw results as
+`make prove-gpu` does the same with PART, DEVICE, BUDGET and OUT. Each part writes `gpu-PART.md`, plots, and the raw results as
 `gpu-PART.json`; what cannot be done on the machine is skipped with its reason. `--device cpu` is a dry run, without a GPU, of
 every step that needs none; its reports go to build/prove-cpu. Exit codes: 0, all that is required was shown; 1, something was
 not, or a step failed; 3, there is no GPU to prove anything on.
@@ -44,7 +44,7 @@ _GRACE_S = 20
 def prove(part: str, device: str, out: pathlib.Path, *, budget_s: float | None = None, is_short: bool = False) -> Proof:
     """Measure one part in this process, within its own budget unless another is given, and store its report."""
     title, own_budget_s = PARTS[part]
-    proof = Proof(part, title, device, out, budget_s or own_budget_s, is_short)
+    proof = Proof(part, title, device, out, own_budget_s if budget_s is None else budget_s, is_short)
     try:
         importlib.import_module(f"benchmarks.gpu.prove_{part}").prove(proof)
     except Exception as error:  # noqa: BLE001 - what was measured before is worth a report
@@ -80,7 +80,7 @@ def main() -> int:
     parser.add_argument("--part", nargs="*", choices=(*PARTS, "all"), default=["all"], help="the parts to prove (default: all)")
     parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda")
     parser.add_argument(
-        "--budget", type=float, metavar="SECONDS", help="the time of each part in place of its own; later steps are left out"
+        "--budget", type=_positive, metavar="SECONDS", help="the time of each part in place of its own; later steps are left out"
     )
     parser.add_argument("--out", type=pathlib.Path, help="folder of the reports (default: reports, or build/prove-cpu for --device cpu)")
     parser.add_argument("--short", action="store_true", help="a few seconds for each part, for tests")
@@ -99,6 +99,14 @@ def main() -> int:
     more = (*(["--budget", str(options.budget)] if options.budget else []), *(["--short"] if options.short else []))
     codes = [_run_part(part, options.device, out, options.budget or PARTS[part][1], more) for part in parts]
     return max(codes)
+
+
+def _positive(text: str) -> float:
+    """For argparse: a number above 0."""
+    value = float(text)
+    if value <= 0:
+        raise ValueError
+    return value
 
 
 def _end_step(*_: object) -> None:

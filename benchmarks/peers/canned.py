@@ -80,7 +80,8 @@ def serving(
 ) -> Iterator[CannedPorts]:
     """Runs nginx, nghttpd or both for the length of the block; port 0 means a free port, None no server.
 
-    nghttpd's windows hold 2^`window_bits` - 1 bytes. `prefix` is put before their commands, for instance `chrt -f 1`; `cpus` are the CPUs that they may use. Raises PeerError.
+    nghttpd's windows hold 2^`window_bits` - 1 bytes. `prefix` is put before the servers' commands, for instance `chrt -f 1`; `cpus` are the
+    CPUs that they may use. Raises PeerError.
     """
     with tempfile.TemporaryDirectory(prefix="perfkit-canned-") as name, contextlib.ExitStack() as stack:
         root = pathlib.Path(name)

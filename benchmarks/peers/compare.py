@@ -48,8 +48,8 @@ round trip within one CPU takes half as long as between two.
 - *perfkit / peer*: the median of the rounds' ratios, with the lowest and the highest round.
 - Against such a server perfkit keeps its core busy all the time. It then reports its own run as invalid (`generator_bound`, exit
   code 5), because the throughput is the client's, not the server's. The comparison expects that.
-- nghttpd's own windows of 64 KiB stop a large gRPC request every 37 kB on average until it renews them, 17 times in a request. With
-  open windows, of 16 MiB, it is written as a whole.
+- nghttpd's own windows of 64 KiB stop a large gRPC request until it renews them, every 33 to 41 kB. With open windows, of 16 MiB, it is
+  written as a whole.
 - perf_analyzer gets a number of requests instead of seconds, since it keeps a copy of each. It checks once a second whether
   they are done, so its throughput is too low and no ratio uses it.
 """

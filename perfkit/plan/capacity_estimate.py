@@ -8,7 +8,7 @@ import numpy as np
 
 from perfkit.plan.evidence import KEPT_UP, Evidence, OpenPoint
 from perfkit.plan.model import RatePoint
-from perfkit.plan.rate_points import figure_ns, points_by_rate
+from perfkit.plan.rate_points import figure_ns, known_rates, points_by_rate
 from perfkit.result.distribution import QUANTILES
 from perfkit.stats.buckets import BucketCounts
 from perfkit.stats.exceedances import RateTimes, Window
@@ -39,7 +39,7 @@ def estimate_capacity(
     random: np.random.Generator,
 ) -> CapacityEstimate:
     """Estimate the capacity under all limits of the SLO; a refusal says what to measure."""
-    if refusal := _refusal(points, limits, curves):
+    if refusal := _refusal(evidence, points, limits, curves):
         return CapacityEstimate(refusal=refusal)
     times, saturation_per_s, bounds = _rate_times(evidence), _saturation_per_s(points), _bounds(points, limits)
     throughput_per_s = saturation_per_s or max(point.throughput_per_s for point in points if point.state != "not valid")
@@ -57,7 +57,7 @@ def estimate_capacity(
     return CapacityEstimate(decisive, capacity)
 
 
-def _refusal(points: Sequence[RatePoint], limits: Mapping[str, int], curves: Mapping[str, RateCurve]) -> str:
+def _refusal(evidence: Evidence, points: Sequence[RatePoint], limits: Mapping[str, int], curves: Mapping[str, RateCurve]) -> str:
     """Why these points give no capacity, as a sentence; empty if they do."""
     if not points:
         return "There are only closed loops, which have no arrival rate: measure it with load: {open: {rate: […]}}."
@@ -74,24 +74,23 @@ def _refusal(points: Sequence[RatePoint], limits: Mapping[str, int], curves: Map
         return _never_missed(judged[-1], points, limits)
     for name in limits:
         if name not in curves:
-            return _too_few_rates(name, points)
+            return _too_few_rates(name, points, known_rates(evidence, name))
     return ""
 
 
-def _too_few_rates(name: str, points: Sequence[RatePoint]) -> str:
+def _too_few_rates(name: str, points: Sequence[RatePoint], known: Sequence[float]) -> str:
     """That a percentile is known at too few rates: which of them count, and why each of the others does not."""
     shown = name.replace("_", ".")
-    counted = [format_rate_per_s(point.rate_per_s) for point in points if point.state == KEPT_UP and name in point.percentiles_ns]
-    others = [
+    counted = ", ".join(format_rate_per_s(rate) for rate in known)
+    others = ", ".join(
         f"{format_rate_per_s(point.rate_per_s)} ({f'too few samples for {shown}' if point.state == KEPT_UP else point.state})"
         for point in points
-        if point.state != KEPT_UP or name not in point.percentiles_ns
-    ]
-    found = f"at only {len(counted)} ({', '.join(counted)})" if counted else "at none"
-    left_out = f" Not counted: {', '.join(others)}." if others else ""
+        if point.rate_per_s not in known
+    )
     return (
-        f"A plan needs {FEWEST_RATES} rates at which the target kept up and {shown} is known, and it is {found}.{left_out} "
-        f"Measure more rates below saturation, and longer."
+        f"A plan needs {FEWEST_RATES} rates at which the target kept up and {shown} is known, and "
+        f"{f'only {len(known)} were measured ({counted})' if known else 'none was measured'}."
+        f"{f' Not counted: {others}.' if others else ''} Measure more rates below saturation, and longer."
     )
 
 

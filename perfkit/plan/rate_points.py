@@ -43,12 +43,21 @@ def points_by_rate(evidence: Evidence) -> dict[float, tuple[str, list[OpenPoint]
     return {rate: (_state(points), points) for rate, points in by_rate.items()}
 
 
-def _fit_curve(evidence: Evidence, name: str) -> RateCurve | None:
+def known_rates(evidence: Evidence, name: str) -> list[float]:
+    """The rates at which the target kept up and a repetition has enough samples for this figure: those that a curve is fitted to."""
+    return list(dict.fromkeys(point.rate_per_s for point, _ in _known_figures(evidence, name)))
+
+
+def _known_figures(evidence: Evidence, name: str) -> list[tuple[OpenPoint, float]]:
     kept_up = [
         point for state, points in points_by_rate(evidence).values() if state == KEPT_UP for point in points if point.state == KEPT_UP
     ]
-    known = [(point, value) for point in kept_up if (value := figure_ns(point, name)) is not None]
-    rates = list(dict.fromkeys(point.rate_per_s for point, _ in known))
+    return [(point, value) for point in kept_up if (value := figure_ns(point, name)) is not None]
+
+
+def _fit_curve(evidence: Evidence, name: str) -> RateCurve | None:
+    known = _known_figures(evidence, name)
+    rates = known_rates(evidence, name)
     if len(rates) < FEWEST_RATES:
         return None
     values = []

@@ -53,7 +53,7 @@ def answer(result: Result) -> tuple[str, ...]:
         )
     if unsteady := [point for point in result.summary if point.valid and "not_steady" in {warning.code for warning in point.warnings}]:
         sentences.append(
-            f"Not steady: {_named(unsteady)}; the response times changed during the measurement, and so may these figures if it is longer."
+            f"Not steady: {_named(unsteady)}; the times or the throughput still changed, so a longer warm-up or measurement may give other figures."
         )
     return tuple(sentences)
 

@@ -218,7 +218,7 @@ def _contradiction(search: Search) -> str:
         return ""
     return (
         f"Probes contradict each other: the SLO was missed at {format_rate_per_s(missed_per_s)} and met at {format_rate_per_s(met_per_s)}. "
-        "Near the capacity, short probes do so by chance; the estimate takes all of them into account."
+        "Probes near the capacity may differ by chance; longer ones, by measure.duration, tell."
     )
 
 

@@ -132,7 +132,7 @@ def made(loads, throughputs, *, valid=None, verdicts=None, warnings=None, protoc
         (
             closed(200.0, 400.0, warnings=[(BUSY,), (UNSTEADY,)]),
             ["Best 400/s at concurrency 2: p50 2.00 ms, p99 6.00 ms; throughput still rises at the highest concurrency measured.",
-             "Not steady: http, concurrency 2; the response times changed during the measurement, and so may these figures if it is longer."],
+             "Not steady: http, concurrency 2; the times or the throughput still changed, so a longer warm-up or measurement may give other figures."],
         ),
         (
             closed(200.0, 400.0, valid=[True, False], warnings=[(), (UNSTEADY,)]),

@@ -66,6 +66,17 @@ def test_messages_arrive_in_order_through_windows_of_any_size(sent, window_bytes
     assert pair.ended == [1]
 
 
+def test_a_stream_ends_while_its_window_is_negative():
+    pair = Pair()
+    stream = Stream[AnswerHeaders]()
+    pair.session.open_stream(stream, BLOCK)
+    pair.session.send_data(stream, bytes(60_000))
+    pair.session.receive(http2.settings({http2.INITIAL_WINDOW_SIZE: 100}))
+    pair.listener.take_written()
+    pair.session.send_data(stream, b"", ends_stream=True)
+    assert pair.listener.take_written() == http2.frame(http2.DATA, http2.END_STREAM, 1, b"")
+
+
 def test_a_stream_stays_open_until_it_is_ended_and_others_beside_it():
     pair = Pair()
     first, second = Stream[AnswerHeaders](), Stream[AnswerHeaders]()

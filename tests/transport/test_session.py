@@ -8,7 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from perfkit.protocol import http2
-from perfkit.protocol.http2 import Http2Error, frame
+from perfkit.protocol.flood import MAX_CONTROL_FRAMES_PER_S
+from perfkit.protocol.http2 import Http2Error, LimitError, frame
 from perfkit.transport.grpc.stream import request_buffers
 from tests.transport.http2_peer import OK_HEADERS, OK_TRAILERS, RecordingListener, make_h2
 
@@ -232,6 +233,56 @@ def test_invalid_updates_in_one_piece_are_errors(received, code):
     with pytest.raises(Http2Error) as raised:
         listener.session.receive(last)
     assert raised.value.code == code
+
+
+def receive_repeatedly(listener, piece, times):
+    for _ in range(times):
+        listener.session.receive(piece)
+
+
+def test_updates_of_both_windows_count_as_two_control_frames():
+    listener = opened(requests=0)
+    listener.send(request_buffers([(":method", "POST")], bytes(70_000)))
+    with pytest.raises(LimitError):
+        receive_repeatedly(listener, updates(1, 1, 1), MAX_CONTROL_FRAMES_PER_S)
+
+
+def test_updates_of_both_windows_before_the_settings_are_an_error():
+    listener = RecordingListener()
+    listener.session.open()
+    listener.send(request_buffers([(":method", "POST")], bytes(70_000)))
+    with pytest.raises(Http2Error, match="first frame is not SETTINGS"):
+        listener.session.receive(updates(5, 1, 5))
+
+
+def test_updates_of_both_windows_within_a_header_block_are_an_error():
+    listener = opened(requests=0)
+    listener.send(request_buffers([(":method", "POST")], bytes(70_000)))
+    listener.session.receive(frame(http2.HEADERS, 0, 1, http2.encode_headers(OK_HEADERS)))
+    with pytest.raises(Http2Error, match="interrupts a header block"):
+        listener.session.receive(updates(5, 1, 5))
+
+
+def test_the_reserved_bit_of_an_update_is_ignored():
+    listener = opened(requests=0)
+    listener.send(request_buffers([(":method", "POST")], bytes(70_000)))
+    listener.take_written()
+    received = bytearray(updates(10, 1, 5))
+    received[9] |= 0x80
+    received[22] |= 0x80
+    listener.session.receive(bytes(received))
+    assert data_of(listener.take_written()) == (bytes(5), False)
+
+
+def test_updates_of_both_windows_may_leave_a_stream_window_negative():
+    listener = opened(requests=0)
+    listener.send(request_buffers([(":method", "POST")], bytes(70_000)))
+    listener.session.receive(http2.settings({http2.INITIAL_WINDOW_SIZE: 65_525}))
+    listener.take_written()
+    listener.session.receive(updates(100, 1, 10))
+    assert listener.take_written() == b""
+    listener.session.receive(updates(100, 1, 7))
+    assert data_of(listener.take_written()) == (bytes(7), False)
 
 
 def test_other_frames_as_long_as_two_updates_are_read_as_themselves():

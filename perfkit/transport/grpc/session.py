@@ -100,9 +100,11 @@ class ClientSession(Generic[S, H]):
                 return
             data = b"".join(self._partial)
             self._partial.clear()
-        elif len(data) == WINDOW_UPDATES_BYTES and self._unsent and self._block is None and self._requests.update_both_windows(data):
-            self._count_control_frames(2)
-            return
+        elif len(data) == WINDOW_UPDATES_BYTES and self._unsent and self.is_ready and self._block is None:
+            if self._requests.update_both_windows(data):
+                self._count_control_frames(2)
+                self._requests.write_on()
+                return
         elif (known := self._known_answers.read(data)) and self._receive_known(*known):
             return
         read_head, streams = _read_head, self.streams
