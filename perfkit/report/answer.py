@@ -38,7 +38,8 @@ def answer(result: Result) -> tuple[str, ...]:
     if result.search is not None:
         return (result.search.reason,)
     by_protocol: dict[str, list[Point]] = {}
-    for point in result.summary if not result.is_mix else [point for point in result.summary if point.workload is None]:
+    answered = [point for point in result.summary if point.workload is None] if result.is_mix else result.summary
+    for point in answered:
         by_protocol.setdefault(point.protocol, []).append(point)
     found = [(protocol, list(_found(points))) for protocol, points in by_protocol.items()]
     told = [(f"{protocol}: " if len(found) > 1 else "", "; ".join(parts)) for protocol, parts in found if parts]
@@ -51,7 +52,7 @@ def answer(result: Result) -> tuple[str, ...]:
         sentences.append(
             f"Not valid and left out of this answer: {len(invalid)} of {len(result.summary)} load points ({_named(invalid)}){_because(invalid)}."
         )
-    if unsteady := [point for point in result.summary if point.valid and "not_steady" in {warning.code for warning in point.warnings}]:
+    if unsteady := [point for point in answered if point.valid and "not_steady" in {warning.code for warning in point.warnings}]:
         sentences.append(
             f"Not steady: {_named(unsteady)}; the times or the throughput still changed, so a longer warm-up or measurement may give other figures."
         )
