@@ -56,13 +56,18 @@ def outcome(caller, method, data, *headers):
     return caller.finish(stream)
 
 
-def await_place(server, *, is_taken):
-    """Wait until the model `synthetic` has a place for a request, or has none."""
-    status, text = None, ""
-    while status != (UNAVAILABLE if is_taken else DEADLINE_EXCEEDED):
-        with Caller(server.grpc_port) as caller:
-            status, text, _ = outcome(caller, "ModelInfer", framed(SLOW), (b"grpc-timeout", b"1m"))
-    assert text == ("Exceeds maximum queue size" if is_taken else "Deadline Exceeded")
+def is_place_taken(server):
+    """Whether the model `synthetic` has no place for a request; if it has one, the probe takes it for a millisecond."""
+    with Caller(server.grpc_port) as caller:
+        status, text, _ = outcome(caller, "ModelInfer", framed(SLOW), (b"grpc-timeout", b"1m"))
+    assert (status, text) in {(UNAVAILABLE, "Exceeds maximum queue size"), (DEADLINE_EXCEEDED, "Deadline Exceeded")}
+    return status == UNAVAILABLE
+
+
+def await_free_place(server):
+    """Wait until the model `synthetic` has a place for a request."""
+    while is_place_taken(server):
+        pass
 
 
 @pytest.mark.parametrize("timeout", [b"0n", b"50m"])
@@ -88,32 +93,37 @@ def test_grpcios_deadline_is_the_servers_too(slow):
         with pytest.raises(grpc.RpcError) as error:
             channel.unary_unary(f"{SERVICE}/ModelInfer")(SLOW, timeout=0.05)
     assert error.value.code() is grpc.StatusCode.DEADLINE_EXCEEDED
-    await_place(slow, is_taken=False)
+    await_free_place(slow)
 
 
 def test_a_deadline_frees_the_place_of_its_request(slow):
-    await_place(slow, is_taken=False)
+    await_free_place(slow)
     with Caller(slow.grpc_port) as caller:
         for _ in range(3):
             assert outcome(caller, "ModelInfer", framed(SLOW), (b"grpc-timeout", b"20m")) == EXPIRED
 
 
 def test_a_cancelled_call_frees_the_place_of_its_request(slow):
-    await_place(slow, is_taken=False)
+    await_free_place(slow)
     with grpc.insecure_channel(f"127.0.0.1:{slow.grpc_port}") as opened_channel:
         channel: Any = opened_channel
-        waiting = channel.unary_unary(f"{SERVICE}/ModelInfer").future(SLOW)
-        await_place(slow, is_taken=True)
+        infer = channel.unary_unary(f"{SERVICE}/ModelInfer")
+        waiting = infer.future(SLOW)
+        while not is_place_taken(slow):
+            if waiting.done():  # it arrived while a probe had the place
+                waiting = infer.future(SLOW)
         waiting.cancel()
-        await_place(slow, is_taken=False)
+        await_free_place(slow)
 
 
 def test_a_lost_connection_frees_the_places_of_its_requests(slow):
-    await_place(slow, is_taken=False)
+    await_free_place(slow)
     with Caller(slow.grpc_port) as caller:
-        caller.send(caller.open("ModelInfer"), framed(SLOW), end=True)
-        await_place(slow, is_taken=True)
-    await_place(slow, is_taken=False)
+        is_held = False
+        while not is_held:  # a call that arrives while a probe has the place is refused
+            caller.send(caller.open("ModelInfer"), framed(SLOW), end=True)
+            is_held = is_place_taken(slow)
+    await_free_place(slow)
 
 
 LIVE = framed(b"")
