@@ -101,7 +101,7 @@ SETUPS: dict[str, PageSetup] = {
             "measure: {duration: 30s, checkpoint: 1s, repetitions: 1, warmup: 200ms}\n"
         },
         commands="""
-            mkdir old && perfkit perf-analyzer -m my_model --concurrency-range 1 -p 500 -f old/report.csv \\
+            mkdir old && perfkit perf-analyzer -m my_model --concurrency-range 1 -p 500 -s 60 -f old/report.csv \\
               --profile-export-file old/profile_export.json > old/log &&
             perfkit run http://127.0.0.1:8000 -m my_model -c 1 --duration 1s --out results/new --quiet > new.log
             perfkit run nightly.yaml --out nightly --quiet > nightly.log 2>&1 &
@@ -218,7 +218,7 @@ TREATMENTS: dict[str, tuple[Treatment, ...]] = {
         Treatment("perfkit.run(", environment=_SHORT_RUNS),
         Treatment('"reports/before"', before="cp -r reports/from-a-notebook reports/before && cp -r reports/from-a-notebook reports/after"),
     ),
-    "docs/how-to/perf_analyzer.md": (Treatment("perfkit perf-analyzer", added="-p 500"),),
+    "docs/how-to/perf_analyzer.md": (Treatment("perfkit perf-analyzer", added="-p 500 -s 60"),),
     "docs/how-to/python.md": (
         Treatment(
             "@pytest.mark.perfkit",
