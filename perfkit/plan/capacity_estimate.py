@@ -69,7 +69,14 @@ def _refusal(evidence: Evidence, points: Sequence[RatePoint], limits: Mapping[st
         return f"No measurement is valid ({listed}): the load generator was the bottleneck, or late; see the warnings of the results."
     if judged and not any(point.meets_slo for point in judged):
         lowest = judged[0]
-        return f"The SLO is never met, not even at the lowest rate, {format_rate_per_s(lowest.rate_per_s)} ({_figures(lowest, limits)}): measure lower rates, or relax the SLO."
+        never = f"The SLO is never met, not even at the lowest rate that counts, {format_rate_per_s(lowest.rate_per_s)} ({_figures(lowest, limits)})"
+        below = [point for point in points if point.rate_per_s < lowest.rate_per_s]
+        if below:
+            left_out = ", ".join(f"{format_rate_per_s(point.rate_per_s)} ({point.state})" for point in below)
+            return (
+                f"{never}. Lower rates were measured, and cannot be judged: {left_out}. Measure these again, on a quiet machine or longer."
+            )
+        return f"{never}: measure lower rates, or relax the SLO."
     if judged and all(point.meets_slo for point in judged):
         return _never_missed(judged[-1], points, limits)
     for name in limits:

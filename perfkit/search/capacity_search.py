@@ -163,6 +163,8 @@ def explain_search(search: Search) -> str:
     interval = f"a {search.confidence:.0%} interval from {low or 'an unknown lower end'} to {high or 'an unknown upper end'}"
     fitted = f"The capacity at {slo} is {capacity}, with {interval}."
     bracket = f"The capacity at {slo} lies between {low}, which meets it, and {high}, which misses it"
+    if low is None and high is None:
+        fitted = f"The capacity at {slo} is estimated at {capacity}; its uncertainty is not known yet."
     current = fitted if search.curve else f"{bracket}."
     if capacity is None:
         current = f"The capacity at {slo} is not known yet."

@@ -194,7 +194,7 @@ def test_a_configuration_that_cannot_be_planned_is_left_out_with_a_reason(mm1_re
     hopeless = write((20, 35, 50, 60), model="n", restart=60.0)
     plan = planned([f"fast={folder}" for folder in mm1_results[:3]] + [f"slow={hopeless}"])
     assert plan.cheapest == "fast"
-    assert plan.configurations[1].refusal.startswith("The SLO is never met, not even at the lowest rate, 20.0/s (p99 ")
+    assert plan.configurations[1].refusal.startswith("The SLO is never met, not even at the lowest rate that counts, 20.0/s (p99 ")
 
 
 def test_a_growing_demand_exhausts_the_fleet(mm1_evidence):
@@ -303,7 +303,12 @@ def test_an_invalid_rate_is_left_out_of_the_curves(write):
     [
         ({"rates": (50,)}, "300ms", UsageError, "Only one rate was measured, 50.0/s, and one point gives no capacity"),
         ({"rates": (20, 35, 50, 60)}, "10s", InconclusiveError, "The SLO is never missed, not even at the highest rate, 60.0/s"),
-        ({"rates": (20, 35, 50, 60)}, "1ms", InconclusiveError, "The SLO is never met, not even at the lowest rate, 20.0/s (p99 "),
+        (
+            {"rates": (20, 35, 50, 60)},
+            "1ms",
+            InconclusiveError,
+            "The SLO is never met, not even at the lowest rate that counts, 20.0/s (p99 ",
+        ),
         (
             {"rates": (20, 35, 80)},
             "100ms",
@@ -315,6 +320,12 @@ def test_an_invalid_rate_is_left_out_of_the_curves(write):
             "100ms",
             InconclusiveError,
             "only 3 were measured (20.0/s, 50.0/s, 80.0/s). Not counted: 35.0/s (not valid), 110/s (overloaded). Measure more",
+        ),
+        (
+            {"rates": (20, 35, 50, 60), "invalid": (20, 35)},
+            "1ms",
+            InconclusiveError,
+            "Lower rates were measured, and cannot be judged: 20.0/s (not valid), 35.0/s (not valid). Measure these again",
         ),
         ({"rates": (20, 35), "invalid": (20, 35)}, "300ms", InconclusiveError, "No measurement is valid (20.0/s, 35.0/s)"),
         ({"rates": (), "concurrencies": (1, 2), "throughputs": (100, 180)}, "300ms", UsageError, "these results hold only closed loops"),

@@ -169,6 +169,19 @@ def test_a_search_that_has_not_stopped_counts_as_interrupted(searched, tmp_path)
     assert fresh.outcome().capacity_per_s is None
 
 
+def test_an_estimate_without_an_interval_does_not_state_one():
+    curve = FittedCurve(
+        limit="p99", centre_per_s=80.0, floor=0.0, intercept=-4.6, slope=9.0, points=6, effective_beyond=40.0, dispersion=5.0
+    )
+    search = Search(
+        slo={"p99": "50ms"}, capacity_per_s=80.0, low_per_s=None, high_per_s=None, confidence=0.9, precision=0.05, reason="",
+        stopped_because="interrupted", curve=curve,
+    )  # fmt: skip
+    assert explain_search(search) == (
+        "The capacity at p99 of 50ms is estimated at 80.0/s; its uncertainty is not known yet. The search was interrupted."
+    )
+
+
 def _probe(rate_per_s, *, met, valid=True):
     return SearchProbe(rate_per_s=rate_per_s, stage="refine", limits={}, met=met, overloaded=False, valid=valid, took_s=1.0)
 
