@@ -146,7 +146,7 @@ class ResultWriter:
         return write
 
     def store_point(self, number: int, document: object) -> None:
-        """Stores a dataclass as load point `number`, counted from 0, for a run that continues after it; called after `save`, once it was measured as a whole."""
+        """Stores load point `number`, counted from 0, so that a run can continue after it; call it after `save`, once the point is complete."""
         with self._writing():
             os.fsync(self._log.flush())  # what a stored point needs must not be lost in a power cut
             store_point(self.partial, number, document, sum(self._log.sizes().values()), self._telemetry.sync())

@@ -11,7 +11,7 @@ from perfkit.transport.grpc.stream import Writer
 
 _DATA, _END_STREAM, _LARGEST_WINDOW_BYTES = http2.DATA, http2.END_STREAM, http2.LARGEST_WINDOW_BYTES
 _frame_head, _increased_window = http2.frame_head, http2.increased_window
-# the heads of updates of a connection's and of a stream's window; they differ in the stream's id alone
+# the head of an update of the connection's window; that of a stream's window differs in the id alone
 _CONNECTION_UPDATE = http2.frame_head(4, http2.WINDOW_UPDATE, 0, 0)
 _ID_OFFSET = 5
 _STREAM_UPDATE = _CONNECTION_UPDATE[:_ID_OFFSET]
@@ -67,9 +67,8 @@ class RequestWriter:
         self.written_bytes += len(data) + BYTES_OF_A_REQUEST
         if unsent.data:
             unsent.data = memoryview(b"".join((unsent.data, data)))
-        elif not data or len(data) <= min(
-            self._frame_bytes, self._window_bytes, unsent.window_bytes
-        ):  # no window holds back an empty frame
+        elif not data or len(data) <= min(self._frame_bytes, self._window_bytes, unsent.window_bytes):
+            # an empty frame may be sent whatever the windows are, even negative ones
             self._window_bytes -= len(data)
             unsent.window_bytes -= len(data)
             if ends_stream:
@@ -121,7 +120,7 @@ class RequestWriter:
 
     def write_on(self) -> None:
         """Writes more unsent data if a window grew since the last call."""
-        if self._can_continue and self.unsent:
+        if self._can_continue:
             self._write_unsent([])
 
     def _header_frames(self, stream_id: int, block: bytes) -> list[bytes | memoryview]:
