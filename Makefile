@@ -19,10 +19,12 @@ unexport PYTHONDONTWRITEBYTECODE
 # of release-check: the interpreters to use
 PYTHONS ?= $(PYTHON)
 
-.PHONY: run test test-one test-gpu prove-gpu release-check check format docs reference proto constraints clean
+.PHONY: run install test test-one test-gpu prove-gpu release-check check format docs reference proto constraints clean
 
 run: .venv/run.stamp  ## measure DenseNet-121 on the bundled server, two to three minutes with set-up
 	$(BIN)/perfkit run scenarios/densenet.yaml
+
+install: .venv/run.stamp  ## only the set-up, one to two minutes
 
 test: check  ## everything that CI runs
 	$(BIN)/python -m pytest -n $(JOBS) --dist worksteal $(TESTS)

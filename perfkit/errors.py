@@ -22,6 +22,14 @@ class UsageError(PerfkitError):
     """An option, a scenario or an input that cannot be used as given."""
 
 
+class TimeTooShortError(UsageError):
+    """A time limit in which nothing can be decided; `enough` is a time that is enough, as the option takes it, such as `4m`."""
+
+    def __init__(self, message: str, *, enough: str) -> None:
+        super().__init__(message)
+        self.enough = enough
+
+
 class ScenarioError(UsageError):
     """A scenario file, or an override of it, that is not valid; one line per problem."""
 

@@ -10,17 +10,17 @@ import sys
 from typing import TYPE_CHECKING
 
 from perfkit.cli.exit_code import ExitCode, exit_code_of
-from perfkit.cli.options import command_that_continues
+from perfkit.cli.options import command_that_continues, shown_words
 from perfkit.cli.output import reader_may_leave
 from perfkit.cli.verdict_outputs import write_verdict_files, write_verdict_outputs
-from perfkit.errors import PerfkitError
+from perfkit.errors import PerfkitError, TimeTooShortError
 from perfkit.report.live import LiveGate
 
 if TYPE_CHECKING:
     from perfkit.gate.folder import GateFolder
     from perfkit.gate.paired_gate import GateRequest
     from perfkit.gate.pairs import Pair, Stage
-    from perfkit.gate.verdict import GateFailure, Verdict
+    from perfkit.gate.verdict import GateFailure, NextStep, Verdict
 
 
 class GateProgress(LiveGate):
@@ -62,7 +62,7 @@ class GateProgress(LiveGate):
             failure = failure_of(error, self._stage, self._log())
             other = ExitCode.INTERRUPTED if failure.cause == "interrupted" else ExitCode.INTERNAL
             code = exit_code_of(error) if isinstance(error, PerfkitError) else other
-        verdict = self._verdict(failure)
+        verdict = self._verdict(failure, enough_time=error.enough if isinstance(error, TimeTooShortError) else "")
         is_told = self._gate is not None and (isinstance(error, PerfkitError) or failure.cause == "interrupted")
         with contextlib.suppress(OSError):  # a terminal that is gone
             self._print(verdict, code, is_told=is_told)
@@ -99,22 +99,32 @@ class GateProgress(LiveGate):
                 self._gate[1].note(verdict)
             write_verdict_files(verdict, self._options, is_final=False)
 
-    def _verdict(self, failure: "GateFailure") -> "Verdict":
+    def _verdict(self, failure: "GateFailure", *, enough_time: str = "") -> "Verdict":
         from perfkit.gate.paired_gate import error_verdict
-        from perfkit.gate.verdict import NextStep
 
         if self._gate is None:
             return self._verdict_without_gate(failure)
         request, folder = self._gate
-        pairs = f"{len(folder.pairs)} pair{'s' * (len(folder.pairs) != 1)}"
-        place = _shown(folder.partial)
-        step = NextStep(
-            text=f"{pairs} measured so far, in {place}; this continues after them."
-            if folder.pairs
-            else "The same command tries again, with what the message above asks for.",
-            command=command_that_continues(self._options, folder.folder, "--resume"),
-        )
+        step = self._next_step(folder, enough_time)
         return error_verdict(request, folder, failure).model_copy(update={"next_steps": (step,)})
+
+    def _next_step(self, folder: "GateFolder", enough_time: str) -> "NextStep":
+        """How to go on: after the measured pairs, after the trial, or from the start; `enough_time` is empty unless --time was too short."""
+        from perfkit.gate.command_line import changed_command
+        from perfkit.gate.verdict import NextStep
+
+        if folder.pairs or folder.manifest.settings is not None:
+            pairs = f"{len(folder.pairs)} pair{'s' * (len(folder.pairs) != 1)}"
+            measured = f"{pairs} measured so far, in {_shown(folder.partial)}; this continues after them."
+            text = measured if folder.pairs else f"The trial is in {_shown(folder.partial)}; this continues after it."
+            return NextStep(text=text, command=command_that_continues(self._options, folder.folder, "--resume"))
+        options = {"--time": enough_time} if enough_time else {}
+        if self._options.out:
+            options["--out"] = str(self._options.out)
+        text = (
+            f"A time of {enough_time} is enough." if enough_time else "The same command tries again, when what the message names is mended."
+        )
+        return NextStep(text=text, command=changed_command(shown_words(self._options), options=options))
 
     def _verdict_without_gate(self, failure: "GateFailure") -> "Verdict":
         import perfkit

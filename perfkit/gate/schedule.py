@@ -8,7 +8,7 @@ import math
 import statistics
 from collections.abc import Iterator, Mapping, Sequence
 
-from perfkit.errors import UsageError
+from perfkit.errors import TimeTooShortError, UsageError
 from perfkit.gate.metrics import Metric
 from perfkit.gate.pairs import RunPoint
 from perfkit.gate.verdict import MetricNoise, Timing
@@ -125,9 +125,11 @@ def make_schedule(trial: Sequence[TrialMetric], request: TimeRequest, cost: RunC
             fewest = min(rules)
             run_s = cost.seconds(request.window_s or max(least_s, 1.0))
             needed_s = (request.limit_s or 0.0) - request.left_s + 2 * (fewest + request.control_pairs) * run_s
-            raise UsageError(
+            enough = write_minutes(needed_s * _TIME_RESERVE)
+            raise TimeTooShortError(
                 f"--time {write_minutes(request.limit_s or 0.0)}: too short for {fewest} pairs, since each run takes {cost.overhead_s:.1f} s "
-                f"beside its windows: give at least {write_minutes(needed_s * _TIME_RESERVE)}"
+                f"beside its windows: give at least {enough}",
+                enough=enough,
             )
         schedule = best
     chosen_by = "scenario" if request.window_s is not None else "trial" if request.left_s is None else "time"

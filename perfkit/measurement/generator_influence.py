@@ -48,7 +48,7 @@ def judge_influence(
     unsent: int,
 ) -> GeneratorVerdict:
     """The verdict on the load generator's influence on a point, which may pool several repetitions; `times` are those of all."""
-    waited = times.get("response_time", times["service_time"])
+    waited, others = times.get("response_time", times["service_time"]), _disturbing_processes(generator)
     return judge_generator(
         max(part.generator.cpu_share for part in parts),
         generator.steal_share,
@@ -56,6 +56,7 @@ def judge_influence(
         _loop_figures(parts, times, waited, scheduled, without_slot, unsent),
         suspended_ns=generator.suspended_ns,
         stops=_stop_figures(parts, times, waited, generator),
+        others=f"{others}{'; the target may be among them' if _may_include_target(generator) else ''}" if others else "",
     )
 
 
@@ -218,8 +219,17 @@ def _cause(generator: Generator, stops: Stops, window_ns: int) -> str:
         return "a CPU quota stopped it"
     if generator.steal_share * window_ns * (os.cpu_count() or 1) >= stops.total_ns / 2:
         return "the machine's host gave its CPUs to others (steal)"
-    others = generator.others
-    if others is not None and others.busiest and others.busiest[0].cpus >= DISTURBING_CPUS:
-        perhaps = ", or the target's own, which perfkit cannot tell apart" if others.may_include_target else ""
-        return f"most likely other processes on its machine{perhaps}: {describe_processes(others)}"
+    if others := _disturbing_processes(generator):
+        perhaps = ", or the target's own, which perfkit cannot tell apart" if _may_include_target(generator) else ""
+        return f"most likely other processes on its machine{perhaps}: {others}"
     return ""
+
+
+def _disturbing_processes(generator: Generator) -> str:
+    """The other processes that used a CPU noticeably; empty without any."""
+    others = generator.others
+    return describe_processes(others) if others is not None and others.busiest and others.busiest[0].cpus >= DISTURBING_CPUS else ""
+
+
+def _may_include_target(generator: Generator) -> bool:
+    return generator.others is not None and generator.others.may_include_target

@@ -45,21 +45,21 @@ INVALID_POINT: Mapping[str, WarningText] = {
         "server had been slow. The warning names the figure that was moved most, with both values.",
         "End what else runs on the machine (`busy_machine` names it, `perfkit doctor` looks for it), give the workers CPUs of their own, or measure longer, so "
         "that one stop weighs less.",
-        "measure.cpus, measure.duration or --duration",
+        "measure.cpus, measure.duration (run URL: --duration)",
     ),
     "behind_schedule": WarningText(
         "more than 1 % of an open loop's arrivals were not sent",
         "The generator could not send as fast as the schedule asked, so the load was lower than stated.",
         "Let more processes send (`measure.workers`) or lower the rate. If the server is overloaded, the requests in flight pile up and take the generator's time: "
         "`load.open.max_in_flight` limits them, and counts what is above as dropped.",
-        "measure.workers, load.open.rate or --rate, load.open.max_in_flight",
+        "measure.workers, load.open.rate (run URL: --rate), load.open.max_in_flight",
     ),
     "late_starts": WarningText(
         "more than 2 % of an open loop's requests were sent late, or late requests moved a figure",
         "Late is more than 1 ms, and more than 5 % of the median response time, after the scheduled time. The generator was busy with other requests, or other "
         "processes had its CPU. The response time contains the delay, which is the generator's and not the server's.",
-        "Let more processes send, give them CPUs of their own, or lower the rate. `perfkit doctor` says what disturbs the machine.",
-        "measure.workers, measure.cpus, load.open.rate or --rate",
+        "End other programs first, if the warning or `perfkit doctor` names any. Otherwise let more processes send, give them CPUs of their own, or lower the rate.",
+        "measure.workers, measure.cpus, load.open.rate (run URL: --rate)",
     ),
     "worker_lost": WarningText(
         "a worker died: its share of the load is missing, from its last checkpoint on",
@@ -117,26 +117,26 @@ VALID_POINT: Mapping[str, WarningText] = {
         "In a closed loop the requests in flight are throughput × (service time + think time). Where that is off by more than 5 %, the window is short "
         "compared with the service time, so that requests at its ends weigh much, or the generator paused between requests.",
         "Measure longer.",
-        "measure.duration or --duration",
+        "measure.duration (run URL: --duration)",
     ),
     "few_samples": WarningText(
         "too few samples for a percentile",
         "The percentile is shown, but rests on fewer samples than it needs, and the warning says how many that are. Its interval is wide, or open above. Requests that "
         "follow one another are alike, so a percentile can need more than 1/(1 − q) of them.",
         "Measure longer, or more repetitions, which are pooled.",
-        "measure.duration or --duration, measure.repetitions",
+        "measure.duration (run URL: --duration), measure.repetitions",
     ),
     "few_gaps": WarningText(
         "too few idle gaps for a narrow interval of their penalty",
         "A load point of `load.idle` had fewer than 20 gaps, or too few for any interval.",
         "Measure as long as the warning says.",
-        "measure.duration or --duration, measure.repetitions",
+        "measure.duration (run URL: --duration), measure.repetitions",
     ),
     "no_samples": WarningText(
         "no request succeeded",
         "All requests failed, timed out or were not answered before the end. `failed_requests` says what the server answered.",
         "Mend what the server says. If it is only slow, measure longer, or raise the time that a request may take.",
-        "measure.duration or --duration, target.timeout",
+        "measure.duration (run URL: --duration), target.timeout",
     ),
     "censored": WarningText(
         "a percentile falls among unanswered requests, so it is a lower bound",
@@ -165,13 +165,13 @@ VALID_POINT: Mapping[str, WarningText] = {
         "The mean time or the throughput rose or fell through the window: caches fill, a GPU grows warm, the server scales, or the warm-up had not ended. "
         "Another window would give other figures.",
         "Measure longer, or set a longer warm-up.",
-        "measure.warmup, measure.duration or --duration",
+        "measure.warmup, measure.duration (run URL: --duration)",
     ),
     "overloaded": WarningText(
         "the backlog grew to the end of the window: the rate is above the capacity",
         "More requests came than the server answered. Response times grow as long as the window lasts, so they describe the window's length and not the server.",
         "Measure lower rates; `load.search` finds the highest that keeps a limit. The throughput of the point is the server's capacity at this load.",
-        "load.open.rate or --rate",
+        "load.open.rate (run URL: --rate)",
     ),
     "hopeless": WarningText(
         "a probe of a search ended early, because the target was overloaded",

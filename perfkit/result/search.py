@@ -68,6 +68,8 @@ class Search(Part):
     """A rate far below the capacity that misses the SLO as well."""
     needed_s: float | None = None
     """The time that the whole search would take; None unless it ended as `too_short`."""
+    needed_if_wider_s: float | None = None
+    """The time that it would take at twice this precision; None where that would hardly be shorter."""
     drifted_at_per_s: tuple[float, ...] = ()
     """The rates of the probes during which the response times drifted."""
     curve: FittedCurve | None = None

@@ -101,7 +101,8 @@ class CapacitySearch:
             capacity_per_s=current.capacity_per_s, low_per_s=current.low_per_s, high_per_s=current.high_per_s,
             confidence=self._settings.confidence, precision=self._settings.precision, budget_s=self._settings.budget_s,
             stopped_because=stop.reason, reason="", confirmation=stop.confirmation, missed_below_per_s=stop.missed_below_per_s,
-            needed_s=stop.needed_s, drifted_at_per_s=tuple(probe.rate_per_s for probe in self._probes if not probe.is_steady),
+            needed_s=stop.needed_s, needed_if_wider_s=stop.needed_if_wider_s,
+            drifted_at_per_s=tuple(probe.rate_per_s for probe in self._probes if not probe.is_steady),
             curve=None if fit is None else FittedCurve(
                 limit=current.limit or "", centre_per_s=fit.centre_per_s, floor=fit.floor, intercept=fit.intercept, slope=fit.slope,
                 points=fit.points, effective_beyond=fit.effective_beyond, dispersion=fit.dispersion,
@@ -231,9 +232,13 @@ def _describe_missing_time(search: Search) -> str:
     time = f"The search would take about {needed}, and its budget is {given}: raise load.search.budget"
     if _is_narrow(search):
         return f"The interval is narrow enough, but no probe has confirmed its lower end yet. {time}."
+    wider = ""
+    if search.needed_if_wider_s is not None:
+        shorter = format_duration_ns(round(search.needed_if_wider_s * NS_PER_S))
+        wider = f" accept ±{2 * search.precision:.0%} (load.search.precision), which would take about {shorter},"
     return (
         f"The probes are too short for ±{search.precision:.0%}: near the capacity slow requests come in groups, so that few of them are "
-        f"independent. {time}, accept a wider load.search.precision, or limit a lower percentile."
+        f"independent. {time},{wider} or limit a lower percentile."
     )
 
 

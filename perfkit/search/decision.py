@@ -50,6 +50,7 @@ _MAX_INVALID_IN_A_ROW, _TRIES_PER_RATE = 5, 2
 _LONG_ENOUGH = 0.8  # a fit that needs slightly longer probes than the last ones is good enough
 _LOW_RATE = 0.6  # of the estimate
 _HOPELESS_FACTOR = 1.5
+_MUCH_SHORTER = 0.8  # of the time that a search needs: a wider precision that saves less is not worth a hint
 
 
 def decide(
@@ -73,7 +74,7 @@ def decide(
     left_s = settings.budget_s - spent_s
     current = estimate(probes, settings)
     fit = current.fit
-    further_s = 0.0 if fit is None or step.stage != "refine" else missing_requests(fit, probes, settings) / fit.rate_per_s
+    further_s = 0.0 if fit is None or step.stage != "refine" else _further_s(fit, probes, settings)
     has_room = len(probes) < settings.max_probes and needed_s <= left_s
     if has_room and further_s <= _HOPELESS_FACTOR * left_s:
         return step
@@ -87,9 +88,20 @@ def decide(
         dispersion = dispersion_without_fit(probes) if fit is None else fit.dispersion
         fewest_s = FEWEST_BEYOND * dispersion / allowed_share(probes) / step.rate_per_s
         confirm_s = _CONFIRM_SAMPLES_FACTOR * minimum_samples(1 - allowed_share(probes), dispersion) / step.rate_per_s
-        needed_s = max(spent_s + max(further_s, needed_s), fewest_s) + confirm_s
-        return dataclasses.replace(_stop("too_short", current, probes), needed_s=needed_s)
+        wider = dataclasses.replace(settings, precision=2 * settings.precision)
+        wider_further_s = 0.0 if fit is None else _further_s(fit, probes, wider)
+        whole_s, wider_s = (max(spent_s + max(seconds, needed_s), fewest_s) + confirm_s for seconds in (further_s, wider_further_s))
+        return dataclasses.replace(
+            _stop("too_short", current, probes),
+            needed_s=whole_s,
+            needed_if_wider_s=wider_s if wider_s < _MUCH_SHORTER * whole_s else None,
+        )
     return _stop("budget", current, probes)
+
+
+def _further_s(fit: Crossing, probes: Sequence[Probe], settings: SearchSettings) -> float:
+    """The seconds that the search still has to probe for its precision."""
+    return missing_requests(fit, probes, settings) / fit.rate_per_s
 
 
 def _next_step(probes: Sequence[Probe], settings: SearchSettings) -> NextProbe | Stop:

@@ -113,3 +113,5 @@ class Stop:
     """A rate far below the capacity at which the SLO is missed, too; the capacity holds for the rates above it."""
     needed_s: float | None = None
     """Of a search that was too short: an estimate of the time that the whole search would take."""
+    needed_if_wider_s: float | None = None
+    """The same for an interval that may be twice as wide; None where that would hardly be shorter."""

@@ -84,6 +84,7 @@ def judge_generator(
     *,
     suspended_ns: int = 0,
     stops: StopFigures | None = None,
+    others: str = "",
 ) -> GeneratorVerdict:
     """Judges the load generator's influence on a point's figures.
 
@@ -95,6 +96,8 @@ def judge_generator(
     CPU time; in a closed loop, |1 - X(R+Z)/C| > 5 %, with the finished requests per second X, their mean service
     time R, the think time Z and the concurrency C (J. D. C. Little, Operations Research 9, 1961; assumption: few requests
     were in flight at the ends of the window compared with all).
+
+    `others` names the other processes that may have had the generator's CPU; empty without any.
 
     An overloaded or drifting target leaves a point valid. The limits are conventions, not tests. A schedule without arrivals
     counts as followed.
@@ -117,7 +120,7 @@ def judge_generator(
     if stops is not None and stops.effect is not None:
         invalid.append(_warning("generator_stopped", _describe_stops(stops, _describe_effect(stops.effect))))
     if isinstance(loop, OpenLoopFigures):
-        invalid += _judge_schedule(loop)
+        invalid += _judge_schedule(loop, others)
     if stops is not None and stops.effect is None and stops.max_ns >= PAUSE_NS:
         unmoved = "No figure moved beyond its confidence interval, but the longest times may be the generator's."
         warnings.append(_warning("generator_paused", _describe_stops(stops, unmoved)))
@@ -140,14 +143,17 @@ def judge_generator(
     return GeneratorVerdict(tuple(invalid), tuple(warnings))
 
 
-def _judge_schedule(loop: OpenLoopFigures) -> list[MeasurementWarning]:
+def _judge_schedule(loop: OpenLoopFigures, others: str) -> list[MeasurementWarning]:
     warnings = []
+    remedy = "Lower the rate, or use more workers"
+    if others:
+        remedy = f"Other processes used its machine's CPUs ({others}): end those first. If that is not enough, lower the rate, or use more workers"
     handled = loop.sent + loop.dropped
     if handled < SENT_SHARE * loop.scheduled:
         share = handled / loop.scheduled
         message = (
-            f"The load generator fell behind: it sent {share:.1%} of the {loop.scheduled:,} scheduled requests. Lower the rate, use more "
-            "workers, or limit the requests in flight with max_in_flight."
+            f"The load generator fell behind: it sent {share:.1%} of the {loop.scheduled:,} scheduled requests. {remedy}, "
+            "or limit the requests in flight with max_in_flight."
         )
         warnings.append(_warning("behind_schedule", message))
     limit_ns = max(START_DELAY_NS, START_DELAY_SHARE * loop.response_p50_ns)
@@ -158,7 +164,7 @@ def _judge_schedule(loop: OpenLoopFigures) -> list[MeasurementWarning]:
     if reason:
         message = (
             f"The load generator was late: it sent {late:,} of the {count:,} requests more than {format_duration_ns(limit_ns)} "
-            f"after their scheduled time. {reason} Lower the rate, or use more workers."
+            f"after their scheduled time. {reason} {remedy}."
         )
         warnings.append(_warning("late_starts", message))
     return warnings

@@ -97,15 +97,16 @@ def test_a_server_without_model_control_is_named_with_its_option(perfkit, write_
 
 def test_the_first_request_after_an_idle_gap_pays_at_least_what_is_declared(perfkit, write_scenario):
     scenario = write_scenario(
-        target={"model": "synthetic", "protocols": ["http", "grpc"]}, server={"synthetic": "service=constant:2ms,after_gap=30ms/100ms"},
-        workload=WORKLOAD, load={"idle": {"gap": "120ms", "then": 3}}, measure={"warmup": "0s", "requests": 32, "repetitions": 1},
+        target={"model": "synthetic", "protocols": ["http", "grpc"]}, server={"synthetic": "service=exponential:3ms,after_gap=30ms/100ms"},
+        workload=WORKLOAD, load={"idle": {"gap": "120ms", "then": 3}}, measure={"warmup": "0s", "requests": 80, "repetitions": 1},
     )  # fmt: skip
+    # random service times: of constant ones a drifting machine would decide which lie above the median, and the interval would be open
     finished = perfkit.measure(scenario, report=True)
     for point in finished.result["summary"]:
         assert point["load"] == {"kind": "idle", "gap_s": 0.12, "then": 3}
         # answers leave up to 0.2 ms early
-        assert point["after_gap_time_ns"]["min"] >= 31 * MS
-        assert point["idle"]["gaps"] == point["after_gap_time_ns"]["count"] == 8
+        assert point["after_gap_time_ns"]["min"] >= 29.8 * MS
+        assert point["idle"]["gaps"] == point["after_gap_time_ns"]["count"] == 20
         assert point["idle"]["penalty_ns"]["low"] <= point["idle"]["penalty_ns"]["value"] <= point["idle"]["penalty_ns"]["high"]
         assert point["idle"]["reconnected"] == 0
     assert (finished.folder / "plots" / "idle.svg").exists()

@@ -223,6 +223,22 @@ def test_a_usage_error_is_in_every_output_that_was_asked_for(perfkit, tmp_path, 
     assert not (tmp_path / "out.partial").exists()
 
 
+def test_a_time_that_is_too_short_is_followed_by_the_command_with_enough(perfkit, tmp_path, serve, environ):
+    scenario = write_scenario(tmp_path / "endings.yaml", duration="200ms")
+    scenario.write_text(f"{scenario.read_text()}gate: {{metrics: [throughput]}}\n")
+    given = ["gate", str(scenario), "--baseline", serve(), "--candidate", serve(), "--out", str(tmp_path / "out")]
+    finished = perfkit.run(*given, "--time", "3s", environ=environ)
+    assert finished.code == 2, finished.stderr
+    verdict = read_verdict(tmp_path / "out.partial")
+    (asked,) = re.findall(r"give at least (\d+[sm])", verdict.failure.reason)
+    (step,) = verdict.next_steps
+    words = shlex.split(step.command)
+    assert words[:3] == ["perfkit", "gate", str(scenario)]
+    assert dict(zip(words[3::2], words[4::2], strict=True)) == {
+        "--baseline": serve(), "--candidate": serve(), "--time": asked, "--out": str(tmp_path / "out")
+    }  # fmt: skip
+
+
 def test_a_stored_gate_that_cannot_read_its_results_says_so_in_every_output(perfkit, tmp_path, environ):
     outputs = [word for name in FILES for word in (f"--{name}", tmp_path / name)]
     finished = perfkit.run("gate", "--baseline", tmp_path / "none.json", "--candidate", tmp_path / "none", *outputs, environ=environ)

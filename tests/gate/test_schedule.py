@@ -5,7 +5,7 @@ import statistics
 import numpy as np
 import pytest
 
-from perfkit.errors import UsageError
+from perfkit.errors import TimeTooShortError, UsageError
 from perfkit.gate.metrics import Metric
 from perfkit.gate.pairs import RunPoint
 from perfkit.gate.schedule import RunCost, TimeRequest, TrialMetric, describe_schedule, detectable_effect, half_width, make_schedule
@@ -153,9 +153,10 @@ def test_noise_between_restarts_asks_for_pairs_and_noise_within_for_windows():
 
 def test_a_time_too_short_for_the_fewest_pairs_is_refused_with_one_that_is_not():
     with pytest.raises(
-        UsageError, match=r"--time 2m: too short for 10 pairs, since each run takes 3.0 s beside its windows: give at least 4m"
-    ):
+        TimeTooShortError, match=r"--time 2m: too short for 10 pairs, since each run takes 3.0 s beside its windows: give at least 4m"
+    ) as refused:
         make_schedule([noisy(P50, 0.01, 0.01)], TimeRequest(limit_s=120, left_s=60), COST)
+    assert refused.value.enough == "4m"
     # the message has a reserve: the next trial may find that a run takes longer
     schedule, _ = make_schedule([noisy(P50, 0.01, 0.01)], TimeRequest(limit_s=180, left_s=120), COST)
     assert schedule.pairs == 10

@@ -313,7 +313,11 @@ def test_an_invalid_rate_is_left_out_of_the_curves(write):
             {"rates": (20, 35, 80)},
             "100ms",
             InconclusiveError,
-            "A plan needs 4 rates at which the target kept up and p99 is known, and only 3 were measured (20.0/s, 35.0/s, 80.0/s). Measure",
+            # 3 × 662 samples of a p99 at 32/s
+            (
+                "A plan needs 4 rates at which the target kept up and p99 is known, and only 3 were measured (20.0/s, 35.0/s, 80.0/s). "
+                "Measure more rates below saturation, such as 32.0/s, 44.0/s, 56.0/s and 68.0/s (load.open.rate), in windows of at least 63 s"
+            ),
         ),
         (
             {"rates": (20, 35, 50, 80, 110), "overloaded_from": 100, "invalid": (35,)},

@@ -126,4 +126,4 @@ def test_warnings_of_one_kind_are_one_line_with_their_load_points_and_the_remedy
     assert [printed.count(f"warning {code} ") for code in ("busy_machine", "generator_bound", "few_samples")] == [1, 1, 1]
     assert printed.index("busy_machine") < printed.index("generator_bound"), "its cause comes before the generator"
     assert "warning few_samples (all load points) Too few samples for p99: at least 662 are needed" in printed
-    assert "those of the others differ.) Remedy: measure.duration or --duration, measure.repetitions." in printed
+    assert "those of the others differ.) Remedy: measure.duration (run URL: --duration), measure.repetitions." in printed

@@ -113,6 +113,11 @@ def test_a_search_that_was_too_short_says_how_long_it_would_take(searched):
     assert found.needed_s > found.budget_s == 90.0
     assert "The search would take about " in found.reason
     assert "its budget is 90.0 s: raise load.search.budget" in found.reason
+    reason = explain_search(found.model_copy(update={"needed_if_wider_s": 120.0, "precision": 0.05}))
+    assert (
+        "raise load.search.budget, accept ±10% (load.search.precision), which would take about 120 s, or limit a lower percentile."
+        in reason
+    )
 
 
 def test_an_overloaded_probe_ends_early_and_its_requests_are_awaited(searched):

@@ -151,6 +151,21 @@ def test_a_search_that_can_no_longer_succeed_does_not_use_up_its_budget():
     assert (stop.needed_s or 0) > 2_000  # though one more probe would have had room
 
 
+def test_a_wider_precision_is_only_advised_where_it_needs_less_time():
+    def stop_of(dispersion, precision):
+        counted = {
+            rate: LimitCount(round(20_000 * queue(rate)["p99"]), 20_000, ALLOWED, dispersion) for rate in (75, 77, 79, 81, 83, 85, 80)
+        }
+        probes = [Probe(40.0, "bracket", {"p99": LimitCount(0, 1_000, ALLOWED)}), Probe(160.0, "bracket", {}, is_overloaded=True)]
+        probes += [Probe(rate, "refine", {"p99": one}, took_s=200.0) for rate, one in counted.items()]
+        return decide(probes, SearchSettings(start_per_s=10.0, budget_s=1_500.0, precision=precision))
+
+    wide, narrow = stop_of(100.0, 0.05), stop_of(100.0, 0.005)
+    # at 5 % it is the 30 independent requests beyond the limit that take the time, which every precision needs
+    assert (wide.reason, wide.needed_if_wider_s) == ("too_short", None)
+    assert narrow.needed_if_wider_s < 0.5 * narrow.needed_s
+
+
 # overloads and drift
 
 

@@ -55,6 +55,14 @@ def test_late_starts_are_invalid_above_a_millisecond_and_a_twentieth_of_the_resp
     assert (found.is_valid, codes(found.invalid)) == (valid, [] if valid else ["late_starts"])
 
 
+def test_late_starts_beside_other_processes_are_blamed_on_them_first():
+    late = dataclasses.replace(ON_SCHEDULE, pacing_delay=delays(5 * MS, 100, 100), response_p50_ns=MS)
+    (alone,) = judge_generator(0.1, 0, 0, late).invalid
+    assert alone.message.endswith(" beyond chance. Lower the rate, or use more workers.")
+    (beside,) = judge_generator(0.1, 0, 0, late, others="pytest (pid 7) 90% of a CPU").invalid
+    assert "Other processes used its machine's CPUs (pytest (pid 7) 90% of a CPU): end those first. If that is not enough" in beside.message
+
+
 @pytest.mark.parametrize(
     ("late", "count", "valid"), [(2, 149, True), (7, 149, True), (8, 149, False), (1, 20, True), (2, 20, True), (3, 20, False), (29, 1000, True), (30, 1000, False), (228, 10_000, True), (229, 10_000, False)]
 )  # fmt: skip
