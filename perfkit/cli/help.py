@@ -16,12 +16,18 @@ from perfkit.text.terminal import write_styled
 
 _FOLDER = pathlib.Path(perfkit.__file__).absolute().parent / "docs"
 _WIDTH = 100
+# of the page of scenario keys: a mapping's heading, and a key's row in its table
+_SECTION = re.compile(r"^#+ `([^`]+)`.*\n", re.MULTILINE)
+_KEY = re.compile(r"^\| `([^`]+)` \| (.+?) \| (.+?) \| (.+) \|$", re.MULTILINE)
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Adds the command's options."""
     parser.add_argument(
-        "topic", nargs="?", metavar="TOPIC", help="a topic, a command or the code of a warning; default: the list of topics"
+        "topic",
+        nargs="?",
+        metavar="TOPIC",
+        help="a topic, a command, the code of a warning or a key of a scenario; default: the list of topics",
     )
     parser.set_defaults(execute=_execute)
 
@@ -34,7 +40,7 @@ def _execute(options: argparse.Namespace) -> ExitCode:
         for topic, text in topics.items():
             print(f"  {topic.ljust(width)}  {text.lstrip('# ').partition(chr(10))[0]}")
         print("\nperfkit help COMMAND prints the options of a command; perfkit --help lists the commands.")
-        print("perfkit help CODE explains a warning, such as late_starts.")
+        print("perfkit help CODE explains a warning, such as late_starts; perfkit help KEY a key of a scenario, such as measure.workers.")
         return ExitCode.DONE
     if options.topic in topics:
         _print(topics[options.topic])
@@ -48,15 +54,31 @@ def _execute(options: argparse.Namespace) -> ExitCode:
 
     if options.topic in COMMANDS:
         return ExitCode(main([options.topic, "--help"]))
-    raise UsageError(
-        f"no help on {options.topic}{suggestion(options.topic, [*topics, *COMMANDS, *WARNINGS])}; perfkit help lists the topics"
-    )
+    keys = scenario_keys(topics["scenario-keys"])
+    if options.topic in keys:
+        _print(keys[options.topic])
+        return ExitCode.DONE
+    known = [*topics, *COMMANDS, *WARNINGS, *keys]
+    raise UsageError(f"no help on {options.topic}{suggestion(options.topic, known)}; perfkit help lists the topics")
 
 
 def help_topics() -> dict[str, str]:
     """The Markdown text of each topic: a page of the documentation, by its file's name; the pages that only list others are none."""
     pages = sorted(_FOLDER.rglob("*.md"), key=lambda path: path.stem)
     return {path.stem: path.read_text(encoding="utf-8") for path in pages if path.stem != "index"}
+
+
+def scenario_keys(page: str) -> dict[str, str]:
+    """What the page of scenario keys says of each key, as Markdown, by dotted names such as `measure.workers`; of a mapping, all of its keys."""
+    start, *parts = _SECTION.split(page)
+    sections = {"": start, **dict(zip(parts[::2], parts[1::2], strict=True))}
+    keys = {}
+    for section, text in sections.items():
+        for row in _KEY.finditer(text):
+            name, kind, default, meaning = row.groups()
+            key = f"{section}.{name}" if section else name
+            keys[key] = f"### `{key}`\n\n{meaning}\n\nType: {kind}. Default: {default}.\n"
+    return keys | {section: f"### `{section}`\n{text}" for section, text in sections.items() if section}
 
 
 def _print(markdown: str) -> None:

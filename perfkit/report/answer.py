@@ -17,6 +17,7 @@ _MOST_NAMED = 3
 _MOST_FAILURES = 0.01  # a target that fails more of its requests does not keep up
 _VERDICTS = {"satisfied": "the SLO is met", "violated": "the SLO is missed", "inconclusive": "too few samples to judge the SLO"}
 _INCIDENTS: tuple[Literal["stall", "error_burst"], ...] = ("stall", "error_burst")
+_LARGE_SCATTER = 0.15  # between the slowest and the fastest repetition, as a share of the throughput
 LEAST_GAIN = 0.05
 """The smallest relative gain in throughput for which a higher concurrency counts as better."""
 
@@ -56,7 +57,25 @@ def answer(result: Result) -> tuple[str, ...]:
         sentences.append(
             f"Not steady: {_named(unsteady)}; the times or the throughput still changed, so a longer warm-up or measurement may give other figures."
         )
+    if scattered := [text for point in answered if point.valid and (text := _scatter(point, result.points))]:
+        sentences.append(f"Repetitions differ: {'; '.join(scattered[:_MOST_NAMED])}{'; …' * (len(scattered) > _MOST_NAMED)}.")
     return tuple(sentences)
+
+
+def _scatter(pooled: Point, points: Sequence[Point]) -> str:
+    """The lowest and highest throughput of a closed loop's repetitions, if they are far apart; otherwise empty."""
+    of_each = [
+        point.throughput_per_s
+        for point in points
+        if point.valid and (point.protocol, point.workload, point.load) == (pooled.protocol, pooled.workload, pooled.load)
+    ]
+    if (
+        not isinstance(pooled.load, ClosedLoad)
+        or len(of_each) < 2
+        or max(of_each) - min(of_each) <= _LARGE_SCATTER * pooled.throughput_per_s
+    ):
+        return ""
+    return f"{pooled.title} {format_rate_per_s(min(of_each))} to {format_rate_per_s(max(of_each))}"
 
 
 def _named(points: Sequence[Point]) -> str:

@@ -58,7 +58,8 @@ INVALID_POINT: Mapping[str, WarningText] = {
         "more than 2 % of an open loop's requests were sent late, or late requests moved a figure",
         "Late is more than 1 ms, and more than 5 % of the median response time, after the scheduled time. The generator was busy with other requests, or other "
         "processes had its CPU. The response time contains the delay, which is the generator's and not the server's.",
-        "End other programs first, if the warning or `perfkit doctor` names any. Otherwise let more processes send, give them CPUs of their own, or lower the rate.",
+        "End other programs first, if the warning or `perfkit doctor` names any. Otherwise lower the rate, or give the generator more CPUs and let more processes send. "
+        "More workers on CPUs that are not free, such as those that the server needs, only make it worse.",
         "measure.workers, measure.cpus, load.open.rate (run URL: --rate)",
     ),
     "worker_lost": WarningText(

@@ -1,8 +1,8 @@
 """The base class of a scenario's sections, and the types of their values: durations, sizes, rates, shares, CPU lists."""
 
 import re
-from collections.abc import Mapping
-from typing import Annotated
+from collections.abc import Iterator, Mapping
+from typing import Annotated, get_args
 
 import pydantic
 from pydantic import BeforeValidator, ConfigDict, Field, PlainSerializer, WithJsonSchema
@@ -109,7 +109,22 @@ class Section(pydantic.BaseModel):
         known = [field.alias or name for name, field in cls.model_fields.items()]
         unknown = [key for key in data if key not in known]
         if unknown:
-            near = nearest(str(unknown[0]), known)
+            near = sorted(_inner_keys(cls, str(unknown[0])), key=lambda key: key.count(".")) or nearest(str(unknown[0]), known)
             hint = f"did you mean '{near[0]}'? " if near else ""
             raise PydanticCustomError("unknown_key", f"unknown key; {hint}Known keys: {', '.join(known)}", {"key": unknown[0]})
         return data
+
+
+def _inner_keys(section: type[Section], name: str) -> Iterator[str]:
+    """The dotted keys of this name in the sections within a section: the user knows the key, but not its place."""
+    for own, field in section.model_fields.items():
+        for inner in _sections_of(field.annotation):
+            keys = [each.alias or key for key, each in inner.model_fields.items()]
+            yield from (f"{field.alias or own}.{key}" for key in [*(key for key in keys if key == name), *_inner_keys(inner, name)])
+
+
+def _sections_of(annotation: object) -> Iterator[type[Section]]:
+    if isinstance(annotation, type) and issubclass(annotation, Section):
+        yield annotation
+    for argument in get_args(annotation):
+        yield from _sections_of(argument)

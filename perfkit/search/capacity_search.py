@@ -21,6 +21,7 @@ _START_SHARE = 0.5
 _OVERLOAD_CODES = {"overloaded", "hopeless"}
 _EXPECTED_ABOVE_PERCENTILE = 2
 _DEFAULT_BUDGET_S = 3600.0
+_LARGE_LOST_SHARE = 0.25  # of the probes' time, in invalid ones, from which the answer of a search that was too short says so
 
 
 class CapacitySearch:
@@ -165,7 +166,7 @@ def explain_search(search: Search) -> str:
     fitted = f"The capacity at {slo} is {capacity}, with {interval}."
     bracket = f"The capacity at {slo} lies between {low}, which meets it, and {high}, which misses it"
     if low is None and high is None:
-        fitted = f"The capacity at {slo} is estimated at {capacity}; its uncertainty is not known yet."
+        fitted = f"The capacity at {slo} is estimated at {capacity}; its uncertainty is not known yet.{_describe_bracket(search)}"
     current = fitted if search.curve else f"{bracket}."
     if capacity is None:
         current = f"The capacity at {slo} is not known yet."
@@ -210,6 +211,29 @@ def explain_search(search: Search) -> str:
     return text
 
 
+def _describe_bracket(search: Search) -> str:
+    """The rates between which the capacity lies by the probes alone, as a sentence with a space before it; empty where they contradict each other."""
+    judged = [probe for probe in search.probes if probe.valid]
+    met_per_s = max((probe.rate_per_s for probe in judged if probe.met), default=0.0)
+    missed_per_s = min((probe.rate_per_s for probe in judged if not probe.met), default=0.0)
+    if not 0 < met_per_s < missed_per_s:
+        return ""
+    return f" By the probes so far it is met at {format_rate_per_s(met_per_s)} and missed at {format_rate_per_s(missed_per_s)}."
+
+
+def _describe_invalid_probes(search: Search) -> str:
+    """That a search lost much of its time to probes that were not valid, as a sentence with a space before it; otherwise empty."""
+    invalid = [probe for probe in search.probes if not probe.valid]
+    lost_s, whole_s = (sum(probe.took_s for probe in probes) for probes in (invalid, search.probes))
+    if lost_s < _LARGE_LOST_SHARE * whole_s or not lost_s:
+        return ""
+    lost, whole = (format_duration_ns(round(seconds * NS_PER_S)) for seconds in (lost_s, whole_s))
+    return (
+        f" {len(invalid)} of {len(search.probes)} probes, {lost} of {whole}, were not valid because of the load generator, as their warnings say: "
+        "where it has CPUs of its own, on a machine that nothing else uses, a search takes less time."
+    )
+
+
 def _contradiction(search: Search) -> str:
     """That a rate met the SLO although a lower one missed it, as probes near the capacity do by chance; empty if there is none."""
     judged = [probe for probe in search.probes if probe.valid]
@@ -231,14 +255,14 @@ def _describe_missing_time(search: Search) -> str:
     needed, given = (format_duration_ns(round(seconds * NS_PER_S)) for seconds in (needed_s, budget_s))
     time = f"The search would take about {needed}, and its budget is {given}: raise load.search.budget"
     if _is_narrow(search):
-        return f"The interval is narrow enough, but no probe has confirmed its lower end yet. {time}."
+        return f"The interval is narrow enough, but no probe has confirmed its lower end yet. {time}.{_describe_invalid_probes(search)}"
     wider = ""
     if search.needed_if_wider_s is not None:
         shorter = format_duration_ns(round(search.needed_if_wider_s * NS_PER_S))
         wider = f" accept ±{2 * search.precision:.0%} (load.search.precision), which would take about {shorter},"
     return (
         f"The probes are too short for ±{search.precision:.0%}: near the capacity slow requests come in groups, so that few of them are "
-        f"independent. {time},{wider} or limit a lower percentile."
+        f"independent. {time},{wider} or limit a lower percentile.{_describe_invalid_probes(search)}"
     )
 
 

@@ -1,6 +1,7 @@
 """Whether a load point meets its SLO."""
 
 import dataclasses
+import math
 from collections.abc import Mapping
 from typing import Literal
 
@@ -109,15 +110,23 @@ def judge_slo(
     return SloVerdict("satisfied", tuple(limits), f"The SLO is satisfied{f': {sentences}' if sentences else ''}.")
 
 
+_GROUPED = 1.5  # an autocorrelation time above this is told as the reason why a percentile needs more samples
+_MORE_SAMPLES = 1.2  # the autocorrelation time of the next measurement may be larger
+
+
 def _judge_percentile(quantile: float, limit_ns: int, times: BucketCounts, interval: PercentileInterval | None) -> tuple[Verdict, str]:
     name, count = f"p{round(quantile * 100, 6):g}", times.count
     needed = interval.needed_samples if interval else minimum_samples(quantile)
-    lacking = f"{name} needs {needed:,} samples and has {count:,}"
+    reason = ", because slow requests come in groups," if interval and interval.autocorrelation_time > _GROUPED else ""
+    lacking = f"{name} needs {needed:,} samples{reason} and has {count:,}"
     if is_withheld(quantile, count):
         return "inconclusive", lacking
     value_ns = min(times.values_at([quantile])[0], times.max_ns)
     if count < needed:
-        return "inconclusive", f"{lacking}, in which it is {format_duration_ns(value_ns)}"
+        beyond = times.count_above(limit_ns)
+        found = f"in which it is {format_duration_ns(value_ns)} and {f'{beyond:,} are' if beyond else 'none is'} above {format_exact_duration(limit_ns)}"
+        longer = math.ceil(10 * _MORE_SAMPLES * needed / count) / 10
+        return "inconclusive", f"{lacking}, {found}; measure {longer:,.4g} times as long, or more repetitions"
     bounds = f" ({_bounds(interval)})" if interval else ""
     if value_ns > limit_ns:
         return "violated", f"{name} is {format_duration_ns(value_ns)}{bounds}, above {format_exact_duration(limit_ns)}"

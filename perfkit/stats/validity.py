@@ -108,7 +108,7 @@ def judge_generator(
             _warning(
                 "generator_bound",
                 f"The load generator was the bottleneck: its busiest core was {busiest_core_share:.0%} busy, above {BUSY_CORE_SHARE:.0%}. "
-                "The server may be faster than these figures. Use more workers, or lower the concurrency or the request rate.",
+                "The server may be faster than these figures. Use more workers if CPUs are free for them, or lower the concurrency or the request rate.",
             )
         )
     if throttled_share > THROTTLED_SHARE:
@@ -145,9 +145,9 @@ def judge_generator(
 
 def _judge_schedule(loop: OpenLoopFigures, others: str) -> list[MeasurementWarning]:
     warnings = []
-    remedy = "Lower the rate, or use more workers"
+    remedy = "Lower the rate, or use more workers if CPUs are free for them"
     if others:
-        remedy = f"Other processes used its machine's CPUs ({others}): end those first. If that is not enough, lower the rate, or use more workers"
+        remedy = f"Other processes used its machine's CPUs ({others}): end those first. If that is not enough, lower the rate"
     handled = loop.sent + loop.dropped
     if handled < SENT_SHARE * loop.scheduled:
         share = handled / loop.scheduled

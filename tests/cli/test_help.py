@@ -9,7 +9,8 @@ import pytest
 
 import perfkit as package
 from perfkit.cli.exit_code import ExitCode
-from perfkit.cli.help import help_topics
+from perfkit.cli.help import help_topics, scenario_keys
+from perfkit.cli.schema_model import schema_of
 from perfkit.report.warning_texts import INVALID_POINT, WARNINGS
 from perfkit.stats.validity import INVALIDATING
 
@@ -85,6 +86,32 @@ def test_help_on_a_warning_says_what_mends_it_with_the_keys_that_a_run_names(per
     everything = perfkit.run("help", "warnings").stdout
     assert shown.strip() in everything
     assert "<!--" not in everything
+
+
+def test_help_on_a_scenarios_key_says_its_meaning_type_and_default(perfkit):
+    shown = perfkit.run("help", "measure.workers").stdout
+    assert shown.startswith("### `measure.workers`\n\nThe number of load-generating processes")
+    assert shown.endswith("Default: `auto`.\n")
+    section = perfkit.run("help", "load.closed").stdout
+    assert section.startswith("### `load.closed`\n")
+    assert "| `concurrency` |" in section
+    mistyped = perfkit.run("help", "measure.worker")
+    assert (mistyped.code, "did you mean measure.workers?" in mistyped.stderr) == (2, True)
+
+
+def test_every_key_of_the_schema_has_help():
+    schema = schema_of("scenario")
+    keys = scenario_keys(help_topics()["scenario-keys"])
+
+    def named(part, place):
+        for name, inner in part.get("properties", {}).items():
+            yield f"{place}{name}"
+            reference = inner.get("$ref", "").rpartition("/")[2]
+            yield from named(schema["$defs"].get(reference, {}), f"{place}{name}.")
+
+    expected = list(named(schema, ""))
+    assert len(expected) > 60
+    assert [key for key in expected if key not in keys] == []
 
 
 def test_help_prints_topics_and_the_options_of_commands(perfkit):

@@ -144,3 +144,14 @@ def made(loads, throughputs, *, valid=None, verdicts=None, warnings=None, protoc
 )  # fmt: skip
 def test_the_answer_names_the_best_load_point_or_the_limit(result, sentences):
     assert list(answer(result)) == sentences
+
+
+def test_repetitions_of_a_closed_loop_that_differ_by_much_are_told():
+    result = closed(800.0, 1000.0)
+    points = tuple(
+        point.model_copy(update={"repetition": repetition, "throughput_per_s": point.throughput_per_s * share})
+        for point in result.summary
+        for repetition, share in enumerate((0.95, 1.05) if point.load.concurrency == 1 else (0.9, 1.1))
+    )
+    *_, last = answer(result.model_copy(update={"points": points}))
+    assert last == "Repetitions differ: http, concurrency 2 900/s to 1,100/s."

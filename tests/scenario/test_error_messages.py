@@ -43,6 +43,8 @@ MESSAGES = [
     (HEAD + "measure:\n  drain: 1s\n  drain: 2s\n", "s.yaml:5: measure.drain: this key is set twice: remove one"),
     (HEAD + "mesure: {}\n", f"s.yaml:3: mesure: unknown key; did you mean 'measure'? Known keys: {TOP_KEYS}"),
     (HEAD + "zzz: 1\n", f"s.yaml:3: zzz: unknown key; Known keys: {TOP_KEYS}"),
+    (HEAD + "seed: 3\n", f"s.yaml:3: seed: unknown key; did you mean 'workload.seed'? Known keys: {TOP_KEYS}"),
+    (HEAD + "concurrency: 3\n", f"s.yaml:3: concurrency: unknown key; did you mean 'load.closed.concurrency'? Known keys: {TOP_KEYS}"),
     (HEAD + "measure:\n  duraton: 3s\n", "s.yaml:4: measure.duraton: unknown key; did you mean 'duration'? Known keys: warmup, duration, requests, drain, repetitions, abort_error_rate, workers, cpus, checkpoint"),
     (HEAD + "workload:\n  outputs:\n    - {name: a, clases: 3}\n", "s.yaml:5: workload.outputs[0].clases: unknown key; did you mean 'classes'? Known keys: name, classes, encoding"),
     (HEAD + INPUT + "{generate: ones, shap: [1]}\n", "s.yaml:5: workload.inputs.A.shap: unknown key; did you mean 'shape'? Known keys: shape, datatype, encoding, generate, text, text_length"),

@@ -120,6 +120,21 @@ def test_a_search_that_was_too_short_says_how_long_it_would_take(searched):
     )
 
 
+def test_a_search_that_was_too_short_names_its_bracket_and_what_invalid_probes_took(searched):
+    found, _ = searched(lambda clock: Queue(clock, 5 * MS), slo={"p99": "56780us"}, start_rate=100, budget="90s")
+
+    def probe(rate_per_s, met, valid, took_s):
+        return found.probes[0].model_copy(update={"rate_per_s": rate_per_s, "met": met, "valid": valid, "took_s": took_s})
+
+    probes = (probe(100.0, True, True, 10.0), probe(200.0, False, True, 20.0), probe(150.0, False, False, 30.0))
+    curve = FittedCurve(limit="p99", centre_per_s=150, floor=0, intercept=0, slope=1, points=6, effective_beyond=9, dispersion=1)
+    unknown = found.model_copy(update={"low_per_s": None, "high_per_s": None, "curve": curve, "probes": probes})
+    reason = explain_search(unknown)
+    assert "its uncertainty is not known yet. By the probes so far it is met at 100/s and missed at 200/s." in reason
+    assert "1 of 3 probes, 30.0 s of 60.0 s, were not valid because of the load generator" in reason
+    assert "not valid because" not in explain_search(unknown.model_copy(update={"probes": probes[:2]}))
+
+
 def test_an_overloaded_probe_ends_early_and_its_requests_are_awaited(searched):
     found, recorded = searched(lambda clock: Queue(clock, 5 * MS), slo={"p99": "50ms"}, start_rate=800, max_probes=3)
     first = recorded[0]

@@ -58,7 +58,7 @@ def test_late_starts_are_invalid_above_a_millisecond_and_a_twentieth_of_the_resp
 def test_late_starts_beside_other_processes_are_blamed_on_them_first():
     late = dataclasses.replace(ON_SCHEDULE, pacing_delay=delays(5 * MS, 100, 100), response_p50_ns=MS)
     (alone,) = judge_generator(0.1, 0, 0, late).invalid
-    assert alone.message.endswith(" beyond chance. Lower the rate, or use more workers.")
+    assert alone.message.endswith(" beyond chance. Lower the rate, or use more workers if CPUs are free for them.")
     (beside,) = judge_generator(0.1, 0, 0, late, others="pytest (pid 7) 90% of a CPU").invalid
     assert "Other processes used its machine's CPUs (pytest (pid 7) 90% of a CPU): end those first. If that is not enough" in beside.message
 
