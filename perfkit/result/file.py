@@ -208,7 +208,9 @@ def read_result(path: pathlib.Path) -> tuple[Result, pathlib.Path]:
         data = read_bytes(file)
     except FileNotFoundError:
         missing = f"there is no {RESULT_FILE}" if is_folder else "no such file or folder"
-        raise ResultError(f"{path}: {missing}; give a folder that `perfkit run` wrote") from None
+        within = next(iter(sorted([*path.glob(f"*/{RESULT_FILE}"), *path.glob(f"runs/*/{RESULT_FILE}")])), None)  # of a sweep, a gate
+        example = "" if within is None else f", such as {within.parent}"
+        raise ResultError(f"{path}: {missing}; give a folder that `perfkit run` wrote{example}") from None
     if (kind := kind_of(data)) is not None:
         raise ResultError(f"{file}: this is a {kind} of perf_analyzer, which only `perfkit compare` and `perfkit report` read")
     if file.name != RESULT_FILE and not data.lstrip().startswith((b"{", b"[")):

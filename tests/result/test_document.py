@@ -100,6 +100,14 @@ def test_a_missing_result_is_reported(tmp_path):
         assert str(caught.value) == f"{path}: {missing}; give a folder that `perfkit run` wrote"
 
 
+def test_the_folder_of_a_gate_or_a_sweep_is_told_of_a_result_within_it(tmp_path):
+    for within in ("runs/000-baseline-0", "case-0"):
+        (tmp_path / within).mkdir(parents=True)
+        (tmp_path / within / "result.json").write_text("{}")
+        with pytest.raises(ResultError, match=f"a folder that `perfkit run` wrote, such as {tmp_path / within}$"):
+            read_result(tmp_path)
+
+
 @pytest.mark.parametrize(
     ("content", "message"),
     [
