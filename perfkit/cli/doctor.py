@@ -58,7 +58,8 @@ def _execute(options: argparse.Namespace) -> ExitCode:
     driver, packages = read_driver_facts(), read_gpu_packages(sys.path, library_finder(os.environ, read_loader_cache()))
     gpu_findings = find_gpu_problems(driver, packages, target_is_local=target_is_local)
     findings = by_severity([*find_problems(machine, idle, calibration), *gpu_findings])
-    is_spoilt = any(finding.severity is Severity.SPOILS for finding in findings)
+    severities = {finding.severity for finding in findings}
+    is_spoilt = Severity.SPOILS in severities
     if options.format == "json":
         document = {
             "findings": [{**dataclasses.asdict(finding), "severity": finding.severity.value} for finding in findings],
@@ -70,5 +71,10 @@ def _execute(options: argparse.Namespace) -> ExitCode:
     else:
         for finding in findings:
             print(f"{finding.severity.value:>8}  {finding.subject}: {finding.sentence}\n{'':>8}  → {finding.remedy}")
-        print("a measurement made now would be invalid or misleading" if is_spoilt else "this machine is ready to measure")
+        if is_spoilt:
+            print("a measurement made now would be invalid or misleading")
+        elif Severity.DISTURBS in severities:
+            print("this machine can measure, but what disturbs may make figures vary more, or is a limit that is near")
+        else:
+            print("this machine is ready to measure")
     return ExitCode.INVALID if is_spoilt else ExitCode.DONE

@@ -33,7 +33,8 @@ def _execute(options: argparse.Namespace) -> ExitCode:
 
                 load_points(loaded)
     first = cases[0].loaded.scenario
-    described = [_model_and_server(plain.target) for plain in first.plain_scenarios()]
+    may_be_gated = first.workloads is None  # a gate compares one workload
+    described = [_model_and_server(plain.target, may_be_gated=may_be_gated) for plain in first.plain_scenarios()]
     if first.workloads is not None:
         described = [f"{entry.name}: {one}" for entry, one in zip(first.workloads, described, strict=True)]
     number = f"; a sweep over {len(cases)} cases" if cases[0].values else ""
@@ -41,11 +42,13 @@ def _execute(options: argparse.Namespace) -> ExitCode:
     return ExitCode.DONE
 
 
-def _model_and_server(target: "Target") -> str:
+def _model_and_server(target: "Target", *, may_be_gated: bool) -> str:
     from perfkit.target.address import redacted_url
 
     servers = " and ".join(", ".join(map(redacted_url, urls)) for urls in target.urls_by_protocol.values())
     protocols = " and ".join(target.load_protocols)
     if target.command is not None:
         return f"model {target.model} of `{target.command}` {f'at {servers}' if servers else f'over {protocols}'}"
+    if not servers and may_be_gated:
+        return f"model {target.model} over {protocols}; a run without target.url starts the bundled server, a gate has its own targets"
     return f"model {target.model} of {servers or f'the bundled server over {protocols}'}"

@@ -150,8 +150,10 @@ def _limit_findings(machine: MachineFacts) -> Iterator[Finding]:
 def _calibration_findings(calibration: CachedCalibration) -> Iterator[Finding]:
     if calibration.calibration is None:
         reason = f"the calibration cannot be used ({calibration.unusable})" if calibration.unusable else "there is no calibration"
-        yield _disturbs(
+        yield Finding(
+            Severity.NOTE,
             "calibration",
-            f"{reason}: results do not show how close the load generator was to its maximum rate, and `workers: auto` means one worker",
+            f"{reason}. It is optional: with one, results show how close the load generator was to its maximum rate, and `workers: auto`"
+            " may start more than one worker",
             "perfkit calibrate",
         )

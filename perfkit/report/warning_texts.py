@@ -87,8 +87,9 @@ VALID_POINT: Mapping[str, WarningText] = {
         "server and generator compete for the same CPUs",
         "The server runs on this machine, and perfkit cannot tell that they have separate CPUs: there are too few, the scenario gives both the same, or something else "
         "started the server. Each may slow the other, so that the figures are not those of a server with a machine of its own.",
-        "Measure from another machine, or give both separate CPUs: a server that perfkit starts by `server.cpus`, one that you start by `taskset`. In that case "
-        "the warning stays, because perfkit does not see it.",
+        "Measure from another machine, or give both separate CPUs: the load generator by `measure.cpus`, a server that perfkit starts by `server.cpus`, one that you "
+        "start by `taskset`. `server.cpus` has no effect on a server at a URL, which perfkit did not start; there the warning stays after `taskset`, because perfkit "
+        "does not see it.",
         "measure.cpus, server.cpus",
     ),
     "resumed_elsewhere": WarningText(

@@ -10,8 +10,17 @@ def test_the_findings_decide_the_exit_code(perfkit, tmp_path):
     document = json.loads(finished.stdout)
     spoils = any(finding["severity"] == "spoils" for finding in document["findings"])
     assert finished.code == (5 if spoils else 0)
-    assert "calibration" in {finding["subject"] for finding in document["findings"]}
+    assert ("calibration", "note") in {(finding["subject"], finding["severity"]) for finding in document["findings"]}
     assert 0 <= document["idle"]["busy_share"] <= 1
+
+
+def test_the_last_line_agrees_with_the_findings(perfkit, tmp_path):
+    finished = perfkit.run("doctor", "--seconds", "0.1", environ={"PERFKIT_CACHE_DIR": str(tmp_path)})
+    *findings, last = finished.stdout.splitlines()
+    severities = {line.split()[0] for line in findings} - {"→"}
+    expected = "would be invalid" if "spoils" in severities else "can measure, but" if "disturbs" in severities else "is ready to measure"
+    assert expected in last
+    assert any(line.startswith("    note  calibration: ") and "optional" in line for line in findings)
 
 
 @pytest.mark.parametrize("seconds", ["0", "-1", "x", "nan", "1e9"])

@@ -228,7 +228,14 @@ def test_the_bundled_server_ends_even_when_perfkit_is_killed(perfkit, write_scen
 def test_validate_says_what_a_scenario_targets(perfkit):
     finished = perfkit.run("validate", ROOT / "scenarios" / "densenet.yaml")
     assert finished.code == 0
-    assert "model densenet_onnx of the bundled server over http and grpc" in finished.stdout
+    assert "; model densenet_onnx over http and grpc; a run without target.url starts the bundled server, a gate " in finished.stdout
+
+
+def test_validate_names_no_gate_for_a_mix_which_cannot_be_gated(perfkit):
+    finished = perfkit.run("validate", ROOT / "scenarios" / "mix.yaml")
+    assert finished.code == 0
+    assert "small: model simple of the bundled server over http; " in finished.stdout
+    assert "gate" not in finished.stdout
 
 
 @pytest.mark.parametrize(("what", "key"), [("scenario", "target"), ("result", "points")])

@@ -84,12 +84,14 @@ def test_a_disturbance_of_the_idle_machine_is_a_finding(seen, severity, sentence
     ("kept", "sentence"),
     [(CachedCalibration(), "there is no calibration"), (CachedCalibration(unusable="it is of another kernel"), "another kernel")],
 )
-def test_a_missing_calibration_is_a_finding(kept, sentence):
+def test_a_missing_calibration_is_a_note_that_says_it_is_optional(kept, sentence):
     (finding,) = find_problems(GOOD, IDLE, kept)
+    assert finding.severity is Severity.NOTE
+    assert "optional" in finding.sentence
     assert sentence in finding.sentence
     assert finding.remedy == "perfkit calibrate"
 
 
 def test_severe_findings_come_first():
     findings = find_problems(dataclasses.replace(GOOD, open_files=64, clock_source="hpet"), IDLE, CachedCalibration())
-    assert [finding.severity for finding in findings] == [Severity.SPOILS, Severity.DISTURBS, Severity.DISTURBS]
+    assert [finding.severity for finding in findings] == [Severity.SPOILS, Severity.DISTURBS, Severity.NOTE]
