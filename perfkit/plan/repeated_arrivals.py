@@ -43,7 +43,8 @@ def sent_points(run: int, folder: pathlib.Path, result: Result, protocol: Protoc
     shorter of two windows has the first arrivals of the longer one. A recorded trace has no seed, and each repetition sends it anew.
     """
     load_section = as_mapping(result.scenario.get("load"))
-    seed = int(as_mapping(result.scenario.get("workload")).get("seed") or 0)
+    given_seed = as_mapping(result.scenario.get("workload")).get("seed")
+    seed = given_seed if isinstance(given_seed, int) else 0
     loads = [(point, point.load) for point in result.points if point.protocol == protocol and isinstance(point.load, OpenLoad)]
     rates = list(dict.fromkeys(load.rate_per_s for _, load in loads))
     sent = []
@@ -109,8 +110,8 @@ def _sentence(repeated: Sequence[SentPoint], kept: dict[Arrivals, SentPoint], nu
     same = f"{one.folder} has the same arrivals as {other.folder}"
     if one.run == other.run:
         same = f"{one.folder} sent the same arrivals in each repetition"
-    amount = f"its {number}" if len(repeated) == number else f"{len(repeated)} of its {number}"
-    count = "measurement counts" if len(repeated) == number == 1 else "measurements count"
+    amount = f"{'' if len(repeated) == number else f'{len(repeated)} of '}its {number} measurement{'s' if number > 1 else ''}"
+    count = "counts" if len(repeated) == 1 else "count"
     why = "a recorded trace" if one.is_trace else f"workload.seed {one.seed}"
     cure = "measure another part of the trace" if one.is_trace else f"measure again with `--set workload.seed={free_seed}`"
     return f"{same} ({why}), so {amount} {count} as repeated, not as new evidence: {cure}."

@@ -97,7 +97,7 @@ def test_rates_that_are_new_count_and_only_the_others_are_repeated(write):
     first, more, elsewhere = (write(rates, seconds=5, workload_seed=0) for rates in ((20, 50), (20, 60), (50, 20)))
     evidence = evidence_of(first, more, elsewhere)
     assert [(point.run, point.rate_per_s) for point in evidence.open_points] == [(0, 20), (0, 50), (1, 60), (2, 50), (2, 20)]
-    assert "so 1 of its 2 measurements count as repeated" in evidence.repeated[0]
+    assert "so 1 of its 2 measurements counts as repeated" in evidence.repeated[0]
     assert evidence.runs == 3
 
 
@@ -127,7 +127,7 @@ def test_a_trace_is_the_same_in_each_result_and_each_repetition(write):
     repeated = "as repeated, not as new evidence: measure another part of the trace."
     assert len(evidence.open_points) == 1
     assert evidence.repeated == (
-        f"{first} sent the same arrivals in each repetition (a recorded trace), so 1 of its 2 measurements count {repeated}",
+        f"{first} sent the same arrivals in each repetition (a recorded trace), so 1 of its 2 measurements counts {repeated}",
         f"{second} has the same arrivals as {first} (a recorded trace), so its 2 measurements count {repeated}",
     )
 
