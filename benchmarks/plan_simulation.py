@@ -44,6 +44,7 @@ from perfkit.result.model import Connections
 from perfkit.stats.buckets import BucketCounts
 from perfkit.stats.capacity import HEADROOM
 from perfkit.stats.slo import SloLimits
+from perfkit.telemetry.figures import ServerFigures
 from perfkit.transport.base import Outcome
 from perfkit.units import NS_PER_S
 
@@ -65,6 +66,8 @@ class Queue:
     p99_s: float
     p99_9_s: float
     response_times: Simulate
+    mean_batch: float = 1.0
+    """In the server's statistics; how far above one does not matter."""
 
 
 def mm4(arrivals: Floats, rng: np.random.Generator) -> Floats:
@@ -85,7 +88,7 @@ def batching(arrivals: Floats, _: np.random.Generator) -> Floats:
 QUEUES = (
     Queue("M/M/4", 85.0, 0.34238, 0.49660, mm4),
     Queue("lognormal", 75.0, 0.61684, 1.24510, lognormal),
-    Queue("batching", 80.0, 0.20964, 0.26297, batching),
+    Queue("batching", 80.0, 0.20964, 0.26297, batching, 2.0),
 )
 CASES = (
     *((queue, layout, "p99") for layout in ("docs", "1/4", "1/16") for queue in QUEUES),
@@ -135,11 +138,18 @@ def measure(simulate: Simulate, rate_per_s: float, window_s: float, run: int, re
     return OpenPoint(point(measured), run, parts((length_s - start_s) / min(BATCHES, max(int(length_s - start_s), 1))))
 
 
+def _with_batches(measured: OpenPoint, mean_batch: float) -> OpenPoint:
+    """With the sizes of batches that the server's statistics would give."""
+    requests = measured.measured.requests.ok
+    figures = ServerFigures(requests, 0, None, None, None, None, None, round(requests / mean_batch), mean_batch)
+    return dataclasses.replace(measured, measured=measured.measured.model_copy(update={"server": figures}))
+
+
 def simulated_evidence(queue: Queue, window_s: float, rng: np.random.Generator) -> Evidence:
     """The measurements of all restarts of a server."""
     scale = queue.capacity_per_s * rng.uniform(0.9, 1.1)
     points = [
-        measure(queue.response_times, round(share * scale, 2), window_s, run, repetition, rng)
+        _with_batches(measure(queue.response_times, round(share * scale, 2), window_s, run, repetition, rng), queue.mean_batch)
         for run in range(RESTARTS)
         for repetition in range(REPETITIONS)
         for share in SHARES

@@ -3,7 +3,7 @@
     .venv/bin/python -m benchmarks.tutorial_plan [--work build/tutorial-plan] [--realtime] [--pictures docs/screens]
 
 Three kinds of machine are stood in for by the bundled server's model `synthetic` with three declared speeds. Each is started twice, and measured at
-eight rates. One machine needs longer windows than that, as the first plan says: it is started a third time. It takes twenty minutes. Results in the work folder are not measured again.
+eight rates, with other arrivals after each start. One machine needs longer windows than that, as the first plan says: it is started a third time. It takes twenty minutes. Results in the work folder are not measured again.
 """
 
 import argparse

@@ -67,15 +67,19 @@ def write_result(writer, measured, **fields):
 
 @dataclasses.dataclass
 class Writer:
-    """Writes results; `restart` is the share by which this start of the server is slower than the mean. A log has 20 intervals a window."""
+    """Writes results; `restart` is the share by which this start of the server is slower than the mean. A log has 20 intervals a window.
+
+    Each result has a `workload.seed` of its own, as the scenario says that it was measured with, unless one is given.
+    """
 
     folder: pathlib.Path
     numbers: "itertools.count[int]" = dataclasses.field(default_factory=itertools.count)
 
     def __call__(self, rates=(), *, concurrencies=(), throughputs=(), model="m", protocol="http", server=(), batch_size=1, seconds=400,
                  repetitions=1, seed=0, restart=0.0, overloaded_from=math.inf, times_s=mm1_times_s, samples=None, rejected=0,
-                 invalid=(), slowest_per_s=100):  # fmt: skip
-        folder = self.folder / f"result{next(self.numbers)}"
+                 invalid=(), slowest_per_s=100, workload_seed=None):  # fmt: skip
+        written = next(self.numbers)
+        folder = self.folder / f"result{written}"
         writer = ResultWriter(folder, 1_700_000_000.0)
         random, measured = np.random.default_rng([seed, 77]), []
         loads = [OpenLoad(rate_per_s=rate, arrivals="poisson") for rate in rates] + [ClosedLoad(concurrency=one) for one in concurrencies]
@@ -102,7 +106,8 @@ class Writer:
                     self._measured(load, times, finished, parts, repetition, codes, seconds, batch_size, protocol, rejected, invalid)
                 )
         scenario = {
-            "name": model, "target": {"model": model}, "server": {"device": "auto", **dict(server)}, "workload": {"batch_size": batch_size},
+            "name": model, "target": {"model": model}, "server": {"device": "auto", **dict(server)},
+            "workload": {"batch_size": batch_size, "seed": written if workload_seed is None else workload_seed},
         }  # fmt: skip
         write_result(writer, measured, scenario=scenario, environment={}, status="complete")
         return folder

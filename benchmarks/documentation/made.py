@@ -70,8 +70,9 @@ def _write_machine(folder: pathlib.Path, label: str, mean_s: float, starts: int)
     for start in range(1, starts + 1):
         write = Writer(folder / "made")
         made = write(
-            rates, seed=start, restart=0.01 * start, seconds=seconds, overloaded_from=full_per_s, slowest_per_s=full_per_s, times_s=times_s
-        )
+            rates, seed=start, workload_seed=start, restart=0.01 * start, seconds=seconds, overloaded_from=full_per_s, slowest_per_s=full_per_s,
+            times_s=times_s,
+        )  # fmt: skip
         made.replace(folder / f"{label}-{start}")
 
 

@@ -124,8 +124,7 @@ TREATMENTS: dict[str, tuple[Treatment, ...]] = {
             "perfkit run rates.yaml --out small-1",
             added="--set measure.duration=1s --set measure.warmup=200ms",
             after="interrupt && { perfkit serve --model synthetic --synthetic service=lognormal:8ms:cv=0.3,seed=2 --http-port 9001 --grpc-port 0"
-            " > small-2.log 2>&1 & } && until grep -q ready small-2.log; do sleep 0.1; done &&"
-            " perfkit run rates.yaml --set measure.duration=1s --set measure.warmup=200ms --out small-2",
+            " > small-2.log 2>&1 & } && until grep -q ready small-2.log; do sleep 0.1; done",
         ),
         Treatment("perfkit run rates.yaml", added="--set measure.duration=1s --set measure.warmup=200ms"),
         Treatment(

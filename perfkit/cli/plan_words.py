@@ -154,7 +154,7 @@ PLAN_WORDS = {
     "UslRefusal.sentence": "Why there is no fit.",
     "Validation.model": "The performance model.",
     "Validation.errors": "Its errors on held-out rates.",
-    "Validation.is_accepted": "Whether it is used.",
+    "Validation.verdict": "`accepted`; `rejected`: the data contradict it, or it cannot be judged; `not validated`: they are too noisy to tell. Only an accepted model is used.",
     "Validation.sentence": "The outcome in words.",
     "WhatIf.model": "The performance model.",
     "WhatIf.change": "The change.",

@@ -41,7 +41,18 @@ def estimate_capacity(
     curves: Mapping[str, RateCurve],
     random: np.random.Generator,
 ) -> CapacityEstimate:
-    """Estimate the capacity under all limits of the SLO; a refusal says what to measure."""
+    """Estimate the capacity under all limits of the SLO; a refusal says what to measure, and which measurements did not count."""
+    estimate = _estimate(evidence, points, limits, curves, random)
+    return dataclasses.replace(estimate, refusal=" ".join([estimate.refusal, *evidence.repeated])) if estimate.refusal else estimate
+
+
+def _estimate(
+    evidence: Evidence,
+    points: Sequence[RatePoint],
+    limits: Mapping[str, int],
+    curves: Mapping[str, RateCurve],
+    random: np.random.Generator,
+) -> CapacityEstimate:
     if refusal := _refusal(evidence, points, limits, curves):
         return CapacityEstimate(refusal=refusal)
     times, saturation_per_s, bounds = _rate_times(evidence), _saturation_per_s(points), _bounds(points, limits)

@@ -181,7 +181,8 @@ def _error_rate_notes(evidence: Evidence, slo: SloLimits, capacity: Capacity | N
 
 def _notes(evidence: Evidence, points: Sequence[RatePoint], decisive: str, capacity: Capacity | None) -> Iterator[str]:
     if evidence.runs == 1 and points:
-        yield "The server was started once: the variation between restarts is assumed (3 %), not measured. Give results of several starts."
+        started = "The measurements of one start of the server count" if evidence.repeated else "The server was started once"
+        yield f"{started}: the variation between restarts is assumed (3 %), not measured. Give results of several starts."
     if few := [point for point in points if decisive in point.few_samples and point.state == KEPT_UP]:
         rates = ", ".join(format_rate_per_s(point.rate_per_s) for point in few)
         yield f"{decisive.replace('_', '.')} has fewer independent samples than it needs at {rates}: the curves are uncertain there, and the capacity's interval is wider; measure longer."

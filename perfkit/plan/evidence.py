@@ -5,10 +5,11 @@ import dataclasses
 import itertools
 import pathlib
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 from perfkit.errors import ResultError, UsageError
+from perfkit.plan.repeated_arrivals import leave_out_repeated, sent_points
 from perfkit.result.file import read_result
 from perfkit.result.fingerprint import gpus_of, server_cold_start_s
 from perfkit.result.hardware import hardware_of
@@ -72,6 +73,7 @@ class Evidence:
     """The server's options and the batch size, as text."""
     sources: tuple[str, ...]
     open_points: tuple[OpenPoint, ...]
+    """Without those whose arrivals repeat those of another."""
     closed_points: tuple[Point, ...]
     single_request_batches: tuple[BucketCounts, ...]
     """Service times at concurrency 1, where no request waits; empty if it was not measured."""
@@ -83,10 +85,12 @@ class Evidence:
     """What the model ran on, such as `4 × H100`; empty if unknown."""
     measured_on: str = ""
     """The date of the latest result, such as `2026-01-31`."""
+    repeated: tuple[str, ...] = ()
+    """Sentences about the results whose arrivals repeat those of others, with the remedy; they are among the notes, too."""
 
     @property
     def runs(self) -> int:
-        """The number of results with an open loop, each a restart of the server."""
+        """The number of results with an open loop that counts, each a restart of the server."""
         return len({point.run for point in self.open_points})
 
 
@@ -178,6 +182,9 @@ def _evidence(label: str, protocol: Protocol, sources: Sequence[Source], is_one_
     first, facts = sources[0].result, configuration_facts(sources[0].result)
     model = facts.get("model", "model")
     name = f"{label or model}{f' {protocol}' if is_one_of_several else ''}"
+    sent = [sent_points(run, source.folder, source.result, protocol) for run, source in enumerate(sources)]
+    counted, repeated = leave_out_repeated(sent)
+    counted_ids = {id(one.point) for one in counted}
     opened: list[OpenPoint] = []
     closed: list[Point] = []
     single: list[BucketCounts] = []
@@ -187,7 +194,7 @@ def _evidence(label: str, protocol: Protocol, sources: Sequence[Source], is_one_
             if point.protocol != protocol:
                 continue
             of_point = batches.get((_index(source.result, point), point.repetition or 0), ())
-            if isinstance(point.load, OpenLoad):
+            if id(point) in counted_ids:
                 opened.append(OpenPoint(point, run, tuple(of_point)))
             elif isinstance(point.load, ClosedLoad) and not _has_think_time(source.result):
                 closed.append(point)
@@ -205,22 +212,22 @@ def _evidence(label: str, protocol: Protocol, sources: Sequence[Source], is_one_
         closed_points=tuple(closed),
         single_request_batches=tuple(single),
         cold_starts_s=tuple(time_s for source in sources if (time_s := server_cold_start_s(source.result)) is not None),
-        notes=tuple(_notes(sources, protocol)),
+        notes=tuple(_notes(sources, {point.run for point in opened}, repeated)),
         hardware=next((hardware for source in sources if (hardware := hardware_of(source.result))), ""),
         measured_on=max(source.result.started_at for source in sources)[: len("2026-01-31")],
+        repeated=repeated,
     )
 
 
-def _notes(sources: Sequence[Source], protocol: Protocol) -> Iterator[str]:
+def _notes(sources: Sequence[Source], counted_runs: Collection[int], repeated: Sequence[str]) -> Iterator[str]:
+    yield from repeated
     for source in sources:
         if source.result.status in ("interrupted", "incomplete"):
             yield f"{source.folder}: its run was {source.result.status}; the measurements up to then are used."
-    opened = []
     for source in sources:
         if _has_think_time(source.result):
             yield f"{source.folder}: its closed loops have a think time, and are left out of the scalability law."
-        if any(point.protocol == protocol and isinstance(point.load, OpenLoad) for point in source.result.points):
-            opened.append(source)
+    opened = [sources[run] for run in sorted(counted_runs)]
     if len(opened) > 1 and any({"url", "urls"} & (source.result.scenario.get("target") or {}).keys() for source in opened):
         yield "perfkit did not start the server: each result counts as a restart, which is right only if the server was restarted between them."
 

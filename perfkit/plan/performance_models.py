@@ -22,6 +22,7 @@ from perfkit.units import NS_PER_S
 _MAXIMUM_SERVERS, _FEWEST_SERVICE_TIMES, _SERVICE_VALUES, _PER_VALUE = 8, 40, 200, 20
 _FASTER, _SLOWER = 0.8, 1.25
 _DRAWS, _THROUGHPUT_MARGIN, _FEWEST_REPETITIONS = 200, 0.05, 3
+_BATCHES_FROM = 1.01  # requests in a batch on average; one after the other they are 1, as shown with two decimals
 _STEADY_BELOW = 0.98  # of the saturation; windows nearer to it are too short for a steady state
 MGC, BATCH = "M/G/c after Allen and Cunneen", "batch service after Inoue"
 
@@ -48,7 +49,8 @@ def validate_models(
 ) -> tuple[tuple[Validation, ...], tuple[MgcQueue | BatchQueue, ...]]:
     """Fit both queueing models to the lower rates, and validate them on the others; returns the verdicts and the accepted models.
 
-    A model that cannot be validated, since there are too few points, is rejected as well.
+    A model that cannot be validated, since there are too few points, is rejected as well. So is batch service for a server that was not seen
+    to form batches: its two times can be fitted to the means of a server without any.
     """
     kept_up = [point for point in points if point.state == KEPT_UP and point.mean_ns]
     if capacity is None or not kept_up:
@@ -65,9 +67,24 @@ def validate_models(
             _judge(MGC, lambda: MgcFamily(rates, service_times, _MAXIMUM_SERVERS, throughputs), fitted, held_out, scatter, random)
         )
     fastest_s = min(point.mean_ns or 0 for point in fitted) / NS_PER_S
-    judged.append(_judge(BATCH, lambda: BatchFamily(rates, fastest_s, throughputs), fitted, held_out, scatter, random))
+    if without_batches := _without_batches(evidence):
+        judged.append((_rejected(without_batches), None))
+    else:
+        judged.append(_judge(BATCH, lambda: BatchFamily(rates, fastest_s, throughputs), fitted, held_out, scatter, random))
     accepted = tuple(model for validation, model in judged if validation.is_accepted and model is not None)
     return tuple(validation for validation, _ in judged), accepted
+
+
+def _without_batches(evidence: Evidence) -> str:
+    """Why the server is not known to form batches, as a sentence; empty if it does."""
+    servers = [point.measured.server for point in evidence.open_points if point.measured.server is not None]
+    means = [size for server in servers for size in (server.mean_batch, *(step.mean_batch for step in server.composing_models))]
+    sizes = [size / evidence.batch_size for size in means if size is not None]
+    if not sizes:
+        return f"{BATCH} cannot be validated without the sizes of the batches, which the server's v2 statistics give."
+    if max(sizes) < _BATCHES_FROM:
+        return f"{BATCH} cannot apply: the server forms no batches; a batch is of {max(sizes):.2f} requests on average at most."
+    return ""
 
 
 def _throughputs(points: Sequence[RatePoint]) -> tuple[float, float]:
@@ -231,7 +248,7 @@ def _service_times_s(evidence: Evidence, lowest: RatePoint) -> tuple[float, ...]
 
 
 def _rejected(why: str) -> Validation:
-    return Validation(why.partition(" cannot")[0], (), is_accepted=False, sentence=f"Model rejected: {why}")
+    return Validation(why.partition(" cannot")[0], (), "rejected", f"Model rejected: {why}")
 
 
 def _errors(figure: str, held_out: Sequence[RatePoint], predict: Callable[[float], float]) -> list[HeldOut]:

@@ -168,7 +168,7 @@ def held_out_group(plan: CapacityPlan) -> ChartGroup | None:
                     lines.append(Line.of(name, sorted(values), colour, "dots"))
                     levels += [Level(100 * allowed, f"allowed for {name}", colour=colour), Level(-100 * allowed, "", colour=colour)]
             if lines:
-                title = f"{one.name}: {validation.model.split(',')[0]}, {'holds' if validation.is_accepted else 'rejected'}"
+                title = f"{one.name}: {validation.model.split(',')[0]}, {validation.verdict}"
                 y = Axis("predicted − measured", "%", "linear")
                 charts.append(Chart(title, _RATE, y, tuple(lines), levels=tuple(levels), height_px=240))
     return ChartGroup(tuple(charts), _COLUMNS) if charts else None

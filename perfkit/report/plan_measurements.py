@@ -12,6 +12,7 @@ from perfkit.report.plan_tables import (
     predictions_table,
     what_if_table,
 )
+from perfkit.stats.validation import MEAN_AT_MOST, P99_AT_MOST
 
 _RATES = PlanSubject(
     "How it was measured",
@@ -54,7 +55,8 @@ _QUEUEING_MODELS = PlanSubject(
         "held-out": PlanPlot(
             "Queueing models on held-out points",
             "Each model was fitted to the points up to 70 % of the capacity and predicts the others. Dashed lines: the error that is allowed, 10 % of a mean and 15 % of a p99. "
-            "A model is rejected, and not used, if its errors exceed them by more than the scatter of the measurements explains; the note below the table gives the figures.",
+            "A model is rejected if its errors exceed them by more than the scatter of the measurements explains, and not validated if the scatter is too large to tell, or an error "
+            f"exceeds {100 * MEAN_AT_MOST:.0f} % of a mean or {100 * P99_AT_MOST:.0f} % of a p99. Neither is used; the note below the table gives the figures.",
             held_out_group,
         )
     },

@@ -5,11 +5,12 @@ import math
 import numpy as np
 import pytest
 
-from perfkit.plan.evidence import Evidence
+from perfkit.plan.evidence import Evidence, OpenPoint, read_sources
 from perfkit.plan.model import RatePoint
 from perfkit.plan.performance_models import BATCH, MGC, validate_models, what_if
 from perfkit.stats.queueing import BatchQueue, MgcQueue
 from perfkit.stats.slo_capacity import Capacity
+from perfkit.telemetry.figures import ServerFigures
 from tests.queue_results import bucket_counts
 
 RATES = (20.0, 35.0, 50.0, 60.0, 75.0, 80.0, 85.0)
@@ -30,10 +31,22 @@ def validated(evidence, points, capacity=CAPACITY):
 
 
 @pytest.fixture
-def evidence():
-    """Evidence of a server with exponential service times of 10 ms on average."""
+def evidence_with(write):
+    """Evidence of a server with exponential service times of 10 ms on average, and batches of this size in its statistics."""
     times = bucket_counts([-math.log1p(-(place + 0.5) / 2000) / 100 for place in range(2000)])
-    return Evidence("m", "", "http", "m", 1, "", ("r",), (), (), (times,))
+    (measured,) = read_sources([str(write((20,), seconds=5))])[0].result.points
+
+    def made(mean_batch, batch_size=1):
+        server = None if mean_batch is None else ServerFigures(100, 0, 1e7, 0, 0, 1e7, 0, 100, mean_batch)
+        opened = OpenPoint(measured.model_copy(update={"server": server}), 0, ())
+        return Evidence("m", "", "http", "m", batch_size, "", ("r",), (opened,), (), (times,))
+
+    return made
+
+
+@pytest.fixture
+def evidence(evidence_with):
+    return evidence_with(2.5)
 
 
 def test_the_model_behind_the_points_is_accepted_and_the_other_rejected(evidence):
@@ -51,6 +64,29 @@ def test_batch_service_is_accepted_for_points_of_batch_service(evidence):
     assert (mgc.is_accepted, batch.is_accepted) == (False, True)
     assert isinstance(queue, BatchQueue)
     assert (queue.per_request, queue.fixed) == pytest.approx((0.009, 0.05), rel=0.1)
+
+
+@pytest.mark.parametrize(
+    ("mean_batch", "batch_size", "reason"),
+    [
+        (None, 1, "cannot be validated without the sizes of the batches"),
+        (1.0, 1, "cannot apply: the server forms no batches; a batch is of 1.00 requests on average at most."),
+        (4.0, 4, "cannot apply: the server forms no batches; a batch is of 1.00 requests"),
+    ],
+)
+def test_batch_service_is_not_used_for_a_server_that_was_not_seen_to_form_batches(evidence_with, mean_batch, batch_size, reason):
+    truth = BatchQueue(0.009, 0.05)
+    points = [measured(rate, truth.mean_response_time(rate), 0.5) for rate in RATES]
+    (_, batch), queues = validated(evidence_with(mean_batch, batch_size), points)
+    assert reason in batch.sentence
+    assert (batch.model, batch.verdict, queues) == (BATCH, "rejected", ())
+
+
+def test_a_model_that_noise_alone_lets_pass_answers_no_what_if(evidence):
+    """Windows of a few seconds: the same points as of the queue itself, with so few samples that errors of any size would pass."""
+    (mgc, batch), queues = validated(evidence, [mm1(rate, samples=round(5 * rate)) for rate in RATES])
+    assert (mgc.verdict, batch.verdict, queues) == ("not validated", "not validated", ())
+    assert "the measurements are too noisy to tell (errors up to " in mgc.sentence
 
 
 def test_without_a_held_out_p99_mgc_is_rejected(evidence):

@@ -1,8 +1,10 @@
 """Validation of models: the choice of the held-out points, and the verdicts."""
 
+import math
+
 import numpy as np
 
-from perfkit.stats.validation import HeldOut, judge_model, split_points
+from perfkit.stats.validation import MEAN_AT_MOST, P99_AT_MOST, HeldOut, judge_model, split_points
 
 
 def test_higher_points_and_one_inside_are_held_out_in_whatever_order():
@@ -43,9 +45,9 @@ def test_a_right_model_is_rejected_in_at_most_five_percent_and_a_wrong_one_nearl
     random, right, wrong = np.random.default_rng(5), 0, 0
     for _ in range(500):
         noise = np.exp(random.normal(0, 0.1, 5)) - 1
-        right += not judge_model("it", held("mean", *noise), chance(noise, 0.1)[:400]).is_accepted
+        right += judge_model("it", held("mean", *noise), chance(noise, 0.1)[:400]).verdict == "rejected"
         noise[2] = 1.8 * (1 + noise[2]) - 1
-        wrong += not judge_model("it", held("mean", *noise), chance(noise, 0.1)[:400]).is_accepted
+        wrong += judge_model("it", held("mean", *noise), chance(noise, 0.1)[:400]).verdict == "rejected"
     assert right <= 38
     assert wrong >= 450
 
@@ -57,7 +59,38 @@ def test_what_the_data_could_not_tell_is_said():
     assert sentence == (
         "Model accepted: it, mean off by 2 % at 0/s (allowed 12 %) on points it was not fitted to; the data could not tell errors below 14 % of a mean."
     )
-    assert judge_model("it", errors, chance(errors, 0.3)).sentence.startswith("Model not rejected: it, ")
+
+
+def test_a_model_is_not_validated_where_useless_errors_would_pass():
+    """With a noise of 30 % of one point, ln 1.1 + 1.96 · 0.3 allows a factor of 1.98; of 8 %, one of 1.29, and of 6 %, one of 1.24."""
+    errors = held("mean", 0.02)
+    verdict = judge_model("it", errors, chance(errors, 0.3))
+    assert (verdict.verdict, verdict.is_accepted) == ("not validated", False)
+    assert verdict.sentence == (
+        "Model not validated, and not used: it, mean off by 2 % at 0/s (allowed 25 %) on points it was not fitted to; the measurements are too noisy to "
+        "tell (errors up to 98 % of a mean would pass); measure longer."
+    )
+    assert [judge_model("it", errors, chance(errors, sd)).verdict for sd in (0.08, 0.06)] == ["not validated", "accepted"]
+    p99 = held("p99", 0.02)
+    assert [judge_model("it", p99, chance(p99, sd)).verdict for sd in (0.15, 0.12)] == ["not validated", "accepted"]
+
+
+def test_one_point_that_can_tell_is_enough_and_one_useless_error_too_much():
+    noise = np.random.default_rng(1).normal(0.0, 1.0, (4000, 3)) * [0.02, 0.3, 0.3]
+    assert judge_model("it", held("mean", 0.02, -0.1, 0.2), noise).verdict == "accepted"
+    for error, shown in ((0.3, "30 % at 1/s (allowed 25 %)"), (-0.22, "22 % at 1/s (allowed 20 %)")):
+        verdict = judge_model("it", held("mean", 0.02, error, 0.2), noise)
+        assert verdict.verdict == "not validated"
+        assert f"mean off by {shown}" in verdict.sentence
+
+
+def test_an_accepted_model_is_within_the_useful_errors_whatever_the_noise():
+    random = np.random.default_rng(3)
+    for sd in np.geomspace(0.001, 3.0, 60):
+        errors = [*held("mean", *np.expm1(random.normal(0, sd, 3))), *held("p99", *np.expm1(random.normal(0, 2 * sd, 3)))]
+        noise = random.normal(0, [sd] * 3 + [2 * sd] * 3, (400, 6))
+        if judge_model("it", errors, noise).is_accepted:
+            assert all(abs(math.log1p(one.error)) <= math.log1p(MEAN_AT_MOST if one.figure == "mean" else P99_AT_MOST) for one in errors)
 
 
 def test_a_model_without_points_is_rejected():
