@@ -23,7 +23,7 @@ class UsageError(PerfkitError):
 
 
 class TimeTooShortError(UsageError):
-    """A time limit in which nothing can be decided; `enough` is a time that is enough, as the option takes it, such as `4m`."""
+    """A time limit in which nothing can be decided; `enough` is one that should be enough, as the option takes it, such as `4m`."""
 
     def __init__(self, message: str, *, enough: str) -> None:
         super().__init__(message)

@@ -94,7 +94,7 @@ def test_a_missed_slo_fails_the_test_with_the_figures(pytester, monkeypatch):
         assert re.fullmatch(
             r"http, concurrency 16: [\d,.]+/s, p50 .*, p99 .*\n    The SLO is violated: p50 is .*, above 1 µs\.\nresult: .*run-1", section
         )
-    assert re.search(r"The SLO is inconclusive: p99\.9 needs [\d,]+ samples and has 550\.", shown)
+    assert re.search(r"The SLO is inconclusive: p99\.9 needs [\d,]+ samples and has 550 \(measure [\d.]+ times as long\)\.", shown)
     assert "the test has an SLO, but measured nothing: call perfkit.run(...)" in shown
 
 

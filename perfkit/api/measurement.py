@@ -77,8 +77,8 @@ async def arun(
     """Measures like `run`, in a separate thread, while the caller's event loop keeps running.
 
     If cancelled, stops the run, waits for its end and raises CancelledError; what was measured is in `<out>.partial`. Other Python code
-    of this process delays the load generator, because only one thread runs at a time: set `measure.workers` to 2 or more to measure from
-    other processes.
+    of this process delays the load generator, because only one thread runs at a time: if CPUs are free for them, set `measure.workers` to
+    2 or more to measure from other processes.
     """
     work = _make_work(scenario, settings, out, report=report, observer=observer)
     return await WorkThread(lambda runner: work(runner.run)).end()

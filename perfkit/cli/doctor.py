@@ -74,7 +74,7 @@ def _execute(options: argparse.Namespace) -> ExitCode:
         if is_spoilt:
             print("a measurement made now would be invalid or misleading")
         elif Severity.DISTURBS in severities:
-            print("this machine can measure, but what disturbs may make figures vary more, or is a limit that is near")
+            print("this machine can measure; findings marked 'disturbs' may make figures vary more")
         else:
             print("this machine is ready to measure")
     return ExitCode.INVALID if is_spoilt else ExitCode.DONE

@@ -10,7 +10,7 @@ import sys
 from typing import TYPE_CHECKING
 
 from perfkit.cli.exit_code import ExitCode, exit_code_of
-from perfkit.cli.options import command_that_continues, shown_words
+from perfkit.cli.options import command_that_continues, secrets_hint, shown_words
 from perfkit.cli.output import reader_may_leave
 from perfkit.cli.verdict_outputs import write_verdict_files, write_verdict_outputs
 from perfkit.errors import PerfkitError, TimeTooShortError
@@ -105,10 +105,10 @@ class GateProgress(LiveGate):
         if self._gate is None:
             return self._verdict_without_gate(failure)
         request, folder = self._gate
-        step = self._next_step(folder, enough_time)
+        step = self._next_step(folder, failure, enough_time)
         return error_verdict(request, folder, failure).model_copy(update={"next_steps": (step,)})
 
-    def _next_step(self, folder: "GateFolder", enough_time: str) -> "NextStep":
+    def _next_step(self, folder: "GateFolder", failure: "GateFailure", enough_time: str) -> "NextStep":
         """How to go on: after the measured pairs, after the trial, or from the start; `enough_time` is empty unless --time was too short."""
         from perfkit.gate.command_line import changed_command
         from perfkit.gate.verdict import NextStep
@@ -121,10 +121,11 @@ class GateProgress(LiveGate):
         options = {"--time": enough_time} if enough_time else {}
         if self._options.out:
             options["--out"] = str(self._options.out)
-        text = (
-            f"A time of {enough_time} is enough." if enough_time else "The same command tries again, when what the message names is mended."
-        )
-        return NextStep(text=text, command=changed_command(shown_words(self._options), options=options))
+        has_ended = failure.cause in ("interrupted", "unfinished")
+        text = "Run the same command again." if has_ended else "Run the same command again, once that is mended."
+        if enough_time:
+            text = f"A time of {enough_time} should be enough."
+        return NextStep(text=text, command=f"{changed_command(shown_words(self._options), options=options)}{secrets_hint(self._options)}")
 
     def _verdict_without_gate(self, failure: "GateFailure") -> "Verdict":
         import perfkit

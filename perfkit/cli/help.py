@@ -71,7 +71,9 @@ def help_topics() -> dict[str, str]:
 def scenario_keys(page: str) -> dict[str, str]:
     """What the page of scenario keys says of each key, as Markdown, by dotted names such as `measure.workers`; of a mapping, all of its keys."""
     start, *parts = _SECTION.split(page)
-    sections = {"": start, **dict(zip(parts[::2], parts[1::2], strict=True))}
+    sections = {"": start}
+    for section, text in zip(parts[::2], parts[1::2], strict=True):  # several have the same name, for the kinds of a mapping
+        sections[section] = f"{sections.get(section, '')}{text}"
     keys = {}
     for section, text in sections.items():
         for row in _KEY.finditer(text):

@@ -29,10 +29,14 @@ def command_that_continues(options: argparse.Namespace, folder: pathlib.Path, *a
 
     `also` are words that it needs, unless they were given.
     """
-    given, shown = list(map(str, options.arguments)), shown_words(options)
-    hint = "" if shown[1:] == given else " (with the secrets in place of <redacted>)"
-    missing = [word for word in also if word not in given]
-    return f"{shlex.join([*shown, *([] if options.out else ['--out', str(folder)]), *missing])}{hint}"
+    missing = [word for word in also if word not in map(str, options.arguments)]
+    words = [*shown_words(options), *([] if options.out else ["--out", str(folder)]), *missing]
+    return f"{shlex.join(words)}{secrets_hint(options)}"
+
+
+def secrets_hint(options: argparse.Namespace) -> str:
+    """What follows a command of `shown_words` that cannot be entered as it is; empty without secrets."""
+    return "" if shown_words(options)[1:] == list(map(str, options.arguments)) else " (with the secrets in place of <redacted>)"
 
 
 def shown_words(options: argparse.Namespace) -> list[str]:

@@ -20,6 +20,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def _execute(options: argparse.Namespace) -> ExitCode:
     from perfkit.scenario.credentials import resolve_replicas
     from perfkit.scenario.file import read_cases
+    from perfkit.scenario.load import SearchLoadSpec
 
     cases = read_cases(options.scenario, options.settings)
     for case in cases:
@@ -33,7 +34,7 @@ def _execute(options: argparse.Namespace) -> ExitCode:
 
                 load_points(loaded)
     first = cases[0].loaded.scenario
-    may_be_gated = first.workloads is None  # a gate compares one workload
+    may_be_gated = first.workloads is None and not isinstance(first.load, SearchLoadSpec)  # a gate compares one workload at given loads
     described = [_model_and_server(plain.target, may_be_gated=may_be_gated) for plain in first.plain_scenarios()]
     if first.workloads is not None:
         described = [f"{entry.name}: {one}" for entry, one in zip(first.workloads, described, strict=True)]

@@ -157,7 +157,7 @@ def spend_time(
     for pairs, rule in rules.items():
         run_s = (request.left_s or 0.0) / (2 * (pairs + request.control_pairs))
         available_s = (run_s - cost.overhead_s) / cost.load_points
-        length_s = request.window_s or math.floor(10 * min(available_s, WINDOWS_S[-1])) / 10
+        length_s = request.window_s or math.floor(10 * min(available_s, max(WINDOWS_S[-1], math.ceil(least_s)))) / 10
         if length_s < max(least_s, 0.1) or length_s > available_s:
             continue
         widest = max((half_width(one, rule, pairs, length_s) / metric.bounds.margin for metric, one in noise.items()), default=-pairs)

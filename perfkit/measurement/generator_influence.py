@@ -56,7 +56,8 @@ def judge_influence(
         _loop_figures(parts, times, waited, scheduled, without_slot, unsent),
         suspended_ns=generator.suspended_ns,
         stops=_stop_figures(parts, times, waited, generator),
-        others=f"{others}{'; the target may be among them' if _may_include_target(generator) else ''}" if others else "",
+        others=others,
+        may_include_target=_may_include_target(generator),
     )
 
 

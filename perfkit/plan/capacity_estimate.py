@@ -22,7 +22,11 @@ _BEYOND_CHANCE = 3.0  # standard errors
 _LOWEST_SHARE = 0.85  # lower limit ÷ estimate; below it the capacity is too uncertain for a plan
 _INTERPOLATED = 1000
 _SUGGESTED_SHARES = (0.4, 0.55, 0.7, 0.85)  # of the saturation
-_SHORTEST_SUGGESTED_S, _SAMPLES_FACTOR = 30, 3  # near saturation requests are correlated, and a percentile needs more of them
+_SHORTEST_SUGGESTED_S, _LONGEST_SUGGESTED_S, _SAMPLES_FACTOR = (
+    30,
+    600,
+    3,
+)  # near saturation requests are correlated, and a percentile needs more of them
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -111,21 +115,25 @@ def _too_few_rates(name: str, points: Sequence[RatePoint], known: Sequence[float
     return (
         f"A plan needs {FEWEST_RATES} rates at which the target kept up and {shown} is known, and "
         f"{f'only {len(known)} were measured ({counted})' if known else 'none was measured'}."
-        f"{f' Not counted: {others}.' if others else ''} {_suggested_rates(name, points)}"
+        f"{f' Not counted: {others}.' if others else ''} {suggested_rates(name, points)}"
     )
 
 
-def _suggested_rates(name: str, points: Sequence[RatePoint]) -> str:
+def suggested_rates(name: str, points: Sequence[RatePoint]) -> str:
     """Rates below saturation, and windows that hold the samples that a percentile needs, as a sentence."""
     valid = [point for point in points if point.state != "not valid"]
     saturation_per_s = _saturation_per_s(points) or max(min(point.rate_per_s, point.throughput_per_s) for point in valid)
+    if not saturation_per_s:
+        return "No request succeeded: measure rates that the target answers."
     rates = [float(f"{share * saturation_per_s:.2g}") for share in _SUGGESTED_SHARES]
     samples = minimum_samples(QUANTILES[name]) if name in QUANTILES else 0
-    window_s = max(_SHORTEST_SUGGESTED_S, math.ceil(_SAMPLES_FACTOR * samples / rates[0]))
+    needed_s = max(_SHORTEST_SUGGESTED_S, math.ceil(_SAMPLES_FACTOR * samples / rates[0]))
+    repetitions = math.ceil(needed_s / _LONGEST_SUGGESTED_S)
+    often = f", with {repetitions} repetitions (measure.repetitions)" if repetitions > 1 else ""
     listed = [format_rate_per_s(rate) for rate in rates]
     return (
         f"Measure more rates below saturation, such as {', '.join(listed[:-1])} and {listed[-1]} (load.open.rate), "
-        f"in windows of at least {_duration(window_s)} (measure.duration)."
+        f"in windows of at least {_duration(needed_s / repetitions)} (measure.duration){often}."
     )
 
 

@@ -58,7 +58,9 @@ def answer(result: Result) -> tuple[str, ...]:
             f"Not steady: {_named(unsteady)}; the times or the throughput still changed, so a longer warm-up or measurement may give other figures."
         )
     if scattered := [text for point in answered if point.valid and (text := _scatter(point, result.points))]:
-        sentences.append(f"Repetitions differ: {'; '.join(scattered[:_MOST_NAMED])}{'; …' * (len(scattered) > _MOST_NAMED)}.")
+        sentences.append(
+            f"Throughput differs between repetitions: {'; '.join(scattered[:_MOST_NAMED])}{'; …' * (len(scattered) > _MOST_NAMED)}."
+        )
     return tuple(sentences)
 
 
@@ -75,7 +77,7 @@ def _scatter(pooled: Point, points: Sequence[Point]) -> str:
         or max(of_each) - min(of_each) <= _LARGE_SCATTER * pooled.throughput_per_s
     ):
         return ""
-    return f"{pooled.title} {format_rate_per_s(min(of_each))} to {format_rate_per_s(max(of_each))}"
+    return f"{pooled.title}: {format_rate_per_s(min(of_each))} to {format_rate_per_s(max(of_each))}"
 
 
 def _named(points: Sequence[Point]) -> str:

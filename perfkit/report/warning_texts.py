@@ -25,7 +25,7 @@ INVALID_POINT: Mapping[str, WarningText] = {
     "generator_bound": WarningText(
         "a worker used more than 85 % of its core",
         "The load generator had no time left to send and receive, so that requests waited for it. The server may be faster than the figures.",
-        "Let more processes send the load: `measure.workers: auto` chooses their number from the machine's calibration (`perfkit calibrate`), and "
+        "Let more processes send the load, if CPUs are free for them: `measure.workers: auto` chooses their number from the machine's calibration (`perfkit calibrate`), and "
         "`measure.cpus` gives them CPUs. Or measure a lower concurrency or rate, from a machine of its own, or from several (`fleet`).",
         "measure.workers, measure.cpus",
     ),
@@ -50,7 +50,7 @@ INVALID_POINT: Mapping[str, WarningText] = {
     "behind_schedule": WarningText(
         "more than 1 % of an open loop's arrivals were not sent",
         "The generator could not send as fast as the schedule asked, so the load was lower than stated.",
-        "Let more processes send (`measure.workers`) or lower the rate. If the server is overloaded, the requests in flight pile up and take the generator's time: "
+        "Lower the rate, or let more processes send (`measure.workers`) if CPUs are free for them. If the server is overloaded, the requests in flight pile up and take the generator's time: "
         "`load.open.max_in_flight` limits them, and counts what is above as dropped.",
         "measure.workers, load.open.rate (run URL: --rate), load.open.max_in_flight",
     ),

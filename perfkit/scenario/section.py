@@ -1,8 +1,9 @@
 """The base class of a scenario's sections, and the types of their values: durations, sizes, rates, shares, CPU lists."""
 
 import re
-from collections.abc import Iterator, Mapping
-from typing import Annotated, get_args
+import types
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Annotated, Union, get_args, get_origin
 
 import pydantic
 from pydantic import BeforeValidator, ConfigDict, Field, PlainSerializer, WithJsonSchema
@@ -109,8 +110,8 @@ class Section(pydantic.BaseModel):
         known = [field.alias or name for name, field in cls.model_fields.items()]
         unknown = [key for key in data if key not in known]
         if unknown:
-            near = sorted(_inner_keys(cls, str(unknown[0])), key=lambda key: key.count(".")) or nearest(str(unknown[0]), known)
-            hint = f"did you mean '{near[0]}'? " if near else ""
+            near = _least_deep(_inner_keys(cls, str(unknown[0]))) or nearest(str(unknown[0]), known)
+            hint = f"did you mean {' or '.join(map(repr, near))}? " if near else ""
             raise PydanticCustomError("unknown_key", f"unknown key; {hint}Known keys: {', '.join(known)}", {"key": unknown[0]})
         return data
 
@@ -124,7 +125,15 @@ def _inner_keys(section: type[Section], name: str) -> Iterator[str]:
 
 
 def _sections_of(annotation: object) -> Iterator[type[Section]]:
+    """The sections that a key may hold, without those in a list or under names, whose keys have no fixed place."""
     if isinstance(annotation, type) and issubclass(annotation, Section):
         yield annotation
-    for argument in get_args(annotation):
-        yield from _sections_of(argument)
+    elif get_origin(annotation) in (Union, types.UnionType, Annotated):
+        for argument in get_args(annotation):
+            yield from _sections_of(argument)
+
+
+def _least_deep(keys: Iterable[str]) -> list[str]:
+    """The dotted keys with the fewest parts, at most three."""
+    found = sorted(dict.fromkeys(keys), key=lambda key: key.count("."))
+    return [key for key in found if key.count(".") == found[0].count(".")][:3]

@@ -218,7 +218,7 @@ def _describe_bracket(search: Search) -> str:
     missed_per_s = min((probe.rate_per_s for probe in judged if not probe.met), default=0.0)
     if not 0 < met_per_s < missed_per_s:
         return ""
-    return f" By the probes so far it is met at {format_rate_per_s(met_per_s)} and missed at {format_rate_per_s(missed_per_s)}."
+    return f" By the probes so far the SLO is met at {format_rate_per_s(met_per_s)} and missed at {format_rate_per_s(missed_per_s)}."
 
 
 def _describe_invalid_probes(search: Search) -> str:
@@ -229,8 +229,8 @@ def _describe_invalid_probes(search: Search) -> str:
         return ""
     lost, whole = (format_duration_ns(round(seconds * NS_PER_S)) for seconds in (lost_s, whole_s))
     return (
-        f" {len(invalid)} of {len(search.probes)} probes, {lost} of {whole}, were not valid because of the load generator, as their warnings say: "
-        "where it has CPUs of its own, on a machine that nothing else uses, a search takes less time."
+        f" Probes that were not valid took {lost} of {whole} ({len(invalid)} of {len(search.probes)}; their warnings say why): where the load generator has "
+        "CPUs of its own, on a machine that nothing else uses, a search takes less time."
     )
 
 

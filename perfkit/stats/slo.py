@@ -119,14 +119,14 @@ def _judge_percentile(quantile: float, limit_ns: int, times: BucketCounts, inter
     needed = interval.needed_samples if interval else minimum_samples(quantile)
     reason = ", because slow requests come in groups," if interval and interval.autocorrelation_time > _GROUPED else ""
     lacking = f"{name} needs {needed:,} samples{reason} and has {count:,}"
+    longer = f" (measure {math.ceil(10 * _MORE_SAMPLES * needed / count) / 10:,.1f} times as long)" if count else ""
     if is_withheld(quantile, count):
-        return "inconclusive", lacking
+        return "inconclusive", f"{lacking}{longer}"
     value_ns = min(times.values_at([quantile])[0], times.max_ns)
     if count < needed:
         beyond = times.count_above(limit_ns)
         found = f"in which it is {format_duration_ns(value_ns)} and {f'{beyond:,} are' if beyond else 'none is'} above {format_exact_duration(limit_ns)}"
-        longer = math.ceil(10 * _MORE_SAMPLES * needed / count) / 10
-        return "inconclusive", f"{lacking}, {found}; measure {longer:,.4g} times as long, or more repetitions"
+        return "inconclusive", f"{lacking}, {found}{longer}"
     bounds = f" ({_bounds(interval)})" if interval else ""
     if value_ns > limit_ns:
         return "violated", f"{name} is {format_duration_ns(value_ns)}{bounds}, above {format_exact_duration(limit_ns)}"

@@ -85,6 +85,7 @@ def judge_generator(
     suspended_ns: int = 0,
     stops: StopFigures | None = None,
     others: str = "",
+    may_include_target: bool = False,
 ) -> GeneratorVerdict:
     """Judges the load generator's influence on a point's figures.
 
@@ -97,7 +98,8 @@ def judge_generator(
     time R, the think time Z and the concurrency C (J. D. C. Little, Operations Research 9, 1961; assumption: few requests
     were in flight at the ends of the window compared with all).
 
-    `others` names the other processes that may have had the generator's CPU; empty without any.
+    `others` names the other processes that may have had the generator's CPU, empty without any; `may_include_target` if the target may be
+    one of them.
 
     An overloaded or drifting target leaves a point valid. The limits are conventions, not tests. A schedule without arrivals
     counts as followed.
@@ -120,7 +122,7 @@ def judge_generator(
     if stops is not None and stops.effect is not None:
         invalid.append(_warning("generator_stopped", _describe_stops(stops, _describe_effect(stops.effect))))
     if isinstance(loop, OpenLoopFigures):
-        invalid += _judge_schedule(loop, others)
+        invalid += _judge_schedule(loop, others, may_include_target=may_include_target)
     if stops is not None and stops.effect is None and stops.max_ns >= PAUSE_NS:
         unmoved = "No figure moved beyond its confidence interval, but the longest times may be the generator's."
         warnings.append(_warning("generator_paused", _describe_stops(stops, unmoved)))
@@ -143,11 +145,12 @@ def judge_generator(
     return GeneratorVerdict(tuple(invalid), tuple(warnings))
 
 
-def _judge_schedule(loop: OpenLoopFigures, others: str) -> list[MeasurementWarning]:
+def _judge_schedule(loop: OpenLoopFigures, others: str, *, may_include_target: bool) -> list[MeasurementWarning]:
     warnings = []
     remedy = "Lower the rate, or use more workers if CPUs are free for them"
     if others:
-        remedy = f"Other processes used its machine's CPUs ({others}): end those first. If that is not enough, lower the rate"
+        end = "end those that are not the target, or measure from another machine" if may_include_target else "end those first"
+        remedy = f"Other processes used its machine's CPUs ({others}): {end}. If that is not enough, lower the rate"
     handled = loop.sent + loop.dropped
     if handled < SENT_SHARE * loop.scheduled:
         share = handled / loop.scheduled

@@ -18,7 +18,9 @@ def test_the_last_line_agrees_with_the_findings(perfkit, tmp_path):
     finished = perfkit.run("doctor", "--seconds", "0.1", environ={"PERFKIT_CACHE_DIR": str(tmp_path)})
     *findings, last = finished.stdout.splitlines()
     severities = {line.split()[0] for line in findings} - {"→"}
-    expected = "would be invalid" if "spoils" in severities else "can measure, but" if "disturbs" in severities else "is ready to measure"
+    expected = (
+        "would be invalid" if "spoils" in severities else "this machine can measure;" if "disturbs" in severities else "is ready to measure"
+    )
     assert expected in last
     assert any(line.startswith("    note  calibration: ") and "optional" in line for line in findings)
 

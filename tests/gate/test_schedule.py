@@ -11,6 +11,7 @@ from perfkit.gate.pairs import RunPoint
 from perfkit.gate.schedule import RunCost, TimeRequest, TrialMetric, describe_schedule, detectable_effect, half_width, make_schedule
 from perfkit.gate.verdict import MetricNoise
 from perfkit.stats.paired import look, rule_for
+from perfkit.units import NS_PER_S, parse_duration_ns
 
 P50 = Metric("p50", "http, 70/s poisson", "ns", 0.05)
 P99 = Metric("p99", "http, 70/s poisson", "ns", 0.10)
@@ -160,6 +161,17 @@ def test_a_time_too_short_for_the_fewest_pairs_is_refused_with_one_that_is_not()
     # the message has a reserve: the next trial may find that a run takes longer
     schedule, _ = make_schedule([noisy(P50, 0.01, 0.01)], TimeRequest(limit_s=180, left_s=120), COST)
     assert schedule.pairs == 10
+
+
+@pytest.mark.parametrize("per_s", [2.0, 3.0, 10.0, 40.0, 1000.0])
+def test_the_time_that_a_refusal_asks_for_is_not_refused(per_s):
+    # at low rates the windows that a p99 needs are longer than the gate would choose for its noise
+    trial = [noisy(P99, 0.01, 0.01, per_s=per_s)]
+    with pytest.raises(TimeTooShortError) as refused:
+        make_schedule(trial, TimeRequest(limit_s=60, left_s=30), COST)
+    enough_s = parse_duration_ns(refused.value.enough) / NS_PER_S
+    schedule, _ = make_schedule(trial, TimeRequest(limit_s=enough_s, left_s=enough_s - 30), COST)
+    assert schedule.window_s >= trial[0].least_window_s(is_enough=False)
 
 
 def test_pairs_and_windows_that_are_given_are_kept():

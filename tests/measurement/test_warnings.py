@@ -118,7 +118,7 @@ def test_a_busy_generator_makes_a_point_invalid(measured, cpu_share, bound):
     assert found.valid is not bound
     assert texts(found) == ({} if not bound else {
         "generator_bound": f"The load generator was the bottleneck: its busiest core was {cpu_share:.0%} busy, above 85%. "
-        "The server may be faster than these figures. Use more workers, or lower the concurrency or the request rate."
+        "The server may be faster than these figures. Use more workers if CPUs are free for them, or lower the concurrency or the request rate."
     })  # fmt: skip
 
 

@@ -6,8 +6,10 @@ import numpy as np
 import pytest
 
 from perfkit.errors import InconclusiveError, MeasurementWarning
+from perfkit.plan.capacity_estimate import suggested_rates
 from perfkit.plan.evidence import gather_evidence, read_sources
 from perfkit.plan.inputs import PlanInputs, parse_slo
+from perfkit.plan.model import RatePoint
 from perfkit.plan.planner import plan_capacity
 from perfkit.plan.rate_points import rate_points
 from tests.queue_results import Writer, mm1_times_s
@@ -101,3 +103,20 @@ def test_results_without_a_log_have_a_capacity_near_that_with_one(write):
     without = planned(evidence_of(folder)).chosen.capacity
     assert without.per_s == pytest.approx(with_log.per_s, rel=0.03)
     assert np.median(without.draws_per_s) == pytest.approx(TRUTH, rel=0.05)
+
+
+@pytest.mark.parametrize(
+    ("per_s", "sentence"),
+    [
+        (0.0, "No request succeeded: measure rates that the target answers."),
+        (100.0, "such as 40.0/s, 55.0/s, 70.0/s and 85.0/s (load.open.rate), in windows of at least 50 s (measure.duration)."),
+        # 3 × 662 samples at 0.4/s in windows of at most ten minutes
+        (
+            1.0,
+            "0.40/s, 0.55/s, 0.70/s and 0.85/s (load.open.rate), in windows of at least 552 s (measure.duration), with 9 repetitions",
+        ),
+    ],
+)
+def test_rates_and_windows_that_would_help_are_named(per_s, sentence):
+    point = RatePoint(100.0, "overloaded", 1, 9, per_s, None, 0.0, None, {}, ())
+    assert sentence in suggested_rates("p99", [point])

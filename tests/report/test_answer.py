@@ -154,4 +154,4 @@ def test_repetitions_of_a_closed_loop_that_differ_by_much_are_told():
         for repetition, share in enumerate((0.95, 1.05) if point.load.concurrency == 1 else (0.9, 1.1))
     )
     *_, last = answer(result.model_copy(update={"points": points}))
-    assert last == "Repetitions differ: http, concurrency 2 900/s to 1,100/s."
+    assert last == "Throughput differs between repetitions: http, concurrency 2: 900/s to 1,100/s."

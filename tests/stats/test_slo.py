@@ -61,7 +61,7 @@ def test_correlation_multiplies_the_samples_needed():
     found = judge_slo(slo, times, {0.99: interval_of(0.99, 99 * MS, time=16.0)}, 0.0)
     assert found.reason == (
         "The SLO is inconclusive: p99 needs 10,592 samples, because slow requests come in groups, and has 10,000, "
-        "in which it is 99.0 ms and none is above 200 ms; measure 1.3 times as long, or more repetitions."
+        "in which it is 99.0 ms and none is above 200 ms (measure 1.3 times as long)."
     )
 
 

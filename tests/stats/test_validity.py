@@ -61,6 +61,8 @@ def test_late_starts_beside_other_processes_are_blamed_on_them_first():
     assert alone.message.endswith(" beyond chance. Lower the rate, or use more workers if CPUs are free for them.")
     (beside,) = judge_generator(0.1, 0, 0, late, others="pytest (pid 7) 90% of a CPU").invalid
     assert "Other processes used its machine's CPUs (pytest (pid 7) 90% of a CPU): end those first. If that is not enough" in beside.message
+    (perhaps,) = judge_generator(0.1, 0, 0, late, others="tritonserver (pid 9) 90% of a CPU", may_include_target=True).invalid
+    assert "end those that are not the target, or measure from another machine. If that is not enough, lower the rate." in perhaps.message
 
 
 @pytest.mark.parametrize(
