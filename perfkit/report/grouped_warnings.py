@@ -3,6 +3,7 @@
 import dataclasses
 from collections.abc import Mapping, Sequence
 
+from perfkit.errors import MeasurementWarning
 from perfkit.report.load_points import workload_title
 from perfkit.report.table import Column, Table
 from perfkit.report.warning_texts import WARNINGS
@@ -39,12 +40,17 @@ def grouped_warnings(points: Sequence[Point]) -> list[GroupedWarning]:
 
     `busy_machine` comes first, then what makes a point invalid, then the others.
     """
-    grouped: dict[str, dict[str, list[Point]]] = {}
+    grouped: dict[tuple[str, str], dict[str, list[Point]]] = {}
     for point in points:
         for warning in dict.fromkeys(point.warnings):
-            grouped.setdefault(warning.code, {}).setdefault(warning.message, []).append(point)
-    ordered = sorted(grouped.items(), key=lambda item: 0 if item[0] == "busy_machine" else 1 if item[0] in INVALIDATING else 2)
-    return [_grouped_warning(code, messages, points) for code, messages in ordered]
+            grouped.setdefault(_kind(warning), {}).setdefault(warning.message, []).append(point)
+    ordered = sorted(grouped.items(), key=lambda item: 0 if item[0][0] == "busy_machine" else 1 if item[0][0] in INVALIDATING else 2)
+    return [_grouped_warning(code, messages, points) for (code, _), messages in ordered]
+
+
+def _kind(warning: MeasurementWarning) -> tuple[str, str]:
+    """The code; of too few samples also the percentile, since a load point that lacks those of a p99.9 may well have those of the p99."""
+    return warning.code, warning.message.partition(":")[0] if warning.code == "few_samples" else ""
 
 
 def _grouped_warning(code: str, messages: Mapping[str, Sequence[Point]], points: Sequence[Point]) -> GroupedWarning:

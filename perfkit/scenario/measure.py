@@ -26,7 +26,8 @@ class Measure(Section):
     abort_error_rate: Share | None = None
     """The run ends if a larger share of a load point's requests fails, judged from 20 requests on."""
     workers: Literal["auto"] | Count = "auto"
-    """The number of load-generating processes; `auto` follows the machine's calibration, and is 1 without one."""
+    """The number of load-generating processes. `auto` follows the machine's calibration (`perfkit calibrate`), and is 1 without one. More help a
+    generator that is the bottleneck, if CPUs are free for them."""
     cpus: Cpus | None = None
     checkpoint_ns: Duration = Field(default=60 * NS_PER_S, alias="checkpoint")
     """How often the figures so far are written while a longer window is measured, in whole seconds, so that `perfkit recover` makes a result

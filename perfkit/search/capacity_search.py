@@ -197,7 +197,7 @@ def explain_search(search: Search) -> str:
         "generator": f"The load generator made probes invalid, as their warnings say; {f'the SLO is met up to {capacity}' if capacity else 'nothing is known about the target'}.",
         "too_short": f"{current} {_describe_missing_time(search)}",
         "max_probes": f"{current} The search reached max_probes, {len(search.probes)}, before {purpose}.",
-        "budget": f"{current} The search used up its budget before {purpose}.",
+        "budget": f"{current} The next probe would have exceeded the search's budget, {_describe_budget(search)}, before {purpose}.",
         "interrupted": f"{current} The search was interrupted.",
     }[search.stopped_because]
     if search.missed_below_per_s is not None:
@@ -209,6 +209,13 @@ def explain_search(search: Search) -> str:
         listed = ", ".join(format_rate_per_s(rate) for rate in dict.fromkeys(drifted))
         text += f" The times drifted during the probes at {listed}, below the capacity: the target became slower or faster meanwhile."
     return text
+
+
+def _describe_budget(search: Search) -> str:
+    """The budget, with the part that the probes took."""
+    budget_s, spent_s = search.budget_s or 0.0, sum(probe.took_s for probe in search.probes)
+    budget, spent = (format_duration_ns(round(seconds * NS_PER_S)) for seconds in (budget_s, spent_s))
+    return f"{spent} of {budget}"
 
 
 def _describe_bracket(search: Search) -> str:
@@ -253,7 +260,7 @@ def _describe_missing_time(search: Search) -> str:
     """Why the search was too short, and the time that it would take."""
     needed_s, budget_s = search.needed_s or 0.0, search.budget_s or 0.0
     needed, given = (format_duration_ns(round(seconds * NS_PER_S)) for seconds in (needed_s, budget_s))
-    time = f"The search would take about {needed}, and its budget is {given}: raise load.search.budget"
+    time = f"The search would take about {needed}, and its budget is {given}: raise load.search.budget in a new search"
     if _is_narrow(search):
         return f"The interval is narrow enough, but no probe has confirmed its lower end yet. {time}.{_describe_invalid_probes(search)}"
     wider = ""

@@ -45,8 +45,7 @@ def test_markup_in_names_and_messages_is_escaped(synthetic):
 def test_a_warning_of_some_points_names_them(synthetic):
     text = render_markdown(run_summary_page(synthetic(seconds=10).write()))
     assert (
-        "- **all load points**: Too few samples for p99: at least 662 are needed; measure longer. (These are the figures of http, concurrency 1;"
-        in text
+        "- **http, concurrency 1; grpc, concurrency 1**: Too few samples for p99: at least 662 are needed; measure longer. Remedy" in text
     )
 
 

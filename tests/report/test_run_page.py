@@ -106,9 +106,11 @@ def test_a_warning_appears_once_with_its_load_points(synthetic):
     _, found = page(synthetic, warnings=(warning,), seconds=10)
     rows = found.tables[1][1:]
     assert rows[0] == ["shared_cpus", "They share CPU 3.", "all load points", "measure.cpus, server.cpus"]
-    (few,) = (row for row in rows if row[0] == "few_samples")
-    assert few[1].endswith("(These are the figures of http, concurrency 1; grpc, concurrency 1; those of the others differ.)")
-    assert few[2] == "all load points"
+    # only at concurrency 1 are there too few for the p99
+    assert [(row[1].partition(":")[0], row[2]) for row in rows if row[0] == "few_samples"] == [
+        ("Too few samples for p99", "http, concurrency 1; grpc, concurrency 1"),
+        ("Too few samples for p99.9", "http, concurrency 2, 4, 8; grpc, concurrency 2, 4, 8"),
+    ]
 
 
 @pytest.mark.parametrize(

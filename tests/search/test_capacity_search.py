@@ -115,7 +115,7 @@ def test_a_search_that_was_too_short_says_how_long_it_would_take(searched):
     assert "its budget is 90.0 s: raise load.search.budget" in found.reason
     reason = explain_search(found.model_copy(update={"needed_if_wider_s": 120.0, "precision": 0.05}))
     assert (
-        "raise load.search.budget, accept ±10% (load.search.precision), which would take about 120 s, or limit a lower percentile."
+        "raise load.search.budget in a new search, accept ±10% (load.search.precision), which would take about 120 s, or limit a lower percentile."
         in reason
     )
 
@@ -236,17 +236,23 @@ def test_probes_that_contradict_each_other_are_named(probes, missed_below_per_s,
     assert ("contradict" in reason) == bool(contradiction)
 
 
-@pytest.mark.parametrize(("stopped_because", "end"), [("max_probes", "reached max_probes, 0,"), ("budget", "used up its budget")])
+@pytest.mark.parametrize(
+    ("stopped_because", "end"),
+    [
+        ("max_probes", "The search reached max_probes, 0,"),
+        ("budget", "The next probe would have exceeded the search's budget, 0.00 ns of 60.0 s,"),
+    ],
+)
 def test_a_search_without_room_after_a_missed_confirmation_says_that_the_estimate_is_not_confirmed(stopped_because, end):
     search = Search(
         slo={"p99": "50ms"}, capacity_per_s=80.0, low_per_s=78.0, high_per_s=82.0, confidence=0.9, precision=0.05,
-        stopped_because=stopped_because, reason="", confirmation="missed",
+        stopped_because=stopped_because, reason="", confirmation="missed", budget_s=60.0,
         curve=FittedCurve(
             limit="p99", centre_per_s=80.0, floor=0.0, intercept=-4.6, slope=9.0, points=6, effective_beyond=40.0, dispersion=5.0
         ),
     )  # fmt: skip
     assert explain_search(search) == (
         "The capacity at p99 of 50ms is 80.0/s, with a 90% interval from 78.0/s to 82.0/s. "
-        f"The search {end} before the lower end was confirmed: the last confirming probe missed the SLO, "
+        f"{end} before the lower end was confirmed: the last confirming probe missed the SLO, "
         "so the capacity may be lower than estimated."
     )
