@@ -3,7 +3,7 @@
 import pytest
 
 from benchmarks.peers.install import perf_analyzer_path
-from benchmarks.perf_analyzer_on_server import STREAM, Case, run
+from benchmarks.perf_analyzer_on_server import COUNT_WINDOWS, STREAM, Case, run
 
 PERF_ANALYZER = perf_analyzer_path()
 
@@ -15,5 +15,5 @@ CASES = {"http": Case("simple", "http"), "grpc": Case("simple", "grpc"), "stream
 
 @pytest.mark.parametrize("case", CASES)
 def test_P1_perf_analyzer_succeeds_and_prints_its_server_section(server, tmp_path, case):
-    row, is_met = run(PERF_ANALYZER, CASES[case], server.ready, tmp_path / "unused")
+    row, is_met = run(PERF_ANALYZER, CASES[case], server.ready, tmp_path / "unused", COUNT_WINDOWS)
     assert is_met, row
