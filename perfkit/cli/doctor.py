@@ -45,7 +45,7 @@ def _address(text: str) -> "Address":
 def _execute(options: argparse.Namespace) -> ExitCode:
     from perfkit.calibration.cache import calibration_path, read_calibration
     from perfkit.clock import MonotonicClock
-    from perfkit.doctor.findings import Severity, by_severity, find_problems
+    from perfkit.doctor.findings import Severity, by_severity, conclusion, find_problems
     from perfkit.doctor.gpu_findings import find_gpu_problems
     from perfkit.machine.description import describe_host, read_machine_facts
     from perfkit.machine.gpu_packages import library_finder, read_gpu_packages, read_loader_cache
@@ -58,8 +58,7 @@ def _execute(options: argparse.Namespace) -> ExitCode:
     driver, packages = read_driver_facts(), read_gpu_packages(sys.path, library_finder(os.environ, read_loader_cache()))
     gpu_findings = find_gpu_problems(driver, packages, target_is_local=target_is_local)
     findings = by_severity([*find_problems(machine, idle, calibration), *gpu_findings])
-    severities = {finding.severity for finding in findings}
-    is_spoilt = Severity.SPOILS in severities
+    is_spoilt = any(finding.severity is Severity.SPOILS for finding in findings)
     if options.format == "json":
         document = {
             "findings": [{**dataclasses.asdict(finding), "severity": finding.severity.value} for finding in findings],
@@ -71,10 +70,5 @@ def _execute(options: argparse.Namespace) -> ExitCode:
     else:
         for finding in findings:
             print(f"{finding.severity.value:>8}  {finding.subject}: {finding.sentence}\n{'':>8}  → {finding.remedy}")
-        if is_spoilt:
-            print("a measurement made now would be invalid or misleading")
-        elif Severity.DISTURBS in severities:
-            print("this machine can measure; findings marked 'disturbs' may make figures vary more")
-        else:
-            print("this machine is ready to measure")
+        print(conclusion(findings))
     return ExitCode.INVALID if is_spoilt else ExitCode.DONE

@@ -121,8 +121,8 @@ class GateProgress(LiveGate):
         options = {"--time": enough_time} if enough_time else {}
         if self._options.out:
             options["--out"] = str(self._options.out)
-        has_ended = failure.cause in ("interrupted", "unfinished")
-        text = "Run the same command again." if has_ended else "Run the same command again, once that is mended."
+        was_interrupted = failure.cause in ("interrupted", "unfinished")
+        text = "Run the same command again." if was_interrupted else "Run the same command again, once that is mended."
         if enough_time:
             text = f"A time of {enough_time} should be enough."
         return NextStep(text=text, command=f"{changed_command(shown_words(self._options), options=options)}{secrets_hint(self._options)}")

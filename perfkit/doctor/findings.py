@@ -157,3 +157,13 @@ def _calibration_findings(calibration: CachedCalibration) -> Iterator[Finding]:
             " may start more than one worker",
             "perfkit calibrate",
         )
+
+
+def conclusion(findings: Iterable[Finding]) -> str:
+    """What the findings mean for a measurement made now, in a sentence without a full stop."""
+    severities = {finding.severity for finding in findings}
+    if Severity.SPOILS in severities:
+        return "a measurement made now would be invalid or misleading"
+    if Severity.DISTURBS in severities:
+        return "this machine can measure; findings marked 'disturbs' may make figures vary more"
+    return "this machine is ready to measure"

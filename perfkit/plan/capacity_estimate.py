@@ -22,11 +22,8 @@ _BEYOND_CHANCE = 3.0  # standard errors
 _LOWEST_SHARE = 0.85  # lower limit ÷ estimate; below it the capacity is too uncertain for a plan
 _INTERPOLATED = 1000
 _SUGGESTED_SHARES = (0.4, 0.55, 0.7, 0.85)  # of the saturation
-_SHORTEST_SUGGESTED_S, _LONGEST_SUGGESTED_S, _SAMPLES_FACTOR = (
-    30,
-    600,
-    3,
-)  # near saturation requests are correlated, and a percentile needs more of them
+_SHORTEST_SUGGESTED_S, _LONGEST_SUGGESTED_S = 30, 600
+_SAMPLES_FACTOR = 3  # near saturation requests are correlated, and a percentile needs more of them
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -46,19 +43,8 @@ def estimate_capacity(
     random: np.random.Generator,
 ) -> CapacityEstimate:
     """Estimate the capacity under all limits of the SLO; a refusal says what to measure, and which measurements did not count."""
-    estimate = _estimate(evidence, points, limits, curves, random)
-    return dataclasses.replace(estimate, refusal=" ".join([estimate.refusal, *evidence.repeated])) if estimate.refusal else estimate
-
-
-def _estimate(
-    evidence: Evidence,
-    points: Sequence[RatePoint],
-    limits: Mapping[str, int],
-    curves: Mapping[str, RateCurve],
-    random: np.random.Generator,
-) -> CapacityEstimate:
     if refusal := _refusal(evidence, points, limits, curves):
-        return CapacityEstimate(refusal=refusal)
+        return _refused("", refusal, evidence)
     times, saturation_per_s, bounds = _rate_times(evidence), _saturation_per_s(points), _bounds(points, limits)
     throughput_per_s = saturation_per_s or max(point.throughput_per_s for point in points if point.state != "not valid")
     capacities = {
@@ -71,8 +57,12 @@ def _estimate(
     decisive = min(capacities, key=lambda name: capacities[name].low_per_s)
     capacity = lowest_capacity(list(capacities.values()))
     if refusal := _imprecision(decisive, capacity):
-        return CapacityEstimate(decisive, refusal=refusal)
+        return _refused(decisive, refusal, evidence)
     return CapacityEstimate(decisive, capacity)
+
+
+def _refused(percentile: str, reason: str, evidence: Evidence) -> CapacityEstimate:
+    return CapacityEstimate(percentile, refusal=" ".join([reason, *evidence.repeated]))
 
 
 def _refusal(evidence: Evidence, points: Sequence[RatePoint], limits: Mapping[str, int], curves: Mapping[str, RateCurve]) -> str:

@@ -69,7 +69,7 @@ class Search(Part):
     needed_s: float | None = None
     """The time that the whole search would take; None unless it ended as `too_short`."""
     needed_if_wider_s: float | None = None
-    """The time that it would take at twice this precision; None where that would hardly be shorter."""
+    """The time that it would take at twice this precision; None if that would save less than a fifth."""
     drifted_at_per_s: tuple[float, ...] = ()
     """The rates of the probes during which the response times drifted."""
     curve: FittedCurve | None = None

@@ -117,7 +117,7 @@ class Section(pydantic.BaseModel):
 
 
 def _inner_keys(section: type[Section], name: str) -> Iterator[str]:
-    """The dotted keys of this name in the sections within a section: the user knows the key, but not its place."""
+    """The dotted paths of all keys with this name below a section, for a user who knows a key, but not where it belongs."""
     for own, field in section.model_fields.items():
         for inner in _sections_of(field.annotation):
             keys = [each.alias or key for key, each in inner.model_fields.items()]

@@ -197,7 +197,7 @@ def explain_search(search: Search) -> str:
         "generator": f"The load generator made probes invalid, as their warnings say; {f'the SLO is met up to {capacity}' if capacity else 'nothing is known about the target'}.",
         "too_short": f"{current} {_describe_missing_time(search)}",
         "max_probes": f"{current} The search reached max_probes, {len(search.probes)}, before {purpose}.",
-        "budget": f"{current} The next probe would have exceeded the search's budget, {_describe_budget(search)}, before {purpose}.",
+        "budget": f"{current} The next probe would have exceeded the search's budget ({_describe_budget(search)}) before {purpose}.",
         "interrupted": f"{current} The search was interrupted.",
     }[search.stopped_because]
     if search.missed_below_per_s is not None:
@@ -212,10 +212,10 @@ def explain_search(search: Search) -> str:
 
 
 def _describe_budget(search: Search) -> str:
-    """The budget, with the part that the probes took."""
+    """How much of the budget the probes used."""
     budget_s, spent_s = search.budget_s or 0.0, sum(probe.took_s for probe in search.probes)
     budget, spent = (format_duration_ns(round(seconds * NS_PER_S)) for seconds in (budget_s, spent_s))
-    return f"{spent} of {budget}"
+    return f"{spent} of {budget} used"
 
 
 def _describe_bracket(search: Search) -> str:

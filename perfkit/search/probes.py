@@ -114,4 +114,4 @@ class Stop:
     needed_s: float | None = None
     """Of a search that was too short: an estimate of the time that the whole search would take."""
     needed_if_wider_s: float | None = None
-    """The same for an interval that may be twice as wide; None where that would hardly be shorter."""
+    """The same for an interval that may be twice as wide; None if that would save less than a fifth."""

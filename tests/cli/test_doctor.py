@@ -14,15 +14,9 @@ def test_the_findings_decide_the_exit_code(perfkit, tmp_path):
     assert 0 <= document["idle"]["busy_share"] <= 1
 
 
-def test_the_last_line_agrees_with_the_findings(perfkit, tmp_path):
+def test_a_missing_calibration_is_a_note(perfkit, tmp_path):
     finished = perfkit.run("doctor", "--seconds", "0.1", environ={"PERFKIT_CACHE_DIR": str(tmp_path)})
-    *findings, last = finished.stdout.splitlines()
-    severities = {line.split()[0] for line in findings} - {"→"}
-    expected = (
-        "would be invalid" if "spoils" in severities else "this machine can measure;" if "disturbs" in severities else "is ready to measure"
-    )
-    assert expected in last
-    assert any(line.startswith("    note  calibration: ") and "optional" in line for line in findings)
+    assert any(line.startswith("    note  calibration: ") and "optional" in line for line in finished.stdout.splitlines())
 
 
 @pytest.mark.parametrize("seconds", ["0", "-1", "x", "nan", "1e9"])

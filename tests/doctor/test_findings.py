@@ -6,7 +6,7 @@ import pytest
 
 from perfkit.calibration.cache import CachedCalibration
 from perfkit.calibration.model import Calibration
-from perfkit.doctor.findings import Severity, find_problems
+from perfkit.doctor.findings import Finding, Severity, conclusion, find_problems
 from perfkit.machine.description import MachineFacts
 from perfkit.machine.readings import IdleObservation
 
@@ -95,3 +95,16 @@ def test_a_missing_calibration_is_a_note_that_says_it_is_optional(kept, sentence
 def test_severe_findings_come_first():
     findings = find_problems(dataclasses.replace(GOOD, open_files=64, clock_source="hpet"), IDLE, CachedCalibration())
     assert [finding.severity for finding in findings] == [Severity.SPOILS, Severity.DISTURBS, Severity.NOTE]
+
+
+@pytest.mark.parametrize(
+    ("severities", "sentence"),
+    [
+        ([], "this machine is ready to measure"),
+        ([Severity.NOTE], "this machine is ready to measure"),
+        ([Severity.NOTE, Severity.DISTURBS], "this machine can measure; findings marked 'disturbs' may make figures vary more"),
+        ([Severity.DISTURBS, Severity.SPOILS], "a measurement made now would be invalid or misleading"),
+    ],
+)
+def test_the_conclusion_is_that_of_the_most_severe_finding(severities, sentence):
+    assert conclusion([Finding(one, "governor", "It is powersave.", "Change it.") for one in severities]) == sentence

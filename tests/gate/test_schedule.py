@@ -165,7 +165,7 @@ def test_a_time_too_short_for_the_fewest_pairs_is_refused_with_one_that_is_not()
 
 @pytest.mark.parametrize("per_s", [2.0, 3.0, 10.0, 40.0, 1000.0])
 def test_the_time_that_a_refusal_asks_for_is_not_refused(per_s):
-    # at low rates the windows that a p99 needs are longer than the gate would choose for its noise
+    # at low rates a p99 needs longer windows than the noise asks for
     trial = [noisy(P99, 0.01, 0.01, per_s=per_s)]
     with pytest.raises(TimeTooShortError) as refused:
         make_schedule(trial, TimeRequest(limit_s=60, left_s=30), COST)

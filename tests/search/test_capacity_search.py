@@ -240,7 +240,7 @@ def test_probes_that_contradict_each_other_are_named(probes, missed_below_per_s,
     ("stopped_because", "end"),
     [
         ("max_probes", "The search reached max_probes, 0,"),
-        ("budget", "The next probe would have exceeded the search's budget, 0.00 ns of 60.0 s,"),
+        ("budget", "The next probe would have exceeded the search's budget (0.00 ns of 60.0 s used)"),
     ],
 )
 def test_a_search_without_room_after_a_missed_confirmation_says_that_the_estimate_is_not_confirmed(stopped_because, end):

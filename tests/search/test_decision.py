@@ -161,7 +161,7 @@ def test_a_wider_precision_is_only_advised_where_it_needs_less_time():
         return decide(probes, SearchSettings(start_per_s=10.0, budget_s=1_500.0, precision=precision))
 
     wide, narrow = stop_of(100.0, 0.05), stop_of(100.0, 0.005)
-    # at 5 % it is the 30 independent requests beyond the limit that take the time, which every precision needs
+    # at 5 % the 30 independent requests beyond the limit take most of the time, and every precision needs these
     assert (wide.reason, wide.needed_if_wider_s) == ("too_short", None)
     assert narrow.needed_if_wider_s < 0.5 * narrow.needed_s
 

@@ -62,7 +62,7 @@ def test_what_the_data_could_not_tell_is_said():
 
 
 def test_a_model_is_not_validated_where_useless_errors_would_pass():
-    """With a noise of 30 % of one point, ln 1.1 + 1.96 · 0.3 allows a factor of 1.98; of 8 %, one of 1.29, and of 6 %, one of 1.24."""
+    """One point with a standard deviation s passes up to a factor of 1.1 · exp(1.96 s): 1.98 for s = 0.3, 1.29 for 0.08, 1.24 for 0.06."""
     errors = held("mean", 0.02)
     verdict = judge_model("it", errors, chance(errors, 0.3))
     assert (verdict.verdict, verdict.is_accepted) == ("not validated", False)
