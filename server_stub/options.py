@@ -159,7 +159,7 @@ def parse_options(arguments: Sequence[str]) -> Options:
         "traces": parse_trace_config(given.trace_config or (), given.trace_url),
         "onnx": parse_onnx_options(given.onnx or ()),
     }
-    if given.model_repository is not None and (converted["onnx"].instances > 1 or converted["onnx"].max_batch is not None):
+    if given.model_repository is not None and (converted["onnx"].instances, converted["onnx"].max_batch) != (None, None):
         raise UsageError(
             "--onnx instances and max_batch are for the built-in models: in a --model-repository, config.pbtxt sets instance_group and "
             "max_batch_size."
@@ -258,7 +258,7 @@ def make_parser() -> argparse.ArgumentParser:
         nargs="+",
         metavar="KEY=VALUE",
         help="how ONNX models are executed: provider=cpu|cuda|tensorrt, precision=fp32|tf32|fp16|bf16, layout=nchw|nhwc, graphs=on|off, "
-        "pinned=on|off, streams=1|2, instances=N, max_batch=N (docs/reference/server.md)",
+        "instances=N, max_batch=N (docs/reference/server.md)",
     )
     parser.add_argument(
         "--synthetic",

@@ -10,7 +10,7 @@ from collections.abc import Awaitable
 
 from perfkit.errors import TargetError
 from server_stub.devices.device import choose_device
-from server_stub.executors.onnx_options import resolve_onnx_options
+from server_stub.devices.host_memory import HostMemory
 from server_stub.grpc.front_end import GrpcFrontEnd
 from server_stub.http.front_end import HttpFrontEnd
 from server_stub.log import Log
@@ -18,7 +18,7 @@ from server_stub.metrics.front_end import MetricsFrontEnd
 from server_stub.metrics.gpus import find_gpus
 from server_stub.options import Options, read_tls_identity
 from server_stub.repository.repository import Repository
-from server_stub.repository.sources import open_repository
+from server_stub.repository.sources import open_repository, open_runtime
 from server_stub.settings import Settings
 from server_stub.shared_memory.regions import SharedMemoryRegions
 from server_stub.tracing.otlp_exporter import OtlpExporter
@@ -41,10 +41,14 @@ async def serve(options: Options) -> None:
     stopped = _stop_event(options, log)
     cpus = sorted(os.sched_getaffinity(0))
     threads = options.threads or max(1, len(cpus) - 1)
+    onnx = open_runtime(options, threads, device).options.document()
     repository = open_repository(options, threads, log, device)
     regions = SharedMemoryRegions(is_allowed=options.allow_client_shm, driver=device.driver)
-    http = HttpFrontEnd(repository, regions, settings, limits=options.limits, log=log, tracer=tracer)
-    grpc = GrpcFrontEnd(repository, regions, settings, limits=options.limits, log=log, tracer=tracer, engine=options.grpc_engine)
+    memory = HostMemory(device.driver)
+    http = HttpFrontEnd(repository, regions, settings, limits=options.limits, log=log, tracer=tracer, memory=memory)
+    grpc = GrpcFrontEnd(
+        repository, regions, settings, limits=options.limits, log=log, tracer=tracer, engine=options.grpc_engine, memory=memory
+    )
     metrics = MetricsFrontEnd(repository, find_gpus(), limits=options.limits)
     try:
         host, context = options.host, None if tls is None else tls.http1_context
@@ -59,8 +63,14 @@ async def serve(options: Options) -> None:
         models = repository.names
         message = f"serving {', '.join(models)} on {host}: {ports}; models run on {device.reason}"
         log.info("ready", message, models=models, host=host, device=device.kind, **listening)
-        onnx = resolve_onnx_options(options.onnx, device.kind).document()
-        ready = {"event": "ready", **listening, "device": device.kind, "threads": threads, "cpus": cpus, "onnx": onnx}
+        ready = {
+            "event": "ready",
+            **listening,
+            "device": device.kind,
+            "threads": threads,
+            "cpus": cpus,
+            "onnx": {**onnx, **repository.executions},
+        }
         sys.stdout.write(json.dumps(ready) + "\n")
         sys.stdout.flush()
         await stopped.wait()

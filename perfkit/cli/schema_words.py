@@ -112,8 +112,6 @@ _SCENARIO = {
     "OnnxExecution.precision": "The precision of the computation.",
     "OnnxExecution.layout": "The layout of the tensors inside the model.",
     "OnnxExecution.graphs": "Whether CUDA graphs are captured and replayed.",
-    "OnnxExecution.pinned": "Whether page-locked host memory is used.",
-    "OnnxExecution.streams": "Concurrent CUDA streams.",
     "OnnxExecution.instances": "Instances of the model.",
     "OnnxExecution.max_batch": "The largest batch that the server forms.",
     "OpenLoop.rates_per_s": "Arrivals per second; each value is a load point.",

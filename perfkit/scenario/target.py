@@ -212,8 +212,6 @@ class OnnxExecution(Section):
     precision: Literal["fp32", "tf32", "fp16", "bf16"] | None = None
     layout: Literal["nchw", "nhwc"] | None = None
     graphs: Annotated[bool, Field(strict=True)] | None = None
-    pinned: Annotated[bool, Field(strict=True)] | None = None
-    streams: Annotated[int, Field(strict=True, ge=1, le=2)] | None = None
     instances: Annotated[int, Field(strict=True, ge=1, le=16)] | None = None
     max_batch: Annotated[int, Field(strict=True, ge=1, le=64)] | None = None
 

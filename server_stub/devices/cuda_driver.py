@@ -1,5 +1,6 @@
-"""NVIDIA's driver library through ctypes: GPUs, memory shared by handle, and buffers, streams and events for copies."""
+"""NVIDIA's driver library through ctypes: GPUs, memory shared by handle, buffers, streams for copies, and captured graphs."""
 
+import bisect
 import ctypes
 import threading
 from collections.abc import Callable
@@ -10,7 +11,8 @@ HANDLE_BYTES = 64
 """The size of a cudaIpcMemHandle_t."""
 _LAZY_PEER_ACCESS = 1  # CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS, which cudaIpcOpenMemHandle wants too
 _NON_BLOCKING_STREAM = 1  # CU_STREAM_NON_BLOCKING: it does not wait for the default stream
-_EVENT_WITHOUT_TIMING = 2  # CU_EVENT_DISABLE_TIMING
+_RELAXED = 2  # CU_STREAM_CAPTURE_MODE_RELAXED: what other threads call meanwhile does not end a capture
+_COMPUTE_CAPABILITY = (75, 76)  # CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR and _MINOR
 
 
 class CudaError(Exception):
@@ -33,6 +35,7 @@ class CudaDriver:
         self._without_release = ctypes.PyDLL(LIBRARY) if load is ctypes.CDLL else self._library
         self._contexts: dict[int, ctypes.c_void_p] = {}
         self._opening = threading.Lock()
+        self._pinned: list[tuple[int, int]] = []  # first and last address of page-locked memory, ascending
         self._call("cuInit", 0)
         count, version = ctypes.c_int(), ctypes.c_int()
         self._call("cuDeviceGetCount", ctypes.byref(count))
@@ -51,7 +54,7 @@ class CudaDriver:
 
     def open_memory(self, handle: bytes, device_id: int) -> int:
         """Map memory that another process shares, and return its address. Raises CudaError if the handle is not of this GPU."""
-        self._enter(device_id)
+        self.enter(device_id)
         shared, address = _Handle(), ctypes.c_uint64()
         ctypes.memmove(ctypes.byref(shared), handle, HANDLE_BYTES)
         self._call("cuIpcOpenMemHandle_v2", ctypes.byref(address), shared, ctypes.c_uint(_LAZY_PEER_ACCESS))
@@ -59,99 +62,137 @@ class CudaDriver:
 
     def close_memory(self, address: int, device_id: int) -> None:
         """Unmap memory that `open_memory` mapped."""
-        self._enter(device_id)
+        self.enter(device_id)
         self._call("cuIpcCloseMemHandle", ctypes.c_uint64(address))
 
     def memory_bytes(self, address: int, device_id: int) -> int:
         """The number of bytes from an address to the end of its allocation."""
-        self._enter(device_id)
+        self.enter(device_id)
         base, size = ctypes.c_uint64(), ctypes.c_size_t()
         self._call("cuMemGetAddressRange_v2", ctypes.byref(base), ctypes.byref(size), ctypes.c_uint64(address))
         return base.value + size.value - address
 
     def read(self, address: int, byte_size: int, device_id: int) -> bytes:
         """Copy bytes from the GPU."""
-        self._enter(device_id)
+        self.enter(device_id)
         buffer = ctypes.create_string_buffer(byte_size)
         self._call("cuMemcpyDtoH_v2", buffer, ctypes.c_uint64(address), ctypes.c_size_t(byte_size))
         return buffer.raw
 
     def write(self, address: int, data: bytes, device_id: int) -> None:
         """Copy bytes to the GPU."""
-        self._enter(device_id)
+        self.enter(device_id)
         self._call("cuMemcpyHtoD_v2", ctypes.c_uint64(address), data, ctypes.c_size_t(len(data)))
 
-    def allocate(self, byte_size: int, device_id: int = 0) -> int:
-        """Allocate memory on the GPU, filled with zeros, and return its address."""
-        self._enter(device_id)
+    def compute_capability(self, device_id: int = 0) -> tuple[int, int]:
+        """What the GPU can do, such as (9, 0) for an H100."""
+        device, values = self._device(device_id), (ctypes.c_int(), ctypes.c_int())
+        for value, attribute in zip(values, _COMPUTE_CAPABILITY, strict=True):
+            self._call("cuDeviceGetAttribute", ctypes.byref(value), attribute, device)
+        return values[0].value, values[1].value
+
+    def free_bytes(self) -> int:
+        """The memory of GPU 0 that nothing uses."""
+        self.enter()
+        free, total = ctypes.c_size_t(), ctypes.c_size_t()
+        self._call("cuMemGetInfo_v2", ctypes.byref(free), ctypes.byref(total))
+        return free.value
+
+    def allocate(self, byte_size: int) -> int:
+        """Allocate memory on GPU 0, filled with zeros, and return its address."""
+        self.enter()
         address = ctypes.c_uint64()
         self._call("cuMemAlloc_v2", ctypes.byref(address), ctypes.c_size_t(byte_size))
         self._call("cuMemsetD8_v2", address, ctypes.c_ubyte(0), ctypes.c_size_t(byte_size))
         return address.value
 
-    def free(self, address: int, device_id: int = 0) -> None:
+    def free(self, address: int) -> None:
         """Free memory of `allocate`. Waits for what the GPU executes."""
-        self._enter(device_id)
+        self.enter()
         self._call("cuMemFree_v2", ctypes.c_uint64(address))
 
-    def allocate_host(self, byte_size: int, device_id: int = 0) -> int:
+    def allocate_host(self, byte_size: int) -> int:
         """Allocate page-locked host memory, which the GPU copies without help of the CPU, and return its address."""
-        self._enter(device_id)
+        self.enter()
         address = ctypes.c_void_p()
         self._call("cuMemHostAlloc", ctypes.byref(address), ctypes.c_size_t(byte_size), ctypes.c_uint(0))
         assert address.value is not None
+        with self._opening:
+            bisect.insort(self._pinned, (address.value, address.value + byte_size - 1))
         return address.value
 
-    def free_host(self, address: int, device_id: int = 0) -> None:
+    def free_host(self, address: int) -> None:
         """Free memory of `allocate_host`."""
-        self._enter(device_id)
+        self.enter()
+        with self._opening:
+            del self._pinned[bisect.bisect_left(self._pinned, (address, 0))]
         self._call("cuMemFreeHost", ctypes.c_void_p(address))
 
-    def make_stream(self, device_id: int = 0) -> int:
+    def is_pinned(self, address: int) -> bool:
+        """Whether an address is in memory of `allocate_host`."""
+        with self._opening:
+            place = bisect.bisect_right(self._pinned, (address, 1 << 64))
+            return place > 0 and address <= self._pinned[place - 1][1]
+
+    def make_stream(self) -> int:
         """Create a stream, whose operations run in order, and return its handle."""
-        self._enter(device_id)
+        self.enter()
         stream = ctypes.c_void_p()
         self._call("cuStreamCreate", ctypes.byref(stream), ctypes.c_uint(_NON_BLOCKING_STREAM))
         assert stream.value is not None
         return stream.value
 
-    def close_stream(self, stream: int, device_id: int = 0) -> None:
+    def close_stream(self, stream: int) -> None:
         """Destroy a stream once its operations have ended."""
-        self._enter(device_id)
+        self.enter()
         self._call("cuStreamDestroy_v2", ctypes.c_void_p(stream))
 
-    def make_event(self, device_id: int = 0) -> int:
-        """Create an event, a mark in a stream that other streams wait for, and return its handle."""
-        self._enter(device_id)
-        event = ctypes.c_void_p()
-        self._call("cuEventCreate", ctypes.byref(event), ctypes.c_uint(_EVENT_WITHOUT_TIMING))
-        assert event.value is not None
-        return event.value
+    def capture(self, stream: int, work: Callable[[], None]) -> int:
+        """What `work` adds to a stream, as a graph that `launch` repeats; nothing is executed. Returns the graph's handle."""
+        self.enter()
+        graph, executable = ctypes.c_void_p(), ctypes.c_void_p()
+        self._call("cuStreamBeginCapture_v2", ctypes.c_void_p(stream), ctypes.c_int(_RELAXED))
+        try:
+            work()
+        finally:  # also after an error, which leaves the stream capturing
+            ended = self._library.cuStreamEndCapture(ctypes.c_void_p(stream), ctypes.byref(graph))
+        self._check("cuStreamEndCapture", ended)
+        try:
+            self._call("cuGraphInstantiateWithFlags", ctypes.byref(executable), graph, ctypes.c_ulonglong(0))
+        finally:
+            self._call("cuGraphDestroy", graph)
+        assert executable.value is not None
+        return executable.value
 
-    def close_event(self, event: int, device_id: int = 0) -> None:
-        """Destroy an event."""
-        self._enter(device_id)
-        self._call("cuEventDestroy_v2", ctypes.c_void_p(event))
+    def close_graph(self, graph: int) -> None:
+        """Destroy a graph of `capture`."""
+        self.enter()
+        self._call("cuGraphExecDestroy", ctypes.c_void_p(graph))
 
-    def record(self, event: int, stream: int, device_id: int = 0) -> None:
-        """Mark the present end of a stream."""
-        self._enter(device_id)
-        self._call_at_once("cuEventRecord", ctypes.c_void_p(event), ctypes.c_void_p(stream))
+    def enter(self, device_id: int = 0) -> None:
+        """Make the GPU's primary context, which CUDA's runtime uses too, current in this thread.
 
-    def wait(self, stream: int, event: int, device_id: int = 0) -> None:
-        """Let the later operations of a stream wait for an event. Returns at once."""
-        self._enter(device_id)
-        self._call_at_once("cuStreamWaitEvent", ctypes.c_void_p(stream), ctypes.c_void_p(event), ctypes.c_uint(0))
+        The methods below act on GPU 0 and need it; the others call it themselves. They return at once, except for `synchronize`.
+        """
+        context = self._contexts.get(device_id)
+        if context is None:
+            with self._opening:
+                context = ctypes.c_void_p()
+                self._call("cuDevicePrimaryCtxRetain", ctypes.byref(context), self._device(device_id))
+                self._contexts[device_id] = context
+        self._call_at_once("cuCtxSetCurrent", context)
 
-    def synchronize(self, stream: int, device_id: int = 0) -> None:
+    def launch(self, graph: int, stream: int) -> None:
+        """Start a graph on a stream."""
+        self._call_at_once("cuGraphLaunch", ctypes.c_void_p(graph), ctypes.c_void_p(stream))
+
+    def synchronize(self, stream: int) -> None:
         """Wait until all operations of a stream have ended."""
-        self._enter(device_id)
         self._call("cuStreamSynchronize", ctypes.c_void_p(stream))
 
-    def copy_in(self, address: int, host_address: int, byte_size: int, stream: int, device_id: int = 0, *, is_pinned: bool = False) -> None:
-        """Start to copy from the host; memory that is not page-locked (`is_pinned`) has been read when this returns."""
-        self._enter(device_id)
-        (self._call_at_once if is_pinned else self._call)(
+    def copy_in(self, address: int, host_address: int, byte_size: int, stream: int) -> None:
+        """Start to copy from page-locked memory."""
+        self._call_at_once(
             "cuMemcpyHtoDAsync_v2",
             ctypes.c_uint64(address),
             ctypes.c_void_p(host_address),
@@ -159,12 +200,9 @@ class CudaDriver:
             ctypes.c_void_p(stream),
         )
 
-    def copy_out(
-        self, host_address: int, address: int, byte_size: int, stream: int, device_id: int = 0, *, is_pinned: bool = False
-    ) -> None:
-        """Start to copy to the host; memory that is not page-locked (`is_pinned`) may have been written when this returns."""
-        self._enter(device_id)
-        (self._call_at_once if is_pinned else self._call)(
+    def copy_out(self, host_address: int, address: int, byte_size: int, stream: int) -> None:
+        """Start to copy to page-locked memory."""
+        self._call_at_once(
             "cuMemcpyDtoHAsync_v2",
             ctypes.c_void_p(host_address),
             ctypes.c_uint64(address),
@@ -172,10 +210,9 @@ class CudaDriver:
             ctypes.c_void_p(stream),
         )
 
-    def copy_within(self, address: int, source: int, byte_size: int, stream: int, device_id: int = 0) -> None:
+    def copy_within(self, address: int, source: int, byte_size: int, stream: int) -> None:
         """Start to copy within the GPU."""
-        self._enter(device_id)
-        self._call(
+        self._call_at_once(
             "cuMemcpyDtoDAsync_v2", ctypes.c_uint64(address), ctypes.c_uint64(source), ctypes.c_size_t(byte_size), ctypes.c_void_p(stream)
         )
 
@@ -183,16 +220,6 @@ class CudaDriver:
         device = ctypes.c_int()
         self._call("cuDeviceGet", ctypes.byref(device), device_id)
         return device
-
-    def _enter(self, device_id: int) -> None:
-        """Make the GPU's primary context, which CUDA's runtime uses too, current in this thread."""
-        with self._opening:
-            context = self._contexts.get(device_id)
-            if context is None:
-                context = ctypes.c_void_p()
-                self._call("cuDevicePrimaryCtxRetain", ctypes.byref(context), self._device(device_id))
-                self._contexts[device_id] = context
-        self._call_at_once("cuCtxSetCurrent", context)
 
     def _call(self, function: str, *arguments: Any) -> None:
         self._check(function, getattr(self._library, function)(*arguments))

@@ -85,24 +85,38 @@ class Executor:
 
     runs_inline = False
     """Whether execution takes only microseconds, so that it can run on the event loop."""
-    concurrency: int | None = None
-    """The number of threads to be called by. None means the number of the model's instances."""
+    begins_in_loop = False
+    """Whether `begins_at_once` is worth asking."""
     accepts_gpu_arrays = False
     """Whether inputs may be GpuArrays."""
     accepts_shared_arrays = False
     """Whether inputs of `join` may be SharedArrays."""
+    batch_rows: Sequence[int] = ()
+    """The number of rows to execute together by the number of rows waiting; empty where all of them are as good."""
 
-    def prepare(self) -> None:
-        """Called once by each thread before its first execution."""
+    def document(self) -> dict[str, Any] | None:
+        """What the executor chose and prepared, for the ready line; None if it had no choice."""
+        return None
+
+    def begins_at_once(self, parts: Sequence[Inputs]) -> bool:
+        """Whether `join` and `start` take only microseconds for these requests, so that the event loop can call them."""
+        return False
 
     def join(self, parts: Sequence[Inputs]) -> Any:
-        """The inputs of a batch from those of its requests, for the next `execute` of the same thread.
+        """The inputs of a batch from those of its requests.
 
         Those of a single request stay on the GPU if they are there.
         """
         if len(parts) == 1:
             return parts[0]
         return {name: np.concatenate([_to_host(part[name]) for part in parts]) for name in parts[0]}
+
+    def start(self, inputs: Any) -> None:
+        """Start to execute joined inputs. `finish` must follow unless it raises."""
+
+    def finish(self, inputs: Any) -> Arrays:
+        """The outputs of what was started, as `execute` returns them."""
+        return self.execute(inputs)
 
     def execute(self, inputs: Any) -> Arrays:
         """Compute all outputs from all inputs, by name. Inputs may be read-only and unaligned; outputs are not changed afterwards."""

@@ -2,26 +2,28 @@
 
 import dataclasses
 import pathlib
+from collections.abc import Callable
 
 import numpy as np
 
 from server_stub.devices.cuda_driver import CudaDriver
 from server_stub.devices.device import Kind
 from server_stub.executors.array import Arrays, Executor, GpuArray, Inputs
-from server_stub.executors.onnx_buffers import FixedBufferExecutor
-from server_stub.executors.onnx_options import OnnxOptions
+from server_stub.executors.onnx_gpu import GpuExecutor, VariableSizesError
+from server_stub.executors.onnx_options import OnnxOptions, resolve_onnx_options
 from server_stub.executors.onnx_session import open_session, tensor_metadata
 
-ON_CPU = OnnxOptions(provider="cpu")
+ON_CPU = resolve_onnx_options(OnnxOptions(), "cpu")
 
 
 class OnnxExecutor(Executor):
     """Executes an ONNX file, with `threads` threads per execution on the CPU. `options.provider` must be set.
 
-    `inputs` and `outputs` are the graph's tensors, with -1 for variable sizes.
+    On a GPU it is for models whose sizes vary. `inputs` and `outputs` are the graph's tensors, with -1 for variable sizes.
     """
 
-    def __init__(self, file: pathlib.Path, threads: int, options: OnnxOptions = ON_CPU) -> None:
+    def __init__(self, file: pathlib.Path, threads: int, options: OnnxOptions = ON_CPU, *, instances: int = 1) -> None:
+        self.instances = instances
         self._session = open_session(file, threads, options)
         self.inputs, self.outputs = (
             tensor_metadata(file, tensors) for tensors in (self._session.get_inputs(), self._session.get_outputs())
@@ -58,11 +60,12 @@ class OnnxExecutor(Executor):
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class OnnxRuntime:
-    """How ONNX files are loaded. `options` are resolved; a GPU needs the `driver`."""
+    """How ONNX files are loaded. `options` are resolved; a GPU needs the `driver`. `warn` gets what a user should know of a file."""
 
     threads: int
     options: OnnxOptions = ON_CPU
     driver: CudaDriver | None = None
+    warn: Callable[[str], None] = lambda _: None
 
     @property
     def device(self) -> Kind:
@@ -71,15 +74,26 @@ class OnnxRuntime:
 
     def on(self, device: Kind) -> "OnnxRuntime":
         """The same, or with the CPU's defaults for a model that its configuration keeps off the GPU."""
-        return self if device == self.device else OnnxRuntime(self.threads)
+        return self if device == self.device else OnnxRuntime(self.threads, warn=self.warn)
 
-    def load(self, file: pathlib.Path, *, max_batch: int = 0, instances: int = 1) -> "OnnxExecutor | FixedBufferExecutor":
+    def load(self, file: pathlib.Path, *, max_batch: int = 0, instances: int | None = None) -> "OnnxExecutor | GpuExecutor":
         """The executor of a file, for batches up to `max_batch`, or 0 for a model without batches.
 
-        Raises UsageError if the file cannot be loaded, or not with these options.
+        `instances` None leaves their number to the options, or to the GPU's memory. Raises UsageError if the file cannot be loaded, or
+        not with these options.
         """
-        if not self.options.has_fixed_buffers:
-            return OnnxExecutor(file, self.threads, self.options)
-        assert self.driver is not None, "options with fixed buffers are refused on the CPU"
-        options = dataclasses.replace(self.options, instances=instances)
-        return FixedBufferExecutor(file, options, self.driver, max_batch=max_batch, threads=self.threads)
+        wanted = instances or self.options.instances
+        if self.device == "cpu":
+            return OnnxExecutor(file, self.threads, self.options, instances=wanted or 1)
+        assert self.driver is not None, "a GPU has a driver"
+        try:
+            executor = GpuExecutor(file, self.options, self.driver, max_batch=max_batch, instances=wanted, threads=self.threads)
+        except VariableSizesError as error:
+            self.warn(
+                f"{error}: its buffers are made for each request, and the first request of each size is slow, because ONNX Runtime prepares "
+                "convolutions anew whenever a size changes."
+            )
+            return OnnxExecutor(file, self.threads, self.options, instances=wanted or 1)
+        if executor.fallback:
+            self.warn(f"{executor.fallback}. It is executed without, so more slowly.")
+        return executor

@@ -2,7 +2,7 @@
 
 import dataclasses
 import difflib
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Literal, get_args
 
 from perfkit.errors import UsageError
@@ -12,45 +12,44 @@ Provider = Literal["cpu", "cuda", "tensorrt"]
 Precision = Literal["fp32", "tf32", "fp16", "bf16"]
 Layout = Literal["nchw", "nhwc"]
 MAX_BATCH, MAX_INSTANCES = 64, 16
+GPU_INSTANCES = 3
+"""While one instance's batch is received and its answers are made, the others keep the GPU busy; small batches fill it only together."""
+_CPU_BATCH = 8
+_FIRST_NHWC = (8, 0)  # tensor cores for FP32 data, which compute with channels last; cuDNN adds the bias in the same kernel
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class OnnxOptions:
-    """The execution of ONNX models. The defaults are ONNX Runtime's own, with inputs copied for each execution."""
+    """The execution of ONNX models. None leaves a value to `resolve_onnx_options`."""
 
     provider: Provider | None = None
-    """ONNX Runtime's execution provider. None follows the device."""
+    """ONNX Runtime's execution provider: by default, that of the device."""
     precision: Precision | None = None
-    """Of convolutions and matrix products. None leaves it to the provider: FP32 on the CPU, TF32 where the GPU has it."""
-    layout: Layout = "nchw"
-    graphs: bool = False
-    """Whether each padded batch size is captured as a CUDA graph when the model is loaded."""
-    pinned: bool = False
-    """Whether inputs and outputs pass through page-locked host buffers."""
-    streams: int = 1
-    """2: inputs are copied on a stream of their own, while the previous batch is computed."""
-    instances: int = 1
-    """Executions at a time; on a GPU, each with a session, streams and buffers of its own."""
+    """Of convolutions and matrix products: FP32 on the CPU, and TF32 on a GPU, which is FP32 where the GPU has no TF32."""
+    layout: Layout | None = None
+    """Of activations inside the model: channels last from compute capability 8.0 on."""
+    graphs: bool | None = None
+    """Whether the prepared batch sizes are captured as CUDA graphs when the model is loaded: on a GPU, unless by TensorRT."""
+    instances: int | None = None
+    """Executions at a time, each on a GPU with a session, a stream and buffers of its own: `GPU_INSTANCES`, or as many as fit."""
     max_batch: int | None = None
     """The largest batch of `densenet_batch`."""
 
-    @property
-    def has_fixed_buffers(self) -> bool:
-        """Whether executions use buffers that stay at their addresses, instead of new ones for each."""
-        return self.graphs or self.pinned or self.streams > 1 or (self.provider in ("cuda", "tensorrt") and self.instances > 1)
-
     def document(self) -> dict[str, Any]:
-        """The provider, and by key the options that are not the defaults, as in the server's ready line."""
-        default = OnnxOptions()
-        given = {key: value for key, value in dataclasses.asdict(self).items() if value != getattr(default, key)}
-        return {"provider": self.provider, **given}
+        """The provider, and by key the other values that were given or chosen, as in the server's ready line."""
+        return {key: value for key, value in dataclasses.asdict(self).items() if value is not None}
 
 
 DEFAULT = OnnxOptions()
 _CHOICES: Mapping[str, tuple[str, ...]] = {"provider": get_args(Provider), "precision": get_args(Precision), "layout": get_args(Layout)}
 _SWITCHES: Mapping[str, bool] = {"on": True, "true": True, "off": False, "false": False}
-_NUMBERS: Mapping[str, int] = {"streams": 2, "instances": MAX_INSTANCES, "max_batch": MAX_BATCH}
+_NUMBERS: Mapping[str, int] = {"instances": MAX_INSTANCES, "max_batch": MAX_BATCH}
 _KEYS = tuple(field.name for field in dataclasses.fields(OnnxOptions))
+_REMOVED = {
+    "pinned": "on a GPU, inputs and outputs always pass through page-locked memory",
+    "streams": "the copies of one instance run beside the computations of the others; set instances",
+}
+"""Keys of older versions, and what takes their place."""
 
 
 def parse_onnx_options(settings: Iterable[str]) -> OnnxOptions:
@@ -58,6 +57,8 @@ def parse_onnx_options(settings: Iterable[str]) -> OnnxOptions:
     values: dict[str, Any] = {}
     for text in settings:
         key, equals, value = text.partition("=")
+        if key in _REMOVED:
+            raise UsageError(f"--onnx {text}: there is no such key any more: {_REMOVED[key]}.")
         if key not in _KEYS:
             near = difflib.get_close_matches(key, _KEYS, n=1)
             raise UsageError(f"--onnx {text}: unknown key; {f'did you mean {near[0]}? ' if near else ''}Keys: {', '.join(_KEYS)}.")
@@ -67,10 +68,13 @@ def parse_onnx_options(settings: Iterable[str]) -> OnnxOptions:
     return OnnxOptions(**values)
 
 
-def resolve_onnx_options(options: OnnxOptions, kind: Kind, reason: str = "") -> OnnxOptions:
-    """The options with the provider that the device implies, checked for combinations that do not exist.
+def resolve_onnx_options(
+    options: OnnxOptions, kind: Kind, reason: str = "", compute_capability: Callable[[], tuple[int, int]] = lambda: (0, 0)
+) -> OnnxOptions:
+    """The options with what the device implies, checked for combinations that do not exist.
 
-    `reason` is why the device was chosen. Raises UsageError with the reason and what to change.
+    On a GPU, that is what executes fastest with the model's own numbers; `instances` stays None, since it depends on the memory that a
+    model needs. `reason` is why the device was chosen. Raises UsageError with the reason and what to change.
     """
     provider: Provider = options.provider or kind
     if provider != "cpu" and kind == "cpu":
@@ -78,28 +82,27 @@ def resolve_onnx_options(options: OnnxOptions, kind: Kind, reason: str = "") -> 
         raise UsageError(
             f"--onnx provider={provider}: models of this server run on the CPU{because}; use --onnx provider=cpu or --device cuda."
         )
+    options = dataclasses.replace(options, provider=provider)
     if provider == "cpu":
         _check_cpu(options)
-    elif provider == "tensorrt":
+        return dataclasses.replace(options, instances=options.instances or 1, max_batch=options.max_batch or _CPU_BATCH)
+    options = dataclasses.replace(options, precision=options.precision or "tf32", max_batch=options.max_batch or MAX_BATCH)
+    if provider == "tensorrt":
         _check_tensorrt(options)
-    elif options.precision == "bf16":
+        return dataclasses.replace(options, graphs=False)
+    if options.precision == "bf16":
         raise UsageError(
             "--onnx precision=bf16: ONNX Runtime's CUDA provider has no batch normalization or max pooling in BF16 (1.31); use precision=fp16, "
             "or provider=tensorrt."
         )
-    if options.streams > 1 and not options.pinned:
-        raise UsageError(
-            f"--onnx streams={options.streams}: copies from pageable memory do not run beside computations; add --onnx pinned=on."
-        )
-    return dataclasses.replace(options, provider=provider)
+    layout: Layout = options.layout or ("nhwc" if compute_capability() >= _FIRST_NHWC else "nchw")
+    return dataclasses.replace(options, layout=layout, graphs=options.graphs is not False)
 
 
 def _check_cpu(options: OnnxOptions) -> None:
     refused = {
         "layout=nhwc": (options.layout == "nhwc", "ONNX Runtime's CPU provider chooses the layout of each convolution itself"),
         "graphs=on": (options.graphs, "CUDA graphs need a GPU"),
-        "pinned=on": (options.pinned, "no GPU copies from host buffers"),
-        "streams=2": (options.streams > 1, "no inputs are copied to a GPU"),
         "precision=tf32": (options.precision == "tf32", "TF32 is a format of NVIDIA's tensor cores"),
         "precision=bf16": (options.precision == "bf16", "ONNX Runtime's CPU provider has no BF16 convolution"),
     }

@@ -8,6 +8,7 @@ from typing import cast
 from perfkit.protocol import http2
 from perfkit.protocol.grpc_call import Status
 from perfkit.protocol.http2 import HeaderBlockReader, Http2Error
+from server_stub.devices.host_memory import HostMemory
 from server_stub.grpc.calls import Methods, StatusError, max_streams, too_many_calls
 from server_stub.grpc.http2_session import ServerSession
 from server_stub.grpc.http2_stream import ServerStream
@@ -26,8 +27,8 @@ _METHOD_NOT_FOUND = StatusError(Status.UNIMPLEMENTED, "Method not found!")
 class GrpcPort:
     """A listening port with its connections."""
 
-    def __init__(self, methods: Methods, limits: Limits) -> None:
-        self.methods, self.limits = methods, limits
+    def __init__(self, methods: Methods, limits: Limits, memory: HostMemory) -> None:
+        self.methods, self.limits, self.memory = methods, limits, memory
         self.too_many_calls = too_many_calls(limits.max_calls)
         self.call_count = 0
         self.header_cache: dict[bytes, RequestHeaders] = {}
@@ -98,6 +99,7 @@ class GrpcConnection(asyncio.BufferedProtocol):
             HeaderBlockReader(parse_request_headers, self._port.header_cache),
             max_streams=max_streams(self._limits.max_calls),
             max_message_bytes=self.max_message_bytes,
+            take_memory=self._port.memory.take,
         )
         session = self.session
         self._write_timeout = WriteTimeout(

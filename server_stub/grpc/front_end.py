@@ -13,6 +13,7 @@ from perfkit.protocol import protobuf, v2_pb2
 from perfkit.protocol.grpc_call import Status
 from perfkit.protocol.message import InferRequest, InferResponse
 from perfkit.protocol.tensor import Buffer
+from server_stub.devices.host_memory import HostMemory
 from server_stub.grpc.administration import GrpcAdministration, Method
 from server_stub.grpc.calls import Call, Methods, StatusError, UnaryMethod, status_error
 from server_stub.grpc.connections import GrpcPort
@@ -49,6 +50,7 @@ class GrpcFrontEnd:
         log: Log | None = None,
         tracer: Tracer | None = None,
         engine: str = "wire",
+        memory: HostMemory | None = None,
     ) -> None:
         """`engine` is wire or grpcio; see `Options.grpc_engine`."""
         self._repository, self._regions = repository, regions
@@ -70,7 +72,7 @@ class GrpcFrontEnd:
             {path: functools.partial(self._respond, path.rpartition("/")[2], method) for path, method in unary.items()},
             {protobuf.method_path("ModelStreamInfer"): self._stream},
         )
-        self._port = _open_port(engine, served, limits or Limits(), self._log)
+        self._port = _open_port(engine, served, limits or Limits(), self._log, memory or HostMemory())
 
     async def start(self, host: str, port: int, tls: TlsIdentity | None = None) -> int:
         """Listen, and return the port. Raises OSError if that fails."""
@@ -179,9 +181,9 @@ def _without_call(method: Method) -> UnaryMethod:
     return respond
 
 
-def _open_port(engine: str, methods: Methods, limits: Limits, log: Log) -> "GrpcPort | GrpcioPort":
+def _open_port(engine: str, methods: Methods, limits: Limits, log: Log, memory: HostMemory) -> "GrpcPort | GrpcioPort":
     if engine == "wire":
-        return GrpcPort(methods, limits)
+        return GrpcPort(methods, limits, memory)
     from server_stub.grpc.grpcio_port import GrpcioPort
 
     return GrpcioPort(methods, limits, log)

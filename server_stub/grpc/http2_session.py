@@ -3,6 +3,8 @@
 Data frames are taken as their bytes arrive. Frames may be large, so that most of a large message is received into its own memory.
 """
 
+from collections.abc import Callable
+
 from perfkit.protocol import http2
 from perfkit.protocol.flood import MAX_CONTROL_FRAMES_PER_S, ControlFrameLimit
 from perfkit.protocol.http2 import HeaderBlockReader, Http2Error, LimitError
@@ -38,7 +40,9 @@ class ServerSession(ResponseSender):
         *,
         max_streams: int,
         max_message_bytes: int,
+        take_memory: Callable[[int], memoryview],
     ) -> None:
+        """`take_memory` gives the memory of large messages."""
         super().__init__(writer, listener)
         self.streams: dict[int, ServerStream] = {}
         self.is_ready = False
@@ -48,7 +52,7 @@ class ServerSession(ResponseSender):
         self.last_id = 0
         """The last stream that the client opened."""
         self._header_blocks = header_blocks
-        self._max_streams, self._max_message_bytes = max_streams, max_message_bytes
+        self._max_streams, self._max_message_bytes, self._take_memory = max_streams, max_message_bytes, take_memory
         self._has_preface = self._is_going_away = False
         self._pending = b""  # the beginning of a frame other than DATA, or of any frame's head
         self._data_stream: ServerStream | None = None  # of the data frame that has begun; None if its stream is over
@@ -247,7 +251,7 @@ class ServerSession(ResponseSender):
             self._count_control_frame()
             self._write(http2.number_frame(http2.RST_STREAM, stream_id, http2.REFUSED_STREAM))
             return
-        reader = MessageReader(self._max_message_bytes)
+        reader = MessageReader(self._max_message_bytes, self._take_memory)
         stream = ServerStream(stream_id, headers, reader, _STREAM_WINDOW_BYTES, self._stream_window_bytes)
         self.streams[stream_id] = stream
         stream.is_client_done = flags & _END_STREAM != 0

@@ -1,8 +1,7 @@
 """Puts a call's messages together from its data; large ones are received into memory of their own."""
 
+from collections.abc import Callable
 from typing import NamedTuple
-
-import numpy as np
 
 from perfkit.protocol.grpc_call import PREFIX_BYTES
 from perfkit.protocol.tensor import Buffer
@@ -19,10 +18,10 @@ class Message(NamedTuple):
 
 
 class MessageReader:
-    """The messages of one call, of at most `max_bytes` each."""
+    """The messages of one call, of at most `max_bytes` each. `take` gives the memory of large ones."""
 
-    def __init__(self, max_bytes: int) -> None:
-        self._max_bytes = max_bytes
+    def __init__(self, max_bytes: int, take: Callable[[int], memoryview]) -> None:
+        self._max_bytes, self._take = max_bytes, take
         self._prefix = b""
         self._memory: memoryview | None = None  # of the message that has begun, all or the first part of it
         self._length = self._filled = 0
@@ -55,7 +54,7 @@ class MessageReader:
                     messages.append(self._complete(bytes(data[position : position + length])))
                     position += length
                     continue
-                self._memory, self._length, self._filled = _allocate(min(length, _FIRST_BYTES)), length, 0
+                self._memory, self._length, self._filled = self._take(min(length, _FIRST_BYTES)), length, 0
             taken = data[position : position + self._length - self._filled]
             self._reserve(self._filled + len(taken))
             self._memory[self._filled : self._filled + len(taken)] = taken
@@ -85,11 +84,6 @@ class MessageReader:
         """Has memory for the whole message once the first part of it does not suffice."""
         assert self._memory is not None
         if byte_count > len(self._memory):
-            memory = _allocate(self._length)
+            memory = self._take(self._length)
             memory[: self._filled] = self._memory[: self._filled]
             self._memory = memory
-
-
-def _allocate(byte_count: int) -> memoryview:
-    """Memory that is not cleared, and whose pages are taken only as they are written."""
-    return np.empty(byte_count, np.uint8).data

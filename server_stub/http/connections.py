@@ -15,9 +15,9 @@ from typing import Any, cast
 from aiohttp import HttpVersion11, StreamReader, web
 
 from perfkit.protocol import rest
+from server_stub.devices.host_memory import HostMemory
 from server_stub.http.fast_path import FastPathConnection, FastPathHandler, HeadCache
 from server_stub.http.inference import body_timeout_message
-from server_stub.http.request_buffer import KeptMemory
 from server_stub.options import Limits
 from server_stub.write_timeout import WriteTimeout
 
@@ -89,7 +89,7 @@ class _Connection(asyncio.Protocol):
                 self._port.heads,
                 self._port.fast_path_handler,
                 self._port.limits,
-                self._port.kept,
+                self._port.memory.take,
                 self._transport,
                 self._switch_to_aiohttp,
                 self._receive_into_buffer,
@@ -219,10 +219,11 @@ class HttpPort:
         handle: Callable[[web.Request, Handler], Awaitable[web.StreamResponse]],
         limits: Limits,
         fast_path_handler: FastPathHandler | None = None,
+        memory: HostMemory | None = None,
     ) -> None:
         """`handle` calls a route's handler and turns exceptions into responses. Without `fast_path_handler`, aiohttp does everything."""
         self.limits, self.fast_path_handler = limits, fast_path_handler
-        self.heads, self.kept = HeadCache(limits.max_body_bytes), KeptMemory()
+        self.heads, self.memory = HeadCache(limits.max_body_bytes), memory or HostMemory()
         self._handle = handle
         self._connections: set[_Connection] = set()
         self._by_handler: dict[web.RequestHandler, _Connection] = {}

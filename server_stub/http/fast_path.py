@@ -18,7 +18,7 @@ from perfkit.protocol import rest
 from perfkit.protocol.compression import choose_encoding
 from perfkit.protocol.tensor import Buffer
 from server_stub.http.inference import HttpResponse, body_timeout_response
-from server_stub.http.request_buffer import KeptMemory, RequestBuffer
+from server_stub.http.request_buffer import RequestBuffer
 from server_stub.options import Limits
 from server_stub.tracing.request_trace import RequestTrace
 
@@ -152,7 +152,7 @@ class FastPathConnection:
         heads: HeadCache,
         handler: FastPathHandler,
         limits: Limits,
-        kept: KeptMemory,
+        take_memory: Callable[[int], memoryview],
         transport: asyncio.Transport,
         hand_over: Callable[[bytes], None],
         receive_into_buffer: Callable[[bool], None],
@@ -164,7 +164,7 @@ class FastPathConnection:
         self._heads, self._handler, self._limits, self._transport, self._hand_over = heads, handler, limits, transport, hand_over
         self._loop = asyncio.get_running_loop()
         self._received = b""  # an incomplete small request, or bytes that arrived during the current one
-        self._buffer, self._receive_into_buffer, self._is_buffered = RequestBuffer(kept), receive_into_buffer, False
+        self._buffer, self._receive_into_buffer, self._is_buffered = RequestBuffer(take_memory), receive_into_buffer, False
         self._large: RequestHead | None = None  # of the request that is being received into the buffer
         self._responding: asyncio.Task[None] | None = None
         self._is_paused = self._awaits_body = False
@@ -258,7 +258,7 @@ class FastPathConnection:
         try:
             self._buffer.append(received)
             self._buffer.begin(head_bytes, head.body_bytes)
-        except OSError:  # aiohttp takes memory only as bytes arrive, and knows what to respond if there is none
+        except MemoryError:  # aiohttp takes memory only as bytes arrive, and knows what to respond if there is none
             received = self._buffer.take_rest() or received
             self._choose_buffer(False)
             self._give_up(received)

@@ -8,6 +8,7 @@ from aiohttp import web
 from perfkit.errors import ErrorKind, ProtocolError
 from perfkit.protocol import rest
 from perfkit.protocol.tensor import Buffer
+from server_stub.devices.host_memory import HostMemory
 from server_stub.http.administration import HttpAdministration
 from server_stub.http.connections import MODEL_PATHS, BodyTimeoutError, Handler, HttpPort, json_response
 from server_stub.http.fast_path import RequestHead
@@ -36,13 +37,14 @@ class HttpFrontEnd:
         limits: Limits | None = None,
         log: Log | None = None,
         tracer: Tracer | None = None,
+        memory: HostMemory | None = None,
     ) -> None:
         self._repository, self._regions, self._limits = repository, regions, limits or Limits()
         self._log, self._tracer = log or Log(settings), tracer or Tracer()
         administration = HttpAdministration(repository, regions, settings, self._tracer.settings)
         routes = [*self._routes(), *HttpGenerate(repository, self._tracer).routes(), *administration.routes()]
         self._inference = HttpInference(repository, regions)
-        self._port = HttpPort(routes, self._handle, self._limits, _FastPathInference(self._inference, self._log, self._tracer))
+        self._port = HttpPort(routes, self._handle, self._limits, _FastPathInference(self._inference, self._log, self._tracer), memory)
 
     async def start(self, host: str, port: int, tls: ssl.SSLContext | None = None) -> int:
         """Listen, and return the port. Raises OSError if that fails."""

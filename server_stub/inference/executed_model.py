@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Callable, Sequence
-from typing import TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from perfkit.errors import ErrorKind, ProtocolError
 from perfkit.protocol.message import InferRequest, InferResponse
@@ -32,18 +32,9 @@ class ExecutedModel(Model):
             instances = InlineInstance(execution)
         else:
             # in a plain queue the next request is settled and can be handed over early; a batch can still grow
-            try:
-                instances = ThreadInstances(
-                    executor.concurrency or definition.instances,
-                    execution,
-                    definition.name,
-                    prefetch_count=1 if definition.scheduling is None else 0,
-                    prepare=executor.prepare,
-                )
-            except BaseException:
-                executor.close()
-                raise
-        self._scheduler = Scheduler(_make_queue(definition), instances, self._statistics)
+            prefetch_count = 1 if definition.scheduling is None else 0
+            instances = ThreadInstances(definition.instances, execution, definition.name, prefetch_count=prefetch_count)
+        self._scheduler = Scheduler(_make_queue(definition, executor.batch_rows), instances, self._statistics)
 
     async def infer(
         self, request: InferRequest, arrived_ns: int, encode: Callable[[InferResponse], _Encoded], trace: RequestTrace | None = None
@@ -62,6 +53,11 @@ class ExecutedModel(Model):
             return encode(response)
 
     @property
+    def execution(self) -> dict[str, Any] | None:
+        """See `Model.execution`."""
+        return self._executor.document()
+
+    @property
     def pending(self) -> int:
         """See `Model.pending`."""
         return self._scheduler.pending
@@ -72,42 +68,81 @@ class ExecutedModel(Model):
         self._executor.close()
 
 
-def _make_queue(definition: ModelDefinition) -> RequestQueue:
+def _make_queue(definition: ModelDefinition, batch_rows: Sequence[int]) -> RequestQueue:
     variable_inputs = [tensor.name for tensor in definition.inputs if -1 in tensor.dims]
     match definition.scheduling:
         case BatchingPolicy() as policy:
-            return BatchingQueue(policy, definition.max_batch_size, variable_inputs)
+            return BatchingQueue(policy, definition.max_batch_size, variable_inputs, batch_rows)
         case SequencePolicy() as policy:
             return SequenceQueue(definition.name, policy, definition.instances, definition.max_batch_size, variable_inputs)
         case None:
             return FifoQueue()
 
 
+class Begun(NamedTuple):
+    """A batch whose execution has begun, or failed to. Times are monotonic nanoseconds."""
+
+    batch: Sequence[QueuedRequest]
+    started_ns: int
+    input_ready_ns: int
+    inputs: Any
+    failure: Exception | None = None
+
+
 class BatchExecution:
-    """Executes batches of checked requests, in the thread of a model instance."""
+    """Executes batches of checked requests. See `Execution`."""
 
     def __init__(
         self, definition: ModelDefinition, version: str, executor: Executor, now_ns: Callable[[], int] = time.monotonic_ns
     ) -> None:
         self._definition, self._version, self._executor, self._now_ns = definition, version, executor, now_ns
 
-    def __call__(self, batch: Sequence[QueuedRequest]) -> BatchResult:
-        """Execute one batch. Whatever the model raises becomes the result's `failure`."""
+    def begin_at_once(self, batch: Sequence[QueuedRequest]) -> Begun | None:
+        """See `Execution.begin_at_once`."""
+        if not self._executor.begins_in_loop:
+            return None
         started_ns = self._now_ns()
         try:
-            inputs = self._executor.join(self._request_inputs(batch))
-            input_ready_ns = self._now_ns()
-            outputs = self._executor.execute(inputs)
+            parts = self._request_inputs(batch)
+            if not self._executor.begins_at_once(parts):
+                return None
+        except Exception:  # noqa: BLE001 - `begin` meets it again
+            return None
+        return self._begin(batch, started_ns, parts)
+
+    def begin(self, batch: Sequence[QueuedRequest]) -> Begun:
+        """See `Execution.begin`."""
+        return self._begin(batch, self._now_ns(), None)
+
+    def finish(self, begun: Begun) -> BatchResult:
+        """See `Execution.finish`. Whatever the model raises becomes the result's `failure`."""
+        if begun.failure is not None:
+            return self._failed(begun, begun.failure)
+        try:
+            outputs = self._executor.finish(begun.inputs)
             inferred_ns = self._now_ns()
-            responses = self._split_outputs(batch, outputs)
-            return BatchResult(responses, Timing(started_ns, input_ready_ns, inferred_ns, self._now_ns()))
-        except ProtocolError as error:  # the model's own message
-            failure = error
+            responses = self._split_outputs(begun.batch, outputs)
+            return BatchResult(responses, Timing(begun.started_ns, begun.input_ready_ns, inferred_ns, self._now_ns()))
         except Exception as error:  # noqa: BLE001 - an error in a model must not end the server
+            return self._failed(begun, error)
+
+    def _begin(self, batch: Sequence[QueuedRequest], started_ns: int, parts: Sequence[Inputs] | None) -> Begun:
+        try:
+            inputs = self._executor.join(self._request_inputs(batch) if parts is None else parts)
+            input_ready_ns = self._now_ns()
+            self._executor.start(inputs)
+            return Begun(batch, started_ns, input_ready_ns, inputs)
+        except Exception as error:  # noqa: BLE001 - as in `finish`
+            return Begun(batch, started_ns, started_ns, None, error)
+
+    def _failed(self, begun: Begun, error: Exception) -> BatchResult:
+        if isinstance(error, ProtocolError):  # the model's own message
+            failure = error
+        else:
             failure = ProtocolError(f"model '{self._definition.name}' failed: {error}", ErrorKind.INTERNAL)
             failure.__cause__ = error
         failed_ns = self._now_ns()
-        return BatchResult((), Timing(started_ns, failed_ns, failed_ns, failed_ns), failure)
+        return BatchResult((), Timing(begun.started_ns, failed_ns, failed_ns, failed_ns), failure)
 
     def _request_inputs(self, batch: Sequence[QueuedRequest]) -> Sequence[Inputs]:
         return [{**input_arrays(self._definition, queued.request, self._executor), **queued.controls} for queued in batch]

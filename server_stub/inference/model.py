@@ -70,6 +70,11 @@ class Model(abc.ABC):
         """Fail the requests still waiting. Called in the event loop, once the front ends are closed."""
 
     @property
+    def execution(self) -> dict[str, Any] | None:
+        """What its executor chose and prepared; None if it had no choice."""
+        return None
+
+    @property
     def pending(self) -> int:
         """The number of requests waiting for execution."""
         return 0

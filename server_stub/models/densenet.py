@@ -23,25 +23,25 @@ from server_stub.scheduling.batching import BatchingPolicy
 NAME, BATCH_NAME = "densenet_onnx", "densenet_batch"
 LABEL_FILENAME = "densenet_labels.txt"
 _CLASSES = 1000
-_MAX_BATCH_SIZE = 8
 _INPUT = TensorDefinition("data_0", Datatype.FP32, (3, 224, 224), reshape=(1, 3, 224, 224), format="FORMAT_NCHW")
 
 
 def load(runtime: OnnxRuntime, trained: pathlib.Path | None = None) -> tuple[ModelDefinition, Executor]:
     """`densenet_onnx` and its executor. `trained` is the model zoo's densenet-7 file; None uses random weights."""
-    instances = runtime.options.instances
-    executor = runtime.load(trained or seeded_file(), instances=instances)
+    executor = runtime.load(trained or seeded_file())
     expected = (TensorMetadata("data_0", "FP32", (1, 3, 224, 224)), TensorMetadata("fc6_1", "FP32", (1, _CLASSES, 1, 1)))
     actual = (*executor.inputs, *executor.outputs)
     if actual != expected:
         raise UsageError(f"{trained} is not the model zoo's densenet-7: it has {_listed(actual)}, expected {_listed(expected)}.")
     labels = read_labels(trained.with_name(LABEL_FILENAME)) if trained else neutral_labels()
-    return dataclasses.replace(definition(labels), device=runtime.device, instances=instances), executor
+    return dataclasses.replace(definition(labels), device=runtime.device, instances=executor.instances), executor
 
 
 def load_batched(runtime: OnnxRuntime) -> tuple[ModelDefinition, Executor]:
     """`densenet_batch` and its executor."""
-    options, max_batch = runtime.options, runtime.options.max_batch or _MAX_BATCH_SIZE
+    max_batch = runtime.options.max_batch
+    assert max_batch is not None, "the options are resolved"
+    executor = runtime.load(seeded_file(BATCH_NAME), max_batch=max_batch)
     image = TensorDefinition("data_0", Datatype.FP32, (3, 224, 224), format="FORMAT_NCHW")
     logits = TensorDefinition(
         "fc6_1", Datatype.FP32, (_CLASSES,), reshape=(_CLASSES, 1, 1), labels=neutral_labels(), label_filename=LABEL_FILENAME
@@ -50,9 +50,9 @@ def load_batched(runtime: OnnxRuntime) -> tuple[ModelDefinition, Executor]:
     scheduling = BatchingPolicy() if runtime.device == "cuda" else BatchingPolicy((2,))
     definition = ModelDefinition(
         BATCH_NAME, "onnxruntime_onnx", "onnxruntime", max_batch, (image,), (logits,),
-        default_model_filename="model.onnx", instances=options.instances, scheduling=scheduling, device=runtime.device,
+        default_model_filename="model.onnx", instances=executor.instances, scheduling=scheduling, device=runtime.device,
     )  # fmt: skip
-    return definition, runtime.load(seeded_file(BATCH_NAME), max_batch=max_batch, instances=options.instances)
+    return definition, executor
 
 
 def definition(labels: tuple[str, ...]) -> ModelDefinition:

@@ -13,7 +13,7 @@ from perfkit.protocol.message import TensorMetadata
 from perfkit.protocol.tensor import Datatype
 from server_stub.executors.array import Executor
 from server_stub.executors.onnx import OnnxExecutor, OnnxRuntime
-from server_stub.executors.onnx_buffers import FixedBufferExecutor
+from server_stub.executors.onnx_gpu import GpuExecutor
 from server_stub.inference.definition import ModelDefinition, TensorDefinition
 from server_stub.inference.executed_model import ExecutedModel
 from server_stub.inference.model import Model
@@ -87,16 +87,10 @@ def load_versions(
     loaded: list[tuple[ModelDefinition, str, Executor]] = []
     for version in versions:
         file = _find_file(model_folder / available[version], parsed.filename)
-        _check_streams(file, parsed, runtime)
         executor = runtime.on(parsed.device).load(file, max_batch=parsed.max_batch_size, instances=parsed.instances)
         definition = _definition(name, parsed, file, executor)
         loaded.append((dataclasses.replace(definition, versions=tuple(map(str, versions))), str(version), executor))
     return loaded
-
-
-def _check_streams(file: pathlib.Path, config: ParsedConfig, runtime: OnnxRuntime) -> None:
-    if isinstance(config.scheduling, SequencePolicy) and runtime.on(config.device).options.streams > 1:
-        raise UsageError(f"{file}: with sequence_batching, each instance keeps its sequences; remove streams=2 from --onnx.")
 
 
 def _find_file(folder: pathlib.Path, filename: str) -> pathlib.Path:
@@ -116,7 +110,7 @@ def _find_versions(folder: pathlib.Path) -> dict[int, str]:
     return versions or ({1: "."} if any(folder.glob("*.onnx")) else {})
 
 
-def _definition(name: str, config: ParsedConfig, file: pathlib.Path, executor: OnnxExecutor | FixedBufferExecutor) -> ModelDefinition:
+def _definition(name: str, config: ParsedConfig, file: pathlib.Path, executor: OnnxExecutor | GpuExecutor) -> ModelDefinition:
     controls = config.scheduling.controls if isinstance(config.scheduling, SequencePolicy) else ()
     graph_inputs = {tensor.name: tensor for tensor in executor.inputs}
     for control in controls:

@@ -101,6 +101,12 @@ class Repository:
         """All versions of all loaded models."""
         return tuple(model for versions in tuple(self._models.values()) for model in versions.values())
 
+    @property
+    def executions(self) -> dict[str, Any]:
+        """`models` with what their executors chose, by name; empty if none had a choice."""
+        chosen = {model.definition.name: model.execution for model in self.loaded if model.execution is not None}
+        return {"models": chosen} if chosen else {}
+
     def find(self, name: str, version: str = "") -> Model:
         """The model of a name and version, or its highest version if none is given. Raises ProtocolError if there is none."""
         versions = self._models.get(name)

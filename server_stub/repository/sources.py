@@ -23,9 +23,22 @@ _CPU = Device()
 _ONNX_MODELS = (densenet.NAME, densenet.BATCH_NAME)
 
 
+def open_runtime(options: Options, threads: int, device: Device = _CPU, log: Log | None = None) -> OnnxRuntime:
+    """How ONNX files are loaded on a device. Raises UsageError for options that do not exist there."""
+    driver = device.driver
+    capability = (lambda: (0, 0)) if driver is None else driver.compute_capability
+    resolved = resolve_onnx_options(options.onnx, device.kind, device.reason, capability)
+
+    def warn(message: str) -> None:
+        if log is not None:
+            log.warning("execution", message=message)
+
+    return OnnxRuntime(threads, resolved, driver, warn)
+
+
 def open_repository(options: Options, threads: int, log: Log | None = None, device: Device = _CPU) -> Repository:
     """The repository that the options describe, not loaded yet. Raises UsageError if a folder lacks the models."""
-    runtime = OnnxRuntime(threads, resolve_onnx_options(options.onnx, device.kind, device.reason), device.driver)
+    runtime = open_runtime(options, threads, device, log)
     source = (
         _builtin_models(options, runtime, log, device)
         if options.model_repository is None

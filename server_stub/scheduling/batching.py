@@ -7,6 +7,7 @@ a preferred size, and is then executed as it is.
 
 import collections
 import dataclasses
+import itertools
 import math
 from collections.abc import Iterator, Mapping, Sequence
 
@@ -76,12 +77,19 @@ class _Level:
 class BatchingQueue:
     """The `RequestQueue` of a model with dynamic batching."""
 
-    def __init__(self, policy: BatchingPolicy, max_batch_size: int, variable_inputs: Sequence[str] = ()) -> None:
-        """Requests are batched together only if their `variable_inputs` have the same shapes."""
+    def __init__(
+        self, policy: BatchingPolicy, max_batch_size: int, variable_inputs: Sequence[str] = (), best_rows: Sequence[int] = ()
+    ) -> None:
+        """Requests are batched together only if their `variable_inputs` have the same shapes.
+
+        `best_rows` is the number of rows to execute together by the number of rows that could be; empty if that is all of them. It does
+        not apply where the policy names preferred sizes.
+        """
         self._policy = policy
         self._max_batch_size = max(1, max_batch_size)
         self._preferred = frozenset(size for size in policy.preferred_sizes if size <= self._max_batch_size) or {self._max_batch_size}
         self._largest_preferred = max(self._preferred)
+        self._best_rows = () if policy.preferred_sizes else best_rows
         self._variable_inputs = frozenset(variable_inputs)
         numbers = range(1, policy.priority_levels + 1) if policy.priority_levels else (0,)
         self._levels = {number: _Level(policy.level_queues.get(number, policy.default_queue)) for number in numbers}
@@ -130,7 +138,7 @@ class BatchingQueue:
         if preferred_count and not (is_late and self._policy.max_delay_ns):
             return Selection(self._dequeue(candidates, preferred_count), rejected)
         if is_full or is_late or size >= self._largest_preferred:
-            return Selection(self._dequeue(candidates, len(candidates)), rejected)
+            return Selection(self._dequeue(candidates, self._best_count(candidates, size)), rejected)
         self._dequeue(candidates, 0)
         deadlines_ns = [queued.deadline_ns + 1 for queued in candidates if queued.deadline_ns is not None]
         return Selection((), rejected, min([oldest_ns + self._policy.max_delay_ns, *deadlines_ns]))
@@ -150,6 +158,12 @@ class BatchingQueue:
         for level in self._levels.values():
             while (queued := level.pop(now_ns, rejected)) is not None:
                 yield queued
+
+    def _best_count(self, candidates: Sequence[QueuedRequest], rows: int) -> int:
+        """How many of the candidates to execute together: all, or as many as fit into fewer rows that are executed faster."""
+        best = self._best_rows[rows] if rows < len(self._best_rows) else rows
+        sums = itertools.accumulate(queued.batch_size for queued in candidates)
+        return max(1, sum(total <= best for total in sums))
 
     def _dequeue(self, candidates: list[QueuedRequest], count: int) -> Sequence[QueuedRequest]:
         """Remove the first `count` candidates from the queue, and put the others back."""

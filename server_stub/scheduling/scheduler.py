@@ -8,7 +8,7 @@ import concurrent.futures
 import threading
 import time
 from collections.abc import Callable, Sequence
-from typing import NamedTuple, Protocol, TypeAlias
+from typing import Any, NamedTuple, Protocol
 
 from perfkit.errors import ErrorKind, ProtocolError
 from perfkit.protocol.message import InferResponse
@@ -25,7 +25,17 @@ class BatchResult(NamedTuple):
     failure: ProtocolError | None = None
 
 
-Execute: TypeAlias = Callable[[Sequence[QueuedRequest]], BatchResult]
+class Execution(Protocol):
+    """Executes batches in two steps, so that a GPU can be given the next batch at once, and waited for in a thread."""
+
+    def begin_at_once(self, batch: Sequence[QueuedRequest]) -> Any:
+        """Begin a batch if that takes only microseconds; None if it does not."""
+
+    def begin(self, batch: Sequence[QueuedRequest]) -> Any:
+        """Begin a batch. What fails is for `finish` to tell."""
+
+    def finish(self, begun: Any) -> BatchResult:
+        """Wait for a batch that has begun."""
 
 
 class Instances(Protocol):
@@ -46,13 +56,13 @@ class Instances(Protocol):
 class InlineInstance:
     """One instance on the event loop, for models that execute faster than a thread wakes up."""
 
-    def __init__(self, execute: Execute) -> None:
+    def __init__(self, execution: Execution) -> None:
         self.count, self.prefetch_count = 1, 0
-        self._execute = execute
+        self._execution = execution
 
     def start(self, batch: Sequence[QueuedRequest], on_finished: Callable[[BatchResult], None]) -> None:
         """See `Instances.start`. The batch has been executed when this returns."""
-        on_finished(self._execute(batch))
+        on_finished(self._execution.finish(self._execution.begin(batch)))
 
     def close(self) -> None:
         """See `Instances.close`."""
@@ -62,11 +72,11 @@ class ThreadInstances:
     """Instances as threads, `count` of them."""
 
     def __init__(
-        self, count: int, execute: Execute, name: str, *, prefetch_count: int = 0, prepare: Callable[[], None] | None = None
+        self, count: int, execution: Execution, name: str, *, prefetch_count: int = 0, prepare: Callable[[], None] | None = None
     ) -> None:
         """`prepare` is called once in each thread, and its exceptions are raised here."""
         self.count, self.prefetch_count = count, prefetch_count
-        self._execute = execute
+        self._execution, self._unfinished = execution, 0
         self._threads = concurrent.futures.ThreadPoolExecutor(max_workers=count, thread_name_prefix=name)
         if prepare is not None:
             started = threading.Barrier(count)  # so that no thread takes the preparation of another one
@@ -77,15 +87,24 @@ class ThreadInstances:
                 raise
 
     def start(self, batch: Sequence[QueuedRequest], on_finished: Callable[[BatchResult], None]) -> None:
-        """See `Instances.start`."""
-        self._threads.submit(self._run, batch, asyncio.get_running_loop(), on_finished)
+        """See `Instances.start`. A batch begins in the event loop if an instance is free and that takes only microseconds."""
+        begun = self._execution.begin_at_once(batch) if self._unfinished < self.count else None
+        self._unfinished += 1
+
+        def finish(result: BatchResult) -> None:
+            self._unfinished -= 1
+            on_finished(result)
+
+        self._threads.submit(self._run, batch, begun, asyncio.get_running_loop(), finish)
 
     def close(self) -> None:
         """See `Instances.close`."""
         self._threads.shutdown(cancel_futures=True)
 
-    def _run(self, batch: Sequence[QueuedRequest], loop: asyncio.AbstractEventLoop, on_finished: Callable[[BatchResult], None]) -> None:
-        result = self._execute(batch)
+    def _run(
+        self, batch: Sequence[QueuedRequest], begun: Any, loop: asyncio.AbstractEventLoop, on_finished: Callable[[BatchResult], None]
+    ) -> None:
+        result = self._execution.finish(self._execution.begin(batch) if begun is None else begun)
         if not loop.is_closed():  # otherwise the server has ended and nobody waits for the result
             loop.call_soon_threadsafe(on_finished, result)
 

@@ -38,7 +38,7 @@ def test_stdout_has_only_the_ready_line(start_server):
         "device": "cpu",
         "threads": 3,
         "cpus": [cpu],
-        "onnx": {"provider": "cpu"},
+        "onnx": {"provider": "cpu", "instances": 1, "max_batch": 8},
     }
     assert (code, stdout) == (0, "")
     ports = f"HTTP {started.http_port}, gRPC {started.grpc_port}, metrics {started.metrics_port}"

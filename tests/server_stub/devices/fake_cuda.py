@@ -1,8 +1,8 @@
 """A fake of NVIDIA's driver library: the functions that the server calls, with ctypes' arguments.
 
 Shared memory has invented addresses. Buffers of the server are host memory at its true address, so that ONNX Runtime's CPU
-provider can be bound to them. Operations of streams take effect when the stream is synchronized, in an order that respects the
-events alone: a copy that nobody waited for comes late.
+provider can be bound to them. Operations of streams take effect when the stream is synchronized, and those of a graph each time that it
+is launched: a copy that nobody waited for comes late.
 """
 
 import collections
@@ -27,8 +27,14 @@ class FakeCuda:
         self.open = 0
         self.entered: set[int] = set()
         self.allocated: dict[int, Any] = {}
-        self.streams: dict[int, collections.deque[Callable[[], bool]]] = {}
-        self.events: dict[int, int] = {}
+        self.streams: dict[int, collections.deque[Callable[[], None]]] = {}
+        self.capturing: dict[int, list[Callable[[], None]]] = {}
+        self.graphs: dict[int, list[Callable[[], None]]] = {}
+        self.captures = 0
+        self.launched: list[int] = []
+        """The graphs in the order of their launches."""
+        self.attributes = {75: 9, 76: 0}
+        self.free_bytes: Callable[[], int] = lambda: 2**36
         self.copied = collections.Counter[str]()
         self._handles = 0
         self._executing = threading.Lock()
@@ -133,47 +139,62 @@ class FakeCuda:
     def cuStreamDestroy_v2(self, stream: ctypes.c_void_p) -> int:
         return _INVALID if self.streams.pop(stream.value or 0, None) is None else 0
 
-    def cuEventCreate(self, event: Any, flags: ctypes.c_uint) -> int:
-        self._handles += 1
-        event._obj.value = self._handles
-        self.events[self._handles] = 0
-        return 0 if flags.value == 2 else _INVALID
-
-    def cuEventDestroy_v2(self, event: ctypes.c_void_p) -> int:
-        return _INVALID if self.events.pop(event.value or 0, None) is None else 0
-
-    def cuEventRecord(self, event: ctypes.c_void_p, stream: ctypes.c_void_p) -> int:
-        number = event.value or 0
-        self.events[number] += 1  # recorded, but not reached
-
-        def reach() -> bool:
-            self.events[number] -= 1
-            return True
-
-        self.streams[stream.value or 0].append(reach)
+    def cuDeviceGetAttribute(self, value: Any, attribute: int, device: ctypes.c_int) -> int:
+        value._obj.value = self.attributes[attribute]
         return 0
 
-    def cuStreamWaitEvent(self, stream: ctypes.c_void_p, event: ctypes.c_void_p, flags: ctypes.c_uint) -> int:
-        number = event.value or 0
-        self.streams[stream.value or 0].append(lambda: self.events[number] == 0)
+    def cuMemGetInfo_v2(self, free: Any, total: Any) -> int:
+        free._obj.value, total._obj.value = self.free_bytes(), 2**40
+        return 0
+
+    def cuStreamBeginCapture_v2(self, stream: ctypes.c_void_p, mode: ctypes.c_int) -> int:
+        self.capturing[stream.value or 0] = []
+        return 0 if mode.value == 2 else _INVALID
+
+    def cuStreamEndCapture(self, stream: ctypes.c_void_p, graph: Any) -> int:
+        graph._obj.value = self._add_graph(self.capturing.pop(stream.value or 0))
+        return 0
+
+    def cuGraphInstantiateWithFlags(self, executable: Any, graph: ctypes.c_void_p, flags: ctypes.c_ulonglong) -> int:
+        executable._obj.value = self._add_graph(self.graphs[graph.value or 0])
+        self.captures += 1
         return 0 if flags.value == 0 else _INVALID
 
-    def cuStreamSynchronize(self, stream: ctypes.c_void_p) -> int:
-        """Execute the stream, and of the others only what it waits for."""
+    def cuGraphDestroy(self, graph: ctypes.c_void_p) -> int:
+        return _INVALID if self.graphs.pop(graph.value or 0, None) is None else 0
+
+    def cuGraphExecDestroy(self, graph: ctypes.c_void_p) -> int:
+        return self.cuGraphDestroy(graph)
+
+    def cuGraphLaunch(self, graph: ctypes.c_void_p, stream: ctypes.c_void_p) -> int:
+        self.launched.append(graph.value or 0)
+        for operation in self.graphs[graph.value or 0]:
+            self.add(stream.value or 0, operation)
+        return 0
+
+    def _add_graph(self, operations: list[Callable[[], None]]) -> int:
         with self._executing:
-            operations = self.streams[stream.value or 0]
-            while operations:
-                if operations[0]():
-                    operations.popleft()
-                    continue
-                for other in tuple(self.streams.values()):
-                    while other and other is not operations and other[0]():
-                        other.popleft()
+            self._handles += 1
+            self.graphs[self._handles] = operations
+            return self._handles
+
+    def add(self, stream: int, operation: Callable[[], None]) -> None:
+        """Add an operation to a stream, or to the graph that is being captured from it."""
+        captured = self.capturing.get(stream)
+        (self.streams[stream] if captured is None else captured).append(operation)
+
+    def cuStreamSynchronize(self, stream: ctypes.c_void_p) -> int:
+        """Execute the stream."""
+        assert stream.value not in self.capturing, "a stream cannot be waited for while it is captured"
+        operations = self.streams[stream.value or 0]
+        while operations:
+            operations.popleft()()
         return 0
 
     def cuMemcpyHtoDAsync_v2(self, address: ctypes.c_uint64, host: ctypes.c_void_p, size: ctypes.c_size_t, stream: ctypes.c_void_p) -> int:
         is_pinned = any(start <= (host.value or 0) < start + len(buffer) for start, buffer in self.allocated.items())
-        return self._copy("in", address.value, host.value or 0, size.value, stream.value or 0, is_late=is_pinned)
+        assert is_pinned, "memory that is not page-locked was copied without waiting"
+        return self._copy("in", address.value, host.value or 0, size.value, stream.value or 0)
 
     def cuMemcpyDtoHAsync_v2(self, host: ctypes.c_void_p, address: ctypes.c_uint64, size: ctypes.c_size_t, stream: ctypes.c_void_p) -> int:
         return self._copy("out", host.value or 0, address.value, size.value, stream.value or 0)
@@ -191,12 +212,11 @@ class FakeCuda:
     def _copy(self, kind: str, target: int, source: int, size: int, stream: int, *, is_late: bool = True) -> int:
         self.copied[kind] += size
 
-        def copy() -> bool:
+        def copy() -> None:
             ctypes.memmove(target, source, size)
-            return True
 
         if is_late:
-            self.streams[stream].append(copy)
+            self.add(stream, copy)
         else:
             copy()
         return 0

@@ -13,9 +13,10 @@ def resolve(text, kind):
 
 
 def test_all_options_are_parsed():
-    text = "provider=cuda precision=fp16 layout=nhwc graphs=on pinned=on streams=2 instances=4 max_batch=64"
-    assert parse_options(["--onnx", *text.split()]).onnx == OnnxOptions("cuda", "fp16", "nhwc", True, True, 2, 4, 64)
-    assert parse_options(["--onnx", "graphs=on", "--onnx", "graphs=off"]).onnx == parse_options([]).onnx == OnnxOptions()
+    text = "provider=cuda precision=fp16 layout=nhwc graphs=on instances=4 max_batch=64"
+    assert parse_options(["--onnx", *text.split()]).onnx == OnnxOptions("cuda", "fp16", "nhwc", True, 4, 64)
+    assert parse_options(["--onnx", "graphs=on", "--onnx", "graphs=off"]).onnx == OnnxOptions(graphs=False)
+    assert parse_options([]).onnx == OnnxOptions()
 
 
 @pytest.mark.parametrize(
@@ -27,7 +28,11 @@ def test_all_options_are_parsed():
         ("precision=int8", "--onnx precision=int8: must be one of fp32, tf32, fp16, bf16."),
         ("max_batch=65", "--onnx max_batch=65: must be a number from 1 to 64."),
         ("instances=0", "--onnx instances=0: must be a number from 1 to 16."),
-        ("streams=x", "--onnx streams=x: must be a number from 1 to 2."),
+        (
+            "pinned=on",
+            "--onnx pinned=on: there is no such key any more: on a GPU, inputs and outputs always pass through page-locked memory.",
+        ),
+        ("streams=2", "--onnx streams=2: there is no such key any more: the copies of one instance run beside"),
     ],
 )
 def test_other_keys_and_values_are_refused(text, sentence):
@@ -37,7 +42,7 @@ def test_other_keys_and_values_are_refused(text, sentence):
 
 
 def test_what_a_configuration_sets_is_refused_with_a_model_repository(tmp_path):
-    for setting in ("instances=2", "max_batch=4"):
+    for setting in ("instances=1", "instances=2", "max_batch=4"):
         with pytest.raises(UsageError, match=r"config\.pbtxt sets instance_group"):
             parse_options(["--model-repository", str(tmp_path), "--onnx", setting])
 
@@ -47,14 +52,11 @@ def test_what_a_configuration_sets_is_refused_with_a_model_repository(tmp_path):
     [
         ("provider=cuda", "cpu", "models of this server run on the CPU: the CPU, because the NVIDIA driver is not installed; use"),
         ("graphs=on", "cpu", "--onnx graphs=on on the CPU: CUDA graphs need a GPU; remove it, or use --device cuda."),
-        ("pinned=on", "cpu", "no GPU copies from host buffers"),
-        ("streams=2", "cpu", "no inputs are copied to a GPU"),
         ("layout=nhwc", "cpu", "chooses the layout of each convolution itself"),
         ("precision=bf16", "cpu", "has no BF16 convolution"),
         ("precision=tf32", "cpu", "a format of NVIDIA's tensor cores"),
         ("provider=cpu graphs=on", "cuda", "CUDA graphs need a GPU"),
         ("precision=bf16", "cuda", "no batch normalization or max pooling in BF16 (1.31); use precision=fp16, or provider=tensorrt."),
-        ("streams=2", "cuda", "copies from pageable memory do not run beside computations; add --onnx pinned=on."),
         ("provider=tensorrt graphs=on", "cuda", "captures one graph per session, not one for each batch size"),
         ("provider=tensorrt layout=nhwc", "cuda", "TensorRT chooses layouts itself"),
     ],
@@ -66,52 +68,66 @@ def test_combinations_that_do_not_exist_are_refused_with_the_reason(text, kind, 
 
 
 @pytest.mark.parametrize(
-    ("text", "kind", "provider", "fixed"),
+    ("text", "kind", "capability", "resolved"),
     [
-        ("", "cpu", "cpu", False),
-        ("precision=fp16 instances=2 max_batch=64", "cpu", "cpu", False),
-        ("", "cuda", "cuda", False),
-        ("precision=fp16 layout=nhwc", "cuda", "cuda", False),
-        ("instances=2", "cuda", "cuda", True),
-        ("pinned=on", "cuda", "cuda", True),
-        ("graphs=on", "cuda", "cuda", True),
-        ("pinned=on streams=2 graphs=on", "cuda", "cuda", True),
-        ("provider=tensorrt precision=bf16 pinned=on streams=2", "cuda", "tensorrt", True),
+        ("", "cpu", (0, 0), OnnxOptions("cpu", instances=1, max_batch=8)),
+        ("precision=fp16 instances=2 max_batch=64", "cpu", (0, 0), OnnxOptions("cpu", "fp16", instances=2, max_batch=64)),
+        ("provider=cpu", "cuda", (9, 0), OnnxOptions("cpu", instances=1, max_batch=8)),
+        ("", "cuda", (9, 0), OnnxOptions("cuda", "tf32", "nhwc", True, None, 64)),
+        ("", "cuda", (8, 0), OnnxOptions("cuda", "tf32", "nhwc", True, None, 64)),
+        ("", "cuda", (7, 5), OnnxOptions("cuda", "tf32", "nchw", True, None, 64)),
+        ("layout=nhwc", "cuda", (7, 5), OnnxOptions("cuda", "tf32", "nhwc", True, None, 64)),
+        (
+            "precision=fp32 layout=nchw graphs=off instances=2 max_batch=16",
+            "cuda",
+            (9, 0),
+            OnnxOptions("cuda", "fp32", "nchw", False, 2, 16),
+        ),
+        ("provider=tensorrt precision=bf16", "cuda", (9, 0), OnnxOptions("tensorrt", "bf16", None, False, None, 64)),
     ],
 )
-def test_the_provider_follows_the_device_and_fixed_buffers_the_options(text, kind, provider, fixed):
-    resolved = resolve(text, kind)
-    assert (resolved.provider, resolved.has_fixed_buffers) == (provider, fixed)
+def test_what_is_not_given_follows_the_device(text, kind, capability, resolved):
+    assert resolve_onnx_options(parse_onnx_options(text.split()), kind, "", lambda: capability) == resolved
+
+
+def test_the_document_has_what_was_given_or_chosen():
+    options = resolve_onnx_options(parse_onnx_options(["precision=fp16"]), "cuda", "", lambda: (9, 0))
+    assert options.document() == {"provider": "cuda", "precision": "fp16", "layout": "nhwc", "graphs": True, "max_batch": 64}
+    assert resolve("", "cpu").document() == {"provider": "cpu", "instances": 1, "max_batch": 8}
+
+
+CUDA = {"device_id": "0", "cudnn_conv_algo_search": "HEURISTIC", "use_tf32": "1"}
 
 
 @pytest.mark.parametrize(
-    ("text", "providers"),
+    ("text", "stream", "providers"),
     [
-        ("", [("CUDAExecutionProvider", {"device_id": "0"}), "CPUExecutionProvider"]),
+        ("layout=nchw", None, [("CUDAExecutionProvider", CUDA), "CPUExecutionProvider"]),
         (
-            "precision=tf32 layout=nhwc graphs=on",
+            "layout=nhwc",
+            7,
             [
-                ("CUDAExecutionProvider", {"device_id": "0", "user_compute_stream": "7", "use_tf32": "1", "prefer_nhwc": "1", "enable_cuda_graph": "1",
-                        "cudnn_conv_algo_search": "HEURISTIC"}),
+                ("CUDAExecutionProvider", CUDA | {"user_compute_stream": "7", "prefer_nhwc": "1", "fuse_conv_bias": "1"}),
                 "CPUExecutionProvider",
             ],
         ),
-        ("precision=fp32", [("CUDAExecutionProvider", {"device_id": "0", "use_tf32": "0"}), "CPUExecutionProvider"]),
-        ("precision=fp16", [("CUDAExecutionProvider", {"device_id": "0"}), "CPUExecutionProvider"]),  # use_tf32=0 would switch tensor cores off
+        ("precision=fp32", None, [("CUDAExecutionProvider", CUDA | {"use_tf32": "0"}), "CPUExecutionProvider"]),
+        ("precision=fp16", None, [("CUDAExecutionProvider", CUDA), "CPUExecutionProvider"]),  # use_tf32=0 would switch tensor cores off
         (
             "provider=tensorrt precision=bf16",
+            None,
             [
                 (
                     "TensorrtExecutionProvider",
                     {"device_id": "0", "trt_engine_cache_enable": "1", "trt_engine_cache_path": "/cache/tensorrt", "trt_bf16_enable": "1"},
                 ),
-                ("CUDAExecutionProvider", {"device_id": "0"}),
+                ("CUDAExecutionProvider", CUDA),
                 "CPUExecutionProvider",
             ],
         ),
     ],
-)  # fmt: skip
-def test_onnx_runtime_gets_its_own_names_for_the_options(text, providers, monkeypatch):
+)
+def test_onnx_runtime_gets_its_own_names_for_the_options(text, stream, providers, monkeypatch):
     """The names are those of ONNX Runtime's documentation of its CUDA and TensorRT execution providers."""
     monkeypatch.setenv("PERFKIT_CACHE_DIR", "/cache")
-    assert _providers(resolve(text, "cuda"), 7 if "graphs" in text else None) == providers
+    assert _providers(resolve(text, "cuda"), stream) == providers

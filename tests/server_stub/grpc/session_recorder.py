@@ -4,6 +4,7 @@ import collections
 
 from perfkit.protocol import http2
 from perfkit.protocol.http2 import HeaderBlockReader, frame
+from server_stub.devices.host_memory import HostMemory
 from server_stub.grpc.http2_session import ServerSession
 from server_stub.grpc.request_headers import parse_request_headers
 from tests.server_stub.grpc.h2_caller import framed
@@ -23,7 +24,9 @@ class SessionRecorder:
         self.time_ns = 0
         self._echoes, self._came = echoes, collections.defaultdict(list)
         blocks = HeaderBlockReader(parse_request_headers, {})
-        self.session = ServerSession(self, self, blocks, max_streams=max_streams, max_message_bytes=max_message_bytes)
+        self.session = ServerSession(
+            self, self, blocks, max_streams=max_streams, max_message_bytes=max_message_bytes, take_memory=HostMemory().take
+        )
 
     def receive(self, data):
         self.session.receive(memoryview(data))

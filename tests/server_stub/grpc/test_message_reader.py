@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from server_stub.devices.host_memory import HostMemory
 from server_stub.grpc.message_reader import MessageReader
 
 MIB = 1 << 20
@@ -43,7 +44,7 @@ def test_messages_come_out_whole_and_as_early_as_possible_whatever_the_pieces(si
     choices = random.Random(seed)
     data = b"".join(struct.pack(">BI", choices.choice([0, 1, 255]), size) + choices.randbytes(size) for size in sizes)
     data = data[: len(data) - min(missing_bytes, len(data))]
-    reader, came, position = MessageReader(1 << 30), [], 0
+    reader, came, position = MessageReader(1 << 30, HostMemory().take), [], 0
     while position < len(data):
         part = data[position : position + choices.choice([1, 3, 100, 70_000, 3 * MIB])]
         space = reader.space() if choices.random() < 0.5 else None
@@ -61,7 +62,7 @@ def test_messages_come_out_whole_and_as_early_as_possible_whatever_the_pieces(si
 
 
 def test_a_message_is_not_changed_by_what_follows_it():
-    reader, scratch = MessageReader(1 << 30), bytearray(b"\0\0\0\0\x03abc")
+    reader, scratch = MessageReader(1 << 30, HostMemory().take), bytearray(b"\0\0\0\0\x03abc")
     (first,) = reader.feed(memoryview(scratch))
     scratch[:] = b"\0\0\0\0\x03def"
     (second,) = reader.feed(memoryview(scratch))
@@ -75,7 +76,7 @@ def test_a_message_is_not_changed_by_what_follows_it():
 
 @pytest.mark.parametrize("announced", [MIB + 1, 1 << 30])
 def test_a_mib_is_reserved_until_so_much_has_arrived(announced):
-    reader = MessageReader(1 << 30)
+    reader = MessageReader(1 << 30, HostMemory().take)
     reader.feed(memoryview(struct.pack(">BI", 0, announced)))
     for more_bytes in (0, 1, 1000, MIB - 1002):
         reader.feed(memoryview(bytes(more_bytes)))
@@ -85,14 +86,14 @@ def test_a_mib_is_reserved_until_so_much_has_arrived(announced):
 
 
 def test_a_small_message_has_memory_of_its_size():
-    reader = MessageReader(1 << 30)
+    reader = MessageReader(1 << 30, HostMemory().take)
     reader.feed(memoryview(struct.pack(">BI", 0, 1000)))
     assert len(memory_of(reader)[0]) == 1000
 
 
 def test_a_message_of_the_largest_size_is_accepted_and_one_above_is_refused_at_its_prefix():
-    assert as_pairs(MessageReader(3).feed(memoryview(b"\0\0\0\0\x03abc"))) == [(b"abc", False)]
-    reader = MessageReader(3)
+    assert as_pairs(MessageReader(3, HostMemory().take).feed(memoryview(b"\0\0\0\0\x03abc"))) == [(b"abc", False)]
+    reader = MessageReader(3, HostMemory().take)
     assert reader.feed(memoryview(b"\0\0\0\0")) == []
     assert reader.feed(memoryview(b"\x04abcd")) == []
     assert reader.refusal == "SERVER: Received message larger than max (4 vs. 3)"

@@ -4,9 +4,9 @@ import asyncio
 from typing import Any
 
 from perfkit.protocol.tensor import Buffer
+from server_stub.devices.host_memory import HostMemory
 from server_stub.http.fast_path import FastPathConnection, HeadCache, encode_response
 from server_stub.http.inference import HttpResponse
-from server_stub.http.request_buffer import KeptMemory
 from server_stub.options import Limits
 
 START = b"POST /v2/models/simple/infer HTTP/1.1\r\nHost: x\r\n"
@@ -40,14 +40,20 @@ class FakeTransport(asyncio.Transport):
 class Harness:
     """The connection, its fake transport and its handler."""
 
-    def __init__(self, *, max_kept_bytes=2**30, kept_s=3600.0, max_body_bytes=2**30, **limits):
+    def __init__(self, *, memory=None, max_body_bytes=2**30, **limits):
         self.transport, self.released = FakeTransport(), asyncio.Semaphore(0)
         self.handed_over: list[bytes] = []
         self.asked: list[Buffer] = []
         self.traced: list[Any] = []
-        self.is_buffered, self.kept = False, KeptMemory(max_kept_bytes, kept_s)
+        self.is_buffered, self.memory = False, memory or HostMemory()
         self.connection = FastPathConnection(
-            HeadCache(max_body_bytes), self, Limits(**limits), self.kept, self.transport, self.handed_over.append, self._receive_into_buffer
+            HeadCache(max_body_bytes),
+            self,
+            Limits(**limits),
+            self.memory.take,
+            self.transport,
+            self.handed_over.append,
+            self._receive_into_buffer,
         )
 
     def _receive_into_buffer(self, is_buffered):

@@ -8,11 +8,15 @@ import resource
 import socket
 import struct
 
+import numpy as np
 import psutil
 import pytest
 
-from server_stub.http.request_buffer import KeptMemory, RequestBuffer
+from server_stub.devices.cuda_driver import CudaDriver
+from server_stub.devices.host_memory import HostMemory
+from server_stub.http.request_buffer import RequestBuffer
 from tests.conditions import passes, until
+from tests.server_stub.devices.fake_cuda import FakeCuda
 from tests.server_stub.http.fast_path_harness import START, Harness, asked, written
 from tests.server_stub.http.test_fast_path import read_responses
 
@@ -151,12 +155,12 @@ async def test_a_large_body_arrives_as_a_view_that_cannot_be_written():
 
 @pytest.mark.parametrize("is_closed", [False, True])
 async def test_memory_that_is_still_read_is_not_used_again(is_closed):
-    harness, kept = Harness(), KeptMemory()
+    harness = Harness()
     harness.receive(LARGE)
     await until(lambda: len(harness.asked) == 1)  # the harness keeps the view, as a batch does that is being executed
     if is_closed:
         harness.connection.close()
-        others = [RequestBuffer(kept) for _ in range(9)]
+        others = [RequestBuffer(harness.memory.take) for _ in range(9)]
         for other in others:
             other.append(bytes(300_000))
     else:
@@ -249,42 +253,8 @@ async def test_a_connection_that_turns_to_small_requests_receives_them_as_before
     harness.connection.close()
 
 
-async def test_memory_is_kept_for_the_next_request_and_released_without_one():
-    harness = Harness(kept_s=0.01)
-    harness.receive(LARGE)
-    assert harness.kept.kept_bytes == 0
-    harness.released.release()
-    await until(lambda: harness.kept.kept_bytes >= len(LARGE))
-    await until(lambda: harness.kept.kept_bytes == 0)
-    harness.receive(LARGE)
-    harness.released.release()
-    await until(lambda: harness.transport.written == written(data(200_000), data(200_000)))
-    harness.connection.close()
-    assert harness.kept.kept_bytes == 0
-
-
-async def test_memory_in_use_is_not_counted_as_kept():
-    harness = Harness()
-    harness.receive(LARGE)
-    harness.released.release()
-    await until(lambda: harness.kept.kept_bytes >= len(LARGE))
-    harness.receive(LARGE)
-    assert harness.kept.kept_bytes == 0
-    harness.connection.close()
-
-
-async def test_received_bytes_outlive_the_time_for_which_unused_memory_is_kept():
-    buffer = RequestBuffer(KeptMemory(kept_s=0.0))
-    buffer.append(b"a")
-    assert buffer.take_rest() == b"a"
-    buffer.append(b"bc")
-    await passes(3)
-    assert buffer.head(9) == b"bc"
-    buffer.release()
-
-
 def test_received_bytes_move_to_larger_memory_while_a_transport_holds_a_view():
-    buffer = RequestBuffer(KeptMemory())
+    buffer = RequestBuffer(HostMemory().take)
     buffer.append(b"head")
     view = buffer.space()
     buffer.begin(4, 1_000_000)
@@ -293,7 +263,7 @@ def test_received_bytes_move_to_larger_memory_while_a_transport_holds_a_view():
 
 
 async def test_without_address_space_for_as_much_as_before_the_next_request_gets_less():
-    buffer = RequestBuffer(KeptMemory(max_bytes=2**40))
+    buffer = RequestBuffer(HostMemory().take)
     buffer.append(b"head")
     buffer.begin(4, 2**30)
     assert len(buffer.space()) > 2**29
@@ -323,17 +293,6 @@ async def test_a_request_larger_than_the_address_space_is_handed_over(requests_b
     assert not harness.is_buffered
 
 
-async def test_memory_is_not_kept_beyond_its_limit():
-    harness = Harness(max_kept_bytes=100_000)
-    for _ in range(2):
-        harness.receive(LARGE)
-        harness.released.release()
-        await until(lambda: harness.transport.written == written(data(200_000)))
-        assert harness.kept.kept_bytes == 0
-        harness.transport.written = b""
-    harness.connection.close()
-
-
 async def test_an_announced_body_takes_memory_only_as_it_arrives():
     head = START + b"Content-Length: %d\r\n\r\n" % 2**30
     harnesses = [Harness() for _ in range(20)]
@@ -344,3 +303,21 @@ async def test_an_announced_body_takes_memory_only_as_it_arrives():
     assert psutil.Process().memory_info().rss - before_bytes < 2**27
     for harness in harnesses:
         harness.connection.close()
+
+
+@pytest.fixture
+def gpu_driver():
+    return CudaDriver(lambda _: FakeCuda())
+
+
+async def test_page_locked_memory_serves_one_request_after_the_other(gpu_driver):
+    harness = Harness(memory=HostMemory(gpu_driver))
+    for number in range(3):
+        harness.receive(LARGE)
+        await until(lambda count=number + 1: len(harness.asked) == count)
+        assert gpu_driver.is_pinned(np.frombuffer(harness.asked[-1], np.uint8).ctypes.data)
+        harness.asked[-1] = b""
+        harness.released.release()
+        await until(lambda count=number + 1: harness.transport.written == written(*[data(200_000)] * count))
+    assert harness.memory.pinned_bytes < 3 * len(LARGE)
+    harness.connection.close()

@@ -199,3 +199,23 @@ def test_no_request_is_lost_repeated_or_overtaken(seed):
     while len(queue):
         selected += queue.select(now_ns + 50, 0).batch
     assert selected == added
+
+
+def test_a_batch_is_cut_to_the_rows_that_are_executed_fastest():
+    best_rows = (0, 1, 2, 2, 4, 4, 4, 6, 8)
+    queue = QueueDriver(BatchingPolicy(), 8, best_rows=best_rows)
+    for name in "abcde":
+        queue.add(name)
+    assert [queue.select(), queue.select(), queue.select()] == ["abcd", "e", ""]
+    queue.add("f", size=3)
+    queue.add("g", size=2)
+    assert [queue.select(), queue.select()] == ["f", "g"], "of 5 rows, 4 are best: the first request fits"
+    queue.add("h", size=3)
+    assert queue.select() == "h", "one request is not cut"
+
+
+def test_sizes_that_the_policy_prefers_count_more_than_fast_ones():
+    queue = QueueDriver(BatchingPolicy((3,)), 8, best_rows=(0, 1, 2, 2, 4, 4, 4, 6, 8))
+    for name in "abcd":
+        queue.add(name)
+    assert [queue.select(), queue.select()] == ["abc", "d"]

@@ -120,7 +120,7 @@ def test_inputs_in_gpu_memory_reach_an_onnx_model_without_a_copy_to_the_host(tmp
         assert gpu.library.copied["within"] == 2 * 64
         gpu.library.copied.clear()
 
-    ask_fronts(regions, ask, {"m": lambda: ExecutedModel(definition, gpu.executor(file, 4, pinned=True))})
+    ask_fronts(regions, ask, {"m": lambda: ExecutedModel(definition, gpu.executor(file, 4))})
 
 
 @pytest.mark.parametrize(

@@ -325,7 +325,8 @@ def test_a_file_truncated_before_the_execution_fails_one_request_of_the_batch(tm
     os.truncate(tmp_path / "short", 100)
     definition, executor = array_models.load("simple")
     executor = kind(executor.execute)
-    result = BatchExecution(definition, "1", executor)([QueuedRequest(request, 1, 0) for request, _ in requests])
+    execution = BatchExecution(definition, "1", executor)
+    result = execution.finish(execution.begin([QueuedRequest(request, 1, 0) for request, _ in requests]))
     assert result.failure is None
     finished = requests[0][1].finish(result.responses[0])
     assert [bytes(output.raw) for output in finished.outputs] == [(FIRST + SECOND).tobytes(), (FIRST - SECOND).tobytes()]
