@@ -82,8 +82,11 @@ class PointObservation:
 class Observation:
     """The telemetry of a run."""
 
-    def __init__(self, scenario: Scenario, client: TelemetryClient, connect: Connect, clock: Clock) -> None:
+    def __init__(
+        self, scenario: Scenario, client: TelemetryClient, connect: Connect, clock: Clock, *, starts_gpu_server: bool = False
+    ) -> None:
         self._scenario, self._client, self._connect, self._clock = scenario, client, connect, clock
+        self._starts_gpu_server = starts_gpu_server
         self._span_counts = collections.Counter[str]()
 
     @property
@@ -110,7 +113,15 @@ class Observation:
                 same.append(place)
         readers = [(self._statistics(workloads[group[0]]), tuple(group)) for group in groups]
         has_own_page = self._scenario.target.metrics_url is not None
-        return PointTelemetry(number, readers, self._client, self._clock, has_own_page=has_own_page, is_mix=is_mix)
+        return PointTelemetry(
+            number,
+            readers,
+            self._client,
+            self._clock,
+            has_own_page=has_own_page,
+            is_mix=is_mix,
+            starts_gpu_server=self._starts_gpu_server,
+        )
 
     def _statistics(self, one: ProbedWorkload) -> ServerStatisticsReader:
         target, address, composing_models = one.scenario.target, one.address, one.probed.composing_models
@@ -168,7 +179,7 @@ class PointTelemetry:
     """The telemetry of one load point, from `begin` before its first request to `finish` after its last answer.
 
     `statistics` are readers with the numbers of the workloads whose requests they count. With `has_own_page` the first page of metrics is
-    the server's own.
+    the server's own; with `starts_gpu_server` perfkit started the server on a GPU.
     """
 
     def __init__(
@@ -180,9 +191,11 @@ class PointTelemetry:
         *,
         has_own_page: bool = False,
         is_mix: bool = False,
+        starts_gpu_server: bool = False,
     ) -> None:
         self._number, self._statistics, self._client, self._clock = number, statistics, client, clock
         self._began_ns, self._has_own_page, self._is_mix = 0, has_own_page, is_mix
+        self._starts_gpu_server = starts_gpu_server
 
     async def begin(self) -> None:
         """Takes the readings that are due before any request is sent."""
@@ -236,6 +249,7 @@ class PointTelemetry:
             server=counts,
             server_cpu=reports["server CPU"].summary if "server CPU" in reports else None,
             gpus=(*gpus, *{gpu.uuid: gpu for gpu in reported}.values()),
+            server_has_gpu=self._starts_gpu_server or any(gpu.used_by_server for gpu in gpus) or self._has_gpu_page(reports),
             metrics=tuple(metric for page in pages if page.summary for metric in page.summary.metrics),
             machine=machine.summary,
             event_loop_lag=BucketCounts.of([value for series in own if series.name == EVENT_LOOP_LAG for value in series.values]),
@@ -247,6 +261,11 @@ class PointTelemetry:
             tuple(dict.fromkeys(warnings)),
             servers,
         )
+
+    def _has_gpu_page(self, reports: Mapping[str, SamplerReport[Any]]) -> bool:
+        """Whether the server's own page of metrics lists a GPU, as Triton's does."""
+        own_page: SamplerReport[PageFigures] | None = reports.get("metrics 1") if self._has_own_page else None
+        return own_page is not None and own_page.summary is not None and bool(own_page.summary.gpus)
 
     def _server_reset(self, reports: Mapping[str, SamplerReport[Any]]) -> MeasurementWarning | None:
         """The warning about a server whose counters fell between two readings since the one before the load."""
@@ -305,7 +324,8 @@ async def observe(
             client.notes.append(
                 "GPUs are not measured, because the target runs on another machine: set target.metrics_url to its metrics page."
             )
-    return Observation(scenario, client, connect, clock)
+    device = "" if target.server is None else str(target.server.description.get("device", ""))
+    return Observation(scenario, client, connect, clock, starts_gpu_server=device.startswith("cuda"))
 
 
 def telemetry_config(

@@ -34,6 +34,8 @@ class Resources:
     server: ServerCounts | None = None
     server_cpu: ServerCpuUse | None = None
     gpus: tuple[GpuFigures, ...] = ()
+    server_has_gpu: bool = False
+    """Whether the target is known to have a GPU: its device is CUDA, its process is on a GPU, or its own metrics page lists one."""
     metrics: tuple[MetricFigures, ...] = ()
     machine: MachineFigures | None = None
     event_loop_lag: BucketCounts = EMPTY
@@ -176,7 +178,7 @@ def energy_per_inference_j(
 
     GPUs that the server is known not to use are left out, and so are MIG instances, whose energy is part of their GPU's.
     """
-    energies = [getattr(gpu, energy) for gpu in gpus if not gpu.mig and gpu.used_by_server is not False]
+    energies = [getattr(gpu, energy) for gpu in gpus if not gpu.mig and gpu.may_serve]
     return sum(energies) / inferences if energies and None not in energies and inferences else None
 
 

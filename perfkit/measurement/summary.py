@@ -9,6 +9,7 @@ from perfkit.errors import MeasurementWarning
 from perfkit.measurement.cold_start import pooled_starts
 from perfkit.measurement.generator_influence import judge_influence, stop_counts
 from perfkit.measurement.idle_gaps import idle_gaps, idle_warnings
+from perfkit.measurement.idle_gpu import idle_gpu_warnings
 from perfkit.measurement.incidents import find_incidents, incident_warnings
 from perfkit.measurement.machine_summary import machine_figures, machine_warnings
 from perfkit.measurement.point_measurement import PointMeasurement
@@ -132,7 +133,8 @@ class _Pool:
         window, load = measured.window, measured.load
         burstiness = (load.burstiness or 1.0) if isinstance(load, OpenLoad) else 1.0
         varies = isinstance(load, IdleLoad | ColdStartLoad)
-        warnings = [] if varies else target_warnings(window.series, is_open=measured.is_open, burstiness=burstiness)
+        steadiness = [] if varies else target_warnings(window.series, is_open=measured.is_open, burstiness=burstiness)
+        warnings = (*idle_gpu_warnings(measured), *steadiness)
         incidents = find_incidents(window, load, measured.repetition)
         lag = measured.resources.event_loop_lag
         by_code = {one.code: one for one in warnings}

@@ -4,6 +4,7 @@ import dataclasses
 from collections.abc import Iterator, Sequence
 from typing import Literal
 
+from perfkit.errors import MeasurementWarning
 from perfkit.report.cold_start import cold_start_sentence
 from perfkit.report.idle import idle_sentence
 from perfkit.report.mix import neighbour_sentences
@@ -16,7 +17,7 @@ from perfkit.units import format_duration_ns, format_rate_per_s
 _MOST_NAMED = 3
 _MOST_FAILURES = 0.01  # a target that fails more of its requests does not keep up
 _VERDICTS = {"satisfied": "the SLO is met", "violated": "the SLO is missed", "inconclusive": "too few samples to judge the SLO"}
-_INCIDENTS: tuple[Literal["stall", "error_burst"], ...] = ("stall", "error_burst")
+_TOLD_FIRST: tuple[Literal["gpu_idle", "stall", "error_burst"], ...] = ("gpu_idle", "stall", "error_burst")
 _LARGE_SCATTER = 0.15  # between the slowest and the fastest repetition, as a share of the throughput
 LEAST_GAIN = 0.05
 """The smallest relative gain in throughput for which a higher concurrency counts as better."""
@@ -26,7 +27,7 @@ LEAST_GAIN = 0.05
 class Finding:
     """What a reader must know of a load point before its figures: a sentence, and the code of the warning that says more."""
 
-    kind: Literal["stall", "error_burst", "invalid"]
+    kind: Literal["gpu_idle", "stall", "error_burst", "invalid"]
     load_point: str
     text: str
     code: str
@@ -53,6 +54,8 @@ def answer(result: Result) -> tuple[str, ...]:
         sentences.append(
             f"Not valid and left out of this answer: {len(invalid)} of {len(result.summary)} load points ({_named(invalid)}){_because(invalid)}."
         )
+    if idle := [point for point in answered if point.valid and "gpu_idle" in {warning.code for warning in point.warnings}]:
+        sentences.append(f"The GPU was idle while requests waited: {_named(idle)}; the warning gpu_idle says what the server needs.")
     if unsteady := [point for point in answered if point.valid and "not_steady" in {warning.code for warning in point.warnings}]:
         sentences.append(
             f"Not steady: {_named(unsteady)}; the times or the throughput still changed, so a longer warm-up or measurement may give other figures."
@@ -101,19 +104,26 @@ def _workload_verdicts(result: Result) -> Iterator[str]:
 
 
 def findings(result: Result) -> tuple[Finding, ...]:
-    """Stalls and error bursts with their seconds, then each load point that is not valid with its first reason."""
+    """Idle GPUs, stalls and error bursts with their figures, then each load point that is not valid with its first reason."""
     warned = [(point, warning) for point in result.summary for warning in point.warnings]
-    incidents = [
-        Finding(kind, point.title, warning.message, kind) for kind in _INCIDENTS for point, warning in warned if warning.code == kind
+    told = [
+        Finding(kind, point.title, _first_sentence(warning), kind)
+        for kind in _TOLD_FIRST
+        for point, warning in warned
+        if warning.code == kind
     ]
-    return (*incidents, *(_invalid(point) for point in result.summary if not point.valid))
+    return (*told, *(_invalid(point) for point in result.summary if not point.valid))
 
 
 def _invalid(point: Point) -> Finding:
     """The first sentence of the first warning that makes a point invalid; without such a warning, of its first warning."""
     reasons = [warning for warning in point.warnings if warning.code in INVALIDATING] or list(point.warnings[:1])
-    text = f" {reasons[0].message.partition('. ')[0].rstrip('.')}." if reasons else ""
+    text = f" {_first_sentence(reasons[0])}" if reasons else ""
     return Finding("invalid", point.title, f"Not valid.{text}", reasons[0].code if reasons else "")
+
+
+def _first_sentence(warning: MeasurementWarning) -> str:
+    return f"{warning.message.partition('. ')[0].rstrip('.')}."
 
 
 def load_in_words(point: Point) -> str:

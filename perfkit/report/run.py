@@ -3,14 +3,15 @@
 import functools
 import itertools
 import pathlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from perfkit.report.answer import answer, findings
 from perfkit.report.breakdown import breakdown_sentences, breakdown_table, contrast_table, slowest_table
-from perfkit.report.calibration import calibration_facts, ceilings_sentence, stored_calibration, transport_sentence
+from perfkit.report.calibration import ceilings_sentence, stored_calibration, transport_sentence
 from perfkit.report.chart import ChartGroup
 from perfkit.report.cold_start import cold_start_table
+from perfkit.report.environment import environment_groups
 from perfkit.report.grouped_warnings import grouped_warnings, warnings_table
 from perfkit.report.idle import idle_table
 from perfkit.report.mix import neighbours_table
@@ -20,8 +21,8 @@ from perfkit.report.search import probes_table
 from perfkit.report.sequences import sequences_table
 from perfkit.report.server_tables import composing_models_table, connections_table, gpu_table, machines_table, replicas_table, server_table
 from perfkit.report.streams import streams_table
-from perfkit.report.table import MISSING
 from perfkit.result.file import read_result
+from perfkit.result.hardware import is_on_gpu
 from perfkit.result.json_file import as_mapping
 from perfkit.result.model import Point, Result
 from perfkit.stats.validity import BUSY_CORE_SHARE
@@ -33,7 +34,15 @@ _STATUSES = {
     "incomplete": "This run is incomplete; the figures cover what was measured before it stopped.",
     "invalid": "This measurement is not valid; do not rely on its figures.",
 }
+_GPU_PLOT = "gpus"
 _PLOTS = {
+    _GPU_PLOT: (
+        "GPUs over time",
+        (
+            "What the GPUs did in the measured seconds, load points one after another. Where a GPU is not busy although requests are in "
+            "flight, the server does something else; where it is always busy, more requests only wait."
+        ),
+    ),
     "search": (
         "The search for the capacity",
         (
@@ -99,13 +108,6 @@ _DEFINITIONS = (
     ("generator CPU", f"The share of one core that the load generator kept busy. Above {BUSY_CORE_SHARE:.0%} the figures may be limited by the generator, and the point is not valid."),
 )  # fmt: skip
 _MOST_FINDINGS = 3
-_ENVIRONMENT_TITLES = {
-    "generator": "Load generator",
-    "target": "Target",
-    "bundled_server": "Bundled server",
-    "command_server": "Server, started by a command",
-    "telemetry": "Telemetry",
-}
 
 
 def write_reports(folder: pathlib.Path) -> list[pathlib.Path]:
@@ -136,17 +138,18 @@ def run_page(
     points = result.summary
     order = [point.key for point in points]
     repetitions = sorted(result.points, key=lambda point: (order.index(point.key), point.repetition or 0))
-    environment = tuple(_environment(result.environment))
+    environment = tuple(environment_groups(result.environment))
+    figures = {name: _figure(name, svg, points[0], (charts or {}).get(name)) for name, svg in plots.items()}
     kinds = (
-        warnings_table, functools.partial(slowest_table, telemetry=telemetry), failures_table, machines_table, replicas_table, connections_table, server_table, composing_models_table, gpu_table,
+        warnings_table, functools.partial(slowest_table, telemetry=telemetry), failures_table, machines_table, replicas_table, connections_table, server_table, composing_models_table,
     )  # fmt: skip
-    tables = [table(points) for table in kinds]
+    tables = [*(table(points) for table in kinds), *([] if is_on_gpu(result) else [gpu_table(points)])]
     blocks: dict[str, Sequence[Block]] = {
         **_answer(result),
         **_attention(result),
-        **_opening(result),
+        **_opening(result, gpu_figures=[figure for name, figure in figures.items() if name == _GPU_PLOT]),
         **{table.title: [table] for table in tables[:1] if table.rows},
-        "Plots": [_figure(name, svg, points[0], (charts or {}).get(name)) for name, svg in plots.items()],
+        "Plots": [figure for name, figure in figures.items() if name != _GPU_PLOT],
         **{table.title: [table] for table in tables[1:] if table.rows},
         "Repetitions": [repetitions_table(repetitions)] if repetitions else [],
         "Environment": [Facts(environment) if environment else Paragraph("No environment was recorded.")],
@@ -178,8 +181,9 @@ def _answer(result: Result) -> dict[str, Sequence[Block]]:
     return {} if result.search else {"Answer": [Paragraph(text, is_strong=True) for text in answer(result)]}
 
 
-def _opening(result: Result, ceilings: Sequence[Block] = ()) -> dict[str, Sequence[Block]]:
-    """What every form of the report begins with, by title."""
+def _opening(result: Result, ceilings: Sequence[Block] = (), gpu_figures: Sequence[Block] = ()) -> dict[str, Sequence[Block]]:
+    """What every form of the report begins with, by title; the GPUs only if one of them served the run."""
+    has_gpu = is_on_gpu(result)
     judged = tuple(
         Item(point.slo.reason, point.title if point.valid else f"{point.title}, NOT VALID")
         for point in result.summary
@@ -187,7 +191,8 @@ def _opening(result: Result, ceilings: Sequence[Block] = ()) -> dict[str, Sequen
     )
     return {
         "Capacity": [Paragraph(result.search.reason, is_strong=True), probes_table(result)] if result.search else [],
-        "Summary": [summary_table(result.summary) if result.summary else Paragraph("No load point was measured.")],
+        "Summary": [summary_table(result.summary, has_gpu=has_gpu) if result.summary else Paragraph("No load point was measured.")],
+        **({"GPUs": [table, *gpu_figures]} if has_gpu and (table := gpu_table(result.summary)).rows else {}),
         **_where_the_time_went(result.summary),
         "Workloads alone and together": [table] if (table := neighbours_table(result)).rows else [],
         "Sequences": [table] if (table := sequences_table(result.summary)).rows else [],
@@ -207,7 +212,7 @@ def _where_the_time_went(points: Sequence[Point]) -> dict[str, Sequence[Block]]:
 
 
 def _attention(result: Result) -> dict[str, Sequence[Block]]:
-    """What a reader must know before the figures: stalls, error bursts and invalid load points, the first few of each."""
+    """What a reader must know before the figures: idle GPUs, stalls, error bursts and invalid load points, the first few of each."""
     items = list[Item]()
     for _, found in itertools.groupby(findings(result), lambda one: one.kind):
         first, *others = list(found)
@@ -255,45 +260,6 @@ def status_sentence(result: Result) -> str:
         return f"{len(invalid)} of {len(result.summary)} load points are not valid; do not rely on their figures: {named}."
     has_reason = result.status_reason and result.status_reason != result.status
     return _STATUSES[result.status] + (f" Reason: {result.status_reason.rstrip('.')}." if has_reason else "")
-
-
-def _environment(environment: Mapping[str, Any]) -> Iterator[tuple[str, tuple[tuple[str, str], ...]]]:
-    """Groups of facts: the generator's machine and its calibration, the target, the server that perfkit started, and the rest."""
-    for key, value in environment.items():
-        facts = value if isinstance(value, Mapping) else {key: value}
-        own = {name: fact for name, fact in facts.items() if name not in ("bundled_server", "command_server", "calibration")}
-        yield _ENVIRONMENT_TITLES.get(key, key), tuple(_facts(own))
-        if calibration := stored_calibration(facts):
-            yield "Calibration", tuple(calibration_facts(calibration))
-        for kind in ("bundled_server", "command_server"):
-            if server := facts.get(kind):
-                described = server if isinstance(server, Mapping) else {"description": server}
-                yield _ENVIRONMENT_TITLES[kind], tuple(_facts({name: fact for name, fact in described.items() if name != "event"}))
-
-
-def _facts(facts: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    for name, value in facts.items():
-        is_size = name.endswith("_bytes") and isinstance(value, int)
-        yield name.removesuffix("_bytes").replace("_", " "), f"{value / 2**30:.1f} GiB" if is_size else _fact(value)
-
-
-def _fact(value: object) -> str:
-    if isinstance(value, Mapping):
-        return ", ".join(f"{name} {_fact(part)}" for name, part in value.items())
-    if isinstance(value, list | tuple):
-        if value and all(isinstance(part, int) and not isinstance(part, bool) for part in value):
-            return _ranges(value)
-        return ", ".join(map(_fact, value))
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    return MISSING if value in (None, "") else str(value)
-
-
-def _ranges(numbers: Sequence[int]) -> str:
-    """The numbers of CPUs in their order: `0–3, 8`."""
-    grouped = itertools.groupby(enumerate(numbers), lambda numbered: numbered[1] - numbered[0])
-    runs = [[number for _, number in group] for _, group in grouped]
-    return ", ".join(str(run[0]) if len(run) == 1 else f"{run[0]}–{run[-1]}" for run in runs)
 
 
 def _yaml(scenario: Mapping[str, Any]) -> str:

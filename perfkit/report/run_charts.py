@@ -12,7 +12,7 @@ from perfkit.report.idle import idle_group
 from perfkit.report.load_axis import PERCENTILES, PROTOCOL_COLOURS, load_axis
 from perfkit.report.search import search_group
 from perfkit.report.stream_charts import streams_group
-from perfkit.report.time_charts import time_group
+from perfkit.report.time_charts import gpu_group, time_group
 from perfkit.report.timeline import Timeline
 from perfkit.result.model import Point, Result
 from perfkit.stats.buckets import BucketCounts
@@ -28,6 +28,8 @@ def run_charts(result: Result, timeline: Timeline) -> dict[str, ChartGroup]:
 
 
 def _groups(result: Result, timeline: Timeline) -> Iterator[tuple[str, ChartGroup]]:
+    if gpus := gpu_group(result, timeline):
+        yield "gpus", gpus
     if result.search is not None and result.search.probes:
         yield "search", search_group(result.search)
     answered = [point for point in result.summary if point.times.count]

@@ -4,7 +4,7 @@ import functools
 from collections.abc import Sequence
 
 from perfkit.report.load_points import interval_cell, load_columns, load_point_table, times_caption
-from perfkit.report.table import Cell, Column, Table
+from perfkit.report.table import Cell, Column, Table, range_cell
 from perfkit.result.distribution import QUANTILES
 from perfkit.result.model import Point, Requests
 from perfkit.stats.sample_size import is_withheld
@@ -14,11 +14,11 @@ _OUTCOMES = tuple(name for name in Requests.model_fields if name not in ("schedu
 _NO_ANSWERS = "no request of this load point was answered"
 
 
-def summary_table(points: Sequence[Point]) -> Table:
-    """The pooled load points with their figures, as the report shows them."""
+def summary_table(points: Sequence[Point], *, has_gpu: bool = False) -> Table:
+    """The pooled load points with their figures, as the report shows them; `has_gpu` adds those of GPUs, as far as there are any."""
     figures = (
         _THROUGHPUT,
-        _INFERENCES,
+        *(_gpu_figures(points) if has_gpu else (_INFERENCES,)),
         *_goodput(points),
         *_PERCENTILES.values(),
         _MAXIMUM,
@@ -35,9 +35,8 @@ def summary_table(points: Sequence[Point]) -> Table:
 
 def terminal_table(points: Sequence[Point]) -> Table:
     """The pooled load points with the figures that fit on a terminal."""
-    inferences = (_INFERENCES,) if any(point.inferences_per_s != point.throughput_per_s for point in points) else ()
     state = () if all(_state(point) == "ok" for point in points) else (Column("state", "state", "text", _state),)
-    rates, ending = (_THROUGHPUT, *inferences, *_goodput(points)), (_ERRORS, *_wrong_answers(points), _SAMPLES, *state)
+    rates, ending = (_THROUGHPUT, *_own_inferences(points), *_goodput(points)), (_ERRORS, *_wrong_answers(points), _SAMPLES, *state)
     columns = (*load_columns(points), *rates, *_PERCENTILES.values(), _MAXIMUM, *ending)
     return load_point_table("summary", "Summary", columns, points, f"{times_caption(points)}; – marks percentiles with too few samples")
 
@@ -66,6 +65,23 @@ def failures_table(points: Sequence[Point]) -> Table:
             if (count := getattr(point.requests, outcome)) and not failures:  # dropped arrivals, and results of earlier versions
                 rows.append((point.title, name, None, count, None, None))
     return Table("failures", "Failed requests", columns, tuple(rows))
+
+
+def _gpu_figures(points: Sequence[Point]) -> tuple[Column, ...]:
+    """What stands beside throughput where a GPU served; inferences only if they differ, since the table is wide."""
+    busy = (_GPU_BUSY,) if any(map(_gpu_busy, points)) else ()
+    energy = (_ENERGY,) if any(point.energy_per_inference_j is not None for point in points) else ()
+    return (*_own_inferences(points), *busy, *energy)
+
+
+def _own_inferences(points: Sequence[Point]) -> tuple[Column, ...]:
+    return (_INFERENCES,) if any(point.inferences_per_s != point.throughput_per_s for point in points) else ()
+
+
+def _gpu_busy(point: Point) -> Cell | None:
+    """The utilisation of the GPUs that the target may use, from the least to the most busy one."""
+    shares = [gpu.utilization_mean for gpu in point.server_gpus if gpu.utilization_mean is not None]
+    return range_cell(shares) if shares else None
 
 
 def _goodput(points: Sequence[Point]) -> tuple[Column, ...]:
@@ -100,6 +116,8 @@ def _state(point: Point) -> str:
     codes = {warning.code for warning in point.warnings}
     if not point.valid:
         return "NOT VALID"
+    if "gpu_idle" in codes:
+        return "GPU idle"
     if "overloaded" in codes or "not_steady" in codes:
         return "overloaded" if "overloaded" in codes else "not steady"
     return {"violated": "SLO missed", "inconclusive": "SLO unclear"}.get(point.slo.verdict, "ok") if point.slo else "ok"
@@ -117,6 +135,8 @@ def _cpu(point: Point) -> Cell:
 
 _THROUGHPUT = Column("throughput_per_s", "throughput", "rate_per_s")
 _INFERENCES = Column("inferences_per_s", "inferences", "rate_per_s")
+_GPU_BUSY = Column("gpu_busy", "GPU busy", "share", _gpu_busy)
+_ENERGY = Column("energy_per_inference_j", "energy per inference", "energy_j")
 _GOODPUT = Column(
     "goodput_per_s", "goodput", "rate_per_s", lambda point: Cell(point.goodput_per_s, note="ok answers per second within the SLO's limit on times")
 )  # fmt: skip

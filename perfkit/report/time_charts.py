@@ -9,6 +9,7 @@ import numpy as np
 
 from perfkit.report.chart import BLUE, COLOURS, GREEN, PURPLE, RED, VERMILLION, Axis, Chart, ChartGroup, Heat, HeatColumn, Level, Line, Span
 from perfkit.report.timeline import HEAT_BINS_PER_DECADE, Slice, Timeline
+from perfkit.result.hardware import is_on_gpu
 from perfkit.result.model import Point, Result
 from perfkit.telemetry.series import Series
 from perfkit.units import NS_PER_S
@@ -59,15 +60,19 @@ class _Window:
         return self.start_s + self.point.duration_s
 
 
-_ROWS = (
+_SERVER_ROWS = (
     _Row("server's time per request", "ms", tuple(SeriesLine(f"server_{name}", label, _MS) for name, label in (
         ("queue", "queue"), ("compute_infer", "infer"), ("compute_input", "input"), ("compute_output", "output"),
     ))),
     _Row("requests per execution", "", (SeriesLine("server_mean_batch", "mean batch"),)),
-    _Row("GPU busy", "%", (SeriesLine("gpu_utilization", "", 100),), 100),
+)  # fmt: skip
+_GPU_ROWS = (
+    _Row("GPU busy", "%", (SeriesLine("gpu_utilization", "", 100),), 120),  # the names of load points stand above 100 %
     _Row("GPU power", "W", (SeriesLine("gpu_power", "", is_held=True),)),
     _Row("GPU memory", "GiB", (SeriesLine("gpu_memory_used", "", 1 / _GIB, is_held=True),)),
     _Row("SM clock", "MHz", (SeriesLine("gpu_sm_clock", "", is_held=True),)),
+)
+_GENERATOR_ROWS = (
     _Row("generator's CPU", "%", (
         SeriesLine("machine_cpu_share", "machine", 100), SeriesLine("worker_cpu_share", "worker", 100),
         SeriesLine("machine_steal_share", "steal", 100),
@@ -82,15 +87,36 @@ _TRIVIAL_VALUES = {"server_mean_batch": 1.0}  # a series that never has another 
 
 
 def time_group(result: Result, timeline: Timeline) -> ChartGroup | None:
-    """Charts of all that was recorded over time, on one axis of measured seconds; None without samples."""
+    """Charts of all that was recorded over time, on one axis of measured seconds; None without samples.
+
+    GPUs are left out where `gpu_group` draws them.
+    """
     if not any(timeline.slices.values()):
         return None
     windows = list(_windows(result))
+    x, gpu_rows = _seconds(windows), () if is_on_gpu(result) else _GPU_ROWS
+    rows = (*_SERVER_ROWS, *gpu_rows, *_GENERATOR_ROWS, *_listed_rows(result, timeline))
+    return _group(windows, [*_request_charts(windows, timeline, x), *_resource_charts(rows, windows, timeline, x)])
+
+
+def gpu_group(result: Result, timeline: Timeline) -> ChartGroup | None:
+    """Charts of the GPUs of a run that a GPU served, on the same axis; None without samples of them."""
+    windows = list(_windows(result))
+    if not windows or not is_on_gpu(result):
+        return None
+    charts = list(_resource_charts(_GPU_ROWS, windows, timeline, _seconds(windows)))
+    return _group(windows, charts) if charts else None
+
+
+def _seconds(windows: Sequence[_Window]) -> Axis:
+    return Axis("seconds measured", "s", low=0.0, high=max(windows[-1].end_s, 1e-3))
+
+
+def _group(windows: Sequence[_Window], charts: Sequence[Chart]) -> ChartGroup:
+    """The charts with marks where load points begin, and backgrounds of incidents and load points that are not valid."""
     spans = tuple(Span(window.start_s, window.end_s, "not valid", is_bad=True) for window in windows if not window.point.valid)
     spans += tuple(_incident_spans(windows))
     starts = tuple(Level(window.start_s, window.title, is_vertical=True, colour=COLOURS[-1]) for window in windows)
-    x = Axis("seconds measured", "s", low=0.0, high=max(windows[-1].end_s, 1e-3))
-    charts = [*_request_charts(windows, timeline, x), *_resource_charts(result, windows, timeline, x)]
     # only the first chart names the load points, and it and the second the incidents
     unnamed = tuple(dataclasses.replace(level, label="") for level in starts)
     unlabelled = tuple(dataclasses.replace(span, label="") for span in spans)
@@ -228,10 +254,10 @@ def upper_percentile(timeline: Timeline) -> str:
     return next((name for name in ("p99", "p90") if sum(name in part.times_ns for part in slices) >= 0.9 * len(slices)), "max")
 
 
-def _resource_charts(result: Result, windows: Sequence[_Window], timeline: Timeline, x: Axis) -> Iterator[Chart]:
+def _resource_charts(rows: Sequence[_Row], windows: Sequence[_Window], timeline: Timeline, x: Axis) -> Iterator[Chart]:
     """A chart for each sampled quantity, with a line for each GPU, worker or set of labels."""
     total_s = sum(window.point.duration_s for window in windows)
-    for row in (*_ROWS, *_listed_rows(result, timeline)):
+    for row in rows:
         lines: dict[str, _Values] = {}
         for window in windows:
             steps = min(max(round(_STEPS * window.point.duration_s / total_s), 2), 240) if total_s else 2

@@ -306,6 +306,16 @@ VALID_POINT: Mapping[str, WarningText] = {
         "This machine sent TCP segments again, and some requests took long enough for that to be the reason.",
         "Check the network between generator and server; measure on the server's machine or network to compare.",
     ),
+    "gpu_idle": WarningText(
+        "the GPU was idle while requests waited",
+        "The server has a GPU, which was busy for less than 5 % of the window, although requests were in flight nearly all the time and each took half a second or more. "
+        "Then the server does something else, mostly on the CPU: it prepares its kernels for each batch size that it has not had before, loads or converts data, or computes a model "
+        "there that was meant for the GPU. The point stays valid, because these are the server's figures, but those of another window can be many times higher.",
+        "Have every batch size prepared before the window: a longer warm-up, or CUDA graphs captured when the model is loaded (the bundled server's `server.onnx.graphs`, Triton's "
+        "`model_warmup`). Or limit the batch sizes (`server.onnx.max_batch`, Triton's `preferred_batch_size`). If it stays, see in the server's log and in the report's environment whether the "
+        "model is on the GPU at all.",
+        "measure.warmup, server.onnx",
+    ),
     "gpu_throttled": WarningText(
         "a GPU lowered its clocks",
         "It was too hot, at its power limit, or slowed by the power supply. Later windows may be slower than the first ones.",

@@ -202,13 +202,18 @@ def environment_differences(baseline: Result, candidate: Result) -> list[Differe
     ]
 
 
+_ANY = "*"
+"""Stands for each key of a mapping."""
 # facts that change with every start of a server, and calibration figures, do not describe the environment
 _TRANSIENT = {
     "generator": {"calibration": None},
     "target": {
         "url": None,
         "command_server": None,
-        "bundled_server": dict.fromkeys(("http_port", "grpc_port", "metrics_port", "pid", "event", "ready_after_s")),
+        "bundled_server": {
+            **dict.fromkeys(("http_port", "grpc_port", "metrics_port", "pid", "event", "ready_after_s")),
+            "onnx": {"models": {_ANY: dict.fromkeys(("load_s", "gpu_memory_bytes"))}},
+        },
     },
 }
 _FINGERPRINTED = {
@@ -222,7 +227,7 @@ _FINGERPRINTED = {
 def _without(document: Mapping[str, Any], left_out: Mapping[str, Any]) -> dict[str, Any]:
     remaining: dict[str, Any] = {}
     for key, value in document.items():
-        rest = left_out.get(key, ())
+        rest = left_out.get(key, left_out.get(_ANY, ()))
         if rest is not None:
             remaining[key] = _without(value, rest) if rest and isinstance(value, Mapping) else value
     return remaining

@@ -5,7 +5,7 @@ from collections import Counter
 
 from perfkit.result.json_file import as_list, as_mapping
 from perfkit.result.model import Result
-from perfkit.telemetry.figures import GpuFigures
+from perfkit.telemetry.figures import IDLE_GPU_SHARE, GpuFigures
 
 _GPU_MAKER = re.compile(r"^(NVIDIA\s+)?(Tesla\s+)?")
 _CPU_NOISE = re.compile(r"\((R|TM)\)|\bCPU\b|\bProcessor\b|@.*$|\b\d+-Core\b", re.IGNORECASE)
@@ -32,6 +32,18 @@ def hardware_of(result: Result) -> str:
     number = len(as_list(server.get("cpus"))) or host.get("cpus")
     model = " ".join(_CPU_NOISE.sub(" ", str(host["cpu_model"])).split())
     return f"{number} CPU{'' if number == 1 else 's'} ({model})" if number else model
+
+
+def is_on_gpu(result: Result) -> bool:
+    """Whether a GPU served the run: the bundled server's device is CUDA, or the samples of a GPU that the target may use show that it worked.
+
+    Where it is unknown whose work that was, a GPU that was idle does not count.
+    """
+    device = as_mapping(as_mapping(result.environment.get("target")).get("bundled_server")).get("device")
+    if device is not None:
+        return str(device).startswith("cuda")
+    gpus = [gpu for point in result.summary for gpu in point.server_gpus]
+    return any((gpu.utilization_mean or 0.0) > (0.0 if gpu.used_by_server else IDLE_GPU_SHARE) for gpu in gpus)
 
 
 def server_gpus(result: Result) -> list[GpuFigures]:

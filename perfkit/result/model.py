@@ -310,7 +310,7 @@ class Point(Part):
     @property
     def server_gpus(self) -> list[GpuFigures]:
         """The GPUs, without those that the target is known not to use."""
-        return [gpu for gpu in self.gpus if gpu.used_by_server is not False]
+        return [gpu for gpu in self.gpus if gpu.may_serve]
 
 
 class Resumption(Part):

@@ -6,6 +6,9 @@ Plain values for `result.json`. Shares are fractions of one; None means that the
 import dataclasses
 from typing import Literal
 
+IDLE_GPU_SHARE = 0.05
+"""A GPU that computes for a smaller share of a window counts as idle."""
+
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class GpuFigures:
@@ -47,6 +50,11 @@ class GpuFigures:
     pcie_received_mean_bytes_per_s: float | None = None
     used_by_server: bool | None = None
     """Whether a process of the target computed on it; None where that is unknown."""
+
+    @property
+    def may_serve(self) -> bool:
+        """Whether the target may use it: it is not known not to."""
+        return self.used_by_server is not False
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -12,6 +12,7 @@ OVERLOADED = MeasurementWarning("overloaded", "The backlog grew.")
 BUSY = MeasurementWarning("busy_machine", "This machine was busy.")
 LATE = MeasurementWarning("late_starts", "Requests started late.")
 UNSTEADY = MeasurementWarning("not_steady", "The times rose.")
+GPU_IDLE = MeasurementWarning("gpu_idle", "The GPU was idle.")
 STOPPED = MeasurementWarning("generator_stopped", "The load generator stood still.")
 
 
@@ -155,3 +156,12 @@ def test_repetitions_of_a_closed_loop_that_differ_by_much_are_told():
     )
     *_, last = answer(result.model_copy(update={"points": points}))
     assert last == "Throughput differs between repetitions: http, concurrency 2: 900/s to 1,100/s."
+
+
+def test_an_idle_gpu_is_told_with_the_load_points_and_left_out_of_none():
+    first, second = answer(closed(96.0, 2.33, 613.0, warnings=[(), (GPU_IDLE,), ()]))
+    assert first == "Best 613/s at concurrency 4: p50 2.00 ms, p99 6.00 ms; throughput still rises at the highest concurrency measured."
+    assert second == "The GPU was idle while requests waited: http, concurrency 2; the warning gpu_idle says what the server needs."
+    assert len(answer(closed(96.0, 2.33, valid=[True, False], warnings=[(), (GPU_IDLE, LATE)]))) == 2, (
+        "an invalid point has its own sentence"
+    )

@@ -151,6 +151,17 @@ def test_other_environment_differences_are_warnings_and_transient_facts_are_left
     assert found == {"generator.python": "warning", "generator.kernel": "incomparable"}
 
 
+def test_what_the_server_chose_is_compared_but_not_how_long_it_took_or_how_much_it_held():
+    def started(load_s, size_bytes, instances):
+        models = {"densenet*": {"instances": instances, "load_s": load_s, "gpu_memory_bytes": size_bytes}}
+        return Result.model_validate(changed(document(), f"{TARGET}.bundled_server.onnx", {"provider": "cuda", "models": models}))
+
+    first = started(8.1, 5_500_000_000, 3)
+    assert environment_differences(first, started(7.9, 5_400_000_000, 3)) == []
+    (found,) = environment_differences(first, started(7.9, 5_400_000_000, 2))
+    assert (found.key, found.severity) == ("target.bundled_server.onnx.models.densenet*.instances", "warning")
+
+
 def test_two_builds_that_commands_start_are_comparable():
     old, new = (
         changed(

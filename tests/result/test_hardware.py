@@ -2,7 +2,7 @@
 
 import pytest
 
-from perfkit.result.hardware import hardware_of
+from perfkit.result.hardware import hardware_of, is_on_gpu
 from tests.stored_results import ENVIRONMENT, changed, point, result
 
 H100 = {"name": "NVIDIA H100 80GB HBM3", "source": "nvml"}
@@ -45,3 +45,25 @@ def test_a_machine_with_gpus_that_were_not_sampled_says_no_more_than_is_known():
     cuda = changed(changed(ENVIRONMENT, "target.bundled_server.device", "cuda"), "gpus", [{"name": "NVIDIA L4"}, {"name": "NVIDIA L4"}])
     assert of(cuda) == "1 × L4", "the bundled server uses one"
     assert of(changed(ENVIRONMENT, "target.bundled_server", None)) == "", "another server may have used them or not"
+
+
+@pytest.mark.parametrize(
+    ("device", "gpus", "expected"),
+    [
+        ("cuda", [], True),
+        ("cuda:1", [{"utilization_mean": 0.0}], True),
+        ("cpu", [{"utilization_mean": 0.9}], False),  # the work of others
+        (None, [], False),
+        (None, [{"utilization_mean": 0.3}], True),
+        (None, [{"utilization_mean": 0.3, "used_by_server": False}], False),
+        (None, [{"utilization_mean": 0.03}], False),  # such as a screen
+        (None, [{"utilization_mean": 0.03, "used_by_server": True}], True),
+        (None, [{"utilization_mean": 0.0, "used_by_server": True}], False),
+        (None, [{"utilization_mean": None, "used_by_server": True}], False),
+    ],
+)
+def test_a_run_is_on_a_gpu_by_the_bundled_server_s_device_or_else_by_samples_of_work(device, gpus, expected):
+    environment = changed(ENVIRONMENT, "target.bundled_server", None if device is None else {"device": device})
+    sampled = [{**H100, "uuid": str(number), **one} for number, one in enumerate(gpus)]
+    found = result(points=[point(gpus=sampled)])
+    assert is_on_gpu(found.model_copy(update={"environment": environment})) == expected
