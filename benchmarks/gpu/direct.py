@@ -1,10 +1,10 @@
 """The bundled server's executor of DenseNet-121 called directly, without a server: the bound for what is served.
 
-python -m benchmarks.gpu.direct [--device cuda|cpu] [--onnx KEY=VALUE …] [--batch-sizes 1 8 64] [--seconds 2]
+python -m benchmarks.gpu.direct [--device cuda|cpu] [--onnx KEY=VALUE …] [--batch-sizes 1 8 64] [--seconds 0.5]
 
-As many threads call it as in the server. It prints, for each batch size, the median time of a call and the images per second as
-JSON, the median time where one thread calls it alone, and how long loading took. The exit code is 2 if the options do not exist
-on this machine.
+One thread calls it, then two, and so on up to as many as in the server; each has its images in such memory as the server receives requests in.
+It prints, for each batch size and number of threads, the median time of a call and the images per second as JSON, and how long loading took.
+The exit code is 2 if the options do not exist on this machine.
 """
 
 import argparse
@@ -27,46 +27,48 @@ def measure(device: str, settings: Sequence[str], batch_sizes: Sequence[int], se
     import numpy as np
 
     from server_stub.devices.device import choose_device
-    from server_stub.executors.onnx import OnnxRuntime
-    from server_stub.executors.onnx_options import parse_onnx_options, resolve_onnx_options
+    from server_stub.devices.host_memory import HostMemory
     from server_stub.models.densenet import load_batched
+    from server_stub.options import parse_options
+    from server_stub.repository.sources import open_runtime
 
     started_s = time.perf_counter()
     chosen = choose_device(device)
-    options = resolve_onnx_options(parse_onnx_options(settings), chosen.kind, chosen.reason)
-    definition, executor = load_batched(OnnxRuntime(1, options, chosen.driver))
-    images = np.random.default_rng(0).random((max(batch_sizes), 3, 224, 224), dtype=np.float32)
-    inputs = {batch: {"data_0": images[:batch]} for batch in batch_sizes}
-    threads = executor.concurrency or definition.instances
-    ready_s, alone_ms, points = time_calls(executor, threads, inputs, seconds)
-    return {
-        "device": chosen.kind, "onnx": list(settings), "threads": threads, "loaded_s": round(ready_s - started_s, 2),
-        "alone_p50_ms": alone_ms, "points": points,
-    }  # fmt: skip
+    options = parse_options(["--onnx", *settings] if settings else [])
+    definition, executor = load_batched(open_runtime(options, 1, chosen))
+    loaded_s = time.perf_counter() - started_s
+    memory, random = HostMemory(chosen.driver), np.random.default_rng(0)
+
+    def images(batch: int) -> Inputs:
+        array = np.frombuffer(memory.take(batch * 3 * 224 * 224 * 4), np.float32).reshape(batch, 3, 224, 224)
+        array[:] = random.random(array.shape, dtype=np.float32)
+        return {"data_0": array}
+
+    inputs = {batch: [images(batch) for _ in range(definition.instances)] for batch in batch_sizes}
+    points = time_calls(executor, inputs, seconds)
+    document = {"device": chosen.kind, "onnx": list(settings), "threads": definition.instances, "loaded_s": round(loaded_s, 2)}
+    return {**document, "execution": executor.document(), "points": points}
 
 
-def time_calls(
-    executor: Executor, threads: int, inputs: Mapping[int, Inputs], seconds: float
-) -> tuple[float, float, list[dict[str, float]]]:
-    """When all threads were prepared, the median time of the first input's calls by one thread alone, and the figures of all threads.
+def time_calls(executor: Executor, inputs: Mapping[int, Sequence[Inputs]], seconds: float) -> list[dict[str, float]]:
+    """The figures of each batch size with 1, 2, … threads; `inputs` are those of each thread by batch size.
 
-    `inputs` are by batch size. Calls that began before the warm-up's end do not count: the first of each size takes far longer.
+    Calls that began before the warm-up's end do not count. An error of a call is raised.
     """
-    phases = [(next(iter(inputs)), 1), *((batch, threads) for batch in inputs)]
-    barrier, taken_ns = threading.Barrier(threads + 1), [list[int]() for _ in range(threads)]
+    count = len(next(iter(inputs.values())))
+    phases = [(batch, active) for batch in inputs for active in range(1, count + 1)]
+    barrier, taken_ns = threading.Barrier(count + 1), [list[int]() for _ in range(count)]
     window = {"from_s": 0.0, "end_s": 0.0}
     errors: list[BaseException] = []
 
     def call(number: int) -> None:
         try:
-            executor.prepare()
-            barrier.wait()
             for batch, active in phases:
                 barrier.wait()
                 times: list[int] = []
                 while number < active and (not times or time.perf_counter() < window["end_s"]):
                     start_s, start_ns = time.perf_counter(), time.perf_counter_ns()
-                    executor.execute(executor.join([inputs[batch]]))
+                    executor.execute(executor.join([inputs[batch][number]]))
                     if start_s >= window["from_s"]:
                         times.append(time.perf_counter_ns() - start_ns)
                 taken_ns[number] = times
@@ -75,12 +77,10 @@ def time_calls(
             errors.append(error)
             barrier.abort()
 
-    for number in range(threads):
+    for number in range(count):
         threading.Thread(target=call, args=(number,), daemon=True).start()
     points = []
     try:
-        barrier.wait()
-        ready_s = time.perf_counter()
         for batch, active in phases:
             now_s = time.perf_counter()
             window.update(from_s=now_s + _WARMUP_SHARE * seconds, end_s=now_s + (1 + _WARMUP_SHARE) * seconds)
@@ -88,10 +88,10 @@ def time_calls(
             barrier.wait()
             times_ns = [value for times in taken_ns for value in times]
             rate_per_s = batch * active * 1e9 / statistics.mean(times_ns)
-            points.append({"batch": batch, "p50_ms": statistics.median(times_ns) / 1e6, "images_per_s": rate_per_s})
+            points.append({"batch": batch, "threads": active, "p50_ms": statistics.median(times_ns) / 1e6, "images_per_s": rate_per_s})
     except threading.BrokenBarrierError:
         raise errors[0] from None
-    return ready_s, points[0]["p50_ms"], points[1:]
+    return points
 
 
 def main() -> int:
@@ -100,7 +100,7 @@ def main() -> int:
     parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda")
     parser.add_argument("--onnx", nargs="*", default=[], metavar="KEY=VALUE")
     parser.add_argument("--batch-sizes", type=int, nargs="+", default=[1, 8, 64])
-    parser.add_argument("--seconds", type=float, default=2)
+    parser.add_argument("--seconds", type=float, default=0.5)
     options = parser.parse_args()
     try:
         print(json.dumps(measure(options.device, options.onnx, options.batch_sizes, options.seconds)))

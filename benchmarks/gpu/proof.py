@@ -17,11 +17,6 @@ from benchmarks.processes import ROOT
 from benchmarks.report import table_head, table_row, write_report, yes_no
 
 _Result = TypeVar("_Result")
-FAST = ("precision=fp16", "layout=nhwc", "graphs=on", "pinned=on", "instances=2", "streams=2", "max_batch=64")
-"""The server's options for speed on a GPU; every part uses the same."""
-_LEFT_OUT = ((), ("streams=2",), ("graphs=on",), tuple(one for one in FAST if one != "max_batch=64"))
-"""What is left out of them where they do not work, one after the other."""
-FAST_ON_CPU = ("precision=fp16", "max_batch=64")
 
 
 class ServedModel(NamedTuple):
@@ -75,7 +70,6 @@ class Proof:
     def __post_init__(self) -> None:
         self.out.mkdir(parents=True, exist_ok=True)
         self._without_onnx: str | None = None
-        self._simpler = 0
         self._deadline_s = self.now_s() + self.budget_s
         self._machine = describe_gpu() if self.device == "cuda" else "no GPU is used"
 
@@ -85,20 +79,9 @@ class Proof:
         return self.device == "cpu"
 
     @property
-    def fast(self) -> tuple[str, ...]:
-        """The values of `--onnx` for the server."""
-        if self.without_onnx:
-            return ("provider=cpu",)
-        return FAST_ON_CPU if self.is_dry_run else tuple(one for one in FAST if one not in _LEFT_OUT[self._simpler])
-
-    def simplify(self, why: str) -> bool:
-        """Report that the options for speed do not work, and leave some out for the rest of the part; False if nothing is left to try."""
-        if self.is_dry_run or self.without_onnx or self._simpler + 1 == len(_LEFT_OUT):
-            return False
-        failed, self._simpler = self.fast, self._simpler + 1
-        self.failed.append(f"--onnx {' '.join(failed)}; --onnx {' '.join(self.fast)} is used instead: {why}")
-        print(self.failed[-1], flush=True)
-        return True
+    def settings(self) -> tuple[str, ...]:
+        """The values of `--onnx` for the server: its defaults, unless ONNX models cannot run on the GPU."""
+        return ("provider=cpu",) if self.without_onnx else ()
 
     @property
     def without_onnx(self) -> str:

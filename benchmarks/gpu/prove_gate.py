@@ -10,7 +10,7 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
-from benchmarks.gpu.proof import FAST, Proof
+from benchmarks.gpu.proof import Proof
 from benchmarks.gpu.prove_server import serve
 from benchmarks.processes import ROOT, run_perfkit, write_scenario
 from benchmarks.report import table_head, table_row
@@ -28,7 +28,7 @@ def prove(proof: Proof) -> None:
     """Measure the part."""
     if not proof.has_onnx():
         return
-    verdict = proof.attempt("gate", 20 if proof.is_dry_run else 200, lambda: _gate(proof))
+    verdict = proof.attempt("gate", 20 if proof.is_dry_run else 100, lambda: _gate(proof))
     if verdict is not None:
         report(proof, verdict)
 
@@ -41,14 +41,14 @@ def _gate(proof: Proof) -> Verdict:
         stored = str(_stored(proof))
         _run(proof, [], [stored, stored], out)
     else:
-        beside, start_s = _try_server(proof)
+        start_s = _start_s(proof)
         file = write_scenario(proof.out, _scenario(proof))
         with contextlib.ExitStack() as running:
             if restarts_fit(start_s, proof.remaining_s):
-                targets = [f"cmd:{shlex.join(_command(proof, (option, *beside)))} --grpc-port {{port}}" for option in (BASELINE, CANDIDATE)]
+                targets = [f"cmd:{shlex.join(_command(proof, (option,)))} --grpc-port {{port}}" for option in (BASELINE, CANDIDATE)]
             else:
                 proof.skip("restarting the servers between runs", f"a start takes {start_s:.0f} s; the verdict covers two processes only")
-                servers = [running.enter_context(serve(proof, (option, *beside), model=MODEL)) for option in (BASELINE, CANDIDATE)]
+                servers = [running.enter_context(serve(proof, (option,), model=MODEL)) for option in (BASELINE, CANDIDATE)]
                 targets = [server.url("grpc") for server in servers]
             _run(proof, [str(file), "--pairs", "10"], targets, out)
         file.unlink()
@@ -60,19 +60,11 @@ def restarts_fit(start_s: float, remaining_s: float) -> bool:
     return _RUNS * (start_s + _RUN_S) < remaining_s - _MARGIN_S
 
 
-def _try_server(proof: Proof) -> tuple[tuple[str, ...], float]:
-    """The options beside the precision, and what a start takes; none if CUDA graphs do not work here."""
-    graphs = () if proof.is_dry_run else tuple(one for one in FAST if one.partition("=")[0] in ("graphs", "pinned"))
-    for beside in (graphs, ()):
-        started_s = proof.now_s()
-        try:
-            with serve(proof, (BASELINE, *beside), model=MODEL):
-                return beside, proof.now_s() - started_s
-        except RuntimeError as error:
-            if not beside:
-                raise
-            proof.failed.append(f"the server with {' '.join(beside)}; the gate is made without: {error}")
-    raise AssertionError("the last attempt returns or raises")
+def _start_s(proof: Proof) -> float:
+    """What a start of the server takes."""
+    started_s = proof.now_s()
+    with serve(proof, (BASELINE,), model=MODEL):
+        return proof.now_s() - started_s
 
 
 def _command(proof: Proof, settings: Sequence[str]) -> list[str]:

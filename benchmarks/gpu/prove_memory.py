@@ -38,7 +38,7 @@ def _compare(proof: Proof) -> None:
     model = proof.model
     if proof.without_onnx:
         proof.skip("DenseNet-121", f"{proof.without_onnx}; {model.name} takes its place")
-    with serve(proof, proof.fast, "--allow-client-shm", model=model.name) as server:
+    with serve(proof, proof.settings, "--allow-client-shm", model=model.name) as server:
         for batch_size in reversed(batch_sizes):  # the largest first: they differ most
             array = np.random.default_rng(0).random((batch_size, *model.row_shape), dtype=np.float32)
             for way in WAYS:

@@ -25,8 +25,7 @@ def prove(proof: Proof) -> None:
     work = proof.out / "gpu-plan"
     shutil.rmtree(work, ignore_errors=True)
     more = ("--synthetic", _DRY_SERVICE) if proof.is_dry_run else ()
-    settings = () if proof.is_dry_run else proof.fast
-    with serve(proof, settings, *more, model=_DRY_MODEL if proof.is_dry_run else MODEL) as server:
+    with serve(proof, (), *more, model=_DRY_MODEL if proof.is_dry_run else MODEL) as server:
         # a search that its budget ends may have too few rates for a plan
         rates = proof.attempt("closed and open loops", 2 if proof.is_dry_run else 40, lambda: _rates(proof, server, work))
         search = proof.attempt("search", 2 if proof.is_dry_run else 60, lambda: _search(proof, server, work / "search"))

@@ -103,7 +103,7 @@ def _curves(proof: Proof, seconds: float) -> None:
         proof.skip("DenseNet-121", f"{proof.without_onnx}; {proof.model.name} takes its place")
     extent = dataclasses.replace(Extent.of(proof), seconds=seconds)
     batch_size, concurrency = (1, 2) if proof.is_dry_run else (proof.model.batch_sizes[-1] // 4, 8)
-    with serve(proof, proof.fast, model=proof.model.name) as server:
+    with serve(proof, proof.settings, model=proof.model.name) as server:
         if proof.is_dry_run:
             (point,) = measure_served(proof, server, "grpc", batch_size, (concurrency,), extent)
             proof.raw["point"] = point

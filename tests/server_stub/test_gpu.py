@@ -15,15 +15,15 @@ IMAGES = np.random.default_rng(3).random((3, 3, 224, 224), dtype=np.float32)  # 
 
 @pytest.fixture(scope="module")
 def servers(start_server):
-    """One server on each device, and one on the GPU that uses buffers at fixed addresses."""
+    """One server on each device, and one on the GPU without graphs."""
     models = ("--model", "simple", "simple_dyna_sequence", "identity_bf16", "densenet_onnx", "densenet_batch", "--allow-client-shm")
-    fixed = ("--onnx", "graphs=on", "pinned=on", "streams=2", "instances=2", "precision=tf32")
+    plain = ("--onnx", "graphs=off", "instances=1")
     with (
         start_server("--device", "cpu", *models) as on_cpu,
         start_server("--device", "cuda", *models) as on_gpu,
-        start_server("--device", "cuda", *models, *fixed) as with_buffers,
+        start_server("--device", "cuda", *models, *plain) as without_graphs,
     ):
-        yield {"cpu": on_cpu, "cuda": on_gpu, "fixed": with_buffers}
+        yield {"cpu": on_cpu, "cuda": on_gpu, "plain": without_graphs}
 
 
 def import_shared_memory():
@@ -64,7 +64,7 @@ def test_auto_chooses_the_gpu(start_server):
     assert started.end()[0] == 0
 
 
-@pytest.mark.parametrize("device", ["cuda", "fixed"])
+@pytest.mark.parametrize("device", ["cuda", "plain"])
 @pytest.mark.parametrize("library", LIBRARIES.values(), ids=LIBRARIES)
 @pytest.mark.parametrize(("model", "image"), [("densenet_onnx", IMAGES[0]), ("densenet_batch", IMAGES), ("densenet_batch", IMAGES[:1])])
 def test_results_equal_the_cpus_within_tolerance(servers, device, library, model, image):
@@ -102,7 +102,7 @@ def test_tensors_are_exchanged_through_cuda_shared_memory(servers, library):
         shared.destroy_shared_memory_region(region)
 
 
-@pytest.mark.parametrize("device", ["cuda", "fixed"])
+@pytest.mark.parametrize("device", ["cuda", "plain"])
 @pytest.mark.parametrize("library", LIBRARIES.values(), ids=LIBRARIES)
 def test_images_in_cuda_shared_memory_give_the_same_results(servers, device, library):
     shared = import_shared_memory()
