@@ -145,6 +145,8 @@ class ChartGroup:
     """The number of panels in a row, if there is room."""
     is_synchronised: bool = False
     """Whether the panels share their x axis, cursor and zoom."""
+    axis: str = ""
+    """The name of the shared axis, if other figures of the page have it, too: then they share cursor and zoom."""
     windows: tuple[Span, ...] = ()
     """Named ranges of the shared axis, to which a reader can zoom."""
 

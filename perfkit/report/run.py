@@ -40,7 +40,8 @@ _PLOTS = {
         "GPUs over time",
         (
             "What the GPUs did in the measured seconds, load points one after another. Where a GPU is not busy although requests are in "
-            "flight, the server does something else; where it is always busy, more requests only wait."
+            "flight, the server does something else; where it is always busy, more requests only wait. The charts over time below have the "
+            "same axis: cursor and zoom move both."
         ),
     ),
     "search": (
@@ -89,7 +90,7 @@ _PLOTS = {
     "timeline": (
         "Over time",
         (
-            "All that was recorded, on one axis of the measured seconds, load points one after another. The shades behind the {times} are its "
+            "What was recorded, on one axis of the measured seconds, load points one after another. The shades behind the {times} are its "
             "distribution in each step. Whatever moves together with the {times} may be its cause: a growing queue, a throttling GPU, a late "
             "generator. A grey background marks stalls and bursts of failures, a red one load points that are not valid."
         ),
@@ -192,7 +193,7 @@ def _opening(result: Result, ceilings: Sequence[Block] = (), gpu_figures: Sequen
     return {
         "Capacity": [Paragraph(result.search.reason, is_strong=True), probes_table(result)] if result.search else [],
         "Summary": [summary_table(result.summary, has_gpu=has_gpu) if result.summary else Paragraph("No load point was measured.")],
-        **({"GPUs": [table, *gpu_figures]} if has_gpu and (table := gpu_table(result.summary)).rows else {}),
+        **({"GPUs": [*([table] if (table := gpu_table(result.summary)).rows else []), *gpu_figures]} if has_gpu else {}),
         **_where_the_time_went(result.summary),
         "Workloads alone and together": [table] if (table := neighbours_table(result)).rows else [],
         "Sequences": [table] if (table := sequences_table(result.summary)).rows else [],

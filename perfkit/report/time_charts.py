@@ -125,7 +125,7 @@ def _group(windows: Sequence[_Window], charts: Sequence[Chart]) -> ChartGroup:
         for number, chart in enumerate(charts)
     ]
     named = {span.label: span for span in (*_named_windows(windows), *_named_incidents(windows))}
-    return ChartGroup(tuple(charts), is_synchronised=True, windows=tuple(named.values()) if len(named) > 1 else ())
+    return ChartGroup(tuple(charts), is_synchronised=True, axis="seconds measured", windows=tuple(named.values()) if len(named) > 1 else ())
 
 
 def _windows(result: Result) -> Iterator[_Window]:

@@ -42,6 +42,7 @@ class Synthetic:
     overloaded: Sequence[int] = ()  # concurrencies at which the generator's CPU share is 0.95
     cpu_share: float = 0.06
     name: str = "densenet"
+    device: str = "cpu"  # of the bundled server
     status: Status = "complete"
     status_reason: str = ""
     warnings: tuple[MeasurementWarning, ...] = ()
@@ -77,7 +78,7 @@ class Synthetic:
                 },
                 "target": {
                     "name": "server_stub", "version": "0.1.0", "url": "http://127.0.0.1:40001", "engine": "wire",
-                    "bundled_server": {"event": "ready", "device": "cpu", "threads": 7, "http_port": 40001},
+                    "bundled_server": {"event": "ready", "device": self.device, "threads": 7, "http_port": 40001},
                 },
             },
         )  # fmt: skip

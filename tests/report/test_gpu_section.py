@@ -139,3 +139,9 @@ def test_an_idle_gpu_is_told_before_the_figures_and_in_the_terminal_s_states(ser
     assert (item.subject, item.text, item.code) == ("http, concurrency 1", warning.message, "gpu_idle")
     assert [row[-1] for row in terminal_table(points).texts] == ["GPU idle", "ok"]
     assert "The GPU was idle while requests waited" in render_html(page)
+
+
+def test_curves_are_shown_although_the_load_points_have_no_figures_of_gpus(served):
+    page = page_of(*served(gpus=()))
+    (figure,) = page.sections[[section.title for section in page.sections].index("GPUs")].blocks
+    assert [chart.title for chart in figure.charts.charts] == ["GPU busy", "GPU power"]

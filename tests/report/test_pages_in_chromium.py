@@ -167,6 +167,45 @@ def test_keys_read_values_and_zoom_all_charts_of_the_shared_axis(browser, run_pa
     assert browser.evaluate(is_reset_hidden) is True
 
 
+def test_the_curves_of_the_gpus_share_cursor_and_zoom_with_the_other_charts_over_time(browser, tmp_path):
+    maker = Synthetic(tmp_path / "result", protocols=("http",), concurrencies=(1, 4), repetitions=1, device="cuda")
+    maker.write()
+    log = TelemetryLog(maker.folder)
+    for (index, repetition), start_s in maker.window_starts_s.items():
+        times_ns = tuple(round((start_s + at_s) * S) for at_s in range(5))
+        log.add(
+            SampledPoint(index, repetition, "http", "x", times_ns[0]),
+            0,
+            (Series("gpu_power", "W", {"gpu": "GPU-1"}, times_ns, (70.0,) * 5),),
+        )
+    log.finish()
+    write_checksums(maker.folder, ("result.json", "latency.hlog", "telemetry.parquet", "telemetry.csv"))
+    write_reports(maker.folder)
+    browser.show(maker.folder / "report.html", width=1280)
+    titles = browser.evaluate("[...document.querySelectorAll('.charts')].map((one) => one.querySelector('.chart-title').textContent)")
+    gpus, times = titles.index("GPU power, W"), max(number for number, title in enumerate(titles) if title == "service time, ms")
+    assert 0 < times - gpus == len(titles) - 1
+    resets = "[...document.querySelectorAll('.tools')].map((one) => one.lastChild.hidden)"
+    places = "[...document.querySelectorAll('#charts-{} .where')].map((one) => one.textContent)"
+    assert browser.evaluate(resets) == [True] * len(titles)
+    for own, other in ((gpus, times), (times, gpus)):
+        browser.evaluate(f"document.querySelector('#charts-{own} .canvas').focus()")
+        browser.press("End")
+        assert all(re.match(r"^\d+(\.\d+)? s:$", place) for place in browser.evaluate(places.format(other)))
+        browser.press("+")
+        assert [number for number, is_hidden in enumerate(browser.evaluate(resets)) if not is_hidden] == [gpus, times], (
+            "and no other figure"
+        )
+        browser.press("Escape")
+        assert browser.evaluate(resets) == [True] * len(titles)
+    choices = "[...document.querySelectorAll('.tools select')]"
+    browser.evaluate(f"{choices}[0].value = 1; {choices}[0].dispatchEvent(new Event('change'))")
+    assert browser.evaluate(f"{choices}.map((one) => one.value)") == ["1", "1"]
+    labels = "[...document.querySelectorAll('#charts-{} .x-label')].length"
+    assert [browser.evaluate(labels.format(number)) for number in (gpus, times)] == [1, 1], "each figure has the axis's name at its end"
+    assert browser.problems == []
+
+
 def test_a_lines_name_hides_and_shows_it(browser, run_page):
     browser.show(run_page, width=1280)
     button = "document.querySelectorAll('#charts-1 .legend button')"

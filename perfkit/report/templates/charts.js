@@ -4,6 +4,7 @@
   const { RIGHT_PX, axisOf, colour, darkScheme, drawBehind, drawNames, drawPaths, scaleOf, seriesOf } = chartDrawing;
   const groups = JSON.parse(document.getElementById("chart-data").textContent);
   const plots = [];
+  const axes = {}; // what the groups that share an axis have in common
   const element = (name, attributes = {}, text = "") => {
     const made = document.createElement(name);
     for (const [key, value] of Object.entries(attributes)) made.setAttribute(key, value);
@@ -15,8 +16,10 @@
       u.zoomed = low != null;
       if (low == null) u.setData(u.data, true); else u.setScale("x", { min: low, max: high });
     }
-    group.reset.hidden = low == null;
-    if (group.choice) group.choice.value = String(group.windows.findIndex((one) => one.low === low && one.high === high));
+    for (const one of group.together) {
+      one.reset.hidden = low == null;
+      if (one.choice) one.choice.value = String(one.windows.findIndex((range) => range.low === low && range.high === high));
+    }
   };
   const zoomBy = (group, u, factor) => {
     const { min, max } = u.scales.x, isLog = u.scales.x.distr === 3;
@@ -66,7 +69,7 @@
     });
     legend.append(where, ...buttons.map((one) => one.button));
     box.append(title, legend, canvas, spoken);
-    if (!group.is_synchronised || group.plots.length === group.charts.length - 1) box.append(element("p", { class: "x-label muted" }, chart.x.label));
+    if (!group.is_synchronised || chart === group.charts[group.charts.length - 1]) box.append(element("p", { class: "x-label muted" }, chart.x.label));
     holder.append(box);
 
     const width = () => Math.max(canvas.clientWidth, 200);
@@ -151,7 +154,10 @@
 
   groups.forEach((group, index) => {
     const holder = document.getElementById(`charts-${index}`);
-    Object.assign(group, { plots: [], key: `group-${index}` });
+    const key = group.axis || `group-${index}`;
+    axes[key] ??= { plots: [], together: [], key };
+    Object.assign(group, axes[key]);
+    group.together.push(group);
     const tools = element("div", { class: "tools" });
     group.reset = element("button", { type: "button" }, "Show all");
     group.reset.hidden = true;
