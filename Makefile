@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 TESTS ?= tests
-# of prove-gpu: all, or one of server telemetry memory plan gate; cuda, or cpu for a dry run; the seconds of each part;
+# of prove-gpu: all, or one of default server memory telemetry plan gate; cuda, or cpu for a dry run; the seconds of each part;
 # the folder of the reports
 PART ?= all
 DEVICE ?= cuda
@@ -47,7 +47,7 @@ endif
 test-gpu: $(if $(filter .venv-gpu/%,$(GPU_PYTHON)),.venv-gpu/gpu.stamp)  ## what needs an NVIDIA GPU, in an environment of its own
 	$(GPU_PYTHON) -m pytest -m gpu $(TESTS)
 
-prove-gpu: $(PROVE_STAMP)  ## the proof on a GPU, about 25 minutes; PART=server|telemetry|memory|plan|gate, BUDGET=seconds, DEVICE=cpu for a dry run
+prove-gpu: $(PROVE_STAMP)  ## the proof on a GPU, under 15 minutes; PART=default|server|memory|telemetry|plan|gate, BUDGET=seconds, DEVICE=cpu for a dry run
 	$(PROVE_PYTHON) -m benchmarks.gpu.prove --part $(PART) --device $(DEVICE) $(if $(BUDGET),--budget $(BUDGET)) $(if $(OUT),--out $(OUT))
 
 check: .venv/dev.stamp  ## lint, format and types

@@ -34,7 +34,20 @@ def _run_shipped(proof: Proof) -> PerfkitRun:
     run = run_perfkit(_for_dry_run(proof) if proof.is_dry_run else SCENARIO, out=proof.out / "gpu-default-result")
     points = run.points
     assert run.result is not None
-    proof.raw["result"] = {"status": run.result["status"], "points": points, "warnings": run.result["warnings"]}
+    kept = (
+        "protocol",
+        "load",
+        "repetition",
+        "valid",
+        "throughput_per_s",
+        "service_time_ns",
+        "server",
+        "server_cpu",
+        "gpus",
+        "energy_per_inference_j",
+    )
+    rows = [{key: point[key] for key in kept} for point in points]
+    proof.raw["result"] = {"status": run.result["status"], "points": rows, "warnings": run.result["warnings"]}
     proof.check(
         "exit code",
         f"{run.exit_code}, {run.result['status']}",
@@ -90,7 +103,10 @@ def _compare_with_torch(proof: Proof) -> None:
     direct = call_directly(proof, (), sizes, 0.2 if proof.is_dry_run else 0.4)
     if proof.is_dry_run:
         raise UnavailableError("PyTorch's graph needs a GPU")
-    limit = run_json([sys.executable, "-m", "benchmarks.gpu.torch_limit", "--batch-sizes", *map(str, sizes)], max(10.0, proof.remaining_s))
+    limit = run_json(
+        [sys.executable, "-m", "benchmarks.gpu.torch_limit", "--precision", "tf32", "--batch-sizes", *map(str, sizes)],
+        max(10.0, proof.remaining_s),
+    )
     proof.raw["torch"] = limit
     of_torch = {point["batch"]: point for point in limit["points"]["tf32"]}
     lines, ratios = [], []
@@ -128,7 +144,7 @@ def _for_dry_run(proof: Proof) -> dict[str, Any]:
 def _line(point: Mapping[str, Any]) -> str:
     times, server = point["service_time_ns"], point["server"] or {}
     gpu = next((gpu for gpu in point["gpus"] if gpu["utilization_mean"] is not None), None)
-    energy_j = gpu["energy_j"] / point["inferences"] if gpu is not None and gpu["energy_j"] and point.get("inferences") else None
+    energy_j = point["energy_per_inference_j"]
     return table_row(
         point["protocol"],
         point["load"]["concurrency"],

@@ -29,6 +29,7 @@ OTHERS: Mapping[str, tuple[str, ...]] = {
 """Options beside the defaults, called directly."""
 MIN_RATIO, MIN_UTILIZATION, MAX_ADDED_MS = 0.95, 0.9, 0.5
 _OTHERS_LIMIT_S, _TESTS_LIMIT_S = 45.0, 90.0
+_SERVED_BATCHES = (2, 8, 32, 64)
 _IN_FLIGHT, _WORKERS = (16,), 4  # for batches; one process cannot send as much as a GPU takes
 _COMPARED = """A load point is compared with direct calls of as many rows as the server executed together, by as many threads as it could have
 executions in flight: requests in flight × images each ÷ rows, at most its instances. Direct calls find their images in memory; what is served
@@ -141,7 +142,10 @@ def measure_served(
 
 def _serve(proof: Proof, extent: Extent, direct: Mapping[str, Any] | None) -> None:
     """Both protocols: concurrency 1 to 128 at batch 1, then batch 1 to 64 with enough requests in flight to keep the model busy."""
-    loads = [(1, extent.concurrencies), *((batch_size, _IN_FLIGHT) for batch_size in extent.batch_sizes[1:])]
+    loads = [
+        (1, extent.concurrencies),
+        *((batch_size, _IN_FLIGHT) for batch_size in extent.batch_sizes[1:] if batch_size in _SERVED_BATCHES),
+    ]
     points: list[dict[str, Any]] = []
     proof.raw["served"] = points
     try:
