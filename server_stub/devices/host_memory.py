@@ -39,7 +39,7 @@ class HostMemory:
 
     def _take_pinned(self, driver: CudaDriver, size: int) -> int | None:
         """The address of a block; None if there is none and no more may be made."""
-        free = self._free.setdefault(size, collections.deque())
+        free: collections.deque[int] = self._free.setdefault(size, collections.deque())
         if free:
             return free.popleft()
         for other, addresses in self._free.items():
@@ -49,7 +49,7 @@ class HostMemory:
         if self.pinned_bytes + size > self._max_pinned_bytes:
             return None
         try:
-            address: int = driver.allocate_host(size)
+            address = driver.allocate_host(size)
         except CudaError:  # the system may limit what is page-locked
             return None
         self.pinned_bytes += size
@@ -58,5 +58,5 @@ class HostMemory:
 
 def block_size(byte_count: int) -> int:
     """A size from a few, so that blocks fit the next requests: at most a quarter more, in steps of a quarter of the power of two below."""
-    step = max(1, 2 ** (byte_count.bit_length() - 3))
+    step = 1 << max(0, byte_count.bit_length() - 3)
     return -(-byte_count // step) * step

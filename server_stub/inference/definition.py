@@ -76,6 +76,8 @@ class ModelDefinition:
     """Whether a request can have any number of responses."""
     device: Kind = "cpu"
     """The device of its instances."""
+    warmup: tuple[Mapping[str, Any], ...] = ()
+    """Its `model_warmup`, as it stands in the configuration."""
 
     def shape(self, tensor: TensorDefinition) -> tuple[int, ...]:
         """A tensor's shape in requests and responses: `dims`, preceded by -1 for the batch if there is one."""
@@ -111,6 +113,8 @@ class ModelDefinition:
                 document["dynamic_batching"] = _batching(self.scheduling, self.max_batch_size)
             case SequencePolicy():
                 document["sequence_batching"] = _sequence(self.scheduling)
+        if self.warmup:
+            document["model_warmup"] = [dict(sample) for sample in self.warmup]
         if self.is_decoupled:
             document["model_transaction_policy"] = {"decoupled": True}
         return document

@@ -1,10 +1,11 @@
 """A model that runs on an executor: requests are queued, batched, executed and split into responses."""
 
+import dataclasses
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, TypeVar
 
-from perfkit.errors import ErrorKind, ProtocolError
+from perfkit.errors import ErrorKind, ProtocolError, UsageError
 from perfkit.protocol.message import InferRequest, InferResponse
 from server_stub.executors.array import Arrays, Executor, Inputs
 from server_stub.inference.conversion import check_request, input_arrays, make_response
@@ -20,20 +21,44 @@ from server_stub.tracing.request_trace import RequestTrace
 _Encoded = TypeVar("_Encoded")
 
 
+@dataclasses.dataclass(frozen=True, slots=True)
+class WarmupSample:
+    """Requests that are executed together, `count` times, before the model is ready. `where` names it in errors."""
+
+    name: str
+    requests: tuple[InferRequest, ...]
+    controls: Mapping[str, Any]
+    """The values of the control inputs of a sequence, by input name."""
+    count: int
+    where: str
+
+
 class ExecutedModel(Model):
     """A model whose requests are queued for its instances."""
 
-    def __init__(self, definition: ModelDefinition, executor: Executor, version: str = "") -> None:
+    def __init__(self, definition: ModelDefinition, executor: Executor, version: str = "", warmup: Sequence[WarmupSample] = ()) -> None:
+        """Every instance executes the `warmup`. Raises UsageError if that fails."""
         super().__init__(definition, version)
         execution = BatchExecution(definition, self.version, executor)
         self._executor = executor
         instances: Instances
         if executor.runs_inline and definition.instances == 1:
+            execution.warm_up(warmup)
             instances = InlineInstance(execution)
         else:
             # in a plain queue the next request is settled and can be handed over early; a batch can still grow
             prefetch_count = 1 if definition.scheduling is None else 0
-            instances = ThreadInstances(definition.instances, execution, definition.name, prefetch_count=prefetch_count)
+            try:
+                instances = ThreadInstances(
+                    definition.instances,
+                    execution,
+                    definition.name,
+                    prefetch_count=prefetch_count,
+                    prepare=lambda: execution.warm_up(warmup),
+                )
+            except BaseException:
+                executor.close()
+                raise
         self._scheduler = Scheduler(_make_queue(definition, executor.batch_rows), instances, self._statistics)
 
     async def infer(
@@ -125,6 +150,14 @@ class BatchExecution:
             return BatchResult(responses, Timing(begun.started_ns, begun.input_ready_ns, inferred_ns, self._now_ns()))
         except Exception as error:  # noqa: BLE001 - an error in a model must not end the server
             return self._failed(begun, error)
+
+    def warm_up(self, samples: Sequence[WarmupSample]) -> None:
+        """Execute the samples in this thread. Raises UsageError if one fails."""
+        for sample in samples:
+            batch = [QueuedRequest(request, 1, self._now_ns(), controls=sample.controls) for request in sample.requests]
+            for _ in range(sample.count):
+                if (failure := self.finish(self.begin(batch)).failure) is not None:
+                    raise UsageError(f"{sample.where} fails: {failure}")
 
     def _begin(self, batch: Sequence[QueuedRequest], started_ns: int, parts: Sequence[Inputs] | None) -> Begun:
         try:

@@ -15,11 +15,12 @@ from server_stub.executors.array import Executor
 from server_stub.executors.onnx import OnnxExecutor, OnnxRuntime
 from server_stub.executors.onnx_gpu import GpuExecutor
 from server_stub.inference.definition import ModelDefinition, TensorDefinition
-from server_stub.inference.executed_model import ExecutedModel
+from server_stub.inference.executed_model import ExecutedModel, WarmupSample
 from server_stub.inference.model import Model
 from server_stub.repository import model_config
 from server_stub.repository.model_config import FILENAME, ParsedConfig
 from server_stub.repository.repository import NO_FILES, Files
+from server_stub.repository.warmup import read_samples, warmup_documents
 from server_stub.scheduling.sequences import SequencePolicy
 
 _MAX_PATH_PARTS = 8
@@ -47,7 +48,7 @@ class FolderSource:
                 loaded = load_versions(pathlib.Path(folder), name, self._runtime, config)
         else:
             loaded = load_versions(self.path, name, self._runtime, config)
-        return [ExecutedModel(definition, executor, version) for definition, version, executor in loaded]
+        return [ExecutedModel(definition, executor, version, warmup) for definition, version, executor, warmup in loaded]
 
 
 def write_files(folder: pathlib.Path, name: str, files: Files) -> None:
@@ -67,7 +68,7 @@ def write_files(folder: pathlib.Path, name: str, files: Files) -> None:
 
 def load_versions(
     folder: pathlib.Path, name: str, runtime: OnnxRuntime, config: str | None = None
-) -> list[tuple[ModelDefinition, str, Executor]]:
+) -> list[tuple[ModelDefinition, str, Executor, tuple[WarmupSample, ...]]]:
     """Load the versions of a model that its version policy selects. `config` is JSON that replaces its config.pbtxt.
 
     Without any configuration, the batch is a dimension like the others. Raises UsageError if the model is missing or
@@ -84,12 +85,18 @@ def load_versions(
     versions = parsed.versions.choose(available)
     if not versions:
         raise UsageError(f"{model_folder}: it has no version that the version policy selects; models must be named {_LAYOUT}.")
-    loaded: list[tuple[ModelDefinition, str, Executor]] = []
+    loaded: list[tuple[ModelDefinition, str, Executor, tuple[WarmupSample, ...]]] = []
     for version in versions:
         file = _find_file(model_folder / available[version], parsed.filename)
         executor = runtime.on(parsed.device).load(file, max_batch=parsed.max_batch_size, instances=parsed.instances)
-        definition = _definition(name, parsed, file, executor)
-        loaded.append((dataclasses.replace(definition, versions=tuple(map(str, versions))), str(version), executor))
+        try:
+            definition = _definition(name, parsed, file, executor)
+            samples = read_samples(parsed.warmup, definition, model_folder, str(model_folder))
+        except UsageError:
+            executor.close()
+            raise
+        definition = dataclasses.replace(definition, versions=tuple(map(str, versions)), warmup=tuple(warmup_documents(parsed.warmup)))
+        loaded.append((definition, str(version), executor, samples))
     return loaded
 
 

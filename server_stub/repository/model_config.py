@@ -33,6 +33,7 @@ class ParsedConfig:
     versions: VersionPolicy = LATEST
     filename: str = FILENAME
     device: Kind = "cpu"
+    warmup: tuple[v2_pb2.ModelWarmup, ...] = ()
 
 
 def read_pbtxt(file: pathlib.Path, name: str, device: Kind = "cpu") -> ParsedConfig:
@@ -80,6 +81,7 @@ def _parse(config: v2_pb2.ModelConfig, name: str, where: str, folder: pathlib.Pa
         _versions(config.version_policy, where),
         filename,
         devices.pop(),
+        tuple(config.model_warmup),
     )
 
 

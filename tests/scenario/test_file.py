@@ -152,9 +152,9 @@ def test_a_stored_scenario_has_only_numbers_that_results_may_have(read, tmp_path
 
 
 def test_the_options_for_onnx_models_are_those_that_the_server_parses(read):
-    text = "server: {onnx: {provider: cuda, precision: fp16, layout: nhwc, graphs: true, pinned: false, streams: 2, instances: 3, max_batch: 64}}\n"
+    text = "server: {onnx: {provider: cuda, precision: fp16, layout: nhwc, graphs: true, instances: 3, max_batch: 64}}\n"
     execution = read(HEAD + text).scenario.server.onnx
-    assert parse_onnx_options(execution.arguments()) == OnnxOptions("cuda", "fp16", "nhwc", True, False, 2, 3, 64)
+    assert parse_onnx_options(execution.arguments()) == OnnxOptions("cuda", "fp16", "nhwc", True, 3, 64)
     assert OnnxExecution.model_fields.keys() == {field.name for field in dataclasses.fields(OnnxOptions)}
     assert OnnxExecution().arguments() == ()
 

@@ -6,6 +6,7 @@ them only if their copies are ordered before it.
 
 import asyncio
 import itertools
+from typing import Any
 
 import numpy as np
 import onnx
@@ -183,7 +184,8 @@ def test_only_a_batch_that_the_gpu_copies_itself_begins_in_the_event_loop(file):
     assert not executor.begins_at_once([large])
     assert executor.begins_at_once([locked]), "32 KiB are copied"
     assert not executor.begins_at_once([locked, locked, locked])
-    shared = SharedArray((2**13, 3), np.dtype(np.float32), None)
+    unread: Any = None
+    shared = SharedArray((2**13, 3), np.dtype(np.float32), unread)
     assert not executor.begins_at_once([{**locked, "x": shared}])
     executor.close()
 
@@ -277,6 +279,7 @@ def test_concurrent_requests_are_batched_for_two_instances(file):
     for number, response in enumerate(asyncio.run(infer_all())):
         np.testing.assert_array_equal(tensor_to_array(response.outputs[0]), expected(part(1 + number % 3, float(number))))
     assert model.statistics()["execution_count"] < 60
+    assert model.execution is not None
     assert model.execution["instances"] == 2
     model.close()
     assert gpu.is_clean

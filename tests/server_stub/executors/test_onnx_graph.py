@@ -1,6 +1,7 @@
 """Batch normalization with the products and sums that follow it: the same outputs from fewer operators."""
 
 import collections
+from typing import Any
 
 import numpy as np
 import onnx
@@ -48,7 +49,7 @@ def check_outputs(file, encoded, shape=(2, CHANNELS, 3, 3)):
 
 
 PER_CHANNEL = (CHANNELS, 1, 1)
-CHAINS = {
+CHAINS: dict[str, Any] = {
     "scale and shift": ([("Mul", ["b", "m"], "p", {}), ("Add", ["p", "a"], "y", {})], [("m", PER_CHANNEL), ("a", PER_CHANNEL)]),
     "the constant first": ([("Add", ["a", "b"], "y", {})], [("a", (1, *PER_CHANNEL))]),
     "a single value": ([("Mul", ["b", "m"], "y", {})], [("m", ())]),
@@ -64,12 +65,13 @@ def test_a_chain_becomes_one_operator_with_the_same_outputs(tmp_path, chain):
     nodes, constants = chain
     file = write(tmp_path, nodes, [constant(name, *shape) for name, shape in constants])
     encoded = fold_batch_normalizations(file)
+    assert encoded is not None
     assert operators(encoded) == {"BatchNormalization": 1}
     assert len(onnx.load_from_string(encoded).graph.initializer) == 4, "what nothing uses is left out"
     check_outputs(file, encoded)
 
 
-KEPT = {
+KEPT: dict[str, Any] = {
     "a constant for each row of an image": ([("Mul", ["b", "m"], "y", {})], [("m", (1, CHANNELS, 3, 1))], ("y",)),
     "a constant along another dimension": ([("Mul", ["b", "m"], "y", {})], [("m", (3,))], ("y",)),
     "a second user": ([("Mul", ["b", "m"], "p", {}), ("Add", ["p", "b"], "y", {})], [("m", PER_CHANNEL)], ("y",)),
@@ -87,7 +89,7 @@ def test_nothing_else_is_folded(tmp_path, kept):
 
 def test_a_column_belongs_to_the_second_dimension_of_as_many_as_the_tensor_has(tmp_path):
     """[C, 1] is a value per channel of [n, C, 3], and not of [n, C, C, 3]."""
-    nodes = [("Mul", ["b", "m"], "y", {})]
+    nodes: list[Any] = [("Mul", ["b", "m"], "y", {})]
     three = write(tmp_path, nodes, [constant("m", CHANNELS, 1)], shape=("n", CHANNELS, 3))
     check_outputs(three, fold_batch_normalizations(three), shape=(2, CHANNELS, 3))
     four = write(tmp_path, nodes, [constant("m", CHANNELS, 1)], shape=("n", CHANNELS, CHANNELS, 3))

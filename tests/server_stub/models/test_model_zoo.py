@@ -91,7 +91,7 @@ def test_networks_are_served_without_a_configuration_and_answer_as_onnx_runtime_
 def test_versions_and_files_of_a_folder_are_detected(repository):
     assert folder.FolderSource(repository, OnnxRuntime(1)).names() == tuple(sorted(PLACES))
     definitions = {name: folder.load_versions(repository, name, OnnxRuntime(1))[0] for name in ("squeezenet", "shufflenet")}
-    assert [(one.versions, one.default_model_filename) for one, _, _ in definitions.values()] == [
+    assert [(one.versions, one.default_model_filename) for one, *_ in definitions.values()] == [
         (("3",), "model.onnx"),
         (("1",), "light_shufflenet.onnx"),
     ]

@@ -93,7 +93,7 @@ def test_clients_see_the_written_configuration(tmp_path):
     (tmp_path / "relu" / "labels.txt").write_text("a\nb\nc\n")
     (tmp_path / "relu" / "config.pbtxt").write_text(configs.RELU)
     loaded = folder.load_versions(tmp_path, "relu", OnnxRuntime(1))
-    assert [version for _, version, _ in loaded] == ["1", "3"]
+    assert [version for _, version, *_ in loaded] == ["1", "3"]
     theirs = text_format.Parse(configs.RELU, model_config_pb2.ModelConfig())
     ours = model_config_pb2.ModelConfig.FromString(loaded[0][0].config_message().SerializeToString())
     for field in ("name", "backend", "max_batch_size", "input", "output", "version_policy", "dynamic_batching"):
