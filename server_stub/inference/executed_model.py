@@ -33,32 +33,39 @@ class WarmupSample:
     where: str
 
 
+class WarmupExecution(NamedTuple):
+    """One execution of a sample; `requests` are given as (enqueued_ns, batch_size)."""
+
+    timing: Timing
+    requests: Sequence[tuple[int, int]]
+
+
 class ExecutedModel(Model):
     """A model whose requests are queued for its instances."""
 
     def __init__(self, definition: ModelDefinition, executor: Executor, version: str = "", warmup: Sequence[WarmupSample] = ()) -> None:
-        """Every instance executes the `warmup`. Raises UsageError if that fails."""
+        """Every instance executes the `warmup`, which counts in the statistics as in Triton. Raises UsageError if it fails."""
         super().__init__(definition, version)
         execution = BatchExecution(definition, self.version, executor)
         self._executor = executor
+        warmed: list[WarmupExecution] = []
         instances: Instances
-        if executor.runs_inline and definition.instances == 1:
-            execution.warm_up(warmup)
-            instances = InlineInstance(execution)
-        else:
-            # in a plain queue the next request is settled and can be handed over early; a batch can still grow
-            prefetch_count = 1 if definition.scheduling is None else 0
-            try:
+        try:
+            if executor.runs_inline and definition.instances == 1:
+                warmed.extend(execution.warm_up(warmup))
+                instances = InlineInstance(execution)
+            else:
+                # in a plain queue the next request is settled and can be handed over early; a batch can still grow
+                prefetch_count = 1 if definition.scheduling is None else 0
+                prepare = (lambda: warmed.extend(execution.warm_up(warmup))) if warmup else None
                 instances = ThreadInstances(
-                    definition.instances,
-                    execution,
-                    definition.name,
-                    prefetch_count=prefetch_count,
-                    prepare=lambda: execution.warm_up(warmup),
+                    definition.instances, execution, definition.name, prefetch_count=prefetch_count, prepare=prepare
                 )
-            except BaseException:
-                executor.close()
-                raise
+        except BaseException:
+            executor.close()
+            raise
+        for executed in warmed:
+            self._statistics.add_execution(executed.timing, executed.requests)
         self._scheduler = Scheduler(_make_queue(definition, executor.batch_rows), instances, self._statistics)
 
     async def infer(
@@ -151,13 +158,17 @@ class BatchExecution:
         except Exception as error:  # noqa: BLE001 - an error in a model must not end the server
             return self._failed(begun, error)
 
-    def warm_up(self, samples: Sequence[WarmupSample]) -> None:
+    def warm_up(self, samples: Sequence[WarmupSample]) -> list[WarmupExecution]:
         """Execute the samples in this thread. Raises UsageError if one fails."""
+        executions = []
         for sample in samples:
-            batch = [QueuedRequest(request, 1, self._now_ns(), controls=sample.controls) for request in sample.requests]
             for _ in range(sample.count):
-                if (failure := self.finish(self.begin(batch)).failure) is not None:
-                    raise UsageError(f"{sample.where} fails: {failure}")
+                batch = [QueuedRequest(request, 1, self._now_ns(), controls=sample.controls) for request in sample.requests]
+                result = self.finish(self.begin(batch))
+                if result.failure is not None:
+                    raise UsageError(f"{sample.where} fails: {result.failure}")
+                executions.append(WarmupExecution(result.timing, [(queued.enqueued_ns, 1) for queued in batch]))
+        return executions
 
     def _begin(self, batch: Sequence[QueuedRequest], started_ns: int, parts: Sequence[Inputs] | None) -> Begun:
         try:

@@ -3,10 +3,12 @@
 The only `.onnx` file of a folder may have any name. Directly in MODEL, it is version 1.
 """
 
+import contextlib
 import dataclasses
 import pathlib
 import tempfile
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from perfkit.errors import UsageError
 from perfkit.protocol.message import TensorMetadata
@@ -48,7 +50,7 @@ class FolderSource:
                 loaded = load_versions(pathlib.Path(folder), name, self._runtime, config)
         else:
             loaded = load_versions(self.path, name, self._runtime, config)
-        return [ExecutedModel(definition, executor, version, warmup) for definition, version, executor, warmup in loaded]
+        return _start(loaded)
 
 
 def write_files(folder: pathlib.Path, name: str, files: Files) -> None:
@@ -66,9 +68,16 @@ def write_files(folder: pathlib.Path, name: str, files: Files) -> None:
             raise UsageError(f"the file '{path}' of model '{name}' cannot be written: {text}.") from None
 
 
-def load_versions(
-    folder: pathlib.Path, name: str, runtime: OnnxRuntime, config: str | None = None
-) -> list[tuple[ModelDefinition, str, Executor, tuple[WarmupSample, ...]]]:
+class LoadedVersion(NamedTuple):
+    """A version of a model that no instance executes yet."""
+
+    definition: ModelDefinition
+    version: str
+    executor: Executor
+    warmup: tuple[WarmupSample, ...]
+
+
+def load_versions(folder: pathlib.Path, name: str, runtime: OnnxRuntime, config: str | None = None) -> list[LoadedVersion]:
     """Load the versions of a model that its version policy selects. `config` is JSON that replaces its config.pbtxt.
 
     Without any configuration, the batch is a dimension like the others. Raises UsageError if the model is missing or
@@ -85,19 +94,35 @@ def load_versions(
     versions = parsed.versions.choose(available)
     if not versions:
         raise UsageError(f"{model_folder}: it has no version that the version policy selects; models must be named {_LAYOUT}.")
-    loaded: list[tuple[ModelDefinition, str, Executor, tuple[WarmupSample, ...]]] = []
-    for version in versions:
-        file = _find_file(model_folder / available[version], parsed.filename)
-        executor = runtime.on(parsed.device).load(file, max_batch=parsed.max_batch_size, instances=parsed.instances)
-        try:
+    loaded: list[LoadedVersion] = []
+    with contextlib.ExitStack() as opened:  # closes what was loaded if something else cannot be
+        for version in versions:
+            file = _find_file(model_folder / available[version], parsed.filename)
+            executor = runtime.on(parsed.device).load(file, max_batch=parsed.max_batch_size, instances=parsed.instances)
+            opened.callback(executor.close)
             definition = _definition(name, parsed, file, executor)
-            samples = read_samples(parsed.warmup, definition, model_folder, str(model_folder))
-        except UsageError:
-            executor.close()
-            raise
-        definition = dataclasses.replace(definition, versions=tuple(map(str, versions)), warmup=tuple(warmup_documents(parsed.warmup)))
-        loaded.append((definition, str(version), executor, samples))
+            samples = read_samples(parsed.warmup, definition, model_folder, parsed.where)
+            definition = dataclasses.replace(definition, versions=tuple(map(str, versions)), warmup=tuple(warmup_documents(parsed.warmup)))
+            loaded.append(LoadedVersion(definition, str(version), executor, samples))
+        opened.pop_all()
     return loaded
+
+
+def _start(loaded: Sequence[LoadedVersion]) -> list[Model]:
+    """Start the instances of all versions, which execute the warm-up. Raises UsageError, with everything closed, if that fails."""
+    models: list[Model] = []
+    with contextlib.ExitStack() as opened:
+        for done, (definition, version, executor, warmup) in enumerate(loaded, 1):
+            try:
+                model = ExecutedModel(definition, executor, version, warmup)
+            except BaseException:
+                for later in loaded[done:]:
+                    later.executor.close()
+                raise
+            opened.callback(model.close)
+            models.append(model)
+        opened.pop_all()
+    return models
 
 
 def _find_file(folder: pathlib.Path, filename: str) -> pathlib.Path:

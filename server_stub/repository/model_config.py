@@ -34,6 +34,8 @@ class ParsedConfig:
     filename: str = FILENAME
     device: Kind = "cpu"
     warmup: tuple[v2_pb2.ModelWarmup, ...] = ()
+    where: str = ""
+    """The file, or what else it was read from, for messages."""
 
 
 def read_pbtxt(file: pathlib.Path, name: str, device: Kind = "cpu") -> ParsedConfig:
@@ -82,6 +84,7 @@ def _parse(config: v2_pb2.ModelConfig, name: str, where: str, folder: pathlib.Pa
         filename,
         devices.pop(),
         tuple(config.model_warmup),
+        where,
     )
 
 
