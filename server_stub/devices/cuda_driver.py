@@ -154,9 +154,12 @@ class CudaDriver:
         self._call("cuStreamBeginCapture_v2", ctypes.c_void_p(stream), ctypes.c_int(_RELAXED))
         try:
             work()
-        finally:  # also after an error, which leaves the stream capturing
-            ended = self._library.cuStreamEndCapture(ctypes.c_void_p(stream), ctypes.byref(graph))
-        self._check("cuStreamEndCapture", ended)
+        except BaseException:  # the stream must not stay in its capture
+            self._library.cuStreamEndCapture(ctypes.c_void_p(stream), ctypes.byref(graph))
+            if graph.value is not None:
+                self._call("cuGraphDestroy", graph)
+            raise
+        self._call("cuStreamEndCapture", ctypes.c_void_p(stream), ctypes.byref(graph))
         try:
             self._call("cuGraphInstantiateWithFlags", ctypes.byref(executable), graph, ctypes.c_ulonglong(0))
         finally:

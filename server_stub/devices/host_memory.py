@@ -42,13 +42,13 @@ class HostMemory:
         free: collections.deque[int] = self._free.setdefault(size, collections.deque())
         if free:
             return free.popleft()
-        for other, addresses in self._free.items():
-            while addresses and self.pinned_bytes + size > self._max_pinned_bytes:
-                driver.free_host(addresses.popleft())
-                self.pinned_bytes -= other
-        if self.pinned_bytes + size > self._max_pinned_bytes:
-            return None
         try:
+            for other, addresses in self._free.items():
+                while addresses and self.pinned_bytes + size > self._max_pinned_bytes:
+                    self.pinned_bytes -= other
+                    driver.free_host(addresses.popleft())
+            if self.pinned_bytes + size > self._max_pinned_bytes:
+                return None
             address = driver.allocate_host(size)
         except CudaError:  # the system may limit what is page-locked
             return None

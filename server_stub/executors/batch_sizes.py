@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 def graph_sizes(max_batch: int) -> tuple[int, ...]:
     """All sizes to 8, then steps of a quarter of the power of two below: 10, 12, 14, 16, 20, … up to `max_batch`, ascending.
 
-    A batch padded to the next of them has at most a fifth more rows than it needs.
+    A batch padded to the next of them has less than a quarter more rows than it needs.
     """
     sizes = list(range(1, min(8, max_batch) + 1))
     while sizes[-1] < max_batch:

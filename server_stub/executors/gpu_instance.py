@@ -10,13 +10,20 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from perfkit.errors import ProtocolError
 from perfkit.protocol.message import TensorMetadata
 from perfkit.protocol.tensor import Datatype, array_dtype
-from server_stub.devices.cuda_driver import CudaDriver
+from server_stub.devices.cuda_driver import CudaDriver, CudaError
 from server_stub.executors.array import Arrays, GpuArray, Inputs, SharedArray
 
 _WARM_RUNS = 2  # the first makes the plans of convolutions, the second the memory that they need
 _TIMED_RUNS = 3
+
+
+def _release(function: Callable[[int], None], handle: int) -> None:
+    """Release a handle. After an error of the GPU that fails, too, and the first error counts."""
+    with contextlib.suppress(CudaError):
+        function(handle)
 
 
 class _Buffer:
@@ -29,9 +36,9 @@ class _Buffer:
         self.row_bytes = math.prod(self.row_shape) * self.dtype.itemsize
         byte_size = max(1, math.prod(self.shape) * self.dtype.itemsize)
         self.address = driver.allocate(byte_size)
-        resources.callback(driver.free, self.address)
+        resources.callback(_release, driver.free, self.address)
         self.host_address = driver.allocate_host(byte_size)
-        resources.callback(driver.free_host, self.host_address)
+        resources.callback(_release, driver.free_host, self.host_address)
         memory = memoryview((ctypes.c_char * byte_size).from_address(self.host_address))
         self.host: npt.NDArray[Any] = np.frombuffer(memory, self.dtype, math.prod(self.shape)).reshape(self.shape)
 
@@ -45,7 +52,7 @@ class GpuInstance:
     def __init__(self, driver: CudaDriver, resources: contextlib.ExitStack, open_session: Callable[..., Any], memory: str) -> None:
         self._driver, self._resources, self._open_session, self._memory = driver, resources, open_session, memory
         self._stream = driver.make_stream()
-        resources.callback(driver.close_stream, self._stream)
+        resources.callback(_release, driver.close_stream, self._stream)
         self._sessions = [open_session(compute_stream=self._stream)]
         self._programs: dict[int, Callable[[], None]] = {}
         resources.callback(self._close)
@@ -80,8 +87,10 @@ class GpuInstance:
             self._driver.synchronize(self._stream)
         if is_captured:
             graph = self._driver.capture(self._stream, run)
-            self._resources.callback(self._driver.close_graph, graph)
+            self._resources.callback(_release, self._driver.close_graph, graph)
             self._programs[size] = lambda: self._driver.launch(graph, self._stream)
+            self._programs[size]()  # the first launch also brings the graph to the GPU
+            self._driver.synchronize(self._stream)
         else:
             self._programs[size] = run
 
@@ -126,6 +135,8 @@ class GpuInstance:
         """Start to copy one request's tensor to the rows from `start`, and return the number of its rows."""
         rows = array.shape[0] if self._has_batches else 1
         offset = start * buffer.row_bytes
+        if array.nbytes != rows * buffer.row_bytes:  # a configuration may leave a size open that the file fixes
+            raise ProtocolError(f"an input of {array.nbytes} bytes was given where the model takes {rows * buffer.row_bytes}")
         if isinstance(array, GpuArray):
             self._driver.copy_within(buffer.address + offset, array.address, array.nbytes, self._stream)
             return rows

@@ -217,6 +217,10 @@ class _Preparation:
 
 def _check_shapes(file: pathlib.Path, tensors: Sequence[TensorMetadata], max_batch: int) -> None:
     for tensor in tensors:
+        if max_batch and tensor.shape[:1] != (-1,):
+            raise UsageError(
+                f"{file} has '{tensor.name}' of shape {list(tensor.shape)}: with a max_batch_size above 0, the first size must be variable."
+            )
         sizes = tensor.shape[1:] if max_batch else tensor.shape
         if -1 in sizes:
             raise VariableSizesError(

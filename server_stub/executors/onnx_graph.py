@@ -35,6 +35,8 @@ def fold_batch_normalizations(file: pathlib.Path) -> bytes | None:
         inferred = onnx.shape_inference.infer_shapes(model).graph
     except Exception:  # noqa: BLE001 - without shapes nothing is folded
         return None
+    if any(attribute.HasField("g") or attribute.graphs for node in model.graph.node for attribute in node.attribute):
+        return None  # what a branch or a loop uses stands in its own graph
     ranks = {value.name: len(value.type.tensor_type.shape.dim) for value in (*inferred.value_info, *inferred.output)}
     return bytes(model.SerializeToString()) if _Folding(model.graph, ranks).fold() else None
 
@@ -70,7 +72,10 @@ class _Folding:
         nodes = [node for node in nodes if node.op_type != "Unsqueeze" or node.output[0] in used]
         used = {name for node in nodes for name in node.input} | {output.name for output in self._graph.output}
         _replace(self._graph.node, nodes)
-        _replace(self._graph.initializer, [tensor for tensor in self._graph.initializer if tensor.name in used])
+        unused = {tensor.name for tensor in self._graph.initializer if tensor.name not in used}
+        _replace(self._graph.initializer, [tensor for tensor in self._graph.initializer if tensor.name not in unused])
+        # up to IR version 3, constants are listed as inputs, too
+        _replace(self._graph.input, [value for value in self._graph.input if value.name not in unused])
 
     def _fold(self, normalization: Any) -> list[Any]:
         """Fold what follows a batch normalization into it; the nodes that are no longer needed."""
@@ -78,6 +83,8 @@ class _Folding:
         if len(normalization.output) != 1 or not all(name in self._constants for name in names):
             return []
         scale, bias = (self._value(name).astype(np.float64) for name in names[:2])
+        if scale.ndim != 1 or bias.shape != scale.shape:  # before opset 9, there may be a value for each element
+            return []
         output, absorbed = normalization.output[0], []
         for node, values in self._followers(output, len(scale)):
             if node.op_type == "Mul":

@@ -70,7 +70,7 @@ def _sample(warmup: v2_pb2.ModelWarmup, definition: ModelDefinition, folder: pat
     inputs = {tensor.name: tensor for tensor in definition.inputs}
     policy = definition.scheduling
     controls = {control.name: control for control in policy.controls} if isinstance(policy, SequencePolicy) else {}
-    missing = sorted(inputs.keys() - warmup.inputs.keys())
+    missing = sorted((inputs.keys() | controls.keys()) - warmup.inputs.keys())
     if missing:
         raise UsageError(f"{where}: the input '{missing[0]}' is missing in inputs; add it.")
     tensors, given_controls = [], dict[str, Any]()

@@ -12,7 +12,7 @@ import numpy as np
 import onnx
 import pytest
 
-from perfkit.errors import UsageError
+from perfkit.errors import ProtocolError, UsageError
 from perfkit.protocol.message import InferRequest
 from perfkit.protocol.tensor import Datatype, tensor_from_array, tensor_to_array
 from server_stub.devices.cuda_driver import CudaError
@@ -283,3 +283,13 @@ def test_concurrent_requests_are_batched_for_two_instances(file):
     assert model.execution["instances"] == 2
     model.close()
     assert gpu.is_clean
+
+
+def test_an_input_of_another_size_than_the_file_has_is_refused(file):
+    """A configuration may say -1 where the file has a fixed size."""
+    executor = FakeGpu().executor(file, 4)
+    given = part(2)
+    with pytest.raises(ProtocolError, match="an input of 16 bytes was given where the model takes 24"):
+        executor.execute(executor.join([{**given, "x": given["x"][:, :2]}]))
+    np.testing.assert_array_equal(executor.execute(executor.join([given]))["y"], expected(given))
+    executor.close()

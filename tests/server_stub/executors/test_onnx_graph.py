@@ -118,3 +118,28 @@ def test_what_cannot_be_read_is_left_to_onnx_runtime(tmp_path):
     broken = tmp_path / "broken.onnx"
     broken.write_bytes(b"nothing of the kind")
     assert fold_batch_normalizations(broken) is fold_batch_normalizations(tmp_path / "missing.onnx") is None
+
+
+def test_constants_that_an_old_file_lists_as_inputs_do_not_become_inputs(tmp_path):
+    """IR version 3, as in the model zoo's older files."""
+    file = write(tmp_path, [("Mul", ["b", "m"], "y", {})], [constant("m", *PER_CHANNEL)], opset=7)
+    model = onnx.load(file)
+    model.ir_version = 3
+    model.graph.input.extend(onnx.helper.make_tensor_value_info(one.name, one.data_type, one.dims) for one in model.graph.initializer)
+    file.write_bytes(model.SerializeToString())
+    encoded = fold_batch_normalizations(file)
+    assert encoded is not None
+    session = onnxruntime.InferenceSession(encoded, providers=["CPUExecutionProvider"])
+    assert [one.name for one in session.get_inputs()] == ["x"]
+    check_outputs(file, encoded)
+
+
+def test_a_model_with_branches_is_left_as_it_is(tmp_path):
+    value = onnx.helper.make_tensor_value_info
+    same = onnx.helper.make_graph([onnx.helper.make_node("Identity", ["m"], ["o"])], "then", [], [value("o", onnx.TensorProto.FLOAT, None)])
+    other = onnx.helper.make_graph(
+        [onnx.helper.make_node("Identity", ["b"], ["o"])], "else", [], [value("o", onnx.TensorProto.FLOAT, None)]
+    )
+    nodes: list[Any] = [("Mul", ["b", "m"], "p", {}), ("If", ["c"], "y", {"then_branch": same, "else_branch": other})]
+    constants = [constant("m", *PER_CHANNEL), onnx.numpy_helper.from_array(np.array(True), "c")]
+    assert fold_batch_normalizations(write(tmp_path, nodes, constants, outputs=("p", "y"))) is None
