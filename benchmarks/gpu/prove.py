@@ -23,11 +23,11 @@ from benchmarks.processes import ROOT
 from perfkit.errors import UsageError
 
 PARTS = {
-    "default": ("The first command on a GPU: scenarios/densenet-cuda.yaml as it is shipped", 220),
-    "server": ("DenseNet-121 on a GPU: served and called directly", 220),
-    "memory": ("CUDA shared memory beside binary tensors", 70),
-    "telemetry": ("GPU telemetry: NVML beside nvidia-smi, and energy two ways", 90),
-    "plan": ("A capacity search and a plan for this GPU", 120),
+    "default": ("The first command on a GPU: scenarios/densenet-cuda.yaml as it is shipped", 215),
+    "server": ("DenseNet-121 on a GPU: served and called directly", 240),
+    "memory": ("CUDA shared memory beside binary tensors", 65),
+    "telemetry": ("GPU telemetry: NVML beside nvidia-smi, and energy two ways", 85),
+    "plan": ("A capacity search and a plan for this GPU", 115),
     "gate": ("A gate of FP32 against FP16", 105),
 }
 """The parts' titles and budgets in seconds, the most telling first. With a start and the wheels, they fit into 15 minutes of a GPU."""

@@ -1,15 +1,21 @@
 """The part `default`: the shipped scenario on a GPU, beside tuned options, and direct calls beside PyTorch's graph."""
 
+import json
+import math
 import pathlib
+import shutil
+import statistics
+import subprocess
 import sys
+import tempfile
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import yaml
 
-from benchmarks.gpu.proof import Proof, UnavailableError, run_json
-from benchmarks.gpu.prove_server import call_directly
-from benchmarks.processes import ROOT, PerfkitRun, run_perfkit
+from benchmarks.gpu.proof import Proof
+from benchmarks.gpu.prove_server import add_fallbacks, compare_with_torch
+from benchmarks.processes import ROOT, PerfkitRun, run_perfkit, write_scenario
 from benchmarks.report import table_head, table_row
 
 SCENARIO = ROOT / "scenarios" / "densenet-cuda.yaml"
@@ -17,28 +23,37 @@ TUNED = {"precision": "tf32", "layout": "nhwc", "graphs": True, "instances": 3, 
 """What the defaults choose, given by hand."""
 MIN_STEP, MIN_TUNED, MAX_TUNED, MIN_OF_LIMIT = 0.5, 0.9, 1.1, 0.95
 _BATCH_SIZES = (1, 8, 64)
+_TUNED_CONCURRENCIES = (1, 8, 32)
+PointRates = Mapping[tuple[str, int], float]
+"""Requests per second by protocol and concurrency."""
 
 
 def prove(proof: Proof) -> None:
     """Measure the part."""
     if not proof.has_onnx():
         return
-    start_s = 5 if proof.is_dry_run else 60
-    shipped = proof.attempt("the shipped scenario", start_s, lambda: _run_shipped(proof))
-    proof.attempt("direct calls beside PyTorch's graph", 5 if proof.is_dry_run else 30, lambda: _compare_with_torch(proof))
+    shipped = proof.attempt("the shipped scenario", 5 if proof.is_dry_run else 75, lambda: _run_shipped(proof))
+    proof.attempt("direct calls beside PyTorch's graph", 5 if proof.is_dry_run else 45, lambda: _compare_with_torch(proof))
     if shipped is not None:
-        proof.attempt("tuned options", start_s / 2, lambda: _compare_with_tuned(proof, shipped))
+        proof.attempt("tuned options", 2 if proof.is_dry_run else 35, lambda: _compare_with_tuned(proof, shipped.points))
 
 
 def _run_shipped(proof: Proof) -> PerfkitRun:
-    run = run_perfkit(_for_dry_run(proof) if proof.is_dry_run else SCENARIO, out=proof.out / "gpu-default-result")
+    out = proof.out / "gpu-default-result"
+    shutil.rmtree(out, ignore_errors=True)
+    with tempfile.TemporaryDirectory(prefix="perfkit-benchmark-") as folder:
+        file = write_scenario(pathlib.Path(folder), _for_dry_run(proof)) if proof.is_dry_run else SCENARIO
+        run = _run_command(file, out)
     points = run.points
     assert run.result is not None
+    summary = run.result["summary"]
+    chosen = run.result["environment"]["target"]["bundled_server"]["onnx"]
     kept = (
         "protocol",
         "load",
         "repetition",
         "valid",
+        "warnings",
         "throughput_per_s",
         "service_time_ns",
         "server",
@@ -47,7 +62,8 @@ def _run_shipped(proof: Proof) -> PerfkitRun:
         "energy_per_inference_j",
     )
     rows = [{key: point[key] for key in kept} for point in points]
-    proof.raw["result"] = {"status": run.result["status"], "points": rows, "warnings": run.result["warnings"]}
+    proof.raw["result"] = {"status": run.result["status"], "points": rows, "warnings": run.result["warnings"], "onnx": chosen}
+    add_fallbacks(proof, chosen)
     proof.check(
         "exit code",
         f"{run.exit_code}, {run.result['status']}",
@@ -56,12 +72,34 @@ def _run_shipped(proof: Proof) -> PerfkitRun:
     )
     columns = ("protocol", ">in flight", ">throughput", ">p50", ">p99", ">rows per execution", ">GPU busy", ">energy per image", "valid")
     proof.add("## `perfkit run scenarios/densenet-cuda.yaml`", "", *table_head(*columns), *map(_line, points))
-    valid = sum(point["valid"] for point in points)
-    proof.check("every point valid", f"{valid} of {len(points)}", "all", is_met=valid == len(points))
+    proof.add("What the server chose: `" + json.dumps(chosen) + "`")
+    invalid = [point for point in (*points, *summary) if not point["valid"]]
+    if invalid:
+        proof.add(*(f"- not valid: {_name(point)}: {_reasons(point)}" for point in invalid))
+    counts = [f"{sum(point['valid'] for point in some)} of {len(some)}" for some in (points, summary)]
+    proof.check("every point valid", f"{counts[0]} measured, {counts[1]} pooled", "all", is_met=bool(points) and not invalid)
     steps = smallest_steps(points)
-    step = min(steps.values(), default=1.0)
+    step = min(steps.values(), default=math.nan)  # a dry run may have one load point
     proof.check("no point below half of the one before", f"least {step:.2f} of it", f"at least {MIN_STEP}", is_met=step >= MIN_STEP)
     return run
+
+
+def _run_command(file: pathlib.Path, out: pathlib.Path) -> PerfkitRun:
+    """The shipped command as a user gives it, with its report and its progress."""
+    command = [sys.executable, "-m", "perfkit", "run", str(file), "--out", str(out)]
+    ended = subprocess.run(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, errors="replace", check=False, cwd=ROOT)
+    result = out / "result.json"
+    document = json.loads(result.read_text(encoding="utf-8")) if result.exists() else None
+    return PerfkitRun(ended.returncode, document, ended.stderr)
+
+
+def _name(point: Mapping[str, Any]) -> str:
+    repetition = "pooled" if point["repetition"] is None else f"repetition {point['repetition']}"
+    return f"{point['protocol']}, {point['load']['concurrency']} in flight, {repetition}"
+
+
+def _reasons(point: Mapping[str, Any]) -> str:
+    return " ".join(warning["message"] for warning in point["warnings"]) or "no reason given"
 
 
 def smallest_steps(points: Sequence[Mapping[str, Any]]) -> dict[str, float]:
@@ -77,53 +115,51 @@ def smallest_steps(points: Sequence[Mapping[str, Any]]) -> dict[str, float]:
     return steps
 
 
-def _compare_with_tuned(proof: Proof, shipped: PerfkitRun) -> None:
+def tuned_scenario(shipped: Mapping[str, Any]) -> dict[str, Any]:
+    """The shipped scenario at some of its load points, with the options given by hand."""
+    return {
+        **shipped,
+        "server": {"device": "cuda", "onnx": TUNED},
+        "load": {"closed": {"concurrency": list(_TUNED_CONCURRENCIES)}},
+        "measure": {"warmup": "500ms", "duration": "3s", "repetitions": 1},
+    }
+
+
+def mean_rates(points: Sequence[Mapping[str, Any]]) -> PointRates:
+    """The mean over the repetitions; a repetition without an answer counts as 0."""
+    rates: dict[tuple[str, int], list[float]] = {}
+    for point in points:
+        rates.setdefault((point["protocol"], point["load"]["concurrency"]), []).append(point["throughput_per_s"] or 0.0)
+    return {key: statistics.mean(own) for key, own in rates.items()}
+
+
+def ratios_to_tuned(shipped: PointRates, tuned: PointRates, concurrencies: Sequence[int]) -> PointRates:
+    """The rates with the defaults by those with options by hand, for both protocols; NaN where one of them is missing or 0."""
+    protocols = dict.fromkeys(protocol for protocol, _ in (*shipped, *tuned))
+    keys = [(protocol, concurrency) for protocol in protocols for concurrency in concurrencies]
+    return {key: shipped.get(key, math.nan) / (tuned.get(key) or math.nan) for key in keys}
+
+
+def _compare_with_tuned(proof: Proof, shipped: Sequence[Mapping[str, Any]]) -> None:
     """The same load with options by hand, in shorter windows."""
-    scenario = yaml.safe_load(SCENARIO.read_text(encoding="utf-8")) if not proof.is_dry_run else _for_dry_run(proof)
-    if not proof.is_dry_run:
-        scenario["server"]["onnx"] = TUNED
-        scenario["load"]["closed"]["concurrency"] = [1, 8, 64]
-        scenario["measure"] = {"warmup": "500ms", "duration": "2s", "repetitions": 1}
-    tuned = {(point["protocol"], point["load"]["concurrency"]): point["throughput_per_s"] for point in run_perfkit(scenario).points}
-    ratios = {
-        (point["protocol"], point["load"]["concurrency"]): point["throughput_per_s"] / tuned[key]
-        for point in shipped.points
-        if tuned.get(key := (point["protocol"], point["load"]["concurrency"]))
-    }
-    proof.raw["tuned"] = {
-        f"{protocol} {concurrency}": [rate, ratios.get((protocol, concurrency))] for (protocol, concurrency), rate in tuned.items()
-    }
-    shown = ", ".join(f"{ratio:.2f} ({protocol}, {concurrency})" for (protocol, concurrency), ratio in ratios.items())
+    if proof.is_dry_run:
+        scenario = _for_dry_run(proof)
+        concurrencies: Sequence[int] = scenario["load"]["closed"]["concurrency"]
+    else:
+        scenario, concurrencies = tuned_scenario(yaml.safe_load(SCENARIO.read_text(encoding="utf-8"))), _TUNED_CONCURRENCIES
+    run = run_perfkit(scenario)
+    rates = mean_rates(run.points)
+    ratios = ratios_to_tuned(mean_rates(shipped), rates, concurrencies)
+    shown = {key: f"{ratio:.2f} ({key[0]}, {key[1]})" for key, ratio in ratios.items()}
+    proof.raw["tuned"] = {"exit_code": run.exit_code, "rates_per_s": {f"{key[0]} {key[1]}": rate for key, rate in rates.items()}}
     is_met = bool(ratios) and all(MIN_TUNED <= ratio <= MAX_TUNED for ratio in ratios.values())
-    proof.check("beside tuned options of the same precision", shown, f"{MIN_TUNED} to {MAX_TUNED}", is_met=is_met)
+    figure = "beside tuned options of the same precision"
+    proof.check(figure, ", ".join(shown.values()), f"{MIN_TUNED} to {MAX_TUNED} at every point", is_met=is_met)
 
 
 def _compare_with_torch(proof: Proof) -> None:
     sizes = (1,) if proof.is_short else (1, 2) if proof.is_dry_run else _BATCH_SIZES
-    direct = call_directly(proof, (), sizes, 0.2 if proof.is_dry_run else 0.4)
-    if proof.is_dry_run:
-        raise UnavailableError("PyTorch's graph needs a GPU")
-    limit = run_json(
-        [sys.executable, "-m", "benchmarks.gpu.torch_limit", "--precision", "tf32", "--batch-sizes", *map(str, sizes)],
-        max(10.0, proof.remaining_s),
-    )
-    proof.raw["torch"] = limit
-    of_torch = {point["batch"]: point for point in limit["points"]["tf32"]}
-    lines, ratios = [], []
-    for size in sizes:
-        by_threads = {point["threads"]: point["images_per_s"] for point in direct["points"] if point["batch"] == size}
-        ratios.append(by_threads[1] / of_torch[size]["images_per_s"])
-        rates = [by_threads[1], by_threads[direct["threads"]], of_torch[size]["images_per_s"]]
-        lines.append(table_row(size, *(f"{rate:,.0f}" for rate in rates), of_torch[size]["memory_format"], f"{ratios[-1]:.2f}"))
-    columns = (
-        ">batch",
-        ">direct images/s, one thread",
-        f">{direct['threads']} threads",
-        ">PyTorch's graph",
-        "its format",
-        ">one thread ÷ PyTorch",
-    )
-    proof.add(f"## Direct calls beside PyTorch {limit['torch']} with TF32, one CUDA graph on one stream", "", *table_head(*columns), *lines)
+    ratios = compare_with_torch(proof, "tf32", sizes, 0.2 if proof.is_dry_run else 0.4)
     shown = ", ".join(f"{ratio:.2f} at {size}" for size, ratio in zip(sizes, ratios, strict=True))
     proof.check(
         "direct ÷ PyTorch's graph, one thread, by batch size", shown, f"at least {MIN_OF_LIMIT}", is_met=min(ratios) >= MIN_OF_LIMIT

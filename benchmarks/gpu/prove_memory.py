@@ -32,7 +32,7 @@ def prove(proof: Proof) -> None:
 
 def _compare(proof: Proof) -> None:
     batch_sizes, threads, seconds = (
-        ((1,), 1, 0.1) if proof.is_short else ((1, 2), 2, 0.5) if proof.is_dry_run else (proof.model.batch_sizes, 4, 1.5)
+        ((1,), 1, 0.1) if proof.is_short else ((1, 2), 2, 0.5) if proof.is_dry_run else (proof.model.batch_sizes, 4, 1.0)
     )
     rows: list[dict[str, Any]] = []
     model = proof.model

@@ -8,7 +8,7 @@ import sys
 from typing import Any
 
 from benchmarks.gpu.proof import Proof
-from benchmarks.gpu.prove_server import MODEL, Extent, serve
+from benchmarks.gpu.prove_server import MODEL, WORKERS, Extent, serve
 from benchmarks.processes import ROOT, RunningServer, run_perfkit
 from benchmarks.report import table_head, table_row
 
@@ -16,6 +16,8 @@ PERCENTILE, LIMIT, DEMAND = "p99", "10ms", "20000/s"
 _DRY = ("p50", "20ms", "1000/s")
 _DRY_MODEL, _DRY_SERVICE = "synthetic", "service=exponential:5ms"
 """A dry run searches on a simulated queue: few of the CPU's answers come within seconds."""
+_AFTER_SEARCH_S, _LONGEST_SEARCH_S, _SHORTEST_SEARCH_S = 15.0, 100, 30
+"""What stays for the search's own start and end and for the plan, and the limits of a search's budget on a GPU."""
 
 
 def prove(proof: Proof) -> None:
@@ -27,8 +29,9 @@ def prove(proof: Proof) -> None:
     more = ("--synthetic", _DRY_SERVICE) if proof.is_dry_run else ()
     with serve(proof, (), *more, model=_DRY_MODEL if proof.is_dry_run else MODEL) as server:
         # a search that its budget ends may have too few rates for a plan
-        rates = proof.attempt("closed and open loops", 2 if proof.is_dry_run else 40, lambda: _rates(proof, server, work))
-        search = proof.attempt("search", 2 if proof.is_dry_run else 60, lambda: _search(proof, server, work / "search"))
+        rates = proof.attempt("closed and open loops", 2 if proof.is_dry_run else 30, lambda: _rates(proof, server, work))
+        need_s = 2 if proof.is_dry_run else _SHORTEST_SEARCH_S + _AFTER_SEARCH_S
+        search = proof.attempt("search", need_s, lambda: _search(proof, server, work / "search"))
     results = [*(rates or ()), *([work / "search"] if search is not None else [])]
     if results:
         proof.attempt("plan", 1, lambda: add_plan(proof, results, work / "plan"))
@@ -53,6 +56,7 @@ def _scenario(proof: Proof, server: RunningServer, name: str, load: dict[str, An
         "telemetry": not proof.is_short,
         "measure": {
             "warmup": f"{Extent.of(proof).warmup_s}s",
+            **({} if proof.is_dry_run else {"workers": WORKERS}),
             "duration": f"{seconds}s",
             **({} if "search" in load else {"repetitions": 1}),
         },
@@ -61,7 +65,7 @@ def _scenario(proof: Proof, server: RunningServer, name: str, load: dict[str, An
 
 def _rates(proof: Proof, server: RunningServer, work: pathlib.Path) -> list[pathlib.Path]:
     """The results of a closed loop, which gives the saturated throughput, and of open loops at shares of it."""
-    seconds = 0.2 if proof.is_short else 1.0 if proof.is_dry_run else 3.0
+    seconds = 0.2 if proof.is_short else 1.0 if proof.is_dry_run else 2.0
     concurrency = 8 if proof.is_dry_run else 128
     saturated, results = 200.0, []  # the simulated queue's, where time is short
     if not proof.is_short:
@@ -76,9 +80,9 @@ def _rates(proof: Proof, server: RunningServer, work: pathlib.Path) -> list[path
 
 
 def _search(proof: Proof, server: RunningServer, out: pathlib.Path) -> dict[str, Any]:
-    seconds, budget_s, probes = (0.2, 2, 3) if proof.is_short else (1.0, 10, 8) if proof.is_dry_run else (5.0, 100, 16)
+    seconds, budget_s, probes = (0.2, 2, 3) if proof.is_short else (1.0, 10, 8) if proof.is_dry_run else (4.0, search_budget_s(proof), 16)
     percentile, limit, _ = _limit(proof)
-    start = {"start_rate": "100/s" if proof.is_dry_run else "300/s"}
+    start = {"start_rate": "100/s" if proof.is_dry_run else "1000/s"}
     load = {"search": {"slo": {percentile: limit}, "budget": f"{budget_s}s", "precision": "20%", "max_probes": probes, **start}}
     run = run_perfkit(_scenario(proof, server, "search", load, seconds), out=out)
     if run.result is None:
@@ -97,6 +101,11 @@ def _search(proof: Proof, server: RunningServer, out: pathlib.Path) -> dict[str,
     )
     proof.check(f"capacity at {percentile} < {limit}", capacity, "known", is_met=figures[1] is not None)
     return found
+
+
+def search_budget_s(proof: Proof) -> int:
+    """What a search on a GPU may take, so that the plan is made within the part's own budget."""
+    return max(_SHORTEST_SEARCH_S, min(_LONGEST_SEARCH_S, int(proof.remaining_s - _AFTER_SEARCH_S)))
 
 
 def _probe(point: dict[str, Any]) -> str:

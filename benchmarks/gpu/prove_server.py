@@ -20,19 +20,21 @@ from benchmarks.report import table_head, table_row
 
 MODEL, PROTOCOLS = "densenet_batch", ("http", "grpc")
 OTHERS: Mapping[str, tuple[str, ...]] = {
-    "FP16": ("precision=fp16",),
     "FP32 without TF32": ("precision=fp32",),
     "channels first": ("layout=nchw",),
     "without graphs": ("graphs=off",),
+    "one instance": ("instances=1",),
     "TensorRT, FP16": ("provider=tensorrt", "precision=fp16"),
 }
 """Options beside the defaults, called directly."""
 MIN_RATIO, MIN_UTILIZATION, MAX_ADDED_MS = 0.95, 0.9, 0.5
+_DIRECT_S = 0.4
 _OTHERS_LIMIT_S, _TESTS_LIMIT_S = 45.0, 90.0
 _SERVED_BATCHES = (2, 8, 32, 64)
-_IN_FLIGHT, _WORKERS = (16,), 4  # for batches; one process cannot send as much as a GPU takes
+_IN_FLIGHT, WORKERS = (16,), 4  # for batches; one process cannot send as much as a GPU takes
+_ROUNDING = 1e-9
 _COMPARED = """A load point is compared with direct calls of as many rows as the server executed together, by as many threads as it could have
-executions in flight: requests in flight × images each ÷ rows, at most its instances. Direct calls find their images in memory; what is served
+executions in flight: requests in flight × images each ÷ rows, rounded up, at most its instances. Direct calls find their images in memory; what is served
 has crossed a socket."""
 
 
@@ -74,7 +76,7 @@ class Extent:
     def of(cls, proof: Proof) -> "Extent":
         """For a GPU, a dry run, or the test suite."""
         if proof.is_short:
-            return cls((1,), (1,), ("FP16",), (1,), 0.2, 0.0, 3)
+            return cls((1,), (1,), ("FP32 without TF32",), (1,), 0.2, 0.0, 3)
         if proof.is_dry_run:
             return cls((1, 2, 4), (1, 2, 4), tuple(OTHERS), (1, 2), 1.0, 0.3, 5)
         sizes = (1, 2, 4, 8, 16, 32, 64)
@@ -86,9 +88,12 @@ def prove(proof: Proof) -> None:
     if not proof.has_onnx():
         return
     extent = Extent.of(proof)
-    direct = proof.attempt("direct calls", extent.start_s, lambda: call_directly(proof, (), extent.batch_sizes, min(0.4, extent.seconds)))
+    seconds = min(_DIRECT_S, extent.seconds)
+    direct = proof.attempt("direct calls", extent.start_s, lambda: call_directly(proof, (), extent.batch_sizes, seconds))
     proof.attempt("served DenseNet", 2 * extent.start_s, lambda: _serve(proof, extent, direct))
     proof.attempt("tests on a GPU", 45 if proof.device == "cuda" else 0, lambda: _run_tests(proof))
+    half = functools.partial(compare_with_torch, proof, "fp16", extent.other_batch_sizes, seconds)
+    proof.attempt("FP16 beside PyTorch's graph", 2 if proof.is_dry_run else 40, half)
     proof.attempt("other options", extent.start_s, lambda: _measure_others(proof, extent, direct))
 
 
@@ -103,6 +108,48 @@ def call_directly(
     return document
 
 
+def compare_with_torch(proof: Proof, precision: str, batch_sizes: Sequence[int], seconds: float) -> list[float]:
+    """A table of direct calls beside PyTorch's CUDA graph, and their ratios with one thread, by batch size.
+
+    Raises UnavailableError without PyTorch; the direct calls are in the report all the same.
+    """
+    settings = () if precision == "tf32" else (f"precision={precision}",)
+    direct = call_directly(proof, settings, batch_sizes, seconds)
+    called = {(point["batch"], point["threads"]): point["images_per_s"] for point in direct["points"]}
+    threads, by_torch, why = direct["threads"], dict[int, Any](), "PyTorch's graph needs a GPU"
+    title = f"## Direct calls with {precision.upper()}"
+    if not proof.is_dry_run:
+        command = [sys.executable, "-m", "benchmarks.gpu.torch_limit", "--precision", precision, "--batch-sizes", *map(str, batch_sizes)]
+        try:
+            limit = run_json(command, max(10.0, proof.remaining_s))
+        except UnavailableError as error:
+            why = str(error)
+        else:
+            proof.raw.setdefault("torch", []).append(limit)
+            by_torch = {point["batch"]: point for point in limit["points"][precision]}
+            title += f", beside PyTorch {limit['torch']}: one CUDA graph on one stream"
+    ratios, lines = list[float](), list[str]()
+    for size in batch_sizes:
+        cells = [f"{called[size, 1]:,.0f}", f"{called[size, threads]:,.0f}", "–", "–", "–"]
+        if by_torch:
+            limit_per_s = by_torch[size]["images_per_s"]
+            ratios.append(called[size, 1] / limit_per_s)
+            cells[2:] = [f"{limit_per_s:,.0f}", by_torch[size]["memory_format"], f"{ratios[-1]:.2f}"]
+        lines.append(table_row(size, *cells))
+    columns = (">batch", ">images/s, one thread", f">{threads} threads", ">PyTorch's graph", "its format", ">one thread ÷ PyTorch")
+    proof.add(title, "", *table_head(*columns), *lines)
+    if not by_torch:
+        raise UnavailableError(why)
+    return ratios
+
+
+def add_fallbacks(proof: Proof, onnx: Mapping[str, Any]) -> None:
+    """Report each model as failed that is not executed as was chosen; `onnx` is the value of that name in the server's ready line."""
+    for name, execution in onnx.get("models", {}).items():
+        if "fallback" in execution:
+            proof.failed.append(f"{name} is not executed as it should be: {execution['fallback']}")
+
+
 @contextlib.contextmanager
 def serve(proof: Proof, settings: Sequence[str], *more: str, model: str = MODEL) -> Iterator[RunningServer]:
     """The bundled server with values of `--onnx` during the block. Raises RuntimeError with the server's words if it does not start."""
@@ -113,9 +160,7 @@ def serve(proof: Proof, settings: Sequence[str], *more: str, model: str = MODEL)
         except RuntimeError as error:
             stderr.seek(0)
             raise RuntimeError(f"{error}: {stderr.read()[-1000:].strip()}") from None
-        for name, execution in server.ready["onnx"].get("models", {}).items():
-            if "fallback" in execution:
-                proof.failed.append(f"{name} is not executed as it should be: {execution['fallback']}")
+        add_fallbacks(proof, server.ready["onnx"])
         yield server
 
 
@@ -126,7 +171,7 @@ def measure_served(
     model = proof.model
     # a short window may hold no answer of a busy machine
     window = {"requests": 2} if proof.is_short else {"duration": f"{extent.seconds}s"}
-    workers = {} if proof.is_dry_run else {"workers": _WORKERS}
+    workers = {} if proof.is_dry_run else {"workers": WORKERS}
     inputs = {model.input: {"generate": "random", "shape": list(model.row_shape)}}
     scenario = {
         "name": f"{protocol}-batch-{batch_size}",
@@ -158,7 +203,7 @@ def _serve(proof: Proof, extent: Extent, direct: Mapping[str, Any] | None) -> No
                     points += _rows(proof.attempt(f"{protocol}, batch {batch_size}", need_s, measure) or (), protocol, batch_size)
     finally:
         if points:
-            report(proof, points, direct)
+            report(proof, points, direct, sum(len(concurrencies) for _, concurrencies in loads))
 
 
 def _rows(points: Iterable[Mapping[str, Any]], protocol: str, batch_size: int) -> list[dict[str, Any]]:
@@ -190,26 +235,33 @@ def direct_rate(points: Sequence[Mapping[str, Any]], rows: float, threads: int) 
 
 def threads_in_use(concurrency: int, batch: int, rows: float, instances: int) -> int:
     """How many executions of `rows` images can be in flight, of `concurrency` requests with `batch` images each."""
-    return max(1, min(instances, round(concurrency * batch / rows)))
+    return min(instances, math.ceil(concurrency * batch / rows - _ROUNDING))
 
 
 def compare(points: Sequence[Mapping[str, Any]], direct: Mapping[str, Any] | None) -> list[Compared]:
     """Each load point beside direct calls of as many rows as the server executed together."""
     compared = []
     for point in points if direct is not None else ():
+        assert direct is not None
         rows = point["mean_batch"] or point["batch"]
-        if point["images_per_s"]:
-            assert direct is not None
-            threads = threads_in_use(point["concurrency"], point["batch"], rows, direct["threads"])
-            rate_per_s = direct_rate(direct["points"], rows, threads)
-            compared.append(
-                Compared(point["protocol"], point["batch"], point["concurrency"], rows, threads, point["images_per_s"], rate_per_s)
-            )
+        threads = threads_in_use(point["concurrency"], point["batch"], rows, direct["threads"])
+        rate_per_s = direct_rate(direct["points"], rows, threads)
+        served_per_s = point["images_per_s"] or 0.0
+        compared.append(Compared(point["protocol"], point["batch"], point["concurrency"], rows, threads, served_per_s, rate_per_s))
     return compared
 
 
-def report(proof: Proof, points: Sequence[Mapping[str, Any]], direct: Mapping[str, Any] | None) -> None:
-    """The tables, the plots and the required figures."""
+def check_ratios(proof: Proof, protocol: str, compared: Sequence[Compared], expected: int) -> None:
+    """Add the required figure of a protocol; it is missed as well where fewer than the expected load points were measured."""
+    worst, met = min(compared, key=lambda one: one.ratio), sum(one.ratio >= MIN_RATIO for one in compared)
+    measured = f"{met} of {expected} points; least {worst.ratio:.3f} at batch {worst.batch}, {worst.concurrency} in flight"
+    if len(compared) < expected:
+        measured += f"; {expected - len(compared)} not measured"
+    proof.check(f"served ÷ direct over {protocol}", measured, f"at least {MIN_RATIO} at every point", is_met=met == expected)
+
+
+def report(proof: Proof, points: Sequence[Mapping[str, Any]], direct: Mapping[str, Any] | None, expected: int) -> None:
+    """The tables, the plots and the required figures; `expected` is how many load points each protocol should have."""
     columns = ("protocol", ">batch", ">in flight", ">images/s", ">p50", ">rows per execution", ">GPU busy", "valid")
     proof.add("## Served, and the same executor called directly", "", *table_head(*columns), *(_line(point) for point in points))
     compared = compare(points, direct)
@@ -232,9 +284,7 @@ def report(proof: Proof, points: Sequence[Mapping[str, Any]], direct: Mapping[st
     for protocol in PROTOCOLS:
         own = [one for one in compared if one.protocol == protocol]
         if own:
-            worst, met = min(own, key=lambda one: one.ratio), sum(one.ratio >= MIN_RATIO for one in own)
-            measured = f"{met} of {len(own)} points; least {worst.ratio:.3f} at batch {worst.batch}, {worst.concurrency} in flight"
-            proof.check(f"served ÷ direct over {protocol}", measured, f"at least {MIN_RATIO} at every point", is_met=met == len(own))
+            check_ratios(proof, protocol, own, expected)
         alone = next((one for one in points if (one["protocol"], one["batch"], one["concurrency"]) == (protocol, 1, 1)), None)
         if alone is not None and alone["p50_ms"] is not None and direct is not None:
             direct_ms = next(point["p50_ms"] for point in direct["points"] if (point["batch"], point["threads"]) == (1, 1))
@@ -287,7 +337,8 @@ def _measure_others(proof: Proof, extent: Extent, direct: Mapping[str, Any] | No
     if direct is not None:
         add("defaults", direct)
     for name in extent.others:
-        call = functools.partial(call_directly, proof, OTHERS[name], extent.other_batch_sizes, min(0.4, extent.seconds), _OTHERS_LIMIT_S)
+        seconds = min(_DIRECT_S, extent.seconds)
+        call = functools.partial(call_directly, proof, OTHERS[name], extent.other_batch_sizes, seconds, _OTHERS_LIMIT_S)
         found = proof.attempt(name, 2 if proof.is_dry_run else 20, call)
         if found is not None:
             add(name, found)

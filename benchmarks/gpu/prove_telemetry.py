@@ -40,9 +40,9 @@ class SmiReading:
 
 def prove(proof: Proof) -> None:
     """Measure the part."""
-    seconds = 1.0 if proof.is_dry_run else 25.0
-    proof.attempt("curves under served load", 4 if proof.is_dry_run else 90, lambda: _curves(proof, seconds))
-    proof.attempt("energy of a matrix product", 4 if proof.is_dry_run else 60, lambda: _product(proof))
+    seconds = 1.0 if proof.is_dry_run else 20.0
+    proof.attempt("curves under served load", 4 if proof.is_dry_run else 50, lambda: _curves(proof, seconds))
+    proof.attempt("energy of a matrix product", 4 if proof.is_dry_run else 27, lambda: _product(proof))
 
 
 def parse_smi(line: str, now_ns: int, wall_ns: int) -> SmiReading:

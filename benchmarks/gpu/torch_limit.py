@@ -18,12 +18,19 @@ from typing import Any
 _WARM_CALLS = 3
 
 
+class NotMeasuredError(Exception):
+    """The measurement is not possible on this machine; the message says why."""
+
+
 def measure(precisions: Sequence[str], batch_sizes: Sequence[int], seconds: float) -> dict[str, Any]:
-    """For each precision, the points by batch size, each in the faster memory format. Raises ImportError without PyTorch."""
-    torch: Any = importlib.import_module("torch")
-    models: Any = importlib.import_module("torchvision.models")
+    """For each precision, the points by batch size, each in the faster memory format. Raises NotMeasuredError."""
+    try:
+        torch: Any = importlib.import_module("torch")
+        models: Any = importlib.import_module("torchvision.models")
+    except ImportError as error:
+        raise NotMeasuredError(f"PyTorch's graph is not measured, because it needs torch and torchvision: {error}") from None
     if not torch.cuda.is_available():
-        raise ImportError("PyTorch finds no GPU")
+        raise NotMeasuredError("PyTorch's graph is not measured, because PyTorch finds no GPU")
     torch.backends.cudnn.benchmark = torch.backends.cudnn.allow_tf32 = torch.backends.cuda.matmul.allow_tf32 = True
     found: dict[str, Any] = {}
     for precision in precisions:
@@ -72,7 +79,7 @@ def main() -> int:
     options = parser.parse_args()
     try:
         print(json.dumps(measure(options.precision, options.batch_sizes, options.seconds)))
-    except ImportError as error:
+    except NotMeasuredError as error:
         print(error, file=sys.stderr)
         return 2
     return 0

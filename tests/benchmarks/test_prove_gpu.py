@@ -1,8 +1,11 @@
 """The proof on a GPU: a dry run of each part on the CPU, and the comparison of readings that only a GPU gives."""
 
+import contextlib
 import dataclasses
 import datetime
+import importlib
 import json
+import math
 import os
 import subprocess
 import sys
@@ -10,15 +13,17 @@ import time
 
 import numpy as np
 import pytest
+import yaml
 
-from benchmarks.gpu import prove, prove_memory, prove_plan, prove_telemetry
+from benchmarks.gpu import prove, prove_memory, prove_plan, prove_server, prove_telemetry
 from benchmarks.gpu.direct import time_calls
 from benchmarks.gpu.proof import Proof, UnavailableError
-from benchmarks.gpu.prove_default import smallest_steps
+from benchmarks.gpu.prove_default import SCENARIO, TUNED, mean_rates, ratios_to_tuned, smallest_steps, tuned_scenario
 from benchmarks.gpu.prove_gate import restarts_fit
-from benchmarks.gpu.prove_server import compare, direct_rate, threads_in_use
+from benchmarks.gpu.prove_server import add_fallbacks, check_ratios, compare, compare_with_torch, direct_rate, threads_in_use
 from benchmarks.gpu.prove_telemetry import SmiReading, check_energy, compare_curves, parse_gpu_metrics, parse_smi, time_mean
-from benchmarks.processes import ROOT
+from benchmarks.processes import ROOT, write_scenario
+from perfkit.scenario.file import read_scenario
 from perfkit.telemetry.figures import GpuFigures
 from perfkit.telemetry.series import Series
 from server_stub.executors.array import Executor
@@ -38,7 +43,7 @@ def proof(tmp_path):
     ("part", "skipped", "without_gpu"),
     [
         ("default", ["direct calls beside PyTorch's graph"], ["direct ÷ PyTorch's graph"]),
-        ("server", ["tests on a GPU"], ["tests"]),
+        ("server", ["tests on a GPU", "FP16 beside PyTorch's graph"], ["tests"]),
         ("telemetry", ["curves under served load", "energy of a matrix product"], list(prove.REQUIRED["telemetry"])),
         ("memory", ["batch 1, CUDA shared memory"], list(prove.REQUIRED["memory"][:2])),
         ("plan", [], []),
@@ -68,6 +73,7 @@ def test_a_plan_is_made_from_results_and_is_part_of_the_report(proof, tmp_path):
 def test_a_gate_restarts_its_servers_only_if_that_fits_in_the_budget():
     assert restarts_fit(9.0, 400.0)
     assert not restarts_fit(10.0, 400.0)  # ten pairs would fit, but not if two of them must be measured again
+    assert not restarts_fit(0.0, prove.PARTS["gate"][1])  # so that the part does not spend a start on finding out
 
 
 def test_without_a_driver_nothing_is_proved_and_the_exit_code_is_3(tmp_path):
@@ -184,7 +190,8 @@ def test_the_direct_rate_of_any_number_of_rows_follows_from_the_time_of_a_call()
 
 
 @pytest.mark.parametrize(
-    ("concurrency", "batch", "rows", "threads"), [(1, 1, 1.0, 1), (2, 1, 1.0, 2), (128, 1, 18.6, 3), (16, 8, 64.0, 2), (4, 2, 8.0, 1)]
+    ("concurrency", "batch", "rows", "threads"),
+    [(1, 1, 1.0, 1), (2, 1, 1.0, 2), (128, 1, 18.6, 3), (16, 8, 64.0, 2), (4, 2, 8.0, 1), (5, 1, 2.2, 3)],
 )
 def test_direct_calls_are_made_by_as_many_threads_as_executions_can_be_in_flight(concurrency, batch, rows, threads):
     assert threads_in_use(concurrency, batch, rows, 3) == threads
@@ -199,9 +206,62 @@ def test_what_is_served_is_compared_with_direct_calls_of_as_many_rows_as_were_ex
         {**point, "batch": 32, "images_per_s": None},
     ]
     compared = compare(points, {"threads": 3, "points": CALLED})
-    assert [(one.batch, one.concurrency, one.rows, one.threads) for one in compared] == [(1, 1, 1, 1), (2, 16, 8, 3), (64, 16, 64, 3)]
-    assert [one.ratio for one in compared] == pytest.approx([0.8, 0.9, 1.0])
+    assert [(one.batch, one.concurrency, one.rows, one.threads) for one in compared] == [
+        (1, 1, 1, 1), (2, 16, 8, 3), (64, 16, 64, 3), (32, 16, 8, 3),
+    ]  # fmt: skip
+    assert [one.ratio for one in compared] == pytest.approx([0.8, 0.9, 1.0, 0.0])
     assert compare(points, None) == []
+
+
+@pytest.mark.parametrize(
+    ("rates", "expected", "measured", "is_met"),
+    [
+        ((500.0, 480.0), 2, "2 of 2 points; least 0.960 at batch 1, 2 in flight", True),
+        ((500.0, 470.0), 2, "1 of 2 points; least 0.940 at batch 1, 2 in flight", False),
+        ((500.0, 480.0), 12, "2 of 12 points; least 0.960 at batch 1, 2 in flight; 10 not measured", False),
+    ],
+)
+def test_every_load_point_must_be_measured_and_as_fast_as_direct_calls(proof, rates, expected, measured, is_met):
+    compared = [prove_server.Compared("http", 1, number, 1.0, 1, rate, 500.0) for number, rate in enumerate(rates, 1)]
+    check_ratios(proof, "http", compared, expected)
+    assert [(check.figure, check.measured, check.is_met) for check in proof.checks] == [("served ÷ direct over http", measured, is_met)]
+
+
+def test_a_model_that_falls_back_to_something_slower_fails_the_proof(proof):
+    add_fallbacks(
+        proof, {"provider": "cuda", "models": {"a": {"graphs": True}, "b": {"graphs": False, "fallback": "no graphs: no memory"}}}
+    )
+    assert proof.failed == ["b is not executed as it should be: no graphs: no memory"]
+
+
+def test_direct_calls_are_divided_by_the_rate_of_the_graph_of_pytorch(proof, monkeypatch):
+    def rates(*per_s):
+        return [
+            {"batch": batch, "images_per_s": rate, "memory_format": "channels_last"} for batch, rate in zip((1, 8, 64), per_s, strict=True)
+        ]
+
+    monkeypatch.setattr(prove_server, "call_directly", lambda *_: {"threads": 3, "points": CALLED})
+    monkeypatch.setattr(prove_server, "run_json", lambda *_: {"torch": "2.11", "points": {"tf32": rates(625.0, 2000.0, 3200.0)}})
+    on_gpu = dataclasses.replace(proof, device="cuda")
+    assert compare_with_torch(on_gpu, "tf32", (1, 8, 64), 0.4) == pytest.approx([0.8, 1.0, 1.25])
+    assert "| 8 | 2,000 | 4,000 | 2,000 | channels_last | 1.00 |" in on_gpu.lines
+
+
+def test_without_pytorch_the_comparison_is_skipped_with_its_reason_and_the_direct_calls_stay(proof, monkeypatch):
+    monkeypatch.setattr(prove_server, "call_directly", lambda *_: {"threads": 3, "points": CALLED})
+    monkeypatch.setattr(prove_server, "run_json", lambda *_: (_ for _ in ()).throw(UnavailableError("it needs torch")))
+    on_gpu = dataclasses.replace(proof, device="cuda")
+    assert on_gpu.attempt("PyTorch", 1, lambda: compare_with_torch(on_gpu, "tf32", (1, 8, 64), 0.4)) is None
+    assert on_gpu.skipped == ["PyTorch: it needs torch"]
+    assert "| 8 | 2,000 | 4,000 | – | – | – |" in on_gpu.lines
+
+
+def test_the_graph_of_pytorch_without_pytorch_ends_with_exit_code_2_and_a_sentence(tmp_path):
+    (tmp_path / "torch.py").write_text("raise ImportError('no torch here')\n")  # it hides the machine's own, if there is one
+    command, environment = [sys.executable, "-m", "benchmarks.gpu.torch_limit"], {**os.environ, "PYTHONPATH": str(tmp_path)}
+    ended = subprocess.run(command, env=environment, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert ended.returncode == 2
+    assert ended.stderr == "PyTorch's graph is not measured, because it needs torch and torchvision: no torch here\n"
 
 
 def test_the_smallest_step_from_one_load_point_to_the_next_is_found_for_each_protocol():
@@ -211,6 +271,55 @@ def test_the_smallest_step_from_one_load_point_to_the_next_is_found_for_each_pro
         for (protocol, concurrency), rate in reversed(rates.items())
     ]
     assert smallest_steps(points) == pytest.approx({"http": 0.025, "grpc": 0.95})
+
+
+def test_rates_with_defaults_are_compared_with_those_of_tuned_options_at_each_point_of_both_protocols():
+    points = [
+        {"protocol": protocol, "load": {"concurrency": concurrency}, "throughput_per_s": rate}
+        for protocol, concurrency, rate in [
+            ("http", 1, 90.0), ("http", 1, 110.0), ("http", 8, 300.0), ("http", 8, None), ("http", 16, 7.0), ("grpc", 1, 50.0),
+        ]
+    ]  # fmt: skip
+    shipped = mean_rates(points)
+    assert shipped == {("http", 1): 100.0, ("http", 8): 150.0, ("http", 16): 7.0, ("grpc", 1): 50.0}
+    ratios = ratios_to_tuned(shipped, {("http", 1): 80.0, ("http", 8): 300.0}, (1, 8))
+    assert {key: ratio for key, ratio in ratios.items() if not math.isnan(ratio)} == {("http", 1): 1.25, ("http", 8): 0.5}
+    assert set(ratios) == {("http", 1), ("http", 8), ("grpc", 1), ("grpc", 8)}  # what is missing is in it, and is within no limits
+
+
+def test_the_tuned_scenario_is_the_shipped_one_with_the_options_that_are_named(tmp_path):
+    shipped = read_scenario(SCENARIO).scenario
+    tuned = read_scenario(write_scenario(tmp_path, tuned_scenario(yaml.safe_load(SCENARIO.read_text())))).scenario
+    assert tuned.server is not None
+    assert tuned.server.onnx is not None
+    assert tuned.server.onnx.arguments() == ("precision=tf32", "layout=nhwc", "graphs=on", "instances=3", "max_batch=64")
+    assert set(TUNED) == {"precision", "layout", "graphs", "instances", "max_batch"}
+    assert shipped.server is not None
+    assert shipped.server.onnx is None
+    assert (tuned.target, tuned.workload) == (shipped.target, shipped.workload)
+    assert set(tuned.load.closed.concurrency) <= set(shipped.load.closed.concurrency)
+
+
+@pytest.mark.parametrize("part", prove.PARTS)
+def test_the_steps_of_a_part_fit_into_its_budget_on_a_gpu(part, tmp_path, monkeypatch):
+    """A step that needs more than the whole budget would always be skipped."""
+    module = importlib.import_module(f"benchmarks.gpu.prove_{part}")
+    title, budget_s = prove.PARTS[part]
+    on_gpu = Proof(part, title, "cuda", tmp_path, budget_s)
+    needs_s: list[float] = []
+    monkeypatch.setattr(Proof, "has_onnx", lambda _: True)
+    monkeypatch.setattr(Proof, "attempt", lambda _self, _name, need_s, _step: needs_s.append(need_s))
+    monkeypatch.setattr(module, "serve", lambda *_, **__: contextlib.nullcontext(), raising=False)
+    module.prove(on_gpu)
+    assert needs_s
+    assert sum(needs_s) <= budget_s - 5
+
+
+def test_a_search_leaves_time_for_the_plan(tmp_path):
+    now_s = iter((0.0, 40.0, 100.0))
+    on_gpu = Proof("plan", "A title", "cuda", tmp_path, 115.0, now_s=lambda: next(now_s))
+    assert prove_plan.search_budget_s(on_gpu) == 60
+    assert prove_plan.search_budget_s(on_gpu) == 30
 
 
 def test_all_parts_fit_into_15_minutes_of_a_gpu_with_its_start_and_the_wheels():
