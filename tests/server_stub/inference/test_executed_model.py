@@ -11,8 +11,9 @@ from perfkit.protocol.message import InferRequest, RequestedOutput
 from perfkit.protocol.tensor import Datatype, tensor_from_array, tensor_to_array
 from server_stub.executors.array import ArrayExecutor
 from server_stub.inference.definition import ModelDefinition, TensorDefinition
-from server_stub.inference.executed_model import ExecutedModel
+from server_stub.inference.executed_model import ExecutedModel, WarmupSample
 from server_stub.scheduling.batching import BatchingPolicy
+from server_stub.scheduling.sequences import Control, ControlKind, SequencePolicy
 from server_stub.tracing.request_trace import RequestTrace
 
 
@@ -157,3 +158,35 @@ def test_an_error_in_a_batch_fails_all_its_requests(function, sentence):
     assert [error.kind for error in errors] == [ErrorKind.INTERNAL] * 2
     assert all(sentence in str(error) for error in errors)
     assert statistics["inference_stats"]["fail"]["count"] == 2
+
+
+def warmed_up(sample, *, runs_inline=True, scheduling=None):
+    """The inputs that a warm-up gives to a model with one instance, and the model's statistics after it."""
+    seen = []
+
+    def keep(inputs):
+        seen.append({name: array.tolist() for name, array in inputs.items()})
+        return {"y": inputs["x"]}
+
+    inputs, outputs = ((TensorDefinition(name, Datatype.FP32, (-1,)),) for name in "xy")
+    definition = ModelDefinition("m", "", "array", 4, inputs, outputs, scheduling=scheduling)
+    model = ExecutedModel(definition, ArrayExecutor(keep, runs_inline=runs_inline), warmup=[sample])
+    try:
+        return seen, model.statistics()
+    finally:
+        model.close()
+
+
+@pytest.mark.parametrize("runs_inline", [True, False])
+def test_a_warm_up_has_been_executed_and_counted_when_the_model_exists(runs_inline):
+    """A Triton 2.51 counts the same for batch_size 4 and count 3."""
+    seen, statistics = warmed_up(WarmupSample("w", (request([[1, 2]]),) * 4, {}, 3, "here"), runs_inline=runs_inline)
+    assert seen == [{"x": [[1, 2]] * 4}] * 3
+    assert (statistics["execution_count"], statistics["inference_count"], statistics["inference_stats"]["success"]["count"]) == (3, 12, 12)
+
+
+def test_each_request_of_a_warm_up_has_the_control_inputs_of_its_sample():
+    start = Control("START", ControlKind.START, Datatype.INT32, (0, 1))
+    sample = WarmupSample("w", (request([[1, 2]]),) * 2, {"START": np.array([[7]], np.int32)}, 1, "here")
+    seen, _ = warmed_up(sample, scheduling=SequencePolicy((start,), 1))
+    assert seen == [{"x": [[1, 2], [1, 2]], "START": [[7], [7]]}]

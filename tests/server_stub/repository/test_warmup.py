@@ -220,6 +220,22 @@ def test_a_control_input_of_a_sequence_is_given_like_others_with_one_row():
     (sample,) = read_samples([warmup], definition, pathlib.Path(), "here")
     assert [[tensor.shape for tensor in request.inputs] for request in sample.requests] == [[(1, 3)], [(1, 3)]]
     assert {name: array.tolist() for name, array in sample.controls.items()} == {"START": [[0]]}
+    del warmup.inputs["START"]
+    with pytest.raises(UsageError, match="the input 'START' is missing in inputs; add it"):
+        read_samples([warmup], definition, pathlib.Path(), "here")
+
+
+def test_the_executor_is_closed_if_a_sample_does_not_fit(load, monkeypatch):
+    closed = []
+
+    class Recording(OnnxExecutor):
+        def close(self):
+            closed.append(self)
+
+    monkeypatch.setattr(onnx_executor, "OnnxExecutor", Recording)
+    with pytest.raises(UsageError, match="batch_size is 5"):
+        load(f'model_warmup {{ name: "w" batch_size: 5 {ZEROS} }}')
+    assert len(closed) == 1
 
 
 @pytest.mark.parametrize("failing", [0, 1])
