@@ -90,8 +90,9 @@ def run_perfkit(
     out: pathlib.Path | None = None,
     during: Callable[["subprocess.Popen[bytes]"], None] = lambda _: None,
     checkout: pathlib.Path | None = None,
+    quiet: Sequence[str] = ("--quiet", "--no-report"),
 ) -> PerfkitRun:
-    """Runs `perfkit run` on a scenario, without a report.
+    """Runs `perfkit run` on a scenario, without progress and report unless `quiet` is empty.
 
     `prefix` is put before the command, `during` is called with the running process, `out` keeps the result's folder, and
     `checkout` is another version of perfkit, with its own `.venv`.
@@ -100,7 +101,7 @@ def run_perfkit(
         folder = out or pathlib.Path(name, "out")
         file = scenario if isinstance(scenario, pathlib.Path) else write_scenario(pathlib.Path(name), scenario)
         python = str(checkout / ".venv/bin/python") if checkout else sys.executable
-        command = [*prefix, python, "-m", "perfkit", "run", str(file), "--quiet", "--no-report", "--out", str(folder), *options]
+        command = [*prefix, python, "-m", "perfkit", "run", str(file), *quiet, "--out", str(folder), *options]
         with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=stderr, cwd=checkout or ROOT, env=environment) as process:
             during(process)
         stderr.seek(0)

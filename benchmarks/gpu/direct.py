@@ -2,8 +2,8 @@
 
 python -m benchmarks.gpu.direct [--device cuda|cpu] [--onnx KEY=VALUE …] [--batch-sizes 1 8 64] [--seconds 0.5]
 
-One thread calls it, then two, and so on up to as many as in the server; each has its images in such memory as the server receives requests in.
-It prints, for each batch size and number of threads, the median time of a call and the images per second as JSON, and how long loading took.
+It is called by one thread, then by two, up to the number of the server's instances. The images are in the kind of memory that the server
+receives requests into. It prints, for each batch size and number of threads, the median time of a call and the images per second as JSON, and how long loading took.
 The exit code is 2 if the options do not exist on this machine.
 """
 

@@ -127,11 +127,15 @@ class Proof:
                 self.skip(name, str(error))
             except Exception as error:  # noqa: BLE001 - the time on a GPU is rare: the other steps go on
                 self.failed.append(f"{name}: {type(error).__name__}: {str(error)[-1500:]}")
-                self.raw.setdefault("tracebacks", {})[name] = traceback.format_exc()
+                self.add_traceback(name)
                 print(self.failed[-1], flush=True)
         self.raw.setdefault("seconds", {})[name] = round(self.now_s() - started_s, 2)
         self.write()
         return result
+
+    def add_traceback(self, name: str) -> None:
+        """Store where the exception that is handled was raised, without the folder of this checkout."""
+        self.raw.setdefault("tracebacks", {})[name] = traceback.format_exc().replace(f"{ROOT}/", "")
 
     def skip(self, name: str, why: str) -> None:
         """Report a step that is not done, and why."""

@@ -15,7 +15,6 @@ import pathlib
 import signal
 import subprocess
 import sys
-import traceback
 from collections.abc import Sequence
 
 from benchmarks.gpu.proof import Proof
@@ -51,7 +50,7 @@ def prove(part: str, device: str, out: pathlib.Path, *, budget_s: float | None =
         importlib.import_module(f"benchmarks.gpu.prove_{part}").prove(proof)
     except Exception as error:  # noqa: BLE001 - what was measured before is worth a report
         proof.failed.append(f"{type(error).__name__}: {error}")
-        proof.raw.setdefault("tracebacks", {})["the part"] = traceback.format_exc()
+        proof.add_traceback("the part")
     if device == "cuda":
         add_missing(proof)
     proof.write()

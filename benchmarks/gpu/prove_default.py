@@ -5,9 +5,6 @@ import math
 import pathlib
 import shutil
 import statistics
-import subprocess
-import sys
-import tempfile
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -15,7 +12,7 @@ import yaml
 
 from benchmarks.gpu.proof import Proof
 from benchmarks.gpu.prove_server import add_fallbacks, compare_with_torch
-from benchmarks.processes import ROOT, PerfkitRun, run_perfkit, write_scenario
+from benchmarks.processes import ROOT, PerfkitRun, run_perfkit
 from benchmarks.report import table_head, table_row
 
 SCENARIO = ROOT / "scenarios" / "densenet-cuda.yaml"
@@ -41,9 +38,7 @@ def prove(proof: Proof) -> None:
 def _run_shipped(proof: Proof) -> PerfkitRun:
     out = proof.out / "gpu-default-result"
     shutil.rmtree(out, ignore_errors=True)
-    with tempfile.TemporaryDirectory(prefix="perfkit-benchmark-") as folder:
-        file = write_scenario(pathlib.Path(folder), _for_dry_run(proof)) if proof.is_dry_run else SCENARIO
-        run = _run_command(file, out)
+    run = run_perfkit(_for_dry_run(proof) if proof.is_dry_run else SCENARIO, out=out, quiet=())
     points = run.points
     assert run.result is not None
     summary = run.result["summary"]
@@ -82,15 +77,6 @@ def _run_shipped(proof: Proof) -> PerfkitRun:
     step = min(steps.values(), default=math.nan)  # a dry run may have one load point
     proof.check("no point below half of the one before", f"least {step:.2f} of it", f"at least {MIN_STEP}", is_met=step >= MIN_STEP)
     return run
-
-
-def _run_command(file: pathlib.Path, out: pathlib.Path) -> PerfkitRun:
-    """The shipped command as a user gives it, with its report and its progress."""
-    command = [sys.executable, "-m", "perfkit", "run", str(file), "--out", str(out)]
-    ended = subprocess.run(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, errors="replace", check=False, cwd=ROOT)
-    result = out / "result.json"
-    document = json.loads(result.read_text(encoding="utf-8")) if result.exists() else None
-    return PerfkitRun(ended.returncode, document, ended.stderr)
 
 
 def _name(point: Mapping[str, Any]) -> str:

@@ -263,7 +263,7 @@ class PointTelemetry:
         )
 
     def _has_gpu_page(self, reports: Mapping[str, SamplerReport[Any]]) -> bool:
-        """Whether the server's own page of metrics lists a GPU, as Triton's does."""
+        """Whether the server's metrics page lists a GPU, as Triton's does."""
         own_page: SamplerReport[PageFigures] | None = reports.get("metrics 1") if self._has_own_page else None
         return own_page is not None and own_page.summary is not None and bool(own_page.summary.gpus)
 

@@ -146,7 +146,7 @@ class ChartGroup:
     is_synchronised: bool = False
     """Whether the panels share their x axis, cursor and zoom."""
     axis: str = ""
-    """The name of the shared axis, if other figures of the page have it, too: then they share cursor and zoom."""
+    """The name of the x axis; figures of a page with the same name share cursor and zoom. Empty for an axis of its own."""
     windows: tuple[Span, ...] = ()
     """Named ranges of the shared axis, to which a reader can zoom."""
 

@@ -84,9 +84,9 @@ class CudaDriver:
         self.enter(device_id)
         self._call("cuMemcpyHtoD_v2", ctypes.c_uint64(address), data, ctypes.c_size_t(len(data)))
 
-    def compute_capability(self, device_id: int = 0) -> tuple[int, int]:
-        """What the GPU can do, such as (9, 0) for an H100."""
-        device, values = self._device(device_id), (ctypes.c_int(), ctypes.c_int())
+    def compute_capability(self) -> tuple[int, int]:
+        """The compute capability of GPU 0, such as (9, 0) for an H100."""
+        device, values = self._device(0), (ctypes.c_int(), ctypes.c_int())
         for value, attribute in zip(values, _COMPUTE_CAPABILITY, strict=True):
             self._call("cuDeviceGetAttribute", ctypes.byref(value), attribute, device)
         return values[0].value, values[1].value

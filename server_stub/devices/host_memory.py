@@ -13,7 +13,7 @@ _MIN_PINNED_BYTES, _MAX_BLOCK_BYTES = 2**16, 2**27
 
 
 class HostMemory:
-    """Gives out memory; what nothing refers to any more is used again.
+    """Gives out memory for requests, and uses a block again once nothing refers to it.
 
     Without a `driver`, and beyond `max_pinned_bytes`, that is ordinary memory, whose pages are taken only as they are written. Page-locked
     memory is taken at once, so clients that announce large requests without sending them can take `max_pinned_bytes`, and no more.
@@ -38,7 +38,7 @@ class HostMemory:
         return np.empty(byte_count, np.uint8).data
 
     def _take_pinned(self, driver: CudaDriver, size: int) -> int | None:
-        """The address of a block; None if there is none and no more may be made."""
+        """The address of a page-locked block; None if the limit is reached or the system refuses."""
         free: collections.deque[int] = self._free.setdefault(size, collections.deque())
         if free:
             return free.popleft()
@@ -57,6 +57,6 @@ class HostMemory:
 
 
 def block_size(byte_count: int) -> int:
-    """A size from a few, so that blocks fit the next requests: at most a quarter more, in steps of a quarter of the power of two below."""
+    """The size of a block, rounded up by less than a quarter, so that there are few sizes and a block fits later requests."""
     step = 1 << max(0, byte_count.bit_length() - 3)
     return -(-byte_count // step) * step

@@ -86,7 +86,7 @@ class Executor:
     runs_inline = False
     """Whether execution takes only microseconds, so that it can run on the event loop."""
     begins_in_loop = False
-    """Whether `begins_at_once` is worth asking."""
+    """Whether batches can begin in the event loop; `begins_at_once` then decides for each."""
     accepts_gpu_arrays = False
     """Whether inputs may be GpuArrays."""
     accepts_shared_arrays = False
@@ -95,7 +95,7 @@ class Executor:
     """The number of rows to execute together by the number of rows waiting; empty where all of them are as good."""
 
     def document(self) -> dict[str, Any] | None:
-        """What the executor chose and prepared, for the ready line; None if it had no choice."""
+        """How it executes the model, for the ready line; None if it has nothing to report."""
         return None
 
     def begins_at_once(self, parts: Sequence[Inputs]) -> bool:
@@ -103,7 +103,7 @@ class Executor:
         return False
 
     def join(self, parts: Sequence[Inputs]) -> Any:
-        """The inputs of a batch from those of its requests.
+        """Join the inputs of requests into those of one batch.
 
         Those of a single request stay on the GPU if they are there.
         """

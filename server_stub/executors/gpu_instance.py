@@ -106,7 +106,7 @@ class GpuInstance:
         return min(times_s)
 
     def fill(self, parts: Sequence[Inputs]) -> None:
-        """Start to copy the inputs of a batch's requests to the GPU. What is neither there nor page-locked is copied to such memory first."""
+        """Start to copy the inputs of a batch's requests to the GPU. Arrays in ordinary memory are copied to page-locked memory first."""
         self._driver.enter()
         for name, buffer in self._inputs.items():
             start = 0

@@ -66,7 +66,7 @@ class _Folding:
         return sum(map(bool, folded))
 
     def _remove(self, absorbed: set[int]) -> None:
-        """Leave out nodes, and the constants that nothing uses any more, of which ONNX Runtime would warn."""
+        """Remove nodes, and the constants that only they used: ONNX Runtime would warn of each."""
         nodes = [node for node in self._graph.node if id(node) not in absorbed]
         used = {name for node in nodes for name in node.input} | {output.name for output in self._graph.output}
         nodes = [node for node in nodes if node.op_type != "Unsqueeze" or node.output[0] in used]

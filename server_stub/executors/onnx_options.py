@@ -2,7 +2,7 @@
 
 import dataclasses
 import difflib
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, Literal, get_args
 
 from perfkit.errors import UsageError
@@ -13,7 +13,7 @@ Precision = Literal["fp32", "tf32", "fp16", "bf16"]
 Layout = Literal["nchw", "nhwc"]
 MAX_BATCH, MAX_INSTANCES = 64, 16
 GPU_INSTANCES = 3
-"""While one instance's batch is received and its answers are made, the others keep the GPU busy; small batches fill it only together."""
+"""While one instance waits for the host, the others keep the GPU busy; small batches fill a GPU only together."""
 _CPU_BATCH = 8
 _FIRST_NHWC = (8, 0)  # tensor cores for FP32 data, which compute with channels last; cuDNN adds the bias in the same kernel
 
@@ -45,11 +45,6 @@ _CHOICES: Mapping[str, tuple[str, ...]] = {"provider": get_args(Provider), "prec
 _SWITCHES: Mapping[str, bool] = {"on": True, "true": True, "off": False, "false": False}
 _NUMBERS: Mapping[str, int] = {"instances": MAX_INSTANCES, "max_batch": MAX_BATCH}
 _KEYS = tuple(field.name for field in dataclasses.fields(OnnxOptions))
-_REMOVED = {
-    "pinned": "on a GPU, inputs and outputs always pass through page-locked memory",
-    "streams": "the copies of one instance run beside the computations of the others; set instances",
-}
-"""Keys of older versions, and what takes their place."""
 
 
 def parse_onnx_options(settings: Iterable[str]) -> OnnxOptions:
@@ -57,8 +52,6 @@ def parse_onnx_options(settings: Iterable[str]) -> OnnxOptions:
     values: dict[str, Any] = {}
     for text in settings:
         key, equals, value = text.partition("=")
-        if key in _REMOVED:
-            raise UsageError(f"--onnx {text}: there is no such key any more: {_REMOVED[key]}.")
         if key not in _KEYS:
             near = difflib.get_close_matches(key, _KEYS, n=1)
             raise UsageError(f"--onnx {text}: unknown key; {f'did you mean {near[0]}? ' if near else ''}Keys: {', '.join(_KEYS)}.")
@@ -68,9 +61,7 @@ def parse_onnx_options(settings: Iterable[str]) -> OnnxOptions:
     return OnnxOptions(**values)
 
 
-def resolve_onnx_options(
-    options: OnnxOptions, kind: Kind, reason: str = "", compute_capability: Callable[[], tuple[int, int]] = lambda: (0, 0)
-) -> OnnxOptions:
+def resolve_onnx_options(options: OnnxOptions, kind: Kind, reason: str = "", compute_capability: tuple[int, int] = (0, 0)) -> OnnxOptions:
     """The options with what the device implies, checked for combinations that do not exist.
 
     On a GPU, that is what executes fastest with the model's own numbers; `instances` stays None, since it depends on the memory that a
@@ -95,7 +86,7 @@ def resolve_onnx_options(
             "--onnx precision=bf16: ONNX Runtime's CUDA provider has no batch normalization or max pooling in BF16 (1.31); use precision=fp16, "
             "or provider=tensorrt."
         )
-    layout: Layout = options.layout or ("nhwc" if compute_capability() >= _FIRST_NHWC else "nchw")
+    layout: Layout = options.layout or ("nhwc" if compute_capability >= _FIRST_NHWC else "nchw")
     return dataclasses.replace(options, layout=layout, graphs=options.graphs is not False)
 
 

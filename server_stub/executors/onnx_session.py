@@ -31,7 +31,8 @@ def open_session(
 ) -> Any:
     """An `onnxruntime.InferenceSession`. `options.provider` must be set; `compute_stream` is a CUDA stream's address.
 
-    `model` is the file's `rewritten_model`, if it has been made already, since that takes a second or more. Raises UsageError if the file cannot be loaded or the provider does not start.
+    `model` is the file's `rewritten_model` if that has been made already, since it takes a second or more. Raises UsageError if the
+    file cannot be loaded or the provider does not start.
     """
     try:
         import onnxruntime

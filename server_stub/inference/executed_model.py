@@ -25,7 +25,6 @@ _Encoded = TypeVar("_Encoded")
 class WarmupSample:
     """Requests that are executed together, `count` times, before the model is ready. `where` names it in errors."""
 
-    name: str
     requests: tuple[InferRequest, ...]
     controls: Mapping[str, Any]
     """The values of the control inputs of a sequence, by input name."""

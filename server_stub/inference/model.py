@@ -71,7 +71,7 @@ class Model(abc.ABC):
 
     @property
     def execution(self) -> dict[str, Any] | None:
-        """What its executor chose and prepared; None if it had no choice."""
+        """How its executor executes it, for the ready line; None if that reports nothing."""
         return None
 
     @property

@@ -103,7 +103,7 @@ class Repository:
 
     @property
     def executions(self) -> dict[str, Any]:
-        """`models` with what their executors chose, by name; empty if none had a choice."""
+        """The key `models` of the ready line: how each model is executed, by name. Empty if no executor reports it."""
         chosen = {model.definition.name: model.execution for model in self.loaded if model.execution is not None}
         return {"models": chosen} if chosen else {}
 

@@ -26,7 +26,7 @@ _ONNX_MODELS = (densenet.NAME, densenet.BATCH_NAME)
 def open_runtime(options: Options, threads: int, device: Device = _CPU, log: Log | None = None) -> OnnxRuntime:
     """How ONNX files are loaded on a device. Raises UsageError for options that do not exist there."""
     driver = device.driver
-    capability = (lambda: (0, 0)) if driver is None else driver.compute_capability
+    capability = (0, 0) if driver is None else driver.compute_capability()
     resolved = resolve_onnx_options(options.onnx, device.kind, device.reason, capability)
 
     def warn(message: str) -> None:

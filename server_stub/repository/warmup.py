@@ -89,7 +89,7 @@ def _sample(warmup: v2_pb2.ModelWarmup, definition: ModelDefinition, folder: pat
         check_request(definition, request)
     except ProtocolError as error:
         raise UsageError(f"{where}: {str(error).removeprefix('[request id: <id_unknown>] ')}") from None
-    return WarmupSample(warmup.name, (request,) * warmup.batch_size, given_controls, max(1, warmup.count), where)
+    return WarmupSample((request,) * warmup.batch_size, given_controls, max(1, warmup.count), where)
 
 
 def _tensor(

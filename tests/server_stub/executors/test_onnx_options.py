@@ -28,11 +28,6 @@ def test_all_options_are_parsed():
         ("precision=int8", "--onnx precision=int8: must be one of fp32, tf32, fp16, bf16."),
         ("max_batch=65", "--onnx max_batch=65: must be a number from 1 to 64."),
         ("instances=0", "--onnx instances=0: must be a number from 1 to 16."),
-        (
-            "pinned=on",
-            "--onnx pinned=on: there is no such key any more: on a GPU, inputs and outputs always pass through page-locked memory.",
-        ),
-        ("streams=2", "--onnx streams=2: there is no such key any more: the copies of one instance run beside"),
     ],
 )
 def test_other_keys_and_values_are_refused(text, sentence):
@@ -87,11 +82,11 @@ def test_combinations_that_do_not_exist_are_refused_with_the_reason(text, kind, 
     ],
 )
 def test_what_is_not_given_follows_the_device(text, kind, capability, resolved):
-    assert resolve_onnx_options(parse_onnx_options(text.split()), kind, "", lambda: capability) == resolved
+    assert resolve_onnx_options(parse_onnx_options(text.split()), kind, "", capability) == resolved
 
 
 def test_the_document_has_what_was_given_or_chosen():
-    options = resolve_onnx_options(parse_onnx_options(["precision=fp16"]), "cuda", "", lambda: (9, 0))
+    options = resolve_onnx_options(parse_onnx_options(["precision=fp16"]), "cuda", "", (9, 0))
     assert options.document() == {"provider": "cuda", "precision": "fp16", "layout": "nhwc", "graphs": True, "max_batch": 64}
     assert resolve("", "cpu").document() == {"provider": "cpu", "instances": 1, "max_batch": 8}
 

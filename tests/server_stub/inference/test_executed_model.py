@@ -180,13 +180,13 @@ def warmed_up(sample, *, runs_inline=True, scheduling=None):
 @pytest.mark.parametrize("runs_inline", [True, False])
 def test_a_warm_up_has_been_executed_and_counted_when_the_model_exists(runs_inline):
     """A Triton 2.51 counts the same for batch_size 4 and count 3."""
-    seen, statistics = warmed_up(WarmupSample("w", (request([[1, 2]]),) * 4, {}, 3, "here"), runs_inline=runs_inline)
+    seen, statistics = warmed_up(WarmupSample((request([[1, 2]]),) * 4, {}, 3, "here"), runs_inline=runs_inline)
     assert seen == [{"x": [[1, 2]] * 4}] * 3
     assert (statistics["execution_count"], statistics["inference_count"], statistics["inference_stats"]["success"]["count"]) == (3, 12, 12)
 
 
 def test_each_request_of_a_warm_up_has_the_control_inputs_of_its_sample():
     start = Control("START", ControlKind.START, Datatype.INT32, (0, 1))
-    sample = WarmupSample("w", (request([[1, 2]]),) * 2, {"START": np.array([[7]], np.int32)}, 1, "here")
+    sample = WarmupSample((request([[1, 2]]),) * 2, {"START": np.array([[7]], np.int32)}, 1, "here")
     seen, _ = warmed_up(sample, scheduling=SequencePolicy((start,), 1))
     assert seen == [{"x": [[1, 2], [1, 2]], "START": [[7], [7]]}]
