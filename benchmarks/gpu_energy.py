@@ -20,7 +20,7 @@ from typing import NamedTuple
 from benchmarks.processes import ROOT
 from benchmarks.report import option_parser, publish, table_head, table_row, yes_no
 from perfkit.clock import MonotonicClock
-from perfkit.telemetry.figures import GpuFigures
+from perfkit.figures.resources import GpuFigures
 from perfkit.telemetry.gpu.sampler import GpuSampler
 from perfkit.telemetry.sampler_thread import SamplerThread, take_notes
 

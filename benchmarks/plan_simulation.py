@@ -28,13 +28,14 @@ import numpy as np
 
 from benchmarks.report import option_parser, percent, table_head, table_row, write_report, yes_no
 from benchmarks.simulated_queues import Floats, batched_response_times, poisson_arrivals, response_times, service_times
-from perfkit.measurement.point_measurement import PointMeasurement
-from perfkit.measurement.steady_state import warm_up_ns
-from perfkit.measurement.summary import point
+from perfkit.figures.resources import ServerFigures
 from perfkit.plan.configuration import plan_configuration
 from perfkit.plan.evidence import Evidence, OpenPoint
 from perfkit.plan.inputs import PlanInputs
 from perfkit.plan.model import ConfigurationPlan
+from perfkit.points.behaviour import warm_up_ns
+from perfkit.points.measured import PointMeasurement
+from perfkit.points.point import point
 from perfkit.recorder.batches import batch_length_ns
 from perfkit.recorder.series import Series
 from perfkit.recorder.window import Window
@@ -44,7 +45,6 @@ from perfkit.result.model import Connections
 from perfkit.stats.buckets import BucketCounts
 from perfkit.stats.capacity import HEADROOM
 from perfkit.stats.slo import SloLimits
-from perfkit.telemetry.figures import ServerFigures
 from perfkit.transport.base import Outcome
 from perfkit.units import NS_PER_S
 
@@ -127,8 +127,8 @@ def measure(simulate: Simulate, rate_per_s: float, window_s: float, run: int, re
     window = Window(
         start_ns=start_ns, end_ns=end_ns, outcomes={**dict.fromkeys(Outcome, 0), Outcome.OK: at_s.size},
         times={"service_time": pooled, "response_time": pooled, "failure_time": BucketCounts.of([]), "start_delay": quick, "pacing_delay": quick},
-        dropped=0, unsent=0, checked=0, ended=at_s.size, finished_per_s=(), good=0, failures={},
-        finished=int(((arrivals + times >= start_s) & (arrivals + times < length_s)).sum()),
+        counts={"ended": at_s.size, "finished": int(((arrivals + times >= start_s) & (arrivals + times < length_s)).sum())},
+        finished_per_s=(), failures={},
         series=series.between(start_ns, end_ns), batches=parts(batch_length_ns(end_ns) / NS_PER_S),
     )  # fmt: skip
     measured = PointMeasurement(

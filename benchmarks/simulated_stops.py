@@ -14,8 +14,8 @@ import numpy as np
 from perfkit.clock import ManualClock
 from perfkit.load.arrivals import Schedule, constant_rate
 from perfkit.load.load_plan import ClosedPlan, LoadPlan, OpenPlan
-from perfkit.measurement.point_measurement import PointMeasurement
-from perfkit.measurement.summary import point
+from perfkit.points.measured import PointMeasurement
+from perfkit.points.point import point
 from perfkit.recorder.window import Window, cut
 from perfkit.result.generator import Generator
 from perfkit.result.load import ClosedLoad, Load, OpenLoad

@@ -8,8 +8,8 @@ import pathlib
 import numpy as np
 
 from perfkit.errors import MeasurementWarning
-from perfkit.measurement.point_measurement import PointMeasurement
-from perfkit.measurement.summary import LoadSummary, point
+from perfkit.points.measured import PointMeasurement
+from perfkit.points.point import LoadSummary, point
 from perfkit.recorder.recording import Interval
 from perfkit.recorder.series import Series
 from perfkit.recorder.window import Window
@@ -44,7 +44,7 @@ def measured_point(load, repetition, *, seconds, outcomes, times, ended, finishe
     """A load point in one repetition, as a run measures it."""
     window = Window(
         start_ns=0, end_ns=seconds * NS_PER_S, outcomes={**dict.fromkeys(Outcome, 0), **outcomes}, times=times,
-        dropped=0, unsent=0, checked=0, ended=ended, finished=finished, good=0, finished_per_s=finished_per_s, failures=dict(failures),
+        counts={"ended": ended, "finished": finished}, finished_per_s=finished_per_s, failures=dict(failures),
         series=series, batches=tuple(batches), failed_per_s=failed_per_s,
     )  # fmt: skip
     return PointMeasurement(
@@ -98,7 +98,7 @@ class Writer:
                 parts = [bucket_counts(one) for one in np.array_split(times, BATCHES)]
                 for number, part in enumerate(parts):
                     second = number * seconds // BATCHES
-                    interval = Interval(second, part, part) if is_open else Interval(second, part)
+                    interval = Interval(second, {"service_time": part} | ({"response_time": part} if is_open else {}))
                     start_s = (repetition * len(loads) + index) * (seconds + 1.0)
                     writer.log(interval_lines(f"p{index}.r{repetition}", start_s, interval))
                 codes = ["overloaded"] if is_open and load.level >= overloaded_from else []

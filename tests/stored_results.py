@@ -117,7 +117,7 @@ def write_log(folder: Any, written: dict[str, Any]) -> None:
             if (one["protocol"], one["load"]) == (pooled["protocol"], pooled["load"]):
                 times = one.get("response_time_ns") or one["service_time_ns"]
                 counts = BucketCounts.of([times["p50"]] * times["count"])
-                interval = Interval(0, counts, counts if one.get("response_time_ns") else None)
+                interval = Interval(0, {"service_time": counts} | ({"response_time": counts} if one.get("response_time_ns") else {}))
                 lines.append(interval_lines(f"p{index}.r{one['repetition']}", 0.0, interval))
     (folder / "latency.hlog").write_text("".join(lines))
 

@@ -16,5 +16,5 @@ def undisturbed():
     against a point, such as a lost worker, stay.
     """
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("perfkit.measurement.generator_influence.judge_generator", lambda *_, **__: GeneratorVerdict((), ()))
+        patch.setattr("perfkit.points.influence.judge_generator", lambda *_, **__: GeneratorVerdict((), ()))
         yield

@@ -18,7 +18,7 @@ from benchmarks.gpu_energy import NotMeasuredError
 from benchmarks.gpu_energy import measure as measure_product
 from benchmarks.report import table_head, table_row, yes_no
 from perfkit.clock import MonotonicClock
-from perfkit.telemetry.figures import GpuFigures
+from perfkit.figures.resources import GpuFigures
 from perfkit.telemetry.gpu.sampler import GpuSampler
 from perfkit.telemetry.sampler_thread import SamplerThread, take_notes
 from perfkit.telemetry.series import Series

@@ -131,7 +131,7 @@ async def _round(address: Address, request: InferRequest, lengths: Lengths, cloc
         alone, _ = await _load(address, request, ClosedPlan(1, 0), lengths.window_ns, lengths, clock)
         bare_ns += bare.times_ns(clock.now_ns, lengths.window_ns // 2)
     (service_p50_ns,) = alone.times["service_time"].values_at([0.5])
-    return cpu_ns / busy.finished, service_p50_ns, round(statistics.median(bare_ns))
+    return cpu_ns / busy.count("finished"), service_p50_ns, round(statistics.median(bare_ns))
 
 
 async def _load(
@@ -153,9 +153,9 @@ async def _load(
     recorded = await execute(spec, clock, on_loop=lambda _: None, on_interval=lambda _, __: None)
     window = cut(recorded.recording, recorded.recording.origin_ns, is_open=isinstance(plan, OpenPlan))
     failed = sum(count for outcome, count in window.outcomes.items() if outcome is not Outcome.OK)
-    if failed or not window.finished:
+    if failed or not window.count("finished"):
         sentences = "; ".join(kind.message for kind in window.failures if kind.message)
-        raise MeasurementError(f"{failed} of the requests to perfkit's own server failed and {window.finished} succeeded: {sentences}")
+        raise MeasurementError(f"{failed} of the requests to perfkit's own server failed and {window.count('finished')} succeeded: {sentences}")
     return window, recorded.shares.cpu * window.length_ns
 
 

@@ -5,8 +5,8 @@ from collections.abc import Sequence
 from typing import Literal
 
 from perfkit.errors import MeasurementError
+from perfkit.figures.resources import BusyProcess, OtherProcesses
 from perfkit.result.part import Part
-from perfkit.telemetry.figures import BusyProcess, OtherProcesses
 
 _MOST_PROCESSES = 3
 _DISTURBING_CPUS = 0.1

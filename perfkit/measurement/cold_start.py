@@ -4,14 +4,14 @@ import asyncio
 import contextlib
 import dataclasses
 import statistics
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
 from perfkit.clock import Clock
 from perfkit.errors import TargetError, UsageError
 from perfkit.load.load_plan import ColdStartPlan
 from perfkit.measurement.load_points import transport_options
-from perfkit.result.cold_start import ColdStart, ColdStarts, Spread
+from perfkit.result.cold_start import ColdStart
 from perfkit.scenario.model import Scenario
 from perfkit.stats.cold_start import FEWEST_REQUESTS, steady_after
 from perfkit.target.address import Address
@@ -148,11 +148,6 @@ class StartTrial:
 
 
 _ANSWERED = (Outcome.OK, Outcome.INVALID_OUTPUT)
-_FIGURES = (
-    "unload_ns", "load_ns", "ready_ns", "first_answer_ns", "first_answer_after_ns", "steady_after_requests", "steady_after_ns", "warm_p50_ns",
-)  # fmt: skip
-
-
 async def _done_before_cancelled(steps: Awaitable[_T]) -> _T:
     """Awaits a call to the end even if this is cancelled once; a second cancellation gives it up."""
     task = asyncio.ensure_future(steps)
@@ -162,12 +157,3 @@ async def _done_before_cancelled(steps: Awaitable[_T]) -> _T:
         with contextlib.suppress(TargetError):
             await asyncio.shield(task)
         raise
-
-
-def pooled_starts(starts: Sequence[ColdStart]) -> ColdStarts | None:
-    """The starts of a load point with the median and the range of each figure; None without a start."""
-    if not starts:
-        return None
-    values = {name: [value for start in starts if (value := getattr(start, name)) is not None] for name in _FIGURES}
-    figures = {name: Spread(median=statistics.median(known), min=min(known), max=max(known)) for name, known in values.items() if known}
-    return ColdStarts(starts=tuple(starts), figures=figures)

@@ -6,8 +6,8 @@ from typing import Any
 from perfkit.clock import utc_now
 from perfkit.errors import MeasurementWarning, ResultError, UsageError
 from perfkit.measurement.load_points import LoadPointSource, describe_point
-from perfkit.measurement.point_measurement import PointMeasurement
 from perfkit.measurement.run_result import RunResult
+from perfkit.points.measured import PointMeasurement
 from perfkit.result.dataclass_values import from_json_values
 from perfkit.result.fingerprint import environment_differences, payload_digests
 from perfkit.result.json_file import as_mapping

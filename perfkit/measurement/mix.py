@@ -10,9 +10,10 @@ from perfkit.load.load_plan import LoadPoint, OpenPlan
 from perfkit.load.mix_plan import MixPoint
 from perfkit.measurement.load_points import calibrated_transport_ns, count_workers, describe_load, describe_point, make_worker_spec
 from perfkit.measurement.observation import PointObservation
-from perfkit.measurement.point_measurement import PointMeasurement, make_point_measurement
+from perfkit.measurement.point_measurement import make_point_measurement
 from perfkit.measurement.run_target import WorkloadKey
 from perfkit.measurement.target_probe import ProbedWorkload
+from perfkit.points.measured import PointMeasurement
 from perfkit.recorder.window import Window, cut
 from perfkit.result.load import OpenLoad
 from perfkit.scenario.model import Scenario
@@ -99,8 +100,8 @@ def mix_measurements(
         )
         has_slo = one.scenario.slo is not None or scenario.slo is not None
         parts.append(dataclasses.replace(measured, shares_load=point.load is not None, has_slo=has_slo))
-    finished = sum(part.window.finished for part in parts)
-    inferences = sum(part.window.finished * part.batch_size for part in parts)
+    finished = sum(part.window.count("finished") for part in parts)
+    inferences = sum(part.window.count("finished") * part.batch_size for part in parts)
     protocols = {part.protocol for part in parts}
     think_times_ns = {part.think_time_ns for part in parts}
     whole = dataclasses.replace(

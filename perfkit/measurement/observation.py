@@ -9,13 +9,14 @@ from typing import Any
 
 from perfkit.clock import Clock
 from perfkit.errors import MeasurementWarning, UsageError
+from perfkit.figures.resources import MachineFigures, PageFigures
 from perfkit.load.load_plan import LoadPoint
 from perfkit.load.loop import StopCause
 from perfkit.load.mix_plan import MixPoint
 from perfkit.measurement.load_points import describe_point
-from perfkit.measurement.resource_summary import Resources
 from perfkit.measurement.run_target import RunTarget
 from perfkit.measurement.target_probe import ProbedWorkload
+from perfkit.points.measured import Resources
 from perfkit.protocol.statistics import ModelStatistics
 from perfkit.recorder.recent import LiveFigures
 from perfkit.recorder.recording import AnswerTotals, Interval
@@ -29,7 +30,6 @@ from perfkit.spans.server_times import ServerTimes
 from perfkit.stats.buckets import BucketCounts
 from perfkit.target.address import Address
 from perfkit.telemetry.client import TelemetryClient
-from perfkit.telemetry.figures import MachineFigures, PageFigures
 from perfkit.telemetry.host.event_loop import EVENT_LOOP_LAG, GC_PAUSE
 from perfkit.telemetry.messages import (
     GpuConfig,

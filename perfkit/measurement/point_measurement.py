@@ -1,84 +1,26 @@
 """From the recording of a load point to the measurement from which its figures are computed."""
 
-import dataclasses
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 
 from perfkit.errors import MeasurementWarning
 from perfkit.load.load_plan import ClosedPlan, LoadPoint, OpenPlan
 from perfkit.load.loop import StopCause
 from perfkit.measurement.load_points import describe_load, max_connections, requests_per_connection
 from perfkit.measurement.observation import PointObservation
-from perfkit.measurement.resource_summary import NO_RESOURCES, Resources
-from perfkit.measurement.steady_state import warm_up_ns
+from perfkit.points.behaviour import warm_up_ns
+from perfkit.points.measured import MachineMeasurement, PointMeasurement
 from perfkit.recorder.batches import batch_length_ns
 from perfkit.recorder.window import Window, cut, cut_step_ns
 from perfkit.result.cold_start import ColdStart
 from perfkit.result.generator import Generator
-from perfkit.result.load import Load, OpenLoad
-from perfkit.result.model import Connections, Protocol
+from perfkit.result.model import Connections
 from perfkit.scenario.model import Scenario
 from perfkit.scenario.target import Target
-from perfkit.spans.sampled import SampledRequest
-from perfkit.stats.buckets import EMPTY, BucketCounts
 from perfkit.target.address import WireProtocol
 from perfkit.transport.connect import FILE_LIMIT_REMEDY
 from perfkit.transport.options import Balance
 from perfkit.units import NS_PER_S
-from perfkit.workers.point_recording import MachineRecording, PointRecording
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class PointMeasurement:
-    """What was measured at one load point in one repetition."""
-
-    protocol: Protocol
-    load: Load
-    batch_size: float
-    """The inferences of a request; of a replay or a whole mix, the mean."""
-    repetition: int
-    window: Window
-    warmup_ns: int
-    """From the start of the load to the start of the window."""
-    connections: Connections
-    generator: Generator
-    warnings: tuple[MeasurementWarning, ...]
-    think_time_ns: int = 0
-    has_slo: bool = False
-    """Whether the window counted good answers."""
-    workload: str | None = None
-    """The workload of a mix; None for the whole, and for a scenario that is no mix."""
-    is_alone: bool = False
-    shares_load: bool = False
-    """Whether the requests in flight are not those of this workload alone, or not of one think time."""
-    is_streamed: bool = False
-    has_sequences: bool = False
-    cold_start: ColdStart | None = None
-    resources: Resources = NO_RESOURCES
-    connect_times: BucketCounts = EMPTY
-    connections_by_address: Mapping[str, int] = dataclasses.field(default_factory=dict)
-    """Empty for a target with a single address."""
-    balance: Balance | None = None
-    """How requests are spread over several addresses; None where each connection takes the first that accepts it."""
-    machines: "tuple[MachineMeasurement, ...]" = ()
-    """The parts of a fleet; empty for a load that this machine sent by itself."""
-    sampled: tuple[SampledRequest, ...] = ()
-    """The traced requests of the window."""
-    faults: tuple[MeasurementWarning, ...] = ()
-    """Events that make the point invalid, whatever its figures are."""
-
-    @property
-    def is_open(self) -> bool:
-        """Whether the load was an open loop."""
-        return isinstance(self.load, OpenLoad)
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class MachineMeasurement:
-    """The part of one machine of a fleet in a load point."""
-
-    recorded: MachineRecording
-    window: Window | None
-    """None if all its workers were lost."""
+from perfkit.workers.point_recording import PointRecording
 
 
 def cut_window(scenario: Scenario, recorded: PointRecording, *, is_open: bool) -> Window:

@@ -13,7 +13,7 @@ import numpy as np
 from perfkit.clock import Clock, wall_ns
 from perfkit.errors import UsageError
 from perfkit.measurement.observation import Observation
-from perfkit.measurement.point_measurement import PointMeasurement
+from perfkit.points.measured import PointMeasurement
 from perfkit.result.model import PointKey
 from perfkit.scenario.traces import Traces
 from perfkit.spans.breakdown import Breakdown, break_down

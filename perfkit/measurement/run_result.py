@@ -6,8 +6,8 @@ from typing import Any
 
 from perfkit.clock import utc_now
 from perfkit.load.loop import Ending, StopCause
-from perfkit.measurement.point_measurement import PointMeasurement
-from perfkit.measurement.summary import LoadSummary
+from perfkit.points.measured import PointMeasurement
+from perfkit.points.point import LoadSummary
 from perfkit.result.distribution import QUANTILES
 from perfkit.result.model import Point, PointKey, Result, Resumption, Status
 from perfkit.result.search import Search

@@ -26,14 +26,14 @@ from perfkit.measurement.load_generator import LoadGenerator
 from perfkit.measurement.load_points import connect, describe_point, load_point_source
 from perfkit.measurement.mix import describe_workloads, is_open, measurements_of, named, title_of
 from perfkit.measurement.observation import Observation, PointObservation
-from perfkit.measurement.point_measurement import PointMeasurement, cut_window, undecided_warmup_s
+from perfkit.measurement.point_measurement import cut_window, undecided_warmup_s
 from perfkit.measurement.reply_spool import ReplySpool, check_spooled
 from perfkit.measurement.request_traces import SPANS_IN_HASTE_WITHIN_S, SPANS_WITHIN_S, RequestTraces, SpanSource
-from perfkit.measurement.resource_summary import Resources
 from perfkit.measurement.run_result import RunResult
 from perfkit.measurement.run_target import RunTarget, WorkloadKey
 from perfkit.measurement.shared_memory import RunRegions, describe_abandoned, unregister_abandoned
 from perfkit.measurement.target_probe import ProbedWorkload, describe_protocol, describe_target, probe
+from perfkit.points.measured import PointMeasurement, Resources
 from perfkit.recorder.window import Window
 from perfkit.result.checkpoint import Checkpoint
 from perfkit.result.file import SERVER_LOG, ResultWriter

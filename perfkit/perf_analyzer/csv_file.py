@@ -2,10 +2,10 @@
 
 from collections.abc import Sequence
 
+from perfkit.figures.resources import ComposingModelFigures, GpuFigures, ServerFigures
 from perfkit.perf_analyzer.figures import GPU_FIGURES, stages_us, whole_us
 from perfkit.perf_analyzer.measured_load import MeasuredLoad
 from perfkit.perf_analyzer.options import Options
-from perfkit.telemetry.figures import ComposingModelFigures, GpuFigures, ServerFigures
 
 
 def csv_text(options: Options, loads: Sequence[MeasuredLoad]) -> str:

@@ -1,6 +1,6 @@
 """The figures of servers and GPUs by perf_analyzer's names, and its whole microseconds. Pure."""
 
-from perfkit.telemetry.figures import ComposingModelFigures, ServerFigures
+from perfkit.figures.resources import ComposingModelFigures, ServerFigures
 
 _NS_PER_US = 1000
 _STAGES = {

@@ -3,12 +3,12 @@
 import dataclasses
 from collections.abc import Mapping, Sequence
 
+from perfkit.figures.resources import GpuFigures, ServerFigures
 from perfkit.perf_analyzer.options import Options
 from perfkit.perf_analyzer.percentiles import percentiles_ns
 from perfkit.perf_analyzer.pooled_figures import pooled_gpus, pooled_server
 from perfkit.perf_analyzer.windows import Window, latency_ns
 from perfkit.stats.buckets import BucketCounts
-from perfkit.telemetry.figures import GpuFigures, ServerFigures
 from perfkit.units import NS_PER_S
 
 _PERCENTILES = (50, 90, 95, 99)

@@ -4,9 +4,9 @@ import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from perfkit.measurement.resource_summary import Resources
-from perfkit.measurement.resource_summary import pooled_gpus as pooled_gpu_resources
-from perfkit.telemetry.figures import ComposingModelFigures, GpuFigures, ServerFigures
+from perfkit.figures.resources import ComposingModelFigures, GpuFigures, ServerFigures
+from perfkit.points.measured import Resources
+from perfkit.points.resources import pooled_gpus as pooled_gpu_resources
 from perfkit.units import NS_PER_S
 
 _COMPUTE = ("compute_input_ns", "compute_infer_ns", "compute_output_ns")

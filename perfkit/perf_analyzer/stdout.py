@@ -2,11 +2,11 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 
+from perfkit.figures.resources import ComposingModelFigures, GpuFigures, ServerFigures
 from perfkit.perf_analyzer.figures import GPU_FIGURES, stages_us, whole_us
 from perfkit.perf_analyzer.measured_load import MeasuredLoad
 from perfkit.perf_analyzer.options import Options
 from perfkit.perf_analyzer.windows import Window
-from perfkit.telemetry.figures import ComposingModelFigures, GpuFigures, ServerFigures
 
 _GPU_UNITS = {"utilization_mean": "%", "power_mean_w": " watts", "memory_used_max_bytes": " bytes", "memory_total_bytes": " bytes"}
 _DELAYED_SHARE = 0.01

@@ -4,6 +4,7 @@ import dataclasses
 import pathlib
 from collections.abc import Sequence
 
+from perfkit.figures.resources import GpuFigures, ServerFigures
 from perfkit.perf_analyzer.options import Options
 from perfkit.perf_analyzer.percentiles import percentiles_ns
 from perfkit.perf_analyzer.sweep import has_one_run
@@ -11,7 +12,6 @@ from perfkit.result.interval_log import read_all_times, read_window_starts
 from perfkit.result.load import OpenLoad
 from perfkit.result.model import Failure, Point, Result
 from perfkit.stats.buckets import EMPTY, BucketCounts
-from perfkit.telemetry.figures import GpuFigures, ServerFigures
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

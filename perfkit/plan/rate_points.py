@@ -4,6 +4,7 @@ import math
 import operator
 from collections.abc import Sequence
 
+from perfkit.figures.resources import GpuFigures
 from perfkit.plan.evidence import KEPT_UP, Evidence, OpenPoint, pooled_percentile_ns
 from perfkit.plan.model import RatePoint
 from perfkit.result.distribution import QUANTILES
@@ -14,7 +15,6 @@ from perfkit.stats.ratio_interval import Estimate, share_interval
 from perfkit.stats.sample_size import is_withheld, minimum_samples
 from perfkit.stats.slo import SloLimits
 from perfkit.stats.slo_capacity import CONFIDENCE
-from perfkit.telemetry.figures import GpuFigures
 
 _BY_SERIOUSNESS = ("overloaded", "not steady", KEPT_UP, "not valid")
 

@@ -113,7 +113,7 @@ def _cut(batches: Mapping[int, Batch], first: int, parts: int, waited: str) -> A
     whole = Batch.merged([batch for number, batch in batches.items() if number >= first])
     return AddressWindow(
         {outcome: int(count) for outcome, count in zip(Outcome, whole.outcomes, strict=True)},
-        whole.finished,
+        whole.counts["finished"],
         whole.times.get(waited, EMPTY),
         tuple(batches.get(first + number, Batch()).times.get(waited, EMPTY) for number in range(parts)),
     )

@@ -16,27 +16,6 @@ from perfkit.units import NS_PER_S
 
 _Numbers = npt.NDArray[np.int64]
 _MIN_LENGTH_NS, _MAX_BATCHES, _MAX_OPEN = NS_PER_S // 64, 60, 3
-TIMES = (
-    "service_time",
-    "response_time",
-    "start_delay",
-    "pacing_delay",
-    "failure_time",
-    "touched_time",
-    "touched_least",
-    "touched_most",
-    "late_time",
-    "late_least",
-)
-"""The last five are response times (closed loop: service times): those of the requests that a stop of the generator touched, and
-what they would have been at least and at most without it; those of requests that were sent late, and without that delay."""
-FURTHER_TIMES = ("first_response_time", "response_gap", "stream_time", "sequence_time", "after_gap_time", "following_time")
-"""Times of streams, sequences and loads with idle gaps, which other loads do not have."""
-COUNTS = (
-    "dropped", "unsent", "checked", "ended", "finished", "good", "touched", "touched_failed",
-    "responses", "responses_ended", "without_response", "cancelled",
-    "sequences_started", "sequences_ended", "sequences_failed", "gaps_reconnected",
-)  # fmt: skip
 
 
 @dataclasses.dataclass(slots=True)
@@ -46,49 +25,20 @@ class Batch:
     outcomes: _Numbers = dataclasses.field(default_factory=lambda: np.zeros(len(Outcome), dtype=np.int64))
     """The number of requests of each outcome, in the order of `Outcome`."""
     times: Mapping[str, BucketCounts] = dataclasses.field(default_factory=dict)
-    """By the names of `TIMES` and `FURTHER_TIMES`; only open loops have all of the former."""
+    """By the names under which they were recorded; see `Recorder`."""
     failures: collections.Counter[FailureKind] = dataclasses.field(default_factory=collections.Counter)
     """The requests of every outcome but OK."""
-    dropped: int = 0
-    unsent: int = 0
-    """The dropped requests that the load generator failed to send in time."""
-    checked: int = 0
-    """Answers that were checked."""
-    ended: int = 0
-    """Requests that ended in this part, whenever they were sent, with any outcome but UNFINISHED."""
-    finished: int = 0
-    """The OK ones among them."""
-    good: int = 0
-    """The OK ones among them that met the SLO."""
-    touched: int = 0
-    """Requests that a stop of the load generator touched."""
-    touched_failed: int = 0
-    """The ones among them without an answer, which the stop may have caused."""
-    responses: int = 0
-    """Responses to the streamed requests that were meant to start in this part."""
-    responses_ended: int = 0
-    """Responses that came in this part, whenever their requests were sent."""
-    without_response: int = 0
-    """Streamed requests that ended OK without any response."""
-    cancelled: int = 0
-    """Streamed requests that the load generator cancelled."""
-    sequences_started: int = 0
-    """Sequences whose first request was meant to start in this part."""
-    sequences_ended: int = 0
-    """Sequences whose last request was answered in this part."""
-    sequences_failed: int = 0
-    """Sequences that ended in this part with a request that failed."""
-    gaps_reconnected: int = 0
-    """Requests after an idle gap for which a connection was opened, in the gap or after it."""
+    counts: collections.Counter[str] = dataclasses.field(default_factory=collections.Counter)
+    """By the names under which they were counted; see `Recorder`."""
 
     @classmethod
     def merged(cls, parts: "list[Batch]") -> "Batch":
         """The sum of several batches."""
-        whole = cls(times=_merge_times([part.times for part in parts]))
+        whole = cls(times=merge_times([part.times for part in parts]))
         for part in parts:
+            whole.outcomes = whole.outcomes + part.outcomes
             whole.failures.update(part.failures)
-            for name in ("outcomes", *COUNTS):
-                setattr(whole, name, getattr(whole, name) + getattr(part, name))
+            whole.counts.update(part.counts)
         return whole
 
 
@@ -157,12 +107,11 @@ class BatchRecorder:
             self._histograms(number)[name].record_many(times_ns[numbers == number])
 
     def count(self, name: str, instants_ns: _Numbers) -> None:
-        """Increments a count of `Batch` for each instant that is not before the first batch."""
+        """Increments the count of a name for each instant that is not before the first batch."""
         instants_ns = instants_ns[instants_ns >= self._origin_ns]
         if instants_ns.size:
             for number, count in tally(self._numbers(instants_ns)):
-                batch = self._batches[number]
-                setattr(batch, name, getattr(batch, name) + count)
+                self._batches[number].counts[name] += count
 
     def finish(self) -> dict[int, Batch]:
         """The batches that are not empty and were not taken out, by number."""
@@ -215,9 +164,10 @@ class BatchRecorder:
     def _pack(self, number: int) -> None:
         new = {name: histogram.bucket_counts() for name, histogram in self._open.pop(number).items()}
         batch = self._batches[number]
-        batch.times = _merge_times([batch.times, new])  # late answers may have reopened it, so there may be a part already
+        batch.times = merge_times([batch.times, new])  # late answers may have reopened it, so there may be a part already
 
 
-def _merge_times(parts: Sequence[Mapping[str, BucketCounts]]) -> dict[str, BucketCounts]:
-    names = [name for name in (*TIMES, *FURTHER_TIMES) if any(name in part for part in parts)]
+def merge_times(parts: Sequence[Mapping[str, BucketCounts]]) -> dict[str, BucketCounts]:
+    """The times of several parts together, by name."""
+    names = dict.fromkeys(name for part in parts for name in part)
     return {name: BucketCounts.merged(part[name] for part in parts if name in part) for name in names}

@@ -48,6 +48,4 @@ class OpenIntervals:
         return histograms
 
     def _emit(self, index: int) -> None:
-        times = {name: histogram.bucket_counts() for name, histogram in self._seconds.pop(index).items()}
-        service, response, delay = (times.pop(name, None) for name in ("service_time", "response_time", "start_delay"))
-        self._on_interval(Interval(index, service, response, delay, times))
+        self._on_interval(Interval(index, {name: one.bucket_counts() for name, one in self._seconds.pop(index).items()}))

@@ -44,6 +44,12 @@ LATE_NS = 1_000_000
 class Recorder:
     """Takes replies one by one and records them in batches, in memory that does not grow with the length of the window.
 
+    Times and counts are recorded by name, and each name is merged, cut and pooled like every other. Those with a figure in the result are
+    declared there (`result/model.py`); the others are `ended` (requests that ended in the window), and what judges the load generator:
+    `unsent` (drops that are its own fault), `touched` and `touched_failed` (requests that its stops touched), the times of these requests
+    and what they would have been at least and at most without a stop (`touched_time`, `touched_least`, `touched_most`), and the times of
+    requests that were sent late and what they would have been without that delay (`late_time`, `late_least`).
+
     `on_interval` gets each interval when later ones displace it; one with late answers comes in several parts, which add up.
     `describe_failure` and `raw_failure` are those of `FailureKinds`. `check` may read an answer before its payload is dropped,
     change its outcome, and returns whether it read it. An OK answer within `good_within_ns` is good. `stops` finds the stops of
@@ -133,11 +139,11 @@ class Recorder:
             self._begin_work(self._window_end_ns)
 
     def add_time(self, name: str, begun_ns: int, time_ns: int) -> None:
-        """Takes one of the `FURTHER_TIMES` that belongs to no single reply, such as that of a sequence, and when it began."""
+        """Takes a time that belongs to no single reply, such as that of a sequence, and when it began."""
         self._further.setdefault(name, []).append((begun_ns, time_ns))
 
     def count(self, name: str, instant_ns: int) -> None:
-        """Increments one of the counts of `Batch` that belong to no single reply, if the instant is in the window."""
+        """Increments a count of events that belong to no single reply, if the instant is in the window."""
         self._events.setdefault(name, []).append(instant_ns)
 
     def add_untimed(self, reply: Reply) -> None:

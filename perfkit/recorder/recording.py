@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 import numpy as np
 
 from perfkit.recorder.addresses import AddressBatches, merge_addresses
-from perfkit.recorder.batches import Batch
+from perfkit.recorder.batches import Batch, merge_times
 from perfkit.recorder.series import Instants, Series
 from perfkit.recorder.stops import Stop
 from perfkit.stats.buckets import BucketCounts
@@ -50,41 +50,20 @@ class AnswerTotals:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Interval:
-    """The times of the requests of one second of the window; only open loops have response time and start delay."""
+    """The times of one second of the window, by the names under which they were recorded."""
 
     index: int
-    service_time: BucketCounts | None
-    """None where only further times began in this second."""
-    response_time: BucketCounts | None = None
-    start_delay: BucketCounts | None = None
-    further: Mapping[str, BucketCounts] = dataclasses.field(default_factory=dict)
-    """By the names of `FURTHER_TIMES`, those that the load has."""
+    times: Mapping[str, BucketCounts]
     workload: int = 0
     """The number of the workload in a mix."""
-
-    @property
-    def times(self) -> dict[str, BucketCounts]:
-        """The times by name."""
-        times = {"service_time": self.service_time, "response_time": self.response_time, "start_delay": self.start_delay}
-        return {name: counts for name, counts in (*times.items(), *self.further.items()) if counts is not None}
 
 
 def merge_intervals(parts: Sequence[Interval]) -> list[Interval]:
     """One interval for each second and workload, from those of several workers or in several parts; in the order of time."""
-    together = collections.defaultdict[tuple[int, int], list[Interval]](list)
+    together = collections.defaultdict[tuple[int, int], list[Mapping[str, BucketCounts]]](list)
     for part in parts:
-        together[part.index, part.workload].append(part)
-    return [_sum_intervals(same) if len(same) > 1 else same[0] for _, same in sorted(together.items())]
-
-
-def _sum_intervals(parts: Sequence[Interval]) -> Interval:
-    times = [part.times for part in parts]
-    merged = {
-        name: BucketCounts.merged(one[name] for one in times if name in one)
-        for name in dict.fromkeys(name for one in times for name in one)
-    }
-    service, response, delay = (merged.pop(name, None) for name in ("service_time", "response_time", "start_delay"))
-    return Interval(parts[0].index, service, response, delay, merged, parts[0].workload)
+        together[part.index, part.workload].append(part.times)
+    return [Interval(index, merge_times(same), workload) for (index, workload), same in sorted(together.items(), key=lambda item: item[0])]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -5,7 +5,7 @@ import dataclasses
 from collections.abc import Mapping
 
 from perfkit.recorder.addresses import AddressWindow, cut_addresses
-from perfkit.recorder.batches import COUNTS, FURTHER_TIMES, TIMES, Batch
+from perfkit.recorder.batches import Batch
 from perfkit.recorder.failures import FailureKind
 from perfkit.recorder.recording import Recording
 from perfkit.recorder.series import Series
@@ -14,23 +14,21 @@ from perfkit.stats.buckets import EMPTY, BucketCounts
 from perfkit.transport.base import Outcome
 from perfkit.units import NS_PER_S
 
+_OF_REQUESTS = ("service_time", "failure_time", "touched_time", "touched_least", "touched_most")
+_OF_ARRIVALS = ("response_time", "start_delay", "pacing_delay", "late_time", "late_least")
+"""The times that every window has, those of an open loop."""
+
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Window:
-    """The counts and times of one window; see `Batch` for the counts."""
+    """The counts and times of one window, by the names under which they were recorded; see `Recorder`."""
 
     start_ns: int
     end_ns: int
     outcomes: Mapping[Outcome, int]
     times: Mapping[str, BucketCounts]
-    """By the names of `TIMES`, and those of `FURTHER_TIMES` that the load has; closed loops have only service and failure times."""
+    """Those of requests, in an open loop those of arrivals, and all others that the load has."""
     failures: Mapping[FailureKind, int]
-    dropped: int
-    unsent: int
-    checked: int
-    ended: int
-    finished: int
-    good: int
     finished_per_s: tuple[int, ...]
     """OK answers in each second of the window."""
     series: Series
@@ -38,28 +36,24 @@ class Window:
     """The response times (closed loop: service times) in equal parts of the window."""
     batch_ns: int = 0
     """The length of these parts."""
+    counts: Mapping[str, int] = dataclasses.field(default_factory=dict)
+    """Those that are not 0."""
     failed_per_s: tuple[int, ...] = ()
     """Requests that ended without an OK answer, and dropped arrivals, in each second of the window."""
     untouched: tuple[BucketCounts, ...] = ()
     """The same parts without the requests that a stop of the load generator touched."""
     prompt: tuple[BucketCounts, ...] = ()
     """The same parts as they would be if the late requests had been answered earlier by their delay."""
-    touched: int = 0
-    touched_failed: int = 0
     further_batches: Mapping[str, tuple[BucketCounts, ...]] = dataclasses.field(default_factory=dict)
-    """The times in the same parts, by the names of `FURTHER_TIMES` that the load has."""
-    responses: int = 0
-    responses_ended: int = 0
-    without_response: int = 0
-    cancelled: int = 0
-    sequences_started: int = 0
-    sequences_ended: int = 0
-    sequences_failed: int = 0
-    gaps_reconnected: int = 0
+    """The times in the same parts that are neither those of requests nor those of arrivals."""
     stops: tuple[Stop, ...] = ()
     """The stops in the window and in its drain, and those before whose delayed requests lie in the window."""
     by_address: Mapping[str, AddressWindow] = dataclasses.field(default_factory=dict)
     """Empty for a target with a single address."""
+
+    def count(self, name: str) -> int:
+        """The count of a name."""
+        return self.counts.get(name, 0)
 
     @property
     def statuses(self) -> Mapping[str, int]:
@@ -92,16 +86,14 @@ def cut(recording: Recording, start_ns: int, *, is_open: bool) -> Window:
     seconds = range(skipped_s, skipped_s - (-length_ns // NS_PER_S))
     waited = "response_time" if is_open else "service_time"
     parts = [recording.batches.get(first + number, Batch()).times for number in range(length_ns // recording.batch_ns)]
-    further = [name for name in FURTHER_TIMES if whole.times.get(name, EMPTY).count]
-    in_closed_loops = ("service_time", "failure_time", *(name for name in TIMES if name.startswith("touched_")))
+    further = [name for name, times in whole.times.items() if times.count and name not in (*_OF_REQUESTS, *_OF_ARRIVALS)]
     return Window(
         start_ns=start_ns,
         end_ns=recording.end_ns,
         outcomes={outcome: int(count) for outcome, count in zip(Outcome, whole.outcomes, strict=True)},
-        times={name: whole.times.get(name, EMPTY) for name in TIMES if is_open or name in in_closed_loops}
-        | {name: whole.times[name] for name in further},
+        times={name: whole.times.get(name, EMPTY) for name in (*_OF_REQUESTS, *(_OF_ARRIVALS if is_open else ()), *further)},
         failures=whole.failures,
-        **{name: getattr(whole, name) for name in COUNTS},
+        counts=whole.counts,
         finished_per_s=tuple(recording.finished_per_s.get(second, 0) for second in seconds),
         failed_per_s=tuple(recording.failed_per_s.get(second, 0) for second in seconds),
         series=recording.series.between(start_ns, recording.end_ns),

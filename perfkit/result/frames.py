@@ -3,10 +3,10 @@
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from perfkit.figures.resources import ServerFigures
 from perfkit.result.distribution import QUANTILES
 from perfkit.result.model import Point, Result
 from perfkit.result.sweep import shown_value
-from perfkit.telemetry.figures import ServerFigures
 from perfkit.text.foreign import csv_cell
 
 if TYPE_CHECKING:

@@ -1,8 +1,11 @@
 """How the load generator and its machine fared during a load point."""
 
+from typing import Annotated
+
+from perfkit.figures.declaration import Figure
+from perfkit.figures.resources import OtherProcesses
 from perfkit.result.distribution import Distribution
 from perfkit.result.part import Part
-from perfkit.telemetry.figures import OtherProcesses
 
 
 class GcPauses(Part):
@@ -42,10 +45,10 @@ class Generator(Part):
 
     workers: int = 1
     """The number of processes that sent the load; for pooled repetitions, the largest."""
-    cpu_share: float
+    cpu_share: Annotated[float, Figure("generator CPU", "share", "generator", column="generator_cpu_share")]
     event_loop_lag_ns: Distribution | None = None
     """How late timers of the workers' event loops fired."""
-    pacing_delay_ns: Distribution | None = None
+    pacing_delay_ns: Annotated[Distribution | None, Figure("pacing delay", "ns", recorded="pacing_delay")] = None
     """Open loops only: how late the generator came to send each request, without waiting for a connection."""
     steal_share: float
     throttled_share: float = 0.0

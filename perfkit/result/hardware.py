@@ -3,9 +3,9 @@
 import re
 from collections import Counter
 
+from perfkit.figures.resources import IDLE_GPU_SHARE, GpuFigures
 from perfkit.result.json_file import as_list, as_mapping
 from perfkit.result.model import Result
-from perfkit.telemetry.figures import IDLE_GPU_SHARE, GpuFigures
 
 _GPU_MAKER = re.compile(r"^(NVIDIA\s+)?(Tesla\s+)?")
 _CPU_NOISE = re.compile(r"\((R|TM)\)|\bCPU\b|\bProcessor\b|@.*$|\b\d+-Core\b", re.IGNORECASE)

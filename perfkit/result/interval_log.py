@@ -7,24 +7,21 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from perfkit.errors import ResultError
+from perfkit.figures.declaration import declared
 from perfkit.recorder.histogram import decode, encode
 from perfkit.recorder.recording import Interval
 from perfkit.result.checksums import verify
 from perfkit.result.json_file import read_bytes
-from perfkit.result.model import Result
+from perfkit.result.model import Point, Result
 from perfkit.stats.buckets import BucketCounts
 
 LOG_FILE = "latency.hlog"
 _SECONDS = r"\d{1,10}(?:\.\d{1,9})?"
 _INTERVAL = re.compile(rf"Tag=(?P<tag>[^,]{{1,100}}),(?P<start>{_SECONDS}),{_SECONDS},{_SECONDS},(?P<payload>\S{{1,500000}})")
 _WINDOW = re.compile(rf"#\[Window p(?P<point>\d{{1,9}})\.r(?P<repetition>\d{{1,9}}) starts at (?P<start>{_SECONDS}) s\]")
-KINDS = {
-    "service_time": "service", "response_time": "response", "start_delay": "delay", "first_response_time": "first_response",
-    "response_gap": "gap", "stream_time": "stream", "sequence_time": "sequence",
-    "after_gap_time": "after_gap", "following_time": "following",
-}  # fmt: skip
+LOG_TAGS = {one.figure.recorded: one.figure.log_tag for one in declared(Point) if one.figure.log_tag}
 """The end of an interval's tag, by the name of its times."""
-_TAG = re.compile(rf"p(?P<point>\d{{1,9}})\.r(?P<repetition>\d{{1,9}})\.(?P<times>{'|'.join(KINDS.values())})")
+_TAG = re.compile(rf"p(?P<point>\d{{1,9}})\.r(?P<repetition>\d{{1,9}})\.(?P<times>{'|'.join(LOG_TAGS.values())})")
 _LARGEST_BYTES = 4 * 2**30
 
 
@@ -47,7 +44,8 @@ class PointLines:
         start_s = self._seconds(window_start_ns)
         if not self._workloads:
             return interval_lines(self._tag, start_s, interval)
-        of_whole = interval if self._are_alike else Interval(interval.index, interval.service_time)
+        common = {name: times for name, times in interval.times.items() if self._are_alike or name == "service_time"}
+        of_whole = Interval(interval.index, common)
         return interval_lines(self._workloads[interval.workload], start_s, interval) + interval_lines(self._tag, start_s, of_whole)
 
     def of_window(self, window_start_ns: int, first_s: int) -> str:
@@ -91,7 +89,7 @@ def interval_lines(tag: str, window_start_s: float, interval: Interval) -> str:
     lines = []
     for name, counts in interval.times.items():
         start_s, max_ms = window_start_s + interval.index, counts.max_ns / 1e6
-        lines.append(f"Tag={tag}.{KINDS[name]},{start_s:.3f},1.000,{max_ms:.3f},{encode(counts)}\n")
+        lines.append(f"Tag={tag}.{LOG_TAGS[name]},{start_s:.3f},1.000,{max_ms:.3f},{encode(counts)}\n")
     return "".join(lines)
 
 
@@ -124,7 +122,7 @@ def read_intervals(folder: pathlib.Path) -> Iterator[tuple[str, float, BucketCou
 def read_intervals_of(folder: pathlib.Path, result: Result) -> Iterator[tuple[tuple[int, int], str, float, BucketCounts]]:
     """The intervals of a result's load points: (point, repetition), kind, seconds as above, times. Raises ResultError.
 
-    A point is an index in the summary. The kind is one of the values of `KINDS`.
+    A point is an index in the summary. The kind is one of the values of `LOG_TAGS`.
     """
     for tag, start_s, times in read_intervals(folder):
         if (match := _TAG.fullmatch(tag)) and int(match["point"]) < len(result.summary):
@@ -156,7 +154,7 @@ def read_all_times(folder: pathlib.Path, result: Result) -> Iterator[tuple[tuple
 
     The kind is a name such as `service time`, `start delay` or `response gap`. Raises ResultError like `read_times`.
     """
-    kinds = {kind: name.replace("_", " ") for name, kind in KINDS.items()}
+    kinds = {kind: name.replace("_", " ") for name, kind in LOG_TAGS.items()}
     counts = collections.Counter[tuple[int, int]]()
     for key, name, start_s, times in read_intervals_of(folder, result):
         if kinds[name] == result.summary[key[0]].times_name:

@@ -5,6 +5,8 @@ from typing import Annotated, Any, Literal, NamedTuple
 from pydantic import Field
 
 from perfkit.errors import MeasurementWarning
+from perfkit.figures.declaration import Figure
+from perfkit.figures.resources import GpuFigures, MetricFigures, ServerCpuFigures, ServerFigures
 from perfkit.result.cold_start import ColdStarts
 from perfkit.result.distribution import Distribution
 from perfkit.result.generator import Generator
@@ -12,7 +14,6 @@ from perfkit.result.load import Load
 from perfkit.result.part import Part
 from perfkit.result.search import Search
 from perfkit.spans.breakdown import Breakdown
-from perfkit.telemetry.figures import GpuFigures, MetricFigures, ServerCpuFigures, ServerFigures
 
 SCHEMA = "perfkit.result/1"
 METRIC_DEFINITIONS = 1
@@ -42,10 +43,10 @@ class PointKey(NamedTuple):
 class Requests(Part):
     """Requests of the window by outcome: scheduled = dropped + sent, and sent is the sum of the outcomes after it."""
 
-    scheduled: int
-    dropped: int
+    scheduled: Annotated[int, Figure("scheduled", subject="requests", column="scheduled")]
+    dropped: Annotated[int, Figure("dropped", recorded="dropped")]
     sent: int
-    ok: int
+    ok: Annotated[int, Figure("ok", subject="requests", column="ok")]
     rejected: int
     timed_out: int
     connect_failed: int
@@ -53,17 +54,27 @@ class Requests(Part):
     invalid_output: int
     unfinished: int
 
+    @property
+    def outcomes(self) -> dict[str, int]:
+        """The number of requests of each outcome."""
+        return {name: count for name, count in self if name not in ("scheduled", "dropped", "sent")}
+
+    @property
+    def timed(self) -> int:
+        """Those whose times are in the distributions: the answered ones, and those without an answer at their age."""
+        return self.ok + self.invalid_output + self.timed_out + self.unfinished
+
 
 class Connections(Part):
     """Connections opened during the load point, and those of them that replaced a lost one."""
 
-    opened: int
+    opened: Annotated[int, Figure("opened", subject="connections", column="connections")]
     reconnects: int
     retried: int = 0
     """Requests sent again because an idle connection was closed before any byte of their answer."""
     rotated: int = 0
     """Connections closed after the requests or the time of `target.connections`."""
-    connect_time_ns: Distribution | None = None
+    connect_time_ns: Annotated[Distribution | None, Figure("connect time", "ns", "connections", column="connect")] = None
     """How long connections took to open: the name's resolution, TCP, TLS, HTTP/2's settings. None in results of earlier versions."""
 
 
@@ -101,23 +112,23 @@ class Incident(Part):
 class Responses(Part):
     """The responses to streamed requests. A final marker without data is not a response."""
 
-    count: int
+    count: Annotated[int, Figure(recorded="responses")]
     """Responses to the requests of the window."""
-    per_s: float
+    per_s: Annotated[float, Figure("responses", "per_s", "streams", "responses_ended", column="responses_per_s")]
     """Responses that came in the window, per second."""
-    without_response: int
+    without_response: Annotated[int, Figure("without response", subject="streams", recorded="without_response")]
     """Requests of the window that ended ok without any response."""
-    cancelled: int
+    cancelled: Annotated[int, Figure("cancelled", subject="streams", recorded="cancelled")]
     """Requests of the window that the load generator cancelled: they timed out, or were unfinished at the end."""
 
 
 class SequenceCounts(Part):
     """Sequences by what happened to them in the window; one that is open at either end of it is not in all of the counts."""
 
-    started: int
-    ended: int
+    started: Annotated[int, Figure("started", subject="sequences", recorded="sequences_started")]
+    ended: Annotated[int, Figure("ended", subject="sequences", recorded="sequences_ended", column="sequences_ended")]
     """Sequences whose last request was answered."""
-    failed: int
+    failed: Annotated[int, Figure("failed", subject="sequences", recorded="sequences_failed", column="sequences_failed")]
     """Sequences that ended early because a request failed."""
 
 
@@ -182,9 +193,9 @@ class IdleGaps(Part):
 
     gaps: int
     """The requests after a gap."""
-    reconnected: int
+    reconnected: Annotated[int, Figure("reconnected", subject="idle gaps", recorded="gaps_reconnected", column="gaps_reconnected")]
     """Those of them for which a connection was opened, in the gap or after it, because the server had closed it."""
-    penalty_ns: Estimated | None = None
+    penalty_ns: Annotated[Estimated | None, Figure("penalty", "ns", "idle gaps", column="gap_penalty")] = None
     """The median time after a gap minus the median of the following requests; None for fewer than 6 gaps."""
     penalty_ratio: Estimated | None = None
     """The first median divided by the second."""
@@ -216,33 +227,62 @@ class Point(Part):
     requests: Requests
     rejected_by_status: dict[str, int] = Field(default_factory=dict)
     """Rejected requests by HTTP status, or by the name of the gRPC status."""
-    checked: int = 0
+    checked: Annotated[int, Figure(recorded="checked")] = 0
     """The number of answers, chosen at random, whose outputs were compared with the model's metadata and the expected values."""
     wrong_answer_rate: float | None = None
     """The share of the checked answers that were wrong; None if none was checked, and in results of earlier versions."""
     wrong_answer_interval: tuple[float, float] | None = None
     """The 95 % interval of the wrong share of all answers; a single value if all were checked."""
-    error_rate: float
-    throughput_per_s: float
-    inferences_per_s: float
-    goodput_per_s: float | None = None
-    service_time_ns: Distribution
-    response_time_ns: Distribution | None = None
-    start_delay_ns: Distribution | None = None
-    first_response_time_ns: Distribution | None = None
+    error_rate: Annotated[float, Figure("errors", "share", "requests", column="error_rate")]
+    throughput_per_s: Annotated[float, Figure("throughput", "per_s", "rates", "finished", column="throughput_per_s", metric="throughput")]
+    inferences_per_s: Annotated[float, Figure("inferences", "per_s", "rates", column="inferences_per_s")]
+    goodput_per_s: Annotated[float | None, Figure("goodput", "per_s", "rates", "good", column="goodput_per_s")] = None
+    service_time_ns: Annotated[Distribution, Figure("service time", "ns", recorded="service_time", log_tag="service", is_of_all=True)]
+    response_time_ns: Annotated[
+        Distribution | None, Figure("response time", "ns", recorded="response_time", log_tag="response", is_of_all=True)
+    ] = None
+    start_delay_ns: Annotated[
+        Distribution | None,
+        Figure("start delay", "ns", "requests", "start_delay", column="start_delay", percentiles=("p99",), log_tag="delay", is_of_all=True),
+    ] = None
+    first_response_time_ns: Annotated[
+        Distribution | None, Figure("first", "ns", "streams", "first_response_time", column="first_response", log_tag="first_response")
+    ] = None
     """Streams only: the time to the first response, from the intended start, or in a closed loop from the start."""
-    response_gap_ns: Distribution | None = None
+    response_gap_ns: Annotated[
+        Distribution | None, Figure("gap", "ns", "streams", "response_gap", column="response_gap", log_tag="gap")
+    ] = None
     """Streams only: the times between consecutive responses to a request."""
-    stream_time_ns: Distribution | None = None
+    stream_time_ns: Annotated[Distribution | None, Figure("last", "ns", "streams", "stream_time", log_tag="stream")] = None
     """Streams only: the time to the last response, from the same start as that to the first."""
-    sequence_time_ns: Distribution | None = None
+    sequence_time_ns: Annotated[
+        Distribution | None,
+        Figure("", "ns", "sequences", "sequence_time", column="sequence", log_tag="sequence", counted_by="sequences.ended"),
+    ] = None
     """Sequences only: from the start of the first request (open loop: the intended one) to the end of the last, of those that ended in the
     window."""
-    after_gap_time_ns: Distribution | None = None
+    after_gap_time_ns: Annotated[
+        Distribution | None,
+        Figure(
+            "after the gap",
+            "ns",
+            "idle gaps",
+            "after_gap_time",
+            column="after_gap",
+            percentiles=("p50",),
+            precedes=True,
+            log_tag="after_gap",
+        ),
+    ] = None
     """Loads with idle gaps only: the first request after each gap, with the time to connect anew if the server had closed the connection."""
-    following_time_ns: Distribution | None = None
+    following_time_ns: Annotated[
+        Distribution | None,
+        Figure(
+            "following", "ns", "idle gaps", "following_time", column="following", percentiles=("p50",), precedes=True, log_tag="following"
+        ),
+    ] = None
     """Loads with idle gaps only: the other requests, timed alike. `service_time_ns` has both."""
-    failure_time_ns: Distribution | None
+    failure_time_ns: Annotated[Distribution | None, Figure("failure time", "ns", recorded="failure_time")]
     intervals: dict[str, tuple[float, float | None]] = Field(default_factory=dict)
     further_intervals: dict[str, dict[str, tuple[float, float | None]]] = Field(default_factory=dict)
     """The 95 % intervals of the percentiles of streams and sequences, by the name of their times without `_ns`."""
@@ -269,7 +309,9 @@ class Point(Part):
     server_cpu: ServerCpuFigures | None = None
     """The CPU time of the server's processes in the window; None unless perfkit started them, and in results of earlier versions."""
     gpus: tuple[GpuFigures, ...] = ()
-    energy_per_inference_j: float | None = None
+    energy_per_inference_j: Annotated[float | None, Figure("energy per inference", "energy_j", "gpus", column="energy_per_inference_j")] = (
+        None
+    )
     """The GPUs' energy in the window, divided by its inferences."""
     energy_above_idle_per_inference_j: float | None = None
     """The same, without the GPUs' idle consumption."""

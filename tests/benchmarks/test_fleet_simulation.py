@@ -55,9 +55,9 @@ def test_a_machine_that_merges_sends_the_intervals_of_all_its_workers(workers):
         logged, *_ = unpacked(packed(messages_of_second([machine], second))).messages
         counts = [worker.intervals[second].service_time.count for worker in workers]
         assert (logged.window_start_ns, logged.interval.index) == (START_NS, second)
-        assert logged.interval.service_time.count == sum(counts) > 0
+        assert logged.interval.times["service_time"].count == sum(counts) > 0
         passed_on = messages_of_second(workers, second).messages
-        assert [one.interval.service_time.count for one in passed_on if isinstance(one, Logged)] == counts
+        assert [one.interval.times["service_time"].count for one in passed_on if isinstance(one, Logged)] == counts
 
 
 def test_a_frame_adds_a_length_and_an_authentication():

@@ -6,7 +6,7 @@ import sys
 import pytest
 
 from benchmarks.gpu_energy import NotMeasuredError, Work, checks, measure
-from perfkit.telemetry.figures import GpuFigures
+from perfkit.figures.resources import GpuFigures
 from tests.telemetry.fake_nvml.library import ROOT
 
 WORK = Work(0, 10 * 10**9, 10**15, "torch")

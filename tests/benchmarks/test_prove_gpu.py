@@ -23,8 +23,8 @@ from benchmarks.gpu.prove_gate import restarts_fit
 from benchmarks.gpu.prove_server import add_fallbacks, check_ratios, compare, compare_with_torch, direct_rate, threads_in_use
 from benchmarks.gpu.prove_telemetry import SmiReading, check_energy, compare_curves, parse_gpu_metrics, parse_smi, time_mean
 from benchmarks.processes import ROOT, write_scenario
+from perfkit.figures.resources import GpuFigures
 from perfkit.scenario.file import read_scenario
-from perfkit.telemetry.figures import GpuFigures
 from perfkit.telemetry.series import Series
 from server_stub.executors.array import Executor
 from tests.json_server import JsonHandler, serving

@@ -12,7 +12,7 @@ from docs_build.reference.pages import generated
 from docs_build.reference.schema_sections import schema_sections
 from perfkit.cli.main import COMMANDS
 from perfkit.cli.schema_model import schema_of
-from perfkit.recorder.batches import FURTHER_TIMES
+from perfkit.result.interval_log import LOG_TAGS
 from perfkit.telemetry.prometheus.exposition import _series_metric
 from perfkit.telemetry.series import Series
 from perfkit.telemetry.server.sampler import _TIMES as SERVER_TIMES
@@ -47,7 +47,7 @@ def test_the_metrics_for_prometheus_are_those_of_the_code():
     named = set(re.findall(r"^\| (.*?) \|", page, re.MULTILINE))
     shown = {name for cell in named for name in re.findall(r"`perfkit_(\w+)`", cell)}
     published = {call.args[0].value for call in calls("LiveMetric", "perfkit") if isinstance(call.args[0], ast.Constant)}
-    times = {f"{name}_seconds" for name in ("service_time", "response_time", "start_delay", *FURTHER_TIMES)}
+    times = {f"{name}_seconds" for name in LOG_TAGS}
     points = {"point_service_time_seconds", "point_response_time_seconds"}
     gpus = [[argument.value for argument in call.args[:3]] for call in calls("NvmlQuery", "perfkit/telemetry/gpu")]
     server = [(f"server_{name}", "", "ns") for name in SERVER_TIMES] + [

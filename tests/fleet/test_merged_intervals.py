@@ -15,7 +15,7 @@ WORKERS = 3
 
 def interval(index, times_ms, workload=0):
     times = BucketCounts.of([time_ms * MS for time_ms in times_ms])
-    return Interval(index, times, response_time=times, further={"stream_time": times}, workload=workload)
+    return Interval(index, dict.fromkeys(("service_time", "response_time", "stream_time"), times), workload)
 
 
 def counted(intervals):

@@ -9,6 +9,7 @@ import pytest
 
 from perfkit.cli.bisect import configure as configure_bisect
 from perfkit.cli.gate import configure
+from perfkit.figures.resources import BusyProcess, OtherProcesses
 from perfkit.gate.facts import GateFacts
 from perfkit.gate.fault import Fault, GeneratorLoad
 from perfkit.gate.metrics import Metric
@@ -18,7 +19,6 @@ from perfkit.gate.paired_values import PairedValues
 from perfkit.gate.remedy import find_remedy, needed_pairs
 from perfkit.gate.verdict import MetricNoise, Timing, Verdict
 from perfkit.stats.paired import rule_for
-from perfkit.telemetry.figures import BusyProcess, OtherProcesses
 
 POINT = "http, 70/s poisson"
 P99, ERRORS = Metric("p99", POINT, "ns", 0.10), Metric("error_rate", "all load points", "share", 0.001)

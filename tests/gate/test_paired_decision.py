@@ -2,13 +2,13 @@ import numpy as np
 import pytest
 from scipy.stats import binom
 
+from perfkit.figures.resources import BusyProcess, OtherProcesses
 from perfkit.gate.fault import GeneratorLoad
 from perfkit.gate.metrics import Metric
 from perfkit.gate.paired_decision import decide_control, decide_pairs, judge
 from perfkit.gate.paired_values import MetricChoice, PairedValues
 from perfkit.gate.pairs import ArmRun
 from perfkit.stats.paired import rule_for
-from perfkit.telemetry.figures import BusyProcess, OtherProcesses
 from tests.simulated_pairs import CLOSED, OPEN, disturbed, make_pairs, make_run
 
 RULE, STANDARD = rule_for(4), MetricChoice(is_standard=True)

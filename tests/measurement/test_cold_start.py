@@ -7,7 +7,8 @@ import pytest
 from perfkit.clock import ManualClock
 from perfkit.errors import TargetError, UsageError
 from perfkit.load.load_plan import ColdStartPlan
-from perfkit.measurement.cold_start import StartTrial, pooled_starts
+from perfkit.measurement.cold_start import StartTrial
+from perfkit.points.point import pooled_starts
 from perfkit.protocol.message import IndexedModel
 from perfkit.report.cold_start import cold_start_group, cold_start_sentence, cold_start_table
 from perfkit.result.load import ColdStartLoad

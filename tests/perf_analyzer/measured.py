@@ -1,9 +1,9 @@
 """Measured loads with the figures that a real perf_analyzer printed, and made windows."""
 
+from perfkit.figures.resources import ServerFigures
 from perfkit.perf_analyzer.measured_load import MeasuredLoad
 from perfkit.perf_analyzer.windows import RunFigures, Window
 from perfkit.stats.buckets import BucketCounts
-from perfkit.telemetry.figures import ServerFigures
 
 
 def server(queue_us, input_us, infer_us, output_us, overhead_us=0, count=1884):

@@ -4,9 +4,9 @@ import csv
 import dataclasses
 import io
 
+from perfkit.figures.resources import ComposingModelFigures, GpuFigures
 from perfkit.perf_analyzer.csv_file import composing_csv_files, csv_text
 from perfkit.perf_analyzer.options import Options
-from perfkit.telemetry.figures import ComposingModelFigures, GpuFigures
 from tests.perf_analyzer.measured import measured_load, server
 
 # written by perf_analyzer 2.60 with --verbose-csv and --collect-metrics

@@ -47,7 +47,7 @@ def measured(folder, options, runs_ms, answered=None):
     for repetition, run in enumerate(times):
         start_s = 100.0 * repetition + 3.5
         for number, second in enumerate(run):
-            lines.append(interval_lines(f"p0.r{repetition}", start_s, Interval(number, BucketCounts.of(second), None)))
+            lines.append(interval_lines(f"p0.r{repetition}", start_s, Interval(number, {"service_time": BucketCounts.of(second)})))
         lines.append(f"#[Window p0.r{repetition} starts at {start_s:.3f} s]\n")
     (folder / LOG_FILE).write_text("".join(lines))
     (windows,) = measured_windows(result, folder, [options], 3 if has_one_run(options) else len(runs_ms))

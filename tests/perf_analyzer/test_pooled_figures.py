@@ -4,8 +4,8 @@ import dataclasses
 
 import pytest
 
+from perfkit.figures.resources import ComposingModelFigures, GpuFigures
 from perfkit.perf_analyzer.pooled_figures import pooled_gpus, pooled_server
-from perfkit.telemetry.figures import ComposingModelFigures, GpuFigures
 from tests.perf_analyzer.measured import server
 
 

@@ -3,10 +3,10 @@
 import dataclasses
 import re
 
+from perfkit.figures.resources import ComposingModelFigures, GpuFigures
 from perfkit.perf_analyzer.options import LoadRange, Options
 from perfkit.perf_analyzer.stdout import Report
 from perfkit.stats.buckets import BucketCounts
-from perfkit.telemetry.figures import ComposingModelFigures, GpuFigures
 from tests.perf_analyzer.measured import measured_load, measured_window, server
 
 SYNC = Options("simple", interval_ms=300)

@@ -9,6 +9,7 @@ import pytest
 
 from perfkit.cli.schema_model import schema_of
 from perfkit.errors import InconclusiveError, ResultError, UsageError
+from perfkit.figures.resources import GpuFigures
 from perfkit.plan import planner
 from perfkit.plan.evidence import gather_evidence, read_sources
 from perfkit.plan.inputs import PlanInputs, parse_slo
@@ -17,7 +18,6 @@ from perfkit.plan.planner import plan_capacity
 from perfkit.plan.price import parse_prices
 from perfkit.report.plan import headline
 from perfkit.stats.usl import UslFit
-from perfkit.telemetry.figures import GpuFigures
 from tests.closed_schema import closed
 from tests.queue_results import Writer
 

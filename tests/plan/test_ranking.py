@@ -7,6 +7,7 @@ import math
 import pytest
 
 from perfkit.errors import UsageError
+from perfkit.figures.resources import GpuFigures
 from perfkit.plan import planner
 from perfkit.plan.evidence import gather_evidence, read_sources
 from perfkit.plan.inputs import PlanInputs, parse_constraints, parse_slo
@@ -20,7 +21,6 @@ from perfkit.report.plan_ranking import ranking_answer, ranking_table
 from perfkit.stats.capacity import Energy
 from perfkit.stats.load_splitting import Splitting
 from perfkit.stats.ratio_interval import Estimate
-from perfkit.telemetry.figures import GpuFigures
 from tests.queue_results import Writer
 
 RATES = (20, 35, 50, 60, 70, 80, 110)

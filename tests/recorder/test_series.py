@@ -50,7 +50,7 @@ def test_dropped_arrivals_were_scheduled():
     recorder.drop(START + np.array([0, 10 * S, -1]), False)
     recorder.drop(START + np.array([5 * S, 6 * S, 11 * S]), True)
     window = cut(recorder.finish(START + 10 * S), START, is_open=True)
-    assert (window.dropped, window.unsent) == (3, 2)
+    assert (window.count("dropped"), window.count("unsent")) == (3, 2)
     assert int(window.series.scheduled.sum()) == 3
 
 

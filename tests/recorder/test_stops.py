@@ -172,7 +172,7 @@ def test_touched_requests_are_recorded_with_what_their_times_may_have_been():
     touched = {"touched_time": [300, 1020, 1200], "touched_least": [0, 20, 200], "touched_most": [1020, 1200, 1300]}
     for name, expected_ms in touched.items():
         assert [value / MS for value in window.times[name].values_at([0.01, 0.5, 0.99])] == pytest.approx(expected_ms, rel=2e-3, abs=1e-3)
-    assert (window.touched, window.touched_failed) == (4, 2)
+    assert (window.count("touched"), window.count("touched_failed")) == (4, 2)
     assert sum(part.count for part in window.batches) == 5
     assert [round(part.max_ns / MS) for part in window.untouched if part.count] == [5, 9]
     assert window.stops == recording.stops == (Stop(103 * S, 104 * S, 104 * S + S // 2),)
@@ -182,5 +182,5 @@ def test_the_stops_of_several_workers_are_merged_in_the_order_of_time():
     one, other = record((100, 5, Outcome.OK)), record((2990, 1020, Outcome.OK))
     merged = merge([one, other])
     assert len(merged.stops) == 2
-    assert cut(merged, 100 * S, is_open=False).touched == 1
+    assert cut(merged, 100 * S, is_open=False).count("touched") == 1
     assert cut(merged, 106 * S, is_open=False).stops == (), "they were settled before"

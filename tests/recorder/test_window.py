@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from perfkit.recorder.batches import COUNTS, BatchRecorder
+from perfkit.recorder.batches import BatchRecorder
 from perfkit.recorder.histogram import encode
 from perfkit.recorder.recorder import Recorder
 from perfkit.recorder.recording import Interval
@@ -49,7 +49,7 @@ def test_a_window_that_is_cut_holds_what_one_that_began_then_would_hold(drawn, d
     found = cut(whole, START + seconds * S, is_open=True)
     later, logged_later = recorded(drawn, instants(starts_s=seconds), drops)
     expected = cut(later, START + seconds * S, is_open=True)
-    for field in ("start_ns", "end_ns", "outcomes", "statuses", "finished_per_s", "failed_per_s", *COUNTS):
+    for field in ("start_ns", "end_ns", "outcomes", "statuses", "finished_per_s", "failed_per_s", "counts"):
         assert getattr(found, field) == getattr(expected, field), field
     for name, packed in expected.times.items():
         assert encode(found.times[name]) == encode(packed), name
@@ -61,7 +61,7 @@ def added(intervals, first, shift=0):
     found: dict[int, list[BucketCounts]] = {}
     for interval in intervals:
         if interval.index >= first:
-            found.setdefault(interval.index + shift, []).append(interval.response_time)
+            found.setdefault(interval.index + shift, []).append(interval.times["response_time"])
     return {index: encode(merged) for index, parts in found.items() if (merged := BucketCounts.merged(parts)).count}
 
 
@@ -100,7 +100,7 @@ def test_batches_without_a_known_end_double_and_lose_nothing(drawn):
     assert max(batches) < 60
     assert recorder.batch_ns == S // 64 or max(batches) >= 30
     by_hand = np.bincount([instant // recorder.batch_ns for instant, _ in drawn], minlength=max(batches) + 1)
-    assert [batches[number].ended if number in batches else 0 for number in range(by_hand.size)] == by_hand.tolist()
+    assert [batches[number].counts["ended"] if number in batches else 0 for number in range(by_hand.size)] == by_hand.tolist()
     assert {number: batch.times["service_time"].count for number, batch in batches.items()} == {
         number: int(count) for number, count in enumerate(by_hand) if count
     }

@@ -96,7 +96,7 @@ class Synthetic:
             for some in (first, rest):
                 parts.append(BucketCounts.of(some))
                 if some.size:
-                    log.add(round(elapsed_s * NS_PER_S), Interval(second, parts[-1]))
+                    log.add(round(elapsed_s * NS_PER_S), Interval(second, {"service_time": parts[-1]}))
             finished[second] = max(0, per_s + int(random.integers(-1, 2)))
         if self.logs_window_starts:
             log.settle(0)

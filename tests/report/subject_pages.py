@@ -7,6 +7,7 @@ import pathlib
 import random
 
 from perfkit.comparison.result_comparison import compare_results
+from perfkit.figures.resources import GpuFigures
 from perfkit.gate.verdict import Comparison, Verdict
 from perfkit.history.series import HistoryEntry, Series
 from perfkit.history.trend import Trend, find_steps
@@ -29,7 +30,6 @@ from perfkit.report.timeline import read_timeline
 from perfkit.report.verdict_page import render_verdict_html
 from perfkit.result.search import FittedCurve, ProbeLimit, Search, SearchProbe
 from perfkit.result.sweep import SweepFolder, SweepRank
-from perfkit.telemetry.figures import GpuFigures
 from tests.queue_results import Writer, write_mm1_results
 from tests.report.conftest import Synthetic
 

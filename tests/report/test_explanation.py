@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from perfkit.cli.main import main
-from perfkit.measurement.summary import LoadSummary
+from perfkit.points.point import LoadSummary
 from perfkit.report.explanation import explain
 from perfkit.result.load import ClosedLoad
 from perfkit.result.model import Result

@@ -5,6 +5,7 @@ import dataclasses
 import pytest
 
 from perfkit.errors import MeasurementWarning
+from perfkit.figures.resources import GpuFigures
 from perfkit.report.chart_svg import render_plots
 from perfkit.report.page import Figure
 from perfkit.report.render import render_html, render_markdown
@@ -15,7 +16,6 @@ from perfkit.report.table import Table
 from perfkit.report.timeline import read_timeline
 from perfkit.result.checksums import write_checksums
 from perfkit.result.telemetry_file import SampledPoint, TelemetryLog
-from perfkit.telemetry.figures import GpuFigures
 from perfkit.telemetry.series import Series
 
 S = 1_000_000_000

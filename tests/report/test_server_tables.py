@@ -2,9 +2,9 @@
 
 import pytest
 
+from perfkit.figures.resources import ComposingModelFigures, GpuFigures, ServerCpuFigures, ServerFigures
 from perfkit.report.server_tables import composing_models_table, connections_table, gpu_table, replicas_table, server_table
 from perfkit.result.model import Connections, Replica
-from perfkit.telemetry.figures import ComposingModelFigures, GpuFigures, ServerCpuFigures, ServerFigures
 
 
 @pytest.fixture

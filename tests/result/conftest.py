@@ -5,8 +5,8 @@ import dataclasses
 
 import pytest
 
+from perfkit.figures.resources import GpuFigures
 from perfkit.result.model import Result
-from perfkit.telemetry.figures import GpuFigures
 
 DISTRIBUTION = {
     "count": 3, "min": 1_000_000, "mean": 2e6, "stddev": 8e5, "p50": 2_000_000, "p90": None, "p95": None, "p99": None, "p99_9": None, "p99_99": None, "max": 3_000_000,

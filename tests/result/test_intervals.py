@@ -34,7 +34,7 @@ def folder(tmp_path, result):
     for number, (tag, window_start_s, index, values) in enumerate(INTERVALS):
         if number == 1:
             writer.log("#[Window p0.r0 starts at 1.250 s]\n")  # a comment to other readers
-        writer.log(interval_lines(tag, window_start_s, Interval(index, BucketCounts.of(values))))
+        writer.log(interval_lines(tag, window_start_s, Interval(index, {"service_time": BucketCounts.of(values)})))
     writer.save(result)
     return writer.commit()
 
@@ -53,7 +53,7 @@ def test_the_log_states_where_each_window_starts(tmp_path, result):
     for tag, first_s in (("p0.r0", 0), ("p12.r3", 2)):
         log = writer.interval_log(PointLines(tag, 0), held_s=3)
         for index in (1, 3):
-            log.add(1_250 * MS, Interval(index, BucketCounts.of([MS])))
+            log.add(1_250 * MS, Interval(index, {"service_time": BucketCounts.of([MS])}))
         log.settle(first_s)
     writer.save(result)
     folder = writer.commit()
@@ -89,7 +89,7 @@ def test_a_log_can_be_read_up_to_the_last_save(tmp_path, result):
     writer = ResultWriter(tmp_path / "out", STARTED_AT_S)
     writer.save(result)
     assert list(read_intervals(writer.partial)) == []
-    writer.log(interval_lines("p0.r0", 0.0, Interval(3, BucketCounts.of([MS]))))
+    writer.log(interval_lines("p0.r0", 0.0, Interval(3, {"service_time": BucketCounts.of([MS])})))
     writer.save(result)
     assert [(tag, start_s) for tag, start_s, _ in read_intervals(writer.partial)] == [("p0.r0.service", 3.0)]
     writer.discard()

@@ -22,7 +22,7 @@ STARTED_AT_S = 1_767_323_045.678
 
 
 def interval(index, values=1):
-    return Interval(index, BucketCounts.of([MS] * values))
+    return Interval(index, {"service_time": BucketCounts.of([MS] * values)})
 
 
 @pytest.fixture

@@ -9,8 +9,8 @@ from perfkit.clock import ManualClock
 from perfkit.errors import MeasurementWarning
 from perfkit.load.loop import StopCause
 from perfkit.measurement.load_points import describe_load
-from perfkit.measurement.point_measurement import PointMeasurement
-from perfkit.measurement.summary import point
+from perfkit.points.measured import PointMeasurement
+from perfkit.points.point import point
 from perfkit.recorder.window import cut
 from perfkit.result.generator import Generator
 from perfkit.result.model import Connections

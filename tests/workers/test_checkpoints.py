@@ -29,7 +29,7 @@ def measure(whole, workers=1, *, service_ns=20 * MS):
             return 6 * S
 
         def note(worker, _, interval):
-            intervals[worker].append((interval.index, interval.service_time.count))
+            intervals[worker].append((interval.index, interval.times["service_time"].count))
 
         def take(worker, checkpoint):
             came.append((worker, checkpoint))

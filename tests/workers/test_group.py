@@ -58,7 +58,7 @@ def run(links, **options):
 
 
 def logged():
-    return Logged(2 * S, Interval(0, BucketCounts.of([1_000_000])))
+    return Logged(2 * S, Interval(0, {"service_time": BucketCounts.of([1_000_000])}))
 
 
 def test_a_worker_lost_on_another_machine_stops_all_if_the_load_is_to_stop_then():

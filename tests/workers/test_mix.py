@@ -94,7 +94,7 @@ def test_a_mix_keeps_its_shares_and_the_parts_add_up_to_the_whole(load, workers)
     if getattr(load, "max_in_flight", None) is None:
         for requests, weight in zip(sent, WEIGHTS, strict=True):  # each worker may end within a block of ten
             assert len(requests) == pytest.approx(total * weight / 100, abs=7 * workers)
-    dropped = [cut(one.recording, 0, is_open=True).dropped for one in point.workloads]
+    dropped = [cut(one.recording, 0, is_open=True).count("dropped") for one in point.workloads]
     assert any(dropped) == (getattr(load, "max_in_flight", None) is not None)
     assert_the_parts_add_up(point, is_open=isinstance(load, OpenPlan))
     for number, requests in enumerate(sent):
@@ -116,8 +116,8 @@ def test_loads_of_their_own_run_side_by_side_in_the_same_window():
     point, sent = measure([spec(load) for load in loads])
     windows = [cut(one.recording, 0, is_open=isinstance(load, OpenPlan)) for one, load in zip(point.workloads, loads, strict=True)]
     assert {(window.start_ns, window.end_ns) for window in windows} == {(7 * S, 17 * S)}
-    assert windows[0].finished == pytest.approx(1000, abs=5 * 1000**0.5)
-    assert windows[1].finished == 2 * 10 * S // SERVICE_NS[1]
+    assert windows[0].count("finished") == pytest.approx(1000, abs=5 * 1000**0.5)
+    assert windows[1].count("finished") == 2 * 10 * S // SERVICE_NS[1]
     assert sum(map(len, sent)) > 2200
     whole = cut(point.recording, 0, is_open=False)
     assert whole.outcomes[Outcome.OK] == sum(window.outcomes[Outcome.OK] for window in windows)

@@ -175,7 +175,7 @@ async def measure(transport, address, load, connections):
         on_interval=lambda *_: None, check=AnswerCheck(transport, expectation, share=1.0, at_most_per_s=1e9),
     )  # fmt: skip
     window = cut(point.recording, 0, is_open=isinstance(load, OpenPlan))
-    assert window.dropped + sum(window.outcomes.values()) == SENT
+    assert window.count("dropped") + sum(window.outcomes.values()) == SENT
     return point, window
 
 

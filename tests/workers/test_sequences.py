@@ -57,9 +57,9 @@ def test_a_window_holds_what_the_closed_form_says():
     recording, window = measure(ClosedPlan(4, 0, FIVE_STEPS))
     # from the warm-up on, each of four slots has a sequence of 50 ms after the other
     assert window.outcomes[Outcome.OK] == 4 * 1000
-    assert (window.sequences_started, window.sequences_failed) == (4 * 200, 0)
+    assert (window.count("sequences_started"), window.count("sequences_failed")) == (4 * 200, 0)
     # the one that ends at the very beginning counts, and that at the very end does not
-    assert window.sequences_ended == 4 * 200
+    assert window.count("sequences_ended") == 4 * 200
     times = window.times["sequence_time"]
     assert times.count == 4 * 200
     assert times.max_ns == pytest.approx(50 * MS, rel=1e-3)
@@ -71,15 +71,15 @@ def test_ends_are_counted_for_the_server_and_nowhere_else():
     recording, window = measure(ClosedPlan(4, 0, FIVE_STEPS), window_ns=10 * S + 20 * MS)
     assert window.outcomes[Outcome.OK] == 4 * 1002
     assert recording.answer_totals.answered == 4 * 1102 + 4
-    assert (window.sequences_started, window.sequences_ended) == (4 * 201, 4 * 201)
+    assert (window.count("sequences_started"), window.count("sequences_ended")) == (4 * 201, 4 * 201)
 
 
 def test_a_failed_step_ends_its_sequence():
     _, window = measure(ClosedPlan(1, 0, FIVE_STEPS), lambda index: (10 * MS, Outcome.REJECTED if index % 10 == 2 else Outcome.OK))
-    assert window.sequences_failed == window.outcomes[Outcome.REJECTED] > 50
-    assert window.sequences_ended > 50
-    assert window.times["sequence_time"].count == window.sequences_ended
-    assert window.sequences_started == pytest.approx(window.sequences_ended + window.sequences_failed, abs=1)
+    assert window.count("sequences_failed") == window.outcomes[Outcome.REJECTED] > 50
+    assert window.count("sequences_ended") > 50
+    assert window.times["sequence_time"].count == window.count("sequences_ended")
+    assert window.count("sequences_started") == pytest.approx(window.count("sequences_ended") + window.count("sequences_failed"), abs=1)
 
 
 def test_live_sequences_are_divided_among_workers():

@@ -55,8 +55,8 @@ def test_a_window_holds_what_the_closed_form_says():
     assert window.length_ns == 10 * S
     assert window.outcomes[Outcome.OK] == 4 * 10_000 // 20
     # the answers of what starts at 9.98 s finish at the window's very end, which is outside
-    assert window.finished == 4 * 10_000 // 20
-    assert sum(interval.service_time.count for interval in intervals) == 2000
+    assert window.count("finished") == 4 * 10_000 // 20
+    assert sum(interval.times["service_time"].count for interval in intervals) == 2000
     assert point.connections.opened == 4
 
 
@@ -96,7 +96,7 @@ def stopped_at(instant_ns, script, **changes):
 def test_a_point_that_is_stopped_in_its_warm_up_has_no_window():
     point, window, intervals = stopped_at(500 * MS, lambda _: (900 * MS, Outcome.OK))
     assert window.length_ns == 0
-    assert sum(window.outcomes.values()) == window.finished == 0
+    assert sum(window.outcomes.values()) == window.count("finished") == 0
     assert intervals == []
     assert (point.ending.reason, point.ending.cause) == ("enough", StopCause.INTERRUPTED)
 
@@ -107,7 +107,7 @@ def test_answers_of_the_drain_are_samples_but_no_throughput_of_a_point_that_is_s
     assert window.length_ns == 1500 * MS
     assert window.outcomes[Outcome.OK] == 2 * slots
     # at the window's start, and a second later; those of 3 s came in the drain
-    assert window.finished == 2 * slots
+    assert window.count("finished") == 2 * slots
     assert sum(window.finished_per_s) == 2 * slots
 
 
@@ -138,7 +138,7 @@ def test_intervals_come_while_the_point_goes_on_and_name_its_windows_start():
     seen: list[tuple[int, int, int, int]] = []
 
     def see(start_ns, interval):
-        seen.append((start_ns, interval.index, interval.service_time.count, clock.now_ns()))
+        seen.append((start_ns, interval.index, interval.times["service_time"].count, clock.now_ns()))
 
     run(lambda _: (10 * MS, Outcome.OK), on_interval=see, clock=clock, window_ns=20 * S)
     assert [index for _, index, *_ in seen] == list(range(20))
@@ -165,13 +165,13 @@ def test_little_s_law_holds_in_a_closed_loop():
         services = random.exponential(20 * MS, 200_000).astype(np.int64).tolist()
         _, window, _ = run(lambda index, s=services: (s[index], Outcome.OK), load=ClosedPlan(concurrency, think_ms * MS), window_ns=60 * S)
         mean_s = window.times["service_time"].mean_and_stddev_ns()[0] / S
-        assert abs(1 - window.ended / 60 * (mean_s + think_ms / 1000) / concurrency) < 0.01
+        assert abs(1 - window.count("ended") / 60 * (mean_s + think_ms / 1000) / concurrency) < 0.01
 
 
 def test_answers_within_the_limit_are_good():
     _, window, _ = run(lambda index: (10 * MS if index % 4 else 30 * MS, Outcome.OK), load=ClosedPlan(1, 0), good_within_ns=20 * MS)
-    assert window.good == pytest.approx(0.75 * window.finished, abs=1)
-    assert window.finished == pytest.approx(10_000 / 15, abs=2)
+    assert window.count("good") == pytest.approx(0.75 * window.count("finished"), abs=1)
+    assert window.count("finished") == pytest.approx(10_000 / 15, abs=2)
 
 
 def test_an_arrival_at_the_very_start_is_not_late_however_long_its_schedule_took_to_make():

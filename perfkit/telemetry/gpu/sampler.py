@@ -9,7 +9,7 @@ import threading
 from collections.abc import Callable, Collection, Mapping, Sequence
 
 from perfkit.clock import Clock, wall_ns
-from perfkit.telemetry.figures import GpuFigures
+from perfkit.figures.resources import GpuFigures
 from perfkit.telemetry.gpu.nvml import Gpu, NoDriverError, NvmlDriver, open_driver
 from perfkit.telemetry.gpu.queries import NvmlQuery, StampedValue
 from perfkit.telemetry.gpu.window import GpuWindow, gpu_figures, gpu_warnings, used_by_server

@@ -5,7 +5,7 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Literal, cast
 
 from perfkit.errors import MeasurementWarning
-from perfkit.telemetry.figures import GpuFigures
+from perfkit.figures.resources import GpuFigures
 from perfkit.telemetry.gpu.nvml import Gpu
 from perfkit.telemetry.gpu.queries import THROTTLE_MASK, THROTTLE_REASONS
 from perfkit.telemetry.series import Series, Span, counter_growth, held_mean, preceding_mean, rate_integral

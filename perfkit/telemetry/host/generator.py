@@ -8,9 +8,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from perfkit.clock import Clock
 from perfkit.errors import MeasurementWarning
+from perfkit.figures.resources import MachineFigures
 from perfkit.machine.limits import raise_open_file_limit
 from perfkit.machine.readings import MachineCounters, ProcessCounters, read_machine_counters, read_process_counters
-from perfkit.telemetry.figures import MachineFigures
 from perfkit.telemetry.host.other_processes import OtherProcessesMeter
 from perfkit.telemetry.series import Sampler, SamplerReport, Series, SeriesBuffer
 from perfkit.units import NS_PER_S

@@ -3,8 +3,8 @@
 import os
 from collections.abc import Callable, Mapping
 
+from perfkit.figures.resources import BusyProcess, OtherProcesses
 from perfkit.machine.readings import ProcessTimes, read_process_times
-from perfkit.telemetry.figures import BusyProcess, OtherProcesses
 from perfkit.telemetry.host.target_processes import TargetProcesses
 from perfkit.units import NS_PER_S
 

@@ -3,9 +3,9 @@
 from collections.abc import Callable, Sequence
 
 from perfkit.clock import Clock
+from perfkit.figures.resources import ServerCpuUse
 from perfkit.machine.instruction_counter import EventCounter, NotCountedError
 from perfkit.machine.process_tree import ProcessTree, TreeCpuTime
-from perfkit.telemetry.figures import ServerCpuUse
 from perfkit.telemetry.host.target_processes import TargetProcesses
 from perfkit.telemetry.series import Sampler, SamplerReport, Series, SeriesBuffer, Span
 from perfkit.units import NS_PER_S, format_duration_ns

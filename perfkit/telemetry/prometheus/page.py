@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from prometheus_client.parser import text_string_to_metric_families
 
-from perfkit.telemetry.figures import GpuFigures
+from perfkit.figures.resources import GpuFigures
 from perfkit.telemetry.gpu.queries import THROTTLE_MASK
 from perfkit.telemetry.series import Series, SeriesBuffer, falls, rate_integral
 

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from perfkit.clock import Clock, MonotonicClock
 from perfkit.errors import MeasurementWarning, PerfkitError
-from perfkit.telemetry.figures import MetricFigures, PageFigures
+from perfkit.figures.resources import MetricFigures, PageFigures
 from perfkit.telemetry.messages import MetricsPageConfig
 from perfkit.telemetry.prometheus.page import Page, PageGpu, Sample, gpu_uuid, parse_page
 from perfkit.telemetry.series import Sampler, SamplerReport, Series, SeriesBuffer, falls

@@ -4,8 +4,8 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import TypeAlias
 
 from perfkit.errors import TargetError
+from perfkit.figures.resources import ComposingModelFigures
 from perfkit.protocol.statistics import ModelStatistics
-from perfkit.telemetry.figures import ComposingModelFigures
 from perfkit.telemetry.server.counters import Reading, falls, increases
 
 ComposingCounts: TypeAlias = Mapping[str, Sequence[ModelStatistics]]

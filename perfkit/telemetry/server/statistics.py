@@ -10,9 +10,9 @@ from collections.abc import Awaitable, Callable, Sequence
 
 from perfkit.clock import Clock
 from perfkit.errors import MeasurementWarning, TargetError
+from perfkit.figures.resources import ServerFigures
 from perfkit.protocol.statistics import ModelStatistics
 from perfkit.recorder.recording import AnswerTotals
-from perfkit.telemetry.figures import ServerFigures
 from perfkit.telemetry.server.composing_models import ComposingCounts, ComposingModelsReader, composing_figures
 from perfkit.telemetry.server.counters import Reading, falls, increases
 from perfkit.units import NS_PER_S

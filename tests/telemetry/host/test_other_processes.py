@@ -2,8 +2,8 @@
 
 import pytest
 
+from perfkit.figures.resources import BusyProcess
 from perfkit.machine.readings import ProcessTimes
-from perfkit.telemetry.figures import BusyProcess
 from perfkit.telemetry.host.other_processes import OtherProcessesMeter
 from perfkit.telemetry.host.target_processes import TargetProcesses
 

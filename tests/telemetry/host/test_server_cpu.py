@@ -2,9 +2,9 @@
 
 import pytest
 
+from perfkit.figures.resources import ServerCpuUse
 from perfkit.machine.instruction_counter import NotCountedError
 from perfkit.machine.process_tree import TreeCpuTime
-from perfkit.telemetry.figures import ServerCpuUse
 from perfkit.telemetry.host.server_cpu import ServerCpuSampler
 from perfkit.telemetry.host.target_processes import TargetProcesses
 

@@ -4,7 +4,7 @@ import dataclasses
 
 import pytest
 
-from perfkit.measurement.summary import LoadSummary, point
+from perfkit.points.point import LoadSummary, point
 from perfkit.recorder.addresses import AddressWindow
 from perfkit.stats.buckets import BucketCounts
 from perfkit.transport.base import Outcome

@@ -7,7 +7,7 @@ from perfkit.clock import ManualClock
 from perfkit.load import arrivals
 from perfkit.load.arrivals import Schedule
 from perfkit.load.load_plan import ClosedPlan, OpenPlan
-from perfkit.measurement.steady_state import warm_up_ns
+from perfkit.points.behaviour import warm_up_ns
 from perfkit.recorder.series import Series
 from perfkit.recorder.window import cut
 from perfkit.target.address import Address
@@ -74,7 +74,7 @@ def test_an_initial_time_without_answers_is_cut(silent_s):
     random = np.random.default_rng(4)
     window, warmup_s = measure(ClosedPlan(4, 0), lambda at_s: max(silent_s - at_s, 0) * S + 20 * MS * random.uniform(0.8, 1.2))
     assert silent_s <= warmup_s <= silent_s + 8
-    assert window.finished / window.length_ns * S == pytest.approx(200, rel=0.02)
+    assert window.count("finished") / window.length_ns * S == pytest.approx(200, rel=0.02)
 
 
 @pytest.mark.parametrize(("intervals", "requests"), [(59, 100), (200, 1), (200, 0)])

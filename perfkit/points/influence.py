@@ -6,8 +6,8 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 
-from perfkit.measurement.point_measurement import PointMeasurement
-from perfkit.measurement.resource_summary import DISTURBING_CPUS, describe_processes
+from perfkit.points.measured import PointMeasurement
+from perfkit.points.resources import DISTURBING_CPUS, describe_processes
 from perfkit.recorder.stops import Stop
 from perfkit.recorder.window import Window
 from perfkit.result.distribution import QUANTILES
@@ -34,7 +34,7 @@ class _Span:
 def stop_counts(windows: Sequence[Window]) -> Stops:
     """The stops of the windows; those of several workers at the same time count once."""
     lengths_ns = [span.end_ns - span.start_ns for window in windows for span in _spans(window.stops)]
-    touched = sum(window.touched for window in windows)
+    touched = sum(window.count("touched") for window in windows)
     return Stops(count=len(lengths_ns), total_ns=sum(lengths_ns), max_ns=max(lengths_ns, default=0), touched_requests=touched)
 
 
@@ -86,7 +86,7 @@ def _loop_figures(
         total_ns = sum(each.mean_and_stddev_ns()[0] * each.count for each in (waited, failure_time))
         return ClosedLoopFigures(
             concurrency=load.concurrency,
-            finished_per_s=sum(part.window.ended for part in parts) / window_s if window_s else 0.0,
+            finished_per_s=sum(part.window.count("ended") for part in parts) / window_s if window_s else 0.0,
             mean_service_time_ns=total_ns / count,
             mean_think_time_ns=parts[0].think_time_ns,
         )
@@ -117,7 +117,7 @@ def _stop_figures(
     if effect is None:
         outcomes = [sum(window.outcomes[outcome] for window in windows) for outcome in Outcome]
         failed = sum(outcomes) - sum(window.outcomes[Outcome.OK] for window in windows)
-        effect = moved_error_rate(failed, sum(outcomes), sum(window.touched_failed for window in windows), stops.touched_requests)
+        effect = moved_error_rate(failed, sum(outcomes), sum(window.count("touched_failed") for window in windows), stops.touched_requests)
     return StopFigures(stops.count, stops.total_ns, stops.max_ns, stops.touched_requests, effect, _cause(generator, stops, window_ns))
 
 
@@ -172,7 +172,7 @@ def _moved_throughput(parts: Sequence[PointMeasurement]) -> Effect | None:
             if any(span.start_ns < edge_ns <= span.settled_ns for edge_ns in (part.window.start_ns, part.window.end_ns))
         )
         window_ns = sum(part.window.length_ns for part in parts)
-        answered = sum(part.window.finished for part in parts) * NS_PER_S / max(window_ns, 1)
+        answered = sum(part.window.count("finished") for part in parts) * NS_PER_S / max(window_ns, 1)
         return Effect("throughput", answered, None) if across_ns > LEAST_SHARE * window_ns else None
     interval_ns = max(part.window.series.interval_ns for part in parts)
     counts, disturbed = list[int](), list[bool]()

@@ -6,9 +6,9 @@ import heapq
 import numpy as np
 import pytest
 
-from perfkit.measurement.incidents import find_incidents
-from perfkit.measurement.point_measurement import PointMeasurement
-from perfkit.measurement.summary import LoadSummary, point
+from perfkit.points.behaviour import find_incidents
+from perfkit.points.measured import PointMeasurement
+from perfkit.points.point import LoadSummary, point
 from perfkit.recorder.recorder import Recorder
 from perfkit.recorder.stops import Stop
 from perfkit.recorder.window import cut

@@ -5,9 +5,9 @@ import dataclasses
 import numpy as np
 import pytest
 
-from perfkit.measurement.point_measurement import PointMeasurement
-from perfkit.measurement.steady_state import target_warnings
-from perfkit.measurement.summary import LoadSummary, point
+from perfkit.points.behaviour import target_warnings
+from perfkit.points.measured import PointMeasurement
+from perfkit.points.point import LoadSummary, point
 from perfkit.recorder.recorder import Recorder
 from perfkit.recorder.window import cut
 from perfkit.result.generator import Generator

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from perfkit.measurement.point_measurement import PointMeasurement
+from perfkit.points.measured import PointMeasurement
 from perfkit.recorder.series import Series
 from perfkit.recorder.window import Window
 from perfkit.result.generator import Generator
@@ -35,12 +35,8 @@ def measured():
             outcomes=outcomes,
             times={"service_time": service, "failure_time": BucketCounts.of([value for outcome in failed for value in others[outcome]])},
             failures=dict(failures),
-            dropped=0,
-            unsent=0,
-            checked=checked,
-            ended=ended or quiet,  # type: ignore[arg-type]  # a share of a request, so that the law holds exactly
-            finished=finished,
-            good=good,
+            # requests that ended may be a share of one, so that the law holds exactly
+            counts={"checked": checked, "ended": ended or quiet, "finished": finished, "good": good},  # type: ignore[dict-item]
             finished_per_s=tuple(dict(series).get(second, 0) for second in range(-(-window_ns // 10**9))),
             series=Series(1, 20 * MS, nothing, nothing, nothing, nothing),
             batches=(),

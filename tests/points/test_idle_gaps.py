@@ -8,8 +8,8 @@ from perfkit.clock import ManualClock
 from perfkit.load.load_plan import IdlePlan, LoadPoint
 from perfkit.measurement.observation import PointObservation
 from perfkit.measurement.point_measurement import cut_window, make_point_measurement
-from perfkit.measurement.resource_summary import NO_RESOURCES
-from perfkit.measurement.summary import LoadSummary
+from perfkit.points.measured import NO_RESOURCES
+from perfkit.points.point import LoadSummary
 from perfkit.report.idle import idle_group, idle_sentence, idle_table
 from perfkit.result.load import IdleLoad
 from perfkit.scenario.file import read_document

@@ -7,11 +7,12 @@ from typing import Any
 
 import pytest
 
+from perfkit.figures.resources import GpuFigures, PageFigures, ServerCpuUse
 from perfkit.load.loop import Ending
 from perfkit.machine.readings import BusyShares
 from perfkit.measurement.observation import observe
-from perfkit.measurement.resource_summary import Resources
-from perfkit.measurement.summary import LoadSummary, point
+from perfkit.points.measured import Resources
+from perfkit.points.point import LoadSummary, point
 from perfkit.protocol.statistics import ModelStatistics, TotalTime
 from perfkit.recorder.recorder import Recorder
 from perfkit.recorder.recording import AnswerTotals
@@ -21,7 +22,6 @@ from perfkit.scenario.model import Scenario
 from perfkit.stats.buckets import BucketCounts
 from perfkit.target.address import Address
 from perfkit.telemetry.client import TelemetryClient
-from perfkit.telemetry.figures import GpuFigures, PageFigures, ServerCpuUse
 from perfkit.telemetry.messages import WindowReport
 from perfkit.telemetry.series import SamplerReport
 from perfkit.telemetry.server.statistics import ServerCounts
@@ -65,7 +65,7 @@ def opened(cold, rate_per_s, took_ms):
     number = round(10 * rate_per_s)
     made, quick, waited = cold(), BucketCounts.of([10_000] * number), BucketCounts.of([took_ms * MS] * number)
     times = {**made.window.times, "service_time": waited, "response_time": waited, "start_delay": quick, "pacing_delay": quick}
-    window = dataclasses.replace(made.window, times=times, ended=number)
+    window = dataclasses.replace(made.window, times=times, counts={"ended": number})
     return dataclasses.replace(made, load=OpenLoad(rate_per_s=rate_per_s, arrivals="poisson"), window=window)
 
 

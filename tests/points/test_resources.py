@@ -2,18 +2,17 @@
 
 import pytest
 
-from perfkit.measurement.resource_summary import (
-    Resources,
-    busy_machine_warnings,
+from perfkit.figures.resources import BusyProcess, GpuFigures, MachineFigures, MetricFigures, OtherProcesses, ServerCpuFigures, ServerCpuUse
+from perfkit.points.judgement import busy_machine_warnings, network_warnings
+from perfkit.points.measured import Resources
+from perfkit.points.resources import (
     energy_per_inference_j,
     generator_figures,
-    network_warnings,
     pooled_gpus,
     pooled_metrics,
     server_cpu_figures,
 )
 from perfkit.result.generator import Generator, Tcp
-from perfkit.telemetry.figures import BusyProcess, GpuFigures, MachineFigures, MetricFigures, OtherProcesses, ServerCpuFigures, ServerCpuUse
 
 S = 1_000_000_000
 

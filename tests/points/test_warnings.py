@@ -5,7 +5,7 @@ import dataclasses
 import pytest
 
 from perfkit.errors import MeasurementWarning
-from perfkit.measurement.summary import LoadSummary, point
+from perfkit.points.point import LoadSummary, point
 from perfkit.recorder.failures import FailureKind
 from perfkit.stats.sample_size import minimum_samples
 from perfkit.transport.base import Outcome

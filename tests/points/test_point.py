@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 from perfkit.errors import MeasurementWarning
-from perfkit.measurement import summary
-from perfkit.measurement.resource_summary import Resources
-from perfkit.measurement.steady_state import target_warnings
-from perfkit.measurement.summary import LoadSummary, point
+from perfkit.points import point as summary
+from perfkit.points.behaviour import target_warnings
+from perfkit.points.measured import Resources
+from perfkit.points.point import LoadSummary, point
 from perfkit.recorder.failures import FailureKind
 from perfkit.result.distribution import QUANTILES, distribution
 from perfkit.result.load import OpenLoad

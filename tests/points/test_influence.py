@@ -9,19 +9,19 @@ import numpy as np
 import pytest
 
 from perfkit.calibration.model import Cost
+from perfkit.figures.resources import BusyProcess, MachineFigures, OtherProcesses
 from perfkit.load.load_plan import ClosedPlan, LoadPoint
 from perfkit.machine import readings
 from perfkit.machine.readings import BusyMeter
 from perfkit.measurement.load_points import calibrated_transport_ns
-from perfkit.measurement.resource_summary import Resources
-from perfkit.measurement.summary import LoadSummary, point
+from perfkit.points.measured import Resources
+from perfkit.points.point import LoadSummary, point
 from perfkit.protocol.message import InferRequest
 from perfkit.protocol.tensor import Datatype, tensor_from_array
 from perfkit.recorder.stops import Stop
 from perfkit.scenario.model import Scenario
 from perfkit.stats.buckets import EMPTY, BucketCounts
 from perfkit.target.address import Address
-from perfkit.telemetry.figures import BusyProcess, MachineFigures, OtherProcesses
 from tests.clocks import SettableClock
 
 MS, S = 1_000_000, 1_000_000_000

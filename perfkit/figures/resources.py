@@ -4,10 +4,26 @@ Plain values for `result.json`. Shares are fractions of one; None means that the
 """
 
 import dataclasses
-from typing import Literal
+from collections.abc import Sequence
+from typing import Annotated, Literal
+
+from perfkit.figures.declaration import Figure, largest, mean, mean_of_all, smallest, total, total_known, union
+
+_Mean = Annotated[float | None, Figure(pooled=mean)]
+_Total = Annotated[float | None, Figure(pooled=total)]
 
 IDLE_GPU_SHARE = 0.05
 """A GPU that computes for a smaller share of a window counts as idle."""
+_MOST_PROCESSES = 5
+
+
+def _used(values: Sequence[tuple[bool | None, int]]) -> bool | None:
+    return True if any(value for value, _ in values) else values[0][0]
+
+
+def _energy_source(values: Sequence[tuple[str | None, int]]) -> str | None:
+    """That of the less exact one."""
+    return "power" if any(value == "power" for value, _ in values) else values[0][0]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -17,38 +33,38 @@ class GpuFigures:
     uuid: str
     name: str
     source: Literal["nvml", "metrics"]
-    utilization_mean: float | None = None
-    memory_used_max_bytes: int | None = None
-    power_mean_w: float | None = None
-    energy_j: float | None = None
-    sm_clock_mean_mhz: float | None = None
-    throttled_share: float | None = None
+    utilization_mean: _Mean = None
+    memory_used_max_bytes: Annotated[int | None, Figure(pooled=largest)] = None
+    power_mean_w: _Mean = None
+    energy_j: _Total = None
+    sm_clock_mean_mhz: _Mean = None
+    throttled_share: _Mean = None
     index: int | None = None
     mig: bool = False
     """A MIG instance, for which the driver reports memory only."""
     memory_total_bytes: int | None = None
-    memory_utilization_mean: float | None = None
+    memory_utilization_mean: _Mean = None
     """The share of time in which its memory was read or written."""
-    temperature_max_celsius: float | None = None
-    memory_clock_mean_mhz: float | None = None
-    energy_source: Literal["counter", "power"] | None = None
+    temperature_max_celsius: Annotated[float | None, Figure(pooled=largest)] = None
+    memory_clock_mean_mhz: _Mean = None
+    energy_source: Annotated[Literal["counter", "power"] | None, Figure(pooled=_energy_source)] = None
     """Whether the energy comes from an energy counter or from integrated power."""
     idle_power_w: float | None = None
     """Mean power before the run, without load."""
-    ecc_errors: int | None = None
+    ecc_errors: Annotated[int | None, Figure(pooled=total)] = None
     """New ECC errors in the window, corrected and uncorrected."""
-    throttle_reasons: tuple[str, ...] = ()
+    throttle_reasons: Annotated[tuple[str, ...], Figure(pooled=union)] = ()
     driver_version: str | None = None
     parent_uuid: str | None = None
     """The UUID of the GPU that a MIG instance belongs to."""
     power_source: Literal["instant", "samples", "average"] | None = None
     """How the driver reports power: an instant value, its sample buffer, or a mean over a second."""
-    energy_above_idle_j: float | None = None
+    energy_above_idle_j: _Total = None
     """The energy minus what `idle_power_w` adds up to over the window."""
-    ecc_uncorrected_errors: int | None = None
-    pcie_sent_mean_bytes_per_s: float | None = None
-    pcie_received_mean_bytes_per_s: float | None = None
-    used_by_server: bool | None = None
+    ecc_uncorrected_errors: Annotated[int | None, Figure(pooled=total)] = None
+    pcie_sent_mean_bytes_per_s: _Mean = None
+    pcie_received_mean_bytes_per_s: _Mean = None
+    used_by_server: Annotated[bool | None, Figure(pooled=_used)] = None
     """Whether a process of the target computed on it; None where that is unknown."""
 
     @property
@@ -64,11 +80,11 @@ class MetricFigures:
     name: str
     labels: dict[str, str]
     kind: Literal["counter", "gauge"]
-    rise: float | None = None
-    per_s: float | None = None
-    mean: float | None = None
-    min: float | None = None
-    max: float | None = None
+    rise: _Total = None
+    per_s: Annotated[float | None, Figure(pooled=mean_of_all)] = None
+    mean: _Mean = None
+    min: Annotated[float | None, Figure(pooled=smallest)] = None
+    max: Annotated[float | None, Figure(pooled=largest)] = None
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -114,35 +130,56 @@ class ServerCpuUse:
 class ServerCpuFigures:
     """The CPU use of a server that perfkit started, all its processes together."""
 
-    cpus: float
+    cpus: Annotated[float, Figure("CPUs", "number", "server", column="server_cpus")]
     """How many CPUs it kept busy."""
-    time_per_request_ns: float | None
+    time_per_request_ns: Annotated[float | None, Figure("CPU time", "ns", "server", column="server_cpu_per_request_ns", metric="cpu_time")]
     """User and system time in the window ÷ ok answers that came in it; None without answers."""
-    instructions_per_request: float | None = None
+    instructions_per_request: Annotated[float | None, Figure("instructions", metric="instructions")] = None
     """Executed in user mode; counted only if `gate.metrics` names them, and where the machine has such counters."""
+
+
+def _each_mean(values: Sequence[tuple[tuple[float | None, ...], int]]) -> tuple[float | None, ...]:
+    """The mean of each worker, over the windows that had as many."""
+    workers = max(len(shares) for shares, _ in values)
+    return tuple(mean([(shares[worker], length) for shares, length in values if worker < len(shares)]) for worker in range(workers))
+
+
+def _pooled_others(values: Sequence[tuple[OtherProcesses | None, int]]) -> OtherProcesses | None:
+    """Means over all windows where they are known; a process that was not among the busiest of a window counts there as idle."""
+    known = [(others, length) for others, length in values if others is not None]
+    total_ns = sum(length for _, length in known)
+    if not total_ns:
+        return None
+    cpus_by_process: dict[tuple[str, int], float] = {}
+    for others, length in known:
+        for one in others.busiest:
+            cpus_by_process[one.name, one.pid] = cpus_by_process.get((one.name, one.pid), 0.0) + one.cpus * length / total_ns
+    busiest = sorted((BusyProcess(name, pid, used) for (name, pid), used in cpus_by_process.items()), key=lambda one: -one.cpus)
+    cpus = sum(others.cpus * length for others, length in known) / total_ns
+    return OtherProcesses(cpus, tuple(busiest[:_MOST_PROCESSES]), any(others.may_include_target for others, _ in known))
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class MachineFigures:
     """The generator's machine over a window; None also where the window was too short for a figure."""
 
-    cpu_share: float | None = None
+    cpu_share: _Mean = None
     """The busy share of all CPUs together."""
-    steal_share: float | None = None
-    worker_cpu_shares: tuple[float | None, ...] = ()
+    steal_share: _Mean = None
+    worker_cpu_shares: Annotated[tuple[float | None, ...], Figure(pooled=_each_mean)] = ()
     """The share of one core that each worker used."""
-    voluntary_switches: int | None = None
+    voluntary_switches: Annotated[int | None, Figure(pooled=total_known)] = None
     """Context switches of all workers' main threads because they waited."""
-    involuntary_switches: int | None = None
+    involuntary_switches: Annotated[int | None, Figure(pooled=total_known)] = None
     """Context switches of the same threads because another process took the CPU."""
-    tcp_segments_sent: int | None = None
-    tcp_retransmits: int | None = None
-    sockets_max: int | None = None
+    tcp_segments_sent: Annotated[int | None, Figure(pooled=total_known)] = None
+    tcp_retransmits: Annotated[int | None, Figure(pooled=total_known)] = None
+    sockets_max: Annotated[int | None, Figure(pooled=largest)] = None
     """TCP sockets of the machine, including those in TIME_WAIT."""
-    open_files_max: int | None = None
+    open_files_max: Annotated[int | None, Figure(pooled=largest)] = None
     """The open files and sockets of the worker with the most."""
-    open_files_limit: int | None = None
-    others: OtherProcesses | None = None
+    open_files_limit: Annotated[int | None, Figure(pooled=largest)] = None
+    others: Annotated[OtherProcesses | None, Figure(pooled=_pooled_others)] = None
     """What else ran on the machine."""
 
 
@@ -173,7 +210,7 @@ class ServerFigures:
     failed: int
     success_ns: float | None
     """From entering the server's queue to the end of the answer, without network and parsing."""
-    queue_ns: float | None
+    queue_ns: Annotated[float | None, Figure("queue", "ns", "server", column="server_queue_ns")]
     compute_input_ns: float | None
     compute_infer_ns: float | None
     compute_output_ns: float | None

@@ -1,0 +1,362 @@
+"""The load points of a result, made from measured windows: one per repetition, and all repetitions pooled."""
+
+import copy
+import dataclasses
+import os
+import statistics
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+from perfkit.errors import MeasurementWarning
+from perfkit.figures.declaration import declared, own_figures
+from perfkit.points.behaviour import find_incidents, idle_gpu_warnings, incident_warnings, target_warnings
+from perfkit.points.influence import judge_influence, stop_counts
+from perfkit.points.judgement import (
+    busy_machine_warnings,
+    idle_warnings,
+    network_warnings,
+    outcome_warnings,
+    sample_warnings,
+    schedule_warnings,
+)
+from perfkit.points.measured import PointMeasurement
+from perfkit.points.resources import (
+    energy_per_inference_j,
+    generator_figures,
+    pooled_gpus,
+    pooled_metrics,
+    server_cpu_figures,
+    server_figures,
+)
+from perfkit.points.shares import imbalance_warnings, machine_figures, machine_warnings, replica_figures, slower_replica_warnings
+from perfkit.recorder.batches import merge_times
+from perfkit.recorder.failures import most_frequent
+from perfkit.recorder.window import Window
+from perfkit.result.cold_start import ColdStart, ColdStarts, Spread
+from perfkit.result.distribution import QUANTILES, distribution
+from perfkit.result.generator import Generator
+from perfkit.result.load import ColdStartLoad, IdleLoad, OpenLoad
+from perfkit.result.model import (
+    Connections,
+    Estimated,
+    Failure,
+    IdleGaps,
+    Incident,
+    Point,
+    Requests,
+    Responses,
+    SequenceCounts,
+    SloJudgement,
+)
+from perfkit.result.part import Part
+from perfkit.stats.buckets import EMPTY, BucketCounts
+from perfkit.stats.median_difference import compare_medians
+from perfkit.stats.percentile_interval import PercentileInterval, percentile_intervals
+from perfkit.stats.slo import CheckedAnswers, FirstResponses, SloLimits, judge_slo
+from perfkit.stats.validity import DISTURBED_BY_OTHERS, INVALIDATING
+from perfkit.transport.base import Outcome
+from perfkit.units import NS_PER_S
+
+_START_FIGURES = tuple(name for name in ColdStart.model_fields if name not in ("repetition", "failed_before_answer", "times_ns"))
+_FURTHER = [one.figure.recorded for one in declared(Point) if one.figure.log_tag and not one.figure.is_of_all]
+"""The times whose intervals are in `further_intervals`."""
+
+
+def point(measured: PointMeasurement) -> Point:
+    """The point of one repetition."""
+    pool = _Pool.of(measured)
+    return _make_point(pool, pool.percentile_intervals(), measured.repetition, measured.window)
+
+
+class LoadSummary:
+    """The repetitions of one load, pooled: counts and histograms are added, percentiles never averaged.
+
+    The point of a single repetition is computed once, when it is added.
+    """
+
+    def __init__(self, repetitions: Iterable[PointMeasurement] = (), slo: SloLimits | None = None) -> None:
+        self._slo, self._are_all_valid = slo, True
+        self._reasons: dict[str, MeasurementWarning] = {}
+        self._pool: _Pool | None = None
+        self._pooled: Point | None = None
+        for repetition in repetitions:
+            self.add(repetition)
+
+    def branch(self) -> "LoadSummary":
+        """A copy, to which repetitions can be added without adding them here."""
+        branch = copy.copy(self)
+        vars(branch).update(_reasons=dict(self._reasons))
+        return branch
+
+    def add(self, measured: PointMeasurement) -> Point:
+        """Adds a repetition, and returns its own point."""
+        own = point(measured)
+        self._pool = _Pool.of(measured) if self._pool is None else self._pool + _Pool.of(measured)
+        self._are_all_valid &= own.valid
+        for warning in own.warnings:
+            if warning.code in INVALIDATING:
+                self._reasons.setdefault(warning.code, warning)
+        self._pooled = None
+        return own
+
+    def pooled(self) -> Point:
+        """The point of all repetitions, judged by the SLO; valid only if each repetition is, or else with their reasons. Needs a repetition."""
+        if self._pooled is None:
+            assert self._pool is not None
+            intervals = self._pool.percentile_intervals()
+            pooled = _make_point(self._pool, intervals, None, None)
+            known = {warning.code for warning in pooled.warnings}
+            reasons = (warning for code, warning in self._reasons.items() if code not in known)
+            changes = {
+                "valid": pooled.valid and self._are_all_valid,
+                "warnings": (*reasons, *pooled.warnings),
+                "slo": self._judge(self._pool, pooled, intervals),
+            }
+            self._pooled = pooled.model_copy(update=changes)
+        return self._pooled
+
+    def _judge(self, pool: "_Pool", pooled: Point, intervals: Mapping[float, PercentileInterval]) -> SloJudgement | None:
+        if self._slo is None:
+            return None
+        codes, name = {warning.code for warning in pooled.warnings}, "first_response_time"
+        first = FirstResponses(pool.times.get(name, EMPTY), percentile_intervals(pool.batches_of(name), tuple(self._slo.first_response_ns)))
+        judged = judge_slo(
+            self._slo,
+            pool.waiting_times,
+            intervals,
+            pooled.error_rate,
+            answers=_checked_answers(pooled.requests, pooled.checked),
+            first_response=first,
+            is_overloaded="overloaded" in codes,
+            is_not_steady="not_steady" in codes,
+        )
+        return SloJudgement(verdict=judged.verdict, reason=judged.reason)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Pool:
+    parts: tuple[PointMeasurement, ...]
+    times: Mapping[str, BucketCounts]
+    event_loop_lag: BucketCounts
+    target_warnings: Mapping[str, MeasurementWarning]
+    """By code, each once."""
+    incidents: tuple[Incident, ...]
+
+    @classmethod
+    def of(cls, measured: PointMeasurement) -> "_Pool":
+        window, load = measured.window, measured.load
+        burstiness = (load.burstiness or 1.0) if isinstance(load, OpenLoad) else 1.0
+        varies = isinstance(load, IdleLoad | ColdStartLoad)
+        steadiness = [] if varies else target_warnings(window.series, is_open=measured.is_open, burstiness=burstiness)
+        by_code = {one.code: one for one in (*idle_gpu_warnings(measured), *steadiness)}
+        incidents = find_incidents(window, load, measured.repetition)
+        return cls((measured,), window.times, measured.resources.event_loop_lag, by_code, incidents)
+
+    def __add__(self, other: "_Pool") -> "_Pool":
+        return _Pool(
+            self.parts + other.parts,
+            merge_times([self.times, other.times]),
+            BucketCounts.merged((self.event_loop_lag, other.event_loop_lag)),
+            {**self.target_warnings, **other.target_warnings, **self.target_warnings},  # of two with one code, the earlier
+            self.incidents + other.incidents,
+        )
+
+    @property
+    def windows(self) -> list[Window]:
+        """The windows of all repetitions."""
+        return [part.window for part in self.parts]
+
+    @property
+    def window_s(self) -> float:
+        """Their length."""
+        return sum(window.length_ns for window in self.windows) / NS_PER_S
+
+    @property
+    def waiting_times(self) -> BucketCounts:
+        """How long a user waited: the response times; in a closed loop, which has none, the service times."""
+        return self.times.get("response_time", self.times["service_time"])
+
+    def percentile_intervals(self) -> dict[float, PercentileInterval]:
+        """95 % intervals of the percentiles."""
+        return percentile_intervals([batch for window in self.windows for batch in window.batches], tuple(QUANTILES.values()))
+
+    def count(self, name: str) -> int:
+        """A count over all windows."""
+        return sum(window.count(name) for window in self.windows)
+
+    def rate(self, count: float) -> float:
+        """A count per second of the windows."""
+        return count / self.window_s if self.window_s else 0.0
+
+    def batches_of(self, name: str) -> list[BucketCounts]:
+        """One of the further times in the equal parts of all windows, one window after the other; empty parts where it is missing."""
+        return [batch for window in self.windows for batch in window.further_batches.get(name, (EMPTY,) * len(window.batches))]
+
+    def recorded(self, model: type[Part]) -> dict[str, Any]:
+        """The figures of a model that are recorded, by their fields: see `Figure.recorded`."""
+        values = dict[str, Any]()
+        for name, (figure, _) in own_figures(model).items():
+            if not figure.recorded:
+                continue
+            if figure.unit == "ns":
+                times = self.times.get(figure.recorded)
+                values[name] = distribution(times) if times is not None and (times.count or figure.is_of_all) else None
+            else:
+                count = self.count(figure.recorded)
+                values[name] = self.rate(count) if figure.unit == "per_s" else count
+        return values
+
+    def weighted_mean(self, value: Callable[[PointMeasurement], float]) -> float:
+        """A mean over the repetitions, weighted by the lengths of their windows."""
+        total_ns = sum(window.length_ns for window in self.windows)
+        return sum(value(part) * part.window.length_ns for part in self.parts) / total_ns if total_ns else 0.0
+
+
+def _make_point(pool: _Pool, intervals: Mapping[float, PercentileInterval], repetition: int | None, own: Window | None) -> Point:
+    """A load point; `repetition` and its `own` window are None for pooled repetitions."""
+    parts, windows, first = pool.parts, pool.windows, pool.parts[0]
+    recorded, requests = pool.recorded(Point), _requests(pool)
+    without_slot = requests.dropped - pool.count("unsent")
+    resources = [(part.resources, part.window.length_ns) for part in parts]
+    generator = _generator(pool)
+    inferences, gpus = sum(part.window.count("finished") * part.batch_size for part in parts), pooled_gpus(resources)
+    failures = most_frequent(window.failures for window in windows)
+    answers = _checked_answers(requests, recorded["checked"])
+    idle = _idle_gaps(pool) if isinstance(first.load, IdleLoad) else None
+    judged = judge_influence(
+        parts, pool.times, generator, scheduled=requests.scheduled, without_slot=without_slot, unsent=requests.dropped - without_slot
+    )
+    faults = tuple(dict.fromkeys(fault for part in parts for fault in part.faults))
+    replicas, machines = replica_figures(parts), machine_figures(parts)
+
+    def warnings() -> Iterator[MeasurementWarning]:
+        codes = {warning.code for warning in (*judged.invalid, *judged.warnings)}
+        yield from dict.fromkeys(warning for part in parts for warning in part.warnings)
+        yield from faults
+        yield from busy_machine_warnings(generator, os.cpu_count() or 1, has_disturbed=bool(codes & DISTURBED_BY_OTHERS))
+        yield from (*judged.invalid, *judged.warnings)
+        yield from network_warnings(generator, max(pool.times[name].max_ns for name in ("service_time", "failure_time")))
+        yield from imbalance_warnings(replicas or (), first.protocol, first.balance)
+        yield from machine_warnings(machines or (), parts, recorded["start_delay_ns"])
+        yield from slower_replica_warnings(replicas or ())
+        yield from schedule_warnings(without_slot, requests.scheduled, pool.times.get("pacing_delay"))
+        yield from idle_warnings(idle, pool.window_s, len(parts)) if idle and repetition is None else ()
+        yield from incident_warnings(pool.incidents, is_pooled=len(parts) > 1)
+        yield from pool.target_warnings.values() if judged.is_valid else ()
+        yield from outcome_warnings(requests, failures, answers)
+        has_chosen_count = isinstance(first.load, ColdStartLoad)  # a start has the number of requests that the scenario gives
+        few = (one for one in sample_warnings(pool.waiting_times, requests, intervals) if one.code != "few_samples" or not has_chosen_count)
+        yield from few
+
+    computed = {
+        "workload": first.workload,
+        "alone": first.is_alone,
+        "protocol": first.protocol,
+        "load": first.load,
+        "repetition": repetition,
+        "valid": judged.is_valid and requests.sent > 0 and not faults,
+        "warnings": tuple(warnings()),
+        "warmup_s": max(part.warmup_ns for part in parts) / NS_PER_S,
+        "duration_s": pool.window_s,
+        "requests": requests,
+        "rejected_by_status": _rejected_by_status(windows),
+        "wrong_answer_rate": answers.rate,
+        "wrong_answer_interval": answers.interval,
+        "error_rate": 1 - requests.ok / requests.scheduled if requests.scheduled else 0.0,
+        "inferences_per_s": pool.rate(inferences),
+        "goodput_per_s": recorded["goodput_per_s"] if first.has_slo else None,
+        "idle": idle,
+        "cold_start": pooled_starts([part.cold_start for part in parts if part.cold_start is not None]),
+        "responses": Responses(**pool.recorded(Responses)) if first.is_streamed else None,
+        "sequences": SequenceCounts(**pool.recorded(SequenceCounts)) if first.has_sequences else None,
+        "intervals": _named(intervals),
+        "further_intervals": {
+            name: _named(percentile_intervals(pool.batches_of(name), tuple(QUANTILES.values())))
+            for name in _FURTHER
+            if any(name in window.further_batches for window in windows)
+        },
+        "effective_samples": {
+            name: round(one.effective_samples, 1) for name, quantile in QUANTILES.items() if (one := intervals.get(quantile))
+        },
+        "connections": _connections(parts),
+        "replicas": replicas,
+        "machines": machines,
+        "generator": generator,
+        "server": server_figures(resources),
+        "server_cpu": server_cpu_figures(resources, [window.count("finished") for window in windows]),
+        "gpus": gpus,
+        "energy_per_inference_j": energy_per_inference_j(inferences, gpus, "energy_j"),
+        "energy_above_idle_per_inference_j": energy_per_inference_j(inferences, gpus, "energy_above_idle_j"),
+        "metrics": pooled_metrics(resources),
+        "throughput_series_per_s": None if own is None else own.finished_per_s,
+        "failed_series_per_s": None if own is None else own.failed_per_s,
+        "incidents": pool.incidents,
+        "failures": tuple(
+            Failure(outcome=kind.outcome.value, status=kind.status or None, message=kind.message, cause=kind.cause, count=count)
+            for kind, count in failures
+        ),
+    }
+    return Point(**recorded | computed)
+
+
+def _requests(pool: _Pool) -> Requests:
+    outcomes = {outcome.value: sum(window.outcomes[outcome] for window in pool.windows) for outcome in Outcome}
+    recorded, sent = pool.recorded(Requests), sum(outcomes.values())
+    return Requests(scheduled=sent + recorded["dropped"], sent=sent, **recorded, **outcomes)
+
+
+def _generator(pool: _Pool) -> Generator:
+    parts = pool.parts
+    return Generator(
+        workers=max(part.generator.workers for part in parts),
+        cpu_share=pool.weighted_mean(lambda part: part.generator.cpu_share),
+        event_loop_lag_ns=distribution(pool.event_loop_lag) if pool.event_loop_lag.count else None,
+        steal_share=pool.weighted_mean(lambda part: part.generator.steal_share),
+        throttled_share=pool.weighted_mean(lambda part: part.generator.throttled_share),
+        stops=stop_counts(pool.windows),
+        transport_ns=parts[0].generator.transport_ns,
+        suspended_ns=sum(part.generator.suspended_ns for part in parts),
+        **pool.recorded(Generator),
+        **generator_figures([(part.resources, part.window.length_ns) for part in parts]),
+    )
+
+
+def _connections(parts: Sequence[PointMeasurement]) -> Connections:
+    connect_times = BucketCounts.merged(part.connect_times for part in parts)
+    counts = {name: sum(getattr(part.connections, name) for part in parts) for name in ("opened", "reconnects", "retried", "rotated")}
+    return Connections(**counts, connect_time_ns=distribution(connect_times) if connect_times.count else None)
+
+
+def _idle_gaps(pool: _Pool) -> IdleGaps:
+    """The penalty of the first request after a gap, from the median difference to the following ones."""
+    after_gap = pool.times.get("after_gap_time", EMPTY)
+    compared = compare_medians(after_gap, pool.batches_of("following_time"))
+    penalty_ns, ratio = (None, None) if compared is None else (compared.difference_ns, compared.ratio)
+    return IdleGaps(
+        gaps=after_gap.count,
+        **pool.recorded(IdleGaps),
+        penalty_ns=None if penalty_ns is None else Estimated(**dataclasses.asdict(penalty_ns)),
+        penalty_ratio=None if ratio is None else Estimated(**dataclasses.asdict(ratio)),
+    )
+
+
+def pooled_starts(starts: Sequence[ColdStart]) -> ColdStarts | None:
+    """The starts of a load point with the median and the range of each figure; None without a start."""
+    if not starts:
+        return None
+    values = {name: [value for start in starts if (value := getattr(start, name)) is not None] for name in _START_FIGURES}
+    figures = {name: Spread(median=statistics.median(known), min=min(known), max=max(known)) for name, known in values.items() if known}
+    return ColdStarts(starts=tuple(starts), figures=figures)
+
+
+def _rejected_by_status(windows: Sequence[Window]) -> dict[str, int]:
+    statuses = sorted({status for window in windows for status in window.statuses})
+    return {status: sum(window.statuses.get(status, 0) for window in windows) for status in statuses}
+
+
+def _named(intervals: Mapping[float, PercentileInterval]) -> dict[str, tuple[float, float | None]]:
+    return {name: (one.low_ns, one.high_ns) for name, quantile in QUANTILES.items() if (one := intervals.get(quantile))}
+
+
+def _checked_answers(requests: Requests, checked: int) -> CheckedAnswers:
+    return CheckedAnswers(requests.ok + requests.invalid_output, checked, requests.invalid_output)
