@@ -13,7 +13,7 @@ import pydantic
 from perfkit.errors import ResultError
 from perfkit.result import model
 from perfkit.result.file import read_result
-from perfkit.result.frames import START_FIGURES, addresses_frame, points_frame
+from perfkit.result.frames import addresses_frame, points_frame, with_types
 from perfkit.result.telemetry_file import telemetry_frame
 from perfkit.result.time_frames import histograms_frame, intervals_frame
 
@@ -22,22 +22,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
     from perfkit.report.axes import Plot
-
-_POINT_TYPES = {
-    **dict.fromkeys(("repetition", "samples", "scheduled", "ok", "max_ns", "start_delay_p99_ns", "connections"), "Int64"),
-    **dict.fromkeys(("connect_p50_ns", "connect_p99_ns"), "Int64"),
-    **dict.fromkeys(("p50_ns", "p90_ns", "p95_ns", "p99_ns", "p99_9_ns", "p99_99_ns"), "Int64"),
-    **dict.fromkeys(("sequences_ended", "sequences_failed", "sequence_p50_ns", "sequence_p99_ns"), "Int64"),
-    **dict.fromkeys(("after_gap_p50_ns", "following_p50_ns", "gaps_reconnected"), "Int64"),
-    **dict.fromkeys(START_FIGURES, "float64"),
-    **dict.fromkeys(("gap_penalty_ns", "gap_penalty_low_ns", "gap_penalty_high_ns"), "float64"),
-    **dict.fromkeys(("first_response_p50_ns", "first_response_p99_ns", "response_gap_p50_ns", "response_gap_p99_ns"), "Int64"),
-    "responses_per_s": "float64",
-    **dict.fromkeys(("level", "throughput_per_s", "inferences_per_s", "goodput_per_s", "mean_ns", "error_rate"), "float64"),
-    **dict.fromkeys(("server_cpu_per_request_ns", "server_cpus"), "float64"),
-    **dict.fromkeys(("server_queue_ns", "server_compute_ns", "generator_cpu_share", "energy_per_inference_j"), "float64"),
-    "valid": "bool",
-}
 
 
 class TemporaryFolder:
@@ -84,12 +68,11 @@ class Result(model.Result):
         Column names carry the units: `_ns`, `_per_s`, `_j`. Shares and error rates lie between 0 and 1. Integers that may be missing,
         such as percentiles with too few samples, have pandas' type Int64.
         """
-        return points_frame(self.points if repetitions else self.summary).astype(_POINT_TYPES).infer_objects()
+        return with_types(points_frame(self.points if repetitions else self.summary))
 
     def addresses(self, *, repetitions: bool = False) -> "pd.DataFrame":
         """A data frame with a row for each address of each load point; empty for a target with a single address."""
-        frame = addresses_frame(self.points if repetitions else self.summary)
-        return frame.astype({name: kind for name, kind in _POINT_TYPES.items() if name in frame}).infer_objects()
+        return with_types(addresses_frame(self.points if repetitions else self.summary))
 
     def intervals(self) -> "pd.DataFrame":
         """A data frame with a row for each second of each repetition and kind of time; see `intervals_frame`."""

@@ -37,8 +37,8 @@ class Figure:
     """Its column in frames and CSV, of times without percentile and unit; empty for none."""
     percentiles: tuple[str, ...] = ("p50", "p99")
     """The percentiles of times that are columns of frames."""
-    precedes: bool = False
-    """Whether its times stand before its subject's counts and rates."""
+    order: int = 0
+    """Where it stands among the figures of its subject, besides the order of the fields; 1 more for times of the load point itself."""
     log_tag: str = ""
     """The end of the tag of its times in `latency.hlog`; empty for those that are not logged."""
     is_of_all: bool = False
@@ -83,9 +83,9 @@ def value_at(item: object, path: str) -> Any:
 
 @functools.cache
 def own_figures(model: type) -> Mapping[str, tuple[Figure, Any]]:
-    """The fields of a model or dataclass that are declared figures, with the types of their values without None."""
+    """The fields of a model or dataclass that are declared figures, with the types of their values without None; also in its properties."""
     found = {}
-    for name, hint in typing.get_type_hints(model, include_extras=True).items():
+    for name, hint in (*typing.get_type_hints(model, include_extras=True).items(), *_properties(model)):
         if typing.get_origin(hint) is typing.Annotated:
             figure = next((one for one in typing.get_args(hint)[1:] if isinstance(one, Figure)), None)
             if figure is not None:
@@ -97,7 +97,7 @@ def own_figures(model: type) -> Mapping[str, tuple[Figure, Any]]:
 def declared(model: type) -> tuple[Declared, ...]:
     """All figures of a model and its parts, in the order of their fields; tuples of parts are left out."""
     found = list[Declared]()
-    for name, hint in typing.get_type_hints(model, include_extras=True).items():
+    for name, hint in (*typing.get_type_hints(model, include_extras=True).items(), *_properties(model)):
         if name in own_figures(model):
             figure, kind = own_figures(model)[name]
             found.append(Declared(name, figure, kind))
@@ -107,9 +107,9 @@ def declared(model: type) -> tuple[Declared, ...]:
 
 
 def figures_of(model: type, subject: Subject) -> list[Declared]:
-    """The figures about a subject: counts and rates, then times, unless these precede."""
+    """The figures about a subject: counts and rates, then times, unless they are declared in another order."""
     own = [one for one in declared(model) if one.figure.subject == subject]
-    return sorted(own, key=lambda one: one.figure.unit == "ns" and "." not in one.path and not one.figure.precedes)
+    return sorted(own, key=lambda one: one.figure.order + (one.figure.unit == "ns" and "." not in one.path))
 
 
 def pooled(parts: Sequence[tuple[_T, int]]) -> _T:
@@ -161,6 +161,16 @@ def smallest(values: Sequence[tuple[Any, int]]) -> Any:
 def union(values: Sequence[tuple[tuple[Any, ...], int]]) -> tuple[Any, ...]:
     """The elements of all tuples, each once, in the order in which they first occur."""
     return tuple(dict.fromkeys(element for elements, _ in values for element in elements))
+
+
+def _properties(model: type) -> list[tuple[str, Any]]:
+    return [
+        (name, typing.get_type_hints(one.fget, include_extras=True).get("return"))
+        for name, one in vars(model).items()
+        if isinstance(one, property)
+        and one.fget is not None
+        and typing.get_origin(one.fget.__annotations__.get("return")) is typing.Annotated
+    ]
 
 
 def _known(values: Iterable[tuple[Any, int]]) -> list[Any]:

@@ -130,7 +130,7 @@ class ServerCpuUse:
 class ServerCpuFigures:
     """The CPU use of a server that perfkit started, all its processes together."""
 
-    cpus: Annotated[float, Figure("CPUs", "number", "server", column="server_cpus")]
+    cpus: Annotated[float, Figure("CPUs", "number", "server", column="server_cpus", order=1)]
     """How many CPUs it kept busy."""
     time_per_request_ns: Annotated[float | None, Figure("CPU time", "ns", "server", column="server_cpu_per_request_ns", metric="cpu_time")]
     """User and system time in the window ÷ ok answers that came in it; None without answers."""
@@ -233,3 +233,9 @@ class ServerFigures:
     """Versions of the model that executed requests."""
     composing_models: tuple[ComposingModelFigures, ...] = ()
     """The models of an ensemble's steps, and those that `target.composing_models` names."""
+
+    @property
+    def compute_ns(self) -> Annotated[float | None, Figure("compute", "ns", "server", column="server_compute_ns")]:
+        """Input, inference and output together."""
+        parts = [part for part in (self.compute_input_ns, self.compute_infer_ns, self.compute_output_ns) if part is not None]
+        return sum(parts) if parts else None

@@ -13,6 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from perfkit.errors import ResultError
+from perfkit.figures.declaration import declared, value_at
 from perfkit.result.distribution import QUANTILES, Distribution
 from perfkit.result.load import ClosedLoad, ColdStartLoad, IdleLoad, Load, MixedLoad, OpenLoad
 from perfkit.result.model import Point, PointKey, Requests, Result
@@ -130,11 +131,10 @@ def _point_problems(point: Point, repetitions: int) -> Iterator[_Problem]:
     yield from _range_problems("", point.model_dump(mode="python", exclude={"metrics", "load", "breakdown"}))
     yield from _load_problems(point.load)
     requests = point.requests
-    outcomes = [getattr(requests, name) for name in Requests.model_fields if name not in ("scheduled", "dropped", "sent")]
     if requests.scheduled != requests.dropped + requests.sent:
         yield "requests.scheduled", f"{requests.scheduled} is not the sum of dropped and sent, {requests.dropped} + {requests.sent}"
-    if requests.sent != sum(outcomes):
-        yield "requests.sent", f"{requests.sent} is not the sum of the outcomes, {sum(outcomes)}"
+    if requests.sent != (total := sum(requests.outcomes.values())):
+        yield "requests.sent", f"{requests.sent} is not the sum of the outcomes, {total}"
     error_rate = 1 - requests.ok / requests.scheduled if requests.scheduled else 0.0
     if abs(point.error_rate - error_rate) > _ROUNDING:
         yield "error_rate", f"{point.error_rate} is not that of the counts, {error_rate:.6g}"
@@ -143,14 +143,10 @@ def _point_problems(point: Point, repetitions: int) -> Iterator[_Problem]:
     for name, (low, high) in (*((f"intervals.{name}", one) for name, one in point.intervals.items()), *further):
         if not 0 <= low <= LONGEST_TIME_NS or (high is not None and not low <= high <= LONGEST_TIME_NS):
             yield name, f"{low} to {high} is no interval of times in nanoseconds"
-    for name in ("requests", "ok") if point.replicas is not None else ():
-        total, whole = sum(getattr(one, name) for one in point.replicas or ()), requests.sent if name == "requests" else requests.ok
-        if total != whole:
-            yield "replicas", f"their {name} are {total} together, and those of the load point {whole}"
-    for name in ("requests", "ok") if point.machines is not None else ():
-        total, whole = sum(getattr(one, name) for one in point.machines or ()), requests.sent if name == "requests" else requests.ok
-        if total != whole:
-            yield "machines", f"their {name} are {total} together, and those of the load point {whole}"
+    shares: dict[str, Sequence[Any] | None] = {"replicas": point.replicas, "machines": point.machines}
+    for (key, parts), (name, whole) in itertools.product(shares.items(), (("requests", requests.sent), ("ok", requests.ok))):
+        if parts is not None and (total := sum(getattr(one, name) for one in parts)) != whole:
+            yield key, f"their {name} are {total} together, and those of the load point {whole}"
     finished, most = point.throughput_per_s * point.duration_s, _most_finished(point, repetitions)
     if finished > most:
         yield (
@@ -205,28 +201,13 @@ def _most_finished(point: Point, repetitions: int) -> float:
 
 
 def _distribution_problems(point: Point) -> Iterator[_Problem]:
-    requests = point.requests
-    timed = requests.ok + requests.invalid_output + requests.timed_out + requests.unfinished
-    expected = {
-        "service_time_ns": (point.service_time_ns, timed),
-        "response_time_ns": (point.response_time_ns, timed),
-        "start_delay_ns": (point.start_delay_ns, timed),
-        "first_response_time_ns": (point.first_response_time_ns, None),
-        "response_gap_ns": (point.response_gap_ns, None),
-        "stream_time_ns": (point.stream_time_ns, None),
-        "sequence_time_ns": (point.sequence_time_ns, point.sequences and point.sequences.ended),
-        "after_gap_time_ns": (point.after_gap_time_ns, None),
-        "following_time_ns": (point.following_time_ns, None),
-        "failure_time_ns": (point.failure_time_ns, requests.sent - timed),
-        "generator.event_loop_lag_ns": (point.generator.event_loop_lag_ns, None),
-        "generator.pacing_delay_ns": (point.generator.pacing_delay_ns, None),
-        "connections.connect_time_ns": (point.connections.connect_time_ns, None),
-        **{f"replicas.{number}.times_ns": (one.times_ns, None) for number, one in enumerate(point.replicas or ())},
-        **{f"machines.{number}.times_ns": (one.times_ns, None) for number, one in enumerate(point.machines or ())},
-    }
-    for key, (times, count) in expected.items():
+    found = [(one.path, one.value_of(point), one.figure.counted_by) for one in declared(Point) if one.kind is Distribution]
+    found += [(f"replicas.{number}.times_ns", one.times_ns, "") for number, one in enumerate(point.replicas or ())]
+    found += [(f"machines.{number}.times_ns", one.times_ns, "") for number, one in enumerate(point.machines or ())]
+    for key, times, counted_by in found:
         if times is None:
             continue
+        count = value_at(point, counted_by) if counted_by else None
         if count is not None and times.count != count:
             yield f"{key}.count", f"{times.count} is not the number of requests with such a time, {count}"
         yield from _prefixed(key, _times_problems(times))

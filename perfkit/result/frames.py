@@ -1,11 +1,11 @@
 """Results as pandas frames, for tables that programs read. pandas is imported at the first call: it is slow to import."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from perfkit.figures.resources import ServerFigures
-from perfkit.result.distribution import QUANTILES
-from perfkit.result.model import Point, Result
+from perfkit.figures.declaration import Declared, Subject, declared, figures_of
+from perfkit.result.distribution import QUANTILES, Distribution
+from perfkit.result.model import Estimated, Point, Result
 from perfkit.result.sweep import shown_value
 from perfkit.text.foreign import csv_cell
 
@@ -32,50 +32,20 @@ def points_frame(points: Iterable[Point]) -> "pd.DataFrame":
 
     rows = [
         {
+            **dict.fromkeys(_POINT_TYPES),  # in this order
             "workload": point.workload,
             "alone": point.alone,
             "protocol": point.protocol,
             "load": point.load.kind,
             "level": point.load.level,
             "repetition": point.repetition,
-            "throughput_per_s": point.throughput_per_s,
-            "inferences_per_s": point.inferences_per_s,
-            "goodput_per_s": point.goodput_per_s,
             "times": point.times_name.split()[0],
             "samples": point.times.count,
             "mean_ns": point.times.mean,
             **{f"{name}_ns": getattr(point.times, name) for name in QUANTILES},
             "max_ns": point.times.max,
-            "scheduled": point.requests.scheduled,
-            "ok": point.requests.ok,
-            "error_rate": point.error_rate,
-            "start_delay_p99_ns": point.start_delay_ns and point.start_delay_ns.p99,
-            "sequences_ended": point.sequences and point.sequences.ended,
-            "sequences_failed": point.sequences and point.sequences.failed,
-            "sequence_p50_ns": point.sequence_time_ns and point.sequence_time_ns.p50,
-            "sequence_p99_ns": point.sequence_time_ns and point.sequence_time_ns.p99,
-            "responses_per_s": point.responses and point.responses.per_s,
-            "first_response_p50_ns": point.first_response_time_ns and point.first_response_time_ns.p50,
-            "first_response_p99_ns": point.first_response_time_ns and point.first_response_time_ns.p99,
-            "response_gap_p50_ns": point.response_gap_ns and point.response_gap_ns.p50,
-            "response_gap_p99_ns": point.response_gap_ns and point.response_gap_ns.p99,
-            "connections": point.connections.opened,
-            "connect_p50_ns": point.connections.connect_time_ns and point.connections.connect_time_ns.p50,
-            "connect_p99_ns": point.connections.connect_time_ns and point.connections.connect_time_ns.p99,
             **{name: _start_figure(point, name) for name in START_FIGURES},
-            "after_gap_p50_ns": point.after_gap_time_ns and point.after_gap_time_ns.p50,
-            "following_p50_ns": point.following_time_ns and point.following_time_ns.p50,
-            "gaps_reconnected": point.idle and point.idle.reconnected,
-            **{
-                f"gap_penalty{end}_ns": getattr(point.idle.penalty_ns, figure) if point.idle and point.idle.penalty_ns else None
-                for end, figure in (("", "value"), ("_low", "low"), ("_high", "high"))
-            },
-            "server_queue_ns": point.server and point.server.queue_ns,
-            "server_compute_ns": point.server and _compute_ns(point.server),
-            "server_cpu_per_request_ns": point.server_cpu and point.server_cpu.time_per_request_ns,
-            "server_cpus": point.server_cpu and point.server_cpu.cpus,
-            "generator_cpu_share": point.generator.cpu_share,
-            "energy_per_inference_j": point.energy_per_inference_j,
+            **{name: value for one in declared(Point) for name, value in _cells(one, one.value_of(point))},
             "slo": point.slo and point.slo.verdict,
             "valid": point.valid,
             "warnings": " ".join(dict.fromkeys(warning.code for warning in point.warnings)),
@@ -83,6 +53,51 @@ def points_frame(points: Iterable[Point]) -> "pd.DataFrame":
         for point in points
     ]
     return pd.DataFrame(rows, dtype=object)  # integers beside None stay integers
+
+
+def with_types(frame: "pd.DataFrame") -> "pd.DataFrame":
+    """A frame of load points or addresses with the types of its columns; integers that may be missing have pandas' type Int64."""
+    return frame.astype({name: kind for name, kind in _POINT_TYPES.items() if name in frame and kind}).infer_objects()
+
+
+def _cells(one: Declared, value: Any) -> Iterator[tuple[str, Any]]:
+    """The columns of a declared figure with their values."""
+    stem = one.figure.column
+    if stem and one.kind is Distribution:
+        yield from ((f"{stem}_{name}_ns", value and getattr(value, name)) for name in one.figure.percentiles)
+    elif stem and one.kind is Estimated:
+        yield from ((f"{stem}{end}_ns", value and getattr(value, end[1:] or "value")) for end in ("", "_low", "_high"))
+    elif stem:
+        yield stem, value
+
+
+def _types(subject: Subject) -> dict[str, str]:
+    """The columns of a subject's figures, in their order."""
+    return {
+        name: "Int64" if one.kind in (int, Distribution) else "float64"
+        for one in figures_of(Point, subject)
+        for name, _ in _cells(one, None)
+    }
+
+
+_POINT_TYPES = {
+    **dict.fromkeys(("workload", "alone", "protocol", "load"), ""),
+    "level": "float64",
+    "repetition": "Int64",
+    **_types("rates"),
+    "times": "",
+    "samples": "Int64",
+    "mean_ns": "float64",
+    **{f"{name}_ns": "Int64" for name in QUANTILES},
+    "max_ns": "Int64",
+    **{name: kind for subject in ("requests", "sequences", "streams", "connections") for name, kind in _types(subject).items()},
+    **dict.fromkeys(START_FIGURES, "float64"),
+    **{name: kind for subject in ("idle gaps", "server", "generator", "gpus") for name, kind in _types(subject).items()},
+    "slo": "",
+    "valid": "bool",
+    "warnings": "",
+}
+"""The columns of `points_frame` in their order, each with its type; none for texts and what pandas infers."""
 
 
 def addresses_frame(points: Iterable[Point]) -> "pd.DataFrame":
@@ -116,11 +131,6 @@ def addresses_frame(points: Iterable[Point]) -> "pd.DataFrame":
 def _start_figure(point: Point, name: str) -> float | None:
     spread = point.cold_start.figures.get(name) if point.cold_start else None
     return spread.median if spread else None
-
-
-def _compute_ns(server: ServerFigures) -> float | None:
-    parts = (server.compute_input_ns, server.compute_infer_ns, server.compute_output_ns)
-    return sum(part for part in parts if part is not None) if any(part is not None for part in parts) else None
 
 
 def sweep_frame(cases: Sequence[tuple[Mapping[str, Any], Result | None]]) -> "pd.DataFrame":

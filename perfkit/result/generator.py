@@ -46,7 +46,7 @@ class Generator(Part):
     workers: int = 1
     """The number of processes that sent the load; for pooled repetitions, the largest."""
     cpu_share: Annotated[float, Figure("generator CPU", "share", "generator", column="generator_cpu_share")]
-    event_loop_lag_ns: Distribution | None = None
+    event_loop_lag_ns: Annotated[Distribution | None, Figure("event loop lag", "ns")] = None
     """How late timers of the workers' event loops fired."""
     pacing_delay_ns: Annotated[Distribution | None, Figure("pacing delay", "ns", recorded="pacing_delay")] = None
     """Open loops only: how late the generator came to send each request, without waiting for a connection."""

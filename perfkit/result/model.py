@@ -64,6 +64,11 @@ class Requests(Part):
         """Those whose times are in the distributions: the answered ones, and those without an answer at their age."""
         return self.ok + self.invalid_output + self.timed_out + self.unfinished
 
+    @property
+    def untimed(self) -> int:
+        """The others, which failed at once."""
+        return self.sent - self.timed
+
 
 class Connections(Part):
     """Connections opened during the load point, and those of them that replaced a lost one."""
@@ -237,13 +242,26 @@ class Point(Part):
     throughput_per_s: Annotated[float, Figure("throughput", "per_s", "rates", "finished", column="throughput_per_s", metric="throughput")]
     inferences_per_s: Annotated[float, Figure("inferences", "per_s", "rates", column="inferences_per_s")]
     goodput_per_s: Annotated[float | None, Figure("goodput", "per_s", "rates", "good", column="goodput_per_s")] = None
-    service_time_ns: Annotated[Distribution, Figure("service time", "ns", recorded="service_time", log_tag="service", is_of_all=True)]
+    service_time_ns: Annotated[
+        Distribution, Figure("service time", "ns", recorded="service_time", log_tag="service", is_of_all=True, counted_by="requests.timed")
+    ]
     response_time_ns: Annotated[
-        Distribution | None, Figure("response time", "ns", recorded="response_time", log_tag="response", is_of_all=True)
+        Distribution | None,
+        Figure("response time", "ns", recorded="response_time", log_tag="response", is_of_all=True, counted_by="requests.timed"),
     ] = None
     start_delay_ns: Annotated[
         Distribution | None,
-        Figure("start delay", "ns", "requests", "start_delay", column="start_delay", percentiles=("p99",), log_tag="delay", is_of_all=True),
+        Figure(
+            "start delay",
+            "ns",
+            "requests",
+            "start_delay",
+            column="start_delay",
+            percentiles=("p99",),
+            log_tag="delay",
+            is_of_all=True,
+            counted_by="requests.timed",
+        ),
     ] = None
     first_response_time_ns: Annotated[
         Distribution | None, Figure("first", "ns", "streams", "first_response_time", column="first_response", log_tag="first_response")
@@ -270,19 +288,17 @@ class Point(Part):
             "after_gap_time",
             column="after_gap",
             percentiles=("p50",),
-            precedes=True,
+            order=-1,
             log_tag="after_gap",
         ),
     ] = None
     """Loads with idle gaps only: the first request after each gap, with the time to connect anew if the server had closed the connection."""
     following_time_ns: Annotated[
         Distribution | None,
-        Figure(
-            "following", "ns", "idle gaps", "following_time", column="following", percentiles=("p50",), precedes=True, log_tag="following"
-        ),
+        Figure("following", "ns", "idle gaps", "following_time", column="following", percentiles=("p50",), order=-1, log_tag="following"),
     ] = None
     """Loads with idle gaps only: the other requests, timed alike. `service_time_ns` has both."""
-    failure_time_ns: Annotated[Distribution | None, Figure("failure time", "ns", recorded="failure_time")]
+    failure_time_ns: Annotated[Distribution | None, Figure("failure time", "ns", recorded="failure_time", counted_by="requests.untimed")]
     intervals: dict[str, tuple[float, float | None]] = Field(default_factory=dict)
     further_intervals: dict[str, dict[str, tuple[float, float | None]]] = Field(default_factory=dict)
     """The 95 % intervals of the percentiles of streams and sequences, by the name of their times without `_ns`."""

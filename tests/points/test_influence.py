@@ -39,8 +39,8 @@ def stopped(measured):
         late["touched_least"] = BucketCounts.of([1] * len(touched_ns))
         parts = tuple(BucketCounts.of(part) for part in np.array_split(np.random.default_rng(1).permutation(quiet_ns), 40))
         window = dataclasses.replace(
-            made.window, times={**made.window.times, **late}, stops=tuple(Stop(*stop) for stop in stops), touched=touched,
-            touched_failed=touched_failed, untouched=parts, batches=parts, batch_ns=S // 4,
+            made.window, times={**made.window.times, **late}, stops=tuple(Stop(*stop) for stop in stops),
+            counts={**made.window.counts, "touched": touched, "touched_failed": touched_failed}, untouched=parts, batches=parts, batch_ns=S // 4,
         )  # fmt: skip
         return dataclasses.replace(made, window=window, generator=made.generator.model_copy(update=changes))
 

@@ -53,11 +53,11 @@ def test_facts_of_a_gpu_from_one_window_hold_for_all_but_an_energy_unknown_in_on
 
 
 def test_metrics_are_pooled_by_name_and_labels():
-    def counter(rise):
-        return MetricFigures("n", {"model": "m"}, "counter", rise=rise, per_s=rise)
+    def counter(rise, seconds=1):
+        return MetricFigures("n", {"model": "m"}, "counter", rise=rise, per_s=None if rise is None else rise / seconds)
 
     gauge = [MetricFigures("g", {}, "gauge", mean=mean, min=mean - 1, max=mean + 1) for mean in (2.0, 6.0)]
-    found = pooled_metrics([(Resources(metrics=(counter(10.0), gauge[0])), S), (Resources(metrics=(counter(50.0), gauge[1])), 3 * S)])
+    found = pooled_metrics([(Resources(metrics=(counter(10.0), gauge[0])), S), (Resources(metrics=(counter(50.0, 3), gauge[1])), 3 * S)])
     assert (found[0].rise, found[0].per_s) == (60.0, 15.0)
     assert (found[1].mean, found[1].min, found[1].max) == (5.0, 1.0, 7.0)
     assert pooled_metrics([(Resources(metrics=(counter(10.0),)), S), (Resources(metrics=(counter(None),)), S)])[0].rise is None
