@@ -9,6 +9,8 @@ from typing import Annotated, Literal
 
 from perfkit.figures.declaration import Figure, largest, mean, mean_of_all, smallest, total, total_known, union
 
+_SERVER_MEAN = "the mean of {requests:,} successful requests of the whole load point by the server's own count, warm-up included"
+_ServerMean = Annotated[float | None, Figure(unit="ns", explained=_SERVER_MEAN)]
 _Mean = Annotated[float | None, Figure(pooled=mean)]
 _Total = Annotated[float | None, Figure(pooled=total)]
 
@@ -208,12 +210,12 @@ class ServerFigures:
     requests: int
     """Successful requests of the whole load point, warm-up and drain included."""
     failed: int
-    success_ns: float | None
+    success_ns: _ServerMean
     """From entering the server's queue to the end of the answer, without network and parsing."""
-    queue_ns: Annotated[float | None, Figure("queue", "ns", "server", column="server_queue_ns")]
-    compute_input_ns: float | None
-    compute_infer_ns: float | None
-    compute_output_ns: float | None
+    queue_ns: Annotated[float | None, Figure("queue", "ns", "server", column="server_queue_ns", explained=_SERVER_MEAN)]
+    compute_input_ns: _ServerMean
+    compute_infer_ns: _ServerMean
+    compute_output_ns: _ServerMean
     executions: int
     mean_batch: float | None
     """Inferences per execution."""

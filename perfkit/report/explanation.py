@@ -1,16 +1,17 @@
 """How each figure of a result's summary came about, from the counts in `result.json`. Pure."""
 
 import dataclasses
+import string
 from collections.abc import Iterator, Sequence
 
+from perfkit.figures.declaration import declared, value_at
 from perfkit.report.load_points import TIMES
 from perfkit.report.table import format_error_rate
-from perfkit.result.distribution import QUANTILES
-from perfkit.result.model import Point, Requests, Result
+from perfkit.result.distribution import QUANTILES, Distribution
+from perfkit.result.model import Point, Result
 from perfkit.stats.sample_size import is_withheld
 from perfkit.units import NS_PER_S, format_duration_ns, format_percent, format_rate_per_s
 
-_OUTCOMES = tuple(name for name in Requests.model_fields if name not in ("scheduled", "dropped", "sent"))
 _TIMED = ("ok", "invalid_output", "timed_out", "unfinished")
 """The outcomes whose times are in the distributions."""
 
@@ -34,6 +35,7 @@ def explain(point: Point, result: Result) -> list[Explanation]:
         *_rates(point, repetitions),
         *_errors(point),
         *_percentiles(point),
+        *_declared(point, repetitions),
         *_server(point),
         *_server_cpu(point, repetitions),
         *_generator(point, repetitions),
@@ -49,7 +51,7 @@ def _requests(point: Point) -> Iterator[Explanation]:
         f"requests {requests.scheduled:,} = {requests.sent:,} sent + {requests.dropped:,} dropped: those {due} in the window",
         requests.sent + requests.dropped,
     )
-    outcomes = [(name, count) for name in _OUTCOMES if (count := getattr(requests, name)) or name == "ok"]
+    outcomes = [(name, count) for name, count in requests.outcomes.items() if count or name == "ok"]
     listed = " + ".join(f"{count:,} {name.replace('_', ' ')}" for name, count in outcomes)
     yield Explanation("requests.sent", f"sent {requests.sent:,} = {listed}", sum(count for _, count in outcomes))
 
@@ -61,7 +63,7 @@ def _rates(point: Point, repetitions: Sequence[Point]) -> Iterator[Explanation]:
     direction = "more" if beyond > 0 else "fewer"
     rest = f"; of the window's own {ok:,} ok requests, {abs(beyond):,} {direction} finished after its end than older ones finished in it"
     rest = rest if beyond else ""
-    failed = [f"{count:,} {name.replace('_', ' ')}" for name in _OUTCOMES[1:] if (count := getattr(point.requests, name))]
+    failed = [f"{count:,} {name.replace('_', ' ')}" for name, count in point.requests.outcomes.items() if count and name != "ok"]
     without = f"; not counted: {', '.join(failed)}" if failed else ""
     throughput = f"{_sum_text(finished)} ok answers that finished in the window ÷ {seconds}"
     yield Explanation(
@@ -99,9 +101,7 @@ def _percentiles(point: Point) -> Iterator[Explanation]:
     key = "service_time_ns" if point.response_time_ns is None else "response_time_ns"
     parts = " + ".join(f"{count:,} {name.replace('_', ' ')}" for name in _TIMED if (count := getattr(requests, name)))
     definition = TIMES[point.times_name]
-    yield Explanation(
-        f"{key}.count", f"times {times.count:,} = {parts or 0}: {definition}", sum(getattr(requests, name) for name in _TIMED)
-    )
+    yield Explanation(f"{key}.count", f"times {times.count:,} = {parts or 0}: {definition}", requests.timed)
     for name, quantile in QUANTILES.items():
         value_ns = getattr(times, name)
         if value_ns is None:
@@ -126,16 +126,36 @@ def _interval(point: Point, name: str) -> str:
     return f"; 95% interval {format_duration_ns(low_ns)} to {high}{effective}"
 
 
+def _declared(point: Point, repetitions: Sequence[Point]) -> Iterator[Explanation]:
+    """The figures whose declaration explains them; a recorded count is the sum of its repetitions'."""
+    for one in declared(Point):
+        value = one.value_of(point)
+        if value is None or not one.figure.explained:
+            continue
+        words = one.path.removesuffix("_ns").replace(".", " ").replace("_", " ")
+        part = value_at(point, one.owner)
+        how = one.figure.explained.format_map({name: getattr(part, name) for name in _names(one.figure.explained)})
+        if isinstance(value, Distribution):
+            for name in one.figure.percentiles:
+                if (value_ns := getattr(value, name)) is not None:
+                    yield Explanation(f"{one.path}.{name}", f"{words} {name} {format_duration_ns(value_ns)}: {how}", None)
+        elif one.figure.unit == "ns":
+            yield Explanation(one.path, f"{words} {format_duration_ns(value)}: {how}", None)
+        else:
+            sums = sum(one.value_of(repetition) or 0 for repetition in repetitions)
+            is_count = one.figure.unit == "count" and bool(one.figure.recorded)
+            yield Explanation(one.path, f"{words} {value:,.6g}: {how}", sums if is_count else None)
+
+
+def _names(text: str) -> list[str]:
+    """The figures that a text names in braces."""
+    return [name for _, name, _, _ in string.Formatter().parse(text) if name]
+
+
 def _server(point: Point) -> Iterator[Explanation]:
     server = point.server
     if server is None:
         return
-    counted = f"{server.requests:,} successful requests of the whole load point by the server's own count, warm-up included"
-    for name in ("success_ns", "queue_ns", "compute_input_ns", "compute_infer_ns", "compute_output_ns"):
-        value_ns = getattr(server, name)
-        if value_ns is not None:
-            heading = name.removesuffix("_ns").replace("_", " ")
-            yield Explanation(f"server.{name}", f"server {heading} {format_duration_ns(value_ns)}: the mean of {counted}", None)
     if server.mean_batch is not None and server.executions:
         counts = f"{server.inferences:,} inferences ÷ {server.executions:,} executions"
         computed = server.inferences / server.executions

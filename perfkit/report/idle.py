@@ -1,16 +1,18 @@
 """Idle gaps: the first request after each as a table, a chart, and a sentence."""
 
-import functools
 from collections.abc import Sequence
 
+from perfkit.figures.declaration import figures_of
 from perfkit.report.chart import BLUE, VERMILLION, Axis, Chart, ChartGroup, Line, faded, times_scale
+from perfkit.report.figure_tables import figure_column, percentile_columns
 from perfkit.report.load_points import load_columns
 from perfkit.report.table import Cell, Column, Table
+from perfkit.result.distribution import Distribution
 from perfkit.result.model import Point
 from perfkit.units import NS_PER_S, format_duration_ns
 
 _NS_PER_MS = NS_PER_S / 1000
-_KINDS = (("after_gap", "after the gap"), ("following", "following"))
+_KINDS = ("after_gap", "following")
 
 
 def idle_table(points: Sequence[Point]) -> Table:
@@ -19,13 +21,16 @@ def idle_table(points: Sequence[Point]) -> Table:
         *load_columns(points),
         Column("gaps", "gaps", "count", lambda point: Cell(point.idle and point.idle.gaps)),
         *(
-            Column(f"{kind}_{name}_ns", f"{heading}, {name}", "duration_ns", functools.partial(_percentile, kind, name))
-            for kind, heading in _KINDS
-            for name in ("p50", "p99")
+            column
+            for one in figures_of(Point, "idle gaps")
+            if one.kind is Distribution
+            for column in percentile_columns(
+                one, one.figure.column, ("p50", "p99"), few="too few requests", none="too few requests", joint=", "
+            )
         ),
         Column("gap_penalty_ns", "penalty", "figure", _penalty),
         Column("gap_penalty_ratio", "ratio", "figure", _ratio),
-        Column("gaps_reconnected", "reconnected", "count", lambda point: Cell(point.idle and point.idle.reconnected)),
+        figure_column("idle.reconnected"),
     )
     note = (
         "After each gap one request is sent, then the following ones, one at a time on the same connection. The penalty is the median after "
@@ -38,7 +43,7 @@ def idle_table(points: Sequence[Point]) -> Table:
 def idle_group(points: Sequence[Point]) -> ChartGroup:
     """The median after the gap and of the following requests against the gap, a panel per protocol."""
     own = sorted((point for point in points if point.idle), key=lambda point: point.load.level)
-    values = [value for point in own for kind, _ in _KINDS if (value := _milliseconds(point, kind)) is not None]
+    values = [value for point in own for kind in _KINDS if (value := _milliseconds(point, kind)) is not None]
     levels = sorted({point.load.level for point in own})
     ticks = tuple((point.load.level, point.load.amount) for point in {point.load.level: point for point in own}.values())
     x = Axis("idle gap", "s", "log", ticks, low=levels[0] / 1.5, high=levels[-1] * 1.5)
@@ -83,16 +88,6 @@ def _line(points: Sequence[Point], kind: str, name: str) -> Line:
 def _milliseconds(point: Point, kind: str) -> float | None:
     times = getattr(point, f"{kind}_time_ns")
     return times.p50 / _NS_PER_MS if times and times.p50 is not None else None
-
-
-def _percentile(kind: str, name: str, point: Point) -> Cell:
-    times = getattr(point, f"{kind}_time_ns")
-    value_ns = getattr(times, name, None)
-    low_ns, high_ns = point.further_intervals.get(f"{kind}_time", {}).get(name, (None, None))
-    if value_ns is None:
-        return Cell(None, note="too few requests")
-    high = "above" if high_ns is None else format_duration_ns(high_ns)
-    return Cell(value_ns, note="" if low_ns is None else f"95% interval: {format_duration_ns(low_ns)} to {high}")
 
 
 def _penalty(point: Point) -> Cell:

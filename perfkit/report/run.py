@@ -12,15 +12,14 @@ from perfkit.report.calibration import ceilings_sentence, stored_calibration, tr
 from perfkit.report.chart import ChartGroup
 from perfkit.report.cold_start import cold_start_table
 from perfkit.report.environment import environment_groups
+from perfkit.report.figure_tables import sequences_table, streams_table
 from perfkit.report.grouped_warnings import grouped_warnings, warnings_table
 from perfkit.report.idle import idle_table
 from perfkit.report.mix import neighbours_table
 from perfkit.report.page import Block, Bullets, Code, Facts, Figure, Item, Page, Paragraph, sections_of, write_files
 from perfkit.report.run_tables import failures_table, repetitions_table, summary_table
 from perfkit.report.search import probes_table
-from perfkit.report.sequences import sequences_table
 from perfkit.report.server_tables import composing_models_table, connections_table, gpu_table, machines_table, replicas_table, server_table
-from perfkit.report.streams import streams_table
 from perfkit.result.file import read_result
 from perfkit.result.hardware import is_on_gpu
 from perfkit.result.json_file import as_mapping

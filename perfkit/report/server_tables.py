@@ -3,8 +3,11 @@
 import functools
 from collections.abc import Sequence
 
+from perfkit.figures.declaration import figures_of, value_at
+from perfkit.report.figure_tables import figure_column, percentile_columns
 from perfkit.report.load_points import interval_cell, load_columns, load_point_table, times_caption
 from perfkit.report.table import MISSING, Cell, Column, Table
+from perfkit.result.distribution import Distribution
 from perfkit.result.model import Point
 
 _GIB = 2.0**30
@@ -16,6 +19,7 @@ def server_table(points: Sequence[Point]) -> Table:
         "queue_ns": "queue", "compute_input_ns": "input", "compute_infer_ns": "infer", "compute_output_ns": "output",
         "success_ns": "server, total", "client_mean_ns": "client",
     }  # fmt: skip
+    has_cpu_time = any(point.server_cpu for point in points)
     columns = (
         *load_columns(points),
         Column("requests", "requests", "count", _server_requests),
@@ -23,15 +27,10 @@ def server_table(points: Sequence[Point]) -> Table:
         Column("mean_batch", "mean batch", "number", lambda point: _cell(point.server and point.server.mean_batch, "{:.2f}")),
         *(
             (
-                Column(
-                    "cpu_time_per_request_ns",
-                    "CPU time",
-                    "duration_ns",
-                    lambda point: getattr(point.server_cpu, "time_per_request_ns", None),
-                ),
-                Column("cpus", "CPUs", "number", lambda point: _cell(getattr(point.server_cpu, "cpus", None), "{:.2f}")),
+                figure_column("server_cpu.time_per_request_ns", "cpu_time_per_request_ns"),
+                Column("cpus", "CPUs", "number", lambda point: _cell(value_at(point, "server_cpu.cpus"), "{:.2f}")),
             )
-            if any(point.server_cpu for point in points)
+            if has_cpu_time
             else ()
         ),
     )
@@ -39,9 +38,9 @@ def server_table(points: Sequence[Point]) -> Table:
         "Means per request from the server's v2 statistics, over the whole load point with its warm-up. Client is the mean service time of "
         "the same requests; the difference is the network, parsing, and waiting before the server's own queue."
     )
-    if any(point.server_cpu for point in points):
+    if has_cpu_time:
         note += " CPU time is that of all the server's processes in the window for each ok answer, and CPUs how many they kept busy."
-    return load_point_table("server", "Server", columns, points if any(point.server or point.server_cpu for point in points) else (), note)
+    return load_point_table("server", "Server", columns, points if has_cpu_time or any(point.server for point in points) else (), note)
 
 
 def composing_models_table(points: Sequence[Point]) -> Table:
@@ -128,9 +127,13 @@ def connections_table(points: Sequence[Point]) -> Table:
         Column("opened", "opened", "count", lambda point: point.connections.opened),
         Column("rotated", "rotated", "count", lambda point: point.connections.rotated),
         Column("reconnects", "replaced after a loss", "count", lambda point: point.connections.reconnects),
-        *(
-            Column(f"connect_{name}_ns", f"connect time, {name}", "duration_ns", functools.partial(_connect_time, name))
-            for name in ("p50", "p99")
+        *percentile_columns(
+            next(one for one in figures_of(Point, "connections") if one.kind is Distribution),
+            "connect",
+            ("p50", "p99"),
+            few="",
+            none="",
+            joint=", ",
         ),
     )
     note = "Connections of the whole load point, with its warm-up. The time to connect is not part of a service time."
@@ -164,11 +167,6 @@ def gpu_table(points: Sequence[Point]) -> Table:
         for gpu in point.gpus
     )
     return Table("gpus", "GPUs", columns, rows)
-
-
-def _connect_time(name: str, point: Point) -> int | None:
-    value_ns: int | None = getattr(point.connections.connect_time_ns, name, None)
-    return value_ns
 
 
 def _server_requests(point: Point) -> Cell:

@@ -2,8 +2,8 @@
 
 import pytest
 
+from perfkit.report.figure_tables import sequences_table
 from perfkit.report.run import run_page
-from perfkit.report.sequences import sequences_table
 from perfkit.result.distribution import Distribution
 from perfkit.result.model import SequenceCounts
 
