@@ -1,6 +1,7 @@
 """Results compared with the first one: differences of scenario and environment, then each figure, without a verdict. Pure."""
 
 import dataclasses
+import functools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Literal, TypeAlias
 
@@ -137,7 +138,7 @@ def _rows(key: PointKey, results: Sequence[tuple[str, Result]]) -> tuple[list[Me
         "throughput": ("per_s", [throughput_of(result, key) for _, result in results]),
         **{name: ("ns", [known_percentile(point.times, name, point.intervals) for point in pooled]) for name in PERCENTILES},
         "error rate": ("share", [error_rate_of(point) for point in pooled]),
-        CPU_TIME: ("ns", [_repeated(result, key, _cpu_time) for _, result in results]),
+        CPU_TIME: ("ns", [_repeated(result, key, _REPEATED[CPU_TIME]) for _, result in results]),
     }
     rows, missing = [], []
     for metric, (unit, values) in columns.items():
@@ -171,19 +172,15 @@ def known_percentile(times: Distribution, name: str, intervals: Mapping[str, tup
 
 def throughput_of(result: Result, key: PointKey) -> Estimate | None:
     """The throughput of a load point, with an interval if it has enough repetitions; None if nothing was answered."""
-    return _repeated(result, key, _throughput)
+    return _repeated(result, key, _REPEATED["throughput"])
 
 
-def _throughput(point: Point) -> float:
-    return point.throughput_per_s
+def _metric(name: str, point: Point) -> float:
+    """A figure of a load point; zero if unknown."""
+    return point.compared()[name][1] or 0.0
 
 
-def _cpu_time(point: Point) -> float:
-    """Of the server for a request, in nanoseconds; zero if unknown."""
-    return 0.0 if point.server_cpu is None else point.server_cpu.time_per_request_ns or 0.0
-
-
-_REPEATED: dict[str, _Figure] = {"throughput": _throughput, CPU_TIME: _cpu_time}
+_REPEATED: dict[str, _Figure] = {"throughput": functools.partial(_metric, "throughput"), CPU_TIME: functools.partial(_metric, "cpu_time")}
 """The figures whose intervals come from the repetitions."""
 
 

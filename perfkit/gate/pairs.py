@@ -197,12 +197,7 @@ def run_point(point: Point) -> RunPoint:
         duration_s=point.duration_s,
         scheduled=point.requests.scheduled,
         failed=point.requests.scheduled - point.requests.ok,
-        figures={
-            "throughput": point.throughput_per_s,
-            **{name: getattr(point.times, name) for name in PERCENTILES},
-            "cpu_time": getattr(point.server_cpu, "time_per_request_ns", None),
-            "instructions": getattr(point.server_cpu, "instructions_per_request", None),
-        },
+        figures={name: value for name, (_, value) in point.compared(PERCENTILES).items()},
         parts_ns=None if point.breakdown is None else _parts_ns(point.breakdown),
         generator=GeneratorLoad(
             cpu_share=point.generator.cpu_share, machine_cpu_share=point.generator.machine_cpu_share, others=point.generator.others

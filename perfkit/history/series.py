@@ -6,7 +6,6 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any, Literal
 
-from perfkit.result.distribution import PERCENTILES
 from perfkit.result.fingerprint import commit_of, fingerprint, host_of
 from perfkit.result.json_file import as_mapping
 from perfkit.result.model import Point, Result
@@ -100,10 +99,6 @@ def payload_of(facts: Mapping[str, Any]) -> str:
 
 
 def _figures(point: Point) -> Iterator[Figure]:
-    if point.throughput_per_s > 0:
-        yield Figure(point.title, "throughput", "per_s", point.throughput_per_s, point.valid)
-    for name in PERCENTILES:
-        if point.times.count and (value := getattr(point.times, name)):
-            yield Figure(point.title, name, "ns", float(value), point.valid)
-    if point.server_cpu is not None and point.server_cpu.time_per_request_ns:
-        yield Figure(point.title, "cpu_time", "ns", point.server_cpu.time_per_request_ns, point.valid)
+    for name, (unit, value) in point.compared().items():
+        if value and unit in ("per_s", "ns"):
+            yield Figure(point.title, name, unit, float(value), point.valid)

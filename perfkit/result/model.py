@@ -1,14 +1,15 @@
 """The models of `perfkit.result/1`. JSON keys are the field names; times are in nanoseconds, rates per second."""
 
+from collections.abc import Sequence
 from typing import Annotated, Any, Literal, NamedTuple
 
 from pydantic import Field
 
 from perfkit.errors import MeasurementWarning
-from perfkit.figures.declaration import Figure
+from perfkit.figures.declaration import Figure, Unit, declared
 from perfkit.figures.resources import GpuFigures, MetricFigures, ServerCpuFigures, ServerFigures
 from perfkit.result.cold_start import ColdStarts
-from perfkit.result.distribution import Distribution
+from perfkit.result.distribution import PERCENTILES, Distribution
 from perfkit.result.generator import Generator
 from perfkit.result.load import Load
 from perfkit.result.part import Part
@@ -364,6 +365,12 @@ class Point(Part):
     def times_name(self) -> str:
         """The name of `times`."""
         return "service time" if self.response_time_ns is None else "response time"
+
+    def compared(self, percentiles: Sequence[str] = PERCENTILES) -> dict[str, tuple[Unit, float | None]]:
+        """The figures by which gates, histories and comparisons know it, with their units: throughput, percentiles, and the others declared."""
+        declared_ones = {one.figure.metric: (one.figure.unit, one.value_of(self)) for one in declared(Point) if one.figure.metric}
+        times: dict[str, tuple[Unit, float | None]] = {name: ("ns", getattr(self.times, name)) for name in percentiles}
+        return {"throughput": declared_ones.pop("throughput"), **times, **declared_ones}
 
     @property
     def server_gpus(self) -> list[GpuFigures]:
