@@ -6,6 +6,7 @@ figure that is recorded follows from its declaration: the sum over the windows' 
 
 import dataclasses
 import functools
+import re
 import types
 import typing
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -16,6 +17,9 @@ _T = TypeVar("_T")
 Unit = Literal["ns", "per_s", "count", "share", "number", "energy_j"]
 Subject = Literal["rates", "requests", "sequences", "streams", "connections", "cold starts", "idle gaps", "server", "generator", "gpus"]
 """What figures are about: those of one subject stand together in frames and tables, in this order."""
+KEY = "*"
+OF_ALL = "requests.timed"
+"""`Figure.counted_by` of times that every request of the load has."""
 Pooling = Callable[[Sequence[tuple[Any, int]]], Any]
 """The figure of several windows, from that of each and the window's length in nanoseconds."""
 
@@ -30,25 +34,29 @@ class Figure:
     """Of its value, or of a distribution's times. The bounds follow from the unit at the end of its key; see `result/checks.py`."""
     subject: Subject | None = None
     recorded: str = ""
-    """The name under which counts or times are recorded, see `Recorder`; empty for a figure that `points/` computes."""
-    pooled: Pooling | None = None
-    """How figures of windows become one; None for those that are recorded, or computed from pooled ones."""
+    """The name under which counts or times are recorded, see `Recorder`; `KEY` stands for its key without the unit. Empty for a figure
+    that `points/` computes."""
     column: str = ""
     """Its column in frames and CSV, of times without percentile and unit; empty for none."""
-    percentiles: tuple[str, ...] = ("p50", "p99")
-    """The percentiles of times that are columns of frames."""
-    order: int = 0
-    """Where it stands among the figures of its subject, besides the order of the fields; 1 more for times of the load point itself."""
     log_tag: str = ""
     """The end of the tag of its times in `latency.hlog`; empty for those that are not logged."""
-    is_of_all: bool = False
-    """Whether times are of every request of the load, so that their distribution is there also without any."""
+    percentiles: tuple[str, ...] = ("p50", "p99")
+    """The percentiles of times that are columns of frames."""
     counted_by: str = ""
     """The key of the load point whose count is that of these times; empty where none is."""
+    order: int = 0
+    """Where it stands among the figures of its subject, besides the order of the fields; 1 more for times of the load point itself."""
+    pooled: Pooling | None = None
+    """How figures of windows become one; None for those that are recorded, or computed from pooled ones."""
     explained: str = ""
     """How it came about, in words that may name other figures of its part: `the mean of {requests:,} requests`."""
     metric: str = ""
     """Its name as a metric of gates, histories and comparisons; empty for none."""
+
+    @property
+    def is_of_all(self) -> bool:
+        """Whether its times are of every request of the load, so that their distribution is there also without any."""
+        return self.counted_by == OF_ALL
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -89,7 +97,8 @@ def own_figures(model: type) -> Mapping[str, tuple[Figure, Any]]:
         if typing.get_origin(hint) is typing.Annotated:
             figure = next((one for one in typing.get_args(hint)[1:] if isinstance(one, Figure)), None)
             if figure is not None:
-                found[name] = figure, _without_none(typing.get_args(hint)[0])
+                recorded = re.sub("_(ns|per_s)$", "", name) if figure.recorded == KEY else figure.recorded
+                found[name] = dataclasses.replace(figure, recorded=recorded), _without_none(typing.get_args(hint)[0])
     return found
 
 

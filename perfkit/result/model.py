@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal, NamedTuple
 from pydantic import Field
 
 from perfkit.errors import MeasurementWarning
-from perfkit.figures.declaration import Figure, Unit, declared
+from perfkit.figures.declaration import KEY, OF_ALL, Figure, Unit, declared
 from perfkit.figures.resources import GpuFigures, MetricFigures, ServerCpuFigures, ServerFigures
 from perfkit.result.cold_start import ColdStarts
 from perfkit.result.distribution import PERCENTILES, Distribution
@@ -21,6 +21,9 @@ METRIC_DEFINITIONS = 1
 """Increased when a figure changes its meaning; figures of different definitions are not compared."""
 
 Status = Literal["complete", "interrupted", "incomplete", "invalid"]
+
+_Times = Distribution | None
+_Number = float | None
 
 Protocol = Literal["http", "grpc", "mixed"]
 """`mixed` is that of a whole mix of workloads over both."""
@@ -45,7 +48,7 @@ class Requests(Part):
     """Requests of the window by outcome: scheduled = dropped + sent, and sent is the sum of the outcomes after it."""
 
     scheduled: Annotated[int, Figure("scheduled", subject="requests", column="scheduled")]
-    dropped: Annotated[int, Figure("dropped", recorded="dropped")]
+    dropped: Annotated[int, Figure("dropped", recorded=KEY)]
     sent: int
     ok: Annotated[int, Figure("ok", subject="requests", column="ok")]
     rejected: int
@@ -80,7 +83,7 @@ class Connections(Part):
     """Requests sent again because an idle connection was closed before any byte of their answer."""
     rotated: int = 0
     """Connections closed after the requests or the time of `target.connections`."""
-    connect_time_ns: Annotated[Distribution | None, Figure("connect time", "ns", "connections", column="connect")] = None
+    connect_time_ns: Annotated[_Times, Figure("connect time", "ns", "connections", column="connect")] = None
     """How long connections took to open: the name's resolution, TCP, TLS, HTTP/2's settings. None in results of earlier versions."""
 
 
@@ -122,9 +125,9 @@ class Responses(Part):
     """Responses to the requests of the window."""
     per_s: Annotated[float, Figure("responses", "per_s", "streams", "responses_ended", column="responses_per_s")]
     """Responses that came in the window, per second."""
-    without_response: Annotated[int, Figure("without response", subject="streams", recorded="without_response")]
+    without_response: Annotated[int, Figure("without response", subject="streams", recorded=KEY)]
     """Requests of the window that ended ok without any response."""
-    cancelled: Annotated[int, Figure("cancelled", subject="streams", recorded="cancelled")]
+    cancelled: Annotated[int, Figure("cancelled", subject="streams", recorded=KEY)]
     """Requests of the window that the load generator cancelled: they timed out, or were unfinished at the end."""
 
 
@@ -233,7 +236,7 @@ class Point(Part):
     requests: Requests
     rejected_by_status: dict[str, int] = Field(default_factory=dict)
     """Rejected requests by HTTP status, or by the name of the gRPC status."""
-    checked: Annotated[int, Figure(recorded="checked")] = 0
+    checked: Annotated[int, Figure(recorded=KEY)] = 0
     """The number of answers, chosen at random, whose outputs were compared with the model's metadata and the expected values."""
     wrong_answer_rate: float | None = None
     """The share of the checked answers that were wrong; None if none was checked, and in results of earlier versions."""
@@ -243,63 +246,25 @@ class Point(Part):
     throughput_per_s: Annotated[float, Figure("throughput", "per_s", "rates", "finished", column="throughput_per_s", metric="throughput")]
     inferences_per_s: Annotated[float, Figure("inferences", "per_s", "rates", column="inferences_per_s")]
     goodput_per_s: Annotated[float | None, Figure("goodput", "per_s", "rates", "good", column="goodput_per_s")] = None
-    service_time_ns: Annotated[
-        Distribution, Figure("service time", "ns", recorded="service_time", log_tag="service", is_of_all=True, counted_by="requests.timed")
-    ]
-    response_time_ns: Annotated[
-        Distribution | None,
-        Figure("response time", "ns", recorded="response_time", log_tag="response", is_of_all=True, counted_by="requests.timed"),
-    ] = None
-    start_delay_ns: Annotated[
-        Distribution | None,
-        Figure(
-            "start delay",
-            "ns",
-            "requests",
-            "start_delay",
-            column="start_delay",
-            percentiles=("p99",),
-            log_tag="delay",
-            is_of_all=True,
-            counted_by="requests.timed",
-        ),
-    ] = None
-    first_response_time_ns: Annotated[
-        Distribution | None, Figure("first", "ns", "streams", "first_response_time", column="first_response", log_tag="first_response")
-    ] = None
+    service_time_ns: Annotated[Distribution, Figure("service time", "ns", None, KEY, log_tag="service", counted_by=OF_ALL)]
+    response_time_ns: Annotated[_Times, Figure("response time", "ns", None, KEY, log_tag="response", counted_by=OF_ALL)] = None
+    start_delay_ns: Annotated[_Times, Figure("start delay", "ns", "requests", KEY, "start_delay", "delay", ("p99",), OF_ALL)] = None
+    first_response_time_ns: Annotated[_Times, Figure("first", "ns", "streams", KEY, "first_response", "first_response")] = None
     """Streams only: the time to the first response, from the intended start, or in a closed loop from the start."""
-    response_gap_ns: Annotated[
-        Distribution | None, Figure("gap", "ns", "streams", "response_gap", column="response_gap", log_tag="gap")
-    ] = None
+    response_gap_ns: Annotated[_Times, Figure("gap", "ns", "streams", KEY, "response_gap", "gap")] = None
     """Streams only: the times between consecutive responses to a request."""
-    stream_time_ns: Annotated[Distribution | None, Figure("last", "ns", "streams", "stream_time", log_tag="stream")] = None
+    stream_time_ns: Annotated[_Times, Figure("last", "ns", "streams", KEY, log_tag="stream")] = None
     """Streams only: the time to the last response, from the same start as that to the first."""
-    sequence_time_ns: Annotated[
-        Distribution | None,
-        Figure("", "ns", "sequences", "sequence_time", column="sequence", log_tag="sequence", counted_by="sequences.ended"),
-    ] = None
+    sequence_time_ns: Annotated[_Times, Figure("", "ns", "sequences", KEY, "sequence", "sequence", counted_by="sequences.ended")] = None
     """Sequences only: from the start of the first request (open loop: the intended one) to the end of the last, of those that ended in the
     window."""
-    after_gap_time_ns: Annotated[
-        Distribution | None,
-        Figure(
-            "after the gap",
-            "ns",
-            "idle gaps",
-            "after_gap_time",
-            column="after_gap",
-            percentiles=("p50",),
-            order=-1,
-            log_tag="after_gap",
-        ),
-    ] = None
+    after_gap_time_ns: Annotated[_Times, Figure("after the gap", "ns", "idle gaps", KEY, "after_gap", "after_gap", ("p50",), order=-1)] = (
+        None
+    )
     """Loads with idle gaps only: the first request after each gap, with the time to connect anew if the server had closed the connection."""
-    following_time_ns: Annotated[
-        Distribution | None,
-        Figure("following", "ns", "idle gaps", "following_time", column="following", percentiles=("p50",), order=-1, log_tag="following"),
-    ] = None
+    following_time_ns: Annotated[_Times, Figure("following", "ns", "idle gaps", KEY, "following", "following", ("p50",), order=-1)] = None
     """Loads with idle gaps only: the other requests, timed alike. `service_time_ns` has both."""
-    failure_time_ns: Annotated[Distribution | None, Figure("failure time", "ns", recorded="failure_time", counted_by="requests.untimed")]
+    failure_time_ns: Annotated[_Times, Figure("failure time", "ns", None, KEY, counted_by="requests.untimed")]
     intervals: dict[str, tuple[float, float | None]] = Field(default_factory=dict)
     further_intervals: dict[str, dict[str, tuple[float, float | None]]] = Field(default_factory=dict)
     """The 95 % intervals of the percentiles of streams and sequences, by the name of their times without `_ns`."""
@@ -326,9 +291,7 @@ class Point(Part):
     server_cpu: ServerCpuFigures | None = None
     """The CPU time of the server's processes in the window; None unless perfkit started them, and in results of earlier versions."""
     gpus: tuple[GpuFigures, ...] = ()
-    energy_per_inference_j: Annotated[float | None, Figure("energy per inference", "energy_j", "gpus", column="energy_per_inference_j")] = (
-        None
-    )
+    energy_per_inference_j: Annotated[_Number, Figure("energy per inference", "energy_j", "gpus", "", "energy_per_inference_j")] = None
     """The GPUs' energy in the window, divided by its inferences."""
     energy_above_idle_per_inference_j: float | None = None
     """The same, without the GPUs' idle consumption."""
