@@ -148,6 +148,8 @@ class StartTrial:
 
 
 _ANSWERED = (Outcome.OK, Outcome.INVALID_OUTPUT)
+
+
 async def _done_before_cancelled(steps: Awaitable[_T]) -> _T:
     """Awaits a call to the end even if this is cancelled once; a second cancellation gives it up."""
     task = asyncio.ensure_future(steps)
