@@ -202,7 +202,9 @@ def verified_rows(triton: Triton, seconds: float) -> Iterator[Row]:
                 for name, load in loads(ids):
                     verified, window = asyncio.run(verify(address, engine, stream, load, seconds))
                     verified.left = held(triton)
-                    counted = f"{window.count('sequences_started'):,}, {window.count('sequences_ended'):,}, {window.count('sequences_failed'):,}"
+                    counted = (
+                        f"{window.count('sequences_started'):,}, {window.count('sequences_ended'):,}, {window.count('sequences_failed'):,}"
+                    )
                     yield Row(way, engine, ids, name, verified, counted)
 
 

@@ -155,7 +155,9 @@ async def _load(
     failed = sum(count for outcome, count in window.outcomes.items() if outcome is not Outcome.OK)
     if failed or not window.count("finished"):
         sentences = "; ".join(kind.message for kind in window.failures if kind.message)
-        raise MeasurementError(f"{failed} of the requests to perfkit's own server failed and {window.count('finished')} succeeded: {sentences}")
+        raise MeasurementError(
+            f"{failed} of the requests to perfkit's own server failed and {window.count('finished')} succeeded: {sentences}"
+        )
     return window, recorded.shares.cpu * window.length_ns
 
 
