@@ -21,6 +21,7 @@ from server_stub.grpc.stream import Stream, StreamFailureError, StreamTracing
 from server_stub.inference.model import Model
 from server_stub.log import Log
 from server_stub.options import Limits, TlsIdentity
+from server_stub.receiving import ReceivingThreads
 from server_stub.repository.repository import Repository
 from server_stub.settings import Settings, server_metadata
 from server_stub.shared_memory.regions import SharedMemoryRegions
@@ -51,6 +52,7 @@ class GrpcFrontEnd:
         tracer: Tracer | None = None,
         engine: str = "wire",
         memory: HostMemory | None = None,
+        threads: ReceivingThreads | None = None,
     ) -> None:
         """`engine` is wire or grpcio; see `Options.grpc_engine`."""
         self._repository, self._regions = repository, regions
@@ -72,7 +74,7 @@ class GrpcFrontEnd:
             {path: functools.partial(self._respond, path.rpartition("/")[2], method) for path, method in unary.items()},
             {protobuf.method_path("ModelStreamInfer"): self._stream},
         )
-        self._port = _open_port(engine, served, limits or Limits(), self._log, memory or HostMemory())
+        self._port = _open_port(engine, served, limits or Limits(), self._log, memory or HostMemory(), threads or ReceivingThreads(0))
 
     async def start(self, host: str, port: int, tls: TlsIdentity | None = None) -> int:
         """Listen, and return the port. Raises OSError if that fails."""
@@ -181,9 +183,11 @@ def _without_call(method: Method) -> UnaryMethod:
     return respond
 
 
-def _open_port(engine: str, methods: Methods, limits: Limits, log: Log, memory: HostMemory) -> "GrpcPort | GrpcioPort":
+def _open_port(
+    engine: str, methods: Methods, limits: Limits, log: Log, memory: HostMemory, threads: ReceivingThreads
+) -> "GrpcPort | GrpcioPort":
     if engine == "wire":
-        return GrpcPort(methods, limits, memory)
+        return GrpcPort(methods, limits, memory, threads)
     from server_stub.grpc.grpcio_port import GrpcioPort
 
     return GrpcioPort(methods, limits, log)
