@@ -45,7 +45,7 @@ def program_options(doc: str | None, *, out: str = "", **options: object) -> arg
         elif isinstance(default, type):
             parser.add_argument(flag, type=default, help=text)
         else:
-            parser.add_argument(flag, type=type(default), default=default, help=text)
+            parser.add_argument(flag, type=pathlib.Path if isinstance(default, pathlib.Path) else type(default), default=default, help=text)
     return parser.parse_args()
 
 
