@@ -1,4 +1,4 @@
-"""The answers of the real perf_analyzer to generated command lines, as `python -m benchmarks.perf_analyzer_arguments` recorded them."""
+"""The answers of the real perf_analyzer to 1,500 generated command lines, recorded once (version 2.60)."""
 
 import contextlib
 import json
