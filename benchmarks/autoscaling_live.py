@@ -46,7 +46,7 @@ from perfkit.stats.steps import Floats, PeriodicSteps, Steps
 from perfkit.target.address import Address
 from perfkit.target.bundled_server import bundled_server
 from perfkit.transport.base import Outcome, Prepared, Transport
-from perfkit.transport.factory import make_transport
+from perfkit.api_v2.client import make_client
 from perfkit.transport.options import TransportOptions
 from perfkit.units import NS_PER_S
 
@@ -166,7 +166,7 @@ class Replica:
             self.ready_after_s = server.description["ready_after_s"]
             if realtime:
                 os.sched_setscheduler(int(server.description["pid"]), os.SCHED_FIFO, os.sched_param(1))
-            transport = make_transport(
+            transport = make_client(
                 Address.parse(server.urls["http"]), TransportOptions(timeout_ns=60 * NS_PER_S, max_connections=500), clock
             )
             stack.push_async_callback(transport.aclose)

@@ -38,7 +38,7 @@ from perfkit.protocol.tensor import Datatype, tensor_from_array, tensor_to_array
 from perfkit.recorder.window import Window, cut
 from perfkit.target.address import Address
 from perfkit.transport.base import Outcome, Prepared, Reply, Transport
-from perfkit.transport.factory import make_transport
+from perfkit.api_v2.client import make_client
 from perfkit.transport.options import Engine, StreamOptions, TransportOptions
 from perfkit.units import NS_PER_S
 from perfkit.workers.loops import prepare_requests
@@ -132,7 +132,7 @@ def loads(ids: Literal["integer", "string"]) -> Iterator[tuple[str, LoadPlan]]:
 async def verify(address: Address, engine: Engine, stream: StreamOptions | None, load: LoadPlan, seconds: float) -> tuple[Verified, Window]:
     """Sends a load, and compares every answer; also what was recorded."""
     clock = MonotonicClock()
-    transport = make_transport(address, TransportOptions(timeout_ns=10 * NS_PER_S, engine=engine, max_connections=64, stream=stream), clock)
+    transport = make_client(address, TransportOptions(timeout_ns=10 * NS_PER_S, engine=engine, max_connections=64, stream=stream), clock)
     values = [random.randrange(10**6) for _ in range(_REQUESTS)]
     verifying = VerifyingTransport(transport, values)
     spec = PointSpec(load, 0, round(seconds * NS_PER_S), None, 10 * NS_PER_S, _LIVE)

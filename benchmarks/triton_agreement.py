@@ -32,7 +32,7 @@ from perfkit.scenario.file import read_scenario
 from perfkit.target.address import WireProtocol
 from perfkit.target.bundled_server import bundled_server
 from perfkit.transport.base import Outcome
-from perfkit.transport.factory import make_transport
+from perfkit.api_v2.client import make_client
 from perfkit.transport.options import TransportOptions
 
 Inputs: TypeAlias = Mapping[str, Mapping[str, Any]]
@@ -168,7 +168,7 @@ async def _send(file: pathlib.Path, settings: Sequence[str]) -> tuple[tuple[Infe
     async with contextlib.AsyncExitStack() as stack:
         opened = await stack.enter_async_context(open_target(loaded, (), _ignore, pathlib.Path(os.devnull)))
         (address,) = opened.addresses.values()
-        transport = make_transport(address, TransportOptions(engine=target.engine, timeout_ns=target.timeout_ns), MonotonicClock())
+        transport = make_client(address, TransportOptions(engine=target.engine, timeout_ns=target.timeout_ns), MonotonicClock())
         stack.push_async_callback(transport.aclose)
         requests = (await probe(transport, address, loaded, MonotonicClock())).requests
         responses = []

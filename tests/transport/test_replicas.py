@@ -13,14 +13,13 @@ from hypothesis import strategies as st
 from perfkit.clock import MonotonicClock
 from perfkit.errors import TargetError
 from perfkit.target.address import Address
-from perfkit.transport.balance import Balancer
 from perfkit.transport.base import ConnectionCounts, Outcome, Prepared, Reply
-from perfkit.transport.factory import make_transport
 from perfkit.transport.options import Rotation, TransportOptions
 from perfkit.transport.pool import pause_s
-from perfkit.transport.replicas import ReplicaTransport
+from perfkit.transport.replicas import Balancer, ReplicaTransport
 from perfkit.transport.resolution import with_peers
 from tests.conditions import passes, until
+from tests.transport.clients import make_open_client
 from tests.transport.counting_server import REQUEST, counting_server
 
 HOSTS = ("127.0.0.1", "127.0.0.2", "127.0.0.3")
@@ -76,7 +75,7 @@ def named(protocol, port):
 @contextlib.asynccontextmanager
 async def connected(address, chosen, resolve=None, connections=0):
     """A transport, which opens so many connections ahead."""
-    async with contextlib.aclosing(make_transport(address, chosen, MonotonicClock(), resolve)) as transport:
+    async with contextlib.aclosing(make_open_client(address, chosen, MonotonicClock(), resolve)) as transport:
         if connections:
             await transport.open(connections)
         yield transport
