@@ -32,6 +32,7 @@ import numpy.typing as npt
 from benchmarks.live_queue import measure_lead_us
 from benchmarks.processes import REALTIME, ROOT, run_perfkit, running_server
 from benchmarks.report import describe_machine, option_parser, publish, table_head, table_row, yes_no
+from perfkit.api_v2.client import Client, make_client
 from perfkit.clock import MonotonicClock
 from perfkit.plan.evidence import gather_evidence, read_sources
 from perfkit.plan.inputs import PlanInputs, parse_slo
@@ -45,8 +46,7 @@ from perfkit.stats.replica_queue import Limit, ServiceLaw, calibrated_law, respo
 from perfkit.stats.steps import Floats, PeriodicSteps, Steps
 from perfkit.target.address import Address
 from perfkit.target.bundled_server import bundled_server
-from perfkit.transport.base import Outcome, Prepared, Transport
-from perfkit.api_v2.client import make_client
+from perfkit.transport.base import Outcome, Prepared
 from perfkit.transport.options import TransportOptions
 from perfkit.units import NS_PER_S
 
@@ -152,7 +152,7 @@ class Replica:
     """A bundled server that runs between two instants, and its requests in progress."""
 
     def __init__(self) -> None:
-        self.transport: Transport | None = None
+        self.client: Client | None = None
         self.ready_after_s = 0.0
         self.sent: set[asyncio.Task[None]] = set()
 
@@ -166,12 +166,10 @@ class Replica:
             self.ready_after_s = server.description["ready_after_s"]
             if realtime:
                 os.sched_setscheduler(int(server.description["pid"]), os.SCHED_FIFO, os.sched_param(1))
-            transport = make_client(
-                Address.parse(server.urls["http"]), TransportOptions(timeout_ns=60 * NS_PER_S, max_connections=500), clock
-            )
-            stack.push_async_callback(transport.aclose)
-            await transport.open(8)
-            self.transport = transport
+            client = make_client(Address.parse(server.urls["http"]), TransportOptions(timeout_ns=60 * NS_PER_S, max_connections=500), clock)
+            stack.push_async_callback(client.aclose)
+            await client.transport.open(8)
+            self.client = client
             await clock.sleep_until_ns(stop_ns)
             await asyncio.gather(*self.sent)
 
@@ -204,8 +202,8 @@ async def live_hour(declaration: str, drawn: DrawnHour, seed: int, *, realtime: 
     array = np.ones((1, 4), dtype=np.float32)
     request = InferRequest("synthetic", (tensor_from_array("INPUT0", Datatype.FP32, array),))
 
-    async def send(number: int, transport: Transport, prepared: Prepared, intended_ns: int) -> None:
-        reply = await transport.send(prepared)
+    async def send(number: int, client: Client, prepared: Prepared, intended_ns: int) -> None:
+        reply = await client.transport.send(prepared)
         delays_ms[number] = (reply.started_ns - intended_ns) / 1e6
         if reply.outcome is Outcome.OK:
             times[number] = (reply.finished_ns - intended_ns) / NS_PER_S
@@ -218,8 +216,8 @@ async def live_hour(declaration: str, drawn: DrawnHour, seed: int, *, realtime: 
             intended_ns = begin_ns + round(arrival_s * NS_PER_S)
             await clock.sleep_until_ns(intended_ns)
             replica = replicas[index]
-            if replica.transport is not None:  # a server that is not ready in time answers nothing: its requests count as slow
-                task = asyncio.create_task(send(number, replica.transport, replica.transport.prepare(request), intended_ns))
+            if replica.client is not None:  # a server that is not ready in time answers nothing: its requests count as slow
+                task = asyncio.create_task(send(number, replica.client, replica.client.prepare(request), intended_ns))
                 replica.sent.add(task)
     return LiveHour(
         drawn=drawn,

@@ -29,6 +29,7 @@ from benchmarks.peers.install import peers_folder
 from benchmarks.peers.triton import TRAFFIC_MODELS, Triton, running_triton
 from benchmarks.processes import ROOT, write_scenario
 from benchmarks.report import option_parser, table_head, table_row, write_report, yes_no
+from perfkit.api_v2.client import Client, make_client
 from perfkit.clock import MonotonicClock
 from perfkit.load.arrivals import Schedule, constant_rate
 from perfkit.load.load_plan import ClosedPlan, LoadPlan, OpenPlan
@@ -37,8 +38,7 @@ from perfkit.protocol.message import InferRequest
 from perfkit.protocol.tensor import Datatype, tensor_from_array, tensor_to_array
 from perfkit.recorder.window import Window, cut
 from perfkit.target.address import Address
-from perfkit.transport.base import Outcome, Prepared, Reply, Transport
-from perfkit.api_v2.client import make_client
+from perfkit.transport.base import Outcome, Prepared, Reply
 from perfkit.transport.options import Engine, StreamOptions, TransportOptions
 from perfkit.units import NS_PER_S
 from perfkit.workers.loops import prepare_requests
@@ -66,25 +66,25 @@ class Verified:
 class VerifyingTransport:
     """A transport that compares each answer of the model with the steps that were answered before."""
 
-    def __init__(self, transport: Transport, values: Sequence[int]) -> None:
-        self._transport, self._values = transport, values
+    def __init__(self, client: Client, values: Sequence[int]) -> None:
+        self._client, self._values = client, values
         self._sums: collections.defaultdict[str, tuple[int, int]] = collections.defaultdict(lambda: (0, 0))
         self._prepared: dict[bytes, tuple[int, str]] = {}
         self.verified = Verified()
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(self._transport, name)
+        return getattr(self._client.transport, name)
 
     def send(self, prepared: Prepared) -> Awaitable[Reply]:
         """Sends, and verifies the answer before the loop sees it."""
         return self._send(prepared)
 
     async def _send(self, prepared: Prepared) -> Reply:
-        reply = await self._transport.send(prepared)
+        reply = await self._client.transport.send(prepared)
         if reply.outcome is not Outcome.OK:
             self.verified.wrong.append(f"{reply.outcome.value}: {reply.error}")
             return reply
-        outputs = {tensor.name: tensor_to_array(tensor).item() for tensor in self._transport.decode(reply).outputs}
+        outputs = {tensor.name: tensor_to_array(tensor).item() for tensor in self._client.decode(reply).outputs}
         key = outputs["ID"].decode() if isinstance(outputs["ID"], bytes) else str(outputs["ID"])
         body = b"".join(prepared.buffers)
         if not _carries(body, key):
@@ -132,19 +132,19 @@ def loads(ids: Literal["integer", "string"]) -> Iterator[tuple[str, LoadPlan]]:
 async def verify(address: Address, engine: Engine, stream: StreamOptions | None, load: LoadPlan, seconds: float) -> tuple[Verified, Window]:
     """Sends a load, and compares every answer; also what was recorded."""
     clock = MonotonicClock()
-    transport = make_client(address, TransportOptions(timeout_ns=10 * NS_PER_S, engine=engine, max_connections=64, stream=stream), clock)
+    client = make_client(address, TransportOptions(timeout_ns=10 * NS_PER_S, engine=engine, max_connections=64, stream=stream), clock)
     values = [random.randrange(10**6) for _ in range(_REQUESTS)]
-    verifying = VerifyingTransport(transport, values)
+    verifying = VerifyingTransport(client, values)
     spec = PointSpec(load, 0, round(seconds * NS_PER_S), None, 10 * NS_PER_S, _LIVE)
     try:
-        requests = prepare_requests(spec, transport, requests_of(values))
+        requests = prepare_requests(spec, client, requests_of(values))
         recorded = await run_point(
             spec, verifying, requests, clock=clock, address=address, on_loop=lambda _: None, on_interval=lambda *_: None
         )
         window = cut(recorded.recording, 0, is_open=isinstance(load, OpenPlan))
         return verifying.verified, window
     finally:
-        await transport.aclose()
+        await client.aclose()
 
 
 def ask(triton: Triton, key: int | str, *, starts: bool) -> dict[str, Any] | None:
@@ -197,7 +197,7 @@ def verified_rows(triton: Triton, seconds: float) -> Iterator[Row]:
     }
     engines: tuple[Engine, ...] = ("wire", "reference")
     for way, (address, stream) in ways.items():
-        for engine in engines:
+        for engine in engines if stream is None else ("wire",):
             for ids in _IDS:
                 for name, load in loads(ids):
                     verified, window = asyncio.run(verify(address, engine, stream, load, seconds))

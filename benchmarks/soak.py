@@ -23,13 +23,13 @@ import psutil
 from benchmarks.fuzz_server import Ports, growth_bytes, server_failures
 from benchmarks.processes import running_server
 from benchmarks.report import describe_machine, option_parser, publish, table_head, table_row
+from perfkit.api_v2.client import Client, make_client
+from perfkit.clock import MonotonicClock
 from perfkit.protocol import v2_pb2
 from perfkit.protocol.message import InferRequest, InferResponse
 from perfkit.protocol.tensor import Datatype, tensor_from_array, tensor_to_array
 from perfkit.target.address import Address
-from perfkit.transport.base import Outcome, Transport
-from perfkit.transport.grpc.transport import WireGrpcTransport
-from perfkit.transport.http.transport import WireHttpTransport
+from perfkit.transport.base import Outcome
 from perfkit.transport.options import TransportOptions
 
 _CONCURRENCY = 8  # over each protocol, and as many requests in flight on the stream
@@ -58,27 +58,27 @@ class Soak:
     async def run(self) -> None:
         """Sends load while `continues()` holds, and waits for the last answers."""
         options = TransportOptions(max_connections=_CONCURRENCY, timeout_ns=_TIMEOUT_NS)
-        transports: dict[str, Transport] = {
-            "HTTP": WireHttpTransport(Address("http", "127.0.0.1", self.ports.http), options, time.monotonic_ns),
-            "gRPC": WireGrpcTransport(Address("grpc", "127.0.0.1", self.ports.grpc), options, time.monotonic_ns),
+        clients = {
+            "HTTP": make_client(Address("http", "127.0.0.1", self.ports.http), options, MonotonicClock()),
+            "gRPC": make_client(Address("grpc", "127.0.0.1", self.ports.grpc), options, MonotonicClock()),
         }
         sampling = asyncio.ensure_future(self._sample())
-        loops = (self._loop(name, transport) for name, transport in transports.items() for _ in range(_CONCURRENCY))
+        loops = (self._loop(name, client) for name, client in clients.items() for _ in range(_CONCURRENCY))
         await asyncio.gather(self._stream(), *loops)
         sampling.cancel()
-        for transport in transports.values():
-            await transport.aclose()
+        for client in clients.values():
+            await client.aclose()
 
-    async def _loop(self, name: str, transport: Transport) -> None:
-        requests = [(request, transport.prepare(request)) for request in _requests()]
+    async def _loop(self, name: str, client: Client) -> None:
+        requests = [(request, client.prepare(request)) for request in _requests()]
         index = 0
         while self.continues():
             request, prepared = requests[index % len(requests)]
-            reply = await transport.send(prepared)
+            reply = await client.transport.send(prepared)
             index += 1
             if reply.outcome is not Outcome.OK:
                 self.failures[f"{name}: {reply.outcome.value}: {reply.error}"] += 1
-            elif not _is_correct(request, transport.decode(reply)):
+            elif not _is_correct(request, client.decode(reply)):
                 self.failures[f"{name}: a wrong answer from {request.model}"] += 1
             else:
                 self.correct[name] += 1

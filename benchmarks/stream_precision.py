@@ -5,7 +5,7 @@
 The bundled server sends the first response of each stream at its declared instant, and each other one a gap after the one before.
 The server has one CPU, perfkit another. The time that the server's front end and the kernel add to a first response is measured first, for
 each protocol and engine; the declared `lead` compensates for it, as in `benchmarks.synthetic_precision`. The differences are medians of the
-rounds; --realtime keeps other programs off both CPUs, also from the threads of grpcio: `benchmarks.grpcio_streams` measures what those add.
+rounds; --realtime keeps other programs off both CPUs.
 The exit code is 1 if a figure deviates by more than is allowed there.
 """
 
@@ -42,8 +42,6 @@ CASES = (
     Case("grpc", "wire", requests_per_stream=1000),
     Case("grpc", "wire", first_ms=2, gap_ms=1, responses=20),
     Case("http", "wire"),
-    Case("grpc", "reference"),
-    Case("http", "reference"),
 )
 
 

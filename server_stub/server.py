@@ -46,9 +46,7 @@ async def serve(options: Options) -> None:
     regions = SharedMemoryRegions(is_allowed=options.allow_client_shm, driver=device.driver)
     memory = HostMemory(device.driver)
     http = HttpFrontEnd(repository, regions, settings, limits=options.limits, log=log, tracer=tracer, memory=memory)
-    grpc = GrpcFrontEnd(
-        repository, regions, settings, limits=options.limits, log=log, tracer=tracer, engine=options.grpc_engine, memory=memory
-    )
+    grpc = GrpcFrontEnd(repository, regions, settings, limits=options.limits, log=log, tracer=tracer, memory=memory)
     metrics = MetricsFrontEnd(repository, find_gpus(), limits=options.limits)
     try:
         host, context = options.host, None if tls is None else tls.http1_context

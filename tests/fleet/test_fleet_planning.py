@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from benchmarks.fleet_simulation import FLEETS
+from perfkit.api_v2.client import make_client
 from perfkit.calibration.model import Cost, workers_needed
 from perfkit.clock import MonotonicClock
 from perfkit.fleet.checks import limit_faults
@@ -17,7 +18,6 @@ from perfkit.load.pacer import SPIN_NS
 from perfkit.protocol.message import InferRequest
 from perfkit.protocol.tensor import Datatype, tensor_from_array
 from perfkit.target.address import Address
-from perfkit.api_v2.client import make_client
 from perfkit.transport.options import TransportOptions
 
 ROOT = pathlib.Path(__file__).parents[2]

@@ -1,6 +1,7 @@
 """Calls that a gRPC server, or a proxy in front of it, refuses before any load."""
 
 import asyncio
+from typing import Any, cast
 
 import pytest
 
@@ -31,7 +32,7 @@ class Refusing(OneAddress):
 
 
 def refusing(reason):
-    return Client(Refusing(reason), RpcCalls(TransportOptions(timeout_ns=10**9)))
+    return Client(cast(Any, Refusing(reason)), RpcCalls(TransportOptions(timeout_ns=10**9)))
 
 
 CALLS = {
