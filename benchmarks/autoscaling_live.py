@@ -32,6 +32,7 @@ import numpy.typing as npt
 from benchmarks.processes import run_perfkit, running_server
 from benchmarks.report import Report, describe_machine, program_options, yes_no
 from benchmarks.synthetic import closed_loop, measure_lead_us, open_loop, scenario
+from perfkit.api_v2.client import Client, make_client
 from perfkit.clock import MonotonicClock
 from perfkit.plan.evidence import gather_evidence, read_sources
 from perfkit.plan.inputs import PlanInputs, parse_slo
@@ -45,8 +46,7 @@ from perfkit.stats.replica_queue import Limit, ServiceLaw, calibrated_law, respo
 from perfkit.stats.steps import Floats, PeriodicSteps, Steps
 from perfkit.target.address import Address
 from perfkit.target.bundled_server import bundled_server
-from perfkit.transport.base import Outcome, Prepared, Transport
-from perfkit.transport.factory import make_transport
+from perfkit.transport.base import Outcome, Prepared
 from perfkit.transport.options import TransportOptions
 from perfkit.units import NS_PER_S
 
@@ -154,7 +154,7 @@ class Replica:
     """A bundled server that runs between two instants, and its requests in progress."""
 
     def __init__(self) -> None:
-        self.transport: Transport | None = None
+        self.client: Client | None = None
         self.ready_after_s = 0.0
         self.sent: set[asyncio.Task[None]] = set()
 
@@ -169,10 +169,10 @@ class Replica:
             if realtime:
                 os.sched_setscheduler(int(server.description["pid"]), os.SCHED_FIFO, os.sched_param(1))
             connections = TransportOptions(timeout_ns=60 * NS_PER_S, max_connections=500)
-            transport = make_transport(Address.parse(server.urls["http"]), connections, clock)
-            stack.push_async_callback(transport.aclose)
-            await transport.open(8)
-            self.transport = transport
+            client = make_client(Address.parse(server.urls["http"]), connections, clock)
+            stack.push_async_callback(client.aclose)
+            await client.transport.open(8)
+            self.client = client
             await clock.sleep_until_ns(stop_ns)
             await asyncio.gather(*self.sent)
 
@@ -214,8 +214,8 @@ async def live_hour(declaration: str, drawn: DrawnHour, seed: int, *, realtime: 
     times, delays_ms = np.full(arrivals.size, np.inf), np.zeros(arrivals.size)
     request = InferRequest("synthetic", (tensor_from_array("INPUT0", Datatype.FP32, np.ones((1, 4), dtype=np.float32)),))
 
-    async def send(number: int, transport: Transport, prepared: Prepared, intended_ns: int) -> None:
-        reply = await transport.send(prepared)
+    async def send(number: int, client: Client, prepared: Prepared, intended_ns: int) -> None:
+        reply = await client.transport.send(prepared)
         delays_ms[number] = (reply.started_ns - intended_ns) / 1e6
         if reply.outcome is Outcome.OK:
             times[number] = (reply.finished_ns - intended_ns) / NS_PER_S
@@ -228,8 +228,8 @@ async def live_hour(declaration: str, drawn: DrawnHour, seed: int, *, realtime: 
             intended_ns = begin_ns + round(arrival_s * NS_PER_S)
             await clock.sleep_until_ns(intended_ns)
             replica = replicas[index]
-            if replica.transport is not None:  # a server that is not ready in time answers nothing: its requests count as slow
-                task = asyncio.create_task(send(number, replica.transport, replica.transport.prepare(request), intended_ns))
+            if replica.client is not None:  # a server that is not ready in time answers nothing: its requests count as slow
+                task = asyncio.create_task(send(number, replica.client, replica.client.prepare(request), intended_ns))
                 replica.sent.add(task)
     slowest_start_s = max(replica.ready_after_s for replica in replicas)
     return LiveHour(drawn, missed_share(arrivals, times), int(np.isinf(times).sum()), slowest_start_s, float(np.quantile(delays_ms, 0.999)))

@@ -23,13 +23,13 @@ import psutil
 from benchmarks.fuzz_server import growth_bytes, server_failures
 from benchmarks.processes import RunningServer, running_server
 from benchmarks.report import Report, describe_machine, program_options
+from perfkit.api_v2.client import Client, make_client
 from perfkit.clock import MonotonicClock
 from perfkit.protocol import v2_pb2
 from perfkit.protocol.message import InferRequest, InferResponse
 from perfkit.protocol.tensor import Datatype, tensor_from_array, tensor_to_array
 from perfkit.target.address import Address
-from perfkit.transport.base import Outcome, Transport
-from perfkit.transport.factory import make_transport
+from perfkit.transport.base import Outcome
 from perfkit.transport.options import TransportOptions
 
 _CONCURRENCY = 8  # over each protocol, and as many requests in flight on the stream
@@ -57,26 +57,24 @@ class Soak:
     async def run(self) -> None:
         """Sends load, and waits for the last answers."""
         options = TransportOptions(max_connections=_CONCURRENCY, timeout_ns=60 * 10**9)
-        transports = {
-            name: make_transport(Address.parse(self._server.url(name.lower())), options, MonotonicClock()) for name in ("HTTP", "gRPC")
-        }
+        clients = {name: make_client(Address.parse(self._server.url(name.lower())), options, MonotonicClock()) for name in ("HTTP", "gRPC")}
         sampling = asyncio.ensure_future(self._sample())
-        loops = (self._loop(name, transport) for name, transport in transports.items() for _ in range(_CONCURRENCY))
+        loops = (self._loop(name, client) for name, client in clients.items() for _ in range(_CONCURRENCY))
         await asyncio.gather(self._stream(), *loops)
         sampling.cancel()
-        for transport in transports.values():
-            await transport.aclose()
+        for client in clients.values():
+            await client.aclose()
 
-    async def _loop(self, name: str, transport: Transport) -> None:
-        requests = [(request, transport.prepare(request)) for request in _requests()]
+    async def _loop(self, name: str, client: Client) -> None:
+        requests = [(request, client.prepare(request)) for request in _requests()]
         index = 0
         while time.monotonic() < self._end_s:
             request, prepared = requests[index % len(requests)]
-            reply = await transport.send(prepared)
+            reply = await client.transport.send(prepared)
             index += 1
             if reply.outcome is not Outcome.OK:
                 self.failures[f"{name}: {reply.outcome.value}: {reply.error}"] += 1
-            elif not _is_correct(request, transport.decode(reply)):
+            elif not _is_correct(request, client.decode(reply)):
                 self.failures[f"{name}: a wrong answer from {request.model}"] += 1
             else:
                 self.correct[name] += 1

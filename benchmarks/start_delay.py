@@ -30,6 +30,7 @@ from benchmarks.peers.canned import INPUTS, MODEL, VERSION, WIDTH, serving
 from benchmarks.peers.server_process import PeerError
 from benchmarks.processes import REALTIME, ROOT, on_cpus, run_perfkit
 from benchmarks.report import Report, describe_machine, program_options, yes_no
+from perfkit.api_v2.client import make_client
 from perfkit.clock import MonotonicClock
 from perfkit.load.arrivals import Schedule, constant_rate
 from perfkit.load.loop import Phases
@@ -39,7 +40,6 @@ from perfkit.protocol.message import InferRequest
 from perfkit.protocol.tensor import Datatype, tensor_from_array
 from perfkit.target.address import Address
 from perfkit.transport.base import Reply
-from perfkit.transport.http.transport import WireHttpTransport
 from perfkit.transport.options import TransportOptions
 
 RATE, SLOW_RATE = 10_000, 500
@@ -65,22 +65,22 @@ async def drive(rate: float, seconds: float, seed: int, port: int) -> Nanosecond
                 break
     else:
         options = TransportOptions(max_connections=1024, timeout_ns=_TIMEOUT_NS)
-        transport = WireHttpTransport(Address("http", "127.0.0.1", port), options, clock.now_ns)
+        client = make_client(Address("http", "127.0.0.1", port), options, clock)
         zeros = np.zeros((1, WIDTH), np.int32)
         tensors = tuple(tensor_from_array(name, Datatype.INT32, zeros) for name in INPUTS)
-        prepared = [transport.prepare(InferRequest(MODEL, tensors, version=VERSION))]
-        await transport.open(_CONNECTIONS)
+        prepared = [client.prepare(InferRequest(MODEL, tensors, version=VERSION))]
+        await client.transport.open(_CONNECTIONS)
 
         def record(reply: Reply) -> None:
             instants.append((reply.intended_ns, reply.started_ns))
 
         phases = Phases.plan(clock.now_ns() + _LEAD_NS, warmup_ns=0, window_ns=round(seconds * 1e9), requests=None, drain_ns=_TIMEOUT_NS)
         loop = OpenLoop(
-            transport, prepared, record, lambda *_: None, arrivals=schedule.chunks(), origin_ns=phases.start_ns,
+            client.transport, prepared, record, lambda *_: None, arrivals=schedule.chunks(), origin_ns=phases.start_ns,
             phases=phases, clock=clock, pacer=pacer,
         )  # fmt: skip
         await loop.run()
-        await transport.aclose()
+        await client.aclose()
     pacer.close()
     return np.array(instants, dtype=np.int64).T
 

@@ -23,6 +23,7 @@ from benchmarks.peers.server_process import PeerError
 from benchmarks.peers.triton import running_triton
 from benchmarks.processes import ROOT, run_perfkit, write_scenario
 from benchmarks.report import Report, program_options
+from perfkit.api_v2.client import make_client
 from perfkit.clock import MonotonicClock
 from perfkit.errors import PerfkitError
 from perfkit.measurement.run_target import open_target
@@ -32,7 +33,6 @@ from perfkit.scenario.file import read_scenario
 from perfkit.target.address import WireProtocol
 from perfkit.target.bundled_server import bundled_server
 from perfkit.transport.base import Outcome
-from perfkit.transport.factory import make_transport
 from perfkit.transport.options import TransportOptions
 
 Inputs = Mapping[str, Mapping[str, Any]]
@@ -126,15 +126,15 @@ async def _send(file: pathlib.Path, settings: Sequence[str]) -> tuple[tuple[Infe
     async with contextlib.AsyncExitStack() as stack:
         opened = await stack.enter_async_context(open_target(loaded, (), _ignore, pathlib.Path(os.devnull)))
         (address,) = opened.addresses.values()
-        transport = make_transport(address, TransportOptions(engine=target.engine, timeout_ns=target.timeout_ns), MonotonicClock())
-        stack.push_async_callback(transport.aclose)
-        requests = (await probe(transport, address, loaded, MonotonicClock())).requests
+        client = make_client(address, TransportOptions(engine=target.engine, timeout_ns=target.timeout_ns), MonotonicClock())
+        stack.push_async_callback(client.aclose)
+        requests = (await probe(client, address, loaded, MonotonicClock())).requests
         responses = []
         for request in requests:
-            reply = await transport.send(transport.prepare(request))
+            reply = await client.transport.send(client.prepare(request))
             if reply.outcome not in (Outcome.OK, Outcome.REJECTED):
                 raise PerfkitError(f"{address}: {reply.outcome.value}: {reply.error}")
-            responses.append(transport.decode(reply))  # raises the server's error message if it rejected the request
+            responses.append(client.decode(reply))  # raises the server's error message if it rejected the request
     return requests, responses
 
 

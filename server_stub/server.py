@@ -48,17 +48,7 @@ async def serve(options: Options) -> None:
     memory = HostMemory(device.driver)
     receiving = ReceivingThreads(thread_count(len(cpus)))
     http = HttpFrontEnd(repository, regions, settings, limits=options.limits, log=log, tracer=tracer, memory=memory, threads=receiving)
-    grpc = GrpcFrontEnd(
-        repository,
-        regions,
-        settings,
-        limits=options.limits,
-        log=log,
-        tracer=tracer,
-        engine=options.grpc_engine,
-        memory=memory,
-        threads=receiving,
-    )
+    grpc = GrpcFrontEnd(repository, regions, settings, limits=options.limits, log=log, tracer=tracer, memory=memory, threads=receiving)
     metrics = MetricsFrontEnd(repository, find_gpus(), limits=options.limits)
     try:
         host, context = options.host, None if tls is None else tls.http1_context

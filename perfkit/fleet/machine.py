@@ -7,6 +7,7 @@ import importlib.metadata
 from collections.abc import Callable, Coroutine, Sequence
 from typing import Any
 
+from perfkit.api_v2.client import make_client
 from perfkit.calibration.cache import calibration_path, read_calibration
 from perfkit.clock import Clock
 from perfkit.errors import PerfkitError
@@ -29,7 +30,6 @@ from perfkit.fleet.messages import (
 from perfkit.machine.cpus import usable_cpus
 from perfkit.machine.description import describe_host
 from perfkit.machine.limits import count_ephemeral_ports, raise_open_file_limit
-from perfkit.transport.factory import make_transport
 from perfkit.units import NS_PER_S
 from perfkit.workers.messages import Progress
 from perfkit.workers.worker_spec import MixSpec, WorkerSpec
@@ -142,14 +142,14 @@ class _Machine:
     async def _check_target(self, spec: WorkerSpec | MixSpec) -> None:
         longest_ns = 0
         for one in spec.workloads if isinstance(spec, MixSpec) else (spec,):
-            transport = make_transport(one.address, dataclasses.replace(one.transport, max_connections=1), self._clock)
+            client = make_client(one.address, dataclasses.replace(one.transport, max_connections=1), self._clock)
             started_ns = self._clock.now_ns()
             try:
-                await transport.open(1)
+                await client.transport.open(1)
             except PerfkitError as error:
                 self._connection.send(TargetChecked(fault=str(error)))
                 return
             finally:
-                await transport.aclose()
+                await client.aclose()
             longest_ns = max(longest_ns, self._clock.now_ns() - started_ns)
         self._connection.send(TargetChecked(longest_ns))

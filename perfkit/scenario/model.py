@@ -127,8 +127,9 @@ class Scenario(Section):
         target = self.target
         if self.sequences is not None and (target.resolve == "all" or any(len(urls) > 1 for urls in target.urls_by_protocol.values())):
             raise ValueError("sequences need one address, since the server that answers a step must hold the state: give a single url")
-        if self.stream is not None and target.connections is not None and target.engine == "reference":
-            raise ValueError("target.connections: the reference engine does not rotate the connections of streams: use engine: wire")
+        if target.engine == "reference" and (self.stream is not None or target.connections is not None):
+            key, what = ("stream", "sends no streams") if self.stream is not None else ("target.connections", "rotates no connections")
+            raise ValueError(f"{key}: the reference engine {what}: use engine: wire")
         return self
 
     @pydantic.model_validator(mode="after")

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from benchmarks.fleet_simulation import FLEETS
+from perfkit.api_v2.client import make_client
 from perfkit.calibration.model import Cost, workers_needed
 from perfkit.clock import MonotonicClock
 from perfkit.fleet.checks import limit_faults
@@ -17,7 +18,6 @@ from perfkit.load.pacer import SPIN_NS
 from perfkit.protocol.message import InferRequest
 from perfkit.protocol.tensor import Datatype, tensor_from_array
 from perfkit.target.address import Address
-from perfkit.transport.factory import make_transport
 from perfkit.transport.options import TransportOptions
 
 ROOT = pathlib.Path(__file__).parents[2]
@@ -67,7 +67,7 @@ def test_the_network_follows_from_the_length_of_the_requests(case):
 async def request_bytes(case):
     """The length of a request that perfkit sends."""
     address = Address.parse({"http": "http://server.example:8000", "grpc": "grpc://server.example:8001"}[case[:4]])
-    transport = make_transport(address, TransportOptions(timeout_ns=10**9), MonotonicClock())
+    transport = make_client(address, TransportOptions(timeout_ns=10**9), MonotonicClock())
     inputs = (tensor_from_array("INPUT", Datatype.UINT8, np.zeros((1, INPUT_BYTES[case]), np.uint8)),)
     try:
         return sum(map(len, transport.prepare(InferRequest("model", inputs)).buffers))

@@ -12,7 +12,7 @@ from perfkit.telemetry.figures import MetricFigures, PageFigures
 from perfkit.telemetry.messages import MetricsPageConfig
 from perfkit.telemetry.prometheus.page import Page, PageGpu, Sample, gpu_uuid, parse_page
 from perfkit.telemetry.series import Sampler, SamplerReport, Series, SeriesBuffer, falls
-from perfkit.transport.http.page import read_page
+from perfkit.transport.http.transport import read_page
 from perfkit.transport.limits import METRICS_LIMIT
 from perfkit.units import NS_PER_S
 

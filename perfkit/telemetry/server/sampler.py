@@ -7,6 +7,7 @@ point's figures come from `perfkit.telemetry.server.statistics` instead, which r
 import asyncio
 from collections.abc import Callable, Sequence
 
+from perfkit.api_v2.client import Client, make_client
 from perfkit.clock import Clock
 from perfkit.errors import TargetError
 from perfkit.protocol.statistics import ModelStatistics
@@ -14,8 +15,6 @@ from perfkit.target.address import Address
 from perfkit.telemetry.messages import StatisticsConfig
 from perfkit.telemetry.series import SamplerReport, Series, SeriesBuffer, Span
 from perfkit.telemetry.server.counters import Reading, falls
-from perfkit.transport.base import Transport
-from perfkit.transport.factory import make_transport
 from perfkit.transport.limits import STATISTICS_LIMIT
 from perfkit.transport.options import TransportOptions
 from perfkit.units import NS_PER_S
@@ -28,12 +27,12 @@ class ServerStatisticsSampler:
     """A `Sampler` that reads over one connection; a server without statistics is noted, and not read again."""
 
     def __init__(
-        self, config: StatisticsConfig, clock: Clock, make: Callable[[Address, TransportOptions, Clock], Transport] = make_transport
+        self, config: StatisticsConfig, clock: Clock, make: Callable[[Address, TransportOptions, Clock], Client] = make_client
     ) -> None:
         self.notes: list[str] = []
         self._config, self._clock, self._make = config, clock, make
         self._runner = asyncio.Runner()
-        self._transport: Transport | None = None
+        self._client: Client | None = None
         units = {f"server_{name}": "ns" for name in _TIMES} | {"server_answers_per_s": "per_s", "server_mean_batch": "count"}
         self._buffers = {name: SeriesBuffer(name, unit) for name, unit in units.items()}
         self._previous: tuple[int, Reading] | None = None
@@ -42,7 +41,7 @@ class ServerStatisticsSampler:
 
     def start(self) -> bool:
         """See `Sampler.start`."""
-        self._transport = self._runner.run(self._connect())
+        self._client = self._runner.run(self._connect())
         statistics = self._read()
         if statistics == {}:
             self.notes.append("The server has no v2 statistics: its queue and compute times are not known.")
@@ -68,19 +67,19 @@ class ServerStatisticsSampler:
 
     def close(self) -> None:
         """See `Sampler.close`."""
-        if self._transport is not None:
-            self._runner.run(self._transport.aclose())
+        if self._client is not None:
+            self._runner.run(self._client.aclose())
         self._runner.close()
 
-    async def _connect(self) -> Transport:
+    async def _connect(self) -> Client:
         """A coroutine because transports are made on the event loop that they use."""
         return self._make(self._config.address, TransportOptions(timeout_ns=_TIMEOUT_NS, answer_limit=STATISTICS_LIMIT), self._clock)
 
     def _read(self) -> Reading | None:
         """The statistics by version, empty if the server has none of the model; None if it does not answer, which is noted once."""
-        assert self._transport is not None
+        assert self._client is not None
         try:
-            versions = self._runner.run(self._transport.model_statistics(self._config.model, self._config.version))
+            versions = self._runner.run(self._client.model_statistics(self._config.model, self._config.version))
         except TargetError as error:
             if not self._has_failed:
                 self._has_failed = True

@@ -1,15 +1,12 @@
-"""The reference engine for Triton's `generate_stream`: aiohttp."""
+"""Streams of server-sent events on aiohttp, which the wire engine's are compared with."""
 
 import dataclasses
 
 import aiohttp
 
 from perfkit.errors import ProtocolError
-from perfkit.protocol import rest
-from perfkit.protocol.generate import EventSplitter, encode_generate_request, read_event_error
-from perfkit.protocol.message import InferRequest
-from perfkit.transport.base import Outcome, Prepared, Reply
-from perfkit.transport.http.calls import HttpResponse
+from perfkit.protocol.generate import EventSplitter, read_event_error
+from perfkit.transport.base import Outcome
 from perfkit.transport.http.event_stream import stream_reply
 from perfkit.transport.http.reference import ReferenceHttpTransport, RequestTrace
 from perfkit.transport.streamed_answer import StreamedAnswer
@@ -23,28 +20,24 @@ class _StreamTrace(RequestTrace):
     events: EventSplitter | None = None
 
 
-class ReferenceEventStreamTransport(ReferenceHttpTransport):
-    """Requests of `generate_stream` on aiohttp's session."""
+class EventStreamOracle(ReferenceHttpTransport):
+    """Each request is answered by a stream of events."""
 
-    def prepare(self, request: InferRequest) -> Prepared:
-        path = rest.model_path(request.model, request.version, "generate_stream")
-        return Prepared((path.encode(), encode_generate_request(request)), {"Content-Type": rest.JSON_TYPE})
-
-    def _trace(self) -> RequestTrace:
+    def _trace(self):
         return _StreamTrace(self._now_ns())
 
-    async def _read(self, response: aiohttp.ClientResponse, trace: RequestTrace) -> bytes:
-        if not isinstance(trace, _StreamTrace) or response.status != 200:
+    async def _read(self, response, trace):
+        if response.status != 200:
             return await super()._read(response, trace)
         answer = trace.answer
 
-        def take(data: bytes) -> None:
+        def take(data):
             if error := read_event_error(data):
                 answer.error = answer.error or error
             else:
                 answer.add(None, len(data), self._now_ns())
 
-        trace.events = EventSplitter(self._limit.max_bytes, take)
+        trace.events = EventSplitter(self._answer_limit.max_bytes, take)
         try:
             async for piece in response.content.iter_any():
                 trace.events.append(piece)
@@ -52,10 +45,7 @@ class ReferenceEventStreamTransport(ReferenceHttpTransport):
             raise aiohttp.ClientPayloadError(str(error)) from None
         return b""
 
-    def _reply(
-        self, trace: RequestTrace, outcome: Outcome, payload: HttpResponse | None = None, error: str = "", status: str | int = ""
-    ) -> Reply:
-        assert isinstance(trace, _StreamTrace)
+    def _reply(self, trace, outcome, payload=None, error="", status=""):
         if outcome is Outcome.OK and trace.events is not None:
             return stream_reply(trace.answer, trace.events, trace.started_ns, self._now_ns())
         reply = trace.answer.failed(outcome, trace.started_ns, self._now_ns(), error, status)

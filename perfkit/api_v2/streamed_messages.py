@@ -1,18 +1,14 @@
-"""The messages of `ModelStreamInfer`: split from the data of a stream, and what they say about their requests."""
+"""The messages of `ModelStreamInfer`: those of requests, and what those of responses say about their requests."""
 
 import dataclasses
-from collections.abc import Callable
-from typing import NamedTuple
 
 from google.protobuf.message import DecodeError
 
 from perfkit.errors import ProtocolError
 from perfkit.protocol import protobuf, v2_pb2, wire_format
 from perfkit.protocol.decoded_size import check_protobuf_fields
-from perfkit.protocol.grpc_call import PREFIX_BYTES
-from perfkit.protocol.http2 import LimitError
 from perfkit.protocol.message import InferRequest, InferResponse
-from perfkit.transport.limits import AnswerLimit
+from perfkit.transport.streamed_answer import StreamedResponse
 
 _LARGE_BYTES = 1 << 16
 _REQUEST_ID, _INFER_RESPONSE, _RAW_OUTPUTS = 3 << 3 | 2, 2 << 3 | 2, 6 << 3 | 2  # tags
@@ -23,59 +19,6 @@ _BARE = (
     "Triton and the bundled server do: its streams cannot be measured"
 )
 _FINAL = "triton_final_response"
-ERROR_MESSAGE_STATUS = "error_message"
-"""The status of a request that a stream answers with an error; gRPC has none for it."""
-
-
-class StreamedResponse(NamedTuple):
-    """One message of a stream."""
-
-    id: str
-    error: str
-    is_response: bool
-    """False for an error, and for Triton's final response without outputs, which only says that no more follow."""
-    is_final: bool | None
-    """Whether no more messages follow for the request; None if the server does not say so."""
-
-
-class MessageSplitter:
-    """Takes the data of a stream in chunks and calls `on_message` with each message, and whether it is compressed.
-
-    It stands in for a stream's list of chunks. `append` raises LimitError for a message beyond the limit.
-    """
-
-    def __init__(self, limit: AnswerLimit, on_message: Callable[[bytes, bool], None]) -> None:
-        self._limit, self._on_message = limit, on_message
-        self._parts: list[bytes] = []
-        self._size, self._needed = 0, PREFIX_BYTES
-
-    def __len__(self) -> int:
-        """The number of pieces of the message that is not complete."""
-        return len(self._parts)
-
-    def append(self, chunk: bytes) -> None:
-        """Takes the next bytes."""
-        if self._parts:
-            self._parts.append(chunk)
-            self._size += len(chunk)
-            if self._size < self._needed:
-                return
-            chunk = b"".join(self._parts)
-            self._parts.clear()
-        position, end, needed = 0, len(chunk), PREFIX_BYTES
-        while end - position >= PREFIX_BYTES:
-            length = int.from_bytes(chunk[position + 1 : position + PREFIX_BYTES])
-            if length > self._limit.max_bytes:
-                raise LimitError(self._limit.announced_too_long(length))
-            stop = position + PREFIX_BYTES + length
-            if stop > end:
-                needed = stop - position
-                break
-            self._on_message(chunk[position + PREFIX_BYTES : stop], chunk[position] != 0)
-            position = stop
-        if position < end:
-            self._parts.append(chunk[position:])
-        self._size, self._needed = end - position, needed
 
 
 def streamed_message(request: InferRequest) -> bytes:

@@ -1,28 +1,20 @@
-"""The reference engine for `ModelStreamInfer`: grpcio's asyncio streams."""
+"""Streams of `ModelStreamInfer` on grpcio's asyncio API, which the wire engine's are compared with."""
 
 import asyncio
 import dataclasses
-from collections.abc import Callable
 from typing import Any
 
 import grpc
 import grpc.aio
 
+from perfkit.api_v2.streamed_messages import id_field, read_streamed_response
 from perfkit.errors import ProtocolError
 from perfkit.protocol import protobuf
-from perfkit.protocol.message import InferRequest, InferResponse
-from perfkit.target.address import Address
 from perfkit.transport.base import Outcome, Prepared, Reply
 from perfkit.transport.grpc.calls import refusal
 from perfkit.transport.grpc.reference import ReferenceChannel, ReferenceGrpcTransport
-from perfkit.transport.grpc.streamed_messages import (
-    ERROR_MESSAGE_STATUS,
-    decode_streamed_response,
-    id_field,
-    read_streamed_response,
-    streamed_message,
-)
-from perfkit.transport.options import StreamOptions, TransportOptions
+from perfkit.transport.grpc.streaming_connection import ERROR_MESSAGE_STATUS
+from perfkit.transport.options import StreamOptions
 from perfkit.transport.streamed_answer import StreamedAnswer
 from perfkit.units import format_duration_ns
 
@@ -52,38 +44,34 @@ class _Stream:
     reader: "asyncio.Task[None] | None" = None
 
 
-class StreamingReferenceGrpcTransport(ReferenceGrpcTransport):
+class MessageStreamOracle(ReferenceGrpcTransport):
     """A stream at a time on each channel, as long as there is an idle one; otherwise streams share channels."""
 
-    def __init__(self, address: Address, options: TransportOptions, now_ns: Callable[[], int]) -> None:
+    def __init__(self, address, options, now_ns):
         super().__init__(address, options, now_ns)
         self._options = options.stream or StreamOptions()
         self._open_streams: list[_Stream] = []  # that may take more requests
         self._streams: set[_Stream] = set()
         self._next_id = 0
 
-    def prepare(self, request: InferRequest) -> Prepared:
+    def prepare(self, call):
         """The start of the id, and the message without one."""
-        return Prepared((request.id.encode(), streamed_message(request)))
+        return Prepared((call.request_id.encode(), call.message))
 
-    def decode(self, reply: Reply) -> InferResponse:
+    def answer(self, reply):
         """The first response."""
         if not isinstance(reply.payload, StreamedAnswer):
             raise refusal(reply.error)
-        return decode_streamed_response(reply.payload.first, self._max_answer_bytes)
+        return reply.payload.first
 
-    def answer_bytes(self, reply: Reply) -> int:
-        """The size of the largest response."""
-        return reply.payload.largest_bytes if isinstance(reply.payload, StreamedAnswer) else 0
-
-    async def aclose(self) -> None:
+    async def aclose(self):
         readers = [stream.reader for stream in self._streams if stream.reader is not None]
         for stream in tuple(self._streams):
             stream.call.cancel()
         await asyncio.gather(*readers, return_exceptions=True)
         await super().aclose()
 
-    async def _send(self, prepared: Prepared) -> Reply:
+    async def _send(self, prepared, compression):
         id_prefix, message = prepared.buffers
         stream = self._open_streams[-1] if self._open_streams else self._open_stream()
         self._next_id += 1
@@ -111,11 +99,11 @@ class StreamingReferenceGrpcTransport(ReferenceGrpcTransport):
         except asyncio.CancelledError:
             return self._cut_off(stream, request_id, request, Outcome.UNFINISHED, "")
 
-    def _open_stream(self) -> _Stream:
+    def _open_stream(self):
         is_exclusive = bool(self._idle)
         channel = self._idle.pop() if is_exclusive else self._channels[len(self._in_flight) % len(self._channels)]
         is_single = self._options.requests_per_stream == 1
-        method: Any = channel.channel.stream_stream(self._address.base_path + protobuf.method_path("ModelStreamInfer"))
+        method: Any = channel.channel.stream_stream(self.address.base_path + protobuf.method_path("ModelStreamInfer"))
         call = method(timeout=self._timeout_s if is_single else None, metadata=self._metadata, compression=self._compression)
         stream = _Stream(channel, is_exclusive, call, self._options.requests_per_stream)
         self._streams.add(stream)
@@ -123,7 +111,7 @@ class StreamingReferenceGrpcTransport(ReferenceGrpcTransport):
         stream.reader = asyncio.ensure_future(self._read(stream))
         return stream
 
-    async def _read(self, stream: _Stream) -> None:
+    async def _read(self, stream: _Stream):
         """Reads a stream to its end."""
         failure: grpc.aio.AioRpcError | tuple[Outcome, str, str] | None = None
         try:
@@ -148,7 +136,7 @@ class StreamingReferenceGrpcTransport(ReferenceGrpcTransport):
                 request.reply.set_result(self._ended(request, failure, ended_ns))
         stream.requests.clear()
 
-    def _ended(self, request: _Request, failure: grpc.aio.AioRpcError | tuple[Outcome, str, str] | None, ended_ns: int) -> Reply:
+    def _ended(self, request: _Request, failure: grpc.aio.AioRpcError | tuple[Outcome, str, str] | None, ended_ns: int):
         """The reply to a request whose stream has ended."""
         started_ns, answer = request.started_ns, request.answer
         if failure is None:
@@ -158,7 +146,7 @@ class StreamingReferenceGrpcTransport(ReferenceGrpcTransport):
         outcome, error, status = failure
         return answer.failed(outcome, started_ns, ended_ns, error, status)
 
-    def _take(self, stream: _Stream, message: bytes, at_ns: int) -> None:
+    def _take(self, stream: _Stream, message: bytes, at_ns: int):
         """Takes a message of a stream, and ends its request if no more follow; raises ProtocolError."""
         response = read_streamed_response(message, self._max_answer_bytes)
         request = stream.requests.get(response.id)
@@ -176,7 +164,7 @@ class StreamingReferenceGrpcTransport(ReferenceGrpcTransport):
         if not request.reply.done():
             request.reply.set_result(request.answer.complete(request.started_ns, at_ns, ERROR_MESSAGE_STATUS))
 
-    def _remove(self, stream: _Stream, request_id: str) -> None:
+    def _remove(self, stream: _Stream, request_id: str):
         """Removes a request that has ended, so that its stream may take another."""
         stream.requests.pop(request_id, None)
         if stream.is_cut_off:
@@ -185,14 +173,14 @@ class StreamingReferenceGrpcTransport(ReferenceGrpcTransport):
         elif stream.left and len(stream.requests) == self._options.in_flight - 1:
             self._open_streams.append(stream)
 
-    def _cut_off(self, stream: _Stream, request_id: str, request: _Request, outcome: Outcome, error: str) -> Reply:
+    def _cut_off(self, stream: _Stream, request_id: str, request: _Request, outcome: Outcome, error: str):
         """Ends a request before its answer is complete; its stream takes no other, and is cancelled with its last one."""
         stream.is_cut_off, stream.left = True, 0
         self._close(stream)
         self._remove(stream, request_id)
         return request.answer.failed(outcome, request.started_ns, self._now_ns(), error)
 
-    def _close(self, stream: _Stream) -> None:
+    def _close(self, stream: _Stream):
         """Lets a stream take no more requests."""
         if stream in self._open_streams:
             self._open_streams.remove(stream)
