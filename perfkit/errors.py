@@ -125,4 +125,6 @@ class MeasurementWarning:
     """A warning about a load point's figures; `code` is for programs, `message` is a whole sentence."""
 
     code: str
+    """The warning's name; `perfkit help warnings` and the documentation explain each."""
     message: str
+    """A sentence: what happened, what it means, and what mends it."""

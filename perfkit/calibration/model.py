@@ -45,11 +45,13 @@ class Calibration(Part):
     host: dict[str, Any]
     """The facts that must not change for the calibration to be valid: see `perfkit.calibration.cache.identity`."""
     server_cpus: tuple[int, ...]
+    """The CPUs of the server that it measured against."""
     driver_cpus: tuple[int, ...]
     warnings: tuple[str, ...] = ()
     rounds: int
     costs: tuple[Cost, ...]
     start_delay_rate_per_s: float
+    """The rate of the open loop that start delays were measured in."""
     start_delay_ns: Distribution
     """In an open loop of small HTTP requests at that rate."""
     timer_late_ns: Distribution

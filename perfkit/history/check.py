@@ -9,6 +9,7 @@ from typing import Literal
 from perfkit.clock import Instant, parse_instant
 from perfkit.history.series import HistoryEntry, Series
 from perfkit.history.trend import Step, Trend
+from perfkit.result.part import dataclass_document
 
 NOT_JUDGED = "mde_"
 """The beginning of metrics that follow from others: the minimum detectable effect rises with the noise, which has a series of its own."""
@@ -129,7 +130,7 @@ def check_history(
 
 def check_json(check: HistoryCheck) -> str:
     """The findings as JSON."""
-    return json.dumps({"schema": "perfkit.history-check/1", **dataclasses.asdict(check)}, indent=1) + "\n"
+    return json.dumps(dataclass_document("perfkit.history-check/1", check), indent=1) + "\n"
 
 
 def _step_findings(trend: Trend, steps: Sequence[Step], now: Instant, recent: Recent) -> Iterator[Finding]:

@@ -29,7 +29,9 @@ class SweepCase(Part):
     folder: str
     """Relative to the folder of the sweep."""
     scenario_sha256: str
+    """The digest of the case's scenario: a case is measured again if it changes."""
     status: CaseStatus = "pending"
+    """Whether the case is measured, and how its run ended."""
     reason: str = ""
     interleaved_group: int | None = pydantic.Field(default=None, ge=1)
     """The cases with the same number were measured interleaved on one server, so that a repetition of all took place in the same minutes;

@@ -20,15 +20,20 @@ class Measure(Section):
     ] = Field(default="auto", alias="warmup")
     """`auto` excludes the first second, and any part of the window's first third that is not steady yet."""
     duration_ns: Duration | None = Field(default=None, alias="duration", gt=0)
+    """The length of each window; the default is 10 s."""
     requests: Count | None = None
+    """The number of requests that ends each window, in place of `duration`."""
     drain_ns: Duration | None = Field(default=None, alias="drain")
+    """How long answers are awaited after the window; the default is the timeout, at most 30 s."""
     repetitions: Count = 3
+    """How often each load point is measured."""
     abort_error_rate: Share | None = None
     """The run ends if a larger share of a load point's requests fails, judged from 20 requests on."""
     workers: Literal["auto"] | Count = "auto"
     """The number of load-generating processes. `auto` follows the machine's calibration (`perfkit calibrate`), and is 1 without one. More help a
     generator that is the bottleneck, if CPUs are free for them."""
     cpus: Cpus | None = None
+    """The CPUs of the load generator, such as `[1]` or `0,2-3`; those of the server should be others."""
     checkpoint_ns: Duration = Field(default=60 * NS_PER_S, alias="checkpoint")
     """How often the figures so far are written while a longer window is measured, in whole seconds, so that `perfkit recover` makes a result
     of a run that was killed. The workers of such a window are processes of their own."""

@@ -44,9 +44,11 @@ class Metrics(Section):
     """Additional Prometheus pages, such as that of a DCGM exporter, and how all pages are read."""
 
     url: Annotated[tuple[MetricsUrl, ...], OneOrMoreTexts] = ()
+    """Prometheus pages to sample."""
     names: tuple[Annotated[Text, AfterValidator(_check_name)], ...] = ()
     """Metrics to store besides `nv_*` and `DCGM_FI_*`; `*` stands for any characters."""
     interval_ns: Annotated[Duration, AfterValidator(_check_interval)] = Field(default=1_000_000_000, alias="interval")
+    """The time between two readings of a page."""
 
 
 class Gpu(Section):
