@@ -28,7 +28,7 @@ import psutil
 
 from benchmarks.processes import write_scenario
 from benchmarks.report import describe_machine, option_parser, publish, table_head, table_row
-from perfkit.machine.listening_ports import listening_ports
+from perfkit.machine.process_tree import listening_ports
 
 _UNDER_LOAD_S, _POLL_S = 0.7, 0.02
 _SCENARIO = {

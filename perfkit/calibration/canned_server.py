@@ -17,7 +17,7 @@ from typing import cast
 
 from perfkit.calibration.canned_responses import GrpcResponse, grpc_error, grpc_responses, http_error, http_responses
 from perfkit.machine.cpus import pinned
-from perfkit.process.stdin import open_stdin
+from perfkit.process.messages import open_stdin
 from perfkit.protocol import http2
 from perfkit.protocol.http2 import HeaderBlockReader, Headers, Http2Error
 

@@ -29,8 +29,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def _execute(options: argparse.Namespace) -> ExitCode:
     import uvloop
 
-    from perfkit.calibration.cache import calibration_path, read_calibration, write_calibration
     from perfkit.calibration.measurement import Lengths, calibrate
+    from perfkit.calibration.model import calibration_path, read_calibration, write_calibration
     from perfkit.cli.signals import SignalHandler
     from perfkit.clock import MonotonicClock
     from perfkit.machine.description import describe_host

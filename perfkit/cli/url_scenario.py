@@ -70,8 +70,7 @@ def add_scenario_or_url_options(parser: argparse.ArgumentParser) -> None:
 
 def scenario_source(options: argparse.Namespace) -> "ScenarioSource":
     """The scenario that the arguments name or describe; raises ScenarioError and UsageError."""
-    from perfkit.scenario.file import read_source
-    from perfkit.scenario.shipped import find_scenario
+    from perfkit.scenario.file import find_scenario, read_source
 
     words: list[str] = options.scenario
     urls = [word for word in words if is_url(word)]
@@ -95,8 +94,7 @@ def is_url(word: str) -> bool:
 
 
 def _source_of_urls(urls: list[str], options: argparse.Namespace) -> "ScenarioSource":
-    from perfkit.scenario.file import ScenarioSource
-    from perfkit.scenario.writing import scenario_name
+    from perfkit.scenario.file import ScenarioSource, scenario_name
     from perfkit.target.address import redacted_url
 
     if not options.model:

@@ -8,8 +8,7 @@ import pathlib
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from perfkit.calibration.cache import calibration_path, read_calibration
-from perfkit.calibration.model import calibration_document
+from perfkit.calibration.model import calibration_document, calibration_path, read_calibration
 from perfkit.clock import Clock, utc_now
 from perfkit.errors import MeasurementError, MeasurementWarning, PerfkitError, StorageError, TargetError, UsageError
 from perfkit.load.load_plan import ColdStartPlan, LoadPoint

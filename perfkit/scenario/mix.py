@@ -17,11 +17,9 @@ from perfkit.scenario.load import (
     Slo,
 )
 from perfkit.scenario.section import Text
-from perfkit.scenario.sequences import Sequences
-from perfkit.scenario.shared_memory import SharedMemorySpec
-from perfkit.scenario.stream import Stream
+from perfkit.scenario.sequences import Sequences, Stream
 from perfkit.scenario.target import Version
-from perfkit.scenario.workload import Check, Workload
+from perfkit.scenario.workload import Check, SharedMemorySpec, Workload
 from perfkit.target.address import Address, WireProtocol
 
 MOST_WORKLOADS = 64

@@ -7,8 +7,6 @@ from typing import Annotated, Any, Self
 import pydantic
 from pydantic import Field
 
-from perfkit.scenario.fleet import Fleet, check_fleet
-from perfkit.scenario.gate import Gate
 from perfkit.scenario.load import (
     ClosedLoadSpec,
     ColdStartLoadSpec,
@@ -19,17 +17,13 @@ from perfkit.scenario.load import (
     SearchLoadSpec,
     Slo,
 )
-from perfkit.scenario.measure import Measure
+from perfkit.scenario.measure import Fleet, Gate, Measure, Rank, check_fleet
 from perfkit.scenario.mix import MOST_WORKLOADS, MixedWorkload, check_mix, fill_common_parts, plain_document
-from perfkit.scenario.rank import Rank
 from perfkit.scenario.section import Section, Text
-from perfkit.scenario.sequences import Sequences
-from perfkit.scenario.shared_memory import SharedMemorySpec
-from perfkit.scenario.stream import Stream
+from perfkit.scenario.sequences import Sequences, Stream
 from perfkit.scenario.target import Server, Target
-from perfkit.scenario.telemetry import Gpu, Metrics
-from perfkit.scenario.traces import Traces, check_traces
-from perfkit.scenario.workload import Check, Workload
+from perfkit.scenario.telemetry import Gpu, Metrics, Traces, check_traces
+from perfkit.scenario.workload import Check, SharedMemorySpec, Workload
 from perfkit.target.address import Address, redacted_url
 from perfkit.units import NS_PER_S, write_duration_ns
 

@@ -1,4 +1,4 @@
-"""The `sequences` section of a scenario: requests that belong together, for models that keep a state between them."""
+"""The `sequences` and `stream` sections of a scenario: requests that belong together, and requests whose answers are streams of responses."""
 
 from collections.abc import Mapping
 from typing import Annotated, Literal, Self, TypeAlias
@@ -99,3 +99,20 @@ class Sequences(Section):
     def id_count(self) -> int | None:
         """The number of different ids; None without a limit."""
         return None if self.first_id is None or self.end_id is None else self.end_id - self.first_id
+
+
+class Stream(Section):
+    """Requests are streamed: over gRPC with ModelStreamInfer, over HTTP with Triton's generate_stream (server-sent events)."""
+
+    requests_per_stream: Count = 1
+    """After so many requests a stream is closed, and another takes its place; over HTTP always 1."""
+    in_flight: Count = 1
+    """Requests on one stream at a time."""
+
+    @pydantic.model_validator(mode="after")
+    def _has_room(self) -> Self:
+        if self.in_flight > self.requests_per_stream:
+            raise ValueError(
+                f"in_flight is {self.in_flight:,}, but a stream is closed after {self.requests_per_stream:,} requests: raise requests_per_stream"
+            )
+        return self

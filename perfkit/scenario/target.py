@@ -1,13 +1,13 @@
 """The `target` and `server` sections of a scenario: where load is sent, and the bundled server's options."""
 
+import urllib.parse
 from typing import Annotated, Literal, Self
 
 import pydantic
-from pydantic import BeforeValidator, Field
+from pydantic import AfterValidator, BeforeValidator, Field
 
 from perfkit.scenario.section import Count, Cpus, Duration, Section, Size, Text
-from perfkit.scenario.telemetry import MetricsUrl
-from perfkit.target.address import Address, WireProtocol, host_name
+from perfkit.target.address import Address, WireProtocol, host_name, redacted_url
 from perfkit.target.command import check_ports, command_words, takes_ports
 
 
@@ -17,6 +17,20 @@ def _parse_version(value: object) -> object:
 
 
 Version = Annotated[str, BeforeValidator(_parse_version, json_schema_input_type=str | int)]
+
+
+def _check_page(url: str) -> str:
+    try:
+        parts = urllib.parse.urlsplit(url)
+        is_page = parts.scheme in ("http", "https") and bool(parts.hostname) and (parts.port is None or parts.port > 0)
+    except ValueError:
+        is_page = False
+    if not is_page:
+        raise ValueError(f"expected an http:// or https:// URL, such as http://127.0.0.1:8002/metrics, found {redacted_url(url)!r}")
+    return url
+
+
+MetricsUrl = Annotated[Text, AfterValidator(_check_page)]
 
 
 class TlsOptions(Section):

@@ -9,7 +9,7 @@ from typing import Any, NoReturn, TypeAlias
 import numpy as np
 
 from perfkit.errors import ModelMismatchError, ScenarioError
-from perfkit.machine.memory import MemoryBudget
+from perfkit.machine.limits import MemoryBudget
 from perfkit.protocol.message import InferRequest, ModelMetadata, TensorMetadata
 from perfkit.protocol.tensor import Tensor
 from perfkit.scenario.workload import OTHER_INPUTS, GeneratedInput, Workload
