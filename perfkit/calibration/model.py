@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Annotated, Any
 
 import platformdirs
-from pydantic import ConfigDict, Field
+from pydantic import Field
 
 from perfkit.errors import ResultError, UsageError
 from perfkit.load.load_plan import ClosedPlan, LoadPlan
@@ -74,13 +74,6 @@ class Calibration(Part):
     """How late the pacer wakes when nothing else runs."""
     clock_resolution_ns: float
     """As the operating system reports it."""
-
-    model_config = ConfigDict(frozen=True, extra="ignore", populate_by_name=True, defer_build=True)
-
-
-def calibration_document(calibration: Calibration) -> dict[str, Any]:
-    """The calibration as the values of a JSON document."""
-    return calibration.model_dump(mode="json", by_alias=True)
 
 
 def parse_calibration(document: object) -> Calibration:
@@ -183,7 +176,7 @@ def write_calibration(path: pathlib.Path, calibration: Calibration) -> None:
     partial = path.with_name(f"{path.name}.{os.getpid()}.partial")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        partial.write_text(json.dumps(calibration_document(calibration), indent=1) + "\n", encoding="utf-8")
+        partial.write_text(json.dumps(calibration.document(), indent=1) + "\n", encoding="utf-8")
         partial.replace(path)
     except OSError as error:
         raise UsageError(f"the calibration cannot be stored in {path} ({error}): set PERFKIT_CACHE_DIR to a writable folder") from None

@@ -14,6 +14,7 @@ from perfkit.cli.exit_code import ExitCode, exit_code_of
 from perfkit.cli.options import command_that_continues, secrets_hint, shown_words
 from perfkit.cli.output import reader_may_leave
 from perfkit.errors import PerfkitError, TimeTooShortError, UsageError
+from perfkit.override import override
 from perfkit.report.live import LiveGate
 from perfkit.result.atomic_write import write_whole
 from perfkit.text.terminal import write_raw
@@ -42,14 +43,14 @@ class GateProgress(LiveGate):
         self._gate = (request, folder)
         self._write_unfinished()
 
+    @override
     def run_started(self, stage: "Stage") -> None:
-        """See `GateObserver`."""
         super().run_started(stage)
         self._stage = stage
         self._write_unfinished()
 
+    @override
     def pair_finished(self, pair: "Pair") -> None:
-        """See `GateObserver`."""
         super().pair_finished(pair)
         self._write_unfinished()
 

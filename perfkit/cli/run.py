@@ -323,7 +323,6 @@ def _end_sweep(
     from perfkit.report.sweep import print_sweep
     from perfkit.report.terminal_status import print_sweep_status, print_sweep_warnings
     from perfkit.result.file import read_result
-    from perfkit.result.sweep import sweep_document
     from perfkit.result.whole_points import has_points
 
     results = {}
@@ -346,7 +345,7 @@ def _end_sweep(
         session.last_notes.append(f"the report of the sweep was not drawn: {reason}; `perfkit report --table-only {folder}` draws it")
     with reader_may_leave():
         if options.format == "json":
-            print(json.dumps(sweep_document(sweep.document), indent=1))
+            print(json.dumps(sweep.document.document(), indent=1))
         else:
             files = _written_files(folder, "sweep.json", "sweep.csv", "report.html")
             print(f"{folder}{os.sep}: {files}, and a result folder for each case")

@@ -2,9 +2,8 @@
 
 from collections.abc import Sequence
 
-from perfkit.errors import TargetError
+from perfkit.errors import TargetError, nearest
 from perfkit.protocol.message import IndexedModel
-from perfkit.text.nearest import nearest
 from perfkit.transport.base import Transport
 
 _MAX_NAMES, _MAX_REASON_CHARACTERS = 20, 200

@@ -16,6 +16,7 @@ import threading
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from typing import Any, BinaryIO
 
+from perfkit.override import override
 from perfkit.process.messages import message_bytes, read_message
 
 _running: "set[subprocess.Popen[bytes]]" = set()
@@ -204,16 +205,16 @@ class _LineReader(asyncio.Protocol):
         self.ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._unfinished = b""
 
+    @override
     def data_received(self, data: bytes) -> None:
-        """See asyncio.Protocol."""
         *lines, self._unfinished = (self._unfinished + data).split(b"\n")
         if len(self._unfinished) > _LONGEST_LINE_BYTES:
             lines, self._unfinished = [*lines, self._unfinished], b""
         for line in lines:
             self._take(line)
 
+    @override
     def connection_lost(self, _error: Exception | None) -> None:
-        """See asyncio.Protocol."""
         if self._unfinished:
             self._take(self._unfinished)
         if not self.ended.done():

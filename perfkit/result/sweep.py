@@ -160,14 +160,9 @@ class SweepFolder:
 
     def _save(self) -> None:
         try:
-            write_whole(self.folder / SWEEP_FILE, json.dumps(sweep_document(self.document), indent=1) + "\n")
+            write_whole(self.folder / SWEEP_FILE, json.dumps(self.document.document(), indent=1) + "\n")
         except OSError as error:
             raise MeasurementError(f"{self.folder} cannot be written: {error.strerror}") from None
-
-
-def sweep_document(sweep: SweepDocument) -> dict[str, Any]:
-    """A sweep as plain values."""
-    return sweep.model_dump(mode="json", by_alias=True)
 
 
 def read_sweep(folder: pathlib.Path) -> SweepDocument:

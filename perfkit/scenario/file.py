@@ -18,7 +18,7 @@ import pydantic
 import yaml
 
 import perfkit
-from perfkit.errors import ScenarioError
+from perfkit.errors import ScenarioError, nearest
 from perfkit.scenario.credentials import shown_override, with_variables, without_secrets
 from perfkit.scenario.error_messages import KeyPath, Origins, displayed, dotted, origin_of, validation_error
 from perfkit.scenario.load import ReplayLoadSpec
@@ -29,7 +29,6 @@ from perfkit.scenario.sweep import CHOICES, check_overridden_choices, check_swee
 from perfkit.scenario.yaml_values import MAX_DOCUMENT_BYTES, parse_yaml
 from perfkit.target.command import check_ports
 from perfkit.text.foreign import one_line
-from perfkit.text.nearest import nearest
 from perfkit.units import format_bytes
 
 if TYPE_CHECKING:
