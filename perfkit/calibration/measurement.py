@@ -13,9 +13,8 @@ import numpy as np
 
 from perfkit.api_v2.client import make_client
 from perfkit.calibration.bare_client import BareGrpc, BareHttp
-from perfkit.calibration.cache import identity
 from perfkit.calibration.canned_responses import INPUT, METADATA, MODEL
-from perfkit.calibration.model import Calibration, Cost
+from perfkit.calibration.model import Calibration, Cost, identity
 from perfkit.clock import Clock, resolution_ns, utc_now
 from perfkit.errors import MeasurementError
 from perfkit.load.arrivals import Schedule, constant_rate

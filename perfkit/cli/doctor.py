@@ -43,7 +43,7 @@ def _address(text: str) -> "Address":
 
 
 def _execute(options: argparse.Namespace) -> ExitCode:
-    from perfkit.calibration.cache import calibration_path, read_calibration
+    from perfkit.calibration.model import calibration_path, read_calibration
     from perfkit.clock import MonotonicClock
     from perfkit.doctor.findings import Severity, by_severity, conclusion, find_problems
     from perfkit.doctor.gpu_findings import find_gpu_problems

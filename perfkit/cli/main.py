@@ -15,12 +15,10 @@ from typing import NoReturn
 import perfkit
 from perfkit.cli.exit_code import ExitCode, exit_code_of
 from perfkit.cli.output import discard_stdout
-from perfkit.errors import PerfkitError
+from perfkit.errors import PerfkitError, suggestion
 from perfkit.machine.limits import is_file_limit
-from perfkit.process.standard_files import open_standard_files
 from perfkit.text.foreign import bounded
-from perfkit.text.nearest import suggestion
-from perfkit.text.terminal import safe_stream
+from perfkit.text.terminal import open_standard_files, safe_stream
 
 COMMANDS = {
     "run": "measure all load points of a scenario and write a result folder",

@@ -1,9 +1,13 @@
-"""Options that several commands have, and types of their values."""
+"""Options that several commands have, types of their values, and the file of accepted changes."""
 
 import argparse
 import pathlib
 import shlex
 from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from perfkit.history.accepted import AcceptedChanges
 
 
 def add_scenario_options(parser: argparse.ArgumentParser, *, is_optional: bool = False) -> None:
@@ -19,7 +23,7 @@ def add_settings(parser: argparse.ArgumentParser) -> None:
 
 
 def _scenario(text: str) -> pathlib.Path:
-    from perfkit.scenario.shipped import find_scenario
+    from perfkit.scenario.file import find_scenario
 
     return find_scenario(text)
 
@@ -41,7 +45,7 @@ def secrets_hint(options: argparse.Namespace) -> str:
 
 def shown_words(options: argparse.Namespace) -> list[str]:
     """The words of this call's command line; secrets in them are `<redacted>`."""
-    from perfkit.scenario.redaction import shown_setting
+    from perfkit.scenario.credentials import shown_setting
     from perfkit.target.address import redacted_url
 
     def shown(word: str) -> str:
@@ -83,3 +87,30 @@ def positive_duration_ns(text: str) -> int:
     except ValueError as error:
         raise argparse.ArgumentTypeError(str(error)) from None
     raise argparse.ArgumentTypeError(f"expected a time above zero, found {text!r}")
+
+
+def add_accepted(parser: argparse.ArgumentParser) -> None:
+    """Adds --accepted."""
+    parser.add_argument(
+        "--accepted",
+        type=pathlib.Path,
+        metavar="FILE",
+        help="known and accepted changes, from `perfkit gate accept`; default: perfkit-accepted.yaml beside the scenario or here, if there is one",
+    )
+
+
+def find_accepted_file(options: argparse.Namespace, scenario: pathlib.Path | None = None) -> pathlib.Path | None:
+    """The file that `--accepted` names, otherwise the one beside the scenario or in the current folder; None if there is none."""
+    from perfkit.history.accepted import ACCEPTED_FILE
+
+    places = [folder / ACCEPTED_FILE for folder in ([] if scenario is None else [scenario.parent]) + [pathlib.Path()]]
+    named: pathlib.Path | None = options.accepted
+    return named or next((place for place in places if place.exists()), None)
+
+
+def read_accepted_changes(path: pathlib.Path | None) -> "AcceptedChanges":
+    """The changes in a file, as of today; none without a file. Raises UsageError for a file that cannot be read."""
+    from perfkit.clock import utc_now
+    from perfkit.history.accepted import NOTHING_ACCEPTED, AcceptedChanges, read_accepted
+
+    return NOTHING_ACCEPTED if path is None else AcceptedChanges(read_accepted(path), utc_now().date())

@@ -15,7 +15,7 @@ from types import FrameType
 from typing import TYPE_CHECKING
 
 from perfkit.cli.exit_code import ExitCode
-from perfkit.process.running import kill_all
+from perfkit.process.child import kill_all
 
 if TYPE_CHECKING:
     from perfkit.measurement.control import Interruption

@@ -15,8 +15,7 @@ from perfkit.errors import PerfkitError
 from perfkit.fleet.deployment import deployed
 from perfkit.fleet.deployment_messages import DeploymentSpec, FleetFailed, FleetIsUp, Note
 from perfkit.fleet.running_fleet import claimed
-from perfkit.process.messages import claim_stdout, load_message, message_bytes
-from perfkit.process.stdin import open_stdin
+from perfkit.process.messages import claim_stdout, load_message, message_bytes, open_stdin
 
 
 def _say(out: BinaryIO, message: Note | FleetIsUp | FleetFailed) -> None:

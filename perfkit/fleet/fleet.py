@@ -20,7 +20,7 @@ from perfkit.fleet.dask_placement import DaskPlacement, dask_placement, stands_f
 from perfkit.fleet.fleet_machine import FleetMachine, RemoteWorkers
 from perfkit.fleet.token import TOKEN_VARIABLE, read_token
 from perfkit.load.loop import Stoppable
-from perfkit.scenario.fleet import Fleet as FleetSettings
+from perfkit.scenario.measure import Fleet as FleetSettings
 from perfkit.units import NS_PER_S
 from perfkit.workers.group import LEAD_NS, GroupListener, WorkerGroup
 from perfkit.workers.point_recording import MachineRecording, PointRecording

@@ -8,7 +8,7 @@ from collections.abc import Callable, Coroutine, Sequence
 from typing import Any
 
 from perfkit.api_v2.client import make_client
-from perfkit.calibration.cache import calibration_path, read_calibration
+from perfkit.calibration.model import calibration_path, read_calibration
 from perfkit.clock import Clock
 from perfkit.errors import PerfkitError
 from perfkit.fleet.connection import Connection, UnknownMessageError

@@ -4,7 +4,7 @@ import os
 import pathlib
 
 from perfkit.errors import UsageError
-from perfkit.scenario.fleet import Fleet
+from perfkit.scenario.measure import Fleet
 
 TOKEN_VARIABLE = "PERFKIT_FLEET_TOKEN"  # noqa: S105 - the name of a variable
 

@@ -101,6 +101,7 @@ class Pair(Part):
     number: int
     """Counts all pairs of the gate from 0: discarded ones and control pairs as well."""
     kind: PairKind
+    """Whether it compares the candidate, or the baseline with itself."""
     seed: int
     """The seed of the requests and arrivals, the same in both runs."""
     first: ArmName

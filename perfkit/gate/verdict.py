@@ -227,6 +227,7 @@ class Verdict(Part):
     notes: tuple[str, ...] = ()
     """Limits of the verdict that a reader must know before the figures, such as that the servers were not restarted."""
     mode: Literal["paired", "stored"]
+    """Whether servers were measured in pairs, or stored results compared."""
     scenario: str
     """The scenario's name."""
     baseline: str
@@ -235,6 +236,7 @@ class Verdict(Part):
     false_alarm_rate: float
     """Upper bound on the probability that any gated metric is called regressed although none is worse than its noise band."""
     pairs: int
+    """The number of pairs that count."""
     looks: tuple[int, ...] = ()
     """The numbers of pairs after which the gate may decide."""
     discarded_pairs: int = 0
@@ -242,6 +244,7 @@ class Verdict(Part):
     disturbed_pairs: int = 0
     """Pairs in which other processes disturbed the load generator; they count, and can hide a slowdown but not feign one."""
     control_pairs: int = 0
+    """Pairs of the baseline with itself."""
     failure: GateFailure | None = None
     """Why there is no verdict, if `kind` is `error`."""
     fault: Fault | None = None

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from perfkit.history.accepted import AcceptedChange
 from perfkit.history.series import HistoryEntry, Kind, Series, Unit
 from perfkit.result.fingerprint import fingerprint_differences
+from perfkit.result.part import dataclass_document
 from perfkit.stats.change_points import PERMUTATIONS, SIGNIFICANCE, change_points
 
 MAXIMUM_RESULTS = 500  # more would take the permutations minutes, and old steps are known
@@ -210,4 +211,4 @@ def steps_json(trends: Sequence[tuple[Trend, Sequence[Step]]]) -> str:
         )
         for trend, steps in trends
     )
-    return json.dumps({"schema": "perfkit.steps/1", **dataclasses.asdict(StepsDocument(listed))}, indent=1) + "\n"
+    return json.dumps(dataclass_document("perfkit.steps/1", StepsDocument(listed)), indent=1) + "\n"

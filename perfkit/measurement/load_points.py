@@ -12,8 +12,7 @@ from perfkit.calibration.model import Calibration, highest_rate_per_s, spin_ns_p
 from perfkit.clock import Clock
 from perfkit.load.load_plan import ClosedPlan, ColdStartPlan, IdlePlan, LoadPlan, LoadPoint, OpenPlan, load_points
 from perfkit.load.mix_plan import MixPoint, mix_points
-from perfkit.machine.limits import raise_open_file_limit
-from perfkit.machine.memory import MemoryBudget
+from perfkit.machine.limits import MemoryBudget, raise_open_file_limit
 from perfkit.measurement.target_probe import ProbeResult
 from perfkit.recorder.window import Window
 from perfkit.result.load import ClosedLoad, ColdStartLoad, IdleLoad, Load, MixedLoad, OpenLoad

@@ -3,9 +3,8 @@
 from collections.abc import Sequence
 
 from perfkit.api_v2.client import Client
-from perfkit.errors import TargetError
+from perfkit.errors import TargetError, nearest
 from perfkit.protocol.message import IndexedModel
-from perfkit.text.nearest import nearest
 
 _MAX_NAMES, _MAX_REASON_CHARACTERS = 20, 200
 _NOT_READY = ("UNAVAILABLE", "LOADING", "UNLOADING", "UNKNOWN")

@@ -18,7 +18,7 @@ from perfkit.result.load import Load, OpenLoad
 from perfkit.result.model import Connections, Protocol
 from perfkit.scenario.model import Scenario
 from perfkit.scenario.target import Target
-from perfkit.spans.sampled import SampledRequest
+from perfkit.spans.span import SampledRequest
 from perfkit.stats.buckets import EMPTY, BucketCounts
 from perfkit.target.address import WireProtocol
 from perfkit.transport.connect import FILE_LIMIT_REMEDY

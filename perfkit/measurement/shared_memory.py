@@ -9,11 +9,11 @@ from perfkit.api_v2.client import Client
 from perfkit.errors import ModelMismatchError, TargetError
 from perfkit.load.load_plan import ClosedPlan, LoadPlan
 from perfkit.machine.cuda_memory import CudaDriver, CudaMemory, cuda_driver
-from perfkit.machine.memory import MemoryBudget
+from perfkit.machine.limits import MemoryBudget
 from perfkit.machine.shared_memory import RegionMemory, SystemMemory
 from perfkit.protocol.message import InferRequest, InferResponse, ModelMetadata, RegionKind, RegionRefusal, SharedRegion
 from perfkit.scenario.load import ClosedLoadSpec, LoadSpec
-from perfkit.scenario.shared_memory import SharedMemory
+from perfkit.scenario.workload import SharedMemory
 from perfkit.target.address import Address
 from perfkit.workload.shared_tensors import OutputSizes, OutputSlots, has_open_sizes, input_region_bytes, place_inputs
 

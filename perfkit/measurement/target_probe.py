@@ -22,7 +22,7 @@ from perfkit.errors import (
 from perfkit.load.load_plan import ClosedPlan, plan_sequences
 from perfkit.load.sequence_requests import with_sequence
 from perfkit.load.sequences import SequenceSource
-from perfkit.machine.memory import MemoryBudget
+from perfkit.machine.limits import MemoryBudget
 from perfkit.measurement.shared_memory import RunRegions, SharedTensors
 from perfkit.measurement.target_metadata import read_target_metadata
 from perfkit.measurement.trial_requests import TrialRequests

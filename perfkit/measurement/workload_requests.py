@@ -3,7 +3,7 @@
 import dataclasses
 
 from perfkit.errors import ScenarioError
-from perfkit.machine.memory import MemoryBudget
+from perfkit.machine.limits import MemoryBudget
 from perfkit.protocol.message import InferRequest, ModelConfig, ModelMetadata
 from perfkit.scenario.file import LoadedScenario
 from perfkit.trace.payloads import payload_folder

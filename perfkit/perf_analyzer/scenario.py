@@ -14,7 +14,7 @@ from perfkit.perf_analyzer.notes import notes
 from perfkit.perf_analyzer.options import LoadRange, Options
 from perfkit.perf_analyzer.sweep import STABILITY_WINDOWS, has_one_run, linear_values
 from perfkit.perf_analyzer.target import target_of
-from perfkit.scenario.writing import scenario_name, scenario_text
+from perfkit.scenario.file import scenario_name, scenario_text
 
 __all__ = ["print_scenario", "scenario_for", "scenario_of"]
 

@@ -44,6 +44,7 @@ class DayInputs:
     cold_start_s: float | None = None
     """From the start of a replica until it takes requests; None takes the time that was measured."""
     scale_down_delay_s: float = SCALE_DOWN_DELAY_S
+    """How long replicas are kept after the demand fell, in seconds."""
     minimum: int | None = None
     """The fewest replicas of the autoscaler; None: one more than the redundancy."""
     maximum: int | None = None

@@ -28,8 +28,11 @@ class PlanInputs:
     average_demand_per_s: float | None = None
     """For costs; None uses the peak."""
     headroom: float = HEADROOM
+    """The share of the capacity that is kept free."""
     failure_headroom: float = FAILURE_HEADROOM
+    """The share that is kept free while a replica is lost."""
     redundancy: int = 0
+    """The replicas that may be lost."""
     zones: int = 0
     prices: Mapping[str, Price] = dataclasses.field(default_factory=dict)
     """By configuration or label; the empty string is the general price."""

@@ -32,7 +32,9 @@ class RiskRow:
 
     replicas: int
     all_up: float
+    """The probability that the SLO holds with all replicas."""
     one_lost: float
+    """The probability that it holds with one replica lost."""
     zone_lost: float | None
     """While the largest zone is lost; None without zones."""
     with_failures: float | None

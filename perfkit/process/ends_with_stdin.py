@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from perfkit.process.child import child_process
-from perfkit.process.stdin import open_stdin
+from perfkit.process.messages import open_stdin
 
 _STOPS_WITHIN_S = 5
 

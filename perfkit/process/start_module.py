@@ -14,8 +14,7 @@ from contextlib import AbstractAsyncContextManager
 from typing import BinaryIO
 
 import perfkit
-from perfkit.process.child import Child, child_process, spawn
-from perfkit.process.running import kill_group, register, unregister
+from perfkit.process.child import Child, child_process, kill_group, register, spawn, unregister
 
 _ROOT = str(pathlib.Path(perfkit.__file__).absolute().parents[1])
 _START = "import sys; sys.path.insert(0, sys.argv[1]); from perfkit.process.entry import become_module; become_module(dies_with_parent={})"

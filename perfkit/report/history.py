@@ -2,8 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 
-from perfkit.history.check import HistoryCheck
-from perfkit.history.gaps import Gap
+from perfkit.history.check import Gap, HistoryCheck
 from perfkit.history.series import HistoryEntry, Series
 from perfkit.history.trend import Step, Trend, trend_levels
 from perfkit.report.chart import BLUE, GREEN, MUTED, PURPLE, VERMILLION, Axis, Chart, ChartGroup, Level, Line

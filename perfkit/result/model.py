@@ -44,14 +44,22 @@ class Requests(Part):
 
     scheduled: int
     dropped: int
+    """Arrivals that were never sent."""
     sent: int
     ok: int
+    """Requests with a correct answer in time."""
     rejected: int
+    """Answered with an error."""
     timed_out: int
+    """Not answered in time."""
     connect_failed: int
+    """Not sent, as no connection came about."""
     broken: int
+    """Lost with their connection."""
     invalid_output: int
+    """Answered with outputs other than expected."""
     unfinished: int
+    """Not answered until the end of the drain."""
 
 
 class Connections(Part):
@@ -115,6 +123,7 @@ class SequenceCounts(Part):
     """Sequences by what happened to them in the window; one that is open at either end of it is not in all of the counts."""
 
     started: int
+    """Sequences whose first request was due in the window."""
     ended: int
     """Sequences whose last request was answered."""
     failed: int
@@ -194,6 +203,7 @@ class SloJudgement(Part):
     """Whether a load point meets the scenario's SLO, and why."""
 
     verdict: Literal["satisfied", "violated", "inconclusive"]
+    """Whether the SLO is met; inconclusive with too few samples."""
     reason: str
 
 
@@ -209,6 +219,7 @@ class Point(Part):
     repetition: int | None
     """None for pooled repetitions."""
     valid: bool
+    """Whether the figures are the target's: false where the load generator limited them."""
     warnings: tuple[MeasurementWarning, ...]
     warmup_s: float = 0.0
     """From the start of the load to that of the window; for pooled repetitions, the longest."""
@@ -223,12 +234,19 @@ class Point(Part):
     wrong_answer_interval: tuple[float, float] | None = None
     """The 95 % interval of the wrong share of all answers; a single value if all were checked."""
     error_rate: float
+    """1 - ok / scheduled."""
     throughput_per_s: float
+    """Ok answers that ended in the window, per second."""
     inferences_per_s: float
+    """Throughput times the batch size."""
     goodput_per_s: float | None = None
+    """Ok answers per second that also meet the SLO; null without an SLO on a percentile."""
     service_time_ns: Distribution
+    """Finished - started."""
     response_time_ns: Distribution | None = None
+    """Finished - intended start; null for closed loops, which have no intended starts."""
     start_delay_ns: Distribution | None = None
+    """Started - intended start; null for closed loops."""
     first_response_time_ns: Distribution | None = None
     """Streams only: the time to the first response, from the intended start, or in a closed loop from the start."""
     response_gap_ns: Distribution | None = None
@@ -243,7 +261,9 @@ class Point(Part):
     following_time_ns: Distribution | None = None
     """Loads with idle gaps only: the other requests, timed alike. `service_time_ns` has both."""
     failure_time_ns: Distribution | None
+    """Times of requests that failed at once; null without any."""
     intervals: dict[str, tuple[float, float | None]] = Field(default_factory=dict)
+    """95 % intervals of percentiles in nanoseconds; an end is null where too few samples bound it."""
     further_intervals: dict[str, dict[str, tuple[float, float | None]]] = Field(default_factory=dict)
     """The 95 % intervals of the percentiles of streams and sequences, by the name of their times without `_ns`."""
     effective_samples: dict[str, float] = Field(default_factory=dict)
@@ -331,17 +351,24 @@ class Result(Part):
 
     schema_version: Annotated[str, Field(alias="schema")] = SCHEMA
     scenario: dict[str, Any]
+    """The scenario with every default stated, without secrets."""
     overrides: tuple[str, ...] = ()
+    """Keys that the environment, the command line or a sweep set."""
     environment: dict[str, Any]
+    """What was known of the generator's machine, the target and the source."""
     status: Status
+    """complete; interrupted by a person; incomplete, as the target was lost; or invalid."""
     status_reason: str = ""
+    """A sentence that says why it is not complete; otherwise empty."""
     warnings: tuple[MeasurementWarning, ...] = ()
     """Warnings about the run as a whole, such as `report_missing`; those about figures are in their load points."""
     started_at: str
     resumptions: tuple[Resumption, ...] = ()
     """When the run was resumed after an interruption; empty for a run in one go."""
     points: tuple[Point, ...]
+    """Each load point of each repetition, in the order of measurement."""
     summary: tuple[Point, ...]
+    """Each load point with its repetitions pooled."""
     search: Search | None = None
     """Only for a `search` load."""
 

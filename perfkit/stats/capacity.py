@@ -81,6 +81,7 @@ class Energy:
     """Energy per inference in joules: total, and above the idle consumption."""
 
     gross_j: float
+    """Joules per inference, with the idle consumption."""
     above_idle_j: float | None
     """None if the idle power is unknown."""
 

@@ -71,8 +71,8 @@ class Forecast:
     growth_per_day: float
     """The mean relative growth of that estimate per day, up to the reach."""
     back_test: BackTest
-    fits: Mapping[str, Fit] = dataclasses.field(repr=False, compare=False, metadata={"is_stored": False})
-    paths_per_s: Mapping[str, Numbers] = dataclasses.field(repr=False, compare=False, metadata={"is_stored": False})
+    fits: Mapping[str, Fit] = dataclasses.field(repr=False, compare=False, metadata={"exclude": True})
+    paths_per_s: Mapping[str, Numbers] = dataclasses.field(repr=False, compare=False, metadata={"exclude": True})
     """For each model, an array of `PATHS` × days; the first day is the one after the history."""
 
     def fan_per_s(self, quantiles: Sequence[float], days: int) -> list[Numbers]:

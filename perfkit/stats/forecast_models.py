@@ -8,7 +8,7 @@ import dataclasses
 import itertools
 import math
 from collections.abc import Callable
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
@@ -107,6 +107,7 @@ class Outlook:
         return np.sqrt(variance)
 
 
+@runtime_checkable
 class Fit(Protocol):
     """A model fitted to a history."""
 

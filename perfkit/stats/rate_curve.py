@@ -43,9 +43,11 @@ class Spread:
     """Standard deviations around the curve as shares of the server's speed, between and within runs, with degrees of freedom."""
 
     run_sd: float
+    """The standard deviation between runs."""
     run_degrees: float
     runs: int
     within_sd: float
+    """The standard deviation within a run."""
     within_degrees: float
 
 
@@ -54,8 +56,11 @@ class RateCurve:
     """q(λ) = base + rise·λ/(saturation - λ), with its uncertainty."""
 
     base: float
+    """The value at low rates."""
     rise: float
+    """How strongly the value rises towards saturation."""
     saturation_per_s: float
+    """The rate at which the curve has its pole."""
     lowest_rate_per_s: float
     highest_rate_per_s: float
     spread: Spread

@@ -42,6 +42,7 @@ class Capacity:
 
     per_s: float
     low_per_s: float
+    """The lower limit, which is planned with."""
     high_per_s: float
     replicates: int
     is_cut: bool = False
@@ -55,7 +56,7 @@ class Capacity:
     """The total length that holds `FEWEST_CLUSTERS`."""
     speed_elasticity: float = 1.0
     """The growth of the capacity, in percent, if the server becomes one percent faster."""
-    draws_per_s: tuple[float, ...] = dataclasses.field(default=(), repr=False, metadata={"is_stored": False})
+    draws_per_s: tuple[float, ...] = dataclasses.field(default=(), repr=False, metadata={"exclude": True})
     """Draws from the distribution of the capacity, ascending. The ends of the interval are their quantiles."""
 
 

@@ -53,6 +53,7 @@ class UslFit:
     """The standard deviation of the residuals of ln X."""
     largest_concurrency: float
     peak: UslPeak | None
+    """The concurrency of the highest throughput; null if it lies beyond what was measured."""
     peak_sentence: str
     """The peak, or why there is none."""
 

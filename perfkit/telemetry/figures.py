@@ -17,12 +17,15 @@ class GpuFigures:
     uuid: str
     name: str
     source: Literal["nvml", "metrics"]
+    """The driver (nvml), or a page of metrics."""
     utilization_mean: float | None = None
+    """The share of time in which it computed."""
     memory_used_max_bytes: int | None = None
     power_mean_w: float | None = None
     energy_j: float | None = None
     sm_clock_mean_mhz: float | None = None
     throttled_share: float | None = None
+    """The share of time in which its clocks were lowered."""
     index: int | None = None
     mig: bool = False
     """A MIG instance, for which the driver reports memory only."""
@@ -38,6 +41,7 @@ class GpuFigures:
     ecc_errors: int | None = None
     """New ECC errors in the window, corrected and uncorrected."""
     throttle_reasons: tuple[str, ...] = ()
+    """Why its clocks were lowered, in the driver's words."""
     driver_version: str | None = None
     parent_uuid: str | None = None
     """The UUID of the GPU that a MIG instance belongs to."""
@@ -65,7 +69,9 @@ class MetricFigures:
     labels: dict[str, str]
     kind: Literal["counter", "gauge"]
     rise: float | None = None
+    """How much a counter grew."""
     per_s: float | None = None
+    """A counter's growth per second."""
     mean: float | None = None
     min: float | None = None
     max: float | None = None
@@ -86,6 +92,7 @@ class BusyProcess:
     name: str
     pid: int
     cpus: float
+    """How many CPUs it kept busy."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -174,14 +181,20 @@ class ServerFigures:
     success_ns: float | None
     """From entering the server's queue to the end of the answer, without network and parsing."""
     queue_ns: float | None
+    """Time in the server's queue, a mean per request in nanoseconds; null where nothing was counted."""
     compute_input_ns: float | None
+    """Time to prepare inputs, a mean per request in nanoseconds; null where nothing was counted."""
     compute_infer_ns: float | None
+    """Time of the inference itself, a mean per request in nanoseconds; null where nothing was counted."""
     compute_output_ns: float | None
+    """Time to take the outputs, a mean per request in nanoseconds; null where nothing was counted."""
     executions: int
+    """Executions of the model, each of a batch."""
     mean_batch: float | None
     """Inferences per execution."""
     inferences: int = 0
     cache_hits: int = 0
+    """Requests answered from the server's cache."""
     cache_misses: int = 0
     """Requests that a server with a response cache looked up in vain; 0 in results of earlier versions."""
     cache_hit_ns: float | None = None

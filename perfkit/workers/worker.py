@@ -26,7 +26,7 @@ from perfkit.recorder.recent import LiveFigures
 from perfkit.recorder.recorder import Recorder
 from perfkit.recorder.recording import Interval, Recording, merge_workloads
 from perfkit.recorder.stops import StopDetector
-from perfkit.spans.sampled import SampledRequest
+from perfkit.spans.span import SampledRequest
 from perfkit.target.address import Address
 from perfkit.telemetry.host.event_loop import EventLoopMonitor
 from perfkit.transport.base import ConnectionCounts, Prepared, Reply, Sender, Transport

@@ -8,12 +8,11 @@ from typing import Any, NoReturn, TypeAlias
 
 import numpy as np
 
-from perfkit.errors import ModelMismatchError, ScenarioError
-from perfkit.machine.memory import MemoryBudget
+from perfkit.errors import ModelMismatchError, ScenarioError, nearest
+from perfkit.machine.limits import MemoryBudget
 from perfkit.protocol.message import InferRequest, ModelMetadata, TensorMetadata
 from perfkit.protocol.tensor import Tensor
 from perfkit.scenario.workload import OTHER_INPUTS, GeneratedInput, Workload
-from perfkit.text.nearest import nearest
 from perfkit.units import format_bytes
 from perfkit.workload.data_values import DataTensor
 from perfkit.workload.generated import Checkpoint

@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from perfkit.errors import ModelMismatchError, ProtocolError, ScenarioError
-from perfkit.machine.memory import MemoryBudget
+from perfkit.machine.limits import MemoryBudget
 from perfkit.protocol.message import InferRequest, InferResponse, ModelMetadata, TensorMetadata
 from perfkit.protocol.tensor import Tensor, check_size, tensor_to_array
 from perfkit.scenario.workload import Check

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from perfkit.errors import ModelMismatchError, ProtocolError, ScenarioError
-from perfkit.machine.memory import MemoryBudget
+from perfkit.machine.limits import MemoryBudget
 from perfkit.protocol.message import InferRequest, ModelMetadata, TensorMetadata
 from perfkit.protocol.tensor import Tensor, check_size
 from perfkit.scenario.workload import Workload

@@ -17,7 +17,7 @@ from perfkit.fleet.fleet_machine import FleetMachine
 from perfkit.fleet.frames import MAGIC
 from perfkit.fleet.machine_share import MachineShare
 from perfkit.fleet.messages import Accepted, Hello, Ping, Pong, Refused, RunEnds, StartWorkers, WorkersEnded
-from perfkit.scenario.fleet import Fleet as FleetSettings
+from perfkit.scenario.measure import Fleet as FleetSettings
 from perfkit.workers.group import GroupListener
 from tests.workers.test_point import worker_spec
 

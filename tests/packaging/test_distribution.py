@@ -162,7 +162,7 @@ def test_the_wheel_ships_scenarios_that_run_by_name_in_an_empty_folder_and_its_h
     validate_all = "import sys; from perfkit.cli.main import main; sys.exit(any(main(['validate', name]) for name in sys.argv[1:]))"
     assert run(installed.python, "-c", validate_all, *names, cwd=empty).count(": valid; ") == len(names)
     assert "| 0 | done" in run(installed.perfkit, "help", "exit-codes", cwd=empty)
-    pictures = run(installed.python, "-c", "import perfkit.scenario.shipped as s; print(s.find_scenario('pictures').parent)", cwd=empty)
+    pictures = run(installed.python, "-c", "import perfkit.scenario.file as s; print(s.find_scenario('pictures').parent)", cwd=empty)
     assert {path.name for path in (pathlib.Path(pictures.strip()) / "pictures").iterdir()} == {"dawn.png", "dusk.png"}
 
 

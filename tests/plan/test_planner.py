@@ -7,7 +7,7 @@ import math
 import jsonschema
 import pytest
 
-from perfkit.cli.schema_model import schema_of
+from perfkit.cli.schema import schema_of
 from perfkit.errors import InconclusiveError, ResultError, UsageError
 from perfkit.plan import planner
 from perfkit.plan.evidence import gather_evidence, read_sources

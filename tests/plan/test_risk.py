@@ -7,7 +7,7 @@ import math
 import jsonschema
 import pytest
 
-from perfkit.cli.schema_model import schema_of
+from perfkit.cli.schema import schema_of
 from perfkit.errors import UsageError
 from perfkit.plan.day_inputs import DayInputs
 from perfkit.plan.demand_profile import parse_profile
