@@ -1,5 +1,6 @@
 """The simulation of a fleet: its arrivals against closed forms, its comparison of recordings against differences, and a short run."""
 
+import copy
 import dataclasses
 import math
 
@@ -36,9 +37,9 @@ def workers():
 
 def test_recordings_that_differ_in_one_count_are_not_the_same(workers):
     recording = workers[0].point.recording
-    assert is_same(recording, unpacked(packed(recording)))
+    assert is_same(recording, unpacked(packed(workers[0].point))[0].recording)
     assert not is_same(recording, workers[1].point.recording)
-    changed = unpacked(packed(recording))
+    changed = copy.deepcopy(recording)
     changed.batches[0].times["service_time"].counts[3] += 1
     assert not is_same(recording, changed)
     assert not is_same(recording, dataclasses.replace(recording, finished_per_s={}))
@@ -52,11 +53,11 @@ def test_recordings_merged_one_by_one_are_those_merged_at_once(workers):
 def test_a_machine_that_merges_sends_the_intervals_of_all_its_workers(workers):
     machine = merge_outputs(workers)
     for second in range(2):
-        logged, *_ = unpacked(packed(messages_of_second([machine], second))).messages
+        logged, *_ = unpacked(packed(*messages_of_second([machine], second)))
         counts = [worker.intervals[second].service_time.count for worker in workers]
         assert (logged.window_start_ns, logged.interval.index) == (START_NS, second)
         assert logged.interval.service_time.count == sum(counts) > 0
-        passed_on = messages_of_second(workers, second).messages
+        passed_on = messages_of_second(workers, second)
         assert [one.interval.service_time.count for one in passed_on if isinstance(one, Logged)] == counts
 
 

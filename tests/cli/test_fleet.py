@@ -17,7 +17,7 @@ from perfkit.result.file import read_result
 from perfkit.result.interval_log import check_log, read_intervals
 from tests.conditions import until_ended
 
-SECRET = "a-token-of-the-tests"  # noqa: S105
+SECRET = "a-token-of-the-tests-1b7f"  # noqa: S105
 TOKEN = {"PERFKIT_FLEET_TOKEN": SECRET}
 FLEET = {"listen": "127.0.0.1:0", "workers": 2}
 OPEN = {"open": {"rate": 300, "arrivals": "poisson"}}
