@@ -126,7 +126,7 @@ def _of_machine():
     times = ConnectTimes()
     times.add(5)
     whole = dataclasses.replace(point.point, connections=ConnectionCounts(opened=1, connect_times=times))
-    messages = (Ready(), *(Logged(7, one) for one in point.intervals.values()), *point.live, Checkpoint(8, whole), whole)
+    messages: list[Any] = [Ready(), *(Logged(7, one) for one in point.intervals.values()), *point.live, Checkpoint(8, whole), whole]
     hello = Hello("alpha", "1", (0, 1), 9, None, None, DaskTask("r1", 3))
     return [hello, Pong(1, 2), *(FromWorkers(1, (one,)) for one in messages), FromWorkers(1, (*messages, WorkersEnded("so")))]
 

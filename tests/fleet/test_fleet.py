@@ -80,7 +80,7 @@ async def joined(port, name, **changes):
 @contextlib.asynccontextmanager
 async def admission(wanted, run=None):
     """The port of an admission, and what it notes."""
-    notes = []
+    notes: list[str] = []
     made = Admission(wanted, TOKEN, MonotonicClock(), notes.append, run)
     server = await asyncio.start_server(made.admit, "127.0.0.1", 0)
     try:
