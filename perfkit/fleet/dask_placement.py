@@ -129,7 +129,6 @@ class DaskPlacement:
             while not (await asyncio.wait([ended], timeout=_LOOKS_EVERY_S))[0]:
                 if await self._is_lost(place):
                     on_end(place.name, f"its Dask worker {place.address} was lost")
-                    await self._client.cancel([future], force=True)
                     return
         finally:
             ended.cancel()
