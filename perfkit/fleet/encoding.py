@@ -140,8 +140,8 @@ class _Coders:
         origin, arguments = typing.get_origin(kind), typing.get_args(kind)
         if kind in _SIMPLE:
             return _SIMPLE[kind]
-        if kind in self._stand_ins:
-            return self._stood_in(kind, self._stand_ins[kind])
+        if (stand_in := self._stand_ins.get(kind)) is not None:
+            return self._stood_in(kind, stand_in)
         if origin in (typing.Union, types.UnionType):
             return self._union(arguments)
         if origin is typing.Literal:
@@ -149,27 +149,25 @@ class _Coders:
         if origin is np.ndarray:
             return _array(np.dtype(typing.get_args(arguments[1])[0]))
         if origin is tuple and arguments[-1:] != (...,):
-            return self._record(tuple, kind, dict(enumerate(arguments)), operator.itemgetter)
+            return self._record(tuple, dict(enumerate(arguments)), operator.itemgetter)
         if origin in _SEQUENCES:
-            return self._sequence(_SEQUENCES[origin], self.of(arguments[0]))
+            return self._elements(_SEQUENCES[origin], arguments[0], list | tuple | frozenset)
         if origin in _MAPPINGS:
-            values = arguments[1] if len(arguments) > 1 else int  # of a counter
-            return self._mapping(_MAPPINGS[origin], self.of(arguments[0]), self.of(values))
+            pair = types.GenericAlias(tuple, (*arguments, int)[:2])  # a counter counts by int
+            return self._elements(_MAPPINGS[origin], pair, Mapping)
         if isinstance(kind, enum.EnumMeta):
             return _choice(tuple(kind))
         if dataclasses.is_dataclass(kind) or hasattr(kind, "_fields"):
             hints = typing.get_type_hints(kind)
             names = [field.name for field in dataclasses.fields(kind)] if dataclasses.is_dataclass(kind) else kind._fields
-            return self._record(kind, kind, {name: hints[name] for name in names}, operator.attrgetter)
+            return self._record(kind, {name: hints[name] for name in names}, operator.attrgetter)
         raise TypeError(f"{kind} is no plain data")
 
-    def _record(self, made: Any, kind: Any, fields: Mapping[Any, Any], getter: Callable[[Any], Callable[[Any], Any]]) -> _Coder:
+    def _record(self, made: Any, fields: Mapping[Any, Any], getter: Callable[[Any], Callable[[Any], Any]]) -> _Coder:
         """Of a class with fields, or a tuple with so many elements."""
         parts = [(getter(name), self.of(part)) for name, part in fields.items()]
 
         def write(value: Any, out: _Writer) -> None:
-            if not fits(value):
-                raise TypeError(f"{value!r:.200} is no {kind}")
             for get, coder in parts:
                 coder.write(get(value), out)
 
@@ -177,84 +175,67 @@ class _Coders:
             values = [coder.read(source) for _, coder in parts]
             return tuple(values) if made is tuple else made(**dict(zip(fields, values, strict=True)))
 
-        def fits(value: Any) -> bool:
-            return type(value) is made and (made is not tuple or len(value) == len(parts))
+        return _checked(lambda value: type(value) is made and (made is not tuple or len(value) == len(parts)), write, read, made)
 
-        return _Coder(fits, write, read)
+    def _elements(self, made: Any, kind: Any, kinds: Any) -> _Coder:
+        """Of so many elements, which are pairs in a mapping."""
+        element = self.of(kind)
 
-    def _sequence(self, made: Any, element: _Coder) -> _Coder:
         def write(value: Any, out: _Writer) -> None:
             out.count(len(value))
-            for one in value:
+            for one in value.items() if isinstance(value, Mapping) else value:
                 element.write(one, out)
 
         def read(source: _Reader) -> Any:
-            return made(element.read(source) for _ in range(source.count()))
+            values = [element.read(source) for _ in range(source.count())]
+            return made(dict(values) if issubclass(made, dict) else values)
 
-        return _Coder(lambda value: isinstance(value, list | tuple | frozenset) and not hasattr(value, "_fields"), write, read)
-
-    def _mapping(self, made: Any, key: _Coder, content: _Coder) -> _Coder:
-        def write(value: Any, out: _Writer) -> None:
-            out.count(len(value))
-            for name, one in value.items():
-                key.write(name, out)
-                content.write(one, out)
-
-        def read(source: _Reader) -> Any:
-            return made({key.read(source): content.read(source) for _ in range(source.count())})
-
-        return _Coder(lambda value: isinstance(value, Mapping), write, read)
+        return _checked(lambda value: isinstance(value, kinds), write, read, made)
 
     def _union(self, kinds: Sequence[Any]) -> _Coder:
         if all(kind in _PLAIN_DATA for kind in kinds):
             return _SIMPLE[bytes]
-        coders = [self.of(kind) for kind in kinds]
+        coders = [self.of(kind) for kind in kinds if self._stand_ins.get(kind, kind) is not None]
 
         def write(value: Any, out: _Writer) -> None:
-            for number, coder in enumerate(coders):
-                if coder.fits(value):
-                    out.parts.append(bytes((number,)))
-                    coder.write(value, out)
-                    return
-            raise TypeError(f"{value!r:.200} is none of {kinds}")
+            number, coder = next((number, coder) for number, coder in enumerate(coders) if coder.fits(value))
+            out.parts.append(bytes((number,)))
+            coder.write(value, out)
 
         def read(source: _Reader) -> Any:
             return coders[source.index(len(coders))].read(source)
 
-        return _Coder(lambda value: any(coder.fits(value) for coder in coders), write, read)
+        return _checked(lambda value: any(coder.fits(value) for coder in coders), write, read, kinds)
 
-    def _stood_in(self, kind: type, stand_in: StandIn | None) -> _Coder:
-        if stand_in is None:
-            return _Coder(lambda _: False, _refuse_to_write, _refuse_to_read)
+    def _stood_in(self, kind: type, stand_in: StandIn) -> _Coder:
         coder = self.of(stand_in.kind)
-        return _Coder(
-            lambda value: isinstance(value, kind),
-            lambda value, out: coder.write(stand_in.made_of(value), out),
-            lambda source: stand_in.back(coder.read(source)),
-        )
+
+        def write(value: Any, out: _Writer) -> None:
+            coder.write(stand_in.made_of(value), out)
+
+        return _checked(lambda value: isinstance(value, kind), write, lambda source: stand_in.back(coder.read(source)), kind)
 
 
-def _refuse_to_write(value: Any, _: _Writer) -> None:
-    raise TypeError(f"{value!r:.200} is never sent")
+def _checked(fits: Callable[[Any], bool], write: Callable[[Any, _Writer], None], read: Callable[[_Reader], Any], kind: object) -> _Coder:
+    """A coder that raises TypeError for a value that does not fit."""
 
+    def write_checked(value: Any, out: _Writer) -> None:
+        if not fits(value):
+            raise TypeError(f"{value!r:.200} is not of {kind}")
+        write(value, out)
 
-def _refuse_to_read(_: _Reader) -> Any:
-    raise MalformedError("it has what is never sent")
+    return _Coder(fits, write_checked, read)
 
 
 def _choice(values: Sequence[Any]) -> _Coder:
     """Of the members of an enumeration, or of literals."""
     numbers = {value: bytes((number,)) for number, value in enumerate(values)}
-
-    def write(value: Any, out: _Writer) -> None:
-        if not fits(value):
-            raise TypeError(f"{value!r:.200} is none of {list(values)}")
-        out.parts.append(numbers[value])
-
-    def fits(value: Any) -> bool:
-        return type(value) is type(values[0]) and value in numbers
-
-    return _Coder(fits, write, lambda source: values[source.index(len(values))])
+    return _checked(
+        lambda value: type(value) is type(values[0]) and value in numbers,
+        lambda value, out: out.parts.append(numbers[value]),
+        lambda source: values[source.index(len(values))],
+        values,
+    )
 
 
 def _array(dtype: "np.dtype[Any]") -> _Coder:

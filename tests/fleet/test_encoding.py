@@ -214,8 +214,8 @@ def test_only_plain_data_and_declared_values_are_sent():
         Encoding(tuple[Secretive, ...], {})
     with pytest.raises(TypeError, match="is no plain data"):
         Encoding(dict[str, Any], {})
-    with pytest.raises(TypeError, match="is none of"):
+    with pytest.raises(TypeError, match="is not of"):
         Encoding(Secretive | None, {Secretive: None}).encoded(Secretive())
     assert Encoding(Secretive, {Secretive: StandIn(str, repr, len)}).decoded(b"\3\0\0\0abc") == 3
-    with pytest.raises(TypeError, match="is none of"):
+    with pytest.raises(TypeError, match="is not of"):
         OF_MACHINE.encoded(Ping(1))
