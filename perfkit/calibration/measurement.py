@@ -144,7 +144,7 @@ async def _load(
         address=address,
         transport=TransportOptions(max_connections=64, timeout_ns=_TIMEOUT_NS),
         requests=(request,),
-        expectation=Expectation((request,), METADATA, Check(), None, pathlib.Path()),
+        expectation=Expectation.of((request,), METADATA, Check(), None, pathlib.Path()),
         check_share=0.0,
         check_at_most_per_s=1.0,
         seed=0,

@@ -34,7 +34,6 @@ COMMANDS = {
     "perf-analyzer": "run a perf_analyzer command line, with its output, files and exit codes",
     "record": "pass requests on to a server, and record them as a trace for replay",
     "serve": "start the bundled v2 server",
-    "fleet": "start a Dask cluster for fleets on hosts over SSH, or end it",
     "worker": "make this machine one of a fleet that sends load together",
     "baseline": "write results into a baseline file, to gate later results against",
     "compare": "show results side by side, with the differences in how they were measured, but no verdict",

@@ -12,12 +12,14 @@ from perfkit.calibration.model import calibration_path, read_calibration
 from perfkit.clock import Clock
 from perfkit.errors import PerfkitError
 from perfkit.fleet.connection import Connection, UnknownMessageError
+from perfkit.fleet.dask_machine import DaskTask
 from perfkit.fleet.machine_share import MachineShare
 from perfkit.fleet.messages import (
     Accepted,
     CheckTarget,
     FromWorkers,
     Hello,
+    OfWorkers,
     Ping,
     Pong,
     Refused,
@@ -47,8 +49,8 @@ class RefusedError(PerfkitError):
     """The driver does not take this machine."""
 
 
-def describe_machine(name: str) -> Hello:
-    """What this machine says of itself."""
+def describe_machine(name: str, task: str = "") -> Hello:
+    """What this machine says of itself; `task` is the text of its `DaskTask` if it has one. Raises ValueError for another text."""
     return Hello(
         name=name,
         version=importlib.metadata.version("perfkit"),
@@ -56,6 +58,7 @@ def describe_machine(name: str) -> Hello:
         open_files=raise_open_file_limit(),
         ports=count_ephemeral_ports(),
         calibration=read_calibration(calibration_path(), describe_host()).calibration,
+        task=DaskTask.parse(task) if task else None,
     )
 
 
@@ -136,7 +139,7 @@ class _Machine:
             self._showed_progress_ns = now_ns
             self._connection.send(Progress())
 
-    def _post(self, number: int, *messages: object) -> None:
+    def _post(self, number: int, *messages: OfWorkers) -> None:
         self._connection.send(FromWorkers(number, messages))
 
     async def _check_target(self, spec: WorkerSpec | MixSpec) -> None:

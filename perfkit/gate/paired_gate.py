@@ -64,7 +64,7 @@ class GateRequest:
             )
         if self.time_limit_ns is not None and self.loaded.scenario.measure.requests is not None:
             raise UsageError("--time: measure.requests ends each window after a number of requests: give measure.duration, or neither")
-        if self.needs_kept_machines and (fleet := self.loaded.scenario.fleet) is not None and fleet.listen_at[1] == 0:
+        if self.needs_kept_machines and (fleet := self.loaded.scenario.fleet) is not None and fleet.listen_at(target_is_local=True)[1] == 0:
             raise UsageError(
                 f"fleet.listen: {fleet.listen}: port 0 is another one for each run, and a gate is many runs, for which "
                 "`perfkit worker --keep` stays: give a port"

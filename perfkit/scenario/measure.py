@@ -10,7 +10,7 @@ from perfkit.scenario.section import Count, Cpus, Duration, OneOrMoreTexts, Sect
 from perfkit.scenario.workload import SharedMemorySpec
 from perfkit.units import NS_PER_S, write_duration_ns
 
-DEFAULT_LISTEN = "0.0.0.0:8790"
+_EXAMPLE, _PORT = "10.0.0.5:8790", 8790
 DASK_SCHEMES = ("tcp", "tls", "ws", "wss")
 """How the address of a Dask scheduler may begin."""
 
@@ -105,7 +105,7 @@ class Rank(Section):
 
 
 def _check_listen(text: str) -> str:
-    parse_host_and_port(text, DEFAULT_LISTEN)
+    parse_host_and_port(text, _EXAMPLE)
     return text
 
 
@@ -125,8 +125,9 @@ class Fleet(Section):
     """The number of machines; with Dask, one on each of its hosts by default. Each runs `measure.workers` processes."""
     scheduler: Annotated[Text, AfterValidator(_check_scheduler)] | None = None
     """The address of the Dask scheduler."""
-    listen: Annotated[Text, AfterValidator(_check_listen)] = DEFAULT_LISTEN
-    """The host and port at which the machines join; port 0 picks a free one."""
+    listen: Annotated[Text, AfterValidator(_check_listen)] | None = None
+    """The host and port at which the machines join; port 0 picks a free one. By default port 8790 of 127.0.0.1 for a target on this machine, and
+    of all addresses for another."""
     token_file: Text | None = None
     """A file with the secret that all machines share; by default the environment variable PERFKIT_FLEET_TOKEN, or a new secret."""
     tls_cert: Text | None = None
@@ -150,10 +151,11 @@ class Fleet(Section):
             raise ValueError("tls_cert and tls_key belong together: give both")
         return self
 
-    @property
-    def listen_at(self) -> tuple[str, int]:
+    def listen_at(self, *, target_is_local: bool) -> tuple[str, int]:
         """The host and port of `listen`."""
-        return parse_host_and_port(self.listen, DEFAULT_LISTEN)
+        if self.listen is None:
+            return "127.0.0.1" if target_is_local else "0.0.0.0", _PORT  # noqa: S104 - the machines are others, and prove that they know the token
+        return parse_host_and_port(self.listen, _EXAMPLE)
 
 
 def check_fleet(load: LoadSpec, shared_memory: SharedMemorySpec) -> None:

@@ -170,7 +170,7 @@ def grpc_server(fault, *, always=False):
 async def measure(transport, address, load, connections):
     """One load point of so many requests: its counts, which add up."""
     spec = PointSpec(load, 0, None, SENT, 60 * S, connections)
-    expectation = Expectation((REQUEST,), METADATA, Check(), None, pathlib.Path())
+    expectation = Expectation.of((REQUEST,), METADATA, Check(), None, pathlib.Path())
     point = await run_point(
         spec, transport, [transport.prepare(REQUEST)], clock=MonotonicClock(), address=address, on_loop=lambda _: None,
         on_interval=lambda *_: None, check=AnswerCheck(transport, expectation, share=1.0, at_most_per_s=1e9),

@@ -1,13 +1,15 @@
-"""Handshake proofs and frames, checked against the standard library's HMAC-SHA256."""
+"""Which tokens are strong enough; handshake proofs and frames, checked against the standard library's HMAC-SHA256."""
 
 import hashlib
 import hmac
+import secrets
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from perfkit.fleet.frames import LENGTH_BYTES, MAC_BYTES, NONCE_BYTES, Sealer, is_proof, proof
+from perfkit.errors import UsageError
+from perfkit.fleet.token import LENGTH_BYTES, MAC_BYTES, NONCE_BYTES, Sealer, is_proof, new_token, proof, read_token, weakness
 
 NONCES = bytes(range(32)), bytes(range(32, 64))
 
@@ -55,3 +57,25 @@ def test_a_frame_that_is_repeated_left_out_changed_or_sent_back_is_not_the_next(
     assert opened((b"onE", first[1])) == [False]
     assert opened(first, sender="machine") == [False]
     assert opened(first, key="u") == [False]
+
+
+@pytest.mark.parametrize("token", ["secret", "a" * 40, "0123456789abcdef", "deadbeef" * 4, "ab" * 20])
+def test_a_token_that_could_be_guessed_is_refused_with_a_way_to_make_one(monkeypatch, tmp_path, token):
+    monkeypatch.setenv("PERFKIT_FLEET_TOKEN", token)
+    with pytest.raises(UsageError, match=r"PERFKIT_FLEET_TOKEN: it could be guessed: .* such as by `openssl rand -hex 24`"):
+        read_token(None)
+    file = tmp_path / "token.txt"
+    file.write_text(f"{token}\n")
+    with pytest.raises(UsageError, match=r"token\.txt: it could be guessed"):
+        read_token(file)
+
+
+@pytest.mark.parametrize(
+    "make", [lambda: secrets.token_hex(16), lambda: secrets.token_urlsafe(16), new_token, lambda: "correct horse battery staple"]
+)
+def test_random_tokens_are_strong_enough(monkeypatch, make):
+    for _ in range(200):
+        token = make()
+        assert weakness(token) == ""
+    monkeypatch.setenv("PERFKIT_FLEET_TOKEN", f" {token}\n")
+    assert read_token(None) == token
