@@ -113,7 +113,7 @@ def page_panels(charts: ChartGroup) -> list[PagePanel]:
         legend = tuple((one_line(key.name), _sample(key)) for key in legend_keys(panel.chart))
         names = {"role": "img", "aria_label": one_line(_description(panel.chart))}
         svg = document(parts, width, height, **_STYLE, **names)
-        drawn.append(PagePanel(panel.chart.title, svg, legend, _data(panel, box)))
+        drawn.append(PagePanel(one_line(panel.chart.title), svg, legend, _data(panel, box)))
     return drawn
 
 
