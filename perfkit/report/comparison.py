@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from perfkit.comparison.result_comparison import NOT_COVERED, ComparedResult, MetricRow, ResultComparison
 from perfkit.report.chart import COLOURS, MUTED, Axis, Chart, ChartGroup, Level, Line
-from perfkit.report.page import Block, Bullets, Item, Page, Paragraph, sections_of
+from perfkit.report.page import Block, Bullets, Figure, Item, Page, Paragraph, sections_of
 from perfkit.report.table import MISSING, Cell, Column, Table
 from perfkit.result.part import dataclass_document
 from perfkit.spans.change import describe_change
@@ -139,9 +139,7 @@ def _figures(compared: ResultComparison) -> Sequence[Block]:
             charts.append(_changes_chart(metric, rows, compared))
     if not charts:
         return ()
-    from perfkit.report.chart_svg import chart_block
-
-    return (chart_block("changes", "Changes from [1]", _CAPTION, ChartGroup(tuple(charts), columns=2)),)
+    return (Figure("Changes from [1]", _CAPTION, ChartGroup(tuple(charts), columns=2)),)
 
 
 def _changes_chart(metric: str, rows: Sequence[MetricRow], compared: ResultComparison) -> Chart:

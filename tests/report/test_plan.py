@@ -81,7 +81,7 @@ def test_the_page_is_self_contained(folder):
     assert re.findall(r'(?:src|href)="(?!#)[^"]*"', page.replace('href="http', 'x="')) == []
     assert "<script" not in page
     assert "@import" not in page
-    assert page.count("<svg") == len(list((folder / "plots").iterdir()))
+    assert page.count("<figure") == len(list((folder / "plots").iterdir()))
     assert "@media print" in page
 
 
