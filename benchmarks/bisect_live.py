@@ -22,8 +22,7 @@ import sys
 
 from benchmarks.processes import ROOT, write_scenario
 from benchmarks.report import describe_machine, option_parser, table_head, table_row, write_report
-from perfkit.bisection.folder import BISECTION_FILE
-from perfkit.bisection.model import Bisection, Interval, format_change
+from perfkit.bisection.folder import BISECTION_FILE, Bisection, Interval, format_change
 
 SERVICE_US, SERVERS, IN_FLIGHT = 40_000, 12, 24
 SERVER = f"""

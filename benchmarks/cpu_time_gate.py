@@ -21,7 +21,8 @@ from typing import NamedTuple
 from benchmarks.processes import ROOT, running_server, write_scenario
 from benchmarks.report import describe_machine, option_parser, publish, table_head, table_row
 from perfkit.gate.folder import VERDICT_FILE, read_verdict
-from perfkit.gate.verdict import Comparison, format_change
+from perfkit.gate.sentences import format_change
+from perfkit.gate.verdict import Comparison
 from perfkit.machine.process_tree import ProcessTree
 from perfkit.report.verdict import pair_slowdowns
 

@@ -27,7 +27,8 @@ from scipy.stats import beta
 from benchmarks.processes import ROOT, write_scenario
 from benchmarks.report import option_parser, table_head, table_row, write_report
 from perfkit.gate.folder import VERDICT_FILE, read_verdict
-from perfkit.gate.verdict import Verdict, format_change
+from perfkit.gate.sentences import format_change
+from perfkit.gate.verdict import Verdict
 
 BASELINE = "service=lognormal:20ms:cv=0.3,servers=8"
 CANDIDATES = {

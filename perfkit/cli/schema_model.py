@@ -38,7 +38,7 @@ DOCUMENTS: Mapping[str, tuple[str, Callable[[], Any]]] = {
     "gate": ("plan.json of a gate", _load("perfkit.gate.manifest", "GateManifest")),
     "pair": ("an element of pairs.json of a gate", _load("perfkit.gate.pairs", "Pair")),
     "accepted": ("a file of accepted changes, which is YAML", _load("perfkit.history.accepted", "AcceptedFile")),
-    "bisection": ("bisection.json of a bisection", _load("perfkit.bisection.model", "Bisection")),
+    "bisection": ("bisection.json of a bisection", _load("perfkit.bisection.folder", "Bisection")),
     "baseline": ("a baseline file", _load("perfkit.gate.baseline", "Baseline")),
     "plan": ("plan.json of a capacity plan", _load("perfkit.plan.model", "CapacityPlan")),
     "comparison": ("what `perfkit compare --format json` prints", _load("perfkit.comparison.result_comparison", "ResultComparison")),

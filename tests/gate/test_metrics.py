@@ -7,7 +7,8 @@ import pytest
 from perfkit.gate.metrics import Metric
 from perfkit.gate.paired_decision import compare_pairs, judge
 from perfkit.gate.paired_values import PairedValues
-from perfkit.gate.verdict import Verdict, format_change
+from perfkit.gate.sentences import format_change
+from perfkit.gate.verdict import Verdict
 from perfkit.stats.paired import decide, rule_for
 
 POINT = "http, concurrency 4"

@@ -10,9 +10,8 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import TypeVar
 
 from perfkit.bisection.folder import BisectionFolder
-from perfkit.bisection.revisions import Revision
-from perfkit.bisection.threshold import LOOKS
-from perfkit.bisection.worktree import RevisionError, Worktrees
+from perfkit.bisection.revisions import Revision, RevisionError, Worktrees
+from perfkit.bisection.search import LOOKS
 from perfkit.clock import Clock, utc_now
 from perfkit.errors import MeasurementError, ResultError, TargetError, UsageError
 from perfkit.gate.arm import Arm, GateContext, measure_loads, running_target

@@ -1,11 +1,15 @@
-"""Why the pairs of a gate allow no verdict. Pure."""
+"""Why the runs or the pairs of a gate allow no verdict. Pure."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
-from perfkit.gate.fault import Fault, GeneratorLoad, first_sentence
+from perfkit.errors import MeasurementError
+from perfkit.gate.arm import Arm
 from perfkit.gate.metrics import SECONDARY_MARGINS
 from perfkit.gate.paired_values import MetricChoice
-from perfkit.gate.pairs import ARMS, ArmRun, Pair, RunPoint, error_rate
+from perfkit.gate.pairs import ARMS, ArmName, ArmRun, Pair, RunPoint, arm_run, error_rate
+from perfkit.gate.verdict import Fault, GeneratorLoad
+from perfkit.result.model import Result
+from perfkit.scenario.model import Scenario
 
 MAXIMUM_FAILED_SHARE = 0.01
 MAXIMUM_DISCARDED = 4  # pairs, plus one for every three usable ones
@@ -74,3 +78,44 @@ def _warning_in_most(runs: Sequence[ArmRun], code: str) -> str:
         return ""
     by_point = (messages(points) for points in zip(*(run.points for run in runs), strict=True))
     return next((found[-1] for found in by_point if len(found) > len(runs) / 2), "")
+
+
+def first_sentence(message: str) -> str:
+    """What a measurement warning says, without its hints: the next steps of a verdict know more."""
+    return f"{message.partition('. ')[0].rstrip('.')}."
+
+
+class TrialError(MeasurementError):
+    """The trial could not be measured, because of a fault."""
+
+    def __init__(self, fault: Fault) -> None:
+        super().__init__(fault.reason)
+        self.fault = fault
+
+
+def why_unmeasurable(scenario: Scenario, arms: Mapping[ArmName, Arm]) -> str:
+    """Why no run can have the metrics that `gate.metrics` names, as a sentence; empty if it can."""
+    if not (named := _named(scenario)):
+        return ""
+    if any(arm.command is None for arm in arms.values()):
+        return f"gate.metrics: {named[0]} is known of servers that perfkit starts; name both as cmd: targets, or leave it out"
+    return (
+        ""
+        if scenario.telemetry
+        else f"gate.metrics: {named[0]} is measured by telemetry, which the scenario turns off; remove telemetry: false"
+    )
+
+
+def why_unmeasured(scenario: Scenario, arm: ArmName, result: Result) -> str:
+    """Why an arm's trial lacks a metric that `gate.metrics` names, as sentences; empty if it does not."""
+    for point in arm_run([result]).points:
+        if missing := [name for name in _named(scenario) if point.figures[name] is None]:
+            notes = (result.environment.get("telemetry") or {}).get("notes") or ()
+            why = " ".join(note for note in notes if note.startswith("The server's"))
+            return f"gate.metrics names {missing[0]}, which the {arm}'s trial lacks at {point.load_point}; leave it out, or mend the cause. {why}".rstrip()
+    return ""
+
+
+def _named(scenario: Scenario) -> Sequence[str]:
+    names = (scenario.gate.metrics if scenario.gate is not None else None) or ()
+    return [name for name in names if name in SECONDARY_MARGINS]

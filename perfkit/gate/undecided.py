@@ -6,9 +6,8 @@ from collections.abc import Iterator, Sequence
 from typing import Literal
 
 from perfkit.gate.facts import GateFacts
-from perfkit.gate.fault import describe_others
-from perfkit.gate.headline import metric_title
 from perfkit.gate.schedule import MOST_PAIRS
+from perfkit.gate.sentences import describe_others, metric_title
 from perfkit.gate.verdict import Comparison, MetricNoise, NextStep, Verdict
 from perfkit.units import write_minutes
 
