@@ -21,9 +21,9 @@ from scipy.stats import binom
 from benchmarks.processes import ROOT
 from benchmarks.report import option_parser, table_head, table_row, write_report
 from perfkit.gate.metrics import MARGINS
+from perfkit.gate.paired import NOISE_BAND, MetricBounds, Rule, decide, look, minimum_detectable_effect, rule_for
 from perfkit.gate.paired_decision import judge as judge_pairs
 from perfkit.gate.paired_values import MetricChoice, PairedValues
-from perfkit.stats.paired import NOISE_BAND, MetricBounds, Rule, decide, look, minimum_detectable_effect, rule_for
 from perfkit.stats.signed_rank import Array
 
 METRICS = tuple(MARGINS)

@@ -13,11 +13,11 @@ from perfkit.bisection.folder import Bisection, BisectionFolder, BisectionInputs
 from perfkit.bisection.revisions import Revision, RevisionError
 from perfkit.clock import ManualClock
 from perfkit.gate.bisect.bisection import BisectionPlan, run_bisection
+from perfkit.gate.paired import rule_for
 from perfkit.gate.paired_decision import decide_pairs
 from perfkit.gate.paired_values import MetricChoice
 from perfkit.gate.pairs import ArmRun, Pair, RunPoint
 from perfkit.gate.verdict import Verdict
-from perfkit.stats.paired import rule_for
 from tests.simulated_pairs import LOAD_POINTS
 
 CHOICE, RULE = MetricChoice(is_standard=True), rule_for(len(METRICS))

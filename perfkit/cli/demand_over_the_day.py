@@ -10,7 +10,7 @@ from perfkit.cli.options import whole_number
 
 if TYPE_CHECKING:
     from perfkit.plan.day_inputs import DayInputs
-    from perfkit.plan.price import Price
+    from perfkit.plan.input_texts import Price
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -38,10 +38,10 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def parse(options: argparse.Namespace, prices: "Sequence[Price]", read: Callable[[pathlib.Path, str], str]) -> "DayInputs | None":
     """The inputs; None without `--profile`, which the other options need. `read` reads the file of an option. Raises UsageError."""
     from perfkit.errors import UsageError
+    from perfkit.plan.autoscaling import SCALE_DOWN_DELAY_S
     from perfkit.plan.day_inputs import DayInputs, parse_allowed_missed_time, parse_price_like, parse_purchase, parse_seconds, parse_spot
     from perfkit.plan.demand_profile import parse_profile
     from perfkit.plan.inputs import parse_power_w
-    from perfkit.stats.autoscaling import SCALE_DOWN_DELAY_S
 
     if options.profile is None:
         names = ("cold_start", "scale_down_delay", "min_replicas", "max_replicas", "reserved_price", "spot_price", "spot_interruptions",

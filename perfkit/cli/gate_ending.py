@@ -130,8 +130,8 @@ class GateProgress(LiveGate):
     def _verdict_without_gate(self, failure: "GateFailure") -> "Verdict":
         import perfkit
         from perfkit.clock import utc_now
+        from perfkit.gate.paired import FALSE_ALARM_RATE
         from perfkit.gate.verdict import Verdict
-        from perfkit.stats.paired import FALSE_ALARM_RATE
         from perfkit.target.address import redacted_url
 
         scenario = self._options.scenario

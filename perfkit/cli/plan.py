@@ -67,26 +67,24 @@ def _execute(options: argparse.Namespace) -> ExitCode:
     from perfkit.clock import utc_now
     from perfkit.errors import UsageError
     from perfkit.plan.evidence import gather_evidence, read_sources
+    from perfkit.plan.forecast import parse_lead_time_days, parse_peaks
+    from perfkit.plan.input_texts import parse_prices
     from perfkit.plan.inputs import (
         PlanInputs,
-        parse_constraints,
-        parse_demand_per_s,
-        parse_headroom,
-        parse_power_w,
-        parse_slo,
-    )
-    from perfkit.plan.model import plan_document
-    from perfkit.plan.peaks import parse_lead_time_days, parse_peaks
-    from perfkit.plan.planner import plan_capacity
-    from perfkit.plan.price import parse_prices
-    from perfkit.plan.risk_inputs import (
         RiskInputs,
         parse_availability,
+        parse_constraints,
+        parse_demand_per_s,
         parse_demand_uncertainty,
+        parse_headroom,
         parse_outage_cost,
         parse_peak_hours,
+        parse_power_w,
+        parse_slo,
         parse_splitting,
     )
+    from perfkit.plan.model import plan_document
+    from perfkit.plan.planner import plan_capacity
 
     if options.zones == 1:
         raise UsageError("--zones 1: no replica survives the loss of the only zone; give at least 2")
@@ -177,7 +175,7 @@ def _read(file: pathlib.Path, option: str) -> str:
 
 def _shares(text: str | None) -> tuple[float, ...]:
     """The relative loads of the replicas, from a list or a file; empty without the option."""
-    from perfkit.plan.risk_inputs import parse_share_counts, parse_shares
+    from perfkit.plan.inputs import parse_share_counts, parse_shares
 
     if not text:
         return ()

@@ -8,9 +8,9 @@ from perfkit.gate.facts import GateFacts
 from perfkit.gate.metrics import SECONDARY_MARGINS
 from perfkit.gate.schedule import MOST_PAIRS
 from perfkit.gate.sentences import describe_others, metric_title
+from perfkit.gate.stored_runs import RECOMMENDED_RUNS
 from perfkit.gate.undecided import decide
 from perfkit.gate.verdict import Fault, GeneratorLoad, NextStep, Verdict
-from perfkit.stats.stored_runs import RECOMMENDED_RUNS
 from perfkit.stats.validity import BUSY_CORE_SHARE, DISTURBED_BY_OTHERS
 from perfkit.units import NS_PER_S
 

@@ -16,6 +16,7 @@ from perfkit.gate.arm import Arm, GateContext, measure_loads, running_target
 from perfkit.gate.faults import TrialError, generator_load, why_unmeasurable
 from perfkit.gate.folder import GateFolder
 from perfkit.gate.manifest import FixedSettings, GateInputs
+from perfkit.gate.paired import Rule, rule_for
 from perfkit.gate.paired_decision import Decision, decide_control, decide_pairs
 from perfkit.gate.paired_values import MetricChoice
 from perfkit.gate.pairs import ARMS, ArmName, ArmRun, ArmRunner, GateObserver, Pair, PairKind, Stage, arm_run, mean_length_s, run_pairs
@@ -29,7 +30,6 @@ from perfkit.result.json_file import as_mapping
 from perfkit.result.model import Result
 from perfkit.scenario.file import LoadedScenario, scenario_document
 from perfkit.scenario.load import ClosedLoadSpec, OpenLoadSpec, ReplayLoadSpec, SearchLoadSpec
-from perfkit.stats.paired import Rule, rule_for
 from perfkit.units import NS_PER_S
 
 _MAY_DIFFER = {"model_config"}  # a candidate may change it; the requests and the machine are the same by construction

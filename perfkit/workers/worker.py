@@ -27,7 +27,7 @@ from perfkit.recorder.recording import Interval, Recording, merge_workloads
 from perfkit.recorder.stops import StopDetector
 from perfkit.spans.sampled import SampledRequest
 from perfkit.target.address import Address
-from perfkit.telemetry.host.event_loop import EventLoopMonitor
+from perfkit.telemetry.host.generator import EventLoopMonitor
 from perfkit.transport.base import ConnectionCounts, Prepared, Reply, Sender, Transport
 from perfkit.transport.factory import make_transport
 from perfkit.transport.mixed import MixedSender, RoutedRequest

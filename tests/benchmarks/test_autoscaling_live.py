@@ -17,8 +17,8 @@ from benchmarks.autoscaling_live import (
     replica_spans,
     scaler_of,
 )
-from perfkit.stats.replica_queue import ServiceLaw
-from perfkit.stats.steps import Steps
+from perfkit.plan.replica_queue import ServiceLaw
+from perfkit.plan.steps import Steps
 
 LAW = ServiceLaw(1, -SERVICE_MS / 1e3 * np.log1p(-(np.arange(5000) + 0.5) / 5000))
 SCALER = scaler_of(ServerModel(17.5, 18.35, LAW, (LAW,)))

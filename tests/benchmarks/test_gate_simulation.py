@@ -21,7 +21,7 @@ from benchmarks.gate_simulation import (
     simulate_pairs,
     simulate_runs,
 )
-from perfkit.stats.paired import rule_for
+from perfkit.gate.paired import rule_for
 
 GATES = 10_000  # with fewer, a rate of 0.6 % cannot be distinguished from 1 %
 

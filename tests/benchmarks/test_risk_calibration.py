@@ -7,7 +7,7 @@ import pytest
 
 from benchmarks.risk_calibration import RESTART_SD, draw_trial, kept_cells, server, try_plan
 from benchmarks.risk_calibration_live import LIMIT_S, MEAN_S, true_capacity_per_s
-from perfkit.stats.fleet_risk import ReplicaCapacity
+from perfkit.plan.fleet_risk import ReplicaCapacity
 
 TRIALS = 1200
 

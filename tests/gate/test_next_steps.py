@@ -12,11 +12,11 @@ from perfkit.cli.gate import configure
 from perfkit.gate.facts import GateFacts, changed_command
 from perfkit.gate.metrics import Metric
 from perfkit.gate.next_steps import next_steps, stored_next_steps
+from perfkit.gate.paired import rule_for
 from perfkit.gate.paired_decision import compare_pairs
 from perfkit.gate.paired_values import PairedValues
 from perfkit.gate.undecided import find_remedy, needed_pairs
 from perfkit.gate.verdict import Fault, GeneratorLoad, MetricNoise, Timing, Verdict
-from perfkit.stats.paired import rule_for
 from perfkit.telemetry.figures import BusyProcess, OtherProcesses
 
 POINT = "http, 70/s poisson"

@@ -10,10 +10,10 @@ from perfkit.bisection.folder import Interval, Regression, format_change
 from perfkit.bisection.search import ALPHA, CONFIDENCE, Size, decide, most_precise
 from perfkit.gate.faults import MAXIMUM_FAILED_SHARE, find_fault
 from perfkit.gate.metrics import ERROR_RATE, Metric, build_comparison
+from perfkit.gate.paired import Rule
 from perfkit.gate.paired_values import MetricChoice, PairedValues, paired_values
 from perfkit.gate.pairs import ARMS, Pair, error_rate
 from perfkit.gate.verdict import Comparison, Verdict
-from perfkit.stats.paired import Rule
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@ from perfkit.clock import Clock
 from perfkit.machine.instruction_counter import EventCounter, NotCountedError
 from perfkit.machine.process_tree import ProcessTree, TreeCpuTime
 from perfkit.telemetry.figures import ServerCpuUse
-from perfkit.telemetry.host.target_processes import TargetProcesses
+from perfkit.telemetry.host.other_processes import TargetProcesses
 from perfkit.telemetry.series import Sampler, SamplerReport, Series, SeriesBuffer, Span
 from perfkit.units import NS_PER_S, format_duration_ns
 
