@@ -288,7 +288,10 @@ class _Comparison:
         return (ratio.low is not None and ratio.low > 1) if self.by in HIGHER_IS_BETTER else (ratio.high is not None and ratio.high < 1)
 
     def times_as_much(self, first: int, other: int) -> float:
-        """See `RankedCase.times_as_much`; the standard error of the ratio or difference falls with the square root of the measured time."""
+        """How many times as much to measure until the two differ beyond chance, if their figures stay as they are.
+
+        The standard error of the ratio or difference falls with the square root of the measured time.
+        """
         if self.by in _SHARES:
             difference = self._difference(other, first)
             return self._advised(difference.value, difference.value - (difference.low or 0.0))

@@ -13,6 +13,7 @@ from perfkit.clock import Clock
 from perfkit.errors import MeasurementWarning
 from perfkit.machine.limits import raise_open_file_limit
 from perfkit.machine.readings import MachineCounters, ProcessCounters, read_machine_counters, read_process_counters
+from perfkit.override import override
 from perfkit.telemetry.figures import MachineFigures
 from perfkit.telemetry.host.other_processes import OtherProcessesMeter
 from perfkit.telemetry.series import Sampler, SamplerReport, Series, SeriesBuffer
@@ -99,8 +100,8 @@ class GeneratorSampler(Sampler[MachineFigures]):
         self.sample()
         self._others.begin(self._clock.now_ns(), self._machine["cpu_s"].latest or 0.0)
 
+    @override
     def sample(self) -> int:
-        """See `Sampler.sample`."""
         now_ns = self._clock.now_ns()
         self._add(self._machine, now_ns, self._read_machine())
         for pid, buffers in zip(self._pids, self._workers, strict=True):
@@ -108,8 +109,9 @@ class GeneratorSampler(Sampler[MachineFigures]):
                 self._add(buffers, now_ns, counters)
         return now_ns + _INTERVAL_NS
 
+    @override
     def window(self, start_ns: int, end_ns: int) -> SamplerReport[MachineFigures]:
-        """See `Sampler.window`; counters are linear between samples."""
+        """Counters are linear between samples."""
         self.sample()
         machine, *workers = (
             {name: _increase(buffer, start_ns, end_ns) for name, buffer in buffers.items()} for buffers in (self._machine, *self._workers)
@@ -133,8 +135,8 @@ class GeneratorSampler(Sampler[MachineFigures]):
                 buffer.forget_before(start_ns)
         return report
 
+    @override
     def latest(self) -> Sequence[Series]:
-        """See `Sampler.latest`."""
         now_ns = self._clock.now_ns()
         return [series.effective_from(series.times_ns[-1]) for series in self._series(now_ns - 3 * _INTERVAL_NS, now_ns)]
 
