@@ -23,8 +23,7 @@ import sys
 from benchmarks.processes import run_interruptibly, write_scenario
 from benchmarks.report import Report, describe_machine, program_options
 from benchmarks.synthetic import INPUT
-from perfkit.bisection.folder import BISECTION_FILE
-from perfkit.bisection.model import Bisection, format_change
+from perfkit.bisection.folder import BISECTION_FILE, Bisection, format_change
 
 SERVICE_US, SERVERS, IN_FLIGHT = 40_000, 12, 24
 SERVER = f"""

@@ -17,7 +17,8 @@ import time
 
 from benchmarks.processes import run_gate, running_server
 from benchmarks.report import Report, describe_machine, program_options
-from perfkit.gate.verdict import Verdict, format_change
+from perfkit.gate.sentences import format_change
+from perfkit.gate.verdict import Verdict
 from perfkit.machine.process_tree import ProcessTree
 from perfkit.report.verdict import pair_slowdowns
 

@@ -25,8 +25,8 @@ import numpy as np
 
 from benchmarks.report import Report, percent, program_options
 from benchmarks.simulated_queues import Floats
-from perfkit.stats.forecast import fit_forecast
-from perfkit.stats.forecast_models import YEAR_DAYS
+from perfkit.plan.forecast import fit_forecast
+from perfkit.plan.forecast_models import YEAR_DAYS
 
 LENGTHS_DAYS, TARGET, FAN_AT = (30, 90, 365, 800), 0.75, (0.25, 0.5, 1.0)
 AHEAD, LEVEL_PER_S = 1.5, 100.0

@@ -20,7 +20,7 @@ from scipy.stats import binom
 
 from benchmarks.report import Report, program_options
 from perfkit.gate.metrics import MARGINS
-from perfkit.stats.paired import NOISE_BAND, MetricBounds, Rule, look, minimum_detectable_effect, rule_for
+from perfkit.gate.paired import NOISE_BAND, MetricBounds, Rule, look, minimum_detectable_effect, rule_for
 from perfkit.stats.signed_rank import Array
 
 METRICS = tuple(MARGINS)

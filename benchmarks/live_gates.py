@@ -25,7 +25,8 @@ from benchmarks.processes import run_gate, server_arm
 from benchmarks.report import Report, program_options
 from benchmarks.synthetic import INPUT
 from perfkit.gate.folder import read_verdict
-from perfkit.gate.verdict import Verdict, format_change
+from perfkit.gate.sentences import format_change
+from perfkit.gate.verdict import Verdict
 
 BASELINE = "service=lognormal:20ms:cv=0.3,servers=8"
 CANDIDATES = {

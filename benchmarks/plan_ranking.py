@@ -22,10 +22,10 @@ import numpy as np
 import numpy.typing as npt
 
 from benchmarks.report import Report, program_options
+from perfkit.plan.capacity import count_replicas
 from perfkit.plan.configuration import plan_configuration
 from perfkit.plan.evidence import gather_evidence, read_sources
 from perfkit.plan.inputs import PlanInputs, parse_slo
-from perfkit.stats.capacity import count_replicas
 from perfkit.stats.ranking import CERTAIN, pair_confidence, probability_below
 from perfkit.units import format_confidence
 from tests.queue_results import Writer

@@ -32,6 +32,7 @@ from benchmarks.simulated_queues import Floats, batched_response_times, poisson_
 from perfkit.measurement.point_measurement import PointMeasurement
 from perfkit.measurement.steady_state import warm_up_ns
 from perfkit.measurement.summary import point
+from perfkit.plan.capacity import HEADROOM
 from perfkit.plan.configuration import plan_configuration
 from perfkit.plan.evidence import Evidence, OpenPoint
 from perfkit.plan.inputs import PlanInputs
@@ -43,7 +44,6 @@ from perfkit.result.generator import Generator
 from perfkit.result.load import OpenLoad
 from perfkit.result.model import Connections
 from perfkit.stats.buckets import BucketCounts
-from perfkit.stats.capacity import HEADROOM
 from perfkit.stats.slo import SloLimits
 from perfkit.telemetry.figures import ServerFigures
 from perfkit.transport.base import Outcome

@@ -30,11 +30,10 @@ from benchmarks.risk_calibration_live import calibrate_live
 from benchmarks.simulated_queues import Floats, mg1_quantile, mmc_quantile, poisson_arrivals, response_times, service_times
 from perfkit.plan.configuration import plan_configuration
 from perfkit.plan.evidence import Evidence, OpenPoint
+from perfkit.plan.fleet_risk import Demand, Splitting, holding_probability
 from perfkit.plan.inputs import PlanInputs
 from perfkit.plan.risk import SAFE, replica_capacity
 from perfkit.stats.distributions import binomial_limits
-from perfkit.stats.fleet_risk import Demand, holding_probability
-from perfkit.stats.load_splitting import Splitting
 from perfkit.stats.slo import SloLimits
 from perfkit.units import NS_PER_S
 

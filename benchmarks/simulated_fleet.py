@@ -18,7 +18,7 @@ from perfkit.machine.readings import BusyShares
 from perfkit.recorder.recent import LiveFigures
 from perfkit.recorder.recorder import Recorder
 from perfkit.recorder.recording import Interval, merge_intervals
-from perfkit.telemetry.host.event_loop import EVENT_LOOP_LAG
+from perfkit.telemetry.host.generator import EVENT_LOOP_LAG
 from perfkit.telemetry.series import Series
 from perfkit.transport.base import ConnectionCounts, Outcome, Reply
 from perfkit.units import NS_PER_S

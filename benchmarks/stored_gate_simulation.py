@@ -17,10 +17,10 @@ import numpy as np
 from benchmarks.gate_simulation import METRICS, Noise, Outcome, max_alarms, pool, simulate_runs
 from benchmarks.report import Report, program_options
 from perfkit.gate.metrics import ERROR_RATE, ERROR_RATE_BAND, Metric
+from perfkit.gate.paired import NOISE_BAND
 from perfkit.gate.stored_comparison import STORED_MARGINS, pooled_errors
-from perfkit.stats.paired import NOISE_BAND
+from perfkit.gate.stored_runs import MACHINE_ALLOWANCE, RECOMMENDED_RUNS, detectable_shift, judge_runs
 from perfkit.stats.signed_rank import Array
-from perfkit.stats.stored_runs import MACHINE_ALLOWANCE, RECOMMENDED_RUNS, detectable_shift, judge_runs
 
 REQUESTS = 10_000
 """Of each run."""

@@ -56,7 +56,7 @@ class GateProgress(LiveGate):
 
     def fail(self, error: BaseException) -> ExitCode:
         """Writes every output of a gate that an error ended, and returns its exit code; raises the error again where that says it."""
-        from perfkit.gate.failure import failure_of, interruption
+        from perfkit.gate.sentences import failure_of, interruption
 
         if self.signal_code is not None and isinstance(error, asyncio.CancelledError):
             name = signal.Signals(self.signal_code - 128).name
@@ -93,7 +93,7 @@ class GateProgress(LiveGate):
             print_failure_status(verdict, code)
 
     def _write_unfinished(self) -> None:
-        from perfkit.gate.failure import unfinished
+        from perfkit.gate.sentences import unfinished
 
         pairs = 0 if self._gate is None else len(self._gate[1].pairs)
         verdict = self._verdict(unfinished(self._stage, pairs, self._log()))
@@ -113,7 +113,7 @@ class GateProgress(LiveGate):
 
     def _next_step(self, folder: "GateFolder", failure: "GateFailure", enough_time: str) -> "NextStep":
         """How to go on: after the measured pairs, after the trial, or from the start; `enough_time` is empty unless --time was too short."""
-        from perfkit.gate.command_line import changed_command
+        from perfkit.gate.facts import changed_command
         from perfkit.gate.verdict import NextStep
 
         if folder.pairs or folder.manifest.settings is not None:
@@ -133,8 +133,8 @@ class GateProgress(LiveGate):
     def _verdict_without_gate(self, failure: "GateFailure") -> "Verdict":
         import perfkit
         from perfkit.clock import utc_now
+        from perfkit.gate.paired import FALSE_ALARM_RATE
         from perfkit.gate.verdict import Verdict
-        from perfkit.stats.paired import FALSE_ALARM_RATE
         from perfkit.target.address import redacted_url
 
         scenario = self._options.scenario

@@ -120,7 +120,7 @@ def _add(options: argparse.Namespace) -> ExitCode:
 def _record(path: pathlib.Path, options: argparse.Namespace) -> "HistoryRecord":
     """What the history stores of a result, or of a verdict of a server against itself; raises UsageError."""
     from perfkit.errors import UsageError
-    from perfkit.gate.canary import record_of_canary
+    from perfkit.gate.accepted import record_of_canary
     from perfkit.gate.folder import VERDICT_FILE, read_verdict
     from perfkit.history.series import record_of_result
     from perfkit.result.file import read_result

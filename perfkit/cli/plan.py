@@ -17,7 +17,7 @@ from perfkit.text import foreign
 
 if TYPE_CHECKING:
     from perfkit.plan.day_inputs import DayInputs
-    from perfkit.plan.price import Price
+    from perfkit.plan.input_texts import Price
 
 
 _OUTCOMES = {
@@ -74,26 +74,24 @@ def _execute(options: argparse.Namespace) -> ExitCode:
     from perfkit.clock import utc_now
     from perfkit.errors import UsageError
     from perfkit.plan.evidence import gather_evidence, read_sources
+    from perfkit.plan.forecast import parse_lead_time_days, parse_peaks
+    from perfkit.plan.input_texts import parse_prices
     from perfkit.plan.inputs import (
         PlanInputs,
-        parse_constraints,
-        parse_demand_per_s,
-        parse_headroom,
-        parse_power_w,
-        parse_slo,
-    )
-    from perfkit.plan.model import plan_document
-    from perfkit.plan.peaks import parse_lead_time_days, parse_peaks
-    from perfkit.plan.planner import plan_capacity
-    from perfkit.plan.price import parse_prices
-    from perfkit.plan.risk_inputs import (
         RiskInputs,
         parse_availability,
+        parse_constraints,
+        parse_demand_per_s,
         parse_demand_uncertainty,
+        parse_headroom,
         parse_outage_cost,
         parse_peak_hours,
+        parse_power_w,
+        parse_slo,
         parse_splitting,
     )
+    from perfkit.plan.model import plan_document
+    from perfkit.plan.planner import plan_capacity
 
     if options.zones == 1:
         raise UsageError("--zones 1: no replica survives the loss of the only zone; give at least 2")
@@ -184,7 +182,7 @@ def _read(file: pathlib.Path, option: str) -> str:
 
 def _shares(text: str | None) -> tuple[float, ...]:
     """The relative loads of the replicas, from a list or a file; empty without the option."""
-    from perfkit.plan.risk_inputs import parse_share_counts, parse_shares
+    from perfkit.plan.inputs import parse_share_counts, parse_shares
 
     if not text:
         return ()
@@ -216,10 +214,10 @@ def _add_day_options(parser: argparse.ArgumentParser) -> None:
 def _day_inputs(options: argparse.Namespace, prices: "Sequence[Price]", read: Callable[[pathlib.Path, str], str]) -> "DayInputs | None":
     """The inputs; None without `--profile`, which the other options need. `read` reads the file of an option. Raises UsageError."""
     from perfkit.errors import UsageError
+    from perfkit.plan.autoscaling import SCALE_DOWN_DELAY_S
     from perfkit.plan.day_inputs import DayInputs, parse_allowed_missed_time, parse_price_like, parse_purchase, parse_seconds, parse_spot
     from perfkit.plan.demand_profile import parse_profile
     from perfkit.plan.inputs import parse_power_w
-    from perfkit.stats.autoscaling import SCALE_DOWN_DELAY_S
 
     if options.profile is None:
         names = ("cold_start", "scale_down_delay", "min_replicas", "max_replicas", "reserved_price", "spot_price", "spot_interruptions",

@@ -13,7 +13,7 @@ from pydantic import Field
 
 from perfkit.clock import Clock, utc_now
 from perfkit.errors import MeasurementWarning
-from perfkit.gate.fault import GeneratorLoad
+from perfkit.gate.verdict import GeneratorLoad
 from perfkit.result.distribution import QUANTILES
 from perfkit.result.file import SERVER_LOG
 from perfkit.result.model import Point, Result

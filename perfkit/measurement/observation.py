@@ -31,7 +31,7 @@ from perfkit.stats.buckets import BucketCounts
 from perfkit.target.address import Address
 from perfkit.telemetry.client import TelemetryClient
 from perfkit.telemetry.figures import MachineFigures, PageFigures
-from perfkit.telemetry.host.event_loop import EVENT_LOOP_LAG, GC_PAUSE
+from perfkit.telemetry.host.generator import EVENT_LOOP_LAG, GC_PAUSE
 from perfkit.telemetry.messages import (
     GpuConfig,
     IntervalTimes,
@@ -46,7 +46,7 @@ from perfkit.telemetry.messages import (
     TelemetryConfig,
 )
 from perfkit.telemetry.series import SamplerReport, Series, Span
-from perfkit.telemetry.server.composing_models import ComposingModelsReader
+from perfkit.telemetry.server.counters import ComposingModelsReader
 from perfkit.telemetry.server.statistics import ServerCounts, ServerStatisticsReader
 from perfkit.units import NS_PER_S
 from perfkit.workers.point_recording import PointRecording, WorkloadRecording

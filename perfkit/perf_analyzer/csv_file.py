@@ -2,8 +2,7 @@
 
 from collections.abc import Sequence
 
-from perfkit.perf_analyzer.figures import GPU_FIGURES, stages_us, whole_us
-from perfkit.perf_analyzer.measured_load import MeasuredLoad
+from perfkit.perf_analyzer.measured_load import GPU_FIGURES, MeasuredLoad, stages_us, whole_us
 from perfkit.perf_analyzer.options import Options
 from perfkit.telemetry.figures import ComposingModelFigures, GpuFigures, ServerFigures
 

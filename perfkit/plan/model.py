@@ -8,18 +8,18 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
+from perfkit.plan.capacity import ClosedLoopBounds, ClosedPoint, Energy, ReplicaCount
+from perfkit.plan.forecast import Exhaustion, Forecast
 from perfkit.plan.inputs import PlanInputs
+from perfkit.plan.rate_curve import Prediction, RateCurve
 from perfkit.plan.risk import FleetRisk
 from perfkit.plan.schedule_model import Schedule
+from perfkit.plan.slo_capacity import Capacity
+from perfkit.plan.usl import UslFit, UslRefusal
+from perfkit.plan.validation import Validation
 from perfkit.result.part import dataclass_document
-from perfkit.stats.capacity import ClosedLoopBounds, ClosedPoint, Energy, ReplicaCount
 from perfkit.stats.constraints import Judgement
-from perfkit.stats.forecast import Exhaustion, Forecast
-from perfkit.stats.rate_curve import Prediction, RateCurve
 from perfkit.stats.ratio_interval import Estimate
-from perfkit.stats.slo_capacity import Capacity
-from perfkit.stats.usl import UslFit, UslRefusal
-from perfkit.stats.validation import Validation
 
 SCHEMA = "perfkit.plan/1"
 SHOWN = {"p50": 0.5, "p95": 0.95, "p99": 0.99}

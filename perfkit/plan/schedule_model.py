@@ -2,8 +2,8 @@
 
 import dataclasses
 
-from perfkit.stats.fleet_simulation import Sampling
-from perfkit.stats.missed_time import Interval
+from perfkit.plan.fleet_simulation import Sampling
+from perfkit.plan.replica_queue import Interval
 
 FIXED, SCHEDULED, AUTOSCALED, SPOT = "fixed", "schedule by hour", "autoscaled", "autoscaled with spot"
 """The names of the ways to run the fleet."""

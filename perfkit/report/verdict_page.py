@@ -4,8 +4,7 @@ import dataclasses
 import math
 from collections.abc import Iterator, Sequence
 
-from perfkit.gate.fault import describe_others
-from perfkit.gate.headline import headline, metric_title
+from perfkit.gate.sentences import describe_others, headline, metric_title
 from perfkit.gate.verdict import Comparison, Verdict
 from perfkit.report.chart import BLUE, MUTED, VERMILLION, Axis, Chart, ChartGroup, Level, Line
 from perfkit.report.page import Block, Bullets, Code, Facts, Figure, Item, Page, Paragraph, sections_of

@@ -28,7 +28,7 @@ from perfkit.recorder.recording import Interval, Recording, merge_workloads
 from perfkit.recorder.stops import StopDetector
 from perfkit.spans.span import SampledRequest
 from perfkit.target.address import Address
-from perfkit.telemetry.host.event_loop import EventLoopMonitor
+from perfkit.telemetry.host.generator import EventLoopMonitor
 from perfkit.transport.base import ConnectionCounts, Prepared, Reply, Sender, Transport
 from perfkit.transport.mixed import MixedSender, RoutedRequest
 from perfkit.transport.resolution import with_peers

@@ -3,8 +3,13 @@
 import pytest
 
 from benchmarks import stored_gate_simulation
-from benchmarks.gate_simulation import FULL, METRICS, max_alarms, run
-from perfkit.stats.paired import rule_for
+from benchmarks.gate_simulation import (
+    FULL,
+    METRICS,
+    max_alarms,
+    run,
+)
+from perfkit.gate.paired import rule_for
 
 GATES = 10_000  # with fewer, a rate of 0.6 % cannot be distinguished from 1 %
 STORED_GATES = 1000

@@ -8,8 +8,8 @@ import pytest
 from perfkit.plan.evidence import Evidence, OpenPoint, read_sources
 from perfkit.plan.model import RatePoint
 from perfkit.plan.performance_models import BATCH, MGC, validate_models, what_if
-from perfkit.stats.queueing import BatchQueue, MgcQueue
-from perfkit.stats.slo_capacity import Capacity
+from perfkit.plan.queueing import BatchQueue, MgcQueue
+from perfkit.plan.slo_capacity import Capacity
 from perfkit.telemetry.figures import ServerFigures
 from tests.queue_results import bucket_counts
 

@@ -11,12 +11,12 @@ from perfkit.cli.schema import schema_of
 from perfkit.errors import InconclusiveError, ResultError, UsageError
 from perfkit.plan import planner
 from perfkit.plan.evidence import gather_evidence, read_sources
+from perfkit.plan.input_texts import parse_prices
 from perfkit.plan.inputs import PlanInputs, parse_slo
 from perfkit.plan.model import plan_document
 from perfkit.plan.planner import plan_capacity
-from perfkit.plan.price import parse_prices
+from perfkit.plan.usl import UslFit
 from perfkit.report.plan import headline
-from perfkit.stats.usl import UslFit
 from perfkit.telemetry.figures import GpuFigures
 from tests.closed_schema import closed
 from tests.queue_results import Writer

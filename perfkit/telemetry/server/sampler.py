@@ -10,10 +10,11 @@ from collections.abc import Callable, Sequence
 from perfkit.api_v2.client import Client, make_client
 from perfkit.clock import Clock
 from perfkit.errors import TargetError
+from perfkit.override import override
 from perfkit.protocol.statistics import ModelStatistics
 from perfkit.target.address import Address
 from perfkit.telemetry.messages import StatisticsConfig
-from perfkit.telemetry.series import SamplerReport, Series, SeriesBuffer, Span
+from perfkit.telemetry.series import Sampler, SamplerReport, Series, SeriesBuffer, Span
 from perfkit.telemetry.server.counters import Reading, falls
 from perfkit.transport.limits import STATISTICS_LIMIT
 from perfkit.transport.options import TransportOptions
@@ -23,7 +24,7 @@ _TIMES = ("queue", "compute_input", "compute_infer", "compute_output")
 _TIMEOUT_NS = 2 * NS_PER_S
 
 
-class ServerStatisticsSampler:
+class ServerStatisticsSampler(Sampler[tuple[Span, ...]]):
     """A `Sampler` that reads over one connection; a server without statistics is noted, and not read again."""
 
     def __init__(
@@ -39,34 +40,35 @@ class ServerStatisticsSampler:
         self._resets: list[Span] = []
         self._has_failed = False
 
+    @override
     def start(self) -> bool:
-        """See `Sampler.start`."""
         self._client = self._runner.run(self._connect())
         statistics = self._read()
         if statistics == {}:
             self.notes.append("The server has no v2 statistics: its queue and compute times are not known.")
         return statistics != {}  # a server that did not answer may do so later
 
+    @override
     def sample(self) -> int:
-        """See `Sampler.sample`."""
         now_ns = self._clock.now_ns()
         if (statistics := self._read()) is not None:
             self._add(now_ns, statistics)
         return now_ns + self._config.interval_ns
 
+    @override
     def window(self, start_ns: int, end_ns: int) -> SamplerReport[tuple[Span, ...]]:
-        """See `Sampler.window`; the summary is the spans of the whole run so far in which counters fell."""
+        """The summary is the spans of the whole run so far in which counters fell."""
         series = tuple(series for buffer in self._buffers.values() if (series := buffer.between(start_ns, end_ns)).values)
         for buffer in self._buffers.values():
             buffer.forget_before(start_ns)
         return SamplerReport(tuple(self._resets), series)
 
+    @override
     def latest(self) -> Sequence[Series]:
-        """See `Sampler.latest`."""
         return [series for buffer in self._buffers.values() if (series := buffer.last())]
 
+    @override
     def close(self) -> None:
-        """See `Sampler.close`."""
         if self._client is not None:
             self._runner.run(self._client.aclose())
         self._runner.close()

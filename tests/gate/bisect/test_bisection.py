@@ -7,7 +7,7 @@ import jsonschema
 import pytest
 
 from benchmarks.gate_simulation import METRICS
-from perfkit.bisection.model import Bisection
+from perfkit.bisection.folder import Bisection
 from perfkit.cli.schema import schema_of
 from perfkit.errors import ResultError
 from tests.closed_schema import closed
