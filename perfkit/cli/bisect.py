@@ -87,8 +87,6 @@ def _execute(options: argparse.Namespace) -> ExitCode:
 
 
 def _bisect(path: "tuple[Revision, ...]", request: "GateRequest", folder: "BisectionFolder", options: argparse.Namespace) -> ExitCode:
-    import uvloop
-
     from perfkit.bisection.revisions import Worktrees
     from perfkit.cli.signals import SignalHandler
     from perfkit.clock import MonotonicClock
@@ -112,13 +110,8 @@ def _bisect(path: "tuple[Revision, ...]", request: "GateRequest", folder: "Bisec
         keeps_worktrees=options.keep,
     )
     plan = BisectionPlan(path, request.loaded.scenario.name, request.choice, options.pairs)
-
-    async def run() -> "Bisection":
-        with signals.installed():
-            return await run_bisection(plan, folder, source, live.message, clock)
-
     try:
-        bisection = uvloop.run(run())
+        bisection = signals.run(run_bisection(plan, folder, source, live.message, clock))
     except BaseException as error:
         again = command_that_continues(options, folder.folder)
         print(f"perfkit: what was measured and built so far is in {folder.folder}; to continue: {again}", file=sys.stderr)

@@ -27,8 +27,6 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def _execute(options: argparse.Namespace) -> ExitCode:
-    import uvloop
-
     from perfkit.calibration.measurement import Lengths, calibrate
     from perfkit.calibration.model import calibration_path, read_calibration, write_calibration
     from perfkit.cli.signals import SignalHandler
@@ -43,16 +41,9 @@ def _execute(options: argparse.Namespace) -> ExitCode:
     path = calibration_path()
     if unusable := read_calibration(path, describe_host()).unusable:
         report(f"the stored calibration is not used and will be replaced: {unusable}")
-    interruption = Interruption()
-    signals = SignalHandler(interruption)
-
-    async def run() -> "Calibration":
-        interruption.task = asyncio.current_task()
-        with signals.installed():
-            return await calibrate(Lengths(rounds=options.rounds), MonotonicClock(), report)
-
+    signals = SignalHandler(Interruption())
     try:
-        calibration = uvloop.run(run())
+        calibration = signals.run(calibrate(Lengths(rounds=options.rounds), MonotonicClock(), report))
     except asyncio.CancelledError:
         if signals.exit_code is None:
             raise

@@ -15,7 +15,6 @@ from perfkit.process.start_module import spawn_module, start_module
 
 if TYPE_CHECKING:
     from perfkit.cli.signals import SignalHandler
-    from perfkit.measurement.control import Interruption
     from perfkit.result.model import Result
 
 
@@ -36,7 +35,6 @@ def draw_report(
     folder: pathlib.Path,
     *options: str,
     meanwhile: Callable[[], None],
-    interruption: "Interruption",
     signals: "SignalHandler",
     spawned: "subprocess.Popen[bytes] | None" = None,
 ) -> str:
@@ -44,15 +42,8 @@ def draw_report(
 
     `meanwhile` is called while it is drawn; `spawned` is the process that draws it, where `spawn_drawing` has started it already.
     """
-    import uvloop
-
-    async def draw() -> str:
-        interruption.task = asyncio.current_task()
-        with signals.installed():
-            return await _draw([*options, str(folder)], meanwhile, spawned)
-
     try:
-        return uvloop.run(draw())
+        return signals.run(_draw([*options, str(folder)], meanwhile, spawned))
     except asyncio.CancelledError:
         return "it was interrupted"
     except OSError as error:

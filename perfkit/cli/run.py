@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING
 
 from perfkit.cli.drawing import add_missing_report, draw_report, spawn_drawing
 from perfkit.cli.exit_code import ExitCode, exit_code_of
-from perfkit.cli.options import command_that_continues, whole_number
+from perfkit.cli.options import add_resume, check_resume, command_that_continues, complete_result, whole_number, whole_points
 from perfkit.cli.output import reader_may_leave
-from perfkit.cli.resume import add_resume, check_resume, complete_result, whole_points
 from perfkit.cli.url_scenario import add_scenario_or_url_options, scenario_source
 from perfkit.process.child import end_unused
 from perfkit.process.start_module import spawn_module
@@ -230,9 +229,7 @@ class _Session:
         self._is_drawing = True
         spawned, self._drawing = self._drawing, None
         try:
-            return draw_report(
-                folder, *options, meanwhile=meanwhile, interruption=self._interruption, signals=self._signals, spawned=spawned
-            )
+            return draw_report(folder, *options, meanwhile=meanwhile, signals=self._signals, spawned=spawned)
         finally:
             self._is_drawing = False
 
