@@ -11,7 +11,7 @@ import json
 import pathlib
 from typing import TypeAlias
 
-from perfkit.calibration.model import Calibration, calibration_document, parse_calibration
+from perfkit.calibration.model import Calibration, parse_calibration
 from perfkit.errors import (
     MeasurementError,
     ModelMismatchError,
@@ -176,7 +176,7 @@ _STAND_INS: dict[type, StandIn | None] = {
     pathlib.Path: StandIn(str, str, pathlib.Path),
     ConnectTimes: StandIn(BucketCounts, ConnectTimes.counts, lambda counts: ConnectTimes([counts])),
     PerfkitError: StandIn(Failure, Failure.of, Failure.error),
-    Calibration: StandIn(str, lambda one: json.dumps(calibration_document(one)), lambda text: parse_calibration(json.loads(text))),
+    Calibration: StandIn(str, lambda one: json.dumps(one.document()), lambda text: parse_calibration(json.loads(text))),
     OutputSlots: None,  # shared memory is of one machine
 }
 OF_MACHINE = Encoding(Hello | Pong | TargetChecked | FromWorkers | Progress, _STAND_INS)
