@@ -24,29 +24,29 @@ import pathlib
 import sys
 import tempfile
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from benchmarks.live_queue import measure_lead_us
-from benchmarks.processes import REALTIME, ROOT, run_perfkit, running_server
-from benchmarks.report import describe_machine, option_parser, publish, table_head, table_row, yes_no
+from benchmarks.processes import run_perfkit, running_server
+from benchmarks.report import Report, describe_machine, program_options, yes_no
+from benchmarks.synthetic import closed_loop, measure_lead_us, open_loop, scenario
+from perfkit.api_v2.client import Client, make_client
 from perfkit.clock import MonotonicClock
+from perfkit.plan.autoscaling import Autoscaler, autoscale
 from perfkit.plan.evidence import gather_evidence, read_sources
+from perfkit.plan.fleet_simulation import FleetDay, Sampling, simulate_fleet
 from perfkit.plan.inputs import PlanInputs, parse_slo
 from perfkit.plan.planner import plan_capacity
+from perfkit.plan.replica_queue import Limit, ServiceLaw, calibrated_law, response_times
 from perfkit.plan.schedule import service_laws
+from perfkit.plan.steps import Floats, PeriodicSteps, Steps
 from perfkit.protocol.message import InferRequest
 from perfkit.protocol.tensor import Datatype, tensor_from_array
-from perfkit.stats.autoscaling import Autoscaler, autoscale
-from perfkit.stats.fleet_simulation import FleetDay, Sampling, simulate_fleet
-from perfkit.stats.replica_queue import Limit, ServiceLaw, calibrated_law, response_times
-from perfkit.stats.steps import Floats, PeriodicSteps, Steps
 from perfkit.target.address import Address
 from perfkit.target.bundled_server import bundled_server
-from perfkit.transport.base import Outcome, Prepared, Transport
-from perfkit.transport.factory import make_transport
+from perfkit.transport.base import Outcome, Prepared
 from perfkit.transport.options import TransportOptions
 from perfkit.units import NS_PER_S
 
@@ -58,8 +58,6 @@ DEMAND_PER_S = (8, 8, 36, 36, 12, 12, 8, 8, 40, 40, 20, 8)
 SERVICE_MS, LIMIT = 30, Limit(0.95, 0.2)
 RATES = (4, 7, 10, 12, 14, 17, 20, 24)
 SIMULATED_HOURS, DRAWN_CAPACITIES, HEADROOM, MOST_REPLICAS = 200, 20, 0.3, 6
-REALTIME_NOTE = "Servers and clients ran at real-time priority."
-EARLIER_NOTE = "The replica was measured in an earlier run, whose results were kept."
 DEMAND = PeriodicSteps(Steps.of([(index * HOUR_S / len(DEMAND_PER_S), rate) for index, rate in enumerate(DEMAND_PER_S)]), HOUR_S)
 
 
@@ -71,6 +69,12 @@ class ServerModel(NamedTuple):
     law: ServiceLaw
     possible_laws: tuple[ServiceLaw, ...]
     """The law for each of some equally likely capacities, from the distribution behind the capacity's interval."""
+
+    @property
+    def scaler(self) -> Autoscaler:
+        """The compressed autoscaler."""
+        target_per_s = (1 - HEADROOM) * self.low_per_s
+        return Autoscaler(target_per_s, COLD_START_S, MOST_REPLICAS, 1, SCALE_DOWN_DELAY_S, SYNC_S, METRIC_WINDOW_S)
 
 
 class DrawnHour(NamedTuple):
@@ -88,28 +92,20 @@ class LiveHour(NamedTuple):
     """The measurements of a live hour."""
 
     drawn: DrawnHour
-    missed: npt.NDArray[np.bool_]
-    """Whether each window misses the SLO."""
-    requests: int
+    missed: float
+    """The share of windows that miss the SLO."""
     failed: int
-    replicas: str
     slowest_start_s: float
     latest_send_ms: float
 
 
 def measure(declaration: str, seconds: float, results: pathlib.Path, *, realtime: bool) -> None:
     """Measures one replica, with open loops and a closed one; writes the results `open` and `closed`."""
-    base: dict[str, Any] = {"workload": {"inputs": {"INPUT0": {"generate": "ones", "shape": [4]}}}}
-    measured = {"warmup": "2s", "duration": f"{seconds:g}s"}
-    open_loops = {"load": {"open": {"rate": list(RATES), "arrivals": "poisson"}}, "measure": {**measured, "repetitions": 1}}
-    closed_loop = {"load": {"closed": {"concurrency": 1}}, "measure": {**measured, "repetitions": 3}}
     results.mkdir(parents=True, exist_ok=True)
     with running_server("--model=synthetic", f"--synthetic={declaration}", realtime=realtime) as server:
-        for name, scenario in (("open", open_loops), ("closed", closed_loop)):
-            target = {"url": server.url(), "model": "synthetic"}
-            run = run_perfkit({**base, "target": target, **scenario}, out=results / name, prefix=REALTIME if realtime else ())
-            if run.result is None:
-                raise RuntimeError(f"perfkit run ended with exit code {run.exit_code}: {run.stderr[-1000:]}")
+        for name, load, repetitions in (("open", open_loop(*RATES), 1), ("closed", closed_loop(1), 3)):
+            document = scenario(server.url(), load, seconds, measure={"warmup": "2s", "repetitions": repetitions})
+            assert run_perfkit(document, out=results / name, realtime=realtime).points
 
 
 def plan_replica(results: pathlib.Path) -> ServerModel:
@@ -127,12 +123,6 @@ def plan_replica(results: pathlib.Path) -> ServerModel:
     return ServerModel(chosen.capacity.low_per_s, chosen.capacity.per_s, laws[0], possible)
 
 
-def scaler_of(server: ServerModel) -> Autoscaler:
-    """The compressed autoscaler."""
-    target_per_s = (1 - HEADROOM) * server.low_per_s
-    return Autoscaler(target_per_s, COLD_START_S, MOST_REPLICAS, 1, SCALE_DOWN_DELAY_S, SYNC_S, METRIC_WINDOW_S)
-
-
 def initial_replicas(scaler: Autoscaler) -> int:
     """The number of replicas for the demand at the start of the warm-up."""
     return scaler.wanted(float(DEMAND.at(-WARM_UP_S)), 1)
@@ -148,11 +138,23 @@ def predict(laws: Sequence[ServiceLaw], scaler: Autoscaler) -> Floats:
     ])  # fmt: skip
 
 
+def predict_again(laws: Sequence[ServiceLaw], hour: DrawnHour) -> Floats:
+    """The share of windows that miss the SLO in each simulation of this hour's own arrivals and replicas; the laws are used in turn."""
+    order = np.argsort(hour.span_of, kind="stable")
+    restarts = np.flatnonzero(np.diff(hour.span_of[order], prepend=-1))
+    shares, times = [], np.zeros(order.size)
+    for index, random in enumerate(np.random.default_rng(8).spawn(SIMULATED_HOURS)):
+        law = laws[index % len(laws)]
+        times[order] = response_times(hour.arrivals_s[order], law.draw(order.size, random), law.servers, restarts)
+        shares.append(missed_share(hour.arrivals_s, times))
+    return np.array(shares)
+
+
 class Replica:
     """A bundled server that runs between two instants, and its requests in progress."""
 
     def __init__(self) -> None:
-        self.transport: Transport | None = None
+        self.client: Client | None = None
         self.ready_after_s = 0.0
         self.sent: set[asyncio.Task[None]] = set()
 
@@ -166,12 +168,11 @@ class Replica:
             self.ready_after_s = server.description["ready_after_s"]
             if realtime:
                 os.sched_setscheduler(int(server.description["pid"]), os.SCHED_FIFO, os.sched_param(1))
-            transport = make_transport(
-                Address.parse(server.urls["http"]), TransportOptions(timeout_ns=60 * NS_PER_S, max_connections=500), clock
-            )
-            stack.push_async_callback(transport.aclose)
-            await transport.open(8)
-            self.transport = transport
+            connections = TransportOptions(timeout_ns=60 * NS_PER_S, max_connections=500)
+            client = make_client(Address.parse(server.urls["http"]), connections, clock)
+            stack.push_async_callback(client.aclose)
+            await client.transport.open(8)
+            self.client = client
             await clock.sleep_until_ns(stop_ns)
             await asyncio.gather(*self.sent)
 
@@ -191,70 +192,6 @@ def draw_hour(scaler: Autoscaler, seed: int) -> DrawnHour:
     return DrawnHour(ready, arrivals, spans, span_of)
 
 
-async def live_hour(declaration: str, drawn: DrawnHour, seed: int, *, realtime: bool) -> LiveHour:
-    """Runs the drawn hour on live servers."""
-    if realtime:  # the servers start at normal priority, so that they do not delay the others
-        os.sched_setscheduler(0, os.SCHED_FIFO | os.SCHED_RESET_ON_FORK, os.sched_param(1))
-    arrivals, spans = drawn.arrivals_s, drawn.spans
-    clock = MonotonicClock()
-    begin_ns = clock.now_ns() + 12 * NS_PER_S
-    replicas = [Replica() for _ in spans]
-    times = np.full(arrivals.size, np.inf)
-    delays_ms = np.zeros(arrivals.size)
-    array = np.ones((1, 4), dtype=np.float32)
-    request = InferRequest("synthetic", (tensor_from_array("INPUT0", Datatype.FP32, array),))
-
-    async def send(number: int, transport: Transport, prepared: Prepared, intended_ns: int) -> None:
-        reply = await transport.send(prepared)
-        delays_ms[number] = (reply.started_ns - intended_ns) / 1e6
-        if reply.outcome is Outcome.OK:
-            times[number] = (reply.finished_ns - intended_ns) / NS_PER_S
-
-    async with asyncio.TaskGroup() as group:
-        for (_, start_s, stop_s), replica in zip(spans, replicas, strict=True):
-            start_ns = begin_ns + round((start_s - COLD_START_S) * NS_PER_S)
-            group.create_task(replica.run(f"{declaration},seed={seed}", start_ns, begin_ns + round(stop_s * NS_PER_S), realtime=realtime))
-        for number, (arrival_s, index) in enumerate(zip(arrivals.tolist(), drawn.span_of.tolist(), strict=True)):
-            intended_ns = begin_ns + round(arrival_s * NS_PER_S)
-            await clock.sleep_until_ns(intended_ns)
-            replica = replicas[index]
-            if replica.transport is not None:  # a server that is not ready in time answers nothing: its requests count as slow
-                task = asyncio.create_task(send(number, replica.transport, replica.transport.prepare(request), intended_ns))
-                replica.sent.add(task)
-    return LiveHour(
-        drawn=drawn,
-        missed=missed_windows(arrivals, times),
-        requests=arrivals.size,
-        failed=int(np.isinf(times).sum()),
-        replicas=f"{drawn.ready.values.min():.0f} to {drawn.ready.values.max():.0f}",
-        slowest_start_s=max(replica.ready_after_s for replica in replicas),
-        latest_send_ms=float(np.quantile(delays_ms, 0.999)),
-    )
-
-
-def missed_windows(arrivals: Floats, times: Floats) -> npt.NDArray[np.bool_]:
-    """Whether each window of the hour misses the SLO."""
-    windows = np.floor((arrivals - WARM_UP_S) / WINDOW_S).astype(np.int64)
-    counted, number = windows >= 0, round(HOUR_S / WINDOW_S)
-    total = np.bincount(windows[counted], minlength=number)
-    missed: npt.NDArray[np.bool_] = np.bincount(windows[counted], times[counted] > LIMIT.limit_s, number) > LIMIT.allowed_share * total * (
-        1 + 1e-9
-    )
-    return missed
-
-
-def predict_again(laws: Sequence[ServiceLaw], hour: DrawnHour, number: int = SIMULATED_HOURS) -> Floats:
-    """The share of windows that miss the SLO in each simulation of this hour's own arrivals and replicas; the laws are used in turn."""
-    order = np.argsort(hour.span_of, kind="stable")
-    restarts = np.flatnonzero(np.diff(hour.span_of[order], prepend=-1))
-    shares, times = [], np.zeros(order.size)
-    for index, random in enumerate(np.random.default_rng(8).spawn(number)):
-        law = laws[index % len(laws)]
-        times[order] = response_times(hour.arrivals_s[order], law.draw(order.size, random), law.servers, restarts)
-        shares.append(missed_windows(hour.arrivals_s, times).mean())
-    return np.array(shares)
-
-
 def replica_spans(ready: Steps, end_s: float) -> list[tuple[int, float, float]]:
     """For each start of a replica: its number, and the instants between which it takes requests. The replica started last is stopped first."""
     edges = [*ready.starts_s.tolist(), end_s]
@@ -267,6 +204,45 @@ def replica_spans(ready: Steps, end_s: float) -> list[tuple[int, float, float]]:
     return [span for span in spans if span[2] > span[1]]
 
 
+async def live_hour(declaration: str, drawn: DrawnHour, seed: int, *, realtime: bool) -> LiveHour:
+    """Runs the drawn hour on live servers."""
+    if realtime:  # the servers start at normal priority, so that they do not delay the others
+        os.sched_setscheduler(0, os.SCHED_FIFO | os.SCHED_RESET_ON_FORK, os.sched_param(1))
+    arrivals, clock = drawn.arrivals_s, MonotonicClock()
+    begin_ns = clock.now_ns() + 12 * NS_PER_S
+    replicas = [Replica() for _ in drawn.spans]
+    times, delays_ms = np.full(arrivals.size, np.inf), np.zeros(arrivals.size)
+    request = InferRequest("synthetic", (tensor_from_array("INPUT0", Datatype.FP32, np.ones((1, 4), dtype=np.float32)),))
+
+    async def send(number: int, client: Client, prepared: Prepared, intended_ns: int) -> None:
+        reply = await client.transport.send(prepared)
+        delays_ms[number] = (reply.started_ns - intended_ns) / 1e6
+        if reply.outcome is Outcome.OK:
+            times[number] = (reply.finished_ns - intended_ns) / NS_PER_S
+
+    async with asyncio.TaskGroup() as group:
+        for (_, start_s, stop_s), replica in zip(drawn.spans, replicas, strict=True):
+            start_ns = begin_ns + round((start_s - COLD_START_S) * NS_PER_S)
+            group.create_task(replica.run(f"{declaration},seed={seed}", start_ns, begin_ns + round(stop_s * NS_PER_S), realtime=realtime))
+        for number, (arrival_s, index) in enumerate(zip(arrivals.tolist(), drawn.span_of.tolist(), strict=True)):
+            intended_ns = begin_ns + round(arrival_s * NS_PER_S)
+            await clock.sleep_until_ns(intended_ns)
+            replica = replicas[index]
+            if replica.client is not None:  # a server that is not ready in time answers nothing: its requests count as slow
+                task = asyncio.create_task(send(number, replica.client, replica.client.prepare(request), intended_ns))
+                replica.sent.add(task)
+    slowest_start_s = max(replica.ready_after_s for replica in replicas)
+    return LiveHour(drawn, missed_share(arrivals, times), int(np.isinf(times).sum()), slowest_start_s, float(np.quantile(delays_ms, 0.999)))
+
+
+def missed_share(arrivals: Floats, times: Floats) -> float:
+    """The share of the hour's windows that miss the SLO."""
+    windows = np.floor((arrivals - WARM_UP_S) / WINDOW_S).astype(np.int64)
+    counted, number = windows >= 0, round(HOUR_S / WINDOW_S)
+    total, slow = (np.bincount(windows[counted], weights, number) for weights in (None, times[counted] > LIMIT.limit_s))
+    return float((slow > LIMIT.allowed_share * total * (1 + 1e-9)).mean())
+
+
 class Prediction:
     """The shares of windows that miss the SLO in simulated hours, and the 90 % interval for one hour."""
 
@@ -274,78 +250,66 @@ class Prediction:
         self.mean = shares.mean()
         self.low, self.high = np.quantile(shares, [0.05, 0.95]).tolist()
 
-    @property
-    def interval(self) -> str:
-        """The interval as text."""
+    def __str__(self) -> str:
         return f"{self.low:.1%} to {self.high:.1%}"
 
     def contains(self, hour: LiveHour) -> bool:
         """Whether the share of a live hour lies within the interval."""
-        return bool(self.low <= hour.missed.mean() <= self.high)
+        return bool(self.low <= hour.missed <= self.high)
 
 
-class Predictions(NamedTuple):
-    """The predictions from three service laws."""
-
-    measured: Prediction
-    """With the measured law at the estimated capacity."""
-    uncertain: Prediction
-    """With the measured law at capacities drawn from the distribution of the estimate."""
-    declared: Prediction
-    """With the law that the servers were given."""
-
-
-def page(server: ServerModel, scaler: Autoscaler, predicted: Predictions, hours: Sequence[LiveHour]) -> tuple[list[str], bool]:
-    """The report's lines, and whether every hour lies within the interval."""
-    inside = [predicted.uncertain.contains(hour) for hour in hours]
-    again = [Prediction(predict_again(server.possible_laws, hour.drawn)) for hour in hours]
-    simulated_with = (
-        ("the measured law, at the estimated capacity", predicted.measured),
-        (f"the measured law, at {DRAWN_CAPACITIES} capacities drawn from the estimate's distribution", predicted.uncertain),
-        ("the declared law", predicted.declared),
-    )
+def report(page: Report, server: ServerModel, hours: Sequence[LiveHour]) -> None:
+    """Writes the predictions and the hours."""
+    exponential = ServiceLaw(1, -SERVICE_MS / 1e3 * np.log1p(-(np.arange(5000) + 0.5) / 5000))
     true_per_s = 1e3 / SERVICE_MS - np.log(1 / LIMIT.allowed_share) / LIMIT.limit_s
-    lines = [
-        "# The autoscaling simulation against live servers",
-        "",
-        "One hour of an autoscaled fleet, compressed to four minutes: `python -m benchmarks.autoscaling_live`.",
-        "",
+    predicted = {
+        "the measured law, at the estimated capacity": [server.law],
+        f"the measured law, at {DRAWN_CAPACITIES} capacities drawn from the estimate's distribution": server.possible_laws,
+        "the declared law": [exponential],
+    }
+    measured, uncertain, declared = (Prediction(predict(laws, server.scaler)) for laws in predicted.values())
+    page.add(
         (f"One replica, measured: capacity {server.capacity_per_s:.1f}/s, lower limit {server.low_per_s:.1f}/s, under p95 < {LIMIT.limit_s * 1e3:.0f} ms "
          f"(truth {true_per_s:.1f}/s); simulated as {server.law.servers} server{'s' if server.law.servers > 1 else ''} with a mean of "
-         f"{1e3 * server.law.times_s.mean():.1f} ms (declared: 1 and {SERVICE_MS} ms). Autoscaler's target: {scaler.target_per_s:.1f}/s for a replica."),
+         f"{1e3 * server.law.times_s.mean():.1f} ms (declared: 1 and {SERVICE_MS} ms). Autoscaler's target: {server.scaler.target_per_s:.1f}/s for a replica."),
         "",
         (f"Demand in the twelve parts of the hour: {', '.join(f'{rate}/s' for rate in DEMAND_PER_S)}. Windows of {WINDOW_S:g} s, {round(HOUR_S / WINDOW_S)} "
          "an hour."),
         "",
         f"Share of windows in which the SLO is missed, of {SIMULATED_HOURS} simulated hours each:",
         "",
-        *table_head("simulated with", ">mean", "90 % of the hours"),
-        *(table_row(law, f"{one.mean:.1%}", one.interval) for law, one in simulated_with),
+    )  # fmt: skip
+    page.table("simulated with", ">mean", "90 % of the hours")
+    for name, one in zip(predicted, (measured, uncertain, declared), strict=True):
+        page.row(name, f"{one.mean:.1%}", one)
+    page.add("")
+    page.table(
+        ">live hour", ">requests", ">failed", "replicas", ">SLO missed", "within the interval", "at the estimated capacity alone",
+        "interval with the hour's own arrivals", "within", ">slowest start of a server", ">start delay, p99.9",
+    )  # fmt: skip
+    for number, hour in enumerate(hours, 1):
+        ready, own = hour.drawn.ready.values, Prediction(predict_again(server.possible_laws, hour.drawn))
+        inside = [yes_no(one.contains(hour)) for one in (uncertain, measured)]
+        page.row(number, hour.drawn.arrivals_s.size, hour.failed, f"{ready.min():.0f} to {ready.max():.0f}", f"{hour.missed:.1%}", *inside,
+                 own, yes_no(own.contains(hour)), f"{hour.slowest_start_s:.1f} s", f"{hour.latest_send_ms:.1f} ms")  # fmt: skip
+    within = sum(uncertain.contains(hour) for hour in hours)
+    page.is_met = within == len(hours)
+    page.add(
         "",
-        *table_head(">live hour", ">requests", ">failed", "replicas", ">SLO missed", "within the interval", "at the estimated capacity alone",
-                    "interval with the hour's own arrivals", "within", ">slowest start of a server", ">start delay, p99.9"),
-        *(table_row(number, hour.requests, hour.failed, hour.replicas, f"{hour.missed.mean():.1%}", yes_no(is_inside),
-                    yes_no(predicted.measured.contains(hour)), own.interval, yes_no(own.contains(hour)), f"{hour.slowest_start_s:.1f} s",
-                    f"{hour.latest_send_ms:.1f} ms")
-          for number, (hour, is_inside, own) in enumerate(zip(hours, inside, again, strict=True), 1)),
-        "",
-        f"{sum(inside)} of {len(inside)} hours are within the interval; each is expected to be with a probability of 90 %.",
+        f"{within} of {len(hours)} hours are within the interval; each is expected to be with a probability of 90 %.",
         "",
         ("The capacity and the law of the service times come from the measurement of one replica; the simulation knows nothing else of the live "
          "servers. The interval includes the uncertainty of the capacity. The interval with the hour's own arrivals comes from simulations in which only the service "
          f"times and the capacity are random. Requests to a server that is not ready in time count as slow; the cold start is {COLD_START_S:g} s, so that it is ready."),
-    ]  # fmt: skip
-    return lines, all(inside)
+        "",
+    )  # fmt: skip
 
 
 def main() -> int:
-    """Prints the report."""
-    parser = option_parser(__doc__, out=ROOT / "reports" / "autoscaling-live.md")
-    parser.add_argument("--hours", type=int, default=3, help="live hours (default %(default)s)")
-    parser.add_argument("--seconds", type=float, default=60, help="window of each rate of the measurement (default %(default)s)")
-    parser.add_argument("--results", type=pathlib.Path, metavar="DIR", help="keep the measurement there, or take the one that is there")
-    parser.add_argument("--realtime", action="store_true", help="run servers and clients at real-time priority")
-    options = parser.parse_args()
+    """Measures, predicts, runs the live hours, and prints the report."""
+    options = program_options(
+        __doc__, out="autoscaling-live", hours=(3, "live hours"), seconds=60.0, results=(pathlib.Path, "keep the measurement there, or take the one that is there"), realtime=False,
+    )  # fmt: skip
     machine = describe_machine()
     declaration = f"service=exponential:{SERVICE_MS}ms,servers=1,lead={measure_lead_us(3, realtime=options.realtime)}us"
     with tempfile.TemporaryDirectory(prefix="perfkit-benchmark-") as name:
@@ -354,17 +318,17 @@ def main() -> int:
         if not is_earlier:
             measure(declaration, options.seconds, results, realtime=options.realtime)
         server = plan_replica(results)
-    scaler = scaler_of(server)
-    exponential = ServiceLaw(1, -SERVICE_MS / 1e3 * np.log1p(-(np.arange(5000) + 0.5) / 5000))
-    hours = [
-        asyncio.run(live_hour(declaration, draw_hour(scaler, seed), seed, realtime=options.realtime))
-        for seed in range(1, options.hours + 1)
-    ]
+    drawn = {seed: draw_hour(server.scaler, seed) for seed in range(1, options.hours + 1)}
+    hours = [asyncio.run(live_hour(declaration, hour, seed, realtime=options.realtime)) for seed, hour in drawn.items()]
     os.sched_setscheduler(0, os.SCHED_OTHER, os.sched_param(0))
-    predicted = Predictions(*(Prediction(predict(laws, scaler)) for laws in ([server.law], server.possible_laws, [exponential])))
-    lines, are_inside = page(server, scaler, predicted, hours)
-    lines = [*lines, "", " ".join([machine, *([REALTIME_NOTE] if options.realtime else []), *([EARLIER_NOTE] if is_earlier else [])])]
-    return publish(options.out, lines, is_met=are_inside)
+    page = Report(options.out, "The autoscaling simulation against live servers")
+    page.add("One hour of an autoscaled fleet, compressed to four minutes: `python -m benchmarks.autoscaling_live`.", "")
+    report(page, server, hours)
+    notes = ["Servers and clients ran at real-time priority."] * options.realtime + [
+        "The replica was measured in an earlier run, whose results were kept."
+    ] * is_earlier
+    page.add(" ".join([machine, *notes]))
+    return page.write()
 
 
 if __name__ == "__main__":

@@ -14,11 +14,11 @@ from benchmarks.concept_runs import CAPACITY_PER_S, GATE_MODEL, INTERVAL_RATE_PE
 from benchmarks.concept_style import NS_PER_MS, NUMBERS, STYLE
 from perfkit.api.result import Result
 from perfkit.gate.verdict import Verdict
+from perfkit.plan.queueing import erlang_c
 from perfkit.report.chart import BLUE, GREEN, INK, MUTED, RED, VERMILLION
 from perfkit.result.distribution import Distribution
 from perfkit.result.load import ClosedLoad, OpenLoad
 from perfkit.result.model import Point
-from perfkit.stats.queueing import erlang_c
 
 NAIVE_LIMIT = 0.05
 _CARD = "#f6f8fa"

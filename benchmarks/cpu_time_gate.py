@@ -11,29 +11,19 @@ import os
 import pathlib
 import shlex
 import statistics
-import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Mapping, Sequence
-from typing import NamedTuple
 
-from benchmarks.processes import ROOT, running_server, write_scenario
-from benchmarks.report import describe_machine, option_parser, publish, table_head, table_row
-from perfkit.gate.folder import VERDICT_FILE, read_verdict
-from perfkit.gate.verdict import Comparison, format_change
+from benchmarks.processes import run_gate, running_server
+from benchmarks.report import Report, describe_machine, program_options
+from perfkit.gate.sentences import format_change
+from perfkit.gate.verdict import Verdict
 from perfkit.machine.process_tree import ProcessTree
 from perfkit.report.verdict import pair_slowdowns
 
 PLANTED_SHARE, IN_FLIGHT, READINGS, READINGS_PER_S = 0.03, 4, 2000, 50
 METRICS = ("cpu_time", "throughput", "p50", "p95", "p99")
-
-
-class FinishedGate(NamedTuple):
-    """What a gate measured: its comparisons by metric, and how many load points a busy machine disturbed."""
-
-    comparisons: Mapping[str, Comparison]
-    pairs: int
 
 
 def serve(burn_ns: int, port: str) -> None:
@@ -54,23 +44,15 @@ def serve(burn_ns: int, port: str) -> None:
     raise SystemExit(main(["--model", "simple", "--http-port", port, "--grpc-port", "0", "--exit-with-stdin"]))
 
 
-def run_gate(burn_ns: int, pairs: int, window: str, folder: pathlib.Path) -> FinishedGate:
+def gate(burn_ns: int, pairs: int, window: str) -> Verdict:
     """One gate; only throughput decides, so that each metric's minimum detectable effect is that of a gate of it alone."""
-    scenario = write_scenario(
-        folder,
-        {
-            "name": "cpu-time-gate", "target": {"model": "simple"}, "load": {"closed": {"concurrency": IN_FLIGHT}},
-            "measure": {"warmup": "500ms", "duration": window}, "gate": {"metrics": ["throughput"]},
-        },
-    )  # fmt: skip
+    scenario = {
+        "name": "cpu-time-gate", "target": {"model": "simple"}, "load": {"closed": {"concurrency": IN_FLIGHT}},
+        "measure": {"warmup": "500ms", "duration": window}, "gate": {"metrics": ["throughput"]},
+    }  # fmt: skip
     arms = [f"cmd:{shlex.join([sys.executable, '-m', 'benchmarks.cpu_time_gate'])} --serve {one} {{port}}" for one in (0, burn_ns)]
-    command = [sys.executable, "-m", "perfkit", "gate", str(scenario), "--baseline", arms[0], "--candidate", arms[1]]
-    command += ["--pairs", str(pairs), "--quiet", "--out", str(folder / "out")]
-    subprocess.run(command, cwd=ROOT, check=False, stdout=subprocess.DEVNULL)
-    if not (folder / "out" / VERDICT_FILE).exists():
-        raise SystemExit("the gate ended without a verdict")
-    verdict = read_verdict(folder / "out")
-    return FinishedGate({one.metric: one for one in verdict.comparisons}, verdict.pairs)
+    with tempfile.TemporaryDirectory(prefix="perfkit-cpu-time-gate-") as name:
+        return run_gate(pathlib.Path(name), scenario, *arms, "--pairs", str(pairs), "--quiet")
 
 
 def cost_of_reading() -> float:
@@ -84,57 +66,42 @@ def cost_of_reading() -> float:
         return (time.process_time_ns() - begin_ns) / READINGS * READINGS_PER_S / 1e9
 
 
-def table(finished: FinishedGate) -> list[str]:
+def add_table(page: Report, title: str, verdict: Verdict) -> None:
     """A row for each metric."""
-    lines = table_head("metric", ">baseline", ">change [interval]", ">spread of the pairs", ">minimum detectable effect")
-    for name in METRICS:
-        if (one := finished.comparisons.get(name)) is None:
-            continue
-        value = one.baseline or 0.0
+    page.section(title)
+    page.table("metric", ">baseline", ">change [interval]", ">spread of the pairs", ">minimum detectable effect")
+    found = {one.metric: one for one in verdict.comparisons}
+    page.is_met &= "cpu_time" in found
+    for one in (found[name] for name in METRICS if name in found):
+        value, effect = one.baseline or 0.0, one.minimum_detectable_effect
         shown = f"{value:,.0f}/s" if one.unit == "per_s" else f"{value / 1e6:.3f} ms"
-        effect = one.minimum_detectable_effect
         spread = f"{statistics.stdev(pair_slowdowns(one)):.1%}"
-        lines.append(table_row(name.replace("_", " "), shown, format_change(one), spread, "–" if effect is None else f"{effect:.1%}"))
-    return lines
+        page.row(one.metric.replace("_", " "), shown, format_change(one), spread, "–" if effect is None else f"{effect:.1%}")
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Runs both gates; see the module's docstring."""
-    parser = option_parser(__doc__)
-    parser.add_argument("--pairs", type=int, default=12)
-    parser.add_argument("--window", default="1500ms")
-    options = parser.parse_args(arguments)
-    loads, machine = [os.getloadavg()[0]], describe_machine()
-    finished = list[FinishedGate]()
-    burn_ns = 0
+def main() -> int:
+    """Runs both gates."""
+    options = program_options(__doc__, pairs=(12, "of each gate"), window=("1500ms", "length of each window"))
+    loads, machine, burn_ns, verdicts = [os.getloadavg()[0]], describe_machine(), 0, list[Verdict]()
     for _ in range(2):
-        with tempfile.TemporaryDirectory(prefix="perfkit-cpu-time-gate-") as name:
-            finished.append(run_gate(burn_ns, options.pairs, options.window, pathlib.Path(name)))
-        burn_ns = (
-            round(PLANTED_SHARE * (finished[0].comparisons["cpu_time"].baseline or 0.0)) if "cpu_time" in finished[0].comparisons else 0
-        )
+        verdicts.append(gate(burn_ns, options.pairs, options.window))
+        burn_ns = round(PLANTED_SHARE * sum(one.baseline or 0.0 for one in verdicts[0].comparisons if one.metric == "cpu_time"))
         loads.append(os.getloadavg()[0])
-    busy = f"{', '.join(f'{one:.1f}' for one in loads)}, where above {os.cpu_count()} others want the CPUs, too"
-    lines = [
-        "# CPU time of the server as a metric of the gate",
-        "",
+    page = Report(options.out, "CPU time of the server as a metric of the gate")
+    page.add(
         f"Made by `python -m benchmarks.cpu_time_gate`. {machine}",
-        f"Load averages at the start, between the gates and after them: {busy}.",
+        f"Load averages at the start, between the gates and after them: {', '.join(f'{one:.1f}' for one in loads)}, where above {os.cpu_count()} others "
+        "want the CPUs, too.",
         "",
         f"The bundled server's `simple` over HTTP, {IN_FLIGHT} requests in flight, restarted for each run, windows of {options.window}.",
         "Spread is the standard deviation of the pairs' changes; the minimum detectable effect is that of a gate of the metric alone.",
         "",
         f"Reading the CPU time of the server fifty times a second takes {cost_of_reading():.2%} of a CPU, in a process of its own.",
-        "",
-        f"## Unchanged candidate, {finished[0].pairs} pairs",
-        "",
-        *table(finished[0]),
-        "",
-        f"## {burn_ns / 1000:.1f} µs more CPU work for each request, {PLANTED_SHARE:.0%} of the baseline's, {finished[1].pairs} pairs",
-        "",
-        *table(finished[1]),
-    ]
-    return publish(options.out, lines, is_met=all("cpu_time" in one.comparisons for one in finished))
+    )
+    add_table(page, f"Unchanged candidate, {verdicts[0].pairs} pairs", verdicts[0])
+    planted = f"{burn_ns / 1000:.1f} µs more CPU work for each request, {PLANTED_SHARE:.0%} of the baseline's"
+    add_table(page, f"{planted}, {verdicts[1].pairs} pairs", verdicts[1])
+    return page.write()
 
 
 if __name__ == "__main__":

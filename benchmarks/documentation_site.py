@@ -13,7 +13,7 @@ import pathlib
 import sys
 
 from tests.chromium import Browser, chromium
-from tests.docs.site_pages import ROOT, open_page, serious, widest
+from tests.docs.site_pages import ROOT, open_page, widest
 
 WINDOWS = ((1280, False), (400, True))
 
@@ -51,7 +51,7 @@ def faults(browser: Browser, page: pathlib.Path, width: int, *, is_dark: bool) -
     found = [f"wider than the window: {element}" for element in widest(browser)]
     found += [f"asks another host: {url}" for url in browser.requests if not url.startswith(("file:", "data:", "blob:"))]
     found += [f"says: {problem}" for problem in browser.problems]
-    return found + [f"{rule}: {element}" for rule, element in serious(browser)]
+    return found + [f"{rule}: {element}" for rule, element in browser.serious()]
 
 
 if __name__ == "__main__":

@@ -12,6 +12,7 @@ It takes about four minutes on one core. `--short` does the same with less, in a
 not exact or a bound does not hold.
 """
 
+import copy
 import dataclasses
 import functools
 import itertools
@@ -138,7 +139,7 @@ def measure_driver(size: Size) -> list[str]:
         _record_workers(rate_per_s / workers, size, seeds) for workers, seeds in ((size.workers, per_machine), (size.fast_workers, 2))
     )
     # copies: pickle would send the same object only once
-    fast = [unpacked(packed(fast[number % len(fast)])) for number in range(per_machine)]
+    fast = [copy.deepcopy(fast[number % len(fast)]) for number in range(per_machine)]
     seconds = size.point_s - 2
     (slow_merged, on_slow_s), (fast_merged, on_fast_s) = (_timed(functools.partial(merge_outputs, outputs)) for outputs in (slow, fast))
     packed_s = [_timed(functools.partial(_pack_intervals, outputs))[1] for outputs in (slow, fast)]
@@ -188,9 +189,13 @@ def _record_workers(rate_per_s: float, size: Size, seeds: int) -> list[WorkerOut
 
 def _measure_recordings(senders: Senders, seconds: int) -> dict[str, str]:
     bodies = senders.everyone([packed(output.point) for output in senders.of_machine])
-    series_bytes = sum(len(packed(output.point.series)) for output in senders.of_machine) / len(senders.of_machine) * senders.number
+    series_bytes = (
+        sum(len(packed(output.point)) - len(packed(dataclasses.replace(output.point, series=()))) for output in senders.of_machine)
+        / len(senders.of_machine)
+        * senders.number
+    )
     _, check_s = _timed(lambda: check_frames(bodies))
-    points, receive_s = _timed(lambda: [unpacked(body) for body in bodies])
+    points, receive_s = _timed(lambda: [unpacked(body)[0] for body in bodies])
     _, merge_s = _timed(lambda: merge_points(points))
     points.clear()
     _, one_by_one_s = _timed(lambda: merge_one_by_one(bodies))
@@ -202,7 +207,7 @@ def _measure_recordings(senders: Senders, seconds: int) -> dict[str, str]:
         "the same for a point of an hour": _mb(series_bytes * 3600 / seconds),
         "time to receive all": _ms(check_s / 2 + receive_s),
         "time to merge them": _ms(merge_s),
-        "memory": _mb(_peak_bytes(lambda: merge_points([unpacked(body) for body in bodies]))),
+        "memory": _mb(_peak_bytes(lambda: merge_points([unpacked(body)[0] for body in bodies]))),
         "time to receive and merge one by one": _ms(check_s / 2 + one_by_one_s),
         "memory, one by one": _mb(_peak_bytes(lambda: merge_one_by_one(bodies))),
     }
@@ -211,8 +216,8 @@ def _measure_recordings(senders: Senders, seconds: int) -> dict[str, str]:
 def _measure_messages(senders: Senders, length_s: int) -> dict[str, str]:
     seconds = range(length_s - 2)
     messages = [messages_of_second(senders.of_machine, second) for second in seconds]
-    bodies = [packed(message) for message in messages]
-    live_bytes = sum(len(packed([output.live[second] for output in senders.of_machine])) for second in seconds)
+    bodies = [packed(*one) for one in messages]
+    live_bytes = sum(len(packed(*(output.live[second] for output in senders.of_machine))) for second in seconds)
     share = senders.number / len(senders.of_machine) / len(seconds)
     sent_bytes, check_s = _timed(lambda: check_frames(bodies))
     _, receive_s = _timed(lambda: [unpacked(body) for body in bodies])

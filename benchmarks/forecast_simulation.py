@@ -14,20 +14,19 @@ It takes about ten minutes on one core. The exit code is 1 if the target is miss
 
 import collections
 import concurrent.futures
-import dataclasses
 import functools
 import itertools
 import math
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple
 
 import numpy as np
 
-from benchmarks.report import option_parser, percent, table_head, table_row, write_report, yes_no
+from benchmarks.report import Report, percent, program_options
 from benchmarks.simulated_queues import Floats
-from perfkit.stats.forecast import fit_forecast
-from perfkit.stats.forecast_models import YEAR_DAYS
+from perfkit.plan.forecast import fit_forecast
+from perfkit.plan.forecast_models import YEAR_DAYS
 
 LENGTHS_DAYS, TARGET, FAN_AT = (30, 90, 365, 800), 0.75, (0.25, 0.5, 1.0)
 AHEAD, LEVEL_PER_S = 1.5, 100.0
@@ -79,16 +78,8 @@ TRUTHS: Mapping[str, Callable[[Floats, np.random.Generator], Floats]] = {
 _GROWING = ("exponential", "linear", "weekly + growth", "AR(1) noise")
 
 
-class Case(NamedTuple):
-    """The peaks of a history, those that follow it, and a capacity."""
-
-    peaks_per_s: Floats
-    future_per_s: Floats
-    capacity_per_s: float
-
-
-def simulate(truth: str, length_days: int, seed: int) -> Case:
-    """A history of `length_days` peaks with its future and its capacity."""
+def simulate(truth: str, length_days: int, seed: int) -> tuple[Floats, Floats, float]:
+    """The peaks of a history of `length_days`, those that follow it, and a capacity; all per second."""
     random = np.random.default_rng([seed, length_days, list(TRUTHS).index(truth)])
     days = np.arange(1.0 - length_days, math.ceil(AHEAD * length_days) + 1)
     course, sd = TRUTHS[truth](days, random), random.uniform(0.03, 0.08)
@@ -103,11 +94,10 @@ def simulate(truth: str, length_days: int, seed: int) -> Case:
     else:
         limit = float(course[length_days - 7 : length_days].mean()) + random.uniform(0.03, 0.4)
     peaks = LEVEL_PER_S * np.exp(course + noise)
-    return Case(peaks[:length_days], peaks[length_days:], LEVEL_PER_S * math.exp(limit + random.uniform(0, 2) * sd))
+    return peaks[:length_days], peaks[length_days:], LEVEL_PER_S * math.exp(limit + random.uniform(0, 2) * sd)
 
 
-@dataclasses.dataclass(frozen=True)
-class Outcome:
+class Outcome(NamedTuple):
     """One forecast compared with the simulated future."""
 
     refusal: str
@@ -124,81 +114,20 @@ class Outcome:
 
 def forecast(truth: str, length_days: int, seed: int) -> Outcome:
     """Forecast one history and compare it with its future."""
-    case = simulate(truth, length_days, seed)
-    forecast = fit_forecast(range(length_days), case.peaks_per_s, np.random.default_rng([seed, 1]))
-    said = forecast.exhaustion(case.capacity_per_s)
-    above = case.future_per_s > case.capacity_per_s
+    peaks_per_s, future_per_s, capacity_per_s = simulate(truth, length_days, seed)
+    forecast = fit_forecast(range(length_days), peaks_per_s, np.random.default_rng([seed, 1]))
+    said, above = forecast.exhaustion(capacity_per_s), future_per_s > capacity_per_s
     day = int(above.argmax()) + 1 if above.any() else math.inf
     low, high = forecast.fan_per_s((0.1, 0.9), said.reach_days)
     at = [max(0, round(share * said.reach_days) - 1) for share in FAN_AT]
-    in_fan = tuple(bool(low[index] <= case.future_per_s[index] <= high[index]) for index in at)
+    in_fan = tuple(bool(low[index] <= future_per_s[index] <= high[index]) for index in at)
     if said.refusal:
         place = "early" if said.refusal == "beyond_history" and day <= said.reach_days else "inside"
         return Outcome(said.refusal, place, True, None, in_fan, forecast.back_test.widening)
     assert said.p10_days is not None
-    p90_days = said.p90_days or math.inf
-    place = "early" if day < said.p10_days else "late" if day > p90_days else "inside"
+    place = "early" if day < said.p10_days else "late" if day > (said.p90_days or math.inf) else "inside"
     ratio = None if said.p90_days is None else said.p90_days / said.p10_days
     return Outcome("", place, said.p90_days is None, ratio, in_fan, forecast.back_test.widening)
-
-
-@dataclasses.dataclass(frozen=True)
-class Figures:
-    """The forecasts of the histories of one kind and length."""
-
-    outcomes: Sequence[Outcome]
-
-    @property
-    def dated(self) -> list[Outcome]:
-        """The forecasts that gave a date."""
-        return [outcome for outcome in self.outcomes if not outcome.refusal]
-
-    @property
-    def coverage(self) -> float | None:
-        """The share of the true dates between P10 and P90; None if no date was given."""
-        return share(outcome.place == "inside" for outcome in self.dated)
-
-    @property
-    def in_fan(self) -> tuple[float, ...]:
-        """The shares of the peaks within the 80 % interval, at each of `FAN_AT` times the reach."""
-        return tuple(float(np.mean([outcome.in_fan[index] for outcome in self.outcomes])) for index in range(len(FAN_AT)))
-
-    @property
-    def is_met(self) -> bool:
-        """Whether the coverage reaches the target; true where no date was given."""
-        return self.coverage is None or self.coverage >= TARGET
-
-    def cells(self) -> tuple[str, ...]:
-        """The cells of the table."""
-        refused = collections.Counter(outcome.refusal for outcome in self.outcomes)
-        beyond = [outcome for outcome in self.outcomes if outcome.refusal == "beyond_history"]
-        ratios = [outcome.ratio for outcome in self.dated if outcome.ratio is not None]
-        return (
-            f"{len(self.dated)}", f"{refused['models_disagree']}", f"{refused['not_described']}",
-            f"{sum(outcome.place == 'inside' for outcome in beyond)} of {len(beyond)}", percent(self.coverage),
-            percent(share(outcome.place == "early" for outcome in self.dated)), percent(share(outcome.place == "late" for outcome in self.dated)),
-            percent(share(outcome.is_open for outcome in self.dated)), f"{np.median(ratios):.1f}" if ratios else "–",
-            *(percent(value) for value in self.in_fan),
-            f"{np.mean([outcome.widening for outcome in self.outcomes]):.2f}", yes_no(self.is_met),
-        )  # fmt: skip
-
-
-def summary(results: Mapping[tuple[str, int], Figures]) -> str:
-    """The table in a few sentences, with the lowest coverage and the cases in which the fan is too narrow."""
-    outcomes = [outcome for figures in results.values() for outcome in figures.outcomes]
-    dated = [outcome for figures in results.values() for outcome in figures.dated]
-    lowest = min((key for key in results if results[key].dated), key=lambda key: results[key].coverage or 0.0)
-    narrow = [
-        f"{truth}, {length_days} days ({', '.join(percent(value) for value in figures.in_fan)})"
-        for (truth, length_days), figures in results.items()
-        if min(figures.in_fan) < TARGET
-    ]
-    return (
-        f"Of {len(outcomes)} forecasts, {percent(len(dated) / len(outcomes))} gave a date, and {percent(share(one.place == 'inside' for one in dated))} of "
-        f"the dates lay between P10 and P90; the lowest share is {percent(results[lowest].coverage)} ({lowest[0]}, {lowest[1]} days). "
-        f"{percent(share(one.is_open for one in dated))} of the intervals are open. "
-        f"The fan contained less than {TARGET:.0%} of the peaks at one of its three days in: {'; '.join(narrow) or 'none'}."
-    )
 
 
 def share(holds: Iterable[bool]) -> float | None:
@@ -207,37 +136,52 @@ def share(holds: Iterable[bool]) -> float | None:
     return sum(values) / len(values) if values else None
 
 
+def fan_shares(outcomes: list[Outcome]) -> list[float]:
+    """The shares of the peaks within the 80 % interval, at each of `FAN_AT` times the reach."""
+    return [float(np.mean([one.in_fan[index] for one in outcomes])) for index in range(len(FAN_AT))]
+
+
 def main() -> int:
     """Prints the table."""
-    parser = option_parser(__doc__)
-    parser.add_argument("--histories", type=int, default=200, help="histories of each kind and length (default %(default)s)")
-    parser.add_argument("--processes", type=int, default=1)
-    options = parser.parse_args()
-    lines, results = list[str](), dict[tuple[str, int], Figures]()
-
-    def show(*texts: str) -> None:
-        lines.extend(texts)
-        print("\n".join(texts), flush=True)
-
-    show("# Forecasts of simulated demand", "")
-    show(
-        f"{options.histories} histories of each kind and length; made by `python -m benchmarks.forecast_simulation`, whose docstring says how."
+    options = program_options(__doc__, histories=(200, "of each kind and length"), processes=(1, "processes to simulate in"))
+    page = Report(options.out, "Forecasts of simulated demand")
+    page.add(
+        f"{options.histories} histories of each kind and length; made by `python -m benchmarks.forecast_simulation`, whose docstring says how.",
+        "Fan: the share of the peaks at a quarter, half and all of the forecast's reach that lay within its 80 % interval. "
+        "P90/P10: median of the days, where P90 is not open.",
+        "",
+        *(f"- {truth}: {(course.__doc__ or '').strip()}" for truth, course in TRUTHS.items()),
+        "",
     )
-    show("Fan: the share of the peaks at a quarter, half and all of the forecast's reach that lay within its 80 % interval. "
-         "P90/P10: median of the days, where P90 is not open.", "")  # fmt: skip
-    for truth, course in TRUTHS.items():
-        show(f"- {truth}: {(course.__doc__ or '').strip()}")
-    show("", *table_head("demand", ">days of history", ">date given", ">models disagree", ">not described", ">beyond the history, and right",
-                         ">date in P10 to P90", ">earlier", ">later", ">P90 open", ">P90/P10", ">fan ¼", ">fan ½", ">fan 1", ">widened",
-                         "target met"))  # fmt: skip
+    page.table("demand", ">days of history", ">date given", ">models disagree", ">not described", ">beyond the history, and right",
+               ">date in P10 to P90", ">earlier", ">later", ">P90 open", ">P90/P10", ">fan ¼", ">fan ½", ">fan 1", ">widened", "target met")  # fmt: skip
+    every, coverages, narrow = list[Outcome](), dict[str, float](), list[str]()
     with concurrent.futures.ProcessPoolExecutor(options.processes) as pool:
         for truth, length_days in itertools.product(TRUTHS, LENGTHS_DAYS):
-            one = functools.partial(forecast, truth, length_days)
-            result = results[truth, length_days] = Figures(list(pool.map(one, range(options.histories), chunksize=10)))
-            show(table_row(truth, length_days, *result.cells()))
-    show("", summary(results))
-    write_report(options.out, lines)
-    return 0 if all(result.is_met for result in results.values()) else 1
+            outcomes = list(pool.map(functools.partial(forecast, truth, length_days), range(options.histories), chunksize=10))
+            dated, refused = [one for one in outcomes if not one.refusal], collections.Counter(one.refusal for one in outcomes)
+            places = [share(one.place == place for one in dated) for place in ("inside", "early", "late")]
+            ratios, in_fan = [one.ratio for one in dated if one.ratio is not None], fan_shares(outcomes)
+            right = sum(one.place == "inside" for one in outcomes if one.refusal == "beyond_history")
+            page.judged_row(
+                places[0] is None or places[0] >= TARGET, truth, length_days, len(dated), refused["models_disagree"], refused["not_described"],
+                f"{right} of {refused['beyond_history']}", *map(percent, places), percent(share(one.is_open for one in dated)),
+                f"{np.median(ratios):.1f}" if ratios else "–", *map(percent, in_fan), f"{np.mean([one.widening for one in outcomes]):.2f}",
+            )  # fmt: skip
+            every += outcomes
+            if places[0] is not None:
+                coverages[f"{truth}, {length_days} days"] = places[0]
+            if min(in_fan) < TARGET:
+                narrow.append(f"{truth}, {length_days} days ({', '.join(map(percent, in_fan))})")
+    dated, lowest = [one for one in every if not one.refusal], min(coverages, key=lambda case: coverages[case], default="")
+    page.add(
+        "",
+        f"Of {len(every)} forecasts, {percent(len(dated) / len(every))} gave a date, and {percent(share(one.place == 'inside' for one in dated))} of "
+        f"the dates lay between P10 and P90; the lowest share is {percent(coverages.get(lowest))} ({lowest}). "
+        f"{percent(share(one.is_open for one in dated))} of the intervals are open. "
+        f"The fan contained less than {TARGET:.0%} of the peaks at one of its three days in: {'; '.join(narrow) or 'none'}.",
+    )
+    return page.write()
 
 
 if __name__ == "__main__":

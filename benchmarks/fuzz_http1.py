@@ -24,10 +24,10 @@ import uvloop
 
 from benchmarks import fuzzing
 from benchmarks.fuzzing import TrialKind, add_fault, split_randomly
+from perfkit.api_v2.http import HttpCalls
 from perfkit.errors import ProtocolError
 from perfkit.target.address import Address
 from perfkit.transport.base import Outcome, Prepared, Reply
-from perfkit.transport.http.calls import HttpResponse, RestTransport
 from perfkit.transport.http.connection import HttpConnection, parse_response
 from perfkit.transport.http.transport import WireHttpTransport
 from perfkit.transport.limits import MAX_HEAD_BYTES, AnswerLimit
@@ -120,29 +120,11 @@ def _chunked(body: bytes, rng: random.Random) -> bytes:
     )
 
 
-class Decoder(RestTransport):
-    """A transport that only decodes answers."""
-
-    def __init__(self) -> None:
-        super().__init__(Address("http", "a", 1), TransportOptions(timeout_ns=_TIMEOUT_NS))
-
-    async def get(self, path: str) -> HttpResponse:
-        """No server is behind it."""
-        raise NotImplementedError
-
-    async def post(self, path: str, body: bytes) -> HttpResponse:
-        """No server is behind it."""
-        raise NotImplementedError
-
-    def _response(self, reply: Reply) -> HttpResponse:
-        return parse_response(reply.payload or [])
-
-
 def try_answer(rng: random.Random) -> str:
     """Decodes one broken answer."""
     payload = list(split_randomly(broken_answer(rng, 1), rng))
     try:
-        Decoder().decode(Reply(rng.choice([*[Outcome.OK] * 5, Outcome.REJECTED]), 0, 1, payload))
+        _decode(Reply(rng.choice([*[Outcome.OK] * 5, Outcome.REJECTED]), 0, 1, payload))
     except ProtocolError:
         return "rejected"
     return "decoded"
@@ -251,7 +233,7 @@ def try_connection(rng: random.Random) -> str:
         assert (future.reply is not None) != future.is_resent, "a request neither got an outcome nor was resent"
         if future.reply is not None:
             assert future.reply.started_ns < future.reply.finished_ns
-            _decode(Decoder(), future.reply)
+            _try_to_decode(future.reply)
         outcomes.add(future.reply.outcome.value if future.reply is not None else "resent")
     return ", ".join(sorted(outcomes))
 
@@ -280,10 +262,15 @@ def try_flood(rng: random.Random) -> str:
     return future.reply.outcome.value
 
 
-def _decode(transport: RestTransport, reply: Reply) -> None:
+def _decode(reply: Reply) -> None:
+    """Decodes an answer; raises ProtocolError."""
+    HttpCalls(TransportOptions(timeout_ns=_TIMEOUT_NS)).decode(reply, parse_response(reply.payload or []))
+
+
+def _try_to_decode(reply: Reply) -> None:
     if reply.payload is not None:
         with contextlib.suppress(ProtocolError):
-            transport.decode(reply)
+            _decode(reply)
 
 
 def try_exchange(rng: random.Random) -> str:
@@ -302,7 +289,7 @@ async def _exchange(rng: random.Random) -> list[Outcome]:
         await transport.aclose()
     for reply in replies:
         assert reply.started_ns <= reply.finished_ns
-        _decode(transport, reply)
+        _try_to_decode(reply)
     return [reply.outcome for reply in replies]
 
 

@@ -24,11 +24,12 @@ from benchmarks.fuzzing import TrialKind, add_fault
 from perfkit.errors import ProtocolError
 from perfkit.protocol import http2
 from perfkit.protocol.http2 import HeaderBlockReader, Http2Error, LimitError, frame
+from perfkit.protocol.protobuf import decode_infer_response
 from perfkit.target.address import Address
 from perfkit.transport.base import Outcome, Prepared
 from perfkit.transport.grpc.messages import AnswerHeaders, classify, parse_headers, read_message
-from perfkit.transport.grpc.session import ClientSession
-from perfkit.transport.grpc.stream import SessionListener, Stream, request_buffers
+from perfkit.transport.grpc.request_writer import request_buffers
+from perfkit.transport.grpc.session import ClientSession, SessionListener, Stream
 from perfkit.transport.grpc.transport import WireGrpcTransport
 from perfkit.transport.limits import BYTES_PER_CHUNK, AnswerLimit
 from perfkit.transport.options import TransportOptions
@@ -231,7 +232,7 @@ async def _exchange(rng: random.Random) -> list[Outcome]:
     for reply in replies:
         assert reply.started_ns <= reply.finished_ns
         with contextlib.suppress(ProtocolError):
-            transport.decode(reply)
+            decode_infer_response(transport.answer(reply))
     return [reply.outcome for reply in replies]
 
 

@@ -33,10 +33,10 @@ from benchmarks.report import table_head, table_row
 from perfkit.cli.main import main as perfkit
 from perfkit.errors import PerfkitError
 from perfkit.gate.folder import GateFolder
+from perfkit.gate.paired import rule_for
 from perfkit.gate.paired_decision import decide_pairs
 from perfkit.gate.paired_values import MetricChoice
 from perfkit.result.sweep import SweepFolder, read_sweep
-from perfkit.stats.paired import rule_for
 from perfkit.text.terminal import safe_stream
 
 DOCUMENTED = {"compare": (0, 2, 4), "gate": (0, 1, 2, 3, 4, 5), "baseline": (0, 2, 4, 5), "history": (0, 2), "plan": (0, 2, 3), "report": (0, 2), "resume": (0, 2), "resume-gate": (0, 2)}  # fmt: skip

@@ -5,30 +5,26 @@
 Every run gets, on a logarithmic scale: the host's offset; a drift that is correlated between runs (an AR(1) process); an offset of
 its restarted server, half of it shared by all metrics, with the long tails of Student's t with five degrees of freedom, or with two
 modes; the noise within the run that the trial's choice of a window leaves, a tenth of the variance of the restarts; and sometimes a
-contamination. The order within pairs is random. In some cases other processes disturb the load generator in a part of the pairs. The exit
-code is 1 if a target is missed.
+contamination. The order within pairs is random. The exit code is 1 if a target is missed.
 """
 
 import dataclasses
 import itertools
 import math
+import sys
 from collections.abc import Callable, Sequence
 
 import numpy as np
 import numpy.typing as npt
 from scipy.stats import binom
 
-from benchmarks.processes import ROOT
-from benchmarks.report import option_parser, table_head, table_row, write_report
+from benchmarks.report import Report, program_options
 from perfkit.gate.metrics import MARGINS
-from perfkit.gate.paired_decision import judge as judge_pairs
-from perfkit.gate.paired_values import MetricChoice, PairedValues
-from perfkit.stats.paired import NOISE_BAND, MetricBounds, Rule, decide, look, minimum_detectable_effect, rule_for
+from perfkit.gate.paired import NOISE_BAND, MetricBounds, Rule, look, minimum_detectable_effect, rule_for
 from perfkit.stats.signed_rank import Array
 
 METRICS = tuple(MARGINS)
 _BOUNDS = [MetricBounds.of_ratio(NOISE_BAND, margin) for margin in MARGINS.values()]
-_GATED = MetricChoice().gated_metrics("closed", "closed")
 _GATES_AT_ONCE = 2500  # which fit into memory
 _EFFECT_GATES = 200
 
@@ -56,18 +52,6 @@ class Noise:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Disturbance:
-    """Pairs in which other processes take the CPU from the load generator, in both runs and for all metrics alike."""
-
-    share: float
-    """The highest share of a figure that may be the generator's: what the gate is told. The true share is anything from zero to that."""
-    pairs: float = 0.2
-    """The share of such pairs."""
-    stays: float = 0.7
-    """The probability that the pair after a disturbed one is disturbed, too: disturbances last."""
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
 class Case:
     """A candidate that is slower by a factor per metric, the noise, and the target for the gates."""
 
@@ -76,7 +60,6 @@ class Case:
     noise: Noise = Noise()
     target: str = ""
     is_met: Callable[["Outcome"], bool] = lambda _: True
-    disturbance: Disturbance | None = None
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -135,11 +118,6 @@ _AT_MARGIN = tuple(
     )
     for metric, margin in MARGINS.items()
 )
-DISTURBED = tuple(
-    dataclasses.replace(case, name=f"{case.name}; up to {share:.0%} the generator's", disturbance=Disturbance(share))
-    for share in (0.3, 0.6, 0.95)
-    for case in (Case("A/A", target=_PROVEN, is_met=_few_alarms), _NO_CHANGE[0], *_AT_MARGIN)
-)
 _TEN, _FIVE, _P99 = ("+10 % everywhere", (1.1,) * 4), ("+5 % everywhere", (1.05,) * 4), ("+10 % in p99 alone", (1.0, 1.0, 1.0, 1.1))
 FULL: tuple[Case, ...] = (
     Case("A/A", target=f"{_PROVEN}; pass ≥ 88 %", is_met=lambda outcome: _few_alarms(outcome) and outcome.passed >= 0.88),
@@ -159,33 +137,8 @@ FEW: tuple[Case, ...] = (
 
 
 def simulate_pairs(rng: np.random.Generator, gates: int, pairs: int, case: Case) -> Array:
-    """Logarithmic differences, candidate − baseline, of shape [gates, metrics, pairs]; without disturbances."""
-    baseline, candidate = _simulate_arms(rng, gates, pairs, case.noise)
-    return np.asarray(candidate + np.log(case.slower)[:, None] - baseline)
-
-
-def simulate_disturbed_pairs(rng: np.random.Generator, gates: int, pairs: int, case: Case, disturbance: Disturbance) -> tuple[Array, Array]:
-    """Logarithmic differences, and of shape [gates, pairs] the share of each pair that may be the generator's.
-
-    The generator's part is added to the times of both arms, whether the candidate is slower or not: half of it is common to the two runs of
-    a pair, the other half is each run's own.
-    """
-    baseline, candidate = _simulate_arms(rng, gates, pairs, case.noise)
-    enters = disturbance.pairs * (1 - disturbance.stays) / (1 - disturbance.pairs)
-    draws, is_disturbed = rng.random((gates, pairs)), np.zeros((gates, pairs), bool)
-    for pair in range(pairs):
-        chance = np.where(is_disturbed[:, pair - 1], disturbance.stays, enters) if pair else disturbance.pairs
-        is_disturbed[:, pair] = draws[:, pair] < chance
-    # of a time T the generator adds up to T · share ÷ (1 - share), which then is this share of the whole
-    most = is_disturbed[:, None] * disturbance.share / (1 - disturbance.share)
-    common, *own = rng.random((3, gates, 1, pairs))
-    added = [most * (common + one) / 2 * np.exp(logs) for one, logs in zip(own, (baseline, candidate), strict=True)]
-    times = np.exp(baseline) + added[0], np.exp(candidate) * np.array(case.slower)[:, None] + added[1]
-    return np.log(times[1]) - np.log(times[0]), is_disturbed * disturbance.share
-
-
-def _simulate_arms(rng: np.random.Generator, gates: int, pairs: int, noise: Noise) -> tuple[Array, Array]:
-    """Logarithmic times of the baseline and of an unchanged candidate, of shape [gates, metrics, pairs]."""
+    """Logarithmic differences, candidate − baseline, of shape [gates, metrics, pairs]."""
+    noise = case.noise
     logs = simulate_runs(rng, gates, (2 * pairs,), noise)
     logs = logs + noise.within * np.array(noise.restart)[:, None] * rng.standard_normal(logs.shape)
     logs = logs.reshape(gates, len(METRICS), pairs, 2)
@@ -193,7 +146,7 @@ def _simulate_arms(rng: np.random.Generator, gates: int, pairs: int, noise: Nois
     baseline_is_first = rng.random((gates, 1, pairs)) < 0.5
     candidate = np.where(baseline_is_first, logs[..., 1], logs[..., 0])
     baseline = np.where(baseline_is_first, logs[..., 0], logs[..., 1])
-    return np.asarray(baseline), np.asarray(candidate)
+    return np.asarray(candidate + np.log(case.slower)[:, None] - baseline)
 
 
 def simulate_runs(rng: np.random.Generator, gates: int, sittings: Sequence[int], noise: Noise) -> Array:
@@ -238,30 +191,11 @@ def judge(rule: Rule, differences: Array, ends: npt.NDArray[np.int64] | None = N
     return Outcome(gates, float((state == 1).mean()), float((state == 2).mean()), float(pairs.mean()))
 
 
-def judge_disturbed(rule: Rule, differences: Array, shares: Array) -> Outcome:
-    """As `judge`, with the shares of the pairs that may be the generator's, gate by gate."""
-    kinds, pairs = list[str | None](), list[int]()
-    signs = [-1.0 if metric.unit == "per_s" else 1.0 for metric in _GATED]
-    for of_metrics, of_pairs in zip(differences, shares, strict=True):
-        values = [(metric, np.exp(sign * one).tolist()) for metric, sign, one in zip(_GATED, signs, of_metrics, strict=True)]
-        for count in rule.looks:
-            told = tuple(of_pairs[:count].tolist())
-            kind = decide(judge_pairs(rule, [PairedValues(metric, (1.0,) * count, tuple(one[:count]), told) for metric, one in values]))
-            if kind is not None:
-                break
-        kinds.append(kind)
-        pairs.append(count)
-    return Outcome(len(kinds), kinds.count("regressed") / len(kinds), kinds.count("pass") / len(kinds), float(np.mean(pairs)))
-
-
 def run(case: Case, rule: Rule, gates: int, seed: Sequence[int], *, is_timed: bool = False) -> Outcome:
     """Simulates a number of gates of a case; the time of `is_timed` ones is over after a random number of pairs."""
     rng, parts = np.random.default_rng(seed), []
     for start in range(0, gates, _GATES_AT_ONCE):
         part = min(_GATES_AT_ONCE, gates - start)
-        if case.disturbance is not None:
-            parts.append(judge_disturbed(rule, *simulate_disturbed_pairs(rng, part, rule.looks[-1], case, case.disturbance)))
-            continue
         differences = simulate_pairs(rng, part, rule.looks[-1], case)
         ends = rng.integers(rule.fewest_pairs(len(METRICS)), rule.looks[-1], part, endpoint=True) if is_timed else None
         parts.append(judge(rule, differences, ends))
@@ -278,57 +212,39 @@ def pool(parts: Sequence[Outcome]) -> Outcome:
     return Outcome(gates, mean("regressed"), mean("passed"), mean("pairs"))
 
 
-def _table(title: str, cases: Sequence[Case], rule: Rule, gates: int, seed: int, *, is_timed: bool = False) -> tuple[list[str], bool]:
-    lines = [f"## {title}", "", *table_head("case", ">regressed", ">inconclusive", ">pass", ">mean pairs", "target", "")]
-    all_met = True
+def _add_table(page: Report, title: str, cases: Sequence[Case], rule: Rule, gates: int, seed: int, *, is_timed: bool = False) -> None:
+    page.section(title)
+    page.table("case", ">regressed", ">inconclusive", ">pass", ">mean pairs", "target", "")
     for number, case in enumerate(cases):
         outcome = run(case, rule, gates, (seed, len(rule.looks), number, is_timed), is_timed=is_timed)
         is_met = case.is_met(outcome)
-        all_met &= is_met
+        page.is_met &= is_met
         shares = (f"{share:.2%}" for share in (outcome.regressed, outcome.inconclusive, outcome.passed))
-        verdict = "" if not case.target else "met" if is_met else "**missed**"
-        lines.append(table_row(case.name, *shares, f"{outcome.pairs:.1f}", case.target, verdict))
-        print(lines[-1], flush=True)
-    return [*lines, ""], all_met
+        page.row(case.name, *shares, f"{outcome.pairs:.1f}", case.target, "" if not case.target else "met" if is_met else "**missed**")
 
 
-def _effect_table(rules: Sequence[Rule], gates: int, seed: int) -> list[str]:
+def _add_effects(page: Report, rules: Sequence[Rule], gates: int, seed: int) -> None:
     """How often gates detect the effect that gates report as their minimum detectable one: the median of unchanged gates."""
-    lines = ["## Minimum detectable effect", ""]
-    lines += table_head("decided at", "metric", ">minimum detectable effect, median of unchanged gates", ">detected by")
+    page.section("Minimum detectable effect")
+    page.table("decided at", "metric", ">minimum detectable effect, median of unchanged gates", ">detected by")
     for rule in rules:
-        rng = np.random.default_rng((seed, len(rule.looks), 99))
-        unchanged = simulate_pairs(rng, _EFFECT_GATES, rule.looks[-1], FULL[0])
-        for count in rule.looks:
-            for index, metric in enumerate(METRICS):
-                effects = [minimum_detectable_effect(rule, _BOUNDS, index, gate[index, :count].tolist()) for gate in unchanged]
-                slower = math.exp(float(np.median([effect for effect in effects if effect is not None])))
-                case = Case(metric, tuple(slower if name == metric else 1.0 for name in METRICS))
-                detected = run(case, rule, gates, (seed, len(rule.looks), count, index)).regressed
-                decided_at = f"{count} pairs{'' if len(rule.looks) > 1 else ', `--pairs 10`'}"
-                lines.append(table_row(decided_at, metric, f"{slower - 1:.1%}", f"{detected:.1%}"))
-                print(lines[-1], flush=True)
-    return [*lines, ""]
+        unchanged = simulate_pairs(np.random.default_rng((seed, len(rule.looks), 99)), _EFFECT_GATES, rule.looks[-1], FULL[0])
+        for count, (index, metric) in itertools.product(rule.looks, enumerate(METRICS)):
+            effects = [minimum_detectable_effect(rule, _BOUNDS, index, gate[index, :count].tolist()) for gate in unchanged]
+            slower = math.exp(float(np.median([effect for effect in effects if effect is not None])))
+            case = Case(metric, tuple(slower if name == metric else 1.0 for name in METRICS))
+            detected = run(case, rule, gates, (seed, len(rule.looks), count, index)).regressed
+            decided_at = f"{count} pairs{'' if len(rule.looks) > 1 else ', `--pairs 10`'}"
+            page.row(decided_at, metric, f"{slower - 1:.1%}", f"{detected:.1%}")
 
 
 def main() -> int:
     """Simulates, and writes the report."""
-    parser = option_parser(__doc__, out=ROOT / "reports" / "gate-simulation.md")
-    parser.add_argument("--gates", type=int, default=10_000, help="simulated gates per case (default %(default)s)")
-    parser.add_argument("--seed", type=int, default=8)
-    options = parser.parse_args()
-    rule, few = rule_for(len(METRICS)), rule_for(len(METRICS), 10)
-    looks = ", ".join(map(str, rule.looks))
-    full_lines, full_met = _table(f"The gate: looks at {looks} pairs", FULL, rule, options.gates, options.seed)
-    few_lines, few_met = _table("`--pairs 10`", FEW, few, options.gates, options.seed)
-    title = f"`--time`: the time is over after {rule.fewest_pairs(len(METRICS))} to {rule.looks[-1]} pairs, by chance"
-    timed_lines, timed_met = _table(title, FEW, rule, options.gates, options.seed, is_timed=True)
-    disturbed_lines, disturbed_met = _table("Other processes disturb the load generator", DISTURBED, rule, options.gates, options.seed)
-    effects = _effect_table([rule, few], options.gates, options.seed)
-    noise = Noise()
+    options = program_options(__doc__, out="gate-simulation", gates=(10_000, "simulated gates per case"), seed=8)
+    rule, few, noise = rule_for(len(METRICS)), rule_for(len(METRICS), 10), Noise()
     restarts = ", ".join(f"{name} {share:.0%}" for name, share in zip(METRICS, noise.restart, strict=True))
-    head = f"""# The gate's error rates in a simulation
-
+    page = Report(options.out, "The gate's error rates in a simulation")
+    page.add(f"""\
 `python -m benchmarks.gate_simulation --gates {options.gates} --seed {options.seed}`: {options.gates:,} gates per case, decided by the code of `perfkit gate`. No server
 was measured: the runs are simulated from the noise below.
 
@@ -337,20 +253,18 @@ restarts ({restarts}), Student's t with 5 degrees of freedom, half of it shared 
 that variance, which the trial allows where it chooses the window; {noise.contaminated:.0%} of the runs slower by an exponential amount with mean {noise.contamination:.0%}.
 No request fails.
 
-*Up to 60% the generator's*: in a fifth of the pairs, which follow each other, other processes disturb the load generator, and the part of each time that
-is the generator's is random, from none to this share of it, half of it common to the two runs of a pair. The gate knows only the share.
-
 *Proven below 1 %*: at most {max_alarms(options.gates)} alarms in {options.gates:,} gates, which at a rate of 1 % occurs in less than one simulation of
 twenty. The bound on false alarms itself needs no noise model: the tests are exact because the order of each pair is random, and
 looks and metrics share the 1 %. How often the gate detects a regression and how often it passes depends on the noise: on a noisier
-machine it detects less, and its minimum detectable effect is larger, as the last table shows.
-"""
-    are_met = full_met and few_met and timed_met and disturbed_met
-    verdict = "**All targets are met.**" if are_met else "**Some targets are missed.**"
-    write_report(options.out, [head, *full_lines, *few_lines, *timed_lines, *disturbed_lines, *effects, verdict])
-    print(f"{options.out} written")
-    return 0 if are_met else 1
+machine it detects less, and its minimum detectable effect is larger, as the last table shows.""")
+    _add_table(page, f"The gate: looks at {', '.join(map(str, rule.looks))} pairs", FULL, rule, options.gates, options.seed)
+    _add_table(page, "`--pairs 10`", FEW, few, options.gates, options.seed)
+    title = f"`--time`: the time is over after {rule.fewest_pairs(len(METRICS))} to {rule.looks[-1]} pairs, by chance"
+    _add_table(page, title, FEW, rule, options.gates, options.seed, is_timed=True)
+    _add_effects(page, [rule, few], options.gates, options.seed)
+    page.add("", "**All targets are met.**" if page.is_met else "**Some targets are missed.**")
+    return page.write()
 
 
 if __name__ == "__main__":
-    raise SystemExit(main())
+    sys.exit(main())

@@ -1,7 +1,6 @@
 """Whether a load generator that stood still, or started requests late, passes as a measurement.
 
-    .venv/bin/python -m benchmarks.generator_stops [--runs 216] [--seed 0] [--live 20] [--short 100]
-        [--out reports/generator-stops.md]
+    python -m benchmarks.generator_stops [--runs 216] [--seed 0] [--live 20] [--short 100] [--out reports/generator-stops.md]
 
 In virtual time, where the same run without the stop is known: stops of 10 ms to 5 s at random instants, closed and open loop,
 one and two workers. The server takes the same times in both runs, so that they differ by the stop and not by chance. A figure counts as moved if the run with the stop reports a percentile outside the interval that the run
@@ -11,13 +10,11 @@ live runs against the bundled server, stopped by SIGSTOP. No valid run may repor
 1. The same file with the suffix .json gets every run.
 """
 
-import argparse
 import collections
 import concurrent.futures
 import dataclasses
 import json
 import os
-import pathlib
 import random
 import signal
 import subprocess
@@ -30,10 +27,10 @@ from typing import Any
 import numpy as np
 import psutil
 
-from benchmarks.processes import ROOT, run_perfkit, running_server
-from benchmarks.report import describe_machine, option_parser, publish, table_head, table_row
+from benchmarks.processes import run_perfkit, running_server
+from benchmarks.report import Report, describe_machine, program_options, yes_no
 from benchmarks.simulated_stops import LoadModel, arrivals_ns, simulate
-from perfkit.recorder.window import Window
+from benchmarks.synthetic import closed_loop, open_loop, scenario
 from perfkit.result.distribution import QUANTILES
 from perfkit.result.model import Point
 from perfkit.stats.sample_size import minimum_samples
@@ -67,8 +64,6 @@ class StoppedRun:
     is_valid: bool
     codes: tuple[str, ...]
     moved: tuple[str, ...]
-    was_valid: bool = True
-    """By the earlier rule for late starts."""
 
     @property
     def is_wrong(self) -> bool:
@@ -130,9 +125,8 @@ def short_runs(share: float, runs: int, first_seed: int) -> list[StoppedRun]:
         due = arrivals_ns(load, seed, window_ns)
         stops = [(at - 1, at + int((1.2 + draw.expovariate(1 / 4)) * MS)) for at in due if draw.random() < share]
         quiet, _ = simulate(load, seed=seed, window_ns=window_ns)
-        late, window = simulate(load, seed=seed, window_ns=window_ns, stops=stops)
-        moved = undisturbed[rate].moved(quiet, late)
-        found.append(StoppedRun(f"{rate}/s for {length_s} s", seed, share, late.valid, _codes(late), moved, was_valid(window)))
+        late, _ = simulate(load, seed=seed, window_ns=window_ns, stops=stops)
+        found.append(StoppedRun(f"{rate}/s for {length_s} s", seed, share, late.valid, _codes(late), undisturbed[rate].moved(quiet, late)))
     return found
 
 
@@ -146,28 +140,12 @@ def simulated_runs(runs: int, short: int, first_seed: int) -> tuple[list[Stopped
     return stopped, late
 
 
-def was_valid(window: Window) -> bool:
-    """The earlier rule for late starts: at most 1 % of the requests, or a single one."""
-    delays = window.times["pacing_delay"]
-    limit_ns = max(MS, 0.05 * window.times["response_time"].values_at([0.5])[0])
-    return delays.count_above(int(limit_ns)) <= max(1, 0.01 * delays.count)
-
-
 def _codes(point: Point) -> tuple[str, ...]:
     return tuple(warning.code for warning in point.warnings if warning.code in {"generator_stopped", "generator_paused", "late_starts"})
 
 
 def live_run(port: int, load: LoadModel, length_s: float, draw: random.Random) -> dict[str, Any]:
     """One run of perfkit against the bundled server, whose driver or first worker is stopped once at a random instant."""
-    spec: dict[str, Any] = (
-        {"open": {"rate": load.level, "arrivals": "poisson"}} if load.is_open else {"closed": {"concurrency": [int(load.level)]}}
-    )
-    scenario = {
-        "target": {"url": f"http://127.0.0.1:{port}", "model": "synthetic", "timeout": "20s"},
-        "workload": {"inputs": {"INPUT0": {"generate": "zeros", "shape": [1]}}},
-        "load": spec,
-        "measure": {"warmup": "1s", "duration": f"{_LIVE_WINDOW_S}s", "repetitions": 1, "workers": load.workers},
-    }
     before = _inferences(port)
 
     def stop(process: "subprocess.Popen[bytes]") -> None:
@@ -182,13 +160,13 @@ def live_run(port: int, load: LoadModel, length_s: float, draw: random.Random) -
         time.sleep(length_s)
         os.kill(pid, signal.SIGCONT)
 
-    run = run_perfkit(scenario, during=stop)
+    loop = open_loop(load.level) if load.is_open else closed_loop(int(load.level))
+    document = scenario(f"http://127.0.0.1:{port}", loop, _LIVE_WINDOW_S, target={"timeout": "20s"}, measure={"workers": load.workers})
+    run = run_perfkit(document, during=stop)
     point = run.point
     throughput, mean_ms = _LIVE_TRUTH[load.is_open]
-    off = (
-        abs(point["throughput_per_s"] / throughput - 1),
-        abs((point["response_time_ns"] or point["service_time_ns"])["mean"] / MS / mean_ms - 1),
-    )
+    measured_ms = (point["response_time_ns"] or point["service_time_ns"])["mean"] / MS
+    is_off = abs(point["throughput_per_s"] / throughput - 1) > _LIVE_THROUGHPUT_WITHIN or abs(measured_ms / mean_ms - 1) > _LIVE_MEAN_WITHIN
     return {
         "load": "open" if load.is_open else "closed",
         "workers": load.workers,
@@ -198,8 +176,8 @@ def live_run(port: int, load: LoadModel, length_s: float, draw: random.Random) -
         "warnings": [warning["code"] for warning in point["warnings"]],
         "stops": point["generator"]["stops"],
         "throughput_per_s": point["throughput_per_s"],
-        "mean_ms": (point["response_time_ns"] or point["service_time_ns"])["mean"] / MS,
-        "is_wrong": point["valid"] and (off[0] > _LIVE_THROUGHPUT_WITHIN or off[1] > _LIVE_MEAN_WITHIN),
+        "mean_ms": measured_ms,
+        "is_wrong": point["valid"] and is_off,
     }
 
 
@@ -219,95 +197,50 @@ def live_runs(runs: int) -> list[dict[str, Any]]:
     return found
 
 
-def stop_table(runs: Sequence[StoppedRun]) -> list[str]:
-    """By the stop's length: how many runs are invalid and how many had a figure moved, and where the two differ."""
-    lines = table_head(">stop", ">runs", ">invalid", ">figure moved", ">unmoved, yet invalid", ">moved, yet valid")
-    for length_ms in sorted({run.disturbed_by for run in runs}):
-        chosen = [run for run in runs if run.disturbed_by == length_ms]
+def add_table(page: Report, column: str, runs: Sequence[StoppedRun], unit: str) -> None:
+    """By the size of the disturbance: how many runs are invalid and how many had a figure moved, and where the two differ."""
+    page.table(f">{column}", ">runs", ">invalid", ">figure moved", ">unmoved, yet invalid", ">moved, yet valid")
+    for size in sorted({run.disturbed_by for run in runs}):
+        chosen = [run for run in runs if run.disturbed_by == size]
         invalid, moved = sum(not run.is_valid for run in chosen), sum(bool(run.moved) for run in chosen)
         needless, wrong = sum(not run.is_valid and not run.moved for run in chosen), sum(run.is_wrong for run in chosen)
-        lines.append(table_row(f"{length_ms:g} ms", len(chosen), invalid, moved, needless, wrong))
-    return lines
-
-
-def short_table(runs: Sequence[StoppedRun]) -> list[str]:
-    """By the share of late arrivals: how many windows were valid before and are now, and how many of these report a moved figure."""
-    lines = table_head(">late", ">windows", ">valid before", ">valid now", ">figure moved", ">moved, valid before", ">moved, yet valid")
-    for share in sorted({run.disturbed_by for run in runs}):
-        chosen = [run for run in runs if run.disturbed_by == share]
-        before, now = (sum(getattr(run, name) for run in chosen) / len(chosen) for name in ("was_valid", "is_valid"))
-        moved, wrong = sum(bool(run.moved) for run in chosen), sum(run.is_wrong for run in chosen)
-        wrong_before = sum(run.was_valid and bool(run.moved) for run in chosen)
-        lines.append(table_row(f"{share:.1%}", len(chosen), f"{before:.0%}", f"{now:.0%}", moved, wrong_before, wrong))
-    return lines
-
-
-def wrong_runs(runs: Sequence[StoppedRun]) -> list[str]:
-    """The simulated runs that are valid and report a moved figure, one line each."""
-    lines = [f"- {run.load}, seed {run.seed}, disturbed by {run.disturbed_by:g}: {', '.join(run.moved)}" for run in runs if run.is_wrong]
-    return [*lines, ""] if lines else []
-
-
-def live_table(runs: Sequence[dict[str, Any]]) -> list[str]:
-    """One line for each live run."""
-    lines = table_head("load", ">workers", ">stop", ">found", ">touched", "valid", "warnings", ">throughput", ">mean")
-    for run in runs:
-        stops = run["stops"]
-        codes = ", ".join(code for code in run["warnings"] if code.startswith(("generator", "late", "behind"))) or "none"
-        lines.append(
-            table_row(
-                run["load"], run["workers"], f"{run['stop_s']:g} s", f"{stops['max_ns'] / NS_PER_S:.2f} s", stops["touched_requests"],
-                "yes" if run["valid"] else "no", codes, f"{run['throughput_per_s']:.1f}/s", f"{run['mean_ms']:.1f} ms",
-            )
-        )  # fmt: skip
-    return lines
-
-
-def parse_options() -> argparse.Namespace:
-    """The command line."""
-    parser = option_parser(__doc__, out=ROOT / "reports/generator-stops.md")
-    parser.add_argument("--runs", type=int, default=216, help="runs with a stop in virtual time (default %(default)s)")
-    parser.add_argument("--seed", type=int, default=0, help="the first seed of the runs in virtual time (default %(default)s)")
-    parser.add_argument("--short", type=int, default=100, help="short windows for each share of late starts (default %(default)s)")
-    parser.add_argument("--live", type=int, default=20, help="live runs (default %(default)s)")
-    return parser.parse_args()
+        page.row(f"{size:.1%}" if unit == "%" else f"{size:g} {unit}", len(chosen), invalid, moved, needless, wrong)
 
 
 def main() -> int:
     """Prints the report; 1 if a valid run reports a figure that was moved."""
-    options = parse_options()
+    options = program_options(
+        __doc__, out="generator-stops", runs=(216, "runs with a stop in virtual time"), seed=(0, "the first seed of the runs in virtual time"),
+        short=(100, "short windows for each share of late starts"), live=(20, "live runs"),
+    )  # fmt: skip
     machine = describe_machine()
     stopped, short = simulated_runs(options.runs, options.short, options.seed)
     live = live_runs(options.live)
-    wrong = sum(run.is_wrong for run in (*stopped, *short)) + sum(run["is_wrong"] for run in live)
+    wrong = [run for run in (*stopped, *short) if run.is_wrong]
+    number = len(wrong) + sum(run["is_wrong"] for run in live)
     reasons = collections.Counter(code for run in stopped if not run.is_valid for code in run.codes)
-    lines = [
-        "# A load generator that stands still",
-        "",
-        machine,
-        "",
-        f"**{wrong} of {len(stopped) + len(short) + len(live)} runs are valid and report a figure that was moved beyond its interval.**",
-        "",
-        *wrong_runs((*stopped, *short)),
-        f"## {len(stopped)} runs in virtual time, seeds from {options.seed:,} on, a window of 10 s, one stop each",
-        "",
-        *stop_table(stopped),
-        "",
-        f"Reasons of the invalid ones: {', '.join(f'{code} {count}' for code, count in sorted(reasons.items()))}.",
-        "",
-        f"## {len(short)} windows of 100 to 300 requests with late starts",
-        "",
-        *short_table(short),
-        "",
-        f"## {len(live)} live runs, a window of {_LIVE_WINDOW_S:g} s, SIGSTOP of the driver or of the first of two workers",
-        "",
-        *live_table(live),
-        "",
-        "The truth is 200/s with a mean of 40 ms (closed, 8 in flight), and 120/s with 15.6 ms (open).",
-    ]
+    page = Report(options.out, "A load generator that stands still")
+    page.is_met = not number
+    total = len(stopped) + len(short) + len(live)
+    page.add(machine, "", f"**{number} of {total} runs are valid and report a figure that was moved beyond its interval.**")
+    if wrong:
+        page.add("", *(f"- {run.load}, seed {run.seed}, disturbed by {run.disturbed_by:g}: {', '.join(run.moved)}" for run in wrong))
+    page.section(f"{len(stopped)} runs in virtual time, seeds from {options.seed:,} on, a window of 10 s, one stop each")
+    add_table(page, "stop", stopped, "ms")
+    page.add("", f"Reasons of the invalid ones: {', '.join(f'{code} {count}' for code, count in sorted(reasons.items()))}.")
+    page.section(f"{len(short)} windows of 100 to 300 requests with late starts")
+    add_table(page, "late", short, "%")
+    page.section(f"{len(live)} live runs, a window of {_LIVE_WINDOW_S:g} s, SIGSTOP of the driver or of the first of two workers")
+    page.table("load", ">workers", ">stop", ">found", ">touched", "valid", "warnings", ">throughput", ">mean")
+    for one in live:
+        codes = ", ".join(code for code in one["warnings"] if code.startswith(("generator", "late", "behind"))) or "none"
+        found, touched = f"{one['stops']['max_ns'] / NS_PER_S:.2f} s", one["stops"]["touched_requests"]
+        figures = (f"{one['throughput_per_s']:.1f}/s", f"{one['mean_ms']:.1f} ms")
+        page.row(one["load"], one["workers"], f"{one['stop_s']:g} s", found, touched, yes_no(one["valid"]), codes, *figures)
+    page.add("", "The truth is 200/s with a mean of 40 ms (closed, 8 in flight), and 120/s with 15.6 ms (open).")
     document = {"stopped": [dataclasses.asdict(run) for run in stopped], "short": [dataclasses.asdict(run) for run in short], "live": live}
-    pathlib.Path(options.out).with_suffix(".json").write_text(json.dumps(document, indent=None) + "\n", encoding="utf-8")
-    return publish(options.out, lines, is_met=not wrong)
+    options.out.with_suffix(".json").write_text(json.dumps(document) + "\n", encoding="utf-8")
+    return page.write()
 
 
 if __name__ == "__main__":

@@ -22,7 +22,7 @@ from benchmarks.report import option_parser, publish, table_head, table_row, yes
 from perfkit.clock import MonotonicClock
 from perfkit.figures.resources import GpuFigures
 from perfkit.telemetry.gpu.sampler import GpuSampler
-from perfkit.telemetry.sampler_thread import SamplerThread, take_notes
+from perfkit.telemetry.series import SamplerThread, take_notes
 
 RATE_PER_S, REST_S, BATCH = 20.0, 5.0, 10
 ALLOWED_SHARE, MIN_BUSY, MAX_IDLE = 0.05, 0.95, 0.05

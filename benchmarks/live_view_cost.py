@@ -8,6 +8,7 @@ core, and for p50, p90 and p99 the median of the figures on the terminal within 
 is Student's, over the rounds. The exit code is 1 if a requirement is missed. Run it on a quiet machine.
 """
 
+import contextlib
 import json
 import math
 import os
@@ -19,11 +20,10 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Sequence
 from typing import NamedTuple
 
 from benchmarks.processes import ROOT, RunningServer, running_server
-from benchmarks.report import describe_machine, option_parser, publish, table_head, table_row, yes_no
+from benchmarks.report import Report, describe_machine, program_options, yes_no
 from perfkit.stats.distributions import student_t_quantile
 
 ALLOWED_SHARE = 0.02
@@ -56,60 +56,42 @@ def measure(server: RunningServer, seconds: float, *, on_terminal: bool) -> Meas
         took_s = time.perf_counter() - began_s
         reader.join()
         os.close(ours)
-        point = json.loads((out / "result.json").read_text(encoding="utf-8"))["points"][0]
-    times = point["response_time_ns"]
+        times = json.loads((out / "result.json").read_text(encoding="utf-8"))["points"][0]["response_time_ns"]
     return Measured(usage.ru_utime + usage.ru_stime, took_s, tuple(times[name] / 1e6 for name in PERCENTILES))
 
 
 def _drain(file: int) -> None:
-    try:
+    with contextlib.suppress(OSError):  # the terminal's last process has ended
         while os.read(file, 65_536):
             pass
-    except OSError:  # the terminal's last process has ended
-        pass
-
-
-def report_of(pairs: Sequence[tuple[Measured, Measured]], machine: str) -> tuple[list[str], bool]:
-    """The lines of the report from pairs of (terminal, pipe), and whether the requirements are met."""
-    costs = [(shown.cpu_s - piped.cpu_s) / shown.took_s for shown, piped in pairs]
-    is_met = statistics.median(costs) < ALLOWED_SHARE
-    lines = [
-        "# What the live view costs",
-        "",
-        f"{len(pairs)} rounds of 300 requests per second. {machine}",
-        "",
-        (
-            f"CPU time of the live view as a share of a core: median {statistics.median(costs):.2%}, {min(costs):.2%} to {max(costs):.2%}; "
-            f"required: below {ALLOWED_SHARE:.0%}; met: {yes_no(is_met)}."
-        ),
-        "",
-        *table_head("percentile", ">terminal, median", ">pipe, mean", "95 % interval, pipe", "within it"),
-    ]
-    for index, name in enumerate(PERCENTILES):
-        shown, piped = ([one.percentiles_ms[index] for one in column] for column in zip(*pairs, strict=True))
-        mean, median = statistics.mean(piped), statistics.median(shown)
-        half = student_t_quantile(0.975, len(piped) - 1) * statistics.stdev(piped) * math.sqrt(1 + 1 / len(piped))
-        is_within = abs(median - mean) <= half
-        is_met &= is_within
-        cells = (f"{median:.2f} ms", f"{mean:.2f} ms", f"{mean - half:.2f} to {mean + half:.2f} ms", yes_no(is_within))
-        lines.append(table_row(name, *cells))
-    return lines, is_met
 
 
 def main() -> int:
     """Measures in alternating order and writes the report."""
-    parser = option_parser(__doc__, out=pathlib.Path("reports/live-view-cost.md"))
-    parser.add_argument("--rounds", type=int, default=4)
-    parser.add_argument("--seconds", type=float, default=15.0)
-    options = parser.parse_args()
-    machine, pairs = describe_machine(), list[tuple[Measured, Measured]]()
+    options = program_options(__doc__, out="live-view-cost", rounds=4, seconds=15.0)
+    machine, runs = describe_machine(), dict[bool, list[Measured]]({True: [], False: []})
     with running_server("--model=synthetic", "--synthetic=service=lognormal:10ms:cv=0.3,servers=8") as server:
         for number in range(options.rounds):
-            found = {on: measure(server, options.seconds, on_terminal=on) for on in ((True, False) if number % 2 else (False, True))}
-            pairs.append((found[True], found[False]))
-            print(f"round {number + 1} of {options.rounds}", file=sys.stderr, flush=True)
-    lines, is_met = report_of(pairs, machine)
-    return publish(options.out, lines, is_met=is_met)
+            for on_terminal in (True, False) if number % 2 else (False, True):
+                runs[on_terminal].append(measure(server, options.seconds, on_terminal=on_terminal))
+    costs = [(shown.cpu_s - piped.cpu_s) / shown.took_s for shown, piped in zip(runs[True], runs[False], strict=True)]
+    page = Report(options.out, "What the live view costs")
+    page.is_met = statistics.median(costs) < ALLOWED_SHARE
+    page.add(
+        f"{options.rounds} rounds of 300 requests per second. {machine}",
+        "",
+        f"CPU time of the live view as a share of a core: median {statistics.median(costs):.2%}, {min(costs):.2%} to {max(costs):.2%}; "
+        f"required: below {ALLOWED_SHARE:.0%}; met: {yes_no(page.is_met)}.",
+        "",
+    )
+    page.table("percentile", ">terminal, median", ">pipe, mean", "95 % interval, pipe", "within it")
+    for index, name in enumerate(PERCENTILES):
+        shown, piped = ([one.percentiles_ms[index] for one in runs[on_terminal]] for on_terminal in (True, False))
+        mean, median = statistics.mean(piped), statistics.median(shown)
+        half = student_t_quantile(0.975, len(piped) - 1) * statistics.stdev(piped) * math.sqrt(1 + 1 / len(piped))
+        cells = (f"{median:.2f} ms", f"{mean:.2f} ms", f"{mean - half:.2f} to {mean + half:.2f} ms")
+        page.judged_row(abs(median - mean) <= half, name, *cells)
+    return page.write()
 
 
 if __name__ == "__main__":

@@ -12,7 +12,6 @@ is part of many pairs. It takes about five minutes on one core. The exit code is
 standard errors.
 """
 
-import dataclasses
 import math
 import pathlib
 import sys
@@ -22,11 +21,11 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
-from benchmarks.report import option_parser, publish, table_head, table_row, yes_no
+from benchmarks.report import Report, program_options
+from perfkit.plan.capacity import count_replicas
 from perfkit.plan.configuration import plan_configuration
 from perfkit.plan.evidence import gather_evidence, read_sources
 from perfkit.plan.inputs import PlanInputs, parse_slo
-from perfkit.stats.capacity import count_replicas
 from perfkit.stats.ranking import CERTAIN, pair_confidence, probability_below
 from perfkit.units import format_confidence
 from tests.queue_results import Writer
@@ -37,18 +36,6 @@ RATES, SECONDS, RESTARTS, RESTART_SD = (20, 35, 50, 60, 70, 75, 80, 110), 60, 3,
 PRICES, DEMAND_PER_S, TARGET = (1.0, 1.02, 1.05, 1.1, 1.2, 1.4), 10_000.0, 0.05
 NUMBERS, LOWER_PRICES, _RANKINGS = (2, 3, 5, 10), (1.1, 1.2, 1.4), 4000
 _SLO = "p99<300ms"
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class Shares:
-    """Shares of the pairs with each verdict, and their standard errors."""
-
-    right: float
-    """The first server, whose price is lower or equal, is called cheaper."""
-    right_error: float
-    wrong: float
-    """The second server is called cheaper."""
-    wrong_error: float
 
 
 def simulate(seed: int) -> list[float]:
@@ -67,12 +54,6 @@ def simulate(seed: int) -> list[float]:
     return sorted(float(count_replicas(DEMAND_PER_S, draw).replicas) for draw in planned.capacity.draws_per_s if draw > 0)
 
 
-def compare(costs: Sequence[Sequence[float]], price: float) -> Shares:
-    """The verdicts on all ordered pairs of plans; the second's replicas cost `price` times as much as the first's."""
-    cheaper = probabilities(costs, price)
-    return Shares(*_share(cheaper >= CERTAIN), *_share(cheaper <= 1 - CERTAIN))
-
-
 def probabilities(costs: Sequence[Sequence[float]], price: float) -> _Numbers:
     """The probability that each plan's cost is below `price` times each other plan's; NaN for a plan and itself."""
     return np.array(
@@ -89,20 +70,6 @@ def false_differences(cheaper: _Numbers, number: int, needed: float, random: np.
     return found / _RANKINGS
 
 
-def family_rows(costs: Sequence[Sequence[float]]) -> tuple[list[str], bool]:
-    """Rankings of several configurations as a table, with 95 % for each pair and for all pairs; and whether the target is met."""
-    random, equal = np.random.default_rng(19), probabilities(costs, 1.0)
-    dearer = {price: probabilities(costs, price) for price in LOWER_PRICES}
-    rows, is_met = [], True
-    for number in NUMBERS:
-        for needed in sorted({CERTAIN, pair_confidence(number)}):
-            false = false_differences(equal, number, needed, random)
-            told = (f"{np.nanmean(np.where(np.isnan(one), np.nan, one >= needed)):.0%}" for one in dearer.values())
-            rows.append(table_row(str(number), format_confidence(needed), f"{false:.1%}", *told))
-        is_met = is_met and false <= TARGET  # of the last, which is the confidence that plans use
-    return rows, is_met
-
-
 def _share(verdicts: npt.NDArray[np.bool_]) -> tuple[float, float]:
     """The share of the pairs, and its standard error by the jackknife over the plans."""
     number, total = len(verdicts), int(verdicts.sum())
@@ -112,51 +79,39 @@ def _share(verdicts: npt.NDArray[np.bool_]) -> tuple[float, float]:
 
 def main() -> int:
     """Runs the simulation; returns the exit code."""
-    parser = option_parser(__doc__, out=pathlib.Path("reports/plan-ranking.md"))
-    parser.add_argument("--plans", type=int, default=150)
-    options = parser.parse_args()
+    options = program_options(__doc__, out="plan-ranking", plans=(150, "how many"))
     costs = [simulate(seed) for seed in range(options.plans)]
     planned = [one for one in costs if one]
-    rows, is_met = [], True
+    page = Report(options.out, "Rankings of simulated plans")
+    page.add(
+        f"`python -m benchmarks.plan_ranking --plans {options.plans}`: {len(planned)} plans of M/M/1 with service times of 10 ms, SLO {_SLO}; "
+        f"{len(RATES)} rates of {SECONDS} s and {RESTARTS} starts each, whose speed varies by {RESTART_SD:.0%}; {len(costs) - len(planned)} more were "
+        "refused. Every ordered pair of plans is compared as two configurations with these prices. ± is two standard errors.",
+        "",
+    )
+    page.table(">second costs more by", ">first called cheaper", ">second called cheaper", ">indistinguishable", "at most 5 % wrong")
     for price in PRICES:
-        shares = compare(planned, price)
-        holds = shares.wrong - 2 * shares.wrong_error <= TARGET
-        is_met = is_met and holds
-        texts = (
-            f"{100 * share:.1f} ± {200 * error:.1f} %"
-            for share, error in ((shares.right, shares.right_error), (shares.wrong, shares.wrong_error))
-        )
-        rows.append(table_row(f"{price - 1:.0%}", *texts, f"{1 - shares.right - shares.wrong:.0%}", yes_no(holds)))
-    family, is_family_met = family_rows(planned)
-    lines = [
-        "# Rankings of simulated plans",
+        cheaper = probabilities(planned, price)
+        (right, right_error), (wrong, wrong_error) = _share(cheaper >= CERTAIN), _share(cheaper <= 1 - CERTAIN)
+        texts = (f"{100 * share:.1f} ± {200 * error:.1f} %" for share, error in ((right, right_error), (wrong, wrong_error)))
+        page.judged_row(wrong - 2 * wrong_error <= TARGET, f"{price - 1:.0%}", *texts, f"{1 - right - wrong:.0%}")
+    page.section(
+        "Several configurations",
+        f"{_RANKINGS:,} rankings of as many of these plans, drawn at random, at equal prices; and the share of pairs in which a configuration is "
+        "told from one that costs more. Plans use the higher probability of each number, with which all differences of a ranking are right with 95 %.",
         "",
-        (
-            f"`python -m benchmarks.plan_ranking --plans {options.plans}`: {len(planned)} plans of M/M/1 with service times of 10 ms, SLO {_SLO}; "
-            f"{len(RATES)} rates of {SECONDS} s and {RESTARTS} starts each, whose speed varies by {RESTART_SD:.0%}; {len(costs) - len(planned)} more were "
-            "refused. Every ordered pair of plans is compared as two configurations with these prices. ± is two standard errors."
-        ),
-        "",
-        *table_head(">second costs more by", ">first called cheaper", ">second called cheaper", ">indistinguishable", "at most 5 % wrong"),
-        *rows,
-        "",
-        "## Several configurations",
-        "",
-        (
-            f"{_RANKINGS:,} rankings of as many of these plans, drawn at random, at equal prices; and the share of pairs in which a configuration is "
-            "told from one that costs more. Plans use the higher probability of each number, with which all differences of a ranking are right with 95 %."
-        ),
-        "",
-        *table_head(
-            ">configurations",
-            ">needed probability",
-            ">rankings with a false difference",
-            *(f">told, {price - 1:.0%} more" for price in LOWER_PRICES),
-        ),
-        *family,
-        "",
-    ]
-    return publish(options.out, lines, is_met=is_met and is_family_met)
+    )
+    told = (f">told, {price - 1:.0%} more" for price in LOWER_PRICES)
+    page.table(">configurations", ">needed probability", ">rankings with a false difference", *told)
+    random, equal = np.random.default_rng(19), probabilities(planned, 1.0)
+    dearer = [probabilities(planned, price) for price in LOWER_PRICES]
+    for number in (number for number in NUMBERS if number <= len(planned)):
+        for needed in sorted({CERTAIN, pair_confidence(number)}):
+            false = false_differences(equal, number, needed, random)
+            shares = (f"{np.nanmean(np.where(np.isnan(one), np.nan, one >= needed)):.0%}" for one in dearer)
+            page.row(number, format_confidence(needed), f"{false:.1%}", *shares)
+        page.is_met &= false <= TARGET  # of the last, which is the confidence that plans use
+    return page.write()
 
 
 if __name__ == "__main__":

@@ -26,9 +26,11 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from benchmarks.report import option_parser, percent, table_head, table_row, write_report, yes_no
+from benchmarks.processes import ROOT
+from benchmarks.report import Report, percent, program_options
 from benchmarks.simulated_queues import Floats, batched_response_times, poisson_arrivals, response_times, service_times
 from perfkit.figures.resources import ServerFigures
+from perfkit.plan.capacity import HEADROOM
 from perfkit.plan.configuration import plan_configuration
 from perfkit.plan.evidence import Evidence, OpenPoint
 from perfkit.plan.inputs import PlanInputs
@@ -43,7 +45,6 @@ from perfkit.result.generator import Generator
 from perfkit.result.load import OpenLoad
 from perfkit.result.model import Connections
 from perfkit.stats.buckets import BucketCounts
-from perfkit.stats.capacity import HEADROOM
 from perfkit.stats.slo import SloLimits
 from perfkit.transport.base import Outcome
 from perfkit.units import NS_PER_S
@@ -198,111 +199,56 @@ def simulate_case(queue: Queue, layout: str, percentile: str, plans: int, work: 
     return found[:plans]
 
 
-@dataclasses.dataclass(frozen=True)
-class Case:
-    """The plans of one queue with one length of windows and one percentile."""
-
-    queue: str
-    layout: str
-    percentile: str
-    plans: Sequence[dict[str, Any]]
-
-    @property
-    def made(self) -> list[dict[str, Any]]:
-        """Those that are not refused."""
-        return [one for one in self.plans if not one["refusal"]]
-
-    def share(self, holds: Callable[[dict[str, Any]], bool]) -> float | None:
-        """The share of the plans that are not refused for which a condition holds; None if all are refused."""
-        return sum(map(holds, self.made)) / len(self.made) if self.made else None
-
-    @property
-    def above(self) -> float | None:
-        """The share with a lower limit above the true capacity."""
-        return self.share(lambda one: one["low_"] > 1)
-
-    def within_one(self, place: int) -> float | None:
-        """The share with a number of replicas within one of the exact number, for the demand at this index."""
-        return self.share(lambda one: abs(one["off"][place]) <= 1)
-
-    @property
-    def within_or_refused(self) -> float:
-        """The share of all plans that are refused or have a number of replicas within one of the exact number, for the first demand."""
-        refused = len(self.plans) - len(self.made)
-        return (refused + (self.within_one(0) or 0.0) * len(self.made)) / len(self.plans)
-
-    def accepted(self, model: str) -> float | None:
-        """The share in which the queueing model was accepted."""
-        return self.share(lambda one: bool(one["accepted"].get(model)))
-
-    @property
-    def is_met(self) -> bool:
-        """Whether both targets are met."""
-        return (self.above is None or self.above <= ABOVE_TARGET) and self.within_or_refused >= WITHIN_TARGET
-
-    def row(self) -> str:
-        """The table's row."""
-        refused = 1 - len(self.made) / len(self.plans)
-        shown = [percent(one) for one in (self.above, self.share(lambda one: one["high_"] < 1))]
-        low, estimate = ([one[name] for one in self.made] for name in ("low_", ""))
-        medians = [f"{np.median(values):.2f}" if values else "–" for values in (low, estimate)]
-        percentile, layout = self.percentile.replace("_", "."), f"{self.layout} ({WINDOWS_S[self.layout]:g} s)"
-        within = [percent(self.within_one(place)) for place in range(len(DEMANDS_PER_S))]
-        models = [percent(self.accepted(model)) for model in ("M/G/c", "batch service")]
-        return table_row(
-            self.queue,
-            layout,
-            percentile,
-            len(self.plans),
-            percent(refused),
-            *shown,
-            *medians,
-            *within,
-            percent(self.within_or_refused),
-            *models,
-            yes_no(self.is_met),
-        )
+def share(holds: Sequence[bool]) -> float | None:
+    """The share of true values; None without values."""
+    return sum(holds) / len(holds) if holds else None
 
 
-def report(cases: Sequence[Case]) -> list[str]:
-    """The report's lines."""
-    refusals = collections.Counter(
-        one["refusal"].partition(":")[0].partition(",")[0] for case in cases for one in case.plans if one["refusal"]
+def add_row(page: Report, queue: Queue, layout: str, percentile: str, plans: Sequence[dict[str, Any]]) -> None:
+    """The plans of one queue with one length of windows and one percentile, and whether both targets are met."""
+    made = [one for one in plans if not one["refusal"]]
+    above, below = share([one["low_"] > 1 for one in made]), share([one["high_"] < 1 for one in made])
+    within = [share([abs(one["off"][place]) <= 1 for one in made]) for place in range(len(DEMANDS_PER_S))]
+    refused = len(plans) - len(made)
+    within_or_refused = (refused + (within[0] or 0.0) * len(made)) / len(plans)
+    medians = (f"{np.median([one[name] for one in made]):.2f}" if made else "–" for name in ("low_", ""))
+    accepted = (share([bool(one["accepted"].get(model)) for one in made]) for model in ("M/G/c", "batch service"))
+    page.judged_row(
+        (above is None or above <= ABOVE_TARGET) and within_or_refused >= WITHIN_TARGET, queue.name, f"{layout} ({WINDOWS_S[layout]:g} s)",
+        percentile.replace("_", "."), len(plans), percent(refused / len(plans)), percent(above), percent(below), *medians, *map(percent, within),
+        percent(within_or_refused), *map(percent, accepted),
+    )  # fmt: skip
+
+
+def main() -> int:
+    """Simulates the cases and writes the report."""
+    options = program_options(
+        __doc__, out="plan-simulation", plans=(200, "plans per case"), work=(ROOT / "build/plan-simulation", "folder of the cases done")
     )
-    example = next((one["refusal"] for case in cases for one in case.plans if "clusters" in one["refusal"]), "")
-    return [
-        "# Plans of simulated queues",
-        "",
+    for number in range(_ROUND, options.plans + _ROUND, _ROUND):
+        results = [simulate_case(*case, min(number, options.plans), options.work) for case in CASES]
+        print(f"{min(number, options.plans)} of {options.plans} plans a case", file=sys.stderr, flush=True)
+    every = [one for plans in results for one in plans]
+    refusals = collections.Counter(one["refusal"].partition(":")[0].partition(",")[0] for one in every if one["refusal"])
+    example = next((one["refusal"] for one in every if "clusters" in one["refusal"]), "")
+    page = Report(options.out, "Plans of simulated queues")
+    page.add(
         *(__doc__ or "").split("\n", 2)[2].strip().split("\n"),
         "",
         "Lower limit above, interval below (the true capacity) and replicas ±1: shares of the plans that were not refused; “or refused”: of all. The models are fitted",
         "up to 70 % of the capacity. M/G/c is right for M/M/4, right in the mean only for lognormal service, and wrong for batches. Inoue's model of",
         "batch service is not exact for these batches: it assumes no maximum size, and theirs is eight.",
         "",
-        *table_head(
-            "server", "window", "SLO", ">plans", ">refused", ">lower limit above", ">interval below", ">lower limit, median", ">estimate, median",
-            *(f">replicas ±1 at {demand:g}/s" for demand in DEMANDS_PER_S), f">±1 at {DEMANDS_PER_S[0]:g}/s or refused", ">M/G/c accepted", ">batch service accepted", "met",
-        ),
-        *(case.row() for case in cases),
-        "",
-        "Refusals by their beginning: " + "; ".join(f"{text} ({count})" for text, count in refusals.most_common()) + ".",
-        *(["", f"For example: “{example}”"] if example else []),
-    ]  # fmt: skip
-
-
-def main() -> int:
-    """Simulates the cases and writes the report."""
-    parser = option_parser(__doc__, out=pathlib.Path("reports/plan-simulation.md"))
-    parser.add_argument("--plans", type=int, default=200, help="plans per case (default %(default)s)")
-    parser.add_argument("--work", type=pathlib.Path, default=pathlib.Path("build/plan-simulation"), help="folder of the cases done")
-    options = parser.parse_args()
-    for number in range(_ROUND, options.plans + _ROUND, _ROUND):
-        results = [simulate_case(*case, min(number, options.plans), options.work) for case in CASES]
-        print(f"{min(number, options.plans)} of {options.plans} plans a case", flush=True)
-    cases = [Case(queue.name, layout, percentile, found) for (queue, layout, percentile), found in zip(CASES, results, strict=True)]
-    print(*(case.row() for case in cases), sep="\n")
-    write_report(options.out, report(cases))
-    return 0 if all(case.is_met for case in cases) else 1
+    )
+    page.table(
+        "server", "window", "SLO", ">plans", ">refused", ">lower limit above", ">interval below", ">lower limit, median", ">estimate, median",
+        *(f">replicas ±1 at {demand:g}/s" for demand in DEMANDS_PER_S), f">±1 at {DEMANDS_PER_S[0]:g}/s or refused", ">M/G/c accepted", ">batch service accepted", "met",
+    )  # fmt: skip
+    for case, plans in zip(CASES, results, strict=True):
+        add_row(page, *case, plans)
+    page.add("", "Refusals by their beginning: " + "; ".join(f"{text} ({count})" for text, count in refusals.most_common()) + ".")
+    page.add(*(["", f"For example: “{example}”"] if example else []))
+    return page.write()
 
 
 if __name__ == "__main__":

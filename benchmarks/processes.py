@@ -4,11 +4,16 @@ import contextlib
 import json
 import os
 import pathlib
+import shlex
+import signal
 import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import IO, Any, NamedTuple
+
+from perfkit.gate.folder import VERDICT_FILE, read_verdict
+from perfkit.gate.verdict import Verdict
 
 ROOT = pathlib.Path(__file__).parents[1]
 REALTIME = ("chrt", "-f", "1")
@@ -86,6 +91,7 @@ def run_perfkit(
     scenario: Mapping[str, Any] | pathlib.Path,
     *options: str,
     prefix: Sequence[str] = (),
+    realtime: bool = False,
     environment: Mapping[str, str] | None = None,
     out: pathlib.Path | None = None,
     during: Callable[["subprocess.Popen[bytes]"], None] = lambda _: None,
@@ -94,20 +100,62 @@ def run_perfkit(
 ) -> PerfkitRun:
     """Runs `perfkit run` on a scenario, without progress and report unless `quiet` is empty.
 
-    `prefix` is put before the command, `during` is called with the running process, `out` keeps the result's folder, and
+    `prefix` is put before the command, which `realtime` starts at real-time priority; `during` is called with the running process, `out` keeps the result's folder, and
     `checkout` is another version of perfkit, with its own `.venv`.
     """
     with tempfile.TemporaryDirectory(prefix="perfkit-benchmark-") as name, tempfile.TemporaryFile() as stderr:
         folder = out or pathlib.Path(name, "out")
         file = scenario if isinstance(scenario, pathlib.Path) else write_scenario(pathlib.Path(name), scenario)
         python = str(checkout / ".venv/bin/python") if checkout else sys.executable
-        command = [*prefix, python, "-m", "perfkit", "run", str(file), *quiet, "--out", str(folder), *options]
+        command = [
+            *prefix,
+            *(REALTIME if realtime else ()),
+            python,
+            "-m",
+            "perfkit",
+            "run",
+            str(file),
+            *quiet,
+            "--out",
+            str(folder),
+            *options,
+        ]
         with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=stderr, cwd=checkout or ROOT, env=environment) as process:
             during(process)
         stderr.seek(0)
         result = folder / "result.json"
         document = json.loads(result.read_text(encoding="utf-8")) if result.exists() else None
         return PerfkitRun(process.returncode, document, stderr.read().decode(errors="replace"))
+
+
+def server_arm(*options: str) -> str:
+    """A target for `perfkit gate`: the bundled server with these options, started and ended by the gate."""
+    words = [sys.executable, "-m", "server_stub", "--grpc-port", "0", "--exit-with-stdin", *options]
+    return f"cmd:{shlex.join(words)} --http-port {{port}}"
+
+
+def run_gate(folder: pathlib.Path, scenario: Mapping[str, Any], baseline: str, candidate: str, *options: str) -> Verdict:
+    """The verdict of `perfkit gate`, which is interrupted with this process, so that it stores its pairs and stops its servers.
+
+    The gate's folder is `gate` in `folder`: a gate that was interrupted continues. Raises RuntimeError if it ends without a verdict.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    words = [write_scenario(folder, scenario), "--baseline", baseline, "--candidate", candidate, "--out", folder / "gate", *options]
+    code = run_interruptibly("gate", *map(str, words))
+    if not (folder / "gate" / VERDICT_FILE).exists():
+        raise RuntimeError(f"perfkit gate ended with exit code {code} and no verdict")
+    return read_verdict(folder / "gate")
+
+
+def run_interruptibly(*words: str) -> int:
+    """Runs a command of perfkit, of which only stderr is shown, and passes an interruption on to it; returns its exit code."""
+    with subprocess.Popen([sys.executable, "-m", "perfkit", *words], cwd=ROOT, stdout=subprocess.DEVNULL) as process:
+        try:
+            return process.wait()
+        except BaseException:
+            process.send_signal(signal.SIGINT)
+            process.wait()
+            raise
 
 
 def write_scenario(folder: pathlib.Path, scenario: Mapping[str, Any]) -> pathlib.Path:

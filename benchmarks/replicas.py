@@ -12,6 +12,7 @@ all connections lead to one of them, as without `resolve: all`. That part needs 
 import contextlib
 import dataclasses
 import heapq
+import itertools
 import math
 import random
 import sys
@@ -19,16 +20,15 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from benchmarks.fleet.namespaces import Host, Laboratory, NamespacesUnavailableError
-from benchmarks.processes import RunningServer, run_perfkit, running_server
-from benchmarks.report import describe_machine, option_parser, publish, table_head, table_row, yes_no
+from benchmarks.processes import run_perfkit, running_server
+from benchmarks.report import Report, describe_machine, program_options
+from benchmarks.synthetic import closed_loop, open_loop, scenario
 
 FAST_MS, SLOW_MS = 10, 12
 BALANCES = ("round_robin", "random", "least_in_flight")
 RATE_PER_S, CONCURRENCY = 400, 16
-_LOADS: Mapping[str, Mapping[str, Any]] = {
-    f"open, {RATE_PER_S}/s": {"open": {"rate": RATE_PER_S, "arrivals": "poisson"}},
-    f"closed, {CONCURRENCY}": {"closed": {"concurrency": CONCURRENCY}},
-}
+_OPEN = f"open, {RATE_PER_S}/s"
+_LOADS = {_OPEN: open_loop(RATE_PER_S), f"closed, {CONCURRENCY}": closed_loop(CONCURRENCY)}
 _ALLOWED_RATIO, _ALLOWED_SHARE = 0.05, 0.01
 """How far the ratio of the medians may be from 1.2, and a share from the expected one."""
 _CHANCE = 3.29
@@ -47,42 +47,44 @@ class Shares:
     warnings: frozenset[str]
 
     @classmethod
-    def of(cls, point: Mapping[str, Any]) -> "Shares":
-        """Of a load point in `result.json`."""
+    def measured(cls, target: Mapping[str, Any], load: dict[str, Any], seconds: float, prefix: Sequence[str] = ()) -> "Shares":
+        """Of a run."""
+        point = run_perfkit(scenario("", load, seconds, seed=25, target=target, telemetry=False), prefix=prefix).point
         first, second = point["replicas"]
-        times = first["times_ns"], second["times_ns"]
-        return cls(
-            (first["requests"], second["requests"]),
-            (times[0]["p50"], times[1]["p50"]),
-            first["intervals"]["p50"][1] < second["intervals"]["p50"][0] if second["ok"] else False,
-            frozenset(warning["code"] for warning in point["warnings"]),
-        )
+        are_apart = first["intervals"]["p50"][1] < second["intervals"]["p50"][0] if second["ok"] else False
+        codes = frozenset(warning["code"] for warning in point["warnings"]) & {"imbalanced", "slower_replica"}
+        return cls((first["requests"], second["requests"]), (first["times_ns"]["p50"], second["times_ns"]["p50"]), are_apart, codes)
 
     @property
     def second_share(self) -> float:
         """The share of the requests that the second address got."""
         return self.requests[1] / sum(self.requests)
 
+    def is_near(self, share: float, balance: str) -> bool:
+        """Whether the second address got this share: to 1 %, or to what chance exceeds once in 1,000 load points."""
+        allowed = _CHANCE * math.sqrt(0.25 / sum(self.requests)) if balance == "random" else _ALLOWED_SHARE
+        return abs(self.second_share - share) <= allowed
+
     @property
-    def ratio(self) -> float:
-        """The median of the second address by that of the first."""
-        return self.medians_ns[1] / self.medians_ns[0]
+    def shown_codes(self) -> str:
+        """The warnings about replicas, as a cell."""
+        return ", ".join(f"`{code}`" for code in sorted(self.warnings)) or "–"
 
 
-def simulated_share(services_s: tuple[float, float], rate_per_s: float | None, concurrency: int, requests: int = 200_000) -> float:
+def simulated_share(rate_per_s: float | None, requests: int = 200_000) -> float:
     """The share of the second of two servers without queues, where each request goes to the one with fewer in flight, ties in turn.
 
     An open loop with Poisson arrivals, or a closed loop if the rate is None.
     """
-    chance = random.Random(7)
+    chance, services_s = random.Random(7), (FAST_MS / 1e3, SLOW_MS / 1e3)
     in_flight, sent, last, now_s = [0, 0], [0, 0], 1, 0.0
     ends: list[tuple[float, int]] = []
     for number in range(requests):
         if rate_per_s is not None:
             now_s += chance.expovariate(rate_per_s)
-        elif number >= concurrency:
+        elif number >= CONCURRENCY:
             now_s = ends[0][0]
-        while ends and ends[0][0] <= now_s and (rate_per_s is not None or len(ends) == concurrency):
+        while ends and ends[0][0] <= now_s and (rate_per_s is not None or len(ends) == CONCURRENCY):
             in_flight[heapq.heappop(ends)[1]] -= 1
         last = min((1 - last, last), key=lambda position: in_flight[position])
         in_flight[last] += 1
@@ -91,77 +93,40 @@ def simulated_share(services_s: tuple[float, float], rate_per_s: float | None, c
     return sent[1] / requests
 
 
-def expected_share(balance: str, load: str) -> float:
-    """The share of the slower of the two replicas."""
-    if balance != "least_in_flight":
-        return 0.5
-    return simulated_share((FAST_MS / 1e3, SLOW_MS / 1e3), RATE_PER_S if load.startswith("open") else None, CONCURRENCY)
-
-
-def allowed_share(balance: str, requests: int) -> float:
-    """How far a share may be from the expected one."""
-    return _CHANCE * math.sqrt(0.25 / requests) if balance == "random" else _ALLOWED_SHARE
-
-
-def scenario(target: Mapping[str, Any], load: Mapping[str, Any], seconds: float) -> dict[str, Any]:
-    """A scenario with the model `synthetic`."""
-    return {
-        "target": {"model": "synthetic", **target},
-        "workload": {"seed": 25, "inputs": {"INPUT0": {"generate": "ones", "shape": [4]}}},
-        "load": load,
-        "measure": {"warmup": "1s", "duration": f"{seconds:g}s", "repetitions": 1},
-        "telemetry": False,
-    }
-
-
 def server_options(service_ms: float, *options: str) -> tuple[str, ...]:
     """The options of a bundled server whose requests never wait for each other."""
     return ("--model=synthetic", f"--synthetic=service=constant:{service_ms}ms,servers=256", *options)
 
 
-def list_rows(fast: RunningServer, slow: RunningServer, seconds: float) -> Iterator[tuple[str, bool]]:
-    """A line for each load point on the list of both replicas, and whether it says what is true."""
-    for protocol in ("http", "grpc"):
-        for name, load in _LOADS.items():
-            for balance in BALANCES:
-                target = {"url": [fast.url(protocol), slow.url(protocol)], "balance": balance}
-                shares = Shares.of(run_perfkit(scenario(target, load, seconds)).point)
-                expected = expected_share(balance, name)
-                is_uneven = expected < 0.5 * (1 - 0.05)
-                is_right = (
-                    abs(shares.ratio - SLOW_MS / FAST_MS) <= _ALLOWED_RATIO
-                    and shares.medians_are_apart
-                    and abs(shares.second_share - expected) <= allowed_share(balance, sum(shares.requests))
-                    and "slower_replica" in shares.warnings
-                    and ("imbalanced" in shares.warnings) == is_uneven
-                )
-                yield (
-                    table_row(
-                        protocol, name, f"`{balance}`", *(f"{count:,}" for count in shares.requests), f"{shares.second_share:.1%}", f"{expected:.1%}",
-                        " and ".join(f"{median_ns / 1e6:.2f}" for median_ns in shares.medians_ns), f"{shares.ratio:.3f}", _codes(shares), yes_no(is_right),
-                    ),
-                    is_right,
-                )  # fmt: skip
+def add_list_rows(page: Report, seconds: float) -> None:
+    """A line for each load point on the list of both replicas."""
+    simulated = {name: simulated_share(RATE_PER_S if name == _OPEN else None) for name in _LOADS}
+    with running_server(*server_options(FAST_MS)) as fast, running_server(*server_options(SLOW_MS)) as slow:
+        for protocol, (name, load), balance in itertools.product(("http", "grpc"), _LOADS.items(), BALANCES):
+            shares = Shares.measured({"url": [fast.url(protocol), slow.url(protocol)], "balance": balance}, load, seconds)
+            expected = simulated[name] if balance == "least_in_flight" else 0.5
+            ratio = shares.medians_ns[1] / shares.medians_ns[0]
+            is_right = (
+                abs(ratio - SLOW_MS / FAST_MS) <= _ALLOWED_RATIO
+                and shares.medians_are_apart
+                and shares.is_near(expected, balance)
+                and "slower_replica" in shares.warnings
+                and ("imbalanced" in shares.warnings) == (expected < 0.5 * (1 - 0.05))
+            )
+            medians = " and ".join(f"{median_ns / 1e6:.2f}" for median_ns in shares.medians_ns)
+            page.judged_row(is_right, protocol, name, f"`{balance}`", *(f"{count:,}" for count in shares.requests), f"{shares.second_share:.1%}",
+                            f"{expected:.1%}", medians, f"{ratio:.3f}", shares.shown_codes)  # fmt: skip
 
 
-def name_rows(host: Host, urls: Mapping[str, str], seconds: float) -> Iterator[tuple[str, bool]]:
-    """A line for each load point on a name with two addresses, and whether it says what is true."""
-    ways: Sequence[tuple[str, Mapping[str, Any]]] = [
-        *((f"`all`, `{balance}`", {"resolve": "all", "balance": balance}) for balance in BALANCES),
-        ("`first`", {"resolve": "first"}),
-    ]
-    name, load = next(iter(_LOADS.items()))
-    for protocol, url in urls.items():
-        for way, keys in ways:
-            target = {"url": url, **keys}
-            shares = Shares.of(run_perfkit(scenario(target, load, seconds), prefix=host.prefix).point)
-            if keys["resolve"] == "first":
-                is_right, expected = shares.second_share == 0 and "imbalanced" in shares.warnings, "0.0%"
-            else:
-                allowed = allowed_share(str(keys["balance"]), sum(shares.requests))
-                is_right, expected = abs(shares.second_share - 0.5) <= allowed and "imbalanced" not in shares.warnings, "50.0%"
-            cells = (*(f"{count:,}" for count in shares.requests), f"{shares.second_share:.2%}", expected, _codes(shares), yes_no(is_right))
-            yield table_row(protocol, name, way, *cells), is_right
+def add_name_rows(page: Report, host: Host, urls: Mapping[str, str], seconds: float) -> None:
+    """A line for each load point on a name with two addresses."""
+    for (protocol, url), balance in itertools.product(urls.items(), (*BALANCES, "")):
+        keys = {"resolve": "all", "balance": balance} if balance else {"resolve": "first"}
+        shares = Shares.measured({"url": url, **keys}, _LOADS[_OPEN], seconds, host.prefix)
+        expected, way = (0.5, f"`all`, `{balance}`") if balance else (0.0, "`first`")
+        is_near = shares.is_near(0.5, balance) if balance else shares.second_share == 0
+        page.judged_row(is_near and ("imbalanced" in shares.warnings) != bool(balance), protocol, _OPEN, way, *(f"{count:,}" for count in shares.requests),
+                        f"{shares.second_share:.2%}", f"{expected:.1%}", shares.shown_codes)  # fmt: skip
 
 
 @contextlib.contextmanager
@@ -176,61 +141,48 @@ def named_replicas(laboratory: Laboratory) -> Iterator[tuple[Host, dict[str, str
         yield host, {protocol: f"{protocol}://{_NAME}:{port}" for protocol, port in ports.items()}
 
 
-def _codes(shares: Shares) -> str:
-    codes = shares.warnings & {"imbalanced", "slower_replica"}
-    return ", ".join(f"`{code}`" for code in sorted(codes)) or "–"
-
-
 def main() -> int:
     """Prints both tables."""
-    parser = option_parser(__doc__)
-    parser.add_argument("--seconds", type=float, default=10, help="window of each load point (default %(default)s)")
-    options = parser.parse_args()
-    lines = [
-        "# Replicas",
+    options = program_options(__doc__, seconds=(10.0, "window of each load point"))
+    page = Report(options.out, "Replicas")
+    page.add(f"The bundled server's model `synthetic`, windows of {options.seconds:g} s. {describe_machine()}")
+    page.section(
+        "Two replicas, the second 20 % slower",
+        f"Service times of {FAST_MS} and {SLOW_MS} ms, behind a list of URLs. Required: the ratio of the medians is 1.2 to within {_ALLOWED_RATIO}; "
+        f"the 95 % intervals of both medians are apart, and `slower_replica` says so; the slower one's share is the expected one to "
+        f"{100 * _ALLOWED_SHARE:g} percentage point (`random`: to what chance exceeds once in 1,000 load points); `imbalanced` says when it is more than 5 % "
+        "below an equal one.",
         "",
-        f"The bundled server's model `synthetic`, windows of {options.seconds:g} s. {describe_machine()}",
+    )
+    page.table(
+        "protocol",
+        "load",
+        "balance",
+        ">requests, fast",
+        ">slow",
+        ">slow share",
+        ">expected",
+        "medians, ms",
+        ">ratio",
+        "warnings",
+        "as required",
+    )
+    add_list_rows(page, options.seconds)
+    page.section(
+        "A name with two addresses",
+        f"`{_NAME}` resolves to {' and '.join(_ADDRESSES)}; both replicas take {FAST_MS} ms. Required: with `resolve: all`, shares of 50 % as above; "
+        "with `resolve: first`, all requests at the first address, and `imbalanced` says so.",
         "",
-        "## Two replicas, the second 20 % slower",
-        "",
-        (
-            f"Service times of {FAST_MS} and {SLOW_MS} ms, behind a list of URLs. Required: the ratio of the medians is 1.2 to within {_ALLOWED_RATIO}; "
-            f"the 95 % intervals of both medians are apart, and `slower_replica` says so; the slower one's share is the expected one to "
-            f"{100 * _ALLOWED_SHARE:g} percentage point (`random`: to what chance exceeds once in 1,000 load points); `imbalanced` says when it is more than 5 % below an equal one."
-        ),
-        "",
-        *table_head("protocol", "load", "balance", ">requests, fast", ">slow", ">slow share", ">expected", "medians, ms", ">ratio", "warnings", "as required"),
-    ]  # fmt: skip
-    verdicts = []
-    with running_server(*server_options(FAST_MS)) as fast, running_server(*server_options(SLOW_MS)) as slow:
-        for line, is_right in list_rows(fast, slow, options.seconds):
-            lines.append(line)
-            verdicts.append(is_right)
-            print(line, file=sys.stderr, flush=True)
-    lines += [
-        "",
-        "## A name with two addresses",
-        "",
-        (
-            f"`{_NAME}` resolves to {' and '.join(_ADDRESSES)}; both replicas take {FAST_MS} ms. Required: with `resolve: all`, shares of 50 % as above; "
-            "with `resolve: first`, all requests at the first address, and `imbalanced` says so."
-        ),
-        "",
-    ]
+    )
     try:
         with Laboratory() as laboratory, named_replicas(laboratory) as (host, urls):
-            lines += table_head(
+            page.table(
                 "protocol", "load", "`resolve`", ">requests, first", ">second", ">second share", ">expected", "warnings", "as required"
             )
-            for line, is_right in name_rows(host, urls, options.seconds):
-                lines.append(line)
-                verdicts.append(is_right)
-                print(line, file=sys.stderr, flush=True)
+            add_name_rows(page, host, urls, options.seconds)
     except NamespacesUnavailableError as error:
-        lines.append(f"Not measured: {error}.")
-    met = sum(verdicts)
-    lines += ["", f"{met} of {len(verdicts)} load points are as required."]
-    return publish(options.out, lines, is_met=met == len(verdicts))
+        page.add(f"Not measured: {error}.")
+    return page.write()
 
 
 if __name__ == "__main__":

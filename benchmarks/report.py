@@ -1,4 +1,4 @@
-"""The common parts of the benchmarks' command lines and reports: `--out`, Markdown tables, the line on the machine, the exit code."""
+"""What the programs share on their command lines and in their reports: options, Markdown tables, the line on the machine, the exit code."""
 
 import argparse
 import dataclasses
@@ -8,6 +8,17 @@ import platform
 import statistics
 from collections.abc import Iterable, Sequence
 
+REPORTS = pathlib.Path(__file__).parents[1] / "reports"
+_HELP = {
+    "rounds": "how often each is measured",
+    "seconds": "length of each measurement",
+    "realtime": "run servers and clients at real-time priority, on a machine that is busy",
+    "at_once": "how many are measured at once, each with a server of its own",
+    "seed": "of the random numbers",
+    "peers": "folder of the peers",
+}
+"""What options mean that several programs have."""
+
 
 def option_parser(doc: str | None, *, out: pathlib.Path | None = None) -> argparse.ArgumentParser:
     """A parser described by the first line of a program's docstring, with the option `--out`."""
@@ -16,6 +27,26 @@ def option_parser(doc: str | None, *, out: pathlib.Path | None = None) -> argpar
         "--out", type=pathlib.Path, default=out, metavar="FILE", help=f"the report's file (default: {out or 'print the report only'})"
     )
     return parser
+
+
+def program_options(doc: str | None, *, out: str = "", **options: object) -> argparse.Namespace:
+    """The options of a program: `--out`, by default `reports/<out>.md`, and one for each keyword, whose value is the default, or default and help.
+
+    A default of True or False makes a flag, a list takes any number of values, and a type in place of a default stands for no default.
+    """
+    parser = option_parser(doc, out=REPORTS / f"{out}.md" if out else None)
+    for name, value in options.items():
+        default, text = value if isinstance(value, tuple) else (value, _HELP.get(name, ""))
+        flag, text = f"--{name.replace('_', '-')}", text if isinstance(default, bool | type) else f"{text} (default %(default)s)".strip()
+        if isinstance(default, bool):
+            parser.add_argument(flag, action="store_true", help=text)
+        elif isinstance(default, list):
+            parser.add_argument(flag, nargs="*", type=type(default[0]), default=default, help=text)
+        elif isinstance(default, type):
+            parser.add_argument(flag, type=default, help=text)
+        else:
+            parser.add_argument(flag, type=pathlib.Path if isinstance(default, pathlib.Path) else type(default), default=default, help=text)
+    return parser.parse_args()
 
 
 def table_head(*columns: str) -> list[str]:
@@ -56,6 +87,41 @@ def publish(out: pathlib.Path | None, lines: Sequence[str], *, is_met: bool = Tr
     print("\n".join(lines))
     write_report(out, lines)
     return 0 if is_met else 1
+
+
+class Report:
+    """A report that is printed while it grows, and written at its end; `is_met` is false once a requirement is missed."""
+
+    def __init__(self, out: pathlib.Path | None, title: str) -> None:
+        self._out, self.lines, self.is_met = out, list[str](), True
+        self.add(f"# {title}", "")
+
+    def add(self, *lines: str) -> None:
+        """Adds lines."""
+        self.lines += lines
+        print("\n".join(lines), flush=True)
+
+    def section(self, title: str, *lines: str) -> None:
+        """A heading, and lines under it."""
+        self.add("", f"## {title}", "", *lines)
+
+    def table(self, *columns: str) -> None:
+        """The head of a table."""
+        self.add(*table_head(*columns))
+
+    def row(self, *cells: object) -> None:
+        """A row of the table."""
+        self.add(table_row(*cells))
+
+    def judged_row(self, is_met: bool, *cells: object) -> None:
+        """A row whose last cell says whether a requirement is met."""
+        self.is_met &= is_met
+        self.row(*cells, yes_no(is_met))
+
+    def write(self) -> int:
+        """Writes the file, if there is one, and returns the exit code: 1 if a requirement is missed."""
+        write_report(self._out, self.lines)
+        return 0 if self.is_met else 1
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -16,17 +16,16 @@ from typing import NamedTuple
 
 import numpy as np
 
-from benchmarks.live_queue import measure_lead_us
-from benchmarks.processes import REALTIME, run_perfkit, running_server
-from benchmarks.report import describe_machine, table_head, table_row, yes_no
+from benchmarks.processes import run_perfkit, running_server
+from benchmarks.report import Report, describe_machine, yes_no
+from benchmarks.synthetic import measure_lead_us, open_loop, scenario
 from perfkit.errors import PerfkitError
 from perfkit.plan.evidence import gather_evidence, read_sources
+from perfkit.plan.fleet_risk import Demand, Splitting, safe_demand_per_s
 from perfkit.plan.inputs import PlanInputs
 from perfkit.plan.planner import plan_capacity
 from perfkit.plan.risk import SAFE, replica_capacity
 from perfkit.stats.distributions import binomial_limits
-from perfkit.stats.fleet_risk import Demand, safe_demand_per_s
-from perfkit.stats.load_splitting import Splitting
 from perfkit.stats.slo import SloLimits
 from perfkit.units import NS_PER_S
 
@@ -55,57 +54,51 @@ def true_capacity_per_s(mean_s: float) -> float:
 def plan_live(seed: int, number: int, lead_us: int, folder: pathlib.Path, *, realtime: bool) -> LivePlan:
     """Measures three starts of a server and plans with them; then draws the mean of a new start."""
     rng = np.random.default_rng([seed, number, 7])
-    means_s = (MEAN_S * np.exp(rng.normal(0.0, RESTART_SD, STARTS + 1))).tolist()
-    for start, mean_s in enumerate(means_s[:STARTS]):
-        law = f"service=exponential:{1e6 * mean_s:.1f}us,servers=1,lead={lead_us}us,seed={1000 * number + start}"
+    means_s, load = (
+        (MEAN_S * np.exp(rng.normal(0.0, RESTART_SD, STARTS + 1))).tolist(),
+        open_loop(*(round(share / MEAN_S, 1) for share in SHARES)),
+    )
+    results = [folder / f"{number}-{start}" for start in range(STARTS)]
+    for start, result in enumerate(results):
+        law = f"service=exponential:{1e6 * means_s[start]:.1f}us,servers=1,lead={lead_us}us,seed={1000 * number + start}"
         with running_server("--model=synthetic", f"--synthetic={law}", "--max-connections=20000", realtime=realtime) as server:
-            scenario = {
-                "target": {"url": server.url(), "model": "synthetic"},
-                "workload": {"seed": 100 * number + start, "inputs": {"INPUT0": {"generate": "ones", "shape": [4]}}},
-                "load": {"open": {"rate": [round(share / MEAN_S, 1) for share in SHARES], "arrivals": "poisson"}},
-                "measure": {"warmup": "500ms", "duration": f"{WINDOW_S:g}s", "repetitions": 1},
-            }
-            run_perfkit(scenario, out=folder / f"{number}-{start}", prefix=REALTIME if realtime else ())
+            document = scenario(server.url(), load, WINDOW_S, seed=100 * number + start, measure={"warmup": "500ms"})
+            run_perfkit(document, out=result, realtime=realtime)
     inputs = PlanInputs(SloLimits({QUANTILE: round(LIMIT_S * NS_PER_S)}, None), (10 / MEAN_S,))
     true_per_s = true_capacity_per_s(means_s[STARTS])
     try:
-        plan = plan_capacity(gather_evidence(read_sources([str(folder / f"{number}-{start}") for start in range(STARTS)])), inputs)
+        chosen = plan_capacity(gather_evidence(read_sources(list(map(str, results)))), inputs).chosen
     except PerfkitError as error:
         return LivePlan(0.0, 0.0, true_per_s, str(error))
-    chosen = plan.chosen
     assert chosen.capacity is not None
     replica = replica_capacity(chosen.capacity, chosen.curves[chosen.slo_percentile].spread)
     return LivePlan(chosen.capacity.per_s, safe_demand_per_s(replica, Demand(1.0), Splitting(), 1, SAFE), true_per_s, "")
 
 
-def calibrate_live(plans: int, seed: int, at_once: int, *, realtime: bool) -> tuple[list[str], bool]:
-    """The report's lines, and whether the exact 95 % interval of the share of rates that keep the SLO contains 90 %."""
+def calibrate_live(out: pathlib.Path | None, plans: int, seed: int, at_once: int, *, realtime: bool) -> int:
+    """Writes the report; the exit code is 0 if the exact 95 % interval of the share of rates that keep the SLO contains 90 %."""
     machine, lead_us = describe_machine(), measure_lead_us(3, realtime=realtime)
-    lines = [
-        "# Calibration of a plan's risk on live servers", "",
-        (
-            f"{machine} `service=exponential:{1e3 * MEAN_S:g}ms,servers=1,lead={lead_us}us`; limit {1e3 * LIMIT_S:.1f} ms on the p95, which gives a capacity of "
-            f"{true_capacity_per_s(MEAN_S):.0f}/s at the declared mean; {STARTS} starts a plan, {len(SHARES)} rates of {WINDOW_S:g} s each; starts vary by {RESTART_SD:.0%}; "
-            f"{at_once} plans at once{', at real-time priority' if realtime else ''}."
-        ), "",
-        *table_head(">plan", ">capacity, by the plan", f">called {SAFE:.0%} safe", ">true capacity of a new start", "kept", ""),
-    ]  # fmt: skip
-    print("\n".join(lines), flush=True)
+    page = Report(out, "Calibration of a plan's risk on live servers")
+    page.add(
+        f"{machine} `service=exponential:{1e3 * MEAN_S:g}ms,servers=1,lead={lead_us}us`; limit {1e3 * LIMIT_S:.1f} ms on the p95, which gives a capacity of "
+        f"{true_capacity_per_s(MEAN_S):.0f}/s at the declared mean; {STARTS} starts a plan, {len(SHARES)} rates of {WINDOW_S:g} s each; starts vary by {RESTART_SD:.0%}; "
+        f"{at_once} plans at once{', at real-time priority' if realtime else ''}.",
+        "",
+    )
+    page.table(">plan", ">capacity, by the plan", f">called {SAFE:.0%} safe", ">true capacity of a new start", "kept", "")
     made = list[LivePlan]()
     with tempfile.TemporaryDirectory(prefix="perfkit-risk-") as name, concurrent.futures.ThreadPoolExecutor(at_once) as pool:
-        for number, one in enumerate(
-            pool.map(lambda number: plan_live(seed, number, lead_us, pathlib.Path(name), realtime=realtime), range(plans))
-        ):
-            figures = (f"{figure:.1f}/s" for figure in (one.capacity_per_s, one.safe_per_s, one.true_per_s))
-            lines.append(table_row(number, *figures, "–" if one.refusal else yes_no(one.safe_per_s <= one.true_per_s), one.refusal[:150]))
-            print(lines[-1], flush=True)
+        found = pool.map(lambda number: plan_live(seed, number, lead_us, pathlib.Path(name), realtime=realtime), range(plans))
+        for number, one in enumerate(found):
+            figures = (f"{figure:.1f}/s" for figure in one[:3])
+            page.row(number, *figures, "–" if one.refusal else yes_no(one.safe_per_s <= one.true_per_s), one.refusal[:150])
             made += [] if one.refusal else [one]
     kept = sum(one.safe_per_s <= one.true_per_s for one in made)
     low, high = binomial_limits(kept, len(made))
-    lines += [
-        "", (
-            f"{kept} of {len(made)} rates called {SAFE:.0%} safe keep the SLO ({plans - len(made)} plans refused); the exact 95 % interval (Clopper and Pearson) is "
-            f"{low:.1%} to {high:.1%}, which must contain {SAFE:.0%}."
-        ),
-    ]  # fmt: skip
-    return lines, low <= SAFE <= high
+    page.add(
+        "",
+        f"{kept} of {len(made)} rates called {SAFE:.0%} safe keep the SLO ({plans - len(made)} plans refused); the exact 95 % interval (Clopper and Pearson) is "
+        f"{low:.1%} to {high:.1%}, which must contain {SAFE:.0%}.",
+    )
+    page.is_met = low <= SAFE <= high
+    return page.write()

@@ -6,7 +6,6 @@ Runs the bundled server, measures it in a terminal (tmux), and draws what the te
 pictures whose names begin with a word. `--realtime` measures in the terminal at real-time priority, on a machine that is busy. Prints for each page its size and the time until its charts are drawn.
 """
 
-import argparse
 import contextlib
 import dataclasses
 import datetime
@@ -14,10 +13,13 @@ import io
 import os
 import pathlib
 import shlex
+import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
+import urllib.request
 from collections.abc import Callable, Iterator, Mapping
 
 from PIL import Image
@@ -25,9 +27,10 @@ from rich.console import Console
 from rich.terminal_theme import MONOKAI
 from rich.text import Text
 
-from benchmarks import page_trial
-from benchmarks.processes import REALTIME, ROOT, running_server
-from benchmarks.report import table_head, table_row
+import perfkit
+from benchmarks.processes import REALTIME, ROOT, RunningServer, running_server
+from benchmarks.report import program_options, table_head, table_row
+from benchmarks.synthetic import open_loop, scenario
 from perfkit.cli.main import main as main_of_perfkit
 from perfkit.clock import utc_now
 from perfkit.gate.arm import parse_arm
@@ -36,6 +39,7 @@ from perfkit.gate.manifest import FixedSettings, GateManifest
 from perfkit.gate.paired_gate import GateRequest
 from perfkit.gate.pairs import ArmRun
 from perfkit.gate.verdict import MetricNoise, Timing
+from perfkit.measurement.control import RunObserver
 from perfkit.scenario.file import read_scenario
 from perfkit.units import NS_PER_S
 from tests.chromium import Browser, chromium
@@ -61,8 +65,8 @@ class Picture:
     page: str
     """A name in `PAGES`."""
     width_px: int
-    is_dark: bool = False
-    height_px: int = 1600
+    is_dark: bool
+    height_px: int
 
 
 def _run_page(folder: pathlib.Path) -> pathlib.Path:
@@ -70,9 +74,31 @@ def _run_page(folder: pathlib.Path) -> pathlib.Path:
     return folder / "columns-140" / "report.html"
 
 
-def _trial_page(folder: pathlib.Path) -> pathlib.Path:
-    page_trial.measure(10, folder / "trial")
-    return folder / "trial" / "report.html"
+class Disturbance(RunObserver):
+    """From second 4 to 6 of their windows, stops the server in the first load point, and unloads its model in the second."""
+
+    def __init__(self, server: RunningServer) -> None:
+        self._server = server
+
+    def point_started(self, index: int, total: int, description: str, seconds: float | None, seconds_left: float | None) -> None:
+        """Starts the timers of this load point, after a warm-up of a second."""
+        signals, actions = (signal.SIGSTOP, signal.SIGCONT), ("unload", "load")
+        for number in range(2 if index < 2 else 0):
+            act, argument = (self._server.process.send_signal, signals[number]) if index == 0 else (self._change_model, actions[number])
+            threading.Timer(5.0 + 2.0 * number, act, (argument,)).start()  # type: ignore[arg-type] # each with its own argument
+
+    def _change_model(self, action: str) -> None:
+        path = f"127.0.0.1:{self._server.http_port}/v2/repository/models/synthetic/{action}"
+        urllib.request.urlopen(f"http://{path}", b"{}", timeout=10).close()
+
+
+def _disturbed_page(folder: pathlib.Path) -> pathlib.Path:
+    """Three load points: one with a stall, one with an error burst, and one with a higher rate than one worker can send."""
+    laws = ("--synthetic=service=lognormal:5ms:cv=0.5,servers=4", "--model-control-mode=explicit")
+    with running_server("--model=synthetic", *laws) as server:
+        document = scenario(server.url(), open_loop(200, 400, 60_000), 10, name="page-trial", measure={"workers": 1, "drain": "2s"})
+        perfkit.run(document, out=folder / "disturbed", observer=Disturbance(server))
+    return folder / "disturbed" / "report.html"
 
 
 def _plan_page(folder: pathlib.Path) -> pathlib.Path:
@@ -114,26 +140,21 @@ def _slower(run: ArmRun) -> ArmRun:
 
 PAGES: Mapping[str, Callable[[pathlib.Path], pathlib.Path]] = {
     "run": _run_page,
-    "trial": _trial_page,
+    "trial": _disturbed_page,
     "plan": _plan_page,
     "gate": _gate_page,
 }
 """By name, a function that makes a page in a working folder and returns its file. The terminals have been shown before."""
+_HEIGHTS_PX = {"run": (1600, 1800), "plan": (2100, 2400), "gate": (1700, 2400)}
 PICTURES = (
-    Picture("run-page-1280-light", "run", 1280),
-    Picture("run-page-1280-dark", "run", 1280, is_dark=True),
-    Picture("run-page-400-light", "run", 400, height_px=1800),
-    Picture("run-page-400-dark", "run", 400, is_dark=True, height_px=1800),
-    Picture("run-page-disturbed-1280-light", "trial", 1280, height_px=900),
+    *(
+        Picture(f"{page}-page-{width_px}-{'dark' if is_dark else 'light'}", page, width_px, is_dark, height_px)
+        for page, heights_px in _HEIGHTS_PX.items()
+        for width_px, height_px in zip((1280, 400), heights_px, strict=True)
+        for is_dark in (False, True)
+    ),
+    Picture("run-page-disturbed-1280-light", "trial", 1280, is_dark=False, height_px=900),
     Picture("run-page-disturbed-400-dark", "trial", 400, is_dark=True, height_px=1800),
-    Picture("plan-page-1280-light", "plan", 1280, height_px=2100),
-    Picture("plan-page-1280-dark", "plan", 1280, is_dark=True, height_px=2100),
-    Picture("plan-page-400-light", "plan", 400, height_px=2400),
-    Picture("plan-page-400-dark", "plan", 400, is_dark=True, height_px=2400),
-    Picture("gate-page-1280-light", "gate", 1280, height_px=1700),
-    Picture("gate-page-1280-dark", "gate", 1280, is_dark=True, height_px=1700),
-    Picture("gate-page-400-light", "gate", 400, height_px=2400),
-    Picture("gate-page-400-dark", "gate", 400, is_dark=True, height_px=2400),
 )
 _COLUMNS = (80, 140)
 
@@ -213,11 +234,12 @@ def _drawing_ms(browser: Browser, file: pathlib.Path) -> tuple[float, float]:
 
 def main() -> int:
     """Makes the pictures, and prints the sizes and drawing times of the pages."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--pictures", type=pathlib.Path, default=_FOLDER, help="the folder of the pictures (default docs/screens)")
-    parser.add_argument("--only", default="", metavar="WORD", help="make only pictures whose names begin with this word")
-    parser.add_argument("--realtime", action="store_true", help="measure in the terminal at real-time priority")
-    options = parser.parse_args()
+    options = program_options(
+        __doc__,
+        pictures=(_FOLDER, "the folder of the pictures"),
+        only=("", "make only pictures whose names begin with this word"),
+        realtime=False,
+    )
     options.pictures.mkdir(parents=True, exist_ok=True)
     chosen = [one for one in PICTURES if one.name.startswith(options.only)]
     needs_terminals = options.only.startswith("terminal") or not options.only or any(one.page == "run" for one in chosen)

@@ -21,7 +21,7 @@ from typing import NamedTuple
 import psutil
 
 from benchmarks.processes import ROOT
-from benchmarks.report import describe_machine, option_parser, table_head, table_row, write_report, yes_no
+from benchmarks.report import Report, describe_machine, program_options
 
 _LONGEST_S, _BETWEEN_S, _REQUIRED_S = 20.0, 0.3, 1.0
 _SCENARIO = """
@@ -44,7 +44,7 @@ CASES = {
     "telemetry process": "perfkit.telemetry.sampler_process",
     "a worker of two": "perfkit.workers.worker_process",
     "bundled server": "server_stub",
-    "report process": "perfkit.cli.drawing_process",
+    "report process": "perfkit.cli.drawing",
     "event loop blocked": "",
 }
 
@@ -64,6 +64,7 @@ def trial(python: pathlib.Path, case: str, folder: pathlib.Path) -> Trial:
     scenario.write_text(_SCENARIO.format(repetitions=1 if draws else 500, workers=2 if "worker" in case else 1))
     code = ["-m", "perfkit"] if stopped else ["-c", _BLOCKED]
     command = [str(python), "-P", *code, "run", str(scenario), "--out", str(folder / "out"), *([] if draws else ["--no-report"])]
+    seconds: float | None = None
     with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE) as run:
         assert run.stderr is not None
         while b"[1/" not in run.stderr.readline():
@@ -77,7 +78,6 @@ def trial(python: pathlib.Path, case: str, folder: pathlib.Path) -> Trial:
         begun_s = time.monotonic()
         with contextlib.suppress(ProcessLookupError):
             run.send_signal(signal.SIGINT)
-        seconds: float | None = None
         with contextlib.suppress(subprocess.TimeoutExpired):
             run.wait(_LONGEST_S)
             seconds = time.monotonic() - begun_s
@@ -107,33 +107,25 @@ def _child(process: psutil.Process, name: str) -> psutil.Process:
 
 def main() -> int:
     """Runs all trials and writes the report."""
-    parser = option_parser(__doc__)
-    parser.add_argument("--trials", type=int, default=10)
-    parser.add_argument("--perfkit", type=pathlib.Path, default=ROOT, help="the checkout to measure")
-    options = parser.parse_args()
+    options = program_options(__doc__, trials=(10, "of each case"), perfkit=(ROOT, "the checkout to measure"))
     python = options.perfkit.absolute() / ".venv" / "bin" / "python"
-    python = python if python.exists() else pathlib.Path(sys.executable)
-    lines = ["# From the second Ctrl-C to the end of a run", "", describe_machine(), ""]
-    lines += table_head("stopped", "trials", "ended", "median", "max", "children left", "results stored", "within 1 s")
-    is_met = True
+    page = Report(options.out, "From the second Ctrl-C to the end of a run")
+    page.add(describe_machine(), "")
+    page.table("stopped", "trials", "ended", "median", "max", "children left", "results stored", "within 1 s")
     for case in CASES:
         trials = []
         for _ in range(options.trials):
             with tempfile.TemporaryDirectory() as folder:
-                trials.append(trial(python, case, pathlib.Path(folder)))
+                trials.append(trial(python if python.exists() else pathlib.Path(sys.executable), case, pathlib.Path(folder)))
         ended = sorted(one.seconds for one in trials if one.seconds is not None)
         left, stored = sum(one.children_left for one in trials), sum(one.is_stored for one in trials)
-        holds = len(ended) == len(trials) == stored and not left and ended[-1] <= _REQUIRED_S
-        is_met = is_met and holds
         times = (f"{ended[len(ended) // 2]:.2f} s", f"{ended[-1]:.2f} s") if ended else ("–", "–")
-        lines.append(table_row(case, len(trials), len(ended), *times, left, stored, yes_no(holds)))
-        sys.stderr.write(lines[-1] + "\n")
-    lines += [
-        "",
-        f"A trial is given up after {_LONGEST_S:.0f} s. Load average at the end: {os.getloadavg()[0]:.1f} on {os.cpu_count()} CPUs.",
-    ]
-    write_report(options.out, lines)
-    return 0 if is_met else 1
+        holds = len(ended) == len(trials) == stored and not left and ended[-1] <= _REQUIRED_S
+        page.judged_row(holds, case, len(trials), len(ended), *times, left, stored)
+    page.add(
+        "", f"A trial is given up after {_LONGEST_S:.0f} s. Load average at the end: {os.getloadavg()[0]:.1f} on {os.cpu_count()} CPUs."
+    )
+    return page.write()
 
 
 if __name__ == "__main__":

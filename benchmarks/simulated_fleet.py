@@ -4,22 +4,21 @@ import collections
 import dataclasses
 import functools
 import itertools
-import pickle
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-from perfkit.fleet.frames import MAC_BYTES, Sealer
 from perfkit.fleet.machine_share import LiveSum
-from perfkit.fleet.messages import FromWorkers
+from perfkit.fleet.messages import OF_MACHINE, FromWorkers, OfWorkers
+from perfkit.fleet.token import MAC_BYTES, Sealer
 from perfkit.load.arrivals import Instants, Schedule, constant_rate, worker_arrivals
 from perfkit.load.loop import Ending
 from perfkit.machine.readings import BusyShares
 from perfkit.recorder.recent import LiveFigures
 from perfkit.recorder.recorder import Recorder
 from perfkit.recorder.recording import Interval, merge_intervals
-from perfkit.telemetry.host.event_loop import EVENT_LOOP_LAG
+from perfkit.telemetry.host.generator import EVENT_LOOP_LAG
 from perfkit.telemetry.series import Series
 from perfkit.transport.base import ConnectionCounts, Outcome, Reply
 from perfkit.units import NS_PER_S
@@ -141,24 +140,25 @@ def is_same(one: Any, other: Any) -> bool:
 
 def merge_one_by_one(bodies: Iterable[bytes]) -> PointRecording:
     """The recording of all workers, where each is merged as soon as it arrives: only one of them is in memory beside the sum."""
-    points: Iterator[PointRecording] = (unpacked(body) for body in bodies)
+    points: Iterator[PointRecording] = (unpacked(body)[0] for body in bodies)
     return functools.reduce(lambda total, point: merge_points([total, point]), points)
 
 
-def messages_of_second(outputs: Sequence[WorkerOutput], second: int) -> FromWorkers:
+def messages_of_second(outputs: Sequence[WorkerOutput], second: int) -> list[OfWorkers]:
     """What a machine passes on of its workers in a second, together."""
-    kinds = [[Logged(START_NS, output.intervals[second]), output.live[second], Progress()] for output in outputs]
-    return FromWorkers(0, tuple(message for messages in kinds for message in messages))
+    kinds: list[list[OfWorkers]] = [[Logged(START_NS, output.intervals[second]), output.live[second], Progress()] for output in outputs]
+    return [message for messages in kinds for message in messages]
 
 
-def packed(message: object) -> bytes:
-    """A message as the body of a frame."""
-    return pickle.dumps(message, protocol=pickle.HIGHEST_PROTOCOL)
+def packed(*messages: OfWorkers) -> bytes:
+    """What a machine passes on of its workers, as the body of a frame."""
+    return OF_MACHINE.encoded(FromWorkers(0, messages))
 
 
-def unpacked(body: bytes) -> Any:
-    """The message in the body of a frame."""
-    return pickle.loads(body)  # noqa: S301 - made here
+def unpacked(body: bytes) -> Sequence[Any]:
+    """The workers' messages in the body of a frame."""
+    message: FromWorkers = OF_MACHINE.decoded(body)
+    return message.messages
 
 
 def check_frames(bodies: Sequence[bytes]) -> int:

@@ -21,26 +21,17 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import psutil
 
 from benchmarks.processes import REALTIME, running_server
-from benchmarks.report import describe_machine, option_parser, publish, table_head, table_row, yes_no
+from benchmarks.report import Report, describe_machine, program_options, yes_no
 from tests.json_server import serving, v2_handler
 
 ALLOWED_S, ALLOWED_WHOLE_S, ALLOWED_MIB = 0.7, 3.5, 75.0
 _FILES = ("result.json", "latency.hlog", "telemetry.csv", "checksums.sha256", "report.html", "report.md", "plots/timeline.svg")
-
-
-class Start(NamedTuple):
-    """The start of one command, in seconds."""
-
-    first_s: float
-    cpu_s: float
-    load_s: float
-    """When the first request of the load arrived."""
 
 
 class WholeRun(NamedTuple):
@@ -55,31 +46,28 @@ class WholeRun(NamedTuple):
     @property
     def whole_s(self) -> float:
         """From the start to the last line."""
-        return self.to_load_s + self.load_s + self.to_summary_s + self.to_exit_s
+        return sum(self[:4])
 
 
-def measure_start(prefix: Sequence[str] = ()) -> Start:
-    """Runs `perfkit run` against a small server."""
-    arrived_s: list[float] = []
-    cpu_s: list[float] = []
+def measure_start(prefix: Sequence[str] = ()) -> tuple[float, float, float]:
+    """Runs `perfkit run` against a small server: seconds to the first request, CPU time until then, and seconds to the load's first request."""
+    arrived_s, cpu_s = list[float](), list[float]()
     process: subprocess.Popen[bytes] | None = None
 
     def on_inference(number: int) -> None:
         if number <= 2 and process is not None:
             arrived_s.append(time.perf_counter() - began_s)
-            times = psutil.Process(process.pid).cpu_times()
-            cpu_s.append(times.user + times.system)
+            cpu_s.append(sum(psutil.Process(process.pid).cpu_times()[:2]))
 
     with serving(v2_handler(on_inference)) as port, tempfile.TemporaryDirectory() as folder:
         command = [*prefix, sys.executable, "-m", "perfkit", "run", f"http://127.0.0.1:{port}", "-m", "m", "-c", "1", "--duration", "200ms"]
+        command += ["--no-report", "--quiet", "--out", f"{folder}/out"]
         began_s = time.perf_counter()
-        process = subprocess.Popen(
-            [*command, "--no-report", "--quiet", "--out", f"{folder}/out"], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE
-        )
+        process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
         _, errors = process.communicate(timeout=120)
     if len(arrived_s) < 2:
         raise RuntimeError(f"perfkit run sent no load: {errors.decode(errors='replace')}")
-    return Start(arrived_s[0], cpu_s[0], arrived_s[1])
+    return arrived_s[0], cpu_s[0], arrived_s[1]
 
 
 def measure_run(url: str, prefix: Sequence[str] = ()) -> WholeRun:
@@ -111,72 +99,50 @@ def _load_times(log: str) -> tuple[float, float]:
     return float(started[1]) + float(rows[0][1]), float(started[1]) + max(float(row[1]) + float(row[2]) for row in rows)
 
 
-def run_lines(runs: Mapping[str, Sequence[WholeRun]]) -> tuple[list[str], bool]:
-    """The part of the report on whole runs, by protocol, and whether their medians meet the requirements."""
-    parts = {
-        "start to first request of the load": [[one.to_load_s for one in own] for own in runs.values()],
-        "measuring": [[one.load_s for one in own] for own in runs.values()],
-        "last answer to summary": [[one.to_summary_s for one in own] for own in runs.values()],
-        "summary to exit, with the report's files": [[one.to_exit_s for one in own] for own in runs.values()],
-        "**start to last line**": [[one.whole_s for one in own] for own in runs.values()],
-        "fastest": [[min(one.whole_s for one in own)] for own in runs.values()],
-        "slowest": [[max(one.whole_s for one in own)] for own in runs.values()],
-    }
-    whole_s = [statistics.median(one.whole_s for one in own) for own in runs.values()]
-    peak_mib = [statistics.median(one.peak_mib for one in own) for own in runs.values()]
-    is_fast, is_small = max(whole_s) <= ALLOWED_WHOLE_S, max(peak_mib) <= ALLOWED_MIB
-    return [
-        "",
-        "## From the command to its last line",
-        "",
-        f"One load point of 2 s on the bundled server, without warm-up, {len(next(iter(runs.values())))} times; medians.",
-        "",
-        *table_head("part", *(f">{protocol}" for protocol in runs)),
-        *(table_row(name, *(f"{statistics.median(values_s):.2f} s" for values_s in columns)) for name, columns in parts.items()),
-        table_row("largest process", *(f"{one:.1f} MiB" for one in peak_mib)),
-        "",
-        f"Required: at most {ALLOWED_WHOLE_S:g} s. Met: {yes_no(is_fast)}. Required: at most {ALLOWED_MIB:g} MiB. Met: {yes_no(is_small)}.",
-    ], is_fast and is_small
-
-
-def report_of(starts: Sequence[Start], machine: str) -> tuple[list[str], bool]:
-    """The lines of the report on starts, and whether the median meets the requirement."""
-    met = statistics.median(one.first_s for one in starts) < ALLOWED_S
-    return [
-        "# How long a run takes besides measuring",
-        "",
+def main() -> int:
+    """Measures, and writes the report."""
+    options = program_options(__doc__, rounds=(10, "how many starts, and runs over each protocol, are measured"), realtime=False)
+    prefix = REALTIME if options.realtime else ()
+    page = Report(options.out, "How long a run takes besides measuring")
+    page.add(
         "## From the command to the first request",
         "",
-        f"`perfkit run http://127.0.0.1:PORT -m m -c 1`, {len(starts)} times. {machine}",
+        f"`perfkit run http://127.0.0.1:PORT -m m -c 1`, {options.rounds} times. {describe_machine()}"
+        f"{' Commands and server at real-time priority.' * options.realtime}",
         "",
-        *table_head("figure", ">median", ">fastest", ">slowest"),
-        _row("start to first request", [one.first_s for one in starts]),
-        _row("CPU time of the command until then", [one.cpu_s for one in starts]),
-        _row("start to first request of the load", [one.load_s for one in starts]),
-        "",
-        f"Required: a median below {ALLOWED_S:g} s on a quiet core. Met: {yes_no(met)}.",
-    ], met
-
-
-def _row(name: str, values_s: Sequence[float]) -> str:
-    return table_row(name, *(f"{value_s:.2f} s" for value_s in (statistics.median(values_s), min(values_s), max(values_s))))
-
-
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Measures, and writes the report."""
-    parser = option_parser(__doc__)
-    parser.add_argument("--rounds", type=int, default=10, help="how many starts, and runs over each protocol, are measured")
-    parser.add_argument("--realtime", action="store_true", help="commands and server at real-time priority")
-    options = parser.parse_args(arguments)
-    prefix = REALTIME if options.realtime else ()
-    machine = f"{describe_machine()}{' Commands and server at real-time priority.' * options.realtime}"
+    )
     measure_start(prefix)  # reads the files of the libraries from the disk, and compiles them
-    lines, is_soon = report_of([measure_start(prefix) for _ in range(options.rounds)], machine)
+    starts = list(zip(*(measure_start(prefix) for _ in range(options.rounds)), strict=True))
+    page.table("figure", ">median", ">fastest", ">slowest")
+    for name, values in zip(
+        ("start to first request", "CPU time of the command until then", "start to first request of the load"), starts, strict=True
+    ):
+        page.row(name, *(f"{value_s:.2f} s" for value_s in (statistics.median(values), min(values), max(values))))
+    is_soon = statistics.median(starts[0]) < ALLOWED_S
+    page.add("", f"Required: a median below {ALLOWED_S:g} s on a quiet core. Met: {yes_no(is_soon)}.")
+    page.section(
+        "From the command to its last line",
+        f"One load point of 2 s on the bundled server, without warm-up, {options.rounds} times; medians.",
+        "",
+    )
     with running_server("--model", "simple", prefix=prefix) as server:
-        urls = {"HTTP": server.url(), "gRPC": server.url("grpc")}
-        runs = {protocol: [measure_run(url, prefix) for _ in range(options.rounds)] for protocol, url in urls.items()}
-    further, is_met = run_lines(runs)
-    return publish(options.out, [*lines, *further], is_met=is_soon and is_met)
+        runs = [[measure_run(server.url(protocol), prefix) for _ in range(options.rounds)] for protocol in ("http", "grpc")]
+    page.table("part", ">HTTP", ">gRPC")
+    parts = ("start to first request of the load", "measuring", "last answer to summary", "summary to exit, with the report's files")
+    for place, name in enumerate(parts):
+        page.row(name, *(f"{statistics.median(one[place] for one in own):.2f} s" for own in runs))
+    wholes = [[one.whole_s for one in own] for own in runs]
+    for name, figure in (("**start to last line**", statistics.median), ("fastest", min), ("slowest", max)):
+        page.row(name, *(f"{figure(whole):.2f} s" for whole in wholes))
+    peaks = [statistics.median(one.peak_mib for one in own) for own in runs]
+    page.row("largest process", *(f"{one:.1f} MiB" for one in peaks))
+    is_fast, is_small = max(map(statistics.median, wholes)) <= ALLOWED_WHOLE_S, max(peaks) <= ALLOWED_MIB
+    page.add(
+        "",
+        f"Required: at most {ALLOWED_WHOLE_S:g} s. Met: {yes_no(is_fast)}. Required: at most {ALLOWED_MIB:g} MiB. Met: {yes_no(is_small)}.",
+    )
+    page.is_met = is_soon and is_fast and is_small
+    return page.write()
 
 
 if __name__ == "__main__":

@@ -9,18 +9,18 @@ own; between two sittings the drift of the host loses its memory. The exit code 
 import dataclasses
 import functools
 import math
+import sys
 from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from benchmarks.gate_simulation import METRICS, Noise, Outcome, max_alarms, simulate_runs
-from benchmarks.processes import ROOT
-from benchmarks.report import option_parser, table_head, table_row, write_report
+from benchmarks.gate_simulation import METRICS, Noise, Outcome, max_alarms, pool, simulate_runs
+from benchmarks.report import Report, program_options
 from perfkit.gate.metrics import ERROR_RATE, ERROR_RATE_BAND, Metric
+from perfkit.gate.paired import NOISE_BAND
 from perfkit.gate.stored_comparison import STORED_MARGINS, pooled_errors
-from perfkit.stats.paired import NOISE_BAND
+from perfkit.gate.stored_runs import MACHINE_ALLOWANCE, RECOMMENDED_RUNS, detectable_shift, judge_runs
 from perfkit.stats.signed_rank import Array
-from perfkit.stats.stored_runs import MACHINE_ALLOWANCE, RECOMMENDED_RUNS, detectable_shift, judge_runs
 
 REQUESTS = 10_000
 """Of each run."""
@@ -154,8 +154,7 @@ def run(case: Case, design: Design, gates: int, seed: Sequence[int]) -> Outcome:
     for start in range(0, gates, _GATES_AT_ONCE):
         part = min(_GATES_AT_ONCE, gates - start)
         parts.append(judge(design, simulate_gates(rng, part, design, case)))
-    regressed, passed = (sum(getattr(part, name) * part.gates for part in parts) / gates for name in ("regressed", "passed"))
-    return Outcome(gates, regressed, passed, float(design.candidate))
+    return pool(parts)
 
 
 def is_met(case: Case, design: Design, outcome: Outcome) -> bool:
@@ -164,49 +163,14 @@ def is_met(case: Case, design: Design, outcome: Outcome) -> bool:
     return target is None or target.is_met(outcome)
 
 
-def _table(gates: int, seed: int) -> tuple[list[str], bool]:
-    lines = table_head("case", *(f">{design.name}" for design in DESIGNS), "target", "")
-    all_met = True
-    for number, case in enumerate((*NULLS, *BEYOND, *POWER)):
-        outcomes = [run(case, design, gates, (seed, number, index)) for index, design in enumerate(DESIGNS)]
-        met = all(is_met(case, design, outcome) for design, outcome in zip(DESIGNS, outcomes, strict=True))
-        all_met &= met
-        cells = (f"{outcome.regressed:.2%} · {outcome.passed:.1%}" for outcome in outcomes)
-        verdict = "" if case.target is None else "met" if met else "**missed**"
-        lines.append(table_row(case.name, *cells, case.target.text if case.target else "", verdict))
-        print(lines[-1], flush=True)
-    return [*lines, ""], all_met
-
-
-def _effect_table(gates: int, seed: int) -> list[str]:
-    """How often gates detect the effect that gates report as their minimum detectable one: the median of unchanged gates."""
-    lines = ["## Minimum detectable effect", ""]
-    lines += table_head("runs", "metric", ">minimum detectable effect, median of unchanged gates", ">detected by")
-    for number, design in enumerate(DESIGNS[:2]):
-        values = simulate_gates(np.random.default_rng((seed, number, 99)), _EFFECT_GATES, design, NULLS[0])
-        for index, metric in enumerate(METRICS):
-            effects = [detectable_shift(_BOUNDS, index, gate[: design.baseline], gate[design.baseline :]) for gate in values[:, index]]
-            slower = math.exp(float(np.median([effect for effect in effects if effect is not None])))
-            case = Case(metric, tuple(slower if name == metric else 1.0 for name in METRICS))
-            detected = run(case, design, gates, (seed, number, index, 98)).regressed
-            lines.append(table_row(design.name, metric, f"{slower - 1:.1%}", f"{detected:.1%}"))
-            print(lines[-1], flush=True)
-    return [*lines, ""]
-
-
 def main() -> int:
     """Simulates, and writes the report."""
-    parser = option_parser(__doc__, out=ROOT / "reports" / "stored-gate-simulation.md")
-    parser.add_argument("--gates", type=int, default=10_000, help="simulated gates per case (default %(default)s)")
-    parser.add_argument("--seed", type=int, default=23)
-    options = parser.parse_args()
-    lines, all_met = _table(options.gates, options.seed)
-    effects = _effect_table(options.gates, options.seed)
+    options = program_options(__doc__, out="stored-gate-simulation", gates=(10_000, "simulated gates per case"), seed=23)
     noise = Noise()
     restarts = ", ".join(f"{name} {share:.0%}" for name, share in zip(METRICS, noise.restart, strict=True))
     margins = ", ".join(f"{name} {margin:.0%}" for name, margin in STORED_MARGINS.items())
-    head = f"""# The stored gate's error rates in a simulation
-
+    page = Report(options.out, "The stored gate's error rates in a simulation")
+    page.add(f"""\
 `python -m benchmarks.stored_gate_simulation --gates {options.gates} --seed {options.seed}`: {options.gates:,} gates per cell, decided by the code of `perfkit gate` for stored
 results. No server was measured: the runs are simulated. Each cell has the share of gates that call the candidate regressed, and the share
 that pass it; the others are inconclusive. A column is the number of runs of the baseline, in how many sittings, and of the candidate, in
@@ -222,12 +186,27 @@ one simulation of twenty.
 
 The test is exact for exchangeable runs, whatever their distribution. A drift between the sittings makes them differ, and the allowance
 covers it up to a standard deviation of about {noise.drift:.0%}: with the drift doubled it does not, and a stored gate calls more than 1 % of unchanged candidates slower.
-"""
-    verdict = "**All targets are met.**" if all_met else "**Some targets are missed.**"
-    write_report(options.out, [head, *lines, *effects, verdict])
-    print(f"{options.out} written")
-    return 0 if all_met else 1
+""")
+    page.table("case", *(f">{design.name}" for design in DESIGNS), "target", "")
+    for number, case in enumerate((*NULLS, *BEYOND, *POWER)):
+        outcomes = [run(case, design, options.gates, (options.seed, number, index)) for index, design in enumerate(DESIGNS)]
+        met = all(is_met(case, design, outcome) for design, outcome in zip(DESIGNS, outcomes, strict=True))
+        page.is_met &= met
+        cells = (f"{outcome.regressed:.2%} · {outcome.passed:.1%}" for outcome in outcomes)
+        page.row(case.name, *cells, case.target.text if case.target else "", "" if case.target is None else "met" if met else "**missed**")
+    page.section("Minimum detectable effect")
+    page.table("runs", "metric", ">minimum detectable effect, median of unchanged gates", ">detected by")
+    for number, design in enumerate(DESIGNS[:2]):
+        values = simulate_gates(np.random.default_rng((options.seed, number, 99)), _EFFECT_GATES, design, NULLS[0])
+        for index, metric in enumerate(METRICS):
+            effects = [detectable_shift(_BOUNDS, index, gate[: design.baseline], gate[design.baseline :]) for gate in values[:, index]]
+            slower = math.exp(float(np.median([effect for effect in effects if effect is not None])))
+            case = Case(metric, tuple(slower if name == metric else 1.0 for name in METRICS))
+            detected = run(case, design, options.gates, (options.seed, number, index, 98)).regressed
+            page.row(design.name, metric, f"{slower - 1:.1%}", f"{detected:.1%}")
+    page.add("", "**All targets are met.**" if page.is_met else "**Some targets are missed.**")
+    return page.write()
 
 
 if __name__ == "__main__":
-    raise SystemExit(main())
+    sys.exit(main())

@@ -20,12 +20,13 @@ import sys
 import tempfile
 import time
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import psutil
 
 from benchmarks.processes import ROOT, run_perfkit, running_server
-from benchmarks.report import describe_machine, option_parser, table_head, table_row, write_report, yes_no
+from benchmarks.report import Report, describe_machine, program_options, yes_no
+from benchmarks.synthetic import open_loop, scenario
 from perfkit.process.messages import load_message, message_bytes
 from perfkit.target.address import Address
 from perfkit.telemetry.messages import FollowWorkers, GpuConfig, StatisticsConfig, TelemetryConfig, WindowRequest
@@ -35,21 +36,11 @@ ALLOWED_CPU_SHARE = 0.01
 _GPU = "gpu\nname Fake GPU\npower_mw sine 200000 80000 7\nutilization sine 60 40 3\nmemory_used sine 1000000000 500000000 5\nsm_clock sine 1400 100 2\n"
 SCRIPT = "pcie_blocks_s 0.02\n" + 2 * (_GPU + "temperature 60\nprocess 1 1000000\npcie_sent_kb_per_s 100\n")
 WITHOUT, NO_GPUS, WITH_GPUS = "no telemetry", "telemetry without GPUs", "telemetry with two GPUs"
-
-
-class Load(NamedTuple):
-    """A load on a model of the bundled server."""
-
-    title: str
-    model: str
-    rate: int
-    declaration: str = ""
-
-
 LOADS = (
-    Load("`synthetic`, exponential service of 5 ms, Poisson arrivals at 100/s", "synthetic", 100, "service=exponential:5ms,seed={seed}"),
-    Load("`simple`, Poisson arrivals at 500/s", "simple", 500),
+    ("`synthetic`, exponential service of 5 ms, Poisson arrivals at 100/s", "synthetic", 100),
+    ("`simple`, Poisson arrivals at 500/s", "simple", 500),
 )
+"""Each load's title, its model on the bundled server, and its rate."""
 
 
 class Percentile(NamedTuple):
@@ -73,8 +64,7 @@ class FakeGpuEnvironment:
 
     def variables(self, *, has_gpus: bool) -> Mapping[str, str]:
         """The environment variables of a child process."""
-        paths = {"LD_LIBRARY_PATH": str(self._libraries[has_gpus]), "PERFKIT_FAKE_NVML_SCRIPT": str(self._script)}
-        return {**os.environ, **paths}
+        return {**os.environ, "LD_LIBRARY_PATH": str(self._libraries[has_gpus]), "PERFKIT_FAKE_NVML_SCRIPT": str(self._script)}
 
 
 def cpu_share(environment: Mapping[str, str], config: TelemetryConfig, seconds: float) -> float:
@@ -83,8 +73,7 @@ def cpu_share(environment: Mapping[str, str], config: TelemetryConfig, seconds: 
     with subprocess.Popen(command, stdin=pipe, stdout=pipe, cwd=ROOT, env=environment) as process:
         assert process.stdin is not None
         assert process.stdout is not None
-        for message in (config, FollowWorkers((os.getpid(),))):
-            process.stdin.write(message_bytes(message))
+        process.stdin.write(message_bytes(config) + message_bytes(FollowWorkers((os.getpid(),))))
         process.stdin.flush()
         load_message(process.stdout)  # it has started
         measured, before_ns = psutil.Process(process.pid), time.monotonic_ns()
@@ -98,8 +87,8 @@ def cpu_share(environment: Mapping[str, str], config: TelemetryConfig, seconds: 
     return max(after.user + after.system - before.user - before.system, 0.0) * 1e9 / (after_ns - before_ns)
 
 
-def cpu_table(environment: FakeGpuEnvironment, rate: float, seconds: float) -> tuple[list[str], bool]:
-    """The CPU share by what is sampled, and whether it meets the requirement."""
+def add_cpu_table(page: Report, environment: FakeGpuEnvironment, rate: float, seconds: float) -> None:
+    """The CPU share by what is sampled."""
     with running_server("--model=simple") as server:
         address = Address("http", "127.0.0.1", server.http_port)
         gpus, counts = GpuConfig(rate, 0), StatisticsConfig(address, "simple", "", 10**9)
@@ -108,36 +97,24 @@ def cpu_table(environment: FakeGpuEnvironment, rate: float, seconds: float) -> t
             f"and two GPUs, {rate:g} times per second": (TelemetryConfig((address,), gpus=gpus), True),
             "and the server's statistics": (TelemetryConfig((address,), gpus=gpus, statistics=counts), True),
         }
-        shares = {
-            name: cpu_share(environment.variables(has_gpus=has_gpus), config, seconds) for name, (config, has_gpus) in configs.items()
-        }
+        shares = {name: cpu_share(environment.variables(has_gpus=has_gpus), one, seconds) for name, (one, has_gpus) in configs.items()}
     alone, with_gpus, whole = shares.values()
     gpu_share = max(with_gpus - alone, 0.0)
-    is_met = gpu_share < ALLOWED_CPU_SHARE
-    return [
-        *table_head("sampled", ">CPU, share of a core"),
-        *(table_row(name, f"{share:.2%}") for name, share in shares.items()),
-        "",
-        f"Two GPUs below {ALLOWED_CPU_SHARE:.0%} of a core: {yes_no(is_met)}, {gpu_share:.2%}; everything: {whole:.2%}.",
-        "",
-    ], is_met
+    page.is_met &= gpu_share < ALLOWED_CPU_SHARE
+    page.table("sampled", ">CPU, share of a core")
+    for name, share in shares.items():
+        page.row(name, f"{share:.2%}")
+    page.add("", f"Two GPUs below {ALLOWED_CPU_SHARE:.0%} of a core: {yes_no(page.is_met)}, {gpu_share:.2%}; everything: {whole:.2%}.", "")
 
 
-def run(environment: FakeGpuEnvironment, load: Load, kind: str, seed: int, seconds: float) -> Percentile:
+def run(environment: FakeGpuEnvironment, model: str, rate: int, kind: str, seed: int, seconds: float) -> Percentile:
     """The p99 of one `perfkit run` on a server of its own."""
-    declaration = (f"--synthetic={load.declaration.format(seed=seed)}",) if load.declaration else ()
-    with running_server(f"--model={load.model}", *declaration) as server:
-        workload: dict[str, Any] = {"seed": seed}
-        if load.model == "synthetic":
-            workload["inputs"] = {"INPUT0": {"generate": "ones", "shape": [4]}}
-        scenario = {
-            "target": {"url": server.url(), "model": load.model},
-            "workload": workload,
-            "load": {"open": {"rate": load.rate, "arrivals": "poisson"}},
-            "measure": {"warmup": "2s", "duration": f"{seconds}s", "repetitions": 1, "workers": 1},
-            "telemetry": kind != WITHOUT,
-        }
-        point = run_perfkit(scenario, environment=environment.variables(has_gpus=kind == WITH_GPUS)).point
+    with running_server(f"--model={model}", f"--synthetic=service=exponential:5ms,seed={seed}") as server:
+        own = {"target": {"model": model}, "measure": {"warmup": "2s", "workers": 1}, "telemetry": kind != WITHOUT}
+        document = scenario(server.url(), open_loop(rate), seconds, seed=seed, **own)
+        if model == "simple":
+            del document["workload"]["inputs"]
+        point = run_perfkit(document, environment=environment.variables(has_gpus=kind == WITH_GPUS)).point
     assert bool(point["gpus"]) == (kind == WITH_GPUS)
     value = point["response_time_ns"]["p99"]
     if value is None or "p99" not in point["intervals"]:
@@ -146,58 +123,42 @@ def run(environment: FakeGpuEnvironment, load: Load, kind: str, seed: int, secon
     return Percentile(value / 1e3, low / 1e3, (high or value) / 1e3)
 
 
-def percentile_table(environment: FakeGpuEnvironment, load: Load, rounds: int, seconds: float) -> tuple[list[str], bool]:
-    """The p99 in each round, and whether telemetry changes it by less than the width of its interval."""
+def add_percentiles(page: Report, environment: FakeGpuEnvironment, model: str, rate: int, rounds: int, seconds: float) -> None:
+    """The p99 in each round; telemetry must change it by less than the width of its interval."""
     p99s: dict[str, list[Percentile]] = {WITHOUT: [], NO_GPUS: [], WITH_GPUS: []}
-    lines = [f"{load.title}:", "", *table_head(">round", *(f">p99, {kind}" for kind in p99s))]
-    print("\n".join(lines))
+    page.table(">round", *(f">p99, {kind}" for kind in p99s))
     for number in range(rounds):
         for kind in list(p99s) if number % 2 == 0 else list(p99s)[::-1]:
-            p99s[kind].append(run(environment, load, kind, number, seconds))
+            p99s[kind].append(run(environment, model, rate, kind, number, seconds))
         latest = (values[-1] for values in p99s.values())
-        lines.append(table_row(number + 1, *(f"{p99.value:,.0f} us ({p99.low:,.0f} to {p99.high:,.0f})" for p99 in latest)))
-        print(lines[-1], flush=True)
+        page.row(number + 1, *(f"{p99.value:,.0f} us ({p99.low:,.0f} to {p99.high:,.0f})" for p99 in latest))
     medians = {kind: statistics.median(p99.value for p99 in values) for kind, values in p99s.items()}
     width = statistics.fmean(p99.high - p99.low for values in p99s.values() for p99 in values)
     changes = {kind: medians[kind] - medians[WITHOUT] for kind in (NO_GPUS, WITH_GPUS)}
     is_met = all(abs(change) < width for change in changes.values())
+    page.is_met &= is_met
+    page.row("median", *(f"{median:,.0f} us" for median in medians.values()))
     texts = ", ".join(f"{change:+,.0f} us {kind}" for kind, change in changes.items())
-    summary = [
-        table_row("median", *(f"{median:,.0f} us" for median in medians.values())),
-        "",
-        f"Changed by less than the mean width of the intervals, {width:,.0f} us: {yes_no(is_met)}, {texts}.",
-        "",
-    ]
-    print("\n".join(summary))
-    return lines + summary, is_met
+    page.add("", f"Changed by less than the mean width of the intervals, {width:,.0f} us: {yes_no(is_met)}, {texts}.", "")
 
 
 def main() -> int:
     """Prints the tables; the exit code is 1 if a requirement is missed."""
-    parser = option_parser(__doc__)
-    parser.add_argument("--rounds", type=int, default=6)
-    parser.add_argument("--seconds", type=float, default=20, help="length of each measurement (default %(default)s)")
-    parser.add_argument("--rate", type=float, default=20, help="GPU samples per second (default %(default)s)")
-    options = parser.parse_args()
-    setting = f"{describe_machine()} {options.seconds:g} s per measurement, {options.rounds} rounds."
-    with tempfile.TemporaryDirectory() as folder:
-        environment = FakeGpuEnvironment(pathlib.Path(folder))
-        lines, all_met = cpu_table(environment, options.rate, options.seconds)
-        print("\n".join(lines), flush=True)
-        for load in LOADS:
-            table, is_met = percentile_table(environment, load, options.rounds, options.seconds)
-            lines += table
-            all_met = all_met and is_met
-    head = [
-        "# The cost of telemetry",
-        "",
-        setting,
+    options = program_options(__doc__, rounds=6, seconds=20.0, rate=(20.0, "GPU samples per second"))
+    page = Report(options.out, "The cost of telemetry")
+    page.add(
+        f"{describe_machine()} {options.seconds:g} s per measurement, {options.rounds} rounds.",
         "The GPUs are the fake library's, whose calls are nearly free, except for PCIe throughput, which blocks for 20 ms per call:",
         "this is the cost of perfkit's own part, without a real driver's calls. It has not run on a GPU.",
         "",
-    ]
-    write_report(options.out, [*head, *lines])
-    return 0 if all_met else 1
+    )
+    with tempfile.TemporaryDirectory() as folder:
+        environment = FakeGpuEnvironment(pathlib.Path(folder))
+        add_cpu_table(page, environment, options.rate, options.seconds)
+        for title, model, rate in LOADS:
+            page.add(f"{title}:", "")
+            add_percentiles(page, environment, model, rate, options.rounds, options.seconds)
+    return page.write()
 
 
 if __name__ == "__main__":

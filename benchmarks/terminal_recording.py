@@ -5,7 +5,6 @@
 Measures the bundled server in a terminal of 90 columns (tmux), takes what it shows five times a second, and draws it in Chromium.
 """
 
-import argparse
 import io
 import itertools
 import pathlib
@@ -18,10 +17,10 @@ from PIL import Image
 from rich.text import Text
 
 from benchmarks.processes import ROOT, running_server
+from benchmarks.report import option_parser
 from benchmarks.screens import SERVER, terminal, terminal_page
 from tests.chromium import Browser, chromium
 
-_OUT = ROOT / "docs/screens/terminal-run.gif"
 _COLUMNS, _LINES = 90, 34
 _EVERY_S, _WITHIN_S = 0.2, 120.0
 _LONGEST_MS, _LAST_MS, _COLOURS = 1000, 4000, 32
@@ -68,9 +67,7 @@ def on_one_canvas(pictures: Sequence[Image.Image]) -> list[Image.Image]:
 
 def main() -> int:
     """Records, and writes the picture."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--out", type=pathlib.Path, default=_OUT, help="the file (default docs/screens/terminal-run.gif)")
-    options = parser.parse_args()
+    options = option_parser(__doc__, out=ROOT / "docs/screens/terminal-run.gif").parse_args()
     with tempfile.TemporaryDirectory(prefix="perfkit-recording-") as temporary, chromium() as browser:
         folder = pathlib.Path(temporary)
         with running_server(*SERVER) as server:

@@ -15,19 +15,17 @@ import subprocess
 import sys
 import time
 import urllib.request
-from collections.abc import Iterator, Mapping
-from typing import Any, NamedTuple
+from collections.abc import Iterator
+from typing import Any
 
-from benchmarks.processes import run_perfkit, running_server
-from benchmarks.report import option_parser, publish, table_head, table_row, yes_no
+from benchmarks.processes import PerfkitRun, run_perfkit, running_server
+from benchmarks.report import Report, program_options, yes_no
+from benchmarks.synthetic import closed_loop, open_loop
 from perfkit.machine.cpus import usable_cpus
 
 HIERARCHY = pathlib.Path("/sys/fs/cgroup")
 PERIOD_US, WARMUP_S, INVALID = 100_000, 1, 5
-LOADS: Mapping[str, Mapping[str, Any]] = {
-    "closed, concurrency 8": {"closed": {"concurrency": [8]}},
-    "open, 2,000/s": {"open": {"rate": 2000, "arrivals": "poisson"}},
-}
+LOADS = {"closed, concurrency 8": closed_loop(8), "open, 2,000/s": open_loop(2000)}
 _PROBE_REQUESTS = 10  # more than perfkit sends before the load
 # the shell joins the group and is then replaced by perfkit, so that no part of perfkit runs outside
 _JOIN = 'echo $$ > "$1" && shift && exec "$@"'
@@ -59,43 +57,24 @@ class ControlGroup:
         (self._folder / name).write_text(str(weight), encoding="ascii")
 
 
-class Run(NamedTuple):
-    """The figures of one run of perfkit."""
-
-    exit_code: int
-    is_valid: bool
-    throttled_share: float
-    warnings: tuple[str, ...]
-
-    def is_as_expected(self, *, has_quota: bool) -> bool:
-        """Whether the run is invalid because of its quota, or valid without one."""
-        if has_quota:
-            return self.exit_code == INVALID and not self.is_valid and "throttled" in self.warnings
-        return self.exit_code == 0 and self.is_valid and "throttled" not in self.warnings
-
-
 @contextlib.contextmanager
-def control_group(hierarchy: pathlib.Path = HIERARCHY) -> Iterator[ControlGroup]:
+def control_group(hierarchy: pathlib.Path) -> Iterator[ControlGroup]:
     """A control group for the length of the block, which must leave it empty; raises QuotaError."""
     version = 2 if (hierarchy / "cgroup.controllers").exists() else 1
     parent = hierarchy if version == 2 else hierarchy / "cpu"
     folder = parent / f"perfkit-throttled-{os.getpid()}"
-    try:
-        if version == 2:
-            (parent / "cgroup.subtree_control").write_text("+cpu", encoding="ascii")
-        folder.mkdir()
-    except OSError as error:
-        raise QuotaError(f"{error.filename or parent}: {error.strerror}") from None
     group = ControlGroup(folder, version)
-    try:
+    with contextlib.ExitStack() as stack:
         try:
+            if version == 2:
+                (parent / "cgroup.subtree_control").write_text("+cpu", encoding="ascii")
+            folder.mkdir()
+            stack.callback(folder.rmdir)
             group.set_quota(None)
             group.raise_weight()
         except OSError as error:
-            raise QuotaError(f"{error.filename}: {error.strerror}") from None
+            raise QuotaError(f"{error.filename or parent}: {error.strerror}") from None
         yield group
-    finally:
-        folder.rmdir()
 
 
 def inference_count(port: int) -> int:
@@ -104,13 +83,12 @@ def inference_count(port: int) -> int:
         return int(json.load(answer)["model_stats"][0]["inference_count"])
 
 
-def measure(port: int, load: Mapping[str, Any], seconds: float, group: ControlGroup, share: float | None) -> Run:
+def measure(port: int, load: dict[str, Any], seconds: float, group: ControlGroup, share: float | None) -> PerfkitRun:
     """One run in the group, with a quota from the first requests of the load to the end of the window."""
     scenario = {
-        "target": {"url": f"http://127.0.0.1:{port}", "model": "simple"},
-        "load": load,
+        "target": {"url": f"http://127.0.0.1:{port}", "model": "simple"}, "load": load,
         "measure": {"warmup": f"{WARMUP_S}s", "duration": f"{seconds}s", "repetitions": 1, "cpus": [max(usable_cpus())]},
-    }
+    }  # fmt: skip
     before = inference_count(port)
 
     def limit(process: "subprocess.Popen[bytes]") -> None:
@@ -124,43 +102,35 @@ def measure(port: int, load: Mapping[str, Any], seconds: float, group: ControlGr
     run = run_perfkit(scenario, prefix=("/bin/sh", "-c", _JOIN, "sh", str(group.members)), during=limit)
     if run.exit_code not in {0, INVALID}:
         sys.exit(f"throttled: perfkit ended with exit code {run.exit_code}: {run.stderr}")
-    codes = tuple(warning["code"] for warning in run.point["warnings"])
-    return Run(run.exit_code, run.point["valid"], run.point["generator"]["throttled_share"], codes)
+    return run
 
 
 def main() -> int:
     """Prints the table, or why nothing was measured."""
-    parser = option_parser(__doc__)
-    parser.add_argument("--share", type=float, default=0.05, help="the quota as a share of one CPU (default %(default)s)")
-    parser.add_argument("--seconds", type=float, default=5, help="window of each run (default %(default)s)")
-    parser.add_argument("--hierarchy", type=pathlib.Path, default=HIERARCHY, help="where control groups are mounted (default %(default)s)")
-    options = parser.parse_args()
-    lines = ["# perfkit under a CPU quota", ""]
-    all_as_expected = True
+    options = program_options(
+        __doc__, share=(0.05, "the quota as a share of one CPU"), seconds=5.0, hierarchy=(HIERARCHY, "where control groups are mounted")
+    )
+    page = Report(options.out, "perfkit under a CPU quota")
     try:
-        with (
-            control_group(options.hierarchy) as group,
-            running_server("--model=simple", f"--cpus={min(usable_cpus())}") as server,
-        ):
-            lines += [
-                (
-                    f"{options.seconds:g} s per run, a quota of {options.share:.0%} of one CPU in periods of {PERIOD_US // 1000} ms, "
-                    f"control groups of version {group.version}."
-                ),
+        with control_group(options.hierarchy) as group, running_server("--model=simple", f"--cpus={min(usable_cpus())}") as server:
+            page.add(
+                f"{options.seconds:g} s per run, a quota of {options.share:.0%} of one CPU in periods of {PERIOD_US // 1000} ms, "
+                f"control groups of version {group.version}.",
                 "",
-                *table_head("load", "quota", ">exit code", "valid", ">throttled", "warnings", "as expected"),
-            ]
+            )
+            page.table("load", "quota", ">exit code", "valid", ">throttled", "warnings", "as expected")
             for name, load in LOADS.items():
                 for share in (options.share, None):
                     run = measure(server.http_port, load, options.seconds, group, share)
-                    is_as_expected = run.is_as_expected(has_quota=share is not None)
-                    all_as_expected = all_as_expected and is_as_expected
-                    quota, warnings = "none" if share is None else f"{share:.0%}", ", ".join(run.warnings) or "none"
-                    cells = (run.exit_code, yes_no(run.is_valid), f"{run.throttled_share:.0%}", warnings, yes_no(is_as_expected))
-                    lines.append(table_row(name, quota, *cells))
+                    codes, is_valid = [warning["code"] for warning in run.point["warnings"]], run.point["valid"]
+                    expected = (0, True, False) if share is None else (INVALID, False, True)
+                    throttled = f"{run.point['generator']['throttled_share']:.0%}"
+                    cells = (run.exit_code, yes_no(is_valid), throttled, ", ".join(codes) or "none")
+                    is_expected = (run.exit_code, is_valid, "throttled" in codes) == expected
+                    page.judged_row(is_expected, name, "none" if share is None else f"{share:.0%}", *cells)
     except QuotaError as error:
-        lines.append(f"**Not measured**: no control group with a quota can be made ({error}). It takes root and a writable hierarchy.")
-    return publish(options.out, lines, is_met=all_as_expected)
+        page.add(f"**Not measured**: no control group with a quota can be made ({error}). It takes root and a writable hierarchy.")
+    return page.write()
 
 
 if __name__ == "__main__":

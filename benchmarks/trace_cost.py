@@ -10,22 +10,24 @@ sampler process, which receives the spans, is stated beside it: its CPU time in 
 requirement is missed.
 """
 
-import argparse
+import contextlib
 import math
 import statistics
 import subprocess
 import sys
-import threading
-from typing import Any, NamedTuple
+import time
+from typing import NamedTuple
 
 import psutil
 
 from benchmarks.processes import run_perfkit, running_server
-from benchmarks.report import describe_machine, option_parser, publish, table_head, table_row, yes_no
+from benchmarks.report import Report, describe_machine, program_options
+from benchmarks.synthetic import scenario
 from perfkit.target.command_server import free_ports
 
 ALLOWED_CPU_SHARE = 0.01
 _SERVER = ("--model", "synthetic", "--synthetic", "service=constant:1ms,servers=64")
+_LOAD = {"closed": {"concurrency": 12, "think_time": "20ms"}}
 
 
 class Run(NamedTuple):
@@ -43,112 +45,56 @@ class Run(NamedTuple):
     """Of the sampler process from its start to its end, in seconds."""
 
 
-def measure(url: str, listen: str, seconds: int, *, is_traced: bool) -> Run:
+def measure(url: str, listen: str, seconds: float, *, is_traced: bool) -> Run:
     """One run of 12 requests in flight, each after a think time of 20 ms: about 550 a second."""
-    samplers: dict[int, float] = {}
-    scenario: dict[str, Any] = {
-        "name": "trace-cost", "target": {"url": url, "model": "synthetic"}, "workload": {"inputs": {"INPUT0": {"generate": "zeros", "shape": [4]}}},
-        "load": {"closed": {"concurrency": 12, "think_time": "20ms"}}, "measure": {"duration": f"{seconds}s", "repetitions": 1, "workers": 1},
-    }  # fmt: skip
-    if is_traced:
-        scenario["traces"] = {"listen": listen, "sample": "100/s"}
-    ended = threading.Event()
+    cpu_s = dict[int, float]()
 
-    def watch(process: "subprocess.Popen[bytes]") -> None:
-        def note() -> None:
-            while not ended.wait(0.2):
-                for child in children(process.pid):
-                    samplers[child.pid] = cpu_s(child) or samplers.get(child.pid, 0.0)
+    def read_children(process: "subprocess.Popen[bytes]") -> None:
+        while process.poll() is None:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                for child in psutil.Process(process.pid).children(recursive=True):
+                    cpu_s[child.pid] = sum(child.cpu_times()[:2])
+            time.sleep(0.2)
 
-        threading.Thread(target=note, daemon=True).start()
-
-    run = run_perfkit(scenario, during=watch)
-    ended.set()
-    point = run.point
-    times, intervals = point["service_time_ns"], point["intervals"]
-    p50_width, p99_width = (
-        (math.inf if intervals[name][1] is None else intervals[name][1] - intervals[name][0]) / 1e3 for name in ("p50", "p99")
-    )
-    traced = point["breakdown"]["sampled"] if point.get("breakdown") else 0
-    driver = point["generator"]["cpu_share"]
-    return Run(
-        times["p50"] / 1e3,
-        times["p99"] / 1e3,
-        p50_width,
-        p99_width,
-        point["throughput_per_s"],
-        traced,
-        driver,
-        max(samplers.values(), default=0.0),
-    )
+    sections = {"traces": {"listen": listen, "sample": "100/s"}} if is_traced else {}
+    point = run_perfkit(scenario(url, _LOAD, seconds, measure={"workers": 1}, **sections), during=read_children).point
+    times, ends = point["service_time_ns"], (point["intervals"][name] for name in ("p50", "p99"))
+    p50_width, p99_width = (math.inf if high is None else (high - low) / 1e3 for low, high in ends)
+    traced, driver = point["breakdown"]["sampled"] if point.get("breakdown") else 0, point["generator"]["cpu_share"]
+    sampler_s = max(cpu_s.values(), default=0.0)
+    return Run(times["p50"] / 1e3, times["p99"] / 1e3, p50_width, p99_width, point["throughput_per_s"], traced, driver, sampler_s)
 
 
-def children(pid: int) -> list[psutil.Process]:
-    """The processes that a run has started; none if it has ended."""
-    try:
-        return psutil.Process(pid).children(recursive=True)
-    except psutil.NoSuchProcess:
-        return []
-
-
-def cpu_s(process: psutil.Process) -> float | None:
-    """A process's CPU time so far; None if it has ended."""
-    try:
-        return sum(process.cpu_times()[:2])
-    except psutil.NoSuchProcess:
-        return None
-
-
-def main(arguments: argparse.Namespace) -> int:
+def main() -> int:
     """Measures, and publishes the report."""
-    machine, (port,) = describe_machine(), free_ports(1)
-    listen, is_met = f"127.0.0.1:{port}", True
-    columns = (
-        "protocol",
-        ">requests/s",
-        ">traced/s",
-        ">p50",
-        ">change",
-        ">width",
-        ">p99",
-        ">change",
-        ">width",
-        ">generator",
-        ">sampler",
-        "met",
+    options = program_options(__doc__, rounds=6, seconds=15.0)
+    page, listen = Report(options.out, "The cost of tracing"), f"127.0.0.1:{free_ports(1)[0]}"
+    page.add(f"{options.rounds} rounds of {options.seconds:g} s; {describe_machine()}", "")
+    page.table(
+        "protocol", ">requests/s", ">traced/s", ">p50", ">change", ">width", ">p99", ">change", ">width", ">generator", ">sampler", "met"
     )
-    lines = ["# The cost of tracing", "", f"{arguments.rounds} rounds of {arguments.seconds} s; {machine}", "", *table_head(*columns)]
     with running_server(*_SERVER, "--trace-url", f"http://{listen}/v1/traces") as server:
         for protocol in ("http", "grpc"):
-            pairs = []
-            for number in range(arguments.rounds):
-                order = (False, True) if number % 2 else (True, False)
-                runs = {traced: measure(server.url(protocol), listen, arguments.seconds, is_traced=traced) for traced in order}
-                pairs.append((runs[False], runs[True]))
-
-            def median(figure: str, pairs: list[tuple[Run, Run]] = pairs) -> tuple[float, float]:
-                """The figure without traces, and its change by them."""
-                without = statistics.median(getattr(one, figure) for one, _ in pairs)
-                return without, statistics.median(getattr(other, figure) - getattr(one, figure) for one, other in pairs)
-
-            (p50, p50_change), (p99, p99_change), (_, driver) = median("p50"), median("p99"), median("driver")
-            p50_width, p99_width = median("p50_width")[0], median("p99_width")[0]
-            drivers = [other.driver - one.driver for one, other in pairs]
-            holds = abs(p50_change) < p50_width and abs(p99_change) < p99_width and driver < ALLOWED_CPU_SHARE
-            is_met &= holds
-            traced = statistics.median(other.traced for _, other in pairs) / arguments.seconds
-            lines.append(
-                table_row(
-                    protocol, f"{median('throughput')[0]:,.0f}", f"{traced:.0f}", f"{p50:,.0f} us", f"{p50_change:+.0f} us", f"{p50_width:.0f} us",
-                    f"{p99:,.0f} us", f"{p99_change:+.0f} us", f"{p99_width:.0f} us", f"{driver:+.2%} ({min(drivers):+.2%} to {max(drivers):+.2%})",
-                    f"{median('sampler_s')[1] / arguments.seconds:+.2%} of a core", yes_no(holds),
-                )
+            runs = dict[bool, list[Run]]({False: [], True: []})
+            for number in range(options.rounds):
+                for is_traced in (False, True) if number % 2 else (True, False):
+                    runs[is_traced].append(measure(server.url(protocol), listen, options.seconds, is_traced=is_traced))
+            without = Run(*map(statistics.median, zip(*runs[False], strict=True)))
+            changes = [
+                Run(*(after - before for before, after in zip(*pair, strict=True))) for pair in zip(runs[False], runs[True], strict=True)
+            ]
+            change = Run(*map(statistics.median, zip(*changes, strict=True)))
+            drivers = [one.driver for one in changes]
+            holds = abs(change.p50) < without.p50_width and abs(change.p99) < without.p99_width and change.driver < ALLOWED_CPU_SHARE
+            page.judged_row(
+                holds, protocol, f"{without.throughput:,.0f}", f"{change.traced / options.seconds:.0f}",
+                f"{without.p50:,.0f} us", f"{change.p50:+.0f} us", f"{without.p50_width:.0f} us",
+                f"{without.p99:,.0f} us", f"{change.p99:+.0f} us", f"{without.p99_width:.0f} us",
+                f"{change.driver:+.2%} ({min(drivers):+.2%} to {max(drivers):+.2%})", f"{change.sampler_s / options.seconds:+.2%} of a core",
             )  # fmt: skip
-    return publish(arguments.out, [*lines, "", *(__doc__ or "").splitlines()[4:]], is_met=is_met)
+    page.add("", *(__doc__ or "").splitlines()[4:])
+    return page.write()
 
 
 if __name__ == "__main__":
-    parser = option_parser(__doc__)
-    parser.add_argument("--rounds", type=int, default=6, help="runs of each kind (6)")
-    parser.add_argument("--seconds", type=int, default=15, help="the length of each window (15)")
-    sys.exit(main(parser.parse_args()))
+    sys.exit(main())

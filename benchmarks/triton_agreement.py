@@ -16,13 +16,14 @@ import pathlib
 import sys
 import tempfile
 from collections.abc import Mapping, Sequence
-from typing import Any, TypeAlias
+from typing import Any
 
 from benchmarks.peers.install import peers_folder
 from benchmarks.peers.server_process import PeerError
-from benchmarks.peers.triton import Triton, running_triton
+from benchmarks.peers.triton import running_triton
 from benchmarks.processes import ROOT, run_perfkit, write_scenario
-from benchmarks.report import option_parser, table_head, table_row, write_report, yes_no
+from benchmarks.report import Report, program_options
+from perfkit.api_v2.client import make_client
 from perfkit.clock import MonotonicClock
 from perfkit.errors import PerfkitError
 from perfkit.measurement.run_target import open_target
@@ -32,15 +33,13 @@ from perfkit.scenario.file import read_scenario
 from perfkit.target.address import WireProtocol
 from perfkit.target.bundled_server import bundled_server
 from perfkit.transport.base import Outcome
-from perfkit.transport.factory import make_transport
 from perfkit.transport.options import TransportOptions
 
-Inputs: TypeAlias = Mapping[str, Mapping[str, Any]]
-Urls: TypeAlias = Mapping[WireProtocol, str]
-
+Inputs = Mapping[str, Mapping[str, Any]]
 _SHOWN_FAULTS = 5
-
 ENGINES: tuple[tuple[WireProtocol, str], ...] = (("http", "wire"), ("http", "reference"), ("grpc", "wire"), ("grpc", "reference"))
+BATCH_SIZES = (1, 2, 8)
+"""Answers are compared for each; load uses the first."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -50,16 +49,11 @@ class Case:
     model: str
     inputs: Inputs = dataclasses.field(default_factory=dict)
     further: tuple[Inputs, ...] = ()
-    batch_sizes: tuple[int, ...] = (1, 2, 8)
-    """Answers are compared for each; load uses the first."""
 
 
 def _identity(datatype: str, edges: Mapping[str, Any]) -> Case:
-    return Case(
-        f"identity_{datatype}",
-        {"INPUT0": {"generate": "random", "shape": [64]}},
-        ({"INPUT0": edges}, {"INPUT0": {"generate": "zeros", "shape": [0]}}),
-    )
+    random, none = ({"INPUT0": {"generate": kind, "shape": [size]}} for kind, size in (("random", 64), ("zeros", 0)))
+    return Case(f"identity_{datatype}", random, ({"INPUT0": edges}, none))
 
 
 _NAN, _INF = float("nan"), float("inf")
@@ -72,72 +66,6 @@ CASES = (
 )
 
 
-@dataclasses.dataclass
-class Row:
-    """The findings for one model, protocol and engine."""
-
-    model: str
-    protocol: WireProtocol
-    engine: str
-    runs: list[str] = dataclasses.field(default_factory=list)
-    compared: int = 0
-    faults: list[str] = dataclasses.field(default_factory=list)
-
-    def shown_faults(self) -> list[str]:
-        """The first faults and the number of the others: a wrong model is wrong in every request."""
-        more = len(self.faults) - _SHOWN_FAULTS
-        return [*self.faults[:_SHOWN_FAULTS], *([f"and {more} more"] if more > 0 else [])]
-
-    def line(self) -> str:
-        """The row as Markdown."""
-        return table_row(self.model, self.protocol, self.engine, *self.runs, self.compared, yes_no(not self.faults))
-
-
-async def check(case: Case, protocol: WireProtocol, engine: str, servers: Mapping[str, Urls], seconds: float, folder: pathlib.Path) -> Row:
-    """Runs perfkit on both servers, and compares their answers."""
-    row = Row(case.model, protocol, engine)
-    settings = {name: (f"target.url={urls[protocol]}", f"target.engine={engine}") for name, urls in servers.items()}
-    for name in servers:
-        file = write_scenario(folder, scenario(case.model, case.inputs, case.batch_sizes[0], seconds))
-        counts, fault = await asyncio.to_thread(_run, file, settings[name])
-        row.runs.append(counts)
-        row.faults += [f"`perfkit run` on {name}: {fault}"] if fault else []
-    for number, inputs in enumerate((case.inputs, *case.further)):
-        for batch_size in case.batch_sizes:
-            file = write_scenario(folder, scenario(case.model, inputs, batch_size, seconds))
-            try:
-                (requests, ours), (their_requests, theirs) = [await _send(file, settings[name]) for name in servers]
-            except PerfkitError as error:
-                row.faults.append(f"inputs {number}, batch {batch_size}: {error}")
-                continue
-            if requests != their_requests:
-                row.faults.append(f"inputs {number}, batch {batch_size}: the servers' metadata lead to different requests")
-                continue
-            row.compared += len(requests)
-            for variant, pair in enumerate(zip(ours, theirs, strict=True)):
-                row.faults += [f"inputs {number}, batch {batch_size}, request {variant}: {difference}" for difference in differences(*pair)]
-    return row
-
-
-def differences(first: InferResponse, second: InferResponse) -> list[str]:
-    """The differences between the outputs of two answers, whatever their order."""
-    outputs = [{output.name: output for output in response.outputs} for response in (first, second)]
-    differing = []
-    for name in sorted({*outputs[0], *outputs[1]}):
-        first_output, second_output = outputs[0].get(name), outputs[1].get(name)
-        if first_output is None or second_output is None:
-            differing.append(f"only one server returns {name}")
-            continue
-        (datatype, shape, raw), (other_datatype, other_shape, other_raw) = (
-            (output.datatype, list(output.shape), bytes(output.raw)) for output in (first_output, second_output)
-        )
-        if (datatype, shape) != (other_datatype, other_shape):
-            differing.append(f"{name} is {datatype.value} {shape} and {other_datatype.value} {other_shape}")
-        elif raw != other_raw:
-            differing.append(f"the bytes of {name} differ")
-    return differing
-
-
 def scenario(model: str, inputs: Inputs, batch_size: int, seconds: float) -> dict[str, Any]:
     """A scenario without a URL, which the command line gives."""
     return {
@@ -148,17 +76,47 @@ def scenario(model: str, inputs: Inputs, batch_size: int, seconds: float) -> dic
     }
 
 
-def _run(file: pathlib.Path, settings: Sequence[str]) -> tuple[str, str]:
+def run_case(case: Case, settings: Sequence[str], seconds: float, folder: pathlib.Path) -> tuple[str, str]:
     """`perfkit run`: its counts for the table, and what is wrong with them, if anything."""
+    file = write_scenario(folder, scenario(case.model, case.inputs, BATCH_SIZES[0], seconds))
     run = run_perfkit(file, *(f"--set={setting}" for setting in settings))
-    code = f"exit code {run.exit_code}"
     if run.result is None:
-        return code, f"{code}: {run.stderr.strip()}"
+        return f"exit code {run.exit_code}", f"exit code {run.exit_code}: {run.stderr.strip()}"
     requests = run.point["requests"]
     counts = f"{requests['sent']:,} sent, {requests['sent'] - requests['ok']:,} failed"
     if run.exit_code:
-        return counts, f"{code}: {run.result['status_reason']}"
+        return counts, f"exit code {run.exit_code}: {run.result['status_reason']}"
     return counts, "" if requests["sent"] == requests["ok"] > 0 else f"{requests}"
+
+
+async def compare_answers(case: Case, servers: Sequence[Sequence[str]], folder: pathlib.Path) -> tuple[int, list[str]]:
+    """The number of requests that both servers, given by their settings, were sent, and where their answers differ."""
+    compared, faults = 0, list[str]()
+    for number, inputs in enumerate((case.inputs, *case.further)):
+        for batch_size in BATCH_SIZES:
+            place = f"inputs {number}, batch {batch_size}"
+            file = write_scenario(folder, scenario(case.model, inputs, batch_size, 1))
+            try:
+                (requests, ours), (their_requests, theirs) = [await _send(file, settings) for settings in servers]
+            except PerfkitError as error:
+                faults.append(f"{place}: {error}")
+                continue
+            if requests != their_requests:
+                faults.append(f"{place}: the servers' metadata lead to different requests")
+                continue
+            compared += len(requests)
+            for variant, pair in enumerate(zip(ours, theirs, strict=True)):
+                faults += [f"{place}, request {variant}: {difference}" for difference in differences(*pair)]
+    return compared, faults
+
+
+def differences(first: InferResponse, second: InferResponse) -> list[str]:
+    """The differences between the outputs of two answers, whatever their order."""
+    outputs = [{output.name: (output.datatype, list(output.shape), bytes(output.raw)) for output in one.outputs} for one in (first, second)]
+    if outputs[0].keys() != outputs[1].keys():
+        return [f"only one server returns {', '.join(sorted(outputs[0].keys() ^ outputs[1].keys()))}"]
+    return [f"{name}: {value[0].value} {value[1]} and {outputs[1][name][0].value} {outputs[1][name][1]}, or other bytes"
+            for name, value in outputs[0].items() if value != outputs[1][name]]  # fmt: skip
 
 
 async def _send(file: pathlib.Path, settings: Sequence[str]) -> tuple[tuple[InferRequest, ...], list[InferResponse]]:
@@ -168,15 +126,15 @@ async def _send(file: pathlib.Path, settings: Sequence[str]) -> tuple[tuple[Infe
     async with contextlib.AsyncExitStack() as stack:
         opened = await stack.enter_async_context(open_target(loaded, (), _ignore, pathlib.Path(os.devnull)))
         (address,) = opened.addresses.values()
-        transport = make_transport(address, TransportOptions(engine=target.engine, timeout_ns=target.timeout_ns), MonotonicClock())
-        stack.push_async_callback(transport.aclose)
-        requests = (await probe(transport, address, loaded, MonotonicClock())).requests
+        client = make_client(address, TransportOptions(engine=target.engine, timeout_ns=target.timeout_ns), MonotonicClock())
+        stack.push_async_callback(client.aclose)
+        requests = (await probe(client, address, loaded, MonotonicClock())).requests
         responses = []
         for request in requests:
-            reply = await transport.send(transport.prepare(request))
+            reply = await client.transport.send(client.prepare(request))
             if reply.outcome not in (Outcome.OK, Outcome.REJECTED):
                 raise PerfkitError(f"{address}: {reply.outcome.value}: {reply.error}")
-            responses.append(transport.decode(reply))  # raises the server's error message if it rejected the request
+            responses.append(client.decode(reply))  # raises the server's error message if it rejected the request
     return requests, responses
 
 
@@ -184,52 +142,48 @@ def _ignore(_: str) -> None:
     """Ignores a line of the bundled server's stderr."""
 
 
-async def compare(cases: Sequence[Case], triton: Triton, seconds: float) -> list[Row]:
-    """All rows, each printed when it is complete."""
-    rows = []
-    triton_urls: Urls = {"http": triton.url("http"), "grpc": triton.url("grpc")}
-    for case in cases:
-        async with bundled_server(case.model, device="cpu", threads=1, cpus=(), on_line=_ignore) as ours:
-            with tempfile.TemporaryDirectory() as folder:
-                for protocol, engine in ENGINES:
-                    servers = {"Triton": triton_urls, "the bundled server": ours.urls}
-                    rows.append(await check(case, protocol, engine, servers, seconds, pathlib.Path(folder)))
-                    print(rows[-1].line(), *(f"  {fault}" for fault in rows[-1].shown_faults()), sep="\n", flush=True)
-    return rows
-
-
-def page(rows: Sequence[Row], head: Sequence[str], triton_version: str, seconds: float) -> list[str]:
-    """The report."""
-    text = [
-        f"# The bundled server compared with Triton {triton_version}", "",
-        f"Triton runs the same models on its Python backend. `perfkit run`: concurrency 4, {seconds:g} s. Then every request of",
-        "the scenario, and of scenarios with extreme values of the datatype, is sent to both servers, at each batch size:",
-        "outputs agree if name, datatype, shape and all bytes are equal.", "",
-        *head, *(row.line() for row in rows),
-    ]  # fmt: skip
-    faults = [f"- {row.model}, {row.protocol}, {row.engine}: {fault}" for row in rows for fault in row.shown_faults()]
-    return [*text, *(["", "Differences:", "", *faults] if faults else [])]
+async def check(page: Report, case: Case, triton_urls: Mapping[str, str], seconds: float) -> list[str]:
+    """A row for each protocol and engine; the differences."""
+    found = list[str]()
+    async with bundled_server(case.model, device="cpu", threads=1, cpus=(), on_line=_ignore) as ours:
+        with tempfile.TemporaryDirectory() as name:
+            folder = pathlib.Path(name)
+            for protocol, engine in ENGINES:
+                servers = [(f"target.url={urls[protocol]}", f"target.engine={engine}") for urls in (triton_urls, ours.urls)]
+                runs = [await asyncio.to_thread(run_case, case, settings, seconds, folder) for settings in servers]
+                compared, faults = await compare_answers(case, servers, folder)
+                faults = [f"`perfkit run`: {fault}" for _, fault in runs if fault] + faults
+                page.judged_row(not faults, case.model, protocol, engine, *(counts for counts, _ in runs), compared)
+                more = [f"and {len(faults) - _SHOWN_FAULTS} more"] if len(faults) > _SHOWN_FAULTS else []
+                found += [f"- {case.model}, {protocol}, {engine}: {fault}" for fault in (*faults[:_SHOWN_FAULTS], *more)]
+    return found
 
 
 def main() -> int:
     """Prints the table; the exit code is 1 if anything failed or differs."""
-    parser = option_parser(__doc__, out=ROOT / "reports" / "triton-agreement.md")
-    known = [case.model for case in CASES]
-    parser.add_argument("--models", nargs="+", choices=known, default=known, metavar="MODEL", help=f"default: {' '.join(known)}")
-    parser.add_argument("--seconds", type=float, default=2, help="window of each run (default %(default)s)")
-    parser.add_argument("--peers", type=pathlib.Path, help="folder of the peers")
-    options = parser.parse_args()
+    options = program_options(
+        __doc__, out="triton-agreement", models=([case.model for case in CASES], "which models"), seconds=2.0, peers=pathlib.Path
+    )
     os.chdir(ROOT)  # the bundled server of this checkout is found from here, whether perfkit is installed or not
-    head = table_head("model", "protocol", "engine", "run on Triton", "run on the bundled server", ">requests compared", "answers agree")
-    print("\n".join(head), flush=True)
     try:
         with running_triton(peers_folder(options.peers)) as triton:
-            rows = asyncio.run(compare([case for case in CASES if case.model in options.models], triton, options.seconds))
+            page, found = Report(options.out, f"The bundled server compared with Triton {triton.version}"), list[str]()
+            page.add(
+                f"Triton runs the same models on its Python backend. `perfkit run`: concurrency 4, {options.seconds:g} s. Then every request of",
+                "the scenario, and of scenarios with extreme values of the datatype, is sent to both servers, at each batch size:",
+                "outputs agree if name, datatype, shape and all bytes are equal.",
+                "",
+            )
+            page.table("model", "protocol", "engine", "run on Triton", "run on the bundled server", ">requests compared", "answers agree")
+            for case in (case for case in CASES if case.model in options.models):
+                urls = {protocol: triton.url(protocol) for protocol in ("http", "grpc")}
+                found += asyncio.run(check(page, case, urls, options.seconds))
     except (PeerError, PerfkitError) as error:
         sys.stderr.write(f"triton_agreement: {error}\n")
         return 1
-    write_report(options.out, page(rows, head, triton.version, options.seconds))
-    return 1 if any(row.faults for row in rows) else 0
+    if found:
+        page.add("", "Differences:", "", *found)
+    return page.write()
 
 
 if __name__ == "__main__":

@@ -6,14 +6,15 @@ Three kinds of machine are stood in for by the bundled server's model `synthetic
 eight rates, with other arrivals after each start. One machine needs longer windows than that, as the first plan says: it is started a third time. It takes twenty minutes. Results in the work folder are not measured again.
 """
 
-import argparse
 import contextlib
 import pathlib
 import sys
 from collections.abc import Sequence
 
-from benchmarks.processes import REALTIME, ROOT, run_perfkit, running_server
+from benchmarks.processes import ROOT, run_perfkit, running_server
+from benchmarks.report import program_options
 from benchmarks.screens import save_picture
+from benchmarks.synthetic import open_loop, scenario
 from perfkit.cli.main import main as main_of_perfkit
 from tests.chromium import chromium
 
@@ -38,24 +39,19 @@ def measure(folder: pathlib.Path, service: str, rates: Sequence[float], seed: in
         return
     synthetic = f"--synthetic=service=lognormal:{service}:cv=0.3,seed={seed}"
     with running_server("--model=synthetic", synthetic, realtime=realtime) as server:
-        scenario = {
-            "name": "rates",
-            "target": {"url": server.url(), "model": "synthetic"},
-            "workload": {"seed": seed, "inputs": {"INPUT0": {"generate": "random", "shape": [4]}}},
-            "load": {"open": {"rate": [*rates], "arrivals": "poisson"}},
-            "measure": {"duration": duration, "repetitions": 1},
-        }
-        run = run_perfkit(scenario, prefix=REALTIME if realtime else (), out=folder)
+        document = scenario(server.url(), open_loop(*rates), 0, seed=seed, name="rates")
+        document["workload"]["inputs"] = {"INPUT0": {"generate": "random", "shape": [4]}}
+        document["measure"] = {"duration": duration, "repetitions": 1}
+        run = run_perfkit(document, out=folder, realtime=realtime)
     print(f"{folder.name}: exit code {run.exit_code}", flush=True)
 
 
 def main() -> int:
     """Measures what is missing, plans, and takes the picture."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--work", type=pathlib.Path, default=ROOT / "build/tutorial-plan", help="the folder of results and plan")
-    parser.add_argument("--realtime", action="store_true", help="measure at real-time priority, on a machine that is busy")
-    parser.add_argument("--pictures", type=pathlib.Path, default=ROOT / "docs/screens", help="the folder of the picture")
-    options = parser.parse_args()
+    options = program_options(
+        __doc__, work=(ROOT / "build/tutorial-plan", "the folder of results and plan"), realtime=False,
+        pictures=(ROOT / "docs/screens", "the folder of the picture"),
+    )  # fmt: skip
     options.work.mkdir(parents=True, exist_ok=True)
     cases = [
         (label, seed, [round(share * full_per_s, 1) for share in SHARES], "15s")

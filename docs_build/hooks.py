@@ -22,7 +22,7 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
             files.append(File.generated(config, place, content=as_page(path, (root / path).read_text(encoding="utf-8"))))
         else:
             files.append(File.generated(config, place, abs_src_path=str(root / path)))
-    for name in ("iframe-worker/iframe-worker.js", "theme/site.js", "theme/site.css"):
+    for name in ("theme/iframe-worker.js", "theme/site.js", "theme/site.css"):
         asset = pathlib.Path(__file__).parent / name
         files.append(File.generated(config, f"assets/{asset.name}", abs_src_path=str(asset)))
     return files

@@ -9,7 +9,7 @@ import subprocess
 import sys
 
 from tests.chromium import Browser, chromium
-from tests.docs.site_pages import PAGES, ROOT, open_page, serious, widest
+from tests.docs.site_pages import PAGES, ROOT, open_page, widest
 
 
 def main() -> int:
@@ -39,7 +39,7 @@ def _save(browser: Browser, page: pathlib.Path, picture: pathlib.Path, height_px
             name = picture.with_name(f"{picture.stem}-{width_px}-{scheme}.png")
             browser.screenshot(name, height_px=height_px)
             found += [f"{name.name}: wider than the window: {what}" for what in widest(browser)]
-            found += [f"{name.name}: {rule}: {html}" for rule, html in serious(browser)]
+            found += [f"{name.name}: {rule}: {html}" for rule, html in browser.serious()]
     return found
 
 

@@ -6,9 +6,10 @@ Messages are whole sentences that name the file, the key and the fix. On the mea
 
 import dataclasses
 import enum
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 _QUOTED_LINES = 5
+_LEAST_SIMILARITY = 0.5
 
 
 class PerfkitError(Exception):
@@ -125,4 +126,19 @@ class MeasurementWarning:
     """A warning about a load point's figures; `code` is for programs, `message` is a whole sentence."""
 
     code: str
+    """The warning's name; `perfkit help warnings` and the documentation explain each."""
     message: str
+    """A sentence: what happened, what it means, and what mends it."""
+
+
+def nearest(word: str, known: Iterable[str], most: int = 1) -> list[str]:
+    """The known words that are similar to a word, at most `most`, the most similar first."""
+    import difflib  # only for a message
+
+    return difflib.get_close_matches(word, list(known), n=most, cutoff=_LEAST_SIMILARITY)
+
+
+def suggestion(word: str, known: Iterable[str]) -> str:
+    """The end of a message, such as `; did you mean --model?`; empty if no known word is similar."""
+    near = nearest(word, known)
+    return f"; did you mean {near[0]}?" if near else ""

@@ -15,8 +15,6 @@ from typing import Any
 from server_stub.settings import Settings
 
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")  # in names from clients, which could otherwise forge log lines
-REPORTED_NOTE = "already reported in the log"
-"""A note on an exception that has been logged elsewhere."""
 
 
 def _utc_now() -> datetime.datetime:
@@ -62,11 +60,7 @@ class Log:
 
     def handle_loop_exception(self, _loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
         """The event loop's exception handler."""
-        error = context.get("exception")
-        if error is None:
-            self.internal_error(RuntimeError(context.get("message", "unknown error in the event loop")))
-        elif REPORTED_NOTE not in getattr(error, "__notes__", ()):
-            self.internal_error(error)
+        self.internal_error(context.get("exception") or RuntimeError(context.get("message", "unknown error in the event loop")))
 
     def request(self, protocol: str, request: str, status: str, duration_ns: int) -> None:
         """Log an answered request, if `log_verbose_level` is above 0."""

@@ -113,8 +113,6 @@ class Options:
     """How ONNX models are executed."""
     synthetic: ServiceModel = dataclasses.field(default_factory=ServiceModel)
     """The service model of the model `synthetic`."""
-    grpc_engine: str = "wire"
-    """wire, perfkit's own HTTP/2, or grpcio."""
     limits: Limits = dataclasses.field(default_factory=Limits)
     traces: TraceConfig = dataclasses.field(default_factory=TraceConfig)
     tls_cert: pathlib.Path | None = None
@@ -285,12 +283,6 @@ def make_parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--tls-cert", type=pathlib.Path, metavar="FILE", help="PEM certificate; makes HTTP and gRPC use TLS")
     parser.add_argument("--tls-key", type=pathlib.Path, metavar="FILE", help="PEM key of the certificate, unencrypted")
-    parser.add_argument(
-        "--grpc-engine",
-        choices=("wire", "grpcio"),
-        default="wire",
-        help="what serves gRPC: perfkit's own HTTP/2, or grpcio's asynchronous server, for comparison (default %(default)s)",
-    )
     parser.add_argument("--log-format", choices=("text", "json"), default="text", help="json: one object per line (default %(default)s)")
     defaults = Limits()
     for field, (metavar, _, text) in _LIMITS.items():

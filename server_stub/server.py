@@ -17,6 +17,7 @@ from server_stub.log import Log
 from server_stub.metrics.front_end import MetricsFrontEnd
 from server_stub.metrics.gpus import find_gpus
 from server_stub.options import Options, read_tls_identity
+from server_stub.receiving import ReceivingThreads, thread_count
 from server_stub.repository.repository import Repository
 from server_stub.repository.sources import open_repository, open_runtime
 from server_stub.settings import Settings
@@ -45,10 +46,9 @@ async def serve(options: Options) -> None:
     repository = open_repository(options, threads, log, device)
     regions = SharedMemoryRegions(is_allowed=options.allow_client_shm, driver=device.driver)
     memory = HostMemory(device.driver)
-    http = HttpFrontEnd(repository, regions, settings, limits=options.limits, log=log, tracer=tracer, memory=memory)
-    grpc = GrpcFrontEnd(
-        repository, regions, settings, limits=options.limits, log=log, tracer=tracer, engine=options.grpc_engine, memory=memory
-    )
+    receiving = ReceivingThreads(thread_count(len(cpus)))
+    http = HttpFrontEnd(repository, regions, settings, limits=options.limits, log=log, tracer=tracer, memory=memory, threads=receiving)
+    grpc = GrpcFrontEnd(repository, regions, settings, limits=options.limits, log=log, tracer=tracer, memory=memory, threads=receiving)
     metrics = MetricsFrontEnd(repository, find_gpus(), limits=options.limits)
     try:
         host, context = options.host, None if tls is None else tls.http1_context
@@ -76,6 +76,7 @@ async def serve(options: Options) -> None:
         await stopped.wait()
     finally:
         await asyncio.gather(http.stop(), grpc.stop(), metrics.stop())
+        receiving.close()
         repository.close()
         regions.close()
         tracer.close()

@@ -3,6 +3,8 @@
 import base64
 import contextlib
 import dataclasses
+import functools
+import importlib.util
 import json
 import os
 import pathlib
@@ -69,11 +71,23 @@ class Browser:
             raise RuntimeError(json.dumps(answer["exceptionDetails"])[:2000])
         return answer["result"].get("value")
 
+    def serious(self) -> list[tuple[str, str]]:
+        """The serious violations of accessibility that axe finds in the page, each with the first element that has it."""
+        self.evaluate(_axe() + "; null")
+        # preload asks for style sheets, which Chromium refuses to pages from files
+        found = json.loads(self.evaluate("axe.run({preload: false}).then((found) => JSON.stringify(found.violations))"))
+        return [(one["id"], one["nodes"][0]["html"][:200]) for one in found if one["impact"] in ("serious", "critical")]
+
     def press(self, key: str) -> None:
         """Presses a key, such as `ArrowRight` or `+`."""
         text = {"text": key} if len(key) == 1 else {}
         self.call("Input.dispatchKeyEvent", type="keyDown", key=key, code=key, **text)
         self.call("Input.dispatchKeyEvent", type="keyUp", key=key, code=key)
+
+    def mouse(self, kind: str, x: float, y: float, clicks: int = 1) -> None:
+        """Moves the mouse to a place of the window, or presses or releases its left button there: `Moved`, `Pressed`, `Released`."""
+        button = {} if kind == "Moved" else {"button": "left", "clickCount": clicks}
+        self.call("Input.dispatchMouseEvent", type=f"mouse{kind}", x=x, y=y, **button)
 
     def screenshot(self, file: pathlib.Path, *, height_px: int = 16_000) -> None:
         """Writes the page, or its first pixels, as PNG."""
@@ -105,6 +119,15 @@ class Browser:
             self.problems.append(parameters["entry"]["text"])
         elif event == "Network.requestWillBeSent":
             self.requests.append(parameters["request"]["url"])
+
+
+@functools.cache
+def _axe() -> str:
+    """The script of axe-core that comes with `axe-playwright-python`, whose own code needs another driver of browsers."""
+    spec = importlib.util.find_spec("axe_playwright_python")
+    if spec is None or not spec.submodule_search_locations:
+        raise FileNotFoundError("no axe-core: pip install -e .[dev]")
+    return pathlib.Path(spec.submodule_search_locations[0], "axe.min.js").read_text(encoding="utf-8")
 
 
 @contextlib.contextmanager

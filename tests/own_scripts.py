@@ -4,12 +4,9 @@ import pathlib
 import re
 
 import perfkit.report.render
-from perfkit.report.render import CHART_SCRIPTS
+from perfkit.report.render import SCRIPTS
 
-_OWN = {
-    (pathlib.Path(perfkit.report.render.__file__).parent / name).read_text(encoding="utf-8").strip()
-    for name in (*CHART_SCRIPTS, "templates/tables.js")
-}
+_OWN = {(pathlib.Path(perfkit.report.render.__file__).parent / name).read_text(encoding="utf-8").strip() for name in SCRIPTS.values()}
 
 
 def without_own_scripts(page: str) -> str:

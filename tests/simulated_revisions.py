@@ -9,18 +9,15 @@ from typing import Any
 import numpy as np
 
 from benchmarks.gate_simulation import METRICS, Case, Noise, simulate_pairs
-from perfkit.bisection.folder import BisectionFolder, BisectionInputs, Progress
-from perfkit.bisection.model import Bisection
-from perfkit.bisection.revisions import Revision
-from perfkit.bisection.worktree import RevisionError
+from perfkit.bisection.folder import Bisection, BisectionFolder, BisectionInputs, Progress
+from perfkit.bisection.revisions import Revision, RevisionError
 from perfkit.clock import ManualClock
-from perfkit.gate.bisect.bisection import run_bisection
-from perfkit.gate.bisect.outcome import BisectionPlan
+from perfkit.gate.bisect.bisection import BisectionPlan, run_bisection
+from perfkit.gate.paired import rule_for
 from perfkit.gate.paired_decision import decide_pairs
 from perfkit.gate.paired_values import MetricChoice
 from perfkit.gate.pairs import ArmRun, Pair, RunPoint
 from perfkit.gate.verdict import Verdict
-from perfkit.stats.paired import rule_for
 from tests.simulated_pairs import LOAD_POINTS
 
 CHOICE, RULE = MetricChoice(is_standard=True), rule_for(len(METRICS))

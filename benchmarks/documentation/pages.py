@@ -200,14 +200,16 @@ TREATMENTS: dict[str, tuple[Treatment, ...]] = {
             script="{0} & driver=$!; {1} & {1} & wait $driver; code=$?; wait; exit $code",
         ),
         Treatment(
-            "dask scheduler",
+            "dask scheduler --host 127.0.0.1",
             script="{0} > scheduler.log 2>&1 & scheduler=$!; until grep -q 'Scheduler at' scheduler.log; do sleep 0.2; done\n"
-            "{1} > worker.log 2>&1 & worker=$!; until grep -q 'Starting established' worker.log; do sleep 0.2; done\n"
-            "code=0; {2} || code=$?; kill $worker $scheduler; wait; exit $code",
+            "{1} > worker-1.log 2>&1 & first=$!; {1} > worker-2.log 2>&1 & second=$!\n"
+            "until grep -q 'Starting established' worker-1.log && grep -q 'Starting established' worker-2.log; do sleep 0.2; done\n"
+            "code=0; {2} || code=$?; kill $first $second $scheduler; wait; exit $code",
         ),
+        Treatment("REQUIRE_ENCRYPTION", not_run="it needs certificates and addresses of the reader's"),
     ),
     "docs/how-to/fleet-deployment.md": (
-        Treatment("perfkit fleet up --ssh", not_run=_STRANGERS),
+        Treatment('ssh "$host"', not_run=_STRANGERS),
         Treatment("kubectl create secret", not_run=_CLUSTER),
         Treatment("kubectl apply -f containers/kubernetes/dask-cluster.yaml", not_run=_CLUSTER),
         Treatment("#SBATCH", not_run="it needs a Slurm cluster"),

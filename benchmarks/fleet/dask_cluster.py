@@ -1,28 +1,31 @@
 """A Dask cluster of processes on this machine: a scheduler and two Dask workers, whose logs are kept."""
 
+import contextlib
 import os
 import pathlib
 import re
 import signal
+import socket
 import subprocess
 import sys
 
 import psutil
 
-from perfkit.fleet.dask_placement import environment_of_settings
-
-_WORKER = ("--nthreads", "1", "--memory-limit", "0", "--no-dashboard", "--no-nanny")
+# without an address of its own, Dask's HTTP server listens on all interfaces, also without the dashboard
+_HERE = ("--host", "127.0.0.1", "--dashboard-address", "127.0.0.1:0")
+_WORKER = ("--nthreads", "1", "--memory-limit", "0", *_HERE)
 _LOCAL = {"DASK_DISTRIBUTED__WORKER__PROFILE__ENABLED": "False"}
 
 
 class DaskCluster:
-    """It runs until `end`. Its Dask workers have no nannies, so that a killed one stays away."""
+    """It runs until `end`, with Dask's own settings. A Dask worker that is killed stays away; with a nanny, it comes back at its address."""
 
-    def __init__(self, folder: pathlib.Path) -> None:
+    def __init__(self, folder: pathlib.Path, *, has_nannies: bool = False) -> None:
         self._folder, self._logs = folder, list[str]()
-        self.scheduler = self._start("scheduler", "--host", "127.0.0.1", "--port", "0", "--no-dashboard")
+        self.scheduler = self._start("scheduler", "--port", "0", *_HERE)
         self.url = self._wait_for(self.scheduler, r"Scheduler at: +(tcp://\S+)")
-        self.workers = [self._start("worker", self.url, *_WORKER) for _ in range(2)]
+        own = [("--worker-port", str(port)) for port in _free_ports(2)] if has_nannies else [("--no-nanny",)] * 2
+        self.workers = [self._start("worker", self.url, *_WORKER, *options) for options in own]
         for worker in self.workers:
             self._wait_for(worker, r"Registered to: +(tcp://\S+)")
 
@@ -30,7 +33,7 @@ class DaskCluster:
         return subprocess.Popen(
             [sys.executable, "-m", "dask", *arguments],
             stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
-            env={**os.environ, **environment_of_settings(), **_LOCAL}, cwd=self._folder,
+            env={**os.environ, **_LOCAL}, cwd=self._folder,
         )  # fmt: skip
 
     @staticmethod
@@ -59,3 +62,8 @@ class DaskCluster:
         if not self._logs:
             self._logs = [process.communicate()[1] for process in processes]
         return self._logs[1:]
+
+
+def _free_ports(count: int) -> list[int]:
+    with contextlib.ExitStack() as stack:
+        return [int(stack.enter_context(socket.create_server(("127.0.0.1", 0))).getsockname()[1]) for _ in range(count)]

@@ -15,7 +15,8 @@ from benchmarks.gpu.prove_server import serve
 from benchmarks.processes import ROOT, run_perfkit, write_scenario
 from benchmarks.report import table_head, table_row
 from perfkit.gate.folder import VERDICT_FILE, read_verdict
-from perfkit.gate.verdict import Verdict, format_change
+from perfkit.gate.sentences import format_change
+from perfkit.gate.verdict import Verdict
 
 MODEL = "densenet_onnx"
 BASELINE, CANDIDATE = "precision=fp32", "precision=fp16"

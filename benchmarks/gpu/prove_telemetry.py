@@ -20,8 +20,7 @@ from benchmarks.report import table_head, table_row, yes_no
 from perfkit.clock import MonotonicClock
 from perfkit.figures.resources import GpuFigures
 from perfkit.telemetry.gpu.sampler import GpuSampler
-from perfkit.telemetry.sampler_thread import SamplerThread, take_notes
-from perfkit.telemetry.series import Series
+from perfkit.telemetry.series import SamplerThread, Series, take_notes
 
 FIELDS = ("timestamp", "utilization.gpu", "power.draw.instant", "clocks.sm", "memory.used")
 SERIES = {"gpu_utilization": 0.01, "gpu_power": 1.0, "gpu_sm_clock": 1.0, "gpu_memory_used": 2**20}

@@ -39,7 +39,7 @@ _TOOLS = (
     *("mkdocs*", "babel", "backrefs", "ghp-import", "mergedeep", "paginate", "pymdown-extensions", "pyyaml-env-tag", "watchdog"),
     *("ipy*", "jupyter*", "nb*", "debugpy", "jedi", "parso", "prompt-toolkit", "pexpect", "ptyprocess", "wcwidth", "pyzmq", "traitlets"),
     *("asttokens", "comm", "executing", "fastjsonschema", "matplotlib-inline", "nest-asyncio*", "pure-eval", "stack-data"),
-    *("asyncssh", "cffi", "cryptography", "pycparser", "dask", "distributed", "locket", "partd", "tblib", "tornado", "zict", "pbr"),
+    *("cffi", "cryptography", "pycparser", "dask", "distributed", "locket", "partd", "tblib", "tornado", "zict", "pbr"),
 )
 # pip compares platforms by their exact names
 _PLATFORMS = ("manylinux1", "manylinux2010", "manylinux2014", *(f"manylinux_2_{minor}" for minor in range(5, 29)))

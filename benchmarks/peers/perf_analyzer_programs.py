@@ -26,7 +26,6 @@ import numpy as np
 import onnx
 
 from benchmarks.peers.install import peers_folder, perf_analyzer_path
-from benchmarks.peers.model_analyzer import analyzer_version
 from benchmarks.peers.server_process import PeerError
 from benchmarks.peers.triton import TRAFFIC_MODELS, running_triton
 from benchmarks.processes import ROOT, running_server
@@ -221,6 +220,11 @@ def compare(options: argparse.Namespace, work: pathlib.Path) -> tuple[list[str],
         *exports,
     ]
     return lines, agree
+
+
+def analyzer_version(program: pathlib.Path) -> str:
+    """The version that Model Analyzer reports."""
+    return subprocess.run([str(program), "--version"], capture_output=True, text=True, check=False).stdout.strip().rpartition(" ")[2]
 
 
 def main() -> int:

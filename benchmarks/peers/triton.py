@@ -25,7 +25,7 @@ MODELS = pathlib.Path(__file__).with_name("triton_models")
 TRAFFIC_MODELS = pathlib.Path(__file__).with_name("triton_traffic_models")
 """Decoupled models, and others for the kinds of traffic that `traffic` compares."""
 ODD_MODELS = pathlib.Path(__file__).with_name("triton_odd_models")
-"""Models with errors, an optional input, a bounded queue, and an ensemble."""
+"""An ensemble of two models, for the tests of traces."""
 START_MODELS = pathlib.Path(__file__).with_name("triton_start_models")
 """A model that declares how long it loads, and how slow its first answers are."""
 _READY_WITHIN_S = 90

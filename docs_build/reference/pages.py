@@ -9,7 +9,7 @@ from docs_build.reference.marked_parts import anchor, cell, with_parts
 from docs_build.reference.python_interface import python_interface
 from docs_build.reference.schema_sections import schema_sections
 from perfkit.cli.exit_code import MEANINGS
-from perfkit.cli.schema_model import schema_of
+from perfkit.cli.schema import schema_of
 from perfkit.report.warning_texts import INVALID_POINT, VALID_POINT, WARNINGS, WarningText, explained
 
 ROOT = pathlib.Path(__file__).parents[2]

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from docs_build.reference.marked_parts import anchor, cell
-from perfkit.cli.schema_model import schema_of
+from perfkit.cli.schema import schema_of
 from perfkit.units import write_duration_ns
 
 Node = Mapping[str, Any]

@@ -15,11 +15,11 @@ from perfkit.errors import MeasurementError, MeasurementWarning, ResultError, Sc
 from perfkit.measurement.control import Interruption, RunObserver
 from perfkit.measurement.lifecycle import measure_scenario
 from perfkit.measurement.scenario_run import MeasuredScenario
-from perfkit.process.standard_files import open_standard_files
 from perfkit.report.run import write_reports
 from perfkit.result.file import replace_result
 from perfkit.scenario.file import LoadedScenario, read_document, read_scenario
 from perfkit.scenario.model import Scenario
+from perfkit.text.terminal import open_standard_files
 
 ScenarioSource: TypeAlias = str | os.PathLike[str] | Mapping[str, Any] | Scenario | LoadedScenario
 """A scenario: the path of a file, a mapping with the keys of a file, a `Scenario`, or a `LoadedScenario`."""

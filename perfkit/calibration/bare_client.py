@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 
 from perfkit.calibration.canned_responses import call_pieces, data_frames
 from perfkit.errors import MeasurementError
+from perfkit.override import override
 from perfkit.protocol import http2
 from perfkit.target.address import Address
 
@@ -69,8 +70,9 @@ class BareHttp(BareClient):
         self._request = b"".join(buffers)
         self._response_bytes = 0
 
+    @override
     def exchange(self) -> None:
-        """See `BareClient.exchange`; every response is as long as the first."""
+        # every response is as long as the first
         self._send(self._request)
         data = self._read()
         while not self._response_bytes:
@@ -101,8 +103,9 @@ class BareGrpc(BareClient):
             pass
         self._send(http2.frame(http2.SETTINGS, http2.ACK, 0))
 
+    @override
     def exchange(self) -> None:
-        """See `BareClient.exchange`; assumes flow-control windows wider than one request."""
+        # assumes flow-control windows wider than one request
         pieces = self._first_pieces if self._stream_id == 1 else self._pieces
         self._send(self._stream_id.to_bytes(4).join(pieces))
         while True:

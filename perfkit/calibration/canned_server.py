@@ -17,7 +17,8 @@ from typing import cast
 
 from perfkit.calibration.canned_responses import GrpcResponse, grpc_error, grpc_responses, http_error, http_responses
 from perfkit.machine.cpus import pinned
-from perfkit.process.stdin import open_stdin
+from perfkit.override import override
+from perfkit.process.messages import open_stdin
 from perfkit.protocol import http2
 from perfkit.protocol.http2 import HeaderBlockReader, Headers, Http2Error
 
@@ -40,12 +41,12 @@ class CannedHttp(asyncio.Protocol):
         self._left_bytes = 0
         self._response = b""
 
+    @override
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """See asyncio.Protocol."""
         self._transport = cast("asyncio.WriteTransport", transport)
 
+    @override
     def data_received(self, data: bytes) -> None:
-        """See asyncio.Protocol."""
         while data:
             if not self._left_bytes:
                 data = self._unread + data
@@ -89,13 +90,13 @@ class CannedGrpc(asyncio.Protocol):
         self._window_bytes = http2.DEFAULT_WINDOW_BYTES
         self._queued: collections.deque[tuple[int, GrpcResponse]] = collections.deque()
 
+    @override
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """See asyncio.Protocol."""
         self._transport = cast("asyncio.WriteTransport", transport)
         self._transport.write(_OPENING)
 
+    @override
     def data_received(self, data: bytes) -> None:
-        """See asyncio.Protocol."""
         if self._unread:
             data = self._unread + data
         position, end = 0, len(data)

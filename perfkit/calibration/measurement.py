@@ -11,10 +11,10 @@ from typing import TypeAlias
 
 import numpy as np
 
+from perfkit.api_v2.client import make_client
 from perfkit.calibration.bare_client import BareGrpc, BareHttp
-from perfkit.calibration.cache import identity
 from perfkit.calibration.canned_responses import INPUT, METADATA, MODEL
-from perfkit.calibration.model import Calibration, Cost
+from perfkit.calibration.model import Calibration, Cost, identity
 from perfkit.clock import Clock, resolution_ns, utc_now
 from perfkit.errors import MeasurementError
 from perfkit.load.arrivals import Schedule, constant_rate
@@ -34,7 +34,6 @@ from perfkit.stats.buckets import BucketCounts
 from perfkit.stats.validity import BUSY_CORE_SHARE
 from perfkit.target.address import Address, WireProtocol
 from perfkit.transport.base import Outcome
-from perfkit.transport.factory import make_transport
 from perfkit.transport.options import TransportOptions
 from perfkit.units import NS_PER_S
 from perfkit.workers.cpu_placement import Placement, place
@@ -123,7 +122,7 @@ def cost(protocol: WireProtocol, tensor_bytes: int, rounds: Sequence[Round]) -> 
 
 async def _round(address: Address, request: InferRequest, lengths: Lengths, clock: Clock) -> Round:
     busy, cpu_ns = await _load(address, request, ClosedPlan(_CONCURRENCY, 0), lengths.window_ns, lengths, clock)
-    buffers = make_transport(address, TransportOptions(timeout_ns=_TIMEOUT_NS), clock).prepare(request).buffers  # never opened
+    buffers = make_client(address, TransportOptions(timeout_ns=_TIMEOUT_NS), clock).prepare(request).buffers  # never opened
     # half of the bare client before and half after, so that a temporary slowdown affects both alike
     with contextlib.closing((BareHttp if address.protocol == "http" else BareGrpc)(address, buffers)) as bare:
         bare.times_ns(clock.now_ns, lengths.warmup_ns)
@@ -145,7 +144,7 @@ async def _load(
         address=address,
         transport=TransportOptions(max_connections=64, timeout_ns=_TIMEOUT_NS),
         requests=(request,),
-        expectation=Expectation((request,), METADATA, Check(), None, pathlib.Path()),
+        expectation=Expectation.of((request,), METADATA, Check(), None, pathlib.Path()),
         check_share=0.0,
         check_at_most_per_s=1.0,
         seed=0,

@@ -1,14 +1,21 @@
 """The calibration of a machine, schema `perfkit.calibration/1`, and the number of workers that follows from it."""
 
+import dataclasses
+import json
 import math
-from collections.abc import Sequence
+import os
+import pathlib
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Any
 
-from pydantic import ConfigDict, Field
+import platformdirs
+from pydantic import Field
 
+from perfkit.errors import ResultError, UsageError
 from perfkit.load.load_plan import ClosedPlan, LoadPlan
 from perfkit.load.pacer import SPIN_NS
 from perfkit.result.distribution import Distribution
+from perfkit.result.json_file import read_json
 from perfkit.result.model import Protocol
 from perfkit.result.part import Part
 from perfkit.units import NS_PER_S
@@ -18,6 +25,15 @@ _NEAR_SIZES = 10
 _LARGEST_FIGURE = 1e12
 MAX_BUSY_SHARE = 0.7
 """The planned share of a core: below the 0.85 at which a point is invalid, since actual costs differ from the calibrated ones."""
+_IDENTITY = {
+    "perfkit": "perfkit",
+    "python": "Python",
+    "system": "system",
+    "kernel": "kernel",
+    "machine": "machine",
+    "cpu_model": "CPU",
+    "usable_cpus": "set of usable CPUs",
+}
 
 
 class Cost(Part):
@@ -43,26 +59,21 @@ class Calibration(Part):
     schema_version: Annotated[str, Field(alias="schema")] = SCHEMA
     measured_at: str
     host: dict[str, Any]
-    """The facts that must not change for the calibration to be valid: see `perfkit.calibration.cache.identity`."""
+    """The facts that must not change for the calibration to be valid: see `perfkit.calibration.model.identity`."""
     server_cpus: tuple[int, ...]
+    """The CPUs of the server that it measured against."""
     driver_cpus: tuple[int, ...]
     warnings: tuple[str, ...] = ()
     rounds: int
     costs: tuple[Cost, ...]
     start_delay_rate_per_s: float
+    """The rate of the open loop that start delays were measured in."""
     start_delay_ns: Distribution
     """In an open loop of small HTTP requests at that rate."""
     timer_late_ns: Distribution
     """How late the pacer wakes when nothing else runs."""
     clock_resolution_ns: float
     """As the operating system reports it."""
-
-    model_config = ConfigDict(frozen=True, extra="ignore", populate_by_name=True, defer_build=True)
-
-
-def calibration_document(calibration: Calibration) -> dict[str, Any]:
-    """The calibration as the values of a JSON document."""
-    return calibration.model_dump(mode="json", by_alias=True)
 
 
 def parse_calibration(document: object) -> Calibration:
@@ -125,3 +136,47 @@ def highest_rate_per_s(load: LoadPlan, answer_ns: int) -> float:
 def spin_ns_per_request(load: LoadPlan) -> int:
     """The time that an open loop spins before each arrival; 0 for a closed loop, such as those of the calibration."""
     return 0 if isinstance(load, ClosedPlan) else SPIN_NS
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class CachedCalibration:
+    """The calibration that is valid here; None if there is none, with the reason in `unusable` if one is stored."""
+
+    calibration: Calibration | None = None
+    unusable: str = ""
+
+
+def identity(host: Mapping[str, Any]) -> dict[str, Any]:
+    """The part of `describe_host` that must not change for a calibration to stay valid."""
+    return {name: host[name] for name in _IDENTITY}
+
+
+def calibration_path() -> pathlib.Path:
+    """The file of the cache; PERFKIT_CACHE_DIR sets its folder."""
+    return pathlib.Path(os.environ.get("PERFKIT_CACHE_DIR") or platformdirs.user_cache_dir("perfkit")) / "calibration.json"
+
+
+def read_calibration(path: pathlib.Path, host: Mapping[str, Any]) -> CachedCalibration:
+    """Reads the cache if it is of `host`, as `describe_host` returns it. Never raises: a run does not depend on it."""
+    try:
+        calibration = parse_calibration(read_json(path))
+    except FileNotFoundError:
+        return CachedCalibration()
+    except (ResultError, ValueError) as error:
+        reason = str(error).splitlines()[0].removeprefix(f"{path}: ").removeprefix("cannot be read: ")
+        return CachedCalibration(unusable=f"{path} cannot be read as a calibration: {reason}")
+    for name, title in _IDENTITY.items():
+        if (calibrated := calibration.host.get(name)) != host[name]:
+            return CachedCalibration(unusable=f"{path} was made with another {title}: {calibrated}, now {host[name]}")
+    return CachedCalibration(calibration)
+
+
+def write_calibration(path: pathlib.Path, calibration: Calibration) -> None:
+    """Writes the cache atomically; raises UsageError if that fails."""
+    partial = path.with_name(f"{path.name}.{os.getpid()}.partial")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        partial.write_text(json.dumps(calibration.document(), indent=1) + "\n", encoding="utf-8")
+        partial.replace(path)
+    except OSError as error:
+        raise UsageError(f"the calibration cannot be stored in {path} ({error}): set PERFKIT_CACHE_DIR to a writable folder") from None

@@ -15,8 +15,7 @@ from perfkit.cli.output import reader_may_leave, write_output
 from perfkit.errors import UsageError
 
 if TYPE_CHECKING:
-    from perfkit.bisection.folder import BisectionFolder
-    from perfkit.bisection.model import Bisection
+    from perfkit.bisection.folder import Bisection, BisectionFolder
     from perfkit.bisection.revisions import Revision
     from perfkit.gate.paired_gate import GateRequest
 
@@ -88,13 +87,10 @@ def _execute(options: argparse.Namespace) -> ExitCode:
 
 
 def _bisect(path: "tuple[Revision, ...]", request: "GateRequest", folder: "BisectionFolder", options: argparse.Namespace) -> ExitCode:
-    import uvloop
-
-    from perfkit.bisection.worktree import Worktrees
+    from perfkit.bisection.revisions import Worktrees
     from perfkit.cli.signals import SignalHandler
     from perfkit.clock import MonotonicClock
-    from perfkit.gate.bisect.bisection import run_bisection
-    from perfkit.gate.bisect.outcome import BisectionPlan
+    from perfkit.gate.bisect.bisection import BisectionPlan, run_bisection
     from perfkit.gate.bisect.revision_pairs import RevisionPairs
     from perfkit.measurement.control import Interruption
     from perfkit.report.live import LiveGate
@@ -114,13 +110,8 @@ def _bisect(path: "tuple[Revision, ...]", request: "GateRequest", folder: "Bisec
         keeps_worktrees=options.keep,
     )
     plan = BisectionPlan(path, request.loaded.scenario.name, request.choice, options.pairs)
-
-    async def run() -> "Bisection":
-        with signals.installed():
-            return await run_bisection(plan, folder, source, live.message, clock)
-
     try:
-        bisection = uvloop.run(run())
+        bisection = signals.run(run_bisection(plan, folder, source, live.message, clock))
     except BaseException as error:
         again = command_that_continues(options, folder.folder)
         print(f"perfkit: what was measured and built so far is in {folder.folder}; to continue: {again}", file=sys.stderr)

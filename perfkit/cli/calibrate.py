@@ -27,10 +27,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def _execute(options: argparse.Namespace) -> ExitCode:
-    import uvloop
-
-    from perfkit.calibration.cache import calibration_path, read_calibration, write_calibration
     from perfkit.calibration.measurement import Lengths, calibrate
+    from perfkit.calibration.model import calibration_path, read_calibration, write_calibration
     from perfkit.cli.signals import SignalHandler
     from perfkit.clock import MonotonicClock
     from perfkit.machine.description import describe_host
@@ -43,16 +41,9 @@ def _execute(options: argparse.Namespace) -> ExitCode:
     path = calibration_path()
     if unusable := read_calibration(path, describe_host()).unusable:
         report(f"the stored calibration is not used and will be replaced: {unusable}")
-    interruption = Interruption()
-    signals = SignalHandler(interruption)
-
-    async def run() -> "Calibration":
-        interruption.task = asyncio.current_task()
-        with signals.installed():
-            return await calibrate(Lengths(rounds=options.rounds), MonotonicClock(), report)
-
+    signals = SignalHandler(Interruption())
     try:
-        calibration = uvloop.run(run())
+        calibration = signals.run(calibrate(Lengths(rounds=options.rounds), MonotonicClock(), report))
     except asyncio.CancelledError:
         if signals.exit_code is None:
             raise
@@ -67,11 +58,10 @@ def _execute(options: argparse.Namespace) -> ExitCode:
 
 
 def _show(calibration: "Calibration", *, as_json: bool) -> None:
-    from perfkit.calibration.model import calibration_document
     from perfkit.report.calibration import print_calibration
 
     with reader_may_leave():  # the calibration is stored all the same
         if as_json:
-            print(json.dumps(calibration_document(calibration), indent=1))
+            print(json.dumps(calibration.document(), indent=1))
         else:
             print_calibration(calibration)

@@ -1,21 +1,29 @@
-"""Reports drawn in a process of their own after a run, and what is told where one is missing."""
+"""Reports drawn in a process of their own after a run, which is this module, and what is told where one is missing."""
 
 import asyncio
+import contextlib
+import importlib
 import pathlib
 import subprocess
+import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from perfkit.errors import MeasurementWarning, PerfkitError
+from perfkit.process.messages import load_message
 from perfkit.process.start_module import spawn_module, start_module
 
 if TYPE_CHECKING:
     from perfkit.cli.signals import SignalHandler
-    from perfkit.measurement.control import Interruption
     from perfkit.result.model import Result
 
+
 _DRAWN_WITHIN_S = 300
-_MODULE = "perfkit.cli.drawing_process"
+_MODULE = "perfkit.cli.drawing"
+_DRAWING_MODULES = (
+    *("jinja2", "yaml", "perfkit.report.run", "perfkit.report.run_charts", "perfkit.report.chart_svg", "perfkit.report.render"),
+    *("perfkit.report.perf_analyzer", "perfkit.report.sweep", "perfkit.cli.main", "perfkit.cli.report"),
+)
 
 
 def spawn_drawing() -> "subprocess.Popen[bytes]":
@@ -27,7 +35,6 @@ def draw_report(
     folder: pathlib.Path,
     *options: str,
     meanwhile: Callable[[], None],
-    interruption: "Interruption",
     signals: "SignalHandler",
     spawned: "subprocess.Popen[bytes] | None" = None,
 ) -> str:
@@ -35,15 +42,8 @@ def draw_report(
 
     `meanwhile` is called while it is drawn; `spawned` is the process that draws it, where `spawn_drawing` has started it already.
     """
-    import uvloop
-
-    async def draw() -> str:
-        interruption.task = asyncio.current_task()
-        with signals.installed():
-            return await _draw([*options, str(folder)], meanwhile, spawned)
-
     try:
-        return uvloop.run(draw())
+        return signals.run(_draw([*options, str(folder)], meanwhile, spawned))
     except asyncio.CancelledError:
         return "it was interrupted"
     except OSError as error:
@@ -74,3 +74,20 @@ def add_missing_report(folder: pathlib.Path, result: "Result", reason: str) -> t
     except PerfkitError as error:
         return result, f"{note}; and {error}"
     return result, note
+
+
+def main() -> int:
+    """Draws one report and returns the exit code; without arguments, none."""
+    for module in _DRAWING_MODULES:
+        importlib.import_module(module)
+    from perfkit.cli.main import main as run_command
+    from perfkit.result.model import Result
+
+    Result.model_rebuild()
+    with contextlib.suppress(EOFError):  # the run has ended without a report
+        return run_command(["report", "--quiet", *load_message(sys.stdin.buffer)])
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

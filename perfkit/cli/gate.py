@@ -8,13 +8,21 @@ import random
 import re
 from typing import TYPE_CHECKING
 
-from perfkit.cli.accepted_file import add_accepted, find_accepted_file, read_accepted_changes
 from perfkit.cli.exit_code import ExitCode
-from perfkit.cli.gate_ending import GateProgress
-from perfkit.cli.options import add_ready_timeout, add_scenario_options, positive_duration_ns, shown_words, whole_number
+from perfkit.cli.gate_ending import GateProgress, add_verdict_outputs, prepare_verdict_outputs, write_verdict_outputs
+from perfkit.cli.options import (
+    add_accepted,
+    add_ready_timeout,
+    add_resume,
+    add_scenario_options,
+    check_resume,
+    find_accepted_file,
+    positive_duration_ns,
+    read_accepted_changes,
+    shown_words,
+    whole_number,
+)
 from perfkit.cli.output import note_unverified, reader_may_leave
-from perfkit.cli.resume import add_resume, check_resume
-from perfkit.cli.verdict_outputs import add_verdict_outputs, prepare_verdict_outputs, write_verdict_outputs
 from perfkit.errors import UsageError
 
 if TYPE_CHECKING:
@@ -137,21 +145,14 @@ def _gate(options: argparse.Namespace, progress: GateProgress) -> "tuple[Verdict
 
 
 def _measure(request: "GateRequest", folder: "GateFolder", progress: GateProgress) -> "Verdict":
-    import uvloop
-
     from perfkit.cli.signals import SignalHandler
     from perfkit.gate.paired_gate import run_gate
     from perfkit.measurement.control import Interruption
 
     interruption = Interruption()
     signals = SignalHandler(interruption)
-
-    async def run() -> "Verdict":
-        with signals.installed():
-            return await run_gate(request, folder, progress, interruption)
-
     try:
-        return uvloop.run(run())
+        return signals.run(run_gate(request, folder, progress, interruption))
     finally:
         progress.signal_code = signals.exit_code
 

@@ -4,6 +4,7 @@ import argparse
 import asyncio
 import contextlib
 import json
+import os
 import pathlib
 import signal
 import sys
@@ -12,9 +13,11 @@ from typing import TYPE_CHECKING
 from perfkit.cli.exit_code import ExitCode, exit_code_of
 from perfkit.cli.options import command_that_continues, secrets_hint, shown_words
 from perfkit.cli.output import reader_may_leave
-from perfkit.cli.verdict_outputs import write_verdict_files, write_verdict_outputs
-from perfkit.errors import PerfkitError, TimeTooShortError
+from perfkit.errors import PerfkitError, TimeTooShortError, UsageError
+from perfkit.override import override
 from perfkit.report.live import LiveGate
+from perfkit.result.atomic_write import write_whole
+from perfkit.text.terminal import write_raw
 
 if TYPE_CHECKING:
     from perfkit.gate.folder import GateFolder
@@ -40,20 +43,20 @@ class GateProgress(LiveGate):
         self._gate = (request, folder)
         self._write_unfinished()
 
+    @override
     def run_started(self, stage: "Stage") -> None:
-        """See `GateObserver`."""
         super().run_started(stage)
         self._stage = stage
         self._write_unfinished()
 
+    @override
     def pair_finished(self, pair: "Pair") -> None:
-        """See `GateObserver`."""
         super().pair_finished(pair)
         self._write_unfinished()
 
     def fail(self, error: BaseException) -> ExitCode:
         """Writes every output of a gate that an error ended, and returns its exit code; raises the error again where that says it."""
-        from perfkit.gate.failure import failure_of, interruption
+        from perfkit.gate.sentences import failure_of, interruption
 
         if self.signal_code is not None and isinstance(error, asyncio.CancelledError):
             name = signal.Signals(self.signal_code - 128).name
@@ -90,7 +93,7 @@ class GateProgress(LiveGate):
             print_failure_status(verdict, code)
 
     def _write_unfinished(self) -> None:
-        from perfkit.gate.failure import unfinished
+        from perfkit.gate.sentences import unfinished
 
         pairs = 0 if self._gate is None else len(self._gate[1].pairs)
         verdict = self._verdict(unfinished(self._stage, pairs, self._log()))
@@ -110,7 +113,7 @@ class GateProgress(LiveGate):
 
     def _next_step(self, folder: "GateFolder", failure: "GateFailure", enough_time: str) -> "NextStep":
         """How to go on: after the measured pairs, after the trial, or from the start; `enough_time` is empty unless --time was too short."""
-        from perfkit.gate.command_line import changed_command
+        from perfkit.gate.facts import changed_command
         from perfkit.gate.verdict import NextStep
 
         if folder.pairs or folder.manifest.settings is not None:
@@ -130,8 +133,8 @@ class GateProgress(LiveGate):
     def _verdict_without_gate(self, failure: "GateFailure") -> "Verdict":
         import perfkit
         from perfkit.clock import utc_now
+        from perfkit.gate.paired import FALSE_ALARM_RATE
         from perfkit.gate.verdict import Verdict
-        from perfkit.stats.paired import FALSE_ALARM_RATE
         from perfkit.target.address import redacted_url
 
         scenario = self._options.scenario
@@ -161,3 +164,62 @@ def _shown(path: pathlib.Path) -> str:
     with contextlib.suppress(ValueError):
         return str(path.relative_to(pathlib.Path.cwd()))
     return str(path)
+
+
+def add_verdict_outputs(parser: argparse.ArgumentParser) -> None:
+    """Adds --junit, --markdown, --html and --github."""
+    parser.add_argument("--junit", type=pathlib.Path, metavar="FILE", help="write JUnit XML, with a test case per metric and load point")
+    parser.add_argument("--markdown", type=pathlib.Path, metavar="FILE", help="write a Markdown report for a pull request")
+    parser.add_argument("--html", type=pathlib.Path, metavar="FILE", help="write a page with the metrics and a chart of the pairs")
+    github = "print annotations and append to the job summary; auto: if $GITHUB_ACTIONS is true"
+    parser.add_argument("--github", choices=("auto", "on", "off"), default="auto", help=github)
+
+
+def prepare_verdict_outputs(options: argparse.Namespace) -> None:
+    """Create the files' folders before anything is measured; raises UsageError."""
+    for name in ("junit", "markdown", "html"):
+        path = getattr(options, name)
+        try:
+            if path is not None:
+                path.parent.mkdir(parents=True, exist_ok=True)
+            if path is not None and path.is_dir():
+                raise UsageError(f"--{name} {path}: this is a folder; give a file")
+        except OSError as error:
+            raise UsageError(f"--{name} {path}: cannot be written: {error.strerror}") from None
+
+
+def write_verdict_files(verdict: "Verdict", options: argparse.Namespace, *, is_final: bool) -> None:
+    """Write the requested files, each completely or not at all; what is no file, such as a pipe, gets the final verdict only.
+
+    Raises UsageError.
+    """
+    from perfkit.report.ci import render_junit
+    from perfkit.report.verdict import render_verdict_markdown
+    from perfkit.report.verdict_page import render_verdict_html
+
+    for name, render in (("junit", render_junit), ("markdown", render_verdict_markdown), ("html", render_verdict_html)):
+        path = getattr(options, name)
+        if path is None:
+            continue
+        try:
+            if path.is_file() or not path.exists():
+                write_whole(path.resolve(), render(verdict))
+            elif is_final:
+                path.write_text(render(verdict), encoding="utf-8")
+        except OSError as error:
+            raise UsageError(f"--{name} {path}: cannot be written: {error.strerror}") from None
+
+
+def write_verdict_outputs(verdict: "Verdict", options: argparse.Namespace) -> None:
+    """Write the requested outputs; annotations go to stdout, or to stderr if stdout is JSON. Raises UsageError."""
+    from perfkit.report.ci import append_summary, render_annotations
+    from perfkit.report.verdict import render_verdict_markdown
+
+    write_verdict_files(verdict, options, is_final=True)
+    if options.github == "on" or (options.github == "auto" and os.environ.get("GITHUB_ACTIONS") == "true"):
+        with contextlib.suppress(BrokenPipeError):  # the reader has left, but the exit code still tells the verdict
+            stream = sys.stdout if options.format == "text" else sys.stderr
+            write_raw(stream, render_annotations(verdict))  # its foreign parts are escaped
+            stream.flush()
+        if summary := os.environ.get("GITHUB_STEP_SUMMARY"):
+            append_summary(pathlib.Path(summary), render_verdict_markdown(verdict))

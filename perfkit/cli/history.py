@@ -5,17 +5,16 @@ import pathlib
 import sys
 from typing import TYPE_CHECKING
 
-from perfkit.cli.accepted_file import add_accepted, find_accepted_file, read_accepted_changes
 from perfkit.cli.exit_code import ExitCode
-from perfkit.cli.options import add_results, whole_number
+from perfkit.cli.options import add_accepted, add_results, find_accepted_file, read_accepted_changes, whole_number
 from perfkit.cli.output import note_unverified, write_output
 from perfkit.text.terminal import write_styled
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from perfkit.history.check import Gap
     from perfkit.history.file import Choice
-    from perfkit.history.gaps import Gap
     from perfkit.history.series import HistoryEntry, HistoryRecord, Series
     from perfkit.history.trend import Step, Trend
 
@@ -121,7 +120,7 @@ def _add(options: argparse.Namespace) -> ExitCode:
 def _record(path: pathlib.Path, options: argparse.Namespace) -> "HistoryRecord":
     """What the history stores of a result, or of a verdict of a server against itself; raises UsageError."""
     from perfkit.errors import UsageError
-    from perfkit.gate.canary import record_of_canary
+    from perfkit.gate.accepted import record_of_canary
     from perfkit.gate.folder import VERDICT_FILE, read_verdict
     from perfkit.history.series import record_of_result
     from perfkit.result.file import read_result
@@ -240,8 +239,8 @@ def _plot(options: argparse.Namespace) -> ExitCode:
 def _gaps(trends: "Sequence[tuple[Trend, list[Step]]]", options: argparse.Namespace) -> "list[Gap]":
     """The missing results of the series that are shown."""
     from perfkit.clock import utc_now
+    from perfkit.history.check import find_gaps
     from perfkit.history.file import open_history
-    from perfkit.history.gaps import find_gaps
 
     results: dict[Series, list[HistoryEntry]] = {trend.series: [] for trend, _ in trends}
     with open_history(options.file) as history:

@@ -2,20 +2,28 @@
 
 import argparse
 import asyncio
+import json
 import pathlib
 import shlex
 from collections.abc import Awaitable, Callable, Sequence
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from perfkit.cli.exit_code import ExitCode
 from perfkit.cli.output import write_output
-from perfkit.cli.url_scenario import target_of_urls
+from perfkit.cli.url_scenario import DEFAULT_CONCURRENCY, target_of_urls
 from perfkit.errors import UsageError
+from perfkit.scenario.credentials import with_variables
+from perfkit.scenario.file import scenario_head, scenario_name
+from perfkit.text.foreign import one_line
 
 if TYPE_CHECKING:
-    from perfkit.protocol.message import IndexedModel
+    from perfkit.measurement.server_description import ModelDescription
+    from perfkit.protocol.message import IndexedModel, TensorMetadata
+
 
 _Read = TypeVar("_Read")
+_IMAGE_SIDE, _TOKENS, _OTHER = 224, 128, 16
+_COMMENT_COLUMN = 42
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -29,7 +37,6 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def _execute(options: argparse.Namespace) -> ExitCode:
-    from perfkit.cli.initial_scenario import initial_scenario
     from perfkit.clock import MonotonicClock
     from perfkit.measurement.server_description import describe_model, read_model_index
     from perfkit.target.address import redacted_url
@@ -86,3 +93,93 @@ def _table(index: "Sequence[IndexedModel]", urls: Sequence[str]) -> str:
     widths = [max(len(titles[column]), *(len(row[column]) for row in rows)) for column in range(3)]
     lines = ["  ".join(text.ljust(width) for text, width in zip(row, [*widths, 0], strict=False)).rstrip() for row in (titles, *rows)]
     return "\n".join([*lines, "", f"a scenario for one of them: perfkit init {shlex.join([*map(redacted_url, urls), '-m', rows[0][0]])}"])
+
+
+def initial_scenario(described: "ModelDescription", target: dict[str, Any], command: str) -> str:
+    """The scenario as YAML; its first comment names `command`, which made it."""
+    metadata, config = described.metadata, described.config
+    server = one_line(f"{described.server.name} {described.server.version}".strip()) or "a server without a name"
+    document, keys = with_variables({"target": target})
+    target = document["target"]
+    lines = [
+        *scenario_head(keys),
+        f"# Made by `{one_line(command)}` from the metadata of {server}.",
+        f"name: {_yaml(scenario_name(target['model']))}",
+        "target:",
+        *(f"  {key}: {_yaml(value)}" for key, value in target.items()),
+    ]
+    if metadata.versions:
+        versions = ", ".join(map(one_line, metadata.versions))
+        lines.append(_commented(f"  # version: {_yaml(str(metadata.versions[-1]))}", f"the server has {versions}; by default it chooses"))
+    lines += [
+        _commented("  # timeout: 30s", "a request that takes longer has failed"),
+        '  # headers: {authorization: "Bearer ${TOKEN}"}   # from the environment; never stored in a result',
+        "workload:",
+    ]
+    if config.max_batch_size > 0:
+        lines.append(
+            _commented("  batch_size: 1", f"the model takes up to {config.max_batch_size}; shapes below are without this dimension")
+        )
+    if metadata.inputs:
+        lines.append("  inputs:")
+    else:
+        lines.append(_commented("  inputs: {}", "the server does not describe them: give the name, datatype and shape of each, such as"))
+        lines.append("  # inputs: {INPUT: {generate: random, datatype: FP32, shape: [1, 4]}}")
+    for tensor in metadata.inputs:
+        lines.append(_input_line(tensor, has_batch=config.max_batch_size > 0, is_optional=_is_optional(tensor.name, described)))
+    if metadata.inputs:
+        lines.append("    # in place of generate: {file: x.npy}, {image: x.jpg, scaling: inception}, {strings: [a, b]}, {value: [1, 2]}")
+    outputs = [{"name": tensor.name} for tensor in metadata.outputs]
+    lines += [
+        _commented(f"  # outputs: {_yaml(outputs)}", "by default all"),
+        "load:",
+        _commented(f"  closed: {{concurrency: {list(DEFAULT_CONCURRENCY)}}}", "requests in flight; each value is a load point"),
+        _commented("  # open: {rate: [50, 100]}", "in place of closed: arrivals per second, as users send them"),
+        _commented("  # search: {slo: {p99: 50ms}}", "in place of closed: the highest rate that meets an SLO"),
+        "measure:",
+        _commented("  warmup: auto", "found in the data, at least a second"),
+        _commented("  duration: 10s", "of each load point, in each repetition"),
+        "  repetitions: 3",
+        _commented("# slo: {p99: 50ms, error_rate: 0.1%}", "decides the exit code"),
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _input_line(tensor: "TensorMetadata", *, has_batch: bool, is_optional: bool) -> str:
+    shape = list(tensor.shape[1:] if has_batch else tensor.shape)
+    section: dict[str, Any] = {"generate": "random"}
+    comment = f"{one_line(tensor.datatype)} {shape}"
+    if -1 in shape:
+        section["shape"] = [
+            _chosen(tensor.datatype, shape, axis, has_batch=has_batch) if size < 0 else size for axis, size in enumerate(shape)
+        ]
+        comment += "; -1 is open, and its size here is only a guess: set the one that you use"
+    if is_optional:
+        comment += "; optional: `omit` leaves it out"
+    return _commented(f"    {_yaml(tensor.name)}: {_yaml(section)}", comment)
+
+
+def _chosen(datatype: str, shape: list[int], axis: int, *, has_batch: bool) -> int:
+    """A guess at the size of an open dimension: 1 for strings and a likely batch dimension, else a usual size of images or tokens."""
+    if datatype == "BYTES" or (axis == 0 and not has_batch):
+        return 1
+    if len(shape) >= 3 and (1 in shape or 3 in shape):  # channels
+        return _IMAGE_SIDE
+    return _TOKENS if datatype in ("INT32", "INT64") else _OTHER
+
+
+def _is_optional(name: str, described: "ModelDescription") -> bool:
+    return bool(described.config.required_inputs) and name not in described.config.required_inputs
+
+
+def _commented(text: str, comment: str) -> str:
+    return f"{text.ljust(_COMMENT_COLUMN)}   # {comment}"
+
+
+def _yaml(value: object) -> str:
+    """A value as YAML on one line."""
+    import yaml
+
+    text: str = yaml.safe_dump(value, default_flow_style=True, allow_unicode=True, sort_keys=False, width=10**9)
+    text = text.removesuffix("...\n").strip()
+    return json.dumps(value) if "\n" in text else text  # JSON is valid YAML, and escapes line breaks

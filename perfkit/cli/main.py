@@ -15,12 +15,10 @@ from typing import NoReturn
 import perfkit
 from perfkit.cli.exit_code import ExitCode, exit_code_of
 from perfkit.cli.output import discard_stdout
-from perfkit.errors import PerfkitError
+from perfkit.errors import PerfkitError, suggestion
 from perfkit.machine.limits import is_file_limit
-from perfkit.process.standard_files import open_standard_files
 from perfkit.text.foreign import bounded
-from perfkit.text.nearest import suggestion
-from perfkit.text.terminal import safe_stream
+from perfkit.text.terminal import open_standard_files, safe_stream
 
 COMMANDS = {
     "run": "measure all load points of a scenario and write a result folder",
@@ -36,7 +34,6 @@ COMMANDS = {
     "perf-analyzer": "run a perf_analyzer command line, with its output, files and exit codes",
     "record": "pass requests on to a server, and record them as a trace for replay",
     "serve": "start the bundled v2 server",
-    "fleet": "start a Dask cluster for fleets on hosts over SSH, or end it",
     "worker": "make this machine one of a fleet that sends load together",
     "baseline": "write results into a baseline file, to gate later results against",
     "compare": "show results side by side, with the differences in how they were measured, but no verdict",

@@ -1,9 +1,18 @@
-"""Options that several commands have, and types of their values."""
+"""Options that several commands have, types of their values, the file of accepted changes, and what `--resume` takes from a folder."""
 
 import argparse
 import pathlib
 import shlex
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+from perfkit.errors import UsageError
+
+if TYPE_CHECKING:
+    from perfkit.history.accepted import AcceptedChanges
+    from perfkit.result.model import Result
+    from perfkit.result.sweep import SweepDocument
+    from perfkit.scenario.file import Case, LoadedScenario
 
 
 def add_scenario_options(parser: argparse.ArgumentParser, *, is_optional: bool = False) -> None:
@@ -19,7 +28,7 @@ def add_settings(parser: argparse.ArgumentParser) -> None:
 
 
 def _scenario(text: str) -> pathlib.Path:
-    from perfkit.scenario.shipped import find_scenario
+    from perfkit.scenario.file import find_scenario
 
     return find_scenario(text)
 
@@ -41,7 +50,7 @@ def secrets_hint(options: argparse.Namespace) -> str:
 
 def shown_words(options: argparse.Namespace) -> list[str]:
     """The words of this call's command line; secrets in them are `<redacted>`."""
-    from perfkit.scenario.redaction import shown_setting
+    from perfkit.scenario.credentials import shown_setting
     from perfkit.target.address import redacted_url
 
     def shown(word: str) -> str:
@@ -83,3 +92,66 @@ def positive_duration_ns(text: str) -> int:
     except ValueError as error:
         raise argparse.ArgumentTypeError(str(error)) from None
     raise argparse.ArgumentTypeError(f"expected a time above zero, found {text!r}")
+
+
+def add_accepted(parser: argparse.ArgumentParser) -> None:
+    """Adds --accepted."""
+    parser.add_argument(
+        "--accepted",
+        type=pathlib.Path,
+        metavar="FILE",
+        help="known and accepted changes, from `perfkit gate accept`; default: perfkit-accepted.yaml beside the scenario or here, if there is one",
+    )
+
+
+def find_accepted_file(options: argparse.Namespace, scenario: pathlib.Path | None = None) -> pathlib.Path | None:
+    """The file that `--accepted` names, otherwise the one beside the scenario or in the current folder; None if there is none."""
+    from perfkit.history.accepted import ACCEPTED_FILE
+
+    places = [folder / ACCEPTED_FILE for folder in ([] if scenario is None else [scenario.parent]) + [pathlib.Path()]]
+    named: pathlib.Path | None = options.accepted
+    return named or next((place for place in places if place.exists()), None)
+
+
+def read_accepted_changes(path: pathlib.Path | None) -> "AcceptedChanges":
+    """The changes in a file, as of today; none without a file. Raises UsageError for a file that cannot be read."""
+    from perfkit.clock import utc_now
+    from perfkit.history.accepted import NOTHING_ACCEPTED, AcceptedChanges, read_accepted
+
+    return NOTHING_ACCEPTED if path is None else AcceptedChanges(read_accepted(path), utc_now().date())
+
+
+def add_resume(parser: argparse.ArgumentParser, of: str = "load points that an interrupted or killed run") -> None:
+    """Adds --resume, for measurements in these words."""
+    parser.add_argument("--resume", action="store_true", help=f"take the {of} has measured from --out, and measure only the rest")
+
+
+def check_resume(options: argparse.Namespace) -> None:
+    """Raises UsageError for --resume without a folder."""
+    if options.resume and options.out is None:
+        raise UsageError("--resume needs --out DIR, the folder to continue in")
+
+
+def complete_result(loaded: "LoadedScenario", options: argparse.Namespace) -> "Result | None":
+    """The result in the folder that --resume would continue in, if it is complete already; raises ResultError for one of another scenario."""
+    from perfkit.result.model import Result
+    from perfkit.result.unfinished import find_unfinished
+    from perfkit.scenario.file import scenario_document
+
+    found = find_unfinished(options.out, scenario_document(loaded.scenario)) if options.resume else None
+    return found if isinstance(found, Result) else None
+
+
+def whole_points(folder: pathlib.Path, sweep: "SweepDocument", cases: "Sequence[Case]", indices: Sequence[int]) -> dict[int, int]:
+    """How many load points each of these cases of a sweep has to continue after, by index.
+
+    Raises ResultError if one of them is of another scenario, before any load is sent.
+    """
+    from perfkit.result.unfinished import find_unfinished
+    from perfkit.result.whole_points import UnfinishedResult
+    from perfkit.scenario.file import scenario_document
+
+    found = {
+        index: find_unfinished(folder / sweep.cases[index].folder, scenario_document(cases[index].loaded.scenario)) for index in indices
+    }
+    return {index: len(one.points) if isinstance(one, UnfinishedResult) else 0 for index, one in found.items()}

@@ -58,9 +58,10 @@ def run(arguments: Sequence[str]) -> int:
 
 def _execute(arguments: Sequence[str], signals: "SignalHandler") -> int:
     from perfkit.errors import PerfkitError
-    from perfkit.perf_analyzer.command_line import CommandLineError, parse
+    from perfkit.perf_analyzer.command_line import parse
     from perfkit.perf_analyzer.messages import in_options
-    from perfkit.perf_analyzer.mpiexec import split_commands
+    from perfkit.perf_analyzer.mix import split_commands
+    from perfkit.perf_analyzer.options import CommandLineError
     from perfkit.perf_analyzer.profile import ExitCode as ProfileExitCode
 
     if list(arguments) == ["--help"]:

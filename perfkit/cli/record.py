@@ -2,12 +2,10 @@
 
 import argparse
 import asyncio
-import contextlib
 import json
 import pathlib
-import signal
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from perfkit.cli.exit_code import ExitCode
@@ -48,6 +46,7 @@ def _execute(options: argparse.Namespace) -> ExitCode:
 
 
 async def _record(routes: "Sequence[Route]", options: argparse.Namespace, duration_ns: int | None) -> ExitCode:
+    from perfkit.cli.signals import SignalHandler
     from perfkit.clock import MonotonicClock, wall_ns
     from perfkit.errors import StorageError, UsageError
     from perfkit.proxy.proxy import Proxy
@@ -66,7 +65,7 @@ async def _record(routes: "Sequence[Route]", options: argparse.Namespace, durati
     started_ns = clock.now_ns()
     if duration_ns is not None:
         loop.call_later(duration_ns / 1e9, stop.set)
-    with _stopping(stop):
+    with SignalHandler(on_first=stop.set).installed():
         try:
             await proxy.serve(routes, _say_routes, stop)
         except UsageError:
@@ -81,29 +80,6 @@ async def _record(routes: "Sequence[Route]", options: argparse.Namespace, durati
             code = ExitCode.INVALID
     _print_summary(options, recorder, proxy, length_s)
     return code
-
-
-@contextlib.contextmanager
-def _stopping(stop: asyncio.Event) -> Iterator[None]:
-    """Sets `stop` at the first Ctrl-C, SIGTERM or SIGHUP; a second one ends the process as usual."""
-    loop, numbers = asyncio.get_running_loop(), [signal.SIGINT, signal.SIGTERM]
-    if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # as under nohup
-        numbers.append(signal.SIGHUP)
-
-    def leave() -> None:
-        for number in numbers:
-            loop.remove_signal_handler(number)
-
-    def end() -> None:
-        stop.set()
-        leave()
-
-    for number in numbers:
-        loop.add_signal_handler(number, end)
-    try:
-        yield
-    finally:
-        leave()
 
 
 def _route(listen_url: str, target_url: str) -> "Route":

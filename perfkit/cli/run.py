@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING
 
 from perfkit.cli.drawing import add_missing_report, draw_report, spawn_drawing
 from perfkit.cli.exit_code import ExitCode, exit_code_of
-from perfkit.cli.options import command_that_continues, whole_number
+from perfkit.cli.options import add_resume, check_resume, command_that_continues, complete_result, whole_number, whole_points
 from perfkit.cli.output import reader_may_leave
-from perfkit.cli.resume import add_resume, check_resume, complete_result, whole_points
 from perfkit.cli.url_scenario import add_scenario_or_url_options, scenario_source
 from perfkit.process.child import end_unused
 from perfkit.process.start_module import spawn_module
@@ -61,8 +60,7 @@ def _execute(options: argparse.Namespace) -> ExitCode:
     from perfkit.clock import utc_now
     from perfkit.errors import UsageError
     from perfkit.result.output_folder import locked
-    from perfkit.scenario.file import document_with_settings, make_cases
-    from perfkit.scenario.writing import scenario_text
+    from perfkit.scenario.file import document_with_settings, make_cases, scenario_text
 
     source = scenario_source(options)
     if options.machines and options.fleet is None and document_with_settings(source, options.settings).get("fleet") is None:
@@ -113,7 +111,7 @@ def _execute(options: argparse.Namespace) -> ExitCode:
 def _fleet_settings(options: argparse.Namespace) -> "list[str]":
     """--fleet and --machines as overrides of the scenario."""
     from perfkit.errors import UsageError
-    from perfkit.scenario.fleet import DASK_SCHEMES
+    from perfkit.scenario.measure import DASK_SCHEMES
 
     machines = [f"fleet.workers={options.machines}"] if options.machines else []
     if options.fleet is None:
@@ -231,9 +229,7 @@ class _Session:
         self._is_drawing = True
         spawned, self._drawing = self._drawing, None
         try:
-            return draw_report(
-                folder, *options, meanwhile=meanwhile, interruption=self._interruption, signals=self._signals, spawned=spawned
-            )
+            return draw_report(folder, *options, meanwhile=meanwhile, signals=self._signals, spawned=spawned)
         finally:
             self._is_drawing = False
 
@@ -266,7 +262,7 @@ def _sweep(session: _Session, cases: "Sequence[Case]", folder: pathlib.Path, opt
     from perfkit.errors import PerfkitError
     from perfkit.result.sweep import SweepFolder, SweepRank
     from perfkit.scenario.file import scenario_document
-    from perfkit.scenario.interleaved_cases import interleaved_groups
+    from perfkit.scenario.sweep import interleaved_groups
 
     rank = SweepRank() if cases[0].rank is None else SweepRank(by=cases[0].rank.by, where=cases[0].rank.where)
     documents = [(case.values, scenario_document(case.loaded.scenario)) for case in cases]
@@ -277,7 +273,7 @@ def _sweep(session: _Session, cases: "Sequence[Case]", folder: pathlib.Path, opt
         session.live.note(f"note: {sentence}")
     if complete := len(cases) - len(pending):
         session.live.note(f"{complete} of {len(cases)} cases are measured already and are not measured again")
-    for group in interleaved_groups([(index, cases[index].loaded) for index in pending]):
+    for group in interleaved_groups([(index, cases[index].loaded.scenario) for index in pending]):
         for index, result in zip(group, _measure_group(session, cases, group, sweep, [taken[index] for index in group]), strict=True):
             if isinstance(result, PerfkitError):  # the other cases may still be measured
                 session.live.say(f"perfkit: {result}")
@@ -324,7 +320,6 @@ def _end_sweep(
     from perfkit.report.sweep import print_sweep
     from perfkit.report.terminal_status import print_sweep_status, print_sweep_warnings
     from perfkit.result.file import read_result
-    from perfkit.result.sweep import sweep_document
     from perfkit.result.whole_points import has_points
 
     results = {}
@@ -347,7 +342,7 @@ def _end_sweep(
         session.last_notes.append(f"the report of the sweep was not drawn: {reason}; `perfkit report --table-only {folder}` draws it")
     with reader_may_leave():
         if options.format == "json":
-            print(json.dumps(sweep_document(sweep.document), indent=1))
+            print(json.dumps(sweep.document.document(), indent=1))
         else:
             files = _written_files(folder, "sweep.json", "sweep.csv", "report.html")
             print(f"{folder}{os.sep}: {files}, and a result folder for each case")

@@ -10,16 +10,17 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Sequence
 from types import FrameType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from perfkit.cli.exit_code import ExitCode
-from perfkit.process.running import kill_all
+from perfkit.process.child import kill_all
 
 if TYPE_CHECKING:
     from perfkit.measurement.control import Interruption
 
+_T = TypeVar("_T")
 _EXIT_CODES = {signal.SIGINT: ExitCode.INTERRUPTED, signal.SIGTERM: ExitCode.TERMINATED, signal.SIGHUP: ExitCode.HUNG_UP}
 # after the second signal: what does not hang has stored its results by then; what waits for a child goes on when it is killed
 _KILLS_CHILDREN_AFTER_S, _ENDS_AFTER_S = 0.3, 0.8
@@ -60,6 +61,18 @@ class SignalHandler:
         """Called before a second signal ends the process, in any thread."""
         self._on_first, self._code_of_ctrl_c = on_first, code_of_ctrl_c
         self._terminals = [descriptor for descriptor in range(3) if os.isatty(descriptor)]
+
+    def run(self, work: Coroutine[Any, Any, _T]) -> _T:
+        """Runs a coroutine in an event loop of its own, and handles signals meanwhile; the first one cancels it, unless it sends load."""
+        import uvloop
+
+        async def handled() -> _T:
+            if self.interruption is not None:
+                self.interruption.task = asyncio.current_task()
+            with self.installed():
+                return await work
+
+        return uvloop.run(handled())
 
     @contextlib.contextmanager
     def installed(self) -> Iterator[None]:

@@ -1,7 +1,7 @@
 """The scenario of `perfkit run`: a file, the name of a shipped scenario, or a server's URLs with options."""
 
 import argparse
-import functools
+import math
 import pathlib
 import re
 from collections.abc import Callable
@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 
 from perfkit.cli.options import add_settings, whole_number
 from perfkit.errors import UsageError
-from perfkit.units import parse_duration_ns, parse_rate_per_s, parse_share
 
 if TYPE_CHECKING:
     from perfkit.scenario.error_messages import Origins
@@ -49,9 +48,9 @@ def add_scenario_or_url_options(parser: argparse.ArgumentParser) -> None:
     closed_help = f"requests in flight, each number a load point; default: {default}"
     load.add_argument("-c", "--concurrency", type=_listed(whole_number(1, 65_536)), metavar="N[,N…]", help=closed_help)
     open_help = "Poisson arrivals per second instead, each number a load point"
-    load.add_argument("--rate", dest="rates", type=_listed(_rate), metavar="R[,R…]", help=open_help)
+    load.add_argument("--rate", dest="rates", type=_listed(_number_or_text), metavar="R[,R…]", help=open_help)
     duration_help = f"how long each load point is measured, {DEFAULT_REPETITIONS} times; default: {DEFAULT_DURATION}"
-    group.add_argument("--duration", type=_duration, metavar="TIME", help=duration_help)
+    group.add_argument("--duration", metavar="TIME", help=duration_help)
     slo_help = "a limit such as p99=50ms or error_rate=0.1%%, which decides the exit code; may be repeated"
     group.add_argument("--slo", type=_slo, action="append", metavar="LIMIT", help=slo_help)
     protocol_help = "measure only these of the URLs' protocols: http, grpc, or both"
@@ -70,8 +69,7 @@ def add_scenario_or_url_options(parser: argparse.ArgumentParser) -> None:
 
 def scenario_source(options: argparse.Namespace) -> "ScenarioSource":
     """The scenario that the arguments name or describe; raises ScenarioError and UsageError."""
-    from perfkit.scenario.file import read_source
-    from perfkit.scenario.shipped import find_scenario
+    from perfkit.scenario.file import find_scenario, read_source
 
     words: list[str] = options.scenario
     urls = [word for word in words if is_url(word)]
@@ -95,8 +93,7 @@ def is_url(word: str) -> bool:
 
 
 def _source_of_urls(urls: list[str], options: argparse.Namespace) -> "ScenarioSource":
-    from perfkit.scenario.file import ScenarioSource
-    from perfkit.scenario.writing import scenario_name
+    from perfkit.scenario.file import ScenarioSource, scenario_name
     from perfkit.target.address import redacted_url
 
     if not options.model:
@@ -171,65 +168,39 @@ def _listed(parse: Callable[[str], Any]) -> Callable[[str], list[Any]]:
     return lambda text: [parse(part.strip()) for part in text.split(",")]
 
 
-def _refuses(parse: Callable[[str], Any]) -> Callable[[str], Any]:
-    """Makes an argparse type of a parser, whose ValueError becomes argparse's message."""
-
-    @functools.wraps(parse)
-    def parse_option(text: str) -> Any:
-        try:
-            return parse(text)
-        except ValueError as error:
-            raise argparse.ArgumentTypeError(str(error)) from None
-
-    return parse_option
+def _number_or_text(text: str) -> int | float | str:
+    """A plain number, as YAML has it; otherwise the text, which the scenario checks."""
+    number = float(text) if re.fullmatch(r"[0-9]+(\.[0-9]*)?", text) else math.nan
+    return int(number) if number.is_integer() else text if math.isnan(number) else number
 
 
-@_refuses
-def _duration(text: str) -> str:
-    parse_duration_ns(text)
-    return text
-
-
-@_refuses
-def _rate(text: str) -> str | int | float:
-    rate_per_s = parse_rate_per_s(text)
-    if not re.fullmatch(r"[0-9.]+", text):
-        return text
-    return int(rate_per_s) if rate_per_s.is_integer() else rate_per_s
-
-
-@_refuses
 def _protocol(text: str) -> str:
     if text not in ("http", "grpc"):
-        raise ValueError(f"expected http, grpc, or http,grpc, found {text!r}")
+        raise argparse.ArgumentTypeError(f"expected http, grpc, or http,grpc, found {text!r}")
     return text
 
 
-@_refuses
 def _slo(text: str) -> tuple[str, str]:
     match = re.fullmatch(r"\s*([\w.]+)\s*(?:=|<=?)\s*(.+)", text)
     name = match[1].replace(".", "_") if match else ""
     if not match or name not in (*_PERCENTILES, *_SHARES):
-        raise ValueError(
+        raise argparse.ArgumentTypeError(
             f"expected {', '.join((*_PERCENTILES, *_SHARES))} with a limit, such as p99=50ms or error_rate=0.1%, found {text!r}"
         )
-    (parse_share if name in _SHARES else parse_duration_ns)(match[2])
     return name, match[2]
 
 
-@_refuses
 def _shape(text: str) -> tuple[str, list[int]]:
     name, _, shape = text.rpartition("=")
     if not name or not re.fullmatch(r"\[?\s*[0-9]+(\s*[,x]\s*[0-9]+)*\s*\]?", shape, re.ASCII):
-        raise ValueError(f"expected an input and its dimensions, such as INPUT0=1,16, found {text!r}")
+        raise argparse.ArgumentTypeError(f"expected an input and its dimensions, such as INPUT0=1,16, found {text!r}")
     return name, [int(dimension) for dimension in re.findall("[0-9]+", shape)]
 
 
-@_refuses
 def _input(text: str) -> tuple[str, dict[str, Any]]:
     name, equals, given = text.partition("=")
     if not (name and equals and given):
-        raise ValueError(f"expected an input and its values, such as INPUT0=zeros, found {text!r}")
+        raise argparse.ArgumentTypeError(f"expected an input and its values, such as INPUT0=zeros, found {text!r}")
     if given in _GENERATED:
         return name, {"generate": given}
     if given.endswith(".npy"):
@@ -242,10 +213,10 @@ def _input(text: str) -> tuple[str, dict[str, Any]]:
     try:
         value = parse_yaml(given, (), {}, lambda _: name)
     except ScenarioError as error:
-        raise ValueError(str(error)) from None
+        raise argparse.ArgumentTypeError(str(error)) from None
     if isinstance(value, dict):
         return name, value
     if isinstance(value, list | int | float):
         return name, {"value": value}
     choices = f"{', '.join(_GENERATED)}, a .npy file, an image, [1, 2, 3], or {{strings: [text]}}"
-    raise ValueError(f"{name}: expected {choices}, found {given!r}")
+    raise argparse.ArgumentTypeError(f"{name}: expected {choices}, found {given!r}")

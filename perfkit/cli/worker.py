@@ -1,6 +1,7 @@
 """`perfkit worker`: makes this machine one of a fleet, for the length of a run on another machine."""
 
 import argparse
+import os
 import pathlib
 import sys
 import urllib.parse
@@ -73,11 +74,13 @@ def _execute(options: argparse.Namespace) -> ExitCode:
 
 async def _work(host: str, port: int, token: str, tls: "ssl.SSLContext | None", name: str, within_s: float) -> None:
     from perfkit.clock import MonotonicClock
+    from perfkit.fleet.dask_machine import TASK_VARIABLE
     from perfkit.fleet.machine import describe_machine, serve_driver
 
     connection = await _connect(host, port, token, tls, within_s)
     try:
-        await serve_driver(connection, describe_machine(name), MonotonicClock(), lambda own: _say(f"joined {host}:{port} as {own}"))
+        hello = describe_machine(name, os.environ.get(TASK_VARIABLE, ""))
+        await serve_driver(connection, hello, MonotonicClock(), lambda own: _say(f"joined {host}:{port} as {own}"))
     finally:
         await connection.close()
     _say("the run is over")

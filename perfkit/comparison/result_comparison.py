@@ -66,7 +66,9 @@ class ResultComparison:
     """A comparison of any number of results; `notes` must be read before the figures."""
 
     sides: tuple[ComparedResult, ...]
+    """The results; the first is what the others are compared with."""
     notes: tuple[str, ...]
+    """Sentences that a reader must know beside the figures."""
     rows: tuple[MetricRow, ...]
     parts: tuple[tuple[PartChange, ...], ...] = ()
     """For each result: which parts of the time of traced requests differ from the first; empty where either has none."""

@@ -5,12 +5,19 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any, Self
 
-from perfkit.comparison.point_figures import FIGURES, error_rate, figures_of_point, figures_of_search, repeated_values
+from perfkit.comparison.point_figures import (
+    FEWEST_REPETITIONS,
+    FIGURES,
+    RandomizedBlocks,
+    error_rate,
+    figures_of_point,
+    figures_of_search,
+    repeated_values,
+)
 from perfkit.result.load import OpenLoad
 from perfkit.result.model import Point, Result
 from perfkit.stats.constraints import Constraint, Judgement, parse_constraint, worst_of
 from perfkit.stats.distributions import normal_quantile
-from perfkit.stats.randomized_blocks import FEWEST_REPETITIONS, RandomizedBlocks
 from perfkit.stats.ranking import Z_POWER, pair_confidence, sample_size_factor, shared_ranks
 from perfkit.stats.ratio_interval import CONFIDENCE, Estimate, LogSample, PooledScatter, ratio_of, share_difference
 
@@ -281,7 +288,10 @@ class _Comparison:
         return (ratio.low is not None and ratio.low > 1) if self.by in HIGHER_IS_BETTER else (ratio.high is not None and ratio.high < 1)
 
     def times_as_much(self, first: int, other: int) -> float:
-        """See `RankedCase.times_as_much`; the standard error of the ratio or difference falls with the square root of the measured time."""
+        """How many times as much to measure until the two differ beyond chance, if their figures stay as they are.
+
+        The standard error of the ratio or difference falls with the square root of the measured time.
+        """
         if self.by in _SHARES:
             difference = self._difference(other, first)
             return self._advised(difference.value, difference.value - (difference.low or 0.0))

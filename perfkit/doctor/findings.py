@@ -5,7 +5,7 @@ import enum
 import functools
 from collections.abc import Iterable, Iterator
 
-from perfkit.calibration.cache import CachedCalibration
+from perfkit.calibration.model import CachedCalibration
 from perfkit.machine.description import MachineFacts
 from perfkit.machine.readings import IdleObservation
 from perfkit.units import NS_PER_S, format_duration_ns

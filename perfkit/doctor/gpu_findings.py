@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from perfkit.distribution import install_command
 from perfkit.doctor.findings import Finding, Severity
 from perfkit.machine.gpu_packages import CupyBuild, GpuPackages, OnnxRuntimeBuild
-from perfkit.telemetry.gpu.driver_facts import DriverFacts
-from perfkit.telemetry.gpu.settings import GpuSettings
+from perfkit.telemetry.gpu.nvml import DriverFacts
+from perfkit.telemetry.gpu.queries import GpuSettings
 
 # the oldest driver for each major version of CUDA: NVIDIA, CUDA Compatibility, Minor Version Compatibility, table 1
 _OLDEST_DRIVER = {11: 450, 12: 525, 13: 580}

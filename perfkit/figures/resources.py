@@ -35,12 +35,15 @@ class GpuFigures:
     uuid: str
     name: str
     source: Literal["nvml", "metrics"]
+    """The driver (nvml), or a page of metrics."""
     utilization_mean: _Mean = None
+    """The share of time in which it computed."""
     memory_used_max_bytes: Annotated[int | None, Figure(pooled=largest)] = None
     power_mean_w: _Mean = None
     energy_j: _Total = None
     sm_clock_mean_mhz: _Mean = None
     throttled_share: _Mean = None
+    """The share of time in which its clocks were lowered."""
     index: int | None = None
     mig: bool = False
     """A MIG instance, for which the driver reports memory only."""
@@ -56,6 +59,7 @@ class GpuFigures:
     ecc_errors: Annotated[int | None, Figure(pooled=total)] = None
     """New ECC errors in the window, corrected and uncorrected."""
     throttle_reasons: Annotated[tuple[str, ...], Figure(pooled=union)] = ()
+    """Why its clocks were lowered, in the driver's words."""
     driver_version: str | None = None
     parent_uuid: str | None = None
     """The UUID of the GPU that a MIG instance belongs to."""
@@ -83,7 +87,9 @@ class MetricFigures:
     labels: dict[str, str]
     kind: Literal["counter", "gauge"]
     rise: _Total = None
+    """How much a counter grew."""
     per_s: Annotated[float | None, Figure(pooled=mean_of_all)] = None
+    """A counter's growth per second."""
     mean: _Mean = None
     min: Annotated[float | None, Figure(pooled=smallest)] = None
     max: Annotated[float | None, Figure(pooled=largest)] = None
@@ -104,6 +110,7 @@ class BusyProcess:
     name: str
     pid: int
     cpus: float
+    """How many CPUs it kept busy."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -213,14 +220,20 @@ class ServerFigures:
     success_ns: _ServerMean
     """From entering the server's queue to the end of the answer, without network and parsing."""
     queue_ns: Annotated[float | None, Figure("queue", "ns", "server", column="server_queue_ns", explained=_SERVER_MEAN)]
+    """Time in the server's queue, a mean per request in nanoseconds; null where nothing was counted."""
     compute_input_ns: _ServerMean
+    """Time to prepare inputs, a mean per request in nanoseconds; null where nothing was counted."""
     compute_infer_ns: _ServerMean
+    """Time of the inference itself, a mean per request in nanoseconds; null where nothing was counted."""
     compute_output_ns: _ServerMean
+    """Time to take the outputs, a mean per request in nanoseconds; null where nothing was counted."""
     executions: int
+    """Executions of the model, each of a batch."""
     mean_batch: float | None
     """Inferences per execution."""
     inferences: int = 0
     cache_hits: int = 0
+    """Requests answered from the server's cache."""
     cache_misses: int = 0
     """Requests that a server with a response cache looked up in vain; 0 in results of earlier versions."""
     cache_hit_ns: float | None = None

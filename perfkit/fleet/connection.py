@@ -1,24 +1,27 @@
-"""A connection between the driver of a fleet and a machine: a TCP stream, with TLS or without, that carries pickled messages in sealed frames.
+"""A connection between the driver of a fleet and a machine: a TCP stream, with TLS or without, that carries messages in sealed frames.
 
-Nothing is unpickled that the holder of the token has not sent; see `frames`.
+A message is plain data of a declared type, see `messages` and `encoding`. It is not read before its seal shows that a holder of the token has sent it.
 """
 
 import asyncio
 import contextlib
-import pickle
 import secrets
 import ssl
 from collections.abc import Callable
 from typing import Any
 
 from perfkit.errors import MeasurementError, PerfkitError
-from perfkit.fleet.frames import LENGTH_BYTES, MAC_BYTES, MAGIC, NONCE_BYTES, Sealer, Side, is_proof, proof
+from perfkit.fleet.encoding import Encoding, MalformedError
+from perfkit.fleet.messages import OF_DRIVER, OF_MACHINE
+from perfkit.fleet.token import LENGTH_BYTES, MAC_BYTES, MAGIC, NONCE_BYTES, Sealer, Side, is_proof, proof
 from perfkit.units import format_bytes
 
 _HANDSHAKE_WITHIN_S, _CLOSED_WITHIN_S = 10, 2
 _READ_AHEAD_BYTES = 2**20
-LONGEST_BYTES = 2**30
-"""The longest message. That of a load point has all of its input data; a recording of an hour by a machine of 16 workers takes 30 MB."""
+_ENCODINGS: dict[Side, Encoding] = {"driver": OF_DRIVER, "machine": OF_MACHINE}
+LONGEST_BYTES: dict[Side, int] = {"driver": 2**30, "machine": 2**28}
+"""The longest message that each side sends. The driver's of a load point has all of its input data; a machine's has a recording, of which an hour by
+16 workers takes 30 MB."""
 _IS_KNOWN, _IS_UNKNOWN = b"1", b"0"
 
 
@@ -37,31 +40,39 @@ class LongMessageError(MeasurementError):
 class Connection:
     """One side of an open connection."""
 
-    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, sealer: Sealer, opener: Sealer) -> None:
+    def __init__(self, side: Side, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, sealer: Sealer, opener: Sealer) -> None:
+        self._side: Side = side
+        self._other: Side = _other(side)
         self._reader, self._writer, self._sealer, self._opener = reader, writer, sealer, opener
 
     def send(self, message: object) -> None:
         """Sends a message; after the connection is lost, it is discarded. Raises LongMessageError."""
         if self._writer.is_closing():
             return
-        body = pickle.dumps(message, protocol=pickle.HIGHEST_PROTOCOL)
-        if len(body) > LONGEST_BYTES:
+        body, longest = _ENCODINGS[self._side].encoded(message), LONGEST_BYTES[self._side]
+        if len(body) > longest:
             raise LongMessageError(
-                f"a message between the driver and a machine would take {format_bytes(len(body))}, and {format_bytes(LONGEST_BYTES)} is the most: "
+                f"a message between the driver and a machine would take {format_bytes(len(body))}, and {format_bytes(longest)} is the most: "
                 "give fewer or smaller inputs, or measure shorter load points"
             )
         self._writer.write(self._sealer.seal(body))
 
-    async def receive(self, silent_for_s: float | None = None, on_part: Callable[[], None] = lambda: None) -> Any:
+    async def receive(
+        self, silent_for_s: float | None = None, on_part: Callable[[], None] = lambda: None, longest_bytes: int | None = None
+    ) -> Any:
         """The next message, however long it takes as long as parts of it come; `on_part` is called after each.
 
+        By default it has at most the bytes of `LONGEST_BYTES`.
         Raises EOFError when there are no more, also after a frame that the other side has not sent, UnknownMessageError, and TimeoutError when
         nothing has come for so many seconds.
         """
         try:
-            length = int.from_bytes(await self._read(LENGTH_BYTES, silent_for_s), "big")
-            if length > LONGEST_BYTES:  # who has sent it is known only at its end
-                raise UnknownMessageError(f"announced a message of {format_bytes(length)}, and {format_bytes(LONGEST_BYTES)} is the most")
+            length, longest = (
+                int.from_bytes(await self._read(LENGTH_BYTES, silent_for_s), "big"),
+                longest_bytes or LONGEST_BYTES[self._other],
+            )
+            if length > longest:  # who has sent it is known only at its end
+                raise UnknownMessageError(f"announced a message of {format_bytes(length)}, and {format_bytes(longest)} is the most")
             body = await self._read(length, silent_for_s, on_part)
             mac = await self._read(MAC_BYTES, silent_for_s)
         except TimeoutError:
@@ -71,11 +82,11 @@ class Connection:
         if not self._opener.is_next(body, mac):
             raise EOFError
         try:
-            return pickle.loads(body)  # noqa: S301 - from the holder of the token
-        except Exception:  # noqa: BLE001 - a class that this version lacks, or that has other attributes: the error may be any
+            return _ENCODINGS[self._other].decoded(body)
+        except MalformedError:
             raise UnknownMessageError("sent what this version of perfkit cannot read: install the same version on both") from None
 
-    async def _read(self, count: int, silent_for_s: float | None, on_part: Callable[[], None] = lambda: None) -> bytes:
+    async def _read(self, count: int, silent_for_s: float | None, on_part: Callable[[], None] = lambda: None) -> bytearray:
         """So many bytes; see `receive`."""
         read = bytearray()
         while len(read) < count:
@@ -86,7 +97,7 @@ class Connection:
             read += part
             if len(read) < count:
                 on_part()
-        return bytes(read)
+        return read
 
     async def close(self) -> None:
         """Closes it after what was sent is written, or when that takes too long."""
@@ -158,6 +169,9 @@ async def _examine(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, t
 def _connection(
     side: Side, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, token: str, driver_nonce: bytes, machine_nonce: bytes
 ) -> Connection:
-    other: Side = "driver" if side == "machine" else "machine"
-    sealer, opener = (Sealer(token, sender, driver_nonce, machine_nonce) for sender in (side, other))
-    return Connection(reader, writer, sealer, opener)
+    sealer, opener = (Sealer(token, sender, driver_nonce, machine_nonce) for sender in (side, _other(side)))
+    return Connection(side, reader, writer, sealer, opener)
+
+
+def _other(side: Side) -> Side:
+    return "driver" if side == "machine" else "machine"

@@ -8,13 +8,33 @@ import pathlib
 import sys
 import tempfile
 from collections.abc import Iterator
+from typing import NamedTuple
 
 from perfkit.fleet.token import TOKEN_VARIABLE
 from perfkit.process.child import child_process
 from perfkit.process.start_module import module_command, module_environment
 
+TASK_VARIABLE = "PERFKIT_FLEET_TASK"
+"""The environment variable by which a task tells `perfkit worker` its `DaskTask`."""
+
 _running: "dict[str, tuple[asyncio.AbstractEventLoop, asyncio.Task[str]]]" = {}
 """The tasks of this process by their keys."""
+
+
+class DaskTask(NamedTuple):
+    """Which machine of which run a task on Dask is. Dask may start a task again, and so the machine."""
+
+    run: str
+    number: int
+
+    @classmethod
+    def parse(cls, text: str) -> "DaskTask":
+        """Of `str`, as the task passes it on in its environment; raises ValueError."""
+        run, _, number = text.rpartition("/")
+        return cls(run, int(number))
+
+    def __str__(self) -> str:
+        return f"{self.run}/{self.number}"
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -23,6 +43,7 @@ class MachineStart:
 
     url: str
     name: str
+    task: DaskTask
     token: str = dataclasses.field(repr=False)
     certificate: str | None = dataclasses.field(repr=False)
     """What the driver's certificate is verified with, in PEM; None without TLS."""
@@ -63,7 +84,7 @@ async def _run_child(start: MachineStart) -> str:
     with _certificate_file(start.certificate) as file:
         tls = [] if file is None else ["--tls-ca", str(file)]
         options = ["--join", start.url, "--name", start.name, "--join-within", f"{start.join_within_s:g}s", *tls]
-        environment = {**module_environment(os.environ), TOKEN_VARIABLE: start.token}
+        environment = {**module_environment(os.environ), TOKEN_VARIABLE: start.token, TASK_VARIABLE: str(start.task)}
         command = module_command("perfkit", "worker", *options)
         async with child_process(command, environment=environment, on_line=log, ends_with_stdin=False) as child:
             return await child.wait_for_end()

@@ -1,6 +1,7 @@
 """Machines of a fleet that a Dask cluster starts: one long task on each chosen Dask worker, which runs `perfkit worker --join`.
 
-Dask only places the machines. They join the driver by TCP as others do, and no message of the run passes through Dask.
+Dask only places the machines. They join the driver by TCP as others do, and no message of the run passes through Dask. Any cluster will do: Dask starts
+a task again when it has lost the task's worker, and the driver then turns the machine away (`admission`), because its load must not be sent twice.
 """
 
 import asyncio
@@ -17,18 +18,12 @@ from typing import TYPE_CHECKING, NamedTuple
 from perfkit.distribution import install_command
 from perfkit.errors import MeasurementError, UsageError
 from perfkit.fleet.admission import unused_name
-from perfkit.fleet.dask_machine import MachineStart, end_machine, run_machine
+from perfkit.fleet.dask_machine import DaskTask, MachineStart, end_machine, run_machine
 
 if TYPE_CHECKING:
     from distributed import Client, Future
 
-SCHEDULER_SETTINGS: Mapping[str, object] = {
-    "distributed.scheduler.allowed-failures": 0,  # a machine that was lost is not started again
-    "distributed.scheduler.work-stealing": False,
-}
-"""The settings that a scheduler must be started with, by Dask's names."""
-
-_POLLS_EVERY_S, _SETTLED_S = 0.2, 3.0
+_POLLS_EVERY_S, _LOOKS_EVERY_S, _SETTLED_S = 0.2, 1.0, 3.0
 _END_BY_THEMSELVES_WITHIN_S, _ANSWERS_WITHIN_S = 3.0, 10.0
 # perfkit says itself what is lost
 _QUIET_LOGS = ("distributed.client", "distributed.core", "distributed.comm", "distributed.batched")
@@ -65,16 +60,6 @@ def unlike_names(names: Sequence[str]) -> list[str]:
     return result
 
 
-def setting_faults(found: Mapping[str, object]) -> list[str]:
-    """What is wrong with a scheduler's settings."""
-    return [f"{name} is {found[name]}, and must be {wanted}" for name, wanted in SCHEDULER_SETTINGS.items() if found[name] != wanted]
-
-
-def environment_of_settings() -> dict[str, str]:
-    """The scheduler's settings as variables of its environment."""
-    return {f"DASK_{name.upper().replace('.', '__').replace('-', '_')}": str(value) for name, value in SCHEDULER_SETTINGS.items()}
-
-
 def stands_for_all(host: str) -> bool:
     """Whether to listen at this host is to listen at all addresses of this machine."""
     return host in {"0.0.0.0", "::", ""}  # noqa: S104 - compared, not bound
@@ -84,7 +69,8 @@ class DaskPlacement:
     """The places of a fleet's machines on a Dask cluster; `start` starts the machines."""
 
     def __init__(self, client: "Client", scheduler: str, places: Sequence[Place]) -> None:
-        self.places = places
+        self.places, self.run = places, secrets.token_hex(8)
+        """Where they are, and the name of this run among all of the cluster."""
         self._client, self._scheduler = client, scheduler
         self._started: dict[str, tuple[Place, Future]] = {}
         self._watches: list[asyncio.Task[None]] = []
@@ -95,18 +81,17 @@ class DaskPlacement:
         """Starts each machine, which tries for so long to join the driver at this host and port.
 
         A host that stands for all addresses is replaced by the one from which this machine reaches theirs. `certificate` is what they verify
-        the driver's with. `on_end` is called with a machine's name and a reason when it has ended or is lost; it is never started again.
+        the driver's with. `on_end` is called once with a machine's name and a reason, when it has ended or its Dask worker is lost.
         """
         host, port = listens_at
-        run = secrets.token_hex(4)
-        for place in self.places:
+        for number, place in enumerate(self.places):
             own = await asyncio.to_thread(_address_towards, place.host) if stands_for_all(host) else host
             url = f"tcp://{f'[{own}]' if ':' in own else own}:{port}"
-            key = f"perfkit-worker-{place.name}-{run}"
+            key = f"perfkit-worker-{place.name}-{self.run}"
             future = self._client.submit(
                 run_machine,
                 key,
-                MachineStart(url, place.name, token, certificate, join_within_s),
+                MachineStart(url, place.name, DaskTask(self.run, number), token, certificate, join_within_s),
                 key=key,
                 workers=[place.address],
                 allow_other_workers=False,
@@ -138,22 +123,40 @@ class DaskPlacement:
         await self._client.run(end_machine, key, workers=[address], on_error="ignore")
 
     async def _watch(self, place: Place, future: "Future", on_end: Callable[[str, str], None]) -> None:
+        """Waits for the end of a task, or of its Dask worker, of which Dask says nothing if it would start the task again."""
+        ended = asyncio.ensure_future(self._end_of(place, future))
+        try:
+            while not (await asyncio.wait([ended], timeout=_LOOKS_EVERY_S))[0]:
+                if await self._is_lost(place):
+                    on_end(place.name, f"its Dask worker {place.address} was lost")
+                    return
+        finally:
+            ended.cancel()
+        on_end(place.name, ended.result())
+
+    async def _is_lost(self, place: Place) -> bool:
+        try:
+            return place.address not in await self._client.processing()
+        except Exception:  # noqa: BLE001 - Dask's failures are of many kinds; that of a lost scheduler also ends the task
+            return False
+
+    async def _end_of(self, place: Place, future: "Future") -> str:
         from distributed import KilledWorker
         from distributed.client import FutureCancelledError
 
         try:
-            how = f"perfkit worker {await future}"
+            return f"perfkit worker {await future}"
         except KilledWorker:
-            how = f"its Dask worker {place.address} was lost"
+            return f"its Dask worker {place.address} was lost"
         except FutureCancelledError as error:
             is_lost = error.reason == "scheduler-connection-lost"
-            how = f"the Dask scheduler {self._scheduler} was lost" if is_lost else f"its Dask task was cancelled ({error.reason})"
+            return f"the Dask scheduler {self._scheduler} was lost" if is_lost else f"its Dask task was cancelled ({error.reason})"
         except Exception as error:  # noqa: BLE001 - whatever the task, or Dask on its way, has raised
             how = f"its Dask task failed: {type(error).__name__}: {' '.join(str(error).split())}"
             if isinstance(error, ImportError) or "deserialization" in str(error):
                 own = importlib.metadata.version("perfkit")
                 how += f"; the Python of the Dask scheduler and of each Dask worker needs perfkit {own}, as here"
-        on_end(place.name, how)
+            return how
 
 
 @contextlib.asynccontextmanager
@@ -163,8 +166,7 @@ async def dask_placement(
     """Chooses Dask workers for so many machines, spread over hosts; without a number, one on every host.
 
     Waits until there are enough that do nothing else, or without a number until no more come. Machines that were started are ended with the
-    block. Raises UsageError if Dask is not installed or the scheduler could start a lost machine again, and MeasurementError if the
-    scheduler or the Dask workers are not there in time.
+    block. Raises UsageError if Dask is not installed, and MeasurementError if the scheduler or the Dask workers are not there in time.
     """
     try:
         from distributed import Client
@@ -174,7 +176,6 @@ async def dask_placement(
         client = Client(scheduler, asynchronous=True, timeout=within_s, set_as_default=False)
         try:
             await _connect(client, scheduler, within_s)
-            await _check_settings(client, scheduler)
             placement = DaskPlacement(client, scheduler, await _places(client, await _idle_workers(client, scheduler, machines, within_s)))
             if shared := _shared_hosts(placement.places):
                 note(shared)
@@ -212,18 +213,6 @@ async def _connect(client: "Client", scheduler: str, within_s: float) -> None:
         raise MeasurementError(
             f"the Dask scheduler {scheduler} cannot be reached within {within_s:g} s ({type(error).__name__}): start it, or correct fleet.scheduler"
         ) from None
-
-
-async def _check_settings(client: "Client", scheduler: str) -> None:
-    import dask.config
-
-    found = {name: await client.run_on_scheduler(dask.config.get, name) for name in SCHEDULER_SETTINGS}
-    if faults := setting_faults(found):
-        variables = " ".join(f"{name}={value}" for name, value in environment_of_settings().items())
-        raise UsageError(
-            f"the Dask scheduler {scheduler} could start a lost machine again in the middle of a load: {'; '.join(faults)}; start it by "
-            f"`perfkit fleet up`, or as `{variables} dask scheduler`"
-        )
 
 
 async def _idle_workers(client: "Client", scheduler: str, machines: int | None, within_s: float) -> dict[str, str]:

@@ -3,10 +3,8 @@
 import asyncio
 import contextlib
 import dataclasses
-import functools
 import itertools
 import pathlib
-import secrets
 import ssl
 from collections.abc import AsyncIterator, Callable, Sequence
 
@@ -14,15 +12,17 @@ from perfkit.calibration.model import Calibration
 from perfkit.clock import Clock
 from perfkit.errors import MeasurementError, TargetError, UsageError
 from perfkit.fleet.admission import Admission
-from perfkit.fleet.checks import limit_faults
 from perfkit.fleet.clock_offset import clock_error
 from perfkit.fleet.dask_placement import DaskPlacement, dask_placement, stands_for_all
 from perfkit.fleet.fleet_machine import FleetMachine, RemoteWorkers
-from perfkit.fleet.token import TOKEN_VARIABLE, read_token
+from perfkit.fleet.messages import Hello
+from perfkit.fleet.token import TOKEN_VARIABLE, new_token, read_token
 from perfkit.load.loop import Stoppable
-from perfkit.scenario.fleet import Fleet as FleetSettings
+from perfkit.scenario.measure import Fleet as FleetSettings
+from perfkit.target.address import Address
 from perfkit.units import NS_PER_S
 from perfkit.workers.group import LEAD_NS, GroupListener, WorkerGroup
+from perfkit.workers.local import WORKER_FILES
 from perfkit.workers.point_recording import MachineRecording, PointRecording
 from perfkit.workers.worker_spec import MixSpec, WorkerSpec
 
@@ -82,7 +82,7 @@ class Fleet:
         machines = self.machines
         for place, machine in enumerate(machines):
             own = len(range(place, workers, len(machines)))
-            for fault in limit_faults(machine.hello, -(-spec.connections * own // workers), own):
+            if fault := limit_fault(machine.hello, -(-spec.connections * own // workers), own):
                 return f"{machine.name}: {fault}"
         return ""
 
@@ -161,24 +161,48 @@ class Fleet:
         )
 
 
+def limit_fault(hello: Hello, connections: int, workers: int) -> str:
+    """What a machine lacks for its share of the load, `connections` by `workers` processes; empty if nothing."""
+    files = WORKER_FILES + -(-connections // max(workers, 1))
+    if files > hello.open_files:
+        return (
+            f"each of its {workers} worker processes needs {files:,} open files and sockets, and the limit there is {hello.open_files:,}: "
+            f"raise it there, such as `ulimit -n {2 * files}` before `perfkit worker`, or use more machines"
+        )
+    if hello.ports is not None and connections > hello.ports:
+        return (
+            f"it needs {connections:,} connections, and has {hello.ports:,} local ports for one address: widen "
+            "net.ipv4.ip_local_port_range there, lower target.max_connections, or use more machines"
+        )
+    return ""
+
+
 @contextlib.asynccontextmanager
-async def open_fleet(settings: FleetSettings, clock: Clock, folder: pathlib.Path, note: Callable[[str], None]) -> AsyncIterator[Fleet]:
+async def open_fleet(
+    settings: FleetSettings, clock: Clock, folder: pathlib.Path, note: Callable[[str], None], *, target_is_local: bool
+) -> AsyncIterator[Fleet]:
     """Waits until the machines of a fleet have joined, and ends them at the end of the block.
 
     Those on Dask are started first. `note` gets sentences for the user, such as what to run on each machine; `folder` is where relative paths
     of the scenario begin. Raises UsageError for settings that cannot be used, and MeasurementError if not all machines join in time.
     """
-    token, is_new = _read_token(settings, folder)
+    given = read_token(folder / settings.token_file if settings.token_file else None)
+    token, listens_at = given or new_token(), settings.listen_at(target_is_local=target_is_local)
     tls, within_s = _server_tls(settings, folder), settings.join_within_ns / NS_PER_S
     async with contextlib.AsyncExitStack() as stack:
         placement: DaskPlacement | None = None
         if settings.scheduler is not None:
             placement = await stack.enter_async_context(dask_placement(settings.scheduler, settings.workers, within_s, note))
         wanted = len(placement.places) if placement is not None else settings.workers or 1
-        admission = Admission(wanted, token, clock, note)
-        host, port = await stack.enter_async_context(_listening(admission, settings, tls))
+        admission = Admission(wanted, token, clock, note, None if placement is None else placement.run)
+        host, port = await stack.enter_async_context(_listening(admission, *listens_at, tls))
+        if tls is None and not Address("http", host, port).is_local:
+            note(
+                f"the fleet's connections at {Address('http', host, port).authority} are not encrypted: who reads the network reads the requests and their "
+                "headers; give fleet.tls_cert and fleet.tls_key"
+            )
         if placement is None:
-            note(_how_to_join(settings, wanted, host, port, token if is_new else None))
+            note(_how_to_join(settings, wanted, host, port, None if given else token))
             mend = "start `perfkit worker` on the others"
         else:
             note(f"waiting for {_machines(wanted)} on Dask: {', '.join(place.name for place in placement.places)}")
@@ -190,33 +214,22 @@ async def open_fleet(settings: FleetSettings, clock: Clock, folder: pathlib.Path
 
 
 @contextlib.asynccontextmanager
-async def _listening(admission: Admission, settings: FleetSettings, tls: ssl.SSLContext | None) -> AsyncIterator[tuple[str, int]]:
+async def _listening(admission: Admission, host: str, port: int, tls: ssl.SSLContext | None) -> AsyncIterator[tuple[str, int]]:
     """Lets machines join; yields the host and the port where they do. At the end of the block they are told that the run is over."""
-    host, port = settings.listen_at
     handshake_s = None if tls is None else _TLS_WITHIN_S
     try:
         server = await asyncio.start_server(
             admission.admit, host, port, ssl=tls, ssl_handshake_timeout=handshake_s, limit=_READ_AHEAD_BYTES, backlog=_BACKLOG
         )
     except OSError as error:
-        raise UsageError(f"fleet.listen: {settings.listen}: {error.strerror or error}; give another address or port") from None
+        raise UsageError(
+            f"fleet.listen: {Address('http', host, port).authority}: {error.strerror or error}; give another address or port"
+        ) from None
     try:
         yield host, server.sockets[0].getsockname()[1]
     finally:
         server.close()  # its end is not awaited: that would be the end of all connections
         await admission.close()
-
-
-def _read_token(settings: FleetSettings, folder: pathlib.Path) -> tuple[str, bool]:
-    """The shared token, and whether it was made just now."""
-    token = read_token(folder / settings.token_file if settings.token_file else None)
-    return (token, False) if token else (_new_token(), True)
-
-
-@functools.cache
-def _new_token() -> str:
-    """The same for all runs of a command, so that a machine can stay for the next."""
-    return secrets.token_urlsafe(24)
 
 
 def _server_tls(settings: FleetSettings, folder: pathlib.Path) -> ssl.SSLContext | None:
@@ -231,10 +244,10 @@ def _server_tls(settings: FleetSettings, folder: pathlib.Path) -> ssl.SSLContext
 
 
 def _how_to_join(settings: FleetSettings, wanted: int, host: str, port: int, token: str | None) -> str:
-    shown = "THIS_HOST" if stands_for_all(host) else f"[{host}]" if ":" in host else host
+    shown = f"THIS_HOST:{port}" if stands_for_all(host) else Address("http", host, port).authority
     secret = f"{TOKEN_VARIABLE}={token} " if token else ""
     tls = " --tls-ca FILE" if settings.tls_cert else ""
-    return f"waiting for {_machines(wanted)}: run `{secret}perfkit worker --join tcp://{shown}:{port}{tls}` on each"
+    return f"waiting for {_machines(wanted)}: run `{secret}perfkit worker --join tcp://{shown}{tls}` on each"
 
 
 def _machines(count: int) -> str:

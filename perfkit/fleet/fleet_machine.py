@@ -22,7 +22,7 @@ from perfkit.fleet.messages import (
 )
 from perfkit.stats.clock_offset import ClockReading
 from perfkit.units import NS_PER_S
-from perfkit.workers.messages import Begin, Checkpoint, Logged, PartLost, Progress
+from perfkit.workers.messages import Begin, Checkpoint, Logged, PartLost, Progress, Stop
 from perfkit.workers.point_recording import PointRecording
 from perfkit.workers.worker_spec import MixSpec, WorkerSpec
 
@@ -175,9 +175,11 @@ class RemoteWorkers:
 
     def send(self, message: object) -> None:
         """See `WorkerLink.send`."""
-        if isinstance(message, Begin):
-            message = Begin(message.at_ns + self._offset_ns)
-        self._machine.send(ToWorkers(self._id, message))
+        match message:
+            case Begin(at_ns):
+                self._machine.send(ToWorkers(self._id, Begin(at_ns + self._offset_ns)))
+            case Stop():
+                self._machine.send(ToWorkers(self._id, message))
 
     async def receive(self) -> Any:
         """See `WorkerLink.receive`."""

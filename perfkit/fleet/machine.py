@@ -7,16 +7,19 @@ import importlib.metadata
 from collections.abc import Callable, Coroutine, Sequence
 from typing import Any
 
-from perfkit.calibration.cache import calibration_path, read_calibration
+from perfkit.api_v2.client import make_client
+from perfkit.calibration.model import calibration_path, read_calibration
 from perfkit.clock import Clock
 from perfkit.errors import PerfkitError
 from perfkit.fleet.connection import Connection, UnknownMessageError
+from perfkit.fleet.dask_machine import DaskTask
 from perfkit.fleet.machine_share import MachineShare
 from perfkit.fleet.messages import (
     Accepted,
     CheckTarget,
     FromWorkers,
     Hello,
+    OfWorkers,
     Ping,
     Pong,
     Refused,
@@ -29,7 +32,6 @@ from perfkit.fleet.messages import (
 from perfkit.machine.cpus import usable_cpus
 from perfkit.machine.description import describe_host
 from perfkit.machine.limits import count_ephemeral_ports, raise_open_file_limit
-from perfkit.transport.factory import make_transport
 from perfkit.units import NS_PER_S
 from perfkit.workers.messages import Progress
 from perfkit.workers.worker_spec import MixSpec, WorkerSpec
@@ -47,8 +49,8 @@ class RefusedError(PerfkitError):
     """The driver does not take this machine."""
 
 
-def describe_machine(name: str) -> Hello:
-    """What this machine says of itself."""
+def describe_machine(name: str, task: str = "") -> Hello:
+    """What this machine says of itself; `task` is the text of its `DaskTask` if it has one. Raises ValueError for another text."""
     return Hello(
         name=name,
         version=importlib.metadata.version("perfkit"),
@@ -56,6 +58,7 @@ def describe_machine(name: str) -> Hello:
         open_files=raise_open_file_limit(),
         ports=count_ephemeral_ports(),
         calibration=read_calibration(calibration_path(), describe_host()).calibration,
+        task=DaskTask.parse(task) if task else None,
     )
 
 
@@ -136,20 +139,20 @@ class _Machine:
             self._showed_progress_ns = now_ns
             self._connection.send(Progress())
 
-    def _post(self, number: int, *messages: object) -> None:
+    def _post(self, number: int, *messages: OfWorkers) -> None:
         self._connection.send(FromWorkers(number, messages))
 
     async def _check_target(self, spec: WorkerSpec | MixSpec) -> None:
         longest_ns = 0
         for one in spec.workloads if isinstance(spec, MixSpec) else (spec,):
-            transport = make_transport(one.address, dataclasses.replace(one.transport, max_connections=1), self._clock)
+            client = make_client(one.address, dataclasses.replace(one.transport, max_connections=1), self._clock)
             started_ns = self._clock.now_ns()
             try:
-                await transport.open(1)
+                await client.transport.open(1)
             except PerfkitError as error:
                 self._connection.send(TargetChecked(fault=str(error)))
                 return
             finally:
-                await transport.aclose()
+                await client.aclose()
             longest_ns = max(longest_ns, self._clock.now_ns() - started_ns)
         self._connection.send(TargetChecked(longest_ns))

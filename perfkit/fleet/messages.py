@@ -3,12 +3,34 @@
 A machine says `Hello`, and the driver `Accepted` or `Refused`. The driver sends `Ping`s all the time, `CheckTarget` before the first load
 point, `StartWorkers` for each load point, `ToWorkers` with the messages of `perfkit.workers.messages`, `ReleaseWorkers` after it, and `RunEnds`.
 The machine answers with `Pong`, `TargetChecked`, and `FromWorkers`. Its workers answer as one: their recordings and intervals are merged there.
+`Progress` of the machine itself says that a long message is coming in.
 """
 
 import dataclasses
+import json
+import pathlib
+from typing import TypeAlias
 
-from perfkit.calibration.model import Calibration
+from perfkit.calibration.model import Calibration, parse_calibration
+from perfkit.errors import (
+    MeasurementError,
+    ModelMismatchError,
+    PerfkitError,
+    ProtocolError,
+    ScenarioError,
+    StorageError,
+    TargetError,
+    UsageError,
+)
+from perfkit.fleet.dask_machine import DaskTask
+from perfkit.fleet.encoding import Encoding, StandIn
+from perfkit.recorder.recent import LiveFigures
+from perfkit.stats.buckets import BucketCounts
+from perfkit.transport.connect_times import ConnectTimes
+from perfkit.workers.messages import Begin, Checkpoint, Crashed, Logged, PartLost, Progress, Ready, Stop
+from perfkit.workers.point_recording import PointRecording
 from perfkit.workers.worker_spec import MixSpec, WorkerSpec
+from perfkit.workload.shared_tensors import OutputSlots
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -25,6 +47,8 @@ class Hello:
     ports: int | None
     """Local ports for connections to one address; None if unknown."""
     calibration: Calibration | None
+    task: DaskTask | None = None
+    """None for a machine that was started by hand."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -87,15 +111,7 @@ class ToWorkers:
     """To the machine: pass this message on to its workers; None ends them at once."""
 
     id: int
-    message: object | None
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class FromWorkers:
-    """From the machine: messages of its workers together, in their order."""
-
-    id: int
-    messages: tuple[object, ...]
+    message: Begin | Stop | None
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -103,6 +119,20 @@ class WorkersEnded:
     """From the machine, as the workers' last message: how they ended without a recording."""
 
     how: str
+
+
+OfWorkers: TypeAlias = (
+    Ready | Progress | Logged | LiveFigures | Checkpoint | PartLost | Stop | PointRecording | PerfkitError | Crashed | WorkersEnded
+)
+"""What a machine passes on of its workers."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class FromWorkers:
+    """From the machine: messages of its workers together, in their order."""
+
+    id: int
+    messages: tuple[OfWorkers, ...]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -115,3 +145,41 @@ class ReleaseWorkers:
 @dataclasses.dataclass(frozen=True, slots=True)
 class RunEnds:
     """To the machine: the run is over."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Failure:
+    """An error of perfkit as it is sent."""
+
+    kind: str
+    message: str
+    may_pass: bool
+
+    @classmethod
+    def of(cls, error: PerfkitError) -> "Failure":
+        """An error by the nearest class that a message alone makes."""
+        kind = next(one.__name__ for one in type(error).__mro__ if one.__name__ in _ERRORS)
+        return cls(kind, str(error), error.may_pass)
+
+    def error(self) -> PerfkitError:
+        """The error; a PerfkitError if its class is not known."""
+        error = _ERRORS.get(self.kind, PerfkitError)(self.message)
+        error.may_pass = self.may_pass
+        return error
+
+
+_ERRORS: dict[str, type[PerfkitError]] = {
+    one.__name__: one
+    for one in (PerfkitError, UsageError, ScenarioError, ModelMismatchError, TargetError, ProtocolError, MeasurementError, StorageError)
+}
+_STAND_INS: dict[type, StandIn | None] = {
+    pathlib.Path: StandIn(str, str, pathlib.Path),
+    ConnectTimes: StandIn(BucketCounts, ConnectTimes.counts, lambda counts: ConnectTimes([counts])),
+    PerfkitError: StandIn(Failure, Failure.of, Failure.error),
+    Calibration: StandIn(str, lambda one: json.dumps(one.document()), lambda text: parse_calibration(json.loads(text))),
+    OutputSlots: None,  # shared memory is of one machine
+}
+OF_MACHINE = Encoding(Hello | Pong | TargetChecked | FromWorkers | Progress, _STAND_INS)
+"""The messages of a machine."""
+OF_DRIVER = Encoding(Accepted | Refused | Ping | CheckTarget | StartWorkers | ToWorkers | ReleaseWorkers | RunEnds, _STAND_INS)
+"""The messages of the driver."""

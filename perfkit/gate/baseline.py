@@ -69,7 +69,9 @@ class BaselineRun(Part):
     host_id: str
     seed: int | None
     points: tuple[BaselinePoint, ...]
+    """Load points, repetitions pooled."""
     repetitions: tuple[BaselineRepetition, ...]
+    """Each repetition of each load point."""
     faults: tuple[str, ...] = ()
     """Sentences that say why its figures cannot be gated."""
     starts_server: bool | None = None
@@ -84,6 +86,7 @@ class Baseline(Part):
     scenario: dict[str, Any]
     """The keys that decide what is measured."""
     fingerprint: dict[str, Any]
+    """The facts that must be equal for figures to be comparable."""
     runs: tuple[BaselineRun, ...]
     metrics: tuple[str, ...] | None = None
     """The gated metrics, from the scenario's `gate.metrics`; None for all."""

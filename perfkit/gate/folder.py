@@ -15,7 +15,7 @@ from perfkit.clock import utc_now
 from perfkit.errors import MeasurementError, ResultError
 from perfkit.gate.manifest import LONGEST_S, SCHEMA, FixedSettings, GateManifest, manifest_difference, manifest_problems
 from perfkit.gate.pairs import Pair
-from perfkit.gate.resumption import resumption_of
+from perfkit.gate.sentences import resumption_of
 from perfkit.gate.verdict import SCHEMA as VERDICT_SCHEMA
 from perfkit.gate.verdict import GateResumption, Verdict
 from perfkit.result.atomic_write import put_in_place, write_whole

@@ -39,6 +39,7 @@ class FixedSettings(Part):
 
     warmup_ns: int
     window_ns: int | None
+    """The window in nanoseconds; null where a number of requests ends it."""
     concurrency: int | None = None
     """The concurrency of the standard profile's closed loop."""
     rate_per_s: float | None = None
@@ -68,6 +69,7 @@ class GateManifest(Part):
     files: dict[str, str] = Field(default_factory=dict)
     """The files that the arms' commands name, with their state; see `Arm.files`."""
     settings: Annotated[FixedSettings | None, Field(alias="fixed")] = None
+    """What was fixed before the first pair; null until then."""
     resumptions: tuple[GateResumption, ...] = ()
     """Each time that the gate was interrupted, killed or failed, and then continued."""
 

@@ -6,9 +6,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from perfkit.gate.verdict import MAXIMUM_EFFECT, Comparison, MetricVerdict, Unit, format_change
+from perfkit.gate.paired import FALSE_ALARM_RATE, NOISE_BAND, MetricBounds
+from perfkit.gate.sentences import format_change
+from perfkit.gate.verdict import MAXIMUM_EFFECT, Comparison, MetricVerdict, Unit
 from perfkit.history.accepted import AcceptedChange
-from perfkit.stats.paired import FALSE_ALARM_RATE, NOISE_BAND, MetricBounds
 from perfkit.stats.signed_rank import hodges_lehmann
 
 MARGINS = {"throughput": 0.05, "p50": 0.05, "p95": 0.05, "p99": 0.10}

@@ -5,12 +5,14 @@ import shlex
 from collections.abc import Iterator
 
 from perfkit.gate.facts import GateFacts
-from perfkit.gate.headline import metric_title
-from perfkit.gate.mending import mend
-from perfkit.gate.remedy import decide
+from perfkit.gate.metrics import SECONDARY_MARGINS
 from perfkit.gate.schedule import MOST_PAIRS
-from perfkit.gate.verdict import NextStep, Verdict
-from perfkit.stats.stored_runs import RECOMMENDED_RUNS
+from perfkit.gate.sentences import describe_others, metric_title
+from perfkit.gate.stored_runs import RECOMMENDED_RUNS
+from perfkit.gate.undecided import decide
+from perfkit.gate.verdict import Fault, GeneratorLoad, NextStep, Verdict
+from perfkit.stats.validity import BUSY_CORE_SHARE, DISTURBED_BY_OTHERS
+from perfkit.units import NS_PER_S
 
 _MAKE_COMPARABLE = NextStep(
     text="Both arms must get the same requests: serve the same model with the same inputs in both, or gate against a baseline that has them."
@@ -112,3 +114,95 @@ def _after_pass(verdict: Verdict, facts: GateFacts) -> Iterator[NextStep]:
             f"About {pairs} pairs would detect {one.margin:.0%}."
         )
         yield NextStep(text=text, command=facts.changed(options={"--pairs": str(pairs)}) if pairs <= MOST_PAIRS else "")
+
+
+_LONG_WARMUP_S = 10
+_BUSY_MACHINE_SHARE = 0.9
+
+
+def mend(fault: Fault, verdict: Verdict, facts: GateFacts) -> Iterator[NextStep]:
+    """What to change so that the gate becomes valid."""
+    window_s = None if verdict.timing is None else verdict.timing.window_s
+    longer = facts.changed({"measure.duration": f"{math.ceil(3 * window_s)}s"}) if window_s else ""
+    match fault.code:
+        case "generator" | "trial":
+            yield from _relieve_generator(fault, facts)
+        case "missing_metric":
+            others = [name for name in facts.metrics if name != fault.metric]
+            if fault.metric not in SECONDARY_MARGINS:
+                yield NextStep(text="Longer windows have more requests (measure.duration, or measure.requests).", command=longer)
+            if fault.metric and others:
+                text = f"Or decide without {metric_title(fault.metric)}."
+                yield NextStep(text=text, command=facts.changed({"gate.metrics": f"[{', '.join(others)}]"}))
+        case "failed_requests":
+            if fault.run and facts.folder:
+                text = "The report of a run with the most failures says how its requests failed; the server's log is beside it."
+                yield NextStep(text=text, command=f"perfkit report {facts.folder}/runs/{fault.run}")
+            yield from _less_load(facts, "If it fails only under this load, give it fewer requests at once.")
+        case "not_steady":
+            warmup = f"{max(math.ceil(3 * (facts.warmup_ns or 0) / NS_PER_S), _LONG_WARMUP_S)}s"
+            yield NextStep(
+                text="A longer warm-up leaves more of the drift before the window.", command=facts.changed({"measure.warmup": warmup})
+            )
+            yield NextStep(
+                text="If it drifts on, restarts hide it from a gate: measure each server in one long run, and look at its drift over time (perfkit run, measure.duration 30m)."
+            )
+        case "overloaded":
+            if facts.is_standard:
+                text = "The rate is 70 % of a capacity that did not last: longer windows measure it better."
+                yield NextStep(text=text, command=longer)
+            else:
+                yield NextStep(text="Lower the rate (load.open.rate) to one that the baseline sustains.")
+        case "control":
+            yield NextStep(
+                text="Look for what favours an arm: perfkit doctor names what disturbs measurements here.", command="perfkit doctor"
+            )
+            yield NextStep(text="Then measure again.", command=facts.changed())
+
+
+def _relieve_generator(fault: Fault, facts: GateFacts) -> Iterator[NextStep]:
+    """What to do for a load generator that could not keep up: about other processes, if they took the CPU, or its own work."""
+    load = fault.generator
+    others = "" if load is None else describe_others(load)
+    is_idle = load is None or load.cpu_share <= BUSY_CORE_SHARE
+    if is_idle and fault.warning in DISTURBED_BY_OTHERS and (others or _is_busy(load)):
+        who = "other processes" if others else "the server"
+        wait = "End them or wait for them" if others else "Give both CPUs of their own (server.cpus, measure.cpus)"
+        text = f"The load generator was not too slow: {who} took the CPU. {others}{wait}, and measure again."
+        yield NextStep(text=text, command=facts.changed())
+        yield NextStep(text="What else disturbs measurements on this machine:", command="perfkit doctor")
+        return
+    match fault.warning:
+        case "throttled":
+            yield NextStep(text="Raise or remove the CPU quota of perfkit's container, then measure again.", command=facts.changed())
+        case "suspended" | "worker_lost":
+            yield NextStep(text="Measure again.", command=facts.changed())
+        case "file_limit":
+            yield NextStep(text="Raise the limit of open files (ulimit -n), then measure again.", command=facts.changed())
+        case "":
+            yield NextStep(text="Change what the reason names, then measure again.", command=facts.changed())
+        case _:
+            if others:
+                yield NextStep(text=f"{others}If these are neighbours, end them.")
+            workers = str(2 * facts.workers)
+            text = "More processes of the load generator send more, if the machine has CPUs that the server does not need."
+            yield NextStep(text=text, command=facts.changed({"measure.workers": workers}))
+            yield from _less_load(facts, "Or ask for less: fewer requests in flight.")
+
+
+def _is_busy(load: GeneratorLoad | None) -> bool:
+    return load is not None and (load.machine_cpu_share or 0.0) >= _BUSY_MACHINE_SHARE
+
+
+def _less_load(facts: GateFacts, text: str) -> Iterator[NextStep]:
+    """A lower load. Under the standard profile the user gives no load, but the concurrency of its closed loop can be given."""
+    if not facts.is_standard:
+        yield NextStep(text=f"{text} Lower load.closed.concurrency, or load.open.rate.")
+    elif facts.concurrency is not None and facts.concurrency > 1:
+        lower = f"{{closed: {{concurrency: [{max(facts.concurrency // 2, 1)}]}}}}"
+        yield NextStep(text=f"{text} The trial chose {facts.concurrency}.", command=facts.changed({"load": lower}))
+    else:
+        yield NextStep(
+            text=f"{text} The profile finds the load itself, unless it is given.",
+            command=facts.changed({"load": "{closed: {concurrency: [8]}}"}),
+        )

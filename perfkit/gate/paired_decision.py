@@ -5,14 +5,13 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from perfkit.gate.fault import Fault
+from perfkit.gate.faults import find_fault, missing_metric
 from perfkit.gate.metrics import build_comparison
-from perfkit.gate.pair_faults import find_fault, missing_metric
+from perfkit.gate.paired import Look, MetricBounds, Rule, decide, improvement_p, look, minimum_detectable_effect
 from perfkit.gate.paired_values import MetricChoice, PairedValues, paired_values
 from perfkit.gate.pairs import ARMS, Pair
-from perfkit.gate.verdict import MAXIMUM_EFFECT, Comparison, MetricVerdict, VerdictKind
+from perfkit.gate.verdict import MAXIMUM_EFFECT, Comparison, Fault, MetricVerdict, VerdictKind
 from perfkit.spans.change import PartChange, change_over_pairs, describe_change
-from perfkit.stats.paired import Look, MetricBounds, Rule, decide, improvement_p, look, minimum_detectable_effect
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

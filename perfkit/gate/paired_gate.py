@@ -13,15 +13,14 @@ from perfkit.clock import Clock, Date, MonotonicClock, utc_now
 from perfkit.errors import UsageError
 from perfkit.gate.accepted import acceptance_notes
 from perfkit.gate.arm import Arm, GateContext, measure_loads, running_target
-from perfkit.gate.cpu_metrics import why_unmeasurable
-from perfkit.gate.fault import TrialError
+from perfkit.gate.faults import TrialError, generator_load, why_unmeasurable
 from perfkit.gate.folder import GateFolder
 from perfkit.gate.manifest import FixedSettings, GateInputs
-from perfkit.gate.pair_faults import generator_load
+from perfkit.gate.paired import Rule, rule_for
 from perfkit.gate.paired_decision import Decision, decide_control, decide_pairs
 from perfkit.gate.paired_values import MetricChoice
 from perfkit.gate.pairs import ARMS, ArmName, ArmRun, ArmRunner, GateObserver, Pair, PairKind, Stage, arm_run, mean_length_s, run_pairs
-from perfkit.gate.resumption import changes_since, describe_resumption, resumption_notes
+from perfkit.gate.sentences import changes_since, describe_resumption, resumption_notes
 from perfkit.gate.trial import TrialOptions, run_specs, run_trial
 from perfkit.gate.verdict import Comparison, GateFailure, Verdict
 from perfkit.history.accepted import NOTHING_ACCEPTED, AcceptedChanges
@@ -31,7 +30,6 @@ from perfkit.result.json_file import as_mapping
 from perfkit.result.model import Result
 from perfkit.scenario.file import LoadedScenario, scenario_document
 from perfkit.scenario.load import ClosedLoadSpec, OpenLoadSpec, ReplayLoadSpec, SearchLoadSpec
-from perfkit.stats.paired import Rule, rule_for
 from perfkit.units import NS_PER_S
 
 _MAY_DIFFER = {"model_config"}  # a candidate may change it; the requests and the machine are the same by construction
@@ -64,7 +62,7 @@ class GateRequest:
             )
         if self.time_limit_ns is not None and self.loaded.scenario.measure.requests is not None:
             raise UsageError("--time: measure.requests ends each window after a number of requests: give measure.duration, or neither")
-        if self.needs_kept_machines and (fleet := self.loaded.scenario.fleet) is not None and fleet.listen_at[1] == 0:
+        if self.needs_kept_machines and (fleet := self.loaded.scenario.fleet) is not None and fleet.listen_at(target_is_local=True)[1] == 0:
             raise UsageError(
                 f"fleet.listen: {fleet.listen}: port 0 is another one for each run, and a gate is many runs, for which "
                 "`perfkit worker --keep` stays: give a port"

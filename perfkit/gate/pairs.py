@@ -13,7 +13,7 @@ from pydantic import Field
 
 from perfkit.clock import Clock, utc_now
 from perfkit.errors import MeasurementWarning
-from perfkit.gate.fault import GeneratorLoad
+from perfkit.gate.verdict import GeneratorLoad
 from perfkit.result.distribution import QUANTILES
 from perfkit.result.file import SERVER_LOG
 from perfkit.result.model import Point, Result
@@ -101,6 +101,7 @@ class Pair(Part):
     number: int
     """Counts all pairs of the gate from 0: discarded ones and control pairs as well."""
     kind: PairKind
+    """Whether it compares the candidate, or the baseline with itself."""
     seed: int
     """The seed of the requests and arrivals, the same in both runs."""
     first: ArmName

@@ -7,10 +7,10 @@ from collections.abc import Sequence
 import numpy as np
 
 from perfkit.gate.metrics import Metric, build_comparison
+from perfkit.gate.paired import PASS_RATE
+from perfkit.gate.stored_runs import detectable_shift, estimate_shift, improved_runs_p, judge_runs, missing_runs
 from perfkit.gate.verdict import Comparison, MetricVerdict
-from perfkit.stats.paired import PASS_RATE
 from perfkit.stats.ratio_interval import Estimate, share_difference, share_interval
-from perfkit.stats.stored_runs import detectable_shift, estimate_shift, improved_runs_p, judge_runs, missing_runs
 
 STORED_MARGINS = {"throughput": 0.15, "p50": 0.15, "p95": 0.15, "p99": 0.20}
 """Slowdowns that a pass must rule out: wider than a paired gate's, since the machine may have changed in between."""

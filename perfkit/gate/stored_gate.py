@@ -12,13 +12,13 @@ import perfkit
 from perfkit.gate.accepted import acceptance_notes, with_acceptance
 from perfkit.gate.baseline import Baseline, BaselinePoint, BaselineRun
 from perfkit.gate.metrics import ERROR_RATE, ERROR_RATE_BAND, Metric
+from perfkit.gate.paired import FALSE_ALARM_RATE
 from perfkit.gate.stored_comparison import STORED_MARGINS, RunValues, compare_runs
+from perfkit.gate.stored_runs import MACHINE_ALLOWANCE, RECOMMENDED_RUNS, missing_runs
 from perfkit.gate.verdict import Comparison, Verdict, VerdictKind
 from perfkit.history.accepted import NOTHING_ACCEPTED, AcceptedChanges
 from perfkit.result.distribution import PERCENTILES
 from perfkit.result.fingerprint import fingerprint_differences, same_build, scenario_differences
-from perfkit.stats.paired import FALSE_ALARM_RATE
-from perfkit.stats.stored_runs import MACHINE_ALLOWANCE, RECOMMENDED_RUNS, missing_runs
 
 _NOT_PAIRED = (
     "This verdict rests on stored results: baseline and candidate were measured at different times, and the machine may have changed in "

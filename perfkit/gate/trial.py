@@ -6,13 +6,12 @@ import statistics
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 
 from perfkit.gate.arm import Arm, GateContext, RunningTarget, RunSpec, measure_loads, running_target
-from perfkit.gate.cpu_metrics import why_unmeasured
-from perfkit.gate.fault import Fault, TrialError, first_sentence
+from perfkit.gate.faults import TrialError, first_sentence, why_unmeasured
 from perfkit.gate.manifest import FixedSettings
 from perfkit.gate.paired_values import MetricChoice
 from perfkit.gate.pairs import ARMS, ArmName, RunPoint, Stage, blocking_warning, run_point
 from perfkit.gate.schedule import RunCost, TimeRequest, TrialMetric, describe_schedule, make_schedule
-from perfkit.gate.verdict import Timing
+from perfkit.gate.verdict import Fault, Timing
 from perfkit.measurement.load_points import max_connections
 from perfkit.result.model import Result
 from perfkit.scenario.load import ClosedLoadSpec, LoadSpec, OpenLoadSpec, ReplayLoadSpec, closed_loop, poisson

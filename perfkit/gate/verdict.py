@@ -5,11 +5,13 @@ are candidate ÷ baseline where `scale` is "ratio", and candidate − baseline w
 """
 
 import math
+import statistics
+from collections.abc import Sequence
 from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from perfkit.gate.fault import Fault, GeneratorLoad
+from perfkit.figures.resources import BusyProcess, OtherProcesses
 from perfkit.history.accepted import AcceptedChange
 from perfkit.result.part import Part
 from perfkit.spans.change import PartChange
@@ -17,6 +19,8 @@ from perfkit.spans.change import PartChange
 SCHEMA = "perfkit.verdict/1"
 MAXIMUM_EFFECT = 10.0
 """The largest minimum detectable effect that is reported: eleven times as slow. Larger ones are cut to it."""
+
+_MOST_PROCESSES = 3
 
 VerdictKind = Literal["pass", "regressed", "inconclusive", "incomparable", "invalid", "error"]
 Unit = Literal["per_s", "ns", "share", "count"]
@@ -185,6 +189,66 @@ class GateResumption(Part):
     """What differed in the environment since the trial, such as the machine or a server's version, a sentence each."""
 
 
+class GeneratorLoad(Part):
+    """How busy the load generator's machine was; a mean over runs."""
+
+    cpu_share: float
+    """Of the load generator itself, the share of one core."""
+    machine_cpu_share: float | None = None
+    """Of all processes, the target included: the share of all CPUs."""
+    others: OtherProcesses | None = None
+    """What processes besides perfkit and the target used."""
+
+    @classmethod
+    def mean(cls, loads: Sequence["GeneratorLoad"]) -> "GeneratorLoad | None":
+        """The mean of several; processes of one name count as one, whose number is that of the busiest. None for none."""
+        if not loads:
+            return None
+        shares = [load.machine_cpu_share for load in loads if load.machine_cpu_share is not None]
+        others = [load.others for load in loads if load.others is not None]
+        processes = [process for one in others for process in one.busiest]
+        busiest = [
+            BusyProcess(
+                name,
+                max((process for process in processes if process.name == name), key=lambda process: process.cpus).pid,
+                sum(process.cpus for process in processes if process.name == name) / len(others),
+            )
+            for name in dict.fromkeys(process.name for process in processes)
+        ]
+        pooled = None
+        if others:
+            pooled = OtherProcesses(
+                statistics.fmean(one.cpus for one in others),
+                tuple(sorted(busiest, key=lambda process: -process.cpus)[:_MOST_PROCESSES]),
+                any(one.may_include_target for one in others),
+            )
+        return cls(
+            cpu_share=statistics.fmean(load.cpu_share for load in loads),
+            machine_cpu_share=statistics.fmean(shares) if shares else None,
+            others=pooled,
+        )
+
+
+FaultCode = Literal["generator", "missing_metric", "failed_requests", "not_steady", "overloaded", "control", "trial"]
+
+
+class Fault(Part):
+    """Why a verdict is invalid."""
+
+    code: FaultCode
+    """`generator` and `trial`: the load generator could not keep up, in the pairs or in the trial. `control`: the control pairs alarmed."""
+    reason: str
+    """A sentence."""
+    warning: str = ""
+    """The code of the measurement warning that says so, if there is one."""
+    metric: str = ""
+    """The metric that is missing."""
+    run: str = ""
+    """The result folder of a run with the fault, within the gate's `runs`."""
+    generator: GeneratorLoad | None = None
+    """Of the runs with the fault, if the load generator could not keep up."""
+
+
 class MetricNoise(Part):
     """The noise of one metric, as standard deviations of a run's logarithm."""
 
@@ -227,6 +291,7 @@ class Verdict(Part):
     notes: tuple[str, ...] = ()
     """Limits of the verdict that a reader must know before the figures, such as that the servers were not restarted."""
     mode: Literal["paired", "stored"]
+    """Whether servers were measured in pairs, or stored results compared."""
     scenario: str
     """The scenario's name."""
     baseline: str
@@ -235,6 +300,7 @@ class Verdict(Part):
     false_alarm_rate: float
     """Upper bound on the probability that any gated metric is called regressed although none is worse than its noise band."""
     pairs: int
+    """The number of pairs that count."""
     looks: tuple[int, ...] = ()
     """The numbers of pairs after which the gate may decide."""
     discarded_pairs: int = 0
@@ -242,6 +308,7 @@ class Verdict(Part):
     disturbed_pairs: int = 0
     """Pairs in which other processes disturbed the load generator; they count, and can hide a slowdown but not feign one."""
     control_pairs: int = 0
+    """Pairs of the baseline with itself."""
     failure: GateFailure | None = None
     """Why there is no verdict, if `kind` is `error`."""
     fault: Fault | None = None
@@ -280,19 +347,3 @@ class Verdict(Part):
         effects = [comparison.minimum_detectable_effect for comparison in self.gated if comparison.scale == "ratio"]
         known = [effect for effect in effects if effect is not None]
         return max(known) if known and len(known) == len(effects) else None
-
-
-def format_change(comparison: Comparison) -> str:
-    """The estimate and its interval as text: `+12.3 % [+7.9, +16.8]`, for a share `+0.50 [+0.10, +0.90] points`."""
-    if comparison.estimate is None:
-        return "not measured"
-    is_difference = comparison.scale == "difference"
-
-    def percent(value: float | None) -> str:
-        if value is None:
-            return "?"
-        return f"{100 * value:+.2f}" if is_difference else f"{100 * (value - 1):+.1f}"
-
-    low, high = comparison.interval or (None, None)
-    interval = f"[{percent(low)}, {percent(high)}]"
-    return f"{percent(comparison.estimate)} {interval} points" if is_difference else f"{percent(comparison.estimate)} % {interval}"

@@ -12,12 +12,11 @@ from typing import Annotated, Any
 from pydantic import BeforeValidator, Field, PlainSerializer
 
 from perfkit.clock import Date, parse_date
-from perfkit.errors import ResultError, ScenarioError, UsageError
+from perfkit.errors import ResultError, ScenarioError, UsageError, suggestion
 from perfkit.result.atomic_write import write_whole
 from perfkit.result.part import Part
 from perfkit.scenario.error_messages import KeyPath, Origins, dotted, origin_of
 from perfkit.scenario.yaml_values import MAX_DOCUMENT_BYTES, parse_yaml
-from perfkit.text.nearest import suggestion
 
 SCHEMA = "perfkit.accepted/1"
 ACCEPTED_FILE = "perfkit-accepted.yaml"

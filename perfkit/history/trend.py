@@ -8,9 +8,10 @@ import statistics
 from collections.abc import Mapping, Sequence
 
 from perfkit.history.accepted import AcceptedChange
+from perfkit.history.change_points import PERMUTATIONS, SIGNIFICANCE, change_points
 from perfkit.history.series import HistoryEntry, Kind, Series, Unit
 from perfkit.result.fingerprint import fingerprint_differences
-from perfkit.stats.change_points import PERMUTATIONS, SIGNIFICANCE, change_points
+from perfkit.result.part import dataclass_document
 
 MAXIMUM_RESULTS = 500  # more would take the permutations minutes, and old steps are known
 _LONGEST_START = 100  # results of the other branch: enough to know its level, and to find its newest step quickly
@@ -210,4 +211,4 @@ def steps_json(trends: Sequence[tuple[Trend, Sequence[Step]]]) -> str:
         )
         for trend, steps in trends
     )
-    return json.dumps({"schema": "perfkit.steps/1", **dataclasses.asdict(StepsDocument(listed))}, indent=1) + "\n"
+    return json.dumps(dataclass_document("perfkit.steps/1", StepsDocument(listed)), indent=1) + "\n"

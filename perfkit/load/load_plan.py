@@ -13,7 +13,7 @@ from perfkit.errors import ScenarioError
 from perfkit.load import arrivals
 from perfkit.load.arrivals import Schedule, Segment, Trace
 from perfkit.load.sequences import LengthLaw, SequencePlan, random_first_id
-from perfkit.machine.memory import MemoryBudget
+from perfkit.machine.limits import MemoryBudget
 from perfkit.scenario.load import (
     ClosedLoadSpec,
     ColdStartLoadSpec,

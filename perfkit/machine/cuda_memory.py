@@ -7,7 +7,8 @@ from collections.abc import Callable
 from typing import Any
 
 from perfkit.errors import UsageError
-from perfkit.machine.shared_memory import FOLDER, SharedObject
+from perfkit.machine.shared_memory import FOLDER, RegionMemory, RegionReader, SharedObject
+from perfkit.override import override
 
 LIBRARY = "libcuda.so.1"
 HANDLE_BYTES = 64
@@ -103,14 +104,14 @@ def _opened(handle: bytes, device_id: int) -> tuple[CudaDriver, int]:
     return driver, driver.open(handle)
 
 
-class CudaReader:
+class CudaReader(RegionReader):
     """Reads a region of a GPU by its handle."""
 
     def __init__(self, handle: bytes, device_id: int) -> None:
         self._handle, self._device_id = handle, device_id
 
+    @override
     def read(self, offset: int, byte_size: int) -> bytes:
-        """See `RegionReader`."""
         try:
             driver, address = _own_addresses.get(self._handle) or _opened(self._handle, self._device_id)
             return driver.read(address + offset, byte_size)
@@ -118,7 +119,7 @@ class CudaReader:
             raise OSError(str(error)) from None
 
 
-class CudaMemory:
+class CudaMemory(RegionMemory):
     """Memory of a GPU with a handle. Its empty object in /dev/shm shows other processes that this one has not ended."""
 
     def __init__(self, byte_size: int, driver: CudaDriver, folder: pathlib.Path = FOLDER) -> None:
@@ -134,8 +135,8 @@ class CudaMemory:
         _own_addresses[self.handle] = driver, self._address
 
     @property
+    @override
     def name(self) -> str:
-        """See `RegionMemory`."""
         return self._object.path.name
 
     @property
@@ -144,16 +145,16 @@ class CudaMemory:
         return self._driver.device_id
 
     @property
+    @override
     def reader(self) -> CudaReader:
-        """See `RegionMemory`."""
         return CudaReader(self.handle, self.device_id)
 
+    @override
     def write(self, offset: int, data: bytes) -> None:
-        """See `RegionMemory`."""
         self._driver.write(self._address + offset, data)
 
+    @override
     def close(self) -> None:
-        """See `RegionMemory`."""
         self._object.close()
         if self._address:
             _own_addresses.pop(getattr(self, "handle", b""), None)

@@ -1,10 +1,12 @@
-"""The CPU time of a process and of all that it started, in nanoseconds, with those of them that have ended."""
+"""The processes that belong to a process, with everything that it started: their CPU time in nanoseconds, and the ports on which they listen."""
 
 import contextlib
 import dataclasses
 import os
 import pathlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
+
+import psutil
 
 from perfkit.clock import process_cpu_ns
 from perfkit.machine.cpus import ROOT, read_system_file
@@ -119,3 +121,21 @@ class ProcessTree:
         for pid, one in read_process_times(self._root).items():
             children.setdefault(one.parent, []).append(pid)
         return children
+
+
+def listening_ports(pid: int) -> frozenset[int] | None:
+    """The ports of a process and its descendants; None if the system does not say."""
+    try:
+        root = psutil.Process(pid)
+        processes = [root, *root.children(recursive=True)]
+    except psutil.Error:
+        return None
+    ports: set[int] = set()
+    is_known = False
+    for process in processes:
+        try:
+            ports.update(one.laddr.port for one in process.net_connections("tcp") if one.status == psutil.CONN_LISTEN)
+            is_known = True
+        except psutil.Error:  # it has ended, or is another user's
+            continue
+    return frozenset(ports) if is_known else None

@@ -13,6 +13,7 @@ import secrets
 from typing import Protocol
 
 from perfkit.errors import ScenarioError
+from perfkit.override import override
 from perfkit.units import format_bytes
 
 FOLDER = pathlib.Path("/dev/shm")  # noqa: S108 - shm_open's folder
@@ -29,17 +30,13 @@ class RegionReader(Protocol):
 class RegionMemory(Protocol):
     """Memory of this process that a server can open."""
 
+    byte_size: int
+    handle: bytes
+    """The handle of a GPU's memory; empty for system memory."""
+
     @property
     def name(self) -> str:
         """The name of its object in /dev/shm, which no other region has."""
-
-    @property
-    def byte_size(self) -> int:
-        """The size in bytes."""
-
-    @property
-    def handle(self) -> bytes:
-        """The handle of a GPU's memory; empty for system memory."""
 
     @property
     def reader(self) -> RegionReader:
@@ -74,19 +71,19 @@ class SharedObject:
         os.close(self.descriptor)
 
 
-class SystemReader:
+class SystemReader(RegionReader):
     """Reads an object by its path."""
 
     def __init__(self, path: pathlib.Path) -> None:
         self._path = path
 
+    @override
     def read(self, offset: int, byte_size: int) -> bytes:
-        """See `RegionReader`."""
         with self._path.open("rb") as file:
             return os.pread(file.fileno(), byte_size, offset)
 
 
-class SystemMemory:
+class SystemMemory(RegionMemory):
     """A POSIX shared memory object; raises ScenarioError if /dev/shm has too little space, as in many containers."""
 
     handle = b""
@@ -106,24 +103,24 @@ class SystemMemory:
             ) from None
 
     @property
+    @override
     def name(self) -> str:
-        """See `RegionMemory`."""
         return self._object.path.name
 
     @property
+    @override
     def reader(self) -> SystemReader:
-        """See `RegionMemory`."""
         return SystemReader(self._object.path)
 
+    @override
     def write(self, offset: int, data: bytes) -> None:
-        """See `RegionMemory`."""
         view = memoryview(data)
         while view:
             written = os.pwrite(self._object.descriptor, view, offset)
             view, offset = view[written:], offset + written
 
+    @override
     def close(self) -> None:
-        """See `RegionMemory`."""
         self._object.close()
 
 

@@ -7,6 +7,7 @@ import statistics
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
+from perfkit.api_v2.client import Client, make_client
 from perfkit.clock import Clock
 from perfkit.errors import TargetError, UsageError
 from perfkit.load.load_plan import ColdStartPlan
@@ -16,8 +17,7 @@ from perfkit.scenario.model import Scenario
 from perfkit.stats.cold_start import FEWEST_REQUESTS, steady_after
 from perfkit.target.address import Address
 from perfkit.target.started_server import StartedServer
-from perfkit.transport.base import Outcome, Reply, Transport
-from perfkit.transport.factory import make_transport
+from perfkit.transport.base import Outcome, Reply
 from perfkit.transport.options import TransportOptions
 from perfkit.units import NS_PER_S
 
@@ -48,7 +48,7 @@ class StartTrial:
         address: Address,
         server: StartedServer | None,
         clock: Clock,
-        connect: Callable[[Address, TransportOptions, Clock], Transport] = make_transport,
+        connect: Callable[[Address, TransportOptions, Clock], Client] = make_client,
     ) -> None:
         self._scenario, self._load, self._address, self._server, self._clock = scenario, load, address, server, clock
         self._connect = connect
@@ -64,8 +64,8 @@ class StartTrial:
         if self._load.by == "reload":
             address = self._address
             options = dataclasses.replace(transport_options(self._scenario, address.protocol), timeout_ns=self._load.timeout_ns)
-            async with contextlib.aclosing(self._connect(address, options, self._clock)) as transport:
-                await self._reload(transport, address)
+            async with contextlib.aclosing(self._connect(address, options, self._clock)) as client:
+                await self._reload(client, address)
         else:
             assert self._server is not None
             self._instants.begun_ns = await self._server.restart()
@@ -100,47 +100,47 @@ class StartTrial:
             times_ns=tuple(times),
         )
 
-    async def _reload(self, transport: Transport, address: Address) -> None:
+    async def _reload(self, client: Client, address: Address) -> None:
         model, clock = self._scenario.target.model, self._clock
-        await transport.open(1)
+        await client.transport.open(1)
         deadline_ns = clock.now_ns() + self._load.timeout_ns
         started_ns = clock.now_ns()
         try:
-            refusal = await transport.unload_model(model)
+            refusal = await client.unload_model(model)
             if not refusal:
-                await self._until_unloaded(transport, address, deadline_ns)
+                await self._until_unloaded(client, address, deadline_ns)
         except BaseException:
             with contextlib.suppress(TargetError):
-                await _done_before_cancelled(self._load_model(transport, address))
+                await _done_before_cancelled(self._load_model(client, address))
             raise
         if refusal:
             raise UsageError(f"{address}: the model '{model}' cannot be unloaded: {refusal}: {_HINT}")
         self._instants.unloaded_in_ns, self._instants.begun_ns = clock.now_ns() - started_ns, clock.now_ns()
-        await _done_before_cancelled(self._load_model(transport, address))
+        await _done_before_cancelled(self._load_model(client, address))
         self._instants.loaded_ns = clock.now_ns()
-        while not await self._is_ready(transport):
+        while not await self._is_ready(client):
             if clock.now_ns() >= deadline_ns:
                 raise TargetError(f"{address}: the model '{model}' was loaded, but not ready within {self._load.timeout_ns // NS_PER_S} s")
             await clock.sleep_until_ns(clock.now_ns() + _POLL_NS)
 
-    async def _load_model(self, transport: Transport, address: Address) -> None:
-        if refusal := await transport.load_model(self._scenario.target.model):
+    async def _load_model(self, client: Client, address: Address) -> None:
+        if refusal := await client.load_model(self._scenario.target.model):
             raise TargetError(f"{address}: the model '{self._scenario.target.model}' was unloaded, and cannot be loaded again: {refusal}")
 
-    async def _until_unloaded(self, transport: Transport, address: Address, deadline_ns: int) -> None:
+    async def _until_unloaded(self, client: Client, address: Address, deadline_ns: int) -> None:
         """Waits until the model is not ready, and the repository index, if there is one, no longer says that it is being unloaded."""
         model, version = self._scenario.target.model, self._scenario.target.version
-        while await self._is_ready(transport) or any(
+        while await self._is_ready(client) or any(
             entry.name == model and entry.state in _BUSY and (not version or entry.version in ("", version))
-            for entry in await transport.model_index()
+            for entry in await client.model_index()
         ):
             if self._clock.now_ns() >= deadline_ns:
                 raise TargetError(f"{address}: the model '{model}' was not unloaded within {self._load.timeout_ns // NS_PER_S} s")
             await self._clock.sleep_until_ns(self._clock.now_ns() + _POLL_NS)
 
-    async def _is_ready(self, transport: Transport) -> bool:
+    async def _is_ready(self, client: Client) -> bool:
         try:
-            return await transport.is_ready(self._scenario.target.model, self._scenario.target.version)
+            return await client.is_ready(self._scenario.target.model, self._scenario.target.version)
         except TargetError as error:
             if not error.may_pass:
                 raise

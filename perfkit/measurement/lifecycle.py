@@ -17,7 +17,7 @@ from perfkit.measurement.load_points import connect_for_statistics
 from perfkit.measurement.observation import observe
 from perfkit.measurement.reply_spool import ReplySpool
 from perfkit.measurement.request_traces import SpanSource
-from perfkit.measurement.run_target import open_target
+from perfkit.measurement.run_target import RunTarget, open_target
 from perfkit.measurement.scenario_run import MeasuredScenario, ScenarioRun
 from perfkit.measurement.shared_memory import run_regions
 from perfkit.result.file import ResultWriter
@@ -193,7 +193,7 @@ async def _execute(
                         await run.probe_target(target, shared)
             if not any(run.is_active for run in runs):
                 return
-            await _join_fleet(runs, regions, clock)
+            await _join_fleet(runs, target, regions, clock)
             spans = None if source is None else source.config
             observation = await observe(scenario, target, client, connect_to_read, clock, publish_at, observer.screen, spans, server_pid)
             async with first.screen(observation):
@@ -229,13 +229,16 @@ async def _execute(
                 run.save()
 
 
-async def _join_fleet(runs: Sequence[ScenarioRun], machines: contextlib.AsyncExitStack, clock: Clock) -> None:
+async def _join_fleet(runs: Sequence[ScenarioRun], target: RunTarget, machines: contextlib.AsyncExitStack, clock: Clock) -> None:
     """Has the machines of the scenario's fleet send the load, if it has one; they are released with the stack."""
     first = runs[0]
     if first.scenario.fleet is None:
         return
     from perfkit.fleet.fleet import open_fleet  # whose modules other runs do without
 
-    fleet = await machines.enter_async_context(open_fleet(first.scenario.fleet, clock, first.loaded.folder, first.observer.note_added))
+    is_local = all(address.is_local for address in target.addresses.values())
+    fleet = await machines.enter_async_context(
+        open_fleet(first.scenario.fleet, clock, first.loaded.folder, first.observer.note_added, target_is_local=is_local)
+    )
     for run in runs:
         run.use_fleet(fleet)

@@ -7,12 +7,12 @@ from collections.abc import Sequence
 from contextlib import AbstractAsyncContextManager
 from typing import Protocol
 
+from perfkit.api_v2.client import Client, make_client
 from perfkit.calibration.model import Calibration, highest_rate_per_s, spin_ns_per_request, transport_ns, workers_needed
 from perfkit.clock import Clock
 from perfkit.load.load_plan import ClosedPlan, ColdStartPlan, IdlePlan, LoadPlan, LoadPoint, OpenPlan, load_points
 from perfkit.load.mix_plan import MixPoint, mix_points
-from perfkit.machine.limits import raise_open_file_limit
-from perfkit.machine.memory import MemoryBudget
+from perfkit.machine.limits import MemoryBudget, raise_open_file_limit
 from perfkit.measurement.target_probe import ProbeResult
 from perfkit.recorder.window import Window
 from perfkit.result.load import ClosedLoad, ColdStartLoad, IdleLoad, Load, MixedLoad, OpenLoad
@@ -22,8 +22,6 @@ from perfkit.scenario.file import LoadedScenario
 from perfkit.scenario.load import ClosedLoadSpec, SearchLoadSpec
 from perfkit.scenario.model import Scenario
 from perfkit.target.address import Address, WireProtocol
-from perfkit.transport.base import Transport
-from perfkit.transport.factory import make_transport
 from perfkit.transport.limits import FIRST_ANSWER_LIMIT, STATISTICS_LIMIT, AnswerLimit
 from perfkit.transport.options import Rotation, StreamOptions, TransportOptions
 from perfkit.units import NS_PER_S, format_bytes
@@ -138,16 +136,16 @@ def transport_options(scenario: Scenario, protocol: WireProtocol) -> TransportOp
     )
 
 
-def connect(scenario: Scenario, address: Address, clock: Clock) -> AbstractAsyncContextManager[Transport]:
-    """A transport with the scenario's options to an address of its target, closed at the end of the block."""
-    return contextlib.aclosing(make_transport(address, transport_options(scenario, address.protocol), clock))
+def connect(scenario: Scenario, address: Address, clock: Clock) -> AbstractAsyncContextManager[Client]:
+    """A client with the scenario's options to an address of its target, closed at the end of the block."""
+    return contextlib.aclosing(make_client(address, transport_options(scenario, address.protocol), clock))
 
 
-def connect_for_statistics(scenario: Scenario, address: Address, clock: Clock) -> AbstractAsyncContextManager[Transport]:
-    """A transport like `connect`'s, with the limits of statistics."""
+def connect_for_statistics(scenario: Scenario, address: Address, clock: Clock) -> AbstractAsyncContextManager[Client]:
+    """A client like `connect`'s, with the limits of statistics."""
     options = transport_options(scenario, address.protocol)
     options = dataclasses.replace(options, timeout_ns=min(options.timeout_ns, _STATISTICS_TIMEOUT_NS), answer_limit=STATISTICS_LIMIT)
-    return contextlib.aclosing(make_transport(address, options, clock))
+    return contextlib.aclosing(make_client(address, options, clock))
 
 
 def streams_per_connection(scenario: Scenario, protocol: WireProtocol) -> int:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from typing import Any
 
+from perfkit.api_v2.client import Client
 from perfkit.clock import Clock
 from perfkit.errors import MeasurementWarning, UsageError
 from perfkit.figures.resources import MachineFigures, PageFigures
@@ -30,7 +31,7 @@ from perfkit.spans.server_times import ServerTimes
 from perfkit.stats.buckets import BucketCounts
 from perfkit.target.address import Address
 from perfkit.telemetry.client import TelemetryClient
-from perfkit.telemetry.host.event_loop import EVENT_LOOP_LAG, GC_PAUSE
+from perfkit.telemetry.host.generator import EVENT_LOOP_LAG, GC_PAUSE
 from perfkit.telemetry.messages import (
     GpuConfig,
     IntervalTimes,
@@ -45,14 +46,13 @@ from perfkit.telemetry.messages import (
     TelemetryConfig,
 )
 from perfkit.telemetry.series import SamplerReport, Series, Span
-from perfkit.telemetry.server.composing_models import ComposingModelsReader
+from perfkit.telemetry.server.counters import ComposingModelsReader
 from perfkit.telemetry.server.statistics import ServerCounts, ServerStatisticsReader
-from perfkit.transport.base import Transport
 from perfkit.units import NS_PER_S
 from perfkit.workers.point_recording import PointRecording, WorkloadRecording
 
-Connect = Callable[[Address], AbstractAsyncContextManager[Transport]]
-"""Opens a transport to an address for the length of a block."""
+Connect = Callable[[Address], AbstractAsyncContextManager[Client]]
+"""Connects a client to an address for the length of a block."""
 
 
 _LOST_SPANS = {
@@ -127,12 +127,12 @@ class Observation:
         target, address, composing_models = one.scenario.target, one.address, one.probed.composing_models
 
         async def read() -> Sequence[ModelStatistics]:
-            async with self._connect(address) as transport:
-                return await transport.model_statistics(target.model, target.version)
+            async with self._connect(address) as client:
+                return await client.model_statistics(target.model, target.version)
 
         async def read_composing() -> Mapping[str, Sequence[ModelStatistics]]:
-            async with self._connect(address) as transport:
-                return {one.name: await transport.model_statistics(one.name, one.version) for one in composing_models}
+            async with self._connect(address) as client:
+                return {one.name: await client.model_statistics(one.name, one.version) for one in composing_models}
 
         composing = ComposingModelsReader(read_composing) if composing_models else None
         return ServerStatisticsReader(read, self._clock, composing)

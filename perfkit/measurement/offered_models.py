@@ -2,22 +2,21 @@
 
 from collections.abc import Sequence
 
-from perfkit.errors import TargetError
+from perfkit.api_v2.client import Client
+from perfkit.errors import TargetError, nearest
 from perfkit.protocol.message import IndexedModel
-from perfkit.text.nearest import nearest
-from perfkit.transport.base import Transport
 
 _MAX_NAMES, _MAX_REASON_CHARACTERS = 20, 200
 _NOT_READY = ("UNAVAILABLE", "LOADING", "UNLOADING", "UNKNOWN")
 
 
-async def offered_instead(transport: Transport, model: str, version: str = "") -> str:
+async def offered_instead(client: Client, model: str, version: str = "") -> str:
     """The end of the message about an unknown model: its state in the repository, its other versions, or the models offered instead.
 
     Models with a similar name come first. Empty if the server has no repository index.
     """
     try:
-        index = await transport.model_index()
+        index = await client.model_index()
     except TargetError:
         return ""
     ready = [one.version for one in index if one.name == model and one.version and one.state not in _NOT_READY]

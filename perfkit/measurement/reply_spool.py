@@ -13,14 +13,14 @@ from collections.abc import Iterator
 from types import TracebackType
 from typing import Any, Self
 
+from perfkit.api_v2.client import Client, make_client
 from perfkit.clock import Clock, wall_ns
 from perfkit.errors import StorageError, UsageError
 from perfkit.protocol.message import InferRequest, InferResponse
 from perfkit.recorder.window import Window
 from perfkit.scenario.load import ColdStartLoadSpec
 from perfkit.scenario.model import Scenario
-from perfkit.transport.base import Outcome, Reply, Transport
-from perfkit.transport.factory import make_transport
+from perfkit.transport.base import Outcome, Reply
 from perfkit.transport.streamed_answer import StreamedAnswer
 from perfkit.workers.worker_spec import WorkerSpec
 
@@ -47,7 +47,7 @@ class _Point:
     """A load point: its place in the file, what reads its answers, and its window."""
 
     spec: WorkerSpec
-    transport: Transport
+    client: Client
     begin_bytes: int
     epoch_ns: int
     """What turns an instant of the clock into nanoseconds since 1970."""
@@ -82,8 +82,8 @@ class ReplySpool:
                 spec, transport=dataclasses.replace(spec.transport, stream=dataclasses.replace(stream, keeps_messages=True))
             )
         # never opened: it only decodes
-        transport = make_transport(spec.address, spec.transport, clock)
-        self._points.append(_Point(spec, transport, self._file.seek(0, os.SEEK_END), wall_ns() - clock.now_ns()))
+        client = make_client(spec.address, spec.transport, clock)
+        self._points.append(_Point(spec, client, self._file.seek(0, os.SEEK_END), wall_ns() - clock.now_ns()))
         return spec
 
     def take(self, reply: Reply) -> None:
@@ -132,7 +132,7 @@ class ReplySpool:
                 continue
             if indices is not None:
                 variant = int(indices[variant])
-            responses = _responses(point.transport, finished_ns, responses_ns, payload)
+            responses = _responses(point.client, finished_ns, responses_ns, payload)
             yield SpooledRequest(
                 started_ns + epoch_ns,
                 sequence_id,
@@ -142,16 +142,16 @@ class ReplySpool:
             )
 
 
-def _responses(transport: Transport, finished_ns: int, responses_ns: list[int], payload: Any) -> Iterator[tuple[int, InferResponse | None]]:
+def _responses(client: Client, finished_ns: int, responses_ns: list[int], payload: Any) -> Iterator[tuple[int, InferResponse | None]]:
     if payload is None:  # of a transport that keeps no contents, or a stream with nothing but its end
         yield from ((at_ns, None) for at_ns in responses_ns or (finished_ns,))
     elif responses_ns:
         for at_ns, message in payload:
             answer = StreamedAnswer()
             answer.first = message
-            yield at_ns, transport.decode(Reply(Outcome.OK, 0, 0, answer))
+            yield at_ns, client.decode(Reply(Outcome.OK, 0, 0, answer))
     else:
-        yield finished_ns, transport.decode(Reply(Outcome.OK, 0, 0, payload))
+        yield finished_ns, client.decode(Reply(Outcome.OK, 0, 0, payload))
 
 
 def check_spooled(scenario: Scenario) -> None:

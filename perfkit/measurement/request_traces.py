@@ -15,11 +15,10 @@ from perfkit.errors import UsageError
 from perfkit.measurement.observation import Observation
 from perfkit.points.measured import PointMeasurement
 from perfkit.result.model import PointKey
-from perfkit.scenario.traces import Traces
+from perfkit.scenario.telemetry import Traces
 from perfkit.spans.breakdown import Breakdown, break_down
-from perfkit.spans.sampled import SampledRequest
 from perfkit.spans.server_times import ServerTimes, server_times
-from perfkit.spans.span import Span
+from perfkit.spans.span import SampledRequest, Span
 from perfkit.spans.split import SplitRequests, fit_server_clock, split
 from perfkit.stats.clock_offset import ClockOffset, ClockReading, NoOffset, tie_clocks
 from perfkit.target.address import Address

@@ -7,6 +7,7 @@ import pathlib
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 
+from perfkit.api_v2.client import make_client
 from perfkit.clock import Clock, MonotonicClock
 from perfkit.errors import MissingEndpointError, PerfkitError
 from perfkit.scenario.credentials import resolve_replicas
@@ -18,7 +19,6 @@ from perfkit.target.bundled_server import bundled_server
 from perfkit.target.command import takes_ports, with_ports
 from perfkit.target.command_server import command_server, free_ports
 from perfkit.target.started_server import RunningServer, StartedServer
-from perfkit.transport.factory import make_transport
 from perfkit.transport.options import TransportOptions
 from perfkit.units import NS_PER_S, format_duration_ns, write_duration_ns
 
@@ -137,9 +137,9 @@ async def run_command(
 async def _why_not_ready(target: Target, address: Address, clock: Clock) -> str:
     """Why the target's model is not ready at the address; empty if it is. Raises UsageError for TLS files that cannot be used."""
     options = TransportOptions(engine=target.engine, timeout_ns=min(target.timeout_ns, _READINESS_TIMEOUT_NS))
-    async with contextlib.aclosing(make_transport(address, options, clock)) as transport:  # raises what waiting does not mend
+    async with contextlib.aclosing(make_client(address, options, clock)) as client:  # raises what waiting does not mend
         try:
-            return "" if await transport.is_ready(target.model, target.version) else f"its model '{target.model}' is not ready"
+            return "" if await client.is_ready(target.model, target.version) else f"its model '{target.model}' is not ready"
         except MissingEndpointError:  # it answers, and the run's first request shows the rest
             return ""
         except PerfkitError as error:

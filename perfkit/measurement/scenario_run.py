@@ -8,8 +8,7 @@ import pathlib
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from perfkit.calibration.cache import calibration_path, read_calibration
-from perfkit.calibration.model import calibration_document
+from perfkit.calibration.model import calibration_path, read_calibration
 from perfkit.clock import Clock, utc_now
 from perfkit.errors import MeasurementError, MeasurementWarning, PerfkitError, StorageError, TargetError, UsageError
 from perfkit.load.load_plan import ColdStartPlan, LoadPoint
@@ -101,7 +100,7 @@ class ScenarioRun:
         has_conflict = bool(self.placement.conflict) and self.scenario.fleet is None
         self._warnings = [MeasurementWarning(code="shared_cpus", message=self.placement.conflict)] if has_conflict else []
         environment: dict[str, Any] = {
-            "generator": {**host, "calibration": None if calibration is None else calibration_document(calibration)},
+            "generator": {**host, "calibration": None if calibration is None else calibration.document()},
             "source": describe_source(loaded.folder),
             "metric_definitions": METRIC_DEFINITIONS,
         }

@@ -5,20 +5,20 @@ import dataclasses
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AbstractAsyncContextManager
 
+from perfkit.api_v2.client import Client
 from perfkit.errors import ModelMismatchError, TargetError
 from perfkit.load.load_plan import ClosedPlan, LoadPlan
 from perfkit.machine.cuda_memory import CudaDriver, CudaMemory, cuda_driver
-from perfkit.machine.memory import MemoryBudget
+from perfkit.machine.limits import MemoryBudget
 from perfkit.machine.shared_memory import RegionMemory, SystemMemory
-from perfkit.protocol.message import InferRequest, InferResponse, ModelMetadata, RegionKind, SharedRegion
+from perfkit.protocol.message import InferRequest, InferResponse, ModelMetadata, RegionKind, RegionRefusal, SharedRegion
 from perfkit.scenario.load import ClosedLoadSpec, LoadSpec
-from perfkit.scenario.shared_memory import SharedMemory
+from perfkit.scenario.workload import SharedMemory
 from perfkit.target.address import Address
-from perfkit.transport.base import RegionRefusal, Transport
 from perfkit.workload.shared_tensors import OutputSizes, OutputSlots, has_open_sizes, input_region_bytes, place_inputs
 
-Connect = Callable[[Address], AbstractAsyncContextManager[Transport]]
-"""Opens a transport to an address for the length of a block."""
+Connect = Callable[[Address], AbstractAsyncContextManager[Client]]
+"""Connects a client to an address for the length of a block."""
 _PIECE_BYTES = 2**20
 _KINDS: tuple[RegionKind, ...] = ("system", "cuda")
 
@@ -50,7 +50,7 @@ class RunRegions:
 
     async def share(
         self,
-        transport: Transport,
+        client: Client,
         address: Address,
         requests: tuple[InferRequest, ...],
         metadata: ModelMetadata,
@@ -77,20 +77,20 @@ class RunRegions:
         memories: list[RegionMemory] = []
         self._memories.append((address, memories))
         if input_bytes:
-            requests = place_inputs(requests, await self._region(transport, memories, input_bytes))
+            requests = place_inputs(requests, await self._region(client, memories, input_bytes))
         if output_bytes:
-            memory = await self._region(transport, memories, output_bytes)
+            memory = await self._region(client, memories, output_bytes)
             unwritten = b"\xff" * _PIECE_BYTES  # an output that the server does not write is then not zeros, which might be expected
             for offset in range(0, output_bytes, _PIECE_BYTES):
                 memory.write(offset, unwritten[: output_bytes - offset])
             slots = OutputSlots(memory.name, memory.reader, sizes)
         return SharedTensors(spec.kind, requests, slots, input_bytes, output_bytes)
 
-    async def _region(self, transport: Transport, memories: list[RegionMemory], byte_size: int) -> RegionMemory:
+    async def _region(self, client: Client, memories: list[RegionMemory], byte_size: int) -> RegionMemory:
         spec = self._spec
         memory = SystemMemory(byte_size) if spec.kind == "system" else CudaMemory(byte_size, self._make_driver(spec.device))
         memories.append(memory)  # before it is registered: the answer may get lost
-        if refusal := await transport.register_region(SharedRegion(memory.name, byte_size, memory.handle, spec.device)):
+        if refusal := await client.register_region(SharedRegion(memory.name, byte_size, memory.handle, spec.device)):
             raise ModelMismatchError(_refused(refusal, spec.kind))
         return memory
 
@@ -98,10 +98,10 @@ class RunRegions:
         """Unregisters the regions, as far as their servers can be reached, and removes them."""
         try:
             for address, memories in self._memories:
-                async with connect(address) as transport:
+                async with connect(address) as client:
                     for memory in memories:
                         with contextlib.suppress(TargetError):
-                            await transport.unregister_region(self._spec.kind, memory.name)
+                            await client.unregister_region(self._spec.kind, memory.name)
         finally:
             with contextlib.ExitStack() as closing:  # all of them, even if one fails
                 for memory in (memory for _, memories in self._memories for memory in memories):
@@ -122,12 +122,12 @@ async def run_regions(spec: SharedMemory | None, load: LoadSpec, connect: Connec
         await regions.close(connect)
 
 
-async def unregister_abandoned(names: tuple[str, ...], transport: Transport) -> None:
+async def unregister_abandoned(names: tuple[str, ...], client: Client) -> None:
     """Unregisters regions of killed runs, as far as the server has them; the objects are those of `remove_abandoned`."""
     with contextlib.suppress(TargetError):
         for kind in _KINDS:
-            for name in set(names).intersection(await transport.region_names(kind)):
-                await transport.unregister_region(kind, name)
+            for name in set(names).intersection(await client.region_names(kind)):
+                await client.unregister_region(kind, name)
 
 
 def describe_abandoned(names: tuple[str, ...]) -> str:

@@ -8,6 +8,7 @@ import threading
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from typing import Any, TypeVar
 
+from perfkit.api_v2.client import Client
 from perfkit.clock import Clock
 from perfkit.errors import (
     ErrorKind,
@@ -21,7 +22,7 @@ from perfkit.errors import (
 from perfkit.load.load_plan import ClosedPlan, plan_sequences
 from perfkit.load.sequence_requests import with_sequence
 from perfkit.load.sequences import SequenceSource
-from perfkit.machine.memory import MemoryBudget
+from perfkit.machine.limits import MemoryBudget
 from perfkit.measurement.shared_memory import RunRegions, SharedTensors
 from perfkit.measurement.target_metadata import read_target_metadata
 from perfkit.measurement.trial_requests import TrialRequests
@@ -32,7 +33,7 @@ from perfkit.scenario.model import Scenario
 from perfkit.target.address import Address
 from perfkit.target.started_server import StartedServer
 from perfkit.trace.recorded import Indices
-from perfkit.transport.base import Outcome, Reply, Transport, may_pass
+from perfkit.transport.base import Outcome, Reply, may_pass
 from perfkit.transport.limits import AnswerLimit, limit_for_load
 from perfkit.workload.expectation import Expectation
 from perfkit.workload.generated import Checkpoint
@@ -101,9 +102,7 @@ class ProbedWorkload:
     probed: ProbeResult
 
 
-async def probe(
-    transport: Transport, address: Address, loaded: LoadedScenario, clock: Clock, regions: RunRegions | None = None
-) -> ProbeResult:
+async def probe(client: Client, address: Address, loaded: LoadedScenario, clock: Clock, regions: RunRegions | None = None) -> ProbeResult:
     """Reads the model's metadata, makes the requests, and sends the first one.
 
     What failed for a reason that may pass is sent again; see `TrialRequests`. If the server refuses the request with binary
@@ -114,7 +113,7 @@ async def probe(
     trials, scenario = TrialRequests(clock), loaded.scenario
     workload, target = scenario.workload, scenario.target
     with _redacted(address):
-        described = await read_target_metadata(transport, address, loaded, trials)
+        described = await read_target_metadata(client, address, loaded, trials)
         metadata, config = described.metadata, described.config
         check_omitted(workload, target.model, config.required_inputs)
         _check_ids(scenario, config)
@@ -134,9 +133,9 @@ async def probe(
             largest = max(whole, key=_input_bytes)
 
             async def first_answer() -> InferResponse:
-                return (await trials.run(lambda: _answer(transport, address, _as_sequence(largest, scenario, config))))[1]
+                return (await trials.run(lambda: _answer(client, address, _as_sequence(largest, scenario, config))))[1]
 
-            shared = await regions.share(transport, address, whole, metadata, batch_size, budget, first_answer)
+            shared = await regions.share(client, address, whole, metadata, batch_size, budget, first_answer)
             requests, expectation.slots = shared.requests_for(ClosedPlan(1, 0)), shared.slots
         is_binary_announced = _BINARY_EXTENSION in described.server.extensions
         is_open = shared is None and scenario.stream is None and workload.encoding == "auto"
@@ -146,7 +145,7 @@ async def probe(
             notes.append(_NO_SEQUENCES)
 
         async def send(request: InferRequest) -> tuple[int, int]:
-            return await _probe_once(transport, address, expectation, _as_sequence(request, scenario, config))
+            return await _probe_once(client, address, expectation, _as_sequence(request, scenario, config))
 
         try:
             if may_fall_back:
@@ -249,26 +248,26 @@ def _input_bytes(request: InferRequest) -> int:
     return sum(len(tensor.raw) for tensor in request.inputs)
 
 
-async def _probe_once(transport: Transport, address: Address, expectation: Expectation, request: InferRequest) -> tuple[int, int]:
+async def _probe_once(client: Client, address: Address, expectation: Expectation, request: InferRequest) -> tuple[int, int]:
     """Sends one request, so that a refusal is reported before any load is sent; its service time in ns, and the answer's bytes."""
-    reply, response = await _answer(transport, address, request)
+    reply, response = await _answer(client, address, request)
     if reply.payload is None:
         return reply.finished_ns - reply.started_ns, 0
     if fault := expectation.fault(response):
         raise TargetError(f"{address}: the response to the probe request {fault}")
     decoded_bytes = sum(len(output.raw) for output in response.outputs)
-    return reply.finished_ns - reply.started_ns, max(transport.answer_bytes(reply), decoded_bytes)
+    return reply.finished_ns - reply.started_ns, max(client.answer_bytes(reply), decoded_bytes)
 
 
-async def _answer(transport: Transport, address: Address, request: InferRequest) -> tuple[Reply, InferResponse]:
+async def _answer(client: Client, address: Address, request: InferRequest) -> tuple[Reply, InferResponse]:
     """Sends one request; raises TargetError, or ModelMismatchError if it is refused as wrong."""
     reply = None
     try:
-        prepared = transport.prepare(request)
-        reply = await transport.send(prepared)
+        prepared = client.prepare(request)
+        reply = await client.transport.send(prepared)
         if reply.outcome is Outcome.OK and reply.payload is None:  # a stream without a response
             return reply, InferResponse(request.model, request.version, ())
-        return reply, transport.decode(reply)
+        return reply, client.decode(reply)
     except ProtocolError as error:
         message = f"{address}: the probe request failed: {address.sanitize(str(error))}"
         if reply is None:

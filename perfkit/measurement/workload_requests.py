@@ -3,7 +3,7 @@
 import dataclasses
 
 from perfkit.errors import ScenarioError
-from perfkit.machine.memory import MemoryBudget
+from perfkit.machine.limits import MemoryBudget
 from perfkit.protocol.message import InferRequest, ModelConfig, ModelMetadata
 from perfkit.scenario.file import LoadedScenario
 from perfkit.trace.payloads import payload_folder
@@ -41,11 +41,11 @@ def make_workload_requests(
         if workload.data is not None:
             raise ScenarioError("workload.data: the trace of load.replay holds its requests' own tensors or shapes: remove workload.data")
         traced = make_traced_requests(trace, payload_folder(loaded.trace_file), *model, budget=budget, checkpoint=checkpoint)
-        expectation = Expectation(traced.requests, metadata, scenario.check, size, folder, budget)
+        expectation = Expectation.of(traced.requests, metadata, scenario.check, size, folder, budget)
         return WorkloadRequests(traced.requests, expectation, traced.mean_batch_size(max_batch_size), indices=traced.indices)
     if workload.data is not None:
         made = make_data_requests(*model, required_inputs=config.required_inputs, budget=budget, checkpoint=checkpoint)
-        expectation = Expectation(made.requests, metadata, scenario.check, size, folder, budget, made.expected)
+        expectation = Expectation.of(made.requests, metadata, scenario.check, size, folder, budget, made.expected)
         return WorkloadRequests(made.requests, expectation, float(workload.batch_size), stream_lengths=made.stream_lengths)
     requests = make_requests(*model, budget=budget, checkpoint=checkpoint)
-    return WorkloadRequests(requests, Expectation(requests, metadata, scenario.check, size, folder, budget), float(workload.batch_size))
+    return WorkloadRequests(requests, Expectation.of(requests, metadata, scenario.check, size, folder, budget), float(workload.batch_size))

@@ -1,118 +1,133 @@
-"""perf_analyzer's command line, read as its own parser reads it: the same lines are accepted and refused, with the same exit codes."""
+"""perf_analyzer's command line, read as its own parser reads it: the same options, prefixes, repetitions and load modes."""
 
 import dataclasses
+import getopt
+import json
 import pathlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
-from perfkit.perf_analyzer.checks import check
-from perfkit.perf_analyzer.draft import ABORTED_EXIT_CODE, CommandLineError, Draft, Mode, UnsupportedError, refusal
-from perfkit.perf_analyzer.getopt import Option, OptionError, read_options
-from perfkit.perf_analyzer.number_text import NotANumberError, OutOfRangeError, read_int
-from perfkit.perf_analyzer.option_table import DEPRECATED, FLAGS, LONG, MODES, SHORT, WITH_VALUE
-from perfkit.perf_analyzer.options import LoadMode, LoadRange, Options
+import perfkit
+from perfkit.perf_analyzer.option_table import BY_NAME, Fields, Option, is_file
+from perfkit.perf_analyzer.options import (
+    CommandLineError,
+    LoadMode,
+    LoadRange,
+    Options,
+    SequenceOptions,
+    TlsFiles,
+    TraceOptions,
+    UnsupportedError,
+)
 
-__all__ = ["CommandLineError", "UnsupportedError", "parse"]
-
-_METRICS_PORT_AND_PATH = ":8002/metrics"
-_LOAD_MODES: Mapping[Mode, LoadMode] = {
-    "Concurrency": "concurrency",
-    "RequestRate": "request_rate",
-    "CustomIntervals": "request_intervals",
-    "FixedSchedule": "fixed_schedule",
+_SHORT = "".join(f"{name[1]}{':' * (option.read is not None)}" for name, option in BY_NAME.items() if len(name) == 2)
+_LONG = [f"{name[2:]}{'=' * (option.read is not None)}" for name, option in BY_NAME.items() if len(name) > 2]
+_LOAD_MODES: Mapping[str, LoadMode] = {
+    "": "concurrency",
+    "deprecated": "concurrency",
+    "--concurrency-range": "concurrency",
+    "--request-rate-range": "request_rate",
+    "--request-intervals": "request_intervals",
+    "--fixed-schedule": "fixed_schedule",
 }
+_METRICS_PORT_AND_PATH = ":8002/metrics"
 
 
 def parse(arguments: Sequence[str]) -> Options:
     """The options that the arguments stand for; the program's name is not among them. Looks whether files exist.
 
-    Raises CommandLineError with what to write to stderr and the exit code: 99 where perf_analyzer explains its usage, 134 where it aborts, 0
-    for `--version`; UnsupportedError for a line that perf_analyzer accepts and perfkit cannot run.
+    Raises CommandLineError with what to write to stderr, and UnsupportedError for a line that perf_analyzer accepts and perfkit cannot run.
     """
-    draft = Draft()
-    try:
-        for option in read_options(arguments, SHORT, LONG):
-            _set(draft, option)
-    except OptionError as error:
-        raise CommandLineError(f"Error: {error}") from None
-    if draft.options.protocol == "grpc" and not draft.has_url:
-        draft.set(url="localhost:8001")
-    check(draft)
-    _check_support(draft)
-    return _finished(draft)
-
-
-def _set(draft: Draft, option: Option) -> None:
-    flag = f"-{option.name}" if len(option.name) == 1 else f"--{option.name}"
-    if advice := DEPRECATED.get(option.name):
-        draft.warn(f"Warning: {flag} is deprecated and will be removed in an upcoming version. Use {advice} instead.")
-    if mode := MODES.get(option.name):
-        _choose_mode(draft, mode, aborts=option.value is None)
-    if option.value is None:
-        FLAGS[option.name](draft)
-        return
-    try:
-        WITH_VALUE[option.name](draft, option.value)
-    except NotANumberError:
-        raise refusal(f"Failed to parse {flag}. Invalid value provided: {option.value}") from None
-    except OutOfRangeError:
-        raise CommandLineError(f"Error: Failed to parse {flag}. Value out of range: {option.value}", ABORTED_EXIT_CODE) from None
-
-
-def _choose_mode(draft: Draft, mode: Mode, *, aborts: bool) -> None:
-    """Changes the mode, of which only a deprecated one may precede another.
-
-    perf_analyzer has no name for the mode of a rate: it aborts in its complaint about another option after it if that one has no value.
-    """
-    if draft.mode not in (None, "DeprecatedConcurrency"):
-        complaint = refusal(f"Cannot use both {draft.mode} and {mode} inference load modes.")
-        if aborts and draft.mode == "RequestRate":
-            complaint.exit_code = ABORTED_EXIT_CODE
-        raise complaint
-    draft.mode = mode
-    draft.has_deprecated_load |= mode == "DeprecatedConcurrency"
-
-
-def _check_support(draft: Draft) -> None:
-    options, mode = draft.options, draft.final_mode
-    if draft.service_kind == "triton_c_api":
-        raise UnsupportedError(
-            "perfkit sends requests to a server: --service-kind=triton_c_api loads the server's library into the process"
-        )
-    if draft.service_kind != "triton":
-        raise UnsupportedError(f"perfkit speaks v2: --service-kind={draft.service_kind} is for servers with another protocol")
+    given = dict[str, Any]()
+    modes = list[str]()
+    for name, option, value in read_options(arguments):
+        if option.replacement:
+            warning = f"Warning: {name} is deprecated and will be removed in an upcoming version. Use {option.replacement} instead."
+            _add(given, {"warnings": (warning,)})
+        if option.mode:
+            if modes and modes[-1] != "deprecated":
+                raise CommandLineError(f"Error: {name}: {modes[-1]} has already chosen the load mode: there is one")
+            modes.append(option.mode)
+        try:
+            _add(given, option.fields if option.read is None else option.read(value))
+        except ValueError as error:
+            raise CommandLineError(f"Error: {name}: {error}, found '{value}'") from None
+        if "prints_version" in given:
+            raise CommandLineError(f"Perf Analyzer Version {perfkit.__version__} (perfkit)", 0)
+    mode = "deprecated" if "deprecated" in modes else modes[-1] if modes else ""
+    if (kind := given.get("service_kind", "triton")) != "triton":
+        raise UnsupportedError(f"perfkit sends v2 requests to a server: --service-kind={kind} is for another protocol, or for no server")
     if mode not in _LOAD_MODES:
-        raise UnsupportedError("perfkit speaks v2 with closed and open loads: --periodic-concurrency-range has no counterpart")
-    if options.is_streaming and options.is_sync:
-        raise UnsupportedError("can not use streaming with synchronous API")
-    if draft.der_files and options.protocol == "http":
-        raise UnsupportedError(f"perfkit reads PEM files: {min(draft.der_files)}=DER is not supported; openssl converts the file")
+        raise UnsupportedError(f"perfkit has closed and open loads: {mode} has no counterpart")
+    options = _options(given, _LOAD_MODES[mode])
+    for complaint in _complaints(options, given):
+        raise CommandLineError(f"Error: {complaint}")
+    _check_support(options, given)
+    return options
 
 
-def _finished(draft: Draft) -> Options:
-    options, mode, parameters = draft.options, draft.final_mode, _parameters(draft.parameters)
-    load_range = {"Concurrency": draft.concurrency, "RequestRate": draft.rate}.get(mode, LoadRange())
-    if mode == "CustomIntervals":
-        mean_rate_per_s = _mean_rate_per_s(options.intervals_file)
-        load_range = LoadRange(mean_rate_per_s, mean_rate_per_s)
-    if options.request_count:
-        draft.set(measurement_mode="count_windows", measurement_request_count=options.request_count)
-    if options.collects_metrics and not draft.has_metrics_url:
-        host, colon, _ = options.url.partition(":")
-        draft.set(metrics_url=(host if colon else "localhost") + _METRICS_PORT_AND_PATH)
-    if options.protocol == "grpc":
-        tls = dataclasses.replace(draft.grpc_tls, is_used=draft.uses_grpc_tls)
+def read_options(arguments: Sequence[str]) -> Iterator[tuple[str, Option, str]]:
+    """Each option by a name in the table, with its value; words that belong to no option are ignored, as getopt_long ignores them."""
+    try:
+        found, _ = getopt.gnu_getopt(list(arguments), _SHORT, _LONG)
+    except getopt.GetoptError as error:
+        raise CommandLineError(f"Error: {error}") from None
+    for name, value in found:
+        yield name, BY_NAME[name], value
+
+
+def _add(given: dict[str, Any], fields: Fields) -> None:
+    """Of a repeated option lists and mappings add up, and otherwise the last value counts; of the number of requests the first one."""
+    for field, value in fields.items():
+        before = given.get(field)
+        if isinstance(value, Mapping):
+            given[field] = {**(before or {}), **value}
+        elif isinstance(value, tuple):
+            given[field] = (*(before or ()), *value)
+        elif field != "request_count" or before is None:
+            given[field] = value
+
+
+def _part(given: Mapping[str, Any], part: str) -> dict[str, Any]:
+    return {field.removeprefix(f"{part}."): value for field, value in given.items() if field.startswith(f"{part}.")}
+
+
+def _options(given: Mapping[str, Any], mode: LoadMode) -> Options:
+    own = {field.name: given[field.name] for field in dataclasses.fields(Options) if field.name in given}
+    protocol = given.get("protocol", "http")
+    url = given.get("url", "localhost:8001" if protocol == "grpc" else "localhost:8000")
+    if protocol == "grpc":
+        tls = TlsFiles(**_part(given, "grpc_tls"))
     else:
-        is_used = options.url.lower().startswith("https://")
-        tls = dataclasses.replace(draft.http_tls, is_used=is_used, verify=draft.verifies_peer and draft.verifies_host)
-    draft.set(
-        load_mode=_LOAD_MODES[mode],
-        load_range=load_range,
-        is_binary_search=options.is_binary_search and mode in ("Concurrency", "RequestRate"),
-        tls=tls,
-        parameters=parameters,
-        ignored_parameters=tuple(name for name in draft.parameters if name not in parameters),
-    )
-    return draft.options
+        verify = given.get("verifies_peer", True) and given.get("verifies_host", True)
+        tls = TlsFiles(is_used=url.lower().startswith("https://"), verify=verify, **_part(given, "http_tls"))
+    if mode == "request_intervals":
+        mean_rate_per_s = _mean_rate_per_s(given["intervals_file"])
+        load_range = LoadRange(mean_rate_per_s, mean_rate_per_s)
+    else:
+        load_range = LoadRange(**given.get({"concurrency": "concurrency", "request_rate": "rate"}.get(mode, ""), {}))
+    own |= {
+        "model": given.get("model", ""),
+        "url": url,
+        "load_mode": mode,
+        "load_range": load_range,
+        "is_binary_search": given.get("is_binary_search", False) and mode in ("concurrency", "request_rate"),
+        "sequences": SequenceOptions(**_part(given, "sequences")),
+        "trace": TraceOptions(**_part(given, "trace")),
+        "tls": tls,
+    }
+    if mode == "fixed_schedule":
+        own["request_count"] = _scheduled_requests(own.get("input_data", ())) - own.get("warmup_request_count", 0)
+        if "request_count" in given or own["request_count"] <= 0:
+            raise CommandLineError(
+                "Error: --fixed-schedule sends the requests of its data after those of --warmup-request-count: there must be some, and no --request-count"
+            )
+    if own.get("request_count"):
+        own |= {"measurement_mode": "count_windows", "measurement_request_count": own["request_count"]}
+    if own.get("collects_metrics") and "metrics_url" not in given:
+        host, colon, _ = url.partition(":")
+        own["metrics_url"] = (host if colon else "localhost") + _METRICS_PORT_AND_PATH
+    return Options(**own)
 
 
 def _mean_rate_per_s(file: str) -> int:
@@ -124,18 +139,64 @@ def _mean_rate_per_s(file: str) -> int:
         return 1
 
 
-def _parameters(given: Mapping[str, tuple[str, str]]) -> dict[str, bool | int | str]:
-    """The parameters that are sent: those of the types that perf_analyzer knows, of which it reads a bool as true only if it is `true`."""
-    parameters: dict[str, bool | int | str] = {}
-    for name, (value, kind) in given.items():
-        if kind == "string":
-            parameters[name] = value
-        elif kind == "bool":
-            parameters[name] = value == "true"
-        elif kind == "int":
-            try:
-                parameters[name] = read_int(value)
-            except ValueError:
-                message = f"Error: Failed to parse --request-parameter {name}: expected a whole number of 32 bits, found {value!r}"
-                raise UnsupportedError(message, ABORTED_EXIT_CODE) from None
-    return parameters
+def _scheduled_requests(files: Sequence[str]) -> int:
+    """How many requests the data of a fixed schedule has. Raises CommandLineError for other data."""
+    if not files or not all(map(is_file, files)):
+        raise CommandLineError("Error: --fixed-schedule: give its files as --input-data")
+    count = 0
+    for name in files:
+        try:
+            document = json.loads(pathlib.Path(name).read_bytes(), parse_constant=_refuse_constant)
+        except (OSError, ValueError) as error:
+            raise CommandLineError(f"Error: --fixed-schedule: {name}: {error}") from None
+        if not isinstance(document, dict) or [*document] != ["data"] or not isinstance(document["data"], list):
+            raise CommandLineError(f"Error: --fixed-schedule: {name}: expected an object with the list 'data' and nothing else")
+        count += len(document["data"])
+    return count
+
+
+def _refuse_constant(name: str) -> float:
+    raise ValueError(f"{name} is not allowed here")
+
+
+def _complaints(options: Options, given: Mapping[str, Any]) -> Iterator[str]:
+    """What perf_analyzer refuses of options together."""
+    ranges = [LoadRange(**given.get(name, {})) for name in ("concurrency", "rate")]
+    is_open_ended = any(one.end == 0 for one in ranges)
+    load = options.load_range
+    if not options.model:
+        yield "-m: give the model's name"
+    if any(one.start == 0 for one in ranges):
+        yield "--concurrency-range, --request-rate-range: the start must be above 0"
+    if options.protocol != "grpc":
+        for option, is_given in (
+            ("--streaming", options.is_streaming),
+            ("--request-parameter", options.parameters or options.ignored_parameters),
+        ):
+            if is_given:
+                yield f"{option} is for -i grpc"
+        if "compression" in given:
+            yield "--grpc-compression-algorithm is for -i grpc"
+    if options.is_zero_data and options.input_data:
+        yield "-z and files of input data exclude each other"
+    if options.is_async and options.is_sync:
+        yield "--async and --sync exclude each other"
+    if is_open_ended and not options.latency_threshold_ms:
+        yield "a range without an end needs --latency-threshold"
+    is_unbounded = is_open_ended or not options.latency_threshold_ms or any(one.end < one.start for one in ranges)
+    if is_unbounded and given.get("is_binary_search") and options.load_mode != "request_intervals":
+        yield "--binary-search needs --latency-threshold, and a range whose end is not below its start"
+    if options.load_mode in ("concurrency", "request_rate"):
+        if load.start < load.end and (options.request_count or options.warmup_request_count):
+            yield "--request-count and --warmup-request-count are for a single load"
+        if options.request_count and load.start >= options.request_count + 1:
+            yield "--request-count: it must not be below the load"
+    if not options.collects_metrics and ("metrics_url" in given or "metrics_interval_ms" in given):
+        yield "--metrics-url and --metrics-interval need --collect-metrics"
+
+
+def _check_support(options: Options, given: Mapping[str, Any]) -> None:
+    if options.is_streaming and options.is_sync:
+        raise UnsupportedError("can not use streaming with synchronous API")
+    if options.protocol == "http" and "DER" in (given.get("certificate_form"), given.get("key_form")):
+        raise UnsupportedError("perfkit reads PEM files: openssl converts those in the form DER")

@@ -3,8 +3,7 @@
 from collections.abc import Sequence
 
 from perfkit.figures.resources import ComposingModelFigures, GpuFigures, ServerFigures
-from perfkit.perf_analyzer.figures import GPU_FIGURES, stages_us, whole_us
-from perfkit.perf_analyzer.measured_load import MeasuredLoad
+from perfkit.perf_analyzer.measured_load import GPU_FIGURES, MeasuredLoad, stages_us, whole_us
 from perfkit.perf_analyzer.options import Options
 
 

@@ -1,13 +1,14 @@
-"""A measured load in perf_analyzer's terms. Pure."""
+"""A measured load in perf_analyzer's terms: its windows together, and the figures of its servers and GPUs. Pure."""
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
-from perfkit.figures.resources import GpuFigures, ServerFigures
+from perfkit.figures.resources import ComposingModelFigures, GpuFigures, ServerFigures
 from perfkit.perf_analyzer.options import Options
-from perfkit.perf_analyzer.percentiles import percentiles_ns
-from perfkit.perf_analyzer.pooled_figures import pooled_gpus, pooled_server
-from perfkit.perf_analyzer.windows import Window, latency_ns
+from perfkit.perf_analyzer.windows import Window, latency_ns, percentiles_ns
+from perfkit.points.measured import Resources
+from perfkit.points.resources import pooled_gpus as pooled_gpu_resources
 from perfkit.stats.buckets import BucketCounts
 from perfkit.units import NS_PER_S
 
@@ -97,3 +98,78 @@ def _delayed_share(windows: Sequence[Window]) -> float:
     if not delays.count or not rate_per_s:
         return 0.0
     return delays.count_above(max(_MS_NS, round(NS_PER_S / rate_per_s))) / delays.count
+
+
+_COMPUTE = ("compute_input_ns", "compute_infer_ns", "compute_output_ns")
+_SERVER_TIMES: Mapping[str, Callable[[ServerFigures], int]] = {
+    **dict.fromkeys(("success_ns", "queue_ns"), lambda one: one.requests),
+    **dict.fromkeys(_COMPUTE, lambda one: one.requests - one.cache_hits),
+    "cache_hit_ns": lambda one: one.cache_hits,
+    "cache_miss_ns": lambda one: one.cache_misses,
+    "client_mean_ns": lambda one: one.client_requests,
+}
+"""The means of a run, and over how many requests each is."""
+_SERVER_COUNTS = ("requests", "failed", "executions", "inferences", "cache_hits", "cache_misses", "client_requests")
+
+
+def pooled_server(runs: Sequence[ServerFigures]) -> ServerFigures | None:
+    """Counts are added, means weighted by what they are means of; None without runs."""
+    if len(runs) < 2:
+        return runs[0] if runs else None
+    figures: dict[str, Any] = {name: sum(getattr(run, name) for run in runs) for name in _SERVER_COUNTS}
+    figures |= {name: _mean([(getattr(run, name), weight(run)) for run in runs]) for name, weight in _SERVER_TIMES.items()}
+    by_name: dict[str, list[ComposingModelFigures]] = {}
+    for model in (model for run in runs for model in run.composing_models):
+        by_name.setdefault(model.name, []).append(model)
+    return ServerFigures(
+        **figures,
+        mean_batch=figures["inferences"] / figures["executions"] if figures["executions"] else None,
+        versions=tuple(sorted({version for run in runs for version in run.versions})),
+        composing_models=tuple(map(_pooled_model, by_name.values())),
+    )
+
+
+def _pooled_model(runs: Sequence[ComposingModelFigures]) -> ComposingModelFigures:
+    changes: dict[str, Any] = {name: sum(getattr(run, name) for run in runs) for name in ("requests", "failed", "executions")}
+    times = ("success_ns", "queue_ns", *_COMPUTE)
+    changes |= {name: _mean([(getattr(run, name), run.requests) for run in runs]) for name in times}
+    changes["mean_batch"] = _mean([(run.mean_batch, run.executions) for run in runs])
+    changes["versions"] = tuple(sorted({version for run in runs for version in run.versions}))
+    return dataclasses.replace(runs[0], **changes)
+
+
+def _mean(values: Sequence[tuple[float | None, int]]) -> float | None:
+    known = [(value, weight) for value, weight in values if value is not None and weight]
+    total = sum(weight for _, weight in known)
+    return sum(value * weight for value, weight in known) / total if total else None
+
+
+def pooled_gpus(runs: Sequence[tuple[tuple[GpuFigures, ...], float]]) -> tuple[GpuFigures, ...]:
+    """Each GPU once, from the GPUs of each run and the seconds that count of it."""
+    return pooled_gpu_resources([(Resources(gpus=gpus), round(seconds * NS_PER_S)) for gpus, seconds in runs])
+
+
+_NS_PER_US = 1000
+_STAGES = {
+    "queue": "queue_ns",
+    "compute input": "compute_input_ns",
+    "compute infer": "compute_infer_ns",
+    "compute output": "compute_output_ns",
+}
+GPU_FIGURES = {
+    "Avg GPU Utilization": "utilization_mean",
+    "Avg GPU Power Usage": "power_mean_w",
+    "Max GPU Memory Usage": "memory_used_max_bytes",
+    "Total GPU Memory": "memory_total_bytes",
+}
+"""The field of `GpuFigures` that each name stands for."""
+
+
+def whole_us(value_ns: float | None) -> int:
+    """A time in whole microseconds, cut; 0 for an unknown one."""
+    return int((value_ns or 0.0) / _NS_PER_US)
+
+
+def stages_us(figures: ServerFigures | ComposingModelFigures) -> dict[str, int]:
+    """The mean time of each stage of a request in the server, in whole microseconds."""
+    return {name: whole_us(getattr(figures, field)) for name, field in _STAGES.items()}

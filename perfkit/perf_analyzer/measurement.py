@@ -13,16 +13,16 @@ import perfkit
 from perfkit.errors import MeasurementError, MeasurementWarning, TargetError
 from perfkit.measurement.reply_spool import ReplySpool
 from perfkit.measurement.scenario_run import MeasuredScenario
+from perfkit.override import override
 from perfkit.perf_analyzer.export_file import ExportFile
-from perfkit.perf_analyzer.looped_intervals import with_looped_intervals
 from perfkit.perf_analyzer.messages import warning_in_options
 from perfkit.perf_analyzer.mix import load_values
 from perfkit.perf_analyzer.options import Options, SequenceOptions, TraceOptions
-from perfkit.perf_analyzer.profile import Interrupted
+from perfkit.perf_analyzer.profile import Interrupted, Measurement
 from perfkit.perf_analyzer.scenario import scenario_for
+from perfkit.perf_analyzer.schedule_files import warm_up_and_rest, with_looped_intervals
 from perfkit.perf_analyzer.server_calls import ModelTraits, known_options
 from perfkit.perf_analyzer.sweep import has_one_run
-from perfkit.perf_analyzer.warm_up import warm_up_and_rest
 from perfkit.perf_analyzer.windows import RunFigures, Window, measured_windows
 from perfkit.result.model import Result
 from perfkit.scenario.file import LoadedScenario, read_document
@@ -45,7 +45,7 @@ class Engine(Protocol):
         """Changes the trace settings of the scenario's server; raises PerfkitError."""
 
 
-class ScenarioMeasurement:
+class ScenarioMeasurement(Measurement):
     """Measures each load in a run of its own, whose result is removed afterwards; a context manager, which ends the profile export."""
 
     def __init__(self, options: Sequence[Options], engine: Engine, note: Callable[[str], None]) -> None:
@@ -82,8 +82,9 @@ class ScenarioMeasurement:
             self._export.remove_partial()
         shutil.rmtree(self._folder, ignore_errors=True)
 
+    @override
     def ask_servers(self) -> Sequence[ModelTraits]:
-        """See `Measurement.ask_servers`; tells the servers about traces, too."""
+        """Tells the servers about traces, too."""
         for number, one in enumerate(self._options):
             parts = warm_up_and_rest(one, self._folder / f"schedule-{number}")
             asking = dataclasses.replace(parts[1], sequences=SequenceOptions())  # which the model may not have
@@ -98,14 +99,15 @@ class ScenarioMeasurement:
             self._warm_ups.append(warm_up)
         return self._traits
 
+    @override
     def warm_up(self, value: float) -> None:
-        """See `Measurement.warm_up`; one model after the other."""
+        """One model after the other."""
         for one, own_value in zip(self._warm_ups, load_values(self._options, value), strict=True):
             if one.warmup_request_count:
                 self._result(read_document(scenario_for([one], own_value), environ={}), None)
 
+    @override
     def measure(self, value: float, count: int) -> list[list[Window]]:
-        """See `Measurement.measure`."""
         if self._export is not None and value != self._spooled:
             self._end_spool()
             self._spool, self._spooled = self._ending.enter_context(ReplySpool(self._folder)), value

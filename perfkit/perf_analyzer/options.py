@@ -7,6 +7,18 @@ from typing import Literal, TypeAlias
 LoadMode: TypeAlias = Literal["concurrency", "request_rate", "request_intervals", "fixed_schedule"]
 
 
+class CommandLineError(Exception):
+    """A command line that is not run, with what to write to stderr and the exit code."""
+
+    def __init__(self, message: str, exit_code: int = 99) -> None:
+        super().__init__(message)
+        self.exit_code = exit_code
+
+
+class UnsupportedError(CommandLineError):
+    """A command line that perf_analyzer accepts, and perfkit cannot run."""
+
+
 @dataclasses.dataclass(frozen=True, slots=True)
 class LoadRange:
     """`start:end:step` of a sweep; an end of 0 means until the latency threshold is passed."""
@@ -124,7 +136,8 @@ class Options:
     csv_file: str = ""
     is_verbose_csv: bool = False
     export_file: str = ""
-    verbosity: int = 0
+    is_verbose: bool = False
+    """`-v`: each window has a line."""
     collects_metrics: bool = False
     metrics_url: str = ""
     """As given, or `<host>:8002/metrics`."""

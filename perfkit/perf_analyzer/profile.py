@@ -14,10 +14,9 @@ from perfkit.perf_analyzer.messages import in_options
 from perfkit.perf_analyzer.mix import load_values
 from perfkit.perf_analyzer.options import Options
 from perfkit.perf_analyzer.server_calls import ModelTraits, known_options
-from perfkit.perf_analyzer.stability import is_over_threshold, is_stable, last_windows
 from perfkit.perf_analyzer.stdout import Report
 from perfkit.perf_analyzer.sweep import loads, windows_to_begin_with
-from perfkit.perf_analyzer.windows import Window
+from perfkit.perf_analyzer.windows import Window, is_over_threshold, is_stable, last_windows
 
 
 class ExitCode(enum.IntEnum):

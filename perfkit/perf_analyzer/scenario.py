@@ -9,12 +9,11 @@ import pathlib
 from collections.abc import Sequence
 from typing import Any, TypeAlias
 
-from perfkit.perf_analyzer.draft import UnsupportedError
 from perfkit.perf_analyzer.notes import notes
-from perfkit.perf_analyzer.options import LoadRange, Options
+from perfkit.perf_analyzer.options import LoadRange, Options, UnsupportedError
 from perfkit.perf_analyzer.sweep import STABILITY_WINDOWS, has_one_run, linear_values
-from perfkit.perf_analyzer.target import target_of
-from perfkit.scenario.writing import scenario_name, scenario_text
+from perfkit.scenario.credentials import escaped
+from perfkit.scenario.file import scenario_name, scenario_text
 
 __all__ = ["print_scenario", "scenario_for", "scenario_of"]
 
@@ -272,3 +271,46 @@ def _mix(commands: Sequence[Options]) -> _Section:
     duration_ms = max(options.interval_ms for options in commands)
     document: _Section = {"name": "-".join(names)[:64], "target": common, "workloads": workloads}
     return document | {"measure": {"duration": f"{duration_ms}ms", "repetitions": _REPETITIONS}}
+
+
+_GRPC_PORT_WITHOUT_ONE = 443
+_TIMEOUT = "10m"
+"""perf_analyzer waits without an end."""
+
+
+def target_of(options: Options) -> dict[str, Any]:
+    """The keys and values of `target`. Raises UnsupportedError for a URL that the protocol does not take."""
+    target: dict[str, Any] = {"url": _url(options), "model": options.model, "timeout": _TIMEOUT}
+    if options.version:
+        target["version"] = options.version
+    if options.headers:
+        target["headers"] = {name: escaped(value.strip()) for name, value in options.headers.items()}
+    tls = options.tls
+    given: dict[str, Any] = {key: value for key, value in (("ca", tls.ca), ("cert", tls.cert), ("key", tls.key)) if value}
+    if not tls.verify:
+        given["verify"] = False
+    if tls.is_used and given:
+        target["tls"] = given
+    if options.compression != "none":
+        target["compression"] = options.compression
+    if options.collects_metrics:
+        url = options.metrics_url
+        target["metrics_url"] = url if "://" in url else f"http://{url}"
+    if options.bls_composing_models:
+        target["composing_models"] = list(options.bls_composing_models)
+    return target
+
+
+def _url(options: Options) -> str:
+    url = options.url
+    if options.protocol == "http":
+        return url if "://" in url else f"http://{url}"
+    if url.startswith("unix:"):
+        return url
+    scheme, separator, rest = url.partition("://")
+    if separator and scheme not in ("grpc", "grpcs", "dns"):
+        raise UnsupportedError(f"perfkit: -u {url}: over gRPC give host and port without {scheme}://")
+    place = rest.lstrip("/") if separator else url
+    host = place.rpartition("]")[2] if place.startswith("[") else place
+    has_port = ":" in host
+    return f"{'grpcs' if options.tls.is_used else 'grpc'}://{place}{'' if has_port else f':{_GRPC_PORT_WITHOUT_ONE}'}"

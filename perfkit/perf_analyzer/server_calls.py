@@ -4,6 +4,7 @@ import contextlib
 import dataclasses
 from collections.abc import AsyncIterator
 
+from perfkit.api_v2.client import Client
 from perfkit.clock import Clock
 from perfkit.errors import MissingEndpointError, TargetError, UsageError
 from perfkit.measurement.load_points import connect
@@ -11,7 +12,6 @@ from perfkit.perf_analyzer.options import Options, TraceOptions
 from perfkit.protocol.message import ModelConfig
 from perfkit.scenario.credentials import resolve_replicas
 from perfkit.scenario.file import LoadedScenario
-from perfkit.transport.base import Transport
 
 
 def trace_settings(options: TraceOptions) -> dict[str, tuple[str, ...]]:
@@ -27,8 +27,8 @@ def trace_settings(options: TraceOptions) -> dict[str, tuple[str, ...]]:
 
 async def change_trace_settings(loaded: LoadedScenario, options: TraceOptions, clock: Clock) -> None:
     """Changes the settings of the scenario's server. Raises TargetError if it refuses, ScenarioError for TLS files that are missing."""
-    async with _connected(loaded, clock) as transport:
-        if refusal := await transport.change_trace_settings(trace_settings(options)):
+    async with _connected(loaded, clock) as client:
+        if refusal := await client.change_trace_settings(trace_settings(options)):
             raise TargetError(f"unable to update trace settings: {refusal}")
 
 
@@ -53,22 +53,22 @@ def known_options(options: Options, traits: ModelTraits) -> Options:
 async def model_traits(loaded: LoadedScenario, clock: Clock) -> ModelTraits:
     """Asks for the traits of the scenario's model. Raises TargetError."""
     target = loaded.scenario.target
-    async with _connected(loaded, clock) as transport:
-        config = await _configuration(transport, target.model, target.version)
-        steps = [await _configuration(transport, step.name, step.version) for step in config.composing_models]
+    async with _connected(loaded, clock) as client:
+        config = await _configuration(client, target.model, target.version)
+        steps = [await _configuration(client, step.name, step.version) for step in config.composing_models]
     return ModelTraits(any(one.has_sequences for one in (config, *steps)), config.is_decoupled)
 
 
-async def _configuration(transport: Transport, model: str, version: str) -> ModelConfig:
+async def _configuration(client: Client, model: str, version: str) -> ModelConfig:
     try:
-        return await transport.model_config(model, version)
+        return await client.model_config(model, version)
     except MissingEndpointError:
         return ModelConfig()
 
 
 @contextlib.asynccontextmanager
-async def _connected(loaded: LoadedScenario, clock: Clock) -> AsyncIterator[Transport]:
+async def _connected(loaded: LoadedScenario, clock: Clock) -> AsyncIterator[Client]:
     target = loaded.scenario.target
     (urls,) = target.urls_by_protocol.values()
-    async with connect(loaded.scenario, resolve_replicas(target, urls, loaded.folder), clock) as transport:
-        yield transport
+    async with connect(loaded.scenario, resolve_replicas(target, urls, loaded.folder), clock) as client:
+        yield client

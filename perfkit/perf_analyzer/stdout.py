@@ -3,8 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 
 from perfkit.figures.resources import ComposingModelFigures, GpuFigures, ServerFigures
-from perfkit.perf_analyzer.figures import GPU_FIGURES, stages_us, whole_us
-from perfkit.perf_analyzer.measured_load import MeasuredLoad
+from perfkit.perf_analyzer.measured_load import GPU_FIGURES, MeasuredLoad, stages_us, whole_us
 from perfkit.perf_analyzer.options import Options
 from perfkit.perf_analyzer.windows import Window
 
@@ -26,7 +25,7 @@ class Report:
     @property
     def is_verbose(self) -> bool:
         """Whether each window has a line."""
-        return self._options.verbosity > 0
+        return self._options.is_verbose
 
     def settings(self, *, is_decoupled: bool = False) -> Iterator[str]:
         """The lines before the first load."""

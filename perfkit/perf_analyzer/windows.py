@@ -1,4 +1,4 @@
-"""perf_analyzer's measurement windows, cut from a run of perfkit: the requests and times of each, and the figures of the whole run."""
+"""perf_analyzer's measurement windows, cut from a run of perfkit: the requests and times of each, those that must agree, the figures of the run."""
 
 import dataclasses
 import pathlib
@@ -6,12 +6,22 @@ from collections.abc import Sequence
 
 from perfkit.figures.resources import GpuFigures, ServerFigures
 from perfkit.perf_analyzer.options import Options
-from perfkit.perf_analyzer.percentiles import percentiles_ns
-from perfkit.perf_analyzer.sweep import has_one_run
+from perfkit.perf_analyzer.sweep import STABILITY_WINDOWS, are_stable, has_one_run
 from perfkit.result.interval_log import read_all_times, read_window_starts
 from perfkit.result.load import OpenLoad
 from perfkit.result.model import Failure, Point, Result
 from perfkit.stats.buckets import EMPTY, BucketCounts
+
+_MS_NS = 1_000_000
+
+
+def percentiles_ns(times: BucketCounts, percentiles: Sequence[int]) -> list[int]:
+    """The value with the index of p/100·(n - 1), rounded, of the n sorted times; 0 without times."""
+    count = times.count
+    if not count:
+        return [0 for _ in percentiles]
+    ranks = [int(percentile / 100 * (count - 1) + 0.5) + 1 for percentile in percentiles]
+    return [min(value, times.largest_ns) for value in times.values_at([rank / count for rank in ranks])]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -111,3 +121,26 @@ def _run_figures(run: Point, options: Options) -> RunFigures:
         failed=run.requests.sent - run.requests.ok,
         failures=run.failures,
     )
+
+
+def last_windows(windows: Sequence[Window]) -> Sequence[Window]:
+    """Those that must agree, and that are reported."""
+    return windows[-STABILITY_WINDOWS:]
+
+
+def is_stable(windows: Sequence[Window], options: Options, *, checks_latency: bool = True) -> bool:
+    """Whether the last three windows agree in throughput and latency; that of a number of requests always does."""
+    if options.request_count:
+        return True
+    last = last_windows(windows)
+    if len(last) < STABILITY_WINDOWS or not are_stable([window.inferences_per_s for window in last], options.stability_percent):
+        return False
+    return not checks_latency or are_stable([window.latency_ns(options.percentile) for window in last], options.stability_percent)
+
+
+def is_over_threshold(windows: Sequence[Window], options: Options) -> bool:
+    """Whether one of the last three windows reaches the latency threshold, or has no answer: further windows would change nothing."""
+    last, threshold_ns = last_windows(windows), options.latency_threshold_ms * _MS_NS
+    if not threshold_ns or len(last) < STABILITY_WINDOWS:
+        return False
+    return any(not window.requests or window.latency_ns(options.percentile) >= threshold_ns for window in last)

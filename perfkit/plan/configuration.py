@@ -6,16 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 
-from perfkit.plan.capacity_estimate import estimate_capacity
-from perfkit.plan.evidence import KEPT_UP, Evidence
-from perfkit.plan.inputs import PlanInputs
-from perfkit.plan.model import SHOWN, ConfigurationPlan, NamedPrediction, Operation, RatePoint, TableRow
-from perfkit.plan.performance_models import closed_loop_points, fit_scalability, validate_models, what_if
-from perfkit.plan.price import Price
-from perfkit.plan.rate_points import error_rate_up_to, fit_curves, rate_points
-from perfkit.plan.risk import arrivals_notes
-from perfkit.result.distribution import QUANTILES
-from perfkit.stats.capacity import (
+from perfkit.plan.capacity import (
     Energy,
     ReplicaCount,
     closed_loop_bounds,
@@ -24,10 +15,19 @@ from perfkit.stats.capacity import (
     measured_knee,
     target_concurrency,
 )
-from perfkit.stats.queueing import MgcQueue
-from perfkit.stats.rate_curve import RateCurve
+from perfkit.plan.capacity_estimate import estimate_capacity
+from perfkit.plan.evidence import KEPT_UP, Evidence
+from perfkit.plan.input_texts import Price
+from perfkit.plan.inputs import PlanInputs
+from perfkit.plan.model import SHOWN, ConfigurationPlan, NamedPrediction, Operation, RatePoint, TableRow
+from perfkit.plan.performance_models import closed_loop_points, fit_scalability, validate_models, what_if
+from perfkit.plan.queueing import MgcQueue
+from perfkit.plan.rate_curve import RateCurve
+from perfkit.plan.rate_points import error_rate_up_to, fit_curves, rate_points
+from perfkit.plan.risk import arrivals_notes
+from perfkit.plan.slo_capacity import Capacity
+from perfkit.result.distribution import QUANTILES
 from perfkit.stats.slo import SloLimits
-from perfkit.stats.slo_capacity import Capacity
 from perfkit.units import NS_PER_S, format_rate_per_s
 
 _HEADROOMS, _REDUNDANCIES, _DEMANDS = (0.2, 0.3, 0.4, 0.5), (0, 1, 2), (0.5, 1.0, 1.5, 2.0)

@@ -5,10 +5,10 @@ import re
 from collections.abc import Sequence
 
 from perfkit.errors import UsageError
+from perfkit.plan.autoscaling import SCALE_DOWN_DELAY_S
+from perfkit.plan.capacity import HOURS_PER_YEAR
 from perfkit.plan.demand_profile import DemandProfile
-from perfkit.plan.price import AMOUNT, Price, parse_price
-from perfkit.stats.autoscaling import SCALE_DOWN_DELAY_S
-from perfkit.stats.fleet_cost import HOURS_PER_YEAR
+from perfkit.plan.input_texts import AMOUNT, Price, parse_price
 from perfkit.units import NS_PER_S, parse_duration_ns, parse_share
 
 _AMOUNT = re.compile(AMOUNT)
@@ -44,6 +44,7 @@ class DayInputs:
     cold_start_s: float | None = None
     """From the start of a replica until it takes requests; None takes the time that was measured."""
     scale_down_delay_s: float = SCALE_DOWN_DELAY_S
+    """How long replicas are kept after the demand fell, in seconds."""
     minimum: int | None = None
     """The fewest replicas of the autoscaler; None: one more than the redundancy."""
     maximum: int | None = None

@@ -6,8 +6,8 @@ import re
 import numpy as np
 
 from perfkit.errors import UsageError
-from perfkit.plan.csv_rows import CsvRow, parse_csv
-from perfkit.stats.steps import PeriodicSteps, Steps
+from perfkit.plan.input_texts import CsvRow, parse_csv
+from perfkit.plan.steps import PeriodicSteps, Steps
 
 DAY_S, HOUR_S = 86_400.0, 3600.0
 WEEKDAYS = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")

@@ -1,26 +1,25 @@
 """The capacity plan, `perfkit.plan/1`, as frozen values.
 
 Times are in nanoseconds. Rates are requests per second at one replica; demand, and all figures of a `ReplicaCount`, are inferences per
-second: a request of batch size 8 is eight inferences. JSON keys are the field names, or the field's `key` metadata. Fields whose
-metadata `is_stored` is false are left out.
+second: a request of batch size 8 is eight inferences. `dataclass_document` says what the JSON keys are.
 """
 
 import dataclasses
-import math
 from collections.abc import Mapping
 from typing import Any
 
+from perfkit.plan.capacity import ClosedLoopBounds, ClosedPoint, Energy, ReplicaCount
+from perfkit.plan.forecast import Exhaustion, Forecast
 from perfkit.plan.inputs import PlanInputs
+from perfkit.plan.rate_curve import Prediction, RateCurve
 from perfkit.plan.risk import FleetRisk
 from perfkit.plan.schedule_model import Schedule
-from perfkit.stats.capacity import ClosedLoopBounds, ClosedPoint, Energy, ReplicaCount
+from perfkit.plan.slo_capacity import Capacity
+from perfkit.plan.usl import UslFit, UslRefusal
+from perfkit.plan.validation import Validation
+from perfkit.result.part import dataclass_document
 from perfkit.stats.constraints import Judgement
-from perfkit.stats.forecast import Exhaustion, Forecast
-from perfkit.stats.rate_curve import Prediction, RateCurve
 from perfkit.stats.ratio_interval import Estimate
-from perfkit.stats.slo_capacity import Capacity
-from perfkit.stats.usl import UslFit, UslRefusal
-from perfkit.stats.validation import Validation
 
 SCHEMA = "perfkit.plan/1"
 SHOWN = {"p50": 0.5, "p95": 0.95, "p99": 0.99}
@@ -67,6 +66,7 @@ class WhatIf:
     model: str
     change: str
     saturation_per_s: float
+    """The rate at which a replica saturates."""
     capacity_per_s: float | None
     """Under the SLO; None for a model without percentiles."""
     mean_ns: float | None
@@ -78,6 +78,7 @@ class Operation:
     """The replicas needed at one headroom, their cost, and the time of their requests."""
 
     headroom: float
+    """The share of the capacity that is kept free."""
     replicas: int
     cost_per_hour: float | None
     cost_per_million: float | None
@@ -103,6 +104,7 @@ class ConfigurationPlan:
 
     name: str
     label: str
+    """The configuration as tables name it."""
     model: str
     settings: str
     batch_size: int
@@ -120,18 +122,25 @@ class ConfigurationPlan:
     fleet: ReplicaCount | None
     currency: str
     cost_per_hour: float | None
+    """The cost of all replicas for an hour."""
     cost_per_million: float | None
     price_per_hour: float | None
+    """The price of one replica for an hour."""
     energy: Energy | None
     """Per inference at the planned rate of a replica; None without GPUs."""
     target_concurrency: float | None
+    """Requests in flight per replica to scale on, by Little's law."""
     autoscaler_rate_per_s: float | None
     """The autoscaler's target for a replica, in requests per second: with it the replica with the largest share keeps the headroom."""
     predictions: tuple[NamedPrediction, ...]
+    """Expected percentiles at the planned rate of a replica."""
     usl: UslFit | UslRefusal | None
+    """The fit of the Universal Scalability Law, or why there is none."""
     bounds: ClosedLoopBounds | None
     knee: ClosedPoint | None
+    """The closed loop's load point nearest to the knee."""
     validations: tuple[Validation, ...]
+    """How well each performance model predicts held-out rates."""
     what_if: tuple[WhatIf, ...]
     model_servers: int | None
     """The number of servers c of the queueing model M/G/c; None unless that model was accepted."""
@@ -170,7 +179,8 @@ class RankedConfiguration:
 class CapacityPlan:
     """The plan over all configurations."""
 
-    inputs: PlanInputs = dataclasses.field(metadata={"key": "question"})
+    inputs: PlanInputs = dataclasses.field(metadata={"serialization_alias": "question"})
+    """What was asked: demand, SLO, prices, redundancy."""
     configurations: tuple[ConfigurationPlan, ...]
     cheapest: str
     """The first of the ranking, with the lowest cost or, without prices, the fewest replicas; others may be tied with it."""
@@ -180,9 +190,11 @@ class CapacityPlan:
     forecast: Forecast | None
     """None without daily peaks, and with too few of them."""
     last_peak_date: str
+    """The day of the last daily peak; empty without any."""
     exhaustion: Exhaustion | None
     """None without daily peaks."""
     exhaustion_replicas: int
+    """The replicas whose exhaustion is forecast."""
     risk: FleetRisk
     """Of the chosen configuration."""
     schedule: Schedule | None
@@ -213,17 +225,4 @@ class CapacityPlan:
 
 def plan_document(plan: CapacityPlan) -> dict[str, Any]:
     """Convert the plan to plain values for JSON; infinite numbers become None."""
-    return {"schema": SCHEMA, **_plain(plan)}
-
-
-def _plain(value: Any) -> Any:
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        stored = [field for field in dataclasses.fields(value) if field.metadata.get("is_stored", True)]
-        return {field.metadata.get("key", field.name): _plain(getattr(value, field.name)) for field in stored}
-    if isinstance(value, Mapping):
-        return {str(key): _plain(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_plain(item) for item in value]
-    if isinstance(value, float) and not math.isfinite(value):
-        return None
-    return value
+    return dataclass_document(SCHEMA, plan)

@@ -6,17 +6,17 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 import numpy.typing as npt
 
+from perfkit.plan.capacity import ClosedPoint
 from perfkit.plan.evidence import KEPT_UP, Evidence
+from perfkit.plan.exceedances import cluster_length_s
 from perfkit.plan.model import RatePoint, WhatIf
+from perfkit.plan.queueing import BatchFamily, BatchQueue, MgcFamily, MgcQueue
 from perfkit.plan.rate_points import figure_ns, points_by_rate
+from perfkit.plan.slo_capacity import Capacity
+from perfkit.plan.usl import UslFit, UslRefusal, fit_usl
+from perfkit.plan.validation import HeldOut, Validation, judge_model, split_points
 from perfkit.result.distribution import QUANTILES
 from perfkit.stats.buckets import BucketCounts
-from perfkit.stats.capacity import ClosedPoint
-from perfkit.stats.exceedances import cluster_length_s
-from perfkit.stats.queueing import BatchFamily, BatchQueue, MgcFamily, MgcQueue
-from perfkit.stats.slo_capacity import Capacity
-from perfkit.stats.usl import UslFit, UslRefusal, fit_usl
-from perfkit.stats.validation import HeldOut, Validation, judge_model, split_points
 from perfkit.units import NS_PER_S
 
 _MAXIMUM_SERVERS, _FEWEST_SERVICE_TIMES, _SERVICE_VALUES, _PER_VALUE = 8, 40, 200, 20

@@ -5,15 +5,15 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from perfkit.errors import InconclusiveError, UsageError
+from perfkit.plan.capacity import pareto_front
 from perfkit.plan.configuration import plan_configuration
 from perfkit.plan.evidence import Evidence
+from perfkit.plan.forecast import forecast_exhaustion
 from perfkit.plan.inputs import PlanInputs
 from perfkit.plan.model import CapacityPlan, ConfigurationPlan
-from perfkit.plan.peaks import forecast_exhaustion
 from perfkit.plan.ranking import rank_configurations
 from perfkit.plan.risk import FleetRisk, fleet_risk
 from perfkit.plan.schedule import check_day, plan_schedule
-from perfkit.stats.capacity import pareto_front
 from perfkit.units import format_percent, format_rate_per_s
 
 _IMPLAUSIBLE_PER_S, _IMPLAUSIBLE_REPLICAS = 1e7, 10_000

@@ -11,11 +11,11 @@ from perfkit.plan.evidence import KEPT_UP, Evidence
 from perfkit.plan.inputs import PlanInputs
 from perfkit.plan.model import ConfigurationPlan, RankedConfiguration
 from perfkit.plan.rate_points import error_rate_up_to
+from perfkit.plan.slo_capacity import CONFIDENCE, Capacity
 from perfkit.stats.constraints import judge_all, worst_of
 from perfkit.stats.distributions import normal_quantile, student_t_quantile
 from perfkit.stats.ranking import pair_confidence, probability_below, sample_size_factor, shared_ranks
 from perfkit.stats.ratio_interval import Estimate
-from perfkit.stats.slo_capacity import CONFIDENCE, Capacity
 
 _ENDS = ((1 - CONFIDENCE) / 2, (1 + CONFIDENCE) / 2)
 _Z_END = statistics.NormalDist().inv_cdf(_ENDS[1])

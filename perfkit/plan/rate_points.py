@@ -5,16 +5,16 @@ import operator
 from collections.abc import Sequence
 
 from perfkit.figures.resources import GpuFigures
+from perfkit.plan.capacity import energy_per_inference
 from perfkit.plan.evidence import KEPT_UP, Evidence, OpenPoint, pooled_percentile_ns
 from perfkit.plan.model import RatePoint
+from perfkit.plan.rate_curve import FEWEST_RATES, RateCurve, Repetition, fit_rate_curve
+from perfkit.plan.slo_capacity import CONFIDENCE
 from perfkit.result.distribution import QUANTILES
 from perfkit.stats.buckets import BucketCounts
-from perfkit.stats.capacity import energy_per_inference
-from perfkit.stats.rate_curve import FEWEST_RATES, RateCurve, Repetition, fit_rate_curve
 from perfkit.stats.ratio_interval import Estimate, share_interval
 from perfkit.stats.sample_size import is_withheld, minimum_samples
 from perfkit.stats.slo import SloLimits
-from perfkit.stats.slo_capacity import CONFIDENCE
 
 _BY_SERIOUSNESS = ("overloaded", "not steady", KEPT_UP, "not valid")
 

@@ -68,7 +68,7 @@ def leave_out_repeated(results: Sequence[Sequence[SentPoint]]) -> tuple[list[Sen
 
     The load points left out differ from those kept by the restart of the server, and so would say something of the variation between
     restarts. But that is estimated as the variance of the runs' means less what independent scatter within the runs adds to it
-    (`perfkit.stats.rate_curve.fit_rate_curve`). Scatter that runs have in common adds nothing, and would be subtracted all the same: the
+    (`perfkit.plan.rate_curve.fit_rate_curve`). Scatter that runs have in common adds nothing, and would be subtracted all the same: the
     variation would be underestimated. So they do not count there either, and a result without other load points is no further restart; the
     assumed variation keeps its weight.
     """

@@ -9,15 +9,21 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import numpy as np
 
+from perfkit.plan.capacity import HOURS_PER_YEAR, ReplicaCount
 from perfkit.plan.evidence import Evidence
+from perfkit.plan.fleet_risk import (
+    Balancing,
+    Demand,
+    ReplicaCapacity,
+    Splitting,
+    expected_over_failures,
+    holding_probability,
+    safe_demand_per_s,
+)
 from perfkit.plan.inputs import PlanInputs
+from perfkit.plan.rate_curve import RateCurve, Spread
+from perfkit.plan.slo_capacity import Capacity
 from perfkit.result.load import OpenLoad
-from perfkit.stats.capacity import ReplicaCount
-from perfkit.stats.fleet_cost import HOURS_PER_YEAR
-from perfkit.stats.fleet_risk import Demand, ReplicaCapacity, expected_over_failures, holding_probability, safe_demand_per_s
-from perfkit.stats.load_splitting import Balancing, Splitting
-from perfkit.stats.rate_curve import RateCurve, Spread
-from perfkit.stats.slo_capacity import Capacity
 
 SAFE = 0.9
 """The probability of keeping the SLO at the safe demand."""
@@ -32,7 +38,9 @@ class RiskRow:
 
     replicas: int
     all_up: float
+    """The probability that the SLO holds with all replicas."""
     one_lost: float
+    """The probability that it holds with one replica lost."""
     zone_lost: float | None
     """While the largest zone is lost; None without zones."""
     with_failures: float | None

@@ -6,12 +6,12 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from perfkit.errors import UsageError
+from perfkit.plan.capacity import HOURS_PER_YEAR, BoughtFleet, RentedFleet, mean_power_w, rent, rent_with_spot
 from perfkit.plan.day_inputs import DayInputs
 from perfkit.plan.evidence import KEPT_UP
+from perfkit.plan.fleet_simulation import FleetOutcome
 from perfkit.plan.model import ConfigurationPlan
 from perfkit.plan.schedule_model import FIXED, SPOT, Offer
-from perfkit.stats.fleet_cost import HOURS_PER_YEAR, BoughtFleet, RentedFleet, mean_power_w, rent, rent_with_spot
-from perfkit.stats.fleet_simulation import FleetOutcome
 
 _W_PER_KW, _MONTHS = 1000.0, 12
 ALLOWED_MISSED_TIME = 0.01

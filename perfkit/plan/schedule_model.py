@@ -2,8 +2,8 @@
 
 import dataclasses
 
-from perfkit.stats.fleet_simulation import Sampling
-from perfkit.stats.missed_time import Interval
+from perfkit.plan.fleet_simulation import Sampling
+from perfkit.plan.replica_queue import Interval
 
 FIXED, SCHEDULED, AUTOSCALED, SPOT = "fixed", "schedule by hour", "autoscaled", "autoscaled with spot"
 """The names of the ways to run the fleet."""
@@ -87,6 +87,7 @@ class Schedule:
     """Demand over the day: the replicas, their cost, and the share of time in which the SLO is missed."""
 
     cold_start_s: float
+    """The time that a new replica takes to serve, in seconds."""
     cold_start_source: str
     scale_down_delay_s: float
     target_per_s: float
@@ -94,6 +95,7 @@ class Schedule:
     minimum: int
     maximum: int
     window_s: float
+    """The span over which the autoscaler averages, in seconds."""
     replica: SimulatedReplica | None
     refusal: str
     """Why the time in which the SLO is missed was not simulated; empty if it was."""

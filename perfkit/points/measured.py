@@ -10,7 +10,7 @@ from perfkit.result.cold_start import ColdStart
 from perfkit.result.generator import Generator
 from perfkit.result.load import Load, OpenLoad
 from perfkit.result.model import Connections, Protocol
-from perfkit.spans.sampled import SampledRequest
+from perfkit.spans.span import SampledRequest
 from perfkit.stats.buckets import EMPTY, BucketCounts
 from perfkit.telemetry.server.statistics import ServerCounts
 from perfkit.transport.options import Balance

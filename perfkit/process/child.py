@@ -16,9 +16,10 @@ import threading
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from typing import Any, BinaryIO
 
+from perfkit.override import override
 from perfkit.process.messages import message_bytes, read_message
-from perfkit.process.running import kill_group, register, unregister
 
+_running: "set[subprocess.Popen[bytes]]" = set()
 _READ_AHEAD_BYTES = 2**20
 _LONGEST_LINE_BYTES = 2**16
 _KILLED_WITHIN_S = _ENDS_BY_ITSELF_WITHIN_S = 5
@@ -31,6 +32,29 @@ left=$2
 while [ "$left" -gt 0 ]; do kill -s 0 -- "-$1" || exit 0; sleep 1; left=$((left - 1)); done
 kill -s KILL -- "-$1"
 """
+
+
+def register(process: "subprocess.Popen[bytes]") -> None:
+    """Adds a child that leads a process group."""
+    _running.add(process)
+
+
+def unregister(process: "subprocess.Popen[bytes]") -> None:
+    """Removes a child that has been reaped, whose number may be another process's from then on."""
+    _running.discard(process)
+
+
+def kill_group(process: "subprocess.Popen[bytes]") -> None:
+    """Kills a child and all that it started, as long as the child has not been reaped."""
+    if process.returncode is None:
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(process.pid, signal.SIGKILL)
+
+
+def kill_all() -> None:
+    """Kills all children at once, also stopped ones, from any thread; they are reaped where they are waited for."""
+    for process in tuple(_running):
+        kill_group(process)
 
 
 class NotReadyError(Exception):
@@ -181,16 +205,16 @@ class _LineReader(asyncio.Protocol):
         self.ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._unfinished = b""
 
+    @override
     def data_received(self, data: bytes) -> None:
-        """See asyncio.Protocol."""
         *lines, self._unfinished = (self._unfinished + data).split(b"\n")
         if len(self._unfinished) > _LONGEST_LINE_BYTES:
             lines, self._unfinished = [*lines, self._unfinished], b""
         for line in lines:
             self._take(line)
 
+    @override
     def connection_lost(self, _error: Exception | None) -> None:
-        """See asyncio.Protocol."""
         if self._unfinished:
             self._take(self._unfinished)
         if not self.ended.done():

@@ -1,4 +1,4 @@
-"""Messages between perfkit and its child processes: pickled values, each behind its length."""
+"""Messages between perfkit and its child processes: pickled values, each behind its length, through stdin and stdout."""
 
 import asyncio
 import os
@@ -7,6 +7,7 @@ import sys
 from typing import IO, Any, BinaryIO
 
 _LENGTH_BYTES = 8
+_READ_AHEAD_BYTES = 2**20
 
 
 def message_bytes(message: object) -> bytes:
@@ -42,3 +43,10 @@ def _read_exactly(file: IO[bytes], size: int) -> bytes:
     if len(data) < size:
         raise EOFError
     return data
+
+
+async def open_stdin() -> asyncio.StreamReader:
+    """A reader of stdin, in the running event loop."""
+    reader = asyncio.StreamReader(limit=_READ_AHEAD_BYTES)
+    await asyncio.get_running_loop().connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin)
+    return reader

@@ -11,11 +11,9 @@ import subprocess
 import sys
 from collections.abc import Callable, Mapping
 from contextlib import AbstractAsyncContextManager
-from typing import BinaryIO
 
 import perfkit
-from perfkit.process.child import Child, child_process, spawn
-from perfkit.process.running import kill_group, register, unregister
+from perfkit.process.child import Child, child_process, kill_group, register, spawn, unregister
 
 _ROOT = str(pathlib.Path(perfkit.__file__).absolute().parents[1])
 _START = "import sys; sys.path.insert(0, sys.argv[1]); from perfkit.process.entry import become_module; become_module(dies_with_parent={})"
@@ -85,28 +83,6 @@ def run_module(module: str, *arguments: str, within_s: float) -> bool:
         kill_group(process)
         process.wait()
         unregister(process)
-
-
-def start_detached(module: str, *, log: BinaryIO, message: bytes) -> "subprocess.Popen[bytes]":
-    """Starts `python -m module` as a process that stays when this one ends, in a session of its own; the caller closes its pipes.
-
-    It gets a message on stdin, may answer on stdout, and its stderr is the file `log`. Unlike other children it reads the user's
-    settings of Dask and may use an SSH agent.
-    """
-    further = {name: value for name, value in os.environ.items() if name.startswith("DASK_") or name == "SSH_AUTH_SOCK"}
-    process = subprocess.Popen(
-        module_command(module, dies_with_parent=False),
-        env={**module_environment(os.environ), **further},
-        cwd="/",
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=log,
-        start_new_session=True,
-    )
-    assert process.stdin is not None
-    process.stdin.write(message)
-    process.stdin.flush()
-    return process
 
 
 def module_command(module: str, *arguments: str, dies_with_parent: bool = True) -> list[str]:

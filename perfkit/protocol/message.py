@@ -166,3 +166,12 @@ class ServerMetadata:
     name: str
     version: str
     extensions: tuple[str, ...] = ()
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class RegionRefusal:
+    """A server's refusal to register a shared memory region, in its words."""
+
+    reason: str
+    is_unsupported: bool
+    """Whether the server lacks the extension, or does not allow it."""

@@ -8,6 +8,7 @@ from typing import NamedTuple
 import hpack
 
 from perfkit.errors import ProtocolError
+from perfkit.override import override
 from perfkit.protocol import http2, protobuf
 from perfkit.protocol.grpc_call import PREFIX_BYTES
 from perfkit.proxy.captured import MAX_BODY_BYTES, CapturedRequest
@@ -106,12 +107,12 @@ class GrpcObserver(Observer):
         self._delays_ns: dict[int, collections.deque[int]] = {}
 
     @property
+    @override
     def unanswered(self) -> int:
-        """See `Observer.unanswered`."""
         return sum(map(len, self._delays_ns.values()))
 
+    @override
     def client_sent(self, data: bytes, read_ns: int, passed_ns: int) -> None:
-        """See `Observer.client_sent`."""
         if not self._is_readable:
             return
         view = memoryview(data)
@@ -127,8 +128,8 @@ class GrpcObserver(Observer):
             self._is_readable = False
             raise ProtocolError(f"the client's HTTP/2 frames cannot be read: {error}") from None
 
+    @override
     def server_sent(self, data: bytes, read_ns: int, passed_ns: int) -> None:
-        """See `Observer.server_sent`."""
         for kind, flags, stream_id, _, is_first, is_last in self._to_client.feed(memoryview(data)):
             delays_ns = self._delays_ns.get(stream_id)
             if delays_ns is None:

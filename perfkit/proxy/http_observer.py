@@ -9,6 +9,7 @@ from typing import cast
 import httptools
 
 from perfkit.errors import ProtocolError
+from perfkit.override import override
 from perfkit.protocol import rest
 from perfkit.proxy.captured import MAX_BODY_BYTES, Call, CapturedRequest
 from perfkit.proxy.observer import Observer
@@ -36,12 +37,12 @@ class HttpObserver(Observer):
         self._delays_ns: collections.deque[int] = collections.deque()
 
     @property
+    @override
     def unanswered(self) -> int:
-        """See `Observer.unanswered`."""
         return len(self._delays_ns)
 
+    @override
     def client_sent(self, data: bytes, read_ns: int, passed_ns: int) -> None:
-        """See `Observer.client_sent`."""
         if not self._is_readable:
             return
         self._read_ns = read_ns

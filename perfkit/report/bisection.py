@@ -2,7 +2,7 @@
 
 import sys
 
-from perfkit.bisection.model import Bisection, RevisionGate, format_change
+from perfkit.bisection.folder import Bisection, RevisionGate, format_change
 from perfkit.report.render import render_markdown_table
 from perfkit.report.table import Cell, Column, Mark, Table
 from perfkit.report.terminal_status import print_status_line

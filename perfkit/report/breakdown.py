@@ -11,7 +11,7 @@ from perfkit.result.model import Point
 from perfkit.spans.breakdown import BANDS, FEWEST_ABOVE, Breakdown, PartMeans, SlowRequest
 from perfkit.spans.change import LEAST_NAMED, PLACES
 from perfkit.spans.split import PARTS
-from perfkit.telemetry.host.event_loop import GC_PAUSE
+from perfkit.telemetry.host.generator import GC_PAUSE
 from perfkit.telemetry.series import Series
 from perfkit.units import NS_PER_S, format_duration_ns
 

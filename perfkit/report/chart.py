@@ -1,11 +1,9 @@
-"""Charts as data: one description for both the SVG and the interactive chart of a page."""
+"""Charts as data; `chart_svg` draws them."""
 
 import dataclasses
 import math
-from collections.abc import Mapping, Sequence
-from typing import Any, Literal
-
-from perfkit.text.foreign import one_line
+from collections.abc import Sequence
+from typing import Literal
 
 Colour = tuple[str, str]
 """A colour on a light and on a dark background."""
@@ -28,7 +26,6 @@ Scale = Literal["linear", "from zero", "log", "date"]
 """`date` has days since 1970-01-01, shown as dates."""
 Style = Literal["line", "dashed", "dots", "hollow", "large", "steps", "path"]
 """`path` joins the values in the order given; `steps` holds each value until the next. The other lines need ascending xs."""
-_DIGITS = 5  # significant digits of a value in a page: more than a screen can show
 _REACH = 4.0  # an interval or a level further from the values than this factor does not set the scale
 
 
@@ -150,11 +147,6 @@ class ChartGroup:
     windows: tuple[Span, ...] = ()
     """Named ranges of the shared axis, to which a reader can zoom."""
 
-    def document(self) -> dict[str, Any]:
-        """The group as JSON values, with rounded numbers and sanitized text."""
-        document: dict[str, Any] = _document(self)
-        return document
-
 
 def faded(colour: Colour) -> Colour:
     """A colour mixed with the background, for a less important line."""
@@ -183,22 +175,3 @@ def _ends(axis: Axis, values: Sequence[float], beside: Sequence[float], levels: 
     known = [min(max(one, low / _REACH), high * _REACH) for one in known]
     known += [level for level in levels if low / _REACH <= level <= high * _REACH or (axis.scale == "from zero" and 0 <= level < low)]
     return min([low, *known]), max([high, *known])
-
-
-def _document(part: Any) -> Any:
-    match part:
-        case bool() | int() | None:
-            return part
-        case str():
-            return one_line(part)
-        case float():
-            if not math.isfinite(part):
-                return None
-            rounded = float(f"{part:.{_DIGITS}g}") if abs(part) < 10**_DIGITS else round(part)
-            return int(rounded) if rounded == int(rounded) else rounded
-        case tuple():
-            return [_document(item) for item in part]
-        case Mapping():
-            return {key: _document(value) for key, value in part.items()}
-    fields = {field.name: getattr(part, field.name) for field in dataclasses.fields(part)}
-    return {name: _document(value) for name, value in fields.items()}

@@ -1,22 +1,31 @@
-"""What is drawn within the axes of a chart's picture, and the samples of its legend."""
+"""One chart in SVG: its axes with their texts, its values, and the samples of its legend."""
 
 import dataclasses
+import itertools
 import math
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
-from perfkit.report.chart import MUTED, RED, Chart, Level, Line, Span
-from perfkit.report.chart_heat import SHADES, heat_cells
-from perfkit.report.chart_scale import DrawnScale
-from perfkit.report.svg import element, group, number, path, text, text_width
+from perfkit.report.chart import MUTED, RED, Chart, Colour, Heat, HeatColumn, Level, Line, Span
+from perfkit.report.chart_scale import DrawnScale, scale_of
+from perfkit.report.svg import element, group, number, path, shortened, text, text_width
 
-FONT, SMALL, TITLE = 10.0, 8.8, 10.5
-_GRID, _SPAN_OPACITY, _BAND_OPACITY = "#e4e7ea", 0.13, 0.15
-_HEAT_COLOUR = "#005a96"
+FONT, SMALL = 10.0, 8.8
+LABEL_HEIGHT = 30.0
+"""Of the ticks' texts and the x axis's label below a panel; without the label, `TICKS_HEIGHT`."""
+TICKS_HEIGHT = 17.0
+GRID: Colour = ("#e4e7ea", "#2b323a")
+BACK: Colour = ("#ffffff", "#15191e")
+HEAT: Colour = ("#005a96", "#2b6f9e")
+CLIP_SPACE = 4.0
+"""Beyond the axes, so that a marker at their end is whole."""
+_TICKS, _TICKS_SHARE = 10, 0.35  # of the width that the texts of the y axis have, at most
+_SPAN_OPACITY, _BAND_OPACITY = 0.13, 0.15
 _DASHED, _DOTTED = "5 3", "1.5 2"
-_CLIP_SPACE = 4.0  # beyond the axes, so that a marker at their end is whole
-_LISTED, _LABEL_ROWS = 14, 3
-_DOT, _HOLLOW, _DIAMOND = 4.6, 7.0, 4.2  # widths of a dot and of a hollow one, half the diagonal of a diamond
+_MOST_NAMES, _NAME_ROWS = 14, 3
+_MARKERS = {"dots": 4.6, "path": 4.6, "hollow": 7.0, "large": 8.0}  # their widths; a large one is a square
+_HEAT_COLUMNS, _SHADES = 120, 6  # few, since each cell takes about 20 bytes
 
 
 class Box(NamedTuple):
@@ -28,124 +37,172 @@ class Box(NamedTuple):
     height: float
 
 
+class HeatCell(NamedTuple):
+    """A rectangle of one shade, from 1 for few requests to `_SHADES`, in the units of the axes."""
+
+    shade: int
+    left: float
+    right: float
+    bottom: float
+    top: float
+
+
 @dataclasses.dataclass(frozen=True, slots=True)
 class LegendKey:
-    """A name in the legend, with what draws its sample."""
+    """A name in the legend, with what draws its sample: a line, a level, or a span without either."""
 
     name: str
     line: Line | None = None
-    """The line that it names; otherwise it is a span or a level."""
     level: Level | None = None
 
     def sample(self, x: float, y: float, width: float) -> str:
         """The sample beside the name."""
         if self.line is not None:
-            middle = [(x + width / 2, y)]
-            ends = [(x, y), (x + width, y)] if _joins(self.line) else []
-            return _styled(self.line, ends, middle if _marker(self.line) else [])
+            return _styled(self.line, [(x, y), (x + width, y)], [(x + width / 2, y)] if self.line.style in _MARKERS else [])
         if self.level is not None:
-            return element(
-                "path", d=path([(x, y), (x + width, y)]), stroke=self.level.colour[0], stroke_width=1.1, stroke_dasharray=_DASHED
-            )
+            return _dashed(path([(x, y), (x + width, y)]), self.level, _DASHED)
         return element("rect", x=x, y=y - 4, width=width, height=8.0, fill=MUTED[0], fill_opacity=0.3)
 
 
 def legend_keys(chart: Chart) -> list[LegendKey]:
-    """The legend of a chart: its first lines, its named spans, and its named horizontal levels."""
-    keys = [LegendKey(name, line) for name, line in list({line.name: line for line in chart.lines}.items())[:_LISTED]]
+    """The legend of a chart: its lines, its named spans, and its named horizontal levels."""
+    keys = [LegendKey(name, line) for name, line in {line.name: line for line in chart.lines}.items()]
     keys += [LegendKey(label) for label in dict.fromkeys(span.label for span in chart.spans if span.label and not span.is_bad)]
     return keys + [LegendKey(level.label, level=level) for level in chart.levels if level.label and not level.is_vertical]
 
 
-def draw_panel(chart: Chart, x: DrawnScale, y: DrawnScale, box: Box, clip_id: str) -> str:
-    """Draws the grid, the values and the labels of a chart into a rectangle; the id is that of the rectangle that cuts them off."""
-    return _Panel(chart, x, y, box).drawn(clip_id)
+class Panel:
+    """A chart with its scales, for a picture of about that width."""
+
+    def __init__(self, chart: Chart, width: float, columns: int) -> None:
+        self.chart = chart
+        self.x = scale_of(chart.x, chart.ends_of_x(), _TICKS // columns, is_x=True)
+        self.y = scale_of(chart.y, chart.ends_of_y(), _TICKS // 2, is_x=False)
+        self._y_texts = [(value, shortened(label, FONT, _TICKS_SHARE * width)) for value, label in self.y.ticks]
+        self.left = FONT + 14 + max((text_width(label, FONT) for _, label in self._y_texts), default=0.0)
+        """The room that the label and the texts of the y axis need."""
+
+    def drawn(self, box: Box, *, has_ticks: bool, has_label: bool) -> list[str]:
+        """The panel's elements, with the texts of the x axis and its label if they are asked for."""
+        chart, bottom, right = self.chart, box.top + box.height, box.left + box.width
+        label = f"{chart.y.label} ({chart.y.unit})" if chart.y.unit else chart.y.label
+        at_label = f"translate({number(box.left - self.left + FONT)} {number(box.top + box.height / 2)}) rotate(-90)"
+        upright = "".join(path([(x, box.top), (x, bottom)]) for x, _ in _places(self.x.ticks, self.x, box.left, box.width))
+        level = "".join(path([(box.left, y), (right, y)]) for y, _ in _places(self.y.ticks, self.y, bottom, -box.height))
+        y_texts = [
+            text(label, 0.0, 0.0, text_anchor="middle", transform=at_label),
+            *(text(one, box.left - 5, y + 3.5, text_anchor="end") for y, one in _places(self._y_texts, self.y, bottom, -box.height)),
+        ]
+        x_label = text(chart.x.label, box.left + box.width / 2, bottom + 25, text_anchor="middle", class_="label") if has_label else ""
+        return [
+            element("path", d=level, stroke=GRID[0], stroke_width=0.8, class_="levels"),
+            element("path", d=upright, stroke=GRID[0], stroke_width=0.8, class_="uprights"),
+            self._values(box),
+            element("path", d=path([box[:2], (box.left, bottom), (right, bottom)]), stroke=MUTED[0], stroke_width=0.9, class_="frame"),
+            group(self._level_names(box), class_="names", font_size=SMALL),
+            group(y_texts, fill="#24292f"),
+            group(self._x_texts(box) if has_ticks else (), fill="#24292f", text_anchor="middle", class_="ticks"),
+            group([x_label], fill="#24292f"),
+        ]
+
+    def _x_texts(self, box: Box) -> Iterator[str]:
+        """The texts of the x axis, without those that would overlap the one before."""
+        free_from = -FONT
+        for x, label in _places(self.x.ticks, self.x, box.left, box.width):
+            half = text_width(label, FONT) / 2
+            if x - half >= free_from:
+                yield text(label, x, box.top + box.height + 12)
+                free_from = x + half + FONT / 2
+
+    def _level_names(self, box: Box) -> Iterator[str]:
+        """Names the vertical levels at the top, in rows where names would overlap; those that find no room have none."""
+        named = sorted((level for level in self.chart.levels if level.is_vertical and level.label), key=lambda level: level.value)
+        if len(named) > _MOST_NAMES or not self.chart.lines:
+            return
+        right, ends = box.left + box.width, [-math.inf] * _NAME_ROWS
+        for level in named:
+            share = self.x.share(level.value)
+            if share is None or not 0 <= round(share, 6) <= 1:
+                continue
+            place, length = box.left + share * box.width, text_width(level.label, SMALL) + 6
+            is_left = place + length > right
+            start = place - (length if is_left else 0.0)
+            row = next((row for row, end in enumerate(ends) if start >= end), None)
+            if row is None:
+                continue
+            ends[row] = start + length
+            x, y, anchor = place + (-3 if is_left else 3), box.top + 8 + 10.5 * row, "end" if is_left else None
+            yield text(level.label, x, y, fill=level.colour[0], text_anchor=anchor, data_value=f"{level.value:.6g}")
+
+    def _values(self, box: Box) -> str:
+        """What the axes enclose, in a picture of its own, which cuts it off and which a page's script can stretch."""
+        canvas = _Canvas(self.chart, self.x, self.y, box.width, box.height)
+        low, width, height = -CLIP_SPACE, box.width + 2 * CLIP_SPACE, box.height + 2 * CLIP_SPACE
+        at: dict[str, object] = {"x": box.left + low, "y": box.top + low, "width": width, "height": height}
+        at |= {"viewBox": " ".join(map(number, (low, low, width, height))), "preserveAspectRatio": "none", "class": "values"}
+        return element("svg", f"\n{canvas.drawn()}\n", **at)
 
 
-class _Panel:
-    def __init__(self, chart: Chart, x: DrawnScale, y: DrawnScale, box: Box) -> None:
-        self._chart, self._x, self._y, self._box = chart, x, y, box
-        self._bottom, self._right = box.top + box.height, box.left + box.width
+class _Canvas:
+    """The values of a chart, drawn in a rectangle whose upper left corner is the origin."""
 
-    def drawn(self, clip_id: str) -> str:
-        chart, box = self._chart, self._box
-        x, y, width, height = box.left - _CLIP_SPACE, box.top - _CLIP_SPACE, box.width + 2 * _CLIP_SPACE, box.height + 2 * _CLIP_SPACE
-        clip = element("clipPath", element("rect", x=x, y=y, width=width, height=height), id=clip_id)
-        grid = [self._upright(value) for value, _ in self._x.ticks] + [self._level(value) for value, _ in self._y.ticks]
-        axes = path([(box.left, box.top), (box.left, self._bottom), (self._right, self._bottom)])
-        values = [*map(self._span, chart.spans), *self._heat(), *self._levels(), *map(self._line, chart.lines)]
-        return group([
-            element("path", d="".join(grid), stroke=_GRID, stroke_width=0.8),
-            clip,
-            group(values, clip_path=f"url(#{clip_id})"),
-            element("path", d=axes, stroke=MUTED[0], stroke_width=0.9),
-            *self._level_names(),
-        ])  # fmt: skip
+    def __init__(self, chart: Chart, x: DrawnScale, y: DrawnScale, width: float, height: float) -> None:
+        self._chart, self._x, self._y, self._width, self._height = chart, x, y, width, height
+
+    def drawn(self) -> str:
+        lines = element("g", "\n".join(element("g", self._line(line)) for line in self._chart.lines), class_="lines")
+        return "\n".join(filter(None, [*map(self._span, self._chart.spans), *self._heat(), *self._levels(), lines]))
 
     def _at_x(self, value: float) -> float | None:
         share = self._x.share(value)
-        return None if share is None else self._box.left + share * self._box.width
+        return None if share is None else share * self._width
 
     def _at_y(self, value: float) -> float | None:
         share = self._y.share(value)
-        return None if share is None else self._bottom - share * self._box.height
+        return None if share is None else self._height - share * self._height
 
     def _at(self, x: float, y: float | None) -> tuple[float, float] | None:
-        left, height = self._at_x(x), None if y is None else self._at_y(y)
-        return None if left is None or height is None else (left, height)
+        left, top = self._at_x(x), None if y is None else self._at_y(y)
+        return None if left is None or top is None else (left, top)
 
-    def _upright(self, value: float) -> str:
-        """A line from the bottom to the top, as the data of a path."""
-        left = self._at_x(value)
-        return "" if left is None else path([(left, self._box.top), (left, self._bottom)])
-
-    def _level(self, value: float) -> str:
-        height = self._at_y(value)
-        return "" if height is None else path([(self._box.left, height), (self._right, height)])
+    def _within(self, x: float, y: float) -> tuple[float, float] | None:
+        """A place, or the nearest one within the axes."""
+        at = self._at(x, y)
+        return None if at is None else (min(max(at[0], 0.0), self._width), min(max(at[1], 0.0), self._height))
 
     def _span(self, span: Span) -> str:
-        left, right = self._at_x(span.low), self._at_x(span.high)
+        left, right = self._within(span.low, self._y.low), self._within(span.high, self._y.low)
         if left is None or right is None:
             return ""
-        left, right = (min(max(place, self._box.left), self._right) for place in (left, right))
         colour = RED[0] if span.is_bad else MUTED[0]
-        return element(
-            "rect", x=left, y=self._box.top, width=max(right - left, 0.0), height=self._box.height, fill=colour, fill_opacity=_SPAN_OPACITY
-        )
+        width = max(right[0] - left[0], 0.0)
+        return element("rect", x=left[0], y=0.0, width=width, height=self._height, fill=colour, fill_opacity=_SPAN_OPACITY)
 
-    def _heat(self) -> list[str]:
-        if self._chart.heat is None:
-            return []
-        by_shade: dict[int, list[str]] = {}
-        for cell in heat_cells(self._chart.heat, {level.value for level in self._chart.levels if level.is_vertical}):
-            first, last = self._at(cell.left, cell.bottom), self._at(cell.right, cell.top)
+    def _heat(self) -> Iterator[str]:
+        by_shade: dict[int, str] = {}
+        starts = {level.value for level in self._chart.levels if level.is_vertical}
+        for cell in heat_cells(self._chart.heat, starts) if self._chart.heat else ():
+            first, last = self._within(cell.left, cell.bottom), self._within(cell.right, cell.top)
             if first is not None and last is not None:
-                left, right = (min(max(place, self._box.left), self._right) for place in (first[0], last[0]))
-                bottom, top = (min(max(place, self._box.top), self._bottom) for place in (first[1], last[1]))
-                by_shade.setdefault(cell.shade, []).append(
-                    f"M{number(left)} {number(bottom)}H{number(right)}V{number(top)}H{number(left)}Z"
-                )
-        shades = sorted(by_shade.items())
-        return [
-            element("path", d="".join(cells), fill=_HEAT_COLOUR, fill_opacity=f"{0.1 + 0.65 * shade / SHADES:.2f}")
-            for shade, cells in shades
-        ]
+                (left, bottom), (right, top) = (map(number, corner) for corner in (first, last))
+                by_shade[cell.shade] = f"{by_shade.get(cell.shade, '')}M{left} {bottom}H{right}V{top}H{left}Z"
+        for shade, cells in sorted(by_shade.items()):
+            yield element("path", d=cells, fill=HEAT[0], fill_opacity=f"{0.1 + 0.65 * shade / _SHADES:.2f}")
 
-    def _levels(self) -> list[str]:
-        parts = []
+    def _levels(self) -> Iterator[str]:
+        unnamed = [level for level in self._chart.levels if level.is_vertical and not level.label]
         for level in self._chart.levels:
             if not level.is_vertical:
-                parts.append(
-                    element("path", d=self._level(level.value), stroke=level.colour[0], stroke_width=0.9, stroke_dasharray=_DASHED)
-                )
+                at = self._at_y(level.value)
+                yield "" if at is None else _dashed(path([(0.0, at), (self._width, at)]), level, _DASHED)
             elif level.label:
-                parts.append(
-                    element("path", d=self._upright(level.value), stroke=level.colour[0], stroke_width=0.9, stroke_dasharray=_DOTTED)
-                )
-        if unnamed := [level for level in self._chart.levels if level.is_vertical and not level.label]:  # there may be thousands
-            data = "".join(self._upright(level.value) for level in unnamed)
-            parts.append(element("path", d=data, stroke=unnamed[0].colour[0], stroke_width=0.7, stroke_dasharray=_DOTTED))
-        return parts
+                yield _dashed(self._uprights([level]), level, _DOTTED)
+        if unnamed:  # there may be thousands
+            yield _dashed(self._uprights(unnamed), unnamed[0], _DOTTED)
+
+    def _uprights(self, levels: Iterable[Level]) -> str:
+        places = (self._at_x(level.value) for level in levels)
+        return "".join(path([(place, 0.0), (place, self._height)]) for place in places if place is not None)
 
     def _line(self, line: Line) -> str:
         points = [self._at(x, y) for x, y in zip(line.xs, line.ys, strict=True)]
@@ -166,55 +223,53 @@ class _Panel:
             crosses += path([None if low is None else (x, low), None if high is None else (x, high)])
         if crosses:
             parts.append(element("path", d=crosses, stroke=line.colour[0], stroke_width=1.0, stroke_opacity=0.6))
-        has_markers = _marker(line) or len(known) == 1
-        parts.append(_styled(line, points if _joins(line) else [], known if has_markers else []))
+        parts.append(_styled(line, points, known if line.style in _MARKERS or len(known) == 1 else []))
         return "\n".join(filter(None, parts))
 
-    def _level_names(self) -> list[str]:
-        """Names the vertical levels at the top, in rows where names would overlap; those that find no room have none."""
-        named = sorted((level for level in self._chart.levels if level.is_vertical and level.label), key=lambda level: level.value)
-        if len(named) > _LISTED or not self._chart.lines:
-            return []
-        parts, ends = [], [-math.inf] * _LABEL_ROWS
-        for level in named:
-            place = self._at_x(level.value)
-            if place is None or not self._box.left - 1 <= place <= self._right + 1:
-                continue
-            length = text_width(level.label, SMALL) + 6
-            is_left = place + length > self._right
-            start = place - (length if is_left else 0.0)
-            row = next((row for row, end in enumerate(ends) if start >= end), None)
-            if row is None:
-                continue
-            ends[row] = start + length
-            side = {"text_anchor": "end"} if is_left else {}
-            x, y = place + (-3 if is_left else 3), self._box.top + 8 + 10.5 * row
-            parts.append(text(level.label, x, y, fill=level.colour[0], font_size=SMALL, **side))
-        return parts
+
+def heat_cells(heat: Heat, starts: Collection[float]) -> list[HeatCell]:
+    """The cells of a heat map, with at most `_HEAT_COLUMNS` columns for each part of the axis that begins at one of `starts`.
+
+    The shade is the square root of the bin's share of its column; neighbouring bins of one shade are one cell.
+    """
+    together = -(-len(heat.columns) // _HEAT_COLUMNS)
+    columns: list[list[HeatColumn]] = []
+    for column in heat.columns:
+        if not columns or len(columns[-1]) == together or column.low in starts:
+            columns.append([])
+        columns[-1].append(column)
+    cells = []
+    for parts in columns:
+        counts = Counter[int]()
+        for part in parts:
+            counts.update({part.first_bin + number: count for number, count in enumerate(part.counts) if count})
+        total = counts.total()
+        shades = [(number, math.ceil(_SHADES * math.sqrt(counts[number] / total))) for number in sorted(counts)]
+        for (_, shade), run in itertools.groupby(enumerate(shades), lambda numbered: (numbered[1][0] - numbered[0], numbered[1][1])):
+            bins = [number for _, (number, _) in run]
+            bottom, top = (10 ** (edge / heat.bins_per_decade) for edge in (bins[0], bins[-1] + 1))
+            cells.append(HeatCell(shade, parts[0].low, parts[-1].high, bottom, top))
+    return cells
 
 
-def _marker(line: Line) -> bool:
-    return line.style in ("dots", "hollow", "large", "path")
+def _places(ticks: Sequence[tuple[float, str]], scale: DrawnScale, start: float, length: float) -> list[tuple[float, str]]:
+    """The ticks' texts at their coordinates."""
+    return [(start + share * length, one) for value, one in ticks if (share := scale.share(value)) is not None]
 
 
-def _joins(line: Line) -> bool:
-    return line.style not in ("dots", "hollow", "large")
+def _dashed(data: str, level: Level, dashes: str) -> str:
+    return element("path", d=data, stroke=level.colour[0], stroke_width=0.9, stroke_dasharray=dashes)
 
 
 def _styled(line: Line, points: Sequence[tuple[float, float] | None], markers: Sequence[tuple[float, float]]) -> str:
-    """A line through points, with markers, in the style and colour of a chart's line."""
+    """A line through points, unless its style has markers alone, and the markers, in the style and colour of a chart's line."""
     colour, parts = line.colour[0], []
-    if points:
+    if line.style not in ("dots", "hollow", "large"):
         dashes = _DASHED if line.style == "dashed" else None
-        data = path(points, is_stepped=line.style == "steps")
-        parts.append(element("path", d=data, stroke=colour, stroke_dasharray=dashes))
-    if markers and line.style == "large":
-        data = "".join(
-            path([(x, y - _DIAMOND), (x + _DIAMOND, y), (x, y + _DIAMOND), (x - _DIAMOND, y)], is_closed=True) for x, y in markers
-        )
-        parts.append(element("path", d=data, fill=colour))
-    elif markers:  # lines without length whose round ends are the dots
-        data = "".join(f"M{number(x)} {number(y)}h0" for x, y in markers)
-        widths = [(_HOLLOW, colour), (_HOLLOW - 2.4, "#ffffff")] if line.style == "hollow" else [(_DOT, colour)]
-        parts += [element("path", d=data, stroke=one, stroke_width=width, stroke_linecap="round") for width, one in widths]
+        parts.append(element("path", d=path(points, is_stepped=line.style == "steps"), stroke=colour, stroke_dasharray=dashes))
+    if markers:  # lines without length, whose ends are the markers
+        data, width = "".join(f"M{number(x, 2)} {number(y)}h0" for x, y in markers), _MARKERS.get(line.style, _MARKERS["dots"])
+        rings = [(width, colour), (width - 2.4, BACK[0])] if line.style == "hollow" else [(width, colour)]
+        end = "square" if line.style == "large" else "round"
+        parts += [element("path", d=data, stroke=one, stroke_width=width, stroke_linecap=end) for width, one in rings]
     return "\n".join(parts)

@@ -1,19 +1,35 @@
-"""Charts as SVG, for paper, pages without scripts, and separate files: the same values give the same bytes."""
+"""Groups of charts in SVG: one picture for a file, or a picture for each panel of a page. The same values give the same bytes."""
 
-import re
-from collections.abc import Mapping, Sequence
+import dataclasses
+import itertools
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
-from perfkit.report.chart import INK, Chart, ChartGroup
-from perfkit.report.chart_panel import FONT, SMALL, TITLE, Box, draw_panel, legend_keys
-from perfkit.report.chart_scale import DrawnScale, scale_of
-from perfkit.report.page import Figure
-from perfkit.report.svg import document, group, number, shortened, text, text_width
+from perfkit.report.chart import INK, MUTED, RED, Axis, Chart, ChartGroup, Line
+from perfkit.report.chart_panel import (
+    BACK,
+    CLIP_SPACE,
+    FONT,
+    GRID,
+    HEAT,
+    LABEL_HEIGHT,
+    SMALL,
+    TICKS_HEIGHT,
+    Box,
+    LegendKey,
+    Panel,
+    legend_keys,
+)
+from perfkit.report.chart_scale import DrawnScale
+from perfkit.report.svg import document, element, group, shortened, text, text_width
+from perfkit.text.foreign import one_line
 
 _WIDTH = 880.0
-_TICKS = 10
-_TITLE_HEIGHT, _LABEL_HEIGHT, _GAP = 20.0, 30.0, 8.0
-_LEGEND_SHARE, _TICKS_SHARE = 0.36, 0.35  # of a panel's width, at most
-_KEY_WIDTH = 18.0
+_TITLE, _TITLE_HEIGHT, _GAP = 10.5, 20.0, 8.0
+_KEY_WIDTH, _LEGEND_SHARE, _LISTED = 18.0, 0.36, 14  # the legend's share of a panel's width, and its lines, at most
+_RIGHT = 20.0  # beside a panel of a page, for half of the last tick's text
+_DIGITS = 5  # significant digits of a value in a page: more than a screen can show
 _STYLE: dict[str, object] = {
     "font_family": "'DejaVu Sans', system-ui, Arial, sans-serif",
     "font_size": FONT,
@@ -24,90 +40,151 @@ _STYLE: dict[str, object] = {
 
 
 def render_plots(groups: Mapping[str, ChartGroup]) -> dict[str, str]:
-    """Groups as SVG, by name; the name keeps the ids of a picture apart from those of others on a page."""
-    return {name: render_group(group, name) for name, group in groups.items()}
+    """Groups as pictures of their own, by name."""
+    return {name: render_group(group) for name, group in groups.items()}
 
 
-def chart_block(name: str, title: str, caption: str, group: ChartGroup) -> Figure:
-    """A group as a page's figure: interactive, or an SVG where scripts are off."""
-    return Figure(title, caption, render_group(group, name), charts=group)
-
-
-def render_group(charts: ChartGroup, name: str) -> str:
-    """A group's panels in rows; panels that share their x axis have its ticks and label only at the bottom."""
+def render_group(charts: ChartGroup) -> str:
+    """A group's panels in rows, with their legends; panels that share their x axis have its ticks and label only at the bottom."""
     columns = min(charts.columns, len(charts.charts))
     cell_width = _WIDTH / columns
-    drawn = [_PanelLayout(chart, _TICKS // columns, cell_width) for chart in charts.charts]
-    prefix, parts, top = re.sub(r"\W", "-", name), list[str](), _GAP
-    for start in range(0, len(drawn), columns):
-        row = drawn[start : start + columns]
-        has_labels = not charts.is_synchronised or start + columns >= len(drawn)
-        height = max(layout.chart.height_px for layout in row)
-        for column, layout in enumerate(row):
-            same_column = drawn[column::columns]  # whose axes begin and end at the same places
-            left, right = (max(getattr(other, side) for other in same_column) for side in ("left", "right"))
-            box = Box(column * cell_width + left, top + _TITLE_HEIGHT, cell_width - left - right, float(height))
-            parts += _draw(layout, box, f"{prefix}-{start + column}", has_labels=has_labels)
-        top += _TITLE_HEIGHT + height + (_LABEL_HEIGHT if has_labels else _GAP)
-    return document(parts, _WIDTH, top, **_STYLE)
+    panels = [Panel(chart, cell_width, columns) for chart in charts.charts]
+    legends = [_listed(chart) for chart in charts.charts]
+    rights = [_legend_width(keys, cell_width) for keys in legends]
+    parts, top = list[str](), _GAP
+    for start in range(0, len(panels), columns):
+        row = panels[start : start + columns]
+        has_labels = not charts.is_synchronised or start + columns >= len(panels)
+        height = float(max(panel.chart.height_px for panel in row))
+        for column, panel in enumerate(row):  # the axes of a column begin and end at the same places
+            left, right = max(other.left for other in panels[column::columns]), max(rights[column::columns])
+            box = Box(column * cell_width + left, top + _TITLE_HEIGHT, cell_width - left - right, height)
+            parts.append(text(panel.chart.title, box.left, box.top - 7, font_weight="bold", font_size=_TITLE, fill=INK[0]))
+            parts += panel.drawn(box, has_ticks=has_labels, has_label=has_labels)
+            parts.append(_legend(legends[start + column], box.left + box.width + 8, box.top + 6, right))
+        top += _TITLE_HEIGHT + height + (LABEL_HEIGHT if has_labels else _GAP)
+    ground = element("rect", width=_WIDTH, height=top, fill=BACK[0])
+    return f'<?xml version="1.0" encoding="utf-8"?>\n{document([ground, *parts], _WIDTH, top, **_STYLE)}\n'
 
 
-class _PanelLayout:
-    """A chart with its scales, and the room that it needs beside its axes."""
-
-    def __init__(self, chart: Chart, most_ticks: int, width: float) -> None:
-        self.chart = chart
-        self.x = scale_of(chart.x, chart.ends_of_x(), most_ticks, is_x=True)
-        self.y = scale_of(chart.y, chart.ends_of_y(), _TICKS // 2, is_x=False)
-        self.y_texts = [(value, shortened(label, FONT, _TICKS_SHARE * width)) for value, label in self.y.ticks]
-        self.keys = legend_keys(chart)
-        self.left = FONT + 14 + max((text_width(label, FONT) for _, label in self.y_texts), default=0.0)
-        names = max((text_width(key.name, SMALL) for key in self.keys), default=0.0)
-        self.right = 12 + (min(_KEY_WIDTH + 10 + names, _LEGEND_SHARE * width) if self.keys else 0.0)
+def _listed(chart: Chart) -> list[LegendKey]:
+    """The legend beside a panel, which has room for the first lines."""
+    keys = legend_keys(chart)
+    lines = [key for key in keys if key.line is not None]
+    return [*lines[:_LISTED], *keys[len(lines) :]]
 
 
-def _draw(layout: _PanelLayout, box: Box, clip_id: str, *, has_labels: bool) -> list[str]:
-    """A panel's title, grid, values, labels and legend."""
-    chart = layout.chart
-    label = f"{chart.y.label} ({chart.y.unit})" if chart.y.unit else chart.y.label
-    middle = box.top + box.height / 2
-    texts = [
-        text(chart.title, box.left, box.top - 7, font_weight="bold", font_size=TITLE),
-        text(label, 0.0, 0.0, text_anchor="middle", transform=f"translate({number(box.left - layout.left + FONT)} {number(middle)}) rotate(-90)"),
-        *(text(one, box.left - 5, y + 3.5, text_anchor="end") for y, one in _placed(layout.y_texts, layout.y, box.top + box.height, -box.height)),
-    ]  # fmt: skip
-    if has_labels:
-        texts += _x_labels(layout.x, box)
-        texts.append(text(chart.x.label, box.left + box.width / 2, box.top + box.height + 25, text_anchor="middle"))
-    return [
-        draw_panel(chart, layout.x, layout.y, box, clip_id),
-        group(texts, fill=INK[0]),
-        *_legend(layout, box),
-    ]
+def _legend_width(keys: Sequence[LegendKey], cell_width: float) -> float:
+    names = max((text_width(key.name, SMALL) for key in keys), default=0.0)
+    return 12 + (min(_KEY_WIDTH + 10 + names, _LEGEND_SHARE * cell_width) if keys else 0.0)
 
 
-def _placed(ticks: Sequence[tuple[float, str]], scale: DrawnScale, start: float, length: float) -> list[tuple[float, str]]:
-    """The ticks' texts at their coordinates."""
-    return [(start + share * length, one) for value, one in ticks if (share := scale.share(value)) is not None]
+def _legend(keys: Sequence[LegendKey], left: float, top: float, width: float) -> str:
+    places = [(key, top + row * (SMALL + 4)) for row, key in enumerate(keys)]
+    names = [text(shortened(key.name, SMALL, width - _KEY_WIDTH - 14), left + _KEY_WIDTH + 4, y + 3, fill=INK[0]) for key, y in places]
+    return group([*(key.sample(left, y, _KEY_WIDTH) for key, y in places), *names], font_size=SMALL)
 
 
-def _x_labels(scale: DrawnScale, box: Box) -> list[str]:
-    """The texts of the x axis, without those that would overlap the one before."""
-    labels, free_from = list[str](), -FONT
-    for x, label in _placed(scale.ticks, scale, box.left, box.width):
-        half = text_width(label, FONT) / 2
-        if x - half >= free_from:
-            labels.append(text(label, x, box.top + box.height + 12, text_anchor="middle"))
-            free_from = x + half + FONT / 2
-    return labels
+@dataclasses.dataclass(frozen=True, slots=True)
+class PagePanel:
+    """A chart of a page: its picture, its legend, and what the page's script reads of it."""
+
+    title: str
+    svg: str
+    legend: tuple[tuple[str, str], ...]
+    """Each name with its sample; those of the lines come first."""
+    data: Mapping[str, Any]
+    """JSON values, with rounded numbers and sanitized text."""
 
 
-def _legend(layout: _PanelLayout, box: Box) -> list[str]:
-    left = box.left + box.width + 8
-    room = layout.right - _KEY_WIDTH - 14
+def page_panels(charts: ChartGroup) -> list[PagePanel]:
+    """The panels of a group for a page, which has titles and legends as text; only the last of a shared axis has the axis's label."""
+    columns = min(charts.columns, len(charts.charts))
+    width = _WIDTH / columns
+    panels = [Panel(chart, width, columns) for chart in charts.charts]
+    widest = max(panel.left for panel in panels)
+    drawn = []
+    for panel, is_last in zip(panels, [*itertools.repeat(False, len(panels) - 1), True], strict=True):
+        has_label = is_last or not charts.is_synchronised
+        box = Box(widest if charts.is_synchronised else panel.left, CLIP_SPACE, 0.0, float(panel.chart.height_px))
+        box = box._replace(width=width - box.left - _RIGHT)
+        height = box.top + box.height + (LABEL_HEIGHT if has_label else TICKS_HEIGHT)
+        parts = panel.drawn(box, has_ticks=True, has_label=has_label)
+        legend = tuple((one_line(key.name), _sample(key)) for key in legend_keys(panel.chart))
+        names = {"role": "img", "aria_label": one_line(_description(panel.chart))}
+        svg = document(parts, width, height, **_STYLE, **names)
+        drawn.append(PagePanel(one_line(panel.chart.title), svg, legend, _data(panel, box)))
+    return drawn
+
+
+def _sample(key: LegendKey) -> str:
+    return document([key.sample(1.0, 6.0, _KEY_WIDTH)], _KEY_WIDTH + 2, 12.0, fill="none", stroke_width=1.6, aria_hidden="true")
+
+
+def _description(chart: Chart) -> str:
+    """What a chart shows, for those who do not see it: each line with its range."""
     parts = []
-    for row, key in enumerate(layout.keys):
-        y = box.top + 6 + row * (SMALL + 4)
-        name = text(shortened(key.name, SMALL, room), left + _KEY_WIDTH + 4, y + 3, fill=INK[0])
-        parts += [key.sample(left, y, _KEY_WIDTH), name]
-    return [group(parts, font_size=SMALL)] if parts else []
+    for line in chart.lines:
+        values = [y for y in line.ys if y is not None and math.isfinite(y)]
+        parts.append(
+            f"{line.name}: {min(values):,.4g} to {max(values):,.4g} {chart.y.unit}".rstrip() if values else f"{line.name}: no values"
+        )
+    return f"{chart.title}. {chart.y.label} against {chart.x.label}. {'; '.join(parts)}."
+
+
+def _data(panel: Panel, box: Box) -> dict[str, Any]:
+    """Where the values lie in a panel's picture, and the values."""
+    chart = panel.chart
+    return {
+        "title": one_line(chart.title),
+        "box": [round(one, 1) for one in box],
+        "x": _axis_data(chart.x, panel.x),
+        "y": _axis_data(chart.y, panel.y),
+        "lines": [_line_data(line) for line in chart.lines],
+    }
+
+
+def _axis_data(axis: Axis, scale: DrawnScale) -> dict[str, Any]:
+    return {
+        "label": one_line(axis.label),
+        "unit": one_line(axis.unit),
+        "kind": "date" if axis.scale == "date" else "percentile" if axis.is_percentile else "",
+        "low": scale.low,
+        "high": scale.high,
+        "is_log": scale.is_log,
+        "is_whole": axis.is_whole,
+        "is_named": bool(axis.ticks),
+        "ticks": [[value, one_line(label)] for value, label in scale.ticks],
+    }
+
+
+def _line_data(line: Line) -> dict[str, Any]:
+    ends = [None if one is None else one[2:] for one in line.intervals] or line.band
+    return {
+        "name": one_line(line.name),
+        "style": line.style,
+        "colour": line.colour[0],
+        "xs": _rounded(line.xs),
+        "ys": _rounded(line.ys),
+        "ends": [None if one is None else _rounded(one) for one in ends],
+        "labels": [one_line(label) for label in line.labels],
+    }
+
+
+def _rounded(values: Iterable[float | None]) -> list[float | None]:
+    """The values with the digits that a page shows; those that JSON cannot hold become None."""
+    rounded = []
+    for value in values:
+        known = value if value is not None and math.isfinite(value) else None
+        short = known if known is None else float(f"{known:.{_DIGITS}g}") if abs(known) < 10**_DIGITS else round(known)
+        rounded.append(int(short) if short is not None and short == int(short) else short)
+    return rounded
+
+
+def dark_colours(groups: Iterable[ChartGroup]) -> str:
+    """The style rules that give the pictures of a page their colours on a dark background."""
+    colours = dict([INK, MUTED, RED, GRID, BACK, HEAT])
+    for chart in itertools.chain.from_iterable(one.charts for one in groups):
+        colours |= dict([*(line.colour for line in chart.lines), *(level.colour for level in chart.levels)])
+    rules = (f'[{name}="{light}"] {{ {name}: {dark}; }}' for light, dark in sorted(colours.items()) for name in ("fill", "stroke"))
+    return f"@media screen and (prefers-color-scheme: dark) {{ {' '.join(rules)} }}"

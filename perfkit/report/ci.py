@@ -4,7 +4,7 @@ import pathlib
 from xml.etree import ElementTree
 
 from perfkit.errors import UsageError
-from perfkit.gate.headline import headline
+from perfkit.gate.sentences import headline
 from perfkit.gate.verdict import Comparison, Verdict
 from perfkit.report.verdict import describe_change, format_figure
 from perfkit.text.foreign import LONGEST_SENTENCE, safe_lines, sentence

@@ -1,14 +1,14 @@
 """A comparison of results: as text for a terminal, Markdown, HTML and JSON."""
 
-import dataclasses
 import json
 import math
 from collections.abc import Iterator, Sequence
 
 from perfkit.comparison.result_comparison import NOT_COVERED, ComparedResult, MetricRow, ResultComparison
 from perfkit.report.chart import COLOURS, MUTED, Axis, Chart, ChartGroup, Level, Line
-from perfkit.report.page import Block, Bullets, Item, Page, Paragraph, sections_of
+from perfkit.report.page import Block, Bullets, Figure, Item, Page, Paragraph, sections_of
 from perfkit.report.table import MISSING, Cell, Column, Table
+from perfkit.result.part import dataclass_document
 from perfkit.spans.change import describe_change
 from perfkit.stats.ratio_interval import Estimate
 from perfkit.text.foreign import sentence
@@ -139,9 +139,7 @@ def _figures(compared: ResultComparison) -> Sequence[Block]:
             charts.append(_changes_chart(metric, rows, compared))
     if not charts:
         return ()
-    from perfkit.report.chart_svg import chart_block
-
-    return (chart_block("changes", "Changes from [1]", _CAPTION, ChartGroup(tuple(charts), columns=2)),)
+    return (Figure("Changes from [1]", _CAPTION, ChartGroup(tuple(charts), columns=2)),)
 
 
 def _changes_chart(metric: str, rows: Sequence[MetricRow], compared: ResultComparison) -> Chart:
@@ -167,7 +165,7 @@ def _changes_chart(metric: str, rows: Sequence[MetricRow], compared: ResultCompa
 
 def comparison_json(compared: ResultComparison) -> str:
     """The comparison as JSON: times in nanoseconds, rates per second; changes are ratios to the first result, of shares differences."""
-    return json.dumps({"schema": SCHEMA, **dataclasses.asdict(compared)}, indent=1) + "\n"
+    return json.dumps(dataclass_document(SCHEMA, compared), indent=1) + "\n"
 
 
 def _page(compared: ResultComparison, figures: Sequence[Block] = ()) -> Page:

@@ -2,12 +2,11 @@
 
 from collections.abc import Iterator, Sequence
 
-from perfkit.history.check import HistoryCheck
-from perfkit.history.gaps import Gap
+from perfkit.history.check import Gap, HistoryCheck
 from perfkit.history.series import HistoryEntry, Series
 from perfkit.history.trend import Step, Trend, trend_levels
 from perfkit.report.chart import BLUE, GREEN, MUTED, PURPLE, VERMILLION, Axis, Chart, ChartGroup, Level, Line
-from perfkit.report.page import Block, Code, Page, sections_of
+from perfkit.report.page import Block, Code, Figure, Page, sections_of
 from perfkit.report.table import Column, Table
 from perfkit.text.foreign import one_line, sentence
 from perfkit.units import NS_PER_S
@@ -31,14 +30,13 @@ _FEWEST_RESULTS = 10  # below that no step is significant: of C(9, 4) orders the
 
 def render_trends(trends: TrendSteps) -> str:
     """The time series as SVG, a panel each: a line through the results, the levels between steps, and the steps' commits."""
-    from perfkit.report.chart_svg import render_plots
+    from perfkit.report.chart_svg import render_group
 
-    return render_plots({"trends": trends_group(trends)})["trends"]
+    return render_group(trends_group(trends))
 
 
 def render_trends_html(trends: TrendSteps, gaps: Sequence[Gap] = ()) -> str:
     """The time series as one self-contained HTML document: the steps in words and the missing results come before the charts."""
-    from perfkit.report.chart_svg import chart_block
     from perfkit.report.render import render_html
 
     steps = render_steps(trends).rstrip("\n").split("\n")
@@ -49,9 +47,9 @@ def render_trends_html(trends: TrendSteps, gaps: Sequence[Gap] = ()) -> str:
     }
     by_kind = {kind: [(trend, found) for trend, found in trends if trend.series.kind == kind] for kind in ("result", "canary")}
     if by_kind["result"]:
-        blocks["Trends"] = [chart_block("trends", "Figures over time", _CAPTION, trends_group(by_kind["result"]))]
+        blocks["Trends"] = [Figure("Figures over time", _CAPTION, trends_group(by_kind["result"]))]
     if by_kind["canary"]:
-        blocks["Noise floor"] = [chart_block("noise", "Noise over time", f"{_NOISE} {_CAPTION}", trends_group(by_kind["canary"]))]
+        blocks["Noise floor"] = [Figure("Noise over time", f"{_NOISE} {_CAPTION}", trends_group(by_kind["canary"]))]
     places = list(dict.fromkeys(trend.series.place for trend, _ in trends))
     where = f"{'; '.join(places[:3])}{f' and {len(places) - 3} others' if len(places) > 3 else ''}"
     subtitle = f"{len(trends)} time series ({where}), results from {min(results)[:_DATE]} to {max(results)[:_DATE]}"

@@ -43,15 +43,11 @@ class Bullets:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Figure:
-    """A picture with its title and the sentence that says how to read it."""
+    """Charts with their title and the sentence that says how to read them."""
 
     title: str
     caption: str
-    svg: str
-    label: str = ""
-    """The picture's name for screen readers; by default its title."""
-    charts: ChartGroup | None = None
-    """The same as interactive charts, which replace the picture where scripts run."""
+    charts: ChartGroup
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -5,7 +5,7 @@ import pathlib
 from collections.abc import Sequence
 
 from perfkit.report.chart import COLOURS, Chart, ChartGroup
-from perfkit.report.page import Block, Bullets, Page, Paragraph, sections_of, write_files
+from perfkit.report.page import Block, Bullets, Figure, Page, Paragraph, sections_of, write_files
 from perfkit.report.run_charts import percentile_axes, percentile_curve, percentile_line
 from perfkit.report.table import Cell, Column, Table, attribute
 from perfkit.result.distribution import Distribution
@@ -123,19 +123,13 @@ def _figures(result: PerfAnalyzerResult) -> Sequence[Block]:
     curves = [(point, *percentile_curve(point.service_times)) for point in result.points if point.service_times is not None]
     if not curves:
         return ()
-    from perfkit.report.chart_svg import chart_block
-
     x, y = percentile_axes([(steps, values_ns) for _, steps, values_ns in curves], "service time")
     lines = tuple(
         percentile_line(point.load.title, steps, values_ns, COLOURS[number % len(COLOURS)])
         for number, (point, steps, values_ns) in enumerate(curves)
     )
     caption = "Each line is a load point: that share of its requests took at most the time on the left."
-    return (
-        chart_block(
-            "percentiles", "Service time by percentile", caption, ChartGroup((Chart("all load points", x, y, lines, height_px=320),))
-        ),
-    )
+    return (Figure("Service time by percentile", caption, ChartGroup((Chart("all load points", x, y, lines, height_px=320),))),)
 
 
 def _definitions(result: PerfAnalyzerResult) -> list[str]:

@@ -41,14 +41,13 @@ def write_plan(plan: CapacityPlan, folder: pathlib.Path) -> list[pathlib.Path]:
 
     check_plan_folder(folder)
     charts = plan_charts(plan)
-    plots = render_plots(charts)
     texts = {folder / PLAN_FILE: json.dumps(plan_document(plan), indent=1) + "\n"}
-    texts |= {folder / "plots" / f"{name}.svg": svg for name, svg in plots.items()}
+    texts |= {folder / "plots" / f"{name}.svg": svg for name, svg in render_plots(charts).items()}
     for table in plan_tables(plan):
         texts[folder / "tables" / f"{table.name}.csv"] = render_csv(table, digits=_CSV_DIGITS)
         texts[folder / "tables" / f"{table.name}.json"] = json.dumps(table.records, indent=1) + "\n"
-    texts[folder / "plan.md"] = render_markdown(plan_page(plan, {}, {}))
-    texts[folder / "plan.html"] = render_html(plan_page(plan, charts, plots))
+    texts[folder / "plan.md"] = render_markdown(plan_page(plan, {}))
+    texts[folder / "plan.html"] = render_html(plan_page(plan, charts))
     earlier = [file for pattern in ("plots/*.svg", "tables/*.csv", "tables/*.json") for file in folder.glob(pattern)]
     write_files(texts, replacing=earlier, place=f"--out {folder}")
     return list(texts)
@@ -65,8 +64,8 @@ def plan_charts(plan: CapacityPlan) -> dict[str, ChartGroup]:
     return {name: group for name, group in groups.items() if group is not None}
 
 
-def plan_page(plan: CapacityPlan, charts: Mapping[str, ChartGroup], plots: Mapping[str, str]) -> Page:
-    """The answer, the caveats, each subject with its charts (`plots` are their SVG) and tables, and what the plan is based on."""
+def plan_page(plan: CapacityPlan, charts: Mapping[str, ChartGroup]) -> Page:
+    """The answer, the caveats, each subject with its charts and tables, and what the plan is based on."""
     notes = {title: [Bullets.of(sentences)] for title, sentences in plan_notes(plan)}
     first, *others = _answer_items(plan)
     answer = (Paragraph(first.text, is_strong=True), Bullets((*others, *_caveats_item(notes))))
@@ -75,8 +74,8 @@ def plan_page(plan: CapacityPlan, charts: Mapping[str, ChartGroup], plots: Mappi
         if subject is MEASURED[0]:  # the caveats come between what is decided and how it was measured
             blocks |= {title: [*notes[title]] for title in CAVEATS if title in notes}
         for name, plot in subject.plots.items():
-            if name in plots:
-                blocks.setdefault(subject.title_of(plan), []).append(Figure(plot.title, plot.caption, plots[name], charts=charts[name]))
+            if name in charts:
+                blocks.setdefault(subject.title_of(plan), []).append(Figure(plot.title, plot.caption, charts[name]))
         for table in subject.tables(plan):
             if table.rows:
                 blocks.setdefault(table.title, []).append(table)

@@ -6,6 +6,8 @@ import numpy as np
 
 from perfkit.plan.evidence import KEPT_UP
 from perfkit.plan.model import CapacityPlan, ConfigurationPlan, RatePoint
+from perfkit.plan.usl import FURTHEST, UslFit
+from perfkit.plan.validation import MEAN_WITHIN, P99_WITHIN
 from perfkit.report.chart import (
     BLUE,
     GREEN,
@@ -22,8 +24,6 @@ from perfkit.report.chart import (
     faded,
     times_scale,
 )
-from perfkit.stats.usl import FURTHEST, UslFit
-from perfkit.stats.validation import MEAN_WITHIN, P99_WITHIN
 from perfkit.units import NS_PER_S, format_rate_per_s
 
 NS_PER_MS = NS_PER_S / 1000

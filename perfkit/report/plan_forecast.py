@@ -4,11 +4,11 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from perfkit.plan.forecast import FEWEST_DAYS, RELEVANT_WEIGHT, Exhaustion, Forecast
 from perfkit.plan.model import CapacityPlan
 from perfkit.report.chart import BLUE, GREEN, INK, MUTED, PURPLE, VERMILLION, Axis, Chart, ChartGroup, Colour, Level, Line
 from perfkit.report.plan_subject import PlanPlot, PlanSubject
 from perfkit.report.table import Column, Table
-from perfkit.stats.forecast import FEWEST_DAYS, RELEVANT_WEIGHT, Exhaustion, Forecast
 from perfkit.units import format_rate_per_s
 
 _COLOUR_OF: dict[str, Colour] = {"exponential": GREEN, "linear": PURPLE, "seasonal": ("#8f8f14", "#d5d54a"), "level shifts": MUTED}

@@ -6,11 +6,11 @@ import math
 from collections.abc import Iterator, Sequence
 
 from perfkit.plan.model import CapacityPlan, ConfigurationPlan, Operation
+from perfkit.plan.rate_curve import Prediction
 from perfkit.report.chart import MUTED, Axis, Chart, ChartGroup, Colour, Line, Style, times_scale
 from perfkit.report.plan_charts import NS_PER_MS, colour_of, limit_levels
 from perfkit.report.plan_subject import CONFIGURATION, HEADROOM, REPLICAS, cost_columns, currency_suffix
 from perfkit.report.table import Cell, Column, Table, interval_columns, range_cell
-from perfkit.stats.rate_curve import Prediction
 from perfkit.stats.ratio_interval import Estimate
 from perfkit.units import format_rate_per_s
 

@@ -1,5 +1,6 @@
 """How a capacity plan was measured: the subjects of its page on rates, closed loops and queueing models."""
 
+from perfkit.plan.validation import MEAN_AT_MOST, P99_AT_MOST
 from perfkit.report.plan_charts import gpu_group, held_out_group, latency_throughput_group, rate_group, throughput_group
 from perfkit.report.plan_front import front_table
 from perfkit.report.plan_subject import PlanPlot, PlanSubject
@@ -12,7 +13,6 @@ from perfkit.report.plan_tables import (
     predictions_table,
     what_if_table,
 )
-from perfkit.stats.validation import MEAN_AT_MOST, P99_AT_MOST
 
 _RATES = PlanSubject(
     "How it was measured",

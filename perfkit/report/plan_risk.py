@@ -2,13 +2,13 @@
 
 from collections.abc import Iterator
 
+from perfkit.plan.capacity import HOURS_PER_YEAR
+from perfkit.plan.fleet_risk import Balancing
 from perfkit.plan.model import CapacityPlan
 from perfkit.plan.risk import LIKELY, SAFE
 from perfkit.report.chart import BLUE, GREEN, INK, MUTED, PURPLE, VERMILLION, Axis, Chart, ChartGroup, Level, Line, Style
 from perfkit.report.plan_subject import PlanPlot, PlanSubject, with_currency
 from perfkit.report.table import Cell, Column, Table
-from perfkit.stats.fleet_cost import HOURS_PER_YEAR
-from perfkit.stats.load_splitting import Balancing
 from perfkit.units import format_duration_ns, format_rate_per_s
 
 _HIGHEST, _FEW_POINTS, _SHOWN_AROUND = 0.995, 30, 4

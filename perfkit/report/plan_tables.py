@@ -4,9 +4,9 @@ import functools
 from collections.abc import Iterator, Sequence
 
 from perfkit.plan.model import CapacityPlan, ConfigurationPlan, RatePoint, TableRow
+from perfkit.plan.usl import UslFit
 from perfkit.report.plan_subject import CONFIGURATION, HEADROOM, RATE, REPLICAS, configuration_table, cost_columns
 from perfkit.report.table import Column, Table, attribute, range_cell
-from perfkit.stats.usl import UslFit
 from perfkit.units import format_percent
 
 _ENERGY_COLUMNS = (

@@ -30,7 +30,7 @@ _STYLES: dict[Mark, str] = {
 }  # fmt: skip
 _NOT_IN_CODE = re.compile(r"[^\w.-]", re.ASCII)
 _NONE = "'none'"
-CHART_SCRIPTS = ("uplot/uPlot.iife.min.js", "templates/chart_values.js", "templates/chart_drawing.js", "templates/charts.js")
+SCRIPTS = {"tables": "templates/tables.js", "charts": "templates/charts.js"}
 _HEADING_WIDTH, _UNLIMITED = 18, 10_000
 _WIDTH = 140  # without a terminal
 
@@ -120,23 +120,35 @@ def render_html(page: Page) -> str:
     """The page as one self-contained HTML document: no fonts, no network, and only its own scripts."""
     import jinja2
 
+    from perfkit.report.chart_svg import dark_colours, page_panels
+
     loader = jinja2.FileSystemLoader(pathlib.Path(__file__).with_name("templates"))
     environment = jinja2.Environment(loader=loader, autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True)
-    environment.globals.update(kind_of=lambda block: type(block).__name__, inline_svg=_inline_svg, asset=_asset)
+    environment.globals.update(kind_of=lambda block: type(block).__name__)
     page = _cleaned(page)
     blocks = [block for section in page.sections for block in section.blocks]
-    charts = [block for block in blocks if isinstance(block, Figure) and block.charts is not None]
-    names = [*(["templates/tables.js"] if any(isinstance(block, Table) for block in blocks) else []), *(CHART_SCRIPTS if charts else ())]
-    scripts = [_asset(name) for name in names]
-    island = _json_island([figure.charts.document() for figure in charts if figure.charts is not None])
+    groups = [block.charts for block in blocks if isinstance(block, Figure)]
+    panels = [page_panels(group) for group in groups]
+    scripts = [_script("tables")] if any(isinstance(block, Table) for block in blocks) else []
+    scripts += [_script("charts")] if groups else []
+    data = [
+        {
+            "axis": one_line(group.axis),
+            "is_synchronised": group.is_synchronised,
+            "windows": [[window.low, window.high, one_line(window.label) + " (not valid)" * window.is_bad] for window in group.windows],
+            "panels": [panel.data for panel in drawn],
+        }
+        for group, drawn in zip(groups, panels, strict=True)
+    ]
     return environment.get_template("page.html.j2").render(
-        page=page, charts=charts, scripts=scripts, island=island, policy=_security_policy(scripts)
-    )
+        page=page, next_panels=iter(panels).__next__, dark_colours=dark_colours(groups), scripts=scripts, policy=_security_policy(scripts),
+        island=_json_island(data),
+    )  # fmt: skip
 
 
-def _asset(name: str) -> str:
-    """Reads a script or style sheet that pages contain."""
-    return (pathlib.Path(__file__).parent / name).read_text(encoding="utf-8").strip()
+def _script(name: str) -> str:
+    """Reads a script that pages contain."""
+    return (pathlib.Path(__file__).parent / SCRIPTS[name]).read_text(encoding="utf-8").strip()
 
 
 def _json_island(value: Any) -> str:
@@ -163,18 +175,10 @@ def _cleaned(part: Any) -> Any:
         case Table():  # its cells are cleaned when they become text
             return dataclasses.replace(part, title=safe_lines(part.title), note=safe_lines(part.note), columns=_cleaned(part.columns))
         case Figure():
-            return dataclasses.replace(part, title=safe_lines(part.title), caption=safe_lines(part.caption), label=safe_lines(part.label))
+            return dataclasses.replace(part, title=safe_lines(part.title), caption=safe_lines(part.caption))
         case Page() | Section() | Paragraph() | Item() | Bullets() | Facts() | Code():
             return dataclasses.replace(part, **{field.name: _cleaned(getattr(part, field.name)) for field in dataclasses.fields(part)})
     return part
-
-
-def _inline_svg(figure: Figure) -> str:
-    """The picture without its XML declaration, named for screen readers."""
-    from html import escape as escape_html  # its table of entities takes memory, and a run renders no page
-
-    label = escape_html(figure.label or figure.title)
-    return figure.svg[figure.svg.index("<svg") :].replace("<svg ", f'<svg role="img" aria-label="{label}" ', 1)
 
 
 def render_csv(table: Table, digits: int) -> str:

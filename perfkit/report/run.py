@@ -120,26 +120,20 @@ def write_reports(folder: pathlib.Path) -> list[pathlib.Path]:
     result, folder = read_result(folder)
     timeline = read_timeline(folder, result)
     charts = run_charts(result, timeline)
-    plots = render_plots(charts)
-    texts = {folder / "plots" / f"{name}.svg": svg for name, svg in plots.items()}
+    texts = {folder / "plots" / f"{name}.svg": svg for name, svg in render_plots(charts).items()}
     texts[folder / "report.md"] = render_markdown(run_summary_page(result))
-    texts[folder / "report.html"] = render_html(run_page(result, plots, charts, timeline.telemetry))
+    texts[folder / "report.html"] = render_html(run_page(result, charts, timeline.telemetry))
     write_files(texts, replacing=folder.glob("plots/*.svg"), place=str(folder))
     return list(texts)
 
 
-def run_page(
-    result: Result,
-    plots: Mapping[str, str],
-    charts: Mapping[str, ChartGroup] | None = None,
-    telemetry: Mapping[tuple[int, int], Sequence[Series]] | None = None,
-) -> Page:
-    """The whole report; `plots` is SVG by name, `charts` those of them that are interactive, and `telemetry` the series of a timeline."""
+def run_page(result: Result, charts: Mapping[str, ChartGroup], telemetry: Mapping[tuple[int, int], Sequence[Series]] | None = None) -> Page:
+    """The whole report with the charts by name; `telemetry` has the series of a timeline."""
     points = result.summary
     order = [point.key for point in points]
     repetitions = sorted(result.points, key=lambda point: (order.index(point.key), point.repetition or 0))
     environment = tuple(environment_groups(result.environment))
-    figures = {name: _figure(name, svg, points[0], (charts or {}).get(name)) for name, svg in plots.items()}
+    figures = {name: _figure(name, group, points[0]) for name, group in charts.items()}
     kinds = (
         warnings_table, functools.partial(slowest_table, telemetry=telemetry), failures_table, machines_table, replicas_table, connections_table, server_table, composing_models_table,
     )  # fmt: skip
@@ -222,10 +216,10 @@ def _attention(result: Result) -> dict[str, Sequence[Block]]:
     return {"Attention": [Bullets(tuple(items))]} if items else {}
 
 
-def _figure(name: str, svg: str, point: Point, charts: ChartGroup | None) -> Figure:
+def _figure(name: str, charts: ChartGroup, point: Point) -> Figure:
     load = "arrival rate" if point.load.kind == "open" else point.load.quantity
     title, caption = (text.format(times=point.times_name, Times=point.times_name.capitalize(), load=load) for text in _PLOTS[name])
-    return Figure(title, caption, svg, charts=charts)
+    return Figure(title, caption, charts)
 
 
 def _name(result: Result) -> str:

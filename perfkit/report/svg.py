@@ -10,16 +10,16 @@ _MEAN_EM, _WIDE_EM = 0.57, 1.0
 _FURTHEST = 1e5  # what lies outside the picture is cut off anyway
 
 
-def number(value: float) -> str:
-    """A coordinate with one decimal, which is less than a screen can show."""
-    written = f"{min(max(value, -_FURTHEST), _FURTHEST):.1f}".removesuffix(".0")
+def number(value: float, digits: int = 1) -> str:
+    """A coordinate; one decimal is less than a screen can show."""
+    written = f"{min(max(value, -_FURTHEST), _FURTHEST):.{digits}f}".rstrip("0").rstrip(".")
     return "0" if written == "-0" else written
 
 
 def attributes(values: dict[str, object]) -> str:
-    """Attributes, each with a space before it; an underscore in a name stands for a hyphen, and those that are None are left out."""
+    """Attributes, each with a space before it; an underscore within a name stands for a hyphen, and those that are None are left out."""
     shown = {name: number(value) if isinstance(value, float) else value for name, value in values.items() if value is not None}
-    return "".join(f' {name.replace("_", "-")}="{html.escape(str(value))}"' for name, value in shown.items())
+    return "".join(f' {name.rstrip("_").replace("_", "-")}="{html.escape(str(value))}"' for name, value in shown.items())
 
 
 def element(tag: str, content: str = "", **values: object) -> str:
@@ -34,11 +34,10 @@ def group(parts: Iterable[str], **values: object) -> str:
 
 
 def document(parts: Iterable[str], width: float, height: float, **values: object) -> str:
-    """A whole picture on white ground."""
+    """A whole picture."""
     view = {"xmlns": "http://www.w3.org/2000/svg", "viewBox": f"0 0 {number(width)} {number(height)}", "width": width, "height": height}
-    ground = element("rect", width=width, height=height, fill="#ffffff")
-    content = "\n".join(filter(None, [ground, *parts]))
-    return f'<?xml version="1.0" encoding="utf-8"?>\n<svg{attributes({**view, **values})}>\n{content}\n</svg>\n'
+    content = "\n".join(filter(None, parts))
+    return f"<svg{attributes({**view, **values})}>\n{content}\n</svg>"
 
 
 def text(content: str, x: float, y: float, **values: object) -> str:
@@ -54,7 +53,7 @@ def path(points: Sequence[tuple[float, float] | None], *, is_stepped: bool = Fal
         if point is None:
             last = None
             continue
-        x, y = map(number, point)
+        x, y = number(point[0], 2), number(point[1])  # a page's script can stretch x
         if last is None:
             parts.append(f"M{x} {y}")
         elif (x, y) == last:

@@ -9,7 +9,7 @@ from typing import Any
 from perfkit.comparison.point_figures import FIGURES
 from perfkit.comparison.sweep_ranking import SweepRanking, rank_sweep
 from perfkit.errors import ResultError, UsageError
-from perfkit.report.page import Block, Bullets, Item, Page, Paragraph, sections_of, write_files
+from perfkit.report.page import Block, Bullets, Figure, Item, Page, Paragraph, sections_of, write_files
 from perfkit.report.sweep_ranking import CAPTION, TITLE, columns_that_give_way, ranking_group, ranking_sentences, ranking_table
 from perfkit.report.table import Cell, Column, Mark, Table, attribute
 from perfkit.report.terminal_status import cases_in_words
@@ -58,7 +58,7 @@ def write_sweep_report(folder: pathlib.Path, rank_by: str | None = None, where: 
 
     `rank_by` and `where` replace those of the scenario. Raises UsageError if they cannot be parsed, and ResultError for the folder.
     """
-    from perfkit.report.chart_svg import chart_block
+    from perfkit.report.chart_svg import render_group
     from perfkit.report.render import render_csv, render_html, render_markdown
     from perfkit.result.frames import csv_text, sweep_frame
 
@@ -69,7 +69,7 @@ def write_sweep_report(folder: pathlib.Path, rank_by: str | None = None, where: 
     if not ranking and len(sweep.cases) > 1:
         ranked = (Paragraph(_not_ranked(rank_by or sweep.rank.by), is_strong=True),)
     group = ranking_group(ranking) if ranking else None
-    figures = (chart_block("ranking", "Throughput against p99", CAPTION, group),) if group else ()
+    figures = (Figure("Throughput against p99", CAPTION, group),) if group else ()
     cases = (_cases_table(sweep, results),)
     links = tuple(
         Item(case.folder, link=urllib.parse.quote(f"{case.folder}/report.html", safe="/=,"))
@@ -87,8 +87,8 @@ def write_sweep_report(folder: pathlib.Path, rank_by: str | None = None, where: 
     }
     if ranking:
         texts[folder / "ranking.csv"] = render_csv(ranking_table(ranking), digits=_CSV_DIGITS)
-    for figure in figures:
-        texts[folder / "plots" / "ranking.svg"] = figure.svg
+    if group:
+        texts[folder / "plots" / "ranking.svg"] = render_group(group)
     write_files(
         texts, replacing=[file for file in (folder / "ranking.csv", folder / "plots/ranking.svg") if file.exists()], place=str(folder)
     )

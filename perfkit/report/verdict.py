@@ -6,8 +6,8 @@ import re
 import sys
 from collections.abc import Iterator, Sequence
 
-from perfkit.gate.headline import DECIDED, finding, headline, metric_title
-from perfkit.gate.verdict import MAXIMUM_EFFECT, Comparison, Verdict, format_change
+from perfkit.gate.sentences import DECIDED, finding, format_change, headline, metric_title
+from perfkit.gate.verdict import MAXIMUM_EFFECT, Comparison, Verdict
 from perfkit.report.render import render_markdown_table
 from perfkit.report.table import MISSING, Cell, Column, Mark, Table
 from perfkit.report.terminal_table import fill, fitted_text, terminal_width

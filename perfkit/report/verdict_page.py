@@ -4,11 +4,10 @@ import dataclasses
 import math
 from collections.abc import Iterator, Sequence
 
-from perfkit.gate.fault import describe_others
-from perfkit.gate.headline import headline, metric_title
+from perfkit.gate.sentences import describe_others, headline, metric_title
 from perfkit.gate.verdict import Comparison, Verdict
 from perfkit.report.chart import BLUE, MUTED, VERMILLION, Axis, Chart, ChartGroup, Level, Line
-from perfkit.report.page import Block, Bullets, Code, Facts, Item, Page, Paragraph, sections_of
+from perfkit.report.page import Block, Bullets, Code, Facts, Figure, Item, Page, Paragraph, sections_of
 from perfkit.report.table import MISSING
 from perfkit.report.verdict import EXPLAINED_EFFECT, describe_sides, metrics_table, pair_slowdowns
 from perfkit.units import format_minutes
@@ -123,9 +122,7 @@ def _figures(verdict: Verdict) -> Iterator[Block]:
     """Charts of the change in each pair, one for each gated metric that is a ratio; the runs of a stored gate are no pairs."""
     charts = [chart for one in verdict.gated if verdict.mode == "paired" and (chart := _pairs_chart(one))]
     if charts:
-        from perfkit.report.chart_svg import chart_block
-
-        yield chart_block("pairs", "Change in each pair", _CAPTION, ChartGroup(tuple(charts), columns=2))
+        yield Figure("Change in each pair", _CAPTION, ChartGroup(tuple(charts), columns=2))
 
 
 def _pairs_chart(one: Comparison) -> Chart | None:

@@ -64,6 +64,7 @@ class Difference:
     baseline: Any
     candidate: Any
     severity: Severity
+    """Whether figures stay comparable."""
 
     @property
     def sentence(self) -> str:

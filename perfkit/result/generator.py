@@ -30,7 +30,9 @@ class ContextSwitches(Part):
     """Context switches of the workers' main threads: voluntary ones to wait, involuntary ones for other processes."""
 
     voluntary: int
+    """Because the thread waited."""
     involuntary: int
+    """Because another process took the CPU."""
 
 
 class Tcp(Part):
@@ -46,11 +48,13 @@ class Generator(Part):
     workers: int = 1
     """The number of processes that sent the load; for pooled repetitions, the largest."""
     cpu_share: Annotated[float, Figure("generator CPU", "share", "generator", column="generator_cpu_share")]
+    """The share of one core that the busiest worker used."""
     event_loop_lag_ns: Annotated[Distribution | None, Figure("event loop lag", "ns")] = None
     """How late timers of the workers' event loops fired."""
     pacing_delay_ns: Annotated[Distribution | None, Figure("pacing delay", "ns", recorded="pacing_delay")] = None
     """Open loops only: how late the generator came to send each request, without waiting for a connection."""
     steal_share: float
+    """The share of the machine's CPU time that its host took."""
     throttled_share: float = 0.0
     """The share of the window in which a CPU quota stopped the generator."""
     stops: Stops | None = None

@@ -40,7 +40,9 @@ class OpenLoad(Part):
     rate_per_s: float
     arrivals: str
     burstiness: float | None = None
+    """Of gamma arrivals: standard deviation of the gaps divided by their mean."""
     max_in_flight: int | None = None
+    """The number of requests in flight above which arrivals are dropped and counted."""
     speed: float | None = None
     """Of a replay: how many times as fast as recorded the trace was sent."""
 

@@ -49,14 +49,22 @@ class Requests(Part):
 
     scheduled: Annotated[int, Figure("scheduled", subject="requests", column="scheduled")]
     dropped: Annotated[int, Figure("dropped", recorded=KEY)]
+    """Arrivals that were never sent."""
     sent: int
     ok: Annotated[int, Figure("ok", subject="requests", column="ok")]
+    """Requests with a correct answer in time."""
     rejected: int
+    """Answered with an error."""
     timed_out: int
+    """Not answered in time."""
     connect_failed: int
+    """Not sent, as no connection came about."""
     broken: int
+    """Lost with their connection."""
     invalid_output: int
+    """Answered with outputs other than expected."""
     unfinished: int
+    """Not answered until the end of the drain."""
 
     @property
     def outcomes(self) -> dict[str, int]:
@@ -135,6 +143,7 @@ class SequenceCounts(Part):
     """Sequences by what happened to them in the window; one that is open at either end of it is not in all of the counts."""
 
     started: Annotated[int, Figure("started", subject="sequences", recorded="sequences_started")]
+    """Sequences whose first request was due in the window."""
     ended: Annotated[int, Figure("ended", subject="sequences", recorded="sequences_ended", column="sequences_ended")]
     """Sequences whose last request was answered."""
     failed: Annotated[int, Figure("failed", subject="sequences", recorded="sequences_failed", column="sequences_failed")]
@@ -214,6 +223,7 @@ class SloJudgement(Part):
     """Whether a load point meets the scenario's SLO, and why."""
 
     verdict: Literal["satisfied", "violated", "inconclusive"]
+    """Whether the SLO is met; inconclusive with too few samples."""
     reason: str
 
 
@@ -229,6 +239,7 @@ class Point(Part):
     repetition: int | None
     """None for pooled repetitions."""
     valid: bool
+    """Whether the figures are the target's: false where the load generator limited them."""
     warnings: tuple[MeasurementWarning, ...]
     warmup_s: float = 0.0
     """From the start of the load to that of the window; for pooled repetitions, the longest."""
@@ -243,12 +254,19 @@ class Point(Part):
     wrong_answer_interval: tuple[float, float] | None = None
     """The 95 % interval of the wrong share of all answers; a single value if all were checked."""
     error_rate: Annotated[float, Figure("errors", "share", "requests", column="error_rate")]
+    """1 - ok / scheduled."""
     throughput_per_s: Annotated[float, Figure("throughput", "per_s", "rates", "finished", column="throughput_per_s", metric="throughput")]
+    """Ok answers that ended in the window, per second."""
     inferences_per_s: Annotated[float, Figure("inferences", "per_s", "rates", column="inferences_per_s")]
+    """Throughput times the batch size."""
     goodput_per_s: Annotated[float | None, Figure("goodput", "per_s", "rates", "good", column="goodput_per_s")] = None
+    """Ok answers per second that also meet the SLO; null without an SLO on a percentile."""
     service_time_ns: Annotated[Distribution, Figure("service time", "ns", None, KEY, log_tag="service", counted_by=OF_ALL)]
+    """Finished - started."""
     response_time_ns: Annotated[_Times, Figure("response time", "ns", None, KEY, log_tag="response", counted_by=OF_ALL)] = None
+    """Finished - intended start; null for closed loops, which have no intended starts."""
     start_delay_ns: Annotated[_Times, Figure("start delay", "ns", "requests", KEY, "start_delay", "delay", ("p99",), OF_ALL)] = None
+    """Started - intended start; null for closed loops."""
     first_response_time_ns: Annotated[_Times, Figure("first", "ns", "streams", KEY, "first_response", "first_response")] = None
     """Streams only: the time to the first response, from the intended start, or in a closed loop from the start."""
     response_gap_ns: Annotated[_Times, Figure("gap", "ns", "streams", KEY, "response_gap", "gap")] = None
@@ -265,7 +283,9 @@ class Point(Part):
     following_time_ns: Annotated[_Times, Figure("following", "ns", "idle gaps", KEY, "following", "following", ("p50",), order=-1)] = None
     """Loads with idle gaps only: the other requests, timed alike. `service_time_ns` has both."""
     failure_time_ns: Annotated[_Times, Figure("failure time", "ns", None, KEY, counted_by="requests.untimed")]
+    """Times of requests that failed at once; null without any."""
     intervals: dict[str, tuple[float, float | None]] = Field(default_factory=dict)
+    """95 % intervals of percentiles in nanoseconds; an end is null where too few samples bound it."""
     further_intervals: dict[str, dict[str, tuple[float, float | None]]] = Field(default_factory=dict)
     """The 95 % intervals of the percentiles of streams and sequences, by the name of their times without `_ns`."""
     effective_samples: dict[str, float] = Field(default_factory=dict)
@@ -359,17 +379,24 @@ class Result(Part):
 
     schema_version: Annotated[str, Field(alias="schema")] = SCHEMA
     scenario: dict[str, Any]
+    """The scenario with every default stated, without secrets."""
     overrides: tuple[str, ...] = ()
+    """Keys that the environment, the command line or a sweep set."""
     environment: dict[str, Any]
+    """What was known of the generator's machine, the target and the source."""
     status: Status
+    """complete; interrupted by a person; incomplete, as the target was lost; or invalid."""
     status_reason: str = ""
+    """A sentence that says why it is not complete; otherwise empty."""
     warnings: tuple[MeasurementWarning, ...] = ()
     """Warnings about the run as a whole, such as `report_missing`; those about figures are in their load points."""
     started_at: str
     resumptions: tuple[Resumption, ...] = ()
     """When the run was resumed after an interruption; empty for a run in one go."""
     points: tuple[Point, ...]
+    """Each load point of each repetition, in the order of measurement."""
     summary: tuple[Point, ...]
+    """Each load point with its repetitions pooled."""
     search: Search | None = None
     """Only for a `search` load."""
 

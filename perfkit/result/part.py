@@ -1,9 +1,12 @@
-"""The base of all models of stored documents."""
+"""The base of all models of stored documents, and dataclasses as documents."""
 
-from typing import Any
+import json
+from typing import Any, TypeVar
 
 import pydantic
 from pydantic import ConfigDict
+
+_T = TypeVar("_T")
 
 
 class Part(pydantic.BaseModel):
@@ -14,3 +17,17 @@ class Part(pydantic.BaseModel):
     def document(self) -> dict[str, Any]:
         """The part as JSON values, in the order of the schema."""
         return self.model_dump(mode="json", by_alias=True)
+
+
+def adapter_of(kind: type[_T]) -> pydantic.TypeAdapter[list[_T]]:
+    """Writes a list of parts or dataclasses, and has their JSON Schema.
+
+    The metadata of a dataclass's field may have pydantic's settings: `{"exclude": True}`, `{"serialization_alias": "question"}`.
+    """
+    config = ConfigDict(arbitrary_types_allowed=True, json_schema_serialization_defaults_required=True)
+    return pydantic.TypeAdapter(list[kind], config=config)  # type: ignore[valid-type]  # in a list, because a dataclass itself takes no configuration
+
+
+def dataclass_document(schema: str, value: object) -> dict[str, Any]:
+    """A dataclass as JSON values below the name of its format; null stands for numbers that are not finite."""
+    return {"schema": schema, **json.loads(adapter_of(type(value)).dump_json([value], by_alias=True))[0]}

@@ -11,9 +11,13 @@ class FittedCurve(Part):
     limit: str
     """The name of the SLO's limit, such as `p99`."""
     centre_per_s: float
+    """The rate around which the curve is written."""
     floor: float
+    """The share beyond the limit at low rates."""
     intercept: float
+    """The logarithm of the rise at the centre."""
     slope: float
+    """How fast the logarithm of the rise grows with the relative rate."""
     points: int
     effective_beyond: float
     """The number of independent requests beyond the limit that would carry as much information."""
@@ -40,6 +44,7 @@ class SearchProbe(Part):
     limits: dict[str, ProbeLimit]
     met: bool
     overloaded: bool
+    """Whether the backlog grew."""
     valid: bool
     took_s: float
 
@@ -54,6 +59,7 @@ class Search(Part):
     confidence: float
     """The confidence of the interval if a curve was fitted; otherwise the interval lies between a rate that met the SLO and one that missed it."""
     precision: float
+    """The half-width of the interval that was asked for, as a share of the capacity."""
     budget_s: float | None = None
     """The time limit of the search; None if it was not recorded."""
     stopped_because: Literal[

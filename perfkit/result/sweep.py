@@ -29,7 +29,9 @@ class SweepCase(Part):
     folder: str
     """Relative to the folder of the sweep."""
     scenario_sha256: str
+    """The digest of the case's scenario: a case is measured again if it changes."""
     status: CaseStatus = "pending"
+    """Whether the case is measured, and how its run ended."""
     reason: str = ""
     interleaved_group: int | None = pydantic.Field(default=None, ge=1)
     """The cases with the same number were measured interleaved on one server, so that a repetition of all took place in the same minutes;
@@ -158,14 +160,9 @@ class SweepFolder:
 
     def _save(self) -> None:
         try:
-            write_whole(self.folder / SWEEP_FILE, json.dumps(sweep_document(self.document), indent=1) + "\n")
+            write_whole(self.folder / SWEEP_FILE, json.dumps(self.document.document(), indent=1) + "\n")
         except OSError as error:
             raise MeasurementError(f"{self.folder} cannot be written: {error.strerror}") from None
-
-
-def sweep_document(sweep: SweepDocument) -> dict[str, Any]:
-    """A sweep as plain values."""
-    return sweep.model_dump(mode="json", by_alias=True)
 
 
 def read_sweep(folder: pathlib.Path) -> SweepDocument:

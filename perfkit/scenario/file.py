@@ -1,4 +1,4 @@
-"""Scenario files: YAML, overrides from the environment and the command line, sweeps, and the form stored in results."""
+"""Scenario files: YAML, overrides from the environment and the command line, sweeps, the form stored in results, and files made for users."""
 
 import copy
 import dataclasses
@@ -11,30 +11,35 @@ import numbers
 import os
 import pathlib
 import re
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import pydantic
+import yaml
 
-from perfkit.errors import ScenarioError
+import perfkit
+from perfkit.errors import ScenarioError, nearest
+from perfkit.scenario.credentials import shown_override, with_variables, without_secrets
 from perfkit.scenario.error_messages import KeyPath, Origins, displayed, dotted, origin_of, validation_error
 from perfkit.scenario.load import ReplayLoadSpec
+from perfkit.scenario.measure import Rank
 from perfkit.scenario.mix import fill_common_parts, place_in_mix, plain_document
 from perfkit.scenario.model import Scenario
-from perfkit.scenario.rank import Rank
-from perfkit.scenario.redaction import shown_override, without_secrets
+from perfkit.scenario.sweep import CHOICES, check_overridden_choices, check_sweep_size, take_sweep
 from perfkit.scenario.yaml_values import MAX_DOCUMENT_BYTES, parse_yaml
 from perfkit.target.command import check_ports
+from perfkit.text.foreign import one_line
 from perfkit.units import format_bytes
 
 if TYPE_CHECKING:
     from perfkit.trace.recorded import RecordedTrace
 
+
 ENVIRONMENT_PREFIX = "PERFKIT_SET_"
-CHOICES = "choices"
-"""The key of `sweep` whose values are named sets of keys, in place of values of one key."""
-_NOT_SWEPT = ("sweep", "schema", "rank")
-_MAX_CASES, _MAX_SWEPT_VALUES = 10_000, 2_000_000
+_PACKAGE = pathlib.Path(perfkit.__file__).absolute().parent
+_FOLDER = _PACKAGE / "scenarios"
+SCHEMA_FILE = _PACKAGE / "docs" / "scenario.schema.json"
+"""The JSON Schema of scenarios, for editors."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -148,14 +153,14 @@ def make_cases(source: ScenarioSource, settings: Sequence[str] = (), environ: Ma
             overrides.append(_override(document, origins, key, value, f"environment {name}"))
     overrides += _apply_settings(document, origins, settings)
     source.add_defaults(document)
-    sweep, choices = _take_sweep(document, origins, path)
+    sweep, choices = take_sweep(document, origins, path)
     overridden = {override.partition("=")[0] for override in overrides}
     for key, override in itertools.product(sweep, overridden):
         if override.lower().startswith(key.lower() + "."):
             raise ScenarioError(f"{override} has no effect, because sweep replaces all of {key}: set {key} instead, or change sweep")
-    _check_overridden_choices(choices, overridden)
+    check_overridden_choices(choices, overridden)
     keys = [key for key in sweep if key.lower() not in {override.lower() for override in overridden}]
-    _check_sweep_size({key: len(sweep[key]) for key in keys}, len(origins), origin_of(("sweep",), origins, path))
+    check_sweep_size({key: len(sweep[key]) for key in keys}, len(origins), origin_of(("sweep",), origins, path))
     cases = []
     for values in itertools.product(*(sweep[key] for key in keys)):
         case_document, case_origins, case_overrides = copy.deepcopy(document), dict(origins), list(overrides)
@@ -221,57 +226,6 @@ def _with_json_numbers(value: Any) -> Any:
         return ".nan" if math.isnan(value) else f"{'-' if value < 0 else ''}.inf"
     # of an input; where no float has that value either, no datatype has, and the run ends before its result
     return float(value) if isinstance(value, int) and 64 < value.bit_length() < 1024 else value
-
-
-def _take_sweep(document: dict[str, Any], origins: Origins, path: pathlib.Path) -> tuple[dict[str, list[Any]], dict[str, dict[str, Any]]]:
-    """Removes the sweep from a document and returns it, with the names of the choices as values of `choices`; and what each choice sets."""
-    sweep = document.pop("sweep", None)
-    if sweep is None:
-        return {}, {}
-    if not isinstance(sweep, dict) or not sweep:
-        raise ScenarioError(
-            f"{origin_of(('sweep',), origins, path)}: sweep: expected keys and their values, such as workload.batch_size: [1, 4, 8]"
-        )
-    choices = sweep.get(CHOICES, {})
-    if CHOICES in sweep:
-        where = f"{origin_of(('sweep', CHOICES), origins, path)}: sweep.{CHOICES}"
-        if not isinstance(choices, dict) or not choices or not all(isinstance(one, dict | None) for one in choices.values()):
-            raise ScenarioError(
-                f"{where}: expected names and the keys that each sets, such as {{plain: {{}}, gzip: {{target.compression: gzip}}}}"
-            )
-        choices = {name: one or {} for name, one in choices.items()}
-        sweep = {**sweep, CHOICES: list(choices)}
-    for key in (key for one in choices.values() for key in one):
-        if key == "name" or key.partition(".")[0] in _NOT_SWEPT or key in sweep:
-            raise ScenarioError(f"{where}: {key} cannot be set by a choice{', because it is swept itself' if key in sweep else ''}")
-    for key, values in sweep.items():
-        where = f"{origin_of(('sweep', key), origins, path)}: sweep.{key}"
-        if not isinstance(values, list) or not values:
-            raise ScenarioError(f"{where}: expected a list of values, such as [1, 4, 8]")
-        if len({json.dumps(value, default=str, sort_keys=True) for value in values}) < len(values):
-            raise ScenarioError(f"{where}: values must be unique; use measure.repetitions to measure one again")
-        if key == "name" or key.partition(".")[0] in _NOT_SWEPT:
-            raise ScenarioError(f"{where}: this key cannot be swept")
-    return sweep, choices
-
-
-def _check_overridden_choices(choices: Mapping[str, Mapping[str, Any]], overridden: Collection[str]) -> None:
-    """Raises ScenarioError if a choice would replace the value of an override."""
-    keys = {key.lower() for one in choices.values() for key in one}
-    for override in overridden:
-        if clash := [key for key in keys if f"{override.lower()}.".startswith(f"{key}.") or f"{key}.".startswith(f"{override.lower()}.")]:
-            raise ScenarioError(f"{override} has no effect for every case, because a choice sets {clash[0]}: change sweep.{CHOICES}")
-
-
-def _check_sweep_size(lengths: Mapping[str, int], values: int, origin: str) -> None:
-    """Raises ScenarioError if the cases of a sweep are too many; `values` is the number of values in the scenario, each case's."""
-    cases = math.prod(lengths.values())
-    product = f"{' × '.join(map(str, lengths.values()))} = {cases:,} cases" if len(lengths) > 1 else f"{cases:,} cases"
-    if cases > _MAX_CASES:
-        raise ScenarioError(f"{origin}: sweep: {product}, and {_MAX_CASES:,} are the most: remove values of {', '.join(lengths)}")
-    if cases > 1 and cases * values > _MAX_SWEPT_VALUES:
-        limit = f"{cases * values:,}, and {_MAX_SWEPT_VALUES:,} are the most"
-        raise ScenarioError(f"{origin}: sweep: {product} of {values:,} values each are {limit}: put large values into files")
 
 
 def _validate(document: dict[str, Any], origins: Origins, overrides: Sequence[str], path: pathlib.Path) -> LoadedScenario:
@@ -373,3 +327,53 @@ def _without_nulls(value: Any) -> Any:
             nested["workloads"] = [_without_nulls(entry) for entry in entries]
         return nested
     return value
+
+
+def shipped_scenarios() -> dict[str, pathlib.Path]:
+    """The files of the shipped scenarios, by name."""
+    return {path.stem: path for path in sorted(_FOLDER.glob("*.yaml"))}
+
+
+def find_scenario(text: str) -> pathlib.Path:
+    """The file given by a path, or by the name of a shipped scenario; an existing file takes precedence.
+
+    Raises ScenarioError if there is neither.
+    """
+    path = pathlib.Path(text)
+    if path.exists() or path.is_symlink():
+        return path
+    shipped = shipped_scenarios()
+    if text in shipped:
+        return shipped[text]
+    host, colon, port = text.rpartition(":")
+    if "://" in text:
+        raise ScenarioError(f"{text}: no such file; this command reads a scenario file")
+    if host and colon and port.isdecimal():
+        raise ScenarioError(f"{text}: no such file; for a server, write http://{text} or grpc://{text}")
+    near = nearest(path.stem if path.parent == pathlib.Path() else "", shipped)
+    hint = f"; did you mean '{near[0]}', which perfkit ships?" if near else f"; perfkit ships {', '.join(shipped)}"
+    raise ScenarioError(f"{text}: no such file{hint if path.parent == pathlib.Path() else ''}")
+
+
+def scenario_text(document: Mapping[str, Any], comments: Sequence[str] = ()) -> str:
+    """A scenario as YAML, to be saved as a file for `perfkit run`; secrets become environment variables, and comments follow the first lines."""
+    document, keys = with_variables(document)
+    text = yaml.safe_dump(document, sort_keys=False, default_flow_style=None, allow_unicode=True, width=120)
+    return "\n".join([*scenario_head(keys), *(f"# {one_line(comment)}" for comment in comments), text])
+
+
+def scenario_head(keys: Mapping[str, str]) -> list[str]:
+    """The first lines of a scenario file: its schema for editors, where its keys are described, and its environment variables."""
+    lines = [
+        f"# yaml-language-server: $schema={SCHEMA_FILE.as_uri()}",
+        "# `perfkit help scenarios` describes every key; `perfkit validate FILE` checks a scenario without sending anything.",
+    ]
+    if keys:
+        lines.append("# Set these environment variables, not percent-encoded; the file does not hold the secrets themselves:")
+        lines += [f"#   {name} for {one_line(key)}" for name, key in keys.items()]
+    return lines
+
+
+def scenario_name(model: str) -> str:
+    """A valid scenario name, made from a model's name."""
+    return re.sub(r"^[^A-Za-z0-9]+|[^\w.-]+", "-", model).lstrip("-") or "scenario"

@@ -24,11 +24,17 @@ class PercentileLimits(Section):
     """The longest allowed percentiles of a time."""
 
     p50_ns: _Limit | None = Field(default=None, alias="p50")
+    """The longest allowed 50th percentile."""
     p90_ns: _Limit | None = Field(default=None, alias="p90")
+    """The longest allowed 90th percentile."""
     p95_ns: _Limit | None = Field(default=None, alias="p95")
+    """The longest allowed 95th percentile."""
     p99_ns: _Limit | None = Field(default=None, alias="p99")
+    """The longest allowed 99th percentile."""
     p99_9_ns: _Limit | None = Field(default=None, alias="p99_9")
+    """The longest allowed 99.9th percentile."""
     p99_99_ns: _Limit | None = Field(default=None, alias="p99_99")
+    """The longest allowed 99.99th percentile."""
 
     @pydantic.model_validator(mode="after")
     def _has_a_limit(self) -> Self:
@@ -47,6 +53,7 @@ class Slo(PercentileLimits):
     """Limits for every load point, on response time (closed loop: service time); repetitions are pooled."""
 
     error_rate: Share | None = None
+    """The largest allowed share of failed requests."""
     wrong_answers: Share | None = None
     """The largest allowed share of answers with other outputs than expected, judged by those that `check` checks."""
     first_response: PercentileLimits | None = None
@@ -67,7 +74,9 @@ class ClosedLoop(Section):
         Field(min_length=1),
         BeforeValidator(lambda value: (value,) if isinstance(value, int) else value, json_schema_input_type=int | list[int]),
     ]
+    """Requests in flight; each value is a load point."""
     think_time_ns: Duration = Field(default=0, alias="think_time")
+    """The pause between an answer and the next request."""
 
     @pydantic.field_validator("concurrency")
     @classmethod
@@ -85,7 +94,9 @@ class IdleGaps(Section):
         Field(min_length=1),
         BeforeValidator(lambda value: value if isinstance(value, list | tuple) else (value,), json_schema_input_type=str | list[str]),
     ] = Field(alias="gap")
+    """The time without a request; each value is a load point."""
     then: Annotated[Count, Field(le=_MAX_FOLLOWING)] = 20
+    """The requests that follow the first one after a gap closely."""
 
     @pydantic.field_validator("gaps_ns")
     @classmethod
@@ -110,38 +121,51 @@ class Ramp(Section):
     """A linear change from the rate to `to` times the rate, which then stays."""
 
     to: Factor
+    """The final rate as a multiple of the first."""
     over_ns: Duration = Field(alias="over", gt=0)
+    """How long the change takes."""
 
 
 class Steps(Section):
     """Multiples of the rate, one after the other; the last one stays."""
 
     levels: Annotated[tuple[Factor, ...], Field(min_length=1)]
+    """The levels as multiples of the rate."""
     each_ns: Duration = Field(alias="each", gt=0)
+    """How long each level lasts."""
 
 
 class Spike(Section):
     """A temporary change to `to` times the rate."""
 
     to: Factor
+    """The rate during the spike as a multiple."""
     at_ns: Duration = Field(alias="at")
+    """When it begins, since the window's start."""
     length_ns: Duration = Field(alias="for", gt=0)
+    """How long it lasts."""
 
 
 class Sine(Section):
     """A sinusoidal change of the rate; `amplitude` is a share of it."""
 
     amplitude: Annotated[float, Field(gt=0, lt=1)]
+    """The amplitude as a share of the rate."""
     period_ns: Duration = Field(alias="period", gt=0)
+    """The length of a period."""
 
 
 class Shape(Section):
     """How the rate changes within the window; give exactly one. The warm-up runs at the rate with which the window begins."""
 
     ramp: Ramp | None = None
+    """A linear change."""
     steps: Steps | None = None
+    """Several levels, one after another."""
     spike: Spike | None = None
+    """A temporary change."""
     sine: Sine | None = None
+    """A sinusoidal change."""
 
     @pydantic.model_validator(mode="after")
     def _is_exactly_one(self) -> Self:
@@ -166,13 +190,17 @@ class OpenLoop(Section):
             lambda value: value if isinstance(value, list | tuple) else (value,), json_schema_input_type=float | str | list[float | str]
         ),
     ] = ()
+    """Arrivals per second; each value is a load point."""
     arrivals: Literal["poisson", "constant", "gamma", "trace"] = "poisson"
+    """The law of the gaps between arrivals."""
     burstiness: Annotated[float, Field(gt=0, le=100)] | None = None
     """For gamma arrivals: standard deviation of the interarrival times divided by their mean; 1 is Poisson, higher is burstier."""
     shape: Shape | None = None
+    """How the rate changes within the window."""
     trace: Text | None = None
     """For `arrivals: trace`: a file with a number of seconds on each line; `load.replay` reads all other traces."""
     trace_holds: Literal["timestamps", "intervals"] = "timestamps"
+    """Whether the trace has instants since its start, or gaps between arrivals."""
     max_in_flight: Annotated[Count, Field(le=_MAX_IN_FLIGHT)] | None = None
     """Arrivals above this number of requests in flight are dropped and counted. The default is 65,536, and a point that reaches it is invalid."""
 
@@ -217,18 +245,23 @@ class SearchOptions(Section):
     slo: Slo | None = None
     """The default is the scenario's `slo`."""
     arrivals: Literal["poisson", "constant", "gamma"] = "poisson"
+    """The law of the gaps between arrivals."""
     burstiness: Annotated[float, Field(gt=0, le=100)] | None = None
     """For gamma arrivals: standard deviation of the interarrival times divided by their mean."""
     start_rate_per_s: Rate | None = Field(default=None, alias="start_rate")
     """The rate of the first probe; the default is half of the throughput with one request in flight."""
     min_rate_per_s: Rate | None = Field(default=None, alias="min_rate")
+    """The lowest rate to probe."""
     max_rate_per_s: Rate | None = Field(default=None, alias="max_rate")
+    """The highest rate to probe."""
     precision: Annotated[Share, Field(gt=0, le=0.5)] = 0.05
     """The search ends when the capacity's 90 % interval lies within this share of the capacity."""
     max_probes: Annotated[Count, Field(ge=3, le=10_000)] = 20
+    """The largest number of probes."""
     budget_ns: Annotated[Duration, Field(gt=0)] | None = Field(default=None, alias="budget")
     """No probe starts whose window would end later. The default is an hour, or `max_probes` times `measure.duration` if that is longer."""
     max_in_flight: Annotated[Count, Field(le=_MAX_IN_FLIGHT)] | None = None
+    """The number of requests in flight above which arrivals are dropped and counted."""
 
     @pydantic.model_validator(mode="after")
     def _is_consistent(self) -> Self:
@@ -250,36 +283,42 @@ class ClosedLoadSpec(Section):
     """The `closed` variant of `load`."""
 
     closed: ClosedLoop
+    """A closed loop: a fixed number of requests in flight."""
 
 
 class OpenLoadSpec(Section):
     """The `open` variant of `load`."""
 
     open: OpenLoop
+    """An open loop: arrivals that do not wait for answers."""
 
 
 class IdleLoadSpec(Section):
     """The `idle` variant of `load`."""
 
     idle: IdleGaps
+    """Single requests with idle gaps between them."""
 
 
 class SearchLoadSpec(Section):
     """The `search` variant of `load`."""
 
     search: SearchOptions
+    """A search for the highest arrival rate that meets an SLO."""
 
 
 class ReplayLoadSpec(Section):
     """The `replay` variant of `load`."""
 
     replay: Replay
+    """The requests of a trace, each at its recorded instant."""
 
 
 class ColdStartLoadSpec(Section):
     """The `cold_start` variant of `load`."""
 
     cold_start: ColdStartOptions
+    """Starts of the model or of the server."""
 
 
 _VARIANTS = ("closed", "cold_start", "idle", "open", "replay", "search")

@@ -1,12 +1,18 @@
-"""The `measure` section of a scenario: how long, how often and from which processes load is sent."""
+"""The `measure` and `fleet` sections of a scenario, how long, how often and from where load is sent, and `gate` and `rank`, how results are compared."""
 
-from typing import Annotated, Literal, Self
+from typing import Annotated, Literal, Self, get_args
 
 import pydantic
-from pydantic import BeforeValidator, Field, PlainSerializer, WithJsonSchema
+from pydantic import AfterValidator, BeforeValidator, Field, PlainSerializer, WithJsonSchema
 
-from perfkit.scenario.section import Count, Cpus, Duration, Section, Share, parse_duration
+from perfkit.scenario.load import ColdStartLoadSpec, IdleLoadSpec, LoadSpec
+from perfkit.scenario.section import Count, Cpus, Duration, OneOrMoreTexts, Section, Share, Text, parse_duration, parse_host_and_port
+from perfkit.scenario.workload import SharedMemorySpec
 from perfkit.units import NS_PER_S, write_duration_ns
+
+_EXAMPLE, _PORT = "10.0.0.5:8790", 8790
+DASK_SCHEMES = ("tcp", "tls", "ws", "wss")
+"""How the address of a Dask scheduler may begin."""
 
 
 class Measure(Section):
@@ -20,15 +26,20 @@ class Measure(Section):
     ] = Field(default="auto", alias="warmup")
     """`auto` excludes the first second, and any part of the window's first third that is not steady yet."""
     duration_ns: Duration | None = Field(default=None, alias="duration", gt=0)
+    """The length of each window; the default is 10 s."""
     requests: Count | None = None
+    """The number of requests that ends each window, in place of `duration`."""
     drain_ns: Duration | None = Field(default=None, alias="drain")
+    """How long answers are awaited after the window; the default is the timeout, at most 30 s."""
     repetitions: Count = 3
+    """How often each load point is measured."""
     abort_error_rate: Share | None = None
     """The run ends if a larger share of a load point's requests fails, judged from 20 requests on."""
     workers: Literal["auto"] | Count = "auto"
     """The number of load-generating processes. `auto` follows the machine's calibration (`perfkit calibrate`), and is 1 without one. More help a
     generator that is the bottleneck, if CPUs are free for them."""
     cpus: Cpus | None = None
+    """The CPUs of the load generator, such as `[1]` or `0,2-3`; those of the server should be others."""
     checkpoint_ns: Duration = Field(default=60 * NS_PER_S, alias="checkpoint")
     """How often the figures so far are written while a longer window is measured, in whole seconds, so that `perfkit recover` makes a result
     of a run that was killed. The workers of such a window are processes of their own."""
@@ -45,3 +56,111 @@ class Measure(Section):
         if self.duration_ns is not None and self.requests is not None:
             raise ValueError("duration and requests exclude each other, because each ends the window: remove one")
         return self
+
+
+GateMetric = Literal["throughput", "p50", "p95", "p99", "cpu_time", "instructions"]
+
+
+class Gate(Section):
+    """How `perfkit gate` compares a candidate with a baseline; `perfkit run` ignores this section."""
+
+    profile: Literal["standard"] | None = None
+    """`standard` replaces the scenario's load: a closed loop that saturates the baseline (with the highest `load.closed.concurrency`,
+    or one found by doubling), then Poisson arrivals at 70 % of its capacity."""
+    metrics: Annotated[tuple[GateMetric, ...], Field(min_length=1)] | None = None
+    """The metrics that decide; the default is throughput and percentiles, as far as a load point has them. The error rate always decides, too.
+
+    `cpu_time` and `instructions`, those of the server for a request, decide only if they are named. Instructions are counted only then."""
+
+    @pydantic.field_validator("metrics")
+    @classmethod
+    def _is_unique(cls, metrics: tuple[GateMetric, ...] | None) -> tuple[GateMetric, ...] | None:
+        if metrics is not None and len(set(metrics)) < len(metrics):
+            raise ValueError(f"metrics must be unique, found {list(metrics)}")
+        return metrics
+
+
+RankFigure = Literal[
+    "throughput", "goodput", "capacity", "energy", "gpu_memory", "error_rate", "p50", "p90", "p95", "p99", "p99_9", "p99_99"
+]  # fmt: skip
+
+
+class Rank(Section):
+    """How the cases of a sweep are ranked; the SLO is always a constraint."""
+
+    by: RankFigure | None = None
+    """The default is the capacity of searches, the p99 of single rates, and the throughput of all else."""
+    where: Annotated[tuple[Text, ...], OneOrMoreTexts] = ()
+    """Constraints such as `p99 < 50ms` and `gpu_memory < 40GiB`."""
+
+    @pydantic.field_validator("where")
+    @classmethod
+    def _can_be_read(cls, where: tuple[str, ...]) -> tuple[str, ...]:
+        # imports NumPy, which scenarios without a ranking do not need
+        from perfkit.stats.constraints import parse_constraint
+
+        for text in where:
+            parse_constraint(text, get_args(RankFigure))
+        return where
+
+
+def _check_listen(text: str) -> str:
+    parse_host_and_port(text, _EXAMPLE)
+    return text
+
+
+def _check_scheduler(text: str) -> str:
+    scheme, separator, rest = text.partition("://")
+    if scheme not in DASK_SCHEMES or not separator or not rest:
+        raise ValueError(f"expected the address of a Dask scheduler, such as tcp://host:8786, found {text!r}")
+    return text
+
+
+class Fleet(Section):
+    """Several machines send the load together, one schedule divided among them; this perfkit drives them and sends no request itself."""
+
+    kind: Literal["worker", "dask"] = "worker"
+    """`worker`: `perfkit worker --join` is started on each machine by hand; `dask`: a Dask cluster starts it."""
+    workers: Count | None = None
+    """The number of machines; with Dask, one on each of its hosts by default. Each runs `measure.workers` processes."""
+    scheduler: Annotated[Text, AfterValidator(_check_scheduler)] | None = None
+    """The address of the Dask scheduler."""
+    listen: Annotated[Text, AfterValidator(_check_listen)] | None = None
+    """The host and port at which the machines join; port 0 picks a free one. By default port 8790 of 127.0.0.1 for a target on this machine, and
+    of all addresses for another."""
+    token_file: Text | None = None
+    """A file with the secret that all machines share; by default the environment variable PERFKIT_FLEET_TOKEN, or a new secret."""
+    tls_cert: Text | None = None
+    """A PEM certificate, for TLS between this perfkit and the machines."""
+    tls_key: Text | None = None
+    """The certificate's PEM key, unencrypted."""
+    join_within_ns: Duration = Field(default=120 * NS_PER_S, alias="join_within")
+    """How long the machines have to join."""
+    on_loss: Literal["continue", "stop"] = "continue"
+    """What the other machines do when one is lost: go on to the end of the load point, and carry the whole load of the next; or stop."""
+
+    @pydantic.model_validator(mode="after")
+    def _is_complete(self) -> Self:
+        if self.kind == "dask" and self.scheduler is None:
+            raise ValueError("kind: dask needs scheduler, the address of the Dask scheduler, such as tcp://host:8786")
+        if self.kind == "worker" and self.scheduler is not None:
+            raise ValueError("scheduler goes with kind: dask: give that, or remove scheduler")
+        if self.kind == "worker" and self.workers is None:
+            raise ValueError("workers is missing: give the number of machines that join (--machines with --fleet)")
+        if (self.tls_cert is None) != (self.tls_key is None):
+            raise ValueError("tls_cert and tls_key belong together: give both")
+        return self
+
+    def listen_at(self, *, target_is_local: bool) -> tuple[str, int]:
+        """The host and port of `listen`."""
+        if self.listen is None:
+            return "127.0.0.1" if target_is_local else "0.0.0.0", _PORT  # noqa: S104 - the machines are others, and prove that they know the token
+        return parse_host_and_port(self.listen, _EXAMPLE)
+
+
+def check_fleet(load: LoadSpec, shared_memory: SharedMemorySpec) -> None:
+    """Raises ValueError if a fleet cannot send this load; the arguments are the scenario's sections."""
+    if shared_memory is not None:
+        raise ValueError("shared_memory needs the load generator on the server's machine: remove shared_memory, or fleet")
+    if isinstance(load, ColdStartLoadSpec | IdleLoadSpec):
+        raise ValueError("fleet: cold starts and idle gaps are measured one request at a time: remove fleet, or give another load")

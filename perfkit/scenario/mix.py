@@ -17,11 +17,9 @@ from perfkit.scenario.load import (
     Slo,
 )
 from perfkit.scenario.section import Text
-from perfkit.scenario.sequences import Sequences
-from perfkit.scenario.shared_memory import SharedMemorySpec
-from perfkit.scenario.stream import Stream
+from perfkit.scenario.sequences import Sequences, Stream
 from perfkit.scenario.target import Version
-from perfkit.scenario.workload import Check, Workload
+from perfkit.scenario.workload import Check, SharedMemorySpec, Workload
 from perfkit.target.address import Address, WireProtocol
 
 MOST_WORKLOADS = 64
@@ -38,6 +36,7 @@ class MixedWorkload(Workload):
     """One workload of a mix: the keys of `workload`, and those below. What it leaves out is as in the rest of the scenario."""
 
     name: Annotated[str, Field(strict=True, pattern=r"^[A-Za-z0-9][\w.-]*$", max_length=64)]
+    """The name of the workload in results and reports."""
     weight: Annotated[int, Field(strict=True, ge=1, le=HIGHEST_WEIGHT)] | None = None
     """Its part of the requests of the scenario's `load`: weights of 70, 20 and 10 are 70 %, 20 % and 10 %."""
     load: LoadSpec | None = None
@@ -45,12 +44,15 @@ class MixedWorkload(Workload):
     protocol: WireProtocol | None = None
     """Needed where the target has both protocols."""
     model: Text | None = None
+    """The name of its model."""
     version: Version | None = None
+    """The version of its model."""
     target: Annotated[dict[Text, Any], Field(min_length=1)] | None = None
     """Keys of `target` that differ from the scenario's, such as the `url` of another server."""
     slo: Slo | None = None
     """The limits for this workload; those of the scenario's `slo` are for all workloads together."""
     check: Check | None = None
+    """How its answers are checked."""
     sequences: Sequences | None = None
     """Sequences of requests with one id, for a workload with a load of its own."""
     stream: Stream | None = None

@@ -7,8 +7,6 @@ from typing import Annotated, Any, Self
 import pydantic
 from pydantic import Field
 
-from perfkit.scenario.fleet import Fleet, check_fleet
-from perfkit.scenario.gate import Gate
 from perfkit.scenario.load import (
     ClosedLoadSpec,
     ColdStartLoadSpec,
@@ -19,17 +17,13 @@ from perfkit.scenario.load import (
     SearchLoadSpec,
     Slo,
 )
-from perfkit.scenario.measure import Measure
+from perfkit.scenario.measure import Fleet, Gate, Measure, Rank, check_fleet
 from perfkit.scenario.mix import MOST_WORKLOADS, MixedWorkload, check_mix, fill_common_parts, plain_document
-from perfkit.scenario.rank import Rank
 from perfkit.scenario.section import Section, Text
-from perfkit.scenario.sequences import Sequences
-from perfkit.scenario.shared_memory import SharedMemorySpec
-from perfkit.scenario.stream import Stream
+from perfkit.scenario.sequences import Sequences, Stream
 from perfkit.scenario.target import Server, Target
-from perfkit.scenario.telemetry import Gpu, Metrics
-from perfkit.scenario.traces import Traces, check_traces
-from perfkit.scenario.workload import Check, Workload
+from perfkit.scenario.telemetry import Gpu, Metrics, Traces, check_traces
+from perfkit.scenario.workload import Check, SharedMemorySpec, Workload
 from perfkit.target.address import Address, redacted_url
 from perfkit.units import NS_PER_S, write_duration_ns
 
@@ -43,8 +37,8 @@ _MAX_POINTS, _MAX_PIECES = 10_000, 1_000_000
 
 
 def _need_fewer_parts_in_a_mix(schema: dict[str, Any]) -> None:
-    """Target and load are required unless the workloads of a mix have their own."""
-    schema["required"] = [key for key in schema["required"] if key not in ("target", "load")]
+    """Target and load are required unless the workloads of a mix have their own; a file without a name has the file's."""
+    schema["required"] = [key for key in schema["required"] if key not in ("name", "target", "load")]
     schema["anyOf"] = [{"required": ["target", "load"]}, {"required": ["workloads"]}]
 
 
@@ -54,10 +48,15 @@ class Scenario(Section):
     model_config = pydantic.ConfigDict(json_schema_extra=_need_fewer_parts_in_a_mix)
 
     schema_version: str = Field(default=SCHEMA, alias="schema")
+    """The format and its version, `perfkit.scenario/1`; a newer one is refused."""
     name: Annotated[str, Field(strict=True, pattern=r"^[A-Za-z0-9][\w.-]*$")]
+    """The scenario's name, which result folders and reports carry; the default is the file's name."""
     target: Target
+    """The server under test."""
     server: Server = Server()
+    """Options of the bundled server, where perfkit starts it."""
     workload: Workload = Workload()
+    """What requests carry."""
     shared_memory: SharedMemorySpec = None
     """`none`, `system` or `cuda`, or a mapping: whether inputs and outputs are in memory shared with the server."""
     workloads: Annotated[tuple[MixedWorkload, ...], Field(min_length=1, max_length=MOST_WORKLOADS)] | None = None
@@ -65,21 +64,29 @@ class Scenario(Section):
     alone: Annotated[bool, Field(strict=True)] = False
     """For a mix, also measures each workload alone, with its part of the load, to show what the others do to it."""
     load: LoadSpec
+    """When requests start: exactly one of `closed`, `cold_start`, `idle`, `open`, `replay` and `search`."""
     sequences: Sequences | None = None
+    """Requests that belong together; null for requests that do not."""
     stream: Stream | None = None
     """Sends requests on streams; None sends each as a call of its own."""
     measure: Measure = Measure()
+    """How long, how often and from which processes load is sent."""
     fleet: Fleet | None = None
     """Machines that send the load together; None sends it from this one."""
     check: Check = Check()
+    """What answers are compared with."""
     slo: Slo | None = None
+    """Limits that each load point is judged by."""
     telemetry: Annotated[bool, Field(strict=True)] = True
     """False samples nothing besides the requests."""
     metrics: Metrics = Metrics()
+    """Prometheus pages to sample beside the target's own."""
     gpu: Gpu = Gpu()
+    """How GPUs of this machine are sampled."""
     traces: Traces | None = None
     """Traces sampled requests in the server; None traces none."""
     gate: Gate | None = None
+    """How `perfkit gate` compares servers."""
     sweep: Annotated[dict[Text, Annotated[tuple[Any, ...] | dict[Text, Any], Field(min_length=1)]], Field(min_length=1)] | None = None
     """Dotted keys and the values of each, or `choices`, which are named sets of keys: every combination is measured. None in a scenario
     that was read from a file."""
@@ -127,8 +134,9 @@ class Scenario(Section):
         target = self.target
         if self.sequences is not None and (target.resolve == "all" or any(len(urls) > 1 for urls in target.urls_by_protocol.values())):
             raise ValueError("sequences need one address, since the server that answers a step must hold the state: give a single url")
-        if self.stream is not None and target.connections is not None and target.engine == "reference":
-            raise ValueError("target.connections: the reference engine does not rotate the connections of streams: use engine: wire")
+        if target.engine == "reference" and (self.stream is not None or target.connections is not None):
+            key, what = ("stream", "sends no streams") if self.stream is not None else ("target.connections", "rotates no connections")
+            raise ValueError(f"{key}: the reference engine {what}: use engine: wire")
         return self
 
     @pydantic.model_validator(mode="after")

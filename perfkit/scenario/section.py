@@ -9,7 +9,7 @@ import pydantic
 from pydantic import BeforeValidator, ConfigDict, Field, PlainSerializer, WithJsonSchema
 from pydantic_core import PydanticCustomError
 
-from perfkit.text.nearest import nearest
+from perfkit.errors import nearest
 from perfkit.units import NS_PER_S, parse_duration_ns, parse_rate_per_s, parse_share, parse_size_bytes, write_duration_ns, write_size_bytes
 
 # a year: sums of longer ones would not fit 64 bits in places

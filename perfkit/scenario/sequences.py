@@ -1,4 +1,4 @@
-"""The `sequences` section of a scenario: requests that belong together, for models that keep a state between them."""
+"""The `sequences` and `stream` sections of a scenario: requests that belong together, and requests whose answers are streams of responses."""
 
 from collections.abc import Mapping
 from typing import Annotated, Literal, Self, TypeAlias
@@ -21,6 +21,7 @@ class UniformLength(Section):
     """Every length between two numbers of steps is equally likely."""
 
     uniform: tuple[_Steps, _Steps]
+    """The shortest and the longest length in steps, which occur as often as all between them."""
 
     @pydantic.model_validator(mode="after")
     def _ascends(self) -> Self:
@@ -33,6 +34,7 @@ class GeometricLength(Section):
     """After each step the sequence ends with the same probability; the number of steps is their mean."""
 
     geometric: Annotated[float, Field(ge=1, le=_MAX_LENGTH, allow_inf_nan=False)]
+    """The mean number of steps."""
 
 
 def _known_length(data: object) -> object:
@@ -72,6 +74,7 @@ class Sequences(Section):
     """The number of steps: a fixed one, `{uniform: [10, 30]}`, or `{geometric: 20}` with this mean. The default is 20, and with
     `workload.data` the length of each sequence's stream."""
     ids: Literal["integer", "string"] = "integer"
+    """Whether the server takes the ids as integers or as strings."""
     first_id: Annotated[int, Field(strict=True, ge=1, lt=2**62)] | None = None
     """Integer ids count up from here. The default is a random number of 19 digits for each load point, so that the sequences of
     different runs and machines do not meet, and one of 10 digits if the model's control input has 32 bits."""
@@ -96,3 +99,20 @@ class Sequences(Section):
     def id_count(self) -> int | None:
         """The number of different ids; None without a limit."""
         return None if self.first_id is None or self.end_id is None else self.end_id - self.first_id
+
+
+class Stream(Section):
+    """Requests are streamed: over gRPC with ModelStreamInfer, over HTTP with Triton's generate_stream (server-sent events)."""
+
+    requests_per_stream: Count = 1
+    """After so many requests a stream is closed, and another takes its place; over HTTP always 1."""
+    in_flight: Count = 1
+    """Requests on one stream at a time."""
+
+    @pydantic.model_validator(mode="after")
+    def _has_room(self) -> Self:
+        if self.in_flight > self.requests_per_stream:
+            raise ValueError(
+                f"in_flight is {self.in_flight:,}, but a stream is closed after {self.requests_per_stream:,} requests: raise requests_per_stream"
+            )
+        return self

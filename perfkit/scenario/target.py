@@ -1,13 +1,13 @@
 """The `target` and `server` sections of a scenario: where load is sent, and the bundled server's options."""
 
+import urllib.parse
 from typing import Annotated, Literal, Self
 
 import pydantic
-from pydantic import BeforeValidator, Field
+from pydantic import AfterValidator, BeforeValidator, Field
 
 from perfkit.scenario.section import Count, Cpus, Duration, Section, Size, Text
-from perfkit.scenario.telemetry import MetricsUrl
-from perfkit.target.address import Address, WireProtocol, host_name
+from perfkit.target.address import Address, WireProtocol, host_name, redacted_url
 from perfkit.target.command import check_ports, command_words, takes_ports
 
 
@@ -19,14 +19,33 @@ def _parse_version(value: object) -> object:
 Version = Annotated[str, BeforeValidator(_parse_version, json_schema_input_type=str | int)]
 
 
+def _check_page(url: str) -> str:
+    try:
+        parts = urllib.parse.urlsplit(url)
+        is_page = parts.scheme in ("http", "https") and bool(parts.hostname) and (parts.port is None or parts.port > 0)
+    except ValueError:
+        is_page = False
+    if not is_page:
+        raise ValueError(f"expected an http:// or https:// URL, such as http://127.0.0.1:8002/metrics, found {redacted_url(url)!r}")
+    return url
+
+
+MetricsUrl = Annotated[Text, AfterValidator(_check_page)]
+
+
 class TlsOptions(Section):
     """TLS for `https://` and `grpcs://`. Paths of PEM files are relative to the scenario's folder; the default `ca` is the system's."""
 
     ca: Text | None = None
+    """A PEM file of the authority that is trusted."""
     cert: Text | None = None
+    """A PEM file of the client's certificate."""
     key: Text | None = None
+    """A PEM file of the client's key."""
     server_name: Annotated[str, Field(strict=True)] = ""
+    """The name that the server's certificate must have."""
     verify: Annotated[bool, Field(strict=True)] = True
+    """Whether the server's certificate is checked."""
 
     @pydantic.model_validator(mode="after")
     def _has_a_certificate_for_the_key(self) -> Self:
@@ -86,22 +105,30 @@ class Target(Section):
     """Which addresses of a URL's name are used: `first`, the default, takes for each new connection the first that accepts it; `all` takes
     each as a replica, and resolves the name again when a connection was rotated or could not be opened."""
     connections: ConnectionOptions | None = None
+    """When connections are closed and replaced."""
     protocols: Annotated[tuple[WireProtocol, ...], Field(min_length=1)] | None = None
     """In place of `url`: the protocols of a server that perfkit starts; the default is `[http]`."""
     model: Text
+    """The model's name."""
     version: Version = ""
+    """The model's version; empty for the server's choice."""
     composing_models: tuple[Text, ...] = ()
     """Further models whose server statistics are reported, `NAME` or `NAME:VERSION`: those that the model calls itself, as business logic
     scripting does. The models of an ensemble's steps are found without it."""
     engine: Literal["wire", "reference"] = "wire"
+    """perfkit's own engine, or the reference (aiohttp, grpcio)."""
     timeout_ns: Duration = Field(default=30_000_000_000, alias="timeout", gt=0)
+    """After this time a request counts as timed out."""
     max_connections: Count | None = None
+    """The most connections; the default is 1024, at most 80 % of the file limit."""
     streams_per_connection: Count | None = None
     """Concurrent requests on one connection, 1 by default; only gRPC with the wire engine supports more."""
     max_answer_bytes: Annotated[Size, Field(ge=1 << 20)] | None = Field(default=None, alias="max_answer")
     """The length from which an answer is refused; by default four times the first answer's, and 1 MiB, but at most 32 MiB."""
     headers: dict[str, Annotated[str, Field(strict=True)]] = Field(default_factory=dict)
+    """HTTP headers or gRPC metadata; `${NAME}` takes an environment variable."""
     tls: TlsOptions | None = None
+    """Certificates and checks of encrypted connections."""
     metrics_url: MetricsUrl | None = None
     """The server's Prometheus page."""
     compression: Literal["none", "gzip", "deflate"] = "none"
@@ -209,11 +236,17 @@ class OnnxExecution(Section):
     """How the bundled server executes ONNX models; docs/reference/server.md describes the keys and their combinations."""
 
     provider: Literal["cpu", "cuda", "tensorrt"] | None = None
+    """ONNX Runtime's execution provider."""
     precision: Literal["fp32", "tf32", "fp16", "bf16"] | None = None
+    """The precision of the computation."""
     layout: Literal["nchw", "nhwc"] | None = None
+    """The layout of the tensors inside the model."""
     graphs: Annotated[bool, Field(strict=True)] | None = None
+    """Whether CUDA graphs are captured and replayed."""
     instances: Annotated[int, Field(strict=True, ge=1, le=16)] | None = None
+    """Instances of the model."""
     max_batch: Annotated[int, Field(strict=True, ge=1, le=64)] | None = None
+    """The largest batch that the server forms."""
 
     def arguments(self) -> tuple[str, ...]:
         """The server's options `KEY=VALUE` for the given keys."""
@@ -225,8 +258,12 @@ class Server(Section):
     """Options of the bundled server, which perfkit starts if the target has neither URL nor command; `cpus` are those of a command, too."""
 
     device: Literal["auto", "cpu", "cuda"] = "auto"
+    """Where the bundled server computes."""
     threads: Count | None = None
+    """Its compute threads."""
     cpus: Cpus | None = None
+    """The CPUs of the server that perfkit starts, such as `[0]` or `0,2-3`; without effect on a server at a URL."""
     onnx: OnnxExecution | None = None
+    """How it executes ONNX models."""
     synthetic: Text | None = None
     """The service time distribution of the model `synthetic`, such as `service=exponential:10ms,servers=2`."""

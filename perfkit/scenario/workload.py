@@ -1,4 +1,4 @@
-"""The `workload` and `check` sections of a scenario: what requests carry, and what answers must hold."""
+"""The `workload`, `shared_memory` and `check` sections of a scenario: what requests carry, where their tensors are, and what answers must hold."""
 
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal, Self, TypeAlias
@@ -7,7 +7,7 @@ import pydantic
 from pydantic import BeforeValidator, Discriminator, Field, Tag
 from pydantic_core import PydanticCustomError
 
-from perfkit.scenario.section import Count, Duration, OneOrMoreTexts, Rate, Section, Share, Text
+from perfkit.scenario.section import Count, Duration, OneOrMoreTexts, Rate, Section, Share, Size, Text
 
 _MAX_INTEGER_BITS = 64
 _LONGEST_TEXT = 1 << 20
@@ -32,14 +32,18 @@ class InputSection(Section):
     """
 
     shape: Shape | None = None
+    """The full shape without the batch dimension; required where the model's metadata has -1."""
     datatype: Text | None = None
+    """The v2 datatype, such as FP32, for servers that do not describe their models."""
     encoding: Annotated[Encoding, BeforeValidator(_json_if_typed, json_schema_input_type=Literal["binary", "json", "typed"])] | None = None
+    """Whether the tensor is sent or requested as binary data or as JSON; the default follows `workload.encoding`."""
 
 
 class GeneratedInput(InputSection):
     """Values generated from the workload's seed; `omit` leaves an optional input out of the requests, and so does `NAME: omit`."""
 
     generate: Literal["random", "zeros", "ones", "arange", "omit"]
+    """How values are made: random, zeros, ones, arange; `omit` leaves an optional input out."""
     text: Annotated[str, Field(strict=True)] | None = None
     """Every element of an input of type BYTES; other inputs are as `generate` says."""
     text_length: Annotated[Count, Field(le=_LONGEST_TEXT)] | None = None
@@ -58,20 +62,25 @@ class FileInput(InputSection):
     """Arrays from `.npy` files, relative to the scenario's folder; `*` in a name matches several files."""
 
     file: Files
+    """A .npy file, or several, which are used in turn."""
 
 
 class StringsInput(InputSection):
     """Texts for the elements of the requests in turn, starting over after the last one."""
 
     strings: Annotated[tuple[Annotated[str, Field(strict=True)], ...], Field(min_length=1)]
+    """The texts of a BYTES tensor."""
 
 
 class ImageInput(InputSection):
     """Images, resized to the model's shape and scaled as by Triton's image client; `*` in a name matches several files."""
 
     image: Files
+    """A picture, or several, which are used in turn."""
     scaling: Literal["none", "inception", "vgg"] = "none"
+    """How values of pixels are scaled."""
     layout: Literal["auto", "nchw", "nhwc"] = "auto"
+    """The order of the dimensions; `auto` follows the model's metadata."""
 
 
 def _check_values(value: object) -> object:
@@ -92,6 +101,7 @@ class LiteralInput(InputSection):
     """Values in the scenario itself: lists nested like the shape, or a flat list together with `shape`."""
 
     value: Annotated[list[Any] | bool | int | float | str, BeforeValidator(_check_values)]
+    """The values: a list nested like the shape, or a flat one."""
 
 
 _VARIANTS = ("generate", "file", "value", "strings", "image")
@@ -128,8 +138,11 @@ class Output(Section):
     """An output to request; `classes` requests that many top classes instead of the values."""
 
     name: Text
+    """The output's name in the model's metadata."""
     classes: Annotated[int, Field(strict=True, ge=0, lt=2**31)] = 0
+    """Ask for that many top classes in place of the values; 0 asks for the values."""
     encoding: Encoding | None = None
+    """Whether the tensor is sent or requested as binary data or as JSON; the default follows `workload.encoding`."""
 
 
 def _check_parameter(value: object) -> object:
@@ -144,13 +157,17 @@ class Workload(Section):
     """What a request carries; missing inputs are generated from the model's metadata."""
 
     seed: Annotated[int, Field(strict=True, ge=0, lt=1 << _MAX_INTEGER_BITS)] = 0
+    """The seed of generated inputs and of arrivals."""
     batch_size: Count = 1
+    """Inferences per request; put before the shape if the model batches."""
     data: Files | None = None
     """perf_analyzer's input data, relative to the scenario's folder: a JSON file, several, or a folder with a file for each input."""
     inputs: dict[str, Input] = Field(default_factory=dict)
     """Values by the input's name; `*` says how inputs without an entry of their own are generated, by default random."""
     outputs: tuple[Output, ...] = ()
+    """The outputs to ask for; the default is all."""
     variants: Count = 16
+    """How many different requests are made ahead of time and used in turn."""
     encoding: Annotated[
         Literal["auto", "binary", "json"],
         BeforeValidator(_json_if_typed, json_schema_input_type=Literal["auto", "binary", "json", "typed"]),
@@ -164,6 +181,7 @@ class Workload(Section):
     queue_timeout_ns: Duration = Field(default=0, alias="queue_timeout")
     """The time-out in the server's queue, if the model allows it; 0 means the model's default."""
     parameters: dict[Text, Annotated[Any, BeforeValidator(_check_parameter)]] = Field(default_factory=dict)
+    """Parameters of each request, as the v2 protocol has them."""
 
     @pydantic.field_validator("inputs")
     @classmethod
@@ -226,3 +244,37 @@ class Check(Section):
         if isinstance(self.tolerance, float):
             return self.tolerance
         return {**_DEFAULT_TOLERANCES, **self.tolerance}.get(datatype, 0.0)
+
+
+class SharedMemory(Section):
+    """Tensors in shared memory, which needs a server on this machine that allows clients to register it."""
+
+    kind: Literal["system", "cuda"]
+    """`system` is POSIX shared memory, in /dev/shm; `cuda` the memory of a GPU."""
+    inputs: Annotated[bool, Field(strict=True)] = True
+    """Whether the inputs are there; otherwise they are in the requests."""
+    outputs: Annotated[bool, Field(strict=True)] = True
+    """Whether the server writes the outputs there; otherwise they are in the answers."""
+    output_bytes: Annotated[Size, Field(gt=0)] | None = None
+    """The space for each output whose size the model's metadata leaves open, such as strings; by default twice that of the first answer."""
+    device: Annotated[int, Field(strict=True, ge=0)] = 0
+    """The number of the GPU, for `cuda`."""
+
+    @pydantic.model_validator(mode="after")
+    def _holds_something(self) -> Self:
+        if not (self.inputs or self.outputs):
+            raise ValueError("neither inputs nor outputs are in shared memory: set one to true, or write shared_memory: none")
+        return self
+
+
+def _read_shared_memory(value: object) -> object:
+    """Accepts `none`, `system` and `cuda`, also as the `kind` of a mapping."""
+    if value == "none" or (isinstance(value, Mapping) and value.get("kind") == "none"):
+        return None
+    return {"kind": value} if isinstance(value, str) else value
+
+
+SharedMemorySpec = Annotated[
+    SharedMemory | None,
+    BeforeValidator(_read_shared_memory, json_schema_input_type=Literal["none", "system", "cuda"] | SharedMemory),
+]

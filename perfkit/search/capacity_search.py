@@ -39,7 +39,7 @@ class CapacitySearch:
         self._step: NextProbe | Stop | None = None
 
     def next_point(self, probe_time_ns: int) -> LoadPoint | None:
-        """See `LoadPointSource.next_point`."""
+        """The next probe, or None once the search has stopped."""
         if not self._probes:
             self._settings = self._make_settings(_START_SHARE * NS_PER_S / max(probe_time_ns, 1))
         self._step = decide(self._probes, self._settings, self._probe_length_s)
@@ -60,7 +60,7 @@ class CapacitySearch:
         )
 
     def record(self, window: Window, point: Point, took_s: float) -> None:
-        """See `LoadPointSource.record`."""
+        """Takes a probe's measurement as evidence."""
         assert isinstance(self._step, NextProbe)
         codes = {warning.code for warning in point.warnings}
         is_overloaded = bool(_OVERLOAD_CODES & codes)
@@ -90,11 +90,11 @@ class CapacitySearch:
         )
 
     def total(self) -> int:
-        """See `LoadPointSource.total`."""
+        """The most probes."""
         return self._settings.max_probes
 
     def outcome(self) -> Search:
-        """See `LoadPointSource.outcome`; until the search has stopped, it counts as interrupted."""
+        """Until the search has stopped, it counts as interrupted."""
         stop = self._step if isinstance(self._step, Stop) else Stop("interrupted", estimate(self._probes, self._settings))
         current, fit = stop.estimate, stop.estimate.fit
         search = Search(

@@ -12,9 +12,16 @@ import math
 from collections.abc import Callable, Sequence
 
 from perfkit.search.crossing import Crossing, fit_crossing
-from perfkit.search.probe_length import (
+from perfkit.search.probes import (
     FEWEST_BEYOND,
     MIN_FITTED_POINTS,
+    Confirmation,
+    Estimate,
+    NextProbe,
+    Probe,
+    SearchSettings,
+    Stop,
+    StopReason,
     allowed_share,
     dispersion_without_fit,
     fewest_requests,
@@ -25,7 +32,6 @@ from perfkit.search.probe_length import (
     next_requests,
     relative_slope,
 )
-from perfkit.search.probes import Confirmation, Estimate, NextProbe, Probe, SearchSettings, Stop, StopReason
 from perfkit.search.share_curve import LOWEST_NEAR, CountAt
 from perfkit.stats.sample_size import minimum_samples
 

@@ -2,11 +2,12 @@
 
 import dataclasses
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Literal, TypeAlias
 
-from perfkit.search.crossing import Crossing
-from perfkit.search.share_curve import LimitCount
+from perfkit.search.crossing import Crossing, dispersion_of
+from perfkit.search.share_curve import HIGHEST_SHARE, CountAt, LimitCount
+from perfkit.stats.sample_size import minimum_samples
 
 Stage: TypeAlias = Literal["bracket", "bisect", "refine", "confirm"]
 Confirmation: TypeAlias = Literal["passed", "not_steady", "too_few_samples", "missed"]
@@ -115,3 +116,92 @@ class Stop:
     """Of a search that was too short: an estimate of the time that the whole search would take."""
     needed_if_wider_s: float | None = None
     """The same for an interval that may be twice as wide; None if that would save less than a fifth."""
+
+
+MIN_FITTED_POINTS = 6
+FEWEST_BEYOND = 30.0  # independent requests beyond the limit, over all fitted probes
+# all fitted probes together have this multiple of the samples that the percentile needs, but not more than a p99; at other precisions by
+# the inverse square: in fewer requests, a queue with service times of cv 3 and eight servers often shows no slow group at all
+_FEWEST_SAMPLES_FACTOR, _AT_PRECISION, _LEAST_SHARE = 100.0, 0.05, 0.01
+_ERROR_RATE = "error_rate"
+_GROWTH, _GROWTH_WITHOUT_FIT = 8.0, 4.0  # longest next probe ÷ longest probe so far
+# the last four probes that max_probes allows may use half of what the budget has left, but grow by at most three
+_LAST_PROBES, _SPENT_AT_THE_END, _GROWTH_AT_THE_END = 4, 0.5, 3.0
+_LARGEST_MISFIT = 4.0  # the dispersion around the curve ÷ that within windows
+_COMPARABLE = 4  # probes of at least the longest length divided by this are compared with each other
+_LATER_T = 1.8  # Student's 95 % quantile with the probes of a whole search: about ten degrees of freedom
+_PROBES_AHEAD = 4  # the rest of the search is divided among this many probes
+_FEWEST_TO_TELL = 4.0  # independent requests beyond the limit, before the time that a search needs can be told
+
+
+def relative_slope(fit: Crossing) -> float:
+    """The slope of ln(share beyond the limit) against the rate as a share of the crossing."""
+    return fit.slope * fit.rate_per_s / fit.centre_per_s
+
+
+def next_requests(fit: Crossing | None, refined: int, probes: Sequence[Probe], settings: SearchSettings) -> int:
+    """The requests of the next refining probe: as many as the fit says that it needs, without growing too fast."""
+    longest, least = longest_count(probes), minimum_samples(1 - allowed_share(probes))
+    if fit is None or not fit.is_bounded:
+        return max(least, round(_GROWTH_WITHOUT_FIT * longest) if refined and not is_long(probes) else longest)
+    share = round(missing_requests(fit, probes, settings) / max(min(settings.max_probes - len(probes) - 1, _PROBES_AHEAD), 1))
+    probes_left = settings.max_probes - len(probes)
+    if probes_left <= _LAST_PROBES and math.isfinite(settings.budget_s):  # rather use the budget than end at max_probes
+        left_s = settings.budget_s - sum(probe.took_s for probe in probes)
+        affordable = _SPENT_AT_THE_END * max(left_s, 0.0) * fit.rate_per_s / max(probes_left, 1)
+        share = max(share, round(min(affordable, _GROWTH_AT_THE_END * longest)))
+    return max(least, min(max(needed_requests(fit, probes), longest, share), round(_GROWTH * longest)))
+
+
+def is_long(probes: Sequence[Probe]) -> bool:
+    """Whether the longest probe holds the samples that the percentile needs."""
+    return longest_count(probes) >= minimum_samples(1 - allowed_share(probes), dispersion_without_fit(probes))
+
+
+def dispersion_without_fit(probes: Sequence[Probe]) -> float:
+    """The dispersion of the counts of the longer probes where no curve fits: the largest of all limits."""
+    longest, limits = longest_count(probes), dict[str, list[CountAt]]()
+    for probe in probes:
+        for name, one in probe.limits.items():
+            is_comparable = probe.is_valid and not probe.is_overloaded and one.count * _COMPARABLE >= longest
+            if is_comparable and one.beyond <= HIGHEST_SHARE * one.count:
+                limits.setdefault(name, []).append(CountAt(probe.rate_per_s, one))
+    return max(map(dispersion_of, limits.values()), default=1.0)
+
+
+def longest_count(probes: Sequence[Probe]) -> int:
+    """The requests of the longest probe that was valid and not overloaded; 0 without one."""
+    return max((probe.count for probe in probes if probe.is_valid and not probe.is_overloaded), default=0)
+
+
+def allowed_share(probes: Sequence[Probe]) -> float:
+    """The smallest share that a percentile's limit allows; the allowed error rate if the SLO has no percentile."""
+    shares = {name: one.allowed_share for probe in probes for name, one in probe.limits.items() if one.allowed_share > 0}
+    return min((share for name, share in shares.items() if name != _ERROR_RATE), default=shares.get(_ERROR_RATE, 1.0))
+
+
+def needed_requests(fit: Crossing, probes: Sequence[Probe]) -> int:
+    """The requests that one refining probe needs at the dispersion of the fitted counts."""
+    # a curve of another form than the fitted one raises the dispersion between long probes, and longer ones would not help
+    return minimum_samples(1 - allowed_share(probes), min(fit.dispersion, _LARGEST_MISFIT * fit.window_dispersion))
+
+
+def fewest_requests(probes: Sequence[Probe], settings: SearchSettings) -> int:
+    """The least number of requests in all fitted probes: in fewer, a queue that fills rarely may not have filled at all."""
+    if not any(name != _ERROR_RATE for probe in probes for name in probe.limits):
+        return 0  # failures do not come in the groups of a queue
+    share = max(allowed_share(probes), _LEAST_SHARE)
+    return round(_FEWEST_SAMPLES_FACTOR * (_AT_PRECISION / settings.precision) ** 2 * minimum_samples(1 - share))
+
+
+def missing_requests(fit: Crossing, probes: Sequence[Probe], settings: SearchSettings) -> float:
+    """The requests that the search still needs for its precision, as far as the fit can tell; 0 if it cannot."""
+    if not fit.is_bounded or fit.points < MIN_FITTED_POINTS or fit.effective_beyond < _FEWEST_TO_TELL:
+        return 0.0
+    half_width = fit.half_width * min(_LATER_T / fit.t, 1.0)  # with more probes, Student's t falls as well
+    # a wide interval is mostly the slope's doubt, which falls faster: later probes lie on both sides of the crossing
+    least = _LATER_T / (relative_slope(fit) * math.sqrt(fit.effective_beyond))
+    half_width = min(half_width, max(least, math.sqrt(2) * settings.precision))
+    factor = max(FEWEST_BEYOND / fit.effective_beyond, (half_width / settings.precision) ** 2)
+    for_precision = max(factor - 1, 0.0) * fit.effective_beyond * fit.dispersion / allowed_share(probes)
+    return max(for_precision, fewest_requests(probes, settings) - fit.requests)

@@ -8,8 +8,8 @@ from typing import Self
 import numpy as np
 import numpy.typing as npt
 
-from perfkit.spans.sampled import SampledRequest
 from perfkit.spans.server_times import ServerTimes
+from perfkit.spans.span import SampledRequest
 from perfkit.stats.buckets import LONGEST_TIME_NS
 from perfkit.stats.clock_offset import ClockOffset, NoOffset, fit_offset
 

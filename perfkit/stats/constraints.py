@@ -31,7 +31,9 @@ class Constraint:
 
     metric: str
     limit: float
+    """The limit, in the figure's base unit."""
     is_maximum: bool
+    """Whether the figure must stay below the limit; otherwise above."""
     text: str
     """The constraint as reports show it: `gpu_memory < 40.0 GiB`."""
 

@@ -11,7 +11,7 @@ from collections.abc import Set as AbstractSet
 from perfkit.clock import Clock
 from perfkit.errors import ServerFailedError, TargetError
 from perfkit.machine.cpus import pinned
-from perfkit.machine.listening_ports import listening_ports
+from perfkit.machine.process_tree import listening_ports
 from perfkit.process.child import Child, child_process
 from perfkit.target.command import command_words
 from perfkit.target.started_server import RunningServer, ServerEnd

@@ -14,8 +14,7 @@ from perfkit.clock import MonotonicClock
 from perfkit.process.messages import claim_stdout, load_message, message_bytes
 from perfkit.recorder.recent import LiveFigures
 from perfkit.telemetry.host.generator import GeneratorSampler
-from perfkit.telemetry.host.other_processes import OtherProcessesMeter
-from perfkit.telemetry.host.target_processes import TargetProcesses
+from perfkit.telemetry.host.other_processes import OtherProcessesMeter, TargetProcesses
 from perfkit.telemetry.messages import (
     CloseScreen,
     FollowWorkers,
@@ -31,8 +30,7 @@ from perfkit.telemetry.messages import (
     WindowReport,
     WindowRequest,
 )
-from perfkit.telemetry.sampler_thread import SamplerThread, take_notes
-from perfkit.telemetry.series import Sampler, SamplerReport, Series
+from perfkit.telemetry.series import Sampler, SamplerReport, SamplerThread, Series, take_notes
 from perfkit.text.foreign import bounded, safe_lines
 
 if TYPE_CHECKING:

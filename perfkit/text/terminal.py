@@ -1,5 +1,6 @@
-"""Standard output and standard error that show foreign text without executing it."""
+"""Standard output and standard error that show foreign text without executing it, and standard files that are open."""
 
+import os
 from collections.abc import Iterable
 from typing import Any, TextIO, cast
 
@@ -67,3 +68,13 @@ def write_styled(stream: TextIO, text: str) -> None:
 def write_raw(stream: TextIO, text: str) -> None:
     """Writes perfkit's own control sequences or workflow commands."""
     cast(SafeStream, safe_stream(stream)).write_raw(text)
+
+
+def open_standard_files() -> None:
+    """Opens /dev/null in place of those that the caller has closed, for this process and its children.
+
+    Otherwise the next file to be opened would get the number of a standard file, which libuv aborts on closing.
+    """
+    while (number := os.open(os.devnull, os.O_RDWR)) <= 2:
+        os.set_inheritable(number, True)
+    os.close(number)

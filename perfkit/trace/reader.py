@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Literal, TypeAlias
 
 from perfkit.errors import ScenarioError
-from perfkit.machine.memory import MemoryBudget
+from perfkit.machine.limits import MemoryBudget
 from perfkit.trace.recorded import Content, RecordedTrace, TraceBuilder
 from perfkit.units import NS_PER_S
 

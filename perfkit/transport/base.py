@@ -1,23 +1,12 @@
-"""The interface between load and transports: prepared bytes in, replies out, failures as data."""
+"""The interface between load, wire APIs and transports: prepared bytes in, replies out, failures as data."""
 
 import abc
 import collections
 import dataclasses
 import enum
-from collections.abc import Awaitable, Hashable, Mapping, Sequence
-from typing import Any, Protocol
+from collections.abc import Awaitable, Callable, Hashable, Mapping, Sequence
+from typing import Any, Protocol, TypeVar
 
-from perfkit.protocol.message import (
-    IndexedModel,
-    InferRequest,
-    InferResponse,
-    ModelConfig,
-    ModelMetadata,
-    RegionKind,
-    ServerMetadata,
-    SharedRegion,
-)
-from perfkit.protocol.statistics import ModelStatistics
 from perfkit.transport.connect_times import ConnectTimes
 
 # statuses of an error that the same request may not meet again: of the server or of a proxy, not of the request
@@ -63,7 +52,7 @@ class Prepared:
 class Reply:
     """The outcome of a request and its times. `started_ns` is when its bytes were passed to a ready connection.
 
-    `payload` is the answer in the engine's own form, for `decode`; `error` is the message of a failure; `status` is that
+    `payload` is the answer in the engine's own form, for `Transport.answer`; `error` is the message of a failure; `status` is that
     of a rejection, such as 503 or RESOURCE_EXHAUSTED. The loops set `variant`, the request's index among the prepared
     ones, those of sequences `sequence_id`, and an open loop also `intended_ns`, the scheduled start, and `paced_ns`, when
     it was due in the loop. The reply to a streamed request is finished with its last response, and `responses_ns` has the
@@ -121,15 +110,6 @@ class ConnectionCounts:
 _COUNTS = ("opened", "reconnects", "retried", "failed_by_file_limit", "rotated")
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class RegionRefusal:
-    """A server's refusal to register a shared memory region, in its words."""
-
-    reason: str
-    is_unsupported: bool
-    """Whether the server lacks the extension, or does not allow it."""
-
-
 class ReplyReceiver(Protocol):
     """What gets the reply to one request: a future, or something that acts on it at once."""
 
@@ -161,8 +141,11 @@ class Sender(Protocol):
         """Ends all requests in flight as unfinished; nothing is sent from then on."""
 
 
+_T = TypeVar("_T")
+
+
 class Transport(Sender, Protocol):
-    """An engine connected to a target."""
+    """Connections to a target. It takes calls and hands over answers in the form of its protocol, whatever API they are part of."""
 
     @property
     def counts(self) -> ConnectionCounts:
@@ -171,66 +154,32 @@ class Transport(Sender, Protocol):
     async def open(self, connections: int) -> None:
         """Opens that many connections ahead of time; raises TargetError if the target cannot be reached."""
 
-    def prepare(self, request: InferRequest) -> Prepared:
-        """The bytes of a request; does no I/O."""
+    def prepare(self, call: Any) -> Prepared:
+        """The bytes of a call; does no I/O."""
 
-    def decode(self, reply: Reply) -> InferResponse:
-        """Decodes an answer, outside the timed span; raises ProtocolError if it is invalid."""
+    def answer(self, reply: Reply) -> Any:
+        """The answer that a reply carries, of a stream the first; raises ProtocolError if there is none or it is malformed."""
 
     def raw_failure(self, reply: Reply) -> Hashable:
         """A key of a failed reply that is cheap to make; equal keys have equal messages."""
 
-    def answer_bytes(self, reply: Reply) -> int:
-        """The size of an OK answer as it was received, without what surrounds it."""
+    async def ask(self, question: Callable[[Any], Awaitable[_T]]) -> _T:
+        """What `question` returns for the transport to one address; if it raises TargetError there, the next address is asked."""
 
-    async def server_metadata(self) -> ServerMetadata:
-        """The server's name and version; raises TargetError, and MissingEndpointError if the server does not describe itself."""
-
-    async def is_ready(self, model: str, version: str) -> bool:
-        """Whether server and model are ready.
-
-        Raises TargetError if the target cannot be reached, MissingEndpointError if the server does not say whether the model is.
-        """
-
-    async def model_metadata(self, model: str, version: str) -> ModelMetadata:
-        """The model's metadata; raises TargetError, also if the server does not know the model."""
-
-    async def model_config(self, model: str, version: str) -> ModelConfig:
-        """The model's configuration.
-
-        Raises MissingEndpointError if the server does not offer it, or restricts it; TargetError if the target cannot be reached, is not
-        available, or its answer is invalid.
-        """
-
-    async def model_index(self) -> tuple[IndexedModel, ...]:
-        """The models in the server's repository index; empty if the server does not offer one, or restricts it.
-
-        Raises TargetError if the target cannot be reached, or its answer is invalid.
-        """
-
-    async def load_model(self, model: str) -> str:
-        """Loads a model of the server's repository; the server's words if it refuses, otherwise empty. Raises TargetError without an answer."""
-
-    async def unload_model(self, model: str) -> str:
-        """Unloads a model; returns and raises like `load_model`. The server may end its work on the model afterwards."""
-
-    async def change_trace_settings(self, settings: Mapping[str, Sequence[str]]) -> str:
-        """Changes the server's global trace settings; returns and raises like `load_model`."""
-
-    async def model_statistics(self, model: str, version: str) -> tuple[ModelStatistics, ...]:
-        """The statistics of the model's versions, or of the given one; empty if the server does not offer them.
-
-        Raises TargetError if the target cannot be reached, its statistics are restricted, or its answer is invalid.
-        """
-
-    async def register_region(self, region: SharedRegion) -> RegionRefusal | None:
-        """Registers a shared memory region; None if the server has it now. Raises TargetError if the target cannot be reached."""
-
-    async def unregister_region(self, kind: RegionKind, name: str) -> None:
-        """Unregisters one region; a refusal is ignored. Raises TargetError if the target cannot be reached."""
-
-    async def region_names(self, kind: RegionKind) -> tuple[str, ...]:
-        """The names of all clients' regions; empty if the server does not offer the extension. Raises TargetError."""
+    async def ask_all(self, question: Callable[[Any], Awaitable[_T]]) -> Mapping[str, _T]:
+        """What `question` returns for each address that can be reached, at least one."""
 
     async def aclose(self) -> None:
         """Closes all connections."""
+
+
+class OneAddress:
+    """The part of a transport to one address that answers for its only address."""
+
+    async def ask(self, question: Callable[[Any], Awaitable[_T]]) -> _T:
+        """See `Transport.ask`."""
+        return await question(self)
+
+    async def ask_all(self, question: Callable[[Any], Awaitable[_T]]) -> Mapping[str, _T]:
+        """See `Transport.ask_all`."""
+        return {"": await question(self)}

@@ -355,9 +355,9 @@ class ConnectionPool(Generic[C]):
 
 
 class PooledTransport(DirectSender, Generic[C]):
-    """The `Transport` methods that a pool serves; subclasses set `_pool`.
+    """The `Transport` methods that a pool serves; subclasses set `_pool`, and `_streams` for requests that are streams.
 
-    Those that send requests as streams also set `_streams`, a pool for these; `_pool` is then for all other calls.
+    With `_streams`, `_pool` is for all other calls.
     """
 
     _pool: ConnectionPool[C]

@@ -2,31 +2,45 @@
 
 import asyncio
 import dataclasses
+import random
 from collections.abc import Awaitable, Callable, Hashable, Mapping, Sequence
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from perfkit.errors import TargetError
-from perfkit.protocol.message import (
-    IndexedModel,
-    InferRequest,
-    InferResponse,
-    ModelConfig,
-    ModelMetadata,
-    RegionKind,
-    ServerMetadata,
-    SharedRegion,
-)
-from perfkit.protocol.statistics import ModelStatistics
 from perfkit.target.address import Address
-from perfkit.transport.balance import Balancer
-from perfkit.transport.base import ConnectionCounts, Outcome, Prepared, RegionRefusal, Reply, Transport
+from perfkit.transport.base import ConnectionCounts, Outcome, Prepared, Reply, Transport
 from perfkit.transport.connect import unreachable
-from perfkit.transport.options import TransportOptions
+from perfkit.transport.options import Balance, TransportOptions
 from perfkit.transport.pool import pause_s
 from perfkit.transport.resolution import Resolve
 from perfkit.units import NS_PER_S, part
 
 _T = TypeVar("_T")
+
+
+class Balancer:
+    """Chooses among addresses; `seed` is that of `random`.
+
+    `least_in_flight` passes over addresses that just refused a connection, which would otherwise always have the fewest in flight;
+    the other laws do not, so that every address gets its share. Ties go to each in turn.
+    """
+
+    def __init__(self, law: Balance, seed: int = 0) -> None:
+        self._law = law
+        self._random = random.Random(seed)
+        self._last = -1
+
+    def choose(self, in_flight: Sequence[int], is_down: Sequence[bool]) -> int:
+        """The position of the address; the requests in flight and the state of each are given, of at least one."""
+        count = len(in_flight)
+        if self._law == "random":
+            return self._random.randrange(count)
+        in_turn = [(self._last + 1 + step) % count for step in range(count)]
+        if self._law == "round_robin":
+            self._last = in_turn[0]
+        else:
+            self._last = min(in_turn, key=lambda position: (is_down[position], in_flight[position]))
+        return self._last
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -75,8 +89,6 @@ class ReplicaTransport:
         self._by_url = [make(url, options) for url in self._urls]  # they prepare and decode, and do not connect
         self._balancer = Balancer(options.balance, options.seed)
         self._replicas: list[_Replica] = []
-        self._same_server: dict[str, str] = {}
-        """Labels of addresses that lead to the same server as another address, each with the label of that other one."""
         self._labels: dict[str, int] = {}
         self._past: list[_Replica] = []  # whose addresses their names no longer resolve to
         self._answering = 0
@@ -118,8 +130,8 @@ class ReplicaTransport:
         if first is not None:
             raise first
 
-    def prepare(self, request: InferRequest) -> Prepared:
-        return PreparedForEach((), by_url=[transport.prepare(request) for transport in self._by_url])
+    def prepare(self, call: Any) -> Prepared:
+        return PreparedForEach((), by_url=[transport.prepare(call) for transport in self._by_url])
 
     def send(self, prepared: Prepared) -> Awaitable[Reply]:
         assert isinstance(prepared, PreparedForEach)
@@ -143,72 +155,16 @@ class ReplicaTransport:
         pairs = zip(self._by_url, prepared.by_url, strict=True)
         return PreparedForEach((), by_url=[transport.with_traceparent(own, traceparent) for transport, own in pairs])
 
-    def decode(self, reply: Reply) -> InferResponse:
-        return self._by_url[0].decode(reply)
+    def answer(self, reply: Reply) -> Any:
+        return self._by_url[0].answer(reply)
 
     def raw_failure(self, reply: Reply) -> Hashable:
         return self._by_url[0].raw_failure(reply)
-
-    def answer_bytes(self, reply: Reply) -> int:
-        return self._by_url[0].answer_bytes(reply)
 
     def abandon(self) -> None:
         self._is_abandoned = True
         for one in (*self._replicas, *self._past):
             one.transport.abandon()
-
-    async def server_metadata(self) -> ServerMetadata:
-        return await self._ask(lambda transport: transport.server_metadata())
-
-    async def is_ready(self, model: str, version: str) -> bool:
-        return await self._ask(lambda transport: transport.is_ready(model, version))
-
-    async def model_metadata(self, model: str, version: str) -> ModelMetadata:
-        return await self._ask(lambda transport: transport.model_metadata(model, version))
-
-    async def model_config(self, model: str, version: str) -> ModelConfig:
-        return await self._ask(lambda transport: transport.model_config(model, version))
-
-    async def model_index(self) -> tuple[IndexedModel, ...]:
-        return await self._ask(lambda transport: transport.model_index())
-
-    async def load_model(self, model: str) -> str:
-        return await self._ask(lambda transport: transport.load_model(model))
-
-    async def unload_model(self, model: str) -> str:
-        return await self._ask(lambda transport: transport.unload_model(model))
-
-    async def change_trace_settings(self, settings: Mapping[str, Sequence[str]]) -> str:
-        answers = await self._ask_all(lambda transport: transport.change_trace_settings(settings))
-        return next((refusal for refusal in answers.values() if refusal), "")
-
-    async def model_statistics(self, model: str, version: str) -> tuple[ModelStatistics, ...]:
-        """The sums over all servers that can be reached; a server that several addresses lead to counts once.
-
-        Such addresses answer with the same total times, to the nanosecond, while nothing is sent.
-        """
-        by_version: dict[str, list[ModelStatistics]] = {}
-        answers = await self._ask_all(lambda transport: transport.model_statistics(model, version))
-        by_server: dict[tuple[ModelStatistics, ...], str] = {}
-        for label, answer in answers.items():
-            if any(time.ns for one in answer for time in one.times.values()) and (first := by_server.setdefault(answer, label)) != label:
-                self._same_server[label] = first
-        counted = [answer for label, answer in answers.items() if self._same_server.get(label) not in answers]
-        for statistics in (one for versions in counted for one in versions):
-            by_version.setdefault(statistics.version, []).append(statistics)
-        return tuple(dataclasses.replace(ModelStatistics.added(parts), version=version) for version, parts in by_version.items())
-
-    async def register_region(self, region: SharedRegion) -> RegionRefusal | None:
-        """The region of this machine is registered with each server."""
-        answers = await self._ask_all(lambda transport: transport.register_region(region))
-        return next((refusal for refusal in answers.values() if refusal), None)
-
-    async def unregister_region(self, kind: RegionKind, name: str) -> None:
-        await self._ask_all(lambda transport: transport.unregister_region(kind, name))
-
-    async def region_names(self, kind: RegionKind) -> tuple[str, ...]:
-        answers = await self._ask_all(lambda transport: transport.region_names(kind))
-        return tuple(dict.fromkeys(name for names in answers.values() for name in names))
 
     async def aclose(self) -> None:
         if self._resolving is not None:
@@ -216,24 +172,24 @@ class ReplicaTransport:
         used = dict.fromkeys((*(one.transport for one in self._replicas), *self._by_url))
         await asyncio.gather(*(one.aclose() for one in used), *self._closing)
 
-    async def _ask(self, call: Callable[[Transport], Awaitable[_T]]) -> _T:
-        """Asks the addresses in turn, beginning with the one that answered last; returns the first answer. Raises TargetError if none answers."""
+    async def ask(self, question: Callable[[Any], Awaitable[_T]]) -> _T:
+        """Asks the addresses in turn, beginning with the one that answered last; see `Transport.ask`. Raises TargetError if none answers."""
         await self._find()
         first: TargetError | None = None
         for _ in self._replicas:
             try:
-                return await call(self._replicas[self._answering % len(self._replicas)].transport)
+                return await question(self._replicas[self._answering % len(self._replicas)].transport)
             except TargetError as error:
                 first = first or error
             self._answering += 1
         assert first is not None
         raise first
 
-    async def _ask_all(self, call: Callable[[Transport], Awaitable[_T]]) -> dict[str, _T]:
-        """The answers of all addresses that can be reached, at least one, by their labels."""
+    async def ask_all(self, question: Callable[[Any], Awaitable[_T]]) -> Mapping[str, _T]:
+        """The answers by the labels of the addresses; see `Transport.ask_all`."""
         await self._find()
         labels = [one.label for one in self._replicas]
-        answers = await asyncio.gather(*(call(one.transport) for one in self._replicas), return_exceptions=True)
+        answers = await asyncio.gather(*(question(one.transport) for one in self._replicas), return_exceptions=True)
         read = {label: answer for label, answer in zip(labels, answers, strict=True) if not isinstance(answer, BaseException)}
         for error in answers:
             if isinstance(error, BaseException) and not (isinstance(error, TargetError) and error.may_pass and read):

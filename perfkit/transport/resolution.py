@@ -4,12 +4,12 @@ import asyncio
 import dataclasses
 import socket
 from collections.abc import Awaitable, Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from perfkit.target.address import Address
 from perfkit.transport.base import ConnectionCounts, Reply, ReplyReceiver
 from perfkit.transport.options import TransportOptions
-from perfkit.transport.pool import PooledConnection
+from perfkit.transport.pool import C, PooledConnection
 
 Resolve = Callable[[str, int], Awaitable[tuple[str, ...]]]
 """The IP addresses of a host and port; raises OSError."""
@@ -62,15 +62,18 @@ class _Attributed:
         self.receiver.set_result(reply)
 
 
+def attributed(kind: type[C]) -> type[C]:
+    """A subclass of a connection's class, whose replies name the address that the connection leads to."""
+    return cast("type[C]", type(f"Attributed{kind.__name__}", (_AttributedConnection, kind), {}))
+
+
 if TYPE_CHECKING:
     _Connection = PooledConnection
 else:
     _Connection = object
 
 
-class AttributedConnection(_Connection):
-    """A mixin for connections: replies name the address that the connection leads to."""
-
+class _AttributedConnection(_Connection):
     _pool: Any
     _wire: asyncio.Transport | None
     _replica = 0

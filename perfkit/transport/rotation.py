@@ -3,10 +3,12 @@
 import dataclasses
 import ssl
 from collections.abc import Callable
+from typing import Any
 
 from perfkit.target.address import Address
 from perfkit.transport.options import Rotation, TransportOptions
 from perfkit.transport.pool import C, ConnectionPool, QueuedRequest
+from perfkit.transport.resolution import attributed, register_peers
 
 
 @dataclasses.dataclass(slots=True)
@@ -97,9 +99,18 @@ def make_pool(
     options: TransportOptions,
     now_ns: Callable[[], int],
     context: ssl.SSLContext | None,
-    make: Callable[[ConnectionPool[C]], C],
+    kind: type[C],
+    *arguments: Any,
 ) -> ConnectionPool[C]:
-    """The pool that the options ask for."""
+    """The pool that the options ask for; its connections are made of the class `kind` with the pool and these arguments."""
+    made: Callable[..., C] = attributed(kind) if options.peers else kind
+
+    def make(pool: ConnectionPool[C]) -> C:
+        return made(pool, *arguments)
+
     if options.rotation is None:
-        return ConnectionPool(address, options, now_ns, context, make)
-    return RotatingPool(address, options, now_ns, context, make, options.rotation)
+        pool = ConnectionPool(address, options, now_ns, context, make)
+    else:
+        pool = RotatingPool(address, options, now_ns, context, make, options.rotation)
+    register_peers(pool.counts, address, options.peers)
+    return pool

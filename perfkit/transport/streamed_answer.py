@@ -1,8 +1,29 @@
 """The responses to one streamed request, and the reply made of them, for all protocols and engines."""
 
-from typing import Any
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 from perfkit.transport.base import Outcome, Reply
+
+
+class StreamedResponse(NamedTuple):
+    """One message of a stream."""
+
+    id: str
+    error: str
+    is_response: bool
+    """False for an error, and for Triton's final response without outputs, which only says that no more follow."""
+    is_final: bool | None
+    """Whether no more messages follow for the request; None if the server does not say so."""
+
+
+class StreamedMessages(NamedTuple):
+    """What a transport must know of the messages of streams that carry many requests."""
+
+    id_field: Callable[[str], bytes]
+    """The beginning of a request's message, with its id."""
+    read: Callable[[bytes, int], StreamedResponse]
+    """What a message says; its second argument limits the size of what is decoded. Raises ProtocolError."""
 
 
 class StreamedAnswer:

@@ -3,9 +3,10 @@
 import math
 import random
 
+from perfkit.api_v2.client import Client
 from perfkit.errors import ProtocolError
 from perfkit.trace.recorded import Indices
-from perfkit.transport.base import Outcome, Reply, Transport
+from perfkit.transport.base import Outcome, Reply
 from perfkit.units import NS_PER_S
 from perfkit.workload.expectation import Expectation
 
@@ -23,7 +24,7 @@ class AnswerCheck:
 
     def __init__(
         self,
-        transport: Transport,
+        client: Client,
         expectation: Expectation,
         *,
         share: float,
@@ -31,7 +32,7 @@ class AnswerCheck:
         seed: int = 0,
         request_indices: Indices | None = None,
     ) -> None:
-        self._transport, self._expectation, self._request_indices = transport, expectation, request_indices
+        self._client, self._expectation, self._request_indices = client, expectation, request_indices
         self._share = share
         self._min_gap_ns = int(NS_PER_S / at_most_per_s)
         self._random = random.Random(seed)
@@ -55,7 +56,7 @@ class AnswerCheck:
 
     def _fault(self, reply: Reply) -> str:
         try:
-            response = self._transport.decode(reply)
+            response = self._client.decode(reply)
         except ProtocolError as error:
             return f"the answer is broken: {error}"
         fault = self._expectation.fault(

@@ -4,6 +4,7 @@ import functools
 from collections.abc import Iterator, Sequence
 from typing import Any, cast
 
+from perfkit.api_v2.client import Client
 from perfkit.clock import Clock
 from perfkit.load.arrivals import Instants
 from perfkit.load.closed_loop import ClosedLoop
@@ -26,14 +27,14 @@ from perfkit.workers.worker_spec import PointSpec
 
 
 def prepare_requests(
-    spec: PointSpec, transport: Transport, requests: Sequence[InferRequest], request_indices: Indices | None = None
+    spec: PointSpec, client: Client, requests: Sequence[InferRequest], request_indices: Indices | None = None
 ) -> Sequence[Prepared] | SequenceRequests:
     """The requests that the loop sends, with everything prepared that can be before the load; `request_indices` are those of `WorkerSpec`."""
     if spec.load.sequences is None:
-        prepared = [transport.prepare(request) for request in requests]
+        prepared = [client.prepare(request) for request in requests]
         return prepared if request_indices is None else ReplayedRequests(prepared, request_indices)
     stream_lengths = spec.load.sequences.stream_lengths
-    steps = StreamRequests(transport.prepare, requests, stream_lengths) if stream_lengths else SequenceRequests(transport.prepare, requests)
+    steps = StreamRequests(client.prepare, requests, stream_lengths) if stream_lengths else SequenceRequests(client.prepare, requests)
     steps.warm_up(SequenceSource(spec.load.sequences, spec.worker, spec.workers).next())
     return steps
 

@@ -29,10 +29,12 @@ class Stop:
     drain: bool
 
 
+@dataclasses.dataclass(frozen=True, slots=True)
 class Ready:
     """From the worker: its connections are open."""
 
 
+@dataclasses.dataclass(frozen=True, slots=True)
 class Progress:
     """From the worker, once a second: it is alive."""
 

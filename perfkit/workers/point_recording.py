@@ -8,7 +8,7 @@ from perfkit.machine.readings import BusyShares
 from perfkit.recorder.batches import batch_length_ns
 from perfkit.recorder.recording import AnswerTotals, Recording, merge
 from perfkit.recorder.series import SeriesRecorder
-from perfkit.spans.sampled import SampledRequest
+from perfkit.spans.span import SampledRequest
 from perfkit.telemetry.series import Series
 from perfkit.transport.base import ConnectionCounts
 from perfkit.units import NS_PER_S

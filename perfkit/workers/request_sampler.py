@@ -12,7 +12,7 @@ import numpy as np
 
 from perfkit.clock import Clock
 from perfkit.load.loop import Phases
-from perfkit.spans.sampled import SampledRequest
+from perfkit.spans.span import SampledRequest
 from perfkit.transport.base import Outcome, Prepared, Reply, Sender
 from perfkit.units import NS_PER_S
 

@@ -9,6 +9,7 @@ import itertools
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from typing import TypeAlias
 
+from perfkit.api_v2.client import make_client
 from perfkit.clock import Clock
 from perfkit.errors import ProtocolError
 from perfkit.load.arrivals import Instants, first_chunk_ready, worker_arrivals
@@ -25,11 +26,10 @@ from perfkit.recorder.recent import LiveFigures
 from perfkit.recorder.recorder import Recorder
 from perfkit.recorder.recording import Interval, Recording, merge_workloads
 from perfkit.recorder.stops import StopDetector
-from perfkit.spans.sampled import SampledRequest
+from perfkit.spans.span import SampledRequest
 from perfkit.target.address import Address
-from perfkit.telemetry.host.event_loop import EventLoopMonitor
+from perfkit.telemetry.host.generator import EventLoopMonitor
 from perfkit.transport.base import ConnectionCounts, Prepared, Reply, Sender, Transport
-from perfkit.transport.factory import make_transport
 from perfkit.transport.mixed import MixedSender, RoutedRequest
 from perfkit.transport.resolution import with_peers
 from perfkit.units import NS_PER_S
@@ -104,6 +104,8 @@ class PreparedWorkload:
     requests: Sequence[Prepared] | SequenceRequests
     address: Address
     check: Callable[[Reply], bool] | None = None
+    decode: Callable[[Reply], object] | None = None
+    """What reads an answer, and raises ProtocolError with the message of a rejection; None where answers have no contents."""
     sampler: RequestSampler | None = None
     """What the requests are sent through if some of them are traced."""
 
@@ -125,22 +127,22 @@ class PreparedWorkload:
 
     def failure(self, reply: Reply) -> str:
         """The message of a failed reply, without secrets of the target."""
-        return self.address.sanitize(_failure(self.transport, reply))
+        return self.address.sanitize(_failure(self.decode, reply))
 
 
 async def _prepare_workload(spec: WorkerSpec, clock: Clock) -> PreparedWorkload:
-    transport = make_transport(spec.address, await with_peers(spec.address, spec.transport), clock)
+    client = make_client(spec.address, await with_peers(spec.address, spec.transport), clock)
     check = AnswerCheck(
-        transport,
+        client,
         spec.expectation,
         share=spec.check_share,
         at_most_per_s=spec.check_at_most_per_s,
         seed=spec.seed,
         request_indices=spec.request_indices,
     )
-    requests = prepare_requests(spec.point, transport, spec.requests, spec.request_indices)
-    sampler = RequestSampler(transport, spec.sampling) if spec.sampling else None
-    return PreparedWorkload(spec.point, transport, requests, spec.address, check, sampler)
+    requests = prepare_requests(spec.point, client, spec.requests, spec.request_indices)
+    sampler = RequestSampler(client.transport, spec.sampling) if spec.sampling else None
+    return PreparedWorkload(spec.point, client.transport, requests, spec.address, check, client.decode, sampler)
 
 
 async def run_point(
@@ -154,11 +156,12 @@ async def run_point(
     on_interval: Callable[[int, Interval], None],
     on_live: Callable[[LiveFigures], None] | None = None,
     check: Callable[[Reply], bool] | None = None,
+    decode: Callable[[Reply], object] | None = None,
     begin_at: Callable[[], Awaitable[int]] | None = None,
     on_checkpoint: Callable[[Checkpoint], None] | None = None,
 ) -> PointRecording:
     """Runs a load point of one workload; see `run_workloads`."""
-    workload = PreparedWorkload(spec, transport, requests, address, check)
+    workload = PreparedWorkload(spec, transport, requests, address, check, decode)
     recorded = await run_workloads(
         [workload],
         clock=clock,
@@ -368,12 +371,12 @@ async def _report_live(
         on_live(LiveFigures.added([recorder.live_figures(worker, now_ns, in_flight) for recorder in recorders], in_flight))
 
 
-def _failure(transport: Transport, reply: Reply) -> str:
+def _failure(decode: Callable[[Reply], object] | None, reply: Reply) -> str:
     """The message of a failed reply, without its status."""
     message = reply.error
-    if not message:
+    if not message and decode is not None:
         try:
-            transport.decode(reply)
+            decode(reply)
         except ProtocolError as error:
             message = str(error)
     return message.removeprefix(f"HTTP {reply.status}: ").removeprefix(f"{reply.status}: ")

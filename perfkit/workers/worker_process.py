@@ -13,8 +13,7 @@ from perfkit.errors import PerfkitError
 from perfkit.load.loop import Stoppable
 from perfkit.load.tasks import run_with_side_tasks
 from perfkit.machine.cpus import pinned
-from perfkit.process.messages import claim_stdout, message_bytes, read_message
-from perfkit.process.stdin import open_stdin
+from perfkit.process.messages import claim_stdout, message_bytes, open_stdin, read_message
 from perfkit.units import NS_PER_S
 from perfkit.workers.messages import Begin, Crashed, Logged, Progress, Ready, Stop
 from perfkit.workers.worker import execute

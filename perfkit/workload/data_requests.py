@@ -8,16 +8,14 @@ from typing import Any, NoReturn, TypeAlias
 
 import numpy as np
 
-from perfkit.errors import ModelMismatchError, ScenarioError
-from perfkit.machine.memory import MemoryBudget
+from perfkit.errors import ModelMismatchError, ScenarioError, nearest
+from perfkit.machine.limits import MemoryBudget
 from perfkit.protocol.message import InferRequest, ModelMetadata, TensorMetadata
 from perfkit.protocol.tensor import Tensor
 from perfkit.scenario.workload import OTHER_INPUTS, GeneratedInput, Workload
-from perfkit.text.nearest import nearest
 from perfkit.units import format_bytes
-from perfkit.workload.data_values import DataTensor
 from perfkit.workload.generated import Checkpoint
-from perfkit.workload.input_data import KEY, DataStep, read_input_data
+from perfkit.workload.input_data import KEY, DataStep, DataTensor, read_input_data
 from perfkit.workload.inputs import TensorSource
 from perfkit.workload.requests import (
     JSON_BYTES,

@@ -1,31 +1,52 @@
 """Checks answers: the requested outputs, their metadata, and expected values."""
 
+import dataclasses
 import pathlib
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 import numpy.typing as npt
 
 from perfkit.errors import ModelMismatchError, ProtocolError, ScenarioError
-from perfkit.machine.memory import MemoryBudget
+from perfkit.machine.limits import MemoryBudget
 from perfkit.protocol.message import InferRequest, InferResponse, ModelMetadata, TensorMetadata
-from perfkit.protocol.tensor import Tensor, check_size, tensor_to_array
+from perfkit.protocol.tensor import Datatype, Tensor, check_size, tensor_to_array
 from perfkit.scenario.workload import Check
 from perfkit.workload.inputs import TensorSource
 from perfkit.workload.requests import check_names, parse_datatype
 from perfkit.workload.shared_tensors import OutputSlots
 
 
+class Asked(NamedTuple):
+    """What a request asks for."""
+
+    id: str
+    outputs: tuple[str, ...]
+
+
+@dataclasses.dataclass
 class Expectation:
-    """Checks answers against the model's metadata and the scenario's expected values.
+    """Checks answers against the model's metadata and the scenario's expected values. Plain data, which is sent to the processes that check."""
 
-    `from_data` are the outputs that `workload.data` expects of each request. Raises ModelMismatchError if the expected values do not fit
-    the metadata, ScenarioError if a file cannot be read, or an output has expected values in two places.
-    """
+    asked: tuple[Asked, ...]
+    """Of each request."""
+    described: tuple[TensorMetadata, ...]
+    """The outputs by the model's metadata."""
+    classified: frozenset[str]
+    """The outputs that are requested as classes."""
+    expected: Mapping[str, tuple[Tensor, ...]]
+    """By output, the values that the scenario expects of the requests in turn."""
+    from_data: tuple[Mapping[str, Tensor], ...]
+    """Of each request, the outputs that `workload.data` expects; empty without any."""
+    tolerances: Mapping[str, float]
+    """By the datatypes of floats."""
+    slots: OutputSlots | None = None
+    """Where outputs lie in shared memory; the requests are then those of a round of `OutputSlots`. None without any."""
 
-    def __init__(
-        self,
+    @classmethod
+    def of(
+        cls,
         requests: tuple[InferRequest, ...],
         metadata: ModelMetadata,
         check: Check,
@@ -33,13 +54,16 @@ class Expectation:
         folder: pathlib.Path,
         budget: MemoryBudget | None = None,
         from_data: Sequence[Mapping[str, Tensor]] = (),
-    ) -> None:
-        self._requests, self._tolerance_of, self._from_data = requests, check.tolerance_of, from_data
+    ) -> Self:
+        """What a scenario expects of the answers to its requests.
+
+        Raises ModelMismatchError if the expected values do not fit the metadata, ScenarioError if a file cannot be read, or an output has
+        expected values in two places.
+        """
         if both := sorted(check.outputs.keys() & {name for expected in from_data for name in expected}):
             raise ScenarioError(f"check.outputs.{both[0]}: workload.data has expected values of this output, too: remove one of them")
-        self._classified = {output.name for output in requests[0].outputs if output.classes}
         budget = budget or MemoryBudget()
-        self._expected: dict[str, TensorSource] = {}
+        values: dict[str, tuple[Tensor, ...]] = {}
         described = {output.name: output for output in metadata.outputs or _declared_outputs(check, metadata.name)}
         check_names("check.outputs", "output", tuple(check.outputs), tuple(described))
         for name, given in check.outputs.items():
@@ -47,35 +71,41 @@ class Expectation:
             datatype = parse_datatype("check.outputs", name, output.datatype, given.datatype)
             shape = output.shape[1:] if batch_size is not None and metadata.outputs else output.shape
             source = TensorSource(name, datatype, given, shape, batch_size, folder, key=f"check.outputs.{name}", budget=budget)
-            self._expected[name] = source
-        self._described = metadata.outputs
-        self.slots: OutputSlots | None = None
-        """Where outputs lie in shared memory; the requests are then those of a round of `OutputSlots`. None without any."""
+            # expected values are never random
+            values[name] = tuple(source.tensor(place, np.random.default_rng()) for place in range(source.cycle_length))
+        return cls(
+            asked=tuple(Asked(request.id, tuple(output.name for output in request.outputs)) for request in requests),
+            described=metadata.outputs,
+            classified=frozenset(output.name for output in requests[0].outputs if output.classes),
+            expected=values,
+            from_data=tuple(from_data),
+            tolerances={datatype.value: check.tolerance_of(datatype.value) for datatype in Datatype if datatype.is_float},
+        )
 
     def fault(self, response: InferResponse, variant: int = 0) -> str:
         """The first fault of the answer to request `variant`, as the end of a sentence; empty if there is none."""
         if self.slots is not None:
             try:
-                response, variant = self.slots.complete(response, variant), variant % len(self._requests)
+                response, variant = self.slots.complete(response, variant), variant % len(self.asked)
             except ProtocolError as error:
                 return f"is broken: {error}"
-        request = self._requests[variant]
+        asked = self.asked[variant]
         answered = {output.name: output for output in response.outputs}
-        needed = (*(one.name for one in request.outputs), *self._expected, *(self._from_data[variant] if self._from_data else ()))
+        needed = (*asked.outputs, *self.expected, *(self.from_data[variant] if self.from_data else ()))
         if missing := [name for name in dict.fromkeys(needed) if name not in answered]:
             return f"lacks the output {', '.join(missing)}"
-        if request.id and response.id != request.id:
-            return f"carries the id '{response.id}', where '{request.id}' was sent"
-        if self._described and not answered:
+        if asked.id and response.id != asked.id:
+            return f"carries the id '{response.id}', where '{asked.id}' was sent"
+        if self.described and not answered:
             return "holds no outputs"
-        for described in self._described:
+        for described in self.described:
             output = answered.get(described.name)
-            expected = "BYTES" if described.name in self._classified else described.datatype
+            expected = "BYTES" if described.name in self.classified else described.datatype
             if output is None:
                 continue
             if output.datatype.value != expected:
                 return f"holds {output.datatype.value} in output '{output.name}', where the model's metadata says {expected}"
-            if described.name not in self._classified and not _fits(output.shape, described.shape):
+            if described.name not in self.classified and not _fits(output.shape, described.shape):
                 return f"has shape {list(output.shape)} in output '{output.name}', where the model's metadata says {list(described.shape)}"
         return self._content_fault(answered, variant)
 
@@ -90,9 +120,11 @@ class Expectation:
         return ""
 
     def _difference(self, output: Tensor, variant: int) -> str:
-        source, expected = self._expected.get(output.name), self._from_data[variant].get(output.name) if self._from_data else None
-        if source is not None:
-            expected = source.tensor(variant, np.random.default_rng())  # expected values are never random
+        values = self.expected.get(output.name)
+        if values is not None:
+            expected: Tensor | None = values[variant % len(values)]
+        else:
+            expected = self.from_data[variant].get(output.name) if self.from_data else None
         if expected is None:
             return ""
         if output.datatype is not expected.datatype:
@@ -102,7 +134,7 @@ class Expectation:
         found, wanted = tensor_to_array(output), tensor_to_array(expected)
         wrong = found != wanted
         if output.datatype.is_float:
-            wrong &= ~_are_close(found, wanted, self._tolerance_of(output.datatype.value))
+            wrong &= ~_are_close(found, wanted, self.tolerances[output.datatype.value])
         if not wrong.any():
             return ""
         index = tuple(int(indices[0]) for indices in np.nonzero(wrong))

@@ -10,12 +10,11 @@ import numpy as np
 import numpy.typing as npt
 
 from perfkit.errors import ModelMismatchError, ProtocolError, ScenarioError
-from perfkit.machine.memory import MemoryBudget
+from perfkit.machine.limits import MemoryBudget
 from perfkit.protocol.tensor import Datatype, Tensor, array_dtype, tensor_from_array, tensor_to_array
 from perfkit.scenario.workload import FileInput, GeneratedInput, ImageInput, Input, LiteralInput, StringsInput
 from perfkit.units import format_bytes
-from perfkit.workload.generated import Checkpoint, element_bytes, generate_tensor
-from perfkit.workload.images import read_image
+from perfkit.workload.generated import Checkpoint, element_bytes, generate_tensor, read_image
 
 _Array: TypeAlias = npt.NDArray[Any]
 _T = TypeVar("_T")

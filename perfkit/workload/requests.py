@@ -9,12 +9,11 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from perfkit.errors import ModelMismatchError, ProtocolError
-from perfkit.machine.memory import MemoryBudget
+from perfkit.errors import ModelMismatchError, ProtocolError, nearest
+from perfkit.machine.limits import MemoryBudget
 from perfkit.protocol.message import InferRequest, ModelMetadata, Parameter, RequestedOutput, TensorMetadata
 from perfkit.protocol.tensor import Datatype
 from perfkit.scenario.workload import OTHER_INPUTS, GeneratedInput, Workload
-from perfkit.text.nearest import nearest
 from perfkit.workload.generated import Checkpoint
 from perfkit.workload.inputs import TensorSource
 

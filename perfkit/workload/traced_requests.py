@@ -9,14 +9,14 @@ from typing import Any
 import numpy as np
 
 from perfkit.errors import ModelMismatchError, ProtocolError, ScenarioError
-from perfkit.machine.memory import MemoryBudget
+from perfkit.machine.limits import MemoryBudget
 from perfkit.protocol.message import InferRequest, ModelMetadata, TensorMetadata
 from perfkit.protocol.tensor import Tensor, check_size
 from perfkit.scenario.workload import Workload
 from perfkit.trace.payloads import decode_payload, decode_request, is_payload_name
 from perfkit.trace.recorded import Content, Indices, RecordedTrace
-from perfkit.workload.data_values import DataTensor
 from perfkit.workload.generated import Checkpoint
+from perfkit.workload.input_data import DataTensor
 from perfkit.workload.requests import check_names, make_requests, parse_datatype, resolve_batch_size
 
 _KEY = "load.replay.trace"

@@ -16,6 +16,7 @@ from server_stub.grpc.message_reader import Message
 from server_stub.grpc.request_headers import RequestHeaders, parse_request_headers
 from server_stub.grpc.wire_calls import StreamingCall, UnaryCall, error_headers
 from server_stub.options import Limits, TlsIdentity
+from server_stub.receiving import Receiver, ReceivingThreads
 from server_stub.write_timeout import WriteTimeout
 
 _SCRATCH_BYTES = 2**16
@@ -27,8 +28,8 @@ _METHOD_NOT_FOUND = StatusError(Status.UNIMPLEMENTED, "Method not found!")
 class GrpcPort:
     """A listening port with its connections."""
 
-    def __init__(self, methods: Methods, limits: Limits, memory: HostMemory) -> None:
-        self.methods, self.limits, self.memory = methods, limits, memory
+    def __init__(self, methods: Methods, limits: Limits, memory: HostMemory, threads: ReceivingThreads) -> None:
+        self.methods, self.limits, self.memory, self.threads = methods, limits, memory, threads
         self.too_many_calls = too_many_calls(limits.max_calls)
         self.call_count = 0
         self.header_cache: dict[bytes, RequestHeaders] = {}
@@ -85,6 +86,7 @@ class GrpcConnection(asyncio.BufferedProtocol):
         self._port, self._limits = port, port.limits
         self._transport: asyncio.Transport
         self._write_timeout: WriteTimeout
+        self._receiver: Receiver
         self._timer: asyncio.TimerHandle | None = None  # for the client's settings, and then of an idle connection
         self._writable: asyncio.Future[None] | None = None  # done when the client reads again
         self._used_s = self.loop.time()
@@ -102,6 +104,7 @@ class GrpcConnection(asyncio.BufferedProtocol):
             take_memory=self._port.memory.take,
         )
         session = self.session
+        self._receiver = Receiver(self._port.threads, self._transport, self)
         self._write_timeout = WriteTimeout(
             transport, self._limits.write_timeout_s, lambda: session.sent_bytes, lambda: session.unsent_bytes
         )
@@ -135,6 +138,12 @@ class GrpcConnection(asyncio.BufferedProtocol):
             assert self._timer is not None
             self._timer.cancel()
             self._timer = self.loop.call_later(self._limits.idle_timeout_s, self._check_idle)
+        self._receiver.expect(session.space())
+
+    def continue_reading(self) -> None:
+        """See `ReceivingConnection.continue_reading`."""
+        if not self._transport.is_closing() and not self.session.is_writing_paused:
+            self._transport.resume_reading()
 
     def pause_writing(self) -> None:
         """The client does not read."""
@@ -149,12 +158,13 @@ class GrpcConnection(asyncio.BufferedProtocol):
         if self._writable is not None:
             self._writable.set_result(None)
             self._writable = None
-        if not self._transport.is_closing():
-            self._transport.resume_reading()
+        if not self._receiver.is_active:
+            self.continue_reading()
 
     def connection_lost(self, exc: Exception | None) -> None:
         """See `asyncio.BaseProtocol`."""
         self._is_over = True
+        self._receiver.close()
         self._write_timeout.stop()
         if self._timer is not None:
             self._timer.cancel()

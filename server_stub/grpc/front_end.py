@@ -3,7 +3,7 @@
 import functools
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from google.protobuf import json_format
 from google.protobuf.message import DecodeError, Message
@@ -21,15 +21,13 @@ from server_stub.grpc.stream import Stream, StreamFailureError, StreamTracing
 from server_stub.inference.model import Model
 from server_stub.log import Log
 from server_stub.options import Limits, TlsIdentity
+from server_stub.receiving import ReceivingThreads
 from server_stub.repository.repository import Repository
 from server_stub.settings import Settings, server_metadata
 from server_stub.shared_memory.regions import SharedMemoryRegions
 from server_stub.shared_memory.shared_tensors import resolve_grpc_request
 from server_stub.tracing.traceparent import KEY
 from server_stub.tracing.tracer import Tracer
-
-if TYPE_CHECKING:
-    from server_stub.grpc.grpcio_port import GrpcioPort
 
 _HEALTH_CHECK = "/grpc.health.v1.Health/Check"
 # encoded grpc.health.v1.HealthCheckResponse: field 1, status, is SERVING (1) or NOT_SERVING (2)
@@ -49,10 +47,9 @@ class GrpcFrontEnd:
         limits: Limits | None = None,
         log: Log | None = None,
         tracer: Tracer | None = None,
-        engine: str = "wire",
         memory: HostMemory | None = None,
+        threads: ReceivingThreads | None = None,
     ) -> None:
-        """`engine` is wire or grpcio; see `Options.grpc_engine`."""
         self._repository, self._regions = repository, regions
         self._log, self._tracer = log or Log(settings), tracer or Tracer()
         methods: dict[str, Method] = {
@@ -72,7 +69,7 @@ class GrpcFrontEnd:
             {path: functools.partial(self._respond, path.rpartition("/")[2], method) for path, method in unary.items()},
             {protobuf.method_path("ModelStreamInfer"): self._stream},
         )
-        self._port = _open_port(engine, served, limits or Limits(), self._log, memory or HostMemory())
+        self._port = GrpcPort(served, limits or Limits(), memory or HostMemory(), threads or ReceivingThreads(0))
 
     async def start(self, host: str, port: int, tls: TlsIdentity | None = None) -> int:
         """Listen, and return the port. Raises OSError if that fails."""
@@ -179,11 +176,3 @@ def _without_call(method: Method) -> UnaryMethod:
         return [await method(bytes(encoded))]
 
     return respond
-
-
-def _open_port(engine: str, methods: Methods, limits: Limits, log: Log, memory: HostMemory) -> "GrpcPort | GrpcioPort":
-    if engine == "wire":
-        return GrpcPort(methods, limits, memory)
-    from server_stub.grpc.grpcio_port import GrpcioPort
-
-    return GrpcioPort(methods, limits, log)

@@ -5,8 +5,9 @@ from collections.abc import Sequence
 
 from perfkit.protocol import http2
 from perfkit.protocol.grpc_call import PREFIX_BYTES, message_prefix
+from perfkit.protocol.http2_session import Writer
 from perfkit.protocol.tensor import Buffer
-from server_stub.grpc.http2_stream import ServerStream, SessionListener, Writer
+from server_stub.grpc.http2_stream import ServerStream, SessionListener
 
 _DATA, _HEADERS, _END_STREAM, _END_HEADERS = http2.DATA, http2.HEADERS, http2.END_STREAM, http2.END_HEADERS
 

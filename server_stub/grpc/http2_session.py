@@ -6,10 +6,10 @@ Data frames are taken as their bytes arrive. Frames may be large, so that most o
 from collections.abc import Callable
 
 from perfkit.protocol import http2
-from perfkit.protocol.flood import MAX_CONTROL_FRAMES_PER_S, ControlFrameLimit
 from perfkit.protocol.http2 import HeaderBlockReader, Http2Error, LimitError
+from perfkit.protocol.http2_session import Http2Session, Writer
 from server_stub.grpc.http2_responses import ResponseSender
-from server_stub.grpc.http2_stream import ServerStream, SessionListener, Writer
+from server_stub.grpc.http2_stream import ServerStream, SessionListener
 from server_stub.grpc.message_reader import MessageReader
 from server_stub.grpc.request_headers import RequestHeaders
 
@@ -19,17 +19,13 @@ _CONNECTION_WINDOW_BYTES = http2.LARGEST_WINDOW_BYTES
 # frames from this size on, where so much of them is missing, are received into the message's memory: a read for each frame pays then
 _IN_PLACE_BYTES = 1 << 15
 _MAX_HEADERS_BYTES = 1 << 14  # like gRPC's core; blocks are decoded by Python
-_MAX_CONTINUATIONS = 64
-_MAX_UNREAD_REPLIES = 1000
-_FIXED_LENGTHS = {http2.PING: 8, http2.RST_STREAM: 4, http2.WINDOW_UPDATE: 4, http2.PRIORITY: 5}
-_CONNECTION_FRAMES = frozenset((http2.SETTINGS, http2.PING, http2.GOAWAY))
 _DATA, _HEADERS = http2.DATA, http2.HEADERS
 _END_STREAM, _END_HEADERS, _PADDED = http2.END_STREAM, http2.END_HEADERS, http2.PADDED
 _PLAIN_HEADERS = (_END_HEADERS, _END_HEADERS | _END_STREAM)
 _HEAD_BYTES, _LAST_ID, _PREFACE_BYTES = http2.HEAD_BYTES, http2.LAST_STREAM_ID, len(http2.PREFACE)
 
 
-class ServerSession(ResponseSender):
+class ServerSession(ResponseSender, Http2Session):
     """Takes received bytes and responses, writes frames, and calls its listener. It knows neither clocks nor sockets."""
 
     def __init__(
@@ -43,14 +39,9 @@ class ServerSession(ResponseSender):
         take_memory: Callable[[int], memoryview],
     ) -> None:
         """`take_memory` gives the memory of large messages."""
-        super().__init__(writer, listener)
+        ResponseSender.__init__(self, writer, listener)
+        Http2Session.__init__(self, writer, listener.now_ns, peer="client", last_id=0, max_headers_bytes=_MAX_HEADERS_BYTES)
         self.streams: dict[int, ServerStream] = {}
-        self.is_ready = False
-        """Whether the client's preface and settings have arrived."""
-        self.is_writing_paused = False
-        """Whether the client reads less than is written to it."""
-        self.last_id = 0
-        """The last stream that the client opened."""
         self._header_blocks = header_blocks
         self._max_streams, self._max_message_bytes, self._take_memory = max_streams, max_message_bytes, take_memory
         self._has_preface = self._is_going_away = False
@@ -59,11 +50,8 @@ class ServerSession(ResponseSender):
         self._data_bytes = self._padding_bytes = 0  # what is left of it
         self._data_flags = 0
         self._is_in_place = False
-        self._block: list[bytes] | None = None  # of a HEADERS frame that CONTINUATION frames complete
-        self._block_stream_id = self._block_flags = 0
         self._received_bytes = 0  # since the last update of the connection's window
-        self._unread_replies = self._control_frames = self._answered = 0
-        self._control_limit, self._max_control_frames = ControlFrameLimit(listener.now_ns, "client"), MAX_CONTROL_FRAMES_PER_S
+        self._answered = 0
 
     def open(self) -> None:
         """Writes the server's settings and a large connection window."""
@@ -175,7 +163,7 @@ class ServerSession(ResponseSender):
                 raise Http2Error(f"a data frame names stream {stream_id}, which is not open")
             stream = None  # the client may not know yet that it is over
         elif (window_bytes := stream.receive_window_bytes - length) < 0:
-            self._count_control_frame()
+            self._count_control_frames(1)
             self.reset(stream, http2.FLOW_CONTROL_ERROR)
             stream = None
         else:
@@ -188,7 +176,7 @@ class ServerSession(ResponseSender):
                 raise Http2Error("a frame is shorter than its padding")
             self._padding_bytes, length, first = padding, length - 1 - padding, first + 1
         if not length:
-            self._count_control_frame()
+            self._count_control_frames(1)
         self._data_stream, self._data_flags, self._data_bytes = stream, flags, length
         if not length:
             self._end_data_frame()
@@ -235,20 +223,19 @@ class ServerSession(ResponseSender):
         # every block is read: later ones may refer to it
         headers = self._header_blocks.look_up(block) or self._header_blocks.read(block)
         if (stream := self.streams.get(stream_id)) is not None:
-            self._count_control_frame()
+            self._count_control_frames(1)
             if stream.is_client_done or not flags & _END_STREAM:
                 self.reset(stream, http2.PROTOCOL_ERROR)
             else:  # trailers, which gRPC's requests do not have
                 self._end_client_side(stream)
             return
-        if stream_id % 2 == 0:
-            raise Http2Error(f"a client opens stream {stream_id}, which is not a client's")
+        self._check_headers_may_begin(stream_id)
         if stream_id <= self.last_id:
-            self._count_control_frame()  # the client may not know yet that it is over
+            self._count_control_frames(1)  # the client may not know yet that it is over
             return
         self.last_id = stream_id
         if self._is_going_away or len(self.streams) >= self._max_streams:
-            self._count_control_frame()
+            self._count_control_frames(1)
             self._write(http2.number_frame(http2.RST_STREAM, stream_id, http2.REFUSED_STREAM))
             return
         reader = MessageReader(self._max_message_bytes, self._take_memory)
@@ -259,59 +246,11 @@ class ServerSession(ResponseSender):
         if flags & _END_STREAM and stream_id in self.streams:
             self._end_client_side(stream)
 
-    def _receive_other(self, kind: int, flags: int, stream_id: int, payload: bytes) -> None:
-        """Handles the frames that are not part of every request."""
-        if not self.is_ready and (kind != http2.SETTINGS or flags & http2.ACK):
-            raise Http2Error("the client's first frame is not SETTINGS")
-        self._count_control_frame()
-        length = len(payload)
-        if kind in _FIXED_LENGTHS and length != _FIXED_LENGTHS[kind]:
-            raise Http2Error("a frame has the wrong length for its type", http2.FRAME_SIZE_ERROR)
-        if kind in _CONNECTION_FRAMES and stream_id:
-            raise Http2Error("a frame that concerns the connection names a stream")
-        match kind:
-            case http2.HEADERS:
-                self._block = [http2.strip_padding(payload, flags)]
-                self._block_stream_id, self._block_flags = stream_id, flags
-                self._end_block(flags)
-            case http2.CONTINUATION:
-                if self._block is None or stream_id != self._block_stream_id:
-                    raise Http2Error("a CONTINUATION frame follows no HEADERS frame")
-                self._block.append(payload)
-                if sum(map(len, self._block)) > _MAX_HEADERS_BYTES or len(self._block) > _MAX_CONTINUATIONS:
-                    raise LimitError(f"the request's headers are longer than {_MAX_HEADERS_BYTES:,} B")
-                self._end_block(flags)
-            case http2.SETTINGS:
-                self._receive_settings(flags, payload)
-            case http2.PING if not flags & http2.ACK:
-                self._write_reply(http2.frame(http2.PING, http2.ACK, 0, payload))
-            case http2.RST_STREAM:
-                self._check_was_opened(stream_id)
-                if (stream := self.streams.get(stream_id)) is not None:
-                    self._remove(stream)
-            case http2.WINDOW_UPDATE:
-                self._receive_window_update(stream_id, int.from_bytes(payload) & http2.LARGEST_WINDOW_BYTES)
-            case http2.PUSH_PROMISE:
-                raise Http2Error("a client cannot push")
-            case _:
-                pass  # PRIORITY, GOAWAY, acknowledged PINGs, and types of later standards
+    def _check_headers_may_begin(self, stream_id: int) -> None:
+        if stream_id % 2 == 0:
+            raise Http2Error(f"a client opens stream {stream_id}, which is not a client's")
 
-    def _end_block(self, flags: int) -> None:
-        if flags & _END_HEADERS:
-            block, self._block = b"".join(self._block or ()), None
-            self._receive_headers(self._block_stream_id, self._block_flags, block)
-
-    def _check_was_opened(self, stream_id: int) -> None:
-        if stream_id % 2 == 0 or stream_id > self.last_id:
-            raise Http2Error(f"a frame names stream {stream_id}, which was never opened")
-
-    def _receive_settings(self, flags: int, payload: bytes) -> None:
-        if flags & http2.ACK:
-            if payload:
-                raise Http2Error("a SETTINGS acknowledgement has a payload", http2.FRAME_SIZE_ERROR)
-            return
-        values = http2.read_settings(payload, "client")
-        self._write_reply(http2.frame(http2.SETTINGS, http2.ACK, 0))
+    def _change_settings(self, values: dict[int, int]) -> None:
         self._frame_bytes = values.get(http2.MAX_FRAME_SIZE, self._frame_bytes)
         increment = values.get(http2.INITIAL_WINDOW_SIZE, self._stream_window_bytes) - self._stream_window_bytes
         self._stream_window_bytes += increment
@@ -319,9 +258,14 @@ class ServerSession(ResponseSender):
             self._control_frames += len(self.streams)  # each of which it concerns
             for stream in self.streams.values():
                 stream.send_window_bytes = http2.increased_window(stream.send_window_bytes, increment)
-        self._can_continue = self.is_ready = True
+        self._can_continue = True
 
-    def _receive_window_update(self, stream_id: int, increment: int) -> None:
+    def _receive_reset(self, stream_id: int, code: int) -> None:
+        if (stream := self.streams.get(stream_id)) is not None:
+            self._remove(stream)
+
+    def _receive_window_update(self, stream_id: int, payload: bytes) -> None:
+        increment = int.from_bytes(payload) & http2.LARGEST_WINDOW_BYTES
         self._can_continue = True
         if not stream_id:
             if not increment:
@@ -336,18 +280,11 @@ class ServerSession(ResponseSender):
         else:
             stream.send_window_bytes += increment
 
-    def _write_reply(self, frame: bytes) -> None:
-        """Writes an acknowledgement; raises LimitError if a client that does not read demands ever more of them."""
-        self._unread_replies = self._unread_replies + 1 if self.is_writing_paused else 0
-        if self._unread_replies > _MAX_UNREAD_REPLIES:
-            raise LimitError("the client sends PING or SETTINGS frames, but does not read what is sent to it")
-        self._write(frame)
+    def _receive_goaway(self, payload: bytes) -> None:
+        """Changes nothing: the client ends its streams."""
 
-    def _count_control_frame(self) -> None:
-        self._control_frames += 1
-        if self._control_frames > self._max_control_frames:
-            # reset calls allow no more frames, which limits how many a client can open and reset
-            self._max_control_frames = self._control_limit.raised(self._control_frames, self._answered, self.sent_bytes)
+    def _requests_and_bytes(self) -> tuple[int, int]:
+        return self._answered, self.sent_bytes  # reset calls allow no more frames, which limits how many a client can open and reset
 
     def _end(self, stream: ServerStream) -> None:
         # the client may still send

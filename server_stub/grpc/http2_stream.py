@@ -80,13 +80,3 @@ class SessionListener(Protocol):
 
     def now_ns(self) -> int:
         """The time, for limits per second."""
-
-
-class Writer(Protocol):
-    """The destination of a session's bytes, such as an asyncio transport."""
-
-    def write(self, data: bytes) -> None:
-        """Writes one buffer."""
-
-    def writelines(self, list_of_data: Sequence[Buffer]) -> None:
-        """Writes several buffers."""

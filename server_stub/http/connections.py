@@ -19,6 +19,7 @@ from server_stub.devices.host_memory import HostMemory
 from server_stub.http.fast_path import FastPathConnection, FastPathHandler, HeadCache
 from server_stub.http.inference import body_timeout_message
 from server_stub.options import Limits
+from server_stub.receiving import Receiver, ReceivingThreads
 from server_stub.write_timeout import WriteTimeout
 
 # the front ends report errors; aiohttp would also log a traceback for each client that does not speak HTTP
@@ -73,6 +74,7 @@ class _Connection(asyncio.Protocol):
         self._read_timer: asyncio.TimerHandle | None = None  # for a head or a body
         self._write_timeout: WriteTimeout | None = None
         self._is_responding = False
+        self._buffered: _BufferedConnection | None = None  # made for its first large request
         self.fast_path: FastPathConnection | None = None
         self.body: StreamReader | None = None
         """The body of the current request on aiohttp, unless it was complete at once."""
@@ -132,6 +134,8 @@ class _Connection(asyncio.Protocol):
         self._port.remove(self, self._aiohttp)
         if self.fast_path is not None:
             self.fast_path.close()
+        if self._buffered is not None:
+            self._buffered.receiver.close()
         if self._aiohttp is not None:
             self._aiohttp.connection_lost(exc)
 
@@ -155,7 +159,9 @@ class _Connection(asyncio.Protocol):
     def _receive_into_buffer(self, is_buffered: bool) -> None:
         assert self._transport is not None
         assert self.fast_path is not None
-        self._transport.set_protocol(_BufferedConnection(self, self.fast_path) if is_buffered else self)
+        if is_buffered and self._buffered is None:
+            self._buffered = _BufferedConnection(self, self.fast_path, self._port.threads, self._transport)
+        self._transport.set_protocol(self._buffered if is_buffered and self._buffered is not None else self)
 
     def _switch_to_aiohttp(self, data: bytes) -> None:
         assert self._transport is not None
@@ -188,14 +194,21 @@ class _Connection(asyncio.Protocol):
 class _BufferedConnection(asyncio.BufferedProtocol):
     """A connection on the fast path while it receives large requests: the bytes are written to their place at once."""
 
-    def __init__(self, connection: _Connection, fast_path: FastPathConnection) -> None:
+    def __init__(
+        self, connection: _Connection, fast_path: FastPathConnection, threads: ReceivingThreads, transport: asyncio.Transport
+    ) -> None:
         self._connection, self._fast_path = connection, fast_path
+        self.receiver = Receiver(threads, transport, self)
 
     def get_buffer(self, sizehint: int) -> memoryview:
         return self._fast_path.get_buffer()
 
     def buffer_updated(self, nbytes: int) -> None:
         self._fast_path.buffer_updated(nbytes)
+        self.receiver.expect(self._fast_path.large_space())
+
+    def continue_reading(self) -> None:
+        self._fast_path.continue_reading()
 
     def eof_received(self) -> None:
         self._connection.eof_received()
@@ -220,10 +233,11 @@ class HttpPort:
         limits: Limits,
         fast_path_handler: FastPathHandler | None = None,
         memory: HostMemory | None = None,
+        threads: ReceivingThreads | None = None,
     ) -> None:
         """`handle` calls a route's handler and turns exceptions into responses. Without `fast_path_handler`, aiohttp does everything."""
         self.limits, self.fast_path_handler = limits, fast_path_handler
-        self.heads, self.memory = HeadCache(limits.max_body_bytes), memory or HostMemory()
+        self.heads, self.memory, self.threads = HeadCache(limits.max_body_bytes), memory or HostMemory(), threads or ReceivingThreads(0)
         self._handle = handle
         self._connections: set[_Connection] = set()
         self._by_handler: dict[web.RequestHandler, _Connection] = {}

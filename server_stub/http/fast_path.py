@@ -193,6 +193,16 @@ class FastPathConnection:
         else:
             self._transport.pause_reading()
 
+    def large_space(self) -> memoryview | None:
+        """Where the missing bytes of a large request belong; None if none has begun, or none are missing."""
+        missing_bytes = 0 if self._large is None else self._buffer.missing_bytes
+        return self._buffer.space()[:missing_bytes] if missing_bytes > 0 else None
+
+    def continue_reading(self) -> None:
+        """Read again after the transport was stopped for another way to receive."""
+        if not self._transport.is_closing() and not self._is_paused:
+            self._transport.resume_reading()
+
     def pause(self) -> None:
         """Stop reading, because the client does not read."""
         self._is_paused = True

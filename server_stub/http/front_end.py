@@ -17,6 +17,7 @@ from server_stub.http.inference import TRACE, HttpInference, HttpResponse, check
 from server_stub.inference.model import Model
 from server_stub.log import Log
 from server_stub.options import Limits
+from server_stub.receiving import ReceivingThreads
 from server_stub.repository.repository import Repository
 from server_stub.settings import Settings, server_metadata
 from server_stub.shared_memory.regions import SharedMemoryRegions
@@ -38,13 +39,15 @@ class HttpFrontEnd:
         log: Log | None = None,
         tracer: Tracer | None = None,
         memory: HostMemory | None = None,
+        threads: ReceivingThreads | None = None,
     ) -> None:
         self._repository, self._regions, self._limits = repository, regions, limits or Limits()
         self._log, self._tracer = log or Log(settings), tracer or Tracer()
         administration = HttpAdministration(repository, regions, settings, self._tracer.settings)
         routes = [*self._routes(), *HttpGenerate(repository, self._tracer).routes(), *administration.routes()]
         self._inference = HttpInference(repository, regions)
-        self._port = HttpPort(routes, self._handle, self._limits, _FastPathInference(self._inference, self._log, self._tracer), memory)
+        fast_path = _FastPathInference(self._inference, self._log, self._tracer)
+        self._port = HttpPort(routes, self._handle, self._limits, fast_path, memory, threads)
 
     async def start(self, host: str, port: int, tls: ssl.SSLContext | None = None) -> int:
         """Listen, and return the port. Raises OSError if that fails."""

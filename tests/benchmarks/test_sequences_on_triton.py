@@ -20,8 +20,7 @@ def test_a_control_input_of_32_bits_gets_every_id_whole(triton, measure, protoco
 
 
 @pytest.mark.parametrize("stream", [{}, {"requests_per_stream": 3}, {"requests_per_stream": 1000, "in_flight": 2}], ids=str)
-@pytest.mark.parametrize("engine", ["wire", "reference"])
-def test_the_steps_of_a_sequence_need_not_share_a_stream(triton, measure, tmp_path, engine, stream):
+def test_the_steps_of_a_sequence_need_not_share_a_stream(triton, measure, tmp_path, stream):
     """Triton finds a sequence by its id: each step has its number and sum, also where every step has a stream of its own."""
     files = dict[str, list[str]](values=[], sums=[])
     for step in range(1, 5):
@@ -32,7 +31,7 @@ def test_the_steps_of_a_sequence_need_not_share_a_stream(triton, measure, tmp_pa
     triton.load("sequence_sum")
     (point,) = measure(
         {
-            "target": {"url": triton.url("grpc"), "model": "sequence_sum", "engine": engine},
+            "target": {"url": triton.url("grpc"), "model": "sequence_sum"},
             "workload": {"inputs": {"INPUT": values}},
             "sequences": {"length": 4},
             "stream": stream,

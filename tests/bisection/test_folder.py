@@ -2,8 +2,7 @@ import json
 
 import pytest
 
-from perfkit.bisection.folder import BisectionFolder, BisectionInputs, Progress
-from perfkit.bisection.model import RevisionGate
+from perfkit.bisection.folder import BisectionFolder, BisectionInputs, Progress, RevisionGate
 from perfkit.errors import ResultError
 from tests.simulated_revisions import revisions
 

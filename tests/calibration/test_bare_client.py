@@ -6,6 +6,7 @@ import socket
 
 import pytest
 
+from perfkit.api_v2.client import make_client
 from perfkit.calibration.bare_client import BareGrpc, BareHttp
 from perfkit.calibration.canned_responses import METADATA
 from perfkit.clock import MonotonicClock
@@ -14,7 +15,6 @@ from perfkit.protocol.protobuf import encode_infer_request
 from perfkit.protocol.rest import encode_infer_request as encode_rest
 from perfkit.scenario.workload import Workload
 from perfkit.target.address import Address
-from perfkit.transport.factory import make_transport
 from perfkit.transport.options import TransportOptions
 from perfkit.workload.requests import make_requests
 from tests.json_server import JsonHandler, serving
@@ -32,7 +32,7 @@ def prepared(address, sent):
     """The request's bytes as the wire engine sends them."""
 
     async def main():
-        return make_transport(address, TransportOptions(timeout_ns=60 * 10**9), MonotonicClock()).prepare(sent).buffers
+        return make_client(address, TransportOptions(timeout_ns=60 * 10**9), MonotonicClock()).prepare(sent).buffers
 
     return asyncio.run(main())
 

@@ -6,8 +6,8 @@ import re
 import jsonschema
 import pytest
 
-from perfkit.calibration.cache import CachedCalibration, calibration_path, identity, read_calibration, write_calibration
-from perfkit.cli.schema_model import schema_of
+from perfkit.calibration.model import CachedCalibration, calibration_path, identity, read_calibration, write_calibration
+from perfkit.cli.schema import schema_of
 from perfkit.errors import UsageError
 from perfkit.machine.description import describe_host
 from tests.closed_schema import closed

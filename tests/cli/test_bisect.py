@@ -7,8 +7,7 @@ import sys
 import pytest
 
 import perfkit as package
-from perfkit.bisection.folder import BisectionFolder, BisectionInputs, Progress
-from perfkit.bisection.model import Bisection
+from perfkit.bisection.folder import Bisection, BisectionFolder, BisectionInputs, Progress
 from perfkit.bisection.revisions import read_path
 from perfkit.gate.arm import Arm
 from perfkit.gate.folder import GateFolder

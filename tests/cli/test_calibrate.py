@@ -6,8 +6,8 @@ import signal
 
 import pytest
 
-from perfkit.calibration.cache import identity
 from perfkit.calibration.measurement import Lengths
+from perfkit.calibration.model import identity
 from perfkit.machine.cpus import usable_cpus
 from perfkit.machine.description import describe_host
 from tests.conditions import until_ended

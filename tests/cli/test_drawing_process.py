@@ -11,7 +11,7 @@ from perfkit.process.start_module import spawn_module
 
 @pytest.fixture
 def drawing():
-    process = spawn_module("perfkit.cli.drawing_process", reads_stderr=True)
+    process = spawn_module("perfkit.cli.drawing", reads_stderr=True)
     yield process
     if process.returncode is None:
         end_unused(process)

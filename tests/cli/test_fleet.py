@@ -17,7 +17,7 @@ from perfkit.result.file import read_result
 from perfkit.result.interval_log import check_log, read_intervals
 from tests.conditions import until_ended
 
-SECRET = "a-token-of-the-tests"  # noqa: S105
+SECRET = "a-token-of-the-tests-1b7f"  # noqa: S105
 TOKEN = {"PERFKIT_FLEET_TOKEN": SECRET}
 FLEET = {"listen": "127.0.0.1:0", "workers": 2}
 OPEN = {"open": {"rate": 300, "arrivals": "poisson"}}
@@ -34,6 +34,9 @@ class JoinedMachines:
     def workers(self, name):
         """The worker processes of a machine."""
         return self._running[name].descendants()
+
+    def processes(self):
+        return [one.process for one in self._running.values()]
 
     def kill(self, name):
         self._running.pop(name).signal(signal.SIGKILL)
@@ -64,6 +67,9 @@ class DaskMachines:
     def workers(self, name):
         _, process = self._processes[name]
         return process.children(recursive=True)
+
+    def processes(self):
+        return [self._cluster.scheduler, *self._cluster.workers]
 
     def kill(self, name):
         """With its Dask worker."""
@@ -119,6 +125,35 @@ def test_the_parts_of_all_machines_add_up_to_the_load(start_fleet):
     assert abs(first["clock_offset_ns"]) <= first["clock_bound_ns"]
     assert [one["name"] for one in finished.result["environment"]["fleet"]] == [m["name"] for m in point["machines"]]
     assert SECRET not in finished.stderr
+
+
+def listening(processes):
+    """The addresses at which processes and all that they have started accept connections."""
+    found = set[str]()
+    for started in processes:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            for process in (own := psutil.Process(started.pid), *own.children(recursive=True)):
+                found |= {one.laddr.ip for one in process.net_connections("inet") if one.status == psutil.CONN_LISTEN}
+    return found
+
+
+def test_nothing_of_a_fleet_can_be_reached_from_another_machine(start_fleet):
+    run, machines = start_fleet(load=OPEN, measure={"warmup": "0s", "duration": "1h", "repetitions": 1, "workers": 2})
+    run.wait_for_line("2 of 2")
+    while not all(machines.workers(name) for name in machines.names):
+        pass
+    assert listening([run.process, *machines.processes()]) == {"127.0.0.1"}
+    run.signal(signal.SIGINT)
+    assert run.finish().code == 130
+
+
+def test_nothing_of_workers_on_this_machine_can_be_reached_from_another(perfkit, write_quick_scenario):
+    run = perfkit.start("run", write_quick_scenario(load=OPEN, measure={"warmup": "0s", "duration": "1h", "repetitions": 1, "workers": 2}))
+    while not any("perfkit.workers.worker_process" in one.cmdline() for one in run.descendants()):
+        pass
+    assert listening([run.process]) <= {"127.0.0.1"}
+    run.signal(signal.SIGINT)
+    assert run.finish().code == 130
 
 
 def test_a_lost_machine_is_named_and_the_others_carry_the_load_of_the_next_point(start_fleet):

@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 
+import psutil
 import pytest
 import trustme
 import yaml
@@ -18,9 +19,9 @@ from tests.conditions import until_ended
 class Trial:
     """A Dask cluster, a target that notes the number of each request, and a run that sends numbered requests on a schedule."""
 
-    def __init__(self, perfkit, folder):
+    def __init__(self, perfkit, folder, *, has_nannies=False):
         self._perfkit, self._folder = perfkit, folder
-        self.cluster = DaskCluster(folder)
+        self.cluster = DaskCluster(folder, has_nannies=has_nannies)
         command = [sys.executable, "-m", "benchmarks.fleet.recording_target", "127.0.0.1", "0"]
         self._target = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
         self._url = f"http://127.0.0.1:{self._target.stdout.readline().split()[-1]}"
@@ -63,8 +64,8 @@ class Trial:
 
 
 @pytest.fixture
-def trial(perfkit, tmp_path):
-    made = Trial(perfkit, tmp_path)
+def trial(perfkit, tmp_path, request):
+    made = Trial(perfkit, tmp_path, has_nannies=getattr(request, "param", False))
     yield made
     made.end()
 
@@ -95,6 +96,24 @@ def test_what_a_killed_dask_worker_sent_is_not_sent_again(trial):
     assert f"{lost}: its Dask worker tcp://127.0.0.1:" in finished.stderr
     shares = [sorted(number for number in numbers if number % 2 == worker) for worker in (0, 1)]
     assert [share == list(range(worker, wanted, 2)) for worker, share in enumerate(shares)].count(True) == 1
+
+
+@pytest.mark.parametrize("trial", [True], indirect=True)
+def test_a_task_that_dask_starts_again_is_turned_away(trial):
+    """The nanny starts its Dask worker again at the same address, and Dask's scheduler the task there, which is its default."""
+    run, wanted = trial.start(120)
+    (killed,) = [one for one in psutil.Process(trial.cluster.workers[0].pid).children() if "--multiprocessing-fork" in one.cmdline()]
+    processes = killed.children(recursive=True)
+    killed.kill()
+    run.wait_for_line("was sent away: Dask has started its task again: a machine that was lost does not come back in the same run")
+    run.signal(signal.SIGINT)
+    finished = run.finish()
+    until_ended(processes)
+    assert finished.code == 130
+    assert "its Dask worker tcp://127.0.0.1:" in finished.stderr
+    numbers = trial.numbers()
+    assert len(set(numbers)) == len(numbers) < wanted
+    assert [len(machine["lost"]) for machine in finished.result["points"][0]["machines"]].count(1) == 1
 
 
 def test_an_interrupted_run_keeps_its_result_and_leaves_the_cluster_idle(trial):

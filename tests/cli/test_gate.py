@@ -13,7 +13,7 @@ import yaml
 from perfkit.cli.exit_code import ExitCode
 from perfkit.cli.gate import exit_code_of_verdict
 from perfkit.cli.main import main
-from perfkit.cli.schema_model import schema_of
+from perfkit.cli.schema import schema_of
 from perfkit.gate.arm import parse_arm
 from perfkit.gate.folder import GateFolder
 from perfkit.gate.manifest import FixedSettings, GateManifest

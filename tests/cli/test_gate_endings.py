@@ -13,7 +13,7 @@ import jsonschema
 import pytest
 import yaml
 
-from perfkit.cli.schema_model import schema_of
+from perfkit.cli.schema import schema_of
 from perfkit.gate.arm import parse_arm
 from perfkit.gate.folder import GateFolder, read_verdict
 from perfkit.gate.manifest import FixedSettings, GateManifest

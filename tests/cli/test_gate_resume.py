@@ -14,7 +14,7 @@ from perfkit.gate.folder import GateFolder, read_verdict
 from perfkit.gate.manifest import FixedSettings, GateManifest
 from perfkit.gate.paired_gate import GateRequest
 from perfkit.gate.pairs import pair_seed, random_order
-from perfkit.gate.resumption import changes_since
+from perfkit.gate.sentences import changes_since
 from perfkit.history.accepted import AcceptedChanges, read_accepted
 from perfkit.result.file import read_result
 from perfkit.scenario.file import read_scenario

@@ -10,7 +10,7 @@ import pytest
 import perfkit as package
 from perfkit.cli.exit_code import ExitCode
 from perfkit.cli.help import help_topics, scenario_keys
-from perfkit.cli.schema_model import schema_of
+from perfkit.cli.schema import schema_of
 from perfkit.report.warning_texts import INVALID_POINT, WARNINGS
 from perfkit.stats.validity import INVALIDATING
 

@@ -9,7 +9,7 @@ import urllib.request
 import pytest
 import yaml
 
-from perfkit.cli.initial_scenario import initial_scenario
+from perfkit.cli.init import initial_scenario
 from perfkit.measurement.offered_models import listed, offered_instead
 from perfkit.measurement.server_description import ModelDescription
 from perfkit.protocol.message import IndexedModel, ModelConfig, ModelMetadata, ServerMetadata, TensorMetadata

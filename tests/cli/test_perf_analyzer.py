@@ -160,7 +160,7 @@ def test_an_export_is_not_written_over_a_file(server, run, tmp_path):
     (tmp_path / "export.json").write_text("precious")
     done = run("-m", "simple", "-u", server.http, "--profile-export-file", "export.json")
     assert done.code == 99
-    assert "already exist" in done.err
+    assert "does not exist yet" in done.err
     assert (tmp_path / "export.json").read_text() == "precious"
 
 
@@ -231,7 +231,7 @@ def test_a_composing_model_that_is_not_called_has_no_file_and_is_named(server, r
 def test_what_v2_does_not_have_ends_with_one_sentence(run):
     done = run("-m", "m", "--service-kind", "tfserving", "-i", "grpc")
     assert done.code == 99
-    assert done.err.splitlines()[-1].startswith("perfkit speaks v2: ")
+    assert done.err.splitlines()[-1].startswith("perfkit sends v2 requests")
 
 
 SWEEP = (

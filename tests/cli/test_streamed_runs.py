@@ -1,4 +1,4 @@
-"""Runs with streams: counts are exact whatever engine and protocol, and what cannot be streamed is said in one sentence."""
+"""Runs with streams: counts are exact whatever the protocol, and what cannot be streamed is said in one sentence."""
 
 import pytest
 
@@ -10,10 +10,9 @@ def counts(point):
     return [point[kind] and point[kind]["count"] for kind in KINDS]
 
 
-@pytest.mark.parametrize("engine", ["wire", "reference"])
-def test_every_response_of_a_decoupled_model_is_counted_over_both_protocols(perfkit, write_scenario, engine):
+def test_every_response_of_a_decoupled_model_is_counted_over_both_protocols(perfkit, write_scenario):
     scenario = write_scenario(
-        target={"model": "repeat_int32", "protocols": ["http", "grpc"], "engine": engine},
+        target={"model": "repeat_int32", "protocols": ["http", "grpc"]},
         workload=REPEAT,
         stream={},
         telemetry=False,
@@ -33,11 +32,10 @@ def test_every_response_of_a_decoupled_model_is_counted_over_both_protocols(perf
         assert pooled["stream_time_ns"]["p50"] >= 4_000_000
 
 
-@pytest.mark.parametrize("engine", ["wire", "reference"])
 @pytest.mark.parametrize("stream", [{"requests_per_stream": 7}, {"requests_per_stream": 100, "in_flight": 4}])
-def test_requests_that_share_streams_are_all_answered_by_several_workers(perfkit, write_scenario, engine, stream):
+def test_requests_that_share_streams_are_all_answered_by_several_workers(perfkit, write_scenario, stream):
     scenario = write_scenario(
-        target={"model": "repeat_int32", "protocols": ["grpc"], "engine": engine},
+        target={"model": "repeat_int32", "protocols": ["grpc"]},
         workload=REPEAT,
         stream=stream,
         telemetry=False,

@@ -11,7 +11,7 @@ from docs_build.reference.marked_parts import anchor, cell, with_parts
 from docs_build.reference.pages import generated
 from docs_build.reference.schema_sections import schema_sections
 from perfkit.cli.main import COMMANDS
-from perfkit.cli.schema_model import schema_of
+from perfkit.cli.schema import schema_of
 from perfkit.result.interval_log import LOG_TAGS
 from perfkit.telemetry.prometheus.exposition import _series_metric
 from perfkit.telemetry.series import Series

@@ -3,7 +3,7 @@
 import pytest
 
 from tests.chromium import chromium
-from tests.docs.site_pages import PAGES, open_page, serious, widest
+from tests.docs.site_pages import PAGES, open_page, widest
 
 
 @pytest.fixture(scope="module")
@@ -21,7 +21,7 @@ def test_a_page_fits_has_nothing_serious_and_asks_no_other_host(browser, site, p
     assert widest(browser) == []
     assert [url for url in browser.requests if not url.startswith(("file:", "data:", "blob:"))] == []
     assert browser.problems == []
-    assert serious(browser) == []
+    assert browser.serious() == []
 
 
 def test_the_search_finds_a_warning_without_a_web_server(browser, site):

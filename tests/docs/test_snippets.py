@@ -14,8 +14,8 @@ import yaml
 import perfkit
 from perfkit.cli.main import COMMANDS, _with_joined_command, make_parser
 from perfkit.errors import PerfkitError
-from perfkit.perf_analyzer.getopt import read_options
-from perfkit.perf_analyzer.option_table import LONG, SHORT
+from perfkit.perf_analyzer.command_line import read_options
+from perfkit.perf_analyzer.options import CommandLineError
 from perfkit.scenario.file import read_cases
 from perfkit.scenario.model import Scenario
 from server_stub.options import make_parser as make_server_parser
@@ -57,7 +57,7 @@ def check_perfkit(words):
     words = [word for word in words if word != "…"]
     name = next((word for word in _with_joined_command(words) if not word.startswith("-")), None)
     if name == "perf-analyzer":
-        list(read_options([word for word in words[1:] if word != "--print-scenario"], SHORT, LONG))
+        list(read_options([word for word in words[1:] if word != "--print-scenario"]))
     elif name == "serve":
         make_server_parser().parse_args([word for word in words[1:] if word != "--"])
     elif name is None:
@@ -208,5 +208,5 @@ def test_lines_are_split_into_commands(line, commands):
 def test_a_command_that_perfkit_refuses_fails(words, monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
     make_scenarios(words.split())
-    with pytest.raises((SystemExit, AssertionError, ValueError)):
+    with pytest.raises((SystemExit, AssertionError, CommandLineError)):
         check_perfkit(words.split())

@@ -4,8 +4,7 @@ import dataclasses
 
 import pytest
 
-from perfkit.calibration.cache import CachedCalibration
-from perfkit.calibration.model import Calibration
+from perfkit.calibration.model import CachedCalibration, Calibration
 from perfkit.doctor.findings import Finding, Severity, conclusion, find_problems
 from perfkit.machine.description import MachineFacts
 from perfkit.machine.readings import IdleObservation

@@ -7,8 +7,8 @@ import pytest
 from perfkit.doctor.findings import Severity
 from perfkit.doctor.gpu_findings import find_gpu_problems
 from perfkit.machine.gpu_packages import CupyBuild, GpuPackages, OnnxRuntimeBuild
-from perfkit.telemetry.gpu.driver_facts import DriverFacts
-from perfkit.telemetry.gpu.settings import GpuSettings
+from perfkit.telemetry.gpu.nvml import DriverFacts
+from perfkit.telemetry.gpu.queries import GpuSettings
 
 GPU = GpuSettings(
     "GPU 0 (Fake H100)",

@@ -1,12 +1,14 @@
-"""Joining a driver: who knows the token, and who does not."""
+"""Joining a driver: who knows the token, and who does not; and that what comes over a connection is data, never code."""
 
 import asyncio
+import os
 import pickle
 
 import pytest
 
-from perfkit.fleet.connection import JoinError, LongMessageError, UnknownMessageError, accept, join
-from perfkit.fleet.frames import MAGIC, NONCE_BYTES
+from perfkit.fleet.connection import LONGEST_BYTES, JoinError, LongMessageError, UnknownMessageError, accept, join
+from perfkit.fleet.messages import OF_MACHINE, Accepted, Ping, Pong, TargetChecked
+from perfkit.fleet.token import MAGIC, NONCE_BYTES
 
 
 async def served(token, call):
@@ -31,10 +33,10 @@ def test_messages_pass_both_ways_in_their_order():
     async def main():
         driver, machine = await served("secret", lambda port: join("127.0.0.1", port, "secret", None))
         for number in range(3):
-            driver.send(("order", number))
-            machine.send({"answer": bytes(100_000 * number)})
-        assert [await machine.receive() for _ in range(3)] == [("order", number) for number in range(3)]
-        assert [len((await driver.receive())["answer"]) for _ in range(3)] == [0, 100_000, 200_000]
+            driver.send(Ping(number))
+            machine.send(TargetChecked(fault="x" * 100_000 * number))
+        assert [await machine.receive() for _ in range(3)] == [Ping(number) for number in range(3)]
+        assert [len((await driver.receive()).fault) for _ in range(3)] == [0, 100_000, 200_000]
         await machine.close()
         with pytest.raises(EOFError):
             await driver.receive()
@@ -93,10 +95,38 @@ def test_a_caller_that_is_no_machine_is_sent_away(sent):
     asyncio.run(main())
 
 
-def test_a_frame_with_another_seal_ends_the_connection_before_it_is_unpickled():
+class Harmful:
+    """Creates a file when it is unpickled."""
+
+    def __init__(self, file):
+        self._file = file
+
+    def __reduce__(self):
+        return os.mkdir, (str(self._file),)
+
+
+@pytest.mark.parametrize("side", ["machine", "driver"])
+def test_a_pickle_of_a_holder_of_the_token_is_no_message(tmp_path, side):
     async def main():
         driver, machine = await served("secret", lambda port: join("127.0.0.1", port, "secret", None))
-        body = b"cos\nsystem\n(S'false'\ntR."
+        sender, receiver = (machine, driver) if side == "machine" else (driver, machine)
+        for body in (pickle.dumps(Harmful(tmp_path / "harm")), b"cos\nsystem\n(S'false'\ntR."):
+            sender._writer.write(sender._sealer.seal(body))
+            with pytest.raises(UnknownMessageError, match="sent what this version of perfkit cannot read"):
+                await receiver.receive()
+        sender.send(Pong(7, 8) if side == "machine" else Ping(7))
+        assert (await receiver.receive()).number == 7
+        assert list(tmp_path.iterdir()) == []
+        await machine.close()
+        await driver.close()
+
+    asyncio.run(main())
+
+
+def test_a_frame_with_another_seal_ends_the_connection():
+    async def main():
+        driver, machine = await served("secret", lambda port: join("127.0.0.1", port, "secret", None))
+        body = OF_MACHINE.encoded(Pong(1, 2))
         machine._writer.write(len(body).to_bytes(8, "big") + body + bytes(32))
         with pytest.raises(EOFError):
             await driver.receive()
@@ -109,12 +139,12 @@ def test_a_frame_with_another_seal_ends_the_connection_before_it_is_unpickled():
 def test_a_long_message_is_waited_for_as_long_as_parts_of_it_come():
     async def main():
         driver, machine = await served("secret", lambda port: join("127.0.0.1", port, "secret", None))
-        frame = machine._sealer.seal(pickle.dumps(bytes(10_000)))
+        frame = machine._sealer.seal(OF_MACHINE.encoded(TargetChecked(fault="x" * 10_000)))
         parts = [frame[at : at + 1000] for at in range(0, len(frame), 1000)]
         machine._writer.write(parts.pop(0))
         # each part is sent when the one before has come, so that the connection is silent in between
         received = await driver.receive(0.5, lambda: machine._writer.write(parts.pop(0)))
-        assert received == bytes(10_000)
+        assert received == TargetChecked(fault="x" * 10_000)
         with pytest.raises(TimeoutError):
             await driver.receive(0.01)
         await machine.close()
@@ -126,11 +156,11 @@ def test_a_long_message_is_waited_for_as_long_as_parts_of_it_come():
 def test_a_message_that_is_too_long_is_not_sent(monkeypatch):
     async def main():
         driver, machine = await served("secret", lambda port: join("127.0.0.1", port, "secret", None))
-        monkeypatch.setattr("perfkit.fleet.connection.LONGEST_BYTES", 2000)
+        monkeypatch.setitem(LONGEST_BYTES, "driver", 2000)
         with pytest.raises(LongMessageError, match="give fewer or smaller inputs, or measure shorter load points"):
-            driver.send(bytes(2000))
-        driver.send(b"short")
-        assert await machine.receive() == b"short"
+            driver.send(Accepted("x" * 2000))
+        driver.send(Accepted("short"))
+        assert await machine.receive() == Accepted("short")
         await machine.close()
         await driver.close()
 
@@ -141,7 +171,7 @@ def test_a_length_that_no_message_has_ends_the_connection():
     async def main():
         driver, machine = await served("secret", lambda port: join("127.0.0.1", port, "secret", None))
         machine._writer.write((2**40).to_bytes(8, "big"))
-        with pytest.raises(UnknownMessageError, match=r"announced a message of 1,024 GiB, and 1.00 GiB is the most"):
+        with pytest.raises(UnknownMessageError, match=r"announced a message of 1,024 GiB, and 256 MiB is the most"):
             await driver.receive()
         await machine.close()
         await driver.close()

@@ -11,17 +11,20 @@ import pytest
 
 from perfkit.clock import MonotonicClock
 from perfkit.errors import MeasurementError
-from perfkit.fleet.connection import join
+from perfkit.fleet.admission import Admission
+from perfkit.fleet.connection import JoinError, join
+from perfkit.fleet.dask_machine import DaskTask
 from perfkit.fleet.fleet import Fleet, open_fleet
 from perfkit.fleet.fleet_machine import FleetMachine
-from perfkit.fleet.frames import MAGIC
 from perfkit.fleet.machine_share import MachineShare
 from perfkit.fleet.messages import Accepted, Hello, Ping, Pong, Refused, RunEnds, StartWorkers, WorkersEnded
-from perfkit.scenario.fleet import Fleet as FleetSettings
+from perfkit.fleet.token import MAGIC
+from perfkit.scenario.measure import Fleet as FleetSettings
 from perfkit.workers.group import GroupListener
+from tests.conditions import until
 from tests.workers.test_point import worker_spec
 
-TOKEN = "of the tests"  # noqa: S105
+TOKEN = "a-token-of-the-tests-1b7f"  # noqa: S105
 
 
 def hello(name, **changes):
@@ -39,7 +42,7 @@ class Driver:
         self.notes = []
         self._changed = asyncio.Event()
         section = {"kind": "worker", "listen": "127.0.0.1:0", "workers": machines, "join_within": "30s", **settings}
-        self._opened = open_fleet(FleetSettings.model_validate(section), MonotonicClock(), pathlib.Path(), self._note)
+        self._opened = open_fleet(FleetSettings.model_validate(section), MonotonicClock(), pathlib.Path(), self._note, target_is_local=True)
         self._stack = contextlib.AsyncExitStack()
 
     def _note(self, text):
@@ -49,7 +52,7 @@ class Driver:
     async def __aenter__(self):
         self.opening = asyncio.ensure_future(self._stack.enter_async_context(self._opened))
         await self.said("waiting for")
-        (port,) = re.findall(r":(\d+)` on each", self.notes[0])
+        (port,) = re.findall(r":(\d+)` on each", " ".join(self.notes))
         self.port = int(port)
         return self
 
@@ -64,9 +67,27 @@ class Driver:
             await self._changed.wait()
 
     async def joined(self, name, **changes):
-        connection = await join("127.0.0.1", self.port, TOKEN, None)
-        connection.send(hello(name, **changes))
-        return connection, await connection.receive()
+        return await joined(self.port, name, **changes)
+
+
+async def joined(port, name, **changes):
+    """A machine that has joined, or wanted to, and the answer that it got."""
+    connection = await join("127.0.0.1", port, TOKEN, None)
+    connection.send(hello(name, **changes))
+    return connection, await connection.receive()
+
+
+@contextlib.asynccontextmanager
+async def admission(wanted, run=None):
+    """The port of an admission, and what it notes."""
+    notes: list[str] = []
+    made = Admission(wanted, TOKEN, MonotonicClock(), notes.append, run)
+    server = await asyncio.start_server(made.admit, "127.0.0.1", 0)
+    try:
+        yield server.sockets[0].getsockname()[1], notes
+    finally:
+        server.close()
+        await made.close()
 
 
 async def answer_pings(connection):
@@ -124,12 +145,84 @@ def test_a_machine_whose_messages_cannot_be_read_is_told_to_install_the_same_ver
     async def main():
         async with Driver(monkeypatch, 1) as driver:
             connection = await join("127.0.0.1", driver.port, TOKEN, None)
-            connection._writer.write(connection._sealer.seal(b"cperfkit.fleet.messages\nHelloOfTheFuture\n."))
+            connection._writer.write(connection._sealer.seal(b"\x00of the future"))
             answer = await connection.receive()
             assert isinstance(answer, Refused)
             assert "install the same version on both" in answer.reason
             await driver.said("a caller from 127.0.0.1 was sent away: it sent what this version of perfkit cannot read")
             await connection.close()
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize(
+    ("run", "task", "reason"),
+    [
+        (None, DaskTask("r1", 0), "Dask has started it for another run"),
+        ("r1", DaskTask("r2", 0), "Dask has started it for another run"),
+        ("r1", None, "the machines of this fleet are those that Dask starts for it"),
+    ],
+)
+def test_a_machine_of_another_run_is_turned_away(run, task, reason):
+    async def main():
+        async with admission(1, run) as (port, notes):
+            connection, answer = await joined(port, "alpha", task=task)
+            assert answer == Refused(reason)
+            assert notes == [f"alpha (127.0.0.1) was sent away: {reason}"]
+            await connection.close()
+
+    asyncio.run(main())
+
+
+def test_a_machine_whose_dask_task_is_started_again_is_turned_away():
+    async def main():
+        async with admission(2, "r1") as (port, notes):
+            first, accepted = await joined(port, "alpha", task=DaskTask("r1", 0))
+            assert accepted == Accepted("alpha")
+            await first.close()
+            await until(lambda: "alpha was lost: its connection broke" in notes)
+            again, answer = await joined(port, "alpha", task=DaskTask("r1", 0))
+            assert answer == Refused("Dask has started its task again: a machine that was lost does not come back in the same run")
+            other, accepted = await joined(port, "beta", task=DaskTask("r1", 1))
+            assert accepted == Accepted("beta")
+            for connection in (again, other):
+                await connection.close()
+
+    asyncio.run(main())
+
+
+def test_callers_that_are_sent_away_are_counted_and_said_once():
+    async def main():
+        async with admission(1) as (port, notes):
+            for _ in range(50):
+                with pytest.raises(JoinError):
+                    await join("127.0.0.1", port, "another-token-of-the-tests-9c0d", None)
+            reader, writer = await asyncio.open_connection("127.0.0.1", port)
+            writer.write_eof()
+            await reader.read()
+            writer.close()
+            await until(lambda: len(notes) == 2)
+        assert notes == [
+            "a caller from 127.0.0.1 was sent away: it has another token",
+            "a caller from 127.0.0.1 was sent away: it did not join",
+            "51 callers were sent away: it has another token (50); it did not join (1)",
+        ]
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize(
+    ("listen", "is_local", "host"),
+    [(None, True, "127.0.0.1"), (None, False, "0.0.0.0"), ("[::1]:7", False, "::1")],  # noqa: S104 - compared, not bound
+)
+def test_a_fleet_for_a_target_on_this_machine_listens_on_loopback(listen, is_local, host):
+    assert FleetSettings(kind="worker", workers=1, listen=listen).listen_at(target_is_local=is_local)[0] == host
+
+
+def test_connections_that_others_can_read_are_warned_of(monkeypatch):
+    async def main():
+        async with Driver(monkeypatch, 1, listen="0.0.0.0:0") as driver:
+            assert [note for note in driver.notes if "are not encrypted: who reads the network reads the requests" in note]
 
     asyncio.run(main())
 

@@ -9,15 +9,15 @@ import numpy as np
 import pytest
 
 from benchmarks.fleet_simulation import FLEETS
+from perfkit.api_v2.client import make_client
 from perfkit.calibration.model import Cost, workers_needed
 from perfkit.clock import MonotonicClock
-from perfkit.fleet.checks import limit_faults
+from perfkit.fleet.fleet import limit_fault
 from perfkit.fleet.messages import Hello
 from perfkit.load.pacer import SPIN_NS
 from perfkit.protocol.message import InferRequest
 from perfkit.protocol.tensor import Datatype, tensor_from_array
 from perfkit.target.address import Address
-from perfkit.transport.factory import make_transport
 from perfkit.transport.options import TransportOptions
 
 ROOT = pathlib.Path(__file__).parents[2]
@@ -67,7 +67,7 @@ def test_the_network_follows_from_the_length_of_the_requests(case):
 async def request_bytes(case):
     """The length of a request that perfkit sends."""
     address = Address.parse({"http": "http://server.example:8000", "grpc": "grpc://server.example:8001"}[case[:4]])
-    transport = make_transport(address, TransportOptions(timeout_ns=10**9), MonotonicClock())
+    transport = make_client(address, TransportOptions(timeout_ns=10**9), MonotonicClock())
     inputs = (tensor_from_array("INPUT", Datatype.UINT8, np.zeros((1, INPUT_BYTES[case]), np.uint8)),)
     try:
         return sum(map(len, transport.prepare(InferRequest("model", inputs)).buffers))
@@ -81,15 +81,15 @@ def test_ports_and_files_follow_from_the_response_time(time, time_ms):
     assert in_flight == RATE_PER_S * time_ms / 1000
     assert connections == 2 * in_flight
 
-    def faults(machines, open_files):
+    def fault(machines, open_files):
         hello = Hello("machine", "1", (0,), open_files, PORTS, None)
-        return list(limit_faults(hello, -(-connections // machines), WORKERS // machines or 1))
+        return limit_fault(hello, -(-connections // machines), WORKERS // machines or 1)
 
-    assert faults(machines, 10**9) == []
-    assert machines == 1 or faults(machines - 1, 10**9)
+    assert fault(machines, 10**9) == ""
+    assert machines == 1 or fault(machines - 1, 10**9)
     hello = Hello("machine", "1", (0,), files, None, None)
-    assert list(limit_faults(hello, connections, WORKERS)) == []
-    assert list(limit_faults(Hello("machine", "1", (0,), files - 1, None, None), connections, WORKERS))
+    assert limit_fault(hello, connections, WORKERS) == ""
+    assert limit_fault(Hello("machine", "1", (0,), files - 1, None, None), connections, WORKERS)
     assert f"{PORTS // 60} requests a second" in PAGE
 
 

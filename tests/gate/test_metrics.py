@@ -5,10 +5,11 @@ import math
 import pytest
 
 from perfkit.gate.metrics import Metric
+from perfkit.gate.paired import decide, rule_for
 from perfkit.gate.paired_decision import compare_pairs, judge
 from perfkit.gate.paired_values import PairedValues
-from perfkit.gate.verdict import Verdict, format_change
-from perfkit.stats.paired import decide, rule_for
+from perfkit.gate.sentences import format_change
+from perfkit.gate.verdict import Verdict
 
 POINT = "http, concurrency 4"
 THROUGHPUT, P99 = Metric("throughput", POINT, "per_s", 0.05), Metric("p99", POINT, "ns", 0.10)

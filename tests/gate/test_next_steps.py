@@ -10,15 +10,14 @@ import pytest
 from perfkit.cli.bisect import configure as configure_bisect
 from perfkit.cli.gate import configure
 from perfkit.figures.resources import BusyProcess, OtherProcesses
-from perfkit.gate.facts import GateFacts
-from perfkit.gate.fault import Fault, GeneratorLoad
+from perfkit.gate.facts import GateFacts, changed_command
 from perfkit.gate.metrics import Metric
 from perfkit.gate.next_steps import next_steps, stored_next_steps
+from perfkit.gate.paired import rule_for
 from perfkit.gate.paired_decision import compare_pairs
 from perfkit.gate.paired_values import PairedValues
-from perfkit.gate.remedy import find_remedy, needed_pairs
-from perfkit.gate.verdict import MetricNoise, Timing, Verdict
-from perfkit.stats.paired import rule_for
+from perfkit.gate.undecided import find_remedy, needed_pairs
+from perfkit.gate.verdict import Fault, GeneratorLoad, MetricNoise, Timing, Verdict
 
 POINT = "http, 70/s poisson"
 P99, ERRORS = Metric("p99", POINT, "ns", 0.10), Metric("error_rate", "all load points", "share", 0.001)
@@ -232,3 +231,29 @@ def test_a_pass_has_a_hint_only_if_a_slowdown_of_the_margin_might_be_missed():
 def test_arms_that_differ_must_get_the_same_requests():
     (step,) = next_steps(verdict("incomparable"), FACTS)
     assert "the same requests" in step.text
+
+
+GIVEN = ["perfkit", "gate", "my gate.yaml", "--baseline", "cmd:a --port {port}", "--candidate", "cmd:b", "--pairs", "20", "--time=6m", "--set", "load.closed.concurrency=[4]",
+         "--set=measure.duration=2s", "--out", "reports/x", "--junit", "j.xml"]  # fmt: skip
+TARGETS = ["perfkit", "gate", "my gate.yaml", "--baseline", "cmd:a --port {port}", "--candidate", "cmd:b"]
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        (
+            {},
+            [*TARGETS, "--pairs", "20", "--time=6m", "--set", "load.closed.concurrency=[4]", "--set", "measure.duration=2s", "--junit", "j.xml"],
+        ),
+        (
+            {"options": {"--pairs": "40"}, "settings": {"measure.duration": "10s"}, "without": ["--time"]},
+            [*TARGETS, "--set", "load.closed.concurrency=[4]", "--junit", "j.xml", "--pairs", "40", "--set", "measure.duration=10s"],
+        ),
+        (
+            {"options": {"--time": "20m"}, "without": ["--pairs"]},
+            [*TARGETS, "--set", "load.closed.concurrency=[4]", "--set", "measure.duration=2s", "--junit", "j.xml", "--time", "20m"],
+        ),
+    ],
+)  # fmt: skip
+def test_options_and_settings_take_the_place_of_those_given(changes, words):
+    assert shlex.split(changed_command(GIVEN, **changes)) == words

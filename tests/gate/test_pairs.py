@@ -4,11 +4,16 @@ import statistics
 import pytest
 
 from perfkit.clock import ManualClock
+from perfkit.errors import UsageError
+from perfkit.gate.arm import parse_arm
+from perfkit.gate.paired import rule_for
 from perfkit.gate.paired_decision import decide_pairs
+from perfkit.gate.paired_gate import GateRequest
 from perfkit.gate.paired_values import MetricChoice
 from perfkit.gate.pairs import Pair, pair_seed, random_order, run_pairs
-from perfkit.stats.paired import rule_for
+from perfkit.scenario.file import read_scenario
 from perfkit.units import NS_PER_S
+from tests.cli.gate_scenario import write_gate_scenario
 from tests.simulated_pairs import RecordingObserver, SimulatedMachine
 
 RULE, STANDARD = rule_for(4), MetricChoice(is_standard=True)
@@ -128,3 +133,19 @@ def test_neither_position_nor_drift_causes_false_alarms(observer, faults):
 def test_position_and_drift_would_cause_false_alarms_in_a_fixed_order(observer, faults, monkeypatch):
     monkeypatch.setattr("perfkit.gate.pairs.random_order", lambda *_: ("baseline", "candidate"))
     assert run(SimulatedMachine(**faults), observer).kind == "regressed"
+
+
+def request_of(folder, fleet):
+    loaded = read_scenario(write_gate_scenario(folder, "throughput", fleet=fleet))
+    baseline, candidate = (parse_arm("", url, loaded.scenario) for url in ("http://127.0.0.1:1", "http://127.0.0.1:2"))
+    return GateRequest(loaded, baseline, candidate)
+
+
+def test_machines_that_stay_need_a_port_that_stays(tmp_path):
+    with pytest.raises(UsageError, match=r"fleet\.listen: 127\.0\.0\.1:0: port 0 .* give a port"):
+        request_of(tmp_path, {"kind": "worker", "workers": 2, "listen": "127.0.0.1:0"})
+    assert request_of(tmp_path, {"kind": "worker", "workers": 2, "listen": "127.0.0.1:8790"}).needs_kept_machines
+
+
+def test_dask_starts_machines_for_each_run_at_any_port(tmp_path):
+    assert not request_of(tmp_path, {"kind": "dask", "scheduler": "tcp://127.0.0.1:8786", "listen": "127.0.0.1:0"}).needs_kept_machines

@@ -7,10 +7,20 @@ import pytest
 
 from perfkit.errors import TimeTooShortError, UsageError
 from perfkit.gate.metrics import Metric
+from perfkit.gate.paired import look, rule_for
 from perfkit.gate.pairs import RunPoint
-from perfkit.gate.schedule import RunCost, TimeRequest, TrialMetric, describe_schedule, detectable_effect, half_width, make_schedule
+from perfkit.gate.schedule import (
+    RunCost,
+    TimeRequest,
+    TrialMetric,
+    describe_schedule,
+    detectable_effect,
+    half_width,
+    make_schedule,
+    pooled_variance,
+    variance_components,
+)
 from perfkit.gate.verdict import MetricNoise
-from perfkit.stats.paired import look, rule_for
 from perfkit.units import NS_PER_S, parse_duration_ns
 
 P50 = Metric("p50", "http, 70/s poisson", "ns", 0.05)
@@ -205,3 +215,32 @@ def test_the_effect_that_is_told_is_detected_by_nine_of_ten_gates_with_normal_no
     differences = shifts[:, None] + rng.normal(0, noise.pair_deviation(4.0), (2000, 4, pairs))
     detected = np.any([look(rule, [P50.bounds] * 4, differences[..., :count]).regressed[:, 0] for count in rule.looks], axis=0).mean()
     assert 0.85 < detected < 0.95
+
+
+def test_the_components_of_a_layout_worked_out_by_hand():
+    # means 2, 5, 8 of two each: MS_b = 2·(9 + 0 + 9)/2 = 18, MS_w = 3·0.5/3 = 0.5, so (18 - 0.5)/2
+    found = variance_components([[1.5, 2.5], [4.5, 5.5], [7.5, 8.5]])
+    assert (found.within, found.within_df, found.between_df) == (0.5, 3, 2)
+    assert found.between == pytest.approx(8.75)
+
+
+def test_equal_machines_have_no_variance_between_them_and_components_that_cannot_be_estimated_are_none():
+    assert variance_components([[1.0, 3.0], [1.0, 3.0]]).between == 0.0
+    assert variance_components([[1.0, 2.0]]).between is None
+    alone = variance_components([[1.0], [2.0]])
+    assert (alone.within, alone.within_df, alone.between) == (None, 0, None)
+
+
+def test_unequal_groups_are_unbiased():
+    random, between, within = np.random.default_rng(3), [], []
+    for _ in range(4000):
+        found = variance_components([(random.normal(0, 2.0) + random.normal(0, 1.0, size)).tolist() for size in (2, 5, 3, 9)])
+        between.append(found.between or 0.0)
+        within.append(found.within or 0.0)
+    assert np.mean(within) == pytest.approx(1.0, rel=0.03)
+    assert np.mean(between) == pytest.approx(4.0, rel=0.06)  # truncation at 0 adds next to nothing here
+
+
+def test_estimates_are_pooled_by_their_degrees_of_freedom():
+    assert pooled_variance([(1.0, 3), (5.0, 1), (None, 0)]) == (2.0, 4)
+    assert pooled_variance([(None, 0)]) == (None, 0)

@@ -1,7 +1,7 @@
 """Missing results: gaps in regular series, the silence at the end, and results without valid figures."""
 
 from perfkit.clock import parse_instant
-from perfkit.history.gaps import find_gaps
+from perfkit.history.check import find_gaps
 from perfkit.history.series import HistoryEntry, Series
 from perfkit.history.trend import Trend
 

@@ -12,12 +12,13 @@ from perfkit.protocol.http2 import LimitError, frame
 from perfkit.transport.base import Outcome
 from perfkit.transport.grpc.connection import GrpcConnection
 from perfkit.transport.grpc.reference import ReferenceGrpcTransport
-from perfkit.transport.grpc.stream import request_buffers
+from perfkit.transport.grpc.request_writer import request_buffers
 from perfkit.transport.grpc.transport import WireGrpcTransport
 from perfkit.transport.limits import AnswerLimit
 from perfkit.transport.options import TransportOptions
 from perfkit.transport.pool import ConnectionPool
 from tests.transport import servers
+from tests.transport.clients import client_of
 from tests.transport.http2_peer import OK_HEADERS, RecordingListener, h2_server
 
 S = 1_000_000_000
@@ -172,7 +173,7 @@ def test_a_flood_is_broken_and_its_connection_closed(run, infer_request, kind):
     async def main():
         async with servers.scripted_server(server) as address:
             options = TransportOptions(timeout_ns=10 * S, answer_limit=LIMIT)
-            transport = WireGrpcTransport(address, options, time.monotonic_ns)
+            transport = client_of(WireGrpcTransport, address, options, time.monotonic_ns)
             reply = await transport.send(transport.prepare(infer_request))
             await server.was_closed.wait()
             await transport.aclose()
@@ -191,7 +192,9 @@ def test_the_reference_engine_refuses_a_message_above_the_limit(infer_request):
 
     async def main():
         async with h2_server(answer, initial_window_size=1 << 24) as address:
-            transport = ReferenceGrpcTransport(address, TransportOptions(timeout_ns=10 * S, answer_limit=LIMIT), time.monotonic_ns)
+            transport = client_of(
+                ReferenceGrpcTransport, address, TransportOptions(timeout_ns=10 * S, answer_limit=LIMIT), time.monotonic_ns
+            )
             await transport.open(1)
             reply = await transport.send(transport.prepare(infer_request))
             await transport.aclose()

@@ -13,6 +13,7 @@ from perfkit.transport.limits import AnswerLimit, limit_for_load
 from perfkit.transport.options import TransportOptions
 from tests.hostile.http_floods import FLOODS, EndlessAnswer
 from tests.transport import servers
+from tests.transport.clients import client_of
 
 S = 1_000_000_000
 LIMIT = AnswerLimit(1 << 20)
@@ -29,7 +30,7 @@ TOO_LONG = "the answer is longer than 1,048,576 B: target.max_answer sets this l
 
 async def reply_from(handler, engine, request, limit=LIMIT, timeout_ns=10 * S):
     async with servers.scripted_server(handler) as address:
-        transport = engine(address, TransportOptions(timeout_ns=timeout_ns, answer_limit=limit), time.monotonic_ns)
+        transport = client_of(engine, address, TransportOptions(timeout_ns=timeout_ns, answer_limit=limit), time.monotonic_ns)
         reply = await transport.send(transport.prepare(request))
         await transport.aclose()
         return reply

@@ -7,6 +7,7 @@ import zlib
 import numpy as np
 import pytest
 
+from perfkit.api_v2.client import make_client
 from perfkit.clock import ManualClock
 from perfkit.load.sequence_requests import SequenceRequests, StreamRequests, with_sequence
 from perfkit.load.sequences import LiveSequence
@@ -14,7 +15,6 @@ from perfkit.protocol import v2_pb2
 from perfkit.protocol.message import InferRequest
 from perfkit.protocol.tensor import Datatype, tensor_from_array
 from perfkit.target.address import Address
-from perfkit.transport.factory import make_transport
 from perfkit.transport.options import TransportOptions
 
 IDS: dict[str, list[int] | list[str]] = {
@@ -27,7 +27,7 @@ def over(protocol, engine, test, compression="none"):
     """Calls `test` with a transport that is not connected."""
 
     async def main():
-        transport = make_transport(
+        transport = make_client(
             Address(protocol, "h", 1), TransportOptions(timeout_ns=10**9, engine=engine, compression=compression), ManualClock()
         )
         try:

@@ -3,7 +3,7 @@
 import subprocess
 import sys
 
-from perfkit.machine.listening_ports import listening_ports
+from perfkit.machine.process_tree import listening_ports
 
 # listens, has a child that listens too, and is connected to itself, which is no listening
 LISTENERS = """

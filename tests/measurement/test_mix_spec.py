@@ -33,7 +33,7 @@ workloads:
 
 def probed(folder):
     requests = (InferRequest("m", ()),)
-    expectation = Expectation(requests, ModelMetadata("m", (), "", (), ()), Check(), None, folder)
+    expectation = Expectation.of(requests, ModelMetadata("m", (), "", (), ()), Check(), None, folder)
     return ProbeResult("", "", requests, "", expectation, 1, "", AnswerLimit(1))
 
 

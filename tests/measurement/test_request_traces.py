@@ -9,8 +9,8 @@ from typing import Any
 from perfkit.measurement import request_traces
 from perfkit.measurement.observation import Observation
 from perfkit.measurement.request_traces import RequestTraces, SpanSource
-from perfkit.scenario.traces import Traces
-from perfkit.spans.sampled import SampledRequest
+from perfkit.scenario.telemetry import Traces
+from perfkit.spans.span import SampledRequest
 from perfkit.target.address import Address
 from perfkit.telemetry.client import TelemetryClient
 from perfkit.telemetry.messages import SpanCounts, SpansReport

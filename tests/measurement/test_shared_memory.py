@@ -8,13 +8,13 @@ import pytest
 
 from perfkit.errors import UsageError
 from perfkit.machine.cuda_memory import HANDLE_BYTES, CudaDriver
-from perfkit.machine.memory import MemoryBudget
+from perfkit.machine.limits import MemoryBudget
 from perfkit.machine.shared_memory import FOLDER
 from perfkit.measurement.shared_memory import RunRegions
 from perfkit.protocol.message import InferRequest, ModelMetadata, TensorMetadata
 from perfkit.protocol.tensor import Datatype, Tensor
 from perfkit.scenario.load import closed_loop
-from perfkit.scenario.shared_memory import SharedMemory
+from perfkit.scenario.workload import SharedMemory
 from perfkit.target.address import Address
 from tests.server_stub.devices.fake_cuda import FakeCuda
 

@@ -19,6 +19,7 @@ from perfkit.transport.http.reference import ReferenceHttpTransport
 from perfkit.transport.http.transport import WireHttpTransport
 from perfkit.transport.options import TransportOptions
 from tests.clocks import SettableClock
+from tests.transport.clients import client_of
 
 TENSOR: dict[str, Any] = {"name": "x", "datatype": "INT32", "shape": [2]}
 Y = {"outputs": [{"name": "y"}]}
@@ -135,7 +136,7 @@ def ask(server, engine, tmp_path, check=None, target=None, **workload):
 
     async def main():
         async with serving(server) as address:
-            transport = engine(address, TransportOptions(max_connections=2, timeout_ns=10**10), time.monotonic_ns)
+            transport = client_of(engine, address, TransportOptions(max_connections=2, timeout_ns=10**10), time.monotonic_ns)
             try:
                 return await probe(transport, address, loaded, SettableClock())
             finally:

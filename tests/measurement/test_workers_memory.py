@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from perfkit.errors import ScenarioError
-from perfkit.machine.memory import MemoryBudget
+from perfkit.machine.limits import MemoryBudget
 from perfkit.measurement.load_points import count_workers
 from perfkit.scenario.model import Scenario
 

@@ -129,9 +129,9 @@ def test_the_wheel_names_its_version_licence_and_addresses_and_has_only_the_pack
     assert len(links) == len(re.findall(r"\]\(", (ROOT / "README.md").read_text("utf-8")))
     assert [link for link in links if not link.startswith(f"{REPOSITORY}/")] == []
     assert [link for link in links if not (ROOT / link.removeprefix(f"{REPOSITORY}/").split("/main/")[1].split("#")[0]).exists()] == []
-    assert metadata["License-Expression"] == "Apache-2.0 AND BSD-3-Clause AND MIT"
+    assert metadata["License-Expression"] == "Apache-2.0 AND BSD-3-Clause"
     texts = {f"perfkit-{perfkit.__version__}.dist-info/licenses/{name}" for name in metadata.get_all("License-File")}
-    assert len(texts) == 3
+    assert len(texts) == 2
     assert texts <= set(names)
     pythons = [classifier.rpartition(" ")[2] for classifier in metadata.get_all("Classifier") if re.search(r":: 3\.\d", classifier)]
     assert metadata["Requires-Python"] == f">={pythons[0]}"
@@ -162,7 +162,7 @@ def test_the_wheel_ships_scenarios_that_run_by_name_in_an_empty_folder_and_its_h
     validate_all = "import sys; from perfkit.cli.main import main; sys.exit(any(main(['validate', name]) for name in sys.argv[1:]))"
     assert run(installed.python, "-c", validate_all, *names, cwd=empty).count(": valid; ") == len(names)
     assert "| 0 | done" in run(installed.perfkit, "help", "exit-codes", cwd=empty)
-    pictures = run(installed.python, "-c", "import perfkit.scenario.shipped as s; print(s.find_scenario('pictures').parent)", cwd=empty)
+    pictures = run(installed.python, "-c", "import perfkit.scenario.file as s; print(s.find_scenario('pictures').parent)", cwd=empty)
     assert {path.name for path in (pathlib.Path(pictures.strip()) / "pictures").iterdir()} == {"dawn.png", "dusk.png"}
 
 

@@ -14,7 +14,6 @@ import yaml
 from distributed.cli import dask_scheduler, dask_worker
 
 from perfkit.cli.main import make_parser
-from perfkit.fleet.dask_placement import environment_of_settings
 
 ROOT = pathlib.Path(__file__).parents[2]
 FOLDER = ROOT / "containers/kubernetes"
@@ -78,14 +77,20 @@ def test_both_jobs_have_the_same_token_from_a_secret_and_volumes_that_exist(flee
     assert claims == {name for kind, name in fleet if kind == "PersistentVolumeClaim"}
 
 
-def test_the_dask_cluster_has_the_settings_and_options_that_perfkit_and_dask_know(dask_cluster):
+def test_the_dask_cluster_has_options_that_dask_knows_and_only_its_pods_and_the_driver_reach_it(dask_cluster):
     (scheduler,), (worker,) = (dask_cluster[part]["spec"]["containers"] for part in ("scheduler", "worker"))
-    assert {one["name"]: one["value"] for one in scheduler["env"]} == environment_of_settings()
     for container, command in ((scheduler, dask_scheduler.main), (worker, dask_worker.main)):
         assert container["command"] == ["dask"]
         name, *options = container["args"]
         assert name == command.name
         assert command.make_context(name, [*options, *(["tcp://h:1"] if command is dask_worker.main else [])]).params
+        given = dict(zip(options[::2], options[1::2], strict=True))
+        assert (given["--host"], given["--dashboard-address"][:10]) == ("$(POD_IP)", "$(POD_IP):")
+    policy = resources("dask-cluster.yaml")["NetworkPolicy", "perfkit"]["spec"]
+    assert policy["podSelector"]["matchLabels"] == {"dask.org/cluster-name": "perfkit"}
+    assert [one["podSelector"]["matchLabels"] for one in policy["ingress"][0]["from"]] == [
+        {"dask.org/cluster-name": "perfkit"}, {"perfkit": "driver"},
+    ]  # fmt: skip
     ports = {one["name"] for one in scheduler["ports"]}
     assert {one["targetPort"] for one in dask_cluster["scheduler"]["service"]["ports"]} == ports
 

@@ -144,10 +144,9 @@ def test_steps_of_sequences_have_their_ids(tmp_path, load):
     assert len({request["sequence_id"] for request in requests}) >= 10
 
 
-@pytest.mark.parametrize("engine", ["wire", "reference"])
-def test_a_stream_has_all_responses_and_the_empty_final_one(tmp_path, engine):
+def test_a_stream_has_all_responses_and_the_empty_final_one(tmp_path):
     scenario = {
-        "target": {"model": "repeat_int32", "protocols": ["grpc"], "engine": engine},
+        "target": {"model": "repeat_int32", "protocols": ["grpc"]},
         "workload": {"inputs": {"IN": {"value": [7, 5]}, "DELAY": {"value": [1, 1]}, "WAIT": {"value": [0]}}},
         "stream": {"requests_per_stream": 3},
         "load": {"closed": {"concurrency": 2}},

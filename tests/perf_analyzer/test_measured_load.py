@@ -1,12 +1,14 @@
 """Figures in perf_analyzer's terms from a stored result whose times are known."""
 
+import dataclasses
+
 import pytest
 
-from perfkit.perf_analyzer.measured_load import measured_load
+from perfkit.figures.resources import ComposingModelFigures, GpuFigures
+from perfkit.perf_analyzer.measured_load import measured_load, pooled_gpus, pooled_server
 from perfkit.perf_analyzer.options import Options
-from perfkit.perf_analyzer.stability import is_stable
 from perfkit.perf_analyzer.sweep import has_one_run
-from perfkit.perf_analyzer.windows import RunFigures, measured_windows
+from perfkit.perf_analyzer.windows import RunFigures, is_stable, measured_windows
 from perfkit.recorder.recording import Interval
 from perfkit.result.interval_log import LOG_FILE, interval_lines
 from perfkit.result.model import Result
@@ -110,3 +112,37 @@ def test_windows_of_two_runs_are_weighted_by_their_time_and_runs_count_once():
     assert [load.inferences_per_s, load.sequences_per_s, load.responses_per_s] == pytest.approx([100.0, 4.0, 40.0])
     assert load.server.requests == 150
     assert load.server.queue_ns == pytest.approx(20_000.0)  # (100 · 10 + 50 · 40) ÷ 150 µs
+
+
+def test_times_of_cached_answers_weigh_by_the_answers_that_took_them():
+    first = dataclasses.replace(server(10, 0, 40, 0, count=100), cache_hits=60, cache_misses=40, cache_hit_ns=5000.0, executions=40)
+    second = dataclasses.replace(server(40, 0, 10, 0, count=50), cache_hits=0, cache_misses=50, versions=("2",))
+    pooled = pooled_server([first, second])
+    assert (pooled.requests, pooled.inferences, pooled.executions, pooled.cache_hits, pooled.cache_misses) == (150, 150, 90, 60, 90)
+    assert pooled.queue_ns == pytest.approx(20_000)  # (100 · 10 + 50 · 40) ÷ 150 µs
+    assert pooled.compute_infer_ns == pytest.approx(1000 * (40 * 40 + 50 * 10) / 90)  # hits compute nothing
+    assert pooled.cache_hit_ns == 5000.0
+    assert pooled.mean_batch == pytest.approx(150 / 90)
+    assert pooled.versions == ("2",)
+
+
+def test_composing_models_are_pooled_by_name_and_one_run_or_none_stays_as_it_is():
+    step = ComposingModelFigures("step", ("1",), 10, 0, 1000.0, None, 4000.0, None, 5, 2.0, success_ns=6000.0)
+    runs = [
+        dataclasses.replace(server(1, 1, 1, 1, count=10), composing_models=(step,)),
+        dataclasses.replace(server(1, 1, 1, 1, count=30), composing_models=(dataclasses.replace(step, requests=30, queue_ns=5000.0),)),
+    ]
+    (model,) = pooled_server(runs).composing_models
+    assert (model.name, model.requests, model.executions, model.queue_ns, model.compute_input_ns) == ("step", 40, 10, 4000.0, None)
+    assert pooled_server(runs[:1]) is runs[0]
+    assert pooled_server([]) is None
+
+
+def test_means_of_a_gpu_weigh_by_time_and_its_maximum_is_the_largest():
+    runs = [
+        ((GpuFigures("u", "H", "metrics", utilization_mean=share, memory_used_max_bytes=used),), s)
+        for share, used, s in ((0.2, 5, 3.0), (0.6, 4, 1.0))
+    ]
+    (gpu,) = pooled_gpus(runs)
+    assert gpu.utilization_mean == pytest.approx(0.3)
+    assert gpu.memory_used_max_bytes == 5

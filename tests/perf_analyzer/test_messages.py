@@ -9,7 +9,7 @@ from perfkit.errors import PerfkitError
 from perfkit.perf_analyzer import messages
 from perfkit.perf_analyzer.command_line import parse
 from perfkit.perf_analyzer.messages import in_options
-from perfkit.perf_analyzer.option_table import LONG, SHORT
+from perfkit.perf_analyzer.option_table import BY_NAME
 from perfkit.perf_analyzer.scenario import scenario_for
 from perfkit.protocol.message import ModelMetadata, TensorMetadata
 from perfkit.scenario.file import read_document
@@ -113,4 +113,4 @@ def test_an_error_of_several_commands_names_the_one(second, expected):
 
 def test_every_option_that_is_named_exists():
     named = {*messages._KEYS.values(), *(option for of_protocol in messages._TLS.values() for option in of_protocol.values())}
-    assert named <= {*(f"-{letter}" for letter in SHORT if letter != ":"), *(f"--{name}" for name in LONG)}
+    assert named <= {*BY_NAME}

@@ -1,5 +1,7 @@
-from perfkit.perf_analyzer.mix import commands_to_run, load_values
-from perfkit.perf_analyzer.options import LoadRange, Options
+import pytest
+
+from perfkit.perf_analyzer.mix import commands_to_run, load_values, split_commands
+from perfkit.perf_analyzer.options import CommandLineError, LoadRange, Options
 
 
 def test_each_command_of_several_has_its_own_load():
@@ -23,3 +25,20 @@ def test_several_commands_are_measured_for_the_longest_interval_instead_of_a_num
 def test_a_single_command_is_run_as_it_is():
     options = Options("a", request_count=30)
     assert commands_to_run([options]) == ([options], [])
+
+
+def test_model_analyzers_line_is_split_into_the_arguments_of_each_model():
+    line = (
+        "mpiexec --allow-run-as-root --tag-output -n 1 perf_analyzer --enable-mpi -m a -b 1 --shape x:3 "
+        ": -n 1 /opt/bin/perf_analyzer --enable-mpi -m b -u localhost:8000"
+    )
+    assert split_commands(line.split()) == [
+        ["--enable-mpi", "-m", "a", "-b", "1", "--shape", "x:3"],
+        ["--enable-mpi", "-m", "b", "-u", "localhost:8000"],
+    ]
+
+
+@pytest.mark.parametrize("line", ["mpiexec", "mpiexec -n 1", "mpiexec -n 1 perf_analyzer -m a :", "mpiexec -n 2 perf_analyzer"])
+def test_a_line_that_does_not_run_one_perf_analyzer_for_each_model_is_refused(line):
+    with pytest.raises(CommandLineError):
+        split_commands(line.split())

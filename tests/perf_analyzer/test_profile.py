@@ -74,7 +74,7 @@ def test_a_load_above_the_threshold_ends_the_sweep_and_is_not_reported():
 
 @pytest.mark.parametrize(("mode", "option"), [("time_windows", "--measurement-interval"), ("count_windows", "--measurement-request-count")])
 def test_a_single_load_that_never_settles_is_exit_code_2(mode, option):
-    options = Options("m", measurement_mode=mode, verbosity=1)
+    options = Options("m", measurement_mode=mode, is_verbose=True)
     code, lines, complaints, script = run(options, lambda _, before: load([100.0 * 1.5 ** (before + place) for place in range(3)]))
     assert code is ExitCode.UNSTABLE
     assert script.counts == [3, 1, 1, 1, 1, 1, 1, 1]
@@ -121,7 +121,7 @@ def test_the_latency_of_calls_that_nobody_waits_for_may_go_on_changing_which_is_
 
 
 def test_windows_above_the_threshold_end_the_trials_and_count_as_unstable_if_they_do_not_agree():
-    options = Options("m", latency_threshold_ms=1, verbosity=1)
+    options = Options("m", latency_threshold_ms=1, is_verbose=True)
     code, _, complaints, script = run(options, lambda *_: load(UNSTEADY, latency_ns=2e6))
     assert (code, script.counts) == (ExitCode.UNSTABLE, [3])
     assert complaints[0].startswith("Failed to obtain stable measurement within 10 measurement windows")

@@ -5,8 +5,9 @@ import pathlib
 import pytest
 import yaml
 
-from perfkit.perf_analyzer.command_line import UnsupportedError, parse
+from perfkit.perf_analyzer.command_line import parse
 from perfkit.perf_analyzer.notes import notes, notes_on_run
+from perfkit.perf_analyzer.options import UnsupportedError
 from perfkit.perf_analyzer.scenario import print_scenario, scenario_for, scenario_of
 from perfkit.perf_analyzer.sweep import loads
 from perfkit.scenario.credentials import resolve_address
@@ -149,8 +150,7 @@ def test_a_server_has_the_url_of_its_protocol(url, expected):
         "-m m --concurrency-range 1:100000",
         "-m m --concurrency-range 1:2:0",
         "-m m --request-rate-range 1:inf",
-        "-m m --request-rate-range 1:2:nan",
-        "-m m --sequence-length-variation nan",
+        "-m m --sequence-length-variation inf",
         "-m m --request-intervals my_intervals.txt --num-of-sequences 3",
         "-m m --fixed-schedule --input-data input_data.json --input-data input_data.json",
     ],

@@ -120,14 +120,14 @@ def test_a_warning_about_delays_leaves_two_decimals_for_good():
 def test_verbose_lines_of_windows_and_of_the_client():
     times = BucketCounts.of([1_000_000, 3_000_000])
     windows = [measured_window(120.0, times=times), measured_window(0.0, requests=0)]
-    report = Report(Options("simple", verbosity=1))
+    report = Report(Options("simple", is_verbose=True))
     passes = list(report.window_passes(windows, before=3))
     assert re.fullmatch(r"  Pass \[4\] throughput: 120 infer/sec\. Avg latency: (1999|2000) usec \(std \d+ usec\)\. ", passes[0])
     assert passes[1] == "  Pass [5] cb::Error: No valid requests recorded within time interval. Please use a larger time window."
     lines = list(report.load(measured_load(cpu_share=0.0412)))
     assert lines[lines.index("    Throughput: 1727.18 infer/sec") + 1] == "    Avg client overhead: 4.12%"
     assert "    Avg HTTP time: 570 usec (send 0 usec + response wait 570 usec + receive 0 usec)" in lines
-    grpc = Report(Options("simple", verbosity=1, percentile=90))
+    grpc = Report(Options("simple", is_verbose=True, percentile=90))
     assert list(grpc.window_passes(windows[:1])) == [f"  Pass [1] throughput: 120 infer/sec. p90 latency: {times.largest_ns // 1000} usec"]
     assert "    Avg gRPC time: 570 usec (marshal 0 usec + response wait 570 usec + unmarshal 0 usec)" in list(
         grpc.load(measured_load(protocol="grpc"))

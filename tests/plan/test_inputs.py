@@ -3,9 +3,9 @@
 import pytest
 
 from perfkit.errors import UsageError
+from perfkit.plan.forecast import parse_lead_time_days, parse_peaks
+from perfkit.plan.input_texts import Price, parse_prices
 from perfkit.plan.inputs import parse_demand_per_s, parse_headroom, parse_power_w, parse_slo
-from perfkit.plan.peaks import parse_lead_time_days, parse_peaks
-from perfkit.plan.price import Price, parse_prices
 
 
 def test_limits_may_be_in_one_text_or_several():

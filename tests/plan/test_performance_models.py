@@ -9,8 +9,8 @@ from perfkit.figures.resources import ServerFigures
 from perfkit.plan.evidence import Evidence, OpenPoint, read_sources
 from perfkit.plan.model import RatePoint
 from perfkit.plan.performance_models import BATCH, MGC, validate_models, what_if
-from perfkit.stats.queueing import BatchQueue, MgcQueue
-from perfkit.stats.slo_capacity import Capacity
+from perfkit.plan.queueing import BatchQueue, MgcQueue
+from perfkit.plan.slo_capacity import Capacity
 from tests.queue_results import bucket_counts
 
 RATES = (20.0, 35.0, 50.0, 60.0, 75.0, 80.0, 85.0)

@@ -7,17 +7,17 @@ import math
 import jsonschema
 import pytest
 
-from perfkit.cli.schema_model import schema_of
+from perfkit.cli.schema import schema_of
 from perfkit.errors import InconclusiveError, ResultError, UsageError
 from perfkit.figures.resources import GpuFigures
 from perfkit.plan import planner
 from perfkit.plan.evidence import gather_evidence, read_sources
+from perfkit.plan.input_texts import parse_prices
 from perfkit.plan.inputs import PlanInputs, parse_slo
 from perfkit.plan.model import plan_document
 from perfkit.plan.planner import plan_capacity
-from perfkit.plan.price import parse_prices
+from perfkit.plan.usl import UslFit
 from perfkit.report.plan import headline
-from perfkit.stats.usl import UslFit
 from tests.closed_schema import closed
 from tests.queue_results import Writer
 

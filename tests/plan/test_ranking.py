@@ -9,17 +9,16 @@ import pytest
 from perfkit.errors import UsageError
 from perfkit.figures.resources import GpuFigures
 from perfkit.plan import planner
+from perfkit.plan.capacity import Energy
 from perfkit.plan.evidence import gather_evidence, read_sources
-from perfkit.plan.inputs import PlanInputs, parse_constraints, parse_slo
+from perfkit.plan.fleet_risk import Splitting
+from perfkit.plan.input_texts import parse_prices
+from perfkit.plan.inputs import PlanInputs, RiskInputs, parse_constraints, parse_slo
 from perfkit.plan.planner import plan_capacity
-from perfkit.plan.price import parse_prices
 from perfkit.plan.ranking import rank_configurations
-from perfkit.plan.risk_inputs import RiskInputs
 from perfkit.report.plan import headline, plan_notes
 from perfkit.report.plan_front import front_group
 from perfkit.report.plan_ranking import ranking_answer, ranking_table
-from perfkit.stats.capacity import Energy
-from perfkit.stats.load_splitting import Splitting
 from perfkit.stats.ratio_interval import Estimate
 from tests.queue_results import Writer
 

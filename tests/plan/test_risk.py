@@ -7,17 +7,16 @@ import math
 import jsonschema
 import pytest
 
-from perfkit.cli.schema_model import schema_of
+from perfkit.cli.schema import schema_of
 from perfkit.errors import UsageError
+from perfkit.plan.capacity import ReplicaCount
 from perfkit.plan.day_inputs import DayInputs
 from perfkit.plan.demand_profile import parse_profile
 from perfkit.plan.evidence import gather_evidence, read_sources
-from perfkit.plan.inputs import PlanInputs, parse_slo
-from perfkit.plan.model import plan_document
-from perfkit.plan.planner import plan_capacity
-from perfkit.plan.price import Price
-from perfkit.plan.risk import arrivals_notes, demand_levels, fleet_risk, replica_capacity
-from perfkit.plan.risk_inputs import (
+from perfkit.plan.fleet_risk import Balancing, Splitting
+from perfkit.plan.input_texts import Price
+from perfkit.plan.inputs import (
+    PlanInputs,
     RiskInputs,
     parse_availability,
     parse_demand_uncertainty,
@@ -25,12 +24,14 @@ from perfkit.plan.risk_inputs import (
     parse_peak_hours,
     parse_share_counts,
     parse_shares,
+    parse_slo,
     parse_splitting,
 )
-from perfkit.stats.capacity import ReplicaCount
-from perfkit.stats.load_splitting import Balancing, Splitting
-from perfkit.stats.rate_curve import RateCurve, Spread
-from perfkit.stats.slo_capacity import Capacity
+from perfkit.plan.model import plan_document
+from perfkit.plan.planner import plan_capacity
+from perfkit.plan.rate_curve import RateCurve, Spread
+from perfkit.plan.risk import arrivals_notes, demand_levels, fleet_risk, replica_capacity
+from perfkit.plan.slo_capacity import Capacity
 from tests.closed_schema import closed
 
 LN_100 = math.log(100)

@@ -12,9 +12,8 @@ import psutil
 import pytest
 import uvloop
 
-from perfkit.process.child import NotReadyError, child_process, end_unused, spawn
+from perfkit.process.child import NotReadyError, child_process, end_unused, kill_all, spawn
 from perfkit.process.messages import claim_stdout, load_message, message_bytes
-from perfkit.process.running import kill_all
 from tests.children import children_running
 from tests.conditions import passes, until_ended
 

@@ -14,11 +14,9 @@ from perfkit.history.trend import Trend, find_steps
 from perfkit.plan.day_inputs import DayInputs, Spot
 from perfkit.plan.demand_profile import parse_profile
 from perfkit.plan.evidence import Evidence, gather_evidence, read_sources
-from perfkit.plan.inputs import PlanInputs, parse_slo
+from perfkit.plan.input_texts import Price, parse_prices
+from perfkit.plan.inputs import PlanInputs, RiskInputs, parse_slo
 from perfkit.plan.planner import plan_capacity
-from perfkit.plan.price import Price, parse_prices
-from perfkit.plan.risk_inputs import RiskInputs
-from perfkit.report.chart_svg import render_plots
 from perfkit.report.comparison import comparison_html
 from perfkit.report.history import render_trends_html
 from perfkit.report.plan import write_plan
@@ -63,7 +61,7 @@ def search_page(folder: pathlib.Path) -> str:
     maker = Synthetic(folder / "search", protocols=("http",), repetitions=1)
     result = maker.write().model_copy(update={"search": search})
     charts = run_charts(result, read_timeline(maker.folder, result))
-    return render_html(run_page(result, render_plots(charts), charts))
+    return render_html(run_page(result, charts))
 
 
 def gate_page() -> str:

@@ -3,7 +3,7 @@ import json
 
 import pytest
 
-from perfkit.bisection.model import Bisection, format_change
+from perfkit.bisection.folder import Bisection, format_change
 from perfkit.bisection.revisions import Revision
 from perfkit.report.bisection import gates_table, print_bisection, render_bisection_markdown
 from tests.simulated_revisions import SimulatedRevisions, bisect, slower_from

@@ -1,13 +1,14 @@
 """The ends of a chart's axes, and the SVG of a chart: where values, intervals and labels lie in it."""
 
+import math
 import re
 import xml.etree.ElementTree as ET
 
 import pytest
 
 from perfkit.report.chart import BLUE, GREEN, PURPLE, RED, VERMILLION, Axis, Chart, ChartGroup, Heat, HeatColumn, Level, Line, Span
-from perfkit.report.chart_heat import HeatCell, heat_cells
-from perfkit.report.chart_svg import render_group
+from perfkit.report.chart_panel import HeatCell, heat_cells
+from perfkit.report.chart_svg import dark_colours, page_panels, render_group
 
 SVG = "{http://www.w3.org/2000/svg}"
 INTERVALS = ((1.0, 3.5, 8.0, 15.0), (4.0, 6.0, 9.0, 30.0))
@@ -19,20 +20,24 @@ def chart(scale="from zero", **changes):
 
 
 def drawn(*charts, **settings):
-    return ET.fromstring(render_group(ChartGroup(charts, **settings), "a plot"))  # noqa: S314 - drawn here
+    return ET.fromstring(render_group(ChartGroup(charts, **settings)))  # noqa: S314 - drawn here
 
 
 def paths(svg, colour, **wanted):
-    """The points of each path of that colour."""
-    found = [one for one in svg.iter(f"{SVG}path") if colour in (one.get("stroke"), one.get("fill"))]
+    """The points of each path of that colour, counted from the upper left corner of its panel's axes."""
+    found = [one for panel in panels(svg) for one in panel.iter(f"{SVG}path") if colour in (one.get("stroke"), one.get("fill"))]
     found = [one for one in found if all(one.get(name.replace("_", "-")) == value for name, value in wanted.items())]
     return [[tuple(map(float, pair)) for pair in re.findall(r"[ML]([-\d.]+) ([-\d.]+)", one.get("d"))] for one in found]
 
 
+def panels(svg):
+    return [one for one in svg.iter(f"{SVG}svg") if one.get("class") == "values"]
+
+
 def frame(svg):
-    """The left, top, right and bottom of each panel's axes; the clip rectangles reach 4 beyond them."""
-    for rectangle in svg.iter(f"{SVG}clipPath"):
-        x, y, width, height = (float(rectangle[0].get(name)) for name in ("x", "y", "width", "height"))
+    """The left, top, right and bottom of each panel's axes; the pictures of the values reach 4 beyond them."""
+    for panel in panels(svg):
+        x, y, width, height = (float(panel.get(name)) for name in ("x", "y", "width", "height"))
         yield x + 4, y + 4, x + width - 4, y + height - 4
 
 
@@ -45,7 +50,7 @@ def test_intervals_are_within_the_axes(scale):
     ((left, top, right, bottom),) = frame(svg)
     (crosses,) = paths(svg, BLUE[0], stroke_opacity="0.6")
     assert len(crosses) == 8
-    assert all(left <= x <= right and top <= y <= bottom for x, y in crosses)
+    assert all(0 <= x <= right - left and 0 <= y <= bottom - top for x, y in crosses)
 
 
 def test_a_band_or_interval_far_from_the_values_is_cut_at_four_times_the_values():
@@ -75,10 +80,10 @@ def test_a_value_is_drawn_where_its_axes_say_and_a_gap_interrupts_the_line():
     ((left, top, right, bottom),) = frame(svg)
     width, height = right - left, bottom - top
     places = [(0, 0), (0.25, 0.25), (0.75, 0.5), (1, 0.125)]
-    expected = [(left + x * width, bottom - y * height) for x, y in places]
+    expected = [(x * width, height - y * height) for x, y in places]
     points = paths(svg, BLUE[0])[0]
     assert [value for point in points for value in point] == pytest.approx([value for point in expected for value in point], abs=0.11)
-    (data,) = [one.get("d") for one in svg.iter(f"{SVG}path") if one.get("stroke") == BLUE[0] and one.get("d").count("L") > 1]
+    (data,) = [one.get("d") for one in panels(svg)[0].iter(f"{SVG}path") if one.get("stroke") == BLUE[0]]
     assert re.sub(r"[-\d. ]", "", data) == "MLML"
 
 
@@ -91,13 +96,14 @@ def test_each_style_has_its_own_shape():
         Line("dashed", (1.0, 2.0), (1.0, 2.0), RED, "dashed"),
     )
     svg = drawn(Chart("t", Axis("x"), Axis("y"), lines))
-    values = next(one for one in svg.iter(f"{SVG}g") if one.get("clip-path"))
+    (values,) = panels(svg)
     by_colour: dict[str | None, list[str]] = {}
     for one in values.iter(f"{SVG}path"):
         by_colour.setdefault(one.get("stroke") or one.get("fill"), []).append(one.get("d") or "")
     assert re.sub(r"[-\d. ]", "", by_colour[BLUE[0]][0]) == "MhMh"
     assert by_colour["#ffffff"][0] == by_colour[VERMILLION[0]][0]  # white within the colour
-    assert by_colour[GREEN[0]][0].count("L") == 3
+    assert re.sub(r"[-\d. ]", "", by_colour[GREEN[0]][0]) == "Mh"
+    assert {one.get("stroke-linecap") for one in values.iter(f"{SVG}path") if one.get("stroke") == GREEN[0]} == {"square"}
     assert re.sub(r"[-\d. ]", "", by_colour[PURPLE[0]][0]) == "MHV"
     assert {one.get("stroke") for one in values.iter(f"{SVG}path") if one.get("stroke-dasharray")} == {RED[0]}
 
@@ -133,15 +139,15 @@ def test_the_heat_map_has_a_cell_for_each_run_of_bins_of_one_shade():
     ]
     line = Line("p50", (0.5, 1.5), (50.0, 500.0))
     svg = drawn(Chart("times", Axis("s", high=2.0), Axis("times", "ms", "log", low=1.0, high=1000.0), (line,), heat=heat))
-    ((left, top, right, _),) = frame(svg)
+    ((left, _, right, _),) = frame(svg)
     shades = [one for one in svg.iter(f"{SVG}path") if one.get("fill") == "#005a96"]
     assert len(shades) == 3
     numbers = [float(one) for shade in shades for one in re.findall(r"[-\d.]+", shade.get("d"))]
-    assert min(numbers) >= min(left, top)
+    assert min(numbers) == 0
     (whole,) = [one for one in shades if one.get("fill-opacity") == "0.75"]
     corners = [float(one) for one in re.findall(r"[-\d.]+", whole.get("d"))]
-    assert corners[0] == pytest.approx((left + right) / 2, abs=0.11)
-    assert corners[3] == pytest.approx(top, abs=0.11)  # cut off at the end of the axis
+    assert corners[0] == pytest.approx((right - left) / 2, abs=0.11)
+    assert corners[3] == 0  # cut off at the end of the axis
 
 
 def test_columns_of_a_long_heat_map_are_drawn_together_but_not_across_a_start():
@@ -160,8 +166,32 @@ def test_foreign_text_is_harmless_and_long_names_are_shortened():
     assert sum(text.startswith("</text>") and text.endswith("…") for text in texts) == 2
 
 
-def test_ids_belong_to_the_plot():
-    svg = render_group(ChartGroup((chart(), chart("log"))), "two panels")
-    ids = re.findall(r' id="([^"]+)"', svg)
-    assert ids == ["two-panels-0", "two-panels-1"]
-    assert re.findall(r"url\(#([^)]+)\)", svg) == ids
+def test_a_panel_of_a_page_says_where_its_values_lie_and_what_they_are():
+    line = Line("p99", (2.0, 5.0, 7.0), (10.0, 20.123456, None), intervals=(*INTERVALS, None), labels=("a", "b", "\x1b[31m"))
+    (panel,) = page_panels(ChartGroup((Chart("p99", Axis("rate", "/s"), Axis("p99", "ms", "log"), (line,)),)))
+    svg = ET.fromstring(panel.svg)  # noqa: S314 - drawn here
+    left, top, width, height = panel.data["box"]
+    assert [*frame(svg)] == [pytest.approx((left, top, left + width, top + height), abs=0.2)]
+    axis = panel.data["y"]
+    shares = [math.log(value / axis["low"]) / math.log(axis["high"] / axis["low"]) for value in (10, 20.123456)]
+    points = next(points for points in paths(svg, BLUE[0]) if len(points) == 2)
+    assert [y for _, y in points] == pytest.approx([height * (1 - share) for share in shares], abs=0.11)
+    assert panel.data["lines"][0] | {"style": "", "colour": ""} == {
+        "name": "p99", "xs": [2, 5, 7], "ys": [10, 20.123, None], "ends": [[8, 15], [9, 30], None], "labels": ["a", "b", "\\u001b[31m"],
+        "style": "", "colour": "",
+    }  # fmt: skip
+    assert svg.get("aria-label") == "p99. p99 against rate. p99: 10 to 20.12 ms."
+    assert [name for name, _ in panel.legend] == ["p99"]
+
+
+def test_the_panels_of_a_shared_axis_begin_at_one_place_and_name_it_once():
+    wide = Line("p99", (2.0, 5.0), (1e6, 2e6))
+    first, last = page_panels(ChartGroup((chart(), Chart("b", Axis("rate"), Axis("y"), (wide,))), is_synchronised=True))
+    assert first.data["box"][0] == last.data["box"][0]
+    assert (">rate</text>" in first.svg, ">rate</text>" in last.svg) == (False, True)
+
+
+def test_every_colour_has_one_for_the_dark():
+    rules = dark_colours([ChartGroup((chart(levels=(Level(1.0, "SLO", colour=("#010203", "#fefdfc")),)),))])
+    assert '[stroke="#010203"] { stroke: #fefdfc; }' in rules
+    assert f'[fill="{BLUE[0]}"] {{ fill: {BLUE[1]}; }}' in rules

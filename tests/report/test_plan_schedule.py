@@ -7,14 +7,14 @@ import pytest
 from perfkit.plan.day_inputs import DayInputs, Purchase, Spot
 from perfkit.plan.demand_profile import parse_profile
 from perfkit.plan.evidence import gather_evidence, read_sources
+from perfkit.plan.input_texts import Price
 from perfkit.plan.inputs import PlanInputs, parse_slo
 from perfkit.plan.planner import plan_capacity
-from perfkit.plan.price import Price
+from perfkit.plan.replica_queue import Interval
 from perfkit.plan.schedule_costs import ranked
 from perfkit.plan.schedule_model import FleetWay
 from perfkit.report.plan import headline, plan_notes
 from perfkit.report.plan_schedule import schedule_answer, schedule_group, schedule_lines, schedule_tables
-from perfkit.stats.missed_time import Interval
 from tests.queue_results import Writer
 
 PROFILE = parse_profile("time,demand_per_s\n00:00,20\n09:30,80\n20:00,20\n", "day.csv")

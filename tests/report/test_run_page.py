@@ -181,7 +181,7 @@ def test_the_page_is_self_contained(synthetic):
     assert not re.search(r"<(script|link|iframe|img)\b|@import|\burl\((?!#)|\bsrc=|\bhref=\"(?!#)", text)
     ids = re.findall(r'\bid="([^"]+)"', text)
     assert len(ids) == len(set(ids))
-    assert text.count('role="img"') == 3
+    assert text.count('role="img"') == 3 + 2 + 2, "a picture for each panel of the load, the percentiles, and over time"
 
 
 def test_the_subtitle_names_the_url_of_each_measured_protocol(synthetic):

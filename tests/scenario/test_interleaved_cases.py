@@ -3,7 +3,7 @@
 import pytest
 
 from perfkit.scenario.file import read_cases
-from perfkit.scenario.interleaved_cases import interleaved_groups
+from perfkit.scenario.sweep import interleaved_groups
 
 HEAD = "target: {model: m}\nload: {closed: {concurrency: 1}}\n"
 
@@ -13,7 +13,7 @@ def groups(tmp_path):
     def read(text):
         path = tmp_path / "s.yaml"
         path.write_text(text)
-        return interleaved_groups([(10 + number, case.loaded) for number, case in enumerate(read_cases(path, environ={}))])
+        return interleaved_groups([(10 + number, case.loaded.scenario) for number, case in enumerate(read_cases(path, environ={}))])
 
     return read
 

@@ -5,8 +5,8 @@ import json
 import pytest
 import yaml
 
+from perfkit.scenario.credentials import shown_setting, with_variables, without_secrets
 from perfkit.scenario.file import ScenarioSource, make_cases, read_source
-from perfkit.scenario.redaction import shown_setting, with_variables, without_secrets
 
 PLANTED = "s3cret"
 URL = f"http://ali:{PLANTED}@h:8000"

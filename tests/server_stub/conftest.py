@@ -23,9 +23,9 @@ from tests.telemetry.fake_nvml.library import compile_into
 class StartedServer:
     """A server process. `ready` is its ready line."""
 
-    def __init__(self, *arguments: str, environment: Mapping[str, str]) -> None:
+    def __init__(self, *arguments: str, environment: Mapping[str, str], module: str = "server_stub") -> None:
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "server_stub", "--http-port=0", "--grpc-port=0", "--exit-with-stdin", *arguments],
+            [sys.executable, "-m", module, "--http-port=0", "--grpc-port=0", "--exit-with-stdin", *arguments],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -124,7 +124,7 @@ def environment(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
 
 @pytest.fixture(scope="session")
 def start_server(environment: dict[str, str]):
-    return lambda *arguments: StartedServer(*arguments, environment=environment)
+    return lambda *arguments, **keys: StartedServer(*arguments, environment=environment, **keys)
 
 
 @pytest.fixture(scope="session")

@@ -5,7 +5,6 @@ import json
 import pathlib
 import queue
 import socket
-import struct
 import zlib
 from typing import Any
 
@@ -354,10 +353,8 @@ def test_a_message_shorter_than_its_length_fails_its_call(server):
         infer_simple(caller)
 
 
-@pytest.mark.parametrize("engine", ["wire", "grpcio"])
-def test_after_a_method_name_that_is_not_utf_8_calls_in_flight_are_answered(start_server, engine):
-    """Grpcio's server ends with it; another one takes its place, and what was being answered is answered."""
-    started = start_server("--model", "simple", "--grpc-engine", engine)
+def test_after_a_method_name_that_is_not_utf_8_calls_in_flight_are_answered(start_server):
+    started = start_server("--model", "simple")
     asked: queue.Queue[bytes | None] = queue.Queue()
     with grpc.insecure_channel(f"127.0.0.1:{started.grpc_port}") as opened:
         channel: Any = opened
@@ -375,30 +372,6 @@ def test_after_a_method_name_that_is_not_utf_8_calls_in_flight_are_answered(star
         assert [triton.ModelStreamInferResponse.FromString(one).infer_response.id for one in answers] == ["2"]
     code, _, stderr = started.end()
     assert (code, "Traceback" in stderr) == (0, False)
-    assert ("is restarted" in stderr) == (engine == "grpcio")
-
-
-def test_stopping_waits_for_calls_to_a_restarted_grpc_server(start_server):
-    started = start_server("--model", "repeat_int32", "--stop-timeout=600", "--grpc-engine=grpcio")
-    message = triton.ModelInferRequest(model_name="repeat_int32")
-    for name, datatype, values in (("IN", "INT32", [1, 2]), ("DELAY", "UINT32", [0, 2000]), ("WAIT", "UINT32", [0])):
-        message.inputs.add(name=name, datatype=datatype, shape=[len(values)])
-        message.raw_input_contents.append(struct.pack(f"<{len(values)}I", *values))
-    with grpc.insecure_channel(f"127.0.0.1:{started.grpc_port}") as opened:
-        channel: Any = opened
-        answers = channel.stream_stream(f"{SERVICE}/ModelStreamInfer")(iter([message.SerializeToString()]))
-        next(answers)
-        with Caller(started.grpc_port) as breaking, contextlib.suppress(ConnectionError):
-            stream = breaking.open(b"/inference.GRPCInferenceService/\xff\xfe")
-            breaking.send(stream, framed(b""), end=True)
-            breaking.finish(stream)
-        await_call(started)
-        assert started.process.stdin is not None
-        started.process.stdin.close()
-        (last,) = [triton.ModelStreamInferResponse.FromString(one) for one in answers]
-    assert last.infer_response.raw_output_contents[0] == struct.pack("<i", 2)
-    started.process.stdin = None
-    assert started.end()[0] == 0
 
 
 def test_by_default_it_listens_on_the_loopback_only(server):

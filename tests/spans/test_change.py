@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 
 from perfkit.cli.main import main
+from perfkit.gate.paired import rule_for
 from perfkit.gate.paired_decision import decide_pairs
 from perfkit.gate.paired_values import MetricChoice
 from perfkit.spans.breakdown import break_down
 from perfkit.spans.change import change_between, change_over_pairs, describe_change
 from perfkit.spans.split import PARTS, SplitRequests
-from perfkit.stats.paired import rule_for
 from tests.report.test_breakdown import result_with, split_requests
 from tests.simulated_pairs import CLOSED, OPEN, make_pairs
 from tests.stored_results import document, write

@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from perfkit.spans.sampled import SampledRequest
 from perfkit.spans.server_times import ServerTimes
+from perfkit.spans.span import SampledRequest
 from perfkit.spans.split import PARTS, SplitRequests, fit_server_clock, split
 from perfkit.stats.clock_offset import ClockOffset, NoOffset
 

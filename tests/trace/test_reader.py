@@ -7,7 +7,7 @@ import json
 import pytest
 
 from perfkit.errors import ScenarioError
-from perfkit.machine.memory import MemoryBudget
+from perfkit.machine.limits import MemoryBudget
 from perfkit.trace.reader import read_trace
 
 S = 1_000_000_000

@@ -14,8 +14,7 @@ import h2.settings
 from perfkit.protocol.http2 import HeaderBlockReader
 from perfkit.target.address import Address
 from perfkit.transport.grpc.messages import AnswerHeaders, parse_headers
-from perfkit.transport.grpc.session import ClientSession
-from perfkit.transport.grpc.stream import SessionListener, Stream
+from perfkit.transport.grpc.session import ClientSession, SessionListener, Stream
 from perfkit.transport.limits import AnswerLimit
 from tests.transport import servers
 

@@ -7,9 +7,8 @@ from hypothesis import strategies as st
 
 from perfkit.protocol import http2
 from perfkit.protocol.http2 import HeaderBlockReader
-from perfkit.transport.grpc.bidirectional_session import BidirectionalSession
 from perfkit.transport.grpc.messages import AnswerHeaders, parse_headers
-from perfkit.transport.grpc.stream import Stream
+from perfkit.transport.grpc.session import ClientSession, Stream
 from tests.transport.http2_peer import OK_HEADERS, OK_TRAILERS, RecordingListener, framed, make_h2
 
 BLOCK = http2.encode_headers([(":method", "POST"), (":scheme", "http"), (":path", "/x"), (":authority", "a")])
@@ -20,7 +19,7 @@ class Pair:
 
     def __init__(self, **settings):
         self.listener = RecordingListener()
-        self.session = BidirectionalSession(self.listener, self.listener, HeaderBlockReader(parse_headers, {}))
+        self.session = ClientSession(self.listener, self.listener, HeaderBlockReader(parse_headers, {}))
         self.server = make_h2(**settings)
         self.data: dict[int, bytes] = {}
         self.ended: list[int] = []

@@ -23,6 +23,7 @@ from perfkit.transport.http.reference import ReferenceHttpTransport
 from perfkit.transport.http.transport import WireHttpTransport
 from perfkit.transport.options import TransportOptions
 from tests.transport import servers
+from tests.transport.clients import client_of
 
 ZEROS = tensor_from_array("x", Datatype.FP32, np.zeros((1, 10_000), np.float32))
 REQUEST = InferRequest("m", (ZEROS,))
@@ -44,7 +45,7 @@ def test_http_bodies_are_compressed_in_both_directions(run, engine, encoding):
 
     async def main():
         async with servers.scripted_server(servers.answering(answer(encoding), seen=seen)) as address:
-            transport = engine(address, TransportOptions(timeout_ns=10**10, compression=encoding), time.monotonic_ns)
+            transport = client_of(engine, address, TransportOptions(timeout_ns=10**10, compression=encoding), time.monotonic_ns)
             reply = await transport.send(transport.prepare(REQUEST))
             await transport.aclose()
             return reply.outcome, transport.decode(reply)
@@ -64,7 +65,7 @@ def test_http_bodies_are_compressed_in_both_directions(run, engine, encoding):
 @pytest.mark.parametrize("body", [COMPRESS["gzip"](b'{"error":"too busy"}'), b'{"error":"too busy"}'], ids=["compressed", "plain"])
 def test_an_error_is_decoded_even_if_it_is_not_compressed_as_declared(body):
     async def main():
-        transport = WireHttpTransport(servers.NOWHERE, TransportOptions(timeout_ns=10**10), time.monotonic_ns)
+        transport = client_of(WireHttpTransport, servers.NOWHERE, TransportOptions(timeout_ns=10**10), time.monotonic_ns)
         head = b"HTTP/1.1 503 Busy\r\nContent-Encoding: gzip\r\nContent-Length: %d\r\n\r\n" % len(body)
         with pytest.raises(ProtocolError, match="HTTP 503: too busy"):
             transport.decode(Reply(Outcome.REJECTED, 0, 0, [head + body]))
@@ -74,7 +75,7 @@ def test_an_error_is_decoded_even_if_it_is_not_compressed_as_declared(body):
 
 def test_an_answer_that_cannot_be_decompressed_is_an_error():
     async def main():
-        transport = ReferenceHttpTransport(servers.NOWHERE, TransportOptions(timeout_ns=10**10), time.monotonic_ns)
+        transport = client_of(ReferenceHttpTransport, servers.NOWHERE, TransportOptions(timeout_ns=10**10), time.monotonic_ns)
         for encoding in ("gzip", "br"):
             with pytest.raises(ProtocolError, match=r"cannot be decompressed|Unsupported compression type"):
                 transport.decode(Reply(Outcome.OK, 0, 0, HttpResponse(200, {"content-encoding": encoding}, b"junk")))
@@ -103,7 +104,7 @@ def test_grpc_messages_are_compressed(engine, encoding):
 
     async def main():
         async with servers.scripted_server(read_message) as address:
-            transport = engine(address, TransportOptions(timeout_ns=10**10, compression=encoding), time.monotonic_ns)
+            transport = client_of(engine, address, TransportOptions(timeout_ns=10**10, compression=encoding), time.monotonic_ns)
             await transport.open(1)
             await transport.send(transport.prepare(REQUEST))
             await transport.aclose()

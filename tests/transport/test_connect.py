@@ -28,6 +28,7 @@ from perfkit.transport.http.reference import ReferenceHttpTransport
 from perfkit.transport.http.transport import WireHttpTransport
 from perfkit.transport.options import TransportOptions
 from tests.transport import servers
+from tests.transport.clients import client_of
 
 ENGINES: dict[str, Any] = {
     "wire": WireHttpTransport,
@@ -272,7 +273,7 @@ def test_a_host_header_is_the_authority_over_grpc(infer_request):
     async def main():
         async with servers.scripted_server(answer) as address:
             named = dataclasses.replace(address, protocol="grpc", headers={"host": NAME, "X-Tenant": "a"})
-            transport = ReferenceGrpcTransport(named, TransportOptions(timeout_ns=10**10), time.monotonic_ns)
+            transport = client_of(ReferenceGrpcTransport, named, TransportOptions(timeout_ns=10**10), time.monotonic_ns)
             await transport.open(1)
             await transport.send(transport.prepare(infer_request))
             await transport.aclose()

@@ -14,6 +14,7 @@ from perfkit.transport.http.calls import HttpResponse
 from perfkit.transport.http.reference import ReferenceHttpTransport
 from perfkit.transport.http.transport import WireHttpTransport
 from perfkit.transport.options import TransportOptions
+from tests.transport.clients import client_of
 
 ENGINES: dict[str, Any] = {"wire": WireHttpTransport, "reference": ReferenceHttpTransport}
 
@@ -50,7 +51,7 @@ def test_an_invalid_body_is_a_protocol_error(run, engine, body):
     chunks = [b"HTTP/1.1 200 OK\r\n", head, b"\r\n", text, data]
 
     async def main():
-        transport = ENGINES[engine](Address("http", "127.0.0.1", 1), TransportOptions(timeout_ns=10**9), time.monotonic_ns)
+        transport = client_of(ENGINES[engine], Address("http", "127.0.0.1", 1), TransportOptions(timeout_ns=10**9), time.monotonic_ns)
         payload = [chunk for chunk in chunks if chunk] if engine == "wire" else HttpResponse(200, headers, text + data)
         with pytest.raises(ProtocolError, match=message_pattern):
             transport.decode(Reply(Outcome.OK, 0, 1, payload))
@@ -77,7 +78,9 @@ def message(raw, datatype="INT32"):
 )
 def test_an_invalid_message_is_a_protocol_error(run, answer, message_pattern):
     async def main():
-        transport = ReferenceGrpcTransport(Address("grpc", "127.0.0.1", 1), TransportOptions(timeout_ns=10**9), time.monotonic_ns)
+        transport = client_of(
+            ReferenceGrpcTransport, Address("grpc", "127.0.0.1", 1), TransportOptions(timeout_ns=10**9), time.monotonic_ns
+        )
         with pytest.raises(ProtocolError, match=message_pattern):
             transport.decode(Reply(Outcome.OK, 0, 1, answer))
 

@@ -14,9 +14,9 @@ from perfkit.protocol.generate import EventSplitter, encode_generate_request
 from perfkit.protocol.message import InferRequest
 from perfkit.protocol.tensor import Datatype, tensor_from_array
 from perfkit.transport.base import Outcome
-from perfkit.transport.factory import make_transport
 from perfkit.transport.options import StreamOptions, TransportOptions
 from tests.transport import servers
+from tests.transport.clients import make_open_client
 
 S = 1_000_000_000
 HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream; charset=utf-8\r\nTransfer-Encoding: chunked\r\n\r\n"
@@ -52,7 +52,7 @@ def exchange(request):
             seen: list[bytes] = []
             async with servers.scripted_server(servers.answering(*answers, seen=seen)) as address:
                 options = TransportOptions(engine=request.param, timeout_ns=timeout_ns, stream=StreamOptions())
-                transport = make_transport(address, options, MonotonicClock())
+                transport = make_open_client(address, options, MonotonicClock())
                 try:
                     return [await transport.send(transport.prepare(REQUEST)) for _ in answers], seen, transport
                 finally:

@@ -19,6 +19,7 @@ from perfkit.transport.grpc.reference import ReferenceGrpcTransport
 from perfkit.transport.grpc.transport import WireGrpcTransport
 from perfkit.transport.options import TransportOptions
 from tests.transport import grpc_servers, servers
+from tests.transport.clients import client_of
 
 ANSWER = service_pb2.ModelInferResponse(
     model_name="m",
@@ -30,8 +31,8 @@ ANSWER = service_pb2.ModelInferResponse(
 @pytest.fixture(params=["wire", "reference"])
 def make(request):
     engine = {"wire": WireGrpcTransport, "reference": ReferenceGrpcTransport}[request.param]
-    return lambda address, timeout_ns=30_000_000_000: engine(
-        address, TransportOptions(max_connections=4, timeout_ns=timeout_ns), time.monotonic_ns
+    return lambda address, timeout_ns=30_000_000_000: client_of(
+        engine, address, TransportOptions(max_connections=4, timeout_ns=timeout_ns), time.monotonic_ns
     )
 
 

@@ -16,6 +16,7 @@ from perfkit.transport.base import Outcome
 from perfkit.transport.grpc.reference import ReferenceGrpcTransport
 from perfkit.transport.grpc.transport import WireGrpcTransport
 from perfkit.transport.options import TransportOptions
+from tests.transport.clients import client_of
 from tests.transport.http2_peer import OK_HEADERS, OK_TRAILERS, framed, h2_server
 
 REQUEST = InferRequest("m", (Tensor("x", Datatype.INT8, (3,), b"abc"),), id="7")
@@ -105,7 +106,9 @@ ALIKE = {
 
 async def outcome_of(engine, script):
     async with h2_server(script) as address:
-        transport = engine(address, TransportOptions(timeout_ns=SECOND_NS // 2 if script is silent else 30 * SECOND_NS), time.monotonic_ns)
+        transport = client_of(
+            engine, address, TransportOptions(timeout_ns=SECOND_NS // 2 if script is silent else 30 * SECOND_NS), time.monotonic_ns
+        )
         await transport.open(1)
         reply = await transport.send(transport.prepare(REQUEST))
         await transport.aclose()

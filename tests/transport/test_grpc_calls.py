@@ -1,34 +1,45 @@
 """Calls that a gRPC server, or a proxy in front of it, refuses before any load."""
 
 import asyncio
+from typing import Any, cast
 
 import pytest
 
+from perfkit.api_v2.client import Client
+from perfkit.api_v2.grpc import RpcCalls
 from perfkit.errors import MissingEndpointError, TargetError
 from perfkit.target.address import Address
-from perfkit.transport.grpc.calls import RefusedError, RpcTransport
+from perfkit.transport.base import OneAddress
+from perfkit.transport.grpc.calls import RefusedError
+from perfkit.transport.options import TransportOptions
 
 ADDRESS = Address.parse("grpc://127.0.0.1:8001")
 
 
-class Refusing(RpcTransport):
+class Refusing(OneAddress):
     """Answers every call but ServerReady with an error."""
 
+    address = ADDRESS
+
     def __init__(self, reason):
-        super().__init__(ADDRESS)
         self.reason = reason
 
-    async def _exchange(self, rpc, message):
+    async def exchange(self, call):
+        rpc = call.path.removeprefix("/inference.GRPCInferenceService/")
         if rpc == "ServerReady":
             return b"\x08\x01"
-        raise RefusedError(self._address, rpc, self.reason)
+        raise RefusedError(self.address, rpc, self.reason)
+
+
+def refusing(reason):
+    return Client(cast(Any, Refusing(reason)), RpcCalls(TransportOptions(timeout_ns=10**9)))
 
 
 CALLS = {
-    "ServerMetadata": lambda transport: transport.server_metadata(),
-    "ModelMetadata": lambda transport: transport.model_metadata("m", ""),
-    "ModelReady": lambda transport: transport.is_ready("m", ""),
-    "ModelStatistics": lambda transport: transport.model_statistics("m", ""),
+    "ServerMetadata": lambda client: client.server_metadata(),
+    "ModelMetadata": lambda client: client.model_metadata("m", ""),
+    "ModelReady": lambda client: client.is_ready("m", ""),
+    "ModelStatistics": lambda client: client.model_statistics("m", ""),
 }
 
 
@@ -43,7 +54,7 @@ CALLS = {
 )
 def test_a_restricted_call_is_told_with_the_server_s_words_and_is_final(rpc, reason):
     with pytest.raises(TargetError) as caught:
-        asyncio.run(CALLS[rpc](Refusing(reason)))
+        asyncio.run(CALLS[rpc](refusing(reason)))
     hint = "give the credentials that the server, or a proxy in front of it, asks for in target.headers"
     assert str(caught.value) == f"{ADDRESS}: access to {rpc} is refused: {reason}: {hint}"
     assert not caught.value.may_pass
@@ -52,17 +63,17 @@ def test_a_restricted_call_is_told_with_the_server_s_words_and_is_final(rpc, rea
 @pytest.mark.parametrize("rpc", CALLS)
 def test_a_proxy_s_error_is_told_and_may_pass(rpc):
     with pytest.raises(TargetError, match="UNAVAILABLE: HTTP 502 without a gRPC status: Bad Gateway") as caught:
-        asyncio.run(CALLS[rpc](Refusing("UNAVAILABLE: HTTP 502 without a gRPC status: Bad Gateway")))
+        asyncio.run(CALLS[rpc](refusing("UNAVAILABLE: HTTP 502 without a gRPC status: Bad Gateway")))
     assert caught.value.may_pass
 
 
 def test_a_call_that_the_server_does_not_have_is_an_answer():
-    transport = Refusing("UNIMPLEMENTED: no such method")
-    for ask in (transport.server_metadata(), transport.is_ready("m", ""), transport.model_config("m", "")):
+    client = refusing("UNIMPLEMENTED: no such method")
+    for ask in (client.server_metadata(), client.is_ready("m", ""), client.model_config("m", "")):
         with pytest.raises(MissingEndpointError, match="UNIMPLEMENTED: no such method"):
             asyncio.run(ask)
-    assert asyncio.run(transport.model_index()) == ()
-    assert asyncio.run(transport.model_statistics("m", "")) == ()
+    assert asyncio.run(client.model_index()) == ()
+    assert asyncio.run(client.model_statistics("m", "")) == ()
     with pytest.raises(TargetError, match="does not offer model 'm': UNIMPLEMENTED: no such method") as caught:
-        asyncio.run(transport.model_metadata("m", ""))
+        asyncio.run(client.model_metadata("m", ""))
     assert not caught.value.may_pass

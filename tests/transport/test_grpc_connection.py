@@ -9,7 +9,7 @@ from h2.errors import ErrorCodes
 from perfkit.protocol import http2
 from perfkit.transport.base import Outcome
 from perfkit.transport.grpc.connection import GrpcConnection
-from perfkit.transport.grpc.stream import request_buffers
+from perfkit.transport.grpc.request_writer import request_buffers
 from perfkit.transport.limits import FIRST_ANSWER_LIMIT
 from perfkit.transport.options import TransportOptions
 from perfkit.transport.pool import ConnectionPool

@@ -13,9 +13,9 @@ from perfkit.errors import ProtocolError
 from perfkit.protocol.message import InferRequest
 from perfkit.protocol.tensor import Datatype, tensor_from_array
 from perfkit.transport.base import Outcome
-from perfkit.transport.factory import make_transport
 from perfkit.transport.options import StreamOptions, TransportOptions
 from tests.transport import grpc_servers
+from tests.transport.clients import make_open_client
 
 FINAL = "triton_final_response"
 S = 1_000_000_000
@@ -73,7 +73,7 @@ def stream(engine, sharing):
                 options = TransportOptions(
                     engine=engine, max_connections=connections, timeout_ns=timeout_ns, stream=StreamOptions(*sharing)
                 )
-                transport = make_transport(address, options, MonotonicClock())
+                transport = make_open_client(address, options, MonotonicClock())
                 try:
                     await transport.open(connections)
                     return await client(transport)
@@ -387,7 +387,7 @@ def test_an_answer_beyond_the_limit_breaks_the_request(engine, sharing):
     async def main():
         async with grpc_servers.grpcio_server(stream=serve) as address:
             options = TransportOptions(engine=engine, timeout_ns=30 * S, stream=StreamOptions(*sharing))
-            transport = make_transport(address, options, MonotonicClock())
+            transport = make_open_client(address, options, MonotonicClock())
             try:
                 await transport.open(1)
                 return await transport.send(transport.prepare(request()))

@@ -15,6 +15,7 @@ from perfkit.transport.http.connection import parse_response
 from perfkit.transport.http.transport import WireHttpTransport
 from perfkit.transport.options import TransportOptions
 from tests.transport import servers
+from tests.transport.clients import client_of
 
 OK = b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\nX-One: a b\r\n\r\nhello"
 CHUNKED = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nhe\r\n3\r\nllo\r\n0\r\n\r\n"
@@ -28,7 +29,9 @@ SECOND_NS = 1_000_000_000
 
 
 def transport(address, *, connections=4):
-    return WireHttpTransport(address, TransportOptions(max_connections=connections, timeout_ns=30 * SECOND_NS), time.monotonic_ns)
+    return client_of(
+        WireHttpTransport, address, TransportOptions(max_connections=connections, timeout_ns=30 * SECOND_NS), time.monotonic_ns
+    )
 
 
 async def replies_of(*handlers, count=1):

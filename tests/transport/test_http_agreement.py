@@ -17,10 +17,10 @@ from perfkit.protocol.message import InferRequest
 from perfkit.protocol.tensor import Datatype, Tensor, tensor_from_array
 from perfkit.target.address import Address
 from perfkit.transport.base import Outcome
-from perfkit.transport.factory import make_transport
 from perfkit.transport.http.reference import ReferenceHttpTransport
 from perfkit.transport.http.transport import WireHttpTransport
 from perfkit.transport.options import TransportOptions
+from tests.transport.clients import client_of, make_open_client
 from tests.transport.servers import answering, hanging, read_request, reset, scripted_server
 
 SECOND_NS = 1_000_000_000
@@ -91,8 +91,11 @@ UNREADABLE = {
 
 async def outcome_of(engine, handler):
     async with scripted_server(handler) as address:
-        transport = engine(
-            address, TransportOptions(timeout_ns=SECOND_NS // 2 if handler is FAULTY["no answer"][0] else 30 * SECOND_NS), time.monotonic_ns
+        transport = client_of(
+            engine,
+            address,
+            TransportOptions(timeout_ns=SECOND_NS // 2 if handler is FAULTY["no answer"][0] else 30 * SECOND_NS),
+            time.monotonic_ns,
         )
         reply = await transport.send(transport.prepare(REQUEST))
         try:
@@ -148,7 +151,9 @@ def test_the_server_counts_the_requests_of_every_engine(server, protocol, engine
 
     async def send():
         address = Address(protocol, "127.0.0.1", server[f"{protocol}_port"])
-        transport = make_transport(address, TransportOptions(engine=engine, max_connections=4, timeout_ns=60 * SECOND_NS), MonotonicClock())
+        transport = make_open_client(
+            address, TransportOptions(engine=engine, max_connections=4, timeout_ns=60 * SECOND_NS), MonotonicClock()
+        )
         await transport.open(4)
         tensors = [tensor_from_array(name, Datatype.INT32, np.ones((1, 16))) for name in ("INPUT0", "INPUT1")]
         requests = [InferRequest("simple", tuple(tensors))] * good + [InferRequest("simple", tuple(tensors[:1]))] * bad

@@ -10,11 +10,12 @@ from hypothesis import strategies as st
 from perfkit.protocol import http2
 from perfkit.protocol.http2 import frame
 from perfkit.transport.base import Outcome, Prepared
-from perfkit.transport.grpc.stream import request_buffers
+from perfkit.transport.grpc.request_writer import request_buffers
 from perfkit.transport.http.connection import parse_response
 from perfkit.transport.http.transport import WireHttpTransport
 from perfkit.transport.options import TransportOptions
 from tests.transport import servers
+from tests.transport.clients import client_of
 from tests.transport.http2_peer import OK_HEADERS, OK_TRAILERS, RecordingListener, framed
 
 ENOUGH = 20  # equal answers, until the next one is compared
@@ -29,7 +30,7 @@ OTHER_DATE = b"HTTP/1.1 200 OK\r\ncontent-length: 7\r\n\r\nanother"
 async def replies_to(*answers, count):
     async with servers.scripted_server(servers.answering(*answers), servers.answering(*answers)) as address:
         options = TransportOptions(max_connections=1, timeout_ns=30_000_000_000)
-        wire = WireHttpTransport(address, options, time.monotonic_ns)
+        wire = client_of(WireHttpTransport, address, options, time.monotonic_ns)
         replies = [await wire.send(PING) for _ in range(count)]
         await wire.aclose()
         return replies, wire.counts
@@ -54,7 +55,7 @@ def test_answers_between_equal_ones_are_read_as_a_parser_reads_them(odd):
 def test_equal_answers_are_parsed_only_until_one_is_known(monkeypatch):
     async def main():
         async with servers.scripted_server(servers.answering(*[HEAD + b"example"] * 200)) as address:
-            wire = WireHttpTransport(address, TransportOptions(max_connections=1, timeout_ns=30_000_000_000), time.monotonic_ns)
+            wire = client_of(WireHttpTransport, address, TransportOptions(max_connections=1, timeout_ns=30_000_000_000), time.monotonic_ns)
             for _ in range(ENOUGH):
                 await wire.send(PING)
             (connection,) = wire._pool._connections

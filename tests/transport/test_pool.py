@@ -16,6 +16,7 @@ from perfkit.transport.options import TransportOptions
 from perfkit.transport.pool import ConnectionPool, pause_s
 from tests.conditions import passes, until
 from tests.transport import servers
+from tests.transport.clients import client_of
 from tests.transport.manual_time import ManualTime
 
 OK = b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello"
@@ -81,7 +82,7 @@ async def outcomes(replies):
 
 
 def transport_to(address, now_ns=int, **options):
-    return WireHttpTransport(address, TransportOptions(**{"timeout_ns": TIMEOUT_NS, **options}), now_ns)
+    return client_of(WireHttpTransport, address, TransportOptions(**{"timeout_ns": TIMEOUT_NS, **options}), now_ns)
 
 
 # connections

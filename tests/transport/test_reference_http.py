@@ -16,6 +16,7 @@ from perfkit.transport.base import Outcome
 from perfkit.transport.http.reference import ReferenceHttpTransport
 from perfkit.transport.http.transport import WireHttpTransport
 from perfkit.transport.options import TransportOptions
+from tests.transport.clients import client_of
 
 ENGINES = {"wire": WireHttpTransport, "reference": ReferenceHttpTransport}
 VALUES = np.arange(6, dtype=np.int32).reshape(2, 3)
@@ -48,7 +49,7 @@ async def serving(handle):
 
 
 def make(engine, address, timeout_ns=30_000_000_000):
-    return engine(address, TransportOptions(max_connections=4, timeout_ns=timeout_ns), time.monotonic_ns)
+    return client_of(engine, address, TransportOptions(max_connections=4, timeout_ns=timeout_ns), time.monotonic_ns)
 
 
 async def answer_infer(_request):

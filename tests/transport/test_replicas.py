@@ -13,14 +13,13 @@ from hypothesis import strategies as st
 from perfkit.clock import MonotonicClock
 from perfkit.errors import TargetError
 from perfkit.target.address import Address
-from perfkit.transport.balance import Balancer
-from perfkit.transport.base import ConnectionCounts, Outcome, Prepared, Reply
-from perfkit.transport.factory import make_transport
+from perfkit.transport.base import ConnectionCounts, OneAddress, Outcome, Prepared, Reply
 from perfkit.transport.options import Rotation, TransportOptions
 from perfkit.transport.pool import pause_s
-from perfkit.transport.replicas import ReplicaTransport
+from perfkit.transport.replicas import Balancer, ReplicaTransport
 from perfkit.transport.resolution import with_peers
 from tests.conditions import passes, until
+from tests.transport.clients import make_open_client
 from tests.transport.counting_server import REQUEST, counting_server
 
 HOSTS = ("127.0.0.1", "127.0.0.2", "127.0.0.3")
@@ -76,7 +75,7 @@ def named(protocol, port):
 @contextlib.asynccontextmanager
 async def connected(address, chosen, resolve=None, connections=0):
     """A transport, which opens so many connections ahead."""
-    async with contextlib.aclosing(make_transport(address, chosen, MonotonicClock(), resolve)) as transport:
+    async with contextlib.aclosing(make_open_client(address, chosen, MonotonicClock(), resolve)) as transport:
         if connections:
             await transport.open(connections)
         yield transport
@@ -176,13 +175,13 @@ def test_a_name_that_cannot_be_resolved_is_an_error_of_the_target(protocol):
     asyncio.run(main())
 
 
-def test_a_rotated_connection_resolves_the_name_anew(protocol, engine):
+def test_a_rotated_connection_resolves_the_name_anew(protocol):
     """A new pod appears, an old one leaves: requests follow, and every address keeps its own count."""
 
     async def main():
         async with servers_on(protocol) as servers:
             address = named(protocol, servers[0].address.port)
-            chosen = options(engine, resolve="all", rotation=Rotation(max_requests=5))
+            chosen = options(resolve="all", rotation=Rotation(max_requests=5))
             async with connected(address, chosen, resolving(HOSTS[:2], HOSTS[1:]), 2) as transport:
                 replies = await send(transport, 8)  # four each: nothing was rotated
                 assert [sum(server.requests) for server in servers] == [4, 4, 0]
@@ -303,7 +302,7 @@ def test_servers_without_times_are_not_taken_for_one():
     asyncio.run(main())
 
 
-class _Address:
+class _Address(OneAddress):
     """The transport to an address whose replies a test resolves; opening fails where it is down."""
 
     def __init__(self, address, given, down):
@@ -322,7 +321,7 @@ class _Address:
         self.replies.append(asyncio.get_running_loop().create_future())
         return self.replies[-1]
 
-    async def answer(self, outcome, error=""):
+    async def reply_with(self, outcome, error=""):
         self.replies.pop(0).set_result(Reply(outcome, 0, 0, None, error))
         await passes(2)  # callbacks of the reply
 
@@ -382,14 +381,14 @@ def test_an_answer_ends_the_pause_after_a_refused_further_connection():
         on_connection, refused = replicas.send(), replicas.send()
         await passes(3)
         address.replies.reverse()
-        await address.answer(Outcome.CONNECT_FAILED, "refused")
+        await address.reply_with(Outcome.CONNECT_FAILED, "refused")
         assert (await refused).outcome is Outcome.CONNECT_FAILED
         assert (await replicas.send()).outcome is Outcome.CONNECT_FAILED  # in the pause, not sent
-        await address.answer(Outcome.OK)
+        await address.reply_with(Outcome.OK)
         assert (await on_connection).outcome is Outcome.OK
         following = replicas.send()  # at the same instant
         await passes(3)
-        await address.answer(Outcome.OK)
+        await address.reply_with(Outcome.OK)
         assert (await following).outcome is Outcome.OK
 
     asyncio.run(main())
@@ -403,7 +402,7 @@ def test_requests_that_waited_for_the_same_attempt_count_as_one_failure():
         waiting = [replicas.send() for _ in range(20)]
         await passes(3)
         for _ in waiting:
-            await address.answer(Outcome.CONNECT_FAILED, "refused")
+            await address.reply_with(Outcome.CONNECT_FAILED, "refused")
         await asyncio.gather(*waiting)
         replicas.now_ns += int(pause_s(1) * 1e9) - 1
         assert (await replicas.send()).error == "refused"
@@ -412,7 +411,7 @@ def test_requests_that_waited_for_the_same_attempt_count_as_one_failure():
         again = replicas.send()
         await passes(3)
         assert len(address.replies) == 1  # after the first pause
-        await address.answer(Outcome.OK)
+        await address.reply_with(Outcome.OK)
         assert (await again).outcome is Outcome.OK
 
     asyncio.run(main())

@@ -9,9 +9,9 @@ import pytest
 
 from perfkit.clock import MonotonicClock
 from perfkit.transport.base import Outcome
-from perfkit.transport.factory import make_transport
 from perfkit.transport.options import Rotation, TransportOptions
 from tests.conditions import until
+from tests.transport.clients import make_open_client
 from tests.transport.counting_server import REQUEST, counting_server
 from tests.transport.grpc_servers import scripted_grpc_server
 from tests.transport.servers import answering, scripted_server
@@ -21,11 +21,6 @@ OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}"
 
 @pytest.fixture(params=["http", "grpc"])
 def protocol(request):
-    return request.param
-
-
-@pytest.fixture(params=["wire", "reference"])
-def engine(request):
     return request.param
 
 
@@ -40,15 +35,14 @@ class SetClock(MonotonicClock):
 
 
 @contextlib.asynccontextmanager
-async def connected(address, engine="wire", clock=None, max_connections=1, streams=1, **limits):
+async def connected(address, clock=None, max_connections=1, streams=1, **limits):
     options = TransportOptions(
-        engine=engine,
         timeout_ns=20_000_000_000,
         max_connections=max_connections,
         streams_per_connection=streams,
         rotation=Rotation(**limits) if limits else None,
     )
-    async with contextlib.aclosing(make_transport(address, options, clock or MonotonicClock())) as transport:
+    async with contextlib.aclosing(make_open_client(address, options, clock or MonotonicClock())) as transport:
         yield transport
 
 
@@ -58,9 +52,9 @@ async def send(transport, count=1):
 
 
 @pytest.mark.parametrize(("requests", "limit", "expected"), [(10, 3, [3, 3, 3, 1]), (9, 3, [3, 3, 3]), (5, 1, [1] * 5), (2, 7, [2])])
-def test_one_slot_uses_a_connection_for_exactly_so_many_requests(protocol, engine, requests, limit, expected):
+def test_one_slot_uses_a_connection_for_exactly_so_many_requests(protocol, requests, limit, expected):
     async def main():
-        async with counting_server(protocol) as server, connected(server.address, engine, max_requests=limit) as transport:
+        async with counting_server(protocol) as server, connected(server.address, max_requests=limit) as transport:
             assert await send(transport, requests) == [Outcome.OK] * requests
             await until(lambda: sum(server.requests) == requests)
             counts = transport.counts
@@ -72,9 +66,9 @@ def test_one_slot_uses_a_connection_for_exactly_so_many_requests(protocol, engin
     asyncio.run(main())
 
 
-def test_slots_share_the_connections_and_none_gets_more_than_its_requests(protocol, engine):
+def test_slots_share_the_connections_and_none_gets_more_than_its_requests(protocol):
     async def main():
-        async with counting_server(protocol) as server, connected(server.address, engine, max_connections=3, max_requests=4) as transport:
+        async with counting_server(protocol) as server, connected(server.address, max_connections=3, max_requests=4) as transport:
             outcomes = await asyncio.gather(*(send(transport, 25) for _ in range(3)))
             assert outcomes == [[Outcome.OK] * 25] * 3
             assert sum(server.requests) == 75
@@ -85,19 +79,19 @@ def test_slots_share_the_connections_and_none_gets_more_than_its_requests(protoc
     asyncio.run(main())
 
 
-def test_without_rotation_a_slot_keeps_its_connection(protocol, engine):
+def test_without_rotation_a_slot_keeps_its_connection(protocol):
     async def main():
-        async with counting_server(protocol) as server, connected(server.address, engine) as transport:
+        async with counting_server(protocol) as server, connected(server.address) as transport:
             await send(transport, 12)
             assert (server.requests, transport.counts.rotated) == ([12], 0)
 
     asyncio.run(main())
 
 
-def test_a_connection_that_is_too_old_is_replaced_before_the_next_request(protocol, engine):
+def test_a_connection_that_is_too_old_is_replaced_before_the_next_request(protocol):
     async def main():
         clock = SetClock()
-        async with counting_server(protocol) as server, connected(server.address, engine, clock, max_age_ns=10**9) as transport:
+        async with counting_server(protocol) as server, connected(server.address, clock, max_age_ns=10**9) as transport:
             await send(transport, 2)
             clock.at_ns += 10**9 - 1
             await send(transport, 2)
@@ -178,13 +172,13 @@ def test_goaway_moves_requests_to_another_connection_while_rotation_is_on():
     asyncio.run(main())
 
 
-def test_requests_fail_where_no_connection_can_be_opened_in_place_of_a_rotated_one(protocol, engine):
+def test_requests_fail_where_no_connection_can_be_opened_in_place_of_a_rotated_one(protocol):
     async def main():
-        async with counting_server(protocol) as server, connected(server.address, engine, max_requests=2) as transport:
+        async with counting_server(protocol) as server, connected(server.address, max_requests=2) as transport:
             assert await send(transport, 2) == [Outcome.OK] * 2
             await until(lambda: server.open_now == 0)
         # the server is gone, and the transport closed: another one that rotated its connection meets nobody
-        async with connected(server.address, engine, max_requests=2) as transport:
+        async with connected(server.address, max_requests=2) as transport:
             assert await send(transport, 1) == [Outcome.CONNECT_FAILED]
 
     asyncio.run(main())

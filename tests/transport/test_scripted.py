@@ -33,7 +33,7 @@ def test_answers_follow_the_script_on_the_given_clock():
     assert [reply.error for reply in replies] == ["", "rejected", "connect_failed"]
     assert (scripted.sent, scripted.in_flight_max, scripted.counts.opened) == (3, 3, 2)
     with pytest.raises(ProtocolError, match="rejected"):
-        scripted.decode(replies[1])
+        scripted.answer(replies[1])
 
 
 @pytest.mark.parametrize("outcome", [Outcome.OK, Outcome.REJECTED])

@@ -8,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from perfkit.protocol import http2
-from perfkit.protocol.flood import MAX_CONTROL_FRAMES_PER_S
 from perfkit.protocol.http2 import Http2Error, LimitError, frame
-from perfkit.transport.grpc.stream import request_buffers
+from perfkit.protocol.http2_session import MAX_CONTROL_FRAMES_PER_S
+from perfkit.transport.grpc.request_writer import request_buffers
 from tests.transport.http2_peer import OK_HEADERS, OK_TRAILERS, RecordingListener, make_h2
 
 GREETING = frame(http2.SETTINGS, 0, 0)
@@ -364,7 +364,7 @@ def test_headers_longer_than_a_frame_continue_in_the_next():
 
 def test_the_last_stream_id_closes_the_session():
     listener = opened(requests=0)
-    listener.session._next_id = http2.LAST_STREAM_ID - 2
+    listener.session.last_id = http2.LAST_STREAM_ID - 4
     listener.send(REQUEST)
     assert listener.session.goaway_reason == ""
     assert listener.send(REQUEST).id == http2.LAST_STREAM_ID

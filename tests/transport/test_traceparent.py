@@ -11,10 +11,10 @@ from perfkit.clock import MonotonicClock
 from perfkit.protocol.message import InferRequest
 from perfkit.protocol.tensor import Datatype, tensor_from_array
 from perfkit.transport.base import Outcome
-from perfkit.transport.factory import make_transport
 from perfkit.transport.mixed import MixedSender, RoutedRequest
 from perfkit.transport.options import TransportOptions
 from tests.transport import servers
+from tests.transport.clients import make_open_client
 from tests.transport.grpc_servers import grpcio_server
 
 TRACEPARENT = "00-0123456789abcdef0123456789abcdef-0123456789abcdef-01"
@@ -32,7 +32,7 @@ def request_of_size(request):
 
 
 def make(engine, address):
-    return make_transport(address, TransportOptions(engine=engine, max_connections=1, timeout_ns=20_000_000_000), MonotonicClock())
+    return make_open_client(address, TransportOptions(engine=engine, max_connections=1, timeout_ns=20_000_000_000), MonotonicClock())
 
 
 async def send_plain_and_traced(transport, request, sender=None, wrap=lambda prepared: prepared):

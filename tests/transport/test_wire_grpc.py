@@ -23,6 +23,7 @@ from perfkit.transport.base import Outcome
 from perfkit.transport.grpc.transport import WireGrpcTransport
 from perfkit.transport.options import TransportOptions
 from tests.transport import servers
+from tests.transport.clients import client_of
 from tests.transport.http2_peer import OK_HEADERS, OK_TRAILERS, answering, framed, h2_server
 
 SECOND_NS = 1_000_000_000
@@ -36,13 +37,15 @@ GREETING = frame(http2.SETTINGS, 0, 0)
 
 
 def make(address, *, connections=4, timeout_ns=30 * SECOND_NS, **options):
-    return WireGrpcTransport(address, TransportOptions(max_connections=connections, timeout_ns=timeout_ns, **options), time.monotonic_ns)
+    return client_of(
+        WireGrpcTransport, address, TransportOptions(max_connections=connections, timeout_ns=timeout_ns, **options), time.monotonic_ns
+    )
 
 
 async def replies_of(*scripts, count=1, at_once=False, server=None, **options):
     """The replies to `count` requests, sent one after the other or all at once, and the transport."""
     async with h2_server(*scripts, **(server or {})) as address:
-        transport = make(address, **options)
+        transport = client_of(make, address, **options)
         prepared = transport.prepare(REQUEST)
         if at_once:
             replies = await asyncio.gather(*(transport.send(prepared) for _ in range(count)))
@@ -344,7 +347,7 @@ def test_an_early_deadline_of_the_server_is_a_rejection_and_ours_a_time_out():
 
     async def main():
         async with h2_server(late) as address:
-            transport = WireGrpcTransport(address, TransportOptions(timeout_ns=30 * SECOND_NS), lambda: now[0])
+            transport = client_of(WireGrpcTransport, address, TransportOptions(timeout_ns=30 * SECOND_NS), lambda: now[0])
             replies = [await send(transport) for _ in range(2)]
             await transport.aclose()
             return replies
@@ -533,8 +536,8 @@ def test_the_other_calls_work_and_report_refusals(run):
 def test_grpcio_is_not_imported():
     program = (
         "import sys\nfrom perfkit.target.address import Address\nfrom perfkit.clock import MonotonicClock\n"
-        "from perfkit.transport.factory import make_transport\nfrom perfkit.transport.options import TransportOptions\nimport asyncio\n"
-        "async def main():\n    make_transport(Address('grpc', 'h', 1), TransportOptions(timeout_ns=1), MonotonicClock())\n"
+        "from perfkit.api_v2.client import make_client\nfrom perfkit.transport.options import TransportOptions\nimport asyncio\n"
+        "async def main():\n    make_client(Address('grpc', 'h', 1), TransportOptions(timeout_ns=1), MonotonicClock())\n"
         "asyncio.run(main())\nassert not [name for name in sys.modules if name.split('.')[0] == 'grpc']\n"
     )
     subprocess.run([sys.executable, "-c", program], check=True)

@@ -17,6 +17,7 @@ from perfkit.transport.http.reference import ReferenceHttpTransport
 from perfkit.transport.http.transport import WireHttpTransport
 from perfkit.transport.options import TransportOptions
 from tests.transport import servers
+from tests.transport.clients import client_of
 
 ENGINES = {"wire": WireHttpTransport, "reference": ReferenceHttpTransport}
 BODY = b'{"model_name":"m","model_version":"1","outputs":[{"name":"y","datatype":"INT32","shape":[2],"parameters":{"binary_data_size":8}}]}'
@@ -32,7 +33,7 @@ def engine(request):
 
 
 def make(engine, address, timeout_ns=30_000_000_000):
-    return engine(address, TransportOptions(max_connections=4, timeout_ns=timeout_ns), time.monotonic_ns)
+    return client_of(engine, address, TransportOptions(max_connections=4, timeout_ns=timeout_ns), time.monotonic_ns)
 
 
 def parsed_by_h11(raw):

@@ -36,7 +36,7 @@ class Answering(ScriptedTransport):
 
 
 def make_check(tmp_path, transport, *, share=1.0, at_most_per_s=1e9, seed=0, **options):
-    expectation = Expectation((InferRequest("m", ()),) * 4, METADATA, Check.model_validate(options), None, tmp_path)
+    expectation = Expectation.of((InferRequest("m", ()),) * 4, METADATA, Check.model_validate(options), None, tmp_path)
     return AnswerCheck(transport, expectation, share=share, at_most_per_s=at_most_per_s, seed=seed)
 
 

@@ -40,6 +40,7 @@ from perfkit.workers.worker import run_point
 from perfkit.workers.worker_spec import PointSpec
 from perfkit.workload.expectation import Expectation
 from tests.transport import grpc_servers, servers
+from tests.transport.clients import client_of
 
 S = 1_000_000_000
 SENT = 12
@@ -169,7 +170,7 @@ def grpc_server(fault, *, always=False):
 async def measure(transport, address, load, connections):
     """One load point of so many requests: its counts, which add up."""
     spec = PointSpec(load, 0, None, SENT, 60 * S, connections)
-    expectation = Expectation((REQUEST,), METADATA, Check(), None, pathlib.Path())
+    expectation = Expectation.of((REQUEST,), METADATA, Check(), None, pathlib.Path())
     point = await run_point(
         spec, transport, [transport.prepare(REQUEST)], clock=MonotonicClock(), address=address, on_loop=lambda _: None,
         on_interval=lambda *_: None, check=AnswerCheck(transport, expectation, share=1.0, at_most_per_s=1e9),
@@ -182,7 +183,7 @@ async def measure(transport, address, load, connections):
 async def outcomes_of(make, server, load, *, timeout_ns=60 * S, connections=0):
     async with server as bound:
         address = dataclasses.replace(bound, protocol="grpc" if make in GRPC_ENGINES.values() else "http")
-        transport = make(address, TransportOptions(max_connections=64, timeout_ns=timeout_ns), time.monotonic_ns)
+        transport = client_of(make, address, TransportOptions(max_connections=64, timeout_ns=timeout_ns), time.monotonic_ns)
         point, window = await measure(transport, address, load, connections)
         await transport.aclose()
         return +collections.Counter(window.outcomes), point, window
@@ -254,7 +255,7 @@ def test_a_target_that_refuses_connections_is_counted_as_that(engine, load):
     async def main():
         async with grpc_server(lambda _: None) if engine == "grpc" else http_server(Spoken(b"")) as bound:
             address = dataclasses.replace(bound, protocol="grpc" if engine == "grpc" else "http")
-            transport = make(address, TransportOptions(max_connections=64, timeout_ns=60 * S), time.monotonic_ns)
+            transport = client_of(make, address, TransportOptions(max_connections=64, timeout_ns=60 * S), time.monotonic_ns)
             if engine == "grpc":
                 await transport.open(1)
         if engine == "grpc":  # which notices that the connection is gone when it is used

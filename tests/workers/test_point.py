@@ -21,6 +21,7 @@ from perfkit.units import part
 from perfkit.workers.point_recording import merge_points
 from perfkit.workers.worker import run_point
 from perfkit.workers.worker_spec import PointSpec, WorkerSpec
+from perfkit.workload.expectation import Expectation
 
 MS, S = 1_000_000, 1_000_000_000
 
@@ -95,7 +96,7 @@ def worker_spec(**changes):
         address=Address("http", "h", 1),
         transport=TransportOptions(max_connections=8, timeout_ns=S),
         requests=(),
-        expectation=None,  # type: ignore[arg-type]  # nothing is checked here
+        expectation=Expectation((), (), frozenset(), {}, (), {}),
         check_share=1.0,
         check_at_most_per_s=20.0,
         seed=3,

@@ -7,6 +7,7 @@ import re
 
 import pytest
 
+from perfkit.api_v2.client import make_client
 from perfkit.clock import ManualClock
 from perfkit.load import arrivals
 from perfkit.load.arrivals import Schedule
@@ -18,7 +19,6 @@ from perfkit.protocol.tensor import Datatype, tensor_from_array
 from perfkit.recorder.window import cut
 from perfkit.target.address import Address
 from perfkit.transport.base import Outcome, Prepared, Reply, Sender
-from perfkit.transport.factory import make_transport
 from perfkit.transport.options import TransportOptions
 from perfkit.transport.scripted import ScriptedTransport
 from perfkit.workers.point_recording import merge_points
@@ -168,9 +168,7 @@ def test_where_requests_have_ids_a_traced_one_has_its_trace_id_and_nothing_else_
             pass
 
     async def main():
-        transport = make_transport(
-            Address(protocol, "h", 1), TransportOptions(timeout_ns=S, engine=engine, max_connections=1), ManualClock()
-        )
+        transport = make_client(Address(protocol, "h", 1), TransportOptions(timeout_ns=S, engine=engine, max_connections=1), ManualClock())
         sampler = RequestSampler(Noting(), SamplingSpec(TraceIds(PREFIX), None, 1.0, None, sets_request_id=True))
         await sampler.send(transport.prepare(request))
         await asyncio.sleep(0)

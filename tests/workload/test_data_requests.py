@@ -9,7 +9,7 @@ import pytest
 from tritonclient.utils import serialize_byte_tensor
 
 from perfkit.errors import ModelMismatchError, PerfkitError, ScenarioError
-from perfkit.machine.memory import MemoryBudget
+from perfkit.machine.limits import MemoryBudget
 from perfkit.protocol.message import ModelMetadata, TensorMetadata
 from perfkit.protocol.tensor import tensor_to_array
 from perfkit.scenario.workload import Workload

@@ -7,7 +7,7 @@ import pytest
 
 from perfkit.errors import ModelMismatchError, ScenarioError
 from perfkit.protocol.tensor import Datatype
-from perfkit.workload.data_values import DataTensor
+from perfkit.workload.input_data import DataTensor
 
 NAN, INFINITY = float("nan"), float("inf")
 

@@ -27,7 +27,7 @@ def whole(a=((1.0, 2.0),), b=(b"x",), c=(1, 2)):
 
 def fault(tmp_path, response, *, request=None, variant=0, metadata=METADATA, **check):
     requests = (request or InferRequest("m", ()),) * 3
-    return Expectation(requests, metadata, Check.model_validate(check), None, tmp_path).fault(response, variant)
+    return Expectation.of(requests, metadata, Check.model_validate(check), None, tmp_path).fault(response, variant)
 
 
 @pytest.mark.parametrize(
@@ -108,7 +108,7 @@ def test_outputs_that_the_data_expect_belong_to_their_request():
         {"A": tensor("A", "FP32", np.array([[1.0, 2.0]], np.float32))},
         {},
     )
-    expectation = Expectation((InferRequest("m", ()),) * 3, METADATA, Check(), None, pathlib.Path(), from_data=expected)
+    expectation = Expectation.of((InferRequest("m", ()),) * 3, METADATA, Check(), None, pathlib.Path(), from_data=expected)
     assert [expectation.fault(whole(), variant) for variant in range(3)] == ["", "", ""]
     wrong = whole(a=[[1.0, 2.5]], c=(1, 3))
     assert [expectation.fault(wrong, variant) for variant in range(3)] == [
@@ -121,4 +121,4 @@ def test_outputs_that_the_data_expect_belong_to_their_request():
     with pytest.raises(
         ScenarioError, match=r"^check.outputs.C: workload.data has expected values of this output, too: remove one of them$"
     ):
-        Expectation((InferRequest("m", ()),) * 3, METADATA, check, None, pathlib.Path(), from_data=expected)
+        Expectation.of((InferRequest("m", ()),) * 3, METADATA, check, None, pathlib.Path(), from_data=expected)

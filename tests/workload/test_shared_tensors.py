@@ -136,7 +136,7 @@ def test_an_expectation_compares_what_the_server_wrote(tmp_path):
     np.save(tmp_path / "one.npy", np.array([10], np.int32))
     np.save(tmp_path / "two.npy", np.array([20], np.int32))
     check = Check.model_validate({"outputs": {"y": {"file": ["one.npy", "two.npy"]}}})
-    expectation = Expectation(requests, metadata(("y", "INT32", (1,))), check, None, tmp_path)
+    expectation = Expectation.of(requests, metadata(("y", "INT32", (1,))), check, None, tmp_path)
     memory = Memory(6 * 64)
     expectation.slots = OutputSlots("r", memory, OutputSizes({"y": 4}))
     answer = InferResponse("m", "1", (Tensor("y", Datatype.INT32, (1,), b""),))

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from perfkit.errors import ModelMismatchError, ScenarioError
-from perfkit.machine.memory import MemoryBudget
+from perfkit.machine.limits import MemoryBudget
 from perfkit.protocol.message import ModelMetadata, TensorMetadata
 from perfkit.protocol.tensor import tensor_to_array
 from perfkit.scenario.workload import Workload

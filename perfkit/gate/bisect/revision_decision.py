@@ -6,14 +6,14 @@ import statistics
 from collections.abc import Sequence
 from typing import Literal
 
-from perfkit.bisection.model import Interval, Regression, format_change
-from perfkit.bisection.threshold import ALPHA, CONFIDENCE, Size, decide, most_precise
+from perfkit.bisection.folder import Interval, Regression, format_change
+from perfkit.bisection.search import ALPHA, CONFIDENCE, Size, decide, most_precise
+from perfkit.gate.faults import MAXIMUM_FAILED_SHARE, find_fault
 from perfkit.gate.metrics import ERROR_RATE, Metric, build_comparison
-from perfkit.gate.pair_faults import MAXIMUM_FAILED_SHARE, find_fault
+from perfkit.gate.paired import Rule
 from perfkit.gate.paired_values import MetricChoice, PairedValues, paired_values
 from perfkit.gate.pairs import ARMS, Pair, error_rate
 from perfkit.gate.verdict import Comparison, Verdict
-from perfkit.stats.paired import Rule
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

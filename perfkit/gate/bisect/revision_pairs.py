@@ -10,13 +10,12 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import TypeVar
 
 from perfkit.bisection.folder import BisectionFolder
-from perfkit.bisection.revisions import Revision
-from perfkit.bisection.threshold import LOOKS
-from perfkit.bisection.worktree import RevisionError, Worktrees
+from perfkit.bisection.revisions import Revision, RevisionError, Worktrees
+from perfkit.bisection.search import LOOKS
 from perfkit.clock import Clock, utc_now
 from perfkit.errors import MeasurementError, ResultError, TargetError, UsageError
 from perfkit.gate.arm import Arm, GateContext, measure_loads, running_target
-from perfkit.gate.bisect.bisection import ATTEMPTS
+from perfkit.gate.bisect.bisection import ATTEMPTS, PairSource
 from perfkit.gate.folder import MANIFEST_FILE, VERDICT_FILE, GateFolder, read_pairs, read_verdict
 from perfkit.gate.manifest import FixedSettings, GateManifest
 from perfkit.gate.paired_gate import GateRequest, arm_differences, run_gate
@@ -24,6 +23,7 @@ from perfkit.gate.pairs import ArmName, ArmRun, GateObserver, Pair, Stage, arm_r
 from perfkit.gate.trial import run_specs
 from perfkit.gate.verdict import Verdict
 from perfkit.measurement.control import Interruption
+from perfkit.override import override
 from perfkit.result.atomic_write import put_in_place
 from perfkit.result.json_file import read_json
 from perfkit.result.model import Result
@@ -33,7 +33,7 @@ DIRECTORY = "{dir}"
 """In a command that serves a revision, the place of its folder."""
 
 
-class RevisionPairs:
+class RevisionPairs(PairSource):
     """Measures the revisions of a path with real servers; see `perfkit.gate.bisect.bisection.PairSource`.
 
     `request` is that of the first gate, whose arms are replaced. The settings that its trial fixes hold for all gates.
@@ -59,8 +59,9 @@ class RevisionPairs:
         self._attempts = set[pathlib.Path]()
         """The gates that have ended since this perfkit was started."""
 
+    @override
     async def gate_of_bad(self) -> Verdict:
-        """See `PairSource`. Raises UsageError if one of the two cannot be built."""
+        """Raises UsageError if one of the two cannot be built."""
         bad = len(self._path) - 1
         for place in itertools.islice(self._places(bad, 1), ATTEMPTS):
             if (place / VERDICT_FILE).exists():
@@ -78,8 +79,8 @@ class RevisionPairs:
         self._settings = _read_settings(place)
         return verdict
 
+    @override
     async def measure(self, position: int, number: int, decide: Callable[[Sequence[Pair]], _T | None]) -> _T:
-        """See `PairSource`."""
         assert self._settings is not None  # by `gate_of_bad`
         for place in self._places(position, number):
             if not place.exists():
@@ -102,8 +103,8 @@ class RevisionPairs:
             await self._worktrees.remove(self._path[position])
         return decision
 
+    @override
     async def finish(self) -> None:
-        """See `PairSource`."""
         if not self._keeps_worktrees:
             for revision in self._path:
                 await self._worktrees.remove(revision)

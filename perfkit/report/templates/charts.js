@@ -1,186 +1,262 @@
 "use strict";
+// what a reader does with the charts that perfkit drew: reads values, zooms, hides lines, chooses a load point
 (() => {
-  const { NEAR, aligned, describe, heatRangeOf, number, place, valueText } = chartValues;
-  const { RIGHT_PX, axisOf, colour, darkScheme, drawBehind, drawNames, drawPaths, scaleOf, seriesOf } = chartDrawing;
+  const UNIT_PX = 1.15, RIGHT = 20, BESIDE = 4, NEAR = 12, MOST_ROWS = 400; // lengths in units of the pictures
   const groups = JSON.parse(document.getElementById("chart-data").textContent);
-  const plots = [];
-  const axes = {}; // what the groups that share an axis have in common
+  const paper = matchMedia("print");
+  const panels = [];
+  const axes = {}; // by name: the panels and figures that share cursor and zoom, and what is shown of the axis; null for all of it
+
+  const set = (one, attributes) => { for (const [key, value] of Object.entries(attributes)) one.setAttribute(key, value); };
   const element = (name, attributes = {}, text = "") => {
-    const made = document.createElement(name);
-    for (const [key, value] of Object.entries(attributes)) made.setAttribute(key, value);
+    const made = name.startsWith("svg:") ? document.createElementNS("http://www.w3.org/2000/svg", name.slice(4)) : document.createElement(name);
+    set(made, attributes);
     made.textContent = text;
     return made;
   };
-  const zoom = (group, low, high) => {
-    for (const u of group.plots) {
-      u.zoomed = low != null;
-      if (low == null) u.setData(u.data, true); else u.setScale("x", { min: low, max: high });
-    }
-    for (const one of group.together) {
-      one.reset.hidden = low == null;
-      if (one.choice) one.choice.value = String(one.windows.findIndex((range) => range.low === low && range.high === high));
-    }
+  const number = (value) => value.toLocaleString("en-US", { maximumSignificantDigits: Math.abs(value) >= 1000 ? 6 : 4 });
+  const withUnit = (text, unit) => text + (unit && (unit.startsWith("/") || unit === "%" ? "" : " ") + unit);
+  const place = (axis, x) => {
+    if (axis.kind === "date") return new Date(x * 86_400_000).toISOString().slice(0, 10);
+    if (axis.kind === "percentile") return (100 * (1 - 1 / x)).toLocaleString("en-US", { maximumFractionDigits: Math.max(1, Math.ceil(Math.log10(x))) }) + "%";
+    const named = axis.is_named && axis.ticks.find(([value]) => value === x);
+    return named ? named[1] : withUnit(number(x), axis.unit);
   };
-  const zoomBy = (group, u, factor) => {
-    const { min, max } = u.scales.x, isLog = u.scales.x.distr === 3;
-    const to = isLog ? Math.log : (v) => v, back = isLog ? Math.exp : (v) => v;
-    const centre = u.cursor.left >= 0 ? u.posToVal(u.cursor.left, "x") : back((to(min) + to(max)) / 2);
-    const low = back(to(centre) - (to(centre) - to(min)) * factor), high = back(to(centre) + (to(max) - to(centre)) * factor);
-    if (u.data[0].filter((x) => x >= low && x <= high).length > 1) zoom(group, low, high);
+  const shareOf = (axis, value) => (axis.is_log ? Math.log(value / axis.low) / Math.log(axis.high / axis.low) : (value - axis.low) / (axis.high - axis.low));
+  const valueAt = (axis, share) => (axis.is_log ? axis.low * (axis.high / axis.low) ** share : axis.low + share * (axis.high - axis.low));
+  const valueText = (line, unit, j) => {
+    const [low, high] = line.ends[j] ?? [], label = line.labels[j];
+    return withUnit(number(line.ys[j]), unit) + (low == null || low === high ? "" : ` (${number(low)} to ${number(high)})`) + (label ? `, ${label}` : "");
   };
 
-  const valuesTable = (chart, data, origins) => {
-    const table = element("table"), head = element("tr"), body = element("tbody"), MOST = 400;
-    for (const text of [chart.x.label, ...chart.lines.map((line) => line.name)]) head.append(element("th", { scope: "col" }, text));
-    const filled = data[0].map((_, i) => i).filter((i) => data.slice(1).some((ys) => ys[i] != null));
-    const step = Math.ceil(filled.length / MOST);
-    filled.filter((_, i) => i % step === 0).forEach((i) => {
-      const row = element("tr");
-      row.append(element("td", { class: "figure" }, place(chart, data[0][i])));
-      data.slice(1).forEach((_, s) => row.append(element("td", { class: "figure" }, valueText(chart, data, origins, s, i))));
-      body.append(row);
-    });
-    const thead = element("thead");
-    thead.append(head);
-    table.append(thead, body);
-    return table;
-  };
+  class Panel {
+    constructor(data, chart, axis) {
+      Object.assign(this, { data, axis, chart, box: chart.querySelector(".plot"), at: null });
+      this.svg = this.box.firstElementChild;
+      this.values = this.svg.querySelector(".values");
+      this.height = this.svg.viewBox.baseVal.height;
+      this.drawnWidth = this.svg.viewBox.baseVal.width;
+      const drawn = this.svg.querySelector(".lines").children;
+      this.lines = data.lines.map((line, i) => ({
+        ...line, drawn: drawn[i], isShown: true,
+        points: line.xs.map((x, j) => ({ x, j, share: shareOf(data.x, x), up: line.ys[j] == null ? NaN : shareOf(data.y, line.ys[j]) })),
+      }));
+      this.cursor = element("svg:path", { class: "cursor" });
+      this.selection = element("svg:path", { class: "selection" });
+      this.marks = element("svg:g");
+      this.svg.append(this.selection, this.cursor, this.marks);
+      this.where = element("span", { class: "where" });
+      this.spoken = element("p", { class: "unseen", "aria-live": "polite" });
+      this.keys = this.addKeys();
+      set(this.box, { tabindex: "0", role: "application", "aria-label": `${data.title}: arrow keys read the values, plus and minus zoom, Escape shows all` });
+      chart.append(this.spoken, this.addTable());
+      this.listen();
+      new ResizeObserver(() => this.layOut()).observe(this.box);
+    }
 
-  const drawChart = (chart, group, holder) => {
-    const box = element("div", { class: "chart" }), { data, origins } = aligned(chart);
-    const title = element("p", { class: "chart-title" }, chart.title);
-    if (chart.y.unit) title.append(element("span", { class: "muted" }, `, ${chart.y.unit}`));
-    const name = `${chart.title}: arrow keys read the values, plus and minus zoom, Escape shows all`;
-    const canvas = element("div", { class: "canvas", tabindex: "0", role: "application", "aria-label": name });
-    const spoken = element("p", { class: "unseen", "aria-live": "polite" });
-    const legend = element("div", { class: "legend" });
-    const where = element("span", { class: "where" });
-    const buttons = chart.lines.map((line, i) => {
-      const button = element("button", { type: "button", "aria-pressed": "true", title: "show or hide" });
-      const swatch = element("span", { class: `swatch ${line.style}`, "aria-hidden": "true" });
-      const value = element("span", { class: "value" });
-      button.append(swatch, element("span", {}, line.name), value);
-      button.addEventListener("click", () => {
-        const show = !u.series[i + 1].show;
-        u.setSeries(i + 1, { show });
-        button.setAttribute("aria-pressed", String(show));
+    addKeys() { // the names of the lines become buttons
+      const legend = this.chart.querySelector(".legend"), shown = [...legend.children];
+      legend.prepend(this.where);
+      return [...new Set(this.lines.map((line) => line.name))].map((name, i) => {
+        const button = element("button", { type: "button", class: "key", "aria-pressed": "true", title: "show or hide" }), value = element("span", { class: "value" });
+        button.append(...shown[i].childNodes, value);
+        shown[i].replaceWith(button);
+        const lines = this.lines.filter((line) => line.name === name);
+        button.addEventListener("click", () => {
+          const isShown = button.getAttribute("aria-pressed") === "false";
+          button.setAttribute("aria-pressed", String(isShown));
+          for (const line of lines) { line.isShown = isShown; line.drawn.style.display = isShown ? "" : "none"; }
+        });
+        return { name, value, lines };
       });
-      return { button, swatch, value };
-    });
-    legend.append(where, ...buttons.map((one) => one.button));
-    box.append(title, legend, canvas, spoken);
-    if (!group.is_synchronised || chart === group.charts[group.charts.length - 1]) box.append(element("p", { class: "x-label muted" }, chart.x.label));
-    holder.append(box);
+    }
 
-    const width = () => Math.max(canvas.clientWidth, 200);
-    const format = (value) => number(value);
-    const u = new uPlot({
-      width: width(), height: chart.height_px,
-      legend: { show: false },
-      cursor: {
-        drag: { x: true, y: false, setScale: false },
-        bind: { dblclick: () => () => { zoom(group, null); return null; } },
-        points: { size: 8 },
-        hover: {
-          prox: (u, i, index, x) => {
-            const { style, xs } = chart.lines[i - 1];
-            return NEAR.includes(style) || x < xs[0] || x > xs[xs.length - 1] ? 14 : null;
-          },
-        },
-        ...(group.is_synchronised ? { sync: { key: group.key, scales: ["x", null] } } : {}),
-      },
-      scales: { x: scaleOf(chart, origins, true), y: scaleOf(chart, origins, false, heatRangeOf(chart)) },
-      axes: [axisOf(chart.x, true, format), axisOf(chart.y, false, format)],
-      series: [{}, ...chart.lines.map(seriesOf)],
-      padding: [8, RIGHT_PX, 0, 0],
-      hooks: {
-        drawAxes: [drawBehind(chart)],
-        draw: [drawPaths(chart), drawNames(chart)],
-        setSelect: [() => {
-          if (u.select.width > 4) zoom(group, u.posToVal(u.select.left, "x"), u.posToVal(u.select.left + u.select.width, "x"));
-          u.setSelect({ left: 0, top: 0, width: 0, height: 0 }, false);
-        }],
-        setCursor: [() => {
-          const index = u.cursor.idx;
-          where.textContent = index == null ? "" : `${place(chart, data[0][index])}:`;
-          buttons.forEach((one, i) => {
-            const own = u.cursor.idxs?.[i + 1];
-            one.value.textContent = index == null || own == null ? "" : ` ${valueText(chart, data, origins, i, own)}`;
-          });
-        }],
-      },
-    }, data, canvas);
-    u.root.querySelector("canvas").setAttribute("role", "img");
-    u.root.querySelector("canvas").setAttribute("aria-label", describe(chart));
-    u.paint = () => {
-      buttons.forEach((one, i) => one.swatch.style.setProperty("--swatch", colour(chart.lines[i].colour)));
-      u.redraw(false, true);
-    };
-    u.resize = () => u.setSize({ width: width(), height: chart.height_px });
-    buttons.forEach((one, i) => one.swatch.style.setProperty("--swatch", colour(chart.lines[i].colour)));
-    new ResizeObserver(() => { if (Math.abs(width() - u.width) > 1) u.resize(); }).observe(canvas);
-    canvas.addEventListener("keydown", (event) => {
-      const filled = data[0].map((_, i) => i).filter((i) => data.slice(1).some((ys, s) => ys[i] != null && u.series[s + 1].show));
-      const shown = filled.filter((i) => data[0][i] >= u.scales.x.min && data[0][i] <= u.scales.x.max);
-      const step = { ArrowLeft: -1, ArrowRight: 1, PageUp: -10, PageDown: 10, Home: -Infinity, End: Infinity }[event.key];
-      if (step !== undefined && shown.length) {
-        const now = u.cursor.idx == null ? -1 : shown.indexOf(u.cursor.idx);
-        const next = shown[Math.max(0, Math.min(shown.length - 1, now + step))];
-        const moved = group.is_synchronised ? group.plots : [u];
-        for (const one of moved) one.setCursor({ left: one.valToPos(data[0][next], "x"), top: one.over.clientHeight / 2 });
-        const values = buttons.map((one, i) => (u.series[i + 1].show && one.value.textContent ? `${chart.lines[i].name}${one.value.textContent}` : ""));
-        spoken.textContent = `${where.textContent} ${values.filter(Boolean).join(", ")}`;
-      } else if (event.key === "+" || event.key === "=") zoomBy(group, u, 0.5);
-      else if (event.key === "-") zoomBy(group, u, 2);
-      else if (event.key === "Escape") {
-        zoom(group, null);
-        for (const one of group.plots) one.setCursor({ left: -10, top: -10 });
+    addTable() {
+      const details = element("details", { class: "values-table" });
+      details.append(element("summary", {}, `Values of ${this.data.title}`));
+      details.addEventListener("toggle", () => {
+        if (!details.open || details.querySelector("table")) return;
+        const wide = element("div", { class: "wide", tabindex: "0", role: "region", "aria-label": `Values of ${this.data.title}` });
+        const table = element("table"), head = table.createTHead().insertRow(), body = table.createTBody();
+        for (const text of [this.data.x.label, ...this.lines.map((line) => line.name)]) head.append(element("th", { scope: "col" }, text));
+        const xs = this.places(), step = Math.ceil(xs.length / MOST_ROWS);
+        for (const x of xs.filter((_, i) => i % step === 0)) {
+          const row = body.insertRow();
+          const texts = this.lines.map((line) => line.points.filter((one) => one.x === x && line.ys[one.j] != null).map((one) => valueText(line, this.data.y.unit, one.j)));
+          for (const text of [place(this.data.x, x), ...texts.map((some) => some.join("; ") || "–")]) row.append(element("td", { class: "figure" }, text));
+        }
+        wide.append(table);
+        details.append(wide);
+      });
+      return details;
+    }
+
+    get view() { // the shown part of the x axis, in shares of it
+      return this.axis.view ? this.axis.view.map((value) => shareOf(this.data.x, value)) : [0, 1];
+    }
+
+    places([from, to] = [-Infinity, Infinity]) { // the values of x that have a value in a line that is shown, ascending
+      const points = this.lines.filter((line) => line.isShown).flatMap((line) => line.points);
+      return [...new Set(points.filter((one) => isFinite(one.up) && one.share >= from - 1e-9 && one.share <= to + 1e-9).map((one) => one.x))].sort((a, b) => a - b);
+    }
+
+    ticks() { // those that are drawn, or round values if few of them are in the shown part
+      const { x } = this.data, [from, to] = this.view;
+      const seen = x.ticks.filter(([value]) => shareOf(x, value) >= from - 1e-9 && shareOf(x, value) <= to + 1e-9);
+      if (!this.axis.view || x.is_named || seen.length > 2) return seen;
+      const [low, high] = this.axis.view, apart = (high - low) / 6, ten = 10 ** Math.floor(Math.log10(apart));
+      const round = ten * [1, 2, 5, 10].find((one) => one * ten >= apart), step = x.is_whole || x.kind === "date" ? Math.max(1, Math.round(round)) : round;
+      const found = [];
+      for (let count = Math.ceil(low / step); count * step <= high; count++) found.push([count * step, x.kind ? place(x, count * step) : number(count * step)]);
+      return found;
+    }
+
+    left(share) { // where a share of the axis lies in the picture
+      const [from, to] = this.view;
+      return this.data.box[0] + ((share - from) / (to - from)) * this.width;
+    }
+
+    layOut() {
+      const [left, top, drawn, height] = this.data.box, [from, to] = this.view, bottom = top + height, part = (name) => this.svg.querySelector(`.${name}`);
+      const total = paper.matches ? this.drawnWidth : Math.max(this.box.clientWidth, 200) / UNIT_PX;
+      this.width = total - left - RIGHT;
+      set(this.svg, { viewBox: `0 0 ${total} ${this.height}`, width: total, height: this.height });
+      const beside = (BESIDE * drawn * (to - from)) / this.width, right = left + this.width; // in units of the stretched values
+      set(this.values, { width: this.width + 2 * BESIDE, viewBox: `${from * drawn - beside} ${-BESIDE} ${(to - from) * drawn + 2 * beside} ${height + 2 * BESIDE}` });
+      part("frame").setAttribute("d", `M${left} ${top}V${bottom}H${right}`);
+      part("levels").setAttribute("d", this.data.y.ticks.map(([value]) => `M${left} ${bottom - shareOf(this.data.y, value) * height}H${right}`).join(""));
+      const ticks = this.ticks().map(([value, text]) => [value, this.left(shareOf(this.data.x, value)), text]);
+      part("uprights").setAttribute("d", ticks.map(([, x]) => `M${x} ${top}V${bottom}`).join(""));
+      part("ticks")?.replaceChildren(...ticks.map(([value, , text]) => element("svg:text", { y: bottom + 12, "data-value": value }, text)));
+      this.spread(part("ticks")?.children ?? [], (at, length) => at - length / 2, total);
+      this.spread(part("names")?.children ?? [], (at, length) => (at + 3 + length > right ? at - 3 - length : at + 3), total);
+      part("label")?.setAttribute("x", left + this.width / 2);
+      this.read(this.at);
+    }
+
+    spread(texts, start, total) { // puts texts where their values are; those that would overlap the one before in their row, or lie outside, are hidden
+      const ends = {};
+      for (const text of texts) {
+        const share = shareOf(this.data.x, Number(text.dataset.value)), length = text.getComputedTextLength(), row = text.getAttribute("y");
+        const left = start(this.left(share), length), [from, to] = this.view;
+        const fits = share >= from - 1e-6 && share <= to + 1e-6 && left >= (ends[row] ?? -Infinity) && left + length <= total;
+        set(text, { x: left, "text-anchor": "start", visibility: fits ? "visible" : "hidden" });
+        if (fits) ends[row] = left + length + 6;
       }
-      else return;
-      event.preventDefault();
-    });
-    const details = element("details", { class: "values" });
-    details.append(element("summary", {}, `Values of ${chart.title}`));
-    details.addEventListener("toggle", () => {
-      if (!details.open || details.querySelector("table")) return;
-      const wide = element("div", { class: "wide", tabindex: "0", role: "region", "aria-label": `Values of ${chart.title}` });
-      wide.append(valuesTable(chart, data, origins));
-      details.append(wide);
-    });
-    box.append(details);
-    group.plots.push(u);
-    plots.push(u);
+    }
+
+    nearest(line, x, y) { // the point of a line that belongs to a place of the picture; joined lines have one everywhere between their ends
+      const places = line.points.map((one) => ({ ...one, line, at: this.left(one.share), away: Math.abs(this.left(one.share) - x) })).filter((one) => isFinite(one.at));
+      const high = (one) => (y == null ? 0 : Math.abs(this.data.box[1] + (1 - one.up) * this.data.box[3] - y));
+      const known = places.filter((one) => isFinite(one.up) && (line.style !== "steps" || one.at <= x + 0.5));
+      const best = known.reduce((a, b) => (a && (a.away - b.away || high(a) - high(b)) <= 0 ? a : b), null);
+      if (!best || best.away <= NEAR) return best;
+      const isJoined = ["line", "dashed", "steps"].includes(line.style) && x >= places[0].at && x <= places.at(-1).at;
+      const isGap = places.some((one) => !isFinite(one.up) && (one.at - x) * (one.at - best.at) < 0);
+      return isJoined && !isGap ? best : null;
+    }
+
+    read(at, y = null) { // shows the values at a value of x; null shows none
+      this.at = at;
+      const [, top, , height] = this.data.box, x = at == null ? NaN : this.left(shareOf(this.data.x, at));
+      const isIn = x >= this.data.box[0] - 1 && x <= this.data.box[0] + this.width + 1;
+      const found = isIn ? this.lines.map((line) => (line.isShown ? this.nearest(line, x, y) : null)) : [];
+      const points = found.filter(Boolean), first = points.reduce((a, b) => (a && a.away <= b.away ? a : b), null);
+      this.cursor.setAttribute("d", isIn ? `M${x} ${top}V${top + height}` : "");
+      this.marks.replaceChildren(...points.map((one) => element("svg:circle", { cx: this.left(one.share), cy: top + (1 - one.up) * height, r: 3.6, fill: one.line.colour })));
+      this.where.textContent = first ? `${place(this.data.x, first.x)}:` : "";
+      const texts = this.keys.map(({ lines }) => points.filter((one) => lines.includes(one.line)).map((one) => valueText(one.line, this.data.y.unit, one.j)).join("; "));
+      this.keys.forEach((key, i) => { key.value.textContent = texts[i] && ` ${texts[i]}`; });
+      return `${this.where.textContent} ${this.keys.map((key, i) => texts[i] && `${key.name} ${texts[i]}`).filter(Boolean).join(", ")}`;
+    }
+
+    zoom(from, to) { // shows a part of the axis, given in shares of it, if more than one value lies in it
+      const view = [Math.max(from, 0), Math.min(to, 1)];
+      if (this.places(view).length > 1) show(this.axis, view[1] - view[0] > 0.999 ? null : view.map((share) => valueAt(this.data.x, share)));
+    }
+
+    listen() {
+      const shareAt = (x) => this.view[0] + ((x - this.data.box[0]) / this.width) * (this.view[1] - this.view[0]);
+      const placeOf = (event) => {
+        const { left, top, width } = this.svg.getBoundingClientRect(), unit = width / this.svg.viewBox.baseVal.width;
+        return [(event.clientX - left) / unit, (event.clientY - top) / unit].map((one, i) => (i ? one : Math.min(Math.max(one, this.data.box[0]), this.data.box[0] + this.width)));
+      };
+      let start = null;
+      const ends = (x) => (start != null && Math.abs(x - start) > 4 ? [Math.min(x, start), Math.max(x, start)] : null);
+      const select = (range) => this.selection.setAttribute("d", range ? `M${range[0]} ${this.data.box[1]}H${range[1]}v${this.data.box[3]}H${range[0]}Z` : "");
+      this.box.addEventListener("pointerdown", (event) => {
+        if (event.button) return;
+        [start] = placeOf(event);
+        this.box.setPointerCapture(event.pointerId);
+      });
+      this.box.addEventListener("pointermove", (event) => {
+        const [x, y] = placeOf(event);
+        for (const one of this.axis.panels) one.read(valueAt(this.data.x, shareAt(x)), one === this ? y : null);
+        select(ends(x));
+      });
+      this.box.addEventListener("pointerup", (event) => {
+        const range = ends(placeOf(event)[0]);
+        start = null;
+        select(null);
+        if (range) this.zoom(...range.map(shareAt));
+      });
+      this.box.addEventListener("pointercancel", () => { start = null; select(null); });
+      this.box.addEventListener("pointerleave", () => { for (const one of this.axis.panels) one.read(null); });
+      this.box.addEventListener("dblclick", () => show(this.axis, null));
+      this.box.addEventListener("keydown", (event) => {
+        const [from, to] = this.view, xs = this.places(this.view);
+        const step = { ArrowLeft: -1, ArrowRight: 1, PageUp: -10, PageDown: 10, Home: -Infinity, End: Infinity }[event.key];
+        const factor = { "+": 0.5, "=": 0.5, "-": 2 }[event.key];
+        if (step !== undefined && xs.length) {
+          const now = this.at == null ? -1 : xs.indexOf(this.at), next = xs[Math.max(0, Math.min(xs.length - 1, now + step))];
+          for (const one of this.axis.panels) one.read(next);
+          this.spoken.textContent = this.read(next);
+        } else if (factor) {
+          const centre = this.at == null ? (from + to) / 2 : shareOf(this.data.x, this.at);
+          this.zoom(centre - (centre - from) * factor, centre + (to - centre) * factor);
+        } else if (event.key === "Escape") {
+          show(this.axis, null);
+          for (const one of this.axis.panels) one.read(null);
+        } else return;
+        event.preventDefault();
+      });
+    }
+  }
+
+  const show = (axis, view) => {
+    axis.view = view;
+    for (const panel of axis.panels) panel.layOut();
+    for (const { reset, choice, windows, own } of axis.figures) {
+      reset.hidden = own.every((panel) => !panel.axis.view);
+      if (choice) choice.value = String(windows.findIndex(([low, high]) => view && low === view[0] && high === view[1]));
+    }
   };
 
-  groups.forEach((group, index) => {
-    const holder = document.getElementById(`charts-${index}`);
-    const key = group.axis || `group-${index}`;
-    axes[key] ??= { plots: [], together: [], key };
-    Object.assign(group, axes[key]);
-    group.together.push(group);
-    const tools = element("div", { class: "tools" });
-    group.reset = element("button", { type: "button" }, "Show all");
-    group.reset.hidden = true;
-    group.reset.addEventListener("click", () => zoom(group, null));
+  document.documentElement.classList.add("live");
+  document.querySelectorAll(".charts").forEach((holder, index) => {
+    const group = groups[index], tools = element("div", { class: "tools" });
+    const figure = { own: [], windows: group.windows, reset: element("button", { type: "button" }, "Show all") };
+    figure.reset.hidden = true;
+    figure.reset.addEventListener("click", () => { for (const axis of new Set(figure.own.map((panel) => panel.axis))) show(axis, null); });
+    group.panels.forEach((data, i) => {
+      const name = group.is_synchronised ? group.axis || `figure ${index}` : `panel ${index}-${i}`;
+      const axis = (axes[name] ??= { panels: [], figures: new Set(), view: null });
+      const panel = new Panel(data, holder.children[i], axis);
+      for (const list of [axis.panels, figure.own, panels]) list.push(panel);
+      axis.figures.add(figure);
+    });
     if (group.windows.length) {
       const label = element("label", {}, "Load point: ");
-      group.choice = element("select");
-      group.choice.append(element("option", { value: "-1" }, "all"));
-      group.windows.forEach((one, i) => group.choice.append(element("option", { value: i }, one.label + (one.is_bad ? " (not valid)" : ""))));
-      group.choice.addEventListener("change", () => {
-        const one = group.windows[group.choice.value];
-        if (one) zoom(group, one.low, one.high); else zoom(group, null);
-      });
-      label.append(group.choice);
+      figure.choice = element("select");
+      figure.choice.append(element("option", { value: "-1" }, "all"), ...group.windows.map(([, , text], i) => element("option", { value: i }, text)));
+      figure.choice.addEventListener("change", () => show(figure.own[0].axis, group.windows[figure.choice.value]?.slice(0, 2) ?? null));
+      label.append(figure.choice);
       tools.append(label);
     }
-    tools.append(element("span", { class: "muted hint" }, "Drag to zoom, double-click to show all; the names show and hide lines."), group.reset);
+    tools.append(element("span", { class: "muted hint" }, "Drag to zoom, double-click to show all; the names show and hide lines."), figure.reset);
     holder.before(tools);
-    holder.classList.add(`columns-${Math.min(group.columns, group.charts.length, 3)}`);
-    for (const chart of group.charts) drawChart(chart, group, holder);
   });
-
-  const paint = () => plots.forEach((u) => u.paint());
-  darkScheme.addEventListener("change", paint);
-  document.documentElement.dataset.charts = String(plots.length);
+  for (const panel of panels) panel.layOut();
+  paper.addEventListener("change", () => { for (const panel of panels) panel.layOut(); });
+  document.documentElement.dataset.charts = String(panels.length);
 })();

@@ -10,10 +10,11 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 
 from perfkit.clock import Clock, wall_ns
 from perfkit.figures.resources import GpuFigures
+from perfkit.override import override
 from perfkit.telemetry.gpu.nvml import Gpu, NoDriverError, NvmlDriver, open_driver
 from perfkit.telemetry.gpu.queries import NvmlQuery, StampedValue
 from perfkit.telemetry.gpu.window import GpuWindow, gpu_figures, gpu_warnings, used_by_server
-from perfkit.telemetry.series import SamplerReport, Series, SeriesBuffer, Span, rate_integral
+from perfkit.telemetry.series import Sampler, SamplerReport, Series, SeriesBuffer, Span, rate_integral
 from perfkit.units import NS_PER_S
 
 _PROCESSES_INTERVAL_NS = NS_PER_S
@@ -22,7 +23,7 @@ _CLOCK_READINGS = 3
 _IDLE_UTILIZATION = 0.05
 
 
-class GpuSampler:
+class GpuSampler(Sampler[tuple[GpuFigures, ...]]):
     """A `Sampler` whose summary is one `GpuFigures` per GPU and MIG instance.
 
     `start` measures the power without load for `idle_ns`. `server_pids` returns the target's processes, empty if unknown.
@@ -86,8 +87,8 @@ class GpuSampler:
             samples.forget_before(end_ns)
         return report
 
+    @override
     def latest(self) -> Sequence[Series]:
-        """See `Sampler.latest`."""
         return [series for samples in self._gpus for buffer in samples.buffers.values() if (series := buffer.last())]
 
     def sample_pcie(self) -> None:

@@ -4,16 +4,67 @@ It reads the system's counters from another process, so that it costs the worker
 """
 
 import dataclasses
+import gc
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from types import TracebackType
+from typing import Any, Self
 
 from perfkit.clock import Clock
 from perfkit.errors import MeasurementWarning
 from perfkit.figures.resources import MachineFigures
 from perfkit.machine.limits import raise_open_file_limit
 from perfkit.machine.readings import MachineCounters, ProcessCounters, read_machine_counters, read_process_counters
+from perfkit.override import override
 from perfkit.telemetry.host.other_processes import OtherProcessesMeter
 from perfkit.telemetry.series import Sampler, SamplerReport, Series, SeriesBuffer
 from perfkit.units import NS_PER_S
+
+_TICK_NS = NS_PER_S // 20
+_MOST_SAMPLES = 12_000
+EVENT_LOOP_LAG, GC_PAUSE = "event_loop_lag", "gc_pause"
+"""Names of the series."""
+
+
+class EventLoopMonitor:
+    """Records garbage collections while its `with` block lasts, and late timers while `measure_lag` runs."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._lag, self._pauses = SeriesBuffer(EVENT_LOOP_LAG, "ns"), SeriesBuffer(GC_PAUSE, "ns")
+        self._collection_start_ns = 0
+
+    def __enter__(self) -> Self:
+        gc.callbacks.append(self._on_collection)
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None) -> None:
+        gc.callbacks.remove(self._on_collection)
+
+    async def measure_lag(self, from_ns: int) -> None:
+        """Records how late timers fire, from an instant on until it is cancelled; asyncio's timers have a precision of 1 ms."""
+        due_ns, interval_ns = from_ns, _TICK_NS
+        while True:
+            await self._clock.sleep_until_ns(due_ns)
+            now_ns = self._clock.now_ns()
+            self._lag.add(now_ns, now_ns - due_ns)
+            if self._lag.size >= _MOST_SAMPLES:
+                self._lag.drop_every_second()
+                interval_ns *= 2
+            due_ns = now_ns + interval_ns
+
+    def series(self, worker: int) -> tuple[Series, ...]:
+        """The series with samples, labelled with the worker's number from 1; `worker` counts from 0."""
+        labels = {"worker": str(worker + 1)}
+        recorded = (buffer.whole() for buffer in (self._lag, self._pauses))
+        return tuple(Series(series.name, series.unit, labels, series.times_ns, series.values) for series in recorded if series.values)
+
+    def _on_collection(self, phase: str, _: dict[str, Any]) -> None:
+        now_ns = self._clock.now_ns()
+        if phase == "start":
+            self._collection_start_ns = now_ns
+        else:
+            self._pauses.add(now_ns, now_ns - self._collection_start_ns)
+
 
 _INTERVAL_NS = NS_PER_S // 2  # CPU times have steps of 10 ms
 _NEAR_LIMIT_SHARE = 0.9
@@ -49,8 +100,8 @@ class GeneratorSampler(Sampler[MachineFigures]):
         self.sample()
         self._others.begin(self._clock.now_ns(), self._machine["cpu_s"].latest or 0.0)
 
+    @override
     def sample(self) -> int:
-        """See `Sampler.sample`."""
         now_ns = self._clock.now_ns()
         self._add(self._machine, now_ns, self._read_machine())
         for pid, buffers in zip(self._pids, self._workers, strict=True):
@@ -58,8 +109,9 @@ class GeneratorSampler(Sampler[MachineFigures]):
                 self._add(buffers, now_ns, counters)
         return now_ns + _INTERVAL_NS
 
+    @override
     def window(self, start_ns: int, end_ns: int) -> SamplerReport[MachineFigures]:
-        """See `Sampler.window`; counters are linear between samples."""
+        """Counters are linear between samples."""
         self.sample()
         machine, *workers = (
             {name: _increase(buffer, start_ns, end_ns) for name, buffer in buffers.items()} for buffers in (self._machine, *self._workers)
@@ -83,8 +135,8 @@ class GeneratorSampler(Sampler[MachineFigures]):
                 buffer.forget_before(start_ns)
         return report
 
+    @override
     def latest(self) -> Sequence[Series]:
-        """See `Sampler.latest`."""
         now_ns = self._clock.now_ns()
         return [series.effective_from(series.times_ns[-1]) for series in self._series(now_ns - 3 * _INTERVAL_NS, now_ns)]
 

@@ -6,7 +6,8 @@ from perfkit.clock import Clock
 from perfkit.figures.resources import ServerCpuUse
 from perfkit.machine.instruction_counter import EventCounter, NotCountedError
 from perfkit.machine.process_tree import ProcessTree, TreeCpuTime
-from perfkit.telemetry.host.target_processes import TargetProcesses
+from perfkit.override import override
+from perfkit.telemetry.host.other_processes import TargetProcesses
 from perfkit.telemetry.series import Sampler, SamplerReport, Series, SeriesBuffer, Span
 from perfkit.units import NS_PER_S, format_duration_ns
 
@@ -36,8 +37,8 @@ class ServerCpuSampler(Sampler[ServerCpuUse]):
         self._find_ns = 0
         self._series = {name: SeriesBuffer(name, "ns") for name in ("cpu_ns", "ended_ns", "lost_ns", "step_ns", "instructions")}
 
+    @override
     def start(self) -> bool:
-        """See `Sampler.start`."""
         if self._tree.find() is None:
             self.notes.append("The server's CPU time is not measured: this system does not show its process (/proc of Linux).")
             return False
@@ -55,8 +56,9 @@ class ServerCpuSampler(Sampler[ServerCpuUse]):
         self.sample()
         return True
 
+    @override
     def sample(self) -> int | None:
-        """See `Sampler.sample`; the instant of a sample is known to a millisecond, unless the machine is too busy for that."""
+        """The instant of a sample is known to a millisecond, unless the machine is too busy for that."""
         if (now_ns := self._clock.now_ns()) >= self._find_ns:
             self._tree.find()
             self._find_ns = now_ns + _FIND_EVERY_NS
@@ -72,8 +74,9 @@ class ServerCpuSampler(Sampler[ServerCpuUse]):
         self._add((began_ns + ended_ns) // 2, times, instructions)
         return ended_ns + min(max(_INTERVAL_NS, _READING_SHARE * (ended_ns - began_ns)), _LONGEST_INTERVAL_NS)
 
+    @override
     def window(self, start_ns: int, end_ns: int) -> SamplerReport[ServerCpuUse]:
-        """See `Sampler.window`. What lies between the ends and the first and last sample within is taken at the rate between those two.
+        """What lies between the ends and the first and last sample within is taken at the rate between those two.
 
         After the end the load is gone, so that a later sample would say nothing of it.
         """
@@ -83,12 +86,12 @@ class ServerCpuSampler(Sampler[ServerCpuUse]):
             buffer.forget_before(start_ns)
         return SamplerReport(use)
 
+    @override
     def latest(self) -> Sequence[Series]:
-        """See `Sampler.latest`."""
         return ()
 
+    @override
     def close(self) -> None:
-        """See `Sampler.close`."""
         if self._counter is not None:
             self._counter.close()
 

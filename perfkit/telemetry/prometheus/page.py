@@ -151,7 +151,7 @@ class PageGpu:
         )
 
     def forget_before(self, instant_ns: int) -> None:
-        """See `SeriesBuffer.forget_before`."""
+        """Drops the samples before an instant, but for the last one of each series."""
         for buffer in self._buffers.values():
             buffer.forget_before(instant_ns)
 

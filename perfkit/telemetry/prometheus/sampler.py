@@ -9,10 +9,11 @@ from collections.abc import Sequence
 from perfkit.clock import Clock, MonotonicClock
 from perfkit.errors import MeasurementWarning, PerfkitError
 from perfkit.figures.resources import MetricFigures, PageFigures
+from perfkit.override import override
 from perfkit.telemetry.messages import MetricsPageConfig
 from perfkit.telemetry.prometheus.page import Page, PageGpu, Sample, gpu_uuid, parse_page
 from perfkit.telemetry.series import Sampler, SamplerReport, Series, SeriesBuffer, falls
-from perfkit.transport.http.page import read_page
+from perfkit.transport.http.transport import read_page
 from perfkit.transport.limits import METRICS_LIMIT
 from perfkit.units import NS_PER_S
 
@@ -45,8 +46,8 @@ class MetricsSampler(Sampler[PageFigures]):
         self._start_time = SeriesBuffer(_START_TIME, "s")
         self._noted: set[str] = set()
 
+    @override
     def sample(self) -> int:
-        """See `Sampler.sample`."""
         start_ns = self._clock.now_ns()
         try:
             page = parse_page(self._fetch())
@@ -56,8 +57,9 @@ class MetricsSampler(Sampler[PageFigures]):
             self._add_page(self._clock.now_ns(), page)
         return start_ns + self._config.interval_ns
 
+    @override
     def window(self, start_ns: int, end_ns: int) -> SamplerReport[PageFigures]:
-        """See `Sampler.window`; a last sample is taken now, and counters are linear between samples."""
+        """A last sample is taken now, and counters are linear between samples."""
         self.sample()
         figures, series, warnings = list[MetricFigures](), list[Series](), list[MeasurementWarning]()
         for metric in self._metrics.values():
@@ -84,8 +86,8 @@ class MetricsSampler(Sampler[PageFigures]):
             warnings.append(MeasurementWarning("gpu_throttled", f"GPUs lowered their clocks: {', '.join(throttled)}."))
         return SamplerReport(PageFigures(tuple(gpus), tuple(figures)), tuple(series), tuple(dict.fromkeys(warnings)))
 
+    @override
     def latest(self) -> Sequence[Series]:
-        """See `Sampler.latest`."""
         metrics = [series for metric in self._metrics.values() if (series := metric.buffer.last())]
         return [*metrics, *(series for gpu in self._gpus.values() for series in gpu.latest())]
 

@@ -7,15 +7,15 @@ point's figures come from `perfkit.telemetry.server.statistics` instead, which r
 import asyncio
 from collections.abc import Callable, Sequence
 
+from perfkit.api_v2.client import Client, make_client
 from perfkit.clock import Clock
 from perfkit.errors import TargetError
+from perfkit.override import override
 from perfkit.protocol.statistics import ModelStatistics
 from perfkit.target.address import Address
 from perfkit.telemetry.messages import StatisticsConfig
-from perfkit.telemetry.series import SamplerReport, Series, SeriesBuffer, Span
+from perfkit.telemetry.series import Sampler, SamplerReport, Series, SeriesBuffer, Span
 from perfkit.telemetry.server.counters import Reading, falls
-from perfkit.transport.base import Transport
-from perfkit.transport.factory import make_transport
 from perfkit.transport.limits import STATISTICS_LIMIT
 from perfkit.transport.options import TransportOptions
 from perfkit.units import NS_PER_S
@@ -24,63 +24,64 @@ _TIMES = ("queue", "compute_input", "compute_infer", "compute_output")
 _TIMEOUT_NS = 2 * NS_PER_S
 
 
-class ServerStatisticsSampler:
+class ServerStatisticsSampler(Sampler[tuple[Span, ...]]):
     """A `Sampler` that reads over one connection; a server without statistics is noted, and not read again."""
 
     def __init__(
-        self, config: StatisticsConfig, clock: Clock, make: Callable[[Address, TransportOptions, Clock], Transport] = make_transport
+        self, config: StatisticsConfig, clock: Clock, make: Callable[[Address, TransportOptions, Clock], Client] = make_client
     ) -> None:
         self.notes: list[str] = []
         self._config, self._clock, self._make = config, clock, make
         self._runner = asyncio.Runner()
-        self._transport: Transport | None = None
+        self._client: Client | None = None
         units = {f"server_{name}": "ns" for name in _TIMES} | {"server_answers_per_s": "per_s", "server_mean_batch": "count"}
         self._buffers = {name: SeriesBuffer(name, unit) for name, unit in units.items()}
         self._previous: tuple[int, Reading] | None = None
         self._resets: list[Span] = []
         self._has_failed = False
 
+    @override
     def start(self) -> bool:
-        """See `Sampler.start`."""
-        self._transport = self._runner.run(self._connect())
+        self._client = self._runner.run(self._connect())
         statistics = self._read()
         if statistics == {}:
             self.notes.append("The server has no v2 statistics: its queue and compute times are not known.")
         return statistics != {}  # a server that did not answer may do so later
 
+    @override
     def sample(self) -> int:
-        """See `Sampler.sample`."""
         now_ns = self._clock.now_ns()
         if (statistics := self._read()) is not None:
             self._add(now_ns, statistics)
         return now_ns + self._config.interval_ns
 
+    @override
     def window(self, start_ns: int, end_ns: int) -> SamplerReport[tuple[Span, ...]]:
-        """See `Sampler.window`; the summary is the spans of the whole run so far in which counters fell."""
+        """The summary is the spans of the whole run so far in which counters fell."""
         series = tuple(series for buffer in self._buffers.values() if (series := buffer.between(start_ns, end_ns)).values)
         for buffer in self._buffers.values():
             buffer.forget_before(start_ns)
         return SamplerReport(tuple(self._resets), series)
 
+    @override
     def latest(self) -> Sequence[Series]:
-        """See `Sampler.latest`."""
         return [series for buffer in self._buffers.values() if (series := buffer.last())]
 
+    @override
     def close(self) -> None:
-        """See `Sampler.close`."""
-        if self._transport is not None:
-            self._runner.run(self._transport.aclose())
+        if self._client is not None:
+            self._runner.run(self._client.aclose())
         self._runner.close()
 
-    async def _connect(self) -> Transport:
+    async def _connect(self) -> Client:
         """A coroutine because transports are made on the event loop that they use."""
         return self._make(self._config.address, TransportOptions(timeout_ns=_TIMEOUT_NS, answer_limit=STATISTICS_LIMIT), self._clock)
 
     def _read(self) -> Reading | None:
         """The statistics by version, empty if the server has none of the model; None if it does not answer, which is noted once."""
-        assert self._transport is not None
+        assert self._client is not None
         try:
-            versions = self._runner.run(self._transport.model_statistics(self._config.model, self._config.version))
+            versions = self._runner.run(self._client.model_statistics(self._config.model, self._config.version))
         except TargetError as error:
             if not self._has_failed:
                 self._has_failed = True

@@ -13,8 +13,7 @@ from perfkit.errors import MeasurementWarning, TargetError
 from perfkit.figures.resources import ServerFigures
 from perfkit.protocol.statistics import ModelStatistics
 from perfkit.recorder.recording import AnswerTotals
-from perfkit.telemetry.server.composing_models import ComposingCounts, ComposingModelsReader, composing_figures
-from perfkit.telemetry.server.counters import Reading, falls, increases
+from perfkit.telemetry.server.counters import ComposingCounts, ComposingModelsReader, Reading, composing_figures, falls, increases
 from perfkit.units import NS_PER_S
 
 # several replicas behind one name differ in some of these readings

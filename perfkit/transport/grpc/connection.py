@@ -10,7 +10,7 @@ from perfkit.protocol.http2 import LimitError
 from perfkit.transport.base import Outcome, Reply, ReplyReceiver
 from perfkit.transport.grpc.http2_connection import Http2Connection
 from perfkit.transport.grpc.messages import OWN_DEADLINE_SHARE, AnswerHeaders, classify, is_complete
-from perfkit.transport.grpc.stream import Stream
+from perfkit.transport.grpc.session import Stream
 
 _OK = Outcome.OK  # an enum's attribute lookup costs more than the rest of a reply
 

@@ -8,9 +8,9 @@ from typing import Any, cast
 
 from perfkit.protocol import http2
 from perfkit.protocol.http2 import HeaderBlockReader, Http2Error, LimitError
+from perfkit.protocol.tensor import Buffer
 from perfkit.transport.grpc.messages import AnswerHeaders, parse_headers
-from perfkit.transport.grpc.session import ClientSession
-from perfkit.transport.grpc.stream import S, SessionListener, Writer
+from perfkit.transport.grpc.session import ClientSession, S, SessionListener
 from perfkit.transport.limits import AnswerLimit
 from perfkit.transport.pool import ConnectionPool, PooledConnection
 from perfkit.units import format_duration_ns
@@ -31,7 +31,7 @@ class _PipelinedWriter:
         self._wire, self._pool = wire, pool
         self.write = wire.write
 
-    def writelines(self, list_of_data: Sequence[bytes | memoryview]) -> None:
+    def writelines(self, list_of_data: Sequence[Buffer]) -> None:
         wire = self._wire
         if self._pool.has_concurrent_requests:
             wire.writelines(list_of_data)
@@ -47,7 +47,7 @@ class _JoiningWriter:
         self._wire = wire
         self.write = wire.write
 
-    def writelines(self, list_of_data: Sequence[bytes | memoryview]) -> None:
+    def writelines(self, list_of_data: Sequence[Buffer]) -> None:
         self._wire.write(b"".join(list_of_data))
 
 
@@ -108,7 +108,7 @@ class Http2Connection(PooledConnection, SessionListener[S, AnswerHeaders]):
         self._wire = wire = cast("asyncio.Transport", transport)  # uvloop's class does not derive from it
         wire.set_write_buffer_limits(high=_WRITE_HIGH_WATER_BYTES)
         writer = _JoiningWriter(wire) if wire.get_extra_info("ssl_object") else _PipelinedWriter(wire, self._pool)
-        self._make_session(writer, HeaderBlockReader(parse_headers, self._header_cache))
+        self._session = ClientSession(writer, self, HeaderBlockReader(parse_headers, self._header_cache))
         self._session.open()
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -191,9 +191,6 @@ class Http2Connection(PooledConnection, SessionListener[S, AnswerHeaders]):
     def _set_timer(self, delay_ns: int) -> None:
         # one timer per connection, set again only when it fires, so that a request needs none of its own
         self._timer = self._pool.loop.call_later(delay_ns / 1e9, self._check_deadlines)
-
-    def _make_session(self, writer: Writer, header_blocks: HeaderBlockReader[AnswerHeaders]) -> None:
-        self._session = ClientSession(writer, self, header_blocks)
 
     @property
     def _is_idle(self) -> bool:

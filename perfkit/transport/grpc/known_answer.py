@@ -1,11 +1,10 @@
 """Small answers that a server repeats: only stream id and message differ from one to the next, so that bytes can be compared, not parsed."""
 
 import struct
-from typing import Generic, NamedTuple
+from typing import Generic, NamedTuple, Protocol, TypeVar
 
 from perfkit.protocol import http2
 from perfkit.protocol.http2 import HeaderBlockReader
-from perfkit.transport.grpc.stream import H
 
 _KINDS = [(http2.HEADERS, http2.END_HEADERS), (http2.DATA, 0), (http2.HEADERS, http2.END_HEADERS | http2.END_STREAM)]
 _START_BYTES = 5  # of a frame: its length, type and flags; the stream id follows
@@ -13,6 +12,17 @@ _START_BYTES = 5  # of a frame: its length, type and flags; the stream id follow
 _LEAST_MESSAGE_BYTES = 17
 _LEARN_EVERY = 8
 """Reads that are parsed until one may become the known answer: where each answer differs, that should cost little."""
+
+
+class ParsedHeaders(Protocol):
+    """What a session needs to know about a parsed header block."""
+
+    @property
+    def is_interim(self) -> bool:
+        """Whether the status is below 200, so that the final headers are still to come."""
+
+
+H = TypeVar("H", bound=ParsedHeaders)
 
 
 class _Known(NamedTuple, Generic[H]):

@@ -9,13 +9,10 @@ import grpc
 import grpc.aio
 
 from perfkit.errors import TargetError
-from perfkit.protocol import protobuf
-from perfkit.protocol.decoded_size import check_protobuf_fields
-from perfkit.protocol.message import InferRequest, InferResponse
 from perfkit.target.address import Address, Tls
 from perfkit.transport.base import ConnectionCounts, Outcome, Prepared, Reply
 from perfkit.transport.connect import client_context, describe_tls_error
-from perfkit.transport.grpc.calls import RefusedError, RpcTransport, refusal
+from perfkit.transport.grpc.calls import GrpcTransport, RpcCall, refusal
 from perfkit.transport.grpc.messages import OWN_DEADLINE_SHARE
 from perfkit.transport.options import TransportOptions
 
@@ -37,16 +34,14 @@ _BROKEN_TEXTS = ("socket closed", "connection reset", "broken pipe", "goaway", "
 
 @dataclasses.dataclass(slots=True, eq=False)
 class ReferenceChannel:
-    """A channel with its connection, and what it was used for so far."""
+    """A channel with its connection, its methods by their paths, and the requests in flight."""
 
     channel: grpc.aio.Channel
-    infer: Callable[..., Awaitable[bytes]]
-    opened_ns: int
-    requests: int = 0
+    methods: dict[bytes, Callable[..., Awaitable[bytes]]] = dataclasses.field(default_factory=dict)
     in_flight: int = 0
 
 
-class ReferenceGrpcTransport(RpcTransport):
+class ReferenceGrpcTransport(GrpcTransport):
     """Channels of one connection each; a request gets an idle one as long as there is one."""
 
     def __init__(self, address: Address, options: TransportOptions, now_ns: Callable[[], int]) -> None:
@@ -63,43 +58,38 @@ class ReferenceGrpcTransport(RpcTransport):
             for name, value in address.headers.items()
             if (lower := name.lower()) != "host"
         )
-        self._rotation = options.rotation
         self._channels: list[ReferenceChannel] = []
         self._idle: list[ReferenceChannel] = []
         self._in_flight: set[asyncio.Task[Reply]] = set()
         self._reconnect_counters: dict[ReferenceChannel, asyncio.Task[None]] = {}
-        self._closing: set[asyncio.Task[None]] = set()
 
     async def open(self, connections: int) -> None:
         try:
             missing = min(connections, self._limit) - len(self._channels)
             self._idle += await asyncio.gather(*(self._add_channel() for _ in range(missing)))
         except (TimeoutError, ConnectionError):
-            reason = await self._describe_tls_fault() if self._address.tls else ""
+            reason = await self._describe_tls_fault() if self.address.tls else ""
             hint = f": {reason}." if reason else ". Is the server running, and is this its gRPC address?"
-            raise TargetError(f"{self._address} cannot be reached{hint}", may_pass=not reason) from None
+            raise TargetError(f"{self.address} cannot be reached{hint}", may_pass=not reason) from None
 
-    def prepare(self, request: InferRequest) -> Prepared:
-        return Prepared((protobuf.encode_infer_request(request),))
+    def prepare(self, call: RpcCall) -> Prepared:
+        """The buffers are the path and the message; see `Transport.prepare`."""
+        return Prepared((call.path.encode(), call.message))
 
     def with_traceparent(self, prepared: Prepared, traceparent: str) -> Prepared:
         """See `Sender.with_traceparent`."""
         return prepared.with_header("traceparent", traceparent)
 
     def send(self, prepared: Prepared) -> Awaitable[Reply]:
-        task = asyncio.ensure_future(self._send(prepared))
+        task = asyncio.ensure_future(self._send(prepared, self._compression))
         self._in_flight.add(task)
         task.add_done_callback(self._in_flight.discard)
         return task
 
-    def decode(self, reply: Reply) -> InferResponse:
+    def answer(self, reply: Reply) -> bytes:
         if not isinstance(reply.payload, bytes):
             raise refusal(reply.error)
-        check_protobuf_fields(reply.payload, self._max_answer_bytes)
-        return protobuf.decode_infer_response(reply.payload)
-
-    def answer_bytes(self, reply: Reply) -> int:
-        return len(reply.payload)
+        return reply.payload
 
     def abandon(self) -> None:
         for task in tuple(self._in_flight):
@@ -110,13 +100,13 @@ class ReferenceGrpcTransport(RpcTransport):
         for task in counters:
             task.cancel()
         await asyncio.gather(*counters, return_exceptions=True)
-        await asyncio.gather(*(one.channel.close() for one in self._channels), *self._closing)
+        await asyncio.gather(*(one.channel.close() for one in self._channels))
 
     async def _add_channel(self) -> ReferenceChannel:
         """Opens a channel, which is not idle yet; raises ConnectionError or TimeoutError."""
         began_ns = self._now_ns()
         channel = self._make_channel()
-        added = ReferenceChannel(channel, self._method(channel, "ModelInfer"), began_ns)
+        added = ReferenceChannel(channel)
         self._channels.append(added)
         try:
             await asyncio.wait_for(self._connected(channel), self._timeout_s)
@@ -124,14 +114,13 @@ class ReferenceGrpcTransport(RpcTransport):
             self._channels.remove(added)
             await channel.close()
             raise
-        added.opened_ns = self._now_ns()
         self.counts.opened += 1
-        self.counts.connect_times.add(added.opened_ns - began_ns)
+        self.counts.connect_times.add(self._now_ns() - began_ns)
         self._reconnect_counters[added] = asyncio.ensure_future(self._count_reconnects(channel))
         return added
 
     def _make_channel(self) -> grpc.aio.Channel:
-        address = self._address
+        address = self.address
         options: list[tuple[str, str | int]] = [*_OPTIONS, ("grpc.max_receive_message_length", self._max_answer_bytes)]
         host = next((value for name, value in address.headers.items() if name.lower() == "host"), "")
         if host or address.ip or (address.tls and address.tls.server_name):
@@ -147,7 +136,7 @@ class ReferenceGrpcTransport(RpcTransport):
 
     async def _describe_tls_fault(self) -> str:
         """The reason why Python's own TLS cannot connect, since grpcio gives none; empty if unknown."""
-        address = self._address
+        address = self.address
         assert address.tls is not None
         context = client_context(address.tls)
         context.set_alpn_protocols(["h2"])
@@ -180,24 +169,22 @@ class ReferenceGrpcTransport(RpcTransport):
                 self.counts.opened += 1
                 self.counts.reconnects += 1
 
-    async def _send(self, prepared: Prepared) -> Reply:
+    async def _send(self, prepared: Prepared, compression: grpc.Compression | None) -> Reply:
         submitted_ns = self._now_ns()
         try:
-            channel = self._idle.pop() if self._idle and not self._rotation else await self._free_channel()
+            channel = self._idle.pop() if self._idle else await self._busy_channel()
         except (TimeoutError, ConnectionError):
-            error = f"{self._address} cannot be reached. Is the server running, and is this its gRPC address?"
+            error = f"{self.address} cannot be reached. Is the server running, and is this its gRPC address?"
             return Reply(Outcome.CONNECT_FAILED, submitted_ns, self._now_ns(), None, error)
         except asyncio.CancelledError:
             return Reply(Outcome.UNFINISHED, submitted_ns, self._now_ns())
         channel.in_flight += 1
         started_ns = self._now_ns()
         try:
-            answer = await channel.infer(
-                prepared.buffers[0],
-                timeout=self._timeout_s,
-                metadata=(*self._metadata, *prepared.headers.items()),
-                compression=self._compression,
-            )
+            path, message = prepared.buffers
+            method = channel.methods.get(path) or self._method(channel, path)
+            metadata = (*self._metadata, *prepared.headers.items())
+            answer = await method(message, timeout=self._timeout_s, metadata=metadata, compression=compression)
             if answer is None:  # which its type does not mention
                 return Reply(Outcome.BROKEN, started_ns, self._now_ns(), None, "the call ended without a complete message")
             return Reply(Outcome.OK, started_ns, self._now_ns(), answer)
@@ -210,65 +197,29 @@ class ReferenceGrpcTransport(RpcTransport):
         finally:
             channel.in_flight -= 1
             if not channel.in_flight:
-                self._release(channel)
+                self._idle.append(channel)
 
     def _failure(self, error: grpc.aio.AioRpcError, age_ns: int) -> tuple[Outcome, str, str]:
         """The outcome, message and status of a request that failed at this age."""
         outcome = _outcome(error, is_deadline_ours=age_ns >= OWN_DEADLINE_SHARE * self._timeout_s * 1e9)
         return outcome, _describe(error), error.code().name if outcome is Outcome.REJECTED else ""
 
-    async def _free_channel(self) -> ReferenceChannel:
-        """An idle channel that is not too old, a new one, or one that is in use, whose requests are joined as HTTP/2 streams.
+    async def _busy_channel(self) -> ReferenceChannel:
+        """A new channel if there is none, or one that is in use, whose requests are joined as HTTP/2 streams.
 
-        Channels are only opened where there is none, or to replace rotated ones. Raises ConnectionError or TimeoutError.
+        Raises ConnectionError or TimeoutError.
         """
-        while self._idle:
-            channel = self._idle.pop()
-            if not self._is_too_old(channel):
-                break
-            self._close_rotated(channel)
-        else:
-            if not self._channels or (self._rotation and len(self._channels) < self._limit):
-                channel = await self._add_channel()
-            else:
-                channel = self._channels[len(self._in_flight) % len(self._channels)]
-        channel.requests += 1
-        return channel
+        return self._channels[len(self._in_flight) % len(self._channels)] if self._channels else await self._add_channel()
 
-    def _is_too_old(self, channel: ReferenceChannel) -> bool:
-        limit_ns = self._rotation.max_age_ns if self._rotation else None
-        return limit_ns is not None and self._now_ns() - channel.opened_ns >= limit_ns
+    def _method(self, channel: ReferenceChannel, path: bytes) -> Callable[..., Awaitable[bytes]]:
+        method: Callable[..., Awaitable[bytes]] = channel.channel.unary_unary(self.address.base_path + path.decode())
+        channel.methods[path] = method
+        return method
 
-    def _release(self, channel: ReferenceChannel) -> None:
-        limit = self._rotation.max_requests if self._rotation else None
-        if limit is not None and channel.requests >= limit:
-            self._close_rotated(channel)
-        else:
-            self._idle.append(channel)
-
-    def _close_rotated(self, channel: ReferenceChannel) -> None:
-        self.counts.rotated += 1
-        self._channels.remove(channel)
-        self._reconnect_counters.pop(channel).cancel()
-        task = asyncio.ensure_future(channel.channel.close())
-        self._closing.add(task)
-        task.add_done_callback(self._closing.discard)
-
-    def _method(self, channel: grpc.aio.Channel, rpc: str) -> Callable[..., Awaitable[bytes]]:
-        call: Callable[..., Awaitable[bytes]] = channel.unary_unary(self._address.base_path + protobuf.method_path(rpc))
-        return call
-
-    async def _exchange(self, rpc: str, message: bytes) -> bytes:
+    async def _exchange(self, call: RpcCall) -> Reply:
         if not self._channels:
             await self.open(1)
-        call = self._method(self._channels[0].channel, rpc)
-        try:
-            return await call(message, timeout=self._timeout_s, metadata=self._metadata)
-        except grpc.aio.AioRpcError as error:
-            outcome = _outcome(error, is_deadline_ours=True)
-            if outcome is Outcome.REJECTED:
-                raise RefusedError(self._address, rpc, _describe(error)) from None
-            raise TargetError(f"{self._address}: {_describe(error)}", may_pass=outcome is not Outcome.TIMED_OUT) from None
+        return await self._send(self.prepare(call), None)
 
 
 def _credentials(tls: Tls) -> grpc.ChannelCredentials:

@@ -5,9 +5,8 @@ import struct
 from collections.abc import Sequence
 
 from perfkit.protocol import http2
-from perfkit.protocol.flood import BYTES_OF_A_REQUEST
-from perfkit.protocol.http2 import Http2Error
-from perfkit.transport.grpc.stream import Writer
+from perfkit.protocol.http2 import Headers, Http2Error
+from perfkit.protocol.http2_session import BYTES_OF_A_REQUEST, Writer
 
 _DATA, _END_STREAM, _LARGEST_WINDOW_BYTES = http2.DATA, http2.END_STREAM, http2.LARGEST_WINDOW_BYTES
 _frame_head, _increased_window = http2.frame_head, http2.increased_window
@@ -157,3 +156,20 @@ class RequestWriter:
                 unsent.data = data[last:]
         if frames:
             self._writelines(frames)
+
+
+def request_buffers(headers: Headers, data: bytes) -> tuple[bytes, bytes, bytes, bytes]:
+    """A request's frames without stream ids: start of the HEADERS frame, header block, start of the DATA frame, data.
+
+    The stream id belongs after each start. A start is empty if its payload needs several frames.
+    """
+    return *header_buffers(http2.encode_headers(headers)), _frame_start(data, http2.DATA, http2.END_STREAM), data
+
+
+def header_buffers(block: bytes) -> tuple[bytes, bytes]:
+    """The first two of `request_buffers` for an encoded header block."""
+    return _frame_start(block, http2.HEADERS, http2.END_HEADERS), block
+
+
+def _frame_start(payload: bytes, kind: int, flags: int) -> bytes:
+    return b"" if len(payload) > http2.DEFAULT_FRAME_BYTES else http2.frame_head(len(payload), kind, flags, 0)[:5]

@@ -1,16 +1,16 @@
 """The client side of an HTTP/2 connection without I/O: streams, flow control, and the server's control frames."""
 
+import abc
 from collections.abc import Sequence
-from typing import Generic
+from typing import Any, Generic, TypeVar
 
 from perfkit.protocol import http2
-from perfkit.protocol.flood import MAX_CONTROL_FRAMES_PER_S, ControlFrameLimit
 from perfkit.protocol.http2 import HeaderBlockReader, Http2Error, LimitError
-from perfkit.transport.grpc.known_answer import KnownAnswers
+from perfkit.protocol.http2_session import Http2Session, Writer
+from perfkit.transport.grpc.known_answer import H, KnownAnswers
 from perfkit.transport.grpc.messages import announced_bytes
 from perfkit.transport.grpc.request_writer import WINDOW_UPDATES_BYTES, RequestWriter
-from perfkit.transport.grpc.stream import H, S, SessionListener, Writer
-from perfkit.transport.limits import BYTES_PER_CHUNK
+from perfkit.transport.limits import BYTES_PER_CHUNK, AnswerLimit
 
 # as large as h2load's, so that no answer waits for a window
 _WINDOW_BYTES = (1 << 30) - 1
@@ -29,42 +29,82 @@ _PADDED, _END_STREAM, _END_HEADERS = http2.PADDED, http2.END_STREAM, http2.END_H
 _PLAIN_HEADERS = (_END_HEADERS, _END_HEADERS | _END_STREAM)
 _HEAD_BYTES, _FRAME_BYTES, _LAST_ID = http2.HEAD_BYTES, http2.DEFAULT_FRAME_BYTES, http2.LAST_STREAM_ID
 _read_head = http2.read_head
-
-_FIXED_LENGTHS = {http2.PING: 8, http2.RST_STREAM: 4, http2.WINDOW_UPDATE: 4, http2.PRIORITY: 5}
-_CONNECTION_FRAMES = frozenset((http2.SETTINGS, http2.PING, http2.GOAWAY))
-_MAX_CONTINUATIONS = 64
+_MAX_HEADERS_BYTES = 2 * http2.LARGEST_HEADERS_BYTES
 _CHECKED_BYTES = 1 << 20
 # a chunk so short takes far more memory than its bytes, so that their number is limited, too
 _TINY_BYTES = 16
-_MAX_UNREAD_REPLIES = 1000
 
 
-class ClientSession(Generic[S, H]):
-    """Takes requests and received bytes, writes frames, and calls its listener. It knows neither clocks nor sockets."""
+class Stream(Generic[H]):
+    """The part of an answer received so far: its first headers, and its data in chunks."""
+
+    __slots__ = ("chunks", "headers", "id", "received_bytes")
+    has_many_messages = False
+    """Whether the answer is a stream of messages, whose length as a whole has no limit."""
+
+    def __init__(self) -> None:
+        self.id = 0
+        self.headers: H | None = None
+        self.chunks: list[bytes] = []
+        self.received_bytes = 0
+        """The bytes received since the answer's size was last checked."""
+
+
+S = TypeVar("S", bound=Stream[Any])
+
+
+class SessionListener(abc.ABC, Generic[S, H]):
+    """Callbacks of a session, and what it asks. Each stream ends with exactly one of `on_answer`, `on_reset` and `on_refused`."""
+
+    @property
+    @abc.abstractmethod
+    def answer_limit(self) -> AnswerLimit:
+        """The length from which an answer is refused."""
+
+    @abc.abstractmethod
+    def now_ns(self) -> int:
+        """The time, for limits per second; read once for every few thousand control frames."""
+
+    @abc.abstractmethod
+    def on_answer(self, stream: S, trailers: H | None) -> None:
+        """The answer is complete; `trailers` is None if data ended it."""
+
+    @abc.abstractmethod
+    def on_reset(self, stream: S, code: int) -> None:
+        """The server reset the stream, or the session did because the server violated the protocol."""
+
+    @abc.abstractmethod
+    def on_refused(self, stream: S, reason: str) -> None:
+        """The server declares that it did not process the request."""
+
+    @abc.abstractmethod
+    def on_settings(self) -> None:
+        """The server's settings arrived, the first or new ones: `max_concurrent_streams` may have changed."""
+
+    @abc.abstractmethod
+    def on_goaway(self) -> None:
+        """The session can open no more streams; `goaway_reason` says why."""
+
+
+class ClientSession(Http2Session, Generic[S, H]):
+    """Takes requests and received bytes, writes frames, and calls its listener. It knows neither clocks nor sockets.
+
+    A stream carries one request, by `send`; or it is opened without data, carries many, and ends when its owner says so.
+    """
 
     def __init__(self, writer: Writer, listener: SessionListener[S, H], header_blocks: HeaderBlockReader[H]) -> None:
+        super().__init__(writer, listener.now_ns, peer="server", last_id=-1, max_headers_bytes=_MAX_HEADERS_BYTES)
         self.streams: dict[int, S] = {}
-        self.is_ready = False
-        """Whether the server's settings have arrived."""
         self.goaway_reason = ""
         """Why no more streams can be opened; empty as long as they can."""
         self.max_concurrent_streams = http2.LAST_STREAM_ID
-        self._write = writer.write
         self._requests = RequestWriter(writer)
         self._unsent = self._requests.unsent
         self._listener = listener
         self._header_blocks = header_blocks
-        self._next_id = 1
         self._partial: list[bytes] = []
         self._partial_bytes = self._needed_bytes = 0
         self._received_bytes = 0  # since the last update of the connection's window
-        self._block: list[bytes] | None = None  # of a HEADERS frame that CONTINUATION frames complete
-        self._block_stream_id = self._block_flags = 0
-        self.is_writing_paused = False
-        """Whether the server reads less than is written to it."""
-        self._unread_replies = 0
-        self._control_limit = ControlFrameLimit(listener.now_ns)
-        self._control_frames, self._max_control_frames = 0, MAX_CONTROL_FRAMES_PER_S
         self._checked_bytes: dict[int, int] = {}  # of large answers, by their streams
         self._known_answers = KnownAnswers(header_blocks)
 
@@ -76,11 +116,17 @@ class ClientSession(Generic[S, H]):
         """Opens a stream for a request from `request_buffers`, and writes as much of it as the send windows allow."""
         self._requests.send(self._number(stream), buffers)
 
+    def open_stream(self, stream: S, block: bytes) -> None:
+        """Opens a stream with a header block, which `send_data` follows."""
+        self._requests.open_stream(self._number(stream), block)
+
+    def send_data(self, stream: S, data: bytes, *, ends_stream: bool = False) -> None:
+        """Writes as much of a message as the send windows allow; the rest follows. With `ends_stream` it is the stream's last."""
+        self._requests.send_data(stream.id, data, ends_stream=ends_stream)
+
     def _number(self, stream: S) -> int:
         """Gives a stream its id."""
-        stream_id = self._next_id
-        self._next_id = stream_id + 2
-        stream.id = stream_id
+        stream.id = self.last_id = stream_id = self.last_id + 2
         self.streams[stream_id] = stream
         if stream_id == _LAST_ID:
             self._begin_close("the connection has used all its stream ids")
@@ -208,12 +254,8 @@ class ClientSession(Generic[S, H]):
             self._write(http2.number_frame(http2.WINDOW_UPDATE, 0, self._received_bytes))
             self._received_bytes = 0
 
-    def _count_control_frames(self, count: int) -> None:
-        """Raises LimitError if there are too many."""
-        self._control_frames += count
-        if self._control_frames > self._max_control_frames:
-            written_bytes = self._requests.written_bytes
-            self._max_control_frames = self._control_limit.raised(self._control_frames, self._next_id // 2, written_bytes)
+    def _requests_and_bytes(self) -> tuple[int, int]:
+        return (self.last_id + 2) // 2, self._requests.written_bytes
 
     def _receive_headers(self, stream_id: int, flags: int, block: bytes) -> None:
         # read the block of an unknown stream too: later blocks may refer to it
@@ -251,69 +293,13 @@ class ClientSession(Generic[S, H]):
         del self.streams[stream.id]
         self._unsent.pop(stream.id, None)
 
-    def _check_was_opened(self, stream_id: int) -> None:
-        if stream_id % 2 == 0 or stream_id >= self._next_id:
-            raise Http2Error(f"a frame names stream {stream_id}, which was never opened")
+    def _check_headers_may_begin(self, stream_id: int) -> None:
+        self._check_was_opened(stream_id)
 
-    def _receive_other(self, kind: int, flags: int, stream_id: int, payload: bytes) -> None:
-        """Handles the frames that are not part of every answer."""
-        if not self.is_ready and (kind != http2.SETTINGS or flags & http2.ACK):
-            raise Http2Error("the server's first frame is not SETTINGS")
-        self._count_control_frames(1)
-        length = len(payload)
-        if kind in _FIXED_LENGTHS and length != _FIXED_LENGTHS[kind]:
-            raise Http2Error("a frame has the wrong length for its type", http2.FRAME_SIZE_ERROR)
-        if kind in _CONNECTION_FRAMES and stream_id:
-            raise Http2Error("a frame that concerns the connection names a stream")
-        match kind:
-            case http2.HEADERS:
-                self._check_was_opened(stream_id)
-                self._block = [http2.strip_padding(payload, flags)]
-                self._block_stream_id, self._block_flags = stream_id, flags
-                self._end_block(flags)
-            case http2.CONTINUATION:
-                if self._block is None or stream_id != self._block_stream_id:
-                    raise Http2Error("a CONTINUATION frame follows no HEADERS frame")
-                self._block.append(payload)
-                if sum(map(len, self._block)) > 2 * http2.LARGEST_HEADERS_BYTES or len(self._block) > _MAX_CONTINUATIONS:
-                    raise LimitError(f"the answer's headers are longer than {2 * http2.LARGEST_HEADERS_BYTES:,} B")
-                self._end_block(flags)
-            case http2.SETTINGS:
-                self._receive_settings(flags, payload)
-            case http2.PING if not flags & http2.ACK:
-                self._write_reply(http2.frame(http2.PING, http2.ACK, 0, payload))
-            case http2.RST_STREAM:
-                self._receive_reset(stream_id, int.from_bytes(payload))
-            case http2.GOAWAY:
-                self._receive_goaway(payload)
-            case http2.PUSH_PROMISE:
-                raise Http2Error("the server pushes a response, although push is disabled")
-            case _:
-                pass  # PRIORITY, and types of later standards; `receive` handles WINDOW_UPDATE
-
-    def _end_block(self, flags: int) -> None:
-        if flags & _END_HEADERS:
-            block, self._block = b"".join(self._block or ()), None
-            self._receive_headers(self._block_stream_id, self._block_flags, block)
-
-    def _receive_settings(self, flags: int, payload: bytes) -> None:
-        if flags & http2.ACK:
-            if payload:
-                raise Http2Error("a SETTINGS acknowledgement has a payload", http2.FRAME_SIZE_ERROR)
-            return
-        values = http2.read_settings(payload)
-        self._write_reply(http2.frame(http2.SETTINGS, http2.ACK, 0))
+    def _change_settings(self, values: dict[int, int]) -> None:
         self.max_concurrent_streams = values.get(http2.MAX_CONCURRENT_STREAMS, self.max_concurrent_streams)
         self._requests.change_settings(values)
-        self.is_ready = True
         self._listener.on_settings()
-
-    def _write_reply(self, frame: bytes) -> None:
-        """Writes an acknowledgement; raises LimitError if a server that does not read demands ever more of them."""
-        self._unread_replies = self._unread_replies + 1 if self.is_writing_paused else 0
-        if self._unread_replies > _MAX_UNREAD_REPLIES:
-            raise LimitError("the server sends PING or SETTINGS frames, but does not read what is sent to it")
-        self._write(frame)
 
     def _receive_window_update(self, stream_id: int, payload: bytes) -> None:
         self._count_control_frames(1)
@@ -321,7 +307,6 @@ class ClientSession(Generic[S, H]):
             self._check_was_opened(stream_id)
 
     def _receive_reset(self, stream_id: int, code: int) -> None:
-        self._check_was_opened(stream_id)
         stream = self.streams.get(stream_id)
         if stream is None:
             return

@@ -1,4 +1,4 @@
-"""The wire engine's connection for `ModelStreamInfer`: HTTP/2 streams that carry one request each, or many.
+"""The wire engine's connection for streams of messages, such as those of `ModelStreamInfer`: HTTP/2 streams that carry one request each, or many.
 
 A response is timed when its last bytes are received. Requests of a stream are told apart by their ids.
 """
@@ -9,17 +9,59 @@ from typing import Any
 from perfkit.errors import ProtocolError
 from perfkit.protocol import http2
 from perfkit.protocol.compression import decompress
-from perfkit.protocol.http2 import HeaderBlockReader, LimitError
+from perfkit.protocol.grpc_call import PREFIX_BYTES
+from perfkit.protocol.http2 import LimitError
 from perfkit.transport.base import Outcome, Reply, ReplyReceiver
-from perfkit.transport.grpc.bidirectional_session import BidirectionalSession
 from perfkit.transport.grpc.http2_connection import Http2Connection
 from perfkit.transport.grpc.messages import OWN_DEADLINE_SHARE, AnswerHeaders, classify
-from perfkit.transport.grpc.stream import Stream, Writer
-from perfkit.transport.grpc.streamed_messages import ERROR_MESSAGE_STATUS, MessageSplitter, id_field, read_streamed_response
+from perfkit.transport.grpc.session import Stream
 from perfkit.transport.limits import AnswerLimit
 from perfkit.transport.options import StreamOptions
 from perfkit.transport.pool import ConnectionPool
-from perfkit.transport.streamed_answer import StreamedAnswer
+from perfkit.transport.streamed_answer import StreamedAnswer, StreamedMessages
+
+ERROR_MESSAGE_STATUS = "error_message"
+"""The status of a request that a stream answers with an error; gRPC has none for it."""
+
+
+class MessageSplitter:
+    """Takes the data of a stream in chunks and calls `on_message` with each message, and whether it is compressed.
+
+    It stands in for a stream's list of chunks. `append` raises LimitError for a message beyond the limit.
+    """
+
+    def __init__(self, limit: AnswerLimit, on_message: Callable[[bytes, bool], None]) -> None:
+        self._limit, self._on_message = limit, on_message
+        self._parts: list[bytes] = []
+        self._size, self._needed = 0, PREFIX_BYTES
+
+    def __len__(self) -> int:
+        """The number of pieces of the message that is not complete."""
+        return len(self._parts)
+
+    def append(self, chunk: bytes) -> None:
+        """Takes the next bytes."""
+        if self._parts:
+            self._parts.append(chunk)
+            self._size += len(chunk)
+            if self._size < self._needed:
+                return
+            chunk = b"".join(self._parts)
+            self._parts.clear()
+        position, end, needed = 0, len(chunk), PREFIX_BYTES
+        while end - position >= PREFIX_BYTES:
+            length = int.from_bytes(chunk[position + 1 : position + PREFIX_BYTES])
+            if length > self._limit.max_bytes:
+                raise LimitError(self._limit.announced_too_long(length))
+            stop = position + PREFIX_BYTES + length
+            if stop > end:
+                needed = stop - position
+                break
+            self._on_message(chunk[position + PREFIX_BYTES : stop], chunk[position] != 0)
+            position = stop
+        if position < end:
+            self._parts.append(chunk[position:])
+        self._size, self._needed = end - position, needed
 
 
 class StreamedRequest:
@@ -54,22 +96,18 @@ class RequestStream(Stream[AnswerHeaders]):
 class StreamingConnection(Http2Connection[RequestStream]):
     """A connection with up to `max_streams` streams, each with as many requests as the options say."""
 
-    _session: BidirectionalSession[RequestStream, AnswerHeaders]
-
     def __init__(
         self,
         pool: "ConnectionPool[StreamingConnection]",
         max_streams: int,
         header_cache: dict[bytes, AnswerHeaders],
         options: StreamOptions,
+        messages: StreamedMessages,
     ) -> None:
         super().__init__(pool, max_streams, header_cache, options.in_flight)
-        self._options = options
+        self._options, self._messages = options, messages
         self._open_streams: list[RequestStream] = []  # that may take more requests, the one to be used next last
         self._next_id = 0
-
-    def _make_session(self, writer: Writer, header_blocks: HeaderBlockReader[AnswerHeaders]) -> None:
-        self._session = BidirectionalSession(writer, self, header_blocks)
 
     def send(self, buffers: Sequence[bytes], reply: ReplyReceiver) -> None:
         if self._timer is None:
@@ -158,7 +196,7 @@ class StreamingConnection(Http2Connection[RequestStream]):
         stream.left -= 1
         if not stream.left or len(stream.requests) == self._options.in_flight:
             self._open_streams.pop()
-        field = id_field(request.id)
+        field = self._messages.id_field(request.id)
         data = b"".join((b"\x00", (len(field) + len(body)).to_bytes(4), field, body))
         self._session.send_data(stream, data, ends_stream=not stream.left)
 
@@ -168,7 +206,7 @@ class StreamingConnection(Http2Connection[RequestStream]):
             if is_compressed:
                 encoding = stream.headers.encoding if stream.headers is not None else ""
                 message = decompress(message, encoding or "gzip", self.answer_limit.max_bytes)
-            response = read_streamed_response(message, self.answer_limit.max_bytes)
+            response = self._messages.read(message, self.answer_limit.max_bytes)
         except ProtocolError as error:
             self._session.cancel(stream)
             self._forget(stream)

@@ -1,82 +1,74 @@
-"""The wire engine's gRPC transport: v2 calls as prepared HTTP/2 frames."""
+"""The wire engine's gRPC transport: calls as prepared HTTP/2 frames."""
 
+import dataclasses
 from collections.abc import Callable
 
-from perfkit.errors import ProtocolError, TargetError
-from perfkit.protocol import http2, protobuf
-from perfkit.protocol.decoded_size import check_protobuf_fields
-from perfkit.protocol.message import InferRequest, InferResponse
+from perfkit.protocol import http2
 from perfkit.target.address import Address
-from perfkit.transport.base import Outcome, Prepared, Reply
+from perfkit.transport.base import Prepared, Reply
 from perfkit.transport.connect import client_context
-from perfkit.transport.grpc.calls import RefusedError, RpcTransport, refusal
+from perfkit.transport.grpc.calls import GrpcTransport, RpcCall, refusal
 from perfkit.transport.grpc.connection import GrpcConnection
 from perfkit.transport.grpc.messages import AnswerHeaders, read_message, request_headers, write_message
-from perfkit.transport.grpc.stream import header_buffers, request_buffers
+from perfkit.transport.grpc.request_writer import header_buffers, request_buffers
 from perfkit.transport.options import Compression, TransportOptions
-from perfkit.transport.pool import ConnectionPool, PooledTransport
-from perfkit.transport.resolution import AttributedConnection, register_peers
+from perfkit.transport.pool import PooledTransport
 from perfkit.transport.rotation import make_pool
+from perfkit.transport.streamed_answer import StreamedAnswer, StreamedMessages
 
 
-class _AttributedGrpcConnection(AttributedConnection, GrpcConnection):
-    """A connection whose replies name the address that it leads to."""
+class WireGrpcTransport(PooledTransport[GrpcConnection], GrpcTransport):
+    """HTTP/2 connections with up to `streams_per_connection` concurrent requests each.
 
+    With `options.stream`, requests are messages of up to so many streams on each connection, and all other calls have connections of
+    their own.
+    """
 
-class WireGrpcTransport(PooledTransport[GrpcConnection], RpcTransport):
-    """HTTP/2 connections with up to `streams_per_connection` concurrent requests each."""
-
-    def __init__(self, address: Address, options: TransportOptions, now_ns: Callable[[], int]) -> None:
+    def __init__(self, address: Address, options: TransportOptions, now_ns: Callable[[], int], api: StreamedMessages | None = None) -> None:
+        """`api` is needed for streamed requests."""
         super().__init__(address)
-        self._options = options
-        self._context = client_context(address.tls) if address.tls else None
-        if self._context is not None:
-            self._context.set_alpn_protocols(["h2"])
-        header_cache: dict[bytes, AnswerHeaders] = {}
+        self._options, self._stream, self._api = options, options.stream, api
+        context = client_context(address.tls) if address.tls else None
+        if context is not None:
+            context.set_alpn_protocols(["h2"])
+        streams = options.streams_per_connection
+        self._pool = make_pool(address, options, now_ns, context, GrpcConnection, streams, dict[bytes, AnswerHeaders]())
+        if options.stream is not None:
+            from perfkit.transport.grpc.streaming_connection import StreamingConnection
 
-        def make(pool: ConnectionPool[GrpcConnection]) -> GrpcConnection:
-            made = _AttributedGrpcConnection if options.peers else GrpcConnection
-            return made(pool, options.streams_per_connection, header_cache)
+            slots = dataclasses.replace(options, streams_per_connection=streams * options.stream.in_flight)
+            arguments = (streams, dict[bytes, AnswerHeaders](), options.stream, api)
+            self._streams = make_pool(address, slots, now_ns, context, StreamingConnection, *arguments)
 
-        self._pool = make_pool(address, options, now_ns, self._context, make)
-        register_peers(self._pool.counts, address, options.peers)
-
-    def prepare(self, request: InferRequest) -> Prepared:
-        """The buffers are those of `request_buffers`."""
-        return self._prepare("ModelInfer", protobuf.encode_infer_request(request), self._options.compression)
+    def prepare(self, call: RpcCall) -> Prepared:
+        """The buffers are those of `request_buffers`; of a stream that carries several requests, header block, start of the id, and message."""
+        if self._stream is None:
+            return self._unary(call, self._options.compression)
+        assert self._api is not None
+        is_single = self._stream.requests_per_stream == 1
+        headers = request_headers(self.address, call.path, self._options.timeout_ns if is_single else None, self._options.compression)
+        if not is_single:
+            return Prepared((http2.encode_headers(headers), call.request_id.encode(), call.message))
+        message = (self._api.id_field(call.request_id) if call.request_id else b"") + call.message
+        return Prepared(request_buffers(headers, write_message(message, self._options.compression)))
 
     def with_traceparent(self, prepared: Prepared, traceparent: str) -> Prepared:
         """See `Sender.with_traceparent`."""
         _, block, *data = prepared.buffers
         return Prepared((*header_buffers(block + http2.literal_header("traceparent", traceparent)), *data))
 
-    def decode(self, reply: Reply) -> InferResponse:
-        message = self._message(reply)
-        check_protobuf_fields(message, self._options.answer_limit.max_bytes)
-        return protobuf.decode_infer_response(message)
-
-    def answer_bytes(self, reply: Reply) -> int:
-        return sum(map(len, reply.payload[1]))
-
-    def _prepare(self, rpc: str, message: bytes, compression: Compression) -> Prepared:
-        headers = request_headers(self._address, protobuf.method_path(rpc), self._options.timeout_ns, compression)
-        return Prepared(request_buffers(headers, write_message(message, compression)))
-
-    async def _exchange(self, rpc: str, message: bytes) -> bytes:
-        reply = await self._pool.send(self._prepare(rpc, message, "none").buffers)
-        if reply.outcome is Outcome.REJECTED:
-            raise RefusedError(self._address, rpc, reply.error)
-        if reply.outcome is not Outcome.OK:
-            error = reply.error if reply.outcome is Outcome.CONNECT_FAILED else f"{self._address}: {reply.error}"
-            raise TargetError(error, may_pass=reply.outcome in (Outcome.CONNECT_FAILED, Outcome.BROKEN))
-        try:
-            return self._message(reply)
-        except ProtocolError as error:
-            raise TargetError(f"{self._address}: {error}") from None
-
-    def _message(self, reply: Reply) -> bytes:
-        """The message of an answer; raises ProtocolError if there is none or it is malformed."""
+    def answer(self, reply: Reply) -> bytes:
+        """The message, decompressed; of a streamed request that of the first response."""
         if reply.payload is None:
             raise refusal(reply.error)
+        if isinstance(reply.payload, StreamedAnswer):
+            return bytes(reply.payload.first)
         headers, chunks = reply.payload
         return read_message(b"".join(chunks), "" if headers is None else headers.encoding, self._options.answer_limit.max_bytes)
+
+    def _unary(self, call: RpcCall, compression: Compression) -> Prepared:
+        headers = request_headers(self.address, call.path, self._options.timeout_ns, compression)
+        return Prepared(request_buffers(headers, write_message(call.message, compression)))
+
+    async def _exchange(self, call: RpcCall) -> Reply:
+        return await self._pool.send(self._unary(call, "none").buffers)

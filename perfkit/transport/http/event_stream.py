@@ -1,20 +1,13 @@
-"""The wire engine's transport for Triton's `generate_stream`: one request, and its responses as server-sent events."""
+"""The wire engine's connection for answers that are streams of server-sent events, such as those of Triton's `generate_stream`."""
 
 import dataclasses
 from collections.abc import Callable, Sequence
 
 from perfkit.errors import ProtocolError
-from perfkit.protocol import rest
-from perfkit.protocol.generate import EventSplitter, encode_generate_request, read_event_error
-from perfkit.protocol.message import InferRequest
-from perfkit.target.address import Address
-from perfkit.transport.base import Outcome, Prepared, Reply, ReplyReceiver
+from perfkit.protocol.generate import EventSplitter
+from perfkit.transport.base import Outcome, Reply, ReplyReceiver
 from perfkit.transport.http.connection import HttpConnection
-from perfkit.transport.http.transport import WireHttpTransport
-from perfkit.transport.options import TransportOptions
 from perfkit.transport.pool import ConnectionPool
-from perfkit.transport.resolution import AttributedConnection, register_peers
-from perfkit.transport.rotation import make_pool
 from perfkit.transport.streamed_answer import StreamedAnswer
 
 ERROR_EVENT_STATUS = "error"
@@ -23,10 +16,14 @@ NO_EVENTS = "the answer is not a stream of events, or ends within one"
 
 
 class EventStreamConnection(HttpConnection):
-    """A keep-alive connection whose answers are streams of events; each is timed when its last bytes are received."""
+    """A keep-alive connection whose answers are streams of events; each is timed when its last bytes are received.
 
-    def __init__(self, pool: "ConnectionPool[EventStreamConnection]") -> None:
+    `read_error` returns the message of an event that is an error, and an empty text for a response.
+    """
+
+    def __init__(self, pool: "ConnectionPool[EventStreamConnection]", read_error: Callable[[bytes], str]) -> None:
         super().__init__(pool)
+        self._read_error = read_error
         self._begin()
 
     def send(self, buffers: Sequence[bytes], reply: ReplyReceiver) -> None:
@@ -47,7 +44,7 @@ class EventStreamConnection(HttpConnection):
         self._events = EventSplitter(self._pool.answer_limit.max_bytes, self._on_event)
 
     def _on_event(self, data: bytes) -> None:
-        if error := read_event_error(data):
+        if error := self._read_error(data):
             self._answer.error = self._answer.error or error
         else:
             self._answer.add(None, len(data), self._received_ns)
@@ -77,24 +74,3 @@ def stream_reply(answer: StreamedAnswer, events: EventSplitter, started_ns: int,
         return answer.failed(Outcome.BROKEN, started_ns, ended_ns, NO_EVENTS)
     # events have neither shapes nor datatypes, so that there is nothing to check
     return dataclasses.replace(answer.complete(started_ns, ended_ns, ERROR_EVENT_STATUS), payload=None)
-
-
-class _AttributedEventStreamConnection(AttributedConnection, EventStreamConnection):
-    """A connection whose replies name the address that it leads to."""
-
-
-class EventStreamHttpTransport(WireHttpTransport):
-    """Connections for `generate_stream`; all other calls have connections of their own."""
-
-    _streams: ConnectionPool[EventStreamConnection]
-
-    def __init__(self, address: Address, options: TransportOptions, now_ns: Callable[[], int]) -> None:
-        super().__init__(address, options, now_ns)
-        made = _AttributedEventStreamConnection if options.peers else EventStreamConnection
-        self._streams = make_pool(address, options, now_ns, self._context, made)
-        register_peers(self._streams.counts, address, options.peers)
-
-    def prepare(self, request: InferRequest) -> Prepared:
-        body = encode_generate_request(request)
-        path = self._address.base_path + rest.model_path(request.model, request.version, "generate_stream")
-        return Prepared((self._head("POST", path, {"Content-Type": rest.JSON_TYPE, "Content-Length": str(len(body))}) + body,))

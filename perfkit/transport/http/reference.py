@@ -4,24 +4,20 @@ import asyncio
 import dataclasses
 import io
 import socket
-import weakref
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from http import HTTPStatus
 from typing import Any
 
 import aiohttp
 import aiohttp.abc
-import aiohttp.connector
 
 from perfkit.errors import MeasurementError, ProtocolError, TargetError
-from perfkit.protocol import rest
-from perfkit.protocol.message import InferRequest
 from perfkit.target.address import Address
 from perfkit.transport.base import ConnectionCounts, Outcome, Prepared, Reply
 from perfkit.transport.connect import client_context, unreachable
-from perfkit.transport.http.calls import COMPARED_BYTES, HttpResponse, RestTransport
+from perfkit.transport.http.calls import COMPARED_BYTES, HttpApi, HttpCall, HttpResponse, HttpTransport
 from perfkit.transport.limits import SWITCHED_PROTOCOLS
-from perfkit.transport.options import Rotation, TransportOptions
+from perfkit.transport.options import TransportOptions
 
 # aiohttp warns about larger bodies that are not streams
 _MAX_WHOLE_BYTES = 1 << 20
@@ -39,51 +35,6 @@ class RequestTrace:
     connecting_since_ns: int = 0
 
 
-@dataclasses.dataclass(slots=True)
-class _Use:
-    """What a connection was used for so far."""
-
-    opened_ns: int
-    requests: int = 0
-
-
-class _RotatingConnector(aiohttp.BaseConnector):
-    """A part of a connector class: marks a connection to be closed after the answer to its last request."""
-
-    rotation: Rotation
-    now_ns: Callable[[], int]
-    on_rotation: Callable[[], None]
-
-    def __init__(self, *args: Any, **options: Any) -> None:
-        super().__init__(*args, **options)
-        self._uses: weakref.WeakKeyDictionary[Any, _Use] = weakref.WeakKeyDictionary()
-
-    async def connect(self, req: aiohttp.ClientRequest, *args: Any, **options: Any) -> aiohttp.connector.Connection:
-        """See `aiohttp.BaseConnector.connect`."""
-        while True:
-            connection = await super().connect(req, *args, **options)
-            now_ns = self.now_ns()
-            use = self._uses.setdefault(connection.protocol, _Use(now_ns))
-            if self.rotation.max_age_ns is None or now_ns - use.opened_ns < self.rotation.max_age_ns:
-                break
-            self.on_rotation()
-            connection.close()
-        use.requests += req.method == "POST"  # not those by which connections are opened ahead
-        if req.method == "POST" and use.requests == self.rotation.max_requests:
-            self.on_rotation()
-            assert connection.protocol is not None
-            connection.protocol.force_close()
-        return connection
-
-
-class _RotatingTcpConnector(_RotatingConnector, aiohttp.TCPConnector):
-    """Rotates TCP connections."""
-
-
-class _RotatingUnixConnector(_RotatingConnector, aiohttp.UnixConnector):
-    """Rotates connections to a Unix socket."""
-
-
 class _OneAddress(aiohttp.abc.AbstractResolver):
     """Resolves every name to one address."""
 
@@ -99,16 +50,17 @@ class _OneAddress(aiohttp.abc.AbstractResolver):
         """Holds nothing."""
 
 
-class ReferenceHttpTransport(RestTransport):
+class ReferenceHttpTransport(HttpTransport):
     """One aiohttp session, whose connector pools the connections.
 
     aiohttp does not report lost connections, but it opens one only if none is idle. A connection that is opened while
     fewer requests hold one than did at the peak therefore replaces a lost one.
     """
 
-    def __init__(self, address: Address, options: TransportOptions, now_ns: Callable[[], int]) -> None:
-        super().__init__(address, options)
+    def __init__(self, address: Address, options: TransportOptions, now_ns: Callable[[], int], api: HttpApi) -> None:
+        super().__init__(address)
         self.counts = ConnectionCounts()
+        self._opening_path, self._answer_limit = api.opening_path, options.answer_limit
         self._now_ns = now_ns
         self._in_flight: set[asyncio.Task[Reply]] = set()
         limit = self._max_connections = options.max_connections
@@ -118,7 +70,7 @@ class ReferenceHttpTransport(RestTransport):
         tracing.on_connection_create_start.append(self._connecting)
         tracing.on_connection_create_end.append(self._connected)
         tracing.on_connection_reuseconn.append(self._reused)
-        connector = self._connector(limit, options)
+        connector = self._connector(limit)
         self._server_name = address.tls.server_name or None if address.tls else None
         self._session = aiohttp.ClientSession(
             f"{'https' if address.tls else 'http'}://{address.authority}",
@@ -129,40 +81,21 @@ class ReferenceHttpTransport(RestTransport):
             auto_decompress=False,
         )
 
-    def _connector(self, limit: int, options: TransportOptions) -> aiohttp.BaseConnector:
-        address, kept_s, rotation = self._address, 600, options.rotation
-        connector: aiohttp.BaseConnector
+    def _connector(self, limit: int) -> aiohttp.BaseConnector:
+        address, kept_s = self.address, 600
         if address.socket_path:
-            unix = _RotatingUnixConnector if rotation else aiohttp.UnixConnector
-            connector = unix(address.socket_path, limit=limit, keepalive_timeout=kept_s)
-        else:
-            tcp = _RotatingTcpConnector if rotation else aiohttp.TCPConnector
-            context = client_context(address.tls) if address.tls else True
-            # a cached address would outlive a rotated connection
-            connector = tcp(
-                limit=limit,
-                limit_per_host=limit,
-                keepalive_timeout=kept_s,
-                ssl=context,
-                resolver=_OneAddress(address.ip) if address.ip else None,
-                use_dns_cache=rotation is None,
-            )
-        if isinstance(connector, _RotatingConnector) and rotation:
-            connector.rotation, connector.now_ns, connector.on_rotation = rotation, self._now_ns, self._count_rotation
-        return connector
-
-    def _count_rotation(self) -> None:
-        self.counts.rotated += 1
-        self._peak_in_use -= 1  # so that the next connection does not count as the replacement of a lost one
+            return aiohttp.UnixConnector(address.socket_path, limit=limit, keepalive_timeout=kept_s)
+        context = client_context(address.tls) if address.tls else True
+        resolver = _OneAddress(address.ip) if address.ip else None
+        return aiohttp.TCPConnector(limit=limit, limit_per_host=limit, keepalive_timeout=kept_s, ssl=context, resolver=resolver)
 
     async def open(self, connections: int) -> None:
         """Aiohttp opens connections only for requests."""
-        await asyncio.gather(*(self.get("/v2/health/live") for _ in range(connections)))
+        await asyncio.gather(*(self.exchange(HttpCall("GET", self._opening_path)) for _ in range(connections)))
 
-    def prepare(self, request: InferRequest) -> Prepared:
-        headers, body = self._encode(request)
-        path = rest.model_path(request.model, request.version, "infer")
-        return Prepared((path.encode(), b"".join(body)), headers)
+    def prepare(self, call: HttpCall) -> Prepared:
+        """The buffers are method, path and body; see `Transport.prepare`."""
+        return Prepared((call.method.encode(), call.path.encode(), b"".join(call.body)), call.headers)
 
     def with_traceparent(self, prepared: Prepared, traceparent: str) -> Prepared:
         """See `Sender.with_traceparent`."""
@@ -185,17 +118,17 @@ class ReferenceHttpTransport(RestTransport):
         await self._session.close()
 
     async def _send(self, prepared: Prepared) -> Reply:
-        path, body = prepared.buffers
+        method, path, body = prepared.buffers
         trace = self._trace()
         try:
-            response = await self._request("POST", path.decode(), trace, body, dict(prepared.headers))
+            response = await self._request(method.decode(), path.decode(), trace, body or None, prepared.headers)
         except asyncio.CancelledError:
             return self._reply(trace, Outcome.UNFINISHED)
         except aiohttp.ClientConnectorError as error:
-            return self._reply(trace, Outcome.CONNECT_FAILED, error=str(_unreachable(self._address, error)))
+            return self._reply(trace, Outcome.CONNECT_FAILED, error=str(_unreachable(self.address, error)))
         except TimeoutError as error:
             if trace.is_connecting:
-                return self._reply(trace, Outcome.CONNECT_FAILED, error=str(unreachable(self._address, error)))
+                return self._reply(trace, Outcome.CONNECT_FAILED, error=str(unreachable(self.address, error)))
             return self._reply(trace, Outcome.TIMED_OUT, error="no complete answer within the time-out")
         except (aiohttp.ClientError, OSError) as error:
             return self._reply(trace, Outcome.BROKEN, error=str(error) or type(error).__name__)
@@ -214,8 +147,8 @@ class ReferenceHttpTransport(RestTransport):
         """The reply to a request that ends now."""
         return Reply(outcome, trace.started_ns, self._now_ns(), payload, error, status)
 
-    async def _request(self, method: str, path: str, trace: RequestTrace, body: bytes | None, headers: dict[str, str]) -> HttpResponse:
-        url = self._address.base_path + path
+    async def _request(self, method: str, path: str, trace: RequestTrace, body: bytes | None, headers: Mapping[str, str]) -> HttpResponse:
+        url = self.address.base_path + path
         data = io.BytesIO(body) if body is not None and len(body) > _MAX_WHOLE_BYTES else body
         try:
             async with self._session.request(
@@ -230,34 +163,22 @@ class ReferenceHttpTransport(RestTransport):
 
     async def _read(self, response: aiohttp.ClientResponse, trace: RequestTrace) -> bytes:
         """The body; raises aiohttp.ClientPayloadError if it is too long."""
-        if (response.content_length or 0) > self._limit.max_bytes:
-            raise aiohttp.ClientPayloadError(self._limit.announced_too_long(response.content_length or 0))
+        if (response.content_length or 0) > self._answer_limit.max_bytes:
+            raise aiohttp.ClientPayloadError(self._answer_limit.announced_too_long(response.content_length or 0))
         body = bytearray()
         async for chunk in response.content.iter_any():
             body += chunk
-            if len(body) > self._limit.max_bytes:
-                raise aiohttp.ClientPayloadError(self._limit.too_long())
+            if len(body) > self._answer_limit.max_bytes:
+                raise aiohttp.ClientPayloadError(self._answer_limit.too_long())
         return bytes(body)
 
-    def answer_bytes(self, reply: Reply) -> int:
-        return len(reply.payload.body)
-
-    def _response(self, reply: Reply) -> HttpResponse:
+    def answer(self, reply: Reply) -> HttpResponse:
         if not isinstance(reply.payload, HttpResponse):
             raise ProtocolError(reply.error)
         return reply.payload
 
-    async def get(self, path: str) -> HttpResponse:
-        return await self._call("GET", path, None, {})
-
-    async def post(self, path: str, body: bytes) -> HttpResponse:
-        return await self._call("POST", path, body, {"Content-Type": rest.JSON_TYPE})
-
-    async def _call(self, method: str, path: str, body: bytes | None, headers: dict[str, str]) -> HttpResponse:
-        try:
-            return await self._request(method, path, RequestTrace(0), body, headers)
-        except (aiohttp.ClientError, OSError) as error:
-            raise _unreachable(self._address, error) from None
+    async def _exchange(self, prepared: Prepared) -> Reply:
+        return await self.send(prepared)
 
     async def _connecting(self, _session: object, context: Any, _parameters: object) -> None:
         trace = self._hold(context)

@@ -7,8 +7,8 @@ import jsonschema
 import pytest
 
 from benchmarks.gate_simulation import METRICS
-from perfkit.bisection.model import Bisection
-from perfkit.cli.schema_model import schema_of
+from perfkit.bisection.folder import Bisection
+from perfkit.cli.schema import schema_of
 from perfkit.errors import ResultError
 from tests.closed_schema import closed
 from tests.simulated_revisions import SimulatedRevisions, bisect, slower_from

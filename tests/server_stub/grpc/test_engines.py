@@ -1,4 +1,4 @@
-"""The same calls to perfkit's own gRPC engine and to grpcio's server: equal messages, statuses and texts."""
+"""The same calls to perfkit's own HTTP/2 and to grpcio's server: equal messages, statuses and texts."""
 
 import zlib
 
@@ -11,9 +11,9 @@ from tests.server_stub.grpc.h2_caller import Caller, framed
 
 @pytest.fixture(scope="module")
 def engines(start_server):
-    """A server by each engine."""
+    """The server by perfkit's own HTTP/2, and the oracle on grpcio."""
     options = ("--model", "simple", "repeat_int32", "--max-body=65536")
-    with start_server(*options) as wire, start_server(*options, "--grpc-engine=grpcio") as grpcio:
+    with start_server(*options) as wire, start_server(*options, module="tests.oracles.grpcio_server") as grpcio:
         yield wire, grpcio
 
 

@@ -6,7 +6,7 @@ import threading
 
 from perfkit.clock import MonotonicClock
 from perfkit.telemetry.gpu.sampler import GpuSampler
-from perfkit.telemetry.sampler_thread import SamplerThread
+from perfkit.telemetry.series import SamplerThread
 
 WANTED = {"gpu_power", "gpu_utilization", "gpu_memory_used", "gpu_pcie_sent", "gpu_pcie_received"}
 

@@ -5,8 +5,8 @@ import pytest
 from perfkit.figures.resources import ServerCpuUse
 from perfkit.machine.instruction_counter import NotCountedError
 from perfkit.machine.process_tree import TreeCpuTime
+from perfkit.telemetry.host.other_processes import TargetProcesses
 from perfkit.telemetry.host.server_cpu import ServerCpuSampler
-from perfkit.telemetry.host.target_processes import TargetProcesses
 
 MS, S = 1_000_000, 1_000_000_000
 

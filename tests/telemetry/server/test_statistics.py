@@ -9,7 +9,7 @@ from perfkit.clock import ManualClock
 from perfkit.errors import TargetError
 from perfkit.protocol.statistics import ModelStatistics, TotalTime
 from perfkit.recorder.recording import AnswerTotals
-from perfkit.telemetry.server.composing_models import ComposingModelsReader
+from perfkit.telemetry.server.counters import ComposingModelsReader
 from perfkit.telemetry.server.statistics import ServerCounts, ServerStatisticsReader, difference
 
 MS = 1_000_000

@@ -1,0 +1,237 @@
+"""v2 over HTTP: requests as calls, answers, and a server's descriptions and administration."""
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+
+from perfkit.errors import ErrorKind, MissingEndpointError, ProtocolError, TargetError
+from perfkit.protocol import rest
+from perfkit.protocol.decoded_size import check_json_values
+from perfkit.protocol.generate import encode_generate_request, read_event_error
+from perfkit.protocol.message import (
+    IndexedModel,
+    InferRequest,
+    InferResponse,
+    ModelConfig,
+    ModelMetadata,
+    RegionKind,
+    RegionRefusal,
+    ServerMetadata,
+    SharedRegion,
+)
+from perfkit.protocol.statistics import ModelStatistics, decode_model_statistics
+from perfkit.transport.base import Outcome, Reply, may_pass
+from perfkit.transport.http.calls import HttpApi, HttpCall, HttpResponse, HttpTransport
+from perfkit.transport.limits import MAX_DESCRIPTION_BYTES
+from perfkit.transport.options import TransportOptions
+
+_RESTRICTED, _UNAVAILABLE = (401, 403), (429, 502, 503, 504)
+_MISSING = (404, 405, 501)
+_PARSED_CHARACTERS = 4000
+_JSON = {"Content-Type": rest.JSON_TYPE}
+
+
+class HttpCalls:
+    """The calls of v2 over HTTP, each to the one address of a transport. `Client` says what they return and raise."""
+
+    API = HttpApi(opening_path="/v2/health/live", read_event_error=read_event_error)
+    """What a transport must know of them."""
+
+    def __init__(self, options: TransportOptions) -> None:
+        self._options, self._limit_bytes = options, options.answer_limit.max_bytes
+
+    def infer(self, request: InferRequest) -> HttpCall:
+        """The call of a request; raises ProtocolError if a tensor has no JSON form."""
+        if self._options.stream is not None:
+            path = rest.model_path(request.model, request.version, "generate_stream")
+            return HttpCall("POST", path, _JSON, [encode_generate_request(request)])
+        headers, body = rest.encode_infer_request(request)
+        call = HttpCall("POST", rest.model_path(request.model, request.version, "infer"), headers, body)
+        return call.compressed(self._options.compression)
+
+    def decode(self, reply: Reply, response: HttpResponse) -> InferResponse:
+        """The answer to a request; raises ProtocolError if it is an error, or invalid."""
+        if reply.outcome is not Outcome.OK:
+            kind = ErrorKind.INVALID_ARGUMENT if response.status in (400, 422) else ErrorKind.INTERNAL
+            raise ProtocolError(f"HTTP {response.status}: {rest.decode_error(self._decompressed(response))}", kind)
+        length = response.headers.get(rest.HEADER_LENGTH.lower())
+        if length is not None and not length.isdecimal():
+            raise ProtocolError(f"{rest.HEADER_LENGTH} is not a number: {length!r}")
+        body = response.decompressed(self._limit_bytes)
+        json_bytes = len(body) if length is None else int(length)
+        check_json_values(body[:json_bytes], self._limit_bytes)
+        return rest.decode_infer_response(body, None if length is None else json_bytes, has_slots=self._options.has_output_slots)
+
+    def answer_bytes(self, response: HttpResponse) -> int:
+        """The size of an answer."""
+        return len(response.body)
+
+    async def server_metadata(self, transport: HttpTransport) -> ServerMetadata:
+        response = await self._get_description(transport, "/v2")
+        try:
+            document = json.loads(response.body) if response.status == 200 else None
+        except (ValueError, RecursionError):
+            document = None
+        if not isinstance(document, dict):
+            message = f"{transport.address}: not a v2 server: GET /v2 returned {self._describe(transport, response)}"
+            if refusal := self._refusal(transport, response, "GET /v2"):
+                raise refusal
+            if may_pass(response.status):
+                raise TargetError(message, may_pass=True)
+            raise MissingEndpointError(message, f"GET /v2: {self._describe(transport, response)}")
+        extensions = document.get("extensions")
+        names = tuple(map(str, extensions)) if isinstance(extensions, list) else ()
+        return ServerMetadata(str(document.get("name", "")), str(document.get("version", "")), names)
+
+    async def is_ready(self, transport: HttpTransport, model: str, version: str) -> bool:
+        for path in ("/v2/health/ready", model_path := rest.model_path(model, version, "ready")):
+            response = await self._get_description(transport, path)
+            if refusal := self._refusal(transport, response, f"GET {path}"):
+                raise refusal
+            if may_pass(response.status):
+                message = f"{transport.address}: the server, or its model '{model}', is not ready: GET {path} returned {self._describe(transport, response)}"
+                raise TargetError(message, may_pass=True)
+            # of a model, 404 with an error in v2's form is the server's word on it
+            is_missing = response.status in _MISSING and not (path == model_path and response.status == 404 and self._has_error(response))
+            if is_missing and path == model_path:
+                what = f"GET {path}: {self._describe(transport, response)}"
+                raise MissingEndpointError(f"{transport.address}: the server does not say whether model '{model}' is ready: {what}", what)
+            if response.status != 200 and not is_missing:
+                return False
+        return rest.decode_ready(response.body)
+
+    def _has_error(self, response: HttpResponse) -> bool:
+        """Whether an answer has the form of a v2 error."""
+        document = self._json(response)
+        return isinstance(document, dict) and "error" in document
+
+    async def model_metadata(self, transport: HttpTransport, model: str, version: str) -> ModelMetadata:
+        response = await self._get_description(transport, rest.model_path(model, version))
+        message = f"{transport.address}: the server does not offer model '{model}': {self._describe(transport, response)}"
+        if refusal := self._refusal(transport, response, f"the metadata of model '{model}'"):
+            raise refusal
+        if response.status in _MISSING or (response.status == 200 and not self._is_object(response)):
+            raise MissingEndpointError(message, self._describe(transport, response))
+        if response.status != 200:
+            raise TargetError(message, may_pass=may_pass(response.status))
+        try:
+            return rest.decode_model_metadata(response.body)
+        except ProtocolError as error:
+            raise TargetError(f"{transport.address}: {error}") from None
+
+    async def model_config(self, transport: HttpTransport, model: str, version: str) -> ModelConfig:
+        response = await self._get_description(transport, rest.model_path(model, version, "config"))
+        if may_pass(response.status):
+            what = f"the configuration of model '{model}'"
+            raise TargetError(f"{transport.address}: {what} could not be read: {self._describe(transport, response)}", may_pass=True)
+        what = f"GET {rest.model_path(model, version, 'config')}: {self._describe(transport, response)}"
+        missing = MissingEndpointError(f"{transport.address}: the server does not give the configuration of model '{model}': {what}", what)
+        if response.status != 200 or not self._is_object(response):
+            raise missing
+        try:
+            return rest.decode_model_config(response.body)
+        except ProtocolError:
+            raise TargetError(f"{transport.address}: the configuration of model '{model}' is not valid v2") from None
+
+    def _is_object(self, response: HttpResponse) -> bool:
+        """Whether the body is a JSON object: servers that lack a path may answer with a page, or with nothing."""
+        return isinstance(self._json(response), dict)
+
+    def _json(self, response: HttpResponse) -> object:
+        """The body's JSON; None if it is not JSON."""
+        try:
+            return json.loads(self._decompressed(response))
+        except (ValueError, RecursionError):
+            return None
+
+    def _refusal(self, transport: HttpTransport, response: HttpResponse, what: str) -> TargetError | None:
+        """The error for an endpoint that is restricted, or that a proxy cannot reach; None for any other status."""
+        if response.status in _RESTRICTED:
+            hint = "give the credentials that the server, or a proxy in front of it, asks for in target.headers"
+            return TargetError(f"{transport.address}: access to {what} is refused: {self._describe(transport, response)}: {hint}")
+        if response.status in _UNAVAILABLE:
+            reason = f"the server, or the one behind a proxy, is not available: {what} returned {self._describe(transport, response)}"
+            return TargetError(f"{transport.address}: {reason}", may_pass=True)
+        return None
+
+    def _describe(self, transport: HttpTransport, response: HttpResponse) -> str:
+        """The status and the server's words, shortened; of an HTML page, as proxies send it, the text alone."""
+        words = rest.decode_error(self._decompressed(response))[:_PARSED_CHARACTERS]
+        if words.startswith("<"):
+            words = " ".join(re.sub("<[^>]*>", " ", words).split())
+        return f"HTTP {response.status}{f': {transport.address.sanitize(words)}' if words else ''}"
+
+    async def model_index(self, transport: HttpTransport) -> tuple[IndexedModel, ...]:
+        response = await _post(transport, "/v2/repository/index", b"{}")
+        if response.status != 200 or not isinstance(self._json(response), list):
+            return rest.named_models(self._json(await self._get_description(transport, "/v2/models")))  # as KServe has it
+        try:
+            return rest.decode_model_index(self._decompressed(response)[: MAX_DESCRIPTION_BYTES + 1])
+        except ProtocolError as error:
+            raise TargetError(f"{transport.address}: {error}") from None
+
+    async def load_model(self, transport: HttpTransport, model: str) -> str:
+        return await self._change_repository(transport, model, "load")
+
+    async def unload_model(self, transport: HttpTransport, model: str) -> str:
+        return await self._change_repository(transport, model, "unload")
+
+    async def change_trace_settings(self, transport: HttpTransport, settings: Mapping[str, Sequence[str]]) -> str:
+        body = {name: list(values) if name == "trace_level" else values[0] for name, values in settings.items()}
+        response = await _post(transport, "/v2/trace/setting", json.dumps(body).encode())
+        return "" if response.status == 200 else self._describe(transport, response)
+
+    async def _change_repository(self, transport: HttpTransport, model: str, action: str) -> str:
+        response = await _post(transport, rest.repository_path(model, action), b"{}")
+        return "" if response.status == 200 else self._describe(transport, response)
+
+    async def model_statistics(self, transport: HttpTransport, model: str, version: str) -> tuple[ModelStatistics, ...]:
+        response = await self._get_description(transport, rest.model_path(model, version, "stats"))
+        what = f"the statistics of model '{model}'"
+        if refusal := self._refusal(transport, response, what):
+            raise refusal
+        if may_pass(response.status):
+            raise TargetError(f"{transport.address}: {what} returned {self._describe(transport, response)}")
+        if response.status != 200 or not self._is_object(response):
+            return ()
+        try:
+            return decode_model_statistics(self._decompressed(response))
+        except ProtocolError as error:
+            raise TargetError(f"{transport.address}: {error}") from None
+
+    async def register_region(self, transport: HttpTransport, region: SharedRegion) -> RegionRefusal | None:
+        response = await _post(transport, rest.region_path(region.kind, "register", region.name), rest.encode_region(region))
+        if response.status == 200:
+            return None
+        return RegionRefusal(self._describe(transport, response), is_unsupported=response.status in _MISSING)
+
+    async def unregister_region(self, transport: HttpTransport, kind: RegionKind, name: str) -> None:
+        await _post(transport, rest.region_path(kind, "unregister", name), b"{}")
+
+    async def region_names(self, transport: HttpTransport, kind: RegionKind) -> tuple[str, ...]:
+        response = await self._get_description(transport, rest.region_path(kind, "status"))
+        if response.status != 200:
+            return ()
+        try:
+            return rest.decode_region_names(self._decompressed(response))
+        except ProtocolError as error:
+            raise TargetError(f"{transport.address}: {error}") from None
+
+    async def _get_description(self, transport: HttpTransport, path: str) -> HttpResponse:
+        """Gets a description of the server or a model; raises TargetError, also if it is longer than any real one."""
+        response = await transport.exchange(HttpCall("GET", path))
+        if len(response.body) > MAX_DESCRIPTION_BYTES:
+            raise TargetError(f"{transport.address}: GET {path} returned {len(response.body):,} B, more than {MAX_DESCRIPTION_BYTES:,} B")
+        return response
+
+    def _decompressed(self, response: HttpResponse) -> bytes:
+        """The body, decompressed if possible: some servers compress errors, too."""
+        try:
+            return response.decompressed(self._limit_bytes)
+        except ProtocolError:
+            return response.body
+
+
+async def _post(transport: HttpTransport, path: str, body: bytes) -> HttpResponse:
+    """Sends a POST with a JSON body; raises TargetError if there is no response."""
+    return await transport.exchange(HttpCall("POST", path, _JSON, [body]))

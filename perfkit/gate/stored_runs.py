@@ -1,0 +1,238 @@
+"""The rule by which a gate decides from stored runs of two servers, measured at different times: an exact test with an allowance.
+
+All differences are slowdowns on a logarithmic scale, or differences of a share; above 0 the candidate is worse. Between the two
+measurements the machine may have changed, which no test of the runs can tell from a change of the server. So every time and rate may have
+changed by `MACHINE_ALLOWANCE` without any change of the server.
+"""
+
+import dataclasses
+import functools
+import itertools
+import math
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+from numpy.typing import NDArray
+
+from perfkit.gate.paired import FALSE_ALARM_RATE, PASS_RATE, POWER, MetricBounds
+from perfkit.stats.signed_rank import Array
+
+MAXIMUM_ARRANGEMENTS = 20_000
+"""With more of them, `SAMPLED_ARRANGEMENTS` are drawn at random."""
+SAMPLED_ARRANGEMENTS = 9_999
+_LARGEST_PART = 2**20  # sums of ranks held at once, which fit into a cache
+
+
+def step_down_p(values: Array, second: int) -> Array:
+    """One-sided p-values of "the second sample is no larger", adjusted for the number of metrics: shape [..., metrics].
+
+    `values` has shape [..., metrics, runs]; the last `second` runs are the second sample. The statistic of an arrangement of the runs is
+    the largest rank sum over the metrics, with mean ranks for ties; p is the share of arrangements with a statistic at least as large as
+    the actual one, (z + 1) / (B + 1) for B drawn ones. From the metric with the largest rank sum to that with the smallest, each is
+    compared with the metrics that are left. Source: P. H. Westfall & S. S. Young, *Resampling-Based Multiple Testing*, 1993, the step-down
+    maxT procedure: the probability that any metric without a shift has p <= α is at most α.
+
+    This also holds if the second sample's values are lower than an exchangeable sample's by any amounts that are never below zero, different
+    for each run and metric: no such loss in one metric makes an alarm in another likelier than α. Proof: fix the values without the losses;
+    let z(L) be the data if the runs L are the second sample and so have the losses, and T(M; z) the statistic of the runs M in the data z,
+    which rises with the values of M and falls with those of the other runs. Of all L that are rejected in z(L), let K have the smallest
+    T(K; z(K)). For any other one, L, z(K) differs from z(L) by fewer losses in L and more outside of it, so T(L; z(K)) >= T(L; z(L)) >=
+    T(K; z(K)). Each rejected L is thus one of the arrangements that count for the p of K in z(K), of which there are at most α of all.
+
+    Raises ValueError for values that are not finite and without runs in a sample.
+    """
+    values = np.asarray(values, np.float64)
+    if not 0 < second < values.shape[-1] or not np.isfinite(values).all():
+        raise ValueError("a rank-sum test needs finite values in two samples")
+    arranged = arrangements(values.shape[-1], second).T
+    cases = values.reshape(-1, *values.shape[-2:])
+    part = max(1, _LARGEST_PART // (values.shape[-2] * arranged.shape[-1]))
+    p = [_step_down(_doubled_ranks(cases[start : start + part]), arranged) for start in range(0, len(cases), part)]
+    return np.concatenate(p).reshape(values.shape[:-1]) if p else np.empty(values.shape[:-1])
+
+
+def shift(first: Array, second: Array) -> Array:
+    """By how much the second sample is larger: the median of all differences, shape [...] for samples [..., n] and [..., m].
+
+    Source: J. L. Hodges and E. L. Lehmann, Ann. Math. Statist. 34, 1963.
+    """
+    return np.asarray(np.median(_differences(first, second), axis=-1))
+
+
+def shift_limits(first: Array, second: Array, alpha: float) -> tuple[Array, Array]:
+    """One-sided lower and upper confidence limits of the shift, each at level 1 - `alpha`; infinite for too few values.
+
+    They enclose the shifts that the rank-sum test does not reject (M. Hollander and D. A. Wolfe, *Nonparametric Statistical
+    Methods*, 4.3).
+    """
+    differences = np.sort(_differences(first, second), axis=-1)
+    beyond = cut_off(np.shape(first)[-1], np.shape(second)[-1], alpha)
+    if beyond == 0:
+        return np.full(differences.shape[:-1], -np.inf), np.full(differences.shape[:-1], np.inf)
+    return differences[..., beyond - 1], differences[..., -beyond]
+
+
+@functools.cache
+def cut_off(first: int, second: int, alpha: float) -> int:
+    """The largest k with P[U < k] <= alpha, where U counts the differences below zero of samples without ties; 0 if even U = 0 is likelier."""
+    return int((np.cumsum(_null_counts(first, second)) <= alpha * math.comb(first + second, second) * (1 + 1e-12)).sum())
+
+
+@functools.cache
+def arrangements(runs: int, second: int) -> NDArray[np.float32]:
+    """Which runs are the second sample, as ones, shape [arrangements, runs]: the last ones first, then all others or a seeded sample.
+
+    With a sample the test is exact over all samples; a single one, the same in every gate, moves a p-value of 1 % by about 0.1 points.
+    """
+    if math.comb(runs, second) <= MAXIMUM_ARRANGEMENTS:
+        chosen = np.array(list(itertools.combinations(range(runs - 1, -1, -1), second)))
+    else:
+        rng = np.random.default_rng(0)
+        drawn = rng.random((SAMPLED_ARRANGEMENTS, runs)).argpartition(second, axis=-1)[:, :second]
+        chosen = np.concatenate([np.arange(runs - second, runs)[None], drawn])
+    made = np.zeros((len(chosen), runs), np.float32)
+    np.put_along_axis(made, chosen, 1.0, -1)
+    return made
+
+
+def _doubled_ranks(values: Array) -> NDArray[np.float32]:
+    """Twice the mean ranks along the last axis, from 0: whole numbers, so that their sums are exact."""
+    above, equal = (compare(values[..., :, None], values[..., None, :]).sum(-1) for compare in (np.greater, np.equal))
+    return np.asarray(2 * above + equal - 1, np.float32)
+
+
+def _step_down(ranks: NDArray[np.float32], arranged: NDArray[np.float32]) -> Array:
+    """Adjusted p-values for ranks of shape [cases, metrics, runs], the actual arrangement being the first."""
+    actual = ranks @ arranged[:, 0]
+    order = np.argsort(-actual, axis=-1, kind="stable")
+    sums = np.take_along_axis(ranks, order[..., None], 1) @ arranged
+    stepped, largest = np.empty(actual.shape), np.zeros_like(sums[:, 0])
+    for metric in reversed(range(actual.shape[-1])):
+        np.maximum(largest, sums[:, metric], out=largest)
+        stepped[:, metric] = np.count_nonzero(largest >= sums[:, metric, :1], axis=-1) / arranged.shape[-1]
+    p = np.empty_like(stepped)
+    np.put_along_axis(p, order, np.maximum.accumulate(stepped, axis=-1), -1)
+    return p
+
+
+def _differences(first: Array, second: Array) -> Array:
+    """All differences, second − first, shape [..., n · m]."""
+    made = np.asarray(second)[..., :, None] - np.asarray(first)[..., None, :]
+    return np.asarray(made.reshape(*made.shape[:-2], -1))
+
+
+def _null_counts(first: int, second: int) -> Array:
+    """How many arrangements have U = 0, 1, ..., n · m: the coefficients of the Gaussian binomial.
+
+    Source: H. B. Mann & D. R. Whitney, Ann. Math. Statist. 18, 1947.
+    """
+    size = first * second + 1
+    counts = np.zeros(size)
+    counts[0] = 1.0
+    for step in range(1, second + 1):  # the product of (1 - q^(n+i)) / (1 - q^i)
+        power = first + step
+        if power < size:
+            counts[power:] -= counts[: size - power].copy()
+        for index in range(step, size):
+            counts[index] += counts[index - step]
+    return counts
+
+
+MACHINE_ALLOWANCE = 0.05
+"""By how much the machine may have changed all times in between, either way. With it an unchanged candidate is called slower in less than
+1 % of gates on a machine whose drift has a standard deviation of 3 % (`benchmarks/stored_gate_simulation.py`)."""
+FEWEST_CANDIDATE_RUNS = 3
+RECOMMENDED_RUNS = (10, 5)
+"""Of the baseline, and of the candidate."""
+_FEWEST_ARRANGEMENTS = math.ceil(1 / FALSE_ALARM_RATE)
+_SIMULATED_GATES = 500
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class RunTests:
+    """The tests of a gate, as arrays over gates and metrics, or over metrics alone."""
+
+    adjusted_p: Array
+    """At or below `FALSE_ALARM_RATE` the metric has regressed."""
+    regressed: np.ndarray
+    passed: np.ndarray
+    """For an error rate too, by its runs; a pass needs enough requests besides."""
+
+
+def allowance(bounds: MetricBounds) -> float:
+    """The difference in a metric that the machine may have made: none in an error rate."""
+    return 0.0 if bounds.is_error_rate else math.log1p(MACHINE_ALLOWANCE)
+
+
+def judge_runs(bounds: Sequence[MetricBounds], baseline: Array, candidate: Array) -> RunTests:
+    """Tests slownesses of shape [..., metrics, runs]; there must be enough runs (`missing_runs`).
+
+    Regressed: the permutation test of `step_down_p` rejects H0 "worse by no more than the band and the allowance together", with one error
+    rate for all metrics. Passed: the upper limit of the shift, at 95 %, and the allowance stay below the margin together. A pass needs all
+    metrics, so these limits need no correction (R. L. Berger, Technometrics 24, 1982).
+    """
+    values = np.concatenate([baseline, np.asarray(candidate) - _no_change(bounds)], axis=-1)
+    # rates without any error stay equal: lowered by the band, they would make the opposite arrangement as extreme as a regression
+    adjusted = step_down_p(np.where(_is_error_rate(bounds), np.maximum(values, 0.0), values), np.shape(candidate)[-1])
+    high = shift_limits(baseline, candidate, PASS_RATE)[1]
+    passed = high + np.array([allowance(one) for one in bounds]) < np.array([one.margin for one in bounds])
+    return RunTests(adjusted, adjusted <= FALSE_ALARM_RATE, passed)
+
+
+def improved_runs_p(bounds: Sequence[MetricBounds], baseline: Array, candidate: Array) -> Array:
+    """P-values of H0 "better by no more than the band and the allowance together", shape [..., metrics]: the mirrored test of `judge_runs`."""
+    least = _no_change(bounds)
+    values = -np.concatenate([baseline, candidate + least], axis=-1)
+    return step_down_p(np.where(_is_error_rate(bounds), np.minimum(values, -least), values), np.shape(candidate)[-1])
+
+
+def _no_change(bounds: Sequence[MetricBounds]) -> Array:
+    """The differences that count as no change, shape [metrics, 1]."""
+    return np.array([[one.band + allowance(one)] for one in bounds])
+
+
+def _is_error_rate(bounds: Sequence[MetricBounds]) -> npt.NDArray[np.bool_]:
+    return np.array([[one.is_error_rate] for one in bounds])
+
+
+def estimate_shift(bounds: MetricBounds, baseline: Sequence[float], candidate: Sequence[float]) -> tuple[float, float, float]:
+    """How much worse the candidate is, and the limits of that at 95 % each, farther out by the allowance; infinite for too few runs."""
+    one, other = np.asarray(baseline, np.float64), np.asarray(candidate, np.float64)
+    low, high = shift_limits(one, other, PASS_RATE)
+    return float(shift(one, other)), float(low) - allowance(bounds), float(high) + allowance(bounds)
+
+
+def missing_runs(baseline: int, candidate: int) -> tuple[int, int]:
+    """How many more runs of the baseline and of the candidate a verdict needs.
+
+    The candidate needs three, and there must be 100 ways to arrange all runs, since the smallest p is one of them. More runs of the
+    candidate are asked for first, up to the recommended number.
+    """
+    more = max(FEWEST_CANDIDATE_RUNS, candidate)
+    while math.comb(baseline + more, more) < _FEWEST_ARRANGEMENTS and more < RECOMMENDED_RUNS[1]:
+        more += 1
+    needed = baseline
+    while math.comb(needed + more, more) < _FEWEST_ARRANGEMENTS:
+        needed += 1
+    return needed - baseline, more - candidate
+
+
+def detectable_shift(bounds: Sequence[MetricBounds], index: int, baseline: Sequence[float], candidate: Sequence[float]) -> float | None:
+    """The difference in metric `index` alone that 90 % of gates would detect if their runs are as noisy as these; None for too few runs.
+
+    Gates are simulated from the residuals of both sides about their medians; √(n/(n-2)) corrects the variance that so few residuals lack.
+    A gate detects a shift that exceeds band and allowance by more than its lower limit is below zero, at the first step of Bonferroni's
+    correction, whichever the other metrics are; if there are too few runs for that, at the smallest p that they can have, which takes all
+    metrics to be worse together. The machine is taken not to have changed. This is an approximation, with a fixed seed.
+    """
+    one, other = np.asarray(baseline, np.float64), np.asarray(candidate, np.float64)
+    if any(missing_runs(one.size, other.size)):
+        return None
+    runs = one.size + other.size
+    beyond = max(cut_off(one.size, other.size, FALSE_ALARM_RATE / len(bounds)), 1)
+    residuals = np.concatenate([one - np.median(one), other - np.median(other)]) * math.sqrt(runs / (runs - 2))
+    drawn = np.random.default_rng(0).choice(residuals, (_SIMULATED_GATES, runs))
+    differences = (drawn[:, one.size :, None] - drawn[:, None, : one.size]).reshape(_SIMULATED_GATES, -1)
+    lowest = np.partition(differences, beyond - 1, axis=-1)[:, beyond - 1]
+    return bounds[index].band + allowance(bounds[index]) - float(np.quantile(lowest, 1 - POWER))

@@ -1,0 +1,53 @@
+"""Streams of server-sent events on aiohttp, which the wire engine's are compared with."""
+
+import dataclasses
+
+import aiohttp
+
+from perfkit.errors import ProtocolError
+from perfkit.protocol.generate import EventSplitter, read_event_error
+from perfkit.transport.base import Outcome
+from perfkit.transport.http.event_stream import stream_reply
+from perfkit.transport.http.reference import ReferenceHttpTransport, RequestTrace
+from perfkit.transport.streamed_answer import StreamedAnswer
+
+
+@dataclasses.dataclass(slots=True)
+class _StreamTrace(RequestTrace):
+    """The trace of a streamed request, with the responses that came."""
+
+    answer: StreamedAnswer = dataclasses.field(default_factory=StreamedAnswer)
+    events: EventSplitter | None = None
+
+
+class EventStreamOracle(ReferenceHttpTransport):
+    """Each request is answered by a stream of events."""
+
+    def _trace(self):
+        return _StreamTrace(self._now_ns())
+
+    async def _read(self, response, trace):
+        if response.status != 200:
+            return await super()._read(response, trace)
+        answer = trace.answer
+
+        def take(data):
+            if error := read_event_error(data):
+                answer.error = answer.error or error
+            else:
+                answer.add(None, len(data), self._now_ns())
+
+        trace.events = EventSplitter(self._answer_limit.max_bytes, take)
+        try:
+            async for piece in response.content.iter_any():
+                trace.events.append(piece)
+        except ProtocolError as error:
+            raise aiohttp.ClientPayloadError(str(error)) from None
+        return b""
+
+    def _reply(self, trace, outcome, payload=None, error="", status=""):
+        if outcome is Outcome.OK and trace.events is not None:
+            return stream_reply(trace.answer, trace.events, trace.started_ns, self._now_ns())
+        reply = trace.answer.failed(outcome, trace.started_ns, self._now_ns(), error, status)
+        reply.payload = payload
+        return reply

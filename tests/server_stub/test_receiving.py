@@ -1,0 +1,136 @@
+"""Large requests received in threads, over both protocols: answered with what was sent, whatever clients do meanwhile."""
+
+import asyncio
+import concurrent.futures
+import random
+import socket
+import struct
+
+import numpy as np
+import psutil
+import pytest
+import tritonclient.grpc
+import uvloop
+
+from server_stub.grpc.front_end import GrpcFrontEnd
+from server_stub.http.front_end import HttpFrontEnd
+from server_stub.options import Options
+from server_stub.receiving import ReceivingThreads, thread_count
+from server_stub.repository.sources import open_repository
+from server_stub.settings import Settings
+from server_stub.shared_memory.regions import SharedMemoryRegions
+from tests.server_stub.http.test_large_requests import connected, echoed, raw_request
+
+MODEL = "identity_uint8"
+LARGE = 3_000_000
+BODY = random.Random(0).randbytes(LARGE)
+
+
+def serve(clients, threads=2):
+    """Runs `clients(http_port, grpc_port)` beside both front ends, and returns how often a thread was given a request."""
+
+    async def main():
+        repository, receiving = open_repository(Options(models=(MODEL,)), 1), ReceivingThreads(threads)
+        await asyncio.to_thread(repository.load)
+        parts = repository, SharedMemoryRegions(is_allowed=False), Settings()
+        http, grpc = HttpFrontEnd(*parts, threads=receiving), GrpcFrontEnd(*parts, threads=receiving)
+        try:
+            await asyncio.to_thread(clients, await http.start("127.0.0.1", 0), await grpc.start("127.0.0.1", 0))
+        finally:
+            await asyncio.gather(http.stop(), grpc.stop())
+            receiving.close()
+            repository.close()
+        return receiving.handed_over
+
+    return uvloop.run(main())
+
+
+def begun(port):
+    """A connection whose large request has begun and waits for its last byte."""
+    connection = connected(port)
+    connection.sendall(raw_request(BODY)[: -LARGE // 2])
+    return connection
+
+
+def grpc_answer(port, body):
+    with tritonclient.grpc.InferenceServerClient(f"127.0.0.1:{port}") as client:
+        tensor = tritonclient.grpc.InferInput("INPUT0", [1, len(body)], "UINT8")
+        tensor.set_data_from_numpy(np.frombuffer(body, np.uint8)[None])
+        return client.infer(MODEL, [tensor]).as_numpy("OUTPUT0").tobytes()
+
+
+def test_a_request_alone_is_received_in_the_event_loop():
+    def clients(http_port, grpc_port):
+        with connected(http_port) as connection:
+            for _ in range(3):
+                connection.sendall(raw_request(BODY))
+                assert echoed(connection) == [BODY]
+        assert grpc_answer(grpc_port, BODY) == BODY
+
+    assert serve(clients) == 0
+
+
+@pytest.mark.parametrize("protocol", ["http", "grpc"])
+def test_a_request_beside_another_is_received_by_a_thread(protocol):
+    def clients(http_port, grpc_port):
+        with begun(http_port) as first:
+            if protocol == "http":
+                with connected(http_port) as connection:
+                    for _ in range(3):
+                        connection.sendall(raw_request(BODY))
+                        assert echoed(connection) == [BODY]
+            else:
+                assert grpc_answer(grpc_port, BODY) == BODY
+            first.sendall(BODY[-LARGE // 2 :])
+            assert echoed(first) == [BODY]
+
+    assert serve(clients) > 0
+
+
+def test_what_comes_slowly_or_pipelined_is_answered_in_order():
+    bodies = [random.Random(seed).randbytes(size) for seed, size in enumerate((1_000_000, 16, 2_000_000, 300_000))]
+    sent = b"".join(map(raw_request, bodies))
+
+    def clients(http_port, _):
+        with begun(http_port), connected(http_port) as connection, concurrent.futures.ThreadPoolExecutor(1) as pool:
+            pool.submit(lambda: [connection.sendall(sent[first : first + 9973]) for first in range(0, len(sent), 9973)])
+            assert echoed(connection, len(bodies)) == bodies
+
+    assert serve(clients) > 0
+
+
+def test_clients_that_leave_in_the_middle_leave_nothing_behind():
+    descriptors = []
+
+    def leave(client, http_port):
+        rng = random.Random(client)
+        for _ in range(12):
+            with connected(http_port) as connection:
+                connection.sendall(raw_request(BODY)[: rng.randrange(LARGE)])
+                if rng.random() < 0.5:  # a reset, which is noticed at once
+                    connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+
+    def converse(client, http_port, grpc_port):
+        rng = random.Random(client)
+        with connected(http_port) as connection:
+            for _ in range(8):
+                body = rng.randbytes(rng.choice((100_000, 700_000, LARGE)))
+                connection.sendall(raw_request(body))
+                assert echoed(connection) == [body]
+                assert grpc_answer(grpc_port, body) == body
+
+    def clients(http_port, grpc_port):
+        descriptors.append(psutil.Process().num_fds())
+        with concurrent.futures.ThreadPoolExecutor(6) as pool:
+            ended = [pool.submit(leave, client, http_port) for client in range(3)]
+            for one in [*ended, *(pool.submit(converse, client, http_port, grpc_port) for client in range(3, 6))]:
+                one.result()
+        while psutil.Process().num_fds() > descriptors[0]:
+            pass  # until the server has closed its connections, or the test's time is over
+
+    assert serve(clients) > 0
+
+
+@pytest.mark.parametrize(("cpus", "threads"), [(1, 0), (3, 0), (4, 1), (8, 2), (16, 4), (96, 4)])
+def test_few_cpus_have_no_threads(cpus, threads):
+    assert thread_count(cpus) == threads
