@@ -23,12 +23,11 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from benchmarks.peers.clients import MAX_RUN_S, ClientError, Reported, Usage, read_perf_analyzer, run_measured
+from benchmarks.peers.clients import MAX_RUN_S, ClientError, Reported, read_perf_analyzer, run_measured, run_own
 from benchmarks.peers.install import perf_analyzer_path
 from benchmarks.peers.rounds import comparison_options, cpu_us_per_request, in_rounds, retry_hung
 from benchmarks.peers.server_process import PeerError
 from benchmarks.peers.triton import TRAFFIC_MODELS, Triton, running_triton
-from benchmarks.processes import write_scenario
 from benchmarks.report import RATIO_COLUMNS, Ratio, Report, describe_machine
 
 OWN, ANALYZER = "perfkit", "perf_analyzer"
@@ -156,14 +155,7 @@ def run_perfkit(program: Sequence[str], case: Case, triton: Triton, seconds: flo
         "measure": {"warmup": "0s", "duration": f"{seconds}s", "repetitions": 1, "workers": 1},
     }
     before = counted_requests(triton, case.model)
-    with tempfile.TemporaryDirectory(dir=folder) as name:
-        command = [*program, "run", str(write_scenario(pathlib.Path(name), scenario)), "--quiet", "--no-report", "--out", f"{name}/out"]
-        # 5: not valid, because both programs share the machine with the server
-        usage: Usage = run_measured(command, accepted_codes=(0, 5), timeout_s=MAX_RUN_S + seconds)
-        (point,) = json.loads(pathlib.Path(name, "out", "result.json").read_text(encoding="utf-8"))["points"]
-    requests = point["requests"]
-    if requests["ok"] != requests["sent"]:
-        raise ClientError(f"perfkit had failures: {requests}")
+    _, point, usage = run_own(program, scenario, folder, seconds)
     sent = counted_requests(triton, case.model) - before
     return Reported(sent, point["throughput_per_s"], point["service_time_ns"]["p50"] / 1e3, usage)
 
