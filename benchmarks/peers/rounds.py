@@ -5,7 +5,7 @@ import random
 import signal
 import sys
 from collections.abc import Callable, Collection, Mapping
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from benchmarks.peers.clients import ClientError, HungError, Reported
 from benchmarks.peers.install import peers_folder
@@ -14,14 +14,11 @@ from benchmarks.report import program_options
 _T = TypeVar("_T")
 
 
-def comparison_options(doc: str | None, cases: Collection[str], **options: object) -> argparse.Namespace:
+def comparison_options(doc: str | None, cases: Collection[str], *, rounds: int = 5, **options: Any) -> argparse.Namespace:
     """The options of a comparison, and those of `program_options`; SIGTERM stops clients and servers from now on, as Ctrl-C does."""
     signal.signal(signal.SIGTERM, signal.default_int_handler)
-    found = program_options(
-        doc,
-        case=([*cases], "the cases"),
-        **{"rounds": 5, "seed": (0, "seed for the order of the clients"), "peers": peers_folder(), **options},
-    )
+    seed = (0, "seed for the order of the clients")
+    found = program_options(doc, case=([*cases], "the cases"), rounds=rounds, seed=seed, peers=peers_folder(), **options)
     if unknown := {*found.case} - {*cases}:
         sys.exit(f"--case: {', '.join(sorted(unknown))} is none of {', '.join(cases)}")
     return found
