@@ -1,15 +1,13 @@
 """The runs behind the plots of docs/concepts: perfkit against the bundled server's model `synthetic`, whose service times are declared."""
 
 import pathlib
-import shlex
 import shutil
-import subprocess
-import sys
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import perfkit
-from benchmarks.processes import ROOT, run_perfkit, write_scenario
+from benchmarks.processes import run_gate, run_perfkit, server_arm
+from benchmarks.synthetic import closed_loop, open_loop
 from perfkit.api.result import Result
 from perfkit.gate.folder import VERDICT_FILE, read_verdict
 from perfkit.gate.verdict import Verdict
@@ -43,14 +41,6 @@ class Run(NamedTuple):
         }
 
 
-def _open(*rates: float, arrivals: str = "poisson") -> dict[str, Any]:
-    return {"open": {"rate": [*rates], "arrivals": arrivals}}
-
-
-def _closed(*concurrency: int) -> dict[str, Any]:
-    return {"closed": {"concurrency": [*concurrency]}}
-
-
 STALLING = "service=constant:20ms,servers=4,stall=2s/8s,drain=at-pace"
 OMITTING = f"service=constant:1ms,{_AT_ONCE},stall=1s/10s,drain=at-once"
 COLD = "service=constant:5ms,slow_start=6x/250ms"
@@ -68,17 +58,17 @@ RATES_PER_S = (40, 120, 200, 280, 320, 360, 380)
 RUNS = {
     run.name: run
     for run in (
-        Run("loops-closed", STALLING, _closed(2), 14, "0s"),
-        Run("loops-open", STALLING, _open(100, arrivals="constant"), 14, "0s"),
-        Run("omission-closed", OMITTING, _closed(1), 20, "0s"),
-        Run("omission-open", OMITTING, _open(200, arrivals="constant"), 20, "0s"),
+        Run("loops-closed", STALLING, closed_loop(2), 14, "0s"),
+        Run("loops-open", STALLING, open_loop(100, arrivals="constant"), 14, "0s"),
+        Run("omission-closed", OMITTING, closed_loop(1), 20, "0s"),
+        Run("omission-open", OMITTING, open_loop(200, arrivals="constant"), 20, "0s"),
         Run("cold", COLD, {"cold_start": {"by": "reload", "requests": 400}}),
-        Run("warmup-none", COLD, _closed(1), 10, "0s"),
-        Run("warmup-auto", COLD, _closed(1), 10, "auto"),
-        *(Run(f"independent-{s:g}s", INDEPENDENT, _open(INTERVAL_RATE_PER_S), s, "2s", SEED + n) for n, s in enumerate(WINDOWS_S)),
-        *(Run(f"queued-{s:g}s", QUEUED, _open(INTERVAL_RATE_PER_S), s, "2s", SEED + n) for n, s in enumerate(WINDOWS_S)),
-        Run("saturation-closed", BUSY, _closed(*CONCURRENCY), 5),
-        Run("saturation-open", BUSY, _open(*RATES_PER_S), 12),
+        Run("warmup-none", COLD, closed_loop(1), 10, "0s"),
+        Run("warmup-auto", COLD, closed_loop(1), 10, "auto"),
+        *(Run(f"independent-{s:g}s", INDEPENDENT, open_loop(INTERVAL_RATE_PER_S), s, "2s", SEED + n) for n, s in enumerate(WINDOWS_S)),
+        *(Run(f"queued-{s:g}s", QUEUED, open_loop(INTERVAL_RATE_PER_S), s, "2s", SEED + n) for n, s in enumerate(WINDOWS_S)),
+        Run("saturation-closed", BUSY, closed_loop(*CONCURRENCY), 5),
+        Run("saturation-open", BUSY, open_loop(*RATES_PER_S), 12),
     )
 }
 GATE_MODEL = "service=lognormal:10ms:cv=0.3,servers=4"
@@ -102,14 +92,9 @@ def measure(run: Run, results: pathlib.Path, prefix: Sequence[str]) -> Result:
 
 def measure_gate(results: pathlib.Path) -> Verdict:
     """The verdict of a gate of one server against itself, from the folder of an earlier call if there is one."""
-    folder = results / "gate"
-    if not (folder / VERDICT_FILE).exists():
-        results.mkdir(parents=True, exist_ok=True)
-        scenario = Run("unchanged", GATE_MODEL, _closed(4)).scenario()
-        del scenario["server"]
-        scenario["load"] = {"closed": {"concurrency": 4}}
-        file = write_scenario(results, scenario)
-        server = f"cmd:{shlex.quote(sys.executable)} -m server_stub --model synthetic --synthetic {GATE_MODEL} --grpc-port 0 --http-port {{port}} --exit-with-stdin"
-        command = [sys.executable, "-m", "perfkit", "gate", str(file), "--baseline", server, "--candidate", server, *GATE_OPTIONS]
-        subprocess.run([*command, "--out", str(folder)], cwd=ROOT, check=False)  # the verdict says how it ended
-    return read_verdict(folder)
+    if (results / "gate" / VERDICT_FILE).exists():
+        return read_verdict(results / "gate")
+    scenario = Run("unchanged", GATE_MODEL, {"closed": {"concurrency": 4}}).scenario()
+    del scenario["server"]
+    server = server_arm("--model", "synthetic", "--synthetic", GATE_MODEL)
+    return run_gate(results, scenario, server, server, *GATE_OPTIONS)

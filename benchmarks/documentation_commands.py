@@ -18,21 +18,23 @@ from collections.abc import Callable, Mapping, Sequence
 from benchmarks.documentation.commands import PAGES, commands_of
 from benchmarks.documentation.page_run import FAILED, NOT_RUN, RAN, Outcome, run_page, treatment_of
 from benchmarks.documentation.pages import SETUPS
-from benchmarks.report import describe_machine, option_parser, publish, table_head, table_row
+from benchmarks.report import describe_machine, program_options, publish, table_head, table_row
 from tests.docs.snippets import ROOT
 
 
 def main() -> int:
     """Runs the program and returns its exit code."""
-    parser = option_parser(__doc__, out=pathlib.Path("reports/documentation-commands.md"))
-    parser.add_argument("--page", action="append", metavar="PAGE", help="run only this page, repeated for several; the report has all")
-    parser.add_argument("--again", action="store_true", help="also run pages whose commands have not changed since they succeeded")
-    parser.add_argument("--work", type=pathlib.Path, default=ROOT / "build/documentation-commands", help="the folder of the outcomes")
-    options = parser.parse_args()
+    options = program_options(
+        __doc__,
+        out="documentation-commands",
+        page=([""], "run only these pages; the report has all"),
+        again=(False, "also run pages whose commands have not changed since they succeeded"),
+        work=(ROOT / "build/documentation-commands", "the folder of the outcomes"),
+    )
     work, machine = options.work.absolute(), describe_machine()
     work.mkdir(parents=True, exist_ok=True)
     pages = [page for page in PAGES if commands_of(page)]
-    for page in options.page or pages:
+    for page in [page for page in options.page if page] or pages:
         stored = read_outcomes(work, page)
         if options.again or stored is None or any(one.state == FAILED for one in stored):
             write_outcomes(work, page, run_page(page, work))

@@ -20,7 +20,7 @@ from collections.abc import Iterator
 from benchmarks.peers.install import peers_folder
 from benchmarks.peers.server_process import PeerError
 from benchmarks.peers.triton import MODELS, TRAFFIC_MODELS, Triton, running_triton
-from benchmarks.report import option_parser, publish, table_head, table_row, yes_no
+from benchmarks.report import Report, program_options
 from tests.documented_command_lines import FILES, LINES
 
 _LEFT_OUT = ("--ssl-", "https://", "=cuda", "--bls")
@@ -51,37 +51,23 @@ class Outcome:
 
 
 def main() -> int:
-    """Runs the program and returns its exit code."""
-    parser = option_parser(__doc__, out=pathlib.Path("reports/documented-commands.md"))
-    parser.add_argument("--peers", type=pathlib.Path, default=peers_folder(), metavar="FOLDER", help="where the peers are installed")
-    options = parser.parse_args()
-    own = [pathlib.Path(sys.executable).with_name("perfkit"), "perf-analyzer"]
-    real = [options.peers.absolute() / "bin" / "perf_analyzer"]
-    rows, differing = [], 0
+    """Runs the lines and writes the report."""
+    options = program_options(__doc__, out="documented-commands", peers=peers_folder())
+    programs = [options.peers.absolute() / "bin" / "perf_analyzer"], [pathlib.Path(sys.executable).with_name("perfkit"), "perf-analyzer"]
     lines = [line for _, line, _ in LINES if not any(mark in line for mark in _LEFT_OUT)]
     try:
         with tempfile.TemporaryDirectory() as models, running_on(options.peers, pathlib.Path(models)) as triton:
+            report = Report(options.out, f"perf_analyzer's documented command lines on Triton {triton.version}")
+            report.add(
+                f"{len(lines)} lines; {len(LINES) - len(lines)} that need TLS, a GPU, or a model that calls others are left out.", ""
+            )
+            report.table("line", "perf_analyzer", "perfkit", "alike")
             for line in lines:
-                arguments = fitted(line, triton)
-                theirs, ours = (run([*map(str, program), *arguments]) for program in (real, own))
-                agrees = (theirs.exit_code, theirs.loads) == (ours.exit_code, ours.loads)
-                differing += not agrees
-                rows.append(table_row(f"`{line}`", theirs, ours, yes_no(agrees)))
-                print(rows[-1], flush=True)
-            version = triton.version
+                theirs, ours = (run([*map(str, program), *fitted(line, triton)]) for program in programs)
+                report.judged_row((theirs.exit_code, theirs.loads) == (ours.exit_code, ours.loads), f"`{line}`", theirs, ours)
     except PeerError as error:
-        print(error, file=sys.stderr)
-        return 2
-    report = [
-        f"# perf_analyzer's documented command lines on Triton {version}",
-        "",
-        f"{len(lines)} lines; {len(LINES) - len(lines)} that need TLS, a GPU, or a model that calls others are left out.",
-        f"In {len(lines) - differing} the exit code and the number of loads are the same.",
-        "",
-        *table_head("line", "perf_analyzer", "perfkit", "alike"),
-        *rows,
-    ]
-    return publish(options.out, report, is_met=not differing)
+        sys.exit(str(error))
+    return report.write()
 
 
 @contextlib.contextmanager

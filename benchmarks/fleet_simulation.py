@@ -16,7 +16,6 @@ import copy
 import dataclasses
 import functools
 import itertools
-import pathlib
 import sys
 import time
 import tracemalloc
@@ -25,7 +24,7 @@ from typing import TypeVar
 
 import numpy as np
 
-from benchmarks.report import describe_machine, option_parser, publish, table_head, table_row, yes_no
+from benchmarks.report import describe_machine, program_options, publish, table_head, table_row, yes_no
 from benchmarks.simulated_clocks import (
     DIVISIONS,
     TRIPS,
@@ -87,16 +86,7 @@ class Size:
 
 
 SHORT = Size(
-    workers=20,
-    workers_per_machine=4,
-    exact_per_s=2000,
-    exact_s=2,
-    worker_per_s=300,
-    fast_workers=4,
-    point_s=6,
-    clock_points=4,
-    arrivals=20_000,
-    repetitions=1,
+    20, 4, exact_per_s=2000, exact_s=2, worker_per_s=300, fast_workers=4, point_s=6, clock_points=4, arrivals=20_000, repetitions=1
 )
 
 
@@ -244,13 +234,8 @@ def simulate_clocks(size: Size) -> tuple[list[str], bool]:
         for link_ms in LINKS_MS:
             cells = []
             for length_s in LENGTHS_S:
-                points = simulate_errors(
-                    link_ms * 1e6,
-                    length_s,
-                    drift_ppm,
-                    max(size.clock_points * 10 // length_s, size.clock_points // 50, 1),
-                    25,
-                )
+                number = max(size.clock_points * 10 // length_s, size.clock_points // 50, 1)
+                points = simulate_errors(link_ms * 1e6, length_s, drift_ppm, number, 25)
                 bounds_ms = [point.reported.bound_ns / 1e6 for point in points]
                 covered, total = covered + sum(point.is_covered for point in points), total + len(points)
                 cells.append(f"{np.median(bounds_ms):.2f} / {max(bounds_ms):.2f} / {max(point.true_ns for point in points) / 1e6:.2f}")
@@ -351,9 +336,7 @@ def _mb(size: float) -> str:
 
 def main() -> int:
     """Runs the simulation; returns the exit code."""
-    parser = option_parser(__doc__, out=pathlib.Path("reports/fleet-simulation.md"))
-    parser.add_argument("--short", action="store_true", help="simulate less, in a few seconds")
-    options = parser.parse_args()
+    options = program_options(__doc__, out="fleet-simulation", short=(False, "simulate less, in a few seconds"))
     size, machine = SHORT if options.short else Size(), describe_machine()
     merging, is_exact = simulate_merging(size)
     clocks, is_covered = simulate_clocks(size)

@@ -3,7 +3,7 @@
     python -m benchmarks.fuzz_results [--minutes 10] [--seed 0] [--out reports/fuzz-results.md]
 
 Each command must end with a documented exit code, within 30 s, without a traceback, and what it prints must not have control
-characters, commands of CI systems, or figures that nothing can measure. The figures are kept beside the report, in a `.json` file.
+characters, commands of CI systems, or figures that nothing can measure.
 """
 
 import argparse
@@ -11,7 +11,6 @@ import collections
 import contextlib
 import dataclasses
 import io
-import json
 import os
 import pathlib
 import platform
@@ -251,18 +250,6 @@ def main() -> int:
         "",
         f"The slowest command took {found.slowest_s:.1f} s; the process took {peak} MiB at most.",
     ]
-    if options.out is not None:
-        figures = {
-            "minutes": options.minutes,
-            "seed": options.seed,
-            "trials": trials,
-            "outcomes": found.outcomes,
-            "failures": found.failures,
-        }
-        options.out.parent.mkdir(parents=True, exist_ok=True)
-        options.out.with_suffix(".json").write_text(
-            json.dumps({**figures, "slowest_s": found.slowest_s, "peak_mib": peak}, indent=1) + "\n"
-        )
     return fuzzing.finish("Fuzzing stored results", lines, found.failures, options)
 
 

@@ -21,17 +21,8 @@ ODD_VALUES: tuple[Any, ...] = (
     1e9, 0.5, -0.0, "1", "nan", "1e400", [], {}, [[]], {"": None}, [None] * 3, {"a": {"b": {"c": 1}}}, "2026-01-01T00:00:00+00:00", "9999-99-99T99:99:99Z",
 )  # fmt: skip
 FREE_PARTS = (
-    "scenario",
-    "environment",
-    "overrides",
-    "status_reason",
-    "started_at",
-    "fingerprint",
-    "warnings",
-    "errors",
-    "failures",
-    "labels",
-)
+    "scenario", "environment", "overrides", "status_reason", "started_at", "fingerprint", "warnings", "errors", "failures", "labels",
+)  # fmt: skip
 """Parts of a document that hold texts and whatever a server said: they reach the outputs."""
 _PERCENTILES = ("p50", "p90", "p95", "p99", "p99_9", "p99_99")
 
@@ -206,26 +197,9 @@ def damage_csv(file: pathlib.Path, rng: random.Random) -> str:
         number = rng.randrange(len(lines))
         cells = lines[number].split(",")
         odd = [
-            "nan",
-            "inf",
-            "-1",
-            "1e308",
-            "1e400",
-            "x",
-            "",
-            '"',
-            "[]",
-            "9" * 400,
-            "0001-01-01",
-            "9999-12-31",
-            "292277026596-12-04",
-            "-2026-01-01",
-            "2026-13-45",
-            "1970-01-01",
-            "2199-12-31",
-            "1e11",
-            "0.001",
-        ]
+            "nan", "inf", "-1", "1e308", "1e400", "x", "", '"', "[]", "9" * 400, "0001-01-01", "9999-12-31", "292277026596-12-04", "-2026-01-01",
+            "2026-13-45", "1970-01-01", "2199-12-31", "1e11", "0.001",
+        ]  # fmt: skip
         cells[rng.randrange(len(cells))] = rng.choice([*odd, *(one for one in HOSTILE_TEXTS if one.isprintable())])
         lines[number] = ",".join(cells)
     file.write_text("\n".join(lines) + "\n")

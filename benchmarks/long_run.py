@@ -1,4 +1,4 @@
-"""A long run at a constant rate: the memory of perfkit's processes, the cost of checkpoints, and what recovery makes of a killed run.
+"""A long run at a constant rate: the memory of perfkit's processes, and what recovery makes of a killed run.
 
     python -m benchmarks.long_run [--minutes 30] [--rate 5000] [--checkpoint 60] [--killed-after 150] [--out reports/long-run.md]
 
@@ -12,30 +12,24 @@ import collections
 import contextlib
 import json
 import pathlib
-import pickle
 import shutil
 import signal
-import statistics
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
-import numpy as np
 import psutil
 
 from benchmarks.processes import ROOT, peak_memory_kib, write_scenario
-from benchmarks.report import describe_machine, option_parser, publish, table_head, table_row, yes_no
+from benchmarks.report import Report, describe_machine, program_options, yes_no
 from perfkit.calibration.canned_responses import INPUT, MODEL
-from perfkit.recorder.recorder import Recorder
 from perfkit.result.file import read_result
 from perfkit.result.interval_log import log_files, read_intervals, read_window_starts
 from perfkit.result.model import Point
 from perfkit.stats.buckets import BucketCounts
-from perfkit.transport.base import Outcome, Reply
-from perfkit.units import NS_PER_S
 
 _ALLOWED_GROWTH = 0.05
 _QUANTILES = {"p50": 0.5, "p90": 0.9, "p99": 0.99, "p99_9": 0.999}
@@ -82,9 +76,7 @@ def resident_mib(process: "subprocess.Popen[bytes]") -> dict[str, float]:
     return {name: size / 2**20 for name, size in memory.items()}
 
 
-def complete_run(
-    folder: pathlib.Path, scenario: Mapping[str, Any], minutes: float, say: Callable[[str], None]
-) -> tuple[list[tuple[float, dict[str, float]]], float]:
+def complete_run(folder: pathlib.Path, scenario: Mapping[str, Any], minutes: float) -> tuple[list[tuple[float, dict[str, float]]], float]:
     """Runs to the end; the memory after each minute of load, and the driver's peak. The folder at half-time is copied to `half.partial` beside it."""
     samples: list[tuple[float, dict[str, float]]] = []
     partial = folder.with_name(f"{folder.name}.partial")
@@ -100,7 +92,7 @@ def complete_run(
                 time.sleep(0.2)
             minute = (time.monotonic() - began_s) / 60
             samples.append((minute, resident_mib(process)))
-            say(f"{minute:.1f} min: {samples[-1][1]}")
+            print(f"{minute:.1f} min: {samples[-1][1]}", file=sys.stderr, flush=True)
             if minute >= minutes / 2 and not is_copied and (partial / "checkpoint.json").exists():
                 shutil.copytree(partial, folder.with_name("half.partial"))
                 is_copied = True
@@ -149,58 +141,18 @@ def stored_figures(point: Point) -> dict[str, int]:
     return {"count": point.times.count, **{name: getattr(point.times, name) for name in _QUANTILES}}
 
 
-def start_delays(folder: pathlib.Path, checkpoint_s: int) -> list[str]:
-    """Rows: the start delays of the seconds in which a checkpoint is taken, and of all others."""
-    start_s = read_window_starts(folder)[0, 0]
-    parts: dict[bool, list[BucketCounts]] = {True: [], False: []}
-    for tag, at_s, times in read_intervals(folder):
-        second = round(at_s - start_s)
-        if tag == "p0.r0.delay":  # it is taken a second after its instant
-            parts[second > checkpoint_s and second % checkpoint_s in (1, 2)].append(times)
-    rows = []
-    for name, delays in (("with a checkpoint", parts[True]), ("all others", parts[False])):
-        whole = BucketCounts.merged(delays)
-        p50, p99, p999 = whole.values_at([0.5, 0.99, 0.999])
-        slowest = statistics.median(part.values_at([1.0])[0] for part in delays) if delays else 0
-        rows.append(table_row(name, len(delays), *(f"{value / 1e6:.3f}" for value in (p50, p99, p999, slowest))))
-    return rows
-
-
-def checkpoint_cost(rate: float, checkpoint_s: int, minutes: float) -> tuple[float, float, float]:
-    """Milliseconds to take a checkpoint, and to make a message of it, and the message's kilobytes; of synthetic requests, the median of five."""
-    window_ns, rng = round(minutes * 60) * NS_PER_S, np.random.default_rng(3)
-    recorder = Recorder(lambda _: None, window_start_ns=0, window_end_ns=window_ns, is_open=True, checkpoint_ns=checkpoint_s * NS_PER_S)
-    costs = []
-    for number in range(min(5, round(minutes * 60) // checkpoint_s)):
-        intended = np.sort(rng.integers(number * checkpoint_s * NS_PER_S, (number + 1) * checkpoint_s * NS_PER_S, int(rate * checkpoint_s)))
-        for at_ns, took_ns in zip(intended.tolist(), rng.lognormal(13, 0.5, intended.size).astype(int).tolist(), strict=True):
-            recorder.add(Reply(Outcome.OK, at_ns + 20_000, at_ns + took_ns, intended_ns=at_ns, paced_ns=at_ns + 9_000))
-        began_ns = time.perf_counter_ns()
-        piece = recorder.take_before((number + 1) * checkpoint_s * NS_PER_S)
-        taken_ns = time.perf_counter_ns()
-        collections.deque(recorder.keep(), maxlen=0)
-        kept_ns = time.perf_counter_ns()
-        message = pickle.dumps(piece, protocol=pickle.HIGHEST_PROTOCOL)
-        costs.append((taken_ns - began_ns, time.perf_counter_ns() - kept_ns, len(message)))
-    take_ns, pickle_ns, size = (statistics.median(one) for one in zip(*costs, strict=True))
-    return take_ns / 1e6, pickle_ns / 1e6, size / 1000
-
-
 def main() -> int:
     """Prints the report."""
-    parser = option_parser(__doc__)
-    parser.add_argument("--minutes", type=float, default=30)
-    parser.add_argument("--rate", type=float, default=5000)
-    parser.add_argument("--checkpoint", type=int, default=60, help="seconds")
-    parser.add_argument("--killed-after", type=float, default=150, help="seconds of load of the second run")
-    parser.add_argument("--keep", type=pathlib.Path, help="a folder for all results, which stay")
-    options = parser.parse_args()
+    options = program_options(
+        __doc__,
+        minutes=(30.0, "length of the first run"),
+        rate=(5000.0, "requests per second"),
+        checkpoint=(60, "seconds between checkpoints"),
+        killed_after=(150.0, "seconds of load of the second run"),
+        keep=(pathlib.Path, "a folder for all results, which stay"),
+    )
+    report = Report(options.out, "A long run: memory and recovery")
     machine = describe_machine()
-    measure = {"warmup": "1s", "duration": f"{round(options.minutes * 60)}s", "repetitions": 1, "checkpoint": f"{options.checkpoint}s"}
-
-    def say(text: str) -> None:
-        print(text, file=sys.stderr, flush=True)
-
     with tempfile.TemporaryDirectory(prefix="perfkit-long-run-") as name, canned_server() as url:
         place = options.keep or pathlib.Path(name)
         place.mkdir(parents=True, exist_ok=True)
@@ -209,80 +161,65 @@ def main() -> int:
             "target": {"url": url, "model": MODEL},
             "workload": {"inputs": {INPUT: {"generate": "zeros", "shape": [32]}}},
             "load": {"open": {"rate": options.rate}},
-            "measure": measure,
+            "measure": {
+                "warmup": "1s",
+                "duration": f"{round(options.minutes * 60)}s",
+                "repetitions": 1,
+                "checkpoint": f"{options.checkpoint}s",
+            },
         }
-        samples, peak_mib = complete_run(place / "whole", scenario, options.minutes, say)
+        samples, peak_mib = complete_run(place / "whole", scenario, options.minutes)
         (whole,) = read_result(place / "whole")[0].points
         half, half_folder, half_reason = recover(place / "half.partial")
         killed_run(place / "killed", scenario, options.killed_after)
         killed, killed_folder, killed_reason = recover(place / "killed.partial")
-        rows = [
-            (name, figures)
-            for name, figures in (
-                ("half-time copy, recovered", stored_figures(half)),
-                ("its own log", logged_figures(half_folder)),
-                ("complete run's log up to that second", logged_figures(place / "whole", half.duration_s)),
-                ("killed run, recovered", stored_figures(killed)),
-                ("its own log ", logged_figures(killed_folder)),
-            )
-        ]
-        series = half.throughput_series_per_s or ()
-        is_series_equal = tuple(series) == tuple((whole.throughput_series_per_s or ())[: len(series)])
+        figures = {
+            "half-time copy, recovered": stored_figures(half),
+            "its own log": logged_figures(half_folder),
+            "complete run's log up to that second": logged_figures(place / "whole", half.duration_s),
+            "killed run, recovered": stored_figures(killed),
+            "the killed run's own log": logged_figures(killed_folder),
+        }
         log_bytes, parts = sum(file.stat().st_size for file in log_files(place / "whole")), len(log_files(place / "whole"))
-        delays = start_delays(place / "whole", options.checkpoint)
-    cost = checkpoint_cost(options.rate, options.checkpoint, options.minutes)
-    is_equal = rows[0][1] == rows[1][1] == rows[2][1] and rows[3][1] == rows[4][1] and is_series_equal
+    series = tuple(half.throughput_series_per_s or ())
+    is_series_equal = series == tuple(whole.throughput_series_per_s or ())[: len(series)]
+    copied, copied_log, of_whole, ended, ended_log = figures.values()
+    is_equal = copied == copied_log == of_whole and ended == ended_log and is_series_equal
     first_minute = min(5, len(samples) // 2)
     settled = [memory["driver"] for minute, memory in samples if minute > first_minute - 0.5 and "driver" in memory]
     growth = max(settled) / settled[0] - 1 if settled else float("inf")
-    names = list(dict.fromkeys(name for _, memory in samples for name in memory))
-    lines = [
-        "# A long run: memory, checkpoints and recovery",
-        "",
-        (
-            f"{options.minutes:g} minutes at {options.rate:,.0f} requests per second (Poisson) to perfkit's canned server, a checkpoint every "
-            f"{options.checkpoint} s, one worker process. {machine}"
-        ),
-        (
-            f"{whole.requests.sent:,} requests were sent, {whole.requests.ok:,} answered ok, p50 {(whole.times.p50 or 0) / 1e6:.2f} ms. "
-            f"The log has {log_bytes / 2**20:.1f} MiB in {parts} file{'s' * (parts > 1)}."
-        ),
+    report.is_met = is_equal and growth <= _ALLOWED_GROWTH
+    report.add(
+        f"{options.minutes:g} minutes at {options.rate:,.0f} requests per second (Poisson) to perfkit's canned server, a checkpoint every "
+        f"{options.checkpoint} s, one worker process. {machine}",
+        f"{whole.requests.sent:,} requests were sent, {whole.requests.ok:,} answered ok, p50 {(whole.times.p50 or 0) / 1e6:.2f} ms. "
+        f"The log has {log_bytes / 2**20:.1f} MiB in {parts} file{'s' * (parts > 1)}.",
         "",
         f"The load point is valid: {yes_no(whole.valid)}; its warnings: {', '.join(warning.code for warning in whole.warnings) or 'none'}.",
+    )
+    report.section("Resident memory of perfkit's processes, MiB")
+    names = list(dict.fromkeys(name for _, memory in samples for name in memory))
+    report.table(">minute", *(f">{name}" for name in names))
+    for minute, memory in samples:
+        report.row(f"{minute:.1f}", *(f"{memory.get(name, 0):.1f}" for name in names))
+    report.add(
         "",
-        "## Resident memory of perfkit's processes, MiB",
-        "",
-        *table_head(">minute", *(f">{name}" for name in names)),
-        *(table_row(f"{minute:.1f}", *(f"{memory.get(name, 0):.1f}" for name in names)) for minute, memory in samples),
-        "",
-        (
-            f"From minute {first_minute} on, when the libraries of the first checkpoints are loaded, the driver's memory is at most {growth:+.1%} above "
-            f"that of minute {first_minute}: within {_ALLOWED_GROWTH:.0%}: {yes_no(growth <= _ALLOWED_GROWTH)}. Its peak, in which the final result is "
-            f"computed, was {peak_mib:.1f} MiB."
-        ),
-        "",
-        "## What a checkpoint costs",
-        "",
-        (
-            f"In the worker, of synthetic requests at this rate: {cost[0]:.1f} ms to take one, {cost[1]:.1f} ms to make a message of "
-            f"{cost[2]:,.0f} kB of it. Start delays of the complete run, in milliseconds:"
-        ),
-        "",
-        *table_head("seconds", ">number", ">p50", ">p99", ">p99.9", ">median of the seconds' maxima"),
-        *delays,
-        "",
-        "## Recovery",
-        "",
-        f"At half-time: {half_reason}.",
-        f"Killed by SIGKILL after {options.killed_after:g} s of load: {killed_reason}.",
-        "",
-        *table_head("figures of", ">response times", *(f">{name}, ns" for name in _QUANTILES)),
-        *(table_row(name.strip(), *(f"{value:,}" for value in figures.values())) for name, figures in rows),
+        f"From minute {first_minute} on, when the libraries of the first checkpoints are loaded, the driver's memory is at most {growth:+.1%} above "
+        f"that of minute {first_minute}: within {_ALLOWED_GROWTH:.0%}: {yes_no(growth <= _ALLOWED_GROWTH)}. Its peak, in which the final result is "
+        f"computed, was {peak_mib:.1f} MiB.",
+    )
+    report.section(
+        "Recovery", f"At half-time: {half_reason}.", f"Killed by SIGKILL after {options.killed_after:g} s of load: {killed_reason}.", ""
+    )
+    report.table("figures of", ">response times", *(f">{name}, ns" for name in _QUANTILES))
+    for name, found in figures.items():
+        report.row(name, *(f"{value:,}" for value in found.values()))
+    report.add(
         "",
         f"The answers of each of the {len(series):,} seconds are the same in the recovered copy and in the complete run: {yes_no(is_series_equal)}.",
         f"All figures agree: {yes_no(is_equal)}.",
-    ]
-    return publish(options.out, lines, is_met=is_equal and growth <= _ALLOWED_GROWTH)
+    )
+    return report.write()
 
 
 if __name__ == "__main__":

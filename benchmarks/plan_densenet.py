@@ -11,17 +11,17 @@ It takes about 25 minutes on two cores. Results in the work folder are not measu
 another work folder starts from the beginning. The exit code is 1 if a measured p99 lies outside its 90 % interval.
 """
 
-import dataclasses
 import json
 import os
 import pathlib
 import shutil
 import subprocess
 import sys
-from typing import Any
+from collections.abc import Iterator
+from typing import Any, NamedTuple
 
 from benchmarks.processes import ROOT, run_perfkit
-from benchmarks.report import option_parser, table_head, table_row, write_report, yes_no
+from benchmarks.report import Report, program_options, yes_no
 
 SLO, DEMAND, DOLLARS_PER_CORE_HOUR = "p99<500ms", "1000/s", 0.05
 SHARES, HELD_OUT_SHARE = (0.55, 0.62, 0.7, 0.78, 0.88), 0.66
@@ -29,8 +29,7 @@ FIRST_SERIES_SHARES = (0.2, 0.35, 1.4)  # in the first series only: low rates, w
 MAX_WINDOW_S, PERCENTILES = 40.0, ("p50", "p95", "p99")
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class ServerSetup:
+class ServerSetup(NamedTuple):
     """One way to serve the model."""
 
     model: str
@@ -42,42 +41,13 @@ class ServerSetup:
         """A label such as `batch-2`."""
         return f"{self.model.removeprefix('densenet_')}-{self.threads}"
 
-    @property
-    def price(self) -> str:
-        """The value for `--price`."""
-        return f"{self.label}=${DOLLARS_PER_CORE_HOUR * self.threads:.2f}/h"
 
+class HeldOutPercentile(NamedTuple):
+    """A percentile at the rate held out: whether it lies within the prediction's 90 % interval, and its line of the table."""
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class HeldOutPercentile:
-    """A percentile at the rate held out: the prediction with its 90 % interval, and the measured value if there are enough samples."""
-
-    label: str
-    rate_per_s: float
     percentile: str
-    expected_ns: float
-    low_ns: float
-    high_ns: float
-    measured_ns: float | None
-    samples: int
-    is_valid: bool
-
-    @property
-    def half_width(self) -> float:
-        """The larger distance between the prediction and a bound of its interval, relative to the prediction."""
-        return max(self.high_ns - self.expected_ns, self.expected_ns - self.low_ns) / self.expected_ns
-
-    @property
-    def is_inside(self) -> bool:
-        """Whether the measured value lies in the interval."""
-        return self.measured_ns is not None and self.low_ns <= self.measured_ns <= self.high_ns
-
-    def row(self) -> str:
-        """The line of the table."""
-        expected, low, high = (f"{value_ns / 1e6:.0f}" for value_ns in (self.expected_ns, self.low_ns, self.high_ns))
-        measured = "–" if self.measured_ns is None else f"{self.measured_ns / 1e6:.0f} ms"
-        cells = (f"{expected} ms", f"{low} to {high} ms", f"{self.half_width:.0%}", measured, self.samples)
-        return table_row(self.label, f"{self.rate_per_s:g}/s", self.percentile, *cells, yes_no(self.is_inside), yes_no(self.is_valid))
+    is_inside: bool
+    cells: tuple[object, ...]
 
 
 class NoPlanError(Exception):
@@ -138,92 +108,82 @@ def measure_setup(
     (rate,) = rates(saturated, (HELD_OUT_SHARE,))
     predicted = plan(results, slo, folder / "plan", "--at", f"{rate}/s")
     measured = measure(folder / "held-out", setup, _open([rate]), 999, window_s, repetitions=2)
-    return results, compare(setup.label, predicted, measured)
+    return results, [*compare(setup.label, predicted, measured)]
 
 
 def _open(rates_per_s: list[float]) -> dict[str, Any]:
     return {"open": {"rate": rates_per_s, "arrivals": "poisson"}}
 
 
-def compare(label: str, predicted: dict[str, Any], measured: dict[str, Any]) -> list[HeldOutPercentile]:
-    """Each percentile's prediction with the measured value."""
+def compare(label: str, predicted: dict[str, Any], measured: dict[str, Any]) -> Iterator[HeldOutPercentile]:
+    """Each percentile's prediction with the measured value, if there are enough samples."""
     (configuration,), (point,) = predicted["configurations"], measured["summary"]
     times = point["response_time_ns"]
-    return [
-        HeldOutPercentile(
-            label,
-            prediction["expected"]["rate_per_s"],
-            prediction["percentile"],
-            prediction["expected"]["value"],
-            prediction["expected"]["low"],
-            prediction["expected"]["high"],
-            times[prediction["percentile"]],
-            times["count"],
-            point["valid"],
-        )
-        for prediction in configuration["predictions"]
-        if prediction["percentile"] in PERCENTILES
-    ]
-
-
-def report(plan_text: str, percentiles: list[HeldOutPercentile], without_plan: list[str], slo: str = SLO) -> list[str]:
-    """The report's lines, with the plan at the end."""
-    p99s = [percentile for percentile in percentiles if percentile.percentile == "p99"]
-    counts = [f"{sum(one.is_inside for one in group)} of {len(group)}" for group in (percentiles, p99s)]
-    plan_section = "## The plan\n" + plan_text.partition("\n")[2].replace("\n## ", "\n### ")  # the title names model and date
-    return [
-        "# A capacity plan for DenseNet-121, and its predictions compared with a later measurement",
-        "",
-        f"`python -m benchmarks.plan_densenet`: {slo}, {DEMAND}. The plan is not made from the rate below; it was measured after the plan, on",
-        "a restarted server, in two windows, each as long as those that the intervals are for. A single window would vary more.",
-        "",
-        *table_head(
-            "setup", ">rate", ">percentile", ">expected", "90 % interval", ">half-width", ">measured", ">samples", "inside", "valid"
-        ),
-        *(percentile.row() for percentile in percentiles),
-        "",
-        f"Inside their intervals: {counts[0]}; of the p99: {counts[1]}.",
-        "",
-        *(f"No plan for {sentence}" for sentence in without_plan),
-        plan_section,
-    ]
+    for prediction in configuration["predictions"]:
+        percentile, expected = prediction["percentile"], prediction["expected"]
+        if percentile in PERCENTILES:
+            value, low, high = (expected[name] for name in ("value", "low", "high"))
+            found = times[percentile]
+            is_inside = found is not None and low <= found <= high
+            shown = "–" if found is None else f"{found / 1e6:.0f} ms"
+            interval = (f"{value / 1e6:.0f} ms", f"{low / 1e6:.0f} to {high / 1e6:.0f} ms", f"{max(high - value, value - low) / value:.0%}")
+            cells = (
+                label,
+                f"{expected['rate_per_s']:g}/s",
+                percentile,
+                *interval,
+                shown,
+                times["count"],
+                yes_no(is_inside),
+                yes_no(point["valid"]),
+            )
+            yield HeldOutPercentile(percentile, is_inside, cells)
 
 
 def main() -> int:
     """Measures, plans, and writes the report."""
-    parser = option_parser(__doc__, out=ROOT / "reports" / "plan-densenet.md")
-    parser.add_argument("--restarts", type=int, default=3, help="series of open loops, each on a restarted server (default %(default)s)")
-    parser.add_argument("--window-requests", type=int, default=130, help="arrivals per window at the lowest rate (default %(default)s)")
-    parser.add_argument("--slo", default=SLO, help="the SLO, if this machine cannot meet the default (default %(default)s)")
-    parser.add_argument("--setups", help="labels of the setups to measure, such as onnx-1,batch-2 (default: all)")
-    parser.add_argument("--cpus", default="0;0,1", help="the server's CPUs with one thread, and with two (default %(default)s)")
-    parser.add_argument("--work", type=pathlib.Path, default=ROOT / "build" / "plan-densenet", help="folder of the results")
-    options = parser.parse_args()
+    options = program_options(
+        __doc__,
+        out="plan-densenet",
+        restarts=(3, "series of open loops, each on a restarted server"),
+        window_requests=(130, "arrivals per window at the lowest rate"),
+        slo=(SLO, "the SLO, if this machine cannot meet the default"),
+        setups=("onnx-1,onnx-2,batch-1,batch-2", "labels of the setups to measure"),
+        cpus=("0;0,1", "the server's CPUs with one thread, and with two"),
+        work=(ROOT / "build" / "plan-densenet", "folder of the results"),
+    )
     cpus = options.cpus.split(";")
     setups = [ServerSetup(model, threads, cpus[threads - 1]) for model in ("densenet_onnx", "densenet_batch") for threads in (1, 2)]
-    results: list[str] = []
-    percentiles: list[HeldOutPercentile] = []
-    without_plan, prices = [], []
-    for setup in setups:
-        if options.setups and setup.label not in options.setups.split(","):
-            continue
+    report = Report(options.out, "A capacity plan for DenseNet-121, and its predictions compared with a later measurement")
+    report.add(
+        f"`python -m benchmarks.plan_densenet`: {options.slo}, {DEMAND}. The plan is not made from the rate below; it was measured after the plan, on",
+        "a restarted server, in two windows, each as long as those that the intervals are for. A single window would vary more.",
+        "",
+    )
+    report.table("setup", ">rate", ">percentile", ">expected", "90 % interval", ">half-width", ">measured", ">samples", "inside", "valid")
+    results, prices, without_plan = list[str](), list[str](), list[str]()
+    percentiles = list[HeldOutPercentile]()
+    for setup in (setup for setup in setups if setup.label in options.setups.split(",")):
         try:
             of_setup, predictions = measure_setup(setup, options.work, options.restarts, options.window_requests, options.slo)
         except NoPlanError as error:
-            without_plan.append(f"{setup.label}: {error}")
-            print(without_plan[-1], flush=True)
+            without_plan.append(f"No plan for {setup.label}: {error}")
             continue
         results += of_setup
         percentiles += predictions
-        prices += ["--price", setup.price]
-    if not results:
-        return 1
-    plan(results, options.slo, options.work / "plan", *prices)
-    lines = report((options.work / "plan" / "plan.md").read_text(encoding="utf-8"), percentiles, without_plan, options.slo)
-    write_report(options.out, lines)
-    shutil.copy(options.work / "plan" / "plan.html", options.out.with_suffix(".html"))
-    print("\n".join(lines[:-1]))
-    return 0 if not without_plan and all(one.is_inside for one in percentiles if one.percentile == "p99") else 1
+        prices += ["--price", f"{setup.label}=${DOLLARS_PER_CORE_HOUR * setup.threads:.2f}/h"]
+        for one in predictions:
+            report.row(*one.cells)
+    p99s = [one for one in percentiles if one.percentile == "p99"]
+    of_all, of_p99s = (f"{sum(one.is_inside for one in group)} of {len(group)}" for group in (percentiles, p99s))
+    report.add("", f"Inside their intervals: {of_all}; of the p99: {of_p99s}.", "", *without_plan)
+    report.is_met = bool(results) and not without_plan and all(one.is_inside for one in p99s)
+    if results:
+        plan(results, options.slo, options.work / "plan", *prices)
+        text = (options.work / "plan" / "plan.md").read_text(encoding="utf-8")
+        report.add("## The plan\n" + text.partition("\n")[2].replace("\n## ", "\n### "))  # the title names model and date
+        shutil.copy(options.work / "plan" / "plan.html", options.out.with_suffix(".html"))
+    return report.write()
 
 
 if __name__ == "__main__":

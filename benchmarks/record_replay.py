@@ -14,8 +14,10 @@ The server of 2 and 3 is the bundled one, with --triton also a real Triton. --re
 code is 1 if a requirement is missed.
 """
 
+import argparse
 import contextlib
 import csv
+import itertools
 import json
 import os
 import pathlib
@@ -36,7 +38,7 @@ from benchmarks.peers.install import peers_folder
 from benchmarks.peers.server_process import PeerError
 from benchmarks.peers.triton import running_triton
 from benchmarks.processes import REALTIME, ROOT, on_cpus, run_perfkit, running_server
-from benchmarks.report import describe_machine, option_parser, publish, table_head, table_row, yes_no
+from benchmarks.report import Report, describe_machine, program_options, yes_no
 from perfkit.load.arrivals import Schedule, constant_rate
 from perfkit.trace.reader import read_trace
 
@@ -110,18 +112,20 @@ def replay_delays(requests: int, prefix: Sequence[str], port: int, folder: pathl
     return points
 
 
-def delay_table(points: dict[str, dict[str, Any]]) -> tuple[list[str], bool]:
+def add_delays(report: Report, points: dict[str, dict[str, Any]]) -> None:
     """A line for each load, and whether the replay starts on time."""
-    lines, p99_us = table_head("load", ">requests", ">dropped", ">p50", ">p99", ">p99.9", ">max"), list[float]()
+    report.table("load", ">requests", ">dropped", ">p50", ">p99", ">p99.9", ">max")
     for name, point in points.items():
         delays = point["start_delay_ns"]
-        p99_us.append(delays["p99"] / 1e3)
         times = ("–" if delays[key] is None else f"{delays[key] / 1e3:,.0f} us" for key in ("p50", "p99", "p99_9", "max"))
-        lines.append(table_row(name, f"{point['requests']['sent']:,}", point["requests"]["dropped"], *times))
-    ratio = p99_us[0] / p99_us[1]
-    is_met = p99_us[0] <= ALLOWED_P99_US or ratio <= ALLOWED_RATIO
-    verdict = f"Each request starts within 1 ms of its instant at p99: {yes_no(p99_us[0] <= ALLOWED_P99_US)}. Its p99 is {ratio:.2f} times that of the open loop."
-    return [*lines, "", verdict, ""], is_met
+        report.row(name, f"{point['requests']['sent']:,}", point["requests"]["dropped"], *times)
+    replay_us, open_us = (point["start_delay_ns"]["p99"] / 1e3 for point in points.values())
+    is_within, ratio = replay_us <= ALLOWED_P99_US, replay_us / open_us
+    report.is_met &= is_within or ratio <= ALLOWED_RATIO
+    report.add(
+        "",
+        f"Each request starts within 1 ms of its instant at p99: {yes_no(is_within)}. Its p99 is {ratio:.2f} times that of the open loop.",
+    )
 
 
 def record_and_replay(url: str, seconds: float, prefix: Sequence[str], folder: pathlib.Path) -> dict[str, tuple[Deviation, float]]:
@@ -175,72 +179,68 @@ def added_delay(url: str, seconds: float, rounds: int, prefix: Sequence[str], fo
 
 def main() -> int:
     """Prints the tables; the exit code is 1 if a requirement is missed."""
-    parser = option_parser(__doc__)
-    parser.add_argument("--requests", type=int, default=100_000, help="of the replayed trace (default %(default)s)")
-    parser.add_argument("--seconds", type=float, default=20, help="length of each recording (default %(default)s)")
-    parser.add_argument("--rounds", type=int, default=3, help="of the proxy's added delay (default %(default)s)")
-    parser.add_argument("--realtime", action="store_true", help="run clients and proxy at real-time priority")
-    parser.add_argument("--triton", action="store_true", help="also record in front of a real Triton")
-    options = parser.parse_args()
+    options = program_options(
+        __doc__,
+        requests=(100_000, "of the replayed trace"),
+        seconds=(20.0, "length of each recording"),
+        rounds=(3, "of the proxy's added delay"),
+        realtime=(False, "run clients and proxy at real-time priority"),
+        triton=(False, "also record in front of a real Triton"),
+    )
+    try:
+        with tempfile.TemporaryDirectory(prefix="perfkit-benchmark-") as name:
+            return measure(options, pathlib.Path(name))
+    except PeerError as error:
+        sys.exit(f"record_replay: {error}")
+
+
+def measure(options: argparse.Namespace, folder: pathlib.Path) -> int:
+    """Measures and writes the report; returns the exit code."""
     prefix, cpus = REALTIME if options.realtime else (), sorted(os.sched_getaffinity(0))
-    page = [
-        "# Replay and record", "",
-        f"{describe_machine()} Clients and proxy{' have real-time priority (SCHED_FIFO)' if options.realtime else ' compete with all else'}.", "",
-        f"## A trace of {options.requests:,} requests, replayed", "",
-        f"Poisson arrivals at {RATE}/s, at {SPEED} times the speed, to nginx answering from a file; client and server have a CPU each. Start delay: started − intended.", "",
-    ]  # fmt: skip
-    with tempfile.TemporaryDirectory(prefix="perfkit-benchmark-") as name:
-        folder = pathlib.Path(name)
-        try:
-            with serving(cpus=cpus[:1], prefix=prefix) as ports, on_cpus(cpus[-1:]):
-                assert ports.http is not None
-                lines, is_met = delay_table(replay_delays(options.requests, prefix, ports.http, folder))
-            page += lines
-            print("\n".join(lines), flush=True)
-            deviations = table_head("server", "protocol", "instants", ">requests", ">p50", ">p99", ">max", ">client late, p99")
-            delays = table_head(
-                "server",
-                "protocol",
-                ">own p50",
-                ">own p99",
-                ">p50 without",
-                ">p50 through it",
-                ">difference",
-                ">p99 without",
-                ">p99 through it",
-            )
-            with contextlib.ExitStack() as servers:
-                bundled = servers.enter_context(running_server("--model", MODEL, realtime=options.realtime))
-                places = [("bundled", "HTTP", bundled.url("http")), ("bundled", "gRPC", bundled.url("grpc"))]
-                if options.triton:
-                    triton = servers.enter_context(running_triton(peers_folder()))
-                    places += [
-                        (f"Triton {triton.version}", "HTTP", triton.url("http")),
-                        (f"Triton {triton.version}", "gRPC", triton.url("grpc")),
-                    ]
-                for number, (server, protocol, url) in enumerate(places):
-                    own = folder / str(number)
-                    own.mkdir()
-                    for what, (found, late_us) in record_and_replay(url, options.seconds, prefix, own).items():
-                        times = (f"{value:,.0f} us" for value in (*found[1:], late_us))
-                        deviations.append(table_row(server, protocol, what, f"{found.requests:,}", *times))
-                        is_met = is_met and found.p99 <= ALLOWED_P99_US + (late_us if late_us > ALLOWED_P99_US else 0)
-                        print(deviations[-1], flush=True)
-                    delays.append(table_row(server, protocol, *added_delay(url, min(options.seconds, 5), options.rounds, prefix, own)))
-                    print(delays[-1], flush=True)
-        except PeerError as error:
-            sys.stderr.write(f"record_replay: {error}\n")
-            return 1
-    page += [
-        f"## {RATE}/s for {options.seconds:g} s, recorded, replayed and recorded again", "",
-        "Deviation of the instants, without the median difference of the clocks. Required: at most 1 ms at p99, beyond what the client itself was late.", "", *deviations, "",
-        "## What the proxy adds", "",
-        (
-            f"One request in flight, `--payloads full`, medians of {options.rounds} rounds. Own: the proxy's figure of the last round, from "
-            "reading to passing on, both ways, without the kernel's wake-ups; difference: all of it."
-        ), "", *delays, "",
-    ]  # fmt: skip
-    return publish(options.out, page, is_met=is_met)
+    report = Report(options.out, "Replay and record")
+    report.add(
+        f"{describe_machine()} Clients and proxy{' have real-time priority (SCHED_FIFO)' if options.realtime else ' compete with all else'}."
+    )
+    report.section(
+        f"A trace of {options.requests:,} requests, replayed",
+        f"Poisson arrivals at {RATE}/s, at {SPEED} times the speed, to nginx answering from a file; client and server have a CPU each. Start delay: started − intended.",
+        "",
+    )
+    with serving(cpus=cpus[:1], prefix=prefix) as ports, on_cpus(cpus[-1:]):
+        assert ports.http is not None
+        add_delays(report, replay_delays(options.requests, prefix, ports.http, folder))
+    report.section(
+        f"{RATE}/s for {options.seconds:g} s, recorded, replayed and recorded again",
+        "Deviation of the instants, without the median difference of the clocks. Required: at most 1 ms at p99, beyond what the client itself was late.",
+        "",
+    )
+    report.table("server", "protocol", "instants", ">requests", ">p50", ">p99", ">max", ">client late, p99")
+    delays = []
+    with contextlib.ExitStack() as servers:
+        running = {"bundled": servers.enter_context(running_server("--model", MODEL, realtime=options.realtime)).url}
+        if options.triton:
+            triton = servers.enter_context(running_triton(peers_folder()))
+            running[f"Triton {triton.version}"] = triton.url
+        for (server, url), protocol in itertools.product(running.items(), ("HTTP", "gRPC")):
+            own = folder / f"{server}-{protocol}"
+            own.mkdir()
+            place = url(protocol.lower())
+            for what, (found, late_us) in record_and_replay(place, options.seconds, prefix, own).items():
+                times = (f"{value:,.0f} us" for value in (*found[1:], late_us))
+                report.row(server, protocol, what, f"{found.requests:,}", *times)
+                report.is_met &= found.p99 <= ALLOWED_P99_US + (late_us if late_us > ALLOWED_P99_US else 0)
+            delays.append((server, protocol, *added_delay(place, min(options.seconds, 5), options.rounds, prefix, own)))
+    report.section(
+        "What the proxy adds",
+        f"One request in flight, `--payloads full`, medians of {options.rounds} rounds. Own: the proxy's figure of the last round, from "
+        "reading to passing on, both ways, without the kernel's wake-ups; difference: all of it.",
+        "",
+    )
+    columns = (">own p50", ">own p99", ">p50 without", ">p50 through it", ">difference", ">p99 without", ">p99 through it")
+    report.table("server", "protocol", *columns)
+    for delay in delays:
+        report.row(*delay)
+    return report.write()
 
 
 if __name__ == "__main__":

@@ -7,6 +7,7 @@ import pathlib
 import platform
 import statistics
 from collections.abc import Iterable, Sequence
+from typing import Any
 
 REPORTS = pathlib.Path(__file__).parents[1] / "reports"
 _HELP = {
@@ -32,21 +33,27 @@ def option_parser(doc: str | None, *, out: pathlib.Path | None = None) -> argpar
 def program_options(doc: str | None, *, out: str = "", **options: object) -> argparse.Namespace:
     """The options of a program: `--out`, by default `reports/<out>.md`, and one for each keyword, whose value is the default, or default and help.
 
-    A default of True or False makes a flag, a list takes any number of values, and a type in place of a default stands for no default.
+    A default of True or False makes a flag, a list takes any number of values, also if it is repeated, and a type in place of a default stands for no default.
     """
-    parser = option_parser(doc, out=REPORTS / f"{out}.md" if out else None)
+    parser, lists = option_parser(doc, out=REPORTS / f"{out}.md" if out else None), dict[str, list[Any]]()
     for name, value in options.items():
         default, text = value if isinstance(value, tuple) else (value, _HELP.get(name, ""))
         flag, text = f"--{name.replace('_', '-')}", text if isinstance(default, bool | type) else f"{text} (default %(default)s)".strip()
         if isinstance(default, bool):
             parser.add_argument(flag, action="store_true", help=text)
         elif isinstance(default, list):
-            parser.add_argument(flag, nargs="*", type=type(default[0]), default=default, help=text)
+            lists[name] = default
+            parser.add_argument(
+                flag, nargs="*", action="extend", type=type(default[0]), help=text.replace("%(default)s", " ".join(map(str, default)))
+            )
         elif isinstance(default, type):
             parser.add_argument(flag, type=default, help=text)
         else:
             parser.add_argument(flag, type=pathlib.Path if isinstance(default, pathlib.Path) else type(default), default=default, help=text)
-    return parser.parse_args()
+    found = parser.parse_args()
+    for name, default in lists.items():
+        setattr(found, name, getattr(found, name) or default)
+    return found
 
 
 def table_head(*columns: str) -> list[str]:

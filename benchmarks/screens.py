@@ -85,7 +85,7 @@ class Disturbance(RunObserver):
         signals, actions = (signal.SIGSTOP, signal.SIGCONT), ("unload", "load")
         for number in range(2 if index < 2 else 0):
             act, argument = (self._server.process.send_signal, signals[number]) if index == 0 else (self._change_model, actions[number])
-            threading.Timer(5.0 + 2.0 * number, act, (argument,)).start()  # type: ignore[arg-type] # each with its own argument
+            threading.Timer(5.0 + 2.0 * number, act, (argument,)).start()
 
     def _change_model(self, action: str) -> None:
         path = f"127.0.0.1:{self._server.http_port}/v2/repository/models/synthetic/{action}"

@@ -19,7 +19,7 @@ import random
 import statistics
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from typing import NamedTuple, TypeVar
+from typing import TypeVar
 
 from benchmarks.onnx_directly import call_directly
 from benchmarks.peers.clients import ClientError, Speed, measure_perf_analyzer, measure_perfkit
@@ -27,7 +27,7 @@ from benchmarks.peers.install import peers_folder, perf_analyzer_path
 from benchmarks.peers.server_process import PeerError
 from benchmarks.peers.triton import running_triton
 from benchmarks.processes import RunningServer, on_cpus, running_server
-from benchmarks.report import RATIO_COLUMNS, Ratio, describe_machine, option_parser, table_head, table_row, write_report
+from benchmarks.report import RATIO_COLUMNS, Ratio, Report, describe_machine, program_options
 
 _Figure = TypeVar("_Figure")
 LOADS = (("simple", None), ("identity_int64", 75_264))
@@ -41,18 +41,6 @@ TITLES = {
     "densenet": ("DenseNet-121 at saturation, images per second", ("bundled server", "ONNX Runtime directly")),
     "batching": ("Dynamic batching of single images, images per second", ("`densenet_batch`", "`densenet_onnx`, one by one")),
 }
-
-
-class Row(NamedTuple):
-    """A load, the median figures of the server and of its reference, and their ratio."""
-
-    own: float
-    reference: float
-    ratio: Ratio
-
-    def line(self) -> str:
-        """The row as Markdown."""
-        return table_row(self.ratio.name, f"{self.own:,.1f}", f"{self.reference:,.1f}", *self.ratio.cells)
 
 
 def perfkit_speed(url: str, model: str, elements: int | None, concurrency: int, seconds: float) -> Speed:
@@ -77,29 +65,20 @@ def measure_pairs(own: Callable[[], _Figure], reference: Callable[[], _Figure], 
     """The figures of both in every round, measured in random order."""
     pairs = []
     for _ in range(rounds):
-        if random.random() < 0.5:
-            first = own()
-            pairs.append((first, reference()))
-        else:
-            second = reference()
-            pairs.append((own(), second))
+        figures = {measure: measure() for measure in random.sample((own, reference), 2)}
+        pairs.append((figures[own], figures[reference]))
     return pairs
 
 
-def make_row(name: str, pairs: Sequence[tuple[float, float]], *, low: float | None = None, high: float | None = None) -> Row:
+def row(report: Report, name: str, pairs: Sequence[tuple[float, float]], *, low: float | None = None, high: float | None = None) -> None:
     """The medians, and the ratios within the rounds."""
-    ratios = tuple(own / reference for own, reference in pairs)
-    row = Row(statistics.median(own for own, _ in pairs), statistics.median(other for _, other in pairs), Ratio(name, ratios, low, high))
-    print(row.line(), flush=True)
-    return row
+    ratio = Ratio(name, tuple(own / reference for own, reference in pairs), low, high)
+    medians = (f"{statistics.median(figures):,.1f}" for figures in zip(*pairs, strict=True))
+    report.is_met &= ratio.is_met
+    report.row(name, *medians, *ratio.cells)
 
 
-def compare(name: str, own: Callable[[], float], reference: Callable[[], float], rounds: int, target: float) -> Row:
-    """Measures both in every round, and compares the medians with a target."""
-    return make_row(name, measure_pairs(own, reference, rounds), low=target)
-
-
-def measure_beside_triton(folder: pathlib.Path | None, rounds: int, seconds: float, cpus: Sequence[int]) -> Iterator[Row]:
+def measure_beside_triton(report: Report, folder: pathlib.Path, rounds: int, seconds: float, cpus: Sequence[int]) -> None:
     """Small and large requests, compared with Triton."""
     layouts = {"shared CPUs": (cpus, cpus)}
     if len(cpus) > 1:
@@ -107,7 +86,7 @@ def measure_beside_triton(folder: pathlib.Path | None, rounds: int, seconds: flo
     for layout, (server_cpus, client_cpus) in layouts.items():
         with contextlib.ExitStack() as stack:
             with on_cpus(server_cpus):
-                triton = stack.enter_context(running_triton(peers_folder(folder)))
+                triton = stack.enter_context(running_triton(folder))
                 models = [model for model, _ in LOADS]
                 server = stack.enter_context(running_server("--threads=1", "--device=cpu", "--model", *models))
             stack.enter_context(on_cpus(client_cpus))
@@ -117,16 +96,16 @@ def measure_beside_triton(folder: pathlib.Path | None, rounds: int, seconds: flo
                     own, reference = (functools.partial(perfkit_speed, url, model, elements, concurrency, seconds) for url in urls)
                     pairs = measure_pairs(own, reference, rounds)
                     name = f"{model}, {protocol}, concurrency {concurrency}, {layout}"
-                    yield make_row(name, [(one.per_s, other.per_s) for one, other in pairs], low=TRITON_TARGET)
+                    row(report, name, [(one.per_s, other.per_s) for one, other in pairs], low=TRITON_TARGET)
                     if concurrency == 1:
-                        yield make_row(f"{name}: p50", [(one.p50_us, other.p50_us) for one, other in pairs], high=P50_TARGET)
+                        row(report, f"{name}: p50", [(one.p50_us, other.p50_us) for one, other in pairs], high=P50_TARGET)
                 if elements is None:
                     speed = functools.partial(
                         measure_perf_analyzer, perf_analyzer_path(folder), model=model, concurrency=SHARED_CONCURRENCY, seconds=seconds
                     )
                     pairs = measure_pairs(functools.partial(speed, urls[0]), functools.partial(speed, urls[1]), rounds)
                     name = f"{model}, {protocol}, concurrency {SHARED_CONCURRENCY}, {layout}, perf_analyzer"
-                    yield make_row(name, [(one.per_s, other.per_s) for one, other in pairs], low=TRITON_TARGET)
+                    row(report, name, [(one.per_s, other.per_s) for one, other in pairs], low=TRITON_TARGET)
 
 
 @contextlib.contextmanager
@@ -139,7 +118,7 @@ def densenet_server(cpus: Sequence[int]) -> Iterator[RunningServer]:
         yield server
 
 
-def measure_densenet(rounds: int, seconds: float, cpus: Sequence[int]) -> Iterator[Row]:
+def measure_densenet(report: Report, rounds: int, seconds: float, cpus: Sequence[int]) -> None:
     """DenseNet-121 at saturation, with one request executing and one queued, compared with direct calls."""
     with densenet_server(cpus) as server:
         for protocol in ("http", "grpc"):
@@ -147,10 +126,10 @@ def measure_densenet(rounds: int, seconds: float, cpus: Sequence[int]) -> Iterat
                 length_s = seconds * (1 if size < 4 else 2)
                 own = functools.partial(perfkit_per_s, server.url(protocol), model, 2, length_s, size)
                 direct = functools.partial(direct_per_s, model, size, length_s, cpus[0])
-                yield compare(f"{model}, {protocol}, batch {size}", own, direct, rounds, DIRECT_TARGET)
+                row(report, f"{model}, {protocol}, batch {size}", measure_pairs(own, direct, rounds), low=DIRECT_TARGET)
 
 
-def measure_batching(rounds: int, seconds: float, cpus: Sequence[int]) -> Iterator[Row]:
+def measure_batching(report: Report, rounds: int, seconds: float, cpus: Sequence[int]) -> None:
     """Single images that the server batches, compared with the same images one by one."""
     with densenet_server(cpus) as server:
         for concurrency in CONCURRENCIES:
@@ -159,46 +138,41 @@ def measure_batching(rounds: int, seconds: float, cpus: Sequence[int]) -> Iterat
                 functools.partial(perfkit_per_s, server.url(), model, concurrency, length_s)
                 for model in ("densenet_batch", "densenet_onnx")
             )
-            yield compare(f"concurrency {concurrency}", batched, single, rounds, BATCHING_TARGET)
+            row(report, f"concurrency {concurrency}", measure_pairs(batched, single, rounds), low=BATCHING_TARGET)
 
 
 def main() -> int:
     """Prints the tables; the exit code is 1 if a target is missed."""
-    parser = option_parser(__doc__)
-    parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--seconds", type=float, default=3, help="length of a run; large batches take twice as long (default %(default)s)")
-    parser.add_argument("--parts", nargs="+", choices=TITLES, default=list(TITLES))
-    parser.add_argument("--peers", type=pathlib.Path, help="folder of the peers")
-    options = parser.parse_args()
+    options = program_options(
+        __doc__,
+        rounds=3,
+        seconds=(3.0, "length of a run; large batches take twice as long"),
+        parts=([*TITLES], "what is measured"),
+        peers=peers_folder(),
+    )
     cpus = sorted(os.sched_getaffinity(0))
     parts = {
-        "triton": lambda: measure_beside_triton(options.peers, options.rounds, options.seconds, cpus),
-        "densenet": lambda: measure_densenet(options.rounds, options.seconds, cpus),
-        "batching": lambda: measure_batching(options.rounds, options.seconds, cpus),
+        "triton": functools.partial(measure_beside_triton, folder=options.peers),
+        "densenet": measure_densenet,
+        "batching": measure_batching,
     }
-    lines = [
-        "# Throughput of the bundled server",
-        "",
+    report = Report(options.out, "Throughput of the bundled server")
+    report.add(
         "Compared with NVIDIA's Triton, whose models here are those of its Python backend, and with ONNX Runtime called directly.",
         "Consecutive runs are compared, so only the ratios are meaningful: absolute figures depend on the machine. *Separate CPUs*:",
         "the server on the first CPU, the client on the others; *shared CPUs*: both on all of them.",
         "",
         f"{describe_machine()} {options.rounds} rounds, runs of at least {options.seconds:g} s.",
-    ]
-    all_met = True
+    )
     try:
         for part in options.parts:
             title, columns = TITLES[part]
-            head = ["", f"## {title}", "", *table_head("load", *(f">{column}" for column in columns), *RATIO_COLUMNS)]
-            print("\n".join(head), flush=True)
-            rows = list(parts[part]())
-            lines += [*head, *(row.line() for row in rows)]
-            all_met = all_met and all(row.ratio.is_met for row in rows)
+            report.section(title)
+            report.table("load", *(f">{column}" for column in columns), *RATIO_COLUMNS)
+            parts[part](report, rounds=options.rounds, seconds=options.seconds, cpus=cpus)
     except (PeerError, ClientError, OSError) as error:
-        sys.stderr.write(f"server_throughput: {error}\n")
-        return 1
-    write_report(options.out, lines)
-    return 0 if all_met else 1
+        sys.exit(f"server_throughput: {error}")
+    return report.write()
 
 
 if __name__ == "__main__":

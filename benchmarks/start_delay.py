@@ -189,13 +189,14 @@ def main() -> int:
     return page.write()
 
 
-def drive_to_file(file: str, rate: str, seconds: str, seed: str, port: str) -> None:
-    """Writes the instants of a load generator in this process."""
+def drive_to_file(file: str, rate: str, seconds: str, seed: str, port: str) -> int:
+    """Writes the instants of a load generator in this process; returns 0."""
     import uvloop
 
     gc.collect()
     gc.freeze()  # as perfkit does before it sends load
     np.save(file, uvloop.run(drive(float(rate), float(seconds), int(seed), int(port))))
+    return 0
 
 
 if __name__ == "__main__":

@@ -27,7 +27,7 @@ from typing import NamedTuple
 import numpy as np
 
 from benchmarks.processes import on_cpus, running_server
-from benchmarks.report import describe_machine, option_parser, table_head, table_row, write_report, yes_no
+from benchmarks.report import Report, describe_machine, program_options
 from server_stub.synthetic.declaration import parse_service_model
 from server_stub.synthetic.simulated_queue import SimulatedQueue
 
@@ -144,20 +144,19 @@ def measure(
     return np.array(declared_ns[WARMUP:]) / 1e3, np.array(measured_ns[WARMUP:]) / 1e3
 
 
-def row(case: Case, rounds: int, seconds: float, cpus: Sequence[int], *, realtime: bool) -> tuple[str, bool]:
-    """A line of the table, and whether the deviations are allowed."""
+def compare(report: Report, case: Case, options: argparse.Namespace, cpus: Sequence[int]) -> None:
+    """A line of the table."""
     figures = []
-    for _ in range(rounds):
-        declared_us, measured_us = measure(case, seconds, cpus, realtime=realtime)
+    for _ in range(options.rounds):
+        declared_us, measured_us = measure(case, options.seconds, cpus, realtime=options.realtime)
         declared, measured = ((values.mean(), np.percentile(values, 99)) for values in (declared_us, measured_us))
         figures.append((*declared, measured[0] - declared[0], measured[1] - declared[1], np.median(measured_us - declared_us)))
     mean_us, p99_us, mean_error_us, p99_error_us, median_error_us = (statistics.median(column) for column in zip(*figures, strict=True))
     limits_us = allowed_us(mean_us, p99_us)
-    is_precise = abs(mean_error_us) <= limits_us[0] and abs(p99_error_us) <= limits_us[1]
     load = f"{case.rate_per_s:g}/s" if case.rate_per_s else "sequential" if case.batch_size == 1 else f"sequential, batch {case.batch_size}"
     errors = [(f"{value:+.0f} us", f"{allowed:.0f} us") for value, allowed in zip((mean_error_us, p99_error_us), limits_us, strict=True)]
     cells = (f"{mean_us / 1e3:.3f} ms", *errors[0], f"{p99_us / 1e3:.3f} ms", *errors[1], f"{median_error_us:+.0f} us")
-    return table_row(f"`{case.declaration}`", load, *cells, yes_no(is_precise)), is_precise
+    report.judged_row(abs(mean_error_us) <= limits_us[0] and abs(p99_error_us) <= limits_us[1], f"`{case.declaration}`", load, *cells)
 
 
 def allowed_us(mean_us: float, p99_us: float) -> tuple[float, float]:
@@ -167,12 +166,8 @@ def allowed_us(mean_us: float, p99_us: float) -> tuple[float, float]:
 
 def precision_options(doc: str | None) -> tuple[argparse.Namespace, list[int]]:
     """The options of the command line, and the CPUs, of which there are two or more."""
-    parser = option_parser(doc)
-    parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--seconds", type=float, default=5, help="length of the load per case and round (default %(default)s)")
-    parser.add_argument("--lead", help="the declared lead, such as 200us (default: measured first)")
-    parser.add_argument("--realtime", action="store_true", help="run the server's event loop at real-time priority")
-    options, cpus = parser.parse_args(), sorted(os.sched_getaffinity(0))
+    lead = (str, "the declared lead, such as 200us (default: measured first)")
+    options, cpus = program_options(doc, rounds=3, seconds=5.0, lead=lead, realtime=False), sorted(os.sched_getaffinity(0))
     if len(cpus) < 2:
         sys.exit("two CPUs are needed: one for the server, one for the client, which never sleeps")
     return options, cpus
@@ -185,28 +180,20 @@ def main() -> int:
     if lead is None:
         declared_us, measured_us = measure(WITHOUT_LEAD, options.seconds, cpus, realtime=options.realtime)
         lead = f"{max(0.0, float(np.median(measured_us - declared_us))):.0f}us"
-    lines = [
-        "# Precision of the model `synthetic`",
-        "",
-        (f"Measured − declared for a client over HTTP; medians of {options.rounds} rounds of {options.seconds:g} s. The server has one CPU"
-        f"{' at real-time priority' if options.realtime else ''}, the client another. {machine}"),
-        (f"The lead is {lead}, {'as given' if options.lead else 'the median error without one'}. Sequential requests: service time; "
-        "Poisson arrivals at a rate: response time."),
+    report = Report(options.out, "Precision of the model `synthetic`")
+    report.add(
+        f"Measured − declared for a client over HTTP; medians of {options.rounds} rounds of {options.seconds:g} s. The server has one CPU"
+        f"{' at real-time priority' if options.realtime else ''}, the client another. {machine}",
+        f"The lead is {lead}, {'as given' if options.lead else 'the median error without one'}. Sequential requests: service time; "
+        "Poisson arrivals at a rate: response time.",
         f"Allowed: {ALLOWED}",
         "",
-        *table_head("declaration", "requests", ">declared mean", ">error", ">allowed", ">declared p99", ">error", ">allowed",
-                    ">median error per request", "within the limits"),
-    ]  # fmt: skip
-    print("\n".join(lines))
-    all_precise = True
+    )
+    columns = (">declared mean", ">error", ">allowed", ">declared p99", ">error", ">allowed", ">median error per request")
+    report.table("declaration", "requests", *columns, "within the limits")
     for case in CASES:
-        with_lead = case._replace(declaration=f"{case.declaration},lead={lead}")
-        line, is_precise = row(with_lead, options.rounds, options.seconds, cpus, realtime=options.realtime)
-        print(line, flush=True)
-        lines.append(line)
-        all_precise = all_precise and is_precise
-    write_report(options.out, lines)
-    return 0 if all_precise else 1
+        compare(report, case._replace(declaration=f"{case.declaration},lead={lead}"), options, cpus)
+    return report.write()
 
 
 if __name__ == "__main__":

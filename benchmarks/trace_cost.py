@@ -16,7 +16,7 @@ import statistics
 import subprocess
 import sys
 import time
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import psutil
 
@@ -38,7 +38,7 @@ class Run(NamedTuple):
     p50_width: float
     p99_width: float
     throughput: float
-    traced: int
+    traced: float
     driver: float
     """Of the load-generating process, as a share of a core."""
     sampler_s: float
@@ -56,7 +56,7 @@ def measure(url: str, listen: str, seconds: float, *, is_traced: bool) -> Run:
                     cpu_s[child.pid] = sum(child.cpu_times()[:2])
             time.sleep(0.2)
 
-    sections = {"traces": {"listen": listen, "sample": "100/s"}} if is_traced else {}
+    sections: dict[str, Any] = {"traces": {"listen": listen, "sample": "100/s"}} if is_traced else {}
     point = run_perfkit(scenario(url, _LOAD, seconds, measure={"workers": 1}, **sections), during=read_children).point
     times, ends = point["service_time_ns"], (point["intervals"][name] for name in ("p50", "p99"))
     p50_width, p99_width = (math.inf if high is None else (high - low) / 1e3 for low, high in ends)

@@ -7,7 +7,6 @@ different libraries and name different inputs first if several are wrong. Intend
 any other the exit code is 1.
 """
 
-import asyncio
 import http.client
 import json
 import pathlib
@@ -20,9 +19,9 @@ import grpc
 from benchmarks.peers.install import peers_folder
 from benchmarks.peers.server_process import PeerError
 from benchmarks.peers.triton import Triton, running_triton
-from benchmarks.report import option_parser, table_head, table_row, write_report
+from benchmarks.processes import running_server
+from benchmarks.report import Report, program_options
 from perfkit.protocol import v2_pb2
-from perfkit.target.bundled_server import bundled_server
 
 # differences that are intended, or that exist between releases of Triton
 _INTENDED = {
@@ -215,40 +214,34 @@ def is_equal(theirs: Answer, ours: Answer) -> bool:
     return beginnings[0][:_COMPARED_CHARACTERS].lower() == beginnings[1][:_COMPARED_CHARACTERS].lower()
 
 
-async def compare(triton: Triton) -> tuple[list[str], int]:
-    """The report's lines, and the number of unintended differences."""
-    async with bundled_server("simple", device="cpu", threads=1, cpus=(), on_line=lambda _: None) as server:
-        ports = [int(url.rpartition(":")[2]) for url in (server.urls["http"], server.urls["grpc"])]
-        ours = await asyncio.to_thread(request_all, *ports)
-    theirs = await asyncio.to_thread(request_all, triton.http_port, triton.grpc_port)
+def compare(triton: Triton, out: pathlib.Path | None) -> int:
+    """Prints and writes the report; the exit code is 1 at an unintended difference."""
+    with running_server("--threads=1", "--device=cpu", "--model=simple") as server:
+        ours = request_all(server.http_port, int(server.ready["grpc_port"]))
+    theirs = request_all(triton.http_port, triton.grpc_port)
     different = {key: (theirs[key], answer) for key, answer in ours.items() if not is_equal(theirs[key], answer)}
     unintended = [name for _, name in different if name not in _INTENDED]
-    lines = [
+    report = Report(out, f"Errors of the bundled server compared with Triton {triton.version}")
+    report.add(
         f"{len(ours)} requests: {len(ours) - len(different)} answered equally, {len(different) - len(unintended)} differently with a reason.",
         "",
-        *table_head("protocol", "request", "Triton", "the bundled server", "reason"),
-    ]
+    )
+    report.table("protocol", "request", "Triton", "the bundled server", "reason")
     for (protocol, name), pair in different.items():
         shown = [f"{answer.status} {answer.content_type} {answer.text[:90]}".replace("|", "\\|").replace("\n", " ") for answer in pair]
-        lines.append(table_row(protocol, name, *shown, _INTENDED.get(name, "**not intended**")))
-    return lines, len(unintended)
+        report.row(protocol, name, *shown, _INTENDED.get(name, "**not intended**"))
+    report.is_met = not unintended
+    return report.write()
 
 
 def main() -> int:
-    """Prints the report; the exit code is 1 at an unintended difference."""
-    parser = option_parser(__doc__)
-    parser.add_argument("--peers", type=pathlib.Path, help="folder of the peers")
-    options = parser.parse_args()
+    """Prints the report."""
+    options = program_options(__doc__, peers=peers_folder())
     try:
-        with running_triton(peers_folder(options.peers)) as triton:
-            lines, unintended = asyncio.run(compare(triton))
-            head = [f"# Errors of the bundled server compared with Triton {triton.version}", ""]
+        with running_triton(options.peers) as triton:
+            return compare(triton, options.out)
     except PeerError as error:
-        print(error, file=sys.stderr)
-        return 1
-    print("\n".join(lines))
-    write_report(options.out, [*head, *lines])
-    return 1 if unintended else 0
+        sys.exit(str(error))
 
 
 if __name__ == "__main__":

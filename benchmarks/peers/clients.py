@@ -14,7 +14,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
@@ -199,19 +199,23 @@ class Perfkit(Client):
             "load": {"closed": {"concurrency": [load.concurrency]}},
             "measure": {"warmup": "0s", "duration": f"{load.seconds}s", "repetitions": 1},
         }
-        with tempfile.TemporaryDirectory(dir=folder) as name:
-            file = write_scenario(pathlib.Path(name), scenario)
-            # 5: against a server that does nothing, the load generator is the bottleneck
-            usage = run_measured(
-                [*self._command, "run", str(file), "--quiet", "--out", f"{name}/out"],
-                accepted_codes=(0, 5),
-                timeout_s=MAX_RUN_S + load.seconds,
-            )
-            (point,) = json.loads(pathlib.Path(name, "out", "result.json").read_text(encoding="utf-8"))["points"]
-        requests = point["requests"]
-        if requests["ok"] != requests["sent"]:
-            raise ClientError(f"perfkit had failures: {requests}")
-        return Reported(requests["sent"], point["throughput_per_s"], point["service_time_ns"]["p50"] / 1e3, usage)
+        requests, point, usage = run_own(self._command, scenario, folder, load.seconds)
+        return Reported(requests, point["throughput_per_s"], point["service_time_ns"]["p50"] / 1e3, usage)
+
+
+def run_own(
+    program: Sequence[str], scenario: Mapping[str, object], folder: pathlib.Path, seconds: float
+) -> tuple[int, dict[str, Any], Usage]:
+    """The requests of `perfkit run`, its only load point, and what it used; raises ClientError."""
+    with tempfile.TemporaryDirectory(dir=folder) as name:
+        command = [*program, "run", str(write_scenario(pathlib.Path(name), scenario)), "--quiet", "--out", f"{name}/out"]
+        # 5: against a server that does nothing, the load generator is the bottleneck; others share the machine with their server
+        usage = run_measured(command, accepted_codes=(0, 5), timeout_s=MAX_RUN_S + seconds)
+        (point,) = json.loads(pathlib.Path(name, "out", "result.json").read_text(encoding="utf-8"))["points"]
+    requests = point["requests"]
+    if requests["ok"] != requests["sent"]:
+        raise ClientError(f"perfkit had failures: {requests}")
+    return requests["sent"], point, usage
 
 
 def measure_perfkit(
@@ -230,10 +234,8 @@ def measure_perfkit(
     requests = run.point["requests"]
     if requests["ok"] != requests["sent"]:
         raise ClientError(f"perfkit had failures: {requests}")
-    p50_us, mean_us = (
-        float("nan") if value is None else value / 1e3 for value in (run.point["service_time_ns"][name] for name in ("p50", "mean"))
-    )
-    return Speed(run.point["throughput_per_s"], p50_us, mean_us)
+    times = [run.point["service_time_ns"][name] for name in ("p50", "mean")]
+    return Speed(run.point["throughput_per_s"], *(float("nan") if value is None else value / 1e3 for value in times))
 
 
 def measure_perf_analyzer(program: pathlib.Path, url: str, model: str, *, concurrency: int, seconds: float) -> Speed:

@@ -13,12 +13,10 @@ the peers.
 
 import argparse
 import contextlib
-import dataclasses
 import functools
 import os
 import pathlib
 import random
-import signal
 import statistics
 import sys
 import tempfile
@@ -26,12 +24,12 @@ from collections.abc import Mapping, Sequence
 from typing import Literal, NamedTuple
 
 from benchmarks.peers.canned import serving
-from benchmarks.peers.clients import Client, ClientError, H2load, Load, PerfAnalyzer, Perfkit, Reported, Wrk
+from benchmarks.peers.clients import Client, ClientError, H2load, Load, PerfAnalyzer, Perfkit, Wrk
 from benchmarks.peers.install import perf_analyzer_path
 from benchmarks.peers.rounds import comparison_options, cpu_us_per_request, retry_hung
 from benchmarks.peers.server_process import PeerError
 from benchmarks.processes import on_cpus
-from benchmarks.report import RATIO_COLUMNS, Ratio, describe_machine, table_head, table_row, write_report, yes_no
+from benchmarks.report import RATIO_COLUMNS, Ratio, Report, describe_machine
 
 OWN, ANALYZER = "perfkit", "perf_analyzer"
 MAX_MEMORY_MIB, P50_FROM, P50_TO = 200, 0.9, 1.1
@@ -78,8 +76,7 @@ CASES = {
 }
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class Figures:
+class Figures(NamedTuple):
     """One client in one round."""
 
     cpu_us: float
@@ -100,11 +97,6 @@ def loads(case: Case, port: int, seconds: float) -> tuple[Load, Load, Load]:
     return load(case.concurrency, max(1, seconds // 6)), load(case.concurrency, seconds), load(1, max(1, seconds // 4))
 
 
-def round_figures(client: str, short: Reported, long: Reported, alone: Reported) -> Figures:
-    """A client's figures from its three runs; raises ClientError."""
-    return Figures(cpu_us_per_request(client, short, long), long.per_s, alone.p50_us, long.usage.peak_mib)
-
-
 def ratios_of(case: Case, rounds: Mapping[str, Sequence[Figures]]) -> list[Ratio]:
     """The ratios, each with its target."""
     ratios = []
@@ -122,25 +114,22 @@ def ratios_of(case: Case, rounds: Mapping[str, Sequence[Figures]]) -> list[Ratio
     return ratios
 
 
-def tables(name: str, case: Case, rounds: Mapping[str, Sequence[Figures]]) -> tuple[list[str], bool]:
-    """A case's part of the report, and whether it meets its targets."""
-    size, ratios = case.elements * 8, ratios_of(case, rounds)
-    memory_mib = max(figures.peak_mib for figures in rounds[OWN])
-    lines = [
-        f"## {name}: {size:,} B per request, concurrency {case.concurrency}, {len(rounds[OWN])} rounds",
-        "",
-        *table_head("client", ">CPU per request", ">throughput", ">p50 at concurrency 1", ">peak memory"),
-    ]
+def add_case(report: Report, name: str, case: Case, rounds: Mapping[str, Sequence[Figures]]) -> None:
+    """A case's part of the report."""
+    report.section(f"{name}: {case.elements * 8:,} B per request, concurrency {case.concurrency}, {len(rounds[OWN])} rounds")
+    report.table("client", ">CPU per request", ">throughput", ">p50 at concurrency 1", ">peak memory")
     for client, of_client in rounds.items():
-        cpu_us, per_s, p50_us = (
-            statistics.median(getattr(figures, field) for figures in of_client) for field in ("cpu_us", "per_s", "p50_us")
-        )
+        cpu_us, per_s, p50_us, _ = (statistics.median(column) for column in zip(*of_client, strict=True))
         peak_mib = max(figures.peak_mib for figures in of_client)
-        lines.append(table_row(client, f"{cpu_us:.1f} us", f"{per_s:,.0f}/s", f"{p50_us:.0f} us", f"{peak_mib:.0f} MiB"))
-    lines += ["", *table_head("ratio", *RATIO_COLUMNS), *(table_row(ratio.name, *ratio.cells) for ratio in ratios)]
-    fits = memory_mib < MAX_MEMORY_MIB
-    lines.append(table_row("perfkit's peak memory", f"{memory_mib:.0f} MiB", "", f"below {MAX_MEMORY_MIB} MiB", yes_no(fits)))
-    return [*lines, ""], fits and all(ratio.is_met for ratio in ratios)
+        report.row(client, f"{cpu_us:.1f} us", f"{per_s:,.0f}/s", f"{p50_us:.0f} us", f"{peak_mib:.0f} MiB")
+    report.add("")
+    report.table("ratio", *RATIO_COLUMNS)
+    for ratio in ratios_of(case, rounds):
+        report.is_met &= ratio.is_met
+        report.row(ratio.name, *ratio.cells)
+    memory_mib = max(figures.peak_mib for figures in rounds[OWN])
+    cells = ("perfkit's peak memory", f"{memory_mib:.0f} MiB", "", f"below {MAX_MEMORY_MIB} MiB")
+    report.judged_row(memory_mib < MAX_MEMORY_MIB, *cells)
 
 
 def run_case(case: Case, clients: Mapping[str, Client], options: argparse.Namespace, order: random.Random) -> dict[str, list[Figures]]:
@@ -166,40 +155,31 @@ def run_case(case: Case, clients: Mapping[str, Client], options: argparse.Namesp
                 for load in loads(case, port, options.seconds)
             ]
             for client, of_client in rounds.items():
-                figures = round_figures(client, *(run[client] for run in runs))
-                of_client.append(figures)
-                text = f"{figures.cpu_us:.1f} us per request, {figures.per_s:,.0f}/s, p50 {figures.p50_us:.0f} us"
-                print(f"round {number + 1}, {client}: {text}", file=sys.stderr)
+                short, long, alone = (run[client] for run in runs)
+                of_client.append(Figures(cpu_us_per_request(client, short, long), long.per_s, alone.p50_us, long.usage.peak_mib))
+                print(f"round {number + 1}, {client}: {of_client[-1]}", file=sys.stderr, flush=True)
     return rounds
 
 
 def main() -> int:
     """Prints the tables; the exit code is 1 if a target is missed or a client failed."""
-    flags = {"--without-analyzer": "compare with wrk and h2load alone"}
-    options = comparison_options(__doc__, CASES, seconds=12, flags=flags)
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # SIGTERM stops clients and servers too, as Ctrl-C does
+    options = comparison_options(
+        __doc__,
+        CASES,
+        seconds=(12.0, "length of a client's long run"),
+        perfkit=(str, "the perfkit to measure (default: this checkout)"),
+        without_analyzer=(False, "compare with wrk and h2load alone"),
+    )
     analyzer = PerfAnalyzer(perf_analyzer_path(options.peers))
     clients = {"wrk": Wrk(), "h2load": H2load(), ANALYZER: analyzer, OWN: Perfkit(options.perfkit)}
-    order, all_met = random.Random(options.seed), True
-    intro = [
-        "# The cost of a request: perfkit, wrk, h2load and perf_analyzer",
-        "",
-        HOW_TO_READ,
-        f"{describe_machine()} {options.rounds} rounds, long runs of {options.seconds:g} s.",
-        "",
-    ]
-    lines: list[str] = []
+    report, order = Report(options.out, "The cost of a request: perfkit, wrk, h2load and perf_analyzer"), random.Random(options.seed)
+    report.add(HOW_TO_READ, f"{describe_machine()} {options.rounds} rounds, long runs of {options.seconds:g} s.")
     try:
-        for name in options.case or CASES:
-            of_case, case_is_met = tables(name, CASES[name], run_case(CASES[name], clients, options, order))
-            print("\n".join(of_case), flush=True)
-            lines += of_case
-            all_met = all_met and case_is_met
+        for name in options.case:
+            add_case(report, name, CASES[name], run_case(CASES[name], clients, options, order))
     except (ClientError, PeerError, FileNotFoundError) as error:
-        sys.stderr.write(f"compare: {error}\n")
-        return 1
-    write_report(options.out, [*intro, *lines])
-    return 0 if all_met else 1
+        sys.exit(f"compare: {error}")
+    return report.write()
 
 
 if __name__ == "__main__":

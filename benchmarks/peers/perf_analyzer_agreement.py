@@ -8,13 +8,13 @@ average latency and p99 agree if the median of the rounds' ratios lies between 0
 It takes about 20 minutes. README.md beside this file says how to install the peers.
 """
 
+import argparse
 import csv
 import functools
 import json
 import pathlib
 import random
 import shlex
-import signal
 import statistics
 import sys
 import tempfile
@@ -22,11 +22,11 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from benchmarks.peers.clients import MAX_RUN_S, ClientError, run_measured
-from benchmarks.peers.install import peers_folder, perf_analyzer_path
-from benchmarks.peers.rounds import retry_hung
+from benchmarks.peers.install import perf_analyzer_path
+from benchmarks.peers.rounds import comparison_options, in_rounds
 from benchmarks.peers.server_process import PeerError
 from benchmarks.peers.triton import TRAFFIC_MODELS, Triton, running_triton
-from benchmarks.report import RATIO_COLUMNS, Ratio, describe_machine, option_parser, table_head, table_row, write_report
+from benchmarks.report import RATIO_COLUMNS, Ratio, Report, describe_machine
 
 OWN, ANALYZER = "perfkit", "perf_analyzer"
 LOW, HIGH = 0.9, 1.1
@@ -93,62 +93,47 @@ def figure_cells(rounds: Sequence[Mapping[str, float]]) -> tuple[str, ...]:
 
 def main() -> int:
     """Prints the tables; the exit code is 1 if figures do not agree or a program failed."""
-    parser = option_parser(__doc__, out=pathlib.Path("reports/perf-analyzer-agreement.md"))
-    parser.add_argument("--case", action="append", choices=list(CASES), help="may be repeated (default: all)")
-    parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--interval", type=int, default=3000, metavar="MS", help="the length of a window (default %(default)s)")
-    parser.add_argument("--seed", type=int, default=0, help="seed for the order of the programs")
-    parser.add_argument("--peers", type=pathlib.Path, help="folder of the peers")
-    options = parser.parse_args()
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    interval = (3000, "milliseconds of a window")
+    options = comparison_options(__doc__, CASES, out="perf-analyzer-agreement", rounds=3, interval=interval)
     programs = {ANALYZER: [str(perf_analyzer_path(options.peers))], OWN: [sys.executable, "-m", "perfkit", "perf-analyzer"]}
-    machine, order, all_met = describe_machine(), random.Random(options.seed), True
-    figures, ratios = list[str](), list[str]()
     try:
         with (
             tempfile.TemporaryDirectory(prefix="perfkit-agreement-") as name,
-            running_triton(peers_folder(options.peers), models=TRAFFIC_MODELS) as triton,
+            running_triton(options.peers, models=TRAFFIC_MODELS) as triton,
         ):
-            folder = pathlib.Path(name)
-            (folder / _DATA).write_text(json.dumps(_REPEATS), encoding="utf-8")
-            for title in options.case or CASES:
-                case, rounds = CASES[title], {program: list[dict[str, float]]() for program in programs}
-                for number in range(options.rounds):
-                    for program in order.sample(list(programs), len(programs)):
-                        run = functools.partial(run_command, programs[program], case, triton, options.interval, folder)
-                        rounds[program].append(retry_hung(run))
-                        shown = ", ".join(figure_cells(rounds[program][-1:]))
-                        print(f"{title}, round {number + 1}, {program}: {shown}", file=sys.stderr, flush=True)
-                figures += [table_row(f"`{title}`", program, *figure_cells(rounds[program])) for program in programs]
-                compared = ratios_of(rounds)
-                ratios += [table_row(f"`{title}`", ratio.name, *ratio.cells) for ratio in compared]
-                all_met = all_met and all(ratio.is_met for ratio in compared)
-            version = triton.version
+            return compare(options, programs, triton, pathlib.Path(name))
     except (ClientError, PeerError, FileNotFoundError) as error:
-        sys.stderr.write(f"perf_analyzer_agreement: {error}\n")
-        return 1
-    commands = [
-        table_row(f"`{title}`", f"`-i {case.protocol} {case.words}`") for title, case in CASES.items() if title in (options.case or CASES)
-    ]
-    lines = [
-        "# The same command lines on perf_analyzer and on perfkit",
+        sys.exit(f"perf_analyzer_agreement: {error}")
+
+
+def compare(options: argparse.Namespace, programs: Mapping[str, Sequence[str]], triton: Triton, folder: pathlib.Path) -> int:
+    """Prints and writes the report; returns the exit code. Raises ClientError."""
+    report, order = Report(options.out, "The same command lines on perf_analyzer and on perfkit"), random.Random(options.seed)
+    report.add(
+        f"`python -m benchmarks.peers.perf_analyzer_agreement`: perf_analyzer 2.60 and `perfkit perf-analyzer` on the same Triton {triton.version}.",
+        f"{describe_machine()} {options.rounds} rounds; three windows of {options.interval / 1000:g} s each time (`-p {options.interval} -s 999 -r 3`).",
         "",
-        f"`python -m benchmarks.peers.perf_analyzer_agreement`: perf_analyzer 2.60 and `perfkit perf-analyzer` on the same Triton {version}.",
-        f"{machine} {options.rounds} rounds; three windows of {options.interval / 1000:g} s each time (`-p {options.interval} -s 999 -r 3`).",
-        "",
-        *table_head("case", "command line"),
-        *commands,
-        "",
-        *table_head("case", "perfkit / perf_analyzer", *RATIO_COLUMNS),
-        *ratios,
-        "",
-        "Medians of the rounds:",
-        "",
-        *table_head("case", "program", ">throughput", ">average", ">p99"),
-        *figures,
-    ]
-    write_report(options.out, lines)
-    return 0 if all_met else 1
+    )
+    cases = {title: CASES[title] for title in options.case or CASES}
+    report.table("case", "command line")
+    for title, case in cases.items():
+        report.row(f"`{title}`", f"`-i {case.protocol} {case.words}`")
+    (folder / _DATA).write_text(json.dumps(_REPEATS), encoding="utf-8")
+    report.add("")
+    report.table("case", "perfkit / perf_analyzer", *RATIO_COLUMNS)
+    figures = []
+    for title, case in cases.items():
+        runs = {name: functools.partial(run_command, words, case, triton, options.interval, folder) for name, words in programs.items()}
+        rounds = in_rounds(runs, options.rounds, order)
+        figures += [(f"`{title}`", name, *figure_cells(rounds[name])) for name in programs]
+        for ratio in ratios_of(rounds):
+            report.is_met &= ratio.is_met
+            report.row(f"`{title}`", ratio.name, *ratio.cells)
+    report.add("", "Medians of the rounds:", "")
+    report.table("case", "program", ">throughput", ">average", ">p99")
+    for cells in figures:
+        report.row(*cells)
+    return report.write()
 
 
 if __name__ == "__main__":

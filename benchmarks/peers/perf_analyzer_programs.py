@@ -29,7 +29,7 @@ from benchmarks.peers.install import peers_folder, perf_analyzer_path
 from benchmarks.peers.server_process import PeerError
 from benchmarks.peers.triton import TRAFFIC_MODELS, running_triton
 from benchmarks.processes import ROOT, running_server
-from benchmarks.report import describe_machine, option_parser, publish, table_head, table_row, yes_no
+from benchmarks.report import Report, describe_machine, program_options, yes_no
 
 OWN, ANALYZER = "perfkit", "perf_analyzer"
 CONCURRENCIES, BATCH_SIZES = (1, 4), (1, 4)
@@ -158,91 +158,76 @@ def read_export(python: pathlib.Path, client: list[str], place: Place, file: pat
     return found
 
 
-def rows_of(title: str, both: Mapping[str, Mapping[str, float]], names: Mapping[str, str]) -> tuple[list[str], bool]:
-    """A row for each figure of a setting, and whether throughput and average agree."""
-    rows, agree = [], True
+def add_rows(report: Report, title: str, both: Mapping[str, Mapping[str, float]], names: Mapping[str, str]) -> None:
+    """A row for each figure of a setting; throughput and average must agree."""
     for name, shown in names.items():
         theirs, own = both[ANALYZER][name], both[OWN][name]
         is_near = abs(own / theirs - 1) <= WITHIN
-        agree &= is_near or "p99" in name
-        rows.append(table_row(title, shown, f"{theirs:,.2f}", f"{own:,.2f}", f"{own / theirs:.3f}", yes_no(is_near)))
-    return rows, agree
+        report.is_met &= is_near or "p99" in name
+        report.row(title, shown, f"{theirs:,.2f}", f"{own:,.2f}", f"{own / theirs:.3f}", yes_no(is_near))
 
 
-def compare(options: argparse.Namespace, work: pathlib.Path) -> tuple[list[str], bool]:
-    """The report, and whether all figures agree. Raises PeerError."""
-    peers, machine = peers_folder(options.peers), describe_machine()
-    program = (options.analyzer or peers / "model-analyzer" / "bin" / "model-analyzer").absolute()
-    python = options.genai_perf or peers / "genai-perf" / "bin" / "python"
+def compare(options: argparse.Namespace, work: pathlib.Path) -> int:
+    """Prints and writes the report; returns the exit code. Raises PeerError."""
+    machine, report = describe_machine(), Report(options.out, "Programs that run perf_analyzer, with perfkit in its place")
+    program = (options.analyzer or options.peers / "model-analyzer" / "bin" / "model-analyzer").absolute()
+    python = options.genai_perf or options.peers / "genai-perf" / "bin" / "python"
     own = work / "perf_analyzer"
     own.write_text(f'#!/bin/sh\nPYTHONPATH={ROOT} exec {sys.executable} -m perfkit perf-analyzer "$@"\n', encoding="utf-8")
     own.chmod(0o755)
     clients = {ANALYZER: perf_analyzer_path(options.peers), OWN: own}
-    head = table_head("server and setting", "figure", ">perf_analyzer", ">perfkit", ">ratio", f"within {WITHIN:.0%}")
-    tables, agree = list[str](), True
-    with places(work, peers) as (version, servers):
+    columns = ("server and setting", "figure", ">perf_analyzer", ">perfkit", ">ratio", f"within {WITHIN:.0%}")
+    with places(work, options.peers) as (version, servers):
+        report.add(
+            f"{machine} Triton {version} with a model that takes 10 ms for a request, four at a time; the bundled server with an ONNX model that takes about 10 ms, one at a time.",
+            "",
+            "p99 is shown, not judged: it is the second or tenth largest of a few hundred latencies.",
+        )
+        own_version = (
+            subprocess.run([str(program), "--version"], capture_output=True, text=True, check=False).stdout.strip().rpartition(" ")[2]
+        )
+        report.section(
+            "Model Analyzer",
+            f"Model Analyzer {own_version} as it is, in remote mode, over gRPC, once with each program as `--perf-analyzer-path`.",
+            "",
+        )
+        report.table(*columns)
         for place in servers:
             found = {name: analyze(program, client, place, work / f"{place.model}-{name}") for name, client in clients.items()}
             for setting in found[ANALYZER]:
-                rows, is_near = rows_of(f"{place.title}, {setting}", {name: one[setting] for name, one in found.items()}, _FIGURES)
-                tables, agree = [*tables, *rows], agree and is_near
-            print(f"Model Analyzer on {place.title}: done", file=sys.stderr, flush=True)
-        exports = list[str]()
+                add_rows(report, f"{place.title}, {setting}", {name: one[setting] for name, one in found.items()}, _FIGURES)
+        report.section(
+            "GenAI-Perf's parser of profile exports",
+            "Its `ProfileDataParser` on an export of 200 requests of each program (`--request-count 200 --profile-export-file`).",
+            "",
+        )
+        report.table(*columns)
+        names = list(_FIGURES.values())
         for place in servers:
             # its model is not loaded any more
             load = f"http://{place.http}/v2/repository/models/{place.model}/load"
             urllib.request.urlopen(load, data=b"{}", timeout=60).close()
             read = {name: read_export(python, [str(client)], place, work / "export.json") for name, client in clients.items()}
-            names = list(_FIGURES.values())
             for setting in read[ANALYZER]:
                 both = {name: dict(zip(names, one[setting], strict=True)) for name, one in read.items()}
-                rows, is_near = rows_of(f"{place.title}, {setting}", both, dict(zip(names, names, strict=True)))
-                exports, agree = [*exports, *rows], agree and is_near
-    lines = [
-        "# Programs that run perf_analyzer, with perfkit in its place",
-        "",
-        f"{machine} Triton {version} with a model that takes 10 ms for a request, four at a time; the bundled server with an ONNX model that takes about 10 ms, one at a time.",
-        "",
-        "p99 is shown, not judged: it is the second or tenth largest of a few hundred latencies.",
-        "",
-        "## Model Analyzer",
-        "",
-        f"Model Analyzer {analyzer_version(program)} as it is, in remote mode, over gRPC, once with each program as `--perf-analyzer-path`.",
-        "",
-        *head,
-        *tables,
-        "",
-        "## GenAI-Perf's parser of profile exports",
-        "",
-        "Its `ProfileDataParser` on an export of 200 requests of each program (`--request-count 200 --profile-export-file`).",
-        "",
-        *head,
-        *exports,
-    ]
-    return lines, agree
-
-
-def analyzer_version(program: pathlib.Path) -> str:
-    """The version that Model Analyzer reports."""
-    return subprocess.run([str(program), "--version"], capture_output=True, text=True, check=False).stdout.strip().rpartition(" ")[2]
+                add_rows(report, f"{place.title}, {setting}", both, dict(zip(names, names, strict=True)))
+    return report.write()
 
 
 def main() -> int:
     """Runs all, and writes the report."""
-    parser = option_parser(__doc__, out=ROOT / "reports" / "perf-analyzer-programs.md")
-    parser.add_argument("--peers", type=pathlib.Path, help="folder of the peers")
-    parser.add_argument("--analyzer", type=pathlib.Path, help="the program model-analyzer (default: in the peers' folder)")
-    parser.add_argument(
-        "--genai-perf", type=pathlib.Path, metavar="PYTHON", help="the Python that has genai-perf (default: in the peers' folder)"
+    options = program_options(
+        __doc__,
+        out="perf-analyzer-programs",
+        peers=peers_folder(),
+        analyzer=(pathlib.Path, "the program model-analyzer (default: in the peers' folder)"),
+        genai_perf=(pathlib.Path, "the Python that has genai-perf (default: in the peers' folder)"),
     )
-    options = parser.parse_args()
     try:
         with tempfile.TemporaryDirectory(prefix="perfkit-programs-") as name:
-            lines, agree = compare(options, pathlib.Path(name))
+            return compare(options, pathlib.Path(name))
     except (PeerError, OSError, subprocess.SubprocessError) as error:
-        print(f"perf_analyzer_programs: {error}", file=sys.stderr)
-        return 1
-    return publish(options.out, lines, is_met=agree)
+        sys.exit(f"perf_analyzer_programs: {error}")
 
 
 if __name__ == "__main__":

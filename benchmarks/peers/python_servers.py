@@ -9,6 +9,7 @@ request must be answered. KServe listens on all addresses of the machine, and ha
 """
 
 import contextlib
+import itertools
 import json
 import pathlib
 import sys
@@ -19,7 +20,7 @@ from typing import Any, NamedTuple
 
 from benchmarks.peers.server_process import PeerError, free_ports, ready_server
 from benchmarks.processes import run_perfkit
-from benchmarks.report import describe_machine, option_parser, publish, table_head, table_row, yes_no
+from benchmarks.report import Report, describe_machine, program_options, yes_no
 
 MODELS = pathlib.Path(__file__).with_name("python_server_models")
 LOADS: Sequence[tuple[str, dict[str, Any], int]] = (
@@ -101,42 +102,35 @@ def measure(server: PythonServer, protocol: str, load: dict[str, Any], requests:
 
 def main() -> int:
     """Runs every case of the given servers."""
-    parser = option_parser(__doc__, out=pathlib.Path("reports/python-servers.md"))
-    parser.add_argument("--mlserver", type=pathlib.Path, help="MLServer's program, bin/mlserver of its environment")
-    parser.add_argument("--kserve", type=pathlib.Path, help="the Python of an environment with KServe")
-    options = parser.parse_args()
+    options = program_options(
+        __doc__,
+        out="python-servers",
+        mlserver=(pathlib.Path, "MLServer's program, bin/mlserver of its environment"),
+        kserve=(pathlib.Path, "the Python of an environment with KServe"),
+    )
     programs = {kind: path.absolute() for kind, path in (("mlserver", options.mlserver), ("kserve", options.kserve)) if path}
     if not programs:
-        parser.error("give --mlserver, --kserve or both")
-    lines, versions, are_equal = [], [], True
-    machine = describe_machine()
+        sys.exit("python_servers: give --mlserver, --kserve or both")
+    report, versions = Report(options.out, "Real MLServer and KServe servers, and what perfkit counts of them"), []
+    report.add(f"`python -m benchmarks.peers.python_servers`, over HTTP and gRPC on the loopback. {describe_machine()}", "")
+    report.table("server", "protocol", "load", ">ok", ">counted by the model", "equal", "valid", ">throughput", ">p50", ">p99", "warnings")
     try:
         for kind, program in programs.items():
             with running_server(kind, program) as server:
                 versions.append(version_of(server))
-                for protocol in ("http", "grpc"):
-                    for name, load, requests in LOADS:
-                        print(f"{kind}, {protocol}, {name}", flush=True)
-                        cells, agrees = measure(server, protocol, load, requests)
-                        are_equal &= agrees
-                        lines.append(table_row(kind, protocol, name, *cells))
+                for protocol, (name, load, requests) in itertools.product(("http", "grpc"), LOADS):
+                    cells, agrees = measure(server, protocol, load, requests)
+                    report.is_met &= agrees
+                    report.row(kind, protocol, name, *cells)
     except (PeerError, RuntimeError) as error:
-        sys.stderr.write(f"python_servers: {error}\n")
-        return 1
-    report = [
-        "# Real MLServer and KServe servers, and what perfkit counts of them",
+        sys.exit(f"python_servers: {error}")
+    report.add(
         "",
-        f"`python -m benchmarks.peers.python_servers`, {' and '.join(versions)}, over HTTP and gRPC on the loopback. {machine}",
-        "",
-        *table_head(
-            "server", "protocol", "load", ">ok", ">counted by the model", "equal", "valid", ">throughput", ">p50", ">p99", "warnings"
-        ),
-        *lines,
-        "",
+        f"The servers are {' and '.join(versions)}.",
         "Each case sends a fixed number of requests, without a warm-up. *Equal*: all were answered, and the model counted exactly those and the",
         f"{FIRST_REQUESTS} that perfkit sends before a load to see that the model answers. Times are service times; neither server has v2 statistics. *Valid* is about the times, not the counts.",
-    ]
-    return publish(options.out, report, is_met=are_equal)
+    )
+    return report.write()
 
 
 def version_of(server: PythonServer) -> str:

@@ -1,31 +1,37 @@
-"""What the comparisons with peers share: their options, the cost of a request between two runs, and a second run after a hang."""
+"""What the comparisons with peers share: their options, rounds, the cost of a request between two runs, and a second run after a hang."""
 
 import argparse
-import pathlib
+import random
+import signal
 import sys
-from collections.abc import Callable, Iterable, Mapping
-from types import MappingProxyType
-from typing import TypeVar
+from collections.abc import Callable, Collection, Mapping
+from typing import Any, TypeVar
 
 from benchmarks.peers.clients import ClientError, HungError, Reported
-from benchmarks.report import option_parser
+from benchmarks.peers.install import peers_folder
+from benchmarks.report import program_options
 
 _T = TypeVar("_T")
-_NONE: Mapping[str, str] = MappingProxyType({})
 
 
-def comparison_options(doc: str | None, cases: Iterable[str], *, seconds: float, flags: Mapping[str, str] = _NONE) -> argparse.Namespace:
-    """The options of a comparison's command line; `seconds` is the default length of a long run, `flags` are further ones with their help."""
-    parser = option_parser(doc)
-    parser.add_argument("--case", action="append", choices=list(cases), help="may be repeated (default: all)")
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--seconds", type=float, default=seconds, help="length of a client's long run (default %(default)s)")
-    parser.add_argument("--perfkit", metavar="PATH", help="the perfkit to measure (default: this checkout)")
-    parser.add_argument("--seed", type=int, default=0, help="seed for the order of the clients")
-    parser.add_argument("--peers", type=pathlib.Path, help="folder of the peers")
-    for name, text in flags.items():
-        parser.add_argument(name, action="store_true", help=text)
-    return parser.parse_args()
+def comparison_options(doc: str | None, cases: Collection[str], *, rounds: int = 5, **options: Any) -> argparse.Namespace:
+    """The options of a comparison, and those of `program_options`; SIGTERM stops clients and servers from now on, as Ctrl-C does."""
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    seed = (0, "seed for the order of the clients")
+    found = program_options(doc, case=([*cases], "the cases"), rounds=rounds, seed=seed, peers=peers_folder(), **options)
+    if unknown := {*found.case} - {*cases}:
+        sys.exit(f"--case: {', '.join(sorted(unknown))} is none of {', '.join(cases)}")
+    return found
+
+
+def in_rounds(runs: Mapping[str, Callable[[], _T]], rounds: int, order: random.Random) -> dict[str, list[_T]]:
+    """What each client gives in each round, in which all run one after another, in random order."""
+    found: dict[str, list[_T]] = {name: [] for name in runs}
+    for number in range(rounds):
+        for name in order.sample(list(runs), len(runs)):
+            found[name].append(retry_hung(runs[name]))
+            print(f"round {number + 1}, {name}: {found[name][-1]}", file=sys.stderr, flush=True)
+    return found
 
 
 def cpu_us_per_request(client: str, short: Reported, long: Reported) -> float:

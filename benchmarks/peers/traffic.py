@@ -12,24 +12,23 @@ exit code is 1 if one is missed. README.md beside this file says how to install 
 
 import argparse
 import dataclasses
+import functools
 import json
 import os
 import pathlib
 import random
-import signal
 import statistics
 import sys
 import tempfile
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from benchmarks.peers.clients import MAX_RUN_S, ClientError, Reported, Usage, read_perf_analyzer, run_measured
-from benchmarks.peers.install import peers_folder, perf_analyzer_path
-from benchmarks.peers.rounds import comparison_options, cpu_us_per_request, retry_hung
+from benchmarks.peers.clients import MAX_RUN_S, ClientError, Reported, read_perf_analyzer, run_measured, run_own
+from benchmarks.peers.install import perf_analyzer_path
+from benchmarks.peers.rounds import comparison_options, cpu_us_per_request, in_rounds, retry_hung
 from benchmarks.peers.server_process import PeerError
 from benchmarks.peers.triton import TRAFFIC_MODELS, Triton, running_triton
-from benchmarks.processes import write_scenario
-from benchmarks.report import RATIO_COLUMNS, Ratio, describe_machine, table_head, table_row, write_report
+from benchmarks.report import RATIO_COLUMNS, Ratio, Report, describe_machine
 
 OWN, ANALYZER = "perfkit", "perf_analyzer"
 MIN_THROUGHPUT, MAX_P50, MAX_CPU = 0.95, 1.05, 1.0
@@ -120,8 +119,7 @@ CASES = {
 }
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class Figures:
+class Figures(NamedTuple):
     """One client in one round."""
 
     per_s: float
@@ -157,14 +155,7 @@ def run_perfkit(program: Sequence[str], case: Case, triton: Triton, seconds: flo
         "measure": {"warmup": "0s", "duration": f"{seconds}s", "repetitions": 1, "workers": 1},
     }
     before = counted_requests(triton, case.model)
-    with tempfile.TemporaryDirectory(dir=folder) as name:
-        command = [*program, "run", str(write_scenario(pathlib.Path(name), scenario)), "--quiet", "--no-report", "--out", f"{name}/out"]
-        # 5: not valid, because both programs share the machine with the server
-        usage: Usage = run_measured(command, accepted_codes=(0, 5), timeout_s=MAX_RUN_S + seconds)
-        (point,) = json.loads(pathlib.Path(name, "out", "result.json").read_text(encoding="utf-8"))["points"]
-    requests = point["requests"]
-    if requests["ok"] != requests["sent"]:
-        raise ClientError(f"perfkit had failures: {requests}")
+    _, point, usage = run_own(program, scenario, folder, seconds)
     sent = counted_requests(triton, case.model) - before
     return Reported(sent, point["throughput_per_s"], point["service_time_ns"]["p50"] / 1e3, usage)
 
@@ -173,11 +164,6 @@ def counted_requests(triton: Triton, model: str) -> int:
     """The requests to a model so far, as Triton counts them."""
     statistics_of: Any = triton.request(f"v2/models/{model}/stats")
     return sum(int(one["inference_stats"]["success"]["count"]) for one in statistics_of["model_stats"])
-
-
-def round_figures(client: str, short: Reported, long: Reported) -> Figures:
-    """A client's figures from its two runs; raises ClientError."""
-    return Figures(long.per_s, long.p50_us, cpu_us_per_request(client, short, long))
 
 
 def ratios_of(rounds: Mapping[str, Sequence[Figures]]) -> list[Ratio]:
@@ -190,78 +176,56 @@ def ratios_of(rounds: Mapping[str, Sequence[Figures]]) -> list[Ratio]:
     ]
 
 
-def rows(name: str, case: Case, rounds: Mapping[str, Sequence[Figures]]) -> tuple[list[str], list[str], bool]:
-    """A case's lines in the tables of figures and of ratios, and whether it meets its targets."""
-    figures = []
-    for client, of_client in rounds.items():
-        per_s, p50_us, cpu_us = (statistics.median(getattr(one, field) for one in of_client) for field in ("per_s", "p50_us", "cpu_us"))
-        cells = (client, f"{per_s:,.0f}/s", f"{p50_us:,.0f} us", f"{cpu_us:,.0f} us")
-        figures.append(table_row(f"`{name}`: {case.title}", case.protocol, case.concurrency, *cells))
-    ratios = ratios_of(rounds)
-    return figures, [table_row(f"`{name}`", ratio.name, *ratio.cells) for ratio in ratios], all(ratio.is_met for ratio in ratios)
-
-
-def run_case(name: str, case: Case, triton: Triton, options: argparse.Namespace, order: random.Random) -> dict[str, list[Figures]]:
+def run_case(case: Case, triton: Triton, options: argparse.Namespace, order: random.Random) -> dict[str, list[Figures]]:
     """All rounds of a case; raises ClientError or PeerError."""
     analyzer = perf_analyzer_path(options.peers)
     own = [sys.executable, "-m", "perfkit"] if options.perfkit is None else [options.perfkit]
-    rounds: dict[str, list[Figures]] = {ANALYZER: [], OWN: []}
-    with tempfile.TemporaryDirectory(prefix="perfkit-traffic-") as folder_name:
-        folder = pathlib.Path(folder_name)
+    with tempfile.TemporaryDirectory(prefix="perfkit-traffic-") as name:
+        folder = pathlib.Path(name)
 
-        def run(client: str, seconds: float) -> Reported:
-            if client == OWN:
-                return run_perfkit(own, case, triton, seconds, folder)
-            return retry_hung(lambda: run_perf_analyzer(analyzer, case, triton, seconds, folder))
+        def figures(client: str) -> Figures:
+            short, long = (
+                run_perfkit(own, case, triton, seconds, folder)
+                if client == OWN
+                else retry_hung(functools.partial(run_perf_analyzer, analyzer, case, triton, seconds, folder))
+                for seconds in (options.seconds / 3, options.seconds)
+            )
+            return Figures(long.per_s, long.p50_us, cpu_us_per_request(client, short, long))
 
-        for number in range(options.rounds):
-            clients = [ANALYZER, OWN]
-            order.shuffle(clients)
-            runs = {client: [run(client, seconds) for seconds in (options.seconds / 3, options.seconds)] for client in clients}
-            for client, of_client in rounds.items():
-                figures = round_figures(client, *runs[client])
-                of_client.append(figures)
-                text = f"{figures.per_s:,.0f}/s, p50 {figures.p50_us:,.0f} us, {figures.cpu_us:,.0f} us of CPU per request"
-                print(f"{name}, round {number + 1}, {client}: {text}", file=sys.stderr, flush=True)
-    return rounds
+        return in_rounds({client: functools.partial(figures, client) for client in (ANALYZER, OWN)}, options.rounds, order)
 
 
 def main() -> int:
     """Prints the tables; the exit code is 1 if a target is missed or a client failed."""
-    options = comparison_options(__doc__, CASES, seconds=6)
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # SIGTERM stops clients and server too, as Ctrl-C does
-    machine, order, all_met = describe_machine(), random.Random(options.seed), True
-    figure_rows: list[str] = []
-    ratio_rows: list[str] = []
+    perfkit = (str, "the perfkit to measure (default: this checkout)")
+    options = comparison_options(__doc__, CASES, seconds=(6.0, "length of a client's long run"), perfkit=perfkit)
+    report, order = Report(options.out, "Streams, sequences and shared memory: perfkit beside perf_analyzer"), random.Random(options.seed)
     try:
-        with running_triton(peers_folder(options.peers), models=TRAFFIC_MODELS) as triton:
-            for name in options.case or CASES:
-                figures, ratios, is_met = rows(name, CASES[name], run_case(name, CASES[name], triton, options, order))
-                figure_rows += figures
-                ratio_rows += ratios
-                all_met = all_met and is_met
-                print("\n".join([*figures, *ratios]), flush=True)
-            version = triton.version
+        with running_triton(options.peers, models=TRAFFIC_MODELS) as triton:
+            report.add(
+                HOW_TO_READ,
+                f"Triton {triton.version}, {os.cpu_count()} CPUs shared by server and clients. {describe_machine()} {options.rounds} rounds, long runs of "
+                f"{options.seconds:g} s.",
+                "",
+            )
+            report.table("case", "protocol", ">concurrency", "client", ">throughput", ">p50", ">CPU per request")
+            found = {}
+            for name in options.case:
+                case = CASES[name]
+                found[name] = run_case(case, triton, options, order)
+                for client, rounds in found[name].items():
+                    per_s, p50_us, cpu_us = (statistics.median(column) for column in zip(*rounds, strict=True))
+                    cells = (client, f"{per_s:,.0f}/s", f"{p50_us:,.0f} us", f"{cpu_us:,.0f} us")
+                    report.row(f"`{name}`: {case.title}", case.protocol, case.concurrency, *cells)
     except (ClientError, PeerError, FileNotFoundError) as error:
-        sys.stderr.write(f"traffic: {error}\n")
-        return 1
-    lines = [
-        "# Streams, sequences and shared memory: perfkit beside perf_analyzer",
-        "",
-        HOW_TO_READ,
-        (
-            f"Triton {version}, {os.cpu_count()} CPUs shared by server and clients. {machine} {options.rounds} rounds, long runs of "
-            f"{options.seconds:g} s."
-        ),
-        "",
-        *table_head("case", "protocol", ">concurrency", "client", ">throughput", ">p50", ">CPU per request"),
-        *figure_rows,
-        "",
-        *table_head("case", "perfkit / perf_analyzer", *RATIO_COLUMNS),
-        *ratio_rows,
-    ]
-    write_report(options.out, lines)
-    return 0 if all_met else 1
+        sys.exit(f"traffic: {error}")
+    report.add("")
+    report.table("case", "perfkit / perf_analyzer", *RATIO_COLUMNS)
+    for name, of_case in found.items():
+        for ratio in ratios_of(of_case):
+            report.is_met &= ratio.is_met
+            report.row(f"`{name}`", ratio.name, *ratio.cells)
+    return report.write()
 
 
 if __name__ == "__main__":
