@@ -6,10 +6,7 @@ import re
 import perfkit.report.render
 from perfkit.report.render import SCRIPTS
 
-_OWN = {
-    (pathlib.Path(perfkit.report.render.__file__).parent / name).read_text(encoding="utf-8").strip()
-    for name in SCRIPTS.values()
-}
+_OWN = {(pathlib.Path(perfkit.report.render.__file__).parent / name).read_text(encoding="utf-8").strip() for name in SCRIPTS.values()}
 
 
 def without_own_scripts(page: str) -> str:

@@ -130,7 +130,7 @@ class Result(model.Result):
             raise ResultError(f"{page}: cannot be read: {error}; `perfkit report {self.folder}` draws it again") from None
 
     def _repr_html_(self) -> str:
-        from perfkit.report.fragment import result_fragment
+        from perfkit.report.export import result_fragment
 
         return result_fragment(self)
 

@@ -5,8 +5,7 @@ from collections.abc import Iterator, Sequence
 from typing import Literal
 
 from perfkit.errors import MeasurementWarning
-from perfkit.report.cold_start import cold_start_sentence
-from perfkit.report.idle import idle_sentence
+from perfkit.report.first_requests import cold_start_sentence, idle_sentence
 from perfkit.report.mix import neighbour_sentences
 from perfkit.report.table import MISSING, format_error_rate
 from perfkit.result.load import ClosedLoad, OpenLoad

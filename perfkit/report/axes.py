@@ -12,11 +12,9 @@ from perfkit.report.run_charts import percentile_curve
 from perfkit.report.timeline import read_timeline, repetitions_of
 from perfkit.result.model import Result
 from perfkit.result.time_frames import read_histograms
-from perfkit.units import NS_PER_S
+from perfkit.units import NS_PER_MS
 
 Plot: TypeAlias = Literal["percentiles", "load", "timeline"]
-
-_NS_PER_MS = NS_PER_S / 1000
 
 
 def draw(result: Result, folder: pathlib.Path, kind: Plot, axes: Axes | None) -> Axes:
@@ -50,7 +48,7 @@ def _draw_percentiles(axes: Axes, result: Result, folder: pathlib.Path) -> None:
     for point, counts in zip(result.summary, read_histograms(folder, result), strict=True):
         steps, values_ns = percentile_curve(counts)
         if values_ns:
-            axes.plot(steps, [value_ns / _NS_PER_MS for value_ns in values_ns], label=point.title)
+            axes.plot(steps, [value_ns / NS_PER_MS for value_ns in values_ns], label=point.title)
             highest = max(highest, float(steps[-1]))
     axes.set(xscale="log", xlabel="percentile", xlim=(1, highest * 1.08))
     ticks = [2.0, *itertools.takewhile(lambda tick: tick <= highest * 1.08, (10.0**nines for nines in range(1, 10)))]
@@ -64,12 +62,12 @@ def _draw_load(axes: Axes, result: Result) -> None:
     for protocol in dict.fromkeys(point.protocol for point in result.summary):
         own = sorted((point for point in result.summary if point.protocol == protocol), key=lambda point: point.load.level)
         for name, style in (("p50", "-"), ("p99", "--")):
-            pairs = [(point.throughput_per_s, value / _NS_PER_MS) for point in own if (value := getattr(point.times, name)) is not None]
+            pairs = [(point.throughput_per_s, value / NS_PER_MS) for point in own if (value := getattr(point.times, name)) is not None]
             if pairs:
                 axes.plot(*zip(*pairs, strict=True), linestyle=style, marker="o", label=f"{name}, {protocol}")
         for point in own:
             if point.times.p50 is not None:
-                place = (point.throughput_per_s, point.times.p50 / _NS_PER_MS)
+                place = (point.throughput_per_s, point.times.p50 / NS_PER_MS)
                 axes.annotate(point.load.amount, place, xytext=(3, 4), textcoords="offset points", fontsize="small")
                 if not point.valid:
                     axes.plot(*place, marker="x", color="red", markersize=10)

@@ -1,7 +1,10 @@
-"""What all tables of load points share: the columns that name a load point, the cells of its times, and the marks of invalid ones."""
+"""What tables and charts of load points share: the columns and the axis that name a load point, the cells of its times, the marks of invalid ones."""
 
-from collections.abc import Sequence
+import functools
+import math
+from collections.abc import Iterator, Sequence
 
+from perfkit.report.chart import BLUE, VERMILLION, Axis, Colour, Style
 from perfkit.report.table import Cell, Column, Table
 from perfkit.result.model import Point
 from perfkit.units import format_duration_ns
@@ -39,4 +42,46 @@ def interval_cell(value_ns: int | None, interval: tuple[float, float | None] | N
     """A percentile with its interval as a note."""
     low_ns, high_ns = interval or (None, None)
     high = "above" if high_ns is None else format_duration_ns(high_ns)
-    return Cell(value_ns, note="" if low_ns is None else f"95% interval: {format_duration_ns(low_ns)} to {high}")
+    note = "" if low_ns is None else f"95% interval: {format_duration_ns(low_ns)} to {high}"
+    return Cell(value_ns, "0" if value_ns == 0 else None, note)
+
+
+def times_columns(kind: str, heading: str, names: Sequence[str], too_few: str, none: str, *, key: str | None = None) -> tuple[Column, ...]:
+    """The percentiles of a further kind of time, such as `stream_time`, whose columns' keys begin with `key`, by default the kind.
+
+    A percentile that is missing says why: too few such times, or none.
+    """
+
+    def cell(name: str, point: Point) -> Cell:
+        times = getattr(point, f"{kind}_ns")
+        value_ns = getattr(times, name, None)
+        if value_ns is None:
+            return Cell(None, note=too_few if times else none)
+        return interval_cell(value_ns, point.further_intervals.get(kind, {}).get(name))
+
+    return tuple(
+        Column(f"{kind if key is None else key}_{name}_ns", f"{heading} {name}".lstrip(), "duration_ns", functools.partial(cell, name))
+        for name in names
+    )
+
+
+PROTOCOL_COLOURS: dict[str, Colour] = {"http": BLUE, "grpc": VERMILLION, "mixed": BLUE}
+PERCENTILES: tuple[tuple[str, Style], ...] = (("p50", "line"), ("p99", "dashed"))
+
+
+def load_axis(points: Sequence[Point]) -> Axis:
+    """The x axis of the load points."""
+    levels = sorted({point.load.level for point in points})
+    return Axis(
+        "concurrency (requests in flight)" if points[0].load.kind == "closed" else "offered rate (requests per second)",
+        scale="log", ticks=tuple(_ticks(levels)), low=levels[0] / 1.2, high=levels[-1] * 1.2,
+    )  # fmt: skip
+
+
+def _ticks(levels: Sequence[float]) -> Iterator[tuple[float, str]]:
+    """Ticks at the measured loads, without those whose labels would overlap."""
+    apart, last = (levels[-1] / levels[0]) ** (1 / 10), -math.inf
+    for level in levels:
+        if level >= last * apart or last == -math.inf:
+            yield level, f"{level:,.6g}"
+            last = level

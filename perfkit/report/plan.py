@@ -10,11 +10,11 @@ from perfkit.plan.model import CapacityPlan, plan_document
 from perfkit.report.chart import ChartGroup
 from perfkit.report.page import Block, Bullets, Figure, Item, Page, Paragraph, sections_of, write_files
 from perfkit.report.plan_forecast import FORECAST
-from perfkit.report.plan_measurements import MEASURED
 from perfkit.report.plan_ranking import RANKING
 from perfkit.report.plan_risk import RISK
 from perfkit.report.plan_schedule import SCHEDULE, schedule_lines
 from perfkit.report.plan_subject import money
+from perfkit.report.plan_tables import MEASURED
 from perfkit.report.render import render_csv, render_html, render_markdown
 from perfkit.report.table import Table
 from perfkit.result.distribution import QUANTILES

@@ -8,19 +8,16 @@ from typing import Any
 
 from perfkit.report.answer import answer, findings
 from perfkit.report.breakdown import breakdown_sentences, breakdown_table, contrast_table, slowest_table
-from perfkit.report.calibration import ceilings_sentence, stored_calibration, transport_sentence
 from perfkit.report.chart import ChartGroup
-from perfkit.report.cold_start import cold_start_table
-from perfkit.report.environment import environment_groups
+from perfkit.report.environment import ceilings_sentence, environment_groups, stored_calibration, transport_sentence
+from perfkit.report.first_requests import cold_start_table, idle_table
 from perfkit.report.grouped_warnings import grouped_warnings, warnings_table
-from perfkit.report.idle import idle_table
 from perfkit.report.mix import neighbours_table
 from perfkit.report.page import Block, Bullets, Code, Facts, Figure, Item, Page, Paragraph, sections_of, write_files
 from perfkit.report.run_tables import failures_table, repetitions_table, summary_table
 from perfkit.report.search import probes_table
-from perfkit.report.sequences import sequences_table
 from perfkit.report.server_tables import composing_models_table, connections_table, gpu_table, machines_table, replicas_table, server_table
-from perfkit.report.streams import streams_table
+from perfkit.report.streams import sequences_table, streams_table
 from perfkit.result.file import read_result
 from perfkit.result.hardware import is_on_gpu
 from perfkit.result.json_file import as_mapping

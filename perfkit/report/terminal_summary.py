@@ -6,14 +6,12 @@ from collections.abc import Sequence
 
 from perfkit.report.answer import answer
 from perfkit.report.breakdown import breakdown_sentences, breakdown_table
-from perfkit.report.cold_start import cold_start_table
-from perfkit.report.idle import idle_table
+from perfkit.report.first_requests import cold_start_table, idle_table
 from perfkit.report.mix import neighbours_table
 from perfkit.report.run_tables import terminal_table
 from perfkit.report.search import probes_table
-from perfkit.report.sequences import sequences_table
 from perfkit.report.server_tables import server_table
-from perfkit.report.streams import streams_table
+from perfkit.report.streams import sequences_table, streams_table
 from perfkit.report.terminal_table import fill, fitted_text, terminal_width
 from perfkit.result.model import Point, Result
 from perfkit.text.foreign import sentence

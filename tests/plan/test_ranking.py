@@ -15,8 +15,7 @@ from perfkit.plan.price import parse_prices
 from perfkit.plan.ranking import rank_configurations
 from perfkit.plan.risk_inputs import RiskInputs
 from perfkit.report.plan import headline, plan_notes
-from perfkit.report.plan_front import front_group
-from perfkit.report.plan_ranking import ranking_answer, ranking_table
+from perfkit.report.plan_ranking import front_group, ranking_answer, ranking_table
 from perfkit.stats.capacity import Energy
 from perfkit.stats.load_splitting import Splitting
 from perfkit.stats.ratio_interval import Estimate

@@ -3,7 +3,7 @@
 import pytest
 
 from perfkit.report.run import run_page
-from perfkit.report.sequences import sequences_table
+from perfkit.report.streams import sequences_table
 from perfkit.result.distribution import Distribution
 from perfkit.result.model import SequenceCounts
 
