@@ -10,7 +10,7 @@ from perfkit.plan.model import CapacityPlan, ConfigurationPlan, Operation, Ranke
 from perfkit.plan.ranking import times_longer
 from perfkit.report.chart import MUTED, Axis, Chart, ChartGroup, Colour, Line, Style, times_scale
 from perfkit.report.plan_charts import colour_of, limit_levels
-from perfkit.report.plan_subject import CONFIGURATION, HEADROOM, REPLICAS, PlanPlot, PlanSubject, cost_columns, currency_suffix, money
+from perfkit.report.plan_tables import CONFIGURATION, HEADROOM, REPLICAS, PlanPlot, PlanSubject, cost_columns, currency_suffix, money
 from perfkit.report.table import Cell, Column, Kind, Table, interval_columns, range_cell
 from perfkit.stats.constraints import judgements_text
 from perfkit.stats.ranking import pair_confidence

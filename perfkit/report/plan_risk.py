@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from perfkit.plan.model import CapacityPlan
 from perfkit.plan.risk import LIKELY, SAFE
 from perfkit.report.chart import BLUE, GREEN, INK, MUTED, PURPLE, VERMILLION, Axis, Chart, ChartGroup, Level, Line, Style
-from perfkit.report.plan_subject import PlanPlot, PlanSubject, with_currency
+from perfkit.report.plan_tables import PlanPlot, PlanSubject, with_currency
 from perfkit.report.table import Cell, Column, Table
 from perfkit.stats.fleet_cost import HOURS_PER_YEAR
 from perfkit.stats.load_splitting import Balancing

@@ -1,16 +1,83 @@
-"""How a capacity plan was measured: the tables of capacities, rates, predictions, replicas, closed loops and queueing models, and the subjects of its page."""
+"""What the subjects of a capacity plan's page share, and the tables of its measurements: capacities, rates, predictions, replicas, closed loops, models."""
 
+import dataclasses
 import functools
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any
 
 from perfkit.plan.model import CapacityPlan, ConfigurationPlan, RatePoint, TableRow
-from perfkit.report.plan_charts import gpu_group, held_out_group, latency_throughput_group, rate_group, throughput_group
-from perfkit.report.plan_ranking import front_table
-from perfkit.report.plan_subject import CONFIGURATION, HEADROOM, RATE, REPLICAS, PlanPlot, PlanSubject, configuration_table, cost_columns
-from perfkit.report.table import Column, Table, attribute, range_cell
+from perfkit.report.chart import ChartGroup
+from perfkit.report.table import Column, Table, attribute, format_cost, range_cell
 from perfkit.stats.usl import UslFit
-from perfkit.stats.validation import MEAN_AT_MOST, P99_AT_MOST
 from perfkit.units import format_percent
+
+CONFIGURATION = Column("configuration", "configuration")
+RATE = Column("rate_per_s", "rate", "rate_per_s")
+HEADROOM = Column("headroom", "headroom", "share")
+REPLICAS = Column("replicas", "replicas", "count")
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class PlanPlot:
+    """A plot: its title, how to read it, and the function that makes its charts, which returns None if there is nothing to draw."""
+
+    title: str
+    caption: str
+    group: Callable[[CapacityPlan], ChartGroup | None]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class PlanSubject:
+    """A subject. Its plots and the tables of its title form a section; each other table is a section of its own."""
+
+    title: str
+    tables: Callable[[CapacityPlan], Iterable[Table]]
+    """Tables without rows are left out."""
+    plots: Mapping[str, PlanPlot] = dataclasses.field(default_factory=dict)
+    """By the name of their file, without suffix."""
+    answer: Callable[[CapacityPlan], Iterable[str]] = lambda _: ()
+    """Its sentences in the answer, which is shown at the top of the page and on stdout."""
+    title_of_one: str = ""
+    """The title in a plan of a single configuration; empty: the same."""
+
+    def title_of(self, plan: CapacityPlan) -> str:
+        """The title in a plan."""
+        return (self.title_of_one if len(plan.configurations) == 1 else "") or self.title
+
+
+def configuration_table(
+    plan: CapacityPlan,
+    name: str,
+    title: str,
+    columns: Sequence[Column],
+    items: Callable[[ConfigurationPlan], Iterable[Any]],
+    note: str,
+) -> Table:
+    """A table with a row for each item of each configuration, without the empty columns."""
+    rows = ((one.name, *(column.value_of(item) for column in columns)) for one in plan.configurations for item in items(one))
+    return Table(name, title, (CONFIGURATION, *columns), tuple(rows), note).without_empty_columns()
+
+
+def cost_columns(plan: CapacityPlan) -> tuple[Column, Column]:
+    """Cost per hour and per million inferences, in the plan's currency."""
+    currency = currency_suffix(plan)
+    return Column("cost_per_hour", f"per hour{currency}", "cost"), Column("cost_per_million", f"per million{currency}", "cost")
+
+
+def currency_suffix(plan: CapacityPlan) -> str:
+    """The currency of the prices for a heading, such as ` ($)`; empty if there is none."""
+    return next((f" ({one.currency})" for one in plan.configurations if one.currency), "")
+
+
+def money(amount: float, one: ConfigurationPlan) -> str:
+    """An amount in the configuration's currency: `$2.50`, `2.50 EUR`, or `$10,747`, without cents from 1,000 on."""
+    return with_currency(format_cost(amount), one.currency)
+
+
+def with_currency(amount: str, currency: str) -> str:
+    """A formatted amount with its currency: a sign before it, a word or nothing after it."""
+    return f"{currency}{amount}" if len(currency) == 1 else f"{amount} {currency}".rstrip()
+
 
 _ENERGY_COLUMNS = (
     Column("energy_j", "energy per inference", "energy_j", attribute("energy.gross_j")),
@@ -171,53 +238,3 @@ def what_if_table(plan: CapacityPlan) -> Table:
     )
     note = "From models that predicted held-out points to within 25 % of a mean and 50 % of a p99. The batching model gives means only and assumes no maximum batch size; with one, the server serves less."
     return configuration_table(plan, "what_if", "What if", columns, lambda one: one.what_if, note)
-
-
-_RATES = PlanSubject(
-    "How it was measured",
-    lambda plan: [configurations_table(plan), predictions_table(plan), points_table(plan), fleets_table(plan), front_table(plan)],
-    {
-        "rate": PlanPlot(
-            "Response time against arrival rate",
-            "Points are measurements, repetitions pooled. At hollow points the target did not keep up; they are not part of the fit. A new measurement "
-            "after a restart lies within its band with a probability of 90 %. The grey stripe is the 90 % interval of the capacity. Curves end at the highest fitted rate.",
-            rate_group,
-        ),
-        "latency-throughput": PlanPlot(
-            "Response time against throughput",
-            "Measurements of open loops. Where the line turns upwards, more load adds waiting but no throughput.",
-            latency_throughput_group,
-        ),
-        "gpu": PlanPlot(
-            "GPUs against arrival rate",
-            "Means over the measured windows. Busy is the share of time in which a kernel ran, not the used share of the capacity. Energy is power ÷ inferences per second.",
-            gpu_group,
-        ),
-    },
-)
-_CLOSED_LOOPS = PlanSubject(
-    "Closed loops: the scalability law, knee and bounds",
-    lambda plan: [laws_table(plan)],
-    {
-        "throughput": PlanPlot(
-            "Throughput against concurrency",
-            "Closed loops. The curve is Gunther's universal scalability law, fitted to logarithms; it is dashed beyond the measurements, up to 1.5 times the largest "
-            "concurrency. The tables say whether its peak was observed and whether the law applies.",
-            throughput_group,
-        )
-    },
-)
-_QUEUEING_MODELS = PlanSubject(
-    "Queueing models on held-out points",
-    lambda plan: [held_out_table(plan), what_if_table(plan)],
-    {
-        "held-out": PlanPlot(
-            "Queueing models on held-out points",
-            "Each model was fitted to the points up to 70 % of the capacity and predicts the others. Dashed lines: the error that is allowed, 10 % of a mean and 15 % of a p99. "
-            "A model is rejected if its errors exceed them by more than the scatter of the measurements explains, and not validated if the scatter is too large to tell, or an error "
-            f"exceeds {100 * MEAN_AT_MOST:.0f} % of a mean or {100 * P99_AT_MOST:.0f} % of a p99. Neither is used; the note below the table gives the figures.",
-            held_out_group,
-        )
-    },
-)
-MEASURED = (_RATES, _CLOSED_LOOPS, _QUEUEING_MODELS)

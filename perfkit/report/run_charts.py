@@ -1,5 +1,6 @@
 """The charts of a run's load points: throughput and times against load, and times against throughput and percentile."""
 
+import dataclasses
 from collections.abc import Iterator, Sequence
 
 import numpy as np
@@ -109,8 +110,10 @@ def load_group(points: Sequence[Point]) -> ChartGroup:
         throughput.append(Line.of(protocol, [(point.load.level, point.throughput_per_s) for point in own], colour))
         for one, style in PERCENTILES:
             latency.append(Line.of(f"{protocol} {one}", [(point.load.level, _milliseconds(point, one)) for point in own], colour, style))
-            pairs = [(point.throughput_per_s, value) for point in own if (value := _milliseconds(point, one)) is not None]
-            trade.append(Line.of(f"{protocol} {one}", pairs, colour if one == "p99" else faded(colour), "path"))
+            known = [(point, value) for point in own if (value := _milliseconds(point, one)) is not None]
+            pairs = [(point.throughput_per_s, value) for point, value in known]
+            line = Line.of(f"{protocol} {one}", pairs, colour if one == "p99" else faded(colour), "path")
+            trade.append(dataclasses.replace(line, labels=tuple(point.load.title for point, _ in known)))
         if invalid := [point for point in own if not point.valid]:
             throughput.append(
                 Line.of(f"{protocol}, not valid", [(point.load.level, point.throughput_per_s) for point in invalid], colour, "hollow")
