@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from fractions import Fraction
 
 NS_PER_S = 1_000_000_000
+NS_PER_MS = 1_000_000
 _DURATIONS_NS = {"ns": 1, "us": 1_000, "µs": 1_000, "ms": 1_000_000, "s": NS_PER_S, "m": 60 * NS_PER_S, "h": 3600 * NS_PER_S}
 _RATES_PER_S: dict[str, Fraction | int] = {"": 1, "/s": 1, "/m": Fraction(1, 60), "/min": Fraction(1, 60), "/h": Fraction(1, 3600)}
 _SIZES_BYTES = {"": 1, "B": 1, "kB": 10**3, "KB": 10**3, "MB": 10**6, "GB": 10**9, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30}

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.axes import Axes
 
-    from perfkit.report.axes import Plot
+    from perfkit.report.export import Plot
 
 
 class TemporaryFolder:
@@ -96,7 +96,7 @@ class Result(model.Result):
         `timeline`: p50 and p99 over time, in steps of a second or, in runs of more than 12 minutes, longer ones; repetitions follow one
         another. Raises ResultError, and UsageError for another kind.
         """
-        from perfkit.report.axes import draw
+        from perfkit.report.export import draw
 
         return draw(self, self.folder, kind, ax)
 
@@ -113,7 +113,7 @@ class Result(model.Result):
             raise ResultError(f"{page}: cannot be read: {error}; `perfkit report {self.folder}` draws it again") from None
 
     def _repr_html_(self) -> str:
-        from perfkit.report.fragment import result_fragment
+        from perfkit.report.export import result_fragment
 
         return result_fragment(self)
 

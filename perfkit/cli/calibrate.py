@@ -58,7 +58,7 @@ def _execute(options: argparse.Namespace) -> ExitCode:
 
 
 def _show(calibration: "Calibration", *, as_json: bool) -> None:
-    from perfkit.report.calibration import print_calibration
+    from perfkit.report.environment import print_calibration
 
     with reader_may_leave():  # the calibration is stored all the same
         if as_json:

@@ -16,7 +16,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def _execute(options: argparse.Namespace) -> ExitCode:
-    from perfkit.report.terminal_explanation import explanation_text
+    from perfkit.report.terminal_summary import explanation_text
     from perfkit.result.file import read_result
     from perfkit.result.sweep import result_folders
 

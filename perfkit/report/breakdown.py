@@ -13,7 +13,7 @@ from perfkit.spans.change import LEAST_NAMED, PLACES
 from perfkit.spans.split import PARTS
 from perfkit.telemetry.host.generator import GC_PAUSE
 from perfkit.telemetry.series import Series
-from perfkit.units import NS_PER_S, format_duration_ns
+from perfkit.units import NS_PER_MS, NS_PER_S, format_duration_ns
 
 HEADINGS = {
     "start_delay": "start delay", "connection_wait": "connection", "request_way": "to server", "queue": "queue", "compute_input": "input",
@@ -23,7 +23,6 @@ HEADINGS = {
 _LEAST_SHOWN = 0.01
 _LEAST_BOUND_NS = 10_000
 """The smallest error of the server's clock that is told; on one machine it is below."""
-_NS_PER_MS = NS_PER_S / 1000
 _MOST_PANELS = 6
 _COLOURS: dict[str, Colour] = {
     "start_delay": RED, "connection_wait": PURPLE, "request_way": ("#8c564b", "#c99488"), "queue": VERMILLION, "compute_input": GREEN,
@@ -236,8 +235,8 @@ def _waterfall(point: Point) -> Chart:
     for place, name in enumerate(PARTS):
         values: list[tuple[float, float | None]] = []
         for row, request in enumerate(slowest, 1):
-            start_ms = sum(max(request.parts_ns[one], 0) for one in PARTS[:place]) / _NS_PER_MS
-            end_ms = start_ms + request.parts_ns[name] / _NS_PER_MS
+            start_ms = sum(max(request.parts_ns[one], 0) for one in PARTS[:place]) / NS_PER_MS
+            end_ms = start_ms + request.parts_ns[name] / NS_PER_MS
             if end_ms > start_ms:
                 values += [(start_ms, row), (end_ms, row), (end_ms, None)]
         if values:

@@ -7,8 +7,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
-from perfkit.report.chart import MUTED, RED, Chart, Colour, Heat, HeatColumn, Level, Line, Span
-from perfkit.report.chart_scale import DrawnScale, scale_of
+from perfkit.report.chart import MUTED, RED, Chart, Colour, DrawnScale, Heat, HeatColumn, Level, Line, Span, scale_of
 from perfkit.report.svg import element, group, number, path, shortened, text, text_width
 
 FONT, SMALL = 10.0, 8.8

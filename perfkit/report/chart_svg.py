@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from perfkit.report.chart import INK, MUTED, RED, Axis, Chart, ChartGroup, Line
+from perfkit.report.chart import INK, MUTED, RED, Axis, Chart, ChartGroup, DrawnScale, Line
 from perfkit.report.chart_panel import (
     BACK,
     CLIP_SPACE,
@@ -21,7 +21,6 @@ from perfkit.report.chart_panel import (
     Panel,
     legend_keys,
 )
-from perfkit.report.chart_scale import DrawnScale
 from perfkit.report.svg import document, element, group, shortened, text, text_width
 from perfkit.text.foreign import one_line
 

@@ -9,7 +9,7 @@ from perfkit.report.chart import BLUE, GREEN, MUTED, PURPLE, VERMILLION, Axis, C
 from perfkit.report.page import Block, Code, Figure, Page, sections_of
 from perfkit.report.table import Column, Table
 from perfkit.text.foreign import one_line, sentence
-from perfkit.units import NS_PER_S
+from perfkit.units import NS_PER_MS
 
 TrendSteps = Sequence[tuple[Trend, Sequence[Step]]]
 """Time series, each with its steps."""
@@ -150,7 +150,7 @@ def _short(commit: str) -> str:
 
 
 def _trend_chart(trend: Trend, steps: Sequence[Step]) -> Chart:
-    scale = {"per_s": 1.0, "ns": NS_PER_S / 1000, "share": 0.01}[trend.unit]
+    scale = {"per_s": 1.0, "ns": NS_PER_MS, "share": 0.01}[trend.unit]
     first, last = max(len(trend.values) - _MOST_DRAWN, 0), len(trend.values)
     numbers = tuple(float(number) for number in range(first + 1, last + 1))
     values = tuple(value / scale for value in trend.values[first:])

@@ -1,7 +1,9 @@
-"""What all tables of load points share: the columns that name a load point, the cells of its times, and the marks of invalid ones."""
+"""What tables and charts of load points share: the columns and the axis that name a load point, the cells of its times, the marks of invalid ones."""
 
-from collections.abc import Sequence
+import math
+from collections.abc import Iterator, Sequence
 
+from perfkit.report.chart import BLUE, VERMILLION, Axis, Colour, Style
 from perfkit.report.table import Cell, Column, Table
 from perfkit.result.model import Point
 from perfkit.units import format_duration_ns
@@ -39,4 +41,27 @@ def interval_cell(value_ns: int | None, interval: tuple[float, float | None] | N
     """A percentile with its interval as a note."""
     low_ns, high_ns = interval or (None, None)
     high = "above" if high_ns is None else format_duration_ns(high_ns)
-    return Cell(value_ns, note="" if low_ns is None else f"95% interval: {format_duration_ns(low_ns)} to {high}")
+    note = "" if low_ns is None else f"95% interval: {format_duration_ns(low_ns)} to {high}"
+    return Cell(value_ns, "0" if value_ns == 0 else None, note)
+
+
+PROTOCOL_COLOURS: dict[str, Colour] = {"http": BLUE, "grpc": VERMILLION, "mixed": BLUE}
+PERCENTILES: tuple[tuple[str, Style], ...] = (("p50", "line"), ("p99", "dashed"))
+
+
+def load_axis(points: Sequence[Point]) -> Axis:
+    """The x axis of the load points."""
+    levels = sorted({point.load.level for point in points})
+    return Axis(
+        "concurrency (requests in flight)" if points[0].load.kind == "closed" else "offered rate (requests per second)",
+        scale="log", ticks=tuple(_ticks(levels)), low=levels[0] / 1.2, high=levels[-1] * 1.2,
+    )  # fmt: skip
+
+
+def _ticks(levels: Sequence[float]) -> Iterator[tuple[float, str]]:
+    """Ticks at the measured loads, without those whose labels would overlap."""
+    apart, last = (levels[-1] / levels[0]) ** (1 / 10), -math.inf
+    for level in levels:
+        if level >= last * apart or last == -math.inf:
+            yield level, f"{level:,.6g}"
+            last = level

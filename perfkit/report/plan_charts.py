@@ -24,9 +24,8 @@ from perfkit.report.chart import (
     faded,
     times_scale,
 )
-from perfkit.units import NS_PER_S, format_rate_per_s
+from perfkit.units import NS_PER_MS, format_rate_per_s
 
-NS_PER_MS = NS_PER_S / 1000
 _COLOUR_OF = {"p50": BLUE, "p95": GREEN, "p99": VERMILLION}
 _COLUMNS, _STEPS, _FURTHEST = 2, 80, 4.0
 _RATE = Axis("arrival rate (requests per second)", "/s")

@@ -7,7 +7,7 @@ import numpy as np
 from perfkit.plan.forecast import FEWEST_DAYS, RELEVANT_WEIGHT, Exhaustion, Forecast
 from perfkit.plan.model import CapacityPlan
 from perfkit.report.chart import BLUE, GREEN, INK, MUTED, PURPLE, VERMILLION, Axis, Chart, ChartGroup, Colour, Level, Line
-from perfkit.report.plan_subject import PlanPlot, PlanSubject
+from perfkit.report.plan_tables import PlanPlot, PlanSubject
 from perfkit.report.table import Column, Table
 from perfkit.units import format_rate_per_s
 

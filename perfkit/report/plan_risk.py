@@ -7,7 +7,7 @@ from perfkit.plan.fleet_risk import Balancing
 from perfkit.plan.model import CapacityPlan
 from perfkit.plan.risk import LIKELY, SAFE
 from perfkit.report.chart import BLUE, GREEN, INK, MUTED, PURPLE, VERMILLION, Axis, Chart, ChartGroup, Level, Line, Style
-from perfkit.report.plan_subject import PlanPlot, PlanSubject, with_currency
+from perfkit.report.plan_tables import PlanPlot, PlanSubject, with_currency
 from perfkit.report.table import Cell, Column, Table
 from perfkit.units import format_duration_ns, format_rate_per_s
 

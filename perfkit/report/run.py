@@ -6,15 +6,12 @@ import pathlib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from perfkit.report.answer import answer, findings
+from perfkit.report.answer import answer, findings, grouped_warnings, warnings_table
 from perfkit.report.breakdown import breakdown_sentences, breakdown_table, contrast_table, slowest_table
-from perfkit.report.calibration import ceilings_sentence, stored_calibration, transport_sentence
 from perfkit.report.chart import ChartGroup
-from perfkit.report.cold_start import cold_start_table
-from perfkit.report.environment import environment_groups
+from perfkit.report.environment import ceilings_sentence, environment_groups, stored_calibration, transport_sentence
 from perfkit.report.figure_tables import sequences_table, streams_table
-from perfkit.report.grouped_warnings import grouped_warnings, warnings_table
-from perfkit.report.idle import idle_table
+from perfkit.report.first_requests import cold_start_table, idle_table
 from perfkit.report.mix import neighbours_table
 from perfkit.report.page import Block, Bullets, Code, Facts, Figure, Item, Page, Paragraph, sections_of, write_files
 from perfkit.report.run_tables import failures_table, repetitions_table, summary_table

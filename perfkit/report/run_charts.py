@@ -1,5 +1,6 @@
 """The charts of a run's load points: throughput and times against load, and times against throughput and percentile."""
 
+import dataclasses
 from collections.abc import Iterator, Sequence
 
 import numpy as np
@@ -7,18 +8,16 @@ import numpy.typing as npt
 
 from perfkit.report.breakdown import waterfall_group
 from perfkit.report.chart import Axis, Chart, ChartGroup, Colour, Line, faded, mixed, times_scale
-from perfkit.report.cold_start import cold_start_group
-from perfkit.report.idle import idle_group
-from perfkit.report.load_axis import PERCENTILES, PROTOCOL_COLOURS, load_axis
+from perfkit.report.first_requests import cold_start_group, idle_group
+from perfkit.report.load_points import PERCENTILES, PROTOCOL_COLOURS, load_axis
 from perfkit.report.search import search_group
-from perfkit.report.stream_charts import streams_group
+from perfkit.report.streams import streams_group
 from perfkit.report.time_charts import gpu_group, time_group
 from perfkit.report.timeline import Timeline
 from perfkit.result.model import Point, Result
 from perfkit.stats.buckets import BucketCounts
-from perfkit.units import NS_PER_S
+from perfkit.units import NS_PER_MS
 
-_NS_PER_MS = NS_PER_S / 1000
 _TICKS = {2: "50%", 10: "90%", 100: "99%", 1_000: "99.9%", 10_000: "99.99%", 100_000: "99.999%", 1_000_000: "99.9999%"}
 
 
@@ -67,7 +66,7 @@ def percentile_curve(histogram: BucketCounts) -> tuple[npt.NDArray[np.float64], 
 def percentile_axes(curves: Sequence[tuple[npt.NDArray[np.float64], list[int]]], times_name: str) -> tuple[Axis, Axis]:
     """The axes that hold all of these percentile curves."""
     furthest = max(10.0, *(float(steps[-1]) for steps, _ in curves))
-    ends_ms = [value_ns / _NS_PER_MS for _, values_ns in curves for value_ns in (values_ns[0], values_ns[-1])]
+    ends_ms = [value_ns / NS_PER_MS for _, values_ns in curves for value_ns in (values_ns[0], values_ns[-1])]
     scale = times_scale(ends_ms)
     y = Axis(times_name, "ms", scale, low=min(ends_ms) / 1.15 if scale == "log" else 0.0, high=max(ends_ms) * 1.1)
     ticks = tuple((float(tick), text) for tick, text in _TICKS.items())
@@ -76,7 +75,7 @@ def percentile_axes(curves: Sequence[tuple[npt.NDArray[np.float64], list[int]]],
 
 def percentile_line(title: str, steps: npt.NDArray[np.float64], values_ns: list[int], colour: Colour) -> Line:
     """A percentile curve as a line."""
-    times_ms = tuple(value_ns / _NS_PER_MS for value_ns in values_ns)
+    times_ms = tuple(value_ns / NS_PER_MS for value_ns in values_ns)
     return Line(title, tuple(map(float, steps)), times_ms, colour, "line" if len(steps) > 1 else "dots")
 
 
@@ -111,8 +110,10 @@ def load_group(points: Sequence[Point]) -> ChartGroup:
         throughput.append(Line.of(protocol, [(point.load.level, point.throughput_per_s) for point in own], colour))
         for one, style in PERCENTILES:
             latency.append(Line.of(f"{protocol} {one}", [(point.load.level, _milliseconds(point, one)) for point in own], colour, style))
-            pairs = [(point.throughput_per_s, value) for point in own if (value := _milliseconds(point, one)) is not None]
-            trade.append(Line.of(f"{protocol} {one}", pairs, colour if one == "p99" else faded(colour), "path"))
+            known = [(point, value) for point in own if (value := _milliseconds(point, one)) is not None]
+            pairs = [(point.throughput_per_s, value) for point, value in known]
+            line = Line.of(f"{protocol} {one}", pairs, colour if one == "p99" else faded(colour), "path")
+            trade.append(dataclasses.replace(line, labels=tuple(point.load.title for point, _ in known)))
         if invalid := [point for point in own if not point.valid]:
             throughput.append(
                 Line.of(f"{protocol}, not valid", [(point.load.level, point.throughput_per_s) for point in invalid], colour, "hollow")
@@ -152,4 +153,4 @@ def _shades(levels: Sequence[tuple[bool, float]]) -> dict[tuple[bool, float], Co
 
 def _milliseconds(point: Point, name: str) -> float | None:
     value = getattr(point.times, name)
-    return value / _NS_PER_MS if value is not None and point.times.count else None
+    return value / NS_PER_MS if value is not None and point.times.count else None

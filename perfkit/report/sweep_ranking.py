@@ -11,7 +11,7 @@ from perfkit.report.table import MISSING, Column, Kind, Table, interval_columns
 from perfkit.result.sweep import shown_value
 from perfkit.stats.constraints import PERCENTILE_NAMES, judgements_text
 from perfkit.stats.ratio_interval import Estimate
-from perfkit.units import NS_PER_S, format_confidence
+from perfkit.units import NS_PER_MS, format_confidence
 
 TITLE = "Ranking"
 CAPTION = (
@@ -19,7 +19,6 @@ CAPTION = (
     "a hollow marker violates a constraint, or it cannot be told whether it does."
 )
 _MOST_COLOURS, _MOST_SHOWN, _MOST_LISTED = 10, 30, 3
-_NS_PER_MS = NS_PER_S / 1000
 _FIGURES: dict[str, tuple[str, str, Kind]] = {
     "throughput": ("inferences_per_s", "inferences", "rate_per_s"),
     "capacity": ("capacity_inferences_per_s", "capacity in inferences", "rate_per_s"),
@@ -176,7 +175,7 @@ def ranking_group(ranking: SweepRanking) -> ChartGroup | None:
             ),
         }
         lines += [_case_line(label, points, MANY_COLOURS[index], style) for label, (style, points) in styles.items() if points]
-    limits = tuple(Level(limit_ns / _NS_PER_MS, "limit on p99") for limit_ns in ranking.p99_limits_ns)
+    limits = tuple(Level(limit_ns / NS_PER_MS, "limit on p99") for limit_ns in ranking.p99_limits_ns)
     times_ms = [y for line in lines for y in line.ys if y is not None] + [level.value for level in limits]
     y = Axis("p99", "ms", times_scale(times_ms))
     return ChartGroup(
@@ -189,8 +188,8 @@ def _case_line(label: str, points: Sequence[CasePoint], colour: Colour, style: S
     for point in points:
         throughput, p99 = point.figures["throughput"], point.figures["p99"]
         xs.append(throughput.value)
-        ys.append(p99.value / _NS_PER_MS)
-        intervals.append((*_ends(throughput), *(end / _NS_PER_MS for end in _ends(p99))))
+        ys.append(p99.value / NS_PER_MS)
+        intervals.append((*_ends(throughput), *(end / NS_PER_MS for end in _ends(p99))))
     return Line(label, tuple(xs), tuple(ys), colour, style, tuple((a, b, c, d) for a, b, c, d in intervals))
 
 

@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+import itertools
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Literal
 
@@ -197,16 +198,13 @@ class Table:
 
     def without_columns(self, *keys: str) -> "Table":
         """The table without the columns of these keys."""
-        kept = [index for index, column in enumerate(self.columns) if column.key not in keys]
-        columns, *rows = (tuple(row[index] for index in kept) for row in (self.columns, *self.rows))
-        return dataclasses.replace(self, columns=columns, rows=tuple(rows))
+        return self._of_columns([column.key not in keys for column in self.columns])
 
     def without_empty_columns(self, *keys: str) -> "Table":
         """The table without the columns that hold no value, except those of the given keys."""
-        filled = [
-            index
-            for index, column in enumerate(self.columns)
-            if column.key in keys or any(_plain(row[index]) is not None for row in self.rows)
-        ]
-        columns, *rows = (tuple(row[index] for index in filled) for row in (self.columns, *self.rows))
+        filled = [any(_plain(row[index]) is not None for row in self.rows) for index in range(len(self.columns))]
+        return self._of_columns([is_filled or column.key in keys for column, is_filled in zip(self.columns, filled, strict=True)])
+
+    def _of_columns(self, kept: Sequence[bool]) -> "Table":
+        columns, *rows = (tuple(itertools.compress(row, kept)) for row in (self.columns, *self.rows))
         return dataclasses.replace(self, columns=columns, rows=tuple(rows))

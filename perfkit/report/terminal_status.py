@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from rich.text import Text
 
-from perfkit.report.grouped_warnings import GroupedWarning, grouped_warnings
+from perfkit.report.answer import GroupedWarning, grouped_warnings
 from perfkit.report.render import console
 from perfkit.result.model import Point, Result
 from perfkit.text.foreign import sentence

@@ -10,7 +10,7 @@ from perfkit.load.load_plan import ColdStartPlan
 from perfkit.measurement.cold_start import StartTrial
 from perfkit.points.point import pooled_starts
 from perfkit.protocol.message import IndexedModel
-from perfkit.report.cold_start import cold_start_group, cold_start_sentence, cold_start_table
+from perfkit.report.first_requests import cold_start_group, cold_start_sentence, cold_start_table
 from perfkit.result.load import ColdStartLoad
 from perfkit.result.model import Point
 from perfkit.scenario.file import read_document

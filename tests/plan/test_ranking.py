@@ -17,8 +17,7 @@ from perfkit.plan.inputs import PlanInputs, RiskInputs, parse_constraints, parse
 from perfkit.plan.planner import plan_capacity
 from perfkit.plan.ranking import rank_configurations
 from perfkit.report.plan import headline, plan_notes
-from perfkit.report.plan_front import front_group
-from perfkit.report.plan_ranking import ranking_answer, ranking_table
+from perfkit.report.plan_ranking import front_group, ranking_answer, ranking_table
 from perfkit.stats.ratio_interval import Estimate
 from tests.queue_results import Writer
 

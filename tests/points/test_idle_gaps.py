@@ -10,7 +10,7 @@ from perfkit.measurement.observation import PointObservation
 from perfkit.measurement.point_measurement import cut_window, make_point_measurement
 from perfkit.points.measured import NO_RESOURCES
 from perfkit.points.point import LoadSummary
-from perfkit.report.idle import idle_group, idle_sentence, idle_table
+from perfkit.report.first_requests import idle_group, idle_sentence, idle_table
 from perfkit.result.load import IdleLoad
 from perfkit.scenario.file import read_document
 from perfkit.target.address import Address

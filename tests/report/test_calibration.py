@@ -3,7 +3,7 @@
 import pytest
 
 from perfkit.calibration.model import parse_calibration
-from perfkit.report.calibration import print_calibration
+from perfkit.report.environment import print_calibration
 from perfkit.report.render import render_html, render_markdown
 from perfkit.report.run import run_page, run_summary_page
 

@@ -9,8 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from matplotlib.ticker import LogLocator
 
-from perfkit.report.chart import Axis
-from perfkit.report.chart_scale import linear_ticks, log_ticks, scale_of
+from perfkit.report.chart import Axis, linear_ticks, log_ticks, scale_of
 
 
 @given(st.integers(-10_000, 10_000), st.integers(1, 10_000), st.sampled_from([1e-6, 0.01, 1.0, 1e6]), st.integers(3, 12))

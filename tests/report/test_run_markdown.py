@@ -4,7 +4,7 @@ import re
 
 from perfkit.errors import MeasurementWarning
 from perfkit.report.answer import answer
-from perfkit.report.fragment import result_fragment
+from perfkit.report.export import result_fragment
 from perfkit.report.render import render_markdown
 from perfkit.report.run import run_summary_page
 from perfkit.report.table import format_error_rate

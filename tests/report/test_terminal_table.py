@@ -9,8 +9,8 @@ from rich.text import Text
 from perfkit.calibration.model import parse_calibration
 from perfkit.comparison.result_comparison import compare_results
 from perfkit.history.series import HistoryEntry, Series
-from perfkit.report.calibration import calibration_table, print_calibration
 from perfkit.report.comparison import comparison_table, comparison_text
+from perfkit.report.environment import calibration_table, print_calibration
 from perfkit.report.history import history_table
 from perfkit.report.search import probes_table
 from perfkit.report.sweep import print_sweep
