@@ -2,9 +2,9 @@
 
 import contextlib
 from collections.abc import Mapping, Sequence
-from typing import TypeVar
+from typing import Any
 
-from google.protobuf.message import DecodeError, Message
+from google.protobuf.message import DecodeError
 
 from perfkit.api_v2.streamed_messages import decode_streamed_response, id_field, read_streamed_response, streamed_message
 from perfkit.errors import MissingEndpointError, ProtocolError, TargetError
@@ -28,7 +28,6 @@ from perfkit.transport.limits import MAX_DESCRIPTION_BYTES
 from perfkit.transport.options import TransportOptions
 from perfkit.transport.streamed_answer import StreamedMessages
 
-_M = TypeVar("_M", bound=Message)
 _MAX_ENTRIES = 10_000  # versions, tensors
 _MISSING = "UNIMPLEMENTED"
 
@@ -61,34 +60,30 @@ class RpcCalls:
 
     async def server_metadata(self, transport: GrpcTransport) -> ServerMetadata:
         try:
-            answer = await self._call(transport, "ServerMetadata", v2_pb2.ServerMetadataRequest(), v2_pb2.ServerMetadataResponse)
+            answer = await _call(transport, "ServerMetadata")
         except RefusedError as error:
-            raise self._missing(transport, "ServerMetadata", error) or error from None
+            raise _missing(transport, "ServerMetadata", error) or error from None
         return ServerMetadata(answer.name, answer.version, tuple(answer.extensions))
 
     async def is_ready(self, transport: GrpcTransport, model: str, version: str) -> bool:
         try:
-            if not (await self._call(transport, "ServerReady", v2_pb2.ServerReadyRequest(), v2_pb2.ServerReadyResponse)).ready:
+            if not (await _call(transport, "ServerReady")).ready:
                 return False
         except RefusedError as error:
             if error.status != _MISSING:
                 raise
         try:
-            answer = await self._call(
-                transport, "ModelReady", v2_pb2.ModelReadyRequest(name=model, version=version), v2_pb2.ModelReadyResponse
-            )
+            return bool((await _call(transport, "ModelReady", name=model, version=version)).ready)
         except RefusedError as error:
             if error.is_restricted or error.may_pass:
                 raise
-            if missing := self._missing(transport, "ModelReady", error):
+            if missing := _missing(transport, "ModelReady", error):
                 raise missing from None
             return False
-        return answer.ready
 
     async def model_metadata(self, transport: GrpcTransport, model: str, version: str) -> ModelMetadata:
-        request = v2_pb2.ModelMetadataRequest(name=model, version=version)
         try:
-            return protobuf.model_metadata(await self._call(transport, "ModelMetadata", request, v2_pb2.ModelMetadataResponse))
+            return protobuf.model_metadata(await _call(transport, "ModelMetadata", name=model, version=version))
         except RefusedError as error:
             if error.is_restricted:
                 raise
@@ -101,10 +96,7 @@ class RpcCalls:
 
     async def model_config(self, transport: GrpcTransport, model: str, version: str) -> ModelConfig:
         try:
-            answer = await self._call(
-                transport, "ModelConfig", v2_pb2.ModelConfigRequest(name=model, version=version), v2_pb2.ModelConfigResponse
-            )
-            return protobuf.model_config(answer)
+            return protobuf.model_config(await _call(transport, "ModelConfig", name=model, version=version))
         except RefusedError as error:
             if error.may_pass:
                 raise
@@ -114,92 +106,78 @@ class RpcCalls:
 
     async def model_index(self, transport: GrpcTransport) -> tuple[IndexedModel, ...]:
         try:
-            return protobuf.model_index(
-                await self._call(transport, "RepositoryIndex", v2_pb2.RepositoryIndexRequest(), v2_pb2.RepositoryIndexResponse)
-            )
+            return protobuf.model_index(await _call(transport, "RepositoryIndex"))
         except RefusedError:
             return ()
 
     async def load_model(self, transport: GrpcTransport, model: str) -> str:
-        request = v2_pb2.RepositoryModelLoadRequest(model_name=model)
-        return await self._change(transport, "RepositoryModelLoad", request, v2_pb2.RepositoryModelLoadResponse)
+        return await _change(transport, "RepositoryModelLoad", model_name=model)
 
     async def unload_model(self, transport: GrpcTransport, model: str) -> str:
-        request = v2_pb2.RepositoryModelUnloadRequest(model_name=model)
-        return await self._change(transport, "RepositoryModelUnload", request, v2_pb2.RepositoryModelUnloadResponse)
+        return await _change(transport, "RepositoryModelUnload", model_name=model)
 
     async def change_trace_settings(self, transport: GrpcTransport, settings: Mapping[str, Sequence[str]]) -> str:
         values = {name: v2_pb2.TraceSettingRequest.SettingValue(value=list(given)) for name, given in settings.items()}
-        return await self._change(transport, "TraceSetting", v2_pb2.TraceSettingRequest(settings=values), v2_pb2.TraceSettingResponse)
-
-    async def _change(self, transport: GrpcTransport, rpc: str, request: Message, response: type[Message]) -> str:
-        try:
-            await self._call(transport, rpc, request, response)
-        except RefusedError as error:
-            return transport.address.sanitize(error.reason)
-        return ""
+        return await _change(transport, "TraceSetting", settings=values)
 
     async def model_statistics(self, transport: GrpcTransport, model: str, version: str) -> tuple[ModelStatistics, ...]:
-        request = v2_pb2.ModelStatisticsRequest(name=model, version=version)
         try:
-            return protobuf.model_statistics(await self._call(transport, "ModelStatistics", request, v2_pb2.ModelStatisticsResponse))
+            return protobuf.model_statistics(await _call(transport, "ModelStatistics", name=model, version=version))
         except RefusedError as error:
             if error.is_restricted or error.may_pass:
                 raise
             return ()
 
     async def register_region(self, transport: GrpcTransport, region: SharedRegion) -> RegionRefusal | None:
+        memory = {"key": region.key} if region.kind == "system" else {"raw_handle": region.handle, "device_id": region.device_id}
         try:
-            if region.kind == "system":
-                system = v2_pb2.SystemSharedMemoryRegisterRequest(name=region.name, key=region.key, byte_size=region.byte_size)
-                await self._call(transport, "SystemSharedMemoryRegister", system, v2_pb2.SystemSharedMemoryRegisterResponse)
-            else:
-                cuda = v2_pb2.CudaSharedMemoryRegisterRequest(
-                    name=region.name, raw_handle=region.handle, device_id=region.device_id, byte_size=region.byte_size
-                )
-                await self._call(transport, "CudaSharedMemoryRegister", cuda, v2_pb2.CudaSharedMemoryRegisterResponse)
+            await _call(transport, _region_rpc(region.kind, "Register"), name=region.name, byte_size=region.byte_size, **memory)
         except RefusedError as error:
-            return RegionRefusal(transport.address.sanitize(error.reason), is_unsupported=error.status == "UNIMPLEMENTED")
+            return RegionRefusal(transport.address.sanitize(error.reason), is_unsupported=error.status == _MISSING)
         return None
 
     async def unregister_region(self, transport: GrpcTransport, kind: RegionKind, name: str) -> None:
         with contextlib.suppress(RefusedError):
-            if kind == "system":
-                system = v2_pb2.SystemSharedMemoryUnregisterRequest(name=name)
-                await self._call(transport, "SystemSharedMemoryUnregister", system, v2_pb2.SystemSharedMemoryUnregisterResponse)
-            else:
-                cuda = v2_pb2.CudaSharedMemoryUnregisterRequest(name=name)
-                await self._call(transport, "CudaSharedMemoryUnregister", cuda, v2_pb2.CudaSharedMemoryUnregisterResponse)
+            await _call(transport, _region_rpc(kind, "Unregister"), name=name)
 
     async def region_names(self, transport: GrpcTransport, kind: RegionKind) -> tuple[str, ...]:
         try:
-            if kind == "system":
-                system = await self._call(
-                    transport, "SystemSharedMemoryStatus", v2_pb2.SystemSharedMemoryStatusRequest(), v2_pb2.SystemSharedMemoryStatusResponse
-                )
-                return tuple(system.regions)
-            cuda = await self._call(
-                transport, "CudaSharedMemoryStatus", v2_pb2.CudaSharedMemoryStatusRequest(), v2_pb2.CudaSharedMemoryStatusResponse
-            )
+            return tuple((await _call(transport, _region_rpc(kind, "Status"))).regions)
         except RefusedError:
             return ()
-        return tuple(cuda.regions)
 
-    def _missing(self, transport: GrpcTransport, rpc: str, error: RefusedError) -> MissingEndpointError | None:
-        """The error for a call that the server does not implement; None for any other refusal."""
-        if error.status != _MISSING:
-            return None
-        return MissingEndpointError(str(error), f"{rpc}: {transport.address.sanitize(error.reason)}")
 
-    async def _call(self, transport: GrpcTransport, rpc: str, request: Message, response: type[_M]) -> _M:
-        message = await transport.exchange(RpcCall(protobuf.method_path(rpc), request.SerializeToString()))
-        if len(message) > MAX_DESCRIPTION_BYTES:
-            raise TargetError(f"{transport.address}: {rpc} returned {len(message):,} B, more than {MAX_DESCRIPTION_BYTES:,} B")
-        try:
-            check_entries(message, _MAX_ENTRIES)
-        except ProtocolError as error:
-            raise TargetError(f"{transport.address}: {rpc}: {error}") from None
-        try:
-            return response.FromString(message)
-        except DecodeError as error:
-            raise TargetError(f"{transport.address}: the answer to {rpc} is not a {response.DESCRIPTOR.name}: {error}") from None
+def _region_rpc(kind: RegionKind, action: str) -> str:
+    return f"{kind.capitalize()}SharedMemory{action}"
+
+
+def _missing(transport: GrpcTransport, rpc: str, error: RefusedError) -> MissingEndpointError | None:
+    """The error for a call that the server does not implement; None for any other refusal."""
+    if error.status != _MISSING:
+        return None
+    return MissingEndpointError(str(error), f"{rpc}: {transport.address.sanitize(error.reason)}")
+
+
+async def _change(transport: GrpcTransport, rpc: str, **fields: Any) -> str:
+    """Makes a call that changes something; the server's words if it refuses, otherwise empty."""
+    try:
+        await _call(transport, rpc, **fields)
+    except RefusedError as error:
+        return transport.address.sanitize(error.reason)
+    return ""
+
+
+async def _call(transport: GrpcTransport, rpc: str, **fields: Any) -> Any:
+    """The answer to a call whose message has these fields: a message of `v2_pb2` named like the call."""
+    request, response = getattr(v2_pb2, f"{rpc}Request"), getattr(v2_pb2, f"{rpc}Response")
+    message = await transport.exchange(RpcCall(protobuf.method_path(rpc), request(**fields).SerializeToString()))
+    if len(message) > MAX_DESCRIPTION_BYTES:
+        raise TargetError(f"{transport.address}: {rpc} returned {len(message):,} B, more than {MAX_DESCRIPTION_BYTES:,} B")
+    try:
+        check_entries(message, _MAX_ENTRIES)
+    except ProtocolError as error:
+        raise TargetError(f"{transport.address}: {rpc}: {error}") from None
+    try:
+        return response.FromString(message)
+    except DecodeError as error:
+        raise TargetError(f"{transport.address}: the answer to {rpc} is not a {response.DESCRIPTOR.name}: {error}") from None

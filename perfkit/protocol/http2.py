@@ -75,6 +75,16 @@ def number_frame(kind: int, stream_id: int, number: int) -> bytes:
     return frame(kind, 0, stream_id, number.to_bytes(4))
 
 
+def header_frames(stream_id: int, block: bytes, frame_bytes: int, *, ends_stream: bool = False) -> list[bytes]:
+    """A header block as a HEADERS frame, and CONTINUATION frames for what exceeds `frame_bytes`."""
+    frames = []
+    for first in range(0, len(block), frame_bytes):
+        piece = block[first : first + frame_bytes]
+        flags = (END_HEADERS if first + frame_bytes >= len(block) else 0) | (END_STREAM if ends_stream and not first else 0)
+        frames.append(frame(CONTINUATION if first else HEADERS, flags, stream_id, piece))
+    return frames
+
+
 def goaway(code: int, last_stream_id: int = 0, text: str = "") -> bytes:
     """A GOAWAY frame, with the beginning of a text; a client's has 0 as the last stream id."""
     return frame(GOAWAY, 0, 0, last_stream_id.to_bytes(4) + code.to_bytes(4) + text[:_MAX_GOAWAY_TEXT].encode())

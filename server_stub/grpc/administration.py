@@ -13,7 +13,8 @@ from server_stub.settings import Settings
 from server_stub.shared_memory.regions import SharedMemoryRegions
 from server_stub.tracing.trace_settings import TraceSettings
 
-Method: TypeAlias = Callable[[bytes], Awaitable[bytes]]
+Method: TypeAlias = Callable[[Any], Awaitable[Message]]
+"""Takes the message `NAMERequest` of `v2_pb2`, where NAME is the method's, and returns its `NAMEResponse`."""
 
 _FILE_PREFIX = "file:"
 
@@ -39,8 +40,7 @@ class GrpcAdministration:
             "LogSettings": self._log,
         }
 
-    async def _load(self, encoded: bytes) -> bytes:
-        request = v2_pb2.RepositoryModelLoadRequest.FromString(encoded)
+    async def _load(self, request: v2_pb2.RepositoryModelLoadRequest) -> Message:
         config, files = None, {}
         for key, value in request.parameters.items():
             if key.startswith(_FILE_PREFIX):
@@ -54,40 +54,35 @@ class GrpcAdministration:
                 raise ProtocolError("invalid value type for load parameter 'config', expected string_param.")
             config = request.parameters["config"].string_param
         await self._repository.load_model(request.model_name, config, files)
-        return b""
+        return v2_pb2.RepositoryModelLoadResponse()
 
-    async def _unload(self, encoded: bytes) -> bytes:
-        await self._repository.unload_model(v2_pb2.RepositoryModelUnloadRequest.FromString(encoded).model_name)
-        return b""
+    async def _unload(self, request: v2_pb2.RepositoryModelUnloadRequest) -> Message:
+        await self._repository.unload_model(request.model_name)
+        return v2_pb2.RepositoryModelUnloadResponse()
 
-    async def _system_status(self, encoded: bytes) -> bytes:
-        entries = self._regions.status(v2_pb2.SystemSharedMemoryStatusRequest.FromString(encoded).name)
-        return _encoded({"regions": {entry["name"]: entry for entry in entries}}, v2_pb2.SystemSharedMemoryStatusResponse())
+    async def _system_status(self, request: v2_pb2.SystemSharedMemoryStatusRequest) -> Message:
+        return _status(self._regions.status(request.name), v2_pb2.SystemSharedMemoryStatusResponse())
 
-    async def _system_register(self, encoded: bytes) -> bytes:
-        request = v2_pb2.SystemSharedMemoryRegisterRequest.FromString(encoded)
+    async def _system_register(self, request: v2_pb2.SystemSharedMemoryRegisterRequest) -> Message:
         self._regions.register(request.name, request.key, request.offset, request.byte_size)
-        return b""
+        return v2_pb2.SystemSharedMemoryRegisterResponse()
 
-    async def _system_unregister(self, encoded: bytes) -> bytes:
-        self._regions.unregister(v2_pb2.SystemSharedMemoryUnregisterRequest.FromString(encoded).name)
-        return b""
+    async def _system_unregister(self, request: v2_pb2.SystemSharedMemoryUnregisterRequest) -> Message:
+        self._regions.unregister(request.name)
+        return v2_pb2.SystemSharedMemoryUnregisterResponse()
 
-    async def _cuda_status(self, encoded: bytes) -> bytes:
-        entries = self._regions.cuda_status(v2_pb2.CudaSharedMemoryStatusRequest.FromString(encoded).name)
-        return _encoded({"regions": {entry["name"]: entry for entry in entries}}, v2_pb2.CudaSharedMemoryStatusResponse())
+    async def _cuda_status(self, request: v2_pb2.CudaSharedMemoryStatusRequest) -> Message:
+        return _status(self._regions.cuda_status(request.name), v2_pb2.CudaSharedMemoryStatusResponse())
 
-    async def _cuda_register(self, encoded: bytes) -> bytes:
-        request = v2_pb2.CudaSharedMemoryRegisterRequest.FromString(encoded)
+    async def _cuda_register(self, request: v2_pb2.CudaSharedMemoryRegisterRequest) -> Message:
         self._regions.register_cuda(request.name, request.raw_handle, request.device_id, request.byte_size)
-        return b""
+        return v2_pb2.CudaSharedMemoryRegisterResponse()
 
-    async def _cuda_unregister(self, encoded: bytes) -> bytes:
-        self._regions.unregister_cuda(v2_pb2.CudaSharedMemoryUnregisterRequest.FromString(encoded).name)
-        return b""
+    async def _cuda_unregister(self, request: v2_pb2.CudaSharedMemoryUnregisterRequest) -> Message:
+        self._regions.unregister_cuda(request.name)
+        return v2_pb2.CudaSharedMemoryUnregisterResponse()
 
-    async def _trace(self, encoded: bytes) -> bytes:
-        request = v2_pb2.TraceSettingRequest.FromString(encoded)
+    async def _trace(self, request: v2_pb2.TraceSettingRequest) -> Message:
         if request.model_name and request.model_name not in self._repository.names:
             raise ProtocolError(f"Request for unknown model : {request.model_name}")
         changes: dict[str, Any] = {
@@ -99,18 +94,16 @@ class GrpcAdministration:
         message = v2_pb2.TraceSettingResponse()
         for key, value in self._traces.update(request.model_name, changes).items():
             message.settings[key].value.extend(value if isinstance(value, list) else [value])
-        return message.SerializeToString()
+        return message
 
-    async def _log(self, encoded: bytes) -> bytes:
-        request = v2_pb2.LogSettingsRequest.FromString(encoded)
+    async def _log(self, request: v2_pb2.LogSettingsRequest) -> Message:
         changes = {key: getattr(setting, setting.WhichOneof("parameter_choice") or "", None) for key, setting in request.settings.items()}
         message = v2_pb2.LogSettingsResponse()
         for key, value in self._settings.set_log(changes).items():
             field = "bool_param" if isinstance(value, bool) else "uint32_param" if isinstance(value, int) else "string_param"
             setattr(message.settings[key], field, value)
-        return message.SerializeToString()
+        return message
 
 
-def _encoded(document: dict[str, Any], message: Message) -> bytes:
-    json_format.ParseDict(document, message)
-    return message.SerializeToString()
+def _status(entries: list[dict[str, Any]], message: Message) -> Message:
+    return json_format.ParseDict({"regions": {entry["name"]: entry for entry in entries}}, message)

@@ -1,13 +1,23 @@
-"""What the methods of the service and the gRPC engines agree on: messages in, messages out, and statuses of failures."""
+"""Calls: what methods get and raise, and how a stream's messages become a method's request, and its result the stream's end."""
 
+import abc
+import asyncio
+import collections
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from typing import NamedTuple, Protocol, TypeAlias
 
 from perfkit.errors import ErrorKind, ProtocolError
-from perfkit.protocol.compression import BodyTooLargeError
-from perfkit.protocol.grpc_call import Status
+from perfkit.protocol import http2
+from perfkit.protocol.compression import BodyTooLargeError, decompress
+from perfkit.protocol.grpc_call import MAX_MESSAGE_BYTES, PREFIX_BYTES, Status, quote_message
+from perfkit.protocol.http2 import Headers
 from perfkit.protocol.tensor import Buffer
+from server_stub.grpc.http2_session import ServerSession
+from server_stub.grpc.http2_stream import ServerStream
+from server_stub.grpc.message_reader import Message
 
+_NS_PER_S = 1e9
+_MAX_WAITING = 2**16  # of the requests of a stream, whatever their size
 MAX_INFLATED_BYTES = 2**26
 """Like that of compressed HTTP bodies."""
 _MIN_STREAMS = 100
@@ -40,18 +50,207 @@ def max_streams(max_calls: int) -> int:
     return max(_MIN_STREAMS, max_calls)
 
 
-class Call(Protocol):
-    """One call, as its method sees it."""
+_DEADLINE_EXCEEDED = StatusError(Status.DEADLINE_EXCEEDED, "Deadline Exceeded")
+# gRPC's statuscodes.md: what a server says of too few or too many messages
+_CARDINALITY = StatusError(Status.UNIMPLEMENTED, "the method requires exactly one request message")
+_RESPONSE_TOO_LARGE = StatusError(Status.RESOURCE_EXHAUSTED, "the response exceeds the 4 GiB that a gRPC message can have")
+_TOO_MANY_MESSAGES = StatusError(Status.RESOURCE_EXHAUSTED, f"more than {_MAX_WAITING:,} requests of the stream wait")
+_INCOMPLETE = StatusError(Status.INTERNAL, "the request ends before its message does")
+
+
+class CallConnection(Protocol):
+    """What a call needs of its connection."""
+
+    session: ServerSession
+    loop: asyncio.AbstractEventLoop
+    max_message_bytes: int
+
+    def admit(self, stream: ServerStream) -> bool:
+        """Counts a call that begins, or ends it: there are too many."""
+
+    async def until_writable(self) -> None:
+        """Waits until the client reads what is written."""
+
+
+def error_headers(error: StatusError) -> Headers:
+    """The headers of a response that has nothing else, or its trailers."""
+    return [
+        (":status", "200"),
+        ("content-type", "application/grpc"),
+        ("grpc-status", str(error.status.value)),
+        ("grpc-message", quote_message(str(error))),
+    ]
+
+
+class Call(abc.ABC):
+    """One call. It is over when its stream is, which the connection tells by `close`."""
+
+    def __init__(self, connection: CallConnection, stream: ServerStream) -> None:
+        self._connection, self._session, self._stream = connection, connection.session, stream
+        self._task: asyncio.Task[None] | None = None
+        self._on_sent: Callable[[], None] | None = None
+        self._is_closed = False
+        timeout_ns = stream.headers.timeout_ns
+        self._deadline = None if timeout_ns is None else connection.loop.call_later(timeout_ns / _NS_PER_S, self._expire)
 
     @property
     def metadata(self) -> Mapping[str, str]:
         """The request's headers that are not gRPC's own."""
+        return self._stream.headers.metadata
 
     def on_sent(self, callback: Callable[[], None]) -> None:
         """Have `callback` called once the response has been written, or the call has ended otherwise."""
+        if self._is_closed:
+            callback()
+        else:
+            self._on_sent = callback
 
+    def fail(self, error: StatusError) -> None:
+        """End the call, unless it is over."""
+        if not self._is_closed:
+            self._session.end(self._stream, error_headers(error))
+
+    def _expire(self) -> None:
+        if self._stream.unsent_bytes:  # its client does not take the response
+            self._session.reset(self._stream, http2.CANCEL)
+        else:
+            self.fail(_DEADLINE_EXCEEDED)
+
+    def close(self) -> None:
+        """The stream is over: answered or reset."""
+        self._is_closed = True
+        if self._deadline is not None:
+            self._deadline.cancel()
+        if self._task is not None:
+            self._task.cancel()
+            self._task = None
+        if self._on_sent is not None:
+            self._on_sent()
+
+    @abc.abstractmethod
     async def write(self, message: Sequence[Buffer]) -> None:
         """Send one message of a stream of responses, given in pieces; waits while the client does not read."""
+
+    def _inflated(self, message: Message) -> Buffer:
+        """A message as it was before compression; raises ProtocolError."""
+        if not message.is_compressed:
+            return message.data
+        if (encoding := self._stream.headers.encoding) == "identity":
+            raise ProtocolError("a message is compressed, but the header grpc-encoding is missing", ErrorKind.INTERNAL)
+        return decompress(bytes(message.data), encoding, min(self._connection.max_message_bytes, MAX_INFLATED_BYTES))
+
+
+class UnaryCall(Call):
+    """A call with one request and one response."""
+
+    def __init__(self, connection: CallConnection, stream: ServerStream, method: "UnaryMethod") -> None:
+        super().__init__(connection, stream)
+        self._method = method
+        self._request: Message | None = None
+
+    def receive(self, message: Message) -> None:
+        """The request has arrived."""
+        if self._request is not None:
+            self.fail(_CARDINALITY)
+        self._request = message
+
+    def receive_end(self) -> None:
+        """The client has sent everything."""
+        if self._request is None:
+            self.fail(_CARDINALITY if self._stream.reader.is_empty else _INCOMPLETE)
+        elif not self._stream.reader.is_empty:
+            self.fail(_INCOMPLETE)
+        elif self._connection.admit(self._stream):
+            self._task = self._connection.loop.create_task(self._respond(self._request))
+
+    async def write(self, message: Sequence[Buffer]) -> None:
+        """Not for unary calls, whose methods return their response."""
+        raise NotImplementedError
+
+    async def _respond(self, request: Message) -> None:
+        self._request = None  # the method alone keeps its memory
+        try:
+            response = await self._method(self._inflated(request), self)
+        except StatusError as error:
+            self._task = None  # it ends by itself
+            self.fail(error)
+        except ProtocolError as error:
+            self._task = None
+            self.fail(status_error(error))
+        else:
+            self._task = None
+            if self._is_closed:
+                return
+            if sum(map(len, response)) > MAX_MESSAGE_BYTES:
+                self.fail(_RESPONSE_TOO_LARGE)
+            else:
+                self._session.respond(self._stream, response)
+
+
+class StreamingCall(Call):
+    """A call with streams of requests and of responses. Its method starts at once."""
+
+    def __init__(self, connection: CallConnection, stream: ServerStream, method: "StreamMethod") -> None:
+        super().__init__(connection, stream)
+        self._messages: collections.deque[Message] = collections.deque()
+        self._is_ended = False
+        self._arrival: asyncio.Future[None] | None = None
+        self._written: asyncio.Future[None] | None = None
+        self._task = connection.loop.create_task(self._serve(method))
+
+    def receive(self, message: Message) -> None:
+        """The next request has arrived."""
+        if len(self._messages) == _MAX_WAITING:
+            self.fail(_TOO_MANY_MESSAGES)
+        self._messages.append(message)
+        self._stream.queued_bytes += PREFIX_BYTES + len(message.data)  # empty messages take memory, too
+        _wake(self._arrival)
+
+    def receive_end(self) -> None:
+        """The client has sent everything."""
+        if not self._stream.reader.is_empty:
+            self.fail(_INCOMPLETE)
+        self._is_ended = True
+        _wake(self._arrival)
+
+    def resume(self) -> None:
+        """What could not be written at once is written."""
+        _wake(self._written)
+
+    async def write(self, message: Sequence[Buffer]) -> None:
+        """See `Call.write`."""
+        if not self._is_closed and not self._session.send(self._stream, message):
+            self._written = self._connection.loop.create_future()
+            await self._written
+        await self._connection.until_writable()
+
+    async def _requests(self) -> AsyncIterator[Buffer]:
+        while True:
+            if self._messages:
+                message = self._messages.popleft()
+                self._session.take(self._stream, PREFIX_BYTES + len(message.data))
+                yield self._inflated(message)
+            elif self._is_ended:
+                return
+            else:
+                self._arrival = self._connection.loop.create_future()
+                await self._arrival
+
+    async def _serve(self, method: "StreamMethod") -> None:
+        try:
+            await method(self._requests(), self)
+        except StatusError as error:
+            self._task = None  # it ends by itself
+            self.fail(error)
+        else:
+            self._task = None
+            if not self._is_closed:
+                self._session.end(self._stream)
+
+
+def _wake(waiter: "asyncio.Future[None] | None") -> None:
+    if waiter is not None and not waiter.done():
+        waiter.set_result(None)
 
 
 UnaryMethod: TypeAlias = Callable[[Buffer, Call], Awaitable[Sequence[Buffer]]]

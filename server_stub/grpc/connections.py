@@ -9,12 +9,10 @@ from perfkit.protocol import http2
 from perfkit.protocol.grpc_call import Status
 from perfkit.protocol.http2 import HeaderBlockReader, Http2Error
 from server_stub.devices.host_memory import HostMemory
-from server_stub.grpc.calls import Methods, StatusError, max_streams, too_many_calls
+from server_stub.grpc.calls import Methods, StatusError, StreamingCall, UnaryCall, error_headers, max_streams, too_many_calls
 from server_stub.grpc.http2_session import ServerSession
-from server_stub.grpc.http2_stream import ServerStream
+from server_stub.grpc.http2_stream import RequestHeaders, ServerStream, parse_request_headers
 from server_stub.grpc.message_reader import Message
-from server_stub.grpc.request_headers import RequestHeaders, parse_request_headers
-from server_stub.grpc.wire_calls import StreamingCall, UnaryCall, error_headers
 from server_stub.options import Limits, TlsIdentity
 from server_stub.receiving import Receiver, ReceivingThreads
 from server_stub.write_timeout import WriteTimeout

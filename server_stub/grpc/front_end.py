@@ -3,7 +3,6 @@
 import functools
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
-from typing import Any
 
 from google.protobuf import json_format
 from google.protobuf.message import DecodeError, Message
@@ -63,8 +62,8 @@ class GrpcFrontEnd:
             "RepositoryIndex": self._index,
             **GrpcAdministration(repository, regions, settings, self._tracer.settings).methods(),
         }
-        paths = {protobuf.method_path(name): _without_call(method) for name, method in methods.items()}
-        unary = {_HEALTH_CHECK: _without_call(self._health), **paths, protobuf.method_path("ModelInfer"): self._infer}
+        paths = {protobuf.method_path(name): _unary(name, method) for name, method in methods.items()}
+        unary = {_HEALTH_CHECK: self._health, **paths, protobuf.method_path("ModelInfer"): self._infer}
         served = Methods(
             {path: functools.partial(self._respond, path.rpartition("/")[2], method) for path, method in unary.items()},
             {protobuf.method_path("ModelStreamInfer"): self._stream},
@@ -79,46 +78,33 @@ class GrpcFrontEnd:
         """Stop listening, and wait until the calls in flight are answered or `stop_timeout_s` has passed."""
         await self._port.stop()
 
-    async def _live(self, encoded: bytes) -> bytes:
-        return v2_pb2.ServerLiveResponse(live=True).SerializeToString()
+    async def _live(self, _: v2_pb2.ServerLiveRequest) -> Message:
+        return v2_pb2.ServerLiveResponse(live=True)
 
-    async def _ready(self, encoded: bytes) -> bytes:
-        return v2_pb2.ServerReadyResponse(ready=self._repository.is_ready).SerializeToString()
+    async def _ready(self, _: v2_pb2.ServerReadyRequest) -> Message:
+        return v2_pb2.ServerReadyResponse(ready=self._repository.is_ready)
 
-    async def _health(self, encoded: bytes) -> bytes:
-        return _SERVING if self._repository.is_ready else _NOT_SERVING
+    async def _health(self, _request: Buffer, _call: Call) -> Sequence[Buffer]:
+        return [_SERVING if self._repository.is_ready else _NOT_SERVING]
 
-    async def _model_ready(self, encoded: bytes) -> bytes:
-        request = v2_pb2.ModelReadyRequest.FromString(encoded)
-        return v2_pb2.ModelReadyResponse(ready=self._repository.is_model_ready(request.name, request.version)).SerializeToString()
+    async def _model_ready(self, request: v2_pb2.ModelReadyRequest) -> Message:
+        return v2_pb2.ModelReadyResponse(ready=self._repository.is_model_ready(request.name, request.version))
 
-    async def _server_metadata(self, encoded: bytes) -> bytes:
+    async def _server_metadata(self, _: v2_pb2.ServerMetadataRequest) -> Message:
         metadata = server_metadata(is_shared_memory_allowed=self._regions.is_allowed)
-        return v2_pb2.ServerMetadataResponse(
-            name=metadata.name, version=metadata.version, extensions=metadata.extensions
-        ).SerializeToString()
+        return v2_pb2.ServerMetadataResponse(name=metadata.name, version=metadata.version, extensions=metadata.extensions)
 
-    async def _model_metadata(self, encoded: bytes) -> bytes:
-        request = v2_pb2.ModelMetadataRequest.FromString(encoded)
-        metadata = self._repository.find(request.name, request.version).definition.metadata()
-        return protobuf.model_metadata_message(metadata).SerializeToString()
+    async def _model_metadata(self, request: v2_pb2.ModelMetadataRequest) -> Message:
+        return protobuf.model_metadata_message(self._repository.find(request.name, request.version).definition.metadata())
 
-    async def _config(self, encoded: bytes) -> bytes:
-        request = v2_pb2.ModelConfigRequest.FromString(encoded)
-        config = self._repository.find(request.name, request.version).definition.config_message()
-        return v2_pb2.ModelConfigResponse(config=config).SerializeToString()
+    async def _config(self, request: v2_pb2.ModelConfigRequest) -> Message:
+        return v2_pb2.ModelConfigResponse(config=self._repository.find(request.name, request.version).definition.config_message())
 
-    async def _statistics(self, encoded: bytes) -> bytes:
-        request = v2_pb2.ModelStatisticsRequest.FromString(encoded)
-        document: dict[str, Any] = self._repository.statistics(request.name, request.version)
-        message: Message = json_format.ParseDict(document, v2_pb2.ModelStatisticsResponse())
-        return message.SerializeToString()
+    async def _statistics(self, request: v2_pb2.ModelStatisticsRequest) -> Message:
+        return json_format.ParseDict(self._repository.statistics(request.name, request.version), v2_pb2.ModelStatisticsResponse())
 
-    async def _index(self, encoded: bytes) -> bytes:
-        request = v2_pb2.RepositoryIndexRequest.FromString(encoded)
-        document = {"models": self._repository.index(ready=request.ready)}
-        message: Message = json_format.ParseDict(document, v2_pb2.RepositoryIndexResponse())
-        return message.SerializeToString()
+    async def _index(self, request: v2_pb2.RepositoryIndexRequest) -> Message:
+        return json_format.ParseDict({"models": self._repository.index(ready=request.ready)}, v2_pb2.RepositoryIndexResponse())
 
     async def _infer(self, encoded: Buffer, call: Call) -> Sequence[Buffer]:
         arrived_ns, trace = time.monotonic_ns(), None
@@ -171,8 +157,11 @@ class GrpcFrontEnd:
                 return StatusError(Status.INTERNAL, f"the server failed: {error}")
 
 
-def _without_call(method: Method) -> UnaryMethod:
+def _unary(name: str, method: Method) -> UnaryMethod:
+    """A method that takes and returns messages, as one of bytes; raises DecodeError."""
+    request: type[Message] = getattr(v2_pb2, f"{name}Request")
+
     async def respond(encoded: Buffer, _call: Call) -> Sequence[Buffer]:
-        return [await method(bytes(encoded))]
+        return [(await method(request.FromString(bytes(encoded)))).SerializeToString()]
 
     return respond

@@ -121,9 +121,4 @@ class ResponseSender(abc.ABC):
 
     def _header_frames(self, stream_id: int, block: bytes, *, ends_stream: bool = False) -> list[Buffer]:
         block, self._table_update = self._table_update + block, b""
-        pieces = [block[first : first + self._frame_bytes] for first in range(0, len(block), self._frame_bytes)]
-        frames: list[Buffer] = []
-        for index, piece in enumerate(pieces):
-            flags = (_END_HEADERS if index == len(pieces) - 1 else 0) | (_END_STREAM if ends_stream and not index else 0)
-            frames.append(http2.frame(http2.CONTINUATION if index else _HEADERS, flags, stream_id, piece))
-        return frames
+        return [*http2.header_frames(stream_id, block, self._frame_bytes, ends_stream=ends_stream)]

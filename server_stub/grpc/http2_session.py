@@ -9,9 +9,8 @@ from perfkit.protocol import http2
 from perfkit.protocol.http2 import HeaderBlockReader, Http2Error, LimitError
 from perfkit.protocol.http2_session import Http2Session, Writer
 from server_stub.grpc.http2_responses import ResponseSender
-from server_stub.grpc.http2_stream import ServerStream, SessionListener
+from server_stub.grpc.http2_stream import RequestHeaders, ServerStream, SessionListener
 from server_stub.grpc.message_reader import MessageReader
-from server_stub.grpc.request_headers import RequestHeaders
 
 _FRAME_BYTES = http2.LARGEST_FRAME_BYTES
 _STREAM_WINDOW_BYTES = 1 << 22

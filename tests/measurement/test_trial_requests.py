@@ -16,6 +16,7 @@ from perfkit.transport.grpc.calls import RefusedError
 from perfkit.transport.options import TransportOptions
 from tests.clocks import SettableClock
 from tests.measurement.test_target_probe import METADATA, TENSOR, Server, ask, engine, serving
+from tests.transport.clients import client_of
 
 __all__ = ["engine"]  # a fixture
 DECLARED = {"x": {"value": [1, 2], "datatype": "INT32", "shape": [2]}}
@@ -203,7 +204,7 @@ def test_statistics_that_are_refused_are_told_from_missing_ones(engine, status, 
 
     async def main():
         async with serving(WithStatistics("/v2/models/m/stats", status, "closed")) as address:
-            transport = engine(address, TransportOptions(max_connections=2, timeout_ns=10**10), time.monotonic_ns)
+            transport = client_of(engine, address, TransportOptions(max_connections=2, timeout_ns=10**10), time.monotonic_ns)
             async with contextlib.aclosing(transport):
                 return await transport.model_statistics("m", "")
 

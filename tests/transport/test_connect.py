@@ -145,7 +145,7 @@ def _server_context(certificates, requires_client):
 
 async def exchange(engine, address, request):
     """Sends a request, checks its answer, and returns the closed transport."""
-    transport = ENGINES[engine](address, TransportOptions(max_connections=4, timeout_ns=30_000_000_000), time.monotonic_ns)
+    transport = client_of(ENGINES[engine], address, TransportOptions(max_connections=4, timeout_ns=30_000_000_000), time.monotonic_ns)
     try:
         if engine != "reference":  # it opens connections by sending requests
             await transport.open(1)
@@ -227,8 +227,11 @@ def test_a_client_certificate_is_sent_to_a_server_that_requires_one(engine, infe
 def test_a_server_that_requires_a_client_certificate_refuses_connections_without_one(engine, infer_request, certificates):
     async def main():
         async with serving(engine, [], certificates=certificates, requires_client=True) as address:
-            transport = ENGINES[engine](
-                dataclasses.replace(address, tls=Tls(ca=certificates.ca)), TransportOptions(timeout_ns=10**10), time.monotonic_ns
+            transport = client_of(
+                ENGINES[engine],
+                dataclasses.replace(address, tls=Tls(ca=certificates.ca)),
+                TransportOptions(timeout_ns=10**10),
+                time.monotonic_ns,
             )
             try:
                 await transport.open(1)
@@ -284,7 +287,7 @@ def test_a_host_header_is_the_authority_over_grpc(infer_request):
 
 
 async def _open(engine, address):
-    transport = ENGINES[engine](address, TransportOptions(timeout_ns=10**10), time.monotonic_ns)
+    transport = client_of(ENGINES[engine], address, TransportOptions(timeout_ns=10**10), time.monotonic_ns)
     try:
         await transport.open(1)
     finally:
@@ -319,8 +322,11 @@ def test_the_error_names_an_invalid_tls_file(engine, certificates, tmp_path):
     own.write_bytes(certificates.client.read_bytes().replace(b"PRIVATE KEY", b"PUBLIC TOY"))
 
     async def make(tls):
-        ENGINES[engine](
-            Address("grpc" if engine in GRPC else "http", "127.0.0.1", 1, tls=tls), TransportOptions(timeout_ns=10**10), time.monotonic_ns
+        client_of(
+            ENGINES[engine],
+            Address("grpc" if engine in GRPC else "http", "127.0.0.1", 1, tls=tls),
+            TransportOptions(timeout_ns=10**10),
+            time.monotonic_ns,
         )
 
     for tls, key in ((Tls(ca=tmp_path / "junk.pem"), "ca"), (Tls(cert=tmp_path / "junk.pem"), "cert"), (Tls(cert=own), "cert")):

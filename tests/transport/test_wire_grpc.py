@@ -45,7 +45,7 @@ def make(address, *, connections=4, timeout_ns=30 * SECOND_NS, **options):
 async def replies_of(*scripts, count=1, at_once=False, server=None, **options):
     """The replies to `count` requests, sent one after the other or all at once, and the transport."""
     async with h2_server(*scripts, **(server or {})) as address:
-        transport = client_of(make, address, **options)
+        transport = make(address, **options)
         prepared = transport.prepare(REQUEST)
         if at_once:
             replies = await asyncio.gather(*(transport.send(prepared) for _ in range(count)))

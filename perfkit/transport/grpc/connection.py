@@ -6,10 +6,9 @@ The timed span includes reading an answer's status; its message is left in the c
 from collections.abc import Sequence
 
 from perfkit.protocol import http2
-from perfkit.protocol.http2 import LimitError
 from perfkit.transport.base import Outcome, Reply, ReplyReceiver
 from perfkit.transport.grpc.http2_connection import Http2Connection
-from perfkit.transport.grpc.messages import OWN_DEADLINE_SHARE, AnswerHeaders, classify, is_complete
+from perfkit.transport.grpc.messages import AnswerHeaders, classify, is_complete
 from perfkit.transport.grpc.session import Stream
 
 _OK = Outcome.OK  # an enum's attribute lookup costs more than the rest of a reply
@@ -45,7 +44,7 @@ class GrpcConnection(Http2Connection[Call]):
         if started_ns is not None:
             call.started_ns, call.is_resent = started_ns, True
         self._session.send(call, buffers)
-        self._reset_timer(self._now_ns())  # it may fire after this request's deadline
+        self._reset_timer()  # it may fire after this request's deadline
 
     def abandon(self) -> None:
         self.is_usable = False
@@ -67,12 +66,12 @@ class GrpcConnection(Http2Connection[Call]):
                 stream.reply.set_result(Reply(_OK, started_ns, finished_ns, (stream.headers, stream.chunks)))
         else:
             outcome, error, status = classify(stream.headers, trailers, stream.chunks)
-            if status == "DEADLINE_EXCEEDED" and self._is_due(stream):
+            if status == "DEADLINE_EXCEEDED" and self._is_due(stream.submitted_ns):
                 outcome, status = Outcome.TIMED_OUT, ""
             self._end(stream, outcome, error, status)
 
     def on_reset(self, stream: Call, code: int) -> None:
-        if code == http2.CANCEL and self._is_due(stream):
+        if code == http2.CANCEL and self._is_due(stream.submitted_ns):
             self._end(stream, Outcome.TIMED_OUT, self._describe_time_out())
         else:
             self._end(stream, Outcome.BROKEN, f"the stream was reset before the answer was complete ({http2.error_name(code)})")
@@ -84,10 +83,6 @@ class GrpcConnection(Http2Connection[Call]):
         if not stream.reply.done():
             self._pool.resend(stream.buffers, stream.reply, stream.submitted_ns, stream.started_ns)
         self._release()
-
-    def _is_due(self, call: Call) -> bool:
-        """Whether a server that ends the call has probably enforced our time-out, which it measures by its own clock."""
-        return self._now_ns() - call.submitted_ns >= OWN_DEADLINE_SHARE * self._pool.timeout_ns
 
     def _end(self, call: Call, outcome: Outcome, error: str, status: str = "") -> None:
         self._resolve(call, outcome, error, status)
@@ -104,24 +99,12 @@ class GrpcConnection(Http2Connection[Call]):
         for call in calls:
             self._resolve(call, Outcome.BROKEN, error)
 
-    def _reset_timer(self, now_ns: int) -> None:
-        """Sets the timer to the earliest deadline."""
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
-        calls = self._session.streams.values()
-        if calls:
-            self._set_timer(max(min(call.submitted_ns for call in calls) + self._pool.timeout_ns - now_ns, 0))
+    def _submitted_ns(self) -> list[int]:
+        return [call.submitted_ns for call in self._session.streams.values()]
 
-    def _check_deadlines(self) -> None:
-        self._timer = None
-        now_ns, has_timed_out = self._now_ns(), False
-        for call in tuple(self._session.streams.values()):
-            if now_ns - call.submitted_ns >= self._pool.timeout_ns:
-                self._session.cancel(call)
-                self._end(call, Outcome.TIMED_OUT, self._describe_time_out())
-                has_timed_out = True
-        if has_timed_out and self._session.is_writing_paused:  # cancelled requests would pile up, since their bytes stay queued
-            self._fail(LimitError("the server does not read what is sent to it"))
-        else:
-            self._reset_timer(now_ns)
+    def _end_timed_out(self, due_ns: int) -> bool:
+        due = [call for call in self._session.streams.values() if call.submitted_ns <= due_ns]
+        for call in due:
+            self._session.cancel(call)
+            self._end(call, Outcome.TIMED_OUT, self._describe_time_out())
+        return bool(due)

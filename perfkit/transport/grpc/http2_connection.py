@@ -9,7 +9,7 @@ from typing import Any, cast
 from perfkit.protocol import http2
 from perfkit.protocol.http2 import HeaderBlockReader, Http2Error, LimitError
 from perfkit.protocol.tensor import Buffer
-from perfkit.transport.grpc.messages import AnswerHeaders, parse_headers
+from perfkit.transport.grpc.messages import OWN_DEADLINE_SHARE, AnswerHeaders, parse_headers
 from perfkit.transport.grpc.session import ClientSession, S, SessionListener
 from perfkit.transport.limits import AnswerLimit
 from perfkit.transport.pool import ConnectionPool, PooledConnection
@@ -192,6 +192,27 @@ class Http2Connection(PooledConnection, SessionListener[S, AnswerHeaders]):
         # one timer per connection, set again only when it fires, so that a request needs none of its own
         self._timer = self._pool.loop.call_later(delay_ns / 1e9, self._check_deadlines)
 
+    def _reset_timer(self) -> None:
+        """Sets the timer to the earliest deadline."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if submitted_ns := self._submitted_ns():
+            self._set_timer(max(min(submitted_ns) + self._pool.timeout_ns - self._now_ns(), 0))
+
+    def _check_deadlines(self) -> None:
+        self._timer = None
+        if self._end_timed_out(self._now_ns() - self._pool.timeout_ns) and self._session.is_writing_paused:
+            self._fail(
+                LimitError("the server does not read what is sent to it")
+            )  # cancelled requests would pile up, whose bytes stay queued
+        else:
+            self._reset_timer()
+
+    def _is_due(self, submitted_ns: int) -> bool:
+        """Whether a server that ends a request has probably enforced our time-out, which it measures by its own clock."""
+        return self._now_ns() - submitted_ns >= OWN_DEADLINE_SHARE * self._pool.timeout_ns
+
     @property
     def _is_idle(self) -> bool:
         """Whether no request is in flight."""
@@ -202,5 +223,9 @@ class Http2Connection(PooledConnection, SessionListener[S, AnswerHeaders]):
         """Ends all requests as broken; no more are taken."""
 
     @abc.abstractmethod
-    def _check_deadlines(self) -> None:
-        """Ends the requests that have timed out, and sets the timer for the others."""
+    def _submitted_ns(self) -> list[int]:
+        """When the requests in flight were submitted."""
+
+    @abc.abstractmethod
+    def _end_timed_out(self, due_ns: int) -> bool:
+        """Ends the requests that were submitted until `due_ns`; whether there were any."""

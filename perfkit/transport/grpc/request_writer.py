@@ -125,12 +125,7 @@ class RequestWriter:
     def _header_frames(self, stream_id: int, block: bytes) -> list[bytes | memoryview]:
         if stream_id == 1:  # the first block announces an empty header table, in case the server asked for a smaller one than the default
             block = http2.NO_TABLE + block
-        pieces = [block[first : first + self._frame_bytes] for first in range(0, len(block), self._frame_bytes)]
-        frames: list[bytes | memoryview] = []
-        for index, piece in enumerate(pieces):
-            flags = http2.END_HEADERS if index == len(pieces) - 1 else 0
-            frames.append(http2.frame(http2.CONTINUATION if index else http2.HEADERS, flags, stream_id, piece))
-        return frames
+        return [*http2.header_frames(stream_id, block, self._frame_bytes)]
 
     def _write_unsent(self, frames: list[bytes | memoryview]) -> None:
         """Writes `frames`, and then as much unsent data as the send windows allow, oldest stream first."""

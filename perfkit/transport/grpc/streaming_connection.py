@@ -13,7 +13,7 @@ from perfkit.protocol.grpc_call import PREFIX_BYTES
 from perfkit.protocol.http2 import LimitError
 from perfkit.transport.base import Outcome, Reply, ReplyReceiver
 from perfkit.transport.grpc.http2_connection import Http2Connection
-from perfkit.transport.grpc.messages import OWN_DEADLINE_SHARE, AnswerHeaders, classify
+from perfkit.transport.grpc.messages import AnswerHeaders, classify
 from perfkit.transport.grpc.session import Stream
 from perfkit.transport.limits import AnswerLimit
 from perfkit.transport.options import StreamOptions
@@ -120,7 +120,7 @@ class StreamingConnection(Http2Connection[RequestStream]):
         if started_ns is not None:
             request.started_ns, request.is_resent = started_ns, True
         self._start(request)
-        self._reset_timer(self._now_ns())  # it may fire after this request's deadline
+        self._reset_timer()  # it may fire after this request's deadline
 
     def abandon(self) -> None:
         self.is_usable = False
@@ -148,7 +148,7 @@ class StreamingConnection(Http2Connection[RequestStream]):
         for request in self._taken(stream):
             if is_complete:
                 self._end(request, request.answer.complete(request.started_ns, self._received_ns, ERROR_MESSAGE_STATUS))
-            elif status == "DEADLINE_EXCEEDED" and self._is_due(request):
+            elif status == "DEADLINE_EXCEEDED" and self._is_due(request.submitted_ns):
                 self._fail_request(request, Outcome.TIMED_OUT, self._describe_time_out())
             else:
                 self._fail_request(request, outcome, error, status)
@@ -156,7 +156,7 @@ class StreamingConnection(Http2Connection[RequestStream]):
     def on_reset(self, stream: RequestStream, code: int) -> None:
         self._forget(stream)
         for request in self._taken(stream):
-            if code == http2.CANCEL and self._is_due(request):
+            if code == http2.CANCEL and self._is_due(request.submitted_ns):
                 self._fail_request(request, Outcome.TIMED_OUT, self._describe_time_out())
             else:
                 error = f"the stream was reset before the answer was complete ({http2.error_name(code)})"
@@ -241,10 +241,6 @@ class StreamingConnection(Http2Connection[RequestStream]):
         if stream in self._open_streams:
             self._open_streams.remove(stream)
 
-    def _is_due(self, request: StreamedRequest) -> bool:
-        """Whether a server that ends the stream has probably enforced our time-out, which it measures by its own clock."""
-        return self._now_ns() - request.submitted_ns >= OWN_DEADLINE_SHARE * self._pool.timeout_ns
-
     def _end(self, request: StreamedRequest, reply: Reply) -> None:
         _resolve(request, reply)
         self._release()
@@ -261,20 +257,13 @@ class StreamingConnection(Http2Connection[RequestStream]):
             for request in self._taken(stream):
                 _resolve(request, request.answer.failed(Outcome.BROKEN, request.started_ns, self._now_ns(), error))
 
-    def _reset_timer(self, now_ns: int) -> None:
-        """Sets the timer to the earliest deadline."""
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
-        submitted_ns = [request.submitted_ns for stream in self._session.streams.values() for request in stream.requests.values()]
-        if submitted_ns:
-            self._set_timer(max(min(submitted_ns) + self._pool.timeout_ns - now_ns, 0))
+    def _submitted_ns(self) -> list[int]:
+        return [request.submitted_ns for stream in self._session.streams.values() for request in stream.requests.values()]
 
-    def _check_deadlines(self) -> None:
-        self._timer = None
-        now_ns, has_timed_out = self._now_ns(), False
+    def _end_timed_out(self, due_ns: int) -> bool:
+        has_timed_out = False
         for stream in tuple(self._session.streams.values()):
-            due = [one for one in stream.requests.values() if now_ns - one.submitted_ns >= self._pool.timeout_ns]
+            due = [one for one in stream.requests.values() if one.submitted_ns <= due_ns]
             if not due:
                 continue
             has_timed_out = stream.has_timed_out = True
@@ -285,10 +274,7 @@ class StreamingConnection(Http2Connection[RequestStream]):
                 self._session.cancel(stream)
             for request in due:
                 self._fail_request(request, Outcome.TIMED_OUT, self._describe_time_out())
-        if has_timed_out and self._session.is_writing_paused:  # cancelled requests would pile up, since their bytes stay queued
-            self._fail(LimitError("the server does not read what is sent to it"))
-        else:
-            self._reset_timer(now_ns)
+        return has_timed_out
 
 
 def _resolve(request: StreamedRequest, reply: Any) -> None:

@@ -6,7 +6,7 @@ from perfkit.protocol import http2
 from perfkit.protocol.http2 import HeaderBlockReader, frame
 from server_stub.devices.host_memory import HostMemory
 from server_stub.grpc.http2_session import ServerSession
-from server_stub.grpc.request_headers import parse_request_headers
+from server_stub.grpc.http2_stream import parse_request_headers
 from tests.server_stub.grpc.h2_caller import framed
 
 GREETING = http2.PREFACE + frame(http2.SETTINGS, 0, 0)

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from server_stub.grpc.request_headers import parse_request_headers
+from server_stub.grpc.http2_stream import parse_request_headers
 
 CALL = [
     (":method", "POST"),

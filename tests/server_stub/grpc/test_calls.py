@@ -14,8 +14,8 @@ from tritonclient.grpc import service_pb2 as triton
 
 from perfkit.protocol import http2
 from perfkit.protocol.http2 import frame, number_frame
+from server_stub.grpc.calls import StreamingCall, UnaryCall
 from server_stub.grpc.message_reader import Message
-from server_stub.grpc.wire_calls import StreamingCall, UnaryCall
 from tests.server_stub.grpc.h2_caller import SERVICE, Caller, framed
 from tests.server_stub.grpc.session_recorder import GREETING, call, data_frame, frames_of, headers_frame, opened
 
