@@ -35,7 +35,7 @@ DOCUMENTS: Mapping[str, tuple[str, Callable[[], Any]]] = {
     "result": ("result.json of a run", _load("perfkit.result.model", "Result")),
     "sweep": ("sweep.json of a sweep", _load("perfkit.result.sweep", "SweepDocument")),
     "verdict": ("verdict.json of a gate", _load("perfkit.gate.verdict", "Verdict")),
-    "gate": ("plan.json of a gate", _load("perfkit.gate.manifest", "GateManifest")),
+    "gate": ("gate.json of a gate", _load("perfkit.gate.manifest", "GateManifest")),
     "pair": ("an element of pairs.json of a gate", _load("perfkit.gate.pairs", "Pair")),
     "accepted": ("a file of accepted changes, which is YAML", _load("perfkit.history.accepted", "AcceptedFile")),
     "bisection": ("bisection.json of a bisection", _load("perfkit.bisection.folder", "Bisection")),

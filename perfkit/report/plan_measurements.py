@@ -1,6 +1,6 @@
 """How a capacity plan was measured: the subjects of its page on rates, closed loops and queueing models."""
 
-from perfkit.plan.validation import MEAN_AT_MOST, P99_AT_MOST
+from perfkit.plan.queueing import MEAN_AT_MOST, P99_AT_MOST
 from perfkit.report.plan_charts import gpu_group, held_out_group, latency_throughput_group, rate_group, throughput_group
 from perfkit.report.plan_front import front_table
 from perfkit.report.plan_subject import PlanPlot, PlanSubject
