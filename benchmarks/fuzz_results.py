@@ -94,7 +94,7 @@ TARGETS = (
     Target("open/result.json", (("plan", "open", *_SLO),), 3),
     Target("open/latency.hlog", (("plan", "open", *_SLO),), 1),
     Target("gate.partial/pairs.json", (("resume-gate", "gate"),), 2),
-    Target("gate.partial/plan.json", (("resume-gate", "gate"),), 1),
+    Target("gate.partial/gate.json", (("resume-gate", "gate"),), 1),
     Target("parquet/telemetry.parquet", (("report", "parquet"),), 1),
     Target("old.json", (("compare", "old.json", "new"), ("report", "old.json")), 2),
     Target("old.csv", (("compare", "new", "old.csv", "old.json"), ("compare", "old.csv", "new", "--format", "html"), ("report", "old.csv")), 2),

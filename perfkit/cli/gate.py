@@ -159,8 +159,8 @@ def _measure(request: "GateRequest", folder: "GateFolder", progress: GateProgres
 
 def _with_next_steps(verdict: "Verdict", request: "GateRequest", folder: "GateFolder", options: argparse.Namespace) -> "Verdict":
     from perfkit.clock import parse_instant, utc_now
-    from perfkit.gate.facts import GateFacts
     from perfkit.gate.next_steps import next_steps
+    from perfkit.gate.undecided import GateFacts
 
     scenario, settings = request.loaded.scenario, folder.manifest.settings
     workers = scenario.measure.workers

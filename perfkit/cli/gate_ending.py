@@ -113,7 +113,7 @@ class GateProgress(LiveGate):
 
     def _next_step(self, folder: "GateFolder", failure: "GateFailure", enough_time: str) -> "NextStep":
         """How to go on: after the measured pairs, after the trial, or from the start; `enough_time` is empty unless --time was too short."""
-        from perfkit.gate.facts import changed_command
+        from perfkit.gate.undecided import changed_command
         from perfkit.gate.verdict import NextStep
 
         if folder.pairs or folder.manifest.settings is not None:

@@ -58,9 +58,8 @@ def run(arguments: Sequence[str]) -> int:
 
 def _execute(arguments: Sequence[str], signals: "SignalHandler") -> int:
     from perfkit.errors import PerfkitError
-    from perfkit.perf_analyzer.command_line import parse
-    from perfkit.perf_analyzer.messages import in_options
-    from perfkit.perf_analyzer.mix import split_commands
+    from perfkit.perf_analyzer.command_line import parse, split_commands
+    from perfkit.perf_analyzer.notes import in_options
     from perfkit.perf_analyzer.options import CommandLineError
     from perfkit.perf_analyzer.profile import ExitCode as ProfileExitCode
 
@@ -81,7 +80,7 @@ def _execute(arguments: Sequence[str], signals: "SignalHandler") -> int:
 
 
 def _run(options: "Sequence[Options]", signals: "SignalHandler", *, prints_scenario: bool) -> int:
-    from perfkit.perf_analyzer.mix import commands_to_run
+    from perfkit.perf_analyzer.command_line import commands_to_run
     from perfkit.perf_analyzer.notes import notes, notes_on_run
     from perfkit.perf_analyzer.scenario import print_scenario
 

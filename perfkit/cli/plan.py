@@ -216,8 +216,8 @@ def _day_inputs(options: argparse.Namespace, prices: "Sequence[Price]", read: Ca
     from perfkit.errors import UsageError
     from perfkit.plan.autoscaling import SCALE_DOWN_DELAY_S
     from perfkit.plan.day_inputs import DayInputs, parse_allowed_missed_time, parse_price_like, parse_purchase, parse_seconds, parse_spot
-    from perfkit.plan.demand_profile import parse_profile
     from perfkit.plan.inputs import parse_power_w
+    from perfkit.plan.steps import parse_profile
 
     if options.profile is None:
         names = ("cold_start", "scale_down_delay", "min_replicas", "max_replicas", "reserved_price", "spot_price", "spot_interruptions",

@@ -25,7 +25,7 @@ from perfkit.result.output_folder import ensure_writable
 
 _T = TypeVar("_T")
 _OF_PAIR = re.compile(r"(\d{3,9})-")
-MANIFEST_FILE, PAIRS_FILE, VERDICT_FILE, RUNS_FOLDER = "plan.json", "pairs.json", "verdict.json", "runs"
+MANIFEST_FILE, PAIRS_FILE, VERDICT_FILE, RUNS_FOLDER = "gate.json", "pairs.json", "verdict.json", "runs"
 
 
 class GateFolder:

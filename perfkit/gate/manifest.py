@@ -1,4 +1,4 @@
-"""The manifest of a gate, `plan.json`: what was asked, what its trial fixed, and how often it was continued. Pure."""
+"""The manifest of a gate, `gate.json`: what was asked, what its trial fixed, and how often it was continued. Pure."""
 
 from collections.abc import Iterator
 from typing import Annotated, Any
@@ -60,7 +60,7 @@ class FixedSettings(Part):
 
 
 class GateManifest(Part):
-    """The manifest of a gate, `plan.json`."""
+    """The manifest of a gate, `gate.json`."""
 
     schema_version: Annotated[str, Field(alias="schema")] = SCHEMA
     inputs: Annotated[GateInputs, Field(alias="asked")]

@@ -4,12 +4,11 @@ import math
 import shlex
 from collections.abc import Iterator
 
-from perfkit.gate.facts import GateFacts
 from perfkit.gate.metrics import SECONDARY_MARGINS
 from perfkit.gate.schedule import MOST_PAIRS
 from perfkit.gate.sentences import describe_others, metric_title
 from perfkit.gate.stored_runs import RECOMMENDED_RUNS
-from perfkit.gate.undecided import decide
+from perfkit.gate.undecided import GateFacts, decide
 from perfkit.gate.verdict import Fault, GeneratorLoad, NextStep, Verdict
 from perfkit.stats.validity import BUSY_CORE_SHARE, DISTURBED_BY_OTHERS
 from perfkit.units import NS_PER_S
@@ -26,7 +25,7 @@ def next_steps(verdict: Verdict, facts: GateFacts) -> tuple[NextStep, ...]:
         case "inconclusive":
             steps = decide(verdict, facts)
         case "invalid":
-            steps = iter(()) if verdict.fault is None else mend(verdict.fault, verdict, facts)
+            steps = iter(()) if verdict.fault is None else _after_invalid(verdict.fault, verdict, facts)
         case "regressed":
             steps = _after_regression(verdict, facts)
         case "incomparable":
@@ -120,7 +119,7 @@ _LONG_WARMUP_S = 10
 _BUSY_MACHINE_SHARE = 0.9
 
 
-def mend(fault: Fault, verdict: Verdict, facts: GateFacts) -> Iterator[NextStep]:
+def _after_invalid(fault: Fault, verdict: Verdict, facts: GateFacts) -> Iterator[NextStep]:
     """What to change so that the gate becomes valid."""
     window_s = None if verdict.timing is None else verdict.timing.window_s
     longer = facts.changed({"measure.duration": f"{math.ceil(3 * window_s)}s"}) if window_s else ""

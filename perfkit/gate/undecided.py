@@ -1,15 +1,78 @@
-"""What would decide an inconclusive gate: more pairs, longer windows, or a quieter machine. Pure."""
+"""What would decide an undecided gate, and the command lines that do it. Pure."""
 
 import dataclasses
 import math
-from collections.abc import Iterator, Sequence
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Literal
 
-from perfkit.gate.facts import GateFacts
 from perfkit.gate.schedule import MOST_PAIRS
 from perfkit.gate.sentences import describe_others, metric_title
 from perfkit.gate.verdict import Comparison, MetricNoise, NextStep, Verdict
 from perfkit.units import write_minutes
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class GateFacts:
+    """What next steps need to know besides the verdict."""
+
+    command: tuple[str, ...]
+    """The words of the command line that was entered, without secrets."""
+    is_standard: bool = False
+    """Whether the profile is `standard`."""
+    counts_requests: bool = False
+    """Whether `measure.requests` ends the windows."""
+    warmup_ns: int | None = None
+    """Of every run."""
+    concurrency: int | None = None
+    """Of the standard profile's closed loop."""
+    workers: int = 1
+    """The load generator's processes, if the scenario gives them."""
+    metrics: tuple[str, ...] = ()
+    """The metrics that count besides the error rate."""
+    folder: str = ""
+    """The gate's folder."""
+    scenario: str = ""
+    """The scenario as it was entered."""
+    starts_servers: bool = False
+    """Whether both arms are commands."""
+
+    def changed(self, settings: Mapping[str, str] | None = None, options: Mapping[str, str] | None = None) -> str:
+        """The command line with other settings and options; a time limit gives way to other pairs."""
+        without = ("--time",) if options and "--pairs" in options else ("--pairs",) if options and "--time" in options else ()
+        return changed_command(self.command, options=options or {}, settings=settings or {}, without=without)
+
+
+_OF_THIS_GATE = ("--out",)  # a folder that is finished: the next gate gets its own
+_FLAG_OF_THIS_GATE = "--resume"
+_NOTHING: Mapping[str, str] = {}
+
+
+def changed_command(
+    words: Sequence[str], *, options: Mapping[str, str] = _NOTHING, settings: Mapping[str, str] = _NOTHING, without: Sequence[str] = ()
+) -> str:
+    """The command line with these options and `--set KEY=VALUE` in place of its own, and without those of `without`; for a shell."""
+    replaced, kept = {*options, *without, *_OF_THIS_GATE}, list[str]()
+    given = iter(words)
+    for word in given:
+        name, equals, value = word.partition("=") if word.startswith("--") else (word, "", "")
+        if name == "--set":
+            setting = value if equals else next(given, "")
+            if setting.partition("=")[0] not in settings:
+                kept += ["--set", setting]
+        elif name == _FLAG_OF_THIS_GATE:
+            continue
+        elif name in replaced:
+            if not equals:
+                next(given, None)
+        else:
+            kept.append(word)
+    for name, value in options.items():
+        kept += [name, value]
+    for key, value in settings.items():
+        kept += ["--set", f"{key}={value}"]
+    return shlex.join(kept)
+
 
 _LONGEST_LONGER_WINDOW_S = 60.0
 MOST_TIME_S = 2 * 3600.0
@@ -65,7 +128,7 @@ def _robust_variance(values: Sequence[float]) -> float:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Remedy:
+class LongerGate:
     """Windows and pairs that would decide, and how long their gate takes."""
 
     window_factor: float
@@ -75,7 +138,7 @@ class Remedy:
     """What most of the variance of a pair comes from; empty if it is unknown."""
 
 
-def find_remedy(need: Need, verdict: Verdict, *, may_lengthen: bool) -> Remedy:
+def find_longer_gate(need: Need, verdict: Verdict, *, may_lengthen: bool) -> LongerGate:
     """The window and the number of pairs that would decide in the shortest time.
 
     The variance of a pair is that of its two restarts and of its two windows; only the second part shrinks with longer windows.
@@ -87,15 +150,15 @@ def find_remedy(need: Need, verdict: Verdict, *, may_lengthen: bool) -> Remedy:
     if noise is not None and window_s:
         within = min(2 * noise.within_one_second**2 / window_s, need.variance)
     share = within / need.variance if need.variance > 0 else 0.0
-    remedies = []
+    candidates = []
     for factor in _WINDOW_FACTORS if may_lengthen and share > 0 and window_s else (1.0,):
         if window_s and factor > 1 and factor * window_s > _LONGEST_LONGER_WINDOW_S:
             break
         pairs = max(math.ceil(need.pairs * (1 - share + share / factor)), last_look + (_FEWEST_MORE if factor == 1 else 0))
         run_s = None if timing is None or not window_s else timing.run_overhead_s + timing.load_points * window_s * factor
-        remedies.append((factor, pairs, None if run_s is None else 2 * pairs * run_s))
-    factor, pairs, seconds = min(remedies, key=lambda one: (one[1] > MOST_PAIRS, one[2] or float(one[1])))
-    return Remedy(factor, pairs, seconds, "" if noise is None or not window_s else "within" if share > 0.5 else "restarts")
+        candidates.append((factor, pairs, None if run_s is None else 2 * pairs * run_s))
+    factor, pairs, seconds = min(candidates, key=lambda one: (one[1] > MOST_PAIRS, one[2] or float(one[1])))
+    return LongerGate(factor, pairs, seconds, "" if noise is None or not window_s else "within" if share > 0.5 else "restarts")
 
 
 def _noise_of(one: Comparison, verdict: Verdict) -> MetricNoise | None:
@@ -118,14 +181,14 @@ def decide(verdict: Verdict, facts: GateFacts) -> Iterator[NextStep]:
         yield NextStep(text="No number of pairs is known that would decide: measure more.", command=_more_pairs(verdict, facts, 2.0))
         return
     hardest = max(needs, key=lambda need: need.pairs)
-    remedy = find_remedy(hardest, verdict, may_lengthen=not facts.counts_requests)
+    longer = find_longer_gate(hardest, verdict, may_lengthen=not facts.counts_requests)
     one = hardest.comparison
-    name, cause = metric_title(one.metric), _describe_noise(hardest, remedy, verdict)
-    if remedy.pairs > MOST_PAIRS or (remedy.seconds or 0.0) > MOST_TIME_S:
-        lasting = "" if remedy.seconds is None else f", which take about {write_minutes(remedy.seconds)}"
+    name, cause = metric_title(one.metric), _describe_noise(hardest, longer, verdict)
+    if longer.pairs > MOST_PAIRS or (longer.seconds or 0.0) > MOST_TIME_S:
+        lasting = "" if longer.seconds is None else f", which take about {write_minutes(longer.seconds)}"
         yield NextStep(
             text=(
-                f"{cause}It would take about {remedy.pairs} pairs{lasting}, to decide {name}. Make the machine quieter first: perfkit doctor names what "
+                f"{cause}It would take about {longer.pairs} pairs{lasting}, to decide {name}. Make the machine quieter first: perfkit doctor names what "
                 f"disturbs measurements."
             ),
             command="perfkit doctor",
@@ -136,23 +199,23 @@ def decide(verdict: Verdict, facts: GateFacts) -> Iterator[NextStep]:
                 text=f"Without {name} the other metrics decide.", command=facts.changed({"gate.metrics": f"[{', '.join(others)}]"})
             )
         return
-    settings, options = dict[str, str](), {"--pairs": str(remedy.pairs)}
+    settings, options = dict[str, str](), {"--pairs": str(longer.pairs)}
     window_s = verdict.timing.window_s if verdict.timing is not None else None
-    if remedy.window_factor > 1 and window_s:
-        settings["measure.duration"] = f"{math.ceil(window_s * remedy.window_factor)}s"
+    if longer.window_factor > 1 and window_s:
+        settings["measure.duration"] = f"{math.ceil(window_s * longer.window_factor)}s"
     windows = f" and windows of {settings['measure.duration']}" if settings else ""
-    lasting = "" if remedy.seconds is None else f", about {write_minutes(remedy.seconds)}"
+    lasting = "" if longer.seconds is None else f", about {write_minutes(longer.seconds)}"
     goal = "its margin" if (one.slowdown or 0.0) < one.noise_band else "its margin, or beyond the noise band"
-    decide = f"{cause}With {remedy.pairs} pairs{windows}{lasting}, the interval of {name} would be within {goal}, if its estimate stays as it is."
+    decide = f"{cause}With {longer.pairs} pairs{windows}{lasting}, the interval of {name} would be within {goal}, if its estimate stays as it is."
     yield NextStep(text=decide, command=facts.changed(settings, options))
-    if remedy.seconds is not None and not facts.counts_requests:
-        limit = write_minutes(1.25 * remedy.seconds + 60)
+    if longer.seconds is not None and not facts.counts_requests:
+        limit = write_minutes(1.25 * longer.seconds + 60)
         yield NextStep(
             text="Or give a time, for which the trial chooses windows and pairs.", command=facts.changed(options={"--time": limit})
         )
 
 
-def _describe_noise(need: Need, remedy: Remedy, verdict: Verdict) -> str:
+def _describe_noise(need: Need, longer: LongerGate, verdict: Verdict) -> str:
     """Which part of the noise is the largest, of the metric that is hardest to decide: a sentence with a space behind it."""
     name, noise = metric_title(need.comparison.metric), _noise_of(need.comparison, verdict)
     window_s = verdict.timing.window_s if verdict.timing is not None else None
@@ -160,7 +223,7 @@ def _describe_noise(need: Need, remedy: Remedy, verdict: Verdict) -> str:
         return f"{name} is the noisiest metric, measured by its margin. "
     within = noise.within_one_second / math.sqrt(window_s)
     between = math.sqrt(max(need.variance / 2 - within**2, 0.0))
-    if remedy.noisiest == "within":
+    if longer.noisiest == "within":
         return f"Most noise of {name} is within runs: {within:.1%} in windows of {window_s:g} s, and {between:.1%} between restarts. "
     return f"Most noise of {name} is between restarts: {between:.1%}, and {within:.1%} within windows of {window_s:g} s. "
 

@@ -14,16 +14,15 @@ from perfkit.errors import MeasurementError, MeasurementWarning, TargetError
 from perfkit.measurement.reply_spool import ReplySpool
 from perfkit.measurement.scenario_run import MeasuredScenario
 from perfkit.override import override
+from perfkit.perf_analyzer.command_line import load_values
 from perfkit.perf_analyzer.export_file import ExportFile
-from perfkit.perf_analyzer.messages import warning_in_options
-from perfkit.perf_analyzer.mix import load_values
+from perfkit.perf_analyzer.notes import warning_in_options
 from perfkit.perf_analyzer.options import Options, SequenceOptions, TraceOptions
 from perfkit.perf_analyzer.profile import Interrupted, Measurement
 from perfkit.perf_analyzer.scenario import scenario_for
 from perfkit.perf_analyzer.schedule_files import warm_up_and_rest, with_looped_intervals
 from perfkit.perf_analyzer.server_calls import ModelTraits, known_options
-from perfkit.perf_analyzer.sweep import has_one_run
-from perfkit.perf_analyzer.windows import RunFigures, Window, measured_windows
+from perfkit.perf_analyzer.windows import RunFigures, Window, has_one_run, measured_windows
 from perfkit.result.model import Result
 from perfkit.scenario.file import LoadedScenario, read_document
 

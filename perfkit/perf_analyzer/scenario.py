@@ -11,7 +11,7 @@ from typing import Any, TypeAlias
 
 from perfkit.perf_analyzer.notes import notes
 from perfkit.perf_analyzer.options import LoadRange, Options, UnsupportedError
-from perfkit.perf_analyzer.sweep import STABILITY_WINDOWS, has_one_run, linear_values
+from perfkit.perf_analyzer.windows import STABILITY_WINDOWS, has_one_run, linear_values
 from perfkit.scenario.credentials import escaped
 from perfkit.scenario.file import scenario_name, scenario_text
 

@@ -6,7 +6,7 @@ import pathlib
 
 from perfkit.errors import UsageError
 from perfkit.perf_analyzer.options import Options
-from perfkit.perf_analyzer.sweep import STABILITY_WINDOWS
+from perfkit.perf_analyzer.windows import STABILITY_WINDOWS
 
 
 def warm_up_and_rest(options: Options, folder: pathlib.Path) -> tuple[Options, Options]:

@@ -11,12 +11,12 @@ from typing import Any
 from perfkit.plan.capacity import ClosedLoopBounds, ClosedPoint, Energy, ReplicaCount
 from perfkit.plan.forecast import Exhaustion, Forecast
 from perfkit.plan.inputs import PlanInputs
+from perfkit.plan.queueing import Validation
 from perfkit.plan.rate_curve import Prediction, RateCurve
 from perfkit.plan.risk import FleetRisk
 from perfkit.plan.schedule_model import Schedule
 from perfkit.plan.slo_capacity import Capacity
 from perfkit.plan.usl import UslFit, UslRefusal
-from perfkit.plan.validation import Validation
 from perfkit.result.part import dataclass_document
 from perfkit.stats.constraints import Judgement
 from perfkit.stats.ratio_interval import Estimate

@@ -10,11 +10,10 @@ from perfkit.plan.capacity import ClosedPoint
 from perfkit.plan.evidence import KEPT_UP, Evidence
 from perfkit.plan.exceedances import cluster_length_s
 from perfkit.plan.model import RatePoint, WhatIf
-from perfkit.plan.queueing import BatchFamily, BatchQueue, MgcFamily, MgcQueue
+from perfkit.plan.queueing import BatchFamily, BatchQueue, HeldOut, MgcFamily, MgcQueue, Validation, judge_model, split_points
 from perfkit.plan.rate_points import figure_ns, points_by_rate
 from perfkit.plan.slo_capacity import Capacity
 from perfkit.plan.usl import UslFit, UslRefusal, fit_usl
-from perfkit.plan.validation import HeldOut, Validation, judge_model, split_points
 from perfkit.result.distribution import QUANTILES
 from perfkit.stats.buckets import BucketCounts
 from perfkit.units import NS_PER_S

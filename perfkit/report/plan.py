@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 
 from perfkit.errors import ResultError
 from perfkit.plan.model import CapacityPlan, plan_document
-from perfkit.plan.validation import MEAN_AT_MOST, P99_AT_MOST
+from perfkit.plan.queueing import MEAN_AT_MOST, P99_AT_MOST
 from perfkit.report.chart import ChartGroup
 from perfkit.report.page import Block, Bullets, Figure, Item, Page, Paragraph, sections_of, write_files
 from perfkit.report.plan_charts import gpu_group, held_out_group, latency_throughput_group, rate_group, throughput_group

@@ -6,8 +6,8 @@ import numpy as np
 
 from perfkit.plan.evidence import KEPT_UP
 from perfkit.plan.model import CapacityPlan, ConfigurationPlan, RatePoint
+from perfkit.plan.queueing import MEAN_WITHIN, P99_WITHIN
 from perfkit.plan.usl import FURTHEST, UslFit
-from perfkit.plan.validation import MEAN_WITHIN, P99_WITHIN
 from perfkit.report.chart import (
     BLUE,
     GREEN,

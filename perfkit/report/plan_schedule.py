@@ -2,9 +2,9 @@
 
 import numpy as np
 
-from perfkit.plan.demand_profile import WEEKDAYS
 from perfkit.plan.model import CapacityPlan
 from perfkit.plan.schedule_model import FleetWay, Offer, Schedule
+from perfkit.plan.steps import WEEKDAYS
 from perfkit.report.chart import BLUE, GREEN, INK, MUTED, VERMILLION, Axis, Chart, ChartGroup, Line
 from perfkit.report.plan_tables import PlanPlot, PlanSubject, currency_suffix, money
 from perfkit.report.table import Column, Table, attribute, format_error_rate

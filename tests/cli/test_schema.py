@@ -98,7 +98,7 @@ def written_documents(folder):
     gate.fix(FixedSettings(warmup_ns=10, window_ns=20, concurrency=4, rate_per_s=70.0, capacity_per_s=100.0, notes=("A note.",)))
     for pair in make_pairs(12, 1.1):
         gate.add(pair)
-    yield "gate", json.loads((gate.partial / "plan.json").read_text())
+    yield "gate", json.loads((gate.partial / "gate.json").read_text())
     for pair in json.loads((gate.partial / "pairs.json").read_text()):
         yield "pair", pair
     entries = tuple(HistoryEntry(f"2026-01-{1 + n:02}T00:00:00.000+00:00", f"{n:040d}", "h", {}, "r") for n in range(24))

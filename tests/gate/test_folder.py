@@ -52,7 +52,7 @@ def test_an_unfinished_gate_continues_with_its_manifest_and_pairs(place):
 
 def test_the_manifest_has_the_keys_that_earlier_versions_wrote(place):
     folder = started(place, [])
-    document = json.loads((folder.partial / "plan.json").read_text())
+    document = json.loads((folder.partial / "gate.json").read_text())
     assert list(document) == ["schema", "asked", "seed", "started_at", "files", "fixed", "resumptions"]
     assert list(document["asked"]) == [
         "scenario", "baseline", "candidate", "pairs", "time_limit_ns", "control_pairs", "accepted", "perfkit",
@@ -63,7 +63,7 @@ def test_the_manifest_has_the_keys_that_earlier_versions_wrote(place):
 def test_a_commit_renames_the_folder_and_replaces_an_earlier_gate(place):
     started(place, make_pairs(1)).commit(VERDICT)
     assert read_verdict(place) == read_verdict(place / "verdict.json") == VERDICT
-    assert {file.name for file in place.iterdir()} == {"plan.json", "pairs.json", "verdict.json", "runs"}
+    assert {file.name for file in place.iterdir()} == {"gate.json", "pairs.json", "verdict.json", "runs"}
     started(place, make_pairs(2)).commit(VERDICT.model_copy(update={"kind": "regressed"}))
     assert read_verdict(place).kind == "regressed"
     assert [entry.name for entry in place.parent.iterdir()] == ["one"]
@@ -164,10 +164,10 @@ def test_a_folder_of_something_else_is_left_alone(place, name):
 @pytest.mark.parametrize(
     ("name", "text", "sentence"),
     [
-        ("plan.json", '{"schema": "perfkit.gate/2"}', "this perfkit reads perfkit.gate/1, found 'perfkit.gate/2': a newer perfkit"),
-        ("plan.json", '{"schema": "perfkit.gate/1", "asked"', "plan.json: cannot be read: .*to start over"),
-        ("plan.json", json.dumps({"asked": INPUTS.document(), "seed": 3, "started_at": "soon"}), "'soon' is no instant"),
-        ("plan.json", '{"schema": "perfkit.gate/1", "seed": 3}', "plan.json: cannot be read: .*to start over"),
+        ("gate.json", '{"schema": "perfkit.gate/2"}', "this perfkit reads perfkit.gate/1, found 'perfkit.gate/2': a newer perfkit"),
+        ("gate.json", '{"schema": "perfkit.gate/1", "asked"', "gate.json: cannot be read: .*to start over"),
+        ("gate.json", json.dumps({"asked": INPUTS.document(), "seed": 3, "started_at": "soon"}), "'soon' is no instant"),
+        ("gate.json", '{"schema": "perfkit.gate/1", "seed": 3}', "gate.json: cannot be read: .*to start over"),
         ("pairs.json", "[{", "pairs.json: cannot be read: .*to start over"),
         ("pairs.json", '[{"number": 1}]', "pairs.json: cannot be read: .*to start over"),
     ],

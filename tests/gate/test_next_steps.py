@@ -10,13 +10,12 @@ import pytest
 from perfkit.cli.bisect import configure as configure_bisect
 from perfkit.cli.gate import configure
 from perfkit.figures.resources import BusyProcess, OtherProcesses
-from perfkit.gate.facts import GateFacts, changed_command
 from perfkit.gate.metrics import Metric
 from perfkit.gate.next_steps import next_steps, stored_next_steps
 from perfkit.gate.paired import rule_for
 from perfkit.gate.paired_decision import compare_pairs
 from perfkit.gate.paired_values import PairedValues
-from perfkit.gate.undecided import find_remedy, needed_pairs
+from perfkit.gate.undecided import GateFacts, changed_command, find_longer_gate, needed_pairs
 from perfkit.gate.verdict import Fault, GeneratorLoad, MetricNoise, Timing, Verdict
 
 POINT = "http, 70/s poisson"
@@ -91,7 +90,7 @@ def test_noise_within_runs_is_answered_with_longer_windows_and_noise_between_res
     between = verdict("inconclusive", one, noise=noise(pair_deviation / math.sqrt(2), 0.01))
     need = needed_pairs(one)
     assert need is not None
-    longer, more = (find_remedy(need, each, may_lengthen=True) for each in (within, between))
+    longer, more = (find_longer_gate(need, each, may_lengthen=True) for each in (within, between))
     assert (longer.noisiest, more.noisiest) == ("within", "restarts")
     assert longer.window_factor > 1
     assert longer.pairs < more.pairs
@@ -100,7 +99,7 @@ def test_noise_within_runs_is_answered_with_longer_windows_and_noise_between_res
     assert more.seconds == pytest.approx(2 * more.pairs * (5 + 2 * 4))
     assert longer.seconds == pytest.approx(2 * longer.pairs * (5 + 2 * 4 * longer.window_factor))
     assert (longer.seconds or 0.0) < (more.seconds or 0.0)
-    assert find_remedy(need, within, may_lengthen=False).window_factor == 1.0
+    assert find_longer_gate(need, within, may_lengthen=False).window_factor == 1.0
 
 
 def test_an_undecided_gate_names_the_noisiest_part_and_the_command_that_would_decide():

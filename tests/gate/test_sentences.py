@@ -270,6 +270,6 @@ def test_the_manifest_has_each_continuation(tmp_path):
     baseline, candidate_arm = (parse_arm("", url, loaded.scenario) for url in ("http://127.0.0.1:1", "http://127.0.0.1:2"))
     folder, verdict = measure(tmp_path / "out", GateRequest(loaded, baseline, candidate_arm), 1, [5, 4], candidate=1.0, noise=0.003)
     folder.commit(verdict)
-    stored = read_json(tmp_path / "out" / "plan.json")["resumptions"]
+    stored = read_json(tmp_path / "out" / "gate.json")["resumptions"]
     assert [one["after_pairs"] for one in stored] == list(itertools.accumulate((5 // 2, 4 // 2)))
     assert [one.document() for one in verdict.resumptions] == stored

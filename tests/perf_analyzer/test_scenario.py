@@ -9,7 +9,7 @@ from perfkit.perf_analyzer.command_line import parse
 from perfkit.perf_analyzer.notes import notes, notes_on_run
 from perfkit.perf_analyzer.options import UnsupportedError
 from perfkit.perf_analyzer.scenario import print_scenario, scenario_for, scenario_of
-from perfkit.perf_analyzer.sweep import loads
+from perfkit.perf_analyzer.windows import loads
 from perfkit.scenario.credentials import resolve_address
 from perfkit.scenario.file import read_document
 from perfkit.scenario.sequences import Sequences

@@ -3,7 +3,7 @@
 import pytest
 
 from perfkit.errors import UsageError
-from perfkit.plan.demand_profile import parse_profile
+from perfkit.plan.steps import parse_profile
 
 WEEK = "\n".join(["weekday,time,demand_per_s", *(f"{day},00:00,{10 * number + 10}" for number, day in enumerate(
     ("Mon", "tuesday", "Wed", "THU", "Fri", "Sat", "Sun")))])  # fmt: skip

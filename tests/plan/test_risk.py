@@ -11,7 +11,6 @@ from perfkit.cli.schema import schema_of
 from perfkit.errors import UsageError
 from perfkit.plan.capacity import ReplicaCount
 from perfkit.plan.day_inputs import DayInputs
-from perfkit.plan.demand_profile import parse_profile
 from perfkit.plan.evidence import gather_evidence, read_sources
 from perfkit.plan.fleet_risk import Balancing, Splitting
 from perfkit.plan.input_texts import Price
@@ -32,6 +31,7 @@ from perfkit.plan.planner import plan_capacity
 from perfkit.plan.rate_curve import RateCurve, Spread
 from perfkit.plan.risk import arrivals_notes, demand_levels, fleet_risk, replica_capacity
 from perfkit.plan.slo_capacity import Capacity
+from perfkit.plan.steps import parse_profile
 from tests.closed_schema import closed
 
 LN_100 = math.log(100)

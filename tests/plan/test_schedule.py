@@ -8,13 +8,13 @@ from perfkit.errors import UsageError
 from perfkit.plan import planner
 from perfkit.plan.capacity import count_replicas
 from perfkit.plan.day_inputs import DayInputs, Purchase, Spot
-from perfkit.plan.demand_profile import parse_profile
 from perfkit.plan.evidence import gather_evidence, read_sources
 from perfkit.plan.fleet_risk import Splitting
 from perfkit.plan.input_texts import Price
 from perfkit.plan.inputs import PlanInputs, RiskInputs, parse_slo
 from perfkit.plan.planner import plan_capacity
 from perfkit.plan.schedule import plan_schedule
+from perfkit.plan.steps import parse_profile
 from tests.queue_results import Writer, bucket_counts
 
 MONTH_H, YEAR_H = 730, 8760

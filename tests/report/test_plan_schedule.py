@@ -5,7 +5,6 @@ import dataclasses
 import pytest
 
 from perfkit.plan.day_inputs import DayInputs, Purchase, Spot
-from perfkit.plan.demand_profile import parse_profile
 from perfkit.plan.evidence import gather_evidence, read_sources
 from perfkit.plan.input_texts import Price
 from perfkit.plan.inputs import PlanInputs, parse_slo
@@ -13,6 +12,7 @@ from perfkit.plan.planner import plan_capacity
 from perfkit.plan.replica_queue import Interval
 from perfkit.plan.schedule_costs import ranked
 from perfkit.plan.schedule_model import FleetWay
+from perfkit.plan.steps import parse_profile
 from perfkit.report.plan import headline, plan_notes
 from perfkit.report.plan_schedule import schedule_answer, schedule_group, schedule_lines, schedule_tables
 from tests.queue_results import Writer

@@ -6,9 +6,9 @@ import ssl
 import pytest
 
 from perfkit.errors import PerfkitError
-from perfkit.perf_analyzer import messages
+from perfkit.perf_analyzer import notes
 from perfkit.perf_analyzer.command_line import parse
-from perfkit.perf_analyzer.messages import in_options
+from perfkit.perf_analyzer.notes import in_options
 from perfkit.perf_analyzer.option_table import BY_NAME
 from perfkit.perf_analyzer.scenario import scenario_for
 from perfkit.protocol.message import ModelMetadata, TensorMetadata
@@ -81,7 +81,7 @@ def test_a_sentence_about_a_scenario_is_said_of_options(line, message, expected)
 )
 def test_a_warning_names_the_option_for_longer_windows(line, advice):
     message = "Too few samples for p99: at least 900 are needed; measure longer."
-    assert messages.warning_in_options(message, parse(line.split())) == f"Too few samples for p99: at least 900 are needed; {advice}."
+    assert notes.warning_in_options(message, parse(line.split())) == f"Too few samples for p99: at least 900 are needed; {advice}."
 
 
 @pytest.mark.parametrize(
@@ -112,5 +112,5 @@ def test_an_error_of_several_commands_names_the_one(second, expected):
 
 
 def test_every_option_that_is_named_exists():
-    named = {*messages._KEYS.values(), *(option for of_protocol in messages._TLS.values() for option in of_protocol.values())}
+    named = {*notes._KEYS.values(), *(option for of_protocol in notes._TLS.values() for option in of_protocol.values())}
     assert named <= {*BY_NAME}
