@@ -11,8 +11,8 @@ from perfkit.cli.options import add_settings, whole_number
 from perfkit.errors import UsageError
 
 if TYPE_CHECKING:
-    from perfkit.scenario.error_messages import Origins
     from perfkit.scenario.file import ScenarioSource
+    from perfkit.scenario.origins import Origins
 
 DEFAULT_CONCURRENCY, DEFAULT_DURATION, DEFAULT_REPETITIONS = (1, 4, 16), "3s", 3
 """Without a scenario: enough to see where throughput levels off and latency rises, in under a minute per protocol."""
@@ -208,7 +208,7 @@ def _input(text: str) -> tuple[str, dict[str, Any]]:
     if given.lower().endswith(_IMAGE_SUFFIXES):
         return name, {"image": given}
     from perfkit.errors import ScenarioError
-    from perfkit.scenario.yaml_values import parse_yaml
+    from perfkit.scenario.origins import parse_yaml
 
     try:
         value = parse_yaml(given, (), {}, lambda _: name)

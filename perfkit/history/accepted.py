@@ -15,8 +15,7 @@ from perfkit.clock import Date, parse_date
 from perfkit.errors import ResultError, ScenarioError, UsageError, suggestion
 from perfkit.result.atomic_write import write_whole
 from perfkit.result.part import Part
-from perfkit.scenario.error_messages import KeyPath, Origins, dotted, origin_of
-from perfkit.scenario.yaml_values import MAX_DOCUMENT_BYTES, parse_yaml
+from perfkit.scenario.origins import MAX_DOCUMENT_BYTES, KeyPath, Origins, dotted, origin_of, parse_yaml
 
 SCHEMA = "perfkit.accepted/1"
 ACCEPTED_FILE = "perfkit-accepted.yaml"

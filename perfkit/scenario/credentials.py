@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from perfkit.errors import ScenarioError
-from perfkit.scenario.error_messages import URL_KEYS, KeyPath, on_one_line
+from perfkit.scenario.origins import URL_KEYS, KeyPath, on_one_line
 from perfkit.scenario.target import Target, TlsOptions
 from perfkit.target.address import Address, Tls, redacted_url, split_credentials
 

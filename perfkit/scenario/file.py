@@ -20,13 +20,12 @@ import yaml
 import perfkit
 from perfkit.errors import ScenarioError, nearest
 from perfkit.scenario.credentials import shown_override, with_variables, without_secrets
-from perfkit.scenario.error_messages import KeyPath, Origins, displayed, dotted, origin_of, validation_error
 from perfkit.scenario.load import ReplayLoadSpec
 from perfkit.scenario.measure import Rank
 from perfkit.scenario.mix import fill_common_parts, place_in_mix, plain_document
 from perfkit.scenario.model import Scenario
+from perfkit.scenario.origins import MAX_DOCUMENT_BYTES, KeyPath, Origins, displayed, dotted, origin_of, parse_yaml, validation_error
 from perfkit.scenario.sweep import CHOICES, check_overridden_choices, check_sweep_size, take_sweep
-from perfkit.scenario.yaml_values import MAX_DOCUMENT_BYTES, parse_yaml
 from perfkit.target.command import check_ports
 from perfkit.text.foreign import one_line
 from perfkit.units import format_bytes

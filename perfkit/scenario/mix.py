@@ -5,7 +5,6 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
-from perfkit.scenario.error_messages import KeyPath
 from perfkit.scenario.load import (
     ClosedLoadSpec,
     ColdStartLoadSpec,
@@ -16,6 +15,7 @@ from perfkit.scenario.load import (
     SearchLoadSpec,
     Slo,
 )
+from perfkit.scenario.origins import KeyPath
 from perfkit.scenario.section import Text
 from perfkit.scenario.sequences import Sequences, Stream
 from perfkit.scenario.target import Version

@@ -7,9 +7,9 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from perfkit.errors import ScenarioError
-from perfkit.scenario.error_messages import Origins, origin_of
 from perfkit.scenario.load import ClosedLoadSpec, OpenLoadSpec
 from perfkit.scenario.model import Scenario
+from perfkit.scenario.origins import Origins, origin_of
 
 CHOICES = "choices"
 """The key of `sweep` whose values are named sets of keys, in place of values of one key."""

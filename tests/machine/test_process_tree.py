@@ -1,4 +1,4 @@
-"""The CPU time of a tree of processes: real ones by their own count (getrusage), and made-up ones in a folder like /proc."""
+"""The CPU time of a tree of processes: real ones by their own count (getrusage), and made-up ones in a folder like /proc; and their listening ports."""
 
 import subprocess
 import sys
@@ -6,7 +6,7 @@ import sys
 import pytest
 
 from perfkit.clock import process_cpu_ns
-from perfkit.machine.process_tree import ProcessTree
+from perfkit.machine.process_tree import ProcessTree, listening_ports
 
 MS = 1_000_000
 TICK_NS = 10 * MS  # of every Linux kernel's /proc: USER_HZ is 100
@@ -210,3 +210,31 @@ def test_children_are_found_without_the_kernels_lists_of_them(made_up):
         (made_up.root / f"proc/{pid}/task/{pid}/children").unlink()
     tree = ProcessTree(10, made_up.root, made_up.cpu_ns)
     assert tree.find().cpu_ns == 1030
+
+
+# listens, has a child that listens too, and is connected to itself, which is no listening
+LISTENERS = """
+import socket, subprocess, sys
+one = socket.create_server(("127.0.0.1", 0))
+connected = socket.create_connection(one.getsockname())
+source = "import socket; s = socket.create_server(('127.0.0.1', 0)); print(s.getsockname()[1], flush=True); input()"
+child = subprocess.Popen([sys.executable, "-c", source], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+print(one.getsockname()[1], child.stdout.readline(), end="", flush=True)
+input()
+child.communicate("\\n")
+"""
+
+
+def test_the_ports_of_a_process_and_its_children_are_found():
+    with subprocess.Popen([sys.executable, "-c", LISTENERS], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        ports = frozenset(map(int, process.stdout.readline().split()))
+        assert len(ports) == 2
+        assert listening_ports(process.pid) == ports
+        process.communicate("\n")
+    assert listening_ports(process.pid) is None, "it has ended"
+
+
+def test_a_process_that_listens_nowhere_has_no_ports():
+    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE, text=True) as process:
+        assert listening_ports(process.pid) == frozenset()
+        process.communicate("\n")
