@@ -17,7 +17,8 @@ from perfkit.fleet.token import LENGTH_BYTES, MAC_BYTES, MAGIC, NONCE_BYTES, Sea
 from perfkit.units import format_bytes
 
 _HANDSHAKE_WITHIN_S, _CLOSED_WITHIN_S = 10, 2
-_READ_AHEAD_BYTES = 2**20
+_READ_AHEAD_BYTES, _LARGE_BYTES = 2**20, 2**18
+_SHOWS_EVERY_S = 0.5
 _ENCODINGS: dict[Side, Encoding] = {"driver": OF_DRIVER, "machine": OF_MACHINE}
 LONGEST_BYTES: dict[Side, int] = {"driver": 2**30, "machine": 2**28}
 """The longest message that each side sends. The driver's of a load point has all of its input data; a machine's has a recording, of which an hour by
@@ -60,17 +61,14 @@ class Connection:
     async def receive(
         self, silent_for_s: float | None = None, on_part: Callable[[], None] = lambda: None, longest_bytes: int | None = None
     ) -> Any:
-        """The next message, however long it takes as long as parts of it come; `on_part` is called after each.
+        """The next message, however long it takes as long as parts of it come; `on_part` is called after each, and while a long message is decoded.
 
-        By default it has at most the bytes of `LONGEST_BYTES`.
-        Raises EOFError when there are no more, also after a frame that the other side has not sent, UnknownMessageError, and TimeoutError when
+        By default it has at most the bytes of `LONGEST_BYTES`. Raises EOFError when there are no more, also after a frame that the other side has not sent, UnknownMessageError, and TimeoutError when
         nothing has come for so many seconds.
         """
         try:
-            length, longest = (
-                int.from_bytes(await self._read(LENGTH_BYTES, silent_for_s), "big"),
-                longest_bytes or LONGEST_BYTES[self._other],
-            )
+            length = int.from_bytes(await self._read(LENGTH_BYTES, silent_for_s), "big")
+            longest = longest_bytes or LONGEST_BYTES[self._other]
             if length > longest:  # who has sent it is known only at its end
                 raise UnknownMessageError(f"announced a message of {format_bytes(length)}, and {format_bytes(longest)} is the most")
             body = await self._read(length, silent_for_s, on_part)
@@ -82,7 +80,13 @@ class Connection:
         if not self._opener.is_next(body, mac):
             raise EOFError
         try:
-            return _ENCODINGS[self._other].decoded(body)
+            if length < _LARGE_BYTES:
+                return _ENCODINGS[self._other].decoded(body)
+            # in a thread, because the clocks are compared meanwhile, and the other side must not take this one for lost
+            reading = asyncio.ensure_future(asyncio.to_thread(_ENCODINGS[self._other].decoded, body))
+            while not (await asyncio.wait([reading], timeout=_SHOWS_EVERY_S))[0]:
+                on_part()
+            return reading.result()
         except MalformedError:
             raise UnknownMessageError("sent what this version of perfkit cannot read: install the same version on both") from None
 

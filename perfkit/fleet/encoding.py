@@ -81,22 +81,25 @@ class _Writer:
 
 
 class _Reader:
+    """The rest of a message, and the contents that it had so far."""
+
     def __init__(self, data: bytes | bytearray | memoryview) -> None:
-        self._data, self._at = memoryview(data), 0
+        self._data, self._at, self._end = memoryview(data), 0, len(data)
         self.contents: list[bytes] = []
 
     @property
     def left(self) -> int:
-        return len(self._data) - self._at
+        return self._end - self._at
 
     def take(self, size: int) -> memoryview:
-        if size > self.left:
-            raise MalformedError("it ends within its content")
+        begin = self._at
         self._at += size
-        return self._data[self._at - size : self._at]
+        if self._at > self._end:
+            raise MalformedError("it ends within its content")
+        return self._data[begin : self._at]
 
     def number(self) -> int:
-        return int(_COUNT.unpack(self.take(_COUNT.size))[0])
+        return int.from_bytes(self.take(_COUNT.size), "little")
 
     def count(self) -> int:
         """A number of elements, of which each takes a byte or more."""
@@ -166,6 +169,7 @@ class _Coders:
     def _record(self, made: Any, fields: Mapping[Any, Any], getter: Callable[[Any], Callable[[Any], Any]]) -> _Coder:
         """Of a class with fields, or a tuple with so many elements."""
         parts = [(getter(name), self.of(part)) for name, part in fields.items()]
+        by_name = dataclasses.is_dataclass(made) and any(field.kw_only for field in dataclasses.fields(made))
 
         def write(value: Any, out: _Writer) -> None:
             for get, coder in parts:
@@ -173,7 +177,9 @@ class _Coders:
 
         def read(source: _Reader) -> Any:
             values = [coder.read(source) for _, coder in parts]
-            return tuple(values) if made is tuple else made(**dict(zip(fields, values, strict=True)))
+            if by_name:
+                return made(**dict(zip(fields, values, strict=True)))
+            return tuple(values) if made is tuple else made(*values)
 
         return _checked(lambda value: type(value) is made and (made is not tuple or len(value) == len(parts)), write, read, made)
 

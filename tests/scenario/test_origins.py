@@ -38,7 +38,7 @@ MESSAGES = [
     (HEAD + "fleet: {kind: dask, scheduler: 'host:8786'}\n", "s.yaml:3: fleet.scheduler: expected the address of a Dask scheduler, such as tcp://host:8786, found 'host:8786'"),
     (HEAD + "fleet: {workers: 2, scheduler: 'tcp://host:8786'}\n", "s.yaml:3: fleet: scheduler goes with kind: dask: give that, or remove scheduler"),
     (HEAD + "fleet: {workers: 2, tls_cert: c.pem}\n", "s.yaml:3: fleet: tls_cert and tls_key belong together: give both"),
-    (HEAD + "fleet: {kind: worker, workers: 2, listen: here}\n", "s.yaml:3: fleet.listen: expected a host and a port, such as 0.0.0.0:8790, found 'here'"),
+    (HEAD + "fleet: {kind: worker, workers: 2, listen: here}\n", "s.yaml:3: fleet.listen: expected a host and a port, such as 10.0.0.5:8790, found 'here'"),
     (HEAD + "fleet: {kind: worker, workers: 2}\nshared_memory: system\n", "s.yaml:1: the scenario: shared_memory needs the load generator on the server's machine: remove shared_memory, or fleet"),
     # keys
     (HEAD + "target: {model: n}\n", "s.yaml:3: target: this key is set twice: remove one"),
