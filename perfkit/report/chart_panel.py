@@ -20,6 +20,7 @@ HEAT: Colour = ("#005a96", "#2b6f9e")
 CLIP_SPACE = 4.0
 """Beyond the axes, so that a marker at their end is whole."""
 _TICKS, _TICKS_SHARE = 10, 0.35  # of the width that the texts of the y axis have, at most
+_LABEL_SHARE = 0.9  # of the height, since the widths of texts are estimates
 _SPAN_OPACITY, _BAND_OPACITY = 0.13, 0.15
 _DASHED, _DOTTED = "5 3", "1.5 2"
 _MOST_NAMES, _NAME_ROWS = 14, 3
@@ -85,6 +86,8 @@ class Panel:
         """The panel's elements, with the texts of the x axis and its label if they are asked for."""
         chart, bottom, right = self.chart, box.top + box.height, box.left + box.width
         label = f"{chart.y.label} ({chart.y.unit})" if chart.y.unit else chart.y.label
+        if chart.y.unit and text_width(label, FONT) > _LABEL_SHARE * box.height:
+            label = chart.y.unit  # the title says the rest
         at_label = f"translate({number(box.left - self.left + FONT)} {number(box.top + box.height / 2)}) rotate(-90)"
         upright = "".join(path([(x, box.top), (x, bottom)]) for x, _ in _places(self.x.ticks, self.x, box.left, box.width))
         level = "".join(path([(box.left, y), (right, y)]) for y, _ in _places(self.y.ticks, self.y, bottom, -box.height))

@@ -195,3 +195,11 @@ def test_every_colour_has_one_for_the_dark():
     rules = dark_colours([ChartGroup((chart(levels=(Level(1.0, "SLO", colour=("#010203", "#fefdfc")),)),))])
     assert '[stroke="#010203"] { stroke: #fefdfc; }' in rules
     assert f'[fill="{BLUE[0]}"] {{ fill: {BLUE[1]}; }}' in rules
+
+
+def test_a_label_longer_than_its_axis_is_the_unit_alone():
+    line = Line("late", (1.0, 2.0), (1.0, 2.0))
+    for height_px, label in ((150, "ms"), (300, "the generator's loop, late (ms)")):
+        svg = drawn(Chart("t", Axis("s"), Axis("the generator's loop, late", "ms"), (line,), height_px=height_px))
+        (found,) = [one.text for one in svg.iter(f"{SVG}text") if "rotate" in one.get("transform", "")]
+        assert found == label
