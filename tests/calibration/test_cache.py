@@ -9,6 +9,7 @@ import pytest
 from perfkit.calibration.cache import CachedCalibration, calibration_path, identity, read_calibration, write_calibration
 from perfkit.cli.schema_model import schema_of
 from perfkit.errors import UsageError
+from perfkit.fleet.messages import OF_MACHINE, Hello
 from perfkit.machine.description import describe_host
 from tests.closed_schema import closed
 
@@ -78,3 +79,8 @@ def test_the_folder_of_the_cache_can_be_set(tmp_path, monkeypatch):
     monkeypatch.delenv("PERFKIT_CACHE_DIR")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "xdg"))
     assert calibration_path() == tmp_path / "xdg" / "perfkit" / "calibration.json"
+
+
+def test_the_calibration_of_a_fleets_machine_reaches_its_driver(calibration):
+    hello = Hello("alpha", "1", (0,), 1000, 500, calibration)
+    assert OF_MACHINE.decoded(OF_MACHINE.encoded(hello)) == hello
