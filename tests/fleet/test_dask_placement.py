@@ -3,6 +3,8 @@
 import asyncio
 import contextlib
 import itertools
+import pathlib
+import re
 import threading
 
 import dask.config
@@ -76,6 +78,18 @@ def test_too_few_dask_workers_and_no_scheduler_are_said():
                 pass
 
     asyncio.run(main())
+
+
+@pytest.mark.parametrize("page", ["docs/how-to/fleets.md", "docs/how-to/fleet-deployment.md"])
+def test_every_documented_command_of_dask_binds_all_of_its_ports_to_an_address(page):
+    text = (pathlib.Path(__file__).parents[2] / page).read_text().replace("\\\n", " ")
+    blocks = re.findall(r"^```bash\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
+    commands = [line for block in blocks for line in block.splitlines() if re.search(r"\bdask (scheduler|worker|ssh)\b", line)]
+    assert len(commands) >= 2
+    for command in commands:
+        hosts = re.findall(r'--(?:host|dashboard-address) "?(\S+)', command)
+        assert len(hosts) == 2
+        assert all(host.startswith(("127.0.0.1", "tls://")) for host in hosts)
 
 
 def test_a_scheduler_with_tls_needs_certificates_in_the_configuration_of_dask(tmp_path):
