@@ -122,7 +122,7 @@ def _fleet_settings(options: argparse.Namespace) -> "list[str]":
     if address and scheme in DASK_SCHEMES:
         return ["fleet.kind=dask", f"fleet.scheduler={json.dumps(options.fleet)}", *machines]
     raise UsageError(
-        f"--fleet {options.fleet}: expected listen://HOST:PORT, such as listen://0.0.0.0:8790, or the scheduler of a Dask cluster, such as "
+        f"--fleet {options.fleet}: expected listen://HOST:PORT, such as listen://10.0.0.5:8790, or the scheduler of a Dask cluster, such as "
         "tcp://host:8786"
     )
 

@@ -233,7 +233,7 @@ async def _idle_workers(client: "Client", scheduler: str, machines: int | None, 
             busy = f", {len(tasks) - len(hosts)} of them busy with other tasks," if len(hosts) < len(tasks) else ""
             raise MeasurementError(
                 f"the Dask scheduler {scheduler} had {len(tasks)} Dask workers{busy} after {within_s:g} s, and {machines or 1} idle ones are "
-                f"needed: start more (`dask worker {scheduler}`), lower fleet.workers, or raise fleet.join_within"
+                f"needed: start more (`dask worker {scheduler} --host HOST --dashboard-address HOST:0`), lower fleet.workers, or raise fleet.join_within"
             )
         await asyncio.sleep(_POLLS_EVERY_S)
 

@@ -31,9 +31,9 @@ class Trial:
         self._target.stdin.flush()
         return json.loads(self._target.stdout.readline())
 
-    def start(self, seconds, **fleet):
+    def start(self, seconds, *, rate_per_s=200, **fleet):
         """Starts the run, and returns when the first requests have come."""
-        schedule = Schedule.poisson(200, seconds)
+        schedule = Schedule.poisson(rate_per_s, seconds)
         schedule.write(self._folder / "trace.jsonl")
         scenario = {
             "target": {"url": self._url, "model": MODEL},
@@ -101,7 +101,7 @@ def test_what_a_killed_dask_worker_sent_is_not_sent_again(trial):
 @pytest.mark.parametrize("trial", [True], indirect=True)
 def test_a_task_that_dask_starts_again_is_turned_away(trial):
     """The nanny starts its Dask worker again at the same address, and Dask's scheduler the task there, which is its default."""
-    run, wanted = trial.start(120)
+    run, wanted = trial.start(120, rate_per_s=50)
     (killed,) = [one for one in psutil.Process(trial.cluster.workers[0].pid).children() if "--multiprocessing-fork" in one.cmdline()]
     processes = killed.children(recursive=True)
     killed.kill()

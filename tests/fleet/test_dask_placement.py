@@ -3,6 +3,8 @@
 import asyncio
 import contextlib
 import itertools
+import pathlib
+import re
 import threading
 
 import dask.config
@@ -67,8 +69,8 @@ def test_the_token_is_not_in_the_text_of_a_task():
 def test_too_few_dask_workers_and_no_scheduler_are_said():
     async def main():
         async with cluster() as scheduler:
-            with pytest.raises(MeasurementError, match=r"had 1 Dask workers after 0\.1 s, and 2 idle ones are needed"):
-                async with dask_placement(scheduler.address, 2, 0.1, print):
+            with pytest.raises(MeasurementError, match=r"had 1 Dask workers after 2 s, and 2 idle ones are needed"):
+                async with dask_placement(scheduler.address, 2, 2, print):
                     pass
             address = scheduler.address
         with pytest.raises(MeasurementError, match=f"the Dask scheduler {address} cannot be reached within 0.3 s"):
@@ -76,6 +78,18 @@ def test_too_few_dask_workers_and_no_scheduler_are_said():
                 pass
 
     asyncio.run(main())
+
+
+@pytest.mark.parametrize("page", ["docs/how-to/fleets.md", "docs/how-to/fleet-deployment.md"])
+def test_every_documented_command_of_dask_binds_all_of_its_ports_to_an_address(page):
+    text = (pathlib.Path(__file__).parents[2] / page).read_text().replace("\\\n", " ")
+    blocks = re.findall(r"^```bash\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
+    commands = [line for block in blocks for line in block.splitlines() if re.search(r"\bdask (scheduler|worker|ssh)\b", line)]
+    assert len(commands) >= 2
+    for command in commands:
+        hosts = re.findall(r'--(?:host|dashboard-address) "?(\S+)', command)
+        assert len(hosts) == 2
+        assert all(host.startswith(("127.0.0.1", "tls://")) for host in hosts)
 
 
 def test_a_scheduler_with_tls_needs_certificates_in_the_configuration_of_dask(tmp_path):
@@ -109,7 +123,7 @@ def test_a_dask_worker_that_does_other_work_runs_no_machine():
             async with dask_placement(scheduler.address, 1, 30, print) as machines:
                 assert [place.address for place in machines.places] == [idle]
             with pytest.raises(MeasurementError, match="had 2 Dask workers, 1 of them busy with other tasks, after"):
-                async with dask_placement(scheduler.address, 2, 0.1, print):
+                async with dask_placement(scheduler.address, 2, 2, print):
                     pass
             _OTHER_WORK_ENDS.set()
             await other
