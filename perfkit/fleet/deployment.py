@@ -10,11 +10,11 @@ import sys
 from collections.abc import AsyncIterator, Callable
 from typing import TYPE_CHECKING, Any
 
-from perfkit.distribution import install_command
 from perfkit.errors import MeasurementError, TargetError, UsageError
 from perfkit.fleet.dask_placement import SCHEDULER_SETTINGS
 from perfkit.fleet.deployment_messages import DeploymentSpec
 from perfkit.fleet.ssh_hosts import address_towards, check_hosts
+from perfkit.installation import install_command
 
 if TYPE_CHECKING:
     from distributed import SpecCluster

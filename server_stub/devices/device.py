@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from perfkit.distribution import install_command
+from perfkit.installation import install_command
 from perfkit.errors import UsageError
 from server_stub.devices.cuda_driver import CudaDriver, CudaError
 
