@@ -26,7 +26,7 @@ import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
 
 from benchmarks.report import describe_machine, option_parser, publish, table_head, table_row, yes_no
-from perfkit.distribution import REPOSITORY
+from perfkit.installation import REPOSITORY
 
 ROOT = pathlib.Path(__file__).parents[1]
 SHORT = ("measure.duration=1s", "measure.warmup=500ms", "measure.repetitions=1", "load.closed.concurrency=[1,2]")

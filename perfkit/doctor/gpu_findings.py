@@ -3,8 +3,8 @@
 import dataclasses
 from collections.abc import Iterator
 
-from perfkit.distribution import install_command
 from perfkit.doctor.findings import Finding, Severity
+from perfkit.installation import install_command
 from perfkit.machine.gpu_packages import CupyBuild, GpuPackages, OnnxRuntimeBuild
 from perfkit.telemetry.gpu.nvml import DriverFacts
 from perfkit.telemetry.gpu.queries import GpuSettings

@@ -15,10 +15,10 @@ import socket
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from perfkit.distribution import install_command
 from perfkit.errors import MeasurementError, UsageError
 from perfkit.fleet.admission import unused_name
 from perfkit.fleet.dask_machine import DaskTask, MachineStart, end_machine, run_machine
+from perfkit.installation import install_command
 
 if TYPE_CHECKING:
     from distributed import Client, Future

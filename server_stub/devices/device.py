@@ -10,8 +10,8 @@ from typing import Any, Literal
 
 import numpy as np
 
-from perfkit.distribution import install_command
 from perfkit.errors import UsageError
+from perfkit.installation import install_command
 from server_stub.devices.cuda_driver import CudaDriver, CudaError
 
 Kind = Literal["cpu", "cuda"]

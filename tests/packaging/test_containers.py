@@ -11,7 +11,7 @@ import tomllib
 import pytest
 
 from containers.healthcheck import is_healthy
-from perfkit.distribution import REPOSITORY
+from perfkit.installation import REPOSITORY
 from tests.json_server import JsonHandler, serving
 
 ROOT = pathlib.Path(__file__).parents[2]

@@ -16,7 +16,7 @@ from typing import NamedTuple
 import pytest
 
 import perfkit
-from perfkit.distribution import REPOSITORY
+from perfkit.installation import REPOSITORY
 
 ROOT = pathlib.Path(__file__).parents[2]
 GENERATED = {"PKG-INFO", "setup.cfg", "build", "dist", "site", "perfkit.egg-info"}

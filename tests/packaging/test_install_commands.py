@@ -1,4 +1,4 @@
-"""No text names perfkit as a package of an index, where the name may be anybody's, until perfkit.distribution says that it is there."""
+"""No text names perfkit as a package of an index, where the name may be anybody's, until perfkit.installation says that it is there."""
 
 import pathlib
 import re
@@ -6,7 +6,7 @@ import tomllib
 
 import pytest
 
-from perfkit.distribution import INSTALL_FROM, REPOSITORY, install_command
+from perfkit.installation import INSTALL_FROM, REPOSITORY, install_command
 
 ROOT = pathlib.Path(__file__).parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]

@@ -8,7 +8,7 @@ import sys
 import pytest
 import yaml
 
-from perfkit.distribution import REPOSITORY
+from perfkit.installation import REPOSITORY
 
 ROOT = pathlib.Path(__file__).parents[2]
 TEMPLATES = ROOT / ".github" / "ISSUE_TEMPLATE"
