@@ -151,7 +151,7 @@ def main() -> int:
         peers=peers_folder(),
     )
     cpus = sorted(os.sched_getaffinity(0))
-    parts = {
+    parts: dict[str, Callable[..., None]] = {
         "triton": functools.partial(measure_beside_triton, folder=options.peers),
         "densenet": measure_densenet,
         "batching": measure_batching,
