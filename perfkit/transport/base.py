@@ -4,11 +4,14 @@ import abc
 import collections
 import dataclasses
 import enum
-from collections.abc import Awaitable, Callable, Hashable, Mapping, Sequence
-from typing import Any, Protocol, TypeVar
+from collections.abc import Awaitable, Callable, Hashable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
-from perfkit.transport.connect_times import ConnectTimes
+if TYPE_CHECKING:
+    from perfkit.stats.buckets import BucketCounts
 
+
+_MAX_LISTED_TIMES = 4096
 # statuses of an error that the same request may not meet again: of the server or of a proxy, not of the request
 _PASSING_HTTP = frozenset((408, 425, 429, 500, 502, 503, 504))
 _PASSING_GRPC = frozenset(
@@ -73,6 +76,32 @@ class Reply:
     """That of the sequence whose step this was; 0 for a request of none."""
     replica: int = 0
     """The position of the address in `ConnectionCounts.by_address`; only where that is not empty."""
+
+
+class ConnectTimes:
+    """The times from the first attempt to the ready connection, in bounded memory: resolution of the name, TCP, TLS, and HTTP/2's settings."""
+
+    def __init__(self, counted: "Sequence[BucketCounts]" = ()) -> None:
+        self._listed_ns: list[int] = []
+        self._counted = counted
+
+    def add(self, time_ns: int) -> None:
+        """Adds one connection."""
+        self._listed_ns.append(time_ns)
+        if len(self._listed_ns) >= _MAX_LISTED_TIMES:
+            self._counted = [self.counts()]
+            self._listed_ns = []
+
+    def counts(self) -> "BucketCounts":
+        """All of them, as an HDR histogram's counts."""
+        from perfkit.stats.buckets import BucketCounts  # imports NumPy, which commands that connect once do without
+
+        return BucketCounts.merged((*self._counted, BucketCounts.of(self._listed_ns)))
+
+    @classmethod
+    def merged(cls, parts: "Iterable[ConnectTimes]") -> "ConnectTimes":
+        """Those of several transports together."""
+        return cls([counts for part in parts if (counts := part.counts()).count])
 
 
 @dataclasses.dataclass(slots=True)

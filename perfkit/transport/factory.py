@@ -35,6 +35,7 @@ def make_transport(
 
 def _make_single(address: Address, options: TransportOptions, clock: Clock, api: Any) -> Transport:
     """A transport to one address."""
+    assert options.engine == "wire" or (options.stream is None and options.rotation is None), "which only the wire engine has"
     # imported here: each engine loads libraries that the others do without
     if address.protocol == "grpc":
         if options.engine == "wire":

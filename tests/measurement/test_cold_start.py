@@ -28,6 +28,7 @@ class Repository(ScriptedTransport):
 
     def __init__(self, clock, refusal=""):
         super().__init__(clock, lambda _: (MS, Outcome.OK))
+        self.transport = self  # it is the client, too
         self.refusal, self.calls, self.state = refusal, [], "READY"
         self._since_ns = 0
 

@@ -19,8 +19,8 @@ def closed_port():
         yield bound.getsockname()[1]
 
 
-@pytest.mark.parametrize(("engine", "workers"), [("wire", 1), ("wire", 2), ("reference", 1)])
-def test_each_address_has_its_figures_and_one_that_is_down_fails_alone(tmp_path, closed_port, engine, workers):
+@pytest.mark.parametrize("workers", [1, 2])
+def test_each_address_has_its_figures_and_one_that_is_down_fails_alone(tmp_path, closed_port, workers):
     answered = [0, 0]
 
     def count(position):
@@ -32,7 +32,7 @@ def test_each_address_has_its_figures_and_one_that_is_down_fails_alone(tmp_path,
     with serving(v2_handler(count(0))) as first, serving(v2_handler(count(1))) as second:
         urls = [f"http://127.0.0.1:{port}" for port in (closed_port, first, second)]  # the probe finds one that answers
         (tmp_path / "s.yaml").write_text(
-            f"target: {{url: {urls}, model: m, engine: {engine}, connections: {{max_requests: 4}}}}\n"
+            f"target: {{url: {urls}, model: m, connections: {{max_requests: 4}}}}\n"
             "load: {closed: {concurrency: 2}}\n"
             f"measure: {{warmup: 0s, requests: 90, repetitions: 2, workers: {workers}}}\n"
             "telemetry: false\n"

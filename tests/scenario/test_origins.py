@@ -124,6 +124,8 @@ MESSAGES = [
     ("target: {model: m, tls: {}}\n" + LOAD, "s.yaml:1: target: tls needs an https:// or grpcs:// url"),
     ("target: {model: m, url: 'https://h', tls: {key: k.pem}}\n" + LOAD, "s.yaml:1: target.tls: a key needs its certificate: give cert"),
     ("target: {model: m, url: 'https://h', tls: {verify: 0}}\n" + LOAD, "s.yaml:1: target.tls.verify: input should be a valid boolean, found 0"),
+    ("target: {model: m, url: 'grpc://h', engine: reference}\nstream: {}\n" + LOAD, "s.yaml:1: the scenario: stream: the reference engine sends no streams: use engine: wire"),
+    ("target: {model: m, url: 'http://h', engine: reference, connections: {max_requests: 3}}\n" + LOAD, "s.yaml:1: the scenario: target.connections: the reference engine rotates no connections: use engine: wire"),
     ("target: {model: m, url: 'grpcs://h', engine: reference, tls: {verify: false}}\n" + LOAD, "s.yaml:1: target: tls.verify: false does not work over gRPC with engine: reference; use engine: wire, or give the certificate of the server or its authority as tls.ca"),
     ("target: {model: m, streams_per_connection: 0}\n" + LOAD, "s.yaml:1: target.streams_per_connection: input should be greater than or equal to 1, found 0"),
     ("target: {model: m, url: 'http://h', streams_per_connection: 2}\n" + LOAD, "s.yaml:1: target: streams_per_connection needs gRPC and engine: wire; HTTP/1.1 carries one request at a time, and grpcio decides itself"),
