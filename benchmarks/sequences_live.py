@@ -42,8 +42,7 @@ from perfkit.transport.factory import make_transport
 from perfkit.transport.options import Engine, StreamOptions, TransportOptions
 from perfkit.units import NS_PER_S
 from perfkit.workers.loops import prepare_requests
-from perfkit.workers.worker import run_point
-from perfkit.workers.worker_spec import PointSpec
+from tests.points import point_spec, run_point
 
 _MODEL = "sequence_sum"
 _IDS: tuple[Literal["integer"], Literal["string"]] = ("integer", "string")
@@ -135,9 +134,10 @@ async def verify(address: Address, engine: Engine, stream: StreamOptions | None,
     transport = make_transport(address, TransportOptions(timeout_ns=10 * NS_PER_S, engine=engine, max_connections=64, stream=stream), clock)
     values = [random.randrange(10**6) for _ in range(_REQUESTS)]
     verifying = VerifyingTransport(transport, values)
-    spec = PointSpec(load, 0, round(seconds * NS_PER_S), None, 10 * NS_PER_S, _LIVE)
+    spec = point_spec(load, 0, round(seconds * NS_PER_S), None, 10 * NS_PER_S, _LIVE)
     try:
-        requests = prepare_requests(spec, transport, requests_of(values))
+        own = dataclasses.replace(spec.workloads[0], requests=tuple(requests_of(values)))
+        requests = prepare_requests(own, transport, worker=0, workers=1)
         recorded = await run_point(
             spec, verifying, requests, clock=clock, address=address, on_loop=lambda _: None, on_interval=lambda *_: None
         )

@@ -32,7 +32,7 @@ from perfkit.machine.limits import count_ephemeral_ports, raise_open_file_limit
 from perfkit.transport.factory import make_transport
 from perfkit.units import NS_PER_S
 from perfkit.workers.messages import Progress
-from perfkit.workers.worker_spec import MixSpec, WorkerSpec
+from perfkit.workers.worker_spec import WorkerSpec
 
 _SHOWS_PROGRESS_EVERY_NS = NS_PER_S
 # the driver sends a ping every second
@@ -139,9 +139,9 @@ class _Machine:
     def _post(self, number: int, *messages: object) -> None:
         self._connection.send(FromWorkers(number, messages))
 
-    async def _check_target(self, spec: WorkerSpec | MixSpec) -> None:
+    async def _check_target(self, spec: WorkerSpec) -> None:
         longest_ns = 0
-        for one in spec.workloads if isinstance(spec, MixSpec) else (spec,):
+        for one in spec.workloads:
             transport = make_transport(one.address, dataclasses.replace(one.transport, max_connections=1), self._clock)
             started_ns = self._clock.now_ns()
             try:

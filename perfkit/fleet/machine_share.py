@@ -20,7 +20,7 @@ from perfkit.workers.group import GroupListener, NoWorkerLeftError, WorkerGroup
 from perfkit.workers.local import Part, local_workers
 from perfkit.workers.messages import Begin, Checkpoint, Crashed, Logged, PartLost, Progress, Ready, Stop
 from perfkit.workers.point_recording import PointRecording, after_known_part
-from perfkit.workers.worker_spec import MixSpec, WorkerSpec
+from perfkit.workers.worker_spec import WorkerSpec
 
 _SENDS_EVERY_NS = NS_PER_S
 _MOST_TIMES = 1024
@@ -73,7 +73,7 @@ class MachineShare(GroupListener):
         if self._group is not None:
             self._group.kill()
 
-    def _specs(self) -> list[WorkerSpec | MixSpec]:
+    def _specs(self) -> list[WorkerSpec]:
         order, cpus = self._order, self._cpus
         pinned = [(cpus[place % len(cpus)],) if len(order.workers) > 1 else () for place in range(len(order.workers))]
         return [order.spec.share(worker, order.of, own) for worker, own in zip(order.workers, pinned, strict=True)]

@@ -8,7 +8,7 @@ The machine answers with `Pong`, `TargetChecked`, and `FromWorkers`. Its workers
 import dataclasses
 
 from perfkit.calibration.model import Calibration
-from perfkit.workers.worker_spec import MixSpec, WorkerSpec
+from perfkit.workers.worker_spec import WorkerSpec
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -60,7 +60,7 @@ class Pong:
 class CheckTarget:
     """To the machine: connect to the targets of the load, once each."""
 
-    spec: WorkerSpec | MixSpec
+    spec: WorkerSpec
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -77,7 +77,7 @@ class StartWorkers:
 
     id: int
     """Names these workers in the messages that follow; unique within the run."""
-    spec: WorkerSpec | MixSpec
+    spec: WorkerSpec
     workers: tuple[int, ...]
     of: int
 

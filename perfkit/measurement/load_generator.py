@@ -1,21 +1,20 @@
 """What sends the load of a run: this process, several of their own, or the machines of a fleet."""
 
+import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from perfkit.calibration.model import Calibration
 from perfkit.clock import Clock
 from perfkit.errors import MeasurementError, UsageError
-from perfkit.load.load_plan import LoadPoint
 from perfkit.load.loop import Stoppable
-from perfkit.load.mix_plan import MixPoint
+from perfkit.load.point import LoadPoint
 from perfkit.machine.cpus import usable_cpus
 from perfkit.machine.limits import count_open_files, raise_open_file_limit
 from perfkit.measurement.checkpoints import PointCheckpoints
 from perfkit.measurement.cold_start import StartTrial
 from perfkit.measurement.file_limit import describe_shortage, file_needs
-from perfkit.measurement.load_points import least_connections
-from perfkit.measurement.mix import plan_workers
+from perfkit.measurement.load_points import count_workers, least_connections, make_worker_spec
 from perfkit.measurement.observation import PointTelemetry
 from perfkit.measurement.reply_spool import ReplySpool
 from perfkit.measurement.target_probe import ProbedWorkload
@@ -31,7 +30,7 @@ from perfkit.workers.messages import Checkpoint, PartLost
 from perfkit.workers.point_recording import PointRecording
 from perfkit.workers.request_sampler import TraceIds
 from perfkit.workers.worker import execute
-from perfkit.workers.worker_spec import MixSpec, WorkerSpec
+from perfkit.workers.worker_spec import WorkerSpec
 
 if TYPE_CHECKING:
     from perfkit.fleet.fleet import Fleet
@@ -98,22 +97,21 @@ class LoadGenerator:
                 raise UsageError(shortage)
 
     async def plan(
-        self, point: LoadPoint | MixPoint, workloads: Sequence[ProbedWorkload], trace_ids: TraceIds | None, *, is_first: bool
-    ) -> tuple[WorkerSpec | MixSpec, int]:
+        self, point: LoadPoint, workloads: Sequence[ProbedWorkload], trace_ids: TraceIds | None, *, is_first: bool
+    ) -> tuple[WorkerSpec, int]:
         """The specification of a load point for a single worker, and the number of workers to divide it among.
 
         Raises UsageError, or MeasurementError after the first load point, if limits of files or ports are too low for it; TargetError for a
         machine of a fleet that cannot reach the target, and MeasurementError if no machine is left.
         """
+        spec = make_worker_spec(self._scenario, point, workloads, trace_ids)
         if self.fleet is None:
-            cpus = len(self._placement.driver or usable_cpus())
-            spec, workers = plan_workers(self._scenario, point, workloads, self._own_calibration, cpus, trace_ids)
+            workers = count_workers(spec, workloads, self._own_calibration, len(self._placement.driver or usable_cpus()))
             fault = self._shortage(spec.connections, workers, has_started=True)
         else:
             if not (machines := len(self.fleet.machines)):
                 raise MeasurementError(self.fleet.describe_losses())
-            calibration, cpus = self.fleet.calibration, self.fleet.cpus
-            spec, workers = plan_workers(self._scenario, point, workloads, calibration, cpus, trace_ids, machines=machines)
+            workers = count_workers(spec, workloads, self.fleet.calibration, self.fleet.cpus, machines=machines)
             fault = self.fleet.limit_fault(spec, workers)
         if fault:
             raise UsageError(fault) if is_first else MeasurementError(fault)
@@ -121,13 +119,13 @@ class LoadGenerator:
             await self.fleet.check_targets(spec)
         return spec, workers
 
-    def needs_processes(self, spec: WorkerSpec | MixSpec, workers: int, *, has_reply_spool: bool) -> bool:
+    def needs_processes(self, spec: WorkerSpec, workers: int, *, has_reply_spool: bool) -> bool:
         """Whether the load comes from worker processes, and not from this one."""
         return self.fleet is not None or workers > 1 or (spec.has_checkpoints and not has_reply_spool)
 
     async def send(
         self,
-        spec: WorkerSpec | MixSpec,
+        spec: WorkerSpec,
         workers: int,
         log: IntervalLog | IntervalSpool,
         checkpoints: PointCheckpoints,
@@ -157,7 +155,7 @@ class LoadGenerator:
                 begin_at=None if start is None else start.begin,
                 on_reply=replies.take if replies is not None else None if start is None else start.take,
             )
-        spec = spec.live(is_live=telemetry.show_live is not None)
+        spec = dataclasses.replace(spec, is_live=telemetry.show_live is not None)
         listener = _PointListener(log, telemetry, checkpoints)
         if self.fleet is not None:
             telemetry.follow()

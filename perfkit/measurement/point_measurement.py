@@ -4,8 +4,9 @@ import dataclasses
 from collections.abc import Iterator, Mapping
 
 from perfkit.errors import MeasurementWarning
-from perfkit.load.load_plan import ClosedPlan, LoadPoint, OpenPlan
+from perfkit.load.load_plan import ClosedPlan, OpenPlan
 from perfkit.load.loop import StopCause
+from perfkit.load.point import LoadPoint
 from perfkit.measurement.load_points import describe_load, max_connections, requests_per_connection
 from perfkit.measurement.observation import PointObservation
 from perfkit.measurement.resource_summary import NO_RESOURCES, Resources
@@ -100,6 +101,7 @@ def undecided_warmup_s(scenario: Scenario, own_window_ns: int | None = None) -> 
 def make_point_measurement(
     scenario: Scenario,
     load_point: LoadPoint,
+    number: int,
     recorded: PointRecording,
     window: Window,
     observed: PointObservation,
@@ -110,9 +112,9 @@ def make_point_measurement(
     transport_ns: int | None = None,
     cold_start: ColdStart | None = None,
 ) -> PointMeasurement:
-    """Puts together what is known about a load point; `warnings` are those of the run as a whole."""
-    warnings, limit = [*warnings, *observed.warnings], max_connections(scenario)
-    slots, load = limit * requests_per_connection(scenario, load_point.protocol), load_point.load
+    """Puts together what is known about workload `number` of a load point; `warnings` are those of the run as a whole."""
+    warnings, limit, part = [*warnings, *observed.warnings], max_connections(scenario), load_point.parts[number]
+    slots, load = limit * requests_per_connection(scenario, part.protocol), part.load
     if isinstance(load, ClosedPlan) and load.concurrency > slots:
         waited = f"{load.concurrency - slots:,} of the {load.concurrency:,} concurrent requests waited for a free one"
         warnings.append(MeasurementWarning("connections_limited", f"target.max_connections allows {limit} connections, so {waited}."))
@@ -120,9 +122,9 @@ def make_point_measurement(
         message = f"The target was overloaded, so the probe ended early: {recorded.ending.reason}."
         warnings.append(MeasurementWarning("hopeless", message))
     return PointMeasurement(
-        workload=load_point.workload,
+        workload=part.workload,
         is_alone=load_point.is_alone,
-        protocol=load_point.protocol,
+        protocol=part.protocol,
         load=describe_load(load),
         batch_size=batch_size,
         repetition=load_point.repetition,
@@ -131,7 +133,7 @@ def make_point_measurement(
         connections=Connections.model_validate(recorded.connections, from_attributes=True),
         connect_times=recorded.connections.connect_times.counts(),
         connections_by_address=recorded.connections.by_address,
-        balance=_balance(scenario.target, load_point.protocol),
+        balance=_balance(scenario.target, part.protocol),
         generator=Generator(
             workers=workers,
             cpu_share=recorded.shares.cpu,

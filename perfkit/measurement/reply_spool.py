@@ -22,7 +22,7 @@ from perfkit.scenario.model import Scenario
 from perfkit.transport.base import Outcome, Reply, Transport
 from perfkit.transport.factory import make_transport
 from perfkit.transport.streamed_answer import StreamedAnswer
-from perfkit.workers.worker_spec import WorkerSpec
+from perfkit.workers.worker_spec import WorkerSpec, WorkloadSpec
 
 _BUFFER_BYTES = 1 << 20
 
@@ -46,7 +46,7 @@ class SpooledRequest:
 class _Point:
     """A load point: its place in the file, what reads its answers, and its window."""
 
-    spec: WorkerSpec
+    spec: WorkloadSpec
     transport: Transport
     begin_bytes: int
     epoch_ns: int
@@ -77,14 +77,15 @@ class ReplySpool:
 
     def begin(self, spec: WorkerSpec, clock: Clock) -> WorkerSpec:
         """Begins a load point; returns what its worker must do so that replies have all that is spooled."""
-        if (stream := spec.transport.stream) is not None:
-            spec = dataclasses.replace(
-                spec, transport=dataclasses.replace(spec.transport, stream=dataclasses.replace(stream, keeps_messages=True))
+        (own,) = spec.workloads
+        if (stream := own.transport.stream) is not None:
+            own = dataclasses.replace(
+                own, transport=dataclasses.replace(own.transport, stream=dataclasses.replace(stream, keeps_messages=True))
             )
         # never opened: it only decodes
-        transport = make_transport(spec.address, spec.transport, clock)
-        self._points.append(_Point(spec, transport, self._file.seek(0, os.SEEK_END), wall_ns() - clock.now_ns()))
-        return spec
+        transport = make_transport(own.address, own.transport, clock)
+        self._points.append(_Point(own, transport, self._file.seek(0, os.SEEK_END), wall_ns() - clock.now_ns()))
+        return dataclasses.replace(spec, workloads=(own,))
 
     def take(self, reply: Reply) -> None:
         """Takes a reply, before its contents are dropped; a failure to write is raised by the next `end`."""

@@ -12,9 +12,9 @@ from perfkit.calibration.cache import calibration_path, read_calibration
 from perfkit.calibration.model import calibration_document
 from perfkit.clock import Clock, utc_now
 from perfkit.errors import MeasurementError, MeasurementWarning, PerfkitError, StorageError, TargetError, UsageError
-from perfkit.load.load_plan import ColdStartPlan, LoadPoint
+from perfkit.load.load_plan import ColdStartPlan
 from perfkit.load.loop import StopCause
-from perfkit.load.mix_plan import MixPoint
+from perfkit.load.point import LoadPoint
 from perfkit.machine.cpus import usable_cpus
 from perfkit.machine.description import describe_host
 from perfkit.machine.shared_memory import remove_abandoned
@@ -48,7 +48,7 @@ from perfkit.telemetry.messages import PointBegins
 from perfkit.units import NS_PER_S
 from perfkit.workers.cpu_placement import place
 from perfkit.workers.point_recording import PointRecording
-from perfkit.workers.worker_spec import MixSpec, WorkerSpec
+from perfkit.workers.worker_spec import WorkerSpec
 
 if TYPE_CHECKING:
     from perfkit.fleet.fleet import Fleet
@@ -266,9 +266,8 @@ class ScenarioRun:
         if self.is_active:
             self._so_far.end("interrupted", reason)
 
-    async def _measure_point(self, load_point: LoadPoint | MixPoint, target: RunTarget, observation: Observation) -> None:
-        parts = load_point.parts if isinstance(load_point, MixPoint) else (load_point,)
-        workloads = [self._workloads[part.workload, part.protocol] for part in parts]
+    async def _measure_point(self, load_point: LoadPoint, target: RunTarget, observation: Observation) -> None:
+        workloads = [self._workloads[part.workload, part.protocol] for part in load_point.parts]
         trace_ids = None if self._traces is None else self._traces.ids
         if self._traces is not None:
             self._traces.read_clocks()
@@ -276,14 +275,13 @@ class ScenarioRun:
         began_ns = self.clock.now_ns()
         number, total = self._number
         observation.point_started(number, total, load_point)
-        telemetry = observation.point(number, workloads, is_mix=isinstance(load_point, MixPoint))
+        telemetry = observation.point(number, workloads, is_mix=load_point.is_mix)
         await telemetry.begin()
         start = None
-        if isinstance(load_point, LoadPoint) and isinstance(load_point.load, ColdStartPlan):
-            start = StartTrial(self.scenario, load_point.load, workloads[0].address, target.server, self.clock)
+        if isinstance(load := load_point.parts[0].load, ColdStartPlan):
+            start = StartTrial(self.scenario, load, workloads[0].address, target.server, self.clock)
         with self.interruption.stopping(target.server) as set_loop:
             if self._spool is not None:
-                assert isinstance(spec, WorkerSpec)
                 spec, workers = self._spool.begin(spec, self.clock), 1
             log = self._new_log(load_point, spec, workers)
             make_checkpoint = functools.partial(self._checkpoint, load_point, workloads, workers, log)
@@ -318,7 +316,7 @@ class ScenarioRun:
             if self._traces is not None:  # last, because an interrupt of this wait must not discard the measured load point
                 await self._traces.collect(observation)
 
-    def _new_log(self, load_point: LoadPoint | MixPoint, spec: WorkerSpec | MixSpec, workers: int) -> IntervalLog | IntervalSpool:
+    def _new_log(self, load_point: LoadPoint, spec: WorkerSpec, workers: int) -> IntervalLog | IntervalSpool:
         """Where the intervals of a load point go while it is measured."""
         lines = self._point_lines(load_point)
         if self.generator.needs_processes(spec, workers, has_reply_spool=self._spool is not None):
@@ -327,7 +325,7 @@ class ScenarioRun:
 
     def _measurements(
         self,
-        load_point: LoadPoint | MixPoint,
+        load_point: LoadPoint,
         workloads: Sequence[ProbedWorkload],
         recorded: PointRecording,
         window: Window,
@@ -359,15 +357,13 @@ class ScenarioRun:
         if self._traces is not None and self._so_far.points and not self._traces.breakdowns:
             self._writer.write_traces(PARTS, self._traces.split([one.address for one in self._workloads.values()]))
 
-    def _point_lines(self, load_point: LoadPoint | MixPoint) -> PointLines:
-        if not isinstance(load_point, MixPoint):
-            return PointLines(load_point.tag, self._started_ns)
+    def _point_lines(self, load_point: LoadPoint) -> PointLines:
         are_alike = describe_point(load_point).kind != "mixed"
-        return PointLines(load_point.tag, self._started_ns, [part.tag for part in load_point.parts], are_alike=are_alike)
+        return PointLines(load_point.tag, self._started_ns, load_point.part_tags, are_alike=are_alike)
 
     def _checkpoint(
         self,
-        load_point: LoadPoint | MixPoint,
+        load_point: LoadPoint,
         workloads: Sequence[ProbedWorkload],
         workers: int,
         spool: IntervalLog | IntervalSpool,

@@ -114,8 +114,7 @@ class WorkerGroup:
     ) -> None:
         """The workers at the end of `links`, which are all `of` the workers unless it is given.
 
-        With the number of `workloads` of a mix, 0 for a single workload, a load point whose workers are all lost is a recording without
-        requests if they have logged anything. `begin_at` is called when all are ready, and returns the common start; by default it lies
+        With the number of `workloads`, a load point whose workers are all lost is a recording without requests if they have logged anything. `begin_at` is called when all are ready, and returns the common start; by default it lies
         `lead_ns` ahead.
         """
         self._workers, self._lead_ns = [_Worker(number, link, clock.now_ns()) for number, link in enumerate(links)], lead_ns

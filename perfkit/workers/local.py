@@ -9,7 +9,7 @@ from perfkit.clock import Clock
 from perfkit.process.child import Child
 from perfkit.process.start_module import start_module
 from perfkit.workers.group import GroupListener, WorkerGroup
-from perfkit.workers.worker_spec import MixSpec, WorkerSpec
+from perfkit.workers.worker_spec import WorkerSpec
 
 MODULE = "perfkit.workers.worker_process"
 WORKER_FILES = 22
@@ -66,7 +66,7 @@ class Part:
 
 @contextlib.asynccontextmanager
 async def local_workers(
-    specs: Sequence[WorkerSpec | MixSpec], clock: Clock, listener: GroupListener, part: Part | None = None
+    specs: Sequence[WorkerSpec], clock: Clock, listener: GroupListener, part: Part | None = None
 ) -> AsyncIterator[WorkerGroup]:
     """Runs a worker process for each spec, for the length of the block; by default they are all workers."""
     running: list[Child] = []
@@ -78,7 +78,7 @@ async def local_workers(
                 child.send(spec)
             if part is None:
                 links = [_link(number, len(specs), child) for number, child in enumerate(running)]
-                yield WorkerGroup(links, clock, listener, workloads=specs[0].workload_count)
+                yield WorkerGroup(links, clock, listener, workloads=len(specs[0].workloads))
             else:
                 links = [_link(number, part.of, child, part.where) for number, child in zip(part.numbers, running, strict=True)]
                 yield WorkerGroup(links, clock, listener, begin_at=part.begin_at, of=part.of)

@@ -18,12 +18,12 @@ from perfkit.process.stdin import open_stdin
 from perfkit.units import NS_PER_S
 from perfkit.workers.messages import Begin, Crashed, Logged, Progress, Ready, Stop
 from perfkit.workers.worker import execute
-from perfkit.workers.worker_spec import MixSpec, WorkerSpec
+from perfkit.workers.worker_spec import WorkerSpec
 
 
 async def serve(reader: asyncio.StreamReader, write: Callable[[bytes], object]) -> None:
-    """Executes the first message, a WorkerSpec or MixSpec; `write` takes the bytes of messages."""
-    spec: WorkerSpec | MixSpec = await read_message(reader)
+    """Executes the first message, a WorkerSpec; `write` takes the bytes of messages."""
+    spec: WorkerSpec = await read_message(reader)
     clock = MonotonicClock()
     control = _Control()
 
