@@ -163,9 +163,8 @@ def make_worker_spec(
 
     `trace_ids` are those of the run; None if it traces no requests.
     """
-    first = workloads[0]
     slo = scenario.slo if point.is_mix else None
-    scenario = scenario if point.is_mix else first.scenario
+    scenario = scenario if point.is_mix else workloads[0].scenario
     tags = point.part_tags or (point.tag,)
     specs = [
         _workload_spec(
@@ -190,7 +189,6 @@ def make_worker_spec(
         abort_error_rate=scenario.measure.abort_error_rate,
         overload_abort_after_ns=point.overload_abort_after_ns,
         checkpoint_ns=scenario.measure.checkpoint_ns,
-        expected_window_ns=_expected_window_ns(first.scenario, point.loads[0], first.probed.probe_time_ns),
         timeout_ns=max(one.scenario.target.timeout_ns for one in workloads),
     )
 
@@ -228,15 +226,6 @@ def _sampled_together(specs: Sequence[WorkloadSpec]) -> Iterator[WorkloadSpec]:
     total_per_s = sum(known) if len(known) == len(rates) else None
     for spec in specs:
         yield dataclasses.replace(spec, sampling=spec.sampling and dataclasses.replace(spec.sampling, expected_per_s=total_per_s))
-
-
-def _expected_window_ns(scenario: Scenario, load: LoadPlan, probe_time_ns: int) -> int | None:
-    """How long a number of requests takes if the target is as fast as for a single one; None for a window of another kind."""
-    if scenario.requests is None or isinstance(load, IdlePlan | ColdStartPlan):
-        return None
-    if isinstance(load, ClosedPlan):
-        return scenario.requests * (probe_time_ns + load.think_time_ns) // load.concurrency
-    return math.ceil(scenario.requests * NS_PER_S / load.rate_per_s)
 
 
 def _sampling(scenario: Scenario, point: LoadPoint, part: PointPart, trace_ids: TraceIds | None) -> SamplingSpec | None:

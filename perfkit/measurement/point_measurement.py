@@ -11,8 +11,7 @@ from perfkit.measurement.load_points import describe_load, max_connections, requ
 from perfkit.measurement.observation import PointObservation
 from perfkit.measurement.resource_summary import NO_RESOURCES, Resources
 from perfkit.measurement.steady_state import warm_up_ns
-from perfkit.recorder.batches import batch_length_ns
-from perfkit.recorder.window import Window, cut, cut_step_ns
+from perfkit.recorder.window import Window, cut
 from perfkit.result.cold_start import ColdStart
 from perfkit.result.generator import Generator
 from perfkit.result.load import Load, OpenLoad
@@ -24,7 +23,6 @@ from perfkit.stats.buckets import EMPTY, BucketCounts
 from perfkit.target.address import WireProtocol
 from perfkit.transport.connect import FILE_LIMIT_REMEDY
 from perfkit.transport.options import Balance
-from perfkit.units import NS_PER_S
 from perfkit.workers.point_recording import MachineRecording, PointRecording
 
 
@@ -88,14 +86,6 @@ def cut_window(scenario: Scenario, recorded: PointRecording, *, is_open: bool) -
     whole = recording.series.between(recording.series.origin_ns, recording.end_ns)
     steady_from_ns = whole.origin_ns + (warm_up_ns(whole, is_open=is_open) if scenario.finds_warm_up else 0)
     return cut(recording, steady_from_ns, is_open=is_open)
-
-
-def undecided_warmup_s(scenario: Scenario, own_window_ns: int | None = None) -> int:
-    """The number of seconds at the start of the recording that may turn out to be warm-up; `own_window_ns` is that of a load point."""
-    window_ns = own_window_ns or scenario.window_ns
-    if window_ns is None or not scenario.finds_warm_up:
-        return 0
-    return (window_ns // 3 + cut_step_ns(batch_length_ns(window_ns))) // NS_PER_S
 
 
 def make_point_measurement(

@@ -26,7 +26,7 @@ from perfkit.measurement.load_generator import LoadGenerator
 from perfkit.measurement.load_points import connect, describe_point, load_point_source
 from perfkit.measurement.mix import describe_workloads, is_open, measurements_of, named, title_of
 from perfkit.measurement.observation import Observation, PointObservation
-from perfkit.measurement.point_measurement import PointMeasurement, cut_window, undecided_warmup_s
+from perfkit.measurement.point_measurement import PointMeasurement, cut_window
 from perfkit.measurement.reply_spool import ReplySpool, check_spooled
 from perfkit.measurement.request_traces import SPANS_IN_HASTE_WITHIN_S, SPANS_WITHIN_S, RequestTraces, SpanSource
 from perfkit.measurement.resource_summary import Resources
@@ -37,7 +37,7 @@ from perfkit.measurement.target_probe import ProbedWorkload, describe_protocol, 
 from perfkit.recorder.window import Window
 from perfkit.result.checkpoint import Checkpoint
 from perfkit.result.file import SERVER_LOG, ResultWriter
-from perfkit.result.interval_log import IntervalLog, PointLines
+from perfkit.result.interval_log import PointLines
 from perfkit.result.interval_spool import IntervalSpool
 from perfkit.result.model import METRIC_DEFINITIONS, Result, Status
 from perfkit.result.provenance import describe_source
@@ -48,7 +48,6 @@ from perfkit.telemetry.messages import PointBegins
 from perfkit.units import NS_PER_S
 from perfkit.workers.cpu_placement import place
 from perfkit.workers.point_recording import PointRecording
-from perfkit.workers.worker_spec import WorkerSpec
 
 if TYPE_CHECKING:
     from perfkit.fleet.fleet import Fleet
@@ -283,10 +282,10 @@ class ScenarioRun:
         with self.interruption.stopping(target.server) as set_loop:
             if self._spool is not None:
                 spec, workers = self._spool.begin(spec, self.clock), 1
-            log = self._new_log(load_point, spec, workers)
+            log = self._writer.interval_spool(load_point.tag, self._point_lines(load_point))
             make_checkpoint = functools.partial(self._checkpoint, load_point, workloads, workers, log)
             checkpoints = PointCheckpoints(make_checkpoint, self.observer.note_added)
-            recorded = await self.generator.send(spec, workers, log, checkpoints, telemetry, start, self._spool, set_loop)
+            recorded = await self.generator.send(spec, workers, log, checkpoints, telemetry, start, set_loop)
             if number == total and not self._is_search:
                 self.observer.all_answered()
             await checkpoints.finish()
@@ -295,7 +294,9 @@ class ScenarioRun:
                 self._spool.end(window)
             # an interrupt of these waits does not discard the measured load point
             observed = await telemetry.finish(recorded, window)
-            await self._settle(log, (window.start_ns - recorded.recording.origin_ns) // NS_PER_S)
+            first_s = (window.start_ns - recorded.recording.origin_ns) // NS_PER_S
+            # in a thread: an hour of many workers takes seconds, in which a fleet's machines must hear of this one
+            await asyncio.to_thread(self._writer.log_spooled, log, first_s)
         self._so_far.end_early(recorded.ending)
         if recorded.ending.cause is StopCause.INTERRUPTED:
             for run in self.interleaved:
@@ -316,13 +317,6 @@ class ScenarioRun:
             if self._traces is not None:  # last, because an interrupt of this wait must not discard the measured load point
                 await self._traces.collect(observation)
 
-    def _new_log(self, load_point: LoadPoint, spec: WorkerSpec, workers: int) -> IntervalLog | IntervalSpool:
-        """Where the intervals of a load point go while it is measured."""
-        lines = self._point_lines(load_point)
-        if self.generator.needs_processes(spec, workers, has_reply_spool=self._spool is not None):
-            return self._writer.interval_spool(load_point.tag, lines)
-        return self._writer.interval_log(lines, undecided_warmup_s(self.scenario, load_point.window_ns))
-
     def _measurements(
         self,
         load_point: LoadPoint,
@@ -334,13 +328,6 @@ class ScenarioRun:
     ) -> list[PointMeasurement]:
         calibration = self.generator.calibration
         return measurements_of(self.scenario, load_point, workloads, recorded, window, observed, workers, self._warnings, calibration)
-
-    async def _settle(self, log: IntervalLog | IntervalSpool, first_s: int) -> None:
-        """Writes the intervals of the window, which begins at second `first_s`, to the log."""
-        if isinstance(log, IntervalLog):
-            log.settle(first_s)
-        else:  # in a thread: an hour of many workers takes seconds, in which a fleet's machines must hear of this one
-            await asyncio.to_thread(self._writer.log_spooled, log, first_s)
 
     async def join_traces(self, observation: Observation) -> None:
         """Takes the server's spans of the traced requests, once all load points are measured, and splits their time."""
@@ -366,13 +353,13 @@ class ScenarioRun:
         load_point: LoadPoint,
         workloads: Sequence[ProbedWorkload],
         workers: int,
-        spool: IntervalLog | IntervalSpool,
+        spool: IntervalSpool,
         at_ns: int,
         recorded: PointRecording,
     ) -> Callable[[], None] | None:
         """What writes a checkpoint: the result as if the load point had ended at that instant, without what was sampled."""
         window = cut_window(self.scenario, recorded, is_open=is_open(load_point))
-        if not window.length_ns or isinstance(spool, IntervalLog):
+        if not window.length_ns:
             return None
         so_far = self._so_far.branch()
         so_far.add(self._measurements(load_point, workloads, recorded, window, PointObservation(Resources(), (), ()), workers))

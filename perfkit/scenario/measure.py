@@ -31,7 +31,7 @@ class Measure(Section):
     cpus: Cpus | None = None
     checkpoint_ns: Duration = Field(default=60 * NS_PER_S, alias="checkpoint")
     """How often the figures so far are written while a longer window is measured, in whole seconds, so that `perfkit recover` makes a result
-    of a run that was killed. The workers of such a window are processes of their own."""
+    of a run that was killed."""
 
     @pydantic.field_validator("checkpoint_ns")
     @classmethod

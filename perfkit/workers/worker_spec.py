@@ -78,14 +78,16 @@ class WorkerSpec:
     workers: int = 1
     checkpoint_ns: int | None = None
     """How often the recording so far is sent, in whole seconds; None for never."""
-    expected_window_ns: int | None = None
-    """About how long a window lasts that a number of requests ends; None if its length is known."""
     timeout_ns: int = 0
     """The longest of a request: by then it is answered, or has failed."""
     cpus: tuple[int, ...] = ()
     """CPUs to pin the worker process to; empty for no pinning."""
     is_live: bool = False
     """Whether a worker process sends `LiveFigures` once a second."""
+    reports_replies: bool = False
+    """Whether it sends `Replied` for each request."""
+    replies_file: str | None = None
+    """Where it writes all replies; see `ReplyFile`."""
 
     @property
     def loads(self) -> tuple[LoadPlan, ...]:
@@ -96,12 +98,6 @@ class WorkerSpec:
     def connections(self) -> int:
         """The connections that are opened ahead."""
         return sum(one.connections for one in self.workloads)
-
-    @property
-    def has_checkpoints(self) -> bool:
-        """Whether its window is longer than the time between checkpoints, or is expected to be."""
-        window_ns = self.window_ns or self.expected_window_ns
-        return self.checkpoint_ns is not None and window_ns is not None and window_ns > self.checkpoint_ns
 
     @property
     def max_workers(self) -> int:
