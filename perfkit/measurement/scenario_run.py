@@ -279,10 +279,10 @@ class ScenarioRun:
         start = None
         if isinstance(load := load_point.parts[0].load, ColdStartPlan):
             start = StartTrial(self.scenario, load, workloads[0].address, target.server, self.clock)
-        with self.interruption.stopping(target.server) as set_loop:
+        log = self._writer.interval_spool(load_point.tag, self._point_lines(load_point))
+        with self.interruption.stopping(target.server) as set_loop, contextlib.closing(log):
             if self._spool is not None:
                 spec, workers = self._spool.begin(spec, self.clock), 1
-            log = self._writer.interval_spool(load_point.tag, self._point_lines(load_point))
             make_checkpoint = functools.partial(self._checkpoint, load_point, workloads, workers, log)
             checkpoints = PointCheckpoints(make_checkpoint, self.observer.note_added)
             recorded = await self.generator.send(spec, workers, log, checkpoints, telemetry, start, set_loop)

@@ -112,7 +112,9 @@ def test_without_a_checkpoint_the_complete_load_points_are_recovered(partial, re
     spool = writer.interval_spool("p0.r0", PointLines("p0.r0", 0))
     spool.add(0, S, interval(1, 3))
     writer.log_spooled(spool, 0)
-    writer.interval_spool("p1.r0", PointLines("p1.r0", 0)).add(0, S, interval(5))  # of a load point that was under way
+    under_way = writer.interval_spool("p1.r0", PointLines("p1.r0", 0))
+    under_way.add(0, S, interval(5))
+    under_way.close()
     writer.save(result)
     with (writer.partial / "telemetry.csv").open("w") as telemetry:
         row = '0,http,"c, 1",name,"{""a"": ""b""}",s,1.0,0.5,7.0\n'
