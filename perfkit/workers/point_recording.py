@@ -92,7 +92,7 @@ class PointRecording:
         """One workload of a mix by itself, which ends with the whole; what was lost is told of the whole alone."""
         own = self.workloads[number]
         own = dataclasses.replace(own, recording=dataclasses.replace(own.recording, end_ns=self.recording.end_ns))
-        return dataclasses.replace(self, workloads=(own,), lost=(), machines=())
+        return dataclasses.replace(self, workloads=(own,), are_alike=True, lost=(), machines=())
 
     def shifted(self, by_ns: int) -> "PointRecording":
         """The same on a clock that shows `by_ns` more."""
