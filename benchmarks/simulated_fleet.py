@@ -23,7 +23,7 @@ from perfkit.telemetry.series import Series
 from perfkit.transport.base import ConnectionCounts, Outcome, Reply
 from perfkit.units import NS_PER_S
 from perfkit.workers.messages import Logged, Progress
-from perfkit.workers.point_recording import PointRecording, merge_points
+from perfkit.workers.point_recording import PointRecording, WorkloadRecording, merge_points
 
 START_NS = 10**12
 _LAG_EVERY_NS = NS_PER_S // 20
@@ -83,7 +83,8 @@ def record(replies: Iterable[Reply], seconds: int, worker: int = 0) -> WorkerOut
     random = np.random.default_rng(worker)
     times_ns = range(START_NS, end_ns, _LAG_EVERY_NS)
     lag = Series(EVENT_LOOP_LAG, "ns", {"worker": str(worker + 1)}, tuple(times_ns), tuple(random.exponential(1e5, len(times_ns)).tolist()))
-    point = PointRecording(recording, START_NS, Ending(end_ns), ConnectionCounts(opened=8), BusyShares(0.4, 0.3), (lag,))
+    own = WorkloadRecording(recording, ConnectionCounts(opened=8))
+    point = PointRecording((own,), START_NS, Ending(end_ns), BusyShares(0.4, 0.3), (lag,))
     merged = {index: one for index, parts in intervals.items() for one in merge_intervals(parts)}
     return WorkerOutput(point, merged, live)
 

@@ -25,8 +25,8 @@ from perfkit.transport.base import Outcome, Prepared
 from perfkit.transport.scripted import ScriptedTransport
 from perfkit.units import NS_PER_S
 from perfkit.workers.point_recording import merge_points
-from perfkit.workers.worker import run_point
-from perfkit.workers.worker_spec import PointSpec
+from perfkit.workers.worker_spec import WorkerSpec
+from tests.points import point_spec, run_point
 
 WARMUP_NS, START_NS = NS_PER_S, 7 * NS_PER_S
 SERVERS, SERVICE_NS = 2, 10_000_000
@@ -114,12 +114,12 @@ def simulate(load: LoadModel, *, seed: int, window_ns: int = 10 * NS_PER_S, stop
     queue = Queue(clock, seed)
     begin_ns = START_NS + NS_PER_S
     spans = [(begin_ns + WARMUP_NS + start_ns, begin_ns + WARMUP_NS + end_ns) for start_ns, end_ns in stops]
-    spec = PointSpec(load=load.plan(seed), warmup_ns=WARMUP_NS, window_ns=window_ns, requests=None, drain_ns=30 * NS_PER_S, connections=1)
+    spec = point_spec(load=load.plan(seed), warmup_ns=WARMUP_NS, window_ns=window_ns, requests=None, drain_ns=30 * NS_PER_S, connections=1)
 
     async def begin_at() -> int:
         return begin_ns
 
-    async def run(part: PointSpec) -> object:
+    async def run(part: WorkerSpec) -> object:
         own = StoppableClock(clock, spans if part.worker == 0 else ())
         transport = ScriptedTransport(own, lambda _: (queue.time_ns(), Outcome.OK))
         return await run_point(

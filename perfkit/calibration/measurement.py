@@ -38,7 +38,7 @@ from perfkit.transport.options import TransportOptions
 from perfkit.units import NS_PER_S
 from perfkit.workers.cpu_placement import Placement, place
 from perfkit.workers.worker import execute
-from perfkit.workers.worker_spec import PointSpec, WorkerSpec
+from perfkit.workers.worker_spec import WorkerSpec, WorkloadSpec
 from perfkit.workload.expectation import Expectation
 
 TENSOR_BYTES = (128, 602_112)
@@ -139,8 +139,9 @@ async def _load(
     """The window of a load, and the CPU nanoseconds of this process in it."""
     connections = plan.concurrency if isinstance(plan, ClosedPlan) else _CONCURRENCY
     length_ns = window_ns if lengths.requests is None else None
-    spec = WorkerSpec(
-        point=PointSpec(plan, lengths.warmup_ns, length_ns, lengths.requests, _TIMEOUT_NS, connections),
+    workload = WorkloadSpec(
+        load=plan,
+        connections=connections,
         address=address,
         transport=TransportOptions(max_connections=64, timeout_ns=_TIMEOUT_NS),
         requests=(request,),
@@ -149,6 +150,7 @@ async def _load(
         check_at_most_per_s=1.0,
         seed=0,
     )
+    spec = WorkerSpec((workload,), lengths.warmup_ns, length_ns, lengths.requests, _TIMEOUT_NS)
     recorded = await execute(spec, clock, on_loop=lambda _: None, on_interval=lambda _, __: None)
     window = cut(recorded.recording, recorded.recording.origin_ns, is_open=isinstance(plan, OpenPlan))
     failed = sum(count for outcome, count in window.outcomes.items() if outcome is not Outcome.OK)

@@ -30,7 +30,7 @@ def _execute(options: argparse.Namespace) -> ExitCode:
                 resolve_replicas(target, urls, loaded.folder)
             # only a trace can fail; it needs NumPy, which is slow to import
             if loaded.scenario.has_trace:
-                from perfkit.load.load_plan import load_points
+                from perfkit.load.point import load_points
 
                 load_points(loaded)
     first = cases[0].loaded.scenario

@@ -24,7 +24,7 @@ from perfkit.units import NS_PER_S
 from perfkit.workers.group import LEAD_NS, GroupListener, WorkerGroup
 from perfkit.workers.local import WORKER_FILES
 from perfkit.workers.point_recording import MachineRecording, PointRecording
-from perfkit.workers.worker_spec import MixSpec, WorkerSpec
+from perfkit.workers.worker_spec import WorkerSpec
 
 _TLS_WITHIN_S = 10
 _READ_AHEAD_BYTES = 2**20
@@ -77,7 +77,7 @@ class Fleet:
             return None
         return max(known, key=lambda one: max(cost.cpu_ns_per_request for cost in one.costs), default=None)
 
-    def limit_fault(self, spec: WorkerSpec | MixSpec, workers: int) -> str:
+    def limit_fault(self, spec: WorkerSpec, workers: int) -> str:
         """Which machine's limits do not suffice for its share of a load, and why; empty if all do."""
         machines = self.machines
         for place, machine in enumerate(machines):
@@ -86,7 +86,7 @@ class Fleet:
                 return f"{machine.name}: {fault}"
         return ""
 
-    async def check_targets(self, spec: WorkerSpec | MixSpec) -> None:
+    async def check_targets(self, spec: WorkerSpec) -> None:
         """Raises TargetError for a machine that cannot reach the target; one that is lost meanwhile is left out."""
         machines = self.machines
         for machine, checked in zip(machines, await asyncio.gather(*(one.check_target(spec) for one in machines)), strict=True):
@@ -96,7 +96,7 @@ class Fleet:
 
     async def run_point(
         self,
-        spec: WorkerSpec | MixSpec,
+        spec: WorkerSpec,
         workers: int,
         listener: GroupListener,
         set_loop: Callable[[Stoppable], None],
@@ -129,7 +129,7 @@ class Fleet:
                 listener,
                 lead_ns=lead_ns,
                 stops_when_one_is_lost=self._settings.on_loss == "stop",
-                workloads=spec.workload_count,
+                workloads=len(spec.workloads),
             )
             set_loop(group)
             recorded = await group.run()

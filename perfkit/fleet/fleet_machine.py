@@ -24,7 +24,7 @@ from perfkit.stats.clock_offset import ClockReading
 from perfkit.units import NS_PER_S
 from perfkit.workers.messages import Begin, Checkpoint, Logged, PartLost, Progress, Stop
 from perfkit.workers.point_recording import PointRecording
-from perfkit.workers.worker_spec import MixSpec, WorkerSpec
+from perfkit.workers.worker_spec import WorkerSpec
 
 _ROUND_TRIPS = 16
 _PING_EVERY_NS, _MAX_SILENCE_NS = NS_PER_S, 10 * NS_PER_S
@@ -91,7 +91,7 @@ class FleetMachine:
         """Forgets the comparisons so far; called when a load point begins."""
         self._comparisons = []
 
-    async def check_target(self, spec: WorkerSpec | MixSpec) -> TargetChecked:
+    async def check_target(self, spec: WorkerSpec) -> TargetChecked:
         """Lets the machine connect to the target, without sending a request."""
         self._checked = asyncio.get_running_loop().create_future()
         self.send(CheckTarget(spec.without_requests()))
@@ -100,7 +100,7 @@ class FleetMachine:
         except TimeoutError:
             return TargetChecked(fault=f"it did not answer within {_CHECK_WITHIN_S} s")
 
-    def start_workers(self, spec: WorkerSpec | MixSpec, workers: tuple[int, ...], of: int, number: int, offset_ns: int) -> "RemoteWorkers":
+    def start_workers(self, spec: WorkerSpec, workers: tuple[int, ...], of: int, number: int, offset_ns: int) -> "RemoteWorkers":
         """Starts these of `of` workers that share a load, called `number`; `offset_ns` is how much more the machine's clock shows."""
         self._points[number] = asyncio.Queue()
         self.send(StartWorkers(number, spec, workers, of))

@@ -33,8 +33,9 @@ from perfkit.machine.cpus import usable_cpus
 from perfkit.machine.description import describe_host
 from perfkit.machine.limits import count_ephemeral_ports, raise_open_file_limit
 from perfkit.units import NS_PER_S
+from perfkit.workers.local import LocalWorkers
 from perfkit.workers.messages import Progress
-from perfkit.workers.worker_spec import MixSpec, WorkerSpec
+from perfkit.workers.worker_spec import WorkerSpec
 
 _SHOWS_PROGRESS_EVERY_NS = NS_PER_S
 # the driver sends a ping every second
@@ -94,18 +95,19 @@ class _Machine:
 
     def __init__(self, connection: Connection, name: str, cpus: Sequence[int], clock: Clock) -> None:
         self._connection, self._name, self._cpus, self._clock = connection, name, cpus, clock
-        self._tasks = set[asyncio.Task[None]]()
+        self._tasks, self._workers = set[asyncio.Task[None]](), LocalWorkers(clock)
         self._shares: dict[int, tuple[MachineShare, asyncio.Task[None]]] = {}
         self._showed_progress_ns = clock.now_ns()
 
     async def run(self) -> None:
         """Follows orders to the end of the run."""
-        try:
-            await self._follow_orders()
-        finally:
-            for task in self._tasks:
-                task.cancel()
-            await asyncio.gather(*self._tasks, return_exceptions=True)
+        async with self._workers:
+            try:
+                await self._follow_orders()
+            finally:
+                for task in self._tasks:
+                    task.cancel()
+                await asyncio.gather(*self._tasks, return_exceptions=True)
 
     async def _follow_orders(self) -> None:
         while True:
@@ -115,7 +117,8 @@ class _Machine:
                 case CheckTarget(spec):
                     self._start(self._check_target(spec))
                 case StartWorkers() as order:
-                    share = MachineShare(order, self._name, self._cpus, self._clock, functools.partial(self._post, order.id))
+                    post = functools.partial(self._post, order.id)
+                    share = MachineShare(order, self._name, self._cpus, self._clock, self._workers, post)
                     self._shares[order.id] = share, self._start(share.run())
                 case ToWorkers(number, message) if number in self._shares:
                     share, _ = self._shares[number]
@@ -142,9 +145,9 @@ class _Machine:
     def _post(self, number: int, *messages: OfWorkers) -> None:
         self._connection.send(FromWorkers(number, messages))
 
-    async def _check_target(self, spec: WorkerSpec | MixSpec) -> None:
+    async def _check_target(self, spec: WorkerSpec) -> None:
         longest_ns = 0
-        for one in spec.workloads if isinstance(spec, MixSpec) else (spec,):
+        for one in spec.workloads:
             client = make_client(one.address, dataclasses.replace(one.transport, max_connections=1), self._clock)
             started_ns = self._clock.now_ns()
             try:

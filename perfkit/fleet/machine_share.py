@@ -17,10 +17,10 @@ from perfkit.recorder.recording import Interval
 from perfkit.units import NS_PER_S
 from perfkit.workers.checkpoints import CheckpointCollector
 from perfkit.workers.group import GroupListener, NoWorkerLeftError, WorkerGroup
-from perfkit.workers.local import Part, local_workers
+from perfkit.workers.local import LocalWorkers, Part
 from perfkit.workers.messages import Begin, Checkpoint, Crashed, Logged, PartLost, Progress, Ready, Stop
 from perfkit.workers.point_recording import PointRecording, after_known_part
-from perfkit.workers.worker_spec import MixSpec, WorkerSpec
+from perfkit.workers.worker_spec import WorkerSpec
 
 _SENDS_EVERY_NS = NS_PER_S
 _MOST_TIMES = 1024
@@ -29,12 +29,14 @@ _MOST_TIMES = 1024
 class MachineShare(GroupListener):
     """Runs the workers that a driver orders; `post` sends it messages of what they answer together; see `perfkit.workers.messages`."""
 
-    def __init__(self, order: StartWorkers, name: str, cpus: Sequence[int], clock: Clock, post: Callable[..., None]) -> None:
-        self._order, self._name, self._cpus, self._clock, self._post = order, name, cpus, clock, post
+    def __init__(
+        self, order: StartWorkers, name: str, cpus: Sequence[int], clock: Clock, workers: LocalWorkers, post: Callable[..., None]
+    ) -> None:
+        self._order, self._name, self._cpus, self._clock, self._workers, self._post = order, name, cpus, clock, workers, post
         self._begin: asyncio.Future[int] = asyncio.get_running_loop().create_future()
         self._group: WorkerGroup | None = None
-        workers = len(order.workers)
-        self._intervals, self._collector = MergedIntervals(workers), CheckpointCollector(workers)
+        count = len(order.workers)
+        self._intervals, self._collector = MergedIntervals(count), CheckpointCollector(count)
         self._lost: list[str] = []
         self._window_start_ns = 0
         self._live = LiveSum(order.workers[0])
@@ -45,7 +47,7 @@ class MachineShare(GroupListener):
         try:
             # a long warm-up's arrivals are counted, which must not delay the clock's comparisons
             specs = await asyncio.to_thread(self._specs)
-            async with local_workers(specs, self._clock, self, part) as self._group:
+            async with self._workers.group(specs, self, part) as self._group:
                 recorded = await run_with_side_tasks(self._group.run(), self._send_collected())
                 self._post(*self._collected(), recorded)
         except NoWorkerLeftError as error:
@@ -73,7 +75,7 @@ class MachineShare(GroupListener):
         if self._group is not None:
             self._group.kill()
 
-    def _specs(self) -> list[WorkerSpec | MixSpec]:
+    def _specs(self) -> list[WorkerSpec]:
         order, cpus = self._order, self._cpus
         pinned = [(cpus[place % len(cpus)],) if len(order.workers) > 1 else () for place in range(len(order.workers))]
         return [order.spec.share(worker, order.of, own) for worker, own in zip(order.workers, pinned, strict=True)]

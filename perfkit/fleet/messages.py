@@ -26,10 +26,9 @@ from perfkit.fleet.dask_machine import DaskTask
 from perfkit.fleet.encoding import Encoding, StandIn
 from perfkit.recorder.recent import LiveFigures
 from perfkit.stats.buckets import BucketCounts
-from perfkit.transport.connect_times import ConnectTimes
 from perfkit.workers.messages import Begin, Checkpoint, Crashed, Logged, PartLost, Progress, Ready, Stop
 from perfkit.workers.point_recording import PointRecording
-from perfkit.workers.worker_spec import MixSpec, WorkerSpec
+from perfkit.workers.worker_spec import WorkerSpec
 from perfkit.workload.shared_tensors import OutputSlots
 
 
@@ -84,7 +83,7 @@ class Pong:
 class CheckTarget:
     """To the machine: connect to the targets of the load, once each."""
 
-    spec: WorkerSpec | MixSpec
+    spec: WorkerSpec
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -101,7 +100,7 @@ class StartWorkers:
 
     id: int
     """Names these workers in the messages that follow; unique within the run."""
-    spec: WorkerSpec | MixSpec
+    spec: WorkerSpec
     workers: tuple[int, ...]
     of: int
 

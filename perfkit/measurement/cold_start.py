@@ -17,9 +17,10 @@ from perfkit.scenario.model import Scenario
 from perfkit.stats.cold_start import FEWEST_REQUESTS, steady_after
 from perfkit.target.address import Address
 from perfkit.target.started_server import StartedServer
-from perfkit.transport.base import Outcome, Reply
+from perfkit.transport.base import Outcome
 from perfkit.transport.options import TransportOptions
 from perfkit.units import NS_PER_S
+from perfkit.workers.messages import Replied
 
 _T = TypeVar("_T")
 _POLL_NS = 2_000_000
@@ -72,7 +73,7 @@ class StartTrial:
         self._instants.ready_ns = self._clock.now_ns()
         return self._instants.ready_ns
 
-    def take(self, reply: Reply) -> None:
+    def take(self, reply: Replied) -> None:
         """Takes the next reply; requests are sent one after the other."""
         self._replies.append((reply.outcome, reply.started_ns, reply.finished_ns))
 

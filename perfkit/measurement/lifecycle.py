@@ -26,6 +26,7 @@ from perfkit.result.unfinished import find_unfinished
 from perfkit.result.whole_points import UnfinishedResult
 from perfkit.scenario.file import LoadedScenario, scenario_document
 from perfkit.telemetry.client import sampler_process
+from perfkit.workers.local import LocalWorkers
 
 
 async def measure_scenario(
@@ -178,8 +179,10 @@ async def _execute(
                 trace_url=trace_url,
             ) as target,
             sampler_process(is_wanted=scenario.telemetry, spawned=sampler) as client,
+            LocalWorkers(clock) as workers,
             contextlib.AsyncExitStack() as regions,
         ):
+            _start_workers(active, workers)
             with pinned(placement.driver):  # after server and samplers have started, which would inherit it
                 for run in active:  # before the samplers are waited for, so that a wrong target is reported at once
                     with run.ending():
@@ -227,6 +230,14 @@ async def _execute(
         for run in runs:
             with run.ending():
                 run.save()
+
+
+def _start_workers(runs: Sequence[ScenarioRun], workers: LocalWorkers) -> None:
+    """Has worker processes of this machine send the load, unless a fleet does; the first imports its libraries while the target is probed."""
+    if runs[0].scenario.fleet is None:
+        workers.start_ahead()
+        for run in runs:
+            run.generator.local = workers
 
 
 async def _join_fleet(runs: Sequence[ScenarioRun], target: RunTarget, machines: contextlib.AsyncExitStack, clock: Clock) -> None:

@@ -1,37 +1,33 @@
 """What sends the load of a run: this process, several of their own, or the machines of a fleet."""
 
+import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from perfkit.calibration.model import Calibration
 from perfkit.clock import Clock
 from perfkit.errors import MeasurementError, UsageError
-from perfkit.load.load_plan import LoadPoint
 from perfkit.load.loop import Stoppable
-from perfkit.load.mix_plan import MixPoint
+from perfkit.load.point import LoadPoint
 from perfkit.machine.cpus import usable_cpus
 from perfkit.machine.limits import count_open_files, raise_open_file_limit
 from perfkit.measurement.checkpoints import PointCheckpoints
 from perfkit.measurement.cold_start import StartTrial
 from perfkit.measurement.file_limit import describe_shortage, file_needs
-from perfkit.measurement.load_points import least_connections
-from perfkit.measurement.mix import plan_workers
+from perfkit.measurement.load_points import count_workers, least_connections, make_worker_spec
 from perfkit.measurement.observation import PointTelemetry
-from perfkit.measurement.reply_spool import ReplySpool
 from perfkit.measurement.target_probe import ProbedWorkload
 from perfkit.recorder.recent import LiveFigures
 from perfkit.recorder.recording import Interval
-from perfkit.result.interval_log import IntervalLog
 from perfkit.result.interval_spool import IntervalSpool
 from perfkit.scenario.model import Scenario
 from perfkit.workers.cpu_placement import Placement
 from perfkit.workers.group import GroupListener
-from perfkit.workers.local import local_workers
-from perfkit.workers.messages import Checkpoint, PartLost
+from perfkit.workers.local import LocalWorkers
+from perfkit.workers.messages import Checkpoint, PartLost, Replied
 from perfkit.workers.point_recording import PointRecording
 from perfkit.workers.request_sampler import TraceIds
-from perfkit.workers.worker import execute
-from perfkit.workers.worker_spec import MixSpec, WorkerSpec
+from perfkit.workers.worker_spec import WorkerSpec
 
 if TYPE_CHECKING:
     from perfkit.fleet.fleet import Fleet
@@ -40,8 +36,8 @@ if TYPE_CHECKING:
 class _PointListener(GroupListener):
     """Puts the intervals of worker processes on disk, shows their figures, and passes their checkpoints on."""
 
-    def __init__(self, spool: IntervalSpool, telemetry: PointTelemetry, checkpoints: PointCheckpoints) -> None:
-        self._spool, self._telemetry, self._checkpoints = spool, telemetry, checkpoints
+    def __init__(self, spool: IntervalSpool, telemetry: PointTelemetry, checkpoints: PointCheckpoints, start: StartTrial | None) -> None:
+        self._spool, self._telemetry, self._checkpoints, self._start = spool, telemetry, checkpoints, start
         self._show_live = telemetry.show_live
 
     def workers_start(self, workers: int) -> None:
@@ -52,6 +48,11 @@ class _PointListener(GroupListener):
         """See `GroupListener`."""
         self._spool.add(worker, window_start_ns, interval)
         self._telemetry.publish_interval(interval)
+
+    def reply_came(self, reply: Replied) -> None:
+        """See `GroupListener`."""
+        if self._start is not None:
+            self._start.take(reply)
 
     def checkpoint_came(self, worker: int, checkpoint: Checkpoint) -> None:
         """See `GroupListener`."""
@@ -84,6 +85,8 @@ class LoadGenerator:
         self._scenario, self._plain, self._placement, self._own_calibration, self._clock = scenario, plain, placement, calibration, clock
         self.fleet: Fleet | None = None
         """The machines that send the load; None for this one."""
+        self.local: LocalWorkers | None = None
+        """The worker processes of this machine, if it sends the load."""
 
     @property
     def calibration(self) -> Calibration | None:
@@ -98,22 +101,21 @@ class LoadGenerator:
                 raise UsageError(shortage)
 
     async def plan(
-        self, point: LoadPoint | MixPoint, workloads: Sequence[ProbedWorkload], trace_ids: TraceIds | None, *, is_first: bool
-    ) -> tuple[WorkerSpec | MixSpec, int]:
+        self, point: LoadPoint, workloads: Sequence[ProbedWorkload], trace_ids: TraceIds | None, *, is_first: bool
+    ) -> tuple[WorkerSpec, int]:
         """The specification of a load point for a single worker, and the number of workers to divide it among.
 
         Raises UsageError, or MeasurementError after the first load point, if limits of files or ports are too low for it; TargetError for a
         machine of a fleet that cannot reach the target, and MeasurementError if no machine is left.
         """
+        spec = make_worker_spec(self._scenario, point, workloads, trace_ids)
         if self.fleet is None:
-            cpus = len(self._placement.driver or usable_cpus())
-            spec, workers = plan_workers(self._scenario, point, workloads, self._own_calibration, cpus, trace_ids)
+            workers = count_workers(spec, workloads, self._own_calibration, len(self._placement.driver or usable_cpus()))
             fault = self._shortage(spec.connections, workers, has_started=True)
         else:
             if not (machines := len(self.fleet.machines)):
                 raise MeasurementError(self.fleet.describe_losses())
-            calibration, cpus = self.fleet.calibration, self.fleet.cpus
-            spec, workers = plan_workers(self._scenario, point, workloads, calibration, cpus, trace_ids, machines=machines)
+            workers = count_workers(spec, workloads, self.fleet.calibration, self.fleet.cpus, machines=machines)
             fault = self.fleet.limit_fault(spec, workers)
         if fault:
             raise UsageError(fault) if is_first else MeasurementError(fault)
@@ -121,49 +123,37 @@ class LoadGenerator:
             await self.fleet.check_targets(spec)
         return spec, workers
 
-    def needs_processes(self, spec: WorkerSpec | MixSpec, workers: int, *, has_reply_spool: bool) -> bool:
-        """Whether the load comes from worker processes, and not from this one."""
-        return self.fleet is not None or workers > 1 or (spec.has_checkpoints and not has_reply_spool)
-
     async def send(
         self,
-        spec: WorkerSpec | MixSpec,
+        spec: WorkerSpec,
         workers: int,
-        log: IntervalLog | IntervalSpool,
+        spool: IntervalSpool,
         checkpoints: PointCheckpoints,
         telemetry: PointTelemetry,
         start: StartTrial | None,
-        replies: ReplySpool | None,
         set_loop: Callable[[Stoppable], None],
     ) -> PointRecording:
-        """Sends a load point's requests; its intervals go to `log` and `telemetry`, and `set_loop` gets what can be stopped.
+        """Sends a load point's requests; its intervals go to `spool` and `telemetry`, and `set_loop` gets what can be stopped.
 
-        With an `IntervalLog` the one worker is this process; with an `IntervalSpool` each is a process of its own. A cold start has one
-        worker and a `start`; a load point with one worker may have a spool for its `replies`.
+        A cold start has one worker and a `start`.
         """
-        if isinstance(log, IntervalLog):
-            telemetry.follow()
-
-            def on_interval(start_ns: int, interval: Interval) -> None:
-                log.add(start_ns, interval)
-                telemetry.publish_interval(interval)
-
-            return await execute(
-                spec,
-                self._clock,
-                on_loop=set_loop,
-                on_interval=on_interval,
-                on_live=telemetry.show_live,
-                begin_at=None if start is None else start.begin,
-                on_reply=replies.take if replies is not None else None if start is None else start.take,
-            )
-        spec = spec.live(is_live=telemetry.show_live is not None)
-        listener = _PointListener(log, telemetry, checkpoints)
+        spec = dataclasses.replace(spec, is_live=telemetry.show_live is not None, reports_replies=start is not None)
+        listener = _PointListener(spool, telemetry, checkpoints, start)
         if self.fleet is not None:
             telemetry.follow()
             return await self.fleet.run_point(spec, workers, listener, set_loop)
-        async with local_workers(spec.split(workers, self._placement.driver), self._clock, listener) as group:
-            set_loop(group)
+        assert self.local is not None
+
+        async def begin_at() -> int:
+            assert start is not None
+            at_ns = await start.begin()
+            set_loop(group)  # only now: until then an interrupt ends the start
+            return at_ns
+
+        specs = spec.split(workers, self._placement.driver)
+        async with self.local.group(specs, listener, begin_at=None if start is None else begin_at) as group:
+            if start is None:
+                set_loop(group)
             telemetry.follow(group.pids)
             return await group.run()
 

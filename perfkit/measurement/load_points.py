@@ -3,7 +3,7 @@
 import contextlib
 import dataclasses
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractAsyncContextManager
 from typing import Protocol
 
@@ -11,22 +11,22 @@ from perfkit.api_v2.client import Client, make_client
 from perfkit.calibration.model import Calibration, highest_rate_per_s, spin_ns_per_request, transport_ns, workers_needed
 from perfkit.clock import Clock
 from perfkit.load.load_plan import ClosedPlan, ColdStartPlan, IdlePlan, LoadPlan, LoadPoint, OpenPlan, load_points
-from perfkit.load.mix_plan import MixPoint, mix_points
+from perfkit.load.point import LoadPoint, PointPart, load_points
 from perfkit.machine.limits import MemoryBudget, raise_open_file_limit
-from perfkit.measurement.target_probe import ProbeResult
+from perfkit.measurement.target_probe import ProbedWorkload, ProbeResult
 from perfkit.recorder.window import Window
 from perfkit.result.load import ClosedLoad, ColdStartLoad, IdleLoad, Load, MixedLoad, OpenLoad
 from perfkit.result.model import Point
 from perfkit.result.search import Search
 from perfkit.scenario.file import LoadedScenario
-from perfkit.scenario.load import ClosedLoadSpec, SearchLoadSpec
+from perfkit.scenario.load import ClosedLoadSpec, SearchLoadSpec, Slo
 from perfkit.scenario.model import Scenario
 from perfkit.target.address import Address, WireProtocol
 from perfkit.transport.limits import FIRST_ANSWER_LIMIT, STATISTICS_LIMIT, AnswerLimit
 from perfkit.transport.options import Rotation, StreamOptions, TransportOptions
 from perfkit.units import NS_PER_S, format_bytes
 from perfkit.workers.request_sampler import MOST_TRACED, REQUEST_ID, SamplingSpec, TraceIds
-from perfkit.workers.worker_spec import PointSpec, WorkerSpec
+from perfkit.workers.worker_spec import WorkerSpec, WorkloadSpec
 
 _STATISTICS_TIMEOUT_NS = 5 * NS_PER_S
 
@@ -40,7 +40,7 @@ _LEAST_CONNECTIONS = 4
 class LoadPointSource(Protocol):
     """Chooses the next load point."""
 
-    def next_point(self, probe_time_ns: int) -> LoadPoint | MixPoint | None:
+    def next_point(self, probe_time_ns: int) -> LoadPoint | None:
         """The next load point, or None at the end; `probe_time_ns` is the service time of a single request on an idle target."""
 
     def record(self, window: Window, point: Point, took_s: float) -> None:
@@ -57,10 +57,10 @@ class LoadPointSource(Protocol):
 class FixedPoints(LoadPointSource):
     """Load points that are known before the run."""
 
-    def __init__(self, points: Sequence[LoadPoint | MixPoint]) -> None:
+    def __init__(self, points: Sequence[LoadPoint]) -> None:
         self._points, self._remaining = points, iter(points)
 
-    def next_point(self, probe_time_ns: int) -> LoadPoint | MixPoint | None:
+    def next_point(self, probe_time_ns: int) -> LoadPoint | None:
         """See `LoadPointSource.next_point`."""
         return next(self._remaining, None)
 
@@ -74,8 +74,6 @@ class FixedPoints(LoadPointSource):
 
 def load_point_source(loaded: LoadedScenario) -> LoadPointSource:
     """The source of a scenario's load points; raises ScenarioError if a trace cannot be used."""
-    if loaded.scenario.workloads is not None:
-        return FixedPoints(mix_points(loaded))
     if isinstance(loaded.scenario.load, SearchLoadSpec):
         from perfkit.search.capacity_search import CapacitySearch  # whose fits other loads do without
 
@@ -96,13 +94,11 @@ def describe_load(load: LoadPlan) -> Load:
     )
 
 
-def describe_point(point: LoadPoint | MixPoint) -> Load:
-    """The load of a load point as a result describes it; of workloads with loads of their own, the sum."""
-    if isinstance(point, LoadPoint):
-        return describe_load(point.load)
-    if point.load is not None:
-        return describe_load(point.load)
-    loads = [part.load for part in point.parts]
+def describe_point(point: LoadPoint) -> Load:
+    """The load of a load point as a result describes it; of several loads side by side, the sum."""
+    loads = point.loads
+    if len(loads) == 1:
+        return describe_load(loads[0])
     concurrency = sum(load.concurrency for load in loads if isinstance(load, ClosedPlan))
     rate_per_s = sum(load.rate_per_s for load in loads if isinstance(load, OpenPlan))
     if not rate_per_s:
@@ -159,80 +155,93 @@ def requests_per_connection(scenario: Scenario, protocol: WireProtocol) -> int:
 
 
 def make_worker_spec(
-    scenario: Scenario, point: LoadPoint, address: Address, probed: ProbeResult, trace_ids: TraceIds | None = None
+    scenario: Scenario, point: LoadPoint, workloads: Sequence[ProbedWorkload], trace_ids: TraceIds | None = None
 ) -> WorkerSpec:
     """What a single worker would do in a load point; `WorkerSpec.split` divides it among several.
 
     `trace_ids` are those of the run; None if it traces no requests.
     """
-    measure, slo, check = scenario.measure, scenario.objective, scenario.check
-    options = dataclasses.replace(transport_options(scenario, point.protocol), answer_limit=probed.answer_limit, seed=point.number)
-    load = point.load
-    if load.sequences is not None:
-        sequences = dataclasses.replace(load.sequences, stream_lengths=probed.stream_lengths)
-        load = dataclasses.replace(load, sequences=sequences.within(probed.highest_sequence_id))
-        point = dataclasses.replace(point, load=load)
-    point_spec = PointSpec(
-        load=load,
+    slo = scenario.slo if point.is_mix else None
+    scenario = scenario if point.is_mix else workloads[0].scenario
+    tags = point.part_tags or (point.tag,)
+    specs = [
+        _workload_spec(
+            part,
+            one,
+            one.scenario.objective or slo,
+            point.number,
+            _sampling(one.scenario, point, part, trace_ids and trace_ids.of_point(tag)),
+        )
+        for part, one, tag in zip(point.parts, workloads, tags, strict=True)
+    ]
+    return WorkerSpec(
+        workloads=tuple(_sampled_together(specs)),
         warmup_ns=scenario.warmup_ns,
         window_ns=point.window_ns or scenario.window_ns,
         requests=scenario.requests,
-        drain_ns=scenario.drain_ns,
-        connections=min(_connections(scenario, point, probed), options.max_connections),
+        drain_ns=max(one.scenario.drain_ns for one in workloads),
+        shared=point.shared,
+        weights=() if point.shared is None else scenario.weights,
+        choices_seed=(scenario.workload.seed, point.number),
         finds_warm_up=scenario.finds_warm_up,
-        good_within_ns=slo.good_within_ns if slo else None,
-        abort_error_rate=measure.abort_error_rate,
+        abort_error_rate=scenario.measure.abort_error_rate,
         overload_abort_after_ns=point.overload_abort_after_ns,
-        is_streamed=scenario.stream is not None,
         checkpoint_ns=scenario.measure.checkpoint_ns,
-        timeout_ns=scenario.target.timeout_ns,
-        expected_window_ns=_expected_window_ns(scenario, load, probed.probe_time_ns),
+        timeout_ns=max(one.scenario.target.timeout_ns for one in workloads),
     )
-    requests = probed.requests if probed.shared is None else probed.shared.requests_for(point.load)
-    sampling = None if trace_ids is None else _sampling(scenario, point, trace_ids)
+
+
+def _workload_spec(part: PointPart, one: ProbedWorkload, slo: Slo | None, seed: int, sampling: SamplingSpec | None) -> WorkloadSpec:
+    own, probed, load = one.scenario, one.probed, part.load
+    options = dataclasses.replace(transport_options(own, part.protocol), answer_limit=probed.answer_limit, seed=seed)
+    if load.sequences is not None:
+        sequences = dataclasses.replace(load.sequences, stream_lengths=probed.stream_lengths)
+        load = dataclasses.replace(load, sequences=sequences.within(probed.highest_sequence_id))
+    requests = probed.requests if probed.shared is None else probed.shared.requests_for(load)
     if sampling is not None and sampling.sets_request_id:
         requests = tuple(dataclasses.replace(request, id=REQUEST_ID) for request in requests)
-    return WorkerSpec(
-        point=point_spec,
-        address=address,
+    return WorkloadSpec(
+        load=load,
+        connections=min(_connections(own, load, part.protocol, probed), options.max_connections),
+        address=one.address,
         transport=options,
         requests=requests,
         request_indices=probed.request_indices,
         expectation=probed.expectation,
-        check_share=check.share,
-        check_at_most_per_s=check.at_most_per_s,
-        seed=point.number,
+        check_share=own.check.share,
+        check_at_most_per_s=own.check.at_most_per_s,
+        seed=seed,
         sampling=sampling,
+        good_within_ns=slo.good_within_ns if slo else None,
+        is_streamed=own.stream is not None,
     )
 
 
-def _expected_window_ns(scenario: Scenario, load: LoadPlan, probe_time_ns: int) -> int | None:
-    """How long a number of requests takes if the target is as fast as for a single one; None for a window of another kind."""
-    if scenario.requests is None or isinstance(load, IdlePlan | ColdStartPlan):
-        return None
-    if isinstance(load, ClosedPlan):
-        return scenario.requests * (probe_time_ns + load.think_time_ns) // load.concurrency
-    return math.ceil(scenario.requests * NS_PER_S / load.rate_per_s)
+def _sampled_together(specs: Sequence[WorkloadSpec]) -> Iterator[WorkloadSpec]:
+    """The workloads traced by one share for all, so that the traced requests are a fair sample of the whole, too."""
+    rates = [spec.sampling.expected_per_s for spec in specs if spec.sampling]
+    known = [rate for rate in rates if rate is not None]
+    total_per_s = sum(known) if len(known) == len(rates) else None
+    for spec in specs:
+        yield dataclasses.replace(spec, sampling=spec.sampling and dataclasses.replace(spec.sampling, expected_per_s=total_per_s))
 
 
-def _sampling(scenario: Scenario, point: LoadPoint, trace_ids: TraceIds) -> SamplingSpec | None:
-    if (traces := scenario.traces) is None:
+def _sampling(scenario: Scenario, point: LoadPoint, part: PointPart, trace_ids: TraceIds | None) -> SamplingSpec | None:
+    if (traces := scenario.traces) is None or trace_ids is None:
         return None
-    expected_per_s = point.load.rate_per_s if isinstance(point.load, OpenPlan) else None
+    expected_per_s = part.load.rate_per_s if isinstance(part.load, OpenPlan) else None
     window_ns, per_s = point.window_ns or scenario.window_ns, traces.rate_per_s
     share, most_per_s = traces.share, None if window_ns is None else MOST_TRACED * NS_PER_S / window_ns
     if per_s is not None and most_per_s is not None:
         per_s = min(per_s, most_per_s)
     if share is not None and most_per_s is not None and expected_per_s:  # a fair sample of the window, and not its first requests
         share = min(share, most_per_s / expected_per_s)
-    return SamplingSpec(trace_ids.of_point(point.tag), per_s, share, expected_per_s, sets_request_id=bool(traces.files))
+    return SamplingSpec(trace_ids, per_s, share, expected_per_s, sets_request_id=bool(traces.files))
 
 
 def count_workers(
-    scenario: Scenario,
-    point: LoadPoint,
-    probed: ProbeResult,
     spec: WorkerSpec,
+    workloads: Sequence[ProbedWorkload],
     calibration: Calibration | None,
     cpus: int,
     budget: MemoryBudget | None = None,
@@ -241,41 +250,47 @@ def count_workers(
 ) -> int:
     """The number of workers for a load point, at most as many as have work to do; `machines` have those of `measure.workers` each.
 
-    With `measure.workers: auto` it is the number that the rate requires by the calibration of this machine, at most one per CPU;
+    With `measure.workers: auto` it is the number that the rates require together by the calibration of this machine, at most one per CPU;
     without a calibration it is 1. Raises ScenarioError if the processes need more than the budget, by default a quarter of the available
     memory.
     """
-    limit = spec.transport.max_connections
-    requested, maximum = scenario.measure.workers, min(spec.point.max_workers or limit, limit)
-    if requested != "auto":
-        workers = min(requested * machines, maximum)
-        if workers > machines:
-            each_bytes = _WORKER_BYTES + sum(len(tensor.raw) for request in probed.requests for tensor in request.inputs)
-            budget = MemoryBudget() if budget is None else budget
-            own = -(-workers // machines)
-            arithmetic = f"{own:,} processes × {format_bytes(each_bytes)}"
-            budget.reserve("measure.workers", own * each_bytes, arithmetic, "measure.workers, or the requests' tensors")
-        return workers
-    if calibration is None or not _is_calibrated(scenario):
-        return min(machines, maximum)
-    needed = workers_needed(
+    requested = workloads[0].scenario.measure.workers
+    if requested == "auto":
+        counts = [
+            _needed_workers(spec.shared or own.load, one, calibration, cpus) for own, one in zip(spec.workloads, workloads, strict=True)
+        ]
+        # each count is rounded up, from the busy share of a core; there is a worker on each machine in any case
+        return min(max(machines, min(cpus, sum(counts) - len(counts) + 1)), spec.max_workers)
+    workers = min(requested * machines, spec.max_workers)
+    if workers > machines:
+        tensors_bytes = sum(len(tensor.raw) for one in workloads for request in one.probed.requests for tensor in request.inputs)
+        each_bytes = _WORKER_BYTES + tensors_bytes
+        budget = MemoryBudget() if budget is None else budget
+        own = -(-workers // machines)
+        arithmetic = f"{own:,} processes × {format_bytes(each_bytes)}"
+        budget.reserve("measure.workers", own * each_bytes, arithmetic, "measure.workers, or the requests' tensors")
+    return workers
+
+
+def _needed_workers(load: LoadPlan, one: ProbedWorkload, calibration: Calibration | None, cpus: int) -> int:
+    """The workers that a load needs by the calibration; 1 without one that holds for its requests."""
+    if calibration is None or not _is_calibrated(one.scenario):
+        return 1
+    return workers_needed(
         calibration.costs,
-        protocol=point.protocol,
-        tensor_bytes=_tensor_bytes(probed),
-        rate_per_s=highest_rate_per_s(spec.point.load, probed.probe_time_ns),
+        protocol=one.address.protocol,
+        tensor_bytes=_tensor_bytes(one.probed),
+        rate_per_s=highest_rate_per_s(load, one.probed.probe_time_ns),
         max_workers=cpus,
-        spin_ns=spin_ns_per_request(point.load),
+        spin_ns=spin_ns_per_request(load),
     )
-    return min(max(needed, machines), maximum)
 
 
-def calibrated_transport_ns(
-    scenario: Scenario, point: LoadPoint, address: Address, probed: ProbeResult, calibration: Calibration | None
-) -> int | None:
+def calibrated_transport_ns(one: ProbedWorkload, calibration: Calibration | None) -> int | None:
     """See `transport_ns`; None without a calibration of this machine, for another machine's server, and for the reference engine."""
-    if calibration is None or not address.is_local or not _is_calibrated(scenario):
+    if calibration is None or not one.address.is_local or not _is_calibrated(one.scenario):
         return None
-    return transport_ns(calibration.costs, point.protocol, _tensor_bytes(probed))
+    return transport_ns(calibration.costs, one.address.protocol, _tensor_bytes(one.probed))
 
 
 def _is_calibrated(scenario: Scenario) -> bool:
@@ -298,14 +313,13 @@ def least_connections(scenario: Scenario) -> int:
     return min(math.ceil(in_flight / shared), max_connections(scenario))
 
 
-def _connections(scenario: Scenario, point: LoadPoint, probed: ProbeResult) -> int:
+def _connections(scenario: Scenario, load: LoadPlan, protocol: WireProtocol, probed: ProbeResult) -> int:
     """Connections to open ahead: for an open loop twice the requests in flight that Little's law gives for the probe's time."""
-    if isinstance(point.load, ColdStartPlan):
+    if isinstance(load, ColdStartPlan):
         return 0  # the first request after a start opens its connection
-    if isinstance(point.load, ClosedPlan):
-        in_flight = point.load.concurrency
+    if isinstance(load, ClosedPlan):
+        in_flight = load.concurrency
     else:
-        sequences = point.load.sequences
-        rate_per_s = point.load.rate_per_s * (sequences.requests_per_arrival if sequences else 1)
+        rate_per_s = load.rate_per_s * (load.sequences.requests_per_arrival if load.sequences else 1)
         in_flight = max(_LEAST_CONNECTIONS, math.ceil(2 * rate_per_s * probed.probe_time_ns / NS_PER_S))
-    return math.ceil(in_flight / requests_per_connection(scenario, point.protocol))
+    return math.ceil(in_flight / requests_per_connection(scenario, protocol))

@@ -13,7 +13,7 @@ from perfkit.errors import MeasurementWarning, UsageError
 from perfkit.figures.resources import MachineFigures, PageFigures
 from perfkit.load.load_plan import LoadPoint
 from perfkit.load.loop import StopCause
-from perfkit.load.mix_plan import MixPoint
+from perfkit.load.point import LoadPoint
 from perfkit.measurement.load_points import describe_point
 from perfkit.measurement.run_target import RunTarget
 from perfkit.measurement.target_probe import ProbedWorkload
@@ -166,7 +166,7 @@ class Observation:
         """Shows in the live view which load point begins."""
         self._client.show(begins)
 
-    def point_started(self, number: int, total: int, load_point: LoadPoint | MixPoint) -> None:
+    def point_started(self, number: int, total: int, load_point: LoadPoint) -> None:
         """Publishes live metrics: load point `number` of `total` begins, counted from 1."""
         self._client.publish(PublishMetrics("started", tuple(_started_metrics(self._scenario.name, number, total, load_point))))
 
@@ -222,7 +222,7 @@ class PointTelemetry:
             return PointObservation(Resources(), (), ())
         counts, warnings = None, tuple[MeasurementWarning, ...]()
         servers = dict[int, tuple[ServerCounts | None, tuple[MeasurementWarning, ...]]]()
-        workloads = recorded.workloads or (recorded,)
+        workloads = recorded.workloads
         # the server counted requests of lost workers, which the recording lacks
         is_countable = recorded.ending.cause is not StopCause.TARGET_LOST and not recorded.lost
         for reader, numbers in self._statistics if is_countable else ():
@@ -289,7 +289,7 @@ def _share_statistics(first: ProbedWorkload, second: ProbedWorkload) -> bool:
 
 
 async def _after(
-    reader: ServerStatisticsReader, workloads: Sequence[PointRecording | WorkloadRecording]
+    reader: ServerStatisticsReader, workloads: Sequence[WorkloadRecording]
 ) -> tuple[ServerCounts | None, tuple[MeasurementWarning, ...]]:
     sent = AnswerTotals.added(one.recording.answer_totals for one in workloads)
     # a request that was sent again may have been answered on the lost connection, too
@@ -359,10 +359,10 @@ def telemetry_config(
     )
 
 
-def _started_metrics(scenario: str, number: int, total: int, load_point: LoadPoint | MixPoint) -> list[LiveMetric]:
+def _started_metrics(scenario: str, number: int, total: int, load_point: LoadPoint) -> list[LiveMetric]:
     labels = {
         "scenario": scenario,
-        "protocol": load_point.protocol if isinstance(load_point, LoadPoint) else "mixed",
+        "protocol": "mixed" if load_point.is_mix else load_point.parts[0].protocol,
         "load": describe_point(load_point).title,
         "repetition": str(load_point.repetition + 1),
     }

@@ -3,14 +3,14 @@
 from collections.abc import Iterator
 
 from perfkit.errors import MeasurementWarning
-from perfkit.load.load_plan import ClosedPlan, LoadPoint, OpenPlan
+from perfkit.load.load_plan import ClosedPlan, OpenPlan
 from perfkit.load.loop import StopCause
+from perfkit.load.point import LoadPoint
 from perfkit.measurement.load_points import describe_load, max_connections, requests_per_connection
 from perfkit.measurement.observation import PointObservation
 from perfkit.points.behaviour import warm_up_ns
 from perfkit.points.measured import MachineMeasurement, PointMeasurement
-from perfkit.recorder.batches import batch_length_ns
-from perfkit.recorder.window import Window, cut, cut_step_ns
+from perfkit.recorder.window import Window, cut
 from perfkit.result.cold_start import ColdStart
 from perfkit.result.generator import Generator
 from perfkit.result.model import Connections
@@ -19,7 +19,6 @@ from perfkit.scenario.target import Target
 from perfkit.target.address import WireProtocol
 from perfkit.transport.connect import FILE_LIMIT_REMEDY
 from perfkit.transport.options import Balance
-from perfkit.units import NS_PER_S
 from perfkit.workers.point_recording import PointRecording
 
 
@@ -31,17 +30,10 @@ def cut_window(scenario: Scenario, recorded: PointRecording, *, is_open: bool) -
     return cut(recording, steady_from_ns, is_open=is_open)
 
 
-def undecided_warmup_s(scenario: Scenario, own_window_ns: int | None = None) -> int:
-    """The number of seconds at the start of the recording that may turn out to be warm-up; `own_window_ns` is that of a load point."""
-    window_ns = own_window_ns or scenario.window_ns
-    if window_ns is None or not scenario.finds_warm_up:
-        return 0
-    return (window_ns // 3 + cut_step_ns(batch_length_ns(window_ns))) // NS_PER_S
-
-
 def make_point_measurement(
     scenario: Scenario,
     load_point: LoadPoint,
+    number: int,
     recorded: PointRecording,
     window: Window,
     observed: PointObservation,
@@ -52,9 +44,9 @@ def make_point_measurement(
     transport_ns: int | None = None,
     cold_start: ColdStart | None = None,
 ) -> PointMeasurement:
-    """Puts together what is known about a load point; `warnings` are those of the run as a whole."""
-    warnings, limit = [*warnings, *observed.warnings], max_connections(scenario)
-    slots, load = limit * requests_per_connection(scenario, load_point.protocol), load_point.load
+    """Puts together what is known about workload `number` of a load point; `warnings` are those of the run as a whole."""
+    warnings, limit, part = [*warnings, *observed.warnings], max_connections(scenario), load_point.parts[number]
+    slots, load = limit * requests_per_connection(scenario, part.protocol), part.load
     if isinstance(load, ClosedPlan) and load.concurrency > slots:
         waited = f"{load.concurrency - slots:,} of the {load.concurrency:,} concurrent requests waited for a free one"
         warnings.append(MeasurementWarning("connections_limited", f"target.max_connections allows {limit} connections, so {waited}."))
@@ -62,9 +54,9 @@ def make_point_measurement(
         message = f"The target was overloaded, so the probe ended early: {recorded.ending.reason}."
         warnings.append(MeasurementWarning("hopeless", message))
     return PointMeasurement(
-        workload=load_point.workload,
+        workload=part.workload,
         is_alone=load_point.is_alone,
-        protocol=load_point.protocol,
+        protocol=part.protocol,
         load=describe_load(load),
         batch_size=batch_size,
         repetition=load_point.repetition,
@@ -73,7 +65,7 @@ def make_point_measurement(
         connections=Connections.model_validate(recorded.connections, from_attributes=True),
         connect_times=recorded.connections.connect_times.counts(),
         connections_by_address=recorded.connections.by_address,
-        balance=_balance(scenario.target, load_point.protocol),
+        balance=_balance(scenario.target, part.protocol),
         generator=Generator(
             workers=workers,
             cpu_share=recorded.shares.cpu,

@@ -1,30 +1,25 @@
-"""The replies of a run in a temporary file, for exports that list every request.
-
-While load is sent, an answer is only written as it came: it is decoded when the file is read, after the load.
-"""
+"""The replies of a run, for exports that list every request: which part of the worker's file belongs to which window."""
 
 import contextlib
 import dataclasses
 import os
 import pathlib
-import pickle
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from types import TracebackType
 from typing import Any, Self
 
 from perfkit.api_v2.client import Client, make_client
 from perfkit.clock import Clock, wall_ns
-from perfkit.errors import StorageError, UsageError
+from perfkit.errors import UsageError
 from perfkit.protocol.message import InferRequest, InferResponse
 from perfkit.recorder.window import Window
 from perfkit.scenario.load import ColdStartLoadSpec
 from perfkit.scenario.model import Scenario
 from perfkit.transport.base import Outcome, Reply
 from perfkit.transport.streamed_answer import StreamedAnswer
-from perfkit.workers.worker_spec import WorkerSpec
-
-_BUFFER_BYTES = 1 << 20
+from perfkit.workers.reply_file import read_replies
+from perfkit.workers.worker_spec import WorkerSpec, WorkloadSpec
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -46,7 +41,7 @@ class SpooledRequest:
 class _Point:
     """A load point: its place in the file, what reads its answers, and its window."""
 
-    spec: WorkerSpec
+    spec: WorkloadSpec
     client: Client
     begin_bytes: int
     epoch_ns: int
@@ -56,57 +51,42 @@ class _Point:
 
 
 class ReplySpool:
-    """Takes the replies of one run's load points, each sent by one worker; a context manager, which removes the file at its end."""
+    """The replies of one run's load points, each sent by one worker; a context manager, which removes their file at its end."""
 
     def __init__(self, folder: pathlib.Path) -> None:
-        """The file is in `folder`, without a name; raises UsageError if that is not possible."""
+        """The file is in `folder`; raises UsageError if that is not possible."""
         self._folder = folder
         try:
-            self._file = tempfile.TemporaryFile(buffering=_BUFFER_BYTES, dir=folder)  # noqa: SIM115 - closed by `__exit__`
+            descriptor, name = tempfile.mkstemp(prefix=".replies-", dir=folder)
         except OSError as error:
             raise UsageError(f"{folder}: no file can be made in this folder: {error.strerror}") from None
+        os.close(descriptor)
+        self._file = pathlib.Path(name)
         self._points: list[_Point] = []
-        self._failure: OSError | None = None
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        with contextlib.suppress(OSError):  # of what could not be written, as `end` has said
-            self._file.close()
+        with contextlib.suppress(OSError):
+            self._file.unlink()
 
     def begin(self, spec: WorkerSpec, clock: Clock) -> WorkerSpec:
         """Begins a load point; returns what its worker must do so that replies have all that is spooled."""
-        if (stream := spec.transport.stream) is not None:
-            spec = dataclasses.replace(
-                spec, transport=dataclasses.replace(spec.transport, stream=dataclasses.replace(stream, keeps_messages=True))
+        (own,) = spec.workloads
+        if (stream := own.transport.stream) is not None:
+            own = dataclasses.replace(
+                own, transport=dataclasses.replace(own.transport, stream=dataclasses.replace(stream, keeps_messages=True))
             )
         # never opened: it only decodes
-        client = make_client(spec.address, spec.transport, clock)
-        self._points.append(_Point(spec, client, self._file.seek(0, os.SEEK_END), wall_ns() - clock.now_ns()))
-        return spec
-
-    def take(self, reply: Reply) -> None:
-        """Takes a reply, before its contents are dropped; a failure to write is raised by the next `end`."""
-        if reply.outcome is not Outcome.OK or self._failure is not None:
-            return
-        payload = reply.payload.messages if isinstance(reply.payload, StreamedAnswer) else reply.payload
-        row = (reply.started_ns, reply.finished_ns, reply.variant, reply.sequence_id, reply.responses_ns, payload)
-        try:
-            self._file.write(pickle.dumps(row))
-        except OSError as error:
-            self._failure = error
+        client = make_client(own.address, own.transport, clock)
+        self._points.append(_Point(own, client, self._file.stat().st_size, wall_ns() - clock.now_ns()))
+        return dataclasses.replace(spec, workloads=(own,), replies_file=str(self._file.absolute()))
 
     def end(self, window: Window) -> None:
-        """Ends a load point, whose requests are those answered in its window; raises StorageError if some could not be written."""
+        """Ends a load point, whose requests are those answered in its window."""
         point = self._points[-1]
-        try:
-            if self._failure is not None:
-                raise self._failure
-            self._file.flush()
-            point.end_bytes = self._file.tell()
-        except OSError as error:
-            raise StorageError(f"{self._folder}: the requests cannot be written: {error.strerror}") from None
+        point.end_bytes = self._file.stat().st_size
         point.window_ns = (window.start_ns, window.end_ns) if window.length_ns else None
 
     def windows_ns(self) -> list[tuple[int, int]]:
@@ -121,17 +101,13 @@ class ReplySpool:
 
     def _requests_of(self, point: _Point, start_ns: int, end_ns: int) -> Iterator[SpooledRequest]:
         epoch_ns, indices = point.epoch_ns, point.spec.request_indices
-        self._file.seek(point.begin_bytes)
-        while self._file.tell() < point.end_bytes:
-            try:
-                row: Any = pickle.load(self._file)  # noqa: S301 - a file that only this object has
-            except OSError as error:
-                raise StorageError(f"{self._folder}: the requests cannot be read: {error.strerror}") from None
-            started_ns, finished_ns, variant, sequence_id, responses_ns, payload = row
+        for started_ns, finished_ns, variant, sequence_id, responses_ns, payload in read_replies(
+            self._file, point.begin_bytes, point.end_bytes
+        ):
             if not start_ns <= finished_ns <= end_ns:
                 continue
             if indices is not None:
-                variant = int(indices[variant])
+                variant = int(indices[variant])  # noqa: PLW2901 - that of the request, from here on
             responses = _responses(point.client, finished_ns, responses_ns, payload)
             yield SpooledRequest(
                 started_ns + epoch_ns,
@@ -142,7 +118,7 @@ class ReplySpool:
             )
 
 
-def _responses(client: Client, finished_ns: int, responses_ns: list[int], payload: Any) -> Iterator[tuple[int, InferResponse | None]]:
+def _responses(client: Client, finished_ns: int, responses_ns: Sequence[int], payload: Any) -> Iterator[tuple[int, InferResponse | None]]:
     if payload is None:  # of a transport that keeps no contents, or a stream with nothing but its end
         yield from ((at_ns, None) for at_ns in responses_ns or (finished_ns,))
     elif responses_ns:

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 from perfkit.calibration.model import calibration_path, read_calibration
 from perfkit.clock import Clock, utc_now
 from perfkit.errors import MeasurementError, MeasurementWarning, PerfkitError, StorageError, TargetError, UsageError
-from perfkit.load.load_plan import ColdStartPlan, LoadPoint
+from perfkit.load.load_plan import ColdStartPlan
 from perfkit.load.loop import StopCause
-from perfkit.load.mix_plan import MixPoint
+from perfkit.load.point import LoadPoint
 from perfkit.machine.cpus import usable_cpus
 from perfkit.machine.description import describe_host
 from perfkit.machine.shared_memory import remove_abandoned
@@ -25,7 +25,7 @@ from perfkit.measurement.load_generator import LoadGenerator
 from perfkit.measurement.load_points import connect, describe_point, load_point_source
 from perfkit.measurement.mix import describe_workloads, is_open, measurements_of, named, title_of
 from perfkit.measurement.observation import Observation, PointObservation
-from perfkit.measurement.point_measurement import cut_window, undecided_warmup_s
+from perfkit.measurement.point_measurement import PointMeasurement, cut_window
 from perfkit.measurement.reply_spool import ReplySpool, check_spooled
 from perfkit.measurement.request_traces import SPANS_IN_HASTE_WITHIN_S, SPANS_WITHIN_S, RequestTraces, SpanSource
 from perfkit.measurement.run_result import RunResult
@@ -36,7 +36,7 @@ from perfkit.points.measured import PointMeasurement, Resources
 from perfkit.recorder.window import Window
 from perfkit.result.checkpoint import Checkpoint
 from perfkit.result.file import SERVER_LOG, ResultWriter
-from perfkit.result.interval_log import IntervalLog, PointLines
+from perfkit.result.interval_log import PointLines
 from perfkit.result.interval_spool import IntervalSpool
 from perfkit.result.model import METRIC_DEFINITIONS, Result, Status
 from perfkit.result.provenance import describe_source
@@ -47,7 +47,6 @@ from perfkit.telemetry.messages import PointBegins
 from perfkit.units import NS_PER_S
 from perfkit.workers.cpu_placement import place
 from perfkit.workers.point_recording import PointRecording
-from perfkit.workers.worker_spec import MixSpec, WorkerSpec
 
 if TYPE_CHECKING:
     from perfkit.fleet.fleet import Fleet
@@ -265,9 +264,8 @@ class ScenarioRun:
         if self.is_active:
             self._so_far.end("interrupted", reason)
 
-    async def _measure_point(self, load_point: LoadPoint | MixPoint, target: RunTarget, observation: Observation) -> None:
-        parts = load_point.parts if isinstance(load_point, MixPoint) else (load_point,)
-        workloads = [self._workloads[part.workload, part.protocol] for part in parts]
+    async def _measure_point(self, load_point: LoadPoint, target: RunTarget, observation: Observation) -> None:
+        workloads = [self._workloads[part.workload, part.protocol] for part in load_point.parts]
         trace_ids = None if self._traces is None else self._traces.ids
         if self._traces is not None:
             self._traces.read_clocks()
@@ -275,19 +273,18 @@ class ScenarioRun:
         began_ns = self.clock.now_ns()
         number, total = self._number
         observation.point_started(number, total, load_point)
-        telemetry = observation.point(number, workloads, is_mix=isinstance(load_point, MixPoint))
+        telemetry = observation.point(number, workloads, is_mix=load_point.is_mix)
         await telemetry.begin()
         start = None
-        if isinstance(load_point, LoadPoint) and isinstance(load_point.load, ColdStartPlan):
-            start = StartTrial(self.scenario, load_point.load, workloads[0].address, target.server, self.clock)
-        with self.interruption.stopping(target.server) as set_loop:
+        if isinstance(load := load_point.parts[0].load, ColdStartPlan):
+            start = StartTrial(self.scenario, load, workloads[0].address, target.server, self.clock)
+        log = self._writer.interval_spool(load_point.tag, self._point_lines(load_point))
+        with self.interruption.stopping(target.server) as set_loop, contextlib.closing(log):
             if self._spool is not None:
-                assert isinstance(spec, WorkerSpec)
                 spec, workers = self._spool.begin(spec, self.clock), 1
-            log = self._new_log(load_point, spec, workers)
             make_checkpoint = functools.partial(self._checkpoint, load_point, workloads, workers, log)
             checkpoints = PointCheckpoints(make_checkpoint, self.observer.note_added)
-            recorded = await self.generator.send(spec, workers, log, checkpoints, telemetry, start, self._spool, set_loop)
+            recorded = await self.generator.send(spec, workers, log, checkpoints, telemetry, start, set_loop)
             if number == total and not self._is_search:
                 self.observer.all_answered()
             await checkpoints.finish()
@@ -296,7 +293,9 @@ class ScenarioRun:
                 self._spool.end(window)
             # an interrupt of these waits does not discard the measured load point
             observed = await telemetry.finish(recorded, window)
-            await self._settle(log, (window.start_ns - recorded.recording.origin_ns) // NS_PER_S)
+            first_s = (window.start_ns - recorded.recording.origin_ns) // NS_PER_S
+            # in a thread: an hour of many workers takes seconds, in which a fleet's machines must hear of this one
+            await asyncio.to_thread(self._writer.log_spooled, log, first_s)
         self._so_far.end_early(recorded.ending)
         if recorded.ending.cause is StopCause.INTERRUPTED:
             for run in self.interleaved:
@@ -317,16 +316,9 @@ class ScenarioRun:
             if self._traces is not None:  # last, because an interrupt of this wait must not discard the measured load point
                 await self._traces.collect(observation)
 
-    def _new_log(self, load_point: LoadPoint | MixPoint, spec: WorkerSpec | MixSpec, workers: int) -> IntervalLog | IntervalSpool:
-        """Where the intervals of a load point go while it is measured."""
-        lines = self._point_lines(load_point)
-        if self.generator.needs_processes(spec, workers, has_reply_spool=self._spool is not None):
-            return self._writer.interval_spool(load_point.tag, lines)
-        return self._writer.interval_log(lines, undecided_warmup_s(self.scenario, load_point.window_ns))
-
     def _measurements(
         self,
-        load_point: LoadPoint | MixPoint,
+        load_point: LoadPoint,
         workloads: Sequence[ProbedWorkload],
         recorded: PointRecording,
         window: Window,
@@ -335,13 +327,6 @@ class ScenarioRun:
     ) -> list[PointMeasurement]:
         calibration = self.generator.calibration
         return measurements_of(self.scenario, load_point, workloads, recorded, window, observed, workers, self._warnings, calibration)
-
-    async def _settle(self, log: IntervalLog | IntervalSpool, first_s: int) -> None:
-        """Writes the intervals of the window, which begins at second `first_s`, to the log."""
-        if isinstance(log, IntervalLog):
-            log.settle(first_s)
-        else:  # in a thread: an hour of many workers takes seconds, in which a fleet's machines must hear of this one
-            await asyncio.to_thread(self._writer.log_spooled, log, first_s)
 
     async def join_traces(self, observation: Observation) -> None:
         """Takes the server's spans of the traced requests, once all load points are measured, and splits their time."""
@@ -358,24 +343,22 @@ class ScenarioRun:
         if self._traces is not None and self._so_far.points and not self._traces.breakdowns:
             self._writer.write_traces(PARTS, self._traces.split([one.address for one in self._workloads.values()]))
 
-    def _point_lines(self, load_point: LoadPoint | MixPoint) -> PointLines:
-        if not isinstance(load_point, MixPoint):
-            return PointLines(load_point.tag, self._started_ns)
+    def _point_lines(self, load_point: LoadPoint) -> PointLines:
         are_alike = describe_point(load_point).kind != "mixed"
-        return PointLines(load_point.tag, self._started_ns, [part.tag for part in load_point.parts], are_alike=are_alike)
+        return PointLines(load_point.tag, self._started_ns, load_point.part_tags, are_alike=are_alike)
 
     def _checkpoint(
         self,
-        load_point: LoadPoint | MixPoint,
+        load_point: LoadPoint,
         workloads: Sequence[ProbedWorkload],
         workers: int,
-        spool: IntervalLog | IntervalSpool,
+        spool: IntervalSpool,
         at_ns: int,
         recorded: PointRecording,
     ) -> Callable[[], None] | None:
         """What writes a checkpoint: the result as if the load point had ended at that instant, without what was sampled."""
         window = cut_window(self.scenario, recorded, is_open=is_open(load_point))
-        if not window.length_ns or isinstance(spool, IntervalLog):
+        if not window.length_ns:
             return None
         so_far = self._so_far.branch()
         so_far.add(self._measurements(load_point, workloads, recorded, window, PointObservation(Resources(), (), ()), workers))

@@ -19,7 +19,8 @@ from perfkit.errors import (
     ScenarioError,
     TargetError,
 )
-from perfkit.load.load_plan import ClosedPlan, plan_sequences
+from perfkit.load.load_plan import ClosedPlan
+from perfkit.load.planned_loads import plan_sequences
 from perfkit.load.sequence_requests import with_sequence
 from perfkit.load.sequences import SequenceSource
 from perfkit.machine.limits import MemoryBudget

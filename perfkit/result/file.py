@@ -22,7 +22,7 @@ from perfkit.result.atomic_write import put_in_place, write_whole
 from perfkit.result.checkpoint import CHECKPOINT_FILE, Checkpoint, write_checkpoint
 from perfkit.result.checks import check_result
 from perfkit.result.checksums import CHECKSUM_FILE, discard_checksums, verify, write_checksums
-from perfkit.result.interval_log import LOG_FILE, IntervalLog, PointLines, log_files
+from perfkit.result.interval_log import LOG_FILE, PointLines, log_files
 from perfkit.result.interval_spool import SPOOL_GLOB, IntervalSpool
 from perfkit.result.json_file import parse_json, read_bytes
 from perfkit.result.model import SCHEMA, Result, result_document
@@ -91,10 +91,6 @@ class ResultWriter:
             except OSError as error:
                 self._failure = error
 
-    def interval_log(self, lines: PointLines, held_s: int) -> IntervalLog:
-        """A log for the intervals of one load point, which this process sends."""
-        return IntervalLog(self.log, lines, held_s)
-
     def interval_spool(self, tag: str, lines: PointLines) -> IntervalSpool:
         """A place for the intervals of one load point that worker processes send; `log_spooled` puts them into the log."""
         return IntervalSpool(self.partial, tag, lines)
@@ -103,13 +99,13 @@ class ResultWriter:
         """Adds the intervals of a load point whose window starts at second `first_s`; failures as in `log`."""
         try:
             for line in spool.settled(first_s):
-                self._log.write(line)
+                self.log(line)
             spool.remove()
         except OSError as error:
             self._failure = self._failure or error
 
     def log_series(self, point: SampledPoint, started_ns: int, series: tuple[Series, ...]) -> None:
-        """Adds the telemetry of a load point; `started_ns` as for `interval_log`, and failures as in `log`."""
+        """Adds the telemetry of a load point; `started_ns` as for `PointLines`, and failures as in `log`."""
         try:
             self._telemetry.add(point, started_ns, series)
         except OSError as error:

@@ -4,7 +4,7 @@ import collections
 import hashlib
 import pathlib
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from perfkit.errors import ResultError
 from perfkit.figures.declaration import declared
@@ -55,33 +55,6 @@ class PointLines:
 
     def _seconds(self, instant_ns: int) -> float:
         return (instant_ns - self._started_ns) / 1e9
-
-
-class IntervalLog:
-    """Logs the intervals of a load point, and holds back those of the first `held_s` seconds, which may turn out to be warm-up."""
-
-    def __init__(self, write: Callable[[str], None], lines: PointLines, held_s: int) -> None:
-        self._write, self._lines, self._held_s = write, lines, held_s
-        self._held: list[tuple[int, str]] = []  # as lines, which take a tenth of the memory of intervals
-        self._window_start_ns: int | None = None
-
-    def add(self, window_start_ns: int, interval: Interval) -> None:
-        """Adds an interval, numbered from the earliest possible start of the window."""
-        self._window_start_ns = window_start_ns
-        lines = self._lines.of_interval(window_start_ns, interval)
-        if interval.index < self._held_s:
-            self._held.append((interval.index, lines))
-        else:
-            self._write(lines)
-
-    def settle(self, first_s: int) -> None:
-        """Logs the held-back intervals from second `first_s` on, where the window starts."""
-        for index, lines in self._held:
-            if index >= first_s:
-                self._write(lines)
-        self._held = []
-        if self._window_start_ns is not None:
-            self._write(self._lines.of_window(self._window_start_ns, first_s))
 
 
 def interval_lines(tag: str, window_start_s: float, interval: Interval) -> str:

@@ -126,10 +126,15 @@ class IntervalSpool:
             yield from spooled_lines(path, first_s, is_lost=True)
         yield self.window_lines(first_s)
 
+    def close(self) -> None:
+        """Closes the files, which stay."""
+        for file in self._files.values():
+            file.close()
+
     def remove(self) -> None:
         """Removes the files."""
-        for worker, file in self._files.items():
-            file.close()
+        self.close()
+        for worker in self._files:
             self._path(worker).unlink(missing_ok=True)
         for path in self._lost:
             path.unlink(missing_ok=True)

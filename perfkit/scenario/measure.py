@@ -42,7 +42,7 @@ class Measure(Section):
     """The CPUs of the load generator, such as `[1]` or `0,2-3`; those of the server should be others."""
     checkpoint_ns: Duration = Field(default=60 * NS_PER_S, alias="checkpoint")
     """How often the figures so far are written while a longer window is measured, in whole seconds, so that `perfkit recover` makes a result
-    of a run that was killed. The workers of such a window are processes of their own."""
+    of a run that was killed."""
 
     @pydantic.field_validator("checkpoint_ns")
     @classmethod

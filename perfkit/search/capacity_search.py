@@ -2,7 +2,8 @@
 
 import math
 
-from perfkit.load.load_plan import LoadPoint, plan_probe, plan_sequences
+from perfkit.load.planned_loads import plan_probe, plan_sequences
+from perfkit.load.point import LoadPoint, PointPart
 from perfkit.recorder.window import Window
 from perfkit.result.distribution import QUANTILES
 from perfkit.result.model import Point
@@ -51,8 +52,7 @@ class CapacitySearch:
         plan = plan_probe(self._search, rate, seed=seed, number=number, warmup_ns=warmup_ns, sequences=sequences)
         return LoadPoint(
             index=rates.index(rate) if rate in rates else len(rates),
-            protocol=scenario.target.load_protocols[0],
-            load=plan,
+            parts=(PointPart(scenario.target.load_protocols[0], plan),),
             repetition=sum(probe.rate_per_s == rate for probe in self._probes),
             number=number,
             window_ns=self._window_ns(self._step),

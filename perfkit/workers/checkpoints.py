@@ -4,7 +4,7 @@ import asyncio
 import collections
 import dataclasses
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from perfkit.clock import Clock
 from perfkit.load.loop import Phases
@@ -14,7 +14,7 @@ from perfkit.recorder.recording import Recording
 from perfkit.recorder.recording_so_far import RecordingSoFar
 from perfkit.units import NS_PER_S
 from perfkit.workers.messages import Checkpoint
-from perfkit.workers.point_recording import PointRecording, WorkloadRecording, merge_points
+from perfkit.workers.point_recording import PointRecording, merge_points
 
 # late requests are sent in this time
 _SENT_WITHIN_NS = NS_PER_S
@@ -89,28 +89,22 @@ class PointSoFar:
 
     def add(self, piece: PointRecording) -> None:
         """Adds the next piece."""
-        self._newest = dataclasses.replace(piece, workloads=())
-        self._connections = [one.connections for one in piece.workloads]
-        for number, recording in enumerate((piece.recording, *(one.recording for one in piece.workloads))):
-            self._recordings[number].add(recording)
+        self._newest = piece
+        for number, one in enumerate(piece.workloads):
+            self._recordings[number].add(one.recording)
 
     def totals(self) -> PointRecording:
         """A piece with all that pieces do not add up: see `RecordingSoFar`."""
-        assert self._newest is not None
-        return dataclasses.replace(
-            self._newest,
-            recording=self._recordings[0].totals(),
-            workloads=tuple(
-                WorkloadRecording(self._recordings[number].totals(), connections) for number, connections in enumerate(self._connections, 1)
-            ),
-        )
+        return self._with({number: one.totals() for number, one in self._recordings.items()})
 
     def whole(self) -> PointRecording:
         """The recording until the newest checkpoint."""
+        return self._with({number: one.whole() for number, one in self._recordings.items()})
+
+    def _with(self, recordings: Mapping[int, Recording]) -> PointRecording:
         assert self._newest is not None
-        recording, *parts = (one.whole() for one in self._recordings.values())
-        workloads = tuple(WorkloadRecording(*one) for one in zip(parts, self._connections, strict=True))
-        return dataclasses.replace(self._newest, recording=recording, workloads=workloads)
+        workloads = (dataclasses.replace(one, recording=recordings[number]) for number, one in enumerate(self._newest.workloads))
+        return dataclasses.replace(self._newest, workloads=tuple(workloads))
 
 
 class CheckpointCollector:

@@ -12,7 +12,7 @@ from perfkit.load.tasks import run_with_side_tasks
 from perfkit.recorder.recent import LiveFigures
 from perfkit.recorder.recording import Interval
 from perfkit.units import NS_PER_S
-from perfkit.workers.messages import Begin, Checkpoint, Crashed, Logged, PartLost, Ready, Stop
+from perfkit.workers.messages import Begin, Checkpoint, Crashed, Logged, PartLost, Ready, Replied, Stop
 from perfkit.workers.point_recording import PointRecording, after_known_part, empty_point, merge_points
 
 # how far ahead the common start lies: time for every worker to receive it
@@ -81,6 +81,9 @@ class GroupListener:
     def interval_came(self, worker: int, window_start_ns: int, interval: Interval) -> None:
         """A worker logged an interval, with the earliest start of the window; whether its requests count is known at the end."""
 
+    def reply_came(self, reply: Replied) -> None:
+        """A request of a cold start has ended."""
+
     def checkpoint_came(self, worker: int, checkpoint: Checkpoint) -> None:
         """A worker sent the next piece of its recording."""
 
@@ -114,8 +117,7 @@ class WorkerGroup:
     ) -> None:
         """The workers at the end of `links`, which are all `of` the workers unless it is given.
 
-        With the number of `workloads` of a mix, 0 for a single workload, a load point whose workers are all lost is a recording without
-        requests if they have logged anything. `begin_at` is called when all are ready, and returns the common start; by default it lies
+        With the number of `workloads`, a load point whose workers are all lost is a recording without requests if they have logged anything. `begin_at` is called when all are ready, and returns the common start; by default it lies
         `lead_ns` ahead.
         """
         self._workers, self._lead_ns = [_Worker(number, link, clock.now_ns()) for number, link in enumerate(links)], lead_ns
@@ -212,6 +214,8 @@ class WorkerGroup:
                 self._listener.interval_came(worker.number, window_start_ns, interval)
             case Checkpoint() as checkpoint:
                 self._listener.checkpoint_came(worker.number, checkpoint)
+            case Replied() as reply:
+                self._listener.reply_came(reply)
             case LiveFigures() as figures:
                 self._listener.figures_came(figures)
             case Ready():

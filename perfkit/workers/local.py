@@ -1,15 +1,16 @@
-"""The workers of one load point as processes on this machine."""
+"""The workers of load points as processes on this machine."""
 
 import contextlib
 import dataclasses
+import subprocess
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from typing import Any
+from typing import Any, Self
 
 from perfkit.clock import Clock
-from perfkit.process.child import Child
-from perfkit.process.start_module import start_module
+from perfkit.process.child import Child, end_unused
+from perfkit.process.start_module import spawn_module, start_module
 from perfkit.workers.group import GroupListener, WorkerGroup
-from perfkit.workers.worker_spec import MixSpec, WorkerSpec
+from perfkit.workers.worker_spec import WorkerSpec
 
 MODULE = "perfkit.workers.worker_process"
 WORKER_FILES = 22
@@ -64,27 +65,67 @@ class Part:
     """See `WorkerGroup`."""
 
 
-@contextlib.asynccontextmanager
-async def local_workers(
-    specs: Sequence[WorkerSpec | MixSpec], clock: Clock, listener: GroupListener, part: Part | None = None
-) -> AsyncIterator[WorkerGroup]:
-    """Runs a worker process for each spec, for the length of the block; by default they are all workers."""
-    running: list[Child] = []
-    async with contextlib.AsyncExitStack() as children:
+class LocalWorkers:
+    """Worker processes of this machine, which live on between load points, so that a run pays for their start once; a context manager."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._running, self._idle = list[Child](), list[Child]()
+        self._ahead: subprocess.Popen[bytes] | None = None
+        self._ending = contextlib.AsyncExitStack()
+
+    def start_ahead(self) -> None:
+        """Starts the first worker, so that it imports its libraries while others are waited for."""
+        self._ahead = spawn_module(MODULE)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        if self._ahead is not None:
+            end_unused(self._ahead)
+        for child in self._running:  # all at once, before the first is waited for
+            child.close_stdin()
+        await self._ending.aclose()
+
+    @contextlib.asynccontextmanager
+    async def group(
+        self,
+        specs: Sequence[WorkerSpec],
+        listener: GroupListener,
+        part: Part | None = None,
+        begin_at: Callable[[], Awaitable[int]] | None = None,
+    ) -> AsyncIterator[WorkerGroup]:
+        """The workers of one load point, one for each spec; by default they are all workers. See `WorkerGroup` for `begin_at`."""
+        children, group = list[Child](), None
         try:
             for spec in specs:
-                child = await children.enter_async_context(start_module(MODULE, stop_within_s=ENDS_WITHIN_S))
-                running.append(child)
-                child.send(spec)
+                children.append(await self._take())
+                children[-1].send(spec)
             if part is None:
-                links = [_link(number, len(specs), child) for number, child in enumerate(running)]
-                yield WorkerGroup(links, clock, listener, workloads=specs[0].workload_count)
+                links = [_link(number, len(specs), child) for number, child in enumerate(children)]
+                group = WorkerGroup(links, self._clock, listener, workloads=len(specs[0].workloads), begin_at=begin_at)
             else:
-                links = [_link(number, part.of, child, part.where) for number, child in zip(part.numbers, running, strict=True)]
-                yield WorkerGroup(links, clock, listener, begin_at=part.begin_at, of=part.of)
+                links = [_link(number, part.of, child, part.where) for number, child in zip(part.numbers, children, strict=True)]
+                group = WorkerGroup(links, self._clock, listener, begin_at=part.begin_at, of=part.of)
+            yield group
         finally:
-            for child in running:  # all at once, before the first is waited for
-                child.close_stdin()
+            outcomes = [(None, "")] * len(children) if group is None else group.recordings
+            for child, (point, loss) in zip(children, outcomes, strict=True):
+                if point is None or loss:  # it may be at work on the load point still
+                    child.close_stdin()
+                else:
+                    self._idle.append(child)
+
+    async def _take(self) -> Child:
+        """A worker without a load point."""
+        while self._idle:
+            if not (child := self._idle.pop(0)).ended.done():
+                return child
+        ahead, self._ahead = self._ahead, None
+        child = await self._ending.enter_async_context(start_module(MODULE, stop_within_s=ENDS_WITHIN_S, spawned=ahead))
+        self._running.append(child)
+        return child
 
 
 def _link(number: int, of: int, child: Child, where: str = "") -> LocalWorker:

@@ -9,7 +9,7 @@ from perfkit.clock import Clock
 from perfkit.load.arrivals import Instants
 from perfkit.load.closed_loop import ClosedLoop
 from perfkit.load.idle_loop import IdleLoop
-from perfkit.load.load_plan import ClosedPlan, IdlePlan
+from perfkit.load.load_plan import ClosedPlan, IdlePlan, LoadPlan
 from perfkit.load.loop import Loop, Phases
 from perfkit.load.open_loop import OpenLoop
 from perfkit.load.pacer import Pacer
@@ -17,30 +17,28 @@ from perfkit.load.replayed_requests import ReplayedRequests
 from perfkit.load.sequence_loops import ClosedSequences, OpenSequences, SequenceListener, SequenceLoad
 from perfkit.load.sequence_requests import SequenceRequests, StreamRequests
 from perfkit.load.sequences import SequenceSource
-from perfkit.protocol.message import InferRequest
 from perfkit.recorder.mix_recorder import MixRecorder
 from perfkit.recorder.recorder import Recorder
-from perfkit.trace.recorded import Indices
 from perfkit.transport.base import Prepared, Reply, Sender, Transport
 from perfkit.workers.request_sampler import RequestSampler
-from perfkit.workers.worker_spec import PointSpec
+from perfkit.workers.worker_spec import WorkerSpec, WorkloadSpec
 
 
-def prepare_requests(
-    spec: PointSpec, client: Client, requests: Sequence[InferRequest], request_indices: Indices | None = None
-) -> Sequence[Prepared] | SequenceRequests:
-    """The requests that the loop sends, with everything prepared that can be before the load; `request_indices` are those of `WorkerSpec`."""
+def prepare_requests(spec: WorkloadSpec, client: Client, worker: int, workers: int) -> Sequence[Prepared] | SequenceRequests:
+    """The requests that the loop of one of several workers sends, with everything prepared that can be before the load."""
+    requests = spec.requests
     if spec.load.sequences is None:
         prepared = [client.prepare(request) for request in requests]
-        return prepared if request_indices is None else ReplayedRequests(prepared, request_indices)
+        return prepared if spec.request_indices is None else ReplayedRequests(prepared, spec.request_indices)
     stream_lengths = spec.load.sequences.stream_lengths
     steps = StreamRequests(client.prepare, requests, stream_lengths) if stream_lengths else SequenceRequests(client.prepare, requests)
-    steps.warm_up(SequenceSource(spec.load.sequences, spec.worker, spec.workers).next())
+    steps.warm_up(SequenceSource(spec.load.sequences, worker, workers).next())
     return steps
 
 
 def make_loop(
-    spec: PointSpec,
+    spec: WorkerSpec,
+    load: LoadPlan,
     transport: Sender,
     requests: Sequence[Prepared] | SequenceRequests,
     recorder: Recorder | MixRecorder,
@@ -50,12 +48,14 @@ def make_loop(
     clock: Clock,
     pacer: Pacer,
 ) -> Loop:
-    """A closed or open loop, of plain requests or of sequences, whose replies go to the recorder; `arrivals` are for an open loop.
+    """A worker's loop for one of its loads, of plain requests or of sequences, whose replies go to the recorder.
+
+    `arrivals` are for an open loop.
 
     With a `MixRecorder` the loop sends the requests of several workloads in the order of their choices, whatever the times of their answers are.
     """
     drop = recorder.drop if isinstance(recorder, MixRecorder) else functools.partial(_drop, recorder)
-    load, shared = spec.load, dict[str, Any](phases=phases, clock=clock, worker=spec.worker, workers=spec.workers)
+    shared = dict[str, Any](phases=phases, clock=clock, worker=spec.worker, workers=spec.workers)
     if isinstance(load, ClosedPlan):
         shared |= {"concurrency": load.concurrency, "think_time_ns": load.think_time_ns}
     else:

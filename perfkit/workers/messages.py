@@ -1,7 +1,7 @@
 """Messages between perfkit and its worker processes.
 
-To the worker: a `WorkerSpec`, then `Begin`, and `Stop` if the point is ended early. From the worker: `Ready`; `Logged` intervals; once a
-second `Progress` and, for a live view, `LiveFigures`; in a long point now and then a `Checkpoint`; and finally its `PointRecording`, the
+To the worker, for each load point: a `WorkerSpec`, then `Begin`, and `Stop` if the point is ended early. From the worker: `Ready`; `Logged` intervals; once a
+second `Progress` and, for a live view, `LiveFigures`; in a long point now and then a `Checkpoint`; in a cold start a `Replied` for each request; and finally its `PointRecording`, the
 PerfkitError that prevented the measurement, or `Crashed`. Workers that answer as one also send `PartLost`, and `Stop` when one of them has
 stopped for a reason that holds for all.
 """
@@ -10,6 +10,7 @@ import dataclasses
 
 from perfkit.load.loop import StopCause
 from perfkit.recorder.recording import Interval
+from perfkit.transport.base import Outcome
 from perfkit.workers.point_recording import PointRecording
 
 
@@ -37,6 +38,15 @@ class Ready:
 @dataclasses.dataclass(frozen=True, slots=True)
 class Progress:
     """From the worker, once a second: it is alive."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Replied:
+    """From the worker of a cold start: a request has ended."""
+
+    outcome: Outcome
+    started_ns: int
+    finished_ns: int
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -5,7 +5,6 @@ import contextlib
 import dataclasses
 import functools
 import gc
-import itertools
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from typing import TypeAlias
 
@@ -13,18 +12,18 @@ from perfkit.api_v2.client import make_client
 from perfkit.clock import Clock
 from perfkit.errors import ProtocolError
 from perfkit.load.arrivals import Instants, first_chunk_ready, worker_arrivals
-from perfkit.load.load_plan import ClosedPlan, OpenPlan
+from perfkit.load.load_plan import ClosedPlan, LoadPlan, OpenPlan
 from perfkit.load.loop import Ending, Loop, Phases, Stoppable
 from perfkit.load.loop_group import LoopGroup
 from perfkit.load.pacer import make_pacer
 from perfkit.load.sequence_requests import SequenceRequests
 from perfkit.load.tasks import run_with_side_tasks
-from perfkit.load.workload_choices import Choice, choices_of_worker, workload_choices
+from perfkit.load.workload_choices import choices_of_worker, workload_choices
 from perfkit.machine.readings import BusyMeter, BusyShares
 from perfkit.recorder.mix_recorder import MixRecorder
 from perfkit.recorder.recent import LiveFigures
 from perfkit.recorder.recorder import Recorder
-from perfkit.recorder.recording import Interval, Recording, merge_workloads
+from perfkit.recorder.recording import Interval, Recording
 from perfkit.recorder.stops import StopDetector
 from perfkit.spans.span import SampledRequest
 from perfkit.target.address import Address
@@ -40,14 +39,14 @@ from perfkit.workers.loops import make_loop, prepare_requests
 from perfkit.workers.messages import Checkpoint
 from perfkit.workers.point_recording import PointRecording, WorkloadRecording
 from perfkit.workers.request_sampler import RequestSampler, follow_rate
-from perfkit.workers.worker_spec import MixSpec, PointSpec, WorkerSpec
+from perfkit.workers.worker_spec import WorkerSpec, WorkloadSpec
 
 # the first arrival of an open loop may be due at once; what remains to be made ready takes some ms
 _OPEN_LEAD_NS = 20_000_000
 
 
 async def execute(
-    spec: WorkerSpec | MixSpec,
+    spec: WorkerSpec,
     clock: Clock,
     *,
     on_loop: Callable[[Stoppable], None],
@@ -58,35 +57,23 @@ async def execute(
     on_checkpoint: Callable[[Checkpoint], None] | None = None,
 ) -> PointRecording:
     """Connects to the targets and runs the load point; see `run_workloads`. `on_reply` gets each reply after its check."""
-    workloads = [await _prepare_workload(one, clock) for one in (spec.workloads if isinstance(spec, MixSpec) else (spec,))]
+    workloads = [await _prepare_workload(one, spec, clock) for one in spec.workloads]
     if on_reply is not None:
         workloads = [dataclasses.replace(one, check=functools.partial(_check_and_report, one.check, on_reply)) for one in workloads]
-    own_checkpoint = on_checkpoint
-    if on_checkpoint is not None and not isinstance(spec, MixSpec):
-        own_checkpoint = functools.partial(_send_without_workloads, on_checkpoint)
-    choices: list[Choice] = []
-    if isinstance(spec, MixSpec) and spec.weights:
-        variants = [len(one.prepared) for one in workloads]
-        choices = choices_of_worker(workload_choices(spec.weights, variants, spec.choices_seed), workloads[0].spec.workers)
     try:
-        recorded = await run_workloads(
+        return await run_workloads(
+            spec,
             workloads,
             clock=clock,
-            choices=choices,
             on_loop=on_loop,
             on_interval=on_interval,
             on_live=on_live,
             begin_at=begin_at,
-            on_checkpoint=own_checkpoint,
+            on_checkpoint=on_checkpoint,
         )
     finally:
         for workload in workloads:
             await workload.transport.aclose()
-    return recorded if isinstance(spec, MixSpec) else dataclasses.replace(recorded, workloads=())
-
-
-def _send_without_workloads(send: Callable[[Checkpoint], None], checkpoint: Checkpoint) -> None:
-    send(Checkpoint(checkpoint.at_ns, dataclasses.replace(checkpoint.piece, workloads=())))
 
 
 def _check_and_report(check: Callable[[Reply], bool] | None, on_reply: Callable[[Reply], None], reply: Reply) -> bool:
@@ -99,7 +86,7 @@ def _check_and_report(check: Callable[[Reply], bool] | None, on_reply: Callable[
 class PreparedWorkload:
     """One workload of a load point as a worker sends it: its connections and prepared requests; `check` is that of `Recorder`."""
 
-    spec: PointSpec
+    spec: WorkloadSpec
     transport: Transport
     requests: Sequence[Prepared] | SequenceRequests
     address: Address
@@ -130,7 +117,7 @@ class PreparedWorkload:
         return self.address.sanitize(_failure(self.decode, reply))
 
 
-async def _prepare_workload(spec: WorkerSpec, clock: Clock) -> PreparedWorkload:
+async def _prepare_workload(spec: WorkloadSpec, point: WorkerSpec, clock: Clock) -> PreparedWorkload:
     client = make_client(spec.address, await with_peers(spec.address, spec.transport), clock)
     check = AnswerCheck(
         client,
@@ -140,45 +127,16 @@ async def _prepare_workload(spec: WorkerSpec, clock: Clock) -> PreparedWorkload:
         seed=spec.seed,
         request_indices=spec.request_indices,
     )
-    requests = prepare_requests(spec.point, client, spec.requests, spec.request_indices)
+    requests = prepare_requests(spec, client, point.worker, point.workers)
     sampler = RequestSampler(client.transport, spec.sampling) if spec.sampling else None
-    return PreparedWorkload(spec.point, client.transport, requests, spec.address, check, client.decode, sampler)
-
-
-async def run_point(
-    spec: PointSpec,
-    transport: Transport,
-    requests: Sequence[Prepared] | SequenceRequests,
-    *,
-    clock: Clock,
-    address: Address,
-    on_loop: Callable[[Stoppable], None],
-    on_interval: Callable[[int, Interval], None],
-    on_live: Callable[[LiveFigures], None] | None = None,
-    check: Callable[[Reply], bool] | None = None,
-    decode: Callable[[Reply], object] | None = None,
-    begin_at: Callable[[], Awaitable[int]] | None = None,
-    on_checkpoint: Callable[[Checkpoint], None] | None = None,
-) -> PointRecording:
-    """Runs a load point of one workload; see `run_workloads`."""
-    workload = PreparedWorkload(spec, transport, requests, address, check, decode)
-    recorded = await run_workloads(
-        [workload],
-        clock=clock,
-        on_loop=on_loop,
-        on_interval=on_interval,
-        on_live=on_live,
-        begin_at=begin_at,
-        on_checkpoint=None if on_checkpoint is None else functools.partial(_send_without_workloads, on_checkpoint),
-    )
-    return dataclasses.replace(recorded, workloads=())
+    return PreparedWorkload(spec, client.transport, requests, spec.address, check, client.decode, sampler)
 
 
 async def run_workloads(
+    spec: WorkerSpec,
     workloads: Sequence[PreparedWorkload],
     *,
     clock: Clock,
-    choices: Sequence[Choice] = (),
     on_loop: Callable[[Stoppable], None],
     on_interval: Callable[[int, Interval], None],
     on_live: Callable[[LiveFigures], None] | None = None,
@@ -187,8 +145,8 @@ async def run_workloads(
 ) -> PointRecording:
     """Opens the connections, sends the load of each workload and awaits the answers.
 
-    With `choices` (see `workload_choices`) the workloads share the load of the first one; otherwise each has a loop of its own. `on_loop`
-    gets the loops before they start, so that they can be stopped. `on_interval` gets the earliest start of the window and an interval.
+    Workloads that share a load have one loop, which takes their requests as `workload_choices` says; otherwise each has its own. `workloads`
+    are those of `spec`. `on_loop` gets the loops before they start, so that they can be stopped. `on_interval` gets the earliest start of the window and an interval.
     `on_live` gets figures once a second while requests are in flight. `begin_at` is called when everything is ready, and returns the
     instant at which to begin, because workers that share a point begin together. `on_checkpoint` gets the recording piece by piece in long
     windows; with it, `on_interval` gets each second soon after its end, in several parts if answers come later. Raises TargetError if the
@@ -196,10 +154,8 @@ async def run_workloads(
     """
     for workload in workloads:
         await workload.transport.open(workload.spec.connections)
-    spec = workloads[0].spec
-    leading = workloads[:1] if choices else workloads
-    arrivals = [_first_arrivals(workload.spec) for workload in leading]
-    lead_ns = _OPEN_LEAD_NS if any(isinstance(workload.spec.load, OpenPlan) for workload in leading) else 0
+    arrivals = [_first_arrivals(load, spec) for load in spec.loads]
+    lead_ns = _OPEN_LEAD_NS if any(isinstance(load, OpenPlan) for load in spec.loads) else 0
     # frozen before the start is fixed: collecting takes tens of milliseconds
     with _garbage_frozen(), EventLoopMonitor(clock) as event_loop, contextlib.ExitStack() as closing:
         start_ns = await begin_at() if begin_at else clock.now_ns() + lead_ns
@@ -207,24 +163,22 @@ async def run_workloads(
         phases = Phases.plan(start_ns, warmup_ns=spec.warmup_ns, window_ns=spec.window_ns, requests=spec.requests, drain_ns=spec.drain_ns)
         checkpoint_ns = None if on_checkpoint is None else spec.checkpoint_ns
         recorders = [
-            _make_recorder(workload, number, phases, stops, on_interval, on_live, checkpoint_ns)
+            _make_recorder(spec, workload, number, phases, stops, on_interval, on_live, checkpoint_ns)
             for number, workload in enumerate(workloads)
         ]
-        sources: list[_Source] = [
-            (one.spec, one.sender, one.requests, recorder) for one, recorder in zip(workloads, recorders, strict=True)
-        ]
-        if choices:
-            sources = [(spec, *_routed(workloads, choices), MixRecorder(recorders, choices))]
+        sources: list[_Source] = [(one.sender, one.requests, recorder) for one, recorder in zip(workloads, recorders, strict=True)]
+        if spec.shared is not None:
+            sources = [_shared_source(spec, workloads, recorders)]
         sendings = list[_Sending]()
-        for (own_spec, sender, requests, recorder), own_arrivals in zip(sources, arrivals, strict=True):
+        for load, (sender, requests, recorder), own_arrivals in zip(spec.loads, sources, arrivals, strict=True):
             pacer = closing.enter_context(contextlib.closing(make_pacer(clock)))
-            loop = make_loop(own_spec, sender, requests, recorder, arrivals=own_arrivals, phases=phases, clock=clock, pacer=pacer)
-            sendings.append(_Sending(loop, recorder, own_spec))
+            loop = make_loop(spec, load, sender, requests, recorder, arrivals=own_arrivals, phases=phases, clock=clock, pacer=pacer)
+            sendings.append(_Sending(loop, recorder, load))
         loops = LoopGroup([sending.loop for sending in sendings])
         on_loop(loops)
         meter = _WindowMeter(clock)
         busy_shares = asyncio.ensure_future(meter.measure(loops, phases))
-        are_alike = len({isinstance(workload.spec.load, OpenPlan) for workload in workloads}) == 1
+        are_alike = len({workload.spec.is_open for workload in workloads}) == 1
 
         async def send_load() -> tuple[Ending, BusyShares]:
             await clock.sleep_until_ns(phases.start_ns - lead_ns)
@@ -237,14 +191,7 @@ async def run_workloads(
                 WorkloadRecording(piece, ConnectionCounts.added([one.transport.counts]))
                 for piece, one in zip(pieces, workloads, strict=True)
             )
-            piece = PointRecording(
-                merge_workloads(pieces, are_alike=are_alike),
-                phases.start_ns,
-                Ending(stopped_ns=at_ns),
-                ConnectionCounts.added([part.connections for part in parts]),
-                meter.read(),
-                workloads=parts,
-            )
+            piece = PointRecording(parts, phases.start_ns, Ending(stopped_ns=at_ns), meter.read(), are_alike=are_alike)
             on_checkpoint(Checkpoint(at_ns, piece))
 
         ending, shares = await run_with_side_tasks(
@@ -257,8 +204,8 @@ async def run_workloads(
             emit_seconds(recorders if on_checkpoint is not None else (), phases, clock),
             take_checkpoints(checkpoint_ns, spec.timeout_ns, phases, clock, loops, recorders, send_checkpoint),
             follow_rate([one.sampler for one in workloads if one.sampler], phases, clock),
-            *(stop_on_errors(one.loop, one.recorder, clock, one.spec.abort_error_rate) for one in sendings),
-            *(stop_on_overload(one.loop, one.recorder, phases, clock, one.spec.load, one.spec.overload_abort_after_ns) for one in sendings),
+            *(stop_on_errors(one.loop, one.recorder, clock, spec.abort_error_rate) for one in sendings),
+            *(stop_on_overload(one.loop, one.recorder, phases, clock, one.load, spec.overload_abort_after_ns) for one in sendings),
         )
         end_ns = None if phases.window_end_ns is None else min(ending.stopped_ns, phases.window_end_ns)
         recordings = [recorder.finish(end_ns) for recorder in recorders]
@@ -266,43 +213,44 @@ async def run_workloads(
     sampled = [workload.sampled for workload in workloads]
     counts = [ConnectionCounts.added([workload.transport.counts]) for workload in workloads]
     return PointRecording(
-        merge_workloads(recordings, are_alike=are_alike),
+        tuple(WorkloadRecording(*one) for one in zip(recordings, counts, sampled, strict=True)),
         phases.start_ns,
         ending,
-        ConnectionCounts.added(counts),
         shares,
         event_loop.series(spec.worker),
-        workloads=tuple(WorkloadRecording(*one) for one in zip(recordings, counts, sampled, strict=True)),
-        sampled=tuple(itertools.chain.from_iterable(sampled)),
+        are_alike,
     )
 
 
-_Source: TypeAlias = tuple[PointSpec, Sender, Sequence[Prepared] | SequenceRequests, Recorder | MixRecorder]
-"""A load, and what its loop sends with, what it sends, and what records the replies."""
+_Source: TypeAlias = tuple[Sender, Sequence[Prepared] | SequenceRequests, Recorder | MixRecorder]
+"""What a loop sends with, what it sends, and what records the replies."""
 
 
 @dataclasses.dataclass(frozen=True)
 class _Sending:
-    """A loop, and what records its replies."""
+    """A loop, its load, and what records its replies."""
 
     loop: Loop
     recorder: Recorder | MixRecorder
-    spec: PointSpec
+    load: LoadPlan
 
 
-def _routed(workloads: Sequence[PreparedWorkload], choices: Sequence[Choice]) -> tuple[Sender, list[Prepared]]:
-    """What the workloads of a mix send together: one sender, and the requests in the order of the choices."""
+def _shared_source(spec: WorkerSpec, workloads: Sequence[PreparedWorkload], recorders: Sequence[Recorder]) -> _Source:
+    """What workloads send together: one sender, and the requests in the order in which they are chosen."""
     requests = [[RoutedRequest.of(one.sender, request) for request in one.prepared] for one in workloads]
-    return MixedSender([one.sender for one in workloads]), [requests[number][variant] for number, variant in choices]
+    choices = choices_of_worker(workload_choices(spec.weights, [len(own) for own in requests], spec.choices_seed), spec.workers)
+    chosen = [requests[number][variant] for number, variant in choices]
+    return MixedSender([one.sender for one in workloads]), chosen, MixRecorder(recorders, choices)
 
 
-def _first_arrivals(spec: PointSpec) -> Iterator[Instants]:
-    if isinstance(spec.load, ClosedPlan):
+def _first_arrivals(load: LoadPlan, spec: WorkerSpec) -> Iterator[Instants]:
+    if isinstance(load, ClosedPlan):
         return iter(())
-    return first_chunk_ready(worker_arrivals(spec.load.schedule.chunks(), spec.worker, spec.workers))
+    return first_chunk_ready(worker_arrivals(load.schedule.chunks(), spec.worker, spec.workers))
 
 
 def _make_recorder(
+    spec: WorkerSpec,
     workload: PreparedWorkload,
     number: int,
     phases: Phases,
@@ -317,8 +265,8 @@ def _make_recorder(
         workload.transport.raw_failure,
         window_start_ns=phases.window_start_ns,
         window_end_ns=phases.window_end_ns,
-        series_start_ns=phases.start_ns if workload.spec.finds_warm_up else phases.window_start_ns,
-        is_open=isinstance(workload.spec.load, OpenPlan),
+        series_start_ns=phases.start_ns if spec.finds_warm_up else phases.window_start_ns,
+        is_open=workload.spec.is_open,
         check=workload.check,
         good_within_ns=workload.spec.good_within_ns,
         stops=stops,

@@ -1,10 +1,11 @@
-"""A worker in a process of its own: takes one `WorkerSpec` on stdin and sends its recording to stdout.
+"""A worker in a process of its own: takes a `WorkerSpec` for each load point on stdin, and sends its recording to stdout.
 
 It ends when its stdin does: the process that started it is gone.
 """
 
 import asyncio
 import contextlib
+import pathlib
 import traceback
 from collections.abc import Callable
 
@@ -14,54 +15,72 @@ from perfkit.load.loop import Stoppable
 from perfkit.load.tasks import run_with_side_tasks
 from perfkit.machine.cpus import pinned
 from perfkit.process.messages import claim_stdout, message_bytes, open_stdin, read_message
+from perfkit.transport.base import Reply
 from perfkit.units import NS_PER_S
-from perfkit.workers.messages import Begin, Crashed, Logged, Progress, Ready, Stop
+from perfkit.workers.messages import Begin, Crashed, Logged, Progress, Ready, Replied, Stop
+from perfkit.workers.reply_file import ReplyFile
 from perfkit.workers.worker import execute
-from perfkit.workers.worker_spec import MixSpec, WorkerSpec
+from perfkit.workers.worker_spec import WorkerSpec
 
 
-async def serve(reader: asyncio.StreamReader, write: Callable[[bytes], object]) -> None:
-    """Executes the first message, a WorkerSpec or MixSpec; `write` takes the bytes of messages."""
-    spec: WorkerSpec | MixSpec = await read_message(reader)
-    clock = MonotonicClock()
-    control = _Control()
+class Worker:
+    """Executes load points, one after the other, as it is told; `write` takes the bytes of its messages."""
 
-    def send(message: object) -> None:
-        write(message_bytes(message))
-
-    async def begin_at() -> int:
-        send(Ready())
-        return await control.begin
-
-    measuring = execute(
-        spec,
-        clock,
-        on_loop=control.set_loop,
-        on_interval=lambda start_ns, interval: send(Logged(start_ns, interval)),
-        on_live=send if spec.is_live else None,
-        begin_at=begin_at,
-        on_checkpoint=send,
-    )
-    with pinned(spec.cpus):
-        try:
-            send(await run_with_side_tasks(measuring, control.listen(reader), _send_progress(send, clock)))
-        except PerfkitError as error:
-            send(error)
-        except EOFError:
-            pass  # the recording is not wanted any more
-        except Exception:  # noqa: BLE001 - whatever it is, the parent raises it with this traceback
-            send(Crashed(traceback.format_exc()))
-
-
-class _Control:
-    """The parent's orders to the worker while it measures."""
-
-    def __init__(self) -> None:
-        self.begin: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+    def __init__(self, write: Callable[[bytes], object], clock: Clock) -> None:
+        self._write, self._clock = write, clock
+        self._begin: asyncio.Future[int] = asyncio.get_running_loop().create_future()
         self._loop: Stoppable | None = None
         self._stop: Stop | None = None
 
-    def set_loop(self, loop: Stoppable) -> None:
+    async def serve(self, reader: asyncio.StreamReader) -> None:
+        """Follows orders until there are no more, or a load point is stopped before it has begun."""
+        point: asyncio.Task[None] | None = None
+        try:
+            while True:
+                match await read_message(reader):
+                    case WorkerSpec() as spec:
+                        self._begin, self._loop, self._stop = asyncio.get_running_loop().create_future(), None, None
+                        point = asyncio.ensure_future(self._execute(spec))
+                    case Begin(at_ns):
+                        self._begin.set_result(at_ns)
+                    case Stop() as stop if self._begin.done():
+                        self._stop = stop
+                        self._pass_stop_on()
+                    case Stop():
+                        return
+        except EOFError:
+            pass
+        finally:
+            if point is not None:
+                point.cancel()
+                await asyncio.wait([point])
+
+    async def _execute(self, spec: WorkerSpec) -> None:
+        replies = None if spec.replies_file is None else ReplyFile(pathlib.Path(spec.replies_file))
+        measuring = execute(
+            spec,
+            self._clock,
+            on_loop=self._set_loop,
+            on_interval=lambda start_ns, interval: self._send(Logged(start_ns, interval)),
+            on_live=self._send if spec.is_live else None,
+            begin_at=self._begin_at,
+            on_reply=replies.take if replies is not None else self._report if spec.reports_replies else None,
+            on_checkpoint=self._send,
+        )
+        try:
+            with pinned(spec.cpus), contextlib.nullcontext() if replies is None else replies:
+                recorded = await run_with_side_tasks(measuring, self._send_progress())
+            self._send(recorded)
+        except PerfkitError as error:
+            self._send(error)
+        except Exception:  # noqa: BLE001 - whatever it is, the parent raises it with this traceback
+            self._send(Crashed(traceback.format_exc()))
+
+    async def _begin_at(self) -> int:
+        self._send(Ready())
+        return await self._begin
+
+    def _set_loop(self, loop: Stoppable) -> None:
         """Sets the loop to stop, and stops it if the order to stop has already come."""
         self._loop = loop
         self._pass_stop_on()
@@ -70,30 +89,22 @@ class _Control:
         if self._loop is not None and self._stop is not None:
             self._loop.stop(self._stop.reason, self._stop.cause, drain=self._stop.drain)
 
-    async def listen(self, reader: asyncio.StreamReader) -> None:
-        """Takes orders; raises EOFError when there are no more, or the point is stopped before it has begun."""
+    def _report(self, reply: Reply) -> None:
+        self._send(Replied(reply.outcome, reply.started_ns, reply.finished_ns))
+
+    async def _send_progress(self) -> None:
         while True:
-            match await read_message(reader):
-                case Begin(at_ns):
-                    self.begin.set_result(at_ns)
-                case Stop() as stop if self.begin.done():
-                    self._stop = stop
-                    self._pass_stop_on()
-                case Stop():
-                    raise EOFError
+            self._send(Progress())
+            await self._clock.sleep_until_ns(self._clock.now_ns() + NS_PER_S)
 
-
-async def _send_progress(send: Callable[[object], None], clock: Clock) -> None:
-    while True:
-        send(Progress())
-        await clock.sleep_until_ns(clock.now_ns() + NS_PER_S)
+    def _send(self, message: object) -> None:
+        self._write(message_bytes(message))
 
 
 async def _main() -> None:
     reader = await open_stdin()
     writer, _ = await asyncio.get_running_loop().connect_write_pipe(asyncio.BaseProtocol, claim_stdout())
-    with contextlib.suppress(EOFError):
-        await serve(reader, writer.write)
+    await Worker(writer.write, MonotonicClock()).serve(reader)
     writer.close()  # after what is still to be written
     while not writer.is_closing() or writer.get_write_buffer_size():  # noqa: ASYNC110 - asyncio has no call to wait for it
         await asyncio.sleep(0.001)

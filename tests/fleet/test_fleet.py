@@ -21,6 +21,7 @@ from perfkit.fleet.messages import Accepted, Hello, Ping, Pong, Refused, RunEnds
 from perfkit.fleet.token import MAGIC
 from perfkit.scenario.measure import Fleet as FleetSettings
 from perfkit.workers.group import GroupListener
+from perfkit.workers.local import LocalWorkers
 from tests.conditions import until
 from tests.workers.test_point import worker_spec
 
@@ -266,7 +267,8 @@ def test_a_worker_that_cannot_be_started_is_reported_at_once(monkeypatch):
 
     async def main():
         sent: list[Any] = []
-        await MachineShare(StartWorkers(7, worker_spec(), (1, 3), 4), "beta", (0, 1), MonotonicClock(), sent.append).run()
+        clock = MonotonicClock()
+        await MachineShare(StartWorkers(7, worker_spec(), (1, 3), 4), "beta", (0, 1), clock, LocalWorkers(clock), sent.append).run()
         return sent
 
     monkeypatch.setattr("perfkit.workers.local.start_module", refuse)

@@ -5,7 +5,8 @@ import pytest
 
 from perfkit.errors import ScenarioError
 from perfkit.load.arrivals import worker_arrivals
-from perfkit.load.load_plan import OpenPlan, load_points
+from perfkit.load.load_plan import OpenPlan
+from perfkit.load.point import load_points
 from perfkit.load.replayed_requests import ReplayedRequests
 from perfkit.scenario.file import read_document
 from perfkit.transport.base import Outcome, Prepared
@@ -28,14 +29,14 @@ def plan(tmp_path):
             "measure": {"repetitions": 1, **(measure or {})},
         }
         (point,) = load_points(read_document(document, environ={}))
-        assert isinstance(point.load, OpenPlan)
+        assert isinstance(point.loads[0], OpenPlan)
         return point
 
     return plan
 
 
 def first_instants(point, count):
-    chunks = worker_arrivals(point.load.schedule.chunks(), 0, 1)
+    chunks = worker_arrivals(point.loads[0].schedule.chunks(), 0, 1)
     instants: list[int] = []
     for chunk in chunks:
         instants += chunk.tolist()
@@ -48,7 +49,7 @@ def test_a_trace_is_sent_once_as_recorded_and_its_length_is_the_window(plan):
     point = plan([5000, 5100, 5300, 5900])
     assert first_instants(point, 9) == [0, 100 * MS, 300 * MS, 900 * MS]
     assert point.window_ns == 1200 * MS  # the last request, and a mean gap
-    assert point.load.rate_per_s == pytest.approx(4 / 1.2)
+    assert point.loads[0].rate_per_s == pytest.approx(4 / 1.2)
 
 
 @pytest.mark.parametrize(("speed", "factor"), [(10, 10), (0.5, 0.5), (3, 3)])
@@ -56,7 +57,7 @@ def test_speed_divides_every_instant_and_the_window(plan, speed, factor):
     point = plan([0, 100, 300, 900], speed=speed)
     assert first_instants(point, 4) == [round(time * MS / factor) for time in (0, 100, 300, 900)]
     assert point.window_ns == round(1200 * MS / factor)
-    assert (point.load.speed, point.load.rate_per_s) == (speed, pytest.approx(factor * 4 / 1.2))
+    assert (point.loads[0].speed, point.loads[0].rate_per_s) == (speed, pytest.approx(factor * 4 / 1.2))
 
 
 def test_a_looped_trace_begins_anew_after_a_mean_gap(plan):
@@ -114,7 +115,7 @@ def test_each_arrival_sends_its_own_request_whichever_worker_has_it_and_again_in
             self.worker = worker
 
         def chunks(self):
-            return worker_arrivals(point.load.schedule.chunks(), self.worker, workers)
+            return worker_arrivals(point.loads[0].schedule.chunks(), self.worker, workers)
 
     for worker in range(workers):
         measured = Measured(

@@ -15,8 +15,9 @@ from perfkit.result.load import ColdStartLoad
 from perfkit.result.model import Point
 from perfkit.scenario.file import read_document
 from perfkit.target.address import Address
-from perfkit.transport.base import Outcome, Reply
+from perfkit.transport.base import Outcome
 from perfkit.transport.scripted import ScriptedTransport
+from perfkit.workers.messages import Replied
 from tests.result.conftest import POINT
 
 MS, S = 1_000_000, 1_000_000_000
@@ -77,7 +78,7 @@ def test_the_steps_are_timed_from_the_call_of_load():
     for number in range(100):
         began_ns = ready_ns + 10 * MS * (number + 1)
         outcome = Outcome.REJECTED if number == 0 else Outcome.OK
-        start.take(Reply(outcome, began_ns, began_ns + (340 if number == 1 else 30 if number < 14 else 12) * MS))
+        start.take(Replied(outcome, began_ns, began_ns + (340 if number == 1 else 30 if number < 14 else 12) * MS))
     found = start.result(3)
     assert found.repetition == 3
     # readiness and index are asked every 2 ms
@@ -142,7 +143,7 @@ def starts(*first_ms):
         start = trial(clock, Repository(clock))
         clock.run(start.begin())
         for number in range(100):
-            start.take(Reply(Outcome.OK, clock.now_ns(), clock.now_ns() + (time_ms if number == 0 else 12) * MS))
+            start.take(Replied(Outcome.OK, clock.now_ns(), clock.now_ns() + (time_ms if number == 0 else 12) * MS))
         found.append(start.result(repetition))
     return found
 

@@ -103,5 +103,5 @@ def test_a_search_load_is_searched_and_any_other_has_fixed_points(load):
     source = load_point_source(load(measure={"requests": 20, "repetitions": 2}))
     assert isinstance(source, FixedPoints)
     points = [source.next_point(probe_time_ns=1) for _ in range(5)]
-    assert [(point.repetition, point.load.concurrency) for point in points[:4]] == [(0, 1), (0, 2), (1, 1), (1, 2)]
+    assert [(point.repetition, point.loads[0].concurrency) for point in points[:4]] == [(0, 1), (0, 2), (1, 1), (1, 2)]
     assert points[4] is None

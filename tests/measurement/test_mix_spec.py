@@ -2,10 +2,8 @@
 
 import pytest
 
-from perfkit.load.load_plan import LoadPoint
-from perfkit.load.mix_plan import MixPoint, mix_points
+from perfkit.load.point import load_points
 from perfkit.measurement.load_points import load_point_source, make_worker_spec
-from perfkit.measurement.mix import make_mix_spec
 from perfkit.measurement.target_probe import ProbedWorkload, ProbeResult
 from perfkit.protocol.message import InferRequest, ModelMetadata
 from perfkit.scenario.file import read_scenario
@@ -42,20 +40,18 @@ def test_a_mix_drains_as_long_as_its_slowest_workload_needs(tmp_path, text, drai
     """The loops end together: the drain of the first workload would cut the answers of a slower one off."""
     (tmp_path / "mix.yaml").write_text(text)
     loaded = read_scenario(tmp_path / "mix.yaml")
-    (point,) = (one for one in mix_points(loaded) if one.repetition == 0)
-    assert isinstance(point, MixPoint)
+    (point,) = (one for one in load_points(loaded) if one.repetition == 0)
     workloads = [ProbedWorkload(one.scenario, Address("http", "h", 1), probed(tmp_path)) for one in loaded.workloads()]
-    assert [one.point.drain_ns for one in make_mix_spec(loaded.scenario, point, workloads).workloads] == [drain_s * S] * 2
+    assert make_worker_spec(loaded.scenario, point, workloads).drain_ns == drain_s * S
 
 
 @pytest.mark.parametrize(("text", "rate_per_s"), [(WEIGHTED, 10), (OWN, None)])
 def test_the_traced_requests_of_a_mix_are_a_share_of_all_its_requests(tmp_path, text, rate_per_s):
     (tmp_path / "mix.yaml").write_text(text + "traces: {listen: 'h:1'}\n")
     loaded = read_scenario(tmp_path / "mix.yaml")
-    (point,) = (one for one in mix_points(loaded) if one.repetition == 0)
-    assert isinstance(point, MixPoint)
+    (point,) = (one for one in load_points(loaded) if one.repetition == 0)
     workloads = [ProbedWorkload(one.scenario, Address("http", "h", 1), probed(tmp_path)) for one in loaded.workloads()]
-    specs = make_mix_spec(loaded.scenario, point, workloads, TraceIds("0" * 16)).workloads
+    specs = make_worker_spec(loaded.scenario, point, workloads, TraceIds("0" * 16)).workloads
     assert [(one.sampling.per_s, one.sampling.expected_per_s) for one in specs if one.sampling] == [(100, rate_per_s)] * 2
 
 
@@ -65,7 +61,8 @@ def test_of_a_fast_open_loop_the_share_is_what_may_be_traced_of_its_window(tmp_p
         (tmp_path / "one.yaml").write_text(text % share)
         loaded = read_scenario(tmp_path / "one.yaml")
         point = load_point_source(loaded).next_point(probe_time_ns=1)
-        assert isinstance(point, LoadPoint)
-        sampling = make_worker_spec(loaded.scenario, point, Address("http", "h", 1), probed(tmp_path), TraceIds("0" * 16)).sampling
+        assert point is not None
+        one = ProbedWorkload(loaded.scenario, Address("http", "h", 1), probed(tmp_path))
+        sampling = make_worker_spec(loaded.scenario, point, [one], TraceIds("0" * 16)).workloads[0].sampling
         assert sampling is not None
         assert sampling.share == pytest.approx(expected)

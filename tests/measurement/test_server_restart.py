@@ -23,7 +23,7 @@ from perfkit.telemetry.series import SamplerReport
 from perfkit.telemetry.server.sampler import ServerStatisticsSampler
 from perfkit.telemetry.server.statistics import ServerStatisticsReader
 from perfkit.transport.base import ConnectionCounts, Outcome, Reply
-from perfkit.workers.point_recording import PointRecording
+from perfkit.workers.point_recording import PointRecording, WorkloadRecording
 from tests.clocks import SettableClock
 from tests.hostile.v2_server import Described, grpc_server, http_server, statistics_document
 
@@ -71,7 +71,7 @@ def observed_with(client, connections=None, after=6, **options):
     recorder = Recorder(lambda _: None, window_start_ns=2 * S, window_end_ns=6 * S)
     recorder.add(Reply(Outcome.OK, 2 * S, 3 * S))
     recording = recorder.finish(6 * S)
-    recorded = PointRecording(recording, 2 * S, Ending(), connections or ConnectionCounts(), BusyShares())
+    recorded = PointRecording((WorkloadRecording(recording, connections or ConnectionCounts()),), 2 * S, Ending(), BusyShares())
 
     async def go():
         telemetry = PointTelemetry(1, [(ServerStatisticsReader(read, clock), (0,))], client, clock, **options)

@@ -16,10 +16,10 @@ MIB = 2**20
 def count(workers, *, available_mib, tensor_mib=0, concurrency=1000):
     document = {"name": "s", "target": {"model": "m"}, "load": {"closed": {"concurrency": 1}}, "measure": {"workers": workers}}
     tensor = SimpleNamespace(raw=memoryview(bytes(tensor_mib * MIB)))
-    spec: Any = SimpleNamespace(transport=SimpleNamespace(max_connections=1024), point=SimpleNamespace(max_workers=concurrency))
-    point: Any = None
+    spec: Any = SimpleNamespace(max_workers=concurrency)
     probed: Any = SimpleNamespace(requests=[SimpleNamespace(inputs=[tensor])])
-    return count_workers(Scenario.model_validate(document), point, probed, spec, None, 2, MemoryBudget(available_mib * MIB))
+    one: Any = SimpleNamespace(scenario=Scenario.model_validate(document), probed=probed)
+    return count_workers(spec, [one], None, 2, MemoryBudget(available_mib * MIB))
 
 
 def test_as_many_workers_as_a_quarter_of_the_memory_holds_are_started():

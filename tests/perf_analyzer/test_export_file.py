@@ -2,6 +2,7 @@
 
 import itertools
 import json
+import os
 import pathlib
 import struct
 import time
@@ -183,7 +184,9 @@ def test_an_export_that_fails_leaves_no_file(tmp_path):
 
 
 def test_a_full_disk_ends_the_run_with_a_sentence(tmp_path, monkeypatch):
-    monkeypatch.setattr("tempfile.TemporaryFile", lambda **_: pathlib.Path("/dev/full").open("r+b"))  # noqa: SIM115 - the spool closes it
+    full = tmp_path / "full"
+    full.symlink_to("/dev/full")
+    monkeypatch.setattr("tempfile.mkstemp", lambda **_: (os.open(os.devnull, os.O_RDONLY), str(full)))
     with serving(v2_handler(lambda _: None)) as port:
         target = {"url": f"http://127.0.0.1:{port}", "model": "m"}
         scenario = {"target": target, "workload": JSON, "load": {"closed": {"concurrency": 1}}, "measure": COUNTED}

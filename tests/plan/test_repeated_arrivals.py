@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from perfkit.errors import InconclusiveError
-from perfkit.load.load_plan import load_points
+from perfkit.load.point import load_points
 from perfkit.plan.evidence import gather_evidence, read_sources
 from perfkit.plan.inputs import PlanInputs, parse_slo
 from perfkit.plan.planner import plan_capacity
@@ -161,9 +161,9 @@ def test_keys_are_equal_where_the_load_generator_sends_at_the_same_instants(writ
         source = with_load(source, arrivals=law, burstiness=2.0 if law == "gamma" else None)
         sent = sent_points(0, source.folder, source.result, "http")
         assert [(one.point.load.level, one.point.repetition) for one in sent] == [
-            (one.load.rate_per_s, one.repetition) for one in planned_points
+            (one.loads[0].rate_per_s, one.repetition) for one in planned_points
         ]
         keys += [one.arrivals for one in sent]
-        instants += [next(one.load.schedule.chunks())[:100] / 1e9 for one in planned_points]
+        instants += [next(one.loads[0].schedule.chunks())[:100] / 1e9 for one in planned_points]
     for (key, first), (other, second) in itertools.combinations(zip(keys, instants, strict=True), 2):
         assert (key == other) == np.allclose(first, second, rtol=0, atol=1e-8)

@@ -5,7 +5,8 @@ import math
 import pytest
 
 from perfkit.clock import ManualClock
-from perfkit.load.load_plan import IdlePlan, LoadPoint
+from perfkit.load.load_plan import IdlePlan
+from perfkit.load.point import LoadPoint, PointPart
 from perfkit.measurement.observation import PointObservation
 from perfkit.measurement.point_measurement import cut_window, make_point_measurement
 from perfkit.points.measured import NO_RESOURCES
@@ -16,8 +17,7 @@ from perfkit.scenario.file import read_document
 from perfkit.target.address import Address
 from perfkit.transport.base import Outcome, Prepared
 from perfkit.transport.scripted import ScriptedTransport
-from perfkit.workers.worker import run_point
-from perfkit.workers.worker_spec import PointSpec
+from tests.points import point_spec, run_point
 
 MS, S = 1_000_000, 1_000_000_000
 
@@ -44,8 +44,8 @@ def summary(gap_ms, *, window_s=30, repetitions=2):
     plan, pooled = IdlePlan(concurrency=1, think_time_ns=0, gap_ns=gap_ms * MS, then=10), LoadSummary()
     for repetition in range(repetitions):
         clock = ManualClock(5 * S)
-        point = LoadPoint(0, "http", plan, repetition, repetition)
-        spec = PointSpec(load=plan, warmup_ns=S, window_ns=window_s * S, requests=None, drain_ns=S, connections=1)
+        point = LoadPoint(0, (PointPart("http", plan),), repetition, repetition)
+        spec = point_spec(load=plan, warmup_ns=S, window_ns=window_s * S, requests=None, drain_ns=S, connections=1)
         recorded = clock.run(
             run_point(
                 spec, Sleepy(clock), [Prepared(())], clock=clock, address=Address("http", "h", 1), on_loop=lambda _: None,
@@ -53,7 +53,9 @@ def summary(gap_ms, *, window_s=30, repetitions=2):
             )
         )  # fmt: skip
         window = cut_window(scenario, recorded, is_open=False)
-        pooled.add(make_point_measurement(scenario, point, recorded, window, PointObservation(NO_RESOURCES, (), ()), 1, [], batch_size=1))
+        pooled.add(
+            make_point_measurement(scenario, point, 0, recorded, window, PointObservation(NO_RESOURCES, (), ()), 1, [], batch_size=1)
+        )
     return pooled.pooled()
 
 

@@ -26,7 +26,7 @@ from perfkit.telemetry.messages import WindowReport
 from perfkit.telemetry.series import SamplerReport
 from perfkit.telemetry.server.statistics import ServerCounts
 from perfkit.transport.base import ConnectionCounts
-from perfkit.workers.point_recording import PointRecording
+from perfkit.workers.point_recording import PointRecording, WorkloadRecording
 from tests.clocks import SettableClock
 
 MS, S = 1_000_000, 1_000_000_000
@@ -146,7 +146,7 @@ def observed_resources(device, reports, **target):
     document = {"name": "x", "target": {"model": "m", **target}, "load": {"closed": {"concurrency": 4}}}
     server = None if device is None else types.SimpleNamespace(description={"device": device}, pid=None)
     recording = Recorder(lambda _: None, window_start_ns=S, window_end_ns=2 * S).finish(2 * S)
-    recorded = PointRecording(recording, S, Ending(), ConnectionCounts(), BusyShares())
+    recorded = PointRecording((WorkloadRecording(recording, ConnectionCounts()),), S, Ending(), BusyShares())
 
     async def go():
         run_target: Any = types.SimpleNamespace(server=server, addresses={"http": Address.parse("http://127.0.0.1:8000")})

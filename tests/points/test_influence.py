@@ -10,10 +10,10 @@ import pytest
 
 from perfkit.calibration.model import Cost
 from perfkit.figures.resources import BusyProcess, MachineFigures, OtherProcesses
-from perfkit.load.load_plan import ClosedPlan, LoadPoint
 from perfkit.machine import readings
 from perfkit.machine.readings import BusyMeter
 from perfkit.measurement.load_points import calibrated_transport_ns
+from perfkit.measurement.target_probe import ProbedWorkload
 from perfkit.points.measured import Resources
 from perfkit.points.point import LoadSummary, point
 from perfkit.protocol.message import InferRequest
@@ -137,13 +137,12 @@ def test_the_calibrated_transport_is_that_of_the_wire_engine_and_of_a_server_on_
         bare_p50_ns=1,
         overhead_p50_ns=0,
     )
-    load_point = LoadPoint(0, "http", ClosedPlan(1, 0), 0, 0)
     request = InferRequest("m", (tensor_from_array("INPUT0", Datatype.FP32, np.zeros(1, np.float32)),))
     probed: Any = types.SimpleNamespace(requests=(request,))
     calibration: Any = types.SimpleNamespace(costs=(cost,))
     address = Address("http", url.split("/")[2].split(":")[0], 8000)
-    assert calibrated_transport_ns(scenario, load_point, address, probed, calibration) == expected
-    assert calibrated_transport_ns(scenario, load_point, address, probed, None) is None
+    assert calibrated_transport_ns(ProbedWorkload(scenario, address, probed), calibration) == expected
+    assert calibrated_transport_ns(ProbedWorkload(scenario, address, probed), None) is None
 
 
 @pytest.mark.parametrize(("slept_ns", "reported_ns"), [(0, 0), (40_000, 0), (2 * S, 2 * S)])

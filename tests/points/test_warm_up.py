@@ -13,8 +13,7 @@ from perfkit.recorder.window import cut
 from perfkit.target.address import Address
 from perfkit.transport.base import Outcome, Prepared
 from perfkit.transport.scripted import ScriptedTransport
-from perfkit.workers.worker import run_point
-from perfkit.workers.worker_spec import PointSpec
+from tests.points import point_spec, run_point
 
 MS, S = 1_000_000, 1_000_000_000
 POISSON = OpenPlan(100.0, "poisson", Schedule("poisson", arrivals.constant_rate(100), (3,)), None, None)
@@ -26,7 +25,7 @@ def measure(load, service_ns, *, window_s=120):
 
     async def main():
         transport = ScriptedTransport(clock, lambda _: (int(service_ns(clock.now_ns() / S - 7)), Outcome.OK))
-        spec = PointSpec(load, S, window_s * S, None, S, 4, finds_warm_up=True)
+        spec = point_spec(load, S, window_s * S, None, S, 4, finds_warm_up=True)
         return await run_point(
             spec,
             transport,

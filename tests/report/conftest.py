@@ -88,7 +88,7 @@ class Synthetic:
         per_s = round(concurrency / service_ms * 1000) if self.samples is None else self.samples
         parts, finished = [], {}
         self.window_starts_s[index, repetition] = elapsed_s
-        log = writer.interval_log(PointLines(f"p{index}.r{repetition}", 0), 0)
+        lines, start_ns = PointLines(f"p{index}.r{repetition}", 0), round(elapsed_s * NS_PER_S)
         for second in range(self.silent_s, self.seconds if per_s else 0):
             values_ns = random.lognormal(np.log(service_ms * 1e6), 0.05, per_s) * np.where(random.random(per_s) < 0.02, 1.7, 1.0)
             self.values.setdefault(index, []).extend(values_ns.astype(np.int64).tolist())
@@ -96,10 +96,10 @@ class Synthetic:
             for some in (first, rest):
                 parts.append(BucketCounts.of(some))
                 if some.size:
-                    log.add(round(elapsed_s * NS_PER_S), Interval(second, {"service_time": parts[-1]}))
+                    writer.log(lines.of_interval(start_ns, Interval(second, {"service_time": parts[-1]})))
             finished[second] = max(0, per_s + int(random.integers(-1, 2)))
         if self.logs_window_starts:
-            log.settle(0)
+            writer.log(lines.of_window(start_ns, 0))
         ok, whole = per_s * (self.seconds - self.silent_s), BucketCounts.merged(parts)
         return measured_point(
             ClosedLoad(concurrency=concurrency), repetition, protocol=protocol, batch_size=2, seconds=self.seconds, series=self._series(concurrency),

@@ -51,15 +51,15 @@ def test_intervals_are_read_back_as_they_were_written(folder):
 def test_the_log_states_where_each_window_starts(tmp_path, result):
     writer = ResultWriter(tmp_path / "out", STARTED_AT_S)
     for tag, first_s in (("p0.r0", 0), ("p12.r3", 2)):
-        log = writer.interval_log(PointLines(tag, 0), held_s=3)
+        spool = writer.interval_spool(tag, PointLines(tag, 0))
         for index in (1, 3):
-            log.add(1_250 * MS, Interval(index, {"service_time": BucketCounts.of([MS])}))
-        log.settle(first_s)
+            spool.add(0, 1_250 * MS, Interval(index, {"service_time": BucketCounts.of([MS])}))
+        writer.log_spooled(spool, first_s)
     writer.save(result)
     folder = writer.commit()
     assert read_window_starts(folder) == {(0, 0): 1.25, (12, 3): 3.25}
     intervals = [(tag, start_s) for tag, start_s, _ in read_intervals(folder)]
-    assert intervals == [("p0.r0.service", 4.25), ("p0.r0.service", 2.25), ("p12.r3.service", 4.25)]
+    assert intervals == [("p0.r0.service", 2.25), ("p0.r0.service", 4.25), ("p12.r3.service", 4.25)]
 
 
 def test_the_librarys_reader_reads_the_same_intervals_tags_and_times(folder):

@@ -109,10 +109,12 @@ def test_without_a_checkpoint_the_complete_load_points_are_recovered(partial, re
     with pytest.raises(ResultError, match="no load point was complete and there is no checkpoint, so there is nothing to recover"):
         recover_result(partial)
     writer = ResultWriter(tmp_path / "other", 0.0)
-    log = writer.interval_log(PointLines("p0.r0", 0), 0)
-    log.add(S, interval(1, 3))
-    log.settle(0)
-    writer.interval_log(PointLines("p1.r0", 0), 0).add(S, interval(5))  # of a load point that was under way
+    spool = writer.interval_spool("p0.r0", PointLines("p0.r0", 0))
+    spool.add(0, S, interval(1, 3))
+    writer.log_spooled(spool, 0)
+    under_way = writer.interval_spool("p1.r0", PointLines("p1.r0", 0))
+    under_way.add(0, S, interval(5))
+    under_way.close()
     writer.save(result)
     with (writer.partial / "telemetry.csv").open("w") as telemetry:
         row = '0,http,"c, 1",name,"{""a"": ""b""}",s,1.0,0.5,7.0\n'
@@ -157,10 +159,10 @@ def test_what_is_no_folder_of_a_killed_run_is_refused(tmp_path, partial):
 
 def test_a_large_log_continues_in_further_files_which_the_librarys_reader_reads_one_by_one(tmp_path, result):
     writer = ResultWriter(tmp_path / "out", STARTED_AT_S, largest_log_bytes=600)
-    log = writer.interval_log(PointLines("p0.r0", 0), 0)
+    spool = writer.interval_spool("p0.r0", PointLines("p0.r0", 0))
     for index in range(9):
-        log.add(S, interval(index, index + 1))
-    log.settle(0)
+        spool.add(0, S, interval(index, index + 1))
+    writer.log_spooled(spool, 0)
     writer.save(result)
     folder = writer.commit()
     files = log_files(folder)

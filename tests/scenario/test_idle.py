@@ -3,7 +3,8 @@
 import pytest
 
 from perfkit.errors import ScenarioError
-from perfkit.load.load_plan import IdlePlan, load_points
+from perfkit.load.load_plan import IdlePlan
+from perfkit.load.point import load_points
 from perfkit.scenario.file import read_document
 
 MS = 1_000_000
@@ -15,14 +16,14 @@ def read(load, **measure):
 
 def test_each_gap_is_a_load_point_with_one_request_in_flight():
     points = load_points(read({"idle": {"gap": ["100ms", "1s"], "then": 5}}, repetitions=2))
-    assert [(type(point.load), point.load.gap_ns, point.load.then, point.load.concurrency) for point in points] == [
+    assert [(type(point.loads[0]), point.loads[0].gap_ns, point.loads[0].then, point.loads[0].concurrency) for point in points] == [
         (IdlePlan, 100 * MS, 5, 1), (IdlePlan, 1000 * MS, 5, 1),
     ] * 2  # fmt: skip
 
 
 def test_one_gap_needs_no_list_and_twenty_requests_follow_by_default():
     (point, *_) = load_points(read({"idle": {"gap": "20ms"}}))
-    assert (point.load.gap_ns, point.load.then) == (20 * MS, 20)
+    assert (point.loads[0].gap_ns, point.loads[0].then) == (20 * MS, 20)
 
 
 @pytest.mark.parametrize(

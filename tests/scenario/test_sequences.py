@@ -3,7 +3,7 @@
 import pytest
 
 from perfkit.errors import ScenarioError
-from perfkit.load.load_plan import load_points
+from perfkit.load.point import load_points
 from perfkit.load.sequences import LengthLaw
 from perfkit.scenario.file import read_scenario
 
@@ -66,7 +66,7 @@ def test_what_is_wrong_is_named_with_its_fix(tmp_path, text, found):
 )
 def test_a_law_reaches_every_load_point_with_ids_and_lengths_of_its_own(tmp_path, length, law):
     points = load_points(read(tmp_path, CLOSED + f"sequences: {{length: {length}}}\nmeasure: {{repetitions: 2}}"))
-    plans = [point.load.sequences for point in points if point.load.sequences is not None]
+    plans = [point.loads[0].sequences for point in points if point.loads[0].sequences is not None]
     assert [plan.length for plan in plans] == [law] * 4
     assert len({plan.first_id for plan in plans}) == 4
     assert len({plan.seed for plan in plans}) == 4
@@ -78,23 +78,27 @@ def test_a_law_reaches_every_load_point_with_ids_and_lengths_of_its_own(tmp_path
 )
 def test_sequences_without_a_length_have_20_steps_or_the_length_of_their_stream(tmp_path, workload, given, law):
     points = load_points(read(tmp_path, CLOSED + f"sequences: {given}\nworkload: {workload}"))
-    assert {point.load.sequences.length for point in points if point.load.sequences is not None} == {law}
+    assert {point.loads[0].sequences.length for point in points if point.loads[0].sequences is not None} == {law}
 
 
 def test_ids_of_a_range_reach_the_load_points(tmp_path):
     (point, _) = load_points(read(tmp_path, CLOSED + "sequences: {first_id: 7, end_id: 11}\nmeasure: {repetitions: 1}"))
-    assert point.load.sequences is not None
-    assert (point.load.sequences.first_id, point.load.sequences.id_count) == (7, 4)
+    assert point.loads[0].sequences is not None
+    assert (point.loads[0].sequences.first_id, point.loads[0].sequences.id_count) == (7, 4)
 
 
 def test_arrivals_are_steps_or_start_sequences(tmp_path):
     (steps,) = load_points(read(tmp_path, OPEN + "sequences: {live: 3, length: 4, first_id: 9}\nmeasure: {repetitions: 1}"))
     (starts,) = load_points(read(tmp_path, OPEN + "sequences: {length: 4, think_time: 1ms}\nmeasure: {repetitions: 1}"))
-    assert steps.load.sequences is not None
-    assert starts.load.sequences is not None
-    assert (steps.load.sequences.live, steps.load.sequences.first_id, steps.load.sequences.requests_per_arrival) == (3, 9, 1)
-    assert (starts.load.sequences.live, starts.load.sequences.think_time_ns, starts.load.sequences.requests_per_arrival) == (None, 10**6, 4)
+    assert steps.loads[0].sequences is not None
+    assert starts.loads[0].sequences is not None
+    assert (steps.loads[0].sequences.live, steps.loads[0].sequences.first_id, steps.loads[0].sequences.requests_per_arrival) == (3, 9, 1)
+    assert (starts.loads[0].sequences.live, starts.loads[0].sequences.think_time_ns, starts.loads[0].sequences.requests_per_arrival) == (
+        None,
+        10**6,
+        4,
+    )
 
 
 def test_a_scenario_without_sequences_has_none(tmp_path):
-    assert [point.load.sequences for point in load_points(read(tmp_path, OPEN))] == [None] * 3
+    assert [point.loads[0].sequences for point in load_points(read(tmp_path, OPEN))] == [None] * 3

@@ -21,8 +21,7 @@ from perfkit.target.address import Address
 from perfkit.transport.base import Outcome, Prepared
 from perfkit.transport.scripted import ScriptedTransport
 from perfkit.units import format_rate_per_s
-from perfkit.workers.worker import run_point
-from perfkit.workers.worker_spec import PointSpec
+from tests.points import point_spec, run_point
 
 MS, S = 1_000_000, 1_000_000_000
 
@@ -60,8 +59,8 @@ def searched(tmp_path):
             clock = ManualClock(5 * S)
 
             async def main(clock=clock, planned=planned):
-                spec = PointSpec(
-                    load=planned.load, warmup_ns=scenario.warmup_ns, window_ns=planned.window_ns, requests=None, drain_ns=30 * S,
+                spec = point_spec(
+                    load=planned.loads[0], warmup_ns=scenario.warmup_ns, window_ns=planned.window_ns, requests=None, drain_ns=30 * S,
                     connections=4, overload_abort_after_ns=planned.overload_abort_after_ns,
                 )  # fmt: skip
                 return await run_point(
@@ -72,7 +71,7 @@ def searched(tmp_path):
             one = clock.run(main())
             recorded.append(one)
             measured = PointMeasurement(
-                protocol="http", load=describe_load(planned.load), batch_size=1, repetition=planned.repetition,
+                protocol="http", load=describe_load(planned.loads[0]), batch_size=1, repetition=planned.repetition,
                 window=cut(one.recording, 0, is_open=True), warmup_ns=S, connections=Connections(opened=4, reconnects=0),
                 generator=Generator(cpu_share=0.1, steal_share=0.0),
                 warnings=tuple(MeasurementWarning(code=code, message="x") for code in (*warned_of, *["hopeless"] * (one.ending.cause is StopCause.OVERLOADED))),

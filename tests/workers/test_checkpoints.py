@@ -15,7 +15,7 @@ from perfkit.transport.base import Outcome, Prepared
 from perfkit.transport.scripted import ScriptedTransport
 from perfkit.workers.checkpoints import CheckpointCollector
 from perfkit.workers.messages import Checkpoint
-from perfkit.workers.worker import run_point
+from tests.points import run_point
 from tests.workers.test_point import MS, S, poisson, spec
 
 

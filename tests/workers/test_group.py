@@ -34,7 +34,7 @@ class Link:
             for one in self._messages:
                 self._queue.put_nowait(one)
         elif isinstance(message, Stop):
-            self._queue.put_nowait(empty_point(S, 2 * S, 3 * S))
+            self._queue.put_nowait(empty_point(S, 2 * S, 3 * S, 1))
 
     async def receive(self):
         if (message := await self._queue.get()) is GONE:
@@ -86,6 +86,6 @@ def test_the_loss_of_all_leaves_an_empty_recording_if_they_had_logged_anything()
 
 
 def test_losses_within_a_machine_are_those_of_the_load_point():
-    point = dataclasses.replace(empty_point(S, 2 * S, 3 * S), lost=("worker 2 of 3 (on alpha) is gone",))
-    recorded, _ = run([("alpha", 2, [point]), ("beta", 1, [empty_point(S, 2 * S, 3 * S)])])
+    point = dataclasses.replace(empty_point(S, 2 * S, 3 * S, 1), lost=("worker 2 of 3 (on alpha) is gone",))
+    recorded, _ = run([("alpha", 2, [point]), ("beta", 1, [empty_point(S, 2 * S, 3 * S, 1)])])
     assert recorded.lost == ("worker 2 of 3 (on alpha) is gone",)

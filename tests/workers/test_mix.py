@@ -10,7 +10,6 @@ from perfkit.load import arrivals
 from perfkit.load.arrivals import Schedule
 from perfkit.load.load_plan import ClosedPlan, OpenPlan
 from perfkit.load.loop import StopCause
-from perfkit.load.workload_choices import choices_of_worker, workload_choices
 from perfkit.recorder.histogram import encode
 from perfkit.recorder.window import cut
 from perfkit.stats.buckets import BucketCounts
@@ -19,16 +18,20 @@ from perfkit.transport.base import Outcome, Prepared
 from perfkit.transport.scripted import ScriptedTransport
 from perfkit.workers.point_recording import merge_points
 from perfkit.workers.worker import PreparedWorkload, run_workloads
-from perfkit.workers.worker_spec import PointSpec
+from perfkit.workers.worker_spec import WorkerSpec
+from tests.points import workload_spec
 
 MS, S = 1_000_000, 1_000_000_000
 WEIGHTS, SERVICE_NS = (70, 20, 10), (5 * MS, 20 * MS, 80 * MS)
 SUMS = ("ended", "finished", "good", "dropped", "unsent", "checked", "touched")
 
 
-def spec(load, **changes):
-    fields = {"load": load, "warmup_ns": S, "window_ns": 10 * S, "requests": None, "drain_ns": S, "connections": 2, **changes}
-    return PointSpec(**fields)
+def spec(*loads, weights=(), **changes):
+    """A load for each workload, or one that they share."""
+    workloads = tuple(workload_spec(load) for load in (loads * len(weights) or loads))
+    shared = loads[0] if weights else None
+    fields = {"warmup_ns": S, "window_ns": 10 * S, "requests": None, "drain_ns": S, "choices_seed": (0,), **changes}
+    return WorkerSpec(workloads, shared=shared, weights=weights, **fields)
 
 
 def poisson(rate=300.0, max_in_flight=None, seed=4):
@@ -47,25 +50,23 @@ class NotingTransport(ScriptedTransport):
         return super().send(prepared)
 
 
-def measure(specs, *, weights=(), workers=1, variants=3, outcomes=(Outcome.OK,) * 3):
+def measure(whole, *, workers=1, variants=3, outcomes=(Outcome.OK,) * 3):
     """The merged point of a mix, and the requests of each workload in the order of sending."""
-    clock, sent = ManualClock(5 * S), [list[bytes]() for _ in specs]
+    clock, sent = ManualClock(5 * S), [list[bytes]() for _ in whole.workloads]
 
     async def one(worker):
         async def begin_at():
             return 6 * S
 
+        own = whole.share(worker, workers)
         workloads = [
             PreparedWorkload(
-                whole.split(workers)[worker], NotingTransport(clock, SERVICE_NS[number], sent[number], outcomes[number]),
+                one, NotingTransport(clock, SERVICE_NS[number], sent[number], outcomes[number]),
                 [Prepared((bytes([number, variant]),)) for variant in range(variants)], Address("http", "h", 1),
             )
-            for number, whole in enumerate(specs)
+            for number, one in enumerate(own.workloads)
         ]  # fmt: skip
-        choices = choices_of_worker(workload_choices(weights, [variants] * len(specs), (0, worker)), workers) if weights else ()
-        return await run_workloads(
-            workloads, clock=clock, choices=choices, on_loop=lambda _: None, on_interval=lambda *_: None, begin_at=begin_at
-        )
+        return await run_workloads(own, workloads, clock=clock, on_loop=lambda _: None, on_interval=lambda *_: None, begin_at=begin_at)
 
     async def main():
         return merge_points(await asyncio.gather(*map(one, range(workers))))
@@ -89,7 +90,7 @@ def assert_the_parts_add_up(point, *, is_open):
 @pytest.mark.parametrize("workers", [1, 2, 3])
 @pytest.mark.parametrize("load", [poisson(), poisson(max_in_flight=6), ClosedPlan(7, 0), ClosedPlan(6, 3 * MS)], ids=str)
 def test_a_mix_keeps_its_shares_and_the_parts_add_up_to_the_whole(load, workers):
-    point, sent = measure([spec(load) for _ in WEIGHTS], weights=WEIGHTS, workers=workers)
+    point, sent = measure(spec(load, weights=WEIGHTS), workers=workers)
     total = sum(map(len, sent))
     if getattr(load, "max_in_flight", None) is None:
         for requests, weight in zip(sent, WEIGHTS, strict=True):  # each worker may end within a block of ten
@@ -104,7 +105,7 @@ def test_a_mix_keeps_its_shares_and_the_parts_add_up_to_the_whole(load, workers)
 
 
 def test_a_counted_window_ends_with_the_last_request_of_all_workloads():
-    point, _ = measure([spec(ClosedPlan(4, 0), requests=1000, window_ns=None) for _ in WEIGHTS], weights=WEIGHTS)
+    point, _ = measure(spec(ClosedPlan(4, 0), weights=WEIGHTS, requests=1000, window_ns=None))
     counts = [cut(one.recording, 0, is_open=False).outcomes[Outcome.OK] for one in point.workloads]
     assert sum(counts) == 1000
     assert counts == pytest.approx([700, 200, 100], abs=7)
@@ -113,7 +114,7 @@ def test_a_counted_window_ends_with_the_last_request_of_all_workloads():
 
 def test_loads_of_their_own_run_side_by_side_in_the_same_window():
     loads = (poisson(100.0), ClosedPlan(2, 0), poisson(20.0, seed=5))
-    point, sent = measure([spec(load) for load in loads])
+    point, sent = measure(spec(*loads))
     windows = [cut(one.recording, 0, is_open=isinstance(load, OpenPlan)) for one, load in zip(point.workloads, loads, strict=True)]
     assert {(window.start_ns, window.end_ns) for window in windows} == {(7 * S, 17 * S)}
     assert windows[0].count("finished") == pytest.approx(1000, abs=5 * 1000**0.5)
@@ -128,7 +129,7 @@ def test_loads_of_their_own_run_side_by_side_in_the_same_window():
 
 
 def test_a_workload_whose_requests_fail_ends_the_load_point_of_all():
-    failing = spec(poisson(50.0), abort_error_rate=0.5)
-    point, sent = measure([failing, spec(poisson(50.0, seed=6))], outcomes=(Outcome.REJECTED, Outcome.OK))
+    both = spec(poisson(50.0), poisson(50.0, seed=6), abort_error_rate=0.5)
+    point, sent = measure(both, outcomes=(Outcome.REJECTED, Outcome.OK))
     assert point.ending.cause is StopCause.TOO_MANY_ERRORS
     assert len(sent[1]) < 100, "of 550"

@@ -36,9 +36,8 @@ from perfkit.transport.http.reference import ReferenceHttpTransport
 from perfkit.transport.http.transport import WireHttpTransport
 from perfkit.transport.options import TransportOptions
 from perfkit.workers.answer_check import AnswerCheck
-from perfkit.workers.worker import run_point
-from perfkit.workers.worker_spec import PointSpec
 from perfkit.workload.expectation import Expectation
+from tests.points import point_spec, run_point
 from tests.transport import grpc_servers, servers
 from tests.transport.clients import client_of
 
@@ -169,7 +168,7 @@ def grpc_server(fault, *, always=False):
 
 async def measure(transport, address, load, connections):
     """One load point of so many requests: its counts, which add up."""
-    spec = PointSpec(load, 0, None, SENT, 60 * S, connections)
+    spec = point_spec(load, 0, None, SENT, 60 * S, connections)
     expectation = Expectation.of((REQUEST,), METADATA, Check(), None, pathlib.Path())
     point = await run_point(
         spec, transport.transport, [transport.prepare(REQUEST)], decode=transport.decode, clock=MonotonicClock(), address=address, on_loop=lambda _: None,

@@ -1,6 +1,7 @@
 """Workers share a load point: together they offer what one would, and record what one would."""
 
 import asyncio
+import dataclasses
 
 import numpy as np
 import pytest
@@ -20,15 +21,14 @@ from perfkit.transport.scripted import ScriptedTransport
 from perfkit.units import part
 from perfkit.workers.point_recording import merge_points
 from perfkit.workers.worker import run_point
-from perfkit.workers.worker_spec import PointSpec, WorkerSpec
-from perfkit.workload.expectation import Expectation
+from tests.points import point_spec, run_point, workload_spec
 
 MS, S = 1_000_000, 1_000_000_000
 
 
 def spec(load, **changes):
     fields = {"load": load, "warmup_ns": S, "window_ns": 10 * S, "requests": None, "drain_ns": S, "connections": 5, **changes}
-    return PointSpec(**fields)
+    return point_spec(**fields)
 
 
 def poisson(rate=100.0, max_in_flight=None):
@@ -65,7 +65,7 @@ def measure(whole, workers, *, service_ns=20 * MS, variants=3):
         return merge_points(await asyncio.gather(*points))
 
     point = clock.run(main())
-    return point, cut(point.recording, 0, is_open=isinstance(whole.load, OpenPlan)), sorted(sent)
+    return point, cut(point.recording, 0, is_open=whole.workloads[0].is_open), sorted(sent)
 
 
 @pytest.mark.parametrize("workers", [2, 3, 5])
@@ -91,26 +91,21 @@ def test_the_limit_in_flight_is_divided_among_workers():
 
 
 def worker_spec(**changes):
-    return WorkerSpec(
-        point=spec(ClosedPlan(9, 0)),
-        address=Address("http", "h", 1),
-        transport=TransportOptions(max_connections=8, timeout_ns=S),
-        requests=(),
-        expectation=Expectation((), (), frozenset(), {}, (), {}),
-        check_share=1.0,
-        check_at_most_per_s=20.0,
-        seed=3,
-        **changes,
+    own = workload_spec(ClosedPlan(9, 0))
+    options = TransportOptions(max_connections=8, timeout_ns=S)
+    return dataclasses.replace(
+        spec(ClosedPlan(9, 0)), workloads=(dataclasses.replace(own, transport=options, check_at_most_per_s=20.0, seed=3),), **changes
     )
 
 
 def test_the_specs_of_workers_add_up_to_the_whole():
     shared = worker_spec().split(3, (4, 5))
-    assert [one.transport.max_connections for one in shared] == [3, 3, 2]
-    assert sum(one.check_at_most_per_s for one in shared) == pytest.approx(20)
-    assert len({one.seed for one in shared}) == 3
+    workloads = [one.workloads[0] for one in shared]
+    assert [one.transport.max_connections for one in workloads] == [3, 3, 2]
+    assert sum(one.check_at_most_per_s for one in workloads) == pytest.approx(20)
+    assert len({one.seed for one in workloads}) == 3
     assert [one.cpus for one in shared] == [(4,), (5,), (4,)]
-    assert [one.point.worker for one in shared] == [0, 1, 2]
+    assert [one.worker for one in shared] == [0, 1, 2]
 
 
 @given(st.integers(0, 10**6), st.integers(1, 64))
@@ -135,4 +130,4 @@ def test_each_worker_knows_its_share_of_a_count(from_index, count, workers, chun
 def test_a_loop_of_few_slots_has_work_for_few_workers():
     assert spec(ClosedPlan(3, 0)).max_workers == 3
     assert spec(poisson(max_in_flight=2)).max_workers == 2
-    assert spec(poisson()).max_workers is None
+    assert spec(poisson()).max_workers == 1024, "the connections that it may open"

@@ -24,8 +24,8 @@ from perfkit.transport.scripted import ScriptedTransport
 from perfkit.workers.point_recording import merge_points
 from perfkit.workers.request_sampler import REQUEST_ID, RequestSampler, SamplingSpec, TraceIds
 from perfkit.workers.worker import PreparedWorkload, run_workloads
-from perfkit.workers.worker_spec import PointSpec
 from tests.load.sequence_server import REQUESTS, SequenceServer, prepare
+from tests.points import point_spec, workload_spec
 
 MS, S = 1_000_000, 1_000_000_000
 PREFIX = "0123456789abcdef"
@@ -48,13 +48,15 @@ def measure(load, script=lambda _: (5 * MS, Outcome.OK), *, worker=0, workers=1,
     """The transport and the recording of one worker."""
     clock = ManualClock(5 * S)
     transport = NotingTransport(clock, script)
-    spec = PointSpec(load, warmup_ns, window_ns, None, S, 2).split(workers)[worker]
+    spec = point_spec(load, warmup_ns, window_ns, None, S, 2).split(workers)[worker]
     wanted = SamplingSpec(TraceIds(PREFIX, "p1.r0"), **{"per_s": None, "share": None, "expected_per_s": None, **sampling})
     sampler = RequestSampler(transport, wanted.split(worker, workers))
-    workload = PreparedWorkload(spec, transport, [Prepared((b"0",)), Prepared((b"1",))], Address("http", "h", 1), sampler=sampler)
+    workload = PreparedWorkload(
+        spec.workloads[0], transport, [Prepared((b"0",)), Prepared((b"1",))], Address("http", "h", 1), sampler=sampler
+    )
 
     async def main():
-        return await run_workloads([workload], clock=clock, on_loop=lambda _: None, on_interval=lambda *_: None)
+        return await run_workloads(spec, [workload], clock=clock, on_loop=lambda _: None, on_interval=lambda *_: None)
 
     return transport, clock.run(main())
 
@@ -123,12 +125,14 @@ def test_the_workloads_of_a_mix_are_traced_by_one_share():
     clock, workloads = ManualClock(5 * S), []
     for number, service_ms in enumerate((5, 100)):
         transport = NotingTransport(clock, lambda _, ns=service_ms * MS: (ns, Outcome.OK))
-        spec = PointSpec(ClosedPlan(4, 0), 2 * S, 20 * S, None, S, 2)
         sampler = RequestSampler(transport, SamplingSpec(TraceIds(PREFIX, f"p{number}"), 84.0, None, None))
-        workloads.append(PreparedWorkload(spec, transport, [Prepared((b"0",))], Address("http", "h", 1), sampler=sampler))
+        workloads.append(
+            PreparedWorkload(workload_spec(ClosedPlan(4, 0)), transport, [Prepared((b"0",))], Address("http", "h", 1), sampler=sampler)
+        )
 
     async def main():
-        return await run_workloads(workloads, clock=clock, on_loop=lambda _: None, on_interval=lambda *_: None)
+        spec = dataclasses.replace(point_spec(ClosedPlan(4, 0), 2 * S, 20 * S, None, S, 2), workloads=tuple(one.spec for one in workloads))
+        return await run_workloads(spec, workloads, clock=clock, on_loop=lambda _: None, on_interval=lambda *_: None)
 
     quick, slow = (len(one.sampled) for one in clock.run(main()).workloads)
     assert quick == pytest.approx(80 * 20, rel=0.1)  # of 800/s + 40/s, a tenth
@@ -198,12 +202,12 @@ def test_a_request_that_ends_a_sequence_early_is_not_traced():
 
     transport = Transport(clock, lambda _: (0, Outcome.OK))
     plan = SequencePlan(LengthLaw(5, 5), 10**18)
-    spec = PointSpec(ClosedPlan(2, 0, plan), 0, 2 * S, None, S, 2)
+    spec = point_spec(ClosedPlan(2, 0, plan), 0, 2 * S, None, S, 2)
     sampler = RequestSampler(transport, SamplingSpec(TraceIds(PREFIX), None, 1.0, None))
-    workload = PreparedWorkload(spec, transport, SequenceRequests(prepare, REQUESTS), Address("http", "h", 1), sampler=sampler)
+    workload = PreparedWorkload(spec.workloads[0], transport, SequenceRequests(prepare, REQUESTS), Address("http", "h", 1), sampler=sampler)
 
     async def main():
-        return await run_workloads([workload], clock=clock, on_loop=lambda _: None, on_interval=lambda *_: None)
+        return await run_workloads(spec, [workload], clock=clock, on_loop=lambda _: None, on_interval=lambda *_: None)
 
     point = clock.run(main())
     counted = sum(cut(point.recording, 0, is_open=False).outcomes.values())

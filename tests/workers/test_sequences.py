@@ -11,10 +11,9 @@ from perfkit.recorder.window import cut
 from perfkit.target.address import Address
 from perfkit.transport.base import Outcome
 from perfkit.transport.scripted import ScriptedTransport
-from perfkit.workers.worker import run_point
-from perfkit.workers.worker_spec import PointSpec
 from tests.load.loops import MS, S
 from tests.load.sequence_server import REQUESTS, SequenceServer, prepare
+from tests.points import point_spec, run_point
 
 FIVE_STEPS = SequencePlan(LengthLaw(5, 5), 10**18)
 
@@ -40,7 +39,7 @@ def measure(load, script=lambda _: (10 * MS, Outcome.OK), **changes):
     async def main():
         transport, requests = Transport(clock, script), SequenceRequests(prepare, REQUESTS)
         return await run_point(
-            PointSpec(**fields),
+            point_spec(**fields),
             transport,
             requests,
             clock=clock,
@@ -85,8 +84,8 @@ def test_a_failed_step_ends_its_sequence():
 def test_live_sequences_are_divided_among_workers():
     schedule = Schedule("poisson", constant_rate(100.0), (1,))
     plan = SequencePlan(LengthLaw(5, 5), 7, live=8)
-    spec = PointSpec(OpenPlan(100.0, "poisson", schedule, None, 5, plan), 0, S, None, S, 4)
+    spec = point_spec(OpenPlan(100.0, "poisson", schedule, None, 5, plan), 0, S, None, S, 4)
     assert spec.max_workers == 5
-    parts = [part.load.sequences for part in spec.split(3)]
+    parts = [part.loads[0].sequences for part in spec.split(3)]
     assert [part.live for part in parts if part is not None] == [3, 3, 2]
     assert {part.first_id for part in parts if part is not None} == {7}

@@ -17,8 +17,8 @@ from perfkit.recorder.window import cut
 from perfkit.target.address import Address
 from perfkit.transport.base import Outcome, Prepared
 from perfkit.transport.scripted import ScriptedTransport
-from perfkit.workers.worker import _garbage_frozen, run_point
-from perfkit.workers.worker_spec import PointSpec
+from perfkit.workers.worker import _garbage_frozen
+from tests.points import point_spec, run_point
 
 MS, S = 1_000_000, 1_000_000_000
 
@@ -43,7 +43,7 @@ def run(script, *, on_loop=lambda _: None, on_interval=lambda *_: None, clock=No
     async def main():
         transport = ScriptedTransport(clock, script)
         return await run_point(
-            PointSpec(**fields), transport, [Prepared(())], clock=clock, address=Address("http", "h", 1), on_loop=on_loop, on_interval=note
+            point_spec(**fields), transport, [Prepared(())], clock=clock, address=Address("http", "h", 1), on_loop=on_loop, on_interval=note
         )
 
     point = clock.run(main())
