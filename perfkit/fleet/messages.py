@@ -26,6 +26,7 @@ from perfkit.fleet.dask_machine import DaskTask
 from perfkit.fleet.encoding import Encoding, StandIn
 from perfkit.recorder.recent import LiveFigures
 from perfkit.stats.buckets import BucketCounts
+from perfkit.transport.base import ConnectTimes
 from perfkit.workers.messages import Begin, Checkpoint, Crashed, Logged, PartLost, Progress, Ready, Stop
 from perfkit.workers.point_recording import PointRecording
 from perfkit.workers.worker_spec import WorkerSpec

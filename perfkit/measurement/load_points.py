@@ -10,7 +10,7 @@ from typing import Protocol
 from perfkit.api_v2.client import Client, make_client
 from perfkit.calibration.model import Calibration, highest_rate_per_s, spin_ns_per_request, transport_ns, workers_needed
 from perfkit.clock import Clock
-from perfkit.load.load_plan import ClosedPlan, ColdStartPlan, IdlePlan, LoadPlan, LoadPoint, OpenPlan, load_points
+from perfkit.load.load_plan import ClosedPlan, ColdStartPlan, IdlePlan, LoadPlan, OpenPlan
 from perfkit.load.point import LoadPoint, PointPart, load_points
 from perfkit.machine.limits import MemoryBudget, raise_open_file_limit
 from perfkit.measurement.target_probe import ProbedWorkload, ProbeResult

@@ -11,7 +11,6 @@ from perfkit.api_v2.client import Client
 from perfkit.clock import Clock
 from perfkit.errors import MeasurementWarning, UsageError
 from perfkit.figures.resources import MachineFigures, PageFigures
-from perfkit.load.load_plan import LoadPoint
 from perfkit.load.loop import StopCause
 from perfkit.load.point import LoadPoint
 from perfkit.measurement.load_points import describe_point

@@ -25,7 +25,7 @@ from perfkit.measurement.load_generator import LoadGenerator
 from perfkit.measurement.load_points import connect, describe_point, load_point_source
 from perfkit.measurement.mix import describe_workloads, is_open, measurements_of, named, title_of
 from perfkit.measurement.observation import Observation, PointObservation
-from perfkit.measurement.point_measurement import PointMeasurement, cut_window
+from perfkit.measurement.point_measurement import cut_window
 from perfkit.measurement.reply_spool import ReplySpool, check_spooled
 from perfkit.measurement.request_traces import SPANS_IN_HASTE_WITHIN_S, SPANS_WITHIN_S, RequestTraces, SpanSource
 from perfkit.measurement.run_result import RunResult

@@ -24,8 +24,7 @@ from perfkit.load.arrivals import Schedule, constant_rate
 from perfkit.load.load_plan import OpenPlan
 from perfkit.protocol.message import InferRequest
 from perfkit.protocol.tensor import Datatype, Tensor
-from perfkit.transport.base import ConnectionCounts
-from perfkit.transport.connect_times import ConnectTimes
+from perfkit.transport.base import ConnectionCounts, ConnectTimes
 from perfkit.workers.messages import Checkpoint, Logged, Ready
 from tests.workers.test_point import worker_spec
 

@@ -20,7 +20,6 @@ from perfkit.transport.options import TransportOptions
 from perfkit.transport.scripted import ScriptedTransport
 from perfkit.units import part
 from perfkit.workers.point_recording import merge_points
-from perfkit.workers.worker import run_point
 from tests.points import point_spec, run_point, workload_spec
 
 MS, S = 1_000_000, 1_000_000_000
