@@ -9,9 +9,8 @@ import numpy.typing as npt
 from perfkit.recorder.addresses import AddressRecorder, Labels
 from perfkit.recorder.batches import BatchRecorder, tally
 from perfkit.recorder.failures import FailureKinds
-from perfkit.recorder.open_intervals import OpenIntervals
 from perfkit.recorder.recent import LiveFigures, RecentReplies
-from perfkit.recorder.recording import AnswerTotals, Interval, Recording
+from perfkit.recorder.recording import AnswerTotals, Interval, OpenIntervals, Recording
 from perfkit.recorder.recording_so_far import RecordingSoFar
 from perfkit.recorder.series import Instants, SeriesRecorder
 from perfkit.recorder.stops import StopDetector

@@ -2,18 +2,21 @@
 
 import collections
 import dataclasses
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 import numpy as np
 
 from perfkit.recorder.addresses import AddressBatches, merge_addresses
-from perfkit.recorder.batches import Batch, merge_times
+from perfkit.recorder.batches import Batch, merge_times, tally
+from perfkit.recorder.histogram import Histogram
 from perfkit.recorder.series import Instants, Series
 from perfkit.recorder.stops import Stop
 from perfkit.stats.buckets import BucketCounts
 from perfkit.transport.base import Outcome
+from perfkit.units import NS_PER_S
 
 _OF_ALL_LOADS = ("service_time", "failure_time")
+_MOST_OPEN = 4
 _ANSWERED = np.array([outcome in (Outcome.OK, Outcome.INVALID_OUTPUT) for outcome in Outcome])
 # requests that a server may have answered after the client stopped waiting
 _PERHAPS_ANSWERED = (Outcome.TIMED_OUT, Outcome.UNFINISHED, Outcome.BROKEN)
@@ -64,6 +67,43 @@ def merge_intervals(parts: Sequence[Interval]) -> list[Interval]:
     for part in parts:
         together[part.index, part.workload].append(part.times)
     return [Interval(index, merge_times(same), workload) for (index, workload), same in sorted(together.items(), key=lambda item: item[0])]
+
+
+class OpenIntervals:
+    """Collects times by the second of their request after `origin_ns`, at most four seconds at once; `on_interval` gets what is emitted.
+
+    A second can be emitted several times, each with what was added since.
+    """
+
+    def __init__(self, origin_ns: int, on_interval: Callable[[Interval], None]) -> None:
+        self._origin_ns, self._on_interval = origin_ns, on_interval
+        self._seconds: dict[int, collections.defaultdict[str, Histogram]] = {}  # the last used one last
+
+    def add(self, begun_ns: Instants, times: Mapping[str, Instants]) -> Iterator[None]:
+        """Adds times of each kind, of the requests that began at these instants, in steps."""
+        indices = (begun_ns - self._origin_ns) // NS_PER_S
+        for index, _ in tally(indices):
+            chosen, histograms = indices == index, self._second(index)
+            for name, values_ns in times.items():
+                histograms[name].record_many(values_ns[chosen])
+                yield
+
+    def emit_before(self, instant_ns: int | None) -> Iterator[None]:
+        """Emits the seconds that have ended by an instant, or all; in steps."""
+        end = None if instant_ns is None else (instant_ns - self._origin_ns) // NS_PER_S
+        for index in sorted(index for index in self._seconds if end is None or index < end):
+            if index in self._seconds:  # it may have been emitted meanwhile
+                self._emit(index)
+            yield
+
+    def _second(self, index: int) -> dict[str, Histogram]:
+        self._seconds[index] = histograms = self._seconds.pop(index, None) or collections.defaultdict(Histogram)
+        if len(self._seconds) > _MOST_OPEN:
+            self._emit(next(iter(self._seconds)))
+        return histograms
+
+    def _emit(self, index: int) -> None:
+        self._on_interval(Interval(index, {name: one.bucket_counts() for name, one in self._seconds.pop(index).items()}))
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -109,7 +109,11 @@ def test_dropped_arrivals_are_a_warning_and_those_that_a_late_generator_did_not_
     open_point, unsent, valid, code
 ):
     measured = open_point(lambda _: 10 * MS)
-    found = point(dataclasses.replace(measured, window=dataclasses.replace(measured.window, dropped=200, unsent=unsent)))
+    found = point(
+        dataclasses.replace(
+            measured, window=dataclasses.replace(measured.window, counts={**measured.window.counts, "dropped": 200, "unsent": unsent})
+        )
+    )
     assert found.valid is valid
     assert code in codes(found)
     assert "overloaded" not in codes(found)
