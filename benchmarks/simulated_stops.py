@@ -26,7 +26,7 @@ from perfkit.transport.scripted import ScriptedTransport
 from perfkit.units import NS_PER_S
 from perfkit.workers.point_recording import merge_points
 from perfkit.workers.worker_spec import WorkerSpec
-from tests.points import point_spec, run_point
+from tests.measured_points import point_spec, run_point
 
 WARMUP_NS, START_NS = NS_PER_S, 7 * NS_PER_S
 SERVERS, SERVICE_NS = 2, 10_000_000

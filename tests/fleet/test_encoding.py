@@ -124,7 +124,10 @@ def _of_machine():
     point = record(simulated_replies(poisson_arrivals(100, 2, 1), 1), 2, 1)
     times = ConnectTimes()
     times.add(5)
-    whole = dataclasses.replace(point.point, connections=ConnectionCounts(opened=1, connect_times=times))
+    (own,) = point.point.workloads
+    whole = dataclasses.replace(
+        point.point, workloads=(dataclasses.replace(own, connections=ConnectionCounts(opened=1, connect_times=times)),)
+    )
     messages: list[Any] = [Ready(), *(Logged(7, one) for one in point.intervals.values()), *point.live, Checkpoint(8, whole), whole]
     hello = Hello("alpha", "1", (0, 1), 9, None, None, DaskTask("r1", 3))
     return [hello, Pong(1, 2), *(FromWorkers(1, (one,)) for one in messages), FromWorkers(1, (*messages, WorkersEnded("so")))]
@@ -145,10 +148,10 @@ def test_what_a_machine_sends_comes_back_as_it_was(number):
 def _with_counted(message):
     """A recording with its times to connect as counts, which are compared."""
     point = getattr(message, "piece", message)
-    if hasattr(point, "connections"):
-        counts = point.connections.connect_times.counts()
-        point = dataclasses.replace(point, connections=dataclasses.replace(point.connections, connect_times=counts))
-    return point
+    if not hasattr(point, "workloads"):
+        return point
+    own = [(one, dataclasses.replace(one.connections, connect_times=one.connections.connect_times.counts())) for one in point.workloads]
+    return dataclasses.replace(point, workloads=tuple(dataclasses.replace(one, connections=counted) for one, counted in own))
 
 
 def test_what_the_driver_sends_comes_back_as_it_was_and_a_tensor_of_many_requests_is_sent_once():
@@ -156,7 +159,9 @@ def test_what_the_driver_sends_comes_back_as_it_was_and_a_tensor_of_many_request
     tensor = Tensor("x", Datatype.UINT8, (50_000,), bytes(range(250)) * 200)
     spec = worker_spec()
     requests = tuple(InferRequest("m", (tensor,), parameters={"number": number}) for number in range(100))
-    order = StartWorkers(3, dataclasses.replace(spec, requests=requests, point=dataclasses.replace(spec.point, load=plan)), (1, 3), 4)
+    (own,) = spec.workloads
+    spec = dataclasses.replace(spec, workloads=(dataclasses.replace(own, requests=requests, load=plan),))
+    order = StartWorkers(3, spec, (1, 3), 4)
     body = OF_DRIVER.encoded(order)
     assert OF_DRIVER.decoded(body) == order
     assert 50_000 < len(body) < 60_000

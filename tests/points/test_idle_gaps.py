@@ -17,7 +17,7 @@ from perfkit.scenario.file import read_document
 from perfkit.target.address import Address
 from perfkit.transport.base import Outcome, Prepared
 from perfkit.transport.scripted import ScriptedTransport
-from tests.points import point_spec, run_point
+from tests.measured_points import point_spec, run_point
 
 MS, S = 1_000_000, 1_000_000_000
 

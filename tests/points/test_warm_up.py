@@ -13,7 +13,7 @@ from perfkit.recorder.window import cut
 from perfkit.target.address import Address
 from perfkit.transport.base import Outcome, Prepared
 from perfkit.transport.scripted import ScriptedTransport
-from tests.points import point_spec, run_point
+from tests.measured_points import point_spec, run_point
 
 MS, S = 1_000_000, 1_000_000_000
 POISSON = OpenPlan(100.0, "poisson", Schedule("poisson", arrivals.constant_rate(100), (3,)), None, None)

@@ -21,7 +21,7 @@ from perfkit.target.address import Address
 from perfkit.transport.base import Outcome, Prepared
 from perfkit.transport.scripted import ScriptedTransport
 from perfkit.units import format_rate_per_s
-from tests.points import point_spec, run_point
+from tests.measured_points import point_spec, run_point
 
 MS, S = 1_000_000, 1_000_000_000
 

@@ -15,7 +15,7 @@ from perfkit.transport.base import Outcome, Prepared
 from perfkit.transport.scripted import ScriptedTransport
 from perfkit.workers.checkpoints import CheckpointCollector
 from perfkit.workers.messages import Checkpoint
-from tests.points import run_point
+from tests.measured_points import run_point
 from tests.workers.test_point import MS, S, poisson, spec
 
 

@@ -19,7 +19,7 @@ from perfkit.transport.scripted import ScriptedTransport
 from perfkit.workers.point_recording import merge_points
 from perfkit.workers.worker import PreparedWorkload, run_workloads
 from perfkit.workers.worker_spec import WorkerSpec
-from tests.points import workload_spec
+from tests.measured_points import workload_spec
 
 MS, S = 1_000_000, 1_000_000_000
 WEIGHTS, SERVICE_NS = (70, 20, 10), (5 * MS, 20 * MS, 80 * MS)

@@ -37,7 +37,7 @@ from perfkit.transport.http.transport import WireHttpTransport
 from perfkit.transport.options import TransportOptions
 from perfkit.workers.answer_check import AnswerCheck
 from perfkit.workload.expectation import Expectation
-from tests.points import point_spec, run_point
+from tests.measured_points import point_spec, run_point
 from tests.transport import grpc_servers, servers
 from tests.transport.clients import client_of
 

@@ -20,7 +20,7 @@ from perfkit.transport.options import TransportOptions
 from perfkit.transport.scripted import ScriptedTransport
 from perfkit.units import part
 from perfkit.workers.point_recording import merge_points
-from tests.points import point_spec, run_point, workload_spec
+from tests.measured_points import point_spec, run_point, workload_spec
 
 MS, S = 1_000_000, 1_000_000_000
 

@@ -25,7 +25,7 @@ from perfkit.workers.point_recording import merge_points
 from perfkit.workers.request_sampler import REQUEST_ID, RequestSampler, SamplingSpec, TraceIds
 from perfkit.workers.worker import PreparedWorkload, run_workloads
 from tests.load.sequence_server import REQUESTS, SequenceServer, prepare
-from tests.points import point_spec, workload_spec
+from tests.measured_points import point_spec, workload_spec
 
 MS, S = 1_000_000, 1_000_000_000
 PREFIX = "0123456789abcdef"

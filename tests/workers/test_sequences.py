@@ -13,7 +13,7 @@ from perfkit.transport.base import Outcome
 from perfkit.transport.scripted import ScriptedTransport
 from tests.load.loops import MS, S
 from tests.load.sequence_server import REQUESTS, SequenceServer, prepare
-from tests.points import point_spec, run_point
+from tests.measured_points import point_spec, run_point
 
 FIVE_STEPS = SequencePlan(LengthLaw(5, 5), 10**18)
 
