@@ -161,7 +161,7 @@ LIVE = {
     "data": ((HEAD, DATA), TOO_LONG),
     "a message of an announced length": ((HEAD, ANNOUNCED, DATA), ANNOUNCES),
     "PING": ((CONTROL_FRAMES["PING"] * 1000,), "the server sent more than 10,000 control frames (PING, SETTINGS, WINDOW_UPDATE and the like) within a second"),
-    "continued headers": ((frame(http2.HEADERS, 0, 1, b"\x00"), frame(http2.CONTINUATION, 0, 1, bytes(9))), "the answer's headers are longer than 131,072 B"),
+    "continued headers": ((frame(http2.HEADERS, 0, 1, b"\x00"), frame(http2.CONTINUATION, 0, 1, bytes(9))), "the server's headers are longer than 131,072 B"),
 }  # fmt: skip
 
 

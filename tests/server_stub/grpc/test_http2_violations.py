@@ -45,7 +45,7 @@ VIOLATIONS = {
         FLOW, "exceeds the maximum",
     ),
     "a frame size below the minimum": (frame(http2.SETTINGS, 0, 0, b"\0\5\0\0\x3f\xff"), PROTOCOL, "largest frame"),
-    "a promise": (frame(http2.PUSH_PROMISE, 4, 1, bytes(4)), PROTOCOL, "cannot push"),
+    "a promise": (frame(http2.PUSH_PROMISE, 4, 1, bytes(4)), PROTOCOL, "pushes a response"),
     "padding longer than data": (headers_frame() + frame(http2.DATA, 8, 1, b"\x04abc"), PROTOCOL, "shorter than its padding"),
     "padded data without its length": (headers_frame() + frame(http2.DATA, 8, 1) + b"\0", PROTOCOL, "shorter than its padding"),
     "padding longer than headers": (frame(http2.HEADERS, 0xC, 1, b"\x03abc"[:3]), PROTOCOL, "shorter than its padding"),
