@@ -136,6 +136,8 @@ def is_same(one: Any, other: Any) -> bool:
         return np.array_equal(one, other)
     if isinstance(one, Mapping):
         return one.keys() == other.keys() and all(is_same(value, other[key]) for key, value in one.items())
+    if isinstance(one, tuple):
+        return len(one) == len(other) and all(map(is_same, one, other))
     return bool(one == other)
 
 

@@ -11,6 +11,7 @@ from perfkit.transport.options import TransportOptions
 from perfkit.workers.point_recording import PointRecording
 from perfkit.workers.worker import PreparedWorkload, run_workloads
 from perfkit.workers.worker_spec import WorkerSpec, WorkloadSpec
+from perfkit.workload.expectation import Expectation
 
 ADDRESS = Address("http", "h", 1)
 _OF_WORKLOAD = ("good_within_ns", "is_streamed")
@@ -19,8 +20,8 @@ _OF_WORKLOAD = ("good_within_ns", "is_streamed")
 def workload_spec(load: LoadPlan, connections: int = 2, **changes: Any) -> WorkloadSpec:
     """A workload whose answers are not checked."""
     return WorkloadSpec(
-        load, connections, ADDRESS, TransportOptions(max_connections=1024, timeout_ns=10**9), requests=(), expectation=None,  # type: ignore[arg-type]
-        check_share=0.0, check_at_most_per_s=1.0, seed=0, **changes,
+        load, connections, ADDRESS, TransportOptions(max_connections=1024, timeout_ns=10**9), requests=(),
+        expectation=Expectation((), (), frozenset(), {}, (), {}), check_share=0.0, check_at_most_per_s=1.0, seed=0, **changes,
     )  # fmt: skip
 
 
@@ -39,7 +40,8 @@ async def run_point(
     *,
     address: Address = ADDRESS,
     check: Callable[[Reply], bool] | None = None,
+    decode: Callable[[Reply], object] | None = None,
     **options: Any,
 ) -> PointRecording:
     """Sends the one workload of a load point over a transport; see `run_workloads`."""
-    return await run_workloads(spec, [PreparedWorkload(spec.workloads[0], transport, requests, address, check)], **options)
+    return await run_workloads(spec, [PreparedWorkload(spec.workloads[0], transport, requests, address, check, decode)], **options)

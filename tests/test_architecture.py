@@ -9,7 +9,7 @@ import re
 import pytest
 
 ROOT = pathlib.Path(__file__).parents[1]
-SERVER_STUB_USES = {"distribution", "errors", "protocol"}
+SERVER_STUB_USES = {"errors", "installation", "protocol"}
 VAGUE_NAMES = {"utils", "util", "common", "helpers", "helper", "manager"}
 
 

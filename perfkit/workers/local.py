@@ -76,7 +76,8 @@ class LocalWorkers:
 
     def start_ahead(self) -> None:
         """Starts the first worker, so that it imports its libraries while others are waited for."""
-        self._ahead = spawn_module(MODULE)
+        with contextlib.suppress(OSError):  # met again, and told, when the worker is needed
+            self._ahead = spawn_module(MODULE)
 
     async def __aenter__(self) -> Self:
         return self

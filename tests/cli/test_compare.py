@@ -122,7 +122,7 @@ def test_a_history_can_be_filled_listed_searched_and_plotted(results, capsys):
     assert main(["history", "plot", "--metric", "p50", "--out", "p50.svg"]) == 0
     assert "<svg" in (results / "p50.svg").read_text()
     assert main(["history", "plot", "--metric", "p50", "--out", "p50.html"]) == 0
-    assert 'id="charts-0"' in (results / "p50.html").read_text()
+    assert "<svg" in (results / "p50.html").read_text()
 
 
 def test_a_history_takes_all_results_or_none(results):

@@ -1,9 +1,9 @@
 """A run whose process is stopped by a signal for a while."""
 
-import signal
 import threading
 import time
 
+import psutil
 import pytest
 
 from tests.json_server import serving, v2_handler
@@ -34,10 +34,13 @@ def test_a_run_that_was_stopped_by_a_signal_is_no_measurement(perfkit, write_sce
     load = {"closed": {"concurrency": SLOTS, "think_time": "5ms"}}
     running = perfkit.start("run", write_scenario(target=target, load=load, measure=measure))
     assert all_wait.wait(60)
-    running.signal(signal.SIGSTOP)
+    processes = [psutil.Process(running.process.pid), *running.descendants()]  # all of them, as by Ctrl-Z
+    for process in processes:
+        process.suspend()
     may_answer.set()  # what is answered meanwhile is seen late: one in twenty times is as long as the stop
     time.sleep(LENGTH_S)
-    running.signal(signal.SIGCONT)
+    for process in processes:
+        process.resume()
     finished = running.finish()
     assert finished.code == 5, finished.stderr
     (point,) = finished.result["points"]

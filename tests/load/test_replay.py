@@ -74,7 +74,7 @@ def test_a_given_window_is_kept(plan):
 def test_more_requests_than_the_trace_holds_are_refused_unless_it_is_looped(plan):
     with pytest.raises(ScenarioError, match=r"measure\.requests: 3 requests need as many arrivals, and .*t\.csv contains 2"):
         plan([0, 100], {"requests": 3})
-    assert plan([0, 100], {"requests": 3}, loop=True).load.schedule.repeat_ns == 200 * MS
+    assert plan([0, 100], {"requests": 3}, loop=True).loads[0].schedule.repeat_ns == 200 * MS
 
 
 def test_a_warm_up_has_no_arrivals(plan):

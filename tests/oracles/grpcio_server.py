@@ -41,7 +41,7 @@ class GrpcioCall:
 class GrpcioPort:
     """Serves methods on a port until it is stopped; see `GrpcPort`."""
 
-    def __init__(self, methods, limits, _memory):
+    def __init__(self, methods, limits, _memory, _threads):
         self._limits = limits
         options = (("grpc.max_receive_message_length", limits.max_body_bytes), ("grpc.max_send_message_length", -1))
         # grpcio would inflate each message up to `--max-body`, and keep that memory

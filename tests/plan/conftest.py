@@ -3,6 +3,12 @@
 import pytest
 
 from tests.queue_results import Writer, write_mm1_results
+from tests.stats.conftest import queue_response_times
+
+
+@pytest.fixture(scope="session")
+def queue():
+    return queue_response_times
 
 
 @pytest.fixture(scope="session")

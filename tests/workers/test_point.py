@@ -77,7 +77,7 @@ def test_several_workers_send_and_record_exactly_what_one_does(load, requests, w
     point, found, sent = measure(whole, workers)
     assert sent == sent_by_one, "the same requests at the same instants"
     assert point.connections.opened == 5
-    for field in ("start_ns", "end_ns", "outcomes", "ended", "finished", "finished_per_s"):
+    for field in ("start_ns", "end_ns", "outcomes", "counts", "finished_per_s"):
         assert getattr(found, field) == getattr(expected, field), field
     for name, packed in expected.times.items():
         assert encode(found.times[name]) == encode(packed), name
