@@ -14,7 +14,6 @@ from typing import Literal, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from perfkit.scenario.load import SINE_PIECES
 from perfkit.units import NS_PER_S
 
 Instants: TypeAlias = npt.NDArray[np.int64]
@@ -61,13 +60,13 @@ def spike(rate_per_s: float, to: float, at_s: float, length_s: float) -> tuple[S
     return (Segment(at_s, rate_per_s, rate_per_s), Segment(length_s, high, high), Segment(math.inf, rate_per_s, rate_per_s))
 
 
-def sine(rate_per_s: float, amplitude: float, period_s: float, length_s: float) -> tuple[Segment, ...]:
-    """A rate that varies as a sine by the share `amplitude`, in 256 linear pieces per period: exact to 1 in 10,000."""
-    count = math.ceil(length_s / period_s * SINE_PIECES)
-    step_s = period_s / SINE_PIECES
-    rates = [rate_per_s * (1 + amplitude * math.sin(2 * math.pi * index / SINE_PIECES)) for index in range(count + 1)]
-    pieces = tuple(Segment(step_s, first, second) for first, second in itertools.pairwise(rates))
-    return (*pieces, Segment(math.inf, rate_per_s, rate_per_s))
+def sine(rate_per_s: float, amplitude: float, period_s: float, length_s: float, pieces: int) -> tuple[Segment, ...]:
+    """A rate that varies as a sine by the share `amplitude`, in so many linear pieces per period; with 256, it is exact to 1 in 10,000."""
+    count = math.ceil(length_s / period_s * pieces)
+    step_s = period_s / pieces
+    rates = [rate_per_s * (1 + amplitude * math.sin(2 * math.pi * index / pieces)) for index in range(count + 1)]
+    lines = tuple(Segment(step_s, first, second) for first, second in itertools.pairwise(rates))
+    return (*lines, Segment(math.inf, rate_per_s, rate_per_s))
 
 
 def lead_in(segments: tuple[Segment, ...], length_s: float) -> tuple[Segment, ...]:

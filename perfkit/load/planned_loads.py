@@ -15,6 +15,7 @@ from perfkit.load.load_plan import ClosedPlan, ColdStartPlan, IdlePlan, LoadPlan
 from perfkit.load.sequences import LengthLaw, SequencePlan, random_first_id
 from perfkit.machine.limits import MemoryBudget
 from perfkit.scenario.load import (
+    SINE_PIECES,
     ClosedLoadSpec,
     ColdStartLoadSpec,
     IdleLoadSpec,
@@ -130,7 +131,7 @@ def _shape_segments(shape: Shape | None, rate_per_s: float, length_s: float) -> 
     if shape.spike is not None:
         return arrivals.spike(rate_per_s, shape.spike.to, shape.spike.at_ns / NS_PER_S, shape.spike.length_ns / NS_PER_S)
     assert shape.sine is not None
-    return arrivals.sine(rate_per_s, shape.sine.amplitude, shape.sine.period_ns / NS_PER_S, length_s)
+    return arrivals.sine(rate_per_s, shape.sine.amplitude, shape.sine.period_ns / NS_PER_S, length_s, SINE_PIECES)
 
 
 def _plan_trace(given: OpenLoop, file: pathlib.Path, warmup_ns: int, requests: int | None) -> OpenPlan:

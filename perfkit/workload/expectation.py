@@ -3,7 +3,7 @@
 import dataclasses
 import pathlib
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -12,10 +12,10 @@ from perfkit.errors import ModelMismatchError, ProtocolError, ScenarioError
 from perfkit.machine.limits import MemoryBudget
 from perfkit.protocol.message import InferRequest, InferResponse, ModelMetadata, TensorMetadata
 from perfkit.protocol.tensor import Datatype, Tensor, check_size, tensor_to_array
-from perfkit.scenario.workload import Check
-from perfkit.workload.inputs import TensorSource
-from perfkit.workload.requests import check_names, parse_datatype
 from perfkit.workload.shared_tensors import OutputSlots
+
+if TYPE_CHECKING:  # the processes that check answers do without pydantic
+    from perfkit.scenario.workload import Check
 
 
 class Asked(NamedTuple):
@@ -49,7 +49,7 @@ class Expectation:
         cls,
         requests: tuple[InferRequest, ...],
         metadata: ModelMetadata,
-        check: Check,
+        check: "Check",
         batch_size: int | None,
         folder: pathlib.Path,
         budget: MemoryBudget | None = None,
@@ -60,6 +60,9 @@ class Expectation:
         Raises ModelMismatchError if the expected values do not fit the metadata, ScenarioError if a file cannot be read, or an output has
         expected values in two places.
         """
+        from perfkit.workload.inputs import TensorSource
+        from perfkit.workload.requests import check_names, parse_datatype
+
         if both := sorted(check.outputs.keys() & {name for expected in from_data for name in expected}):
             raise ScenarioError(f"check.outputs.{both[0]}: workload.data has expected values of this output, too: remove one of them")
         budget = budget or MemoryBudget()
@@ -142,7 +145,7 @@ class Expectation:
         return f"holds {int(wrong.sum())} wrong values in output '{output.name}': {first}"
 
 
-def _declared_outputs(check: Check, model: str) -> tuple[TensorMetadata, ...]:
+def _declared_outputs(check: "Check", model: str) -> tuple[TensorMetadata, ...]:
     """The outputs as the scenario declares them, for a server that does not describe its model's."""
     for name, given in check.outputs.items():
         if given.datatype is None or given.shape is None:

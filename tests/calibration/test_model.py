@@ -82,7 +82,7 @@ def open_plan(segments):
         (open_plan(arrivals.ramp(100.0, 3.0, 10.0)), 300.0),
         (open_plan(arrivals.spike(100.0, 5.0, 1.0, 1.0)), 500.0),
         (open_plan(arrivals.steps(100.0, (1.0, 4.0, 2.0), 1.0)), 400.0),
-        (open_plan(arrivals.sine(100.0, 0.5, 60.0, 60.0)), 150.0),
+        (open_plan(arrivals.sine(100.0, 0.5, 60.0, 60.0, 256)), 150.0),
         (OpenPlan(40.0, "trace", from_timestamps([0.0, 0.05, 0.1]), None, None), 40.0),
     ],
 )

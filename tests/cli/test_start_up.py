@@ -50,3 +50,11 @@ def test_the_first_request_of_a_run_does_not_wait_for_what_shows_its_result(tmp_
     imported = set(finished.stdout.rpartition("imported: ")[2].split())
     assert "perfkit.measurement.lifecycle" in imported
     assert not imported & {"pandas", "matplotlib", "scipy", "jinja2", "rich", "grpc", "perfkit.report.terminal_summary"}
+
+
+def test_a_worker_of_the_load_does_without_what_reads_scenarios():
+    program = "import sys, perfkit.workers.worker_process; print('imported:', *sys.modules)"
+    finished = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, cwd=ROOT)
+    imported = set(finished.stdout.partition("imported: ")[2].split())
+    assert "perfkit.workers.worker" in imported
+    assert not imported & {"yaml", "pydantic", "pandas", "scipy", "aiohttp", "grpc"}

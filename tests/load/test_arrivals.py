@@ -98,7 +98,7 @@ def test_workers_offer_together_what_one_would_alone(workers, law):
         (arrivals.ramp(200, 0.5, 8), lambda t: np.where(t < 8, 200 * t - 6.25 * t**2, 1200 + 100 * (t - 8))),
         (arrivals.steps(50, [1, 4, 2], 5), lambda t: np.select([t < 5, t < 10], [50 * t, 250 + 200 * (t - 5)], 1250 + 100 * (t - 10))),
         (arrivals.spike(10, 20, 4, 2), lambda t: np.select([t < 4, t < 6], [10 * t, 40 + 200 * (t - 4)], 440 + 10 * (t - 6))),
-        (arrivals.sine(100, 0.5, 6, 60), lambda t: 100 * t + 0.5 * 100 * 6 / (2 * np.pi) * (1 - np.cos(2 * np.pi * t / 6))),
+        (arrivals.sine(100, 0.5, 6, 60, 256), lambda t: 100 * t + 0.5 * 100 * 6 / (2 * np.pi) * (1 - np.cos(2 * np.pi * t / 6))),
         (arrivals.lead_in(arrivals.ramp(100, 3, 10), 2), lambda t: np.where(t < 2, 100 * t, 200 + 100 * (t - 2) + 10 * (t - 2) ** 2)),
     ],
 )
