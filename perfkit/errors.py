@@ -1,4 +1,4 @@
-"""The failures that perfkit reports to its user; the command line alone turns them into exit codes.
+"""The exceptions that perfkit reports to its user, which the command line alone turns into exit codes; measurement warnings; suggestions for mistyped words.
 
 Messages are whole sentences that name the file, the key and the fix. On the measured path failures are data
 (`perfkit.transport.base.Outcome`), never exceptions.
@@ -129,6 +129,11 @@ class MeasurementWarning:
     """The warning's name; `perfkit help warnings` and the documentation explain each."""
     message: str
     """A sentence: what happened, what it means, and what mends it."""
+
+    @property
+    def first_sentence(self) -> str:
+        """What it says, without its hints."""
+        return f"{self.message.partition('. ')[0].rstrip('.')}."
 
 
 def nearest(word: str, known: Iterable[str], most: int = 1) -> list[str]:

@@ -1,10 +1,11 @@
 """Receives large requests in threads: several at once are copied out of their sockets side by side, beside the event loop.
 
-Such a copy takes as long as all else of a request of 600 kB, and needs no GIL. One request alone is received in the event loop, which spares
-it the way to a thread and back.
+Such a copy takes as long as all else of a request of 600 kB, and needs no GIL. One request alone is received in the event loop,
+because handing it to a thread would cost more than it saves.
 """
 
 import asyncio
+import contextlib
 import os
 import queue
 import socket
@@ -26,7 +27,7 @@ class ReceivingConnection(Protocol):
     """What a receiver needs of its connection, in the event loop."""
 
     def buffer_updated(self, nbytes: int) -> None:
-        """A thread has written so many bytes to the space that the connection gave to `Receiver.expect`."""
+        """`nbytes` were written to the space that was given to `Receiver.expect`."""
 
     def continue_reading(self) -> None:
         """The transport may read again, unless something else forbids it."""
@@ -51,7 +52,9 @@ class ReceivingThreads:
             thread.start()
 
     def close(self) -> None:
-        """End the threads once they have finished."""
+        """End the threads, and with them what they receive."""
+        for receiver in tuple(self._receiving):
+            receiver.close()
         for _ in self._threads:
             self._jobs.put(None)
         for thread in self._threads:
@@ -75,8 +78,7 @@ class ReceivingThreads:
     def _run(self) -> None:
         while (job := self._jobs.get()) is not None:
             byte_count = _receive(job.source, job.space)
-            if not job.receiver.loop.is_closed():
-                job.receiver.loop.call_soon_threadsafe(self._finish, job.receiver, byte_count, byte_count == len(job.space))
+            job.receiver.loop.call_soon_threadsafe(self._finish, job.receiver, byte_count, byte_count == len(job.space))
             del job  # and with it the request's memory
 
     def _finish(self, receiver: "Receiver", byte_count: int, is_complete: bool) -> None:
@@ -90,7 +92,7 @@ class Receiver:
     def __init__(self, threads: ReceivingThreads, transport: asyncio.Transport, connection: ReceivingConnection) -> None:
         self.loop = asyncio.get_running_loop()
         self._threads, self._transport, self._connection = threads, transport, connection
-        self._source: socket.socket | None = None  # has a descriptor of its own, since a thread may outlast the connection
+        self._source: socket.socket | None = None  # with a descriptor of its own, only while a large request is received
         self._is_encrypted = transport.get_extra_info("sslcontext") is not None
         self._is_slow = self._is_closed = False
         self.is_active = False
@@ -103,9 +105,8 @@ class Receiver:
         """
         if space is None or len(space) < _MIN_BYTES or self._is_encrypted or self._is_closed or self._transport.is_closing():
             self._threads.drop(self)
-        elif self._is_slow:
-            self._is_slow = False
-        elif not self.is_active and self._threads.take(self):
+            self._close_source()
+        elif not self._is_slow and self._threads.take(self):
             if self._source is None:
                 try:
                     self._source = socket.socket(fileno=os.dup(self._transport.get_extra_info("socket").fileno()))
@@ -117,23 +118,27 @@ class Receiver:
             self._threads.put(_Job(self, self._source, space))
 
     def finish(self, byte_count: int, is_complete: bool) -> None:
-        """A thread has received so much; not all if the bytes do not come quickly, or the connection has ended."""
+        """A thread has received `byte_count` bytes: fewer than expected if they come slowly, or the connection has ended."""
         self.is_active = False
         if self._is_closed:
             self._close_source()
             return
-        self._is_slow = not is_complete  # the event loop waits for the next bytes
         if byte_count:
+            self._is_slow = not is_complete  # then the event loop waits for the next bytes
             self._connection.buffer_updated(byte_count)
+            self._is_slow = False
         if not self.is_active:
             self._connection.continue_reading()
 
     def close(self) -> None:
-        """The connection is closed, or receives no more large requests."""
+        """The connection is closed, or the server stops."""
         self._is_closed = True
         self._threads.drop(self)
         if not self.is_active:
             self._close_source()
+        elif self._source is not None:
+            with contextlib.suppress(OSError):  # its client has gone
+                self._source.shutdown(socket.SHUT_RDWR)  # ends the thread's reading, and what the descriptor keeps open
 
     def _close_source(self) -> None:
         if self._source is not None:

@@ -191,7 +191,7 @@ class HttpCalls:
         if refusal := self._refusal(transport, response, what):
             raise refusal
         if may_pass(response.status):
-            raise TargetError(f"{transport.address}: {what} returned {self._describe(transport, response)}")
+            raise TargetError(f"{transport.address}: {what} could not be read: {self._describe(transport, response)}", may_pass=True)
         if response.status != 200 or not self._is_object(response):
             return ()
         try:

@@ -1,4 +1,4 @@
-"""The calibration of a machine, schema `perfkit.calibration/1`, and the number of workers that follows from it."""
+"""The calibration of a machine, schema `perfkit.calibration/1`: its file in the cache, and the number of workers that follows from it."""
 
 import dataclasses
 import json
@@ -59,7 +59,7 @@ class Calibration(Part):
     schema_version: Annotated[str, Field(alias="schema")] = SCHEMA
     measured_at: str
     host: dict[str, Any]
-    """The facts that must not change for the calibration to be valid: see `perfkit.calibration.model.identity`."""
+    """The facts that must not change for the calibration to be valid: see `identity`."""
     server_cpus: tuple[int, ...]
     """The CPUs of the server that it measured against."""
     driver_cpus: tuple[int, ...]

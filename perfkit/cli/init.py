@@ -82,7 +82,6 @@ def _read_from_all(urls: Sequence[str], read: Callable[[str], Awaitable[_Read]])
 def _table(index: "Sequence[IndexedModel]", urls: Sequence[str]) -> str:
     """The server's models with version, state and reason, one per line; raises UsageError if it lists none."""
     from perfkit.target.address import redacted_url
-    from perfkit.text.foreign import one_line
 
     if not index:
         over_http = any(url.lower().startswith("http") for url in urls)

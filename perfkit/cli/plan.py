@@ -7,7 +7,7 @@ import math
 import os
 import pathlib
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from perfkit.cli.exit_code import ExitCode
@@ -103,7 +103,7 @@ def _execute(options: argparse.Namespace) -> ExitCode:
         raise UsageError("--lead-time: the date of an order comes from a forecast; add --peaks with daily peaks")
     peaks = parse_peaks(_read(options.peaks, "--peaks"), str(options.peaks)) if options.peaks else ()
     prices = parse_prices(options.price)
-    day = _day_inputs(options, list(prices.values()), _read)
+    day = _day_inputs(options, list(prices.values()))
     demands_per_s = tuple(dict.fromkeys(parse_demand_per_s(text) for text in options.demand))
     average_per_s = parse_demand_per_s(options.average_demand, "--average-demand") if options.average_demand else None
     inputs = PlanInputs(
@@ -190,7 +190,7 @@ def _shares(text: str | None) -> tuple[float, ...]:
 
 
 def _add_day_options(parser: argparse.ArgumentParser) -> None:
-    """Adds the options."""
+    """Adds --profile, and the options that need it."""
     add, count = parser.add_argument, whole_number(1, 1_000_000)
     profile = (
         "demand over the day (columns hour or time, demand_per_s, and weekday for a week), for a schedule of replicas and an autoscaler"
@@ -211,8 +211,8 @@ def _add_day_options(parser: argparse.ArgumentParser) -> None:
     add("--power", metavar="POWER", help="power of a bought replica, such as 700W; default: as measured")
 
 
-def _day_inputs(options: argparse.Namespace, prices: "Sequence[Price]", read: Callable[[pathlib.Path, str], str]) -> "DayInputs | None":
-    """The inputs; None without `--profile`, which the other options need. `read` reads the file of an option. Raises UsageError."""
+def _day_inputs(options: argparse.Namespace, prices: "Sequence[Price]") -> "DayInputs | None":
+    """The inputs for a demand over the day; None without `--profile`, which the other options need. Raises UsageError."""
     from perfkit.errors import UsageError
     from perfkit.plan.autoscaling import SCALE_DOWN_DELAY_S
     from perfkit.plan.day_inputs import DayInputs, parse_allowed_missed_time, parse_price_like, parse_purchase, parse_seconds, parse_spot
@@ -230,7 +230,7 @@ def _day_inputs(options: argparse.Namespace, prices: "Sequence[Price]", read: Ca
     power_w = parse_power_w(options.power, "--power") if options.power else None
     delay = options.scale_down_delay
     return DayInputs(
-        profile=parse_profile(read(options.profile, "--profile"), str(options.profile)),
+        profile=parse_profile(_read(options.profile, "--profile"), str(options.profile)),
         cold_start_s=parse_seconds(options.cold_start, "--cold-start") if options.cold_start else None,
         scale_down_delay_s=SCALE_DOWN_DELAY_S if delay is None else parse_seconds(delay, "--scale-down-delay"),
         minimum=options.min_replicas,

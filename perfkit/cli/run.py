@@ -167,41 +167,24 @@ class _Session:
 
     def measure(self, loaded: "LoadedScenario", folder: pathlib.Path, print_figures: "Callable[[Result], None]") -> "Result":
         """Measures a scenario, prints its figures as soon as they are stored, and draws the report, unless nothing was measured."""
-        import uvloop
-
         from perfkit.measurement.lifecycle import measure_scenario
-        from perfkit.measurement.scenario_run import MeasuredScenario
 
-        async def run() -> MeasuredScenario:
-            with self._signals.installed():
-                return await measure_scenario(
-                    loaded,
-                    folder,
-                    self.live,
-                    self._interruption,
-                    publish_at=self._publish_at,
-                    resume=self._resume,
-                    sampler=self._sampler,
-                )
-
+        measuring = measure_scenario(
+            loaded, folder, self.live, self._interruption, publish_at=self._publish_at, resume=self._resume, sampler=self._sampler
+        )
         try:
-            return self._reported(uvloop.run(run()), print_figures)
+            return self._reported(self._signals.run(measuring), print_figures)
         finally:
             self._end_unused()
 
     def measure_interleaved(self, cases: "Sequence[InterleavedCase]") -> "list[Result | PerfkitError]":
         """Measures scenarios interleaved on one server, and writes their result folders and reports."""
-        import uvloop
-
         from perfkit.errors import PerfkitError
         from perfkit.measurement.lifecycle import measure_interleaved
 
-        async def run() -> "list[MeasuredScenario | PerfkitError]":
-            with self._signals.installed():
-                return await measure_interleaved(cases, self.live, self._interruption, publish_at=self._publish_at, resume=self._resume)
-
+        measuring = measure_interleaved(cases, self.live, self._interruption, publish_at=self._publish_at, resume=self._resume)
         try:
-            return [one if isinstance(one, PerfkitError) else self._reported(one, _print_nothing) for one in uvloop.run(run())]
+            return [one if isinstance(one, PerfkitError) else self._reported(one, _print_nothing) for one in self._signals.run(measuring)]
         finally:
             self._end_unused()
 

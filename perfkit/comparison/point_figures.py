@@ -1,4 +1,4 @@
-"""The figures of a load point or a capacity search with 95 % intervals, by their names in constraints. Pure."""
+"""The figures of a load point or a capacity search with 95 % intervals, by their names in constraints, and their comparison over repetitions as randomised blocks. Pure."""
 
 import dataclasses
 import math

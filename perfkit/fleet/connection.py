@@ -63,8 +63,8 @@ class Connection:
     ) -> Any:
         """The next message, however long it takes as long as parts of it come; `on_part` is called after each, and while a long message is decoded.
 
-        By default it has at most the bytes of `LONGEST_BYTES`. Raises EOFError when there are no more, also after a frame that the other side has not sent, UnknownMessageError, and TimeoutError when
-        nothing has come for so many seconds.
+        Raises EOFError at the end of the connection and after a forged frame, TimeoutError when nothing has come for `silent_for_s`, and
+        UnknownMessageError for a message that is longer than `longest_bytes`, by default `LONGEST_BYTES`.
         """
         try:
             length = int.from_bytes(await self._read(LENGTH_BYTES, silent_for_s), "big")

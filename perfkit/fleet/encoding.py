@@ -29,7 +29,7 @@ class MalformedError(ValueError):
 
 
 class StandIn(NamedTuple):
-    """How values of a class are sent that are no plain data themselves: as values of another declared type."""
+    """How values of a class that is no plain data are sent: as values of another declared type."""
 
     kind: Any
     """That type."""
@@ -41,7 +41,7 @@ class StandIn(NamedTuple):
 class Encoding:
     """The bytes of values of one declared type.
 
-    `stand_ins` says how values of some classes, and of those derived from them, are sent; None for a class that never is. Raises TypeError
+    `stand_ins` says how values of some classes, and of those derived from them, are sent; None for a class that is never sent. Raises TypeError
     if another part of the type is no plain data.
     """
 
@@ -131,8 +131,8 @@ class _Coders:
     def of(self, kind: Any) -> _Coder:
         """The coder of a declared type; a type may contain itself."""
         if kind not in self._made:
-            self._made[kind] = _Coder(  # of a part that has the type itself, used when it is made
-                lambda value: self._made[kind].fits(value),  # noqa: PLW0108 - there is another one then
+            self._made[kind] = _Coder(  # for a type that contains itself: looks the coder up when it is used
+                lambda value: self._made[kind].fits(value),  # noqa: PLW0108 - a coder that is found now would be this one
                 lambda value, out: self._made[kind].write(value, out),  # noqa: PLW0108
                 lambda source: self._made[kind].read(source),  # noqa: PLW0108
             )
@@ -204,14 +204,16 @@ class _Coders:
         coders = [self.of(kind) for kind in kinds if self._stand_ins.get(kind, kind) is not None]
 
         def write(value: Any, out: _Writer) -> None:
-            number, coder = next((number, coder) for number, coder in enumerate(coders) if coder.fits(value))
+            number, coder = next(((number, coder) for number, coder in enumerate(coders) if coder.fits(value)), (0, None))
+            if coder is None:
+                raise TypeError(_misfit(value, kinds))
             out.parts.append(bytes((number,)))
             coder.write(value, out)
 
         def read(source: _Reader) -> Any:
             return coders[source.index(len(coders))].read(source)
 
-        return _checked(lambda value: any(coder.fits(value) for coder in coders), write, read, kinds)
+        return _Coder(lambda value: any(coder.fits(value) for coder in coders), write, read)
 
     def _stood_in(self, kind: type, stand_in: StandIn) -> _Coder:
         coder = self.of(stand_in.kind)
@@ -227,10 +229,14 @@ def _checked(fits: Callable[[Any], bool], write: Callable[[Any, _Writer], None],
 
     def write_checked(value: Any, out: _Writer) -> None:
         if not fits(value):
-            raise TypeError(f"{value!r:.200} is not of {kind}")
+            raise TypeError(_misfit(value, kind))
         write(value, out)
 
     return _Coder(fits, write_checked, read)
+
+
+def _misfit(value: object, kind: object) -> str:
+    return f"{value!r:.200} is not of {kind}"
 
 
 def _choice(values: Sequence[Any]) -> _Coder:

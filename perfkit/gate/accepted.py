@@ -9,8 +9,10 @@ from typing import Literal
 from perfkit.clock import Date
 from perfkit.errors import UsageError
 from perfkit.gate.metrics import Metric
+from perfkit.gate.sentences import DECIDED
 from perfkit.gate.verdict import Comparison, Verdict
 from perfkit.history.accepted import LARGEST_SLOWDOWN, STANDARD_LOADS, AcceptedChange, AcceptedChanges
+from perfkit.history.check import NOT_JUDGED
 from perfkit.history.series import Figure, HistoryEntry, HistoryRecord, Series, model_of, payload_of
 from perfkit.result.fingerprint import machine_facts, payload_digests
 from perfkit.result.json_file import as_list, as_mapping
@@ -62,7 +64,7 @@ def accept_verdict(verdict: Verdict, metrics: Sequence[str], *, reason: str, acc
     commit = _candidate_commit(verdict)
     changes = []
     for one in chosen:
-        slowdown = _largest_slowdown(one)
+        slowdown = one.ruled_out_slowdown
         if slowdown is None or slowdown > LARGEST_SLOWDOWN:
             raise UsageError(
                 f"{one.title}: its slowdown has no upper limit that could be accepted: measure more pairs, or choose with --metric"
@@ -85,16 +87,6 @@ def accept_verdict(verdict: Verdict, metrics: Sequence[str], *, reason: str, acc
     return changes
 
 
-def _largest_slowdown(one: Comparison) -> float | None:
-    """The upper end of the interval as a slowdown; None without one."""
-    low, high = one.interval or (None, None)
-    if one.scale == "difference":
-        return high
-    if one.better == "higher":
-        return None if not low else 1 / low - 1
-    return None if high is None else high - 1
-
-
 def _candidate_commit(verdict: Verdict) -> str:
     """The commit that the candidate was built from, as far as the verdict knows it; empty if unknown."""
     commits = as_list(as_mapping(verdict.environment.get("candidate")).get("commits"))
@@ -109,8 +101,8 @@ def _as_end(reason: str) -> str:
     return text if text.endswith((".", "!", "?")) else f"{text}."
 
 
-NOISE, EFFECT = "noise_", "mde_"
-"""Before a metric's name: the standard deviation of its differences over the pairs, and its minimum detectable effect."""
+NOISE = "noise_"
+"""Before a metric's name: the standard deviation of its differences over the pairs."""
 _FEWEST_PAIRS = 3
 
 
@@ -135,7 +127,7 @@ def record_of_canary(verdict: Verdict, source: str, *, branch: str = "", machine
         payload=payload_of(facts),
     )
     entry = HistoryEntry(verdict.started_at, str(origin.get("commit") or ""), host, facts, source)
-    is_valid = bool(verdict.control) or verdict.kind in ("pass", "regressed", "inconclusive")
+    is_valid = bool(verdict.control) or verdict.kind in DECIDED
     return HistoryRecord(series, verdict.kind, entry, tuple(figure for one in comparisons for figure in _figures(one, is_valid=is_valid)))
 
 
@@ -144,7 +136,7 @@ def _figures(one: Comparison, *, is_valid: bool) -> Iterator[Figure]:
     if len(differences) >= _FEWEST_PAIRS and (noise := statistics.stdev(differences)) > 0:
         yield Figure(load_point, NOISE + one.metric, "share", noise, is_valid)
     if one.minimum_detectable_effect:
-        yield Figure(load_point, EFFECT + one.metric, "share", one.minimum_detectable_effect, is_valid)
+        yield Figure(load_point, NOT_JUDGED + one.metric, "share", one.minimum_detectable_effect, is_valid)
 
 
 def _differences(one: Comparison) -> list[float]:

@@ -20,7 +20,7 @@ def find_fault(pairs: Sequence[Pair], usable: Sequence[Pair], choice: MetricChoi
     discarded = [(pair, cause) for pair in pairs if (cause := pair.invalid) is not None]
     if len(discarded) > MAXIMUM_DISCARDED + len(usable) // 3:
         cause = discarded[-1][1]
-        reason = f"The load generator could not keep up in {len(discarded)} of {len(pairs)} pairs; in the last one: {first_sentence(cause.message)}"
+        reason = f"The load generator could not keep up in {len(discarded)} of {len(pairs)} pairs; in the last one: {cause.first_sentence}"
         return Fault(code="generator", reason=reason, warning=cause.code, generator=generator_load([pair for pair, _ in discarded]))
     if usable and (missing := missing_metric(usable, choice)):
         return missing
@@ -78,11 +78,6 @@ def _warning_in_most(runs: Sequence[ArmRun], code: str) -> str:
         return ""
     by_point = (messages(points) for points in zip(*(run.points for run in runs), strict=True))
     return next((found[-1] for found in by_point if len(found) > len(runs) / 2), "")
-
-
-def first_sentence(message: str) -> str:
-    """What a measurement warning says, without its hints: the next steps of a verdict know more."""
-    return f"{message.partition('. ')[0].rstrip('.')}."
 
 
 class TrialError(MeasurementError):

@@ -20,7 +20,7 @@ from perfkit.gate.paired import Rule, rule_for
 from perfkit.gate.paired_decision import Decision, decide_control, decide_pairs
 from perfkit.gate.paired_values import MetricChoice
 from perfkit.gate.pairs import ARMS, ArmName, ArmRun, ArmRunner, GateObserver, Pair, PairKind, Stage, arm_run, mean_length_s, run_pairs
-from perfkit.gate.sentences import changes_since, describe_resumption, resumption_notes
+from perfkit.gate.sentences import DECIDED, changes_since, describe_resumption, resumption_notes
 from perfkit.gate.trial import TrialOptions, run_specs, run_trial
 from perfkit.gate.verdict import Comparison, GateFailure, Verdict
 from perfkit.history.accepted import NOTHING_ACCEPTED, AcceptedChanges
@@ -234,7 +234,7 @@ def _verdict(request: GateRequest, folder: GateFolder, decision: Decision, contr
     usable = sum(pair.invalid is None for pair in pairs)
     settings = folder.manifest.settings
     rule = _rule(request, settings)
-    ended_by_time = decision.kind in ("pass", "regressed", "inconclusive") and usable not in rule.looks
+    ended_by_time = decision.kind in DECIDED and usable not in rule.looks
     return Verdict(
         kind=decision.kind,
         reasons=decision.reasons,

@@ -6,7 +6,7 @@ import statistics
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 
 from perfkit.gate.arm import Arm, GateContext, RunningTarget, RunSpec, measure_loads, running_target
-from perfkit.gate.faults import TrialError, first_sentence, why_unmeasured
+from perfkit.gate.faults import TrialError, why_unmeasured
 from perfkit.gate.manifest import FixedSettings
 from perfkit.gate.paired_values import MetricChoice
 from perfkit.gate.pairs import ARMS, ArmName, RunPoint, Stage, blocking_warning, run_point
@@ -157,7 +157,7 @@ class _TrialRun:
         assert blocked is not None
         cause = blocking_warning(blocked)
         assert cause is not None
-        reason = f"The {name}'s trial was not valid in two attempts, at {blocked.load.title}: {first_sentence(cause.message)}"
+        reason = f"The {name}'s trial was not valid in two attempts, at {blocked.load.title}: {cause.first_sentence}"
         raise TrialError(Fault(code="trial", reason=reason, warning=cause.code, generator=run_point(blocked).generator))
 
     @property

@@ -206,8 +206,8 @@ def decide(verdict: Verdict, facts: GateFacts) -> Iterator[NextStep]:
     windows = f" and windows of {settings['measure.duration']}" if settings else ""
     lasting = "" if longer.seconds is None else f", about {write_minutes(longer.seconds)}"
     goal = "its margin" if (one.slowdown or 0.0) < one.noise_band else "its margin, or beyond the noise band"
-    decide = f"{cause}With {longer.pairs} pairs{windows}{lasting}, the interval of {name} would be within {goal}, if its estimate stays as it is."
-    yield NextStep(text=decide, command=facts.changed(settings, options))
+    text = f"{cause}With {longer.pairs} pairs{windows}{lasting}, the interval of {name} would be within {goal}, if its estimate stays as it is."
+    yield NextStep(text=text, command=facts.changed(settings, options))
     if longer.seconds is not None and not facts.counts_requests:
         limit = write_minutes(1.25 * longer.seconds + 60)
         yield NextStep(

@@ -82,8 +82,7 @@ def current_series(last: Mapping[Series, Sequence[HistoryEntry]], forked: Mappin
     """The series that go on, from the results of each, in order of time.
 
     Left out are branches that start from another, unless `branch` names one, and series that a later one has replaced: of the same scenario
-    and branch, with another payload, model or machine, and begun after the last
-    result of this one.
+    and branch, with another payload, model or machine, and begun after the last result of this one.
     """
     chosen = {series: entries for series, entries in last.items() if entries and (branch is not None or series.branch not in forked)}
 

@@ -1,4 +1,4 @@
-"""perf_analyzer's command line, read as its own parser reads it: the same options, prefixes, repetitions and load modes."""
+"""perf_analyzer's command line, read as its own parser reads it: the same options, prefixes, repetitions and load modes; and the line of `mpiexec` that has several of them."""
 
 import dataclasses
 import getopt

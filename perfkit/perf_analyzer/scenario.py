@@ -11,7 +11,7 @@ from typing import Any, TypeAlias
 
 from perfkit.perf_analyzer.notes import notes
 from perfkit.perf_analyzer.options import LoadRange, Options, UnsupportedError
-from perfkit.perf_analyzer.windows import STABILITY_WINDOWS, has_one_run, linear_values
+from perfkit.perf_analyzer.windows import STABILITY_WINDOWS, THREADS, has_one_run, linear_values
 from perfkit.scenario.credentials import escaped
 from perfkit.scenario.file import scenario_name, scenario_text
 
@@ -25,8 +25,6 @@ _OPEN_ENDED = 10
 """How many values stand for a range without an end."""
 _MOST_VALUES = 10_000
 _SLO_PERCENTILES = (50, 90, 95, 99)
-_CONCURRENCY_THREADS = 16
-"""perf_analyzer's default in a concurrency mode, which with streams is the number of streams."""
 _REQUESTS_PER_STREAM = 1_000_000_000
 _DEFAULT_OUTPUT_BYTES = 102_400
 _EVERY_ANSWER = {"share": "100%", "at_most": "10000000/s", "tolerance": 0}
@@ -176,7 +174,7 @@ def _stream(options: Options, load: _Section) -> _Section:
     if options.compression != "none":
         return {}  # perfkit compresses whole streams only
     highest = max(load["closed"]["concurrency"]) if "closed" in load else 1
-    threads = options.max_threads or max(_CONCURRENCY_THREADS, int(options.load_range.end))
+    threads = options.max_threads or max(THREADS, int(options.load_range.end))
     return {"requests_per_stream": _REQUESTS_PER_STREAM, "in_flight": max(math.ceil(highest / threads), 1)}
 
 

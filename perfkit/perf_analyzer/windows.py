@@ -13,14 +13,15 @@ from perfkit.stats.buckets import EMPTY, BucketCounts
 
 STABILITY_WINDOWS = 3
 """The consecutive windows that must agree."""
-_THREADS = 16
+THREADS = 16
+"""perf_analyzer's default in a concurrency mode, which with streams is the number of streams."""
 
 
 def load_range(options: Options) -> LoadRange:
     """The range to sweep; calls that wait in a thread each have an end even where none is given."""
     given = options.load_range
     if options.load_mode == "concurrency" and given.end == 0 and not (options.is_async or options.is_streaming):
-        return LoadRange(given.start, options.max_threads or max(_THREADS, given.start), given.step)
+        return LoadRange(given.start, options.max_threads or max(THREADS, given.start), given.step)
     return given
 
 

@@ -13,7 +13,7 @@ from perfkit.units import NS_PER_S, parse_duration_ns, parse_share
 
 _AMOUNT = re.compile(AMOUNT)
 _LIFETIME = re.compile(r"(?P<number>\d+(?:\.\d+)?)\s*(?P<unit>years?|y|months?|mo)")
-_LONGEST_COLD_START_S, _LONGEST_LIFETIME_YEARS = 3600.0, 30.0
+_LONGEST_DELAY_S, _LONGEST_LIFETIME_YEARS = 3600.0, 30.0
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -56,14 +56,14 @@ class DayInputs:
     """The share of time in which a way to run the fleet may miss the SLO, to be recommended; None: 1 %, or any if an hour of it has a cost."""
 
 
-def parse_seconds(text: str, option: str, longest_s: float = _LONGEST_COLD_START_S) -> float:
+def parse_seconds(text: str, option: str) -> float:
     """Parse a duration such as `90s` or `5m`; raises UsageError."""
     try:
         duration_s = parse_duration_ns(text) / NS_PER_S
     except ValueError as error:
         raise UsageError(f"{option} {text!r}: {error}") from None
-    if duration_s > longest_s:
-        raise UsageError(f"{option} {text!r}: at most {longest_s / 60:g}m")
+    if duration_s > _LONGEST_DELAY_S:
+        raise UsageError(f"{option} {text!r}: at most {_LONGEST_DELAY_S / 60:g}m")
     return duration_s
 
 

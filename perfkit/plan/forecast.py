@@ -1,4 +1,4 @@
-"""Forecast of daily peak demand: models weighted by back-testing, and the day on which a capacity is exhausted."""
+"""Forecast of daily peak demand: models weighted by back-testing, the day on which a capacity is exhausted, and the texts of `--peaks` and `--lead-time`."""
 
 import dataclasses
 import math

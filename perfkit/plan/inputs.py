@@ -1,4 +1,4 @@
-"""The inputs of a plan: SLO, demand and its growth, headroom, redundancy and prices; parsed from command-line texts."""
+"""The inputs of a plan, parsed from command-line texts: SLO, demand, headroom, redundancy, risk, constraints; prices are in `input_texts`."""
 
 import dataclasses
 import re
@@ -251,12 +251,7 @@ def parse_power_w(text: str, option: str = "--idle-power") -> float:
 
 def parse_headroom(text: str, option: str) -> float:
     """Parse a headroom below 100 %, such as `30%`; raises UsageError."""
-    if "%" not in text and text.strip() != "0":
-        raise UsageError(f"{option} {text!r}: the unit is missing; write 30%")
-    try:
-        share = parse_share(text)
-    except ValueError as error:
-        raise UsageError(f"{option} {text!r}: {error}") from None
+    share = 0.0 if text.strip() == "0" else _share(text, option, "30%")
     if share >= 1:
         raise UsageError(f"{option} {text!r}: a headroom must be below 100%")
     return share

@@ -1,7 +1,6 @@
-"""Queueing models: M/G/c by Allen and Cunneen, and a server that takes batches.
+"""Queueing models, M/G/c by Allen and Cunneen and a server that takes batches, and their validation on measured points that they were not fitted to.
 
-All assume Poisson arrivals, first come first served, and a steady state. Times are in any one unit, rates per that unit.
-`perfkit.plan.queueing` checks a model against measured points to which it was not fitted.
+All models assume Poisson arrivals, first come first served, and a steady state. Times are in any one unit, rates per that unit.
 """
 
 import dataclasses

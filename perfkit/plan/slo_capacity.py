@@ -14,7 +14,6 @@ from perfkit.stats.distributions import normal_quantile, student_t_quantile
 from perfkit.units import NS_PER_S
 
 _Numbers = npt.NDArray[np.float64]
-_Booleans = npt.NDArray[np.bool_]
 DRAWS = 2000
 CONFIDENCE = 0.9
 """The confidence of the two-sided interval, whose lower end is a one-sided 95 % limit."""

@@ -1,4 +1,4 @@
-"""Step functions of time, such as the demand over the day and the number of replicas."""
+"""Step functions of time, such as the number of replicas, and the demand over the day, which is read from a file."""
 
 import dataclasses
 import re

@@ -108,7 +108,7 @@ def findings(result: Result) -> tuple[Finding, ...]:
     """Idle GPUs, stalls and error bursts with their figures, then each load point that is not valid with its first reason."""
     warned = [(point, warning) for point in result.summary for warning in point.warnings]
     told = [
-        Finding(kind, point.title, _first_sentence(warning), kind)
+        Finding(kind, point.title, warning.first_sentence, kind)
         for kind in _TOLD_FIRST
         for point, warning in warned
         if warning.code == kind
@@ -119,12 +119,8 @@ def findings(result: Result) -> tuple[Finding, ...]:
 def _invalid(point: Point) -> Finding:
     """The first sentence of the first warning that makes a point invalid; without such a warning, of its first warning."""
     reasons = [warning for warning in point.warnings if warning.code in INVALIDATING] or list(point.warnings[:1])
-    text = f" {_first_sentence(reasons[0])}" if reasons else ""
+    text = f" {reasons[0].first_sentence}" if reasons else ""
     return Finding("invalid", point.title, f"Not valid.{text}", reasons[0].code if reasons else "")
-
-
-def _first_sentence(warning: MeasurementWarning) -> str:
-    return f"{warning.message.partition('. ')[0].rstrip('.')}."
 
 
 def load_in_words(point: Point) -> str:

@@ -15,6 +15,7 @@ VERMILLION: Colour = ("#d55e00", "#ff8c42")
 GREEN: Colour = ("#007a5a", "#3cc79c")
 PURPLE: Colour = ("#8a4f7d", "#d48fc4")
 INK: Colour = ("#24292f", "#dfe3e8")
+BACK: Colour = ("#ffffff", "#15191e")
 MUTED: Colour = ("#57606a", "#9aa4af")
 RED: Colour = ("#b3261e", "#ff9a92")
 """Of failures and figures that are not valid; no series of its own has it."""
@@ -153,7 +154,7 @@ class ChartGroup:
 
 def faded(colour: Colour) -> Colour:
     """A colour mixed with the background, for a less important line."""
-    return mixed(colour[0], "#ffffff", 0.45), mixed(colour[1], "#15191e", 0.4)
+    return mixed(colour[0], BACK[0], 0.45), mixed(colour[1], BACK[1], 0.4)
 
 
 def mixed(first: str, second: str, share: float) -> str:

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
-from perfkit.report.chart import MUTED, RED, Chart, Colour, DrawnScale, Heat, HeatColumn, Level, Line, Span, scale_of
+from perfkit.report.chart import BACK, INK, MUTED, RED, Chart, Colour, DrawnScale, Heat, HeatColumn, Level, Line, Span, scale_of
 from perfkit.report.svg import element, group, number, path, shortened, text, text_width
 
 FONT, SMALL = 10.0, 8.8
@@ -15,7 +15,6 @@ LABEL_HEIGHT = 30.0
 """Of the ticks' texts and the x axis's label below a panel; without the label, `TICKS_HEIGHT`."""
 TICKS_HEIGHT = 17.0
 GRID: Colour = ("#e4e7ea", "#2b323a")
-BACK: Colour = ("#ffffff", "#15191e")
 HEAT: Colour = ("#005a96", "#2b6f9e")
 CLIP_SPACE = 4.0
 """Beyond the axes, so that a marker at their end is whole."""
@@ -102,9 +101,9 @@ class Panel:
             self._values(box),
             element("path", d=path([box[:2], (box.left, bottom), (right, bottom)]), stroke=MUTED[0], stroke_width=0.9, class_="frame"),
             group(self._level_names(box), class_="names", font_size=SMALL),
-            group(y_texts, fill="#24292f"),
-            group(self._x_texts(box) if has_ticks else (), fill="#24292f", text_anchor="middle", class_="ticks"),
-            group([x_label], fill="#24292f"),
+            group(y_texts, fill=INK[0]),
+            group(self._x_texts(box) if has_ticks else (), fill=INK[0], text_anchor="middle", class_="ticks"),
+            group([x_label], fill=INK[0]),
         ]
 
     def _x_texts(self, box: Box) -> Iterator[str]:

@@ -6,9 +6,8 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from perfkit.report.chart import INK, MUTED, RED, Axis, Chart, ChartGroup, DrawnScale, Line
+from perfkit.report.chart import BACK, INK, MUTED, RED, Axis, Chart, ChartGroup, DrawnScale, Line
 from perfkit.report.chart_panel import (
-    BACK,
     CLIP_SPACE,
     FONT,
     GRID,

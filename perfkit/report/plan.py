@@ -83,8 +83,8 @@ _QUEUEING_MODELS = PlanSubject(
         )
     },
 )
-MEASURED = (_RATES, _CLOSED_LOOPS, _QUEUEING_MODELS)
-_SUBJECTS = (RISK, RANKING, SCHEDULE, FORECAST, *MEASURED)
+_MEASURED = (_RATES, _CLOSED_LOOPS, _QUEUEING_MODELS)
+_SUBJECTS = (RISK, RANKING, SCHEDULE, FORECAST, *_MEASURED)
 """In the order of the page: first what is decided, then how it was measured."""
 _CSV_DIGITS, _LISTED = 6, 3
 
@@ -131,7 +131,7 @@ def plan_page(plan: CapacityPlan, charts: Mapping[str, ChartGroup]) -> Page:
     answer = (Paragraph(first.text, is_strong=True), Bullets((*others, *_caveats_item(notes))))
     blocks: dict[str, list[Block]] = {"The answer": [*answer]}
     for subject in _SUBJECTS:
-        if subject is MEASURED[0]:  # the caveats come between what is decided and how it was measured
+        if subject is _MEASURED[0]:  # the caveats come between what is decided and how it was measured
             blocks |= {title: [*notes[title]] for title in CAVEATS if title in notes}
         for name, plot in subject.plots.items():
             if name in charts:

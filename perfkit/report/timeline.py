@@ -2,7 +2,6 @@
 
 import collections
 import dataclasses
-import itertools
 import math
 import pathlib
 from collections.abc import Mapping, Sequence
@@ -12,7 +11,7 @@ import numpy as np
 from perfkit.recorder.histogram import decode, encode
 from perfkit.result.distribution import QUANTILES
 from perfkit.result.interval_log import read_all_times, read_window_starts
-from perfkit.result.model import Point, Result
+from perfkit.result.model import Result
 from perfkit.result.telemetry_file import read_sampled_window_starts, read_telemetry
 from perfkit.stats.buckets import EMPTY, BucketCounts
 from perfkit.stats.sample_size import is_withheld
@@ -62,14 +61,6 @@ class Timeline:
         """A percentile of a repetition that starts at `start_s`: the middle of each slice in seconds, and the value there."""
         slices = self.slices.get(key, ())
         return [(start_s + part.middle_s, part.times_ns[name] / 1e6) for part in slices if name in part.times_ns]
-
-
-def repetitions_of(result: Result, point: Point) -> list[tuple[Point, float]]:
-    """The repetitions of a summary point in order, each with its start in seconds if they are put end to end."""
-    repetitions = [one for one in result.points if one.key == point.key]
-    repetitions.sort(key=lambda one: one.repetition or 0)
-    starts_s = itertools.accumulate((one.duration_s for one in repetitions), initial=0.0)
-    return list(zip(repetitions, starts_s, strict=False))
 
 
 def read_timeline(folder: pathlib.Path, result: Result) -> Timeline:

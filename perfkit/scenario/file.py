@@ -229,7 +229,7 @@ def _with_json_numbers(value: Any) -> Any:
 
 def _validate(document: dict[str, Any], origins: Origins, overrides: Sequence[str], path: pathlib.Path) -> LoadedScenario:
     document = _without_nulls(document)
-    document.setdefault("name", re.sub(r"^[^A-Za-z0-9]+|[^\w.-]+", "-", path.stem).lstrip("-") or "scenario")
+    document.setdefault("name", scenario_name(path.stem))
     try:
         scenario = Scenario.model_validate(document)
     except pydantic.ValidationError as error:
@@ -373,6 +373,6 @@ def scenario_head(keys: Mapping[str, str]) -> list[str]:
     return lines
 
 
-def scenario_name(model: str) -> str:
-    """A valid scenario name, made from a model's name."""
-    return re.sub(r"^[^A-Za-z0-9]+|[^\w.-]+", "-", model).lstrip("-") or "scenario"
+def scenario_name(name: str) -> str:
+    """A valid scenario name, made from the name of a model or a file."""
+    return re.sub(r"^[^A-Za-z0-9]+|[^\w.-]+", "-", name).lstrip("-") or "scenario"

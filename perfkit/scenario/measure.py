@@ -1,4 +1,4 @@
-"""The `measure` and `fleet` sections of a scenario, how long, how often and from where load is sent, and `gate` and `rank`, how results are compared."""
+"""The sections `measure` and `fleet` of a scenario (how long, how often and from where load is sent), `gate` and `rank` (how results are compared)."""
 
 from typing import Annotated, Literal, Self, get_args
 

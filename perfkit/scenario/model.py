@@ -37,7 +37,7 @@ _MAX_POINTS, _MAX_PIECES = 10_000, 1_000_000
 
 
 def _need_fewer_parts_in_a_mix(schema: dict[str, Any]) -> None:
-    """Target and load are required unless the workloads of a mix have their own; a file without a name has the file's."""
+    """Target and load are required unless the workloads of a mix have their own; the name is optional in a file, whose own name is the default."""
     schema["required"] = [key for key in schema["required"] if key not in ("name", "target", "load")]
     schema["anyOf"] = [{"required": ["target", "load"]}, {"required": ["workloads"]}]
 

@@ -1,4 +1,4 @@
-"""The values that a capacity search decides about: its probes, its settings, the next probe and the end."""
+"""The values that a capacity search decides about: its probes, its settings, the next probe and the end, and how many requests a probe needs."""
 
 import dataclasses
 import math

@@ -21,14 +21,14 @@ class Rotation:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class StreamOptions:
-    """How requests share the streams of ModelStreamInfer; over HTTP, each request of generate_stream has a stream of its own."""
+    """How requests share the streams of a gRPC method; over HTTP, each request has an event stream of its own."""
 
     requests_per_stream: int = 1
     """After so many requests a stream is closed, and another takes its place."""
     in_flight: int = 1
     """Requests on one stream at a time."""
     keeps_messages: bool = False
-    """Whether replies have all messages of their responses, and not only the first; of `ModelStreamInfer` only."""
+    """Whether replies have all messages of their responses, and not only the first; over gRPC only."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,7 +10,7 @@ from perfkit.protocol import http2
 from perfkit.target.address import Address, WireProtocol
 
 _WITHIN_S = 2.0
-_GET = b"GET /v2 HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
+_GET = b"GET / HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
 _NAMES: dict[WireProtocol, str] = {"http": "HTTP", "grpc": "gRPC"}
 
 

@@ -159,9 +159,12 @@ class _Connection(asyncio.Protocol):
     def _receive_into_buffer(self, is_buffered: bool) -> None:
         assert self._transport is not None
         assert self.fast_path is not None
-        if is_buffered and self._buffered is None:
+        if not is_buffered:
+            self._transport.set_protocol(self)
+            return
+        if self._buffered is None:
             self._buffered = _BufferedConnection(self, self.fast_path, self._port.threads, self._transport)
-        self._transport.set_protocol(self._buffered if is_buffered and self._buffered is not None else self)
+        self._transport.set_protocol(self._buffered)
 
     def _switch_to_aiohttp(self, data: bytes) -> None:
         assert self._transport is not None

@@ -2,9 +2,11 @@
 
 import asyncio
 import concurrent.futures
+import contextlib
 import random
 import socket
 import struct
+import threading
 
 import numpy as np
 import psutil
@@ -14,11 +16,12 @@ import uvloop
 
 from server_stub.grpc.front_end import GrpcFrontEnd
 from server_stub.http.front_end import HttpFrontEnd
-from server_stub.options import Options
+from server_stub.options import Limits, Options
 from server_stub.receiving import ReceivingThreads, thread_count
 from server_stub.repository.sources import open_repository
 from server_stub.settings import Settings
 from server_stub.shared_memory.regions import SharedMemoryRegions
+from tests.conditions import until
 from tests.server_stub.http.test_large_requests import connected, echoed, raw_request
 
 MODEL = "identity_uint8"
@@ -26,16 +29,28 @@ LARGE = 3_000_000
 BODY = random.Random(0).randbytes(LARGE)
 
 
-def serve(clients, threads=2):
-    """Runs `clients(http_port, grpc_port)` beside both front ends, and returns how often a thread was given a request."""
+def open_connections(ports):
+    """The server's ends of connections that it has not closed, by whatever descriptor."""
+    return [one for one in psutil.Process().net_connections("tcp") if one.laddr.port in ports and one.status != psutil.CONN_LISTEN]
+
+
+def serve(clients, threads=2, *, closes=True, **limits):
+    """Runs `clients(http_port, grpc_port)` beside both front ends, and returns how often a thread was given a request.
+
+    The clients are gone then, and the server has to close their connections, unless `closes` is False.
+    """
 
     async def main():
         repository, receiving = open_repository(Options(models=(MODEL,)), 1), ReceivingThreads(threads)
         await asyncio.to_thread(repository.load)
         parts = repository, SharedMemoryRegions(is_allowed=False), Settings()
-        http, grpc = HttpFrontEnd(*parts, threads=receiving), GrpcFrontEnd(*parts, threads=receiving)
+        options = {"limits": Limits(**limits), "threads": receiving}
+        http, grpc = HttpFrontEnd(*parts, **options), GrpcFrontEnd(*parts, **options)
         try:
-            await asyncio.to_thread(clients, await http.start("127.0.0.1", 0), await grpc.start("127.0.0.1", 0))
+            ports = await http.start("127.0.0.1", 0), await grpc.start("127.0.0.1", 0)
+            await asyncio.to_thread(clients, *ports)
+            if closes:
+                await until(lambda: not open_connections(ports))
         finally:
             await asyncio.gather(http.stop(), grpc.stop())
             receiving.close()
@@ -100,8 +115,6 @@ def test_what_comes_slowly_or_pipelined_is_answered_in_order():
 
 
 def test_clients_that_leave_in_the_middle_leave_nothing_behind():
-    descriptors = []
-
     def leave(client, http_port):
         rng = random.Random(client)
         for _ in range(12):
@@ -120,13 +133,53 @@ def test_clients_that_leave_in_the_middle_leave_nothing_behind():
                 assert grpc_answer(grpc_port, body) == body
 
     def clients(http_port, grpc_port):
-        descriptors.append(psutil.Process().num_fds())
         with concurrent.futures.ThreadPoolExecutor(6) as pool:
             ended = [pool.submit(leave, client, http_port) for client in range(3)]
             for one in [*ended, *(pool.submit(converse, client, http_port, grpc_port) for client in range(3, 6))]:
                 one.result()
-        while psutil.Process().num_fds() > descriptors[0]:
-            pass  # until the server has closed its connections, or the test's time is over
+
+    assert serve(clients) > 0
+
+
+def send_bytewise(connection):
+    """Sends a large request a byte at a time, until the connection is ended."""
+    with contextlib.suppress(OSError):
+        connection.sendall(raw_request(bytes(100_000_000))[:300_000])
+        while True:
+            connection.send(b"x")
+
+
+def test_a_client_that_sends_slowly_without_end_is_ended_in_time():
+    def clients(http_port, _):
+        with begun(http_port), connected(http_port) as connection:
+            send_bytewise(connection)
+
+    assert serve(clients, body_timeout_s=0.5) > 0
+
+
+def test_the_server_stops_while_a_client_sends_slowly():
+    senders = []
+
+    def clients(http_port, _):
+        first, connection = begun(http_port), connected(http_port)
+        senders.extend((threading.Thread(target=send_bytewise, args=(connection,)), first, connection))
+        senders[0].start()
+
+    serve(clients, closes=False, stop_timeout_s=0.5)
+    sender, *connections = senders
+    sender.join()
+    for connection in connections:
+        connection.close()
+
+
+def test_a_connection_keeps_no_second_descriptor():
+    def clients(http_port, _):
+        with begun(http_port) as first, connected(http_port) as second:
+            second.sendall(raw_request(BODY))
+            assert echoed(second) == [BODY]
+            first.sendall(BODY[-LARGE // 2 :])
+            assert echoed(first) == [BODY]
+            assert len(open_connections([http_port])) == 2
 
     assert serve(clients) > 0
 
