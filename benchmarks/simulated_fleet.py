@@ -27,7 +27,6 @@ from perfkit.workers.point_recording import PointRecording, WorkloadRecording, m
 
 START_NS = 10**12
 _LAG_EVERY_NS = NS_PER_S // 20
-_DRAIN_NS = 2 * NS_PER_S
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

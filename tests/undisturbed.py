@@ -12,7 +12,7 @@ def undisturbed():
     """In this process the load generator's CPU use, stops and late starts count as harmless.
 
     A machine that is busy with other tests would make load points invalid, as it should. That verdict has tests of its own:
-    `tests/stats/test_validity.py`, `tests/measurement/test_generator_influence.py`, `tests/cli/test_stops.py`. The other reasons
+    `tests/stats/test_validity.py`, `tests/points/test_influence.py`, `tests/cli/test_stops.py`. The other reasons
     against a point, such as a lost worker, stay.
     """
     with pytest.MonkeyPatch.context() as patch:

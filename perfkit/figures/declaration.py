@@ -15,8 +15,8 @@ from typing import Any, Literal, TypeVar
 _T = TypeVar("_T")
 
 Unit = Literal["ns", "per_s", "count", "share", "number", "energy_j"]
-Subject = Literal["rates", "requests", "sequences", "streams", "connections", "cold starts", "idle gaps", "server", "generator", "gpus"]
-"""What figures are about: those of one subject stand together in frames and tables, in this order."""
+Subject = Literal["rates", "requests", "sequences", "streams", "connections", "idle gaps", "server", "generator", "gpus"]
+"""What figures are about: those of one subject stand together in frames and tables."""
 KEY = "*"
 OF_ALL = "requests.timed"
 """`Figure.counted_by` of times that every request of the load has."""
@@ -43,9 +43,10 @@ class Figure:
     percentiles: tuple[str, ...] = ("p50", "p99")
     """The percentiles of times that are columns of frames."""
     counted_by: str = ""
-    """The key of the load point whose count is that of these times; empty where none is."""
+    """The path in the load point to the number of these times; empty where none is."""
     order: int = 0
-    """Where it stands among the figures of its subject, besides the order of the fields; 1 more for times of the load point itself."""
+    """Sorts it within its subject; figures of the same number keep the order of the fields. Times of the load point itself count 1 more, so that they
+    follow its counts and rates."""
     pooled: Pooling | None = None
     """How figures of windows become one; None for those that are recorded, or computed from pooled ones."""
     explained: str = ""
@@ -91,7 +92,7 @@ def value_at(item: object, path: str) -> Any:
 
 @functools.cache
 def own_figures(model: type) -> Mapping[str, tuple[Figure, Any]]:
-    """The fields of a model or dataclass that are declared figures, with the types of their values without None; also in its properties."""
+    """The declared figures among the fields and properties of a model or dataclass, each with the type of its value without None."""
     found = {}
     for name, hint in (*typing.get_type_hints(model, include_extras=True).items(), *_properties(model)):
         if typing.get_origin(hint) is typing.Annotated:

@@ -105,7 +105,7 @@ class PageFigures:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class BusyProcess:
-    """A process that is neither perfkit's nor the target's, and how many CPUs it kept busy."""
+    """A process that is neither perfkit's nor the target's."""
 
     name: str
     pid: int

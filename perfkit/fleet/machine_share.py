@@ -43,11 +43,11 @@ class MachineShare(GroupListener):
 
     async def run(self) -> None:
         """Runs them to their end; nothing is sent if they are stopped before they have begun."""
-        part = Part(self._order.workers, self._order.of, f" on {self._name}", self._begin_at)
+        part = Part(self._order.workers, self._order.of, f" on {self._name}")
         try:
             # a long warm-up's arrivals are counted, which must not delay the clock's comparisons
             specs = await asyncio.to_thread(self._specs)
-            async with self._workers.group(specs, self, part) as self._group:
+            async with self._workers.group(specs, self, part, self._begin_at) as self._group:
                 recorded = await run_with_side_tasks(self._group.run(), self._send_collected())
                 self._post(*self._collected(), recorded)
         except NoWorkerLeftError as error:

@@ -25,7 +25,7 @@ from perfkit.workers.messages import Replied
 _T = TypeVar("_T")
 _POLL_NS = 2_000_000
 _HINT = "start the server with --model-control-mode explicit, or measure load: {cold_start: {by: restart}}"
-# states of the repository index in which a model is neither loaded nor gone
+# states of the repository index in which a model is not yet gone
 _BUSY = ("READY", "LOADING", "UNLOADING")
 
 
@@ -54,7 +54,7 @@ class StartTrial:
         self._scenario, self._load, self._address, self._server, self._clock = scenario, load, address, server, clock
         self._connect = connect
         self._instants = _Instants()
-        self._replies: list[tuple[Outcome, int, int]] = []
+        self._replies: list[Replied] = []
 
     async def begin(self) -> int:
         """Unloads and loads the model, or restarts the server, and waits until it is ready; returns the instant at which it was.
@@ -63,10 +63,9 @@ class StartTrial:
         the model does not become ready.
         """
         if self._load.by == "reload":
-            address = self._address
-            options = dataclasses.replace(transport_options(self._scenario, address.protocol), timeout_ns=self._load.timeout_ns)
-            async with contextlib.aclosing(self._connect(address, options, self._clock)) as client:
-                await self._reload(client, address)
+            options = dataclasses.replace(transport_options(self._scenario, self._address.protocol), timeout_ns=self._load.timeout_ns)
+            async with contextlib.aclosing(self._connect(self._address, options, self._clock)) as client:
+                await self._reload(client)
         else:
             assert self._server is not None
             self._instants.begun_ns = await self._server.restart()
@@ -75,14 +74,14 @@ class StartTrial:
 
     def take(self, reply: Replied) -> None:
         """Takes the next reply; requests are sent one after the other."""
-        self._replies.append((reply.outcome, reply.started_ns, reply.finished_ns))
+        self._replies.append(reply)
 
     def result(self, repetition: int) -> ColdStart | None:
         """The figures of the start; None if no request was sent after it."""
         if not self._replies:
             return None
         instants, begun_ns = self._instants, self._instants.begun_ns
-        times = [end_ns - start_ns if outcome in _ANSWERED else None for outcome, start_ns, end_ns in self._replies]
+        times = [one.finished_ns - one.started_ns if one.outcome in _ANSWERED else None for one in self._replies]
         first = next((number for number, time_ns in enumerate(times) if time_ns is not None), None)
         is_whole = len(times) >= max(self._load.requests, FEWEST_REQUESTS)
         steady = steady_after(times) if is_whole else None
@@ -93,42 +92,44 @@ class StartTrial:
             load_ns=None if instants.loaded_ns is None else instants.loaded_ns - begun_ns,
             ready_ns=instants.ready_ns - begun_ns,
             first_answer_ns=None if first is None else times[first],
-            first_answer_after_ns=None if first is None else self._replies[first][2] - begun_ns,
+            first_answer_after_ns=None if first is None else self._replies[first].finished_ns - begun_ns,
             failed_before_answer=len(times) if first is None else first,
             steady_after_requests=steady,
-            steady_after_ns=None if steady is None else self._replies[steady][1] - begun_ns,
+            steady_after_ns=None if steady is None else self._replies[steady].started_ns - begun_ns,
             warm_p50_ns=round(statistics.median(warm)) if warm else None,
             times_ns=tuple(times),
         )
 
-    async def _reload(self, client: Client, address: Address) -> None:
-        model, clock = self._scenario.target.model, self._clock
+    async def _reload(self, client: Client) -> None:
+        model, clock, address = self._scenario.target.model, self._clock, self._address
         await client.transport.open(1)
         deadline_ns = clock.now_ns() + self._load.timeout_ns
         started_ns = clock.now_ns()
         try:
             refusal = await client.unload_model(model)
             if not refusal:
-                await self._until_unloaded(client, address, deadline_ns)
+                await self._until_unloaded(client, deadline_ns)
         except BaseException:
             with contextlib.suppress(TargetError):
-                await _done_before_cancelled(self._load_model(client, address))
+                await _done_before_cancelled(self._load_model(client))
             raise
         if refusal:
             raise UsageError(f"{address}: the model '{model}' cannot be unloaded: {refusal}: {_HINT}")
         self._instants.unloaded_in_ns, self._instants.begun_ns = clock.now_ns() - started_ns, clock.now_ns()
-        await _done_before_cancelled(self._load_model(client, address))
+        await _done_before_cancelled(self._load_model(client))
         self._instants.loaded_ns = clock.now_ns()
         while not await self._is_ready(client):
             if clock.now_ns() >= deadline_ns:
                 raise TargetError(f"{address}: the model '{model}' was loaded, but not ready within {self._load.timeout_ns // NS_PER_S} s")
             await clock.sleep_until_ns(clock.now_ns() + _POLL_NS)
 
-    async def _load_model(self, client: Client, address: Address) -> None:
+    async def _load_model(self, client: Client) -> None:
         if refusal := await client.load_model(self._scenario.target.model):
-            raise TargetError(f"{address}: the model '{self._scenario.target.model}' was unloaded, and cannot be loaded again: {refusal}")
+            raise TargetError(
+                f"{self._address}: the model '{self._scenario.target.model}' was unloaded, and cannot be loaded again: {refusal}"
+            )
 
-    async def _until_unloaded(self, client: Client, address: Address, deadline_ns: int) -> None:
+    async def _until_unloaded(self, client: Client, deadline_ns: int) -> None:
         """Waits until the model is not ready, and the repository index, if there is one, no longer says that it is being unloaded."""
         model, version = self._scenario.target.model, self._scenario.target.version
         while await self._is_ready(client) or any(
@@ -136,7 +137,7 @@ class StartTrial:
             for entry in await client.model_index()
         ):
             if self._clock.now_ns() >= deadline_ns:
-                raise TargetError(f"{address}: the model '{model}' was not unloaded within {self._load.timeout_ns // NS_PER_S} s")
+                raise TargetError(f"{self._address}: the model '{model}' was not unloaded within {self._load.timeout_ns // NS_PER_S} s")
             await self._clock.sleep_until_ns(self._clock.now_ns() + _POLL_NS)
 
     async def _is_ready(self, client: Client) -> bool:

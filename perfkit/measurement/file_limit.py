@@ -24,18 +24,13 @@ def file_needs(*, open_now: int, has_started: bool, connections: int, workers: i
     """What each process of a run needs.
 
     `open_now` are the files that this process has open, `has_started` says whether they include the pipes of its children, and
-    `connections` are those of all workers together.
+    `connections` are those of all workers together. Pipes of workers that have stayed from an earlier load point count twice.
     """
     needs, spare = [], _DRIVER_FILES + (0 if has_started else _FILES_OF_CHILDREN_TO_START)
     own = f"{open_now} that are open, {spare} for its child processes and files"
-    if workers == 1:
-        total = open_now + spare + connections
-        needs.append(FileNeed("the load generator", total, f"{own}, {connections} for connections"))
-    else:
-        pipes, share = _FILES_PER_WORKER * workers, -(-connections // workers)
-        total = open_now + spare + pipes
-        needs.append(FileNeed("the load generator", total, f"{own}, {pipes} for {workers} workers"))
-        needs.append(FileNeed("each worker", WORKER_FILES + share, f"{WORKER_FILES} of its own, {share} for connections"))
+    pipes, share = _FILES_PER_WORKER * workers, -(-connections // workers)
+    needs.append(FileNeed("the load generator", open_now + spare + pipes, f"{own}, {pipes} for {workers} workers"))
+    needs.append(FileNeed("each worker", WORKER_FILES + share, f"{WORKER_FILES} of its own, {share} for connections"))
     if has_server:
         needs.append(
             FileNeed("the bundled server", _SERVER_FILES + connections, f"{_SERVER_FILES} of its own, {connections} for connections")

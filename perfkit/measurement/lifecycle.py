@@ -46,7 +46,8 @@ async def measure_scenario(
     With `resume` the load points that an unfinished result of the folder has as a whole are taken from there; see `find_unfinished`.
 
     `publish_at` is a host and port at which live metrics are served. `spool` gets every reply, for a profile export. A result without any
-    load point is not stored. `sampler` is the process of the samplers, where the caller has spawned it; it is the caller's to end if an error comes first.
+    load point is not stored. `sampler` is the process of the samplers, where the caller has spawned it; if the run ends before it is used,
+    the caller ends it.
 
     Raises ModelMismatchError, ScenarioError, TargetError and UsageError if nothing was measured, also because the folder cannot be
     written or another process writes to it; a failure after the first load point ends in a result whose status says so, and which is

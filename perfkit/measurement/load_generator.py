@@ -1,4 +1,4 @@
-"""What sends the load of a run: this process, several of their own, or the machines of a fleet."""
+"""What sends the load of a run: worker processes of this machine, or the machines of a fleet."""
 
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence

@@ -69,7 +69,7 @@ def measurements_of(
         own_recorded, own_is_open = recorded.of_workload(number), isinstance(point.parts[number].load, OpenPlan)
         own_window = cut(own_recorded.recording, window.start_ns, is_open=own_is_open)
         measured = make_point_measurement(
-            one.scenario, point, number, own_recorded, own_window, observed.of_workload(number), workers, [*one.probed.warnings],
+            one.scenario, point, number, own_recorded, own_window, observed.of_workload(number), workers, one.probed.warnings,
             batch_size=one.probed.batch_size,
         )  # fmt: skip
         has_slo = one.scenario.slo is not None or scenario.slo is not None
@@ -79,7 +79,7 @@ def measurements_of(
     protocols = {part.protocol for part in parts}
     think_times_ns = {part.think_time_ns for part in parts}
     whole = dataclasses.replace(
-        make_point_measurement(scenario, point, 0, recorded, window, observed, workers, list(warnings), batch_size=1),
+        make_point_measurement(scenario, point, 0, recorded, window, observed, workers, warnings, batch_size=1),
         workload=None,
         protocol=protocols.pop() if len(protocols) == 1 else "mixed",
         load=describe_point(point),

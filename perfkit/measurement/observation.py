@@ -4,10 +4,8 @@ import collections
 import dataclasses
 import os
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager
 from typing import Any
 
-from perfkit.api_v2.client import Client
 from perfkit.clock import Clock
 from perfkit.errors import MeasurementWarning, UsageError
 from perfkit.figures.resources import MachineFigures, PageFigures
@@ -15,6 +13,7 @@ from perfkit.load.loop import StopCause
 from perfkit.load.point import LoadPoint
 from perfkit.measurement.load_points import describe_point
 from perfkit.measurement.run_target import RunTarget
+from perfkit.measurement.shared_memory import Connect
 from perfkit.measurement.target_probe import ProbedWorkload
 from perfkit.points.measured import Resources
 from perfkit.protocol.statistics import ModelStatistics
@@ -28,7 +27,6 @@ from perfkit.scenario.load import ColdStartLoadSpec
 from perfkit.scenario.model import Scenario
 from perfkit.spans.server_times import ServerTimes
 from perfkit.stats.buckets import BucketCounts
-from perfkit.target.address import Address
 from perfkit.telemetry.client import TelemetryClient
 from perfkit.telemetry.host.generator import EVENT_LOOP_LAG, GC_PAUSE
 from perfkit.telemetry.messages import (
@@ -49,10 +47,6 @@ from perfkit.telemetry.server.counters import ComposingModelsReader
 from perfkit.telemetry.server.statistics import ServerCounts, ServerStatisticsReader
 from perfkit.units import NS_PER_S
 from perfkit.workers.point_recording import PointRecording, WorkloadRecording
-
-Connect = Callable[[Address], AbstractAsyncContextManager[Client]]
-"""Connects a client to an address for the length of a block."""
-
 
 _LOST_SPANS = {
     "refused_bodies": "refused bodies (too large, no OTLP, another compression, or too slow)", "malformed": "malformed spans",
@@ -203,7 +197,7 @@ class PointTelemetry:
             self._began_ns = self._clock.now_ns()
 
     def follow(self, pids: Sequence[int] = ()) -> None:
-        """Names the processes that generate the load; by default this one."""
+        """Names the processes of this machine that generate the load; with a fleet none does, and this process is sampled."""
         self._client.follow(pids or (os.getpid(),))
 
     def publish_interval(self, interval: Interval) -> None:
@@ -308,9 +302,11 @@ async def observe(
     spans: SpansConfig | None = None,
     server_pid: int | None = None,
 ) -> Observation:
-    """Starts the samplers of `client` and waits until they run; `listen` is the host and port for live metrics, `screen` the terminal of a live view.
+    """Starts the samplers of `client` and waits until they run.
 
-    `spans` says where the spans of traced requests are received, `server_pid` which process is the server's first. Raises ScenarioError if a variable of a metrics URL is not set, UsageError if the port cannot be opened.
+    `listen` is the host and port for live metrics, `screen` the terminal of a live view. `spans` says where the spans of traced requests are
+    received, `server_pid` which process is the server's first. Raises ScenarioError if a variable of a metrics URL is not set, UsageError if
+    the port cannot be opened.
     """
     if listen is not None and not scenario.telemetry:
         raise UsageError("--prometheus: the scenario turns telemetry off, so there are no live metrics; remove telemetry: false")

@@ -1,6 +1,6 @@
 """From the recording of a load point to the measurement from which its figures are computed."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from perfkit.errors import MeasurementWarning
 from perfkit.load.load_plan import ClosedPlan, OpenPlan
@@ -11,7 +11,6 @@ from perfkit.measurement.observation import PointObservation
 from perfkit.points.behaviour import warm_up_ns
 from perfkit.points.measured import MachineMeasurement, PointMeasurement
 from perfkit.recorder.window import Window, cut
-from perfkit.result.cold_start import ColdStart
 from perfkit.result.generator import Generator
 from perfkit.result.model import Connections
 from perfkit.scenario.model import Scenario
@@ -38,21 +37,20 @@ def make_point_measurement(
     window: Window,
     observed: PointObservation,
     workers: int,
-    warnings: list[MeasurementWarning],
+    warnings: Sequence[MeasurementWarning],
     *,
     batch_size: float,
     transport_ns: int | None = None,
-    cold_start: ColdStart | None = None,
 ) -> PointMeasurement:
     """Puts together what is known about workload `number` of a load point; `warnings` are those of the run as a whole."""
-    warnings, limit, part = [*warnings, *observed.warnings], max_connections(scenario), load_point.parts[number]
+    own_warnings, limit, part = [*warnings, *observed.warnings], max_connections(scenario), load_point.parts[number]
     slots, load = limit * requests_per_connection(scenario, part.protocol), part.load
     if isinstance(load, ClosedPlan) and load.concurrency > slots:
         waited = f"{load.concurrency - slots:,} of the {load.concurrency:,} concurrent requests waited for a free one"
-        warnings.append(MeasurementWarning("connections_limited", f"target.max_connections allows {limit} connections, so {waited}."))
+        own_warnings.append(MeasurementWarning("connections_limited", f"target.max_connections allows {limit} connections, so {waited}."))
     if recorded.ending.cause is StopCause.OVERLOADED:
         message = f"The target was overloaded, so the probe ended early: {recorded.ending.reason}."
-        warnings.append(MeasurementWarning("hopeless", message))
+        own_warnings.append(MeasurementWarning("hopeless", message))
     return PointMeasurement(
         workload=part.workload,
         is_alone=load_point.is_alone,
@@ -74,12 +72,11 @@ def make_point_measurement(
             suspended_ns=recorded.shares.suspended_ns,
             transport_ns=transport_ns,
         ),
-        warnings=tuple(warnings),
+        warnings=tuple(own_warnings),
         think_time_ns=load.think_time_ns if isinstance(load, ClosedPlan) else 0,
         has_slo=scenario.objective is not None,
         has_sequences=scenario.sequences is not None,
         is_streamed=scenario.stream is not None,
-        cold_start=cold_start,
         resources=observed.resources,
         machines=tuple(
             MachineMeasurement(

@@ -213,9 +213,7 @@ def _empty_share(in_flight: float, measured: PointMeasurement) -> float:
 def _time_taken(measured: PointMeasurement) -> tuple[float, str] | None:
     """How long the server took, in nanoseconds and in words; None without any answer."""
     if measured.resources.server is not None:
-        figures = measured.resources.server.figures()
-        parts = (figures.compute_input_ns, figures.compute_infer_ns, figures.compute_output_ns)
-        took_ns = sum(part for part in parts if part is not None)
+        took_ns = measured.resources.server.figures().compute_ns or 0
         return took_ns, f"an execution took the server {format_duration_ns(took_ns)} (the mean of its own statistics)"
     service_time = measured.window.times["service_time"]
     if not service_time.count:

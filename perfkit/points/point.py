@@ -90,8 +90,9 @@ class LoadSummary:
 
     def add(self, measured: PointMeasurement) -> Point:
         """Adds a repetition, and returns its own point."""
-        own = point(measured)
-        self._pool = _Pool.of(measured) if self._pool is None else self._pool + _Pool.of(measured)
+        pool = _Pool.of(measured)
+        own = _make_point(pool, pool.percentile_intervals(), measured.repetition, measured.window)
+        self._pool = pool if self._pool is None else self._pool + pool
         self._are_all_valid &= own.valid
         for warning in own.warnings:
             if warning.code in INVALIDATING:

@@ -67,8 +67,8 @@ class BatchRecorder:
 
     def __init__(self, origin_ns: int, length_ns: int | None, taken_every_ns: int | None = None) -> None:
         self.batch_ns = batch_length_ns(length_ns)
-        # parts of a batch, whose borders are both those of batches and the instants at which they are taken out
         self._taken_every_ns = taken_every_ns
+        # parts of a batch, whose borders are both those of batches and the instants at which they are taken out
         self._part_ns = self._length_of_parts_ns()
         self._may_double = length_ns is None
         self._origin_ns = origin_ns

@@ -44,7 +44,7 @@ class Recorder:
     """Takes replies one by one and records them in batches, in memory that does not grow with the length of the window.
 
     Times and counts are recorded by name, and each name is merged, cut and pooled like every other. Those with a figure in the result are
-    declared there (`result/model.py`); the others are `ended` (requests that ended in the window), and what judges the load generator:
+    declared there (`result/`); the others are `ended` (requests that ended in the window), and what judges the load generator:
     `unsent` (drops that are its own fault), `touched` and `touched_failed` (requests that its stops touched), the times of these requests
     and what they would have been at least and at most without a stop (`touched_time`, `touched_least`, `touched_most`), and the times of
     requests that were sent late and what they would have been without that delay (`late_time`, `late_least`).

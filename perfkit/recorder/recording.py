@@ -15,7 +15,8 @@ from perfkit.stats.buckets import BucketCounts
 from perfkit.transport.base import Outcome
 from perfkit.units import NS_PER_S
 
-_OF_ALL_LOADS = ("service_time", "failure_time")
+OF_ALL_LOADS = ("service_time", "failure_time")
+"""The times that loads of both kinds have together."""
 _MOST_OPEN = 4
 _ANSWERED = np.array([outcome in (Outcome.OK, Outcome.INVALID_OUTPUT) for outcome in Outcome])
 # requests that a server may have answered after the client stopped waiting
@@ -175,7 +176,7 @@ def merge_workloads(parts: Sequence[Recording], *, are_alike: bool) -> Recording
     batches = whole.batches
     if not are_alike:
         batches = {
-            number: dataclasses.replace(batch, times={name: times for name, times in batch.times.items() if name in _OF_ALL_LOADS})
+            number: dataclasses.replace(batch, times={name: times for name, times in batch.times.items() if name in OF_ALL_LOADS})
             for number, batch in batches.items()
         }
     # the workloads share the worker's stops, and addresses tell the whole apart only if they do so for each

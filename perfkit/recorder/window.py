@@ -15,8 +15,9 @@ from perfkit.transport.base import Outcome
 from perfkit.units import NS_PER_S
 
 _OF_REQUESTS = ("service_time", "failure_time", "touched_time", "touched_least", "touched_most")
+"""The times that every window has."""
 _OF_ARRIVALS = ("response_time", "start_delay", "pacing_delay", "late_time", "late_least")
-"""The times that every window has, those of an open loop."""
+"""Those that the windows of open loops have besides."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -70,14 +71,9 @@ class Window:
         return max(self.end_ns - self.start_ns, 0)
 
 
-def cut_step_ns(batch_ns: int) -> int:
-    """A window starts a multiple of this after its earliest start: whole batches and whole seconds."""
-    return max(batch_ns, NS_PER_S)
-
-
 def cut(recording: Recording, start_ns: int, *, is_open: bool) -> Window:
-    """The window from `start_ns`, rounded up to a multiple of `cut_step_ns`, to the end of the recording."""
-    step_ns = cut_step_ns(recording.batch_ns)
+    """The window from `start_ns`, rounded up to whole batches and whole seconds after the recording's origin, to the end of the recording."""
+    step_ns = max(recording.batch_ns, NS_PER_S)
     skipped_ns = max(-((recording.origin_ns - start_ns) // step_ns), 0) * step_ns
     first, skipped_s = skipped_ns // recording.batch_ns, skipped_ns // NS_PER_S
     start_ns = recording.origin_ns + skipped_ns

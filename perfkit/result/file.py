@@ -92,7 +92,7 @@ class ResultWriter:
                 self._failure = error
 
     def interval_spool(self, tag: str, lines: PointLines) -> IntervalSpool:
-        """A place for the intervals of one load point that worker processes send; `log_spooled` puts them into the log."""
+        """A place for the intervals of one load point that the workers send; `log_spooled` puts them into the log."""
         return IntervalSpool(self.partial, tag, lines)
 
     def log_spooled(self, spool: IntervalSpool, first_s: int) -> None:

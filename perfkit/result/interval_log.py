@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from perfkit.errors import ResultError
 from perfkit.figures.declaration import declared
 from perfkit.recorder.histogram import decode, encode
-from perfkit.recorder.recording import Interval
+from perfkit.recorder.recording import OF_ALL_LOADS, Interval
 from perfkit.result.checksums import verify
 from perfkit.result.json_file import read_bytes
 from perfkit.result.model import Point, Result
@@ -44,7 +44,7 @@ class PointLines:
         start_s = self._seconds(window_start_ns)
         if not self._workloads:
             return interval_lines(self._tag, start_s, interval)
-        common = {name: times for name, times in interval.times.items() if self._are_alike or name == "service_time"}
+        common = {name: times for name, times in interval.times.items() if self._are_alike or name in OF_ALL_LOADS}
         of_whole = Interval(interval.index, common)
         return interval_lines(self._workloads[interval.workload], start_s, interval) + interval_lines(self._tag, start_s, of_whole)
 
@@ -58,11 +58,13 @@ class PointLines:
 
 
 def interval_lines(tag: str, window_start_s: float, interval: Interval) -> str:
-    """The log lines of an interval, one per kind of time; `window_start_s` counts from the start of the log."""
+    """The log lines of an interval, one per kind of time that is logged; `window_start_s` counts from the start of the log."""
     lines = []
     for name, counts in interval.times.items():
+        if (log_tag := LOG_TAGS.get(name)) is None:
+            continue
         start_s, max_ms = window_start_s + interval.index, counts.max_ns / 1e6
-        lines.append(f"Tag={tag}.{LOG_TAGS[name]},{start_s:.3f},1.000,{max_ms:.3f},{encode(counts)}\n")
+        lines.append(f"Tag={tag}.{log_tag},{start_s:.3f},1.000,{max_ms:.3f},{encode(counts)}\n")
     return "".join(lines)
 
 

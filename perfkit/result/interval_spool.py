@@ -1,4 +1,4 @@
-"""The intervals of a load point whose workers are processes, on disk as they come: a file for each worker.
+"""The intervals of a load point, on disk as they come: a file for each worker.
 
 Which of them belong in the log is known at the end: those from the window's start on. Of a lost worker only those count that its
 checkpoints count; the others go to a file of their own, and are logged under tags of their own.

@@ -287,7 +287,7 @@ class Point(Part):
     intervals: dict[str, tuple[float, float | None]] = Field(default_factory=dict)
     """95 % intervals of percentiles in nanoseconds; an end is null where too few samples bound it."""
     further_intervals: dict[str, dict[str, tuple[float, float | None]]] = Field(default_factory=dict)
-    """The 95 % intervals of the percentiles of streams and sequences, by the name of their times without `_ns`."""
+    """The 95 % intervals of the percentiles of the times of streams, sequences and idle gaps, by the name of their times without `_ns`."""
     effective_samples: dict[str, float] = Field(default_factory=dict)
     """By percentile, the number of independent requests that would give it the same precision."""
     slo: SloJudgement | None = None

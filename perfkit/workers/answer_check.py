@@ -18,8 +18,7 @@ class AnswerCheck:
 
     It is called with every reply and returns whether it checked it. The gaps are random, so that all variants of the requests
     are checked; `at_most_per_s` limits the CPU time it takes from the load generator. An answer without a payload, such as a stream
-    without a response, has nothing to check. `request_indices` are those
-    of `WorkerSpec`.
+    without a response, has nothing to check. `request_indices` are those of `WorkloadSpec`.
     """
 
     def __init__(

@@ -115,10 +115,11 @@ class WorkerGroup:
         begin_at: Callable[[], Awaitable[int]] | None = None,
         of: int | None = None,
     ) -> None:
-        """The workers at the end of `links`, which are all `of` the workers unless it is given.
+        """The workers behind `links`. `of` is the number of all workers that send the load, by default only these.
 
-        With the number of `workloads`, a load point whose workers are all lost is a recording without requests if they have logged anything. `begin_at` is called when all are ready, and returns the common start; by default it lies
-        `lead_ns` ahead.
+        With `workloads`, their number, a load point whose workers are all lost after they have logged intervals becomes a recording without
+        requests; without it, NoWorkerLeftError is raised. `begin_at` is called when all are ready, and returns the common start; by default
+        it lies `lead_ns` ahead.
         """
         self._workers, self._lead_ns = [_Worker(number, link, clock.now_ns()) for number, link in enumerate(links)], lead_ns
         self._clock, self._listener, self._stops_when_one_is_lost = clock, listener, stops_when_one_is_lost

@@ -61,12 +61,10 @@ class Part:
     of: int
     where: str
     """Where they are, such as ` on alpha`."""
-    begin_at: Callable[[], Awaitable[int]]
-    """See `WorkerGroup`."""
 
 
 class LocalWorkers:
-    """Worker processes of this machine, which live on between load points, so that a run pays for their start once; a context manager."""
+    """The worker processes of this machine. They stay between load points, so that a run starts them once; leaving the context ends them."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -103,12 +101,10 @@ class LocalWorkers:
             for spec in specs:
                 children.append(await self._take())
                 children[-1].send(spec)
-            if part is None:
-                links = [_link(number, len(specs), child) for number, child in enumerate(children)]
-                group = WorkerGroup(links, self._clock, listener, workloads=len(specs[0].workloads), begin_at=begin_at)
-            else:
-                links = [_link(number, part.of, child, part.where) for number, child in zip(part.numbers, children, strict=True)]
-                group = WorkerGroup(links, self._clock, listener, begin_at=part.begin_at, of=part.of)
+            numbers, of, where = (range(len(specs)), len(specs), "") if part is None else (part.numbers, part.of, part.where)
+            links = [_link(number, of, child, where) for number, child in zip(numbers, children, strict=True)]
+            workloads = len(specs[0].workloads) if part is None else None
+            group = WorkerGroup(links, self._clock, listener, workloads=workloads, begin_at=begin_at, of=of)
             yield group
         finally:
             outcomes = [(None, "")] * len(children) if group is None else group.recordings
@@ -129,5 +125,5 @@ class LocalWorkers:
         return child
 
 
-def _link(number: int, of: int, child: Child, where: str = "") -> LocalWorker:
+def _link(number: int, of: int, child: Child, where: str) -> LocalWorker:
     return LocalWorker(f"worker {number + 1:,} of {of:,} (process {child.pid}{where})", child)

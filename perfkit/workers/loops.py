@@ -50,9 +50,8 @@ def make_loop(
 ) -> Loop:
     """A worker's loop for one of its loads, of plain requests or of sequences, whose replies go to the recorder.
 
-    `arrivals` are for an open loop.
-
-    With a `MixRecorder` the loop sends the requests of several workloads in the order of their choices, whatever the times of their answers are.
+    `arrivals` are for an open loop. With a `MixRecorder` the loop sends the requests of several workloads in the order of their choices, whatever
+    the times of their answers are.
     """
     drop = recorder.drop if isinstance(recorder, MixRecorder) else functools.partial(_drop, recorder)
     shared = dict[str, Any](phases=phases, clock=clock, worker=spec.worker, workers=spec.workers)

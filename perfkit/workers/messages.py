@@ -1,9 +1,9 @@
 """Messages between perfkit and its worker processes.
 
-To the worker, for each load point: a `WorkerSpec`, then `Begin`, and `Stop` if the point is ended early. From the worker: `Ready`; `Logged` intervals; once a
-second `Progress` and, for a live view, `LiveFigures`; in a long point now and then a `Checkpoint`; in a cold start a `Replied` for each request; and finally its `PointRecording`, the
-PerfkitError that prevented the measurement, or `Crashed`. Workers that answer as one also send `PartLost`, and `Stop` when one of them has
-stopped for a reason that holds for all.
+To the worker, for each load point: a `WorkerSpec`, then `Begin`, and `Stop` if the point is ended early. From the worker: `Ready`; `Logged`
+intervals; once a second `Progress` and, for a live view, `LiveFigures`; in a long point now and then a `Checkpoint`; in a cold start a
+`Replied` for each request; and finally its `PointRecording`, the PerfkitError that prevented the measurement, or `Crashed`. Workers that
+answer as one also send `PartLost`, and `Stop` when one of them has stopped for a reason that holds for all.
 """
 
 import dataclasses

@@ -68,6 +68,10 @@ def read_replies(path: pathlib.Path, begin_bytes: int, end_bytes: int) -> Iterat
         with path.open("rb", buffering=_BUFFER_BYTES) as file:
             file.seek(begin_bytes)
             while file.tell() < end_bytes:
-                yield ReplyRow(*pickle.load(file))  # noqa: S301 - a file of this run, in a folder of its own user
+                try:
+                    row = ReplyRow(*pickle.load(file))  # noqa: S301 - a file of this run, in a folder of its own user
+                except (EOFError, pickle.UnpicklingError):  # the last row of a worker that was killed, after what counts of it
+                    return
+                yield row
     except OSError as error:
         raise StorageError(f"{path.parent}: the requests cannot be read: {error.strerror}") from None

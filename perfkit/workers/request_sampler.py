@@ -150,8 +150,9 @@ class RequestSampler(Sender):
 async def follow_rate(samplers: Sequence[RequestSampler], phases: Phases, clock: Clock) -> None:
     """Sets the share to trace where the plan does not tell the rate of the load: after the warm-up, or a second if there is none.
 
-    A rate per second becomes a share; a given share becomes as small as is needed to trace requests until the end of the window. `samplers` are those of a worker's workloads. Their rate is that of all together, and their share is the same, so that the traced
-    requests are a fair sample of the whole, too.
+    A rate per second becomes a share; a given share becomes as small as is needed to trace requests until the end of the window. `samplers`
+    are those of a worker's workloads. Their rate is that of all together, and their share is the same, so that the traced requests are a fair
+    sample of the whole, too.
     """
     if not samplers:
         return

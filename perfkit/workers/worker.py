@@ -146,8 +146,8 @@ async def run_workloads(
     """Opens the connections, sends the load of each workload and awaits the answers.
 
     Workloads that share a load have one loop, which takes their requests as `workload_choices` says; otherwise each has its own. `workloads`
-    are those of `spec`. `on_loop` gets the loops before they start, so that they can be stopped. `on_interval` gets the earliest start of the window and an interval.
-    `on_live` gets figures once a second while requests are in flight. `begin_at` is called when everything is ready, and returns the
+    are those of `spec`. `on_loop` gets the loops before they start, so that they can be stopped. `on_interval` gets the earliest start of the
+    window and an interval. `on_live` gets figures once a second while requests are in flight. `begin_at` is called when everything is ready, and returns the
     instant at which to begin, because workers that share a point begin together. `on_checkpoint` gets the recording piece by piece in long
     windows; with it, `on_interval` gets each second soon after its end, in several parts if answers come later. Raises TargetError if the
     connections cannot be opened.

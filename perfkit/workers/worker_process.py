@@ -56,18 +56,18 @@ class Worker:
                 await asyncio.wait([point])
 
     async def _execute(self, spec: WorkerSpec) -> None:
-        replies = None if spec.replies_file is None else ReplyFile(pathlib.Path(spec.replies_file))
-        measuring = execute(
-            spec,
-            self._clock,
-            on_loop=self._set_loop,
-            on_interval=lambda start_ns, interval: self._send(Logged(start_ns, interval)),
-            on_live=self._send if spec.is_live else None,
-            begin_at=self._begin_at,
-            on_reply=replies.take if replies is not None else self._report if spec.reports_replies else None,
-            on_checkpoint=self._send,
-        )
         try:
+            replies = None if spec.replies_file is None else ReplyFile(pathlib.Path(spec.replies_file))
+            measuring = execute(
+                spec,
+                self._clock,
+                on_loop=self._set_loop,
+                on_interval=lambda start_ns, interval: self._send(Logged(start_ns, interval)),
+                on_live=self._send if spec.is_live else None,
+                begin_at=self._begin_at,
+                on_reply=replies.take if replies is not None else self._report if spec.reports_replies else None,
+                on_checkpoint=self._send,
+            )
             with pinned(spec.cpus), contextlib.nullcontext() if replies is None else replies:
                 recorded = await run_with_side_tasks(measuring, self._send_progress())
             self._send(recorded)

@@ -1,5 +1,6 @@
 """Perfkit as a person runs it: a command, its exit code, what it prints."""
 
+import contextlib
 import dataclasses
 import json
 import os
@@ -9,6 +10,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 import types
 
 import psutil
@@ -74,6 +76,16 @@ class Running:
 
     def descendants(self):
         return psutil.Process(self.process.pid).children(recursive=True)
+
+    def child(self, name):
+        """Waits for a child whose command line has this word."""
+        while self.process.poll() is None:
+            for child in self.descendants():
+                with contextlib.suppress(psutil.Error):
+                    if name in child.cmdline():
+                        return child
+            time.sleep(0.005)
+        pytest.fail(f"the run has ended without a child {name}")
 
     def finish(self):
         stdout = self.process.stdout.read()

@@ -141,7 +141,7 @@ def test_nothing_of_a_fleet_can_be_reached_from_another_machine(start_fleet):
     run, machines = start_fleet(load=OPEN, measure={"warmup": "0s", "duration": "1h", "repetitions": 1, "workers": 2})
     run.wait_for_line("2 of 2")
     while not all(machines.workers(name) for name in machines.names):
-        pass
+        assert run.process.poll() is None
     assert listening([run.process, *machines.processes()]) == {"127.0.0.1"}
     run.signal(signal.SIGINT)
     assert run.finish().code == 130
@@ -149,9 +149,8 @@ def test_nothing_of_a_fleet_can_be_reached_from_another_machine(start_fleet):
 
 def test_nothing_of_workers_on_this_machine_can_be_reached_from_another(perfkit, write_quick_scenario):
     run = perfkit.start("run", write_quick_scenario(load=OPEN, measure={"warmup": "0s", "duration": "1h", "repetitions": 1, "workers": 2}))
-    while not any("perfkit.workers.worker_process" in one.cmdline() for one in run.descendants()):
-        pass
-    assert listening([run.process]) <= {"127.0.0.1"}
+    run.child("perfkit.workers.worker_process")
+    assert not listening([run.process]) - {"127.0.0.1"}
     run.signal(signal.SIGINT)
     assert run.finish().code == 130
 

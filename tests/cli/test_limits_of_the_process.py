@@ -44,7 +44,7 @@ def test_a_file_limit_that_is_reached_under_load_is_the_generators_and_makes_the
     scenario = write_scenario(**sections, measure={"warmup": "0s", "duration": "3s", "drain": "2s", "repetitions": 1})
     running = perfkit.start("run", scenario)
     running.wait_for_line("target:")
-    (worker,) = (child for child in running.descendants() if "perfkit.workers.worker_process" in child.cmdline())
+    worker = running.child("perfkit.workers.worker_process")
     limit = worker.num_fds() + 25  # the backlog of the overloaded server needs a connection more each 33 ms
     worker.rlimit(psutil.RLIMIT_NOFILE, (limit, limit))
     finished = running.finish()

@@ -188,8 +188,7 @@ def test_requests_without_an_answer_time_out_and_stay_in_the_distribution(perfki
 def test_a_bundled_server_that_dies_leaves_what_was_measured(perfkit, write_scenario):
     running = perfkit.start("run", write_scenario(measure={"warmup": "0s", "duration": "300ms", "repetitions": 500}))
     running.wait_for_line("[2/1000]")
-    (server,) = (child for child in running.descendants() if "server_stub" in child.cmdline())
-    server.kill()
+    running.child("server_stub").kill()
     finished = running.finish()
     assert finished.code == 6
     assert finished.result["status"] == "incomplete"

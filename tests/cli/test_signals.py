@@ -1,6 +1,5 @@
 """Signals that end a run, and children that are stopped (SIGSTOP) while it goes on."""
 
-import contextlib
 import os
 import pathlib
 import pty
@@ -43,17 +42,6 @@ uvloop.run(main())
 """
 
 
-def child_of(running, name):
-    """Waits for a child of a run whose command line has this word."""
-    while running.process.poll() is None:
-        for child in running.descendants():
-            with contextlib.suppress(psutil.Error):
-                if name in child.cmdline():
-                    return child
-        time.sleep(0.005)
-    raise AssertionError(f"the run has ended without a child {name}")
-
-
 def seconds_to_end(process):
     begun_s = time.monotonic()
     process.wait(60)
@@ -88,7 +76,7 @@ def test_the_second_interrupt_ends_a_run_within_a_second_whichever_child_is_stop
     running = perfkit.start("run", write_scenario(load={"closed": {"concurrency": 2, "think_time": "5ms"}}, measure=measure))
     running.wait_for_line("[2/500]")  # the first load point is stored by then
     children = running.descendants()
-    stopped = child_of(running, name)
+    stopped = running.child(name)
     stopped.suspend()
     assert interrupt_twice(running) < ENDS_WITHIN_S
     finished = running.finish()
@@ -127,7 +115,7 @@ def test_a_run_whose_terminal_is_closed_keeps_what_was_measured(write_quick_scen
 
 def test_an_interrupt_while_the_report_is_drawn_keeps_the_result_and_prints_its_table(perfkit, write_quick_scenario):
     running = perfkit.start("run", write_quick_scenario(measure={"warmup": "0s", "requests": 20, "repetitions": 1}), report=True)
-    drawing = child_of(running, "perfkit.cli.drawing")
+    drawing = running.child("perfkit.cli.drawing")
     drawing.suspend()
     running.wait_for_line("warning shared_cpus")  # of the figures, which do not wait for the report
     running.signal(signal.SIGINT)

@@ -11,7 +11,7 @@ from perfkit.transport.connect import FILE_LIMIT, unreachable
 
 
 @pytest.mark.parametrize(
-    ("workers", "has_server", "most"), [(1, False, "the load generator"), (1, True, "the bundled server"), (4, False, "each worker")]
+    ("workers", "has_server", "most"), [(1, False, "each worker"), (1, True, "the bundled server"), (4, False, "each worker")]
 )
 def test_the_process_that_needs_most_decides_and_its_arithmetic_adds_up(workers, has_server, most):
     needs = file_needs(open_now=10, has_started=True, connections=100, workers=workers, has_server=has_server)

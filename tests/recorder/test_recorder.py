@@ -19,7 +19,6 @@ from perfkit.transport.base import Outcome, Reply
 MS, S = 1_000_000, 1_000_000_000
 START, END = 100 * S, 110 * S
 WINDOW: dict[str, Any] = {"window_start_ns": START, "window_end_ns": END}
-IN_DISTRIBUTION = {Outcome.OK, Outcome.INVALID_OUTPUT, Outcome.TIMED_OUT, Outcome.UNFINISHED}
 
 
 def record(*replies, instants=WINDOW, end=END):

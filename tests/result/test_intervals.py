@@ -39,6 +39,13 @@ def folder(tmp_path, result):
     return writer.commit()
 
 
+def test_times_that_are_not_logged_are_left_out():
+    counts = BucketCounts.of([MS])
+    assert interval_lines("p0.r0", 0.0, Interval(0, {"new_time": counts, "service_time": counts})) == interval_lines(
+        "p0.r0", 0.0, Interval(0, {"service_time": counts})
+    )
+
+
 def test_intervals_are_read_back_as_they_were_written(folder):
     found = list(read_intervals(folder))
     assert [(tag, start_s) for tag, start_s, _ in found] == [(f"{tag}.service", start_s + index) for tag, start_s, index, _ in INTERVALS]

@@ -54,8 +54,8 @@ def serve(clients, threads=2, *, closes=True, **limits):
         repository, receiving = open_repository(Options(models=(MODEL,)), 1), ReceivingThreads(threads)
         await asyncio.to_thread(repository.load)
         parts = repository, SharedMemoryRegions(is_allowed=False), Settings()
-        options = {"limits": Limits(**limits), "threads": receiving}
-        http, grpc = HttpFrontEnd(*parts, **options), GrpcFrontEnd(*parts, **options)
+        own = Limits(**limits)
+        http, grpc = HttpFrontEnd(*parts, limits=own, threads=receiving), GrpcFrontEnd(*parts, limits=own, threads=receiving)
         try:
             ports = await http.start("127.0.0.1", 0), await grpc.start("127.0.0.1", 0)
             await asyncio.to_thread(clients, *ports)
@@ -159,23 +159,46 @@ def send_bytewise(connection):
             connection.send(b"x")
 
 
-class BusyThreads:
+class BusyThreads(ReceivingThreads):
     """Threads that take a job and do not end it."""
 
-    def take(self, _):
+    def __init__(self):
+        super().__init__(0)
+
+    def take(self, receiver):
         return True
 
-    def drop(self, _):
+    def put(self, job):
         pass
 
-    def put(self, _):
+
+class SocketTransport(asyncio.Transport):
+    """A transport that has a socket and nothing else."""
+
+    def __init__(self, own):
+        super().__init__({"socket": own})
+
+    def is_closing(self):
+        return False
+
+    def pause_reading(self):
         pass
+
+
+class Connection:
+    """A connection that gets nothing."""
+
+    def buffer_updated(self, nbytes):
+        raise AssertionError
+
+    def continue_reading(self):
+        raise AssertionError
 
 
 async def test_a_closed_connection_is_not_kept_open_by_the_thread_that_receives_from_it():
     client, own = socket.socketpair()
     with client, own:
-        receiver = Receiver(BusyThreads(), SocketTransport(own), None)
+        receiver = Receiver(BusyThreads(), SocketTransport(own), Connection())
         receiver.expect(memoryview(bytearray(LARGE)))
         assert receiver.is_active
         own.close()
@@ -185,35 +208,17 @@ async def test_a_closed_connection_is_not_kept_open_by_the_thread_that_receives_
         receiver.finish(0, False)
 
 
-class SocketTransport:
-    """What a receiver needs of a transport."""
-
-    def __init__(self, own):
-        self._extra = {"socket": own}
-
-    def get_extra_info(self, name):
-        return self._extra.get(name)
-
-    def is_closing(self):
-        return False
-
-    def pause_reading(self):
-        pass
-
-
 def test_the_server_stops_while_a_client_sends_slowly():
-    senders = []
+    with contextlib.ExitStack() as opened:
 
-    def clients(http_port, _):
-        first, connection = begun(http_port), connected(http_port)
-        senders.extend((threading.Thread(target=send_bytewise, args=(connection,)), first, connection))
-        senders[0].start()
+        def clients(http_port, _):
+            opened.enter_context(begun(http_port))
+            connection = opened.enter_context(connected(http_port))
+            sender = threading.Thread(target=send_bytewise, args=(connection,))
+            sender.start()
+            opened.callback(sender.join)
 
-    serve(clients, closes=False, stop_timeout_s=0.5)
-    sender, *connections = senders
-    sender.join()
-    for connection in connections:
-        connection.close()
+        serve(clients, closes=False, stop_timeout_s=0.5)
 
 
 def test_a_connection_keeps_no_second_descriptor():

@@ -36,11 +36,6 @@ class SessionRecorder:
         written, self.written = bytes(self.written), bytearray()
         return written
 
-    def take_events(self):
-        """The events since the last call."""
-        events, self.events = self.events, []
-        return events
-
     def write(self, data):
         self.written += data
 
