@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from perfkit.load.loop import StopCause, Stoppable
 from perfkit.result.model import Point
-from perfkit.telemetry.messages import ScreenConfig
+from perfkit.telemetry.messages import OpenView
 
 if TYPE_CHECKING:
     from perfkit.target.started_server import StartedServer
@@ -32,8 +32,8 @@ class RunObserver:
     is_quiet = False
     """Whether notes are not shown."""
 
-    screen: ScreenConfig | None = None
-    """The terminal on which the run's live view is drawn; None for none."""
+    screen: OpenView | None = None
+    """Opens the run's live view, in the sampler process; None for none."""
 
     def screen_opened(self, show_line: Callable[[str], bool]) -> None:
         """The live view is on the terminal; lines must go through `show_line`, which returns whether it took them."""

@@ -34,9 +34,9 @@ from perfkit.telemetry.messages import (
     IntervalTimes,
     LiveMetric,
     MetricsPageConfig,
+    OpenView,
     PointBegins,
     PublishMetrics,
-    ScreenConfig,
     ServerCpuConfig,
     SpansConfig,
     StatisticsConfig,
@@ -298,13 +298,13 @@ async def observe(
     connect: Connect,
     clock: Clock,
     listen: tuple[str, int] | None,
-    screen: ScreenConfig | None = None,
+    screen: OpenView | None = None,
     spans: SpansConfig | None = None,
     server_pid: int | None = None,
 ) -> Observation:
     """Starts the samplers of `client` and waits until they run.
 
-    `listen` is the host and port for live metrics, `screen` the terminal of a live view. `spans` says where the spans of traced requests are
+    `listen` is the host and port for live metrics, `screen` opens a live view. `spans` says where the spans of traced requests are
     received, `server_pid` which process is the server's first. Raises ScenarioError if a variable of a metrics URL is not set, UsageError if
     the port cannot be opened.
     """

@@ -1,7 +1,7 @@
 """Progress of a run or a gate on stderr: a line per finished load point or pair, and on a terminal the point under way.
 
 This process prints nothing while a point is measured, because that would take time from the loop that sends requests. If stdout and
-stderr are a terminal, the sampler process draws the live view (`perfkit.telemetry.live_view`) and prints the lines of the run.
+stderr are a terminal, the sampler process draws the live view (`live_view`) and prints the lines of the run.
 """
 
 import contextlib
@@ -13,8 +13,8 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from perfkit.measurement.control import RunObserver
+from perfkit.report.live_screen import LiveScreen
 from perfkit.result.model import Point
-from perfkit.telemetry.messages import ScreenConfig
 from perfkit.text.foreign import bounded, one_line
 from perfkit.text.terminal import write_raw
 from perfkit.units import format_duration_ns, format_minutes, format_rate_per_s
@@ -39,7 +39,7 @@ class LiveReport(RunObserver):
     def __init__(self, *, quiet: bool, on_all_answered: Callable[[], None] = lambda: None) -> None:
         self._quiet = self.is_quiet = quiet
         self.all_answered = on_all_answered  # type: ignore[method-assign] # the caller's part of the events
-        self.screen = None if quiet else _screen()
+        self.screen = None if quiet else LiveScreen.of_stdout()
         self._show_line: Callable[[str], bool] | None = None
         self._shows_progress = sys.stderr.isatty() and not quiet
         self._total = self._done = 0
@@ -106,15 +106,6 @@ def _wrapped(text: str) -> list[str]:
     with contextlib.suppress(OSError):  # a stream may say that it is a terminal and have no file
         columns = os.get_terminal_size(sys.stderr.fileno()).columns or _WIDTH
     return textwrap.wrap(text, columns, break_long_words=False, break_on_hyphens=False)
-
-
-def _screen() -> ScreenConfig | None:
-    """The terminal of stdout for the live view; None unless stderr is a terminal, too, so that no line bypasses the view."""
-    if not (sys.stdout.isatty() and sys.stderr.isatty()) or os.environ.get("TERM", "dumb") == "dumb":
-        return None
-    with contextlib.suppress(OSError, ValueError):  # a terminal of another container has no device here
-        return ScreenConfig(os.ttyname(sys.stdout.fileno()), has_colour="NO_COLOR" not in os.environ)
-    return None
 
 
 class LiveGate:

@@ -1,18 +1,20 @@
 """Messages between a run and its sampler process: plain values; see `perfkit.process.messages` for their form.
 
 The run sends a `TelemetryConfig`, then any number of `FollowWorkers`, `WindowRequest`, `SpansRequest`, `PublishMetrics` and
-`IntervalTimes`. The process answers the first with `Started`, each `WindowRequest` with a `WindowReport`, and each `SpansRequest` with a `SpansReport`. For a live view the run also sends
-`PointBegins`, `LiveFigures`, `ScreenLines` and, in the end, `CloseScreen`, which is answered with `ScreenClosed`.
+`IntervalTimes`. The process answers the first with `Started`, each `WindowRequest` with a `WindowReport`, and each `SpansRequest` with a
+`SpansReport`. For a live view the run also sends `LiveMessage`s and, in the end, `CloseScreen`, which is answered with `ScreenClosed`.
 """
 
 import dataclasses
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Protocol, TypeAlias
 
+from perfkit.clock import Clock
+from perfkit.recorder.recent import LiveFigures
 from perfkit.spans.server_times import ServerTimes
 from perfkit.stats.buckets import BucketCounts
 from perfkit.target.address import Address
-from perfkit.telemetry.series import SamplerReport
+from perfkit.telemetry.series import SamplerReport, Series
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -72,15 +74,6 @@ class SpansConfig:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class ScreenConfig:
-    """The terminal on which the sampler process draws the live view."""
-
-    path: str
-    """The terminal's device, such as `/dev/pts/3`."""
-    has_colour: bool
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
 class TelemetryConfig:
     """What is sampled during a run; None leaves a source out."""
 
@@ -92,8 +85,8 @@ class TelemetryConfig:
     server_cpu: ServerCpuConfig | None = None
     listen: tuple[str, int] | None = None
     """Host and port at which Prometheus can read the run's live metrics."""
-    screen: ScreenConfig | None = None
-    """Where the live view is drawn; None for none."""
+    screen: "OpenView | None" = None
+    """Opens the live view; None for none."""
     spans: SpansConfig | None = None
 
     @property
@@ -227,6 +220,25 @@ class ScreenLines:
 
     texts: tuple[str, ...]
     left_out: int = 0
+
+
+LiveMessage: TypeAlias = PointBegins | LiveFigures | ScreenLines
+"""What the live view shows."""
+
+
+class LiveView(Protocol):
+    """What shows the run on a terminal, in the sampler process."""
+
+    def show(self, message: LiveMessage) -> None:
+        """Shows a message of the run."""
+
+    def close(self) -> None:
+        """Removes the view from the terminal."""
+
+
+OpenView: TypeAlias = Callable[[Clock, Callable[[], Iterable[Series]]], LiveView | None]
+"""Opens the live view, in the sampler process; it can be pickled. It gets a function that returns the samplers' newest samples, and returns
+None if the terminal cannot be opened."""
 
 
 class CloseScreen:

@@ -19,6 +19,8 @@ from perfkit.telemetry.messages import (
     CloseScreen,
     FollowWorkers,
     IntervalTimes,
+    LiveMessage,
+    LiveView,
     PointBegins,
     PublishMetrics,
     ScreenClosed,
@@ -34,7 +36,6 @@ from perfkit.telemetry.series import Sampler, SamplerReport, SamplerThread, Seri
 from perfkit.text.foreign import bounded, safe_lines
 
 if TYPE_CHECKING:
-    from perfkit.telemetry.live_view import LiveView
     from perfkit.telemetry.prometheus.exposition import Exposition
     from perfkit.telemetry.spans.receiver import SpanReceiver
 
@@ -62,7 +63,7 @@ def _serve(config: TelemetryConfig, requests: BinaryIO, answers: BinaryIO) -> No
 
     exposition, error = _expose(config, threads)
     receiver, spans_error = _receive(config, clock)
-    view = _open_view(config, threads, clock)
+    view = None if config.screen is None else config.screen(clock, functools.partial(_latest, threads, _VIEW_TIMEOUT_S))
     try:
         notes = _start_notes(threads, lambda: answer(Waiting()))
         port, spans_port = exposition.port if exposition else None, receiver.port if receiver else None
@@ -96,7 +97,7 @@ def _serve(config: TelemetryConfig, requests: BinaryIO, answers: BinaryIO) -> No
             thread.close(_CLOSE_TIMEOUT_S)
 
 
-def _show(view: "LiveView | None", message: LiveFigures | PointBegins | ScreenLines) -> "LiveView | None":
+def _show(view: LiveView | None, message: LiveMessage) -> LiveView | None:
     """Shows a message; a failing view ends with a warning on stderr, and lines are printed there from then on. Sampling goes on."""
     if view is not None:
         try:
@@ -165,18 +166,6 @@ def _receive(config: TelemetryConfig, clock: MonotonicClock) -> "tuple[SpanRecei
         return SpanReceiver(config.spans, clock), ""
     except OSError as error:
         return None, error.strerror or str(error)
-
-
-def _open_view(config: TelemetryConfig, threads: Sequence[SamplerThread[Any]], clock: MonotonicClock) -> "LiveView | None":
-    """The live view; None if none is wanted, or if the terminal cannot be opened."""
-    if config.screen is None:
-        return None
-    from perfkit.telemetry.live_view import LiveView
-    from perfkit.telemetry.screen import Screen
-
-    screen = Screen.open(config.screen.path)
-    latest = functools.partial(_latest, threads, _VIEW_TIMEOUT_S)
-    return None if screen is None else LiveView(screen, clock, latest, has_colour=config.screen.has_colour)
 
 
 def _latest(threads: Sequence[SamplerThread[Any]], timeout_s: float) -> list[Series]:

@@ -69,17 +69,26 @@ def test_it_ends_if_nobody_reads_its_answers():
     sampler_process.serve(io.BytesIO(REQUESTS), BrokenPipe())
 
 
-def test_a_failing_live_view_is_reported_once_and_its_lines_and_the_sampling_go_on(monkeypatch, capsys):
-    class FailingView:
-        def show(self, message):
-            raise ZeroDivisionError("division by zero")
+class FailingView:
+    def __init__(self, clock, latest):
+        assert all(len(series.values) == 1 for series in latest())
 
-        def close(self):
-            raise OSError
+    def show(self, message):
+        raise ZeroDivisionError("division by zero")
 
-    monkeypatch.setattr(sampler_process, "_open_view", lambda *_: FailingView())
+    def close(self):
+        raise OSError
+
+
+def test_a_failing_live_view_is_reported_once_and_its_lines_and_the_sampling_go_on(capsys):
     begins = PointBegins(1, 1, "http, concurrency 1", "service time", None, None)
-    messages = (TelemetryConfig(), begins, ScreenLines(("server: ready",)), ScreenLines(("server: more",)), WindowRequest(0, 1))
+    messages = (
+        TelemetryConfig(screen=FailingView),
+        begins,
+        ScreenLines(("server: ready",)),
+        ScreenLines(("server: more",)),
+        WindowRequest(0, 1),
+    )
     answers = serve(b"".join(map(message_bytes, messages)))
     assert [type(load_message(answers)) for _ in range(2)] == [Started, WindowReport]
     assert capsys.readouterr().err.splitlines() == [

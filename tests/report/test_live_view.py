@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 
 from perfkit.recorder.recent import LiveFigures
-from perfkit.telemetry.live_view import LiveView, sparkline
+from perfkit.report.live_view import LiveView, sparkline
+from perfkit.report.screen import Screen
 from perfkit.telemetry.messages import PointBegins, ScreenLines
-from perfkit.telemetry.screen import Screen
 from perfkit.telemetry.series import Series
 from tests.clocks import SettableClock
 

@@ -12,8 +12,8 @@ from rich.text import Text
 from perfkit.clock import Clock
 from perfkit.recorder.recent import LiveFigures
 from perfkit.recorder.series import Instants
-from perfkit.telemetry.messages import PointBegins, ScreenLines
-from perfkit.telemetry.screen import Screen
+from perfkit.report.screen import Screen
+from perfkit.telemetry.messages import LiveMessage, PointBegins, ScreenLines
 from perfkit.telemetry.series import Series
 from perfkit.text.foreign import bounded, one_line, safe_lines
 from perfkit.units import NS_PER_S, format_bytes, format_duration_ns, format_rate_per_s
@@ -47,7 +47,7 @@ class LiveView:
         self._newest: Sequence[Series] = ()
         self._forget()
 
-    def show(self, message: PointBegins | LiveFigures | ScreenLines) -> None:
+    def show(self, message: LiveMessage) -> None:
         """Handles a message of the run."""
         match message:
             case PointBegins():
