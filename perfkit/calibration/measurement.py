@@ -11,7 +11,6 @@ from typing import TypeAlias
 
 import numpy as np
 
-from perfkit.api_v2.client import make_client
 from perfkit.calibration.bare_client import BareGrpc, BareHttp
 from perfkit.calibration.canned_responses import INPUT, METADATA, MODEL
 from perfkit.calibration.model import Calibration, Cost, identity
@@ -33,6 +32,7 @@ from perfkit.scenario.workload import Check
 from perfkit.stats.buckets import BucketCounts
 from perfkit.stats.validity import BUSY_CORE_SHARE
 from perfkit.target.address import Address, WireProtocol
+from perfkit.target_client import make_client
 from perfkit.transport.base import Outcome
 from perfkit.transport.options import TransportOptions
 from perfkit.units import NS_PER_S

@@ -4,7 +4,6 @@ import contextlib
 import dataclasses
 from collections.abc import AsyncIterator
 
-from perfkit.api_v2.client import Client
 from perfkit.clock import Clock
 from perfkit.errors import MissingEndpointError, TargetError, UsageError
 from perfkit.measurement.load_points import connect
@@ -12,6 +11,7 @@ from perfkit.perf_analyzer.options import Options, TraceOptions
 from perfkit.protocol.message import ModelConfig
 from perfkit.scenario.credentials import resolve_replicas
 from perfkit.scenario.file import LoadedScenario
+from perfkit.target_client import Client
 
 
 def trace_settings(options: TraceOptions) -> dict[str, tuple[str, ...]]:
