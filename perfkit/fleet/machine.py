@@ -7,7 +7,6 @@ import importlib.metadata
 from collections.abc import Callable, Coroutine, Sequence
 from typing import Any
 
-from perfkit.api_v2.client import make_client
 from perfkit.calibration.model import calibration_path, read_calibration
 from perfkit.clock import Clock
 from perfkit.errors import PerfkitError
@@ -32,6 +31,7 @@ from perfkit.fleet.messages import (
 from perfkit.machine.cpus import usable_cpus
 from perfkit.machine.description import describe_host
 from perfkit.machine.limits import count_ephemeral_ports, raise_open_file_limit
+from perfkit.target_client import make_client
 from perfkit.units import NS_PER_S
 from perfkit.workers.local import LocalWorkers
 from perfkit.workers.messages import Progress

@@ -7,7 +7,6 @@ import statistics
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
-from perfkit.api_v2.client import Client, make_client
 from perfkit.clock import Clock
 from perfkit.errors import TargetError, UsageError
 from perfkit.load.load_plan import ColdStartPlan
@@ -17,6 +16,7 @@ from perfkit.scenario.model import Scenario
 from perfkit.stats.cold_start import FEWEST_REQUESTS, steady_after
 from perfkit.target.address import Address
 from perfkit.target.started_server import StartedServer
+from perfkit.target_client import Client, make_client
 from perfkit.transport.base import Outcome
 from perfkit.transport.options import TransportOptions
 from perfkit.units import NS_PER_S

@@ -7,7 +7,6 @@ from collections.abc import Iterator, Sequence
 from contextlib import AbstractAsyncContextManager
 from typing import Protocol
 
-from perfkit.api_v2.client import Client, make_client
 from perfkit.calibration.model import Calibration, highest_rate_per_s, spin_ns_per_request, transport_ns, workers_needed
 from perfkit.clock import Clock
 from perfkit.load.load_plan import ClosedPlan, ColdStartPlan, IdlePlan, LoadPlan, OpenPlan
@@ -22,6 +21,7 @@ from perfkit.scenario.file import LoadedScenario
 from perfkit.scenario.load import ClosedLoadSpec, SearchLoadSpec, Slo
 from perfkit.scenario.model import Scenario
 from perfkit.target.address import Address, WireProtocol
+from perfkit.target_client import Client, make_client
 from perfkit.transport.limits import FIRST_ANSWER_LIMIT, STATISTICS_LIMIT, AnswerLimit
 from perfkit.transport.options import Rotation, StreamOptions, TransportOptions
 from perfkit.units import NS_PER_S, format_bytes

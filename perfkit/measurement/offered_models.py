@@ -2,9 +2,9 @@
 
 from collections.abc import Sequence
 
-from perfkit.api_v2.client import Client
 from perfkit.errors import TargetError, nearest
 from perfkit.protocol.message import IndexedModel
+from perfkit.target_client import Client
 
 _MAX_NAMES, _MAX_REASON_CHARACTERS = 20, 200
 _NOT_READY = ("UNAVAILABLE", "LOADING", "UNLOADING", "UNKNOWN")

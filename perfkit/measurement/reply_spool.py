@@ -9,13 +9,13 @@ from collections.abc import Iterator, Sequence
 from types import TracebackType
 from typing import Any, Self
 
-from perfkit.api_v2.client import Client, make_client
 from perfkit.clock import Clock, wall_ns
 from perfkit.errors import UsageError
 from perfkit.protocol.message import InferRequest, InferResponse
 from perfkit.recorder.window import Window
 from perfkit.scenario.load import ColdStartLoadSpec
 from perfkit.scenario.model import Scenario
+from perfkit.target_client import Client, make_client
 from perfkit.transport.base import Outcome, Reply
 from perfkit.transport.streamed_answer import StreamedAnswer
 from perfkit.workers.reply_file import read_replies

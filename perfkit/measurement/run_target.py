@@ -7,7 +7,6 @@ import pathlib
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 
-from perfkit.api_v2.client import make_client
 from perfkit.clock import Clock, MonotonicClock
 from perfkit.errors import MissingEndpointError, PerfkitError
 from perfkit.scenario.credentials import resolve_replicas
@@ -19,6 +18,7 @@ from perfkit.target.bundled_server import bundled_server
 from perfkit.target.command import takes_ports, with_ports
 from perfkit.target.command_server import command_server, free_ports
 from perfkit.target.started_server import RunningServer, StartedServer
+from perfkit.target_client import make_client
 from perfkit.transport.options import TransportOptions
 from perfkit.units import NS_PER_S, format_duration_ns, write_duration_ns
 

@@ -4,13 +4,13 @@ import contextlib
 import dataclasses
 import pathlib
 
-from perfkit.api_v2.client import make_client
 from perfkit.clock import Clock
 from perfkit.errors import MissingEndpointError, TargetError
 from perfkit.measurement.offered_models import offered_instead
 from perfkit.protocol.message import IndexedModel, ModelConfig, ModelMetadata, ServerMetadata
 from perfkit.scenario.credentials import resolve_address
 from perfkit.scenario.target import Target
+from perfkit.target_client import make_client
 from perfkit.transport.options import TransportOptions
 from perfkit.transport.other_protocol import other_protocol_named
 from perfkit.units import NS_PER_S

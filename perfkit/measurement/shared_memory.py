@@ -5,7 +5,6 @@ import dataclasses
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AbstractAsyncContextManager
 
-from perfkit.api_v2.client import Client
 from perfkit.errors import ModelMismatchError, TargetError
 from perfkit.load.load_plan import ClosedPlan, LoadPlan
 from perfkit.machine.cuda_memory import CudaDriver, CudaMemory, cuda_driver
@@ -15,6 +14,7 @@ from perfkit.protocol.message import InferRequest, InferResponse, ModelMetadata,
 from perfkit.scenario.load import ClosedLoadSpec, LoadSpec
 from perfkit.scenario.workload import SharedMemory
 from perfkit.target.address import Address
+from perfkit.target_client import Client
 from perfkit.workload.shared_tensors import OutputSizes, OutputSlots, has_open_sizes, input_region_bytes, place_inputs
 
 Connect = Callable[[Address], AbstractAsyncContextManager[Client]]

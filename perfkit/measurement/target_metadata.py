@@ -5,13 +5,13 @@ import dataclasses
 import functools
 from collections.abc import Sequence
 
-from perfkit.api_v2.client import Client
 from perfkit.errors import MeasurementWarning, MissingEndpointError, ModelMismatchError, TargetError
 from perfkit.measurement.offered_models import offered_instead
 from perfkit.measurement.trial_requests import TrialRequests
 from perfkit.protocol.message import ComposingModel, ModelConfig, ModelMetadata, ServerMetadata
 from perfkit.scenario.file import LoadedScenario
 from perfkit.target.address import Address
+from perfkit.target_client import Client
 from perfkit.transport.other_protocol import other_protocol_named
 from perfkit.workload.requests import are_inputs_declared
 

@@ -8,7 +8,6 @@ import threading
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from typing import Any, TypeVar
 
-from perfkit.api_v2.client import Client
 from perfkit.clock import Clock
 from perfkit.errors import (
     ErrorKind,
@@ -33,6 +32,7 @@ from perfkit.scenario.file import LoadedScenario
 from perfkit.scenario.model import Scenario
 from perfkit.target.address import Address
 from perfkit.target.started_server import StartedServer
+from perfkit.target_client import Client
 from perfkit.trace.recorded import Indices
 from perfkit.transport.base import Outcome, Reply, may_pass
 from perfkit.transport.limits import AnswerLimit, limit_for_load

@@ -3,8 +3,8 @@
 import math
 import random
 
-from perfkit.api_v2.client import Client
 from perfkit.errors import ProtocolError
+from perfkit.target_client import Client
 from perfkit.trace.recorded import Indices
 from perfkit.transport.base import Outcome, Reply
 from perfkit.units import NS_PER_S

@@ -4,7 +4,6 @@ import functools
 from collections.abc import Iterator, Sequence
 from typing import Any, cast
 
-from perfkit.api_v2.client import Client
 from perfkit.clock import Clock
 from perfkit.load.arrivals import Instants
 from perfkit.load.closed_loop import ClosedLoop
@@ -19,6 +18,7 @@ from perfkit.load.sequence_requests import SequenceRequests, StreamRequests
 from perfkit.load.sequences import SequenceSource
 from perfkit.recorder.mix_recorder import MixRecorder
 from perfkit.recorder.recorder import Recorder
+from perfkit.target_client import Client
 from perfkit.transport.base import Prepared, Reply, Sender, Transport
 from perfkit.workers.request_sampler import RequestSampler
 from perfkit.workers.worker_spec import WorkerSpec, WorkloadSpec

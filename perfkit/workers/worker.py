@@ -8,7 +8,6 @@ import gc
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from typing import TypeAlias
 
-from perfkit.api_v2.client import make_client
 from perfkit.clock import Clock
 from perfkit.errors import ProtocolError
 from perfkit.load.arrivals import Instants, first_chunk_ready, worker_arrivals
@@ -27,6 +26,7 @@ from perfkit.recorder.recording import Interval, Recording
 from perfkit.recorder.stops import StopDetector
 from perfkit.spans.span import SampledRequest
 from perfkit.target.address import Address
+from perfkit.target_client import make_client
 from perfkit.telemetry.host.generator import EventLoopMonitor
 from perfkit.transport.base import ConnectionCounts, Prepared, Reply, Sender, Transport
 from perfkit.transport.mixed import MixedSender, RoutedRequest
