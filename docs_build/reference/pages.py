@@ -10,7 +10,7 @@ from docs_build.reference.python_interface import python_interface
 from docs_build.reference.schema_sections import schema_sections
 from perfkit.cli.exit_code import MEANINGS
 from perfkit.cli.schema import schema_of
-from perfkit.report.warning_texts import INVALID_POINT, VALID_POINT, WARNINGS, WarningText, explained
+from perfkit.report.warning_texts import warning_texts
 
 ROOT = pathlib.Path(__file__).parents[2]
 
@@ -20,17 +20,18 @@ def _exit_codes() -> str:
     return "\n".join(["| exit code | meaning |", "|---|---|", *rows])
 
 
-def _warning_table(texts: Mapping[str, WarningText]) -> str:
-    rows = [f"| [`{code}`](#{anchor(code)}) | {cell(text.meaning)} |" for code, text in texts.items()]
+def _warning_table(*, is_invalid: bool) -> str:
+    """The warnings that make a load point invalid, or the others, from the sections of the same page."""
+    texts = [(code, text.meaning) for code, text in warning_texts().items() if text.is_invalid == is_invalid]
+    rows = [f"| [`{code}`](#{anchor(code)}) | {cell(meaning[0].lower() + meaning[1:])} |" for code, meaning in texts]
     return "\n".join(["| code | meaning |", "|---|---|", *rows])
 
 
 PARTS: Mapping[str, Callable[[], str]] = {
     "commands": commands,
     "exit-codes": _exit_codes,
-    "invalid-point-warnings": lambda: _warning_table(INVALID_POINT),
-    "valid-point-warnings": lambda: _warning_table(VALID_POINT),
-    "warnings": lambda: "\n".join(explained(code) for code in WARNINGS),
+    "invalid-point-warnings": lambda: _warning_table(is_invalid=True),
+    "valid-point-warnings": lambda: _warning_table(is_invalid=False),
     "scenario-keys": lambda: schema_sections("scenario", has_defaults=True),
     "result-fields": lambda: schema_sections("result", has_defaults=False),
     "python-interface": python_interface,

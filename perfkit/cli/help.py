@@ -45,19 +45,19 @@ def _execute(options: argparse.Namespace) -> ExitCode:
         _print(topics[options.topic])
         return ExitCode.DONE
     from perfkit.cli.main import COMMANDS, main
-    from perfkit.report.warning_texts import WARNINGS, explained
+    from perfkit.report.warning_texts import warning_texts
 
-    if options.topic in WARNINGS:
-        _print(explained(options.topic))
+    warnings = warning_texts()
+    if options.topic in warnings:
+        _print(warnings[options.topic].section)
         return ExitCode.DONE
-
     if options.topic in COMMANDS:
         return ExitCode(main([options.topic, "--help"]))
     keys = scenario_keys(topics["scenario-keys"])
     if options.topic in keys:
         _print(keys[options.topic])
         return ExitCode.DONE
-    known = [*topics, *COMMANDS, *WARNINGS, *keys]
+    known = [*topics, *COMMANDS, *warnings, *keys]
     raise UsageError(f"no help on {options.topic}{suggestion(options.topic, known)}; perfkit help lists the topics")
 
 

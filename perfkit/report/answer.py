@@ -9,7 +9,7 @@ from perfkit.report.first_requests import cold_start_sentence, idle_sentence
 from perfkit.report.load_points import workload_title
 from perfkit.report.mix import neighbour_sentences
 from perfkit.report.table import MISSING, Column, Table, format_error_rate
-from perfkit.report.warning_texts import WARNINGS
+from perfkit.report.warning_texts import warning_texts
 from perfkit.result.load import ClosedLoad, OpenLoad
 from perfkit.result.model import Point, Result
 from perfkit.stats.validity import INVALIDATING
@@ -283,7 +283,8 @@ def _grouped_warning(code: str, messages: Mapping[str, Sequence[Point]], points:
     message, example = next(iter(messages)), next(iter(messages.values()))
     if len(messages) > 1:
         message = f"{message} (These are the figures of {_load_points(example, points)}; those of the others differ.)"
-    return GroupedWarning(code, message, _load_points(concerned, points), WARNINGS[code].keys if code in WARNINGS else "")
+    text = warning_texts().get(code)
+    return GroupedWarning(code, message, _load_points(concerned, points), "" if text is None else text.keys)
 
 
 def _load_points(concerned: Sequence[Point], points: Sequence[Point]) -> str:
