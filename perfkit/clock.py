@@ -33,7 +33,7 @@ class MonotonicClock:
     now_ns = staticmethod(time.monotonic_ns)
 
     async def sleep_until_ns(self, instant_ns: int) -> None:
-        """See `Clock.sleep_until_ns`; accurate to about 1 ms, as the event loop's timers are."""
+        """Returns at the instant; accurate to about 1 ms, as the event loop's timers are."""
         while (left_ns := instant_ns - time.monotonic_ns()) > 0:  # noqa: ASYNC110 - a timer may fire early, so the clock decides
             await asyncio.sleep(max(left_ns, _LEAST_SLEEP_NS) / 1e9)
 
@@ -120,11 +120,11 @@ class ManualClock:
         self._sleeps = 0
 
     def now_ns(self) -> int:
-        """See `Clock.now_ns`."""
+        """The virtual time."""
         return self._now_ns
 
     async def sleep_until_ns(self, instant_ns: int) -> None:
-        """See `Clock.sleep_until_ns`; those who sleep until the same instant wake in the order of their calls."""
+        """Returns at the instant; those who sleep until the same instant wake in the order of their calls."""
         if instant_ns <= self._now_ns:
             return
         wake: asyncio.Future[None] = asyncio.get_running_loop().create_future()

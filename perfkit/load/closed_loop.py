@@ -8,6 +8,7 @@ from typing import Any
 
 from perfkit.load.loop import Loop
 from perfkit.load.tasks import any_of
+from perfkit.override import override
 from perfkit.transport.base import DirectSender, Outcome, Reply
 from perfkit.units import NS_PER_S
 
@@ -18,7 +19,7 @@ _FIRST_RETRY_NS, _LAST_RETRY_NS = 10_000_000, NS_PER_S
 
 @dataclasses.dataclass(eq=False)
 class ClosedLoop(Loop):
-    """See `Loop`. Requests have no intended start, so that there is no response time.
+    """A `Loop` whose requests have no intended start, so that there is no response time.
 
     Worker k of n has the slots i ≡ k (mod n) of all `concurrency` slots. Slot i sends the requests i, i + concurrency, and so on; with
     `has_shared_queue` the slots of a worker take their requests from one queue, so that quick requests are not sent more often.
@@ -36,13 +37,14 @@ class ClosedLoop(Loop):
         self._shared_indices = itertools.count(self.worker, self.workers)
 
     @property
+    @override
     def in_flight(self) -> int:
-        """See `Loop.in_flight`; slots in their think time count."""
+        """Slots in their think time count."""
         return len(range(self.worker, self.concurrency, self.workers))
 
     @property
+    @override
     def unanswered(self) -> int:
-        """See `Loop.unanswered`."""
         return self._unanswered
 
     def _start(self) -> "tuple[list[asyncio.Task[None]], asyncio.Future[Any]]":
@@ -118,7 +120,7 @@ class _DirectRequests:
         self._send()
 
     def set_result(self, reply: Reply) -> None:
-        """See `ReplyReceiver`."""
+        """Takes the reply, and sends the next request of the slot if it is OK."""
         loop = self._loop
         try:
             reply.variant = self._variant

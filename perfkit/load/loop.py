@@ -63,7 +63,7 @@ class Stoppable(Protocol):
     """A load point under way: a loop, or several."""
 
     def stop(self, reason: str, cause: StopCause = StopCause.INTERRUPTED, *, drain: bool = True) -> None:
-        """See `Loop.stop`."""
+        """Ends the point now; without `drain` the requests in flight are abandoned."""
 
 
 @dataclasses.dataclass(slots=True)

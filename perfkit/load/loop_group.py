@@ -4,11 +4,12 @@ import asyncio
 import dataclasses
 from collections.abc import Sequence
 
-from perfkit.load.loop import Ending, Loop, StopCause
+from perfkit.load.loop import Ending, Loop, StopCause, Stoppable
 from perfkit.load.tasks import run_with_side_tasks
+from perfkit.override import override
 
 
-class LoopGroup:
+class LoopGroup(Stoppable):
     """One loop or several; one that ends early ends the others."""
 
     def __init__(self, loops: Sequence[Loop]) -> None:
@@ -30,7 +31,7 @@ class LoopGroup:
         return max(loop.ending.stopped_ns for loop in self._loops)
 
     def report_drops(self) -> None:
-        """See `Loop.report_drops`."""
+        """Reports the arrivals dropped so far."""
         for loop in self._loops:
             loop.report_drops()
 
@@ -42,8 +43,8 @@ class LoopGroup:
         early = next((ending for ending in endings if ending.reason), endings[0])
         return dataclasses.replace(early, stopped_ns=self.stopped_ns)
 
+    @override
     def stop(self, reason: str, cause: StopCause = StopCause.INTERRUPTED, *, drain: bool = True) -> None:
-        """See `Loop.stop`."""
         for loop in self._loops:
             loop.stop(reason, cause, drain=drain)
 

@@ -17,6 +17,7 @@ from perfkit.load.arrivals import Instants
 from perfkit.load.loop import Loop
 from perfkit.load.pacer import Pacer
 from perfkit.load.tasks import any_of
+from perfkit.override import override
 from perfkit.transport.base import Outcome, Reply
 
 _Index = TypeVar("_Index", int, Instants)
@@ -30,7 +31,7 @@ _PIECE = 4096
 
 @dataclasses.dataclass(eq=False)
 class OpenLoop(Loop):
-    """See `Loop`. `arrivals` are instants relative to `origin_ns`; worker k of n gets the arrivals i ≡ k (mod n) of a schedule.
+    """A `Loop` on schedule: `arrivals` are instants relative to `origin_ns`; worker k of n gets the arrivals i ≡ k (mod n) of a schedule.
 
     `on_drop` gets the intended instants of requests that are not sent, many at a time, their variants, and whether that is due to
     the load generator: it was late, or reached `MAX_IN_FLIGHT` while no `max_in_flight` was set.
@@ -56,8 +57,8 @@ class OpenLoop(Loop):
         self._answered: asyncio.Future[None] | None = None
 
     @property
+    @override
     def in_flight(self) -> int:
-        """See `Loop.in_flight`."""
         return self._in_flight
 
     def _start(self) -> "tuple[list[asyncio.Task[None]], asyncio.Future[Any]]":
@@ -132,8 +133,8 @@ class OpenLoop(Loop):
         if len(self._over_limit) >= _PIECE:
             self.report_drops()
 
+    @override
     def report_drops(self) -> None:
-        """See `Loop.report_drops`."""
         dropped, self._over_limit = self._over_limit, []
         if dropped:
             instants, variants = np.array(dropped, dtype=np.int64).T

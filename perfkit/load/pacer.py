@@ -10,6 +10,7 @@ import ctypes
 import os
 
 from perfkit.clock import Clock, MonotonicClock
+from perfkit.override import override
 from perfkit.units import NS_PER_S
 
 _CLOCK_MONOTONIC, _TFD_TIMER_ABSTIME = 1, 1
@@ -46,8 +47,8 @@ class TimerPacer(Pacer):
         self._woken: asyncio.Future[None] | None = None
         self._loop.add_reader(self._file, self._wake)
 
+    @override
     async def wait_until_ns(self, instant_ns: int) -> None:
-        """See `Pacer.wait_until_ns`."""
         while instant_ns - self._now_ns() > SPIN_NS:
             self._woken = self._loop.create_future()
             self._set(instant_ns - SPIN_NS)
@@ -55,8 +56,8 @@ class TimerPacer(Pacer):
         while self._now_ns() < instant_ns:
             pass
 
+    @override
     def close(self) -> None:
-        """See `Pacer.close`."""
         self._loop.remove_reader(self._file)
         os.close(self._file)
 

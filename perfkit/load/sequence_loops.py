@@ -73,7 +73,7 @@ def _is_held(sequence: LiveSequence, reply: Reply) -> bool:
 
 @dataclasses.dataclass(eq=False)
 class ClosedSequences(ClosedLoop):
-    """See `ClosedLoop`: each slot sends one sequence after the other, with the think time before each step."""
+    """A `ClosedLoop` in which each slot sends one sequence after the other, with the think time before each step."""
 
     _: dataclasses.KW_ONLY
     sequences: SequenceLoad
@@ -138,7 +138,7 @@ class ClosedSequences(ClosedLoop):
 
 @dataclasses.dataclass(eq=False)
 class OpenSequences(OpenLoop):
-    """See `OpenLoop`. With `live`, an arrival is a step: of the sequence that has been idle for longest, or of the next to become idle.
+    """An `OpenLoop` of sequences. With `live`, an arrival is a step: of the sequence that has been idle for longest, or of the next to become idle.
 
     Without `live`, an arrival starts a sequence, and each further step is due `think_time_ns` after the answer to the one before;
     `in_flight` and its limit then count sequences.

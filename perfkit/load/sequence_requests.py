@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TypeAlias
 
 from perfkit.load.sequences import LiveSequence
+from perfkit.override import override
 from perfkit.protocol.message import InferRequest
 from perfkit.transport.base import Prepared
 
@@ -120,13 +121,13 @@ class StreamRequests(SequenceRequests):
         self._stream_lengths = stream_lengths
         self._first_variants = list(itertools.accumulate(stream_lengths, initial=0))[:-1]
 
+    @override
     def variant(self, sequence: LiveSequence) -> int:
-        """See `SequenceRequests.variant`."""
         stream = sequence.stream
         return self._first_variants[stream] + sequence.sent % self._stream_lengths[stream]
 
+    @override
     def next_step(self, sequence: LiveSequence) -> Prepared:
-        """See `SequenceRequests.next_step`."""
         variant, sent = self.variant(sequence), sequence.sent
         sequence.sent = sent + 1
         return self._step(sequence, variant, starts=not sent, ends=sent + 1 >= sequence.length)

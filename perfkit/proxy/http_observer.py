@@ -58,7 +58,7 @@ class HttpObserver(Observer):
         self._completed = 0
 
     def server_sent(self, data: bytes, read_ns: int, passed_ns: int) -> None:
-        """See `Observer.server_sent`. Without pipelining, the first bytes after a request are its answer's."""
+        """Without pipelining, the first bytes after a request are its answer's."""
         if self._delays_ns and not data.startswith(b"HTTP/1.1 100"):
             self._on_delay(self._delays_ns.popleft() + passed_ns - read_ns)
 

@@ -1,6 +1,7 @@
 """The interface between load, wire APIs and transports: prepared bytes in, replies out, failures as data."""
 
 import abc
+import asyncio
 import collections
 import dataclasses
 import enum
@@ -203,12 +204,39 @@ class Transport(Sender, Protocol):
 
 
 class OneAddress:
-    """The part of a transport to one address that answers for its only address."""
+    """The part of a `Transport` to one address that answers for its only address."""
 
     async def ask(self, question: Callable[[Any], Awaitable[_T]]) -> _T:
-        """See `Transport.ask`."""
+        """What `question` returns for this transport."""
         return await question(self)
 
     async def ask_all(self, question: Callable[[Any], Awaitable[_T]]) -> Mapping[str, _T]:
-        """See `Transport.ask_all`."""
+        """The same, by an empty name."""
         return {"": await question(self)}
+
+
+class TaskSender(abc.ABC):
+    """A `Sender` of an engine that sends each request in a task of its own, and makes the heads itself."""
+
+    def __init__(self) -> None:
+        self._in_flight: set[asyncio.Task[Reply]] = set()
+
+    def send(self, prepared: Prepared) -> Awaitable[Reply]:
+        """Sends a request."""
+        task = asyncio.ensure_future(self._send(prepared))
+        self._in_flight.add(task)
+        task.add_done_callback(self._in_flight.discard)
+        return task
+
+    def with_traceparent(self, prepared: Prepared, traceparent: str) -> Prepared:
+        """The same request with the header beside its buffers."""
+        return prepared.with_header("traceparent", traceparent)
+
+    def abandon(self) -> None:
+        """Cancels the tasks of all requests in flight."""
+        for task in tuple(self._in_flight):
+            task.cancel()
+
+    @abc.abstractmethod
+    async def _send(self, prepared: Prepared) -> Reply:
+        """The reply to a request; UNFINISHED if the task is cancelled."""

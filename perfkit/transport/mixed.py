@@ -3,6 +3,7 @@
 import dataclasses
 from collections.abc import Awaitable, Sequence
 
+from perfkit.override import override
 from perfkit.transport.base import Prepared, Reply, Sender
 
 
@@ -25,18 +26,18 @@ class MixedSender(Sender):
     def __init__(self, transports: Sequence[Sender]) -> None:
         self._transports = transports
 
+    @override
     def send(self, prepared: Prepared) -> Awaitable[Reply]:
-        """See `Sender.send`."""
         return prepared.transport.send(prepared.request)  # type: ignore[attr-defined, no-any-return] # a RoutedRequest; a check would cost time in each request
 
+    @override
     def with_traceparent(self, prepared: Prepared, traceparent: str) -> Prepared:
-        """See `Sender.with_traceparent`."""
         assert isinstance(prepared, RoutedRequest)
         assert prepared.transport is not None
         assert prepared.request is not None
         return RoutedRequest.of(prepared.transport, prepared.transport.with_traceparent(prepared.request, traceparent))
 
+    @override
     def abandon(self) -> None:
-        """See `Sender.abandon`."""
         for transport in self._transports:
             transport.abandon()

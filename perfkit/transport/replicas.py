@@ -150,7 +150,6 @@ class ReplicaTransport:
         return reply
 
     def with_traceparent(self, prepared: Prepared, traceparent: str) -> Prepared:
-        """See `Sender.with_traceparent`."""
         assert isinstance(prepared, PreparedForEach)
         pairs = zip(self._by_url, prepared.by_url, strict=True)
         return PreparedForEach((), by_url=[transport.with_traceparent(own, traceparent) for transport, own in pairs])
@@ -173,7 +172,7 @@ class ReplicaTransport:
         await asyncio.gather(*(one.aclose() for one in used), *self._closing)
 
     async def ask(self, question: Callable[[Any], Awaitable[_T]]) -> _T:
-        """Asks the addresses in turn, beginning with the one that answered last; see `Transport.ask`. Raises TargetError if none answers."""
+        """Asks the addresses in turn, beginning with the one that answered last. Raises TargetError if none answers."""
         await self._find()
         first: TargetError | None = None
         for _ in self._replicas:
@@ -186,7 +185,7 @@ class ReplicaTransport:
         raise first
 
     async def ask_all(self, question: Callable[[Any], Awaitable[_T]]) -> Mapping[str, _T]:
-        """The answers by the labels of the addresses; see `Transport.ask_all`."""
+        """The answers by the labels of the addresses."""
         await self._find()
         labels = [one.label for one in self._replicas]
         answers = await asyncio.gather(*(question(one.transport) for one in self._replicas), return_exceptions=True)

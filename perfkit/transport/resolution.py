@@ -6,6 +6,7 @@ import socket
 from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING, Any, cast
 
+from perfkit.override import override
 from perfkit.target.address import Address
 from perfkit.transport.base import ConnectionCounts, Reply, ReplyReceiver
 from perfkit.transport.options import TransportOptions
@@ -57,7 +58,7 @@ class _Attributed:
         self.done = receiver.done
 
     def set_result(self, reply: Reply) -> None:
-        """See `ReplyReceiver`."""
+        """Passes it on."""
         reply.replica = self._replica
         self.receiver.set_result(reply)
 
@@ -78,18 +79,18 @@ class _AttributedConnection(_Connection):
     _wire: asyncio.Transport | None
     _replica = 0
 
+    @override
     async def until_ready(self) -> None:
-        """See `PooledConnection.until_ready`."""
         await super().until_ready()
         peer = None if self._wire is None else self._wire.get_extra_info("peername")
         if peer is not None:
             self._replica = count_peer(self._pool.counts, self._pool.address, str(peer[0]))
 
+    @override
     def send(self, buffers: Sequence[bytes], reply: ReplyReceiver) -> None:
-        """See `PooledConnection.send`."""
         super().send(buffers, _Attributed(reply, self._replica))  # type: ignore[safe-super]  # the other base implements it
 
+    @override
     def send_queued(self, buffers: Sequence[bytes], reply: ReplyReceiver, submitted_ns: int, started_ns: int | None) -> None:
-        """See `PooledConnection.send_queued`."""
         receiver = _Attributed(reply, self._replica)
         super().send_queued(buffers, receiver, submitted_ns, started_ns)  # type: ignore[safe-super]  # as above

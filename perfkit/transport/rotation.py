@@ -5,6 +5,7 @@ import ssl
 from collections.abc import Callable
 from typing import Any
 
+from perfkit.override import override
 from perfkit.target.address import Address
 from perfkit.transport.options import Rotation, TransportOptions
 from perfkit.transport.pool import C, ConnectionPool, QueuedRequest
@@ -37,14 +38,15 @@ class RotatingPool(ConnectionPool[C]):
         self._uses: dict[C, _Use] = {}
         self._rotating: set[C] = set()
 
+    @override
     async def connect(self) -> C:
-        """See `ConnectionPool.connect`."""
         connection = await super().connect()
         self._uses[connection] = _Use(self.now_ns())
         return connection
 
+    @override
     def take(self) -> C | None:
-        """See `ConnectionPool.take`; counts a request of the connection."""
+        """Counts a request of the connection."""
         while (connection := super().take()) is not None:
             if self._is_too_old(connection):
                 self._begin_rotation(connection)
@@ -54,8 +56,8 @@ class RotatingPool(ConnectionPool[C]):
                 return connection
         return None
 
+    @override
     def release(self, connection: C) -> None:
-        """See `ConnectionPool.release`."""
         if connection in self._uses and connection not in self._rotating and self._is_too_old(connection):
             self._begin_rotation(connection)
         if connection in self._rotating:
@@ -63,8 +65,9 @@ class RotatingPool(ConnectionPool[C]):
         else:
             super().release(connection)
 
+    @override
     def remove(self, connection: C) -> None:
-        """See `ConnectionPool.remove`; a rotated connection is not a lost one."""
+        """A rotated connection is not a lost one."""
         self._uses.pop(connection, None)
         if connection in self._rotating:
             self._rotating.discard(connection)
@@ -73,6 +76,7 @@ class RotatingPool(ConnectionPool[C]):
         else:
             super().remove(connection)
 
+    @override
     def _send_next(self, connection: C, request: QueuedRequest) -> None:
         self._count_request(connection)
         super()._send_next(connection, request)

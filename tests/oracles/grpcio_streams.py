@@ -71,7 +71,7 @@ class MessageStreamOracle(ReferenceGrpcTransport):
         await asyncio.gather(*readers, return_exceptions=True)
         await super().aclose()
 
-    async def _send(self, prepared, compression):
+    async def _send(self, prepared):
         id_prefix, message = prepared.buffers
         stream = self._open_streams[-1] if self._open_streams else self._open_stream()
         self._next_id += 1

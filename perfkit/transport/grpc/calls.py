@@ -40,11 +40,11 @@ class GrpcTransport(OneAddress, abc.ABC):
 
     @abc.abstractmethod
     def prepare(self, call: RpcCall) -> Prepared:
-        """See `Transport.prepare`."""
+        """The bytes of a call; does no I/O."""
 
     @abc.abstractmethod
     def answer(self, reply: Reply) -> bytes:
-        """See `Transport.answer`: the message."""
+        """The message that a reply carries, of a stream the first; raises ProtocolError if there is none or it is malformed."""
 
     @abc.abstractmethod
     async def _exchange(self, call: RpcCall) -> Reply:

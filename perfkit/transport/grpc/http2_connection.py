@@ -6,6 +6,7 @@ import ssl
 from collections.abc import Sequence
 from typing import Any, cast
 
+from perfkit.override import override
 from perfkit.protocol import http2
 from perfkit.protocol.http2 import HeaderBlockReader, Http2Error, LimitError
 from perfkit.protocol.tensor import Buffer
@@ -77,16 +78,16 @@ class Http2Connection(PooledConnection, SessionListener[S, AnswerHeaders]):
         self._timer: asyncio.TimerHandle | None = None
 
     @property
+    @override
     def answer_limit(self) -> AnswerLimit:
-        """See `SessionListener.answer_limit`."""
         return self._pool.answer_limit
 
+    @override
     def now_ns(self) -> int:
-        """See `SessionListener.now_ns`."""
         return self._now_ns()
 
     async def until_ready(self) -> None:
-        """Waits for the server's settings; see `PooledConnection.until_ready`."""
+        """Waits for the server's settings."""
         await self._ready
 
     def retire(self) -> None:

@@ -10,7 +10,7 @@ import grpc.aio
 
 from perfkit.errors import TargetError
 from perfkit.target.address import Address, Tls
-from perfkit.transport.base import ConnectionCounts, Outcome, Prepared, Reply
+from perfkit.transport.base import ConnectionCounts, Outcome, Prepared, Reply, TaskSender
 from perfkit.transport.connect import client_context, describe_tls_error
 from perfkit.transport.grpc.calls import GrpcTransport, RpcCall, refusal
 from perfkit.transport.grpc.messages import OWN_DEADLINE_SHARE
@@ -41,11 +41,12 @@ class ReferenceChannel:
     in_flight: int = 0
 
 
-class ReferenceGrpcTransport(GrpcTransport):
+class ReferenceGrpcTransport(TaskSender, GrpcTransport):
     """Channels of one connection each; a request gets an idle one as long as there is one."""
 
     def __init__(self, address: Address, options: TransportOptions, now_ns: Callable[[], int]) -> None:
-        super().__init__(address)
+        TaskSender.__init__(self)
+        GrpcTransport.__init__(self, address)
         self.counts = ConnectionCounts()
         self._limit = options.max_connections
         self._max_answer_bytes = options.answer_limit.max_bytes
@@ -60,7 +61,6 @@ class ReferenceGrpcTransport(GrpcTransport):
         )
         self._channels: list[ReferenceChannel] = []
         self._idle: list[ReferenceChannel] = []
-        self._in_flight: set[asyncio.Task[Reply]] = set()
         self._reconnect_counters: dict[ReferenceChannel, asyncio.Task[None]] = {}
 
     async def open(self, connections: int) -> None:
@@ -73,27 +73,13 @@ class ReferenceGrpcTransport(GrpcTransport):
             raise TargetError(f"{self.address} cannot be reached{hint}", may_pass=not reason) from None
 
     def prepare(self, call: RpcCall) -> Prepared:
-        """The buffers are the path and the message; see `Transport.prepare`."""
+        """The buffers are the path and the message."""
         return Prepared((call.path.encode(), call.message))
-
-    def with_traceparent(self, prepared: Prepared, traceparent: str) -> Prepared:
-        """See `Sender.with_traceparent`."""
-        return prepared.with_header("traceparent", traceparent)
-
-    def send(self, prepared: Prepared) -> Awaitable[Reply]:
-        task = asyncio.ensure_future(self._send(prepared, self._compression))
-        self._in_flight.add(task)
-        task.add_done_callback(self._in_flight.discard)
-        return task
 
     def answer(self, reply: Reply) -> bytes:
         if not isinstance(reply.payload, bytes):
             raise refusal(reply.error)
         return reply.payload
-
-    def abandon(self) -> None:
-        for task in tuple(self._in_flight):
-            task.cancel()
 
     async def aclose(self) -> None:
         counters = tuple(self._reconnect_counters.values())
@@ -169,7 +155,10 @@ class ReferenceGrpcTransport(GrpcTransport):
                 self.counts.opened += 1
                 self.counts.reconnects += 1
 
-    async def _send(self, prepared: Prepared, compression: grpc.Compression | None) -> Reply:
+    async def _send(self, prepared: Prepared) -> Reply:
+        return await self._call(prepared, self._compression)
+
+    async def _call(self, prepared: Prepared, compression: grpc.Compression | None) -> Reply:
         submitted_ns = self._now_ns()
         try:
             channel = self._idle.pop() if self._idle else await self._busy_channel()
@@ -219,7 +208,7 @@ class ReferenceGrpcTransport(GrpcTransport):
     async def _exchange(self, call: RpcCall) -> Reply:
         if not self._channels:
             await self.open(1)
-        return await self._send(self.prepare(call), None)
+        return await self._call(self.prepare(call), None)
 
 
 def _credentials(tls: Tls) -> grpc.ChannelCredentials:

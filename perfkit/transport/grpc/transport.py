@@ -53,7 +53,6 @@ class WireGrpcTransport(PooledTransport[GrpcConnection], GrpcTransport):
         return Prepared(request_buffers(headers, write_message(message, self._options.compression)))
 
     def with_traceparent(self, prepared: Prepared, traceparent: str) -> Prepared:
-        """See `Sender.with_traceparent`."""
         _, block, *data = prepared.buffers
         return Prepared((*header_buffers(block + http2.literal_header("traceparent", traceparent)), *data))
 

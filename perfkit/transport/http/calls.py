@@ -62,11 +62,11 @@ class HttpTransport(OneAddress, abc.ABC):
 
     @abc.abstractmethod
     def prepare(self, call: HttpCall) -> Prepared:
-        """See `Transport.prepare`."""
+        """The bytes of a call; does no I/O."""
 
     @abc.abstractmethod
     def answer(self, reply: Reply) -> HttpResponse:
-        """See `Transport.answer`; a rejection has an answer, too."""
+        """The response that a reply carries, also that of a rejection; raises ProtocolError if there is none or it is malformed."""
 
     @abc.abstractmethod
     async def _exchange(self, prepared: Prepared) -> Reply:

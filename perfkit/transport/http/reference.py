@@ -4,7 +4,7 @@ import asyncio
 import dataclasses
 import io
 import socket
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Callable, Mapping
 from http import HTTPStatus
 from typing import Any
 
@@ -12,8 +12,9 @@ import aiohttp
 import aiohttp.abc
 
 from perfkit.errors import MeasurementError, ProtocolError, TargetError
+from perfkit.override import override
 from perfkit.target.address import Address
-from perfkit.transport.base import ConnectionCounts, Outcome, Prepared, Reply
+from perfkit.transport.base import ConnectionCounts, Outcome, Prepared, Reply, TaskSender
 from perfkit.transport.connect import client_context, unreachable
 from perfkit.transport.http.calls import COMPARED_BYTES, HttpApi, HttpCall, HttpResponse, HttpTransport
 from perfkit.transport.limits import SWITCHED_PROTOCOLS
@@ -41,16 +42,17 @@ class _OneAddress(aiohttp.abc.AbstractResolver):
     def __init__(self, ip: str) -> None:
         self._ip = ip
 
+    @override
     async def resolve(self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_INET) -> list[aiohttp.abc.ResolveResult]:
-        """See `aiohttp.abc.AbstractResolver.resolve`."""
         version = socket.AF_INET6 if ":" in self._ip else socket.AF_INET
         return [{"hostname": host, "host": self._ip, "port": port, "family": version, "proto": 0, "flags": socket.AI_NUMERICHOST}]
 
+    @override
     async def close(self) -> None:
         """Holds nothing."""
 
 
-class ReferenceHttpTransport(HttpTransport):
+class ReferenceHttpTransport(TaskSender, HttpTransport):
     """One aiohttp session, whose connector pools the connections.
 
     aiohttp does not report lost connections, but it opens one only if none is idle. A connection that is opened while
@@ -58,11 +60,11 @@ class ReferenceHttpTransport(HttpTransport):
     """
 
     def __init__(self, address: Address, options: TransportOptions, now_ns: Callable[[], int], api: HttpApi) -> None:
-        super().__init__(address)
+        TaskSender.__init__(self)
+        HttpTransport.__init__(self, address)
         self.counts = ConnectionCounts()
         self._opening_path, self._answer_limit = api.opening_path, options.answer_limit
         self._now_ns = now_ns
-        self._in_flight: set[asyncio.Task[Reply]] = set()
         limit = self._max_connections = options.max_connections
         self._in_use = 0
         self._peak_in_use = 0
@@ -94,25 +96,11 @@ class ReferenceHttpTransport(HttpTransport):
         await asyncio.gather(*(self.exchange(HttpCall("GET", self._opening_path)) for _ in range(connections)))
 
     def prepare(self, call: HttpCall) -> Prepared:
-        """The buffers are method, path and body; see `Transport.prepare`."""
+        """The buffers are method, path and body."""
         return Prepared((call.method.encode(), call.path.encode(), b"".join(call.body)), call.headers)
-
-    def with_traceparent(self, prepared: Prepared, traceparent: str) -> Prepared:
-        """See `Sender.with_traceparent`."""
-        return prepared.with_header("traceparent", traceparent)
-
-    def send(self, prepared: Prepared) -> Awaitable[Reply]:
-        task = asyncio.ensure_future(self._send(prepared))
-        self._in_flight.add(task)
-        task.add_done_callback(self._in_flight.discard)
-        return task
 
     def raw_failure(self, reply: Reply) -> str | bytes:
         return reply.payload.body[:COMPARED_BYTES] if isinstance(reply.payload, HttpResponse) and not reply.error else reply.error
-
-    def abandon(self) -> None:
-        for task in tuple(self._in_flight):
-            task.cancel()
 
     async def aclose(self) -> None:
         await self._session.close()

@@ -34,7 +34,7 @@ class WireHttpTransport(PooledTransport[HttpConnection], HttpTransport):
             self._streams = make_pool(address, options, now_ns, context, EventStreamConnection, api.read_event_error)
 
     def prepare(self, call: HttpCall) -> Prepared:
-        """The bytes of a call, in one buffer if they are few; see `Transport.prepare`."""
+        """The bytes of a call, in one buffer if they are few."""
         length = sum(len(buffer) for buffer in call.body)
         headers = {**call.headers, "Content-Length": str(length)} if call.body else call.headers
         head = self._head(call.method, self.address.base_path + call.path, headers)
@@ -44,13 +44,12 @@ class WireHttpTransport(PooledTransport[HttpConnection], HttpTransport):
         return Prepared((head + bytes(first), *(_as_bytes(blob) for blob in blobs)))
 
     def with_traceparent(self, prepared: Prepared, traceparent: str) -> Prepared:
-        """See `Sender.with_traceparent`; the header comes first, since the end of the head differs between requests."""
+        """The header comes first, since the end of the head differs between requests."""
         start, *others = prepared.buffers
         at = start.index(b"\r\n") + 2
         return Prepared((b"%btraceparent: %b\r\n%b" % (start[:at], traceparent.encode(), start[at:]), *others))
 
     def answer(self, reply: Reply) -> HttpResponse:
-        """See `Transport.answer`."""
         if reply.payload is None:
             raise ProtocolError(reply.error)
         return parse_response(reply.payload)
