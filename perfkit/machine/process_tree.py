@@ -10,7 +10,7 @@ import psutil
 
 from perfkit.clock import process_cpu_ns
 from perfkit.machine.cpus import ROOT, read_system_file
-from perfkit.machine.readings import read_process_times
+from perfkit.machine.readings import ProcessTimes, read_process_times, read_times_of
 from perfkit.units import NS_PER_S
 
 _ATTEMPTS = 5
@@ -29,23 +29,13 @@ class TreeCpuTime:
     """How far the growth of `ended_ns` may be wrong: a tick each of user and system time for every parent of ended processes."""
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class _Status:
-    """What /proc/PID/stat says of a process, see proc_pid_stat(5)."""
-
-    started: int
-    """In ticks; with the number it identifies the process."""
-    ended_ticks: int
-    """User and system time of its children that have ended, and of theirs."""
-
-
 class ProcessTree:
     """A process and its descendants, also those whose parents have ended since they were found."""
 
     def __init__(self, pid: int, root: pathlib.Path = ROOT, cpu_ns: Callable[[int], int] = process_cpu_ns) -> None:
         self._pid, self._root, self._cpu_ns = pid, root, cpu_ns
         self._tick_ns = NS_PER_S // os.sysconf("SC_CLK_TCK")
-        self._known: dict[int, _Status] = {}
+        self._known: dict[int, ProcessTimes] = {}
         self._own_ns: dict[int, int] = {}
         self._lost_ns = 0
 
@@ -79,37 +69,30 @@ class ProcessTree:
         return self._total() if self._known else self.find()
 
     def _total(self) -> TreeCpuTime:
-        ended_ns = sum(one.ended_ticks for one in self._known.values()) * self._tick_ns
-        parents = sum(one.ended_ticks > 0 for one in self._known.values())
+        ended_ns = sum(map(_ended_ns, self._known.values()))
+        parents = sum(one.ended_children_s > 0 for one in self._known.values())
         return TreeCpuTime(
             sum(self._own_ns.values()) + ended_ns + self._lost_ns, ended_ns, self._lost_ns, 2 * self._tick_ns * max(parents, 1)
         )
 
-    def _missing_ns(self, found: Mapping[int, _Status]) -> int:
+    def _missing_ns(self, found: Mapping[int, ProcessTimes]) -> int:
         """What ended processes had used, as far as no other process has it in the times of its children."""
         gone = [pid for pid, one in self._known.items() if pid not in found or found[pid].started != one.started]
-        used_ns = sum(self._own_ns[pid] + self._known[pid].ended_ticks * self._tick_ns for pid in gone)
-        before = {pid: one.ended_ticks for pid, one in self._known.items() if pid not in gone}
-        inherited_ns = sum(found[pid].ended_ticks - ticks for pid, ticks in before.items()) * self._tick_ns
+        used_ns = sum(self._own_ns[pid] + _ended_ns(self._known[pid]) for pid in gone)
+        inherited_ns = sum(_ended_ns(found[pid]) - _ended_ns(one) for pid, one in self._known.items() if pid not in gone)
         return used_ns - inherited_ns if used_ns > inherited_ns + 2 * self._tick_ns * len(gone) else 0
 
-    def _statuses(self) -> dict[int, _Status]:
+    def _statuses(self) -> dict[int, ProcessTimes]:
         """The known processes and all their descendants that exist."""
-        found: dict[int, _Status] = {}
+        found: dict[int, ProcessTimes] = {}
         new: Iterable[int] = dict.fromkeys((self._pid, *self._known))
         listed = None if (self._root / f"proc/{self._pid}/task/{self._pid}/children").exists() else self._listed_children()
         while new := [pid for pid in new if pid not in found]:
             for pid in new:
-                if (status := self._status(pid)) is not None:
+                if (status := read_times_of(pid, self._root)) is not None:
                     found[pid] = status
             new = [child for pid in new if pid in found for child in (self._children(pid) if listed is None else listed.get(pid, ()))]
         return found
-
-    def _status(self, pid: int) -> _Status | None:
-        with contextlib.suppress(ValueError, IndexError):
-            fields = (read_system_file(self._root / f"proc/{pid}/stat") or "").rpartition(")")[2].split()
-            return _Status(int(fields[19]), int(fields[13]) + int(fields[14]))
-        return None
 
     def _children(self, pid: int) -> list[int]:
         threads = (self._root / f"proc/{pid}/task").glob("*/children")
@@ -121,6 +104,10 @@ class ProcessTree:
         for pid, one in read_process_times(self._root).items():
             children.setdefault(one.parent, []).append(pid)
         return children
+
+
+def _ended_ns(one: ProcessTimes) -> int:
+    return round(one.ended_children_s * NS_PER_S)
 
 
 def listening_ports(pid: int) -> frozenset[int] | None:

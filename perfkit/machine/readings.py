@@ -118,18 +118,23 @@ class ProcessTimes:
 
 
 def read_process_times(root: pathlib.Path = ROOT) -> dict[int, ProcessTimes]:
-    """All processes by number, from /proc/PID/stat (proc_pid_stat(5)); empty where the system has no such files."""
-    found, ticks_per_s = dict[int, ProcessTimes](), os.sysconf("SC_CLK_TCK")
+    """All processes by number; empty where the system has no such files."""
     with contextlib.suppress(OSError):
-        for folder in (root / "proc").iterdir():
-            if folder.name.isdecimal():
-                with contextlib.suppress(OSError, ValueError, IndexError):  # it has ended meanwhile
-                    text = (folder / "stat").read_text(errors="replace")
-                    opening, closing = text.index("("), text.rindex(")")  # a name may hold both
-                    fields = text[closing + 2 :].split()
-                    used_s, ended_s = ((int(fields[at]) + int(fields[at + 1])) / ticks_per_s for at in (11, 13))
-                    found[int(folder.name)] = ProcessTimes(text[opening + 1 : closing], int(fields[1]), used_s, int(fields[19]), ended_s)
-    return found
+        pids = [int(folder.name) for folder in (root / "proc").iterdir() if folder.name.isdecimal()]
+        return {pid: times for pid in pids if (times := read_times_of(pid, root)) is not None}
+    return {}
+
+
+def read_times_of(pid: int, root: pathlib.Path = ROOT) -> ProcessTimes | None:
+    """Reads /proc/PID/stat, see proc_pid_stat(5); None if the process has ended."""
+    ticks_per_s = os.sysconf("SC_CLK_TCK")
+    with contextlib.suppress(OSError, ValueError, IndexError):
+        text = (root / f"proc/{pid}/stat").read_text(errors="replace")
+        opening, closing = text.index("("), text.rindex(")")  # a name may hold both
+        fields = text[closing + 2 :].split()
+        used_s, ended_s = ((int(fields[at]) + int(fields[at + 1])) / ticks_per_s for at in (11, 13))
+        return ProcessTimes(text[opening + 1 : closing], int(fields[1]), used_s, int(fields[19]), ended_s)
+    return None
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -2,11 +2,12 @@
 
 import functools
 from collections.abc import Sequence
+from typing import Any
 
 from perfkit.figures.declaration import figures_of, value_at
 from perfkit.report.figure_tables import figure_column, percentile_columns
 from perfkit.report.load_points import interval_cell, load_columns, load_point_table, times_caption
-from perfkit.report.table import MISSING, Cell, Column, Table
+from perfkit.report.table import MISSING, Cell, Column, Kind, Table
 from perfkit.result.distribution import Distribution
 from perfkit.result.model import Point
 
@@ -47,77 +48,37 @@ def composing_models_table(points: Sequence[Point]) -> Table:
     """One row per load point and model of an ensemble's steps; no rows for other models."""
     times = {"queue_ns": "queue", "compute_input_ns": "input", "compute_infer_ns": "infer", "compute_output_ns": "output"}
     columns = (
-        Column("load_point", "load point"), Column("model", "model"), Column("versions", "version"), Column("requests", "requests", "count"),
-        *(Column(key, heading, "duration_ns") for key, heading in times.items()), Column("mean_batch", "mean batch", "number"),
-    )  # fmt: skip
-    rows = tuple(
-        (
-            point.title,
-            model.name,
-            ", ".join(model.versions),
-            model.requests,
-            *(_time(getattr(model, key)) for key in times),
-            _cell(model.mean_batch, "{:.2f}"),
-        )
-        for point in points
-        if point.server
-        for model in point.server.composing_models
+        Column("model", "model", value=lambda row: row[1].name),
+        Column("versions", "version", value=lambda row: ", ".join(row[1].versions)),
+        Column("requests", "requests", "count"),
+        *(Column(key, heading, "duration_ns", functools.partial(_part_time, key)) for key, heading in times.items()),
+        Column("mean_batch", "mean batch", "number", lambda row: _cell(row[1].mean_batch, "{:.2f}")),
     )
     note = "Means per request of the models that the ensemble runs, from their v2 statistics; other requests for them count, too."
-    return Table("composing_models", "Composing models", columns, rows, note)
+    return _parts_table("composing_models", "Composing models", columns, points, "server.composing_models", note)
 
 
 def replicas_table(points: Sequence[Point]) -> Table:
     """One row per load point and address; no rows for a target with a single one."""
     columns = (
-        Column("load_point", "load point"), Column("address", "address"), Column("requests", "requests", "count"),
-        Column("share", "share", "share"), Column("errors", "errors", "count"), Column("throughput_per_s", "throughput", "rate_per_s"),
-        Column("p50_ns", "p50", "duration_ns"), Column("p99_ns", "p99", "duration_ns"), Column("connections", "connections", "count"),
+        Column("address", "address"), Column("requests", "requests", "count"), Column("share", "share", "share", _share_of_requests),
+        Column("errors", "errors", "count"), Column("throughput_per_s", "throughput", "rate_per_s"), *_part_percentiles(),
+        Column("connections", "connections", "count"),
     )  # fmt: skip
-    rows = tuple(
-        (
-            point.title,
-            one.address,
-            one.requests,
-            _cell(one.requests / point.requests.sent if point.requests.sent else None, "{:.1%}"),
-            one.errors,
-            one.throughput_per_s,
-            *(interval_cell(getattr(one.times_ns, name), one.intervals.get(name)) for name in ("p50", "p99")),
-            one.connections,
-        )
-        for point in points
-        for one in point.replicas or ()
-    )
     note = f"The requests of each address; {times_caption(points)}. Connections are those of the whole load point, with its warm-up."
-    return Table("replicas", "Addresses", columns, rows, note)
+    return _parts_table("replicas", "Addresses", columns, points, "replicas", note)
 
 
 def machines_table(points: Sequence[Point]) -> Table:
     """One row per load point and machine of a fleet; no rows without one."""
     columns = (
-        Column("load_point", "load point"), Column("machine", "machine"), Column("workers", "workers", "count"), Column("requests", "requests", "count"),
-        Column("errors", "errors", "count"), Column("throughput_per_s", "throughput", "rate_per_s"), Column("p50_ns", "p50", "duration_ns"),
-        Column("p99_ns", "p99", "duration_ns"), Column("start_delay_p99_ns", "start delay p99", "duration_ns"), Column("cpu_share", "busiest core", "share"),
+        Column("machine", "machine", value=lambda row: row[1].name), Column("workers", "workers", "count"), Column("requests", "requests", "count"),
+        Column("errors", "errors", "count"), Column("throughput_per_s", "throughput", "rate_per_s"), *_part_percentiles(),
+        Column("start_delay_p99_ns", "start delay p99", "duration_ns"), Column("cpu_share", "busiest core", "share"),
         Column("clock_bound_ns", "clock within", "duration_ns"),
     )  # fmt: skip
-    rows = tuple(
-        (
-            point.title,
-            one.name,
-            one.workers,
-            one.requests,
-            one.errors,
-            one.throughput_per_s,
-            *(interval_cell(getattr(one.times_ns, name), one.intervals.get(name)) for name in ("p50", "p99")),
-            one.start_delay_p99_ns,
-            one.cpu_share,
-            one.clock_bound_ns,
-        )
-        for point in points
-        for one in point.machines or ()
-    )
     note = f"What each machine of the fleet sent; {times_caption(points)}. Its clock: how far its arrivals can have been from the common schedule."
-    return Table("machines", "Machines", columns, rows, note)
+    return _parts_table("machines", "Machines", columns, points, "machines", note)
 
 
 def connections_table(points: Sequence[Point]) -> Table:
@@ -144,29 +105,61 @@ def connections_table(points: Sequence[Point]) -> Table:
 
 def gpu_table(points: Sequence[Point]) -> Table:
     """One row per load point and GPU."""
+
+    def figure(key: str, heading: str, kind: Kind, form: str) -> Column:
+        return Column(key, heading, kind, lambda row: _cell(getattr(row[1], key), form))
+
     columns = (
-        Column("load_point", "load point"), Column("gpu", "GPU"), Column("source", "source"), Column("utilization_mean", "busy", "share"),
-        Column("memory_used_max_bytes", "memory", "number"), Column("power_mean_w", "power", "power_w"),
-        Column("energy_j", "energy", "energy_j"), Column("sm_clock_mean_mhz", "SM clock", "number"),
-        Column("throttled_share", "throttled", "share"), Column("energy_per_inference_j", "energy per inference", "energy_j"),
-    )  # fmt: skip
-    rows = tuple(
-        (
-            point.title,
-            f"{gpu.name or 'GPU'} {gpu.uuid[:12]}",
-            {"nvml": "driver", "metrics": "metrics"}[gpu.source],
-            _cell(gpu.utilization_mean, "{:.0%}"),
-            _cell(None if gpu.memory_used_max_bytes is None else gpu.memory_used_max_bytes / _GIB, "{:.1f} GiB"),
-            _cell(gpu.power_mean_w, "{:.0f} W"),
-            _cell(gpu.energy_j, "{:,.0f} J" + (" (from power)" if gpu.energy_source == "power" else "")),
-            _cell(gpu.sm_clock_mean_mhz, "{:,.0f} MHz"),
-            _cell(gpu.throttled_share, "{:.0%}"),
-            point.energy_per_inference_j,
-        )
-        for point in points
-        for gpu in point.gpus
+        Column("gpu", "GPU", value=lambda row: f"{row[1].name or 'GPU'} {row[1].uuid[:12]}"),
+        Column("source", "source", value=lambda row: {"nvml": "driver", "metrics": "metrics"}[row[1].source]),
+        figure("utilization_mean", "busy", "share", "{:.0%}"),
+        Column("memory_used_max_bytes", "memory", "number", _gpu_memory),
+        figure("power_mean_w", "power", "power_w", "{:.0f} W"),
+        Column("energy_j", "energy", "energy_j", _gpu_energy),
+        figure("sm_clock_mean_mhz", "SM clock", "number", "{:,.0f} MHz"),
+        figure("throttled_share", "throttled", "share", "{:.0%}"),
+        Column("energy_per_inference_j", "energy per inference", "energy_j", lambda row: row[0].energy_per_inference_j),
     )
-    return Table("gpus", "GPUs", columns, rows)
+    return _parts_table("gpus", "GPUs", columns, points, "gpus")
+
+
+def _parts_table(name: str, title: str, columns: Sequence[Column], points: Sequence[Point], parts: str, note: str = "") -> Table:
+    """One row per load point and part of it, such as an address; a column's function gets both, one without is the part's attribute."""
+    rows = tuple(
+        (point.title, *(getattr(part, one.key) if one.value is None else one.value((point, part)) for one in columns))
+        for point in points
+        for part in value_at(point, parts) or ()
+    )
+    return Table(name, title, (Column("load_point", "load point"), *columns), rows, note)
+
+
+_Row = tuple[Point, Any]
+"""A load point and a part of it."""
+
+
+def _part_percentiles() -> list[Column]:
+    def cell(name: str, row: _Row) -> Cell:
+        return interval_cell(getattr(row[1].times_ns, name), row[1].intervals.get(name))
+
+    return [Column(f"{name}_ns", name, "duration_ns", functools.partial(cell, name)) for name in ("p50", "p99")]
+
+
+def _part_time(key: str, row: _Row) -> Cell:
+    return _time(getattr(row[1], key))
+
+
+def _share_of_requests(row: _Row) -> Cell:
+    sent = row[0].requests.sent
+    return _cell(row[1].requests / sent if sent else None, "{:.1%}")
+
+
+def _gpu_memory(row: _Row) -> Cell:
+    used = row[1].memory_used_max_bytes
+    return _cell(None if used is None else used / _GIB, "{:.1f} GiB")
+
+
+def _gpu_energy(row: _Row) -> Cell:
+    return _cell(row[1].energy_j, "{:,.0f} J" + " (from power)" * (row[1].energy_source == "power"))
 
 
 def _server_requests(point: Point) -> Cell:
