@@ -8,16 +8,10 @@ from docs_build.reference.commands import commands
 from docs_build.reference.marked_parts import anchor, cell, with_parts
 from docs_build.reference.python_interface import python_interface
 from docs_build.reference.schema_sections import schema_sections
-from perfkit.cli.exit_code import MEANINGS
 from perfkit.cli.schema import schema_of
 from perfkit.report.warning_texts import warning_texts
 
 ROOT = pathlib.Path(__file__).parents[2]
-
-
-def _exit_codes() -> str:
-    rows = [f"| {int(code)} | {cell(meaning)} |" for code, meaning in MEANINGS.items()]
-    return "\n".join(["| exit code | meaning |", "|---|---|", *rows])
 
 
 def _warning_table(*, is_invalid: bool) -> str:
@@ -29,7 +23,6 @@ def _warning_table(*, is_invalid: bool) -> str:
 
 PARTS: Mapping[str, Callable[[], str]] = {
     "commands": commands,
-    "exit-codes": _exit_codes,
     "invalid-point-warnings": lambda: _warning_table(is_invalid=True),
     "valid-point-warnings": lambda: _warning_table(is_invalid=False),
     "scenario-keys": lambda: schema_sections("scenario", has_defaults=True),

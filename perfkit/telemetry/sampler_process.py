@@ -8,7 +8,7 @@ import contextlib
 import functools
 import sys
 from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO, TypeVar
 
 from perfkit.clock import MonotonicClock
 from perfkit.process.messages import claim_stdout, load_message, message_bytes
@@ -41,6 +41,8 @@ if TYPE_CHECKING:
 
 # idle power is measured for 8 s at most, and opening an unused driver takes seconds per GPU; Prometheus waits 10 s for a page
 _START_TIMEOUT_S, _WINDOW_TIMEOUT_S, _LATEST_TIMEOUT_S, _VIEW_TIMEOUT_S, _CLOSE_TIMEOUT_S = 40.0, 20.0, 5.0, 0.1, 2.0
+
+_Listener = TypeVar("_Listener")
 
 
 def serve(requests: BinaryIO, answers: BinaryIO) -> None:
@@ -150,10 +152,7 @@ def _expose(config: TelemetryConfig, threads: Sequence[SamplerThread[Any]]) -> "
         return None, ""
     from perfkit.telemetry.prometheus.exposition import Exposition, LiveRun
 
-    try:
-        return Exposition(config.listen, LiveRun(functools.partial(_latest, threads, _LATEST_TIMEOUT_S))), ""
-    except OSError as error:
-        return None, error.strerror or str(error)
+    return _listening(functools.partial(Exposition, config.listen, LiveRun(functools.partial(_latest, threads, _LATEST_TIMEOUT_S))))
 
 
 def _receive(config: TelemetryConfig, clock: MonotonicClock) -> "tuple[SpanReceiver | None, str]":
@@ -162,8 +161,12 @@ def _receive(config: TelemetryConfig, clock: MonotonicClock) -> "tuple[SpanRecei
         return None, ""
     from perfkit.telemetry.spans.receiver import SpanReceiver
 
+    return _listening(functools.partial(SpanReceiver, config.spans, clock))
+
+
+def _listening(listen: Callable[[], _Listener]) -> tuple[_Listener | None, str]:
     try:
-        return SpanReceiver(config.spans, clock), ""
+        return listen(), ""
     except OSError as error:
         return None, error.strerror or str(error)
 

@@ -4,6 +4,7 @@ A load point's window is known only after it has ended, because the end of its w
 So a sampler keeps its samples, and is asked for a window afterwards.
 """
 
+import abc
 import array
 import bisect
 import concurrent.futures
@@ -12,8 +13,8 @@ import itertools
 import queue
 import threading
 import traceback
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Generic, Protocol, TypeVar
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Generic, TypeVar
 
 from perfkit.clock import Clock
 from perfkit.errors import MeasurementWarning
@@ -132,36 +133,48 @@ class SamplerReport(Generic[_Summary_co]):
     warnings: tuple[MeasurementWarning, ...] = ()
 
 
-class Sampler(Protocol[_Summary_co]):
+class Sampler(abc.ABC, Generic[_Summary_co]):
     """Samples one source. All calls come from one thread, and may block.
 
     No call raises because of the source. If the source is absent, refuses access, or is lost, the sampler adds one sentence to
     `notes` and continues with what remains.
     """
 
-    notes: list[str]
-    """Sentences about the run as a whole, such as a missing driver; the caller removes those it has read."""
+    def __init__(self) -> None:
+        self.notes: list[str] = []
+        """Sentences about the run as a whole, such as a missing driver; the caller removes those it has read."""
+        self._noted: set[str] = set()
+
+    def note_once(self, subject: str, sentence: str) -> None:
+        """Notes the first sentence on a subject."""
+        if subject not in self._noted:
+            self._noted.add(subject)
+            self.notes.append(sentence)
 
     def start(self) -> bool:
         """Opens the source, before any load; False if there is nothing to sample, after which only `close` is called."""
         self.sample()
         return True
 
+    @abc.abstractmethod
     def sample(self) -> int | None:
         """Takes a sample and returns the instant at which the next one is due; None for never."""
-        ...
 
+    @abc.abstractmethod
     def window(self, start_ns: int, end_ns: int) -> SamplerReport[_Summary_co]:
         """The report of a span that has just ended. Spans ascend, so samples before `start_ns` may be dropped."""
-        ...
 
     def latest(self) -> Sequence[Series]:
         """The newest sample of each series, for live metrics."""
-        ...
+        return ()
 
     def close(self) -> None:
-        """Closes the source, if it must be; also called after `start` returned False."""
-        return
+        """Closes the source; also called after `start` returned False."""
+
+
+def newest(buffers: Iterable[SeriesBuffer]) -> list[Series]:
+    """The newest sample of each series that has any."""
+    return [series for buffer in buffers if (series := buffer.last())]
 
 
 def held_mean(times_ns: Sequence[int], values: Sequence[float], span: Span, of: Callable[[float], float] = float) -> float | None:

@@ -14,7 +14,7 @@ from perfkit.override import override
 from perfkit.telemetry.gpu.nvml import Gpu, NoDriverError, NvmlDriver, open_driver
 from perfkit.telemetry.gpu.queries import NvmlQuery, StampedValue
 from perfkit.telemetry.gpu.window import GpuWindow, gpu_figures, gpu_warnings, used_by_server
-from perfkit.telemetry.series import Sampler, SamplerReport, Series, SeriesBuffer, Span, rate_integral
+from perfkit.telemetry.series import Sampler, SamplerReport, Series, SeriesBuffer, Span, newest, rate_integral
 from perfkit.units import NS_PER_S
 
 _PROCESSES_INTERVAL_NS = NS_PER_S
@@ -41,7 +41,7 @@ class GpuSampler(Sampler[tuple[GpuFigures, ...]]):
         wait_s: Callable[[float], object] | None = None,
         pcie_thread: bool = True,
     ) -> None:
-        self.notes: list[str] = []
+        super().__init__()
         self._interval_ns = round(NS_PER_S / rate_per_s)
         self._closed = threading.Event()
         self._clock, self._wall_ns, self._wait_s = clock, wall_ns, wait_s or self._closed.wait
@@ -50,6 +50,7 @@ class GpuSampler(Sampler[tuple[GpuFigures, ...]]):
         self._gpus: list[_GpuSamples] = []
         self._pcie_thread = threading.Thread(target=self._run_pcie, name="perfkit-pcie", daemon=True) if pcie_thread else None
 
+    @override
     def start(self) -> bool:
         """Opens the driver and measures idle power; False if there is no GPU to sample."""
         try:
@@ -67,11 +68,13 @@ class GpuSampler(Sampler[tuple[GpuFigures, ...]]):
             self._measure_idle()
         return True
 
+    @override
     def sample(self) -> int | None:
         """Reads the queries that are due."""
         now_ns = self._sample(is_last=False)
         return now_ns + self._interval_ns if any(not samples.gpu.is_lost for samples in self._gpus) else None
 
+    @override
     def window(self, start_ns: int, end_ns: int) -> SamplerReport[tuple[GpuFigures, ...]]:
         """The GPUs' figures over a span, and their series, each beginning with the sample in effect at its start."""
         self._sample(is_last=True)
@@ -89,7 +92,7 @@ class GpuSampler(Sampler[tuple[GpuFigures, ...]]):
 
     @override
     def latest(self) -> Sequence[Series]:
-        return [series for samples in self._gpus for buffer in samples.buffers.values() if (series := buffer.last())]
+        return newest(buffer for samples in self._gpus for buffer in samples.buffers.values())
 
     def sample_pcie(self) -> None:
         """Reads PCIe throughput, which blocks; the next `sample` stores the values."""
@@ -98,6 +101,7 @@ class GpuSampler(Sampler[tuple[GpuFigures, ...]]):
                 values = samples.gpu.read(query)
                 samples.slow_values.append((query, self._clock.now_ns(), values))
 
+    @override
     def close(self) -> None:
         """Ends the PCIe thread and closes the driver."""
         self._closed.set()

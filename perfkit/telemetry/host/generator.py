@@ -81,7 +81,7 @@ class GeneratorSampler(Sampler[MachineFigures]):
         file_limit: int | None = None,
         others: OtherProcessesMeter | None = None,
     ) -> None:
-        self.notes: list[str] = []
+        super().__init__()
         self._clock, self._read_process, self._read_machine = clock, read_process, read_machine
         self._file_limit = raise_open_file_limit() if file_limit is None else file_limit
         self._others = OtherProcessesMeter() if others is None else others

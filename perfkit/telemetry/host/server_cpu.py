@@ -8,7 +8,7 @@ from perfkit.machine.instruction_counter import EventCounter, NotCountedError
 from perfkit.machine.process_tree import ProcessTree, TreeCpuTime
 from perfkit.override import override
 from perfkit.telemetry.host.other_processes import TargetProcesses
-from perfkit.telemetry.series import Sampler, SamplerReport, Series, SeriesBuffer, Span
+from perfkit.telemetry.series import Sampler, SamplerReport, SeriesBuffer, Span
 from perfkit.units import NS_PER_S, format_duration_ns
 
 _INTERVAL_NS, _LONGEST_INTERVAL_NS = NS_PER_S // 50, NS_PER_S // 5
@@ -31,7 +31,7 @@ class ServerCpuSampler(Sampler[ServerCpuUse]):
         clock: Clock,
         count: Callable[[Sequence[int]], EventCounter] | None = None,
     ) -> None:
-        self.notes: list[str] = []
+        super().__init__()
         self._tree, self._listeners, self._clock, self._count = tree, listeners, clock, count
         self._counter: EventCounter | None = None
         self._find_ns = 0
@@ -85,10 +85,6 @@ class ServerCpuSampler(Sampler[ServerCpuUse]):
         for buffer in self._series.values():
             buffer.forget_before(start_ns)
         return SamplerReport(use)
-
-    @override
-    def latest(self) -> Sequence[Series]:
-        return ()
 
     @override
     def close(self) -> None:

@@ -99,7 +99,7 @@ class PageGpu:
         self.uuid = uuid
         self._name, self._index = labels.get("modelName", ""), labels.get("gpu", "")
         self._is_instance = "GPU_I_ID" in labels
-        self._buffers: dict[str, SeriesBuffer] = {}
+        self.buffers: dict[str, SeriesBuffer] = {}
 
     def add(self, time_ns: int, sample: Sample) -> None:
         """Adds a sample of this GPU."""
@@ -114,11 +114,7 @@ class PageGpu:
 
     def series(self, start_ns: int, end_ns: int) -> list[Series]:
         """The series of a span, without empty ones."""
-        return [series for buffer in self._buffers.values() if (series := buffer.between(start_ns, end_ns)).values]
-
-    def latest(self) -> list[Series]:
-        """The newest sample of each series."""
-        return [series for buffer in self._buffers.values() if (series := buffer.last())]
+        return [series for buffer in self.buffers.values() if (series := buffer.between(start_ns, end_ns)).values]
 
     def figures(self, start_ns: int, end_ns: int) -> GpuFigures | None:
         """The figures of a span; None without samples in it."""
@@ -152,11 +148,11 @@ class PageGpu:
 
     def forget_before(self, instant_ns: int) -> None:
         """Drops the samples before an instant, but for the last one of each series."""
-        for buffer in self._buffers.values():
+        for buffer in self.buffers.values():
             buffer.forget_before(instant_ns)
 
     def _buffer(self, name: str, unit: str) -> SeriesBuffer:
-        return self._buffers.setdefault(name, SeriesBuffer(name, unit, {"gpu": self.uuid}))
+        return self.buffers.setdefault(name, SeriesBuffer(name, unit, {"gpu": self.uuid}))
 
 
 def gpu_uuid(sample: Sample) -> str | None:

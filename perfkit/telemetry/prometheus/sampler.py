@@ -12,7 +12,7 @@ from perfkit.figures.resources import MetricFigures, PageFigures
 from perfkit.override import override
 from perfkit.telemetry.messages import MetricsPageConfig
 from perfkit.telemetry.prometheus.page import Page, PageGpu, Sample, gpu_uuid, parse_page
-from perfkit.telemetry.series import Sampler, SamplerReport, Series, SeriesBuffer, falls
+from perfkit.telemetry.series import Sampler, SamplerReport, Series, SeriesBuffer, falls, newest
 from perfkit.transport.http.transport import read_page
 from perfkit.transport.limits import METRICS_LIMIT
 from perfkit.units import NS_PER_S
@@ -38,13 +38,12 @@ class MetricsSampler(Sampler[PageFigures]):
     """
 
     def __init__(self, config: MetricsPageConfig, clock: Clock) -> None:
-        self.notes: list[str] = []
+        super().__init__()
         self._config, self._clock = config, clock
         self._headers = {"Accept": "text/plain;version=0.0.4"} | ({"Authorization": config.authorization} if config.authorization else {})
         self._metrics: dict[tuple[str, tuple[tuple[str, str], ...]], _Metric] = {}
         self._gpus: dict[str, PageGpu] = {}
         self._start_time = SeriesBuffer(_START_TIME, "s")
-        self._noted: set[str] = set()
 
     @override
     def sample(self) -> int:
@@ -52,7 +51,7 @@ class MetricsSampler(Sampler[PageFigures]):
         try:
             page = parse_page(self._fetch())
         except (PerfkitError, ValueError) as error:
-            self._note("unreadable", f"The metrics at {self._config.url} could not be read, and perfkit keeps trying: {error}")
+            self.note_once("unreadable", f"The metrics at {self._config.url} could not be read, and perfkit keeps trying: {error}")
         else:
             self._add_page(self._clock.now_ns(), page)
         return start_ns + self._config.interval_ns
@@ -88,8 +87,9 @@ class MetricsSampler(Sampler[PageFigures]):
 
     @override
     def latest(self) -> Sequence[Series]:
-        metrics = [series for metric in self._metrics.values() if (series := metric.buffer.last())]
-        return [*metrics, *(series for gpu in self._gpus.values() for series in gpu.latest())]
+        return newest(
+            [*(metric.buffer for metric in self._metrics.values()), *(one for gpu in self._gpus.values() for one in gpu.buffers.values())]
+        )
 
     def _fetch(self) -> str:
         page = read_page(self._config.url, self._headers, MonotonicClock.now_ns, timeout_ns=_TIMEOUT_NS, limit=METRICS_LIMIT)
@@ -98,7 +98,7 @@ class MetricsSampler(Sampler[PageFigures]):
     def _add_page(self, now_ns: int, page: Page) -> None:
         if page.invalid_lines:
             lines = "1 line" if page.invalid_lines == 1 else f"{page.invalid_lines} lines"
-            self._note("invalid", f"{lines} of the metrics at {self._config.url} could not be parsed, and are ignored.")
+            self.note_once("invalid", f"{lines} of the metrics at {self._config.url} could not be parsed, and are ignored.")
         for sample in page.samples:
             if not math.isfinite(sample.value):  # exporters write NaN for unknown values
                 continue
@@ -106,7 +106,7 @@ class MetricsSampler(Sampler[PageFigures]):
             is_physical = sample.kind == "counter" or (uuid is not None and "TEMP" not in sample.name)
             if abs(sample.value) > _LARGEST or (sample.value < 0 and is_physical):
                 name = sample.name[:100]
-                self._note("absurd", f"Values of {name} such as {sample.value:g} at {self._config.url} are absurd, and are ignored.")
+                self.note_once("absurd", f"Values of {name} such as {sample.value:g} at {self._config.url} are absurd, and are ignored.")
                 continue
             if sample.name == _START_TIME and not sample.labels:
                 self._start_time.add(now_ns, sample.value)
@@ -118,7 +118,7 @@ class MetricsSampler(Sampler[PageFigures]):
     def _add_gpu_sample(self, now_ns: int, uuid: str, sample: Sample) -> None:
         if uuid not in self._gpus and len(self._gpus) >= _MAX_GPUS:
             message = f"The metrics at {self._config.url} describe more than {_MAX_GPUS} GPUs: only the first {_MAX_GPUS} are kept."
-            self._note("gpus", message)
+            self.note_once("gpus", message)
             return
         self._gpus.setdefault(uuid, PageGpu(uuid, sample.labels)).add(now_ns, sample)
 
@@ -133,7 +133,7 @@ class MetricsSampler(Sampler[PageFigures]):
         key = (sample.name, tuple(sorted(sample.labels.items())))
         if key not in self._metrics and len(self._metrics) >= _MAX_METRICS:
             message = f"The metrics at {self._config.url} have more than {_MAX_METRICS} series: only the first {_MAX_METRICS} are kept."
-            self._note("maximum", message)
+            self.note_once("maximum", message)
             return
         is_counter = sample.kind == "counter" or (sample.kind in ("histogram", "summary") and sample.name.endswith(("_sum", "_count")))
         metric = self._metrics.setdefault(key, _Metric(SeriesBuffer(sample.name, "", sample.labels), is_counter))
@@ -149,8 +149,3 @@ class MetricsSampler(Sampler[PageFigures]):
             return MetricFigures(part.name, labels, "counter")
         rise = after - before
         return MetricFigures(part.name, labels, "counter", rise=rise, per_s=rise * NS_PER_S / max(end_ns - start_ns, 1))
-
-    def _note(self, subject: str, sentence: str) -> None:
-        if subject not in self._noted:
-            self._noted.add(subject)
-            self.notes.append(sentence)

@@ -14,7 +14,7 @@ from perfkit.override import override
 from perfkit.protocol.statistics import ModelStatistics
 from perfkit.target.address import Address
 from perfkit.telemetry.messages import StatisticsConfig
-from perfkit.telemetry.series import Sampler, SamplerReport, Series, SeriesBuffer, Span
+from perfkit.telemetry.series import Sampler, SamplerReport, Series, SeriesBuffer, Span, newest
 from perfkit.telemetry.server.counters import Reading, falls
 from perfkit.transport.limits import STATISTICS_LIMIT
 from perfkit.transport.options import TransportOptions
@@ -30,7 +30,7 @@ class ServerStatisticsSampler(Sampler[tuple[Span, ...]]):
     def __init__(
         self, config: StatisticsConfig, clock: Clock, make: Callable[[Address, TransportOptions, Clock], Client] = make_client
     ) -> None:
-        self.notes: list[str] = []
+        super().__init__()
         self._config, self._clock, self._make = config, clock, make
         self._runner = asyncio.Runner()
         self._client: Client | None = None
@@ -38,7 +38,6 @@ class ServerStatisticsSampler(Sampler[tuple[Span, ...]]):
         self._buffers = {name: SeriesBuffer(name, unit) for name, unit in units.items()}
         self._previous: tuple[int, Reading] | None = None
         self._resets: list[Span] = []
-        self._has_failed = False
 
     @override
     def start(self) -> bool:
@@ -65,7 +64,7 @@ class ServerStatisticsSampler(Sampler[tuple[Span, ...]]):
 
     @override
     def latest(self) -> Sequence[Series]:
-        return [series for buffer in self._buffers.values() if (series := buffer.last())]
+        return newest(self._buffers.values())
 
     @override
     def close(self) -> None:
@@ -83,9 +82,7 @@ class ServerStatisticsSampler(Sampler[tuple[Span, ...]]):
         try:
             versions = self._runner.run(self._client.model_statistics(self._config.model, self._config.version))
         except TargetError as error:
-            if not self._has_failed:
-                self._has_failed = True
-                self.notes.append(f"Some readings of the server's statistics failed ({error}): their series have gaps.")
+            self.note_once("failed", f"Some readings of the server's statistics failed ({error}): their series have gaps.")
             return None
         return {statistics.version: statistics for statistics in versions}
 
