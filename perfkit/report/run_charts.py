@@ -11,7 +11,6 @@ from perfkit.report.chart import Axis, Chart, ChartGroup, Colour, Line, faded, m
 from perfkit.report.first_requests import cold_start_group, idle_group
 from perfkit.report.load_points import PERCENTILES, PROTOCOL_COLOURS, load_axis
 from perfkit.report.search import search_group
-from perfkit.report.streams import streams_group
 from perfkit.report.time_charts import gpu_group, time_group
 from perfkit.report.timeline import Timeline
 from perfkit.result.model import Point, Result
@@ -19,6 +18,11 @@ from perfkit.stats.buckets import BucketCounts
 from perfkit.units import NS_PER_MS
 
 _TICKS = {2: "50%", 10: "90%", 100: "99%", 1_000: "99.9%", 10_000: "99.99%", 100_000: "99.999%", 1_000_000: "99.9999%"}
+_STREAM_TIMES = {
+    "first_response_time": "time to the first response",
+    "response_gap": "gap between responses",
+    "stream_time": "time to the last response",
+}
 
 
 def run_charts(result: Result, timeline: Timeline) -> dict[str, ChartGroup]:
@@ -40,7 +44,7 @@ def _groups(result: Result, timeline: Timeline) -> Iterator[tuple[str, ChartGrou
     elif result.search is None and len(levels) > 1:  # a single point says no more than the table
         yield "load", load_group([point for point in result.summary if point.workload is None])
         if streamed := [point for point in result.summary if point.responses and point.workload is None]:
-            yield "streams", streams_group(streamed)
+            yield "streams", _streams_group(streamed)
     if any(histogram.count for histogram in timeline.histograms):
         yield "percentiles", percentile_group(result.summary, timeline.histograms)
     if slowest := waterfall_group(result.summary):
@@ -154,3 +158,28 @@ def _shades(levels: Sequence[tuple[bool, float]]) -> dict[tuple[bool, float], Co
 def _milliseconds(point: Point, name: str) -> float | None:
     value = getattr(point.times, name)
     return value / NS_PER_MS if value is not None and point.times.count else None
+
+
+def _streams_group(points: Sequence[Point]) -> ChartGroup:
+    """A chart of each time of streams against the load, and one of the responses per second."""
+    load = load_axis(points)
+    ordered = sorted(points, key=lambda point: point.load.level)
+    protocols = {name: [point for point in ordered if point.protocol == name] for name in dict.fromkeys(point.protocol for point in points)}
+    charts = []
+    for kind, title in _STREAM_TIMES.items():
+        lines = [line for protocol, own in protocols.items() for line in _stream_lines(protocol, own, kind)]
+        values_ms = [value for line in lines for value in line.ys if value is not None]
+        charts.append(Chart(f"{title} against the load", load, Axis(title, "ms", times_scale(values_ms)), tuple(lines)))
+    rates = [
+        Line.of(protocol, [(one.load.level, one.responses.per_s if one.responses else None) for one in own], PROTOCOL_COLOURS[protocol])
+        for protocol, own in protocols.items()
+    ]
+    charts.append(Chart("responses against the load", load, Axis("responses", "responses/s"), tuple(rates)))
+    return ChartGroup(tuple(charts), columns=2)
+
+
+def _stream_lines(protocol: str, points: Sequence[Point], kind: str) -> Iterator[Line]:
+    for name, style in PERCENTILES:
+        values_ns = [(point.load.level, getattr(getattr(point, f"{kind}_ns"), name, None)) for point in points]
+        values_ms = [(level, None if value_ns is None else value_ns / NS_PER_MS) for level, value_ns in values_ns]
+        yield Line.of(f"{protocol} {name}", values_ms, PROTOCOL_COLOURS[protocol], style)
