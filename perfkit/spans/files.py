@@ -19,11 +19,9 @@ _LARGEST_TRITON_FILE_BYTES, _LONGEST_LINE_BYTES = 256 * 2**20, 64 * 2**20
 
 @dataclasses.dataclass(slots=True)
 class FileSpans:
-    """The spans of a file, by trace id or by request id."""
+    """The spans of a file: by trace id, or by request id with instants of the monotonic clock of the server's machine, not Unix time."""
 
     spans: dict[str, list[Span]] = dataclasses.field(default_factory=dict)
-    is_by_request_id: bool = False
-    """Whether the keys are request ids, and the instants of the monotonic clock of the server's machine, not Unix time."""
     strangers: int = 0
     """Spans of other traces, or requests without an id."""
     malformed: int = 0
@@ -75,7 +73,7 @@ def _triton_spans(path: pathlib.Path) -> FileSpans:
         entries = json.loads(path.read_bytes())
     except (ValueError, RecursionError) as error:
         raise UsageError(f"{path}: is no trace file of Triton: {error}") from None
-    found = FileSpans(is_by_request_id=True)
+    found = FileSpans()
     traces: dict[int, _TritonTrace] = {}
     for entry in entries:
         number = entry.get("id") if isinstance(entry, dict) else None

@@ -54,13 +54,13 @@ def test_lines_of_otlp_are_joined_by_trace_and_repeated_spans_read_once(read):
     lines = [body(HTTP_SPANS[:1]), strangers, b"", body(HTTP_SPANS), b'{"resourceMetrics":[]}', body(HTTP_SPANS)[:-30]]
     found = read(b"\n".join(lines))
     assert {trace: server_times(spans) for trace, spans in found.spans.items()} == {TRACE: TIMES}
-    assert (found.is_by_request_id, found.strangers, found.malformed) == (False, 3, 1)
+    assert (found.strangers, found.malformed) == (3, 1)
 
 
 def test_a_trace_file_of_triton_by_request_id_on_its_own_clock(read):
     found = read(json.dumps(HTTP))
     expected = ServerTimes(885_763, 87_220_681, 1_081_623, 85_389_160, 253_830, 1_822_155, 81_743_596, 487_956)
-    assert (found.is_by_request_id, {key: server_times(spans) for key, spans in found.spans.items()}) == (True, {"req-1": expected})
+    assert {key: server_times(spans) for key, spans in found.spans.items()} == {"req-1": expected}
 
 
 def test_an_ensemble_in_a_trace_file_of_triton(read):
