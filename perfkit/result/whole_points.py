@@ -1,5 +1,6 @@
 """The load points of an unfinished run that were measured as a whole: a file for each in its folder, from which `--resume` continues."""
 
+import contextlib
 import dataclasses
 import gzip
 import json
@@ -22,13 +23,12 @@ class StoredPoint:
     """A stored load point: JSON values, and the sizes that the log and the telemetry file had after it."""
 
     document: dict[str, Any]
-    log_bytes: int
-    telemetry_bytes: int
+    sizes: tuple[int, int]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class UnfinishedResult:
-    """A result that a run can continue: its folder, and the load points that were measured as a whole, at least one."""
+    """A result that a run can continue: its folder, and the load points that were measured as a whole."""
 
     folder: pathlib.Path
     result: Result
@@ -68,7 +68,7 @@ def read_points(folder: pathlib.Path, log_bytes: int, telemetry_bytes: int) -> t
             point = _read_point(file)
         except ResultError as error:
             return points, str(error)
-        if point.log_bytes > log_bytes or point.telemetry_bytes > telemetry_bytes:
+        if point.sizes[0] > log_bytes or point.sizes[1] > telemetry_bytes:
             return points, f"{file}: the log or the telemetry file lacks the end of this load point"
         points.append(point)
     return points, ""
@@ -81,6 +81,24 @@ def forget_points_from(folder: pathlib.Path, number: int) -> None:
         number += 1
     if not number and (folder / POINTS_FOLDER).exists():
         shutil.rmtree(folder / POINTS_FOLDER)
+
+
+def point_log_file(folder: pathlib.Path, number: int) -> pathlib.Path:
+    """The log of load point `number` while it is measured."""
+    return _file(folder, number).with_suffix("").with_suffix(".log")
+
+
+def remove_point_logs(folder: pathlib.Path) -> None:
+    """Removes the logs of load points that were not measured as a whole; raises OSError."""
+    for file in (folder / POINTS_FOLDER).glob("*.log"):
+        file.unlink()
+    with contextlib.suppress(OSError):  # where it has whole load points, or does not exist
+        (folder / POINTS_FOLDER).rmdir()
+
+
+def has_begun(folder: pathlib.Path) -> bool:
+    """Whether a folder has a stored load point, or the log of one."""
+    return any((folder / POINTS_FOLDER).glob("*"))
 
 
 def has_points(folder: pathlib.Path) -> bool:
@@ -104,5 +122,5 @@ def _read_point(file: pathlib.Path) -> StoredPoint:
     document = parse_json(file, data)
     match document:
         case {"schema": "perfkit.measured-point/1", "document": dict(values), "log_bytes": int(log), "telemetry_bytes": int(telemetry)}:
-            return StoredPoint(values, log, telemetry)
+            return StoredPoint(values, (log, telemetry))
     raise ResultError(f"{file}: this is no load point that this perfkit can read")

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from benchmarks.simulated_fleet import is_same, poisson_arrivals, record, simulated_replies
 from perfkit.errors import MeasurementError, ModelMismatchError, PerfkitError, ServerFailedError
 from perfkit.fleet.dask_machine import DaskTask
-from perfkit.fleet.encoding import Encoding, MalformedError, StandIn
+from perfkit.process.encoding import Encoding, MalformedError, StandIn
 from perfkit.fleet.messages import OF_DRIVER, OF_MACHINE, FromWorkers, Hello, Ping, Pong, StartWorkers, WorkersEnded
 from perfkit.load.arrivals import Schedule, constant_rate
 from perfkit.load.load_plan import OpenPlan
