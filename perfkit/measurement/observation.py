@@ -18,8 +18,7 @@ from perfkit.measurement.target_probe import ProbedWorkload
 from perfkit.points.measured import Resources
 from perfkit.protocol.statistics import ModelStatistics
 from perfkit.recorder.recent import LiveFigures
-from perfkit.recorder.recording import AnswerTotals
-from perfkit.recorder.recording import Recording
+from perfkit.recorder.recording import AnswerTotals, Recording
 from perfkit.recorder.window import Window
 from perfkit.result.distribution import QUANTILES
 from perfkit.result.model import Point

@@ -70,7 +70,7 @@ _HEAD = pydantic.TypeAdapter(PointHead)
 
 
 class PointLog:
-    """Writes the log of a load point. What fails is kept in `failure`, and the load goes on."""
+    """Writes the log of a load point, from its first piece on. What fails is kept in `failure`, and the load goes on."""
 
     def __init__(self, file: pathlib.Path, head: PointHead, clock: Clock, sync_every_ns: int) -> None:
         """What is written is forced onto the disk every `sync_every_ns`, so that a power cut takes no more."""
@@ -79,12 +79,7 @@ class PointLog:
         self._descriptor: int | None = None
         self._synced_ns = clock.now_ns()
         self._syncing: asyncio.Future[None] | None = None
-        try:
-            file.parent.mkdir(exist_ok=True)
-            self._descriptor = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
-        except OSError as error:
-            self.failure = error
-        self._write(_HEAD.dump_json(head))
+        self._head = head
 
     def add(self, worker: int, piece: Piece) -> None:
         """Adds a worker's next piece."""
@@ -112,15 +107,23 @@ class PointLog:
             self.failure = self.failure or error
 
     def _write(self, entry: bytes) -> None:
-        if self.failure is not None or self._descriptor is None:
+        if self.failure is not None:
             return
-        packed = zlib.compress(entry, _FASTEST)
-        rest = memoryview(len(packed).to_bytes(_LENGTH_BYTES, "big") + packed)
+        entries = [entry]
         try:
+            if self._descriptor is None:
+                self._descriptor = os.open(self.file, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
+                entries = [_HEAD.dump_json(self._head), entry]
+            rest = memoryview(b"".join(map(_framed, entries)))
             while rest:  # a full disk takes a part first
                 rest = rest[os.write(self._descriptor, rest) :]
         except OSError as error:
             self.failure = error
+
+
+def _framed(entry: bytes) -> bytes:
+    packed = zlib.compress(entry, _FASTEST)
+    return len(packed).to_bytes(_LENGTH_BYTES, "big") + packed
 
 
 def read_point_log(file: pathlib.Path) -> tuple[PointHead, Iterator[LoggedPiece | LoggedLoss]]:
@@ -178,6 +181,8 @@ def recorded_so_far(file: pathlib.Path) -> PointRecording | None:
 
 def log_lines(file: pathlib.Path, lines: PointLines, first_s: int, last_s: int | None = None) -> Iterator[str]:
     """The lines of the interval log from second `first_s` of the recording, where the window starts, until before `last_s`."""
+    if not file.exists():  # no worker has sent anything
+        return
     seconds, origin_ns = collections.defaultdict[tuple[int, int], list[_Times]](list), 0
     for entry in read_point_log(file)[1]:
         if not isinstance(entry, LoggedPiece):

@@ -20,12 +20,12 @@ from perfkit.measurement.run_result import RunResult
 from perfkit.points.measured import PointMeasurement, Resources
 from perfkit.recorder.window import Window
 from perfkit.result.checksums import CHECKSUM_FILE
-from perfkit.result.file import add_checksums, copy_begun, cut_begun, read_result, write_result
+from perfkit.result.file import RESULT_FILE, add_checksums, copy_begun, cut_begun, read_result, write_result
 from perfkit.result.model import Result
 from perfkit.result.output_folder import locked
 from perfkit.result.rotating_log import RotatingLog
 from perfkit.result.unfinished import read_unfinished
-from perfkit.result.whole_points import point_log_file
+from perfkit.result.whole_points import point_log_file, read_begun
 from perfkit.scenario.file import LoadedScenario, read_document
 from perfkit.units import NS_PER_S
 from perfkit.workers.point_recording import PointRecording
@@ -71,9 +71,9 @@ def recover_result(partial: pathlib.Path, out: pathlib.Path | None = None) -> Re
 
 def _recover(partial: pathlib.Path, place: pathlib.Path) -> Recovered:
     try:
-        stored, _ = read_result(partial)
+        stored = read_result(partial)[0] if (partial / RESULT_FILE).exists() else read_begun(partial)
     except ResultError as error:
-        raise ResultError(f"{partial}: no load point was begun, so there is nothing to recover ({error})") from None
+        raise ResultError(f"{partial}: there is nothing to recover: {error}") from None
     unfinished = read_unfinished(partial, stored)
     number = len(unfinished.points)
     log = point_log_file(partial, number)
@@ -91,7 +91,7 @@ def _recover(partial: pathlib.Path, place: pathlib.Path) -> Recovered:
     if under_way is not None:
         so_far.add(under_way.measurements)
         until = under_way.where
-        losses = [f"What came after that: {until}.", *_not_sampled(stored)]
+        losses = [f"What came later than {until}.", *_not_sampled(stored)]
     elif number:
         until = f"its last whole load point, number {number:,}"
         losses = ["The load point that was being measured, if there was one: it had been measured for less than three seconds."]

@@ -278,8 +278,6 @@ class ScenarioRun:
         )
         if self._spool is not None:
             spec, workers = self._spool.begin(spec, self.clock), 1
-        if not self._so_far.points:
-            self._writer.save(self.result())
         with self.interruption.stopping(target.server) as set_loop:
             async with contextlib.aclosing(self._point_log(workers, facts)) as log:
                 recorded = await self.generator.send(spec, workers, log, telemetry, start, set_loop)
@@ -340,7 +338,7 @@ class ScenarioRun:
 
     def _point_log(self, workers: int, workloads: tuple[ProbedFacts, ...]) -> PointLog:
         """The log of the load point that is about to be measured."""
-        file, log_bytes, telemetry_bytes = self._writer.begin_point(self.measured)
+        file, log_bytes, telemetry_bytes = self._writer.begin_point(self.measured, self.result())
         folder, started_ns = str(self.loaded.folder.resolve()), self._started_ns
         head = PointHead(
             perfkit.__version__,

@@ -32,10 +32,11 @@ from perfkit.result.whole_points import (
     POINTS_FOLDER,
     UnfinishedResult,
     forget_points_from,
-    has_begun,
+    has_point_log,
     point_log_file,
     remove_point_logs,
     store_point,
+    write_begun,
 )
 from perfkit.telemetry.series import Series
 
@@ -90,8 +91,11 @@ class ResultWriter:
         self._telemetry = TelemetryLog(self.partial)
         self._failure: OSError | None = None
 
-    def begin_point(self, number: int) -> tuple[pathlib.Path, int, int]:
+    def begin_point(self, number: int, result: Result) -> tuple[pathlib.Path, int, int]:
         """The file for the log of load point `number`, counted from 0, and the sizes of interval log and telemetry before it."""
+        if not number:
+            with self._writing():
+                write_begun(self.partial, result)
         return point_log_file(self.partial, number), *self._sizes
 
     def log_point(self, lines: Iterable[str], failure: OSError | None = None) -> None:
@@ -141,9 +145,10 @@ class ResultWriter:
             self._log.close()
             if is_finished:
                 forget_points_from(self.partial, 0)
+            else:
+                remove_point_logs(self.partial)
             if is_finished and not in_haste:
                 self._telemetry.finish()
-            remove_point_logs(self.partial)
             add_checksums(self.partial)
             if self._place.exists() and not _may_be_replaced(self._place):
                 raise MeasurementError(
@@ -156,7 +161,7 @@ class ResultWriter:
         """Ends a failed run: returns the folder with what was measured, or removes it if nothing was."""
         with contextlib.suppress(OSError):
             self._log.close()
-        if has_begun(self.partial):
+        if (self.partial / RESULT_FILE).exists() or has_point_log(self.partial):
             return self.partial
         self._remove()
         return None

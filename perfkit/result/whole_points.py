@@ -1,6 +1,5 @@
 """The load points of an unfinished run that were measured as a whole: a file for each in its folder, from which `--resume` continues."""
 
-import contextlib
 import dataclasses
 import gzip
 import json
@@ -10,12 +9,16 @@ import shutil
 import zlib
 from typing import Any
 
+import pydantic
+
 from perfkit.errors import ResultError
+from perfkit.result.atomic_write import write_whole
 from perfkit.result.dataclass_values import json_parts
 from perfkit.result.json_file import LARGEST_BYTES, parse_json, read_bytes
-from perfkit.result.model import Result
+from perfkit.result.model import Result, result_document
 
 SCHEMA, POINTS_FOLDER = "perfkit.measured-point/1", "measured"
+_BEGUN_FILE = "begun.json"
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -92,13 +95,28 @@ def remove_point_logs(folder: pathlib.Path) -> None:
     """Removes the logs of load points that were not measured as a whole; raises OSError."""
     for file in (folder / POINTS_FOLDER).glob("*.log"):
         file.unlink()
-    with contextlib.suppress(OSError):  # where it has whole load points, or does not exist
-        (folder / POINTS_FOLDER).rmdir()
+    if not has_points(folder):
+        forget_points_from(folder, 0)
 
 
-def has_begun(folder: pathlib.Path) -> bool:
-    """Whether a folder has a stored load point, or the log of one."""
-    return any((folder / POINTS_FOLDER).glob("*"))
+def has_point_log(folder: pathlib.Path) -> bool:
+    """Whether a folder has the log of a load point that was not measured as a whole."""
+    return any((folder / POINTS_FOLDER).glob("*.log"))
+
+
+def write_begun(folder: pathlib.Path, result: Result) -> None:
+    """Writes what is known of a run before its first load point; raises OSError."""
+    (folder / POINTS_FOLDER).mkdir(exist_ok=True)
+    write_whole(folder / POINTS_FOLDER / _BEGUN_FILE, json.dumps(result_document(result)))
+
+
+def read_begun(folder: pathlib.Path) -> Result:
+    """What `write_begun` wrote; raises ResultError."""
+    file = folder / POINTS_FOLDER / _BEGUN_FILE
+    try:
+        return Result.model_validate(parse_json(file, read_bytes(file)))
+    except (FileNotFoundError, pydantic.ValidationError):
+        raise ResultError(f"{folder}: no load point was begun") from None
 
 
 def has_points(folder: pathlib.Path) -> bool:

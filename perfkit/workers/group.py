@@ -200,7 +200,7 @@ class WorkerGroup:
             case Ready():
                 worker.is_ready = True
             case PointRecording() as point:
-                self._add(worker, Piece(point.recording.end_ns, point))
+                self._add(worker, Piece(max(one.recording.end_ns for one in point.workloads), point))
                 worker.point = worker.pieces.take()
                 if point.ending.cause is not None:  # it holds for all: the target is gone, fails or is overloaded
                     self._stop_all(Stop(point.ending.reason, point.ending.cause, drain=True))

@@ -1,53 +1,57 @@
 """A run that is killed in the middle of a load point, and the result that `perfkit recover` makes of what it left."""
 
 import collections
-import json
 import signal
+import time
 
 import pytest
 from hdrh.histogram import HdrHistogram
 
+from perfkit.measurement.point_log import recorded_so_far
 from perfkit.recorder.histogram import encode
 from perfkit.result.file import read_result
 from perfkit.result.interval_log import read_intervals, read_window_starts
 from perfkit.stats.buckets import DIGITS, HIGHEST_NS, LOWEST_NS
 from tests.conditions import until_ended
 
+S = 1_000_000_000
 OPEN, CLOSED = {"open": {"rate": 50}}, {"closed": {"concurrency": 2, "think_time": "10ms"}}
 
 
-def kill_after_checkpoint(running, seconds):
-    """Kills a run and all its processes once it has a checkpoint that far into the window; the checkpoint."""
-    partial = running.folder.with_name("out.partial")
-    while True:
+def kill_after_pieces(running, seconds):
+    """Kills a run and all its processes once the log of its load point has that many seconds of the window."""
+    log = running.folder.with_name("out.partial") / "measured" / "00000.log"
+    while (
+        not log.exists()
+        or (recorded := recorded_so_far(log)) is None
+        or recorded.recording.end_ns < recorded.recording.origin_ns + seconds * S
+    ):
         assert running.process.poll() is None, running.finish().stderr
-        if (partial / "checkpoint.json").exists():
-            checkpoint = json.loads((partial / "checkpoint.json").read_text())
-            if checkpoint["last_s"] >= seconds:
-                break
+        time.sleep(0.1)
     processes = running.descendants()
     running.signal(signal.SIGKILL)
     running.finish()
     until_ended(processes)
-    return json.loads((partial / "checkpoint.json").read_text())
+    recorded = recorded_so_far(log)
+    assert recorded is not None
+    return (recorded.recording.end_ns - recorded.recording.origin_ns) // S
 
 
 @pytest.mark.parametrize(
     ("load", "workers", "kind", "window"),
     [(OPEN, 1, "response", {"duration": "1h"}), (CLOSED, 2, "service", {"duration": "1h"}), (OPEN, 1, "response", {"requests": 100_000})],
 )
-def test_a_killed_run_gives_the_figures_of_its_last_checkpoint(perfkit, write_scenario, server, load, workers, kind, window):
+def test_a_killed_run_gives_the_figures_of_what_had_been_logged(perfkit, write_scenario, server, load, workers, kind, window):
     measure = {"warmup": "1s", **window, "repetitions": 1, "workers": workers, "checkpoint": "1s"}
     target = {"url": server.http, "model": "simple"}
     running = perfkit.start("run", write_scenario(target=target, load=load, measure=measure, telemetry=False))
-    checkpoint = kill_after_checkpoint(running, 2)
+    seconds = kill_after_pieces(running, 2)
     partial = running.folder.with_name("out.partial")
     recovered = perfkit.run("recover", partial, "--out", running.folder.with_name("saved"), "--no-report")
     assert recovered.code == 0, recovered.stderr
-    assert "lost: What came after the checkpoint of" in recovered.stdout
+    assert "lost: What came later than" in recovered.stdout
     result, folder = read_result(running.folder.with_name("saved"))
     (point,) = result.points
-    seconds = checkpoint["last_s"] - checkpoint["first_s"]
     assert (result.status, point.duration_s) == ("incomplete", seconds)
     # the same figures from the log alone, by the library of HdrHistogram
     whole, starts = HdrHistogram(LOWEST_NS, HIGHEST_NS, DIGITS), collections.Counter[int]()

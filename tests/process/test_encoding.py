@@ -18,14 +18,14 @@ from hypothesis import strategies as st
 from benchmarks.simulated_fleet import is_same, poisson_arrivals, record, simulated_replies
 from perfkit.errors import MeasurementError, ModelMismatchError, PerfkitError, ServerFailedError
 from perfkit.fleet.dask_machine import DaskTask
-from perfkit.process.encoding import Encoding, MalformedError, StandIn
 from perfkit.fleet.messages import OF_DRIVER, OF_MACHINE, FromWorkers, Hello, Ping, Pong, StartWorkers, WorkersEnded
 from perfkit.load.arrivals import Schedule, constant_rate
 from perfkit.load.load_plan import OpenPlan
+from perfkit.process.encoding import Encoding, MalformedError, StandIn
 from perfkit.protocol.message import InferRequest
 from perfkit.protocol.tensor import Datatype, Tensor
 from perfkit.transport.base import ConnectionCounts, ConnectTimes
-from perfkit.workers.messages import Checkpoint, Logged, Ready
+from perfkit.workers.messages import Piece, Ready
 from tests.workers.test_point import worker_spec
 
 
@@ -128,7 +128,7 @@ def _of_machine():
     whole = dataclasses.replace(
         point.point, workloads=(dataclasses.replace(own, connections=ConnectionCounts(opened=1, connect_times=times)),)
     )
-    messages: list[Any] = [Ready(), *(Logged(7, one) for one in point.intervals.values()), *point.live, Checkpoint(8, whole), whole]
+    messages: list[Any] = [Ready(), *point.live, *point.pieces, Piece(8, whole), whole]
     hello = Hello("alpha", "1", (0, 1), 9, None, None, DaskTask("r1", 3))
     return [hello, Pong(1, 2), *(FromWorkers(1, (one,)) for one in messages), FromWorkers(1, (*messages, WorkersEnded("so")))]
 
