@@ -52,6 +52,7 @@ from benchmarks.simulated_fleet import (
 from perfkit.fleet.clock_offset import MAX_DRIFT
 from perfkit.load.arrivals import Law
 from perfkit.result.interval_log import interval_lines
+from perfkit.workers.messages import Piece
 from perfkit.workers.point_recording import merge_points
 
 _T = TypeVar("_T")
@@ -176,14 +177,14 @@ def _record_workers(rate_per_s: float, size: Size, seeds: int) -> list[WorkerOut
 
 
 def _measure_recordings(senders: Senders, seconds: int) -> dict[str, str]:
-    bodies = senders.everyone([packed(output.point) for output in senders.of_machine])
+    bodies = senders.everyone([packed(output.whole) for output in senders.of_machine])
     series_bytes = (
-        sum(len(packed(output.point)) - len(packed(dataclasses.replace(output.point, series=()))) for output in senders.of_machine)
+        sum(len(packed(output.whole)) - len(packed(Piece(0, output.point.told()))) for output in senders.of_machine)
         / len(senders.of_machine)
         * senders.number
     )
     _, check_s = _timed(lambda: check_frames(bodies))
-    points, receive_s = _timed(lambda: [unpacked(body)[0] for body in bodies])
+    points, receive_s = _timed(lambda: [unpacked(body)[0].point for body in bodies])
     _, merge_s = _timed(lambda: merge_points(points))
     points.clear()
     _, one_by_one_s = _timed(lambda: merge_one_by_one(bodies))
@@ -195,7 +196,7 @@ def _measure_recordings(senders: Senders, seconds: int) -> dict[str, str]:
         "the same for a point of an hour": _mb(series_bytes * 3600 / seconds),
         "time to receive all": _ms(check_s / 2 + receive_s),
         "time to merge them": _ms(merge_s),
-        "memory": _mb(_peak_bytes(lambda: merge_points([unpacked(body)[0] for body in bodies]))),
+        "memory": _mb(_peak_bytes(lambda: merge_points([unpacked(body)[0].point for body in bodies]))),
         "time to receive and merge one by one": _ms(check_s / 2 + one_by_one_s),
         "memory, one by one": _mb(_peak_bytes(lambda: merge_one_by_one(bodies))),
     }

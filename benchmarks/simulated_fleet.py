@@ -41,6 +41,11 @@ class WorkerOutput:
     live: Sequence[LiveFigures]
     """One for each second."""
 
+    @property
+    def whole(self) -> Piece:
+        """The recording in one piece, as in a short load point."""
+        return Piece(self.point.end_ns, self.point, is_last=True)
+
 
 def poisson_arrivals(rate_per_s: float, seconds: float, seed: int) -> Instants:
     """The instants of an open loop with Poisson arrivals, on the clock of the recordings."""
@@ -163,7 +168,7 @@ def is_same(one: Any, other: Any) -> bool:
 
 def merge_one_by_one(bodies: Iterable[bytes]) -> PointRecording:
     """The recording of all workers, where each is merged as soon as it arrives: only one of them is in memory beside the sum."""
-    points: Iterator[PointRecording] = (unpacked(body)[0] for body in bodies)
+    points: Iterator[PointRecording] = (unpacked(body)[0].point for body in bodies)
     return functools.reduce(lambda total, point: merge_points([total, point]), points)
 
 

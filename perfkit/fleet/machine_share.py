@@ -34,7 +34,7 @@ class MachineShare(GroupListener):
         self._begin: asyncio.Future[int] = asyncio.get_running_loop().create_future()
         self._group: WorkerGroup | None = None
         self._pieces = PointSum(NS_PER_S)
-        self._reached_ns = dict.fromkeys(range(len(order.workers)), 0)
+        self._reached_ns, self._sent_ns = dict.fromkeys(range(len(order.workers)), 0), 0
         self._live = LiveSum(order.workers[0])
 
     async def run(self) -> None:
@@ -44,10 +44,11 @@ class MachineShare(GroupListener):
             # a long warm-up's arrivals are counted, which must not delay the clock's comparisons
             specs = await asyncio.to_thread(self._specs)
             async with self._workers.group(specs, self, part, self._begin_at) as self._group:
-                recorded = await run_with_side_tasks(self._group.run(), self._send_collected())
+                recorded = await run_with_side_tasks(self._group.run(), self._send_progress())
                 rest = self._pieces.take()
                 assert rest is not None
-                self._post(*self._figures(), dataclasses.replace(recorded, workloads=rest.workloads))
+                last = dataclasses.replace(recorded, workloads=rest.workloads)
+                self._post(*self._figures(), Piece(recorded.end_ns, last, is_last=True))
         except NoWorkerLeftError as error:
             self._post(WorkersEnded(f"lost all its workers: {error}"))
         except OSError as error:  # such as too many processes or open files
@@ -82,16 +83,17 @@ class MachineShare(GroupListener):
         self._post(Ready())
         return await self._begin
 
-    async def _send_collected(self) -> None:
+    async def _send_progress(self) -> None:
         while True:
-            self._post(Progress(), *self._collected(), *self._figures())
+            self._post(Progress(), *self._figures())
             await self._clock.sleep_until_ns(self._clock.now_ns() + _SENDS_EVERY_NS)
 
-    def _collected(self) -> list[Piece]:
-        """The sum of the pieces that the workers have sent since the last call, once each of them has sent one."""
+    def _send_piece(self) -> None:
+        """Sends the sum of the workers' pieces, if all that are left have reached a later instant than at the last call."""
         reached_ns = min(self._reached_ns.values(), default=0)
-        point = self._pieces.take() if reached_ns else None
-        return [] if point is None else [Piece(reached_ns, point)]
+        if reached_ns > self._sent_ns and (point := self._pieces.take()) is not None:
+            self._sent_ns = reached_ns
+            self._post(Piece(reached_ns, point))
 
     def _figures(self) -> list[LiveFigures]:
         figures = self._live.take()
@@ -100,7 +102,11 @@ class MachineShare(GroupListener):
     @override
     def piece_came(self, worker: int, piece: Piece) -> None:
         self._pieces.add(worker, piece.point)
-        self._reached_ns[worker] = piece.at_ns
+        if piece.is_last:
+            del self._reached_ns[worker]
+        else:
+            self._reached_ns[worker] = piece.at_ns
+            self._send_piece()
 
     @override
     def figures_came(self, figures: LiveFigures) -> None:
@@ -113,7 +119,8 @@ class MachineShare(GroupListener):
     @override
     def worker_lost(self, worker: int | None, reason: str) -> None:
         if worker is not None:
-            del self._reached_ns[worker]
+            self._reached_ns.pop(worker, None)
+            self._send_piece()
         self._post(PartLost(reason))
 
 

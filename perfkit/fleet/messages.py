@@ -26,7 +26,7 @@ from perfkit.fleet.dask_machine import DaskTask
 from perfkit.process.encoding import Encoding, StandIn
 from perfkit.recorder.recent import LiveFigures
 from perfkit.workers.messages import Begin, Crashed, PartLost, Piece, Progress, Ready, Stop
-from perfkit.workers.point_recording import STAND_INS, PointRecording
+from perfkit.workers.point_recording import STAND_INS
 from perfkit.workers.worker_spec import WorkerSpec
 from perfkit.workload.shared_tensors import OutputSlots
 
@@ -119,7 +119,7 @@ class WorkersEnded:
     how: str
 
 
-OfWorkers: TypeAlias = Ready | Progress | LiveFigures | Piece | PartLost | Stop | PointRecording | PerfkitError | Crashed | WorkersEnded
+OfWorkers: TypeAlias = Ready | Progress | LiveFigures | Piece | PartLost | Stop | PerfkitError | Crashed | WorkersEnded
 """What a machine passes on of its workers."""
 
 

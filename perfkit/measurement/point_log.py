@@ -159,16 +159,19 @@ def _decoded(entries: Iterable[bytes]) -> Iterator[LoggedPiece | LoggedLoss]:
 
 def recorded_so_far(file: pathlib.Path) -> PointRecording | None:
     """The recording of a load point until the newest instant that all workers that were not lost had reached; None if there is none."""
-    reached_ns, lost = dict[int, int](), dict[str, int | None]()
+    reached_ns, ended, lost = dict[int, int](), set[int](), list[str]()
     for entry in read_point_log(file)[1]:
         match entry:
             case LoggedPiece(worker, piece):
-                reached_ns[worker] = max(reached_ns.get(worker, 0), piece.at_ns)
+                reached_ns[worker] = piece.at_ns
+                if piece.is_last:
+                    ended.add(worker)
             case LoggedLoss(worker, reason):
-                lost[reason] = worker
+                lost.append(reason)
+                ended |= {worker} if worker is not None else set()
     if not reached_ns:
         return None
-    end_ns = min((at_ns for worker, at_ns in reached_ns.items() if worker not in lost.values()), default=max(reached_ns.values()))
+    end_ns = min((at_ns for worker, at_ns in reached_ns.items() if worker not in ended), default=max(reached_ns.values()))
     total = PointSum()
     for entry in read_point_log(file)[1]:
         if isinstance(entry, LoggedPiece):

@@ -63,7 +63,7 @@ INVALID_POINT: Mapping[str, WarningText] = {
         "measure.workers, measure.cpus, load.open.rate (run URL: --rate)",
     ),
     "worker_lost": WarningText(
-        "a worker died: its share of the load is missing, from its last checkpoint on",
+        "a worker died: its share of the load is missing from then on",
         "A process that sends load ended in the middle of the load point: it was killed, for example for want of memory, or its machine of a fleet was lost.",
         "See the reason in the warning and in the kernel's log (`dmesg` names processes that were killed for memory), then measure again.",
     ),

@@ -76,7 +76,7 @@ class GroupListener:
     """Hears of what the workers of one load point send; they are numbered from 0. By default it ignores all."""
 
     def piece_came(self, worker: int, piece: Piece) -> None:
-        """A worker sent the next piece of its recording, or the rest."""
+        """A worker sent the next piece of its recording."""
 
     def reply_came(self, reply: Replied) -> None:
         """A request of a cold start has ended."""
@@ -191,19 +191,19 @@ class WorkerGroup:
 
     def _take(self, worker: _Worker, message: object) -> None:
         match message:
-            case Piece() as piece:
-                self._add(worker, piece)
+            case Piece(_, point, is_last) as piece:
+                worker.pieces.add(worker.number, point)
+                self._listener.piece_came(worker.number, piece)
+                if is_last:
+                    worker.point = worker.pieces.take()
+                    if point.ending.cause is not None:  # it holds for all: the target is gone, fails or is overloaded
+                        self._stop_all(Stop(point.ending.reason, point.ending.cause, drain=True))
             case Replied() as reply:
                 self._listener.reply_came(reply)
             case LiveFigures() as figures:
                 self._listener.figures_came(figures)
             case Ready():
                 worker.is_ready = True
-            case PointRecording() as point:
-                self._add(worker, Piece(max(one.recording.end_ns for one in point.workloads), point))
-                worker.point = worker.pieces.take()
-                if point.ending.cause is not None:  # it holds for all: the target is gone, fails or is overloaded
-                    self._stop_all(Stop(point.ending.reason, point.ending.cause, drain=True))
             case Stop() as stop:
                 self._stop_all(stop)
             case PartLost(reason):
@@ -214,10 +214,6 @@ class WorkerGroup:
                 worker.error = error
             case Crashed(traceback):
                 raise RuntimeError(f"{worker.link.name} failed:\n{traceback}")
-
-    def _add(self, worker: _Worker, piece: Piece) -> None:
-        worker.pieces.add(worker.number, piece.point)
-        self._listener.piece_came(worker.number, piece)
 
     def _stop_all(self, stop: Stop) -> None:
         self.stop(stop.reason, stop.cause, drain=stop.drain)

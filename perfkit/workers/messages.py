@@ -1,8 +1,8 @@
 """Messages between perfkit and its worker processes.
 
 To the worker, for each load point: a `WorkerSpec`, then `Begin`, and `Stop` if the point is ended early. From the worker: `Ready`; once a second
-`Progress`, a `Piece` of its recording and, for a live view, `LiveFigures`; in a cold start a `Replied` for each request; and finally the rest
-of its recording, the PerfkitError that prevented the measurement, or `Crashed`. Workers that answer as one also send `PartLost`, and `Stop`
+`Progress`, a `Piece` of its recording and, for a live view, `LiveFigures`; in a cold start a `Replied` for each request; and finally the last
+piece, the PerfkitError that prevented the measurement, or `Crashed`. Workers that answer as one also send `PartLost`, and `Stop`
 when one of them has stopped for a reason that holds for all.
 """
 
@@ -54,6 +54,7 @@ class Piece:
 
     at_ns: int
     point: PointRecording
+    is_last: bool = False
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

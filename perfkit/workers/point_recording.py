@@ -91,6 +91,11 @@ class PointRecording:
         """The traced requests of all workloads."""
         return tuple(request for one in self.workloads for request in one.sampled)
 
+    @property
+    def end_ns(self) -> int:
+        """The end of what was recorded."""
+        return max(one.recording.end_ns for one in self.workloads)
+
     def of_workload(self, number: int) -> "PointRecording":
         """One workload of a mix by itself, which ends with the whole; what was lost is told of the whole alone."""
         own = self.workloads[number]

@@ -17,7 +17,7 @@ from perfkit.machine.cpus import pinned
 from perfkit.process.messages import claim_stdout, message_bytes, open_stdin, read_message
 from perfkit.transport.base import Reply
 from perfkit.units import NS_PER_S
-from perfkit.workers.messages import Begin, Crashed, Progress, Ready, Replied, Stop
+from perfkit.workers.messages import Begin, Crashed, Piece, Progress, Ready, Replied, Stop
 from perfkit.workers.reply_file import ReplyFile
 from perfkit.workers.worker import execute
 from perfkit.workers.worker_spec import WorkerSpec
@@ -69,7 +69,7 @@ class Worker:
             )
             with pinned(spec.cpus), contextlib.nullcontext() if replies is None else replies:
                 recorded = await run_with_side_tasks(measuring, self._send_progress())
-            self._send(recorded)
+            self._send(Piece(recorded.end_ns, recorded, is_last=True))
         except PerfkitError as error:
             self._send(error)
         except Exception:  # noqa: BLE001 - whatever it is, the parent raises it with this traceback

@@ -2,39 +2,17 @@
 
 import collections
 import signal
-import time
 
 import pytest
 from hdrh.histogram import HdrHistogram
 
-from perfkit.measurement.point_log import recorded_so_far
 from perfkit.recorder.histogram import encode
 from perfkit.result.file import read_result
 from perfkit.result.interval_log import read_intervals, read_window_starts
 from perfkit.stats.buckets import DIGITS, HIGHEST_NS, LOWEST_NS
 from tests.conditions import until_ended
 
-S = 1_000_000_000
 OPEN, CLOSED = {"open": {"rate": 50}}, {"closed": {"concurrency": 2, "think_time": "10ms"}}
-
-
-def kill_after_pieces(running, seconds):
-    """Kills a run and all its processes once the log of its load point has that many seconds of the window."""
-    log = running.folder.with_name("out.partial") / "measured" / "00000.log"
-    while (
-        not log.exists()
-        or (recorded := recorded_so_far(log)) is None
-        or recorded.recording.end_ns < recorded.recording.origin_ns + seconds * S
-    ):
-        assert running.process.poll() is None, running.finish().stderr
-        time.sleep(0.1)
-    processes = running.descendants()
-    running.signal(signal.SIGKILL)
-    running.finish()
-    until_ended(processes)
-    recorded = recorded_so_far(log)
-    assert recorded is not None
-    return (recorded.recording.end_ns - recorded.recording.origin_ns) // S
 
 
 @pytest.mark.parametrize(
@@ -45,7 +23,12 @@ def test_a_killed_run_gives_the_figures_of_what_had_been_logged(perfkit, write_s
     measure = {"warmup": "1s", **window, "repetitions": 1, "workers": workers, "checkpoint": "1s"}
     target = {"url": server.http, "model": "simple"}
     running = perfkit.start("run", write_scenario(target=target, load=load, measure=measure, telemetry=False))
-    seconds = kill_after_pieces(running, 2)
+    running.wait_for_pieces(2)
+    processes = running.descendants()
+    running.signal(signal.SIGKILL)
+    running.finish()
+    until_ended(processes)
+    seconds = running.wait_for_pieces(2)
     partial = running.folder.with_name("out.partial")
     recovered = perfkit.run("recover", partial, "--out", running.folder.with_name("saved"), "--no-report")
     assert recovered.code == 0, recovered.stderr

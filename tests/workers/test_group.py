@@ -34,7 +34,7 @@ class Link:
             for one in self._messages:
                 self._queue.put_nowait(one)
         elif isinstance(message, Stop):
-            self._queue.put_nowait(point())
+            self._queue.put_nowait(last(point()))
 
     async def receive(self):
         if (message := await self._queue.get()) is GONE:
@@ -46,6 +46,10 @@ class Link:
 
     def kill(self):
         self._queue.put_nowait(GONE)
+
+
+def last(recorded):
+    return Piece(recorded.end_ns, recorded, is_last=True)
 
 
 def run(links, **options):
@@ -80,8 +84,8 @@ def test_what_stops_one_machine_stops_all():
 
 
 def test_pieces_and_the_rest_add_up_and_what_pieces_do_not_add_up_is_the_newest():
-    pieces = [Piece(3 * S, point(3)), Piece(4 * S, point(4, 4)), point(5, 5)]
-    recorded, _ = run([("alpha", 1, pieces), ("beta", 1, [point(6, 5)])])
+    pieces = [Piece(3 * S, point(3)), Piece(4 * S, point(4, 4)), last(point(5, 5))]
+    recorded, _ = run([("alpha", 1, pieces), ("beta", 1, [last(point(6, 5))])])
     counted = [sum(one.recording.finished_per_s.values()) for one in recorded.workloads]
     assert counted == [3 + 4 + 5 + 6, 0]  # the second recorder's replies are taken already
     assert (recorded.connections.opened, recorded.ending.stopped_ns, recorded.recording.end_ns) == (4, 5 * S, 5 * S)
@@ -99,5 +103,5 @@ def test_what_lost_workers_had_sent_counts_even_if_none_is_left():
 
 
 def test_losses_within_a_machine_are_those_of_the_load_point():
-    recorded, _ = run([("alpha", 2, [point(lost=("worker 2 of 3 (on alpha) is gone",))]), ("beta", 1, [point()])])
+    recorded, _ = run([("alpha", 2, [last(point(lost=("worker 2 of 3 (on alpha) is gone",)))]), ("beta", 1, [last(point())])])
     assert recorded.lost == ("worker 2 of 3 (on alpha) is gone",)
