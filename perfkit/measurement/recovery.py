@@ -97,8 +97,8 @@ def _recover(partial: pathlib.Path, place: pathlib.Path) -> Recovered:
         losses = ["The load point that was being measured, if there was one: it had been measured for less than three seconds."]
     else:
         raise ResultError(f"{partial}: the first load point had been measured for less than three seconds, so there is nothing to recover")
-    if unfinished.note:
-        losses.append(unfinished.note)
+    if unfinished.problem:
+        losses.append(f"The load points from number {number + 1:,} on: {unfinished.problem}.")
     document = so_far.document(source.outcome(), {})
     result = stored.model_copy(
         update={

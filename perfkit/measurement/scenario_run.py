@@ -18,7 +18,7 @@ from perfkit.machine.cpus import usable_cpus
 from perfkit.machine.description import describe_host
 from perfkit.machine.shared_memory import remove_abandoned
 from perfkit.measurement.cold_start import StartTrial
-from perfkit.measurement.continuation import Continuation, WholePoint
+from perfkit.measurement.continuation import WHOLE_POINT, Continuation, WholePoint
 from perfkit.measurement.control import Interruption, RunObserver
 from perfkit.measurement.load_generator import LoadGenerator
 from perfkit.measurement.load_points import calibrated_transport_ns, connect, load_point_source
@@ -371,7 +371,7 @@ class ScenarioRun:
         if self._so_far.status == "complete":  # otherwise another run measures it again
             log_end_s = (self.clock.now_ns() - self._started_ns) / NS_PER_S
             stored = WholePoint(tag, self._probe_time_ns, took_s, utc_now().timestamp(), log_end_s, tuple(measurements))
-            self._writer.store_point(self.measured - 1, stored)
+            self._writer.store_point(self.measured - 1, WHOLE_POINT.encoded(stored))
         self.observer.point_finished(whole)
 
     def _ended(self) -> Result:

@@ -127,12 +127,12 @@ class ResultWriter:
             self._log.flush()
             write_result(self.partial, result)
 
-    def store_point(self, number: int, document: object) -> None:
+    def store_point(self, number: int, content: bytes) -> None:
         """Stores load point `number`, counted from 0, so that a run can continue after it; call it after `save`, once the point is complete."""
         with self._writing():
             os.fsync(self._log.flush())  # what a stored point needs must not be lost in a power cut
             self._sizes = sum(self._log.sizes().values()), self._telemetry.sync()
-            store_point(self.partial, number, document, *self._sizes)
+            store_point(self.partial, number, content, *self._sizes)
             point_log_file(self.partial, number).unlink(missing_ok=True)
 
     def commit(self, *, in_haste: bool = False, is_finished: bool = True) -> pathlib.Path:

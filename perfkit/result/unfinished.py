@@ -45,8 +45,7 @@ def read_unfinished(folder: pathlib.Path, result: Result) -> UnfinishedResult:
     """The load points of an unfinished result that were measured as a whole, if there are any."""
     points, problem = read_points(folder, sum(map(_size, log_files(folder))), _size(folder / CSV_FILE))
     started_at = _START_TIME.search(_first_bytes(folder / LOG_FILE))
-    note = f"The load points from number {len(points) + 1} on are lost: {problem}." if problem else ""
-    return UnfinishedResult(folder, result, float(started_at[1]) if started_at else 0.0, tuple(points) if started_at else (), note)
+    return UnfinishedResult(folder, result, float(started_at[1]) if started_at else 0.0, tuple(points) if started_at else (), problem)
 
 
 def _candidates(folder: pathlib.Path) -> Iterator[pathlib.Path]:

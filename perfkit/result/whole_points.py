@@ -1,31 +1,29 @@
 """The load points of an unfinished run that were measured as a whole: a file for each in its folder, from which `--resume` continues."""
 
 import dataclasses
-import gzip
 import json
 import os
 import pathlib
 import shutil
 import zlib
-from typing import Any
 
 import pydantic
 
+import perfkit
 from perfkit.errors import ResultError
 from perfkit.result.atomic_write import write_whole
-from perfkit.result.dataclass_values import json_parts
 from perfkit.result.json_file import LARGEST_BYTES, parse_json, read_bytes
 from perfkit.result.model import Result, result_document
 
-SCHEMA, POINTS_FOLDER = "perfkit.measured-point/1", "measured"
+SCHEMA, POINTS_FOLDER = "perfkit.measured-point/2", "measured"
 _BEGUN_FILE = "begun.json"
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class StoredPoint:
-    """A stored load point: JSON values, and the sizes that the log and the telemetry file had after it."""
+    """A stored load point: its bytes, and the sizes that the log and the telemetry file had after it."""
 
-    document: dict[str, Any]
+    content: bytes
     sizes: tuple[int, int]
 
 
@@ -38,23 +36,18 @@ class UnfinishedResult:
     log_started_at_s: float
     """The wall-clock time at which its log starts."""
     points: tuple[StoredPoint, ...]
-    note: str = ""
-    """Why later load points of the folder are measured again; empty if there are none."""
+    problem: str = ""
+    """Why later load points of the folder cannot be read; empty if there are none."""
 
 
-def store_point(folder: pathlib.Path, number: int, document: object, log_bytes: int, telemetry_bytes: int) -> None:
-    """Stores load point `number`, counted from 0, in a result folder, and waits until the disk has it; raises OSError.
-
-    The document is a dataclass, and is read back as JSON values, the `document` of a `StoredPoint`.
-    """
+def store_point(folder: pathlib.Path, number: int, content: bytes, log_bytes: int, telemetry_bytes: int) -> None:
+    """Stores load point `number`, counted from 0, in a result folder, and waits until the disk has it; raises OSError."""
     file = _file(folder, number)
+    head = {"schema": SCHEMA, "version": perfkit.__version__, "log_bytes": log_bytes, "telemetry_bytes": telemetry_bytes}
     file.parent.mkdir(exist_ok=True)
     new = file.with_suffix(".new")
     with new.open("wb") as stream:
-        with gzip.open(stream, "wt", 5, encoding="utf-8") as text:
-            text.write(f'{{"schema":{json.dumps(SCHEMA)},"log_bytes":{log_bytes},"telemetry_bytes":{telemetry_bytes},"document":')
-            text.writelines(json_parts(document))
-            text.write("}")
+        stream.write(json.dumps(head).encode() + b"\n" + zlib.compress(content))
         stream.flush()
         os.fsync(stream.fileno())
     new.replace(file)
@@ -88,7 +81,7 @@ def forget_points_from(folder: pathlib.Path, number: int) -> None:
 
 def point_log_file(folder: pathlib.Path, number: int) -> pathlib.Path:
     """The log of load point `number` while it is measured."""
-    return _file(folder, number).with_suffix("").with_suffix(".log")
+    return _file(folder, number).with_suffix(".log")
 
 
 def remove_point_logs(folder: pathlib.Path) -> None:
@@ -125,20 +118,23 @@ def has_points(folder: pathlib.Path) -> bool:
 
 
 def _file(folder: pathlib.Path, number: int) -> pathlib.Path:
-    return folder / POINTS_FOLDER / f"{number:05}.json.gz"
+    return folder / POINTS_FOLDER / f"{number:05}.point"
 
 
 def _read_point(file: pathlib.Path) -> StoredPoint:
-    packed = read_bytes(file)
-    unpacker = zlib.decompressobj(31)  # the format of gzip
+    head, _, packed = read_bytes(file).partition(b"\n")
+    match parse_json(file, head):
+        case {"schema": "perfkit.measured-point/2", "version": str(version), "log_bytes": int(log), "telemetry_bytes": int(telemetry)}:
+            pass
+        case _:
+            raise ResultError(f"{file}: this is no load point that this perfkit can read")
+    if version != perfkit.__version__:
+        raise ResultError(f"{file}: this is of perfkit {version[:50]}: continue with that version")
+    unpacker = zlib.decompressobj()
     try:
-        data = unpacker.decompress(packed, LARGEST_BYTES)
+        content = unpacker.decompress(packed, LARGEST_BYTES)
     except zlib.error as error:
         raise ResultError(f"{file}: cannot be read: {error}") from None
     if not unpacker.eof:
         raise ResultError(f"{file}: cannot be read: its end is missing, or it is larger than any that perfkit writes")
-    document = parse_json(file, data)
-    match document:
-        case {"schema": "perfkit.measured-point/1", "document": dict(values), "log_bytes": int(log), "telemetry_bytes": int(telemetry)}:
-            return StoredPoint(values, (log, telemetry))
-    raise ResultError(f"{file}: this is no load point that this perfkit can read")
+    return StoredPoint(content, (log, telemetry))
