@@ -8,9 +8,6 @@ import pathlib
 import zlib
 from collections.abc import Iterable, Iterator, Mapping
 
-import pydantic
-import pydantic.dataclasses
-
 from perfkit.clock import Clock
 from perfkit.errors import MeasurementWarning, ResultError
 from perfkit.measurement.point_measurement import ProbedFacts
@@ -29,7 +26,7 @@ _OPEN_SECONDS = 8
 _Times = Mapping[str, BucketCounts]
 
 
-@pydantic.dataclasses.dataclass(frozen=True, config=pydantic.ConfigDict(extra="forbid"))
+@dataclasses.dataclass(frozen=True, slots=True)
 class PointHead:
     """What a load point's log begins with: all that its measurement needs besides its recording, for this version of perfkit."""
 
@@ -65,8 +62,7 @@ class LoggedLoss:
     reason: str
 
 
-_ENTRIES = Encoding(LoggedPiece | LoggedLoss, STAND_INS)
-_HEAD = pydantic.TypeAdapter(PointHead)
+_ENTRIES = Encoding(PointHead | LoggedPiece | LoggedLoss, STAND_INS)
 
 
 class PointLog:
@@ -113,7 +109,7 @@ class PointLog:
         try:
             if self._descriptor is None:
                 self._descriptor = os.open(self.file, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
-                entries = [_HEAD.dump_json(self._head), entry]
+                entries = [_ENTRIES.encoded(self._head), entry]
             rest = memoryview(b"".join(map(_framed, entries)))
             while rest:  # a full disk takes a part first
                 rest = rest[os.write(self._descriptor, rest) :]
@@ -126,14 +122,12 @@ def _framed(entry: bytes) -> bytes:
     return len(packed).to_bytes(_LENGTH_BYTES, "big") + packed
 
 
-def read_point_log(file: pathlib.Path) -> tuple[PointHead, Iterator[LoggedPiece | LoggedLoss]]:
+def read_point_log(file: pathlib.Path) -> tuple[PointHead, Iterator[PointHead | LoggedPiece | LoggedLoss]]:
     """The head and the entries of a log, without what a crash cut off at its end; raises ResultError if it has no head of this version."""
-    entries = _read(file)
-    try:
-        head = _HEAD.validate_json(next(entries, b""))
-    except pydantic.ValidationError:
-        raise ResultError(f"{file}: the load point that was being measured cannot be read by this version of perfkit") from None
-    return head, _decoded(entries)
+    entries = _decoded(_read(file))
+    if not isinstance(head := next(entries, None), PointHead):
+        raise ResultError(f"{file}: the load point that was being measured cannot be read by this version of perfkit")
+    return head, entries
 
 
 def _read(file: pathlib.Path) -> Iterator[bytes]:
@@ -149,7 +143,7 @@ def _read(file: pathlib.Path) -> Iterator[bytes]:
             yield entry
 
 
-def _decoded(entries: Iterable[bytes]) -> Iterator[LoggedPiece | LoggedLoss]:
+def _decoded(entries: Iterable[bytes]) -> Iterator[PointHead | LoggedPiece | LoggedLoss]:
     for entry in entries:
         try:
             yield _ENTRIES.decoded(entry)
