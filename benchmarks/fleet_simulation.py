@@ -41,6 +41,7 @@ from benchmarks.simulated_fleet import (
     compare_with_one_worker,
     merge_one_by_one,
     merge_outputs,
+    merge_pieces,
     messages_of_second,
     packed,
     poisson_arrivals,
@@ -49,9 +50,9 @@ from benchmarks.simulated_fleet import (
     unpacked,
 )
 from perfkit.fleet.clock_offset import MAX_DRIFT
-from perfkit.fleet.merged_intervals import MergedIntervals
 from perfkit.load.arrivals import Law
 from perfkit.result.interval_log import interval_lines
+from perfkit.workers.messages import Piece
 from perfkit.workers.point_recording import merge_points
 
 _T = TypeVar("_T")
@@ -132,7 +133,7 @@ def measure_driver(size: Size) -> list[str]:
     fast = [copy.deepcopy(fast[number % len(fast)]) for number in range(per_machine)]
     seconds = size.point_s - 2
     (slow_merged, on_slow_s), (fast_merged, on_fast_s) = (_timed(functools.partial(merge_outputs, outputs)) for outputs in (slow, fast))
-    packed_s = [_timed(functools.partial(_pack_intervals, outputs))[1] for outputs in (slow, fast)]
+    packed_s = [_timed(functools.partial(_add_up, outputs))[1] for outputs in (slow, fast)]
     fast_machines = -(-size.fast_workers // per_machine)
     everything = (
         Senders(f"{size.fast_workers:,} workers", fast_machines, fast_machines, [fast_merged]),
@@ -144,8 +145,8 @@ def measure_driver(size: Size) -> list[str]:
         (
             f"{rate_per_s:,.0f} Poisson arrivals a second for {size.point_s} s, log-normal service times around 5 ms and one failure in a thousand: from "
             f"{size.fast_workers:,} workers on {fast_machines:,} machines, and from {size.workers:,} workers on {size.machines:,}. A machine merges what its "
-            f"{per_machine} workers send, which takes it {_ms(max(on_slow_s, on_fast_s))} for the whole point, and remembers each worker's intervals until a checkpoint "
-            f"counts them: {_ms(max(packed_s) / seconds)} a second. The last column is for comparison: there the machines pass on what each worker sends. A few "
+            f"{per_machine} workers send, which takes it {_ms(max(on_slow_s, on_fast_s))} for the whole point, and adds up their pieces each second in "
+            f"{_ms(max(packed_s) / seconds)}. The last column is for comparison: there the machines pass on what each worker sends. A few "
             "different workers are repeated as often as needed. Times are CPU times of one core of the driver."
         ),
         "",
@@ -155,8 +156,8 @@ def measure_driver(size: Size) -> list[str]:
         "## Control messages",
         "",
         (
-            "Once a second, each machine sends what came from its workers in one frame: a histogram of each kind of time of a second, live figures "
-            "with up to 1,024 times, and a sign of life. The driver writes each machine's intervals to the disk by themselves, because one that is lost must not count."
+            "Once a second, each machine sends what came from its workers in one frame: the sum of their recordings of a second, live figures "
+            "with up to 1,024 times, and a sign of life. The driver logs each machine's pieces as they come."
         ),
         "",
         *table_head("during the point", *columns),
@@ -165,12 +166,10 @@ def measure_driver(size: Size) -> list[str]:
     ]
 
 
-def _pack_intervals(outputs: Sequence[WorkerOutput]) -> None:
-    """Lets a machine take the intervals of its workers."""
-    merged = MergedIntervals(len(outputs))
-    for worker, output in enumerate(outputs):
-        for interval in output.intervals.values():
-            merged.add(worker, interval)
+def _add_up(outputs: Sequence[WorkerOutput]) -> None:
+    """Lets a machine add up the pieces of its workers."""
+    for _ in merge_pieces(outputs):
+        pass
 
 
 def _record_workers(rate_per_s: float, size: Size, seeds: int) -> list[WorkerOutput]:
@@ -178,14 +177,14 @@ def _record_workers(rate_per_s: float, size: Size, seeds: int) -> list[WorkerOut
 
 
 def _measure_recordings(senders: Senders, seconds: int) -> dict[str, str]:
-    bodies = senders.everyone([packed(output.point) for output in senders.of_machine])
+    bodies = senders.everyone([packed(output.whole) for output in senders.of_machine])
     series_bytes = (
-        sum(len(packed(output.point)) - len(packed(dataclasses.replace(output.point, series=()))) for output in senders.of_machine)
+        sum(len(packed(output.whole)) - len(packed(Piece(0, output.point.told()))) for output in senders.of_machine)
         / len(senders.of_machine)
         * senders.number
     )
     _, check_s = _timed(lambda: check_frames(bodies))
-    points, receive_s = _timed(lambda: [unpacked(body)[0] for body in bodies])
+    points, receive_s = _timed(lambda: [unpacked(body)[0].point for body in bodies])
     _, merge_s = _timed(lambda: merge_points(points))
     points.clear()
     _, one_by_one_s = _timed(lambda: merge_one_by_one(bodies))
@@ -197,7 +196,7 @@ def _measure_recordings(senders: Senders, seconds: int) -> dict[str, str]:
         "the same for a point of an hour": _mb(series_bytes * 3600 / seconds),
         "time to receive all": _ms(check_s / 2 + receive_s),
         "time to merge them": _ms(merge_s),
-        "memory": _mb(_peak_bytes(lambda: merge_points([unpacked(body)[0] for body in bodies]))),
+        "memory": _mb(_peak_bytes(lambda: merge_points([unpacked(body)[0].point for body in bodies]))),
         "time to receive and merge one by one": _ms(check_s / 2 + one_by_one_s),
         "memory, one by one": _mb(_peak_bytes(lambda: merge_one_by_one(bodies))),
     }
@@ -211,8 +210,9 @@ def _measure_messages(senders: Senders, length_s: int) -> dict[str, str]:
     share = senders.number / len(senders.of_machine) / len(seconds)
     sent_bytes, check_s = _timed(lambda: check_frames(bodies))
     _, receive_s = _timed(lambda: [unpacked(body) for body in bodies])
-    logged = [output.intervals[second] for output in senders.of_machine for second in seconds]
-    lines, lines_s = _timed(lambda: [interval_lines("p0.r0", 0.0, interval) for interval in logged])
+    pieces = [output.pieces[second].point.recording for output in senders.of_machine for second in seconds]
+    logged = [times for piece in pieces for _, times in piece.times_by_second()]
+    lines, lines_s = _timed(lambda: [interval_lines("p0.r0", 0.0, times) for times in logged])
     log_bytes = sum(map(len, lines)) / len(lines) * senders.number
     second_bytes = (_peak_bytes(lambda: unpacked(bodies[0])) - live_bytes / len(seconds)) * share * len(seconds)
     return {

@@ -1,6 +1,6 @@
 """A long run at a constant rate: the memory of perfkit's processes, and what recovery makes of a killed run.
 
-    python -m benchmarks.long_run [--minutes 30] [--rate 5000] [--checkpoint 60] [--killed-after 150] [--out reports/long-run.md]
+    python -m benchmarks.long_run [--minutes 30] [--rate 5000] [--killed-after 150] [--out reports/long-run.md]
 
 The target is perfkit's canned server, which does the least work possible. Half-way through, the run's folder is copied as a crash would
 leave it; it is recovered after the run and compared with what the complete run logged up to the same second. A second run is killed with
@@ -81,7 +81,7 @@ def complete_run(folder: pathlib.Path, scenario: Mapping[str, Any], minutes: flo
     samples: list[tuple[float, dict[str, float]]] = []
     partial = folder.with_name(f"{folder.name}.partial")
     with running_perfkit(folder, scenario) as process:
-        while process.poll() is None and not list(partial.glob("intervals-*")):
+        while process.poll() is None and not list(partial.glob("measured/*.log")):
             time.sleep(0.1)
         began_s, is_copied = time.monotonic(), False
         while process.poll() is None and (time.monotonic() - began_s) / 60 < minutes:
@@ -93,7 +93,7 @@ def complete_run(folder: pathlib.Path, scenario: Mapping[str, Any], minutes: flo
             minute = (time.monotonic() - began_s) / 60
             samples.append((minute, resident_mib(process)))
             print(f"{minute:.1f} min: {samples[-1][1]}", file=sys.stderr, flush=True)
-            if minute >= minutes / 2 and not is_copied and (partial / "checkpoint.json").exists():
+            if minute >= minutes / 2 and not is_copied and list(partial.glob("measured/*.log")):
                 shutil.copytree(partial, folder.with_name("half.partial"))
                 is_copied = True
         peak_kib = 0
@@ -104,13 +104,12 @@ def complete_run(folder: pathlib.Path, scenario: Mapping[str, Any], minutes: flo
 
 
 def killed_run(folder: pathlib.Path, scenario: Mapping[str, Any], seconds: float) -> None:
-    """Kills a run and all its processes after so many seconds of load, once there is a checkpoint."""
+    """Kills a run and all its processes after so many seconds of load."""
     partial = folder.with_name(f"{folder.name}.partial")
     with running_perfkit(folder, scenario) as process:
-        while process.poll() is None and not (partial / "checkpoint.json").exists():
+        while process.poll() is None and not list(partial.glob("measured/*.log")):
             time.sleep(0.1)
-        taken_s = json.loads((partial / "checkpoint.json").read_text())["last_s"]
-        time.sleep(max(seconds - taken_s, 0))
+        time.sleep(seconds)
         children = psutil.Process(process.pid).children(recursive=True)
         process.send_signal(signal.SIGKILL)
         process.wait()
@@ -147,7 +146,6 @@ def main() -> int:
         __doc__,
         minutes=(30.0, "length of the first run"),
         rate=(5000.0, "requests per second"),
-        checkpoint=(60, "seconds between checkpoints"),
         killed_after=(150.0, "seconds of load of the second run"),
         keep=(pathlib.Path, "a folder for all results, which stay"),
     )
@@ -161,12 +159,7 @@ def main() -> int:
             "target": {"url": url, "model": MODEL},
             "workload": {"inputs": {INPUT: {"generate": "zeros", "shape": [32]}}},
             "load": {"open": {"rate": options.rate}},
-            "measure": {
-                "warmup": "1s",
-                "duration": f"{round(options.minutes * 60)}s",
-                "repetitions": 1,
-                "checkpoint": f"{options.checkpoint}s",
-            },
+            "measure": {"warmup": "1s", "duration": f"{round(options.minutes * 60)}s", "repetitions": 1},
         }
         samples, peak_mib = complete_run(place / "whole", scenario, options.minutes)
         (whole,) = read_result(place / "whole")[0].points
@@ -190,8 +183,8 @@ def main() -> int:
     growth = max(settled) / settled[0] - 1 if settled else float("inf")
     report.is_met = is_equal and growth <= _ALLOWED_GROWTH
     report.add(
-        f"{options.minutes:g} minutes at {options.rate:,.0f} requests per second (Poisson) to perfkit's canned server, a checkpoint every "
-        f"{options.checkpoint} s, one worker process. {machine}",
+        f"{options.minutes:g} minutes at {options.rate:,.0f} requests per second (Poisson) to perfkit's canned server, "
+        f"one worker process. {machine}",
         f"{whole.requests.sent:,} requests were sent, {whole.requests.ok:,} answered ok, p50 {(whole.times.p50 or 0) / 1e6:.2f} ms. "
         f"The log has {log_bytes / 2**20:.1f} MiB in {parts} file{'s' * (parts > 1)}.",
         "",
@@ -204,7 +197,7 @@ def main() -> int:
         report.row(f"{minute:.1f}", *(f"{memory.get(name, 0):.1f}" for name in names))
     report.add(
         "",
-        f"From minute {first_minute} on, when the libraries of the first checkpoints are loaded, the driver's memory is at most {growth:+.1%} above "
+        f"From minute {first_minute} on, the driver's memory is at most {growth:+.1%} above "
         f"that of minute {first_minute}: within {_ALLOWED_GROWTH:.0%}: {yes_no(growth <= _ALLOWED_GROWTH)}. Its peak, in which the final result is "
         f"computed, was {peak_mib:.1f} MiB.",
     )

@@ -15,15 +15,17 @@ from perfkit.fleet.token import MAC_BYTES, Sealer
 from perfkit.load.arrivals import Instants, Schedule, constant_rate, worker_arrivals
 from perfkit.load.loop import Ending
 from perfkit.machine.readings import BusyShares
+from perfkit.recorder.batches import merge_times
 from perfkit.recorder.recent import LiveFigures
 from perfkit.recorder.recorder import Recorder
-from perfkit.recorder.recording import Interval, merge_intervals
+from perfkit.recorder.recording import Recording, merge
+from perfkit.stats.buckets import BucketCounts
 from perfkit.telemetry.host.generator import EVENT_LOOP_LAG
 from perfkit.telemetry.series import Series
 from perfkit.transport.base import ConnectionCounts, Outcome, Reply
 from perfkit.units import NS_PER_S
-from perfkit.workers.messages import Logged, Progress
-from perfkit.workers.point_recording import PointRecording, WorkloadRecording, merge_points
+from perfkit.workers.messages import Piece, Progress
+from perfkit.workers.point_recording import PointRecording, PointSum, WorkloadRecording, merge_points
 
 START_NS = 10**12
 _LAG_EVERY_NS = NS_PER_S // 20
@@ -34,10 +36,15 @@ class WorkerOutput:
     """What one worker, or the workers of one machine together, send to the driver in a load point."""
 
     point: PointRecording
-    intervals: Mapping[int, Interval]
-    """By second."""
+    pieces: Sequence[Piece]
+    """One for each second."""
     live: Sequence[LiveFigures]
     """One for each second."""
+
+    @property
+    def whole(self) -> Piece:
+        """The recording in one piece, as in a short load point."""
+        return Piece(self.point.end_ns, self.point, is_last=True)
 
 
 def poisson_arrivals(rate_per_s: float, seconds: float, seed: int) -> Instants:
@@ -62,36 +69,57 @@ def simulated_replies(arrivals: Instants, seed: int) -> list[Reply]:
 
 def record(replies: Iterable[Reply], seconds: int, worker: int = 0) -> WorkerOutput:
     """What a worker's recorder makes of the replies to its requests, which it gets in the order in which they finish."""
-    intervals = collections.defaultdict[int, list[Interval]](list)
     end_ns = START_NS + seconds * NS_PER_S
     recorder = Recorder(
-        lambda interval: intervals[interval.index].append(interval),
         window_start_ns=START_NS,
         window_end_ns=end_ns,
         is_open=True,
         is_live=True,
         good_within_ns=20_000_000,
     )
-    live, due_ns = list[LiveFigures](), START_NS + NS_PER_S
+    live, recordings, due_ns = list[LiveFigures](), list[Recording](), START_NS + NS_PER_S
     for reply in sorted(replies, key=lambda reply: reply.finished_ns):
         if reply.finished_ns >= due_ns:
             live.append(recorder.live_figures(worker, due_ns, 5))
+            recordings.append(recorder.take_before(due_ns))
             due_ns += NS_PER_S
         recorder.add(reply)
-    recording = recorder.finish(end_ns)
+    recordings.append(recorder.finish(end_ns))
     random = np.random.default_rng(worker)
     times_ns = range(START_NS, end_ns, _LAG_EVERY_NS)
     lag = Series(EVENT_LOOP_LAG, "ns", {"worker": str(worker + 1)}, tuple(times_ns), tuple(random.exponential(1e5, len(times_ns)).tolist()))
-    own = WorkloadRecording(recording, ConnectionCounts(opened=8))
-    point = PointRecording((own,), START_NS, Ending(end_ns), BusyShares(0.4, 0.3), (lag,))
-    merged = {index: one for index, parts in intervals.items() for one in merge_intervals(parts)}
-    return WorkerOutput(point, merged, live)
+
+    def point_of(recording: Recording) -> PointRecording:
+        own = WorkloadRecording(recording, ConnectionCounts(opened=8))
+        return PointRecording((own,), START_NS, Ending(recording.end_ns), BusyShares(0.4, 0.3))
+
+    pieces = [Piece(one.end_ns, point_of(one)) for one in recordings]
+    return WorkerOutput(dataclasses.replace(point_of(merge(recordings)), series=(lag,)), pieces, live)
 
 
 def merge_outputs(parts: Sequence[WorkerOutput]) -> WorkerOutput:
     """What a machine sends for its workers."""
-    merged = {one.index: one for one in merge_intervals([interval for part in parts for interval in part.intervals.values()])}
-    return WorkerOutput(merge_points([part.point for part in parts]), merged, list(_live_sums(parts)))
+    return WorkerOutput(merge_points([part.point for part in parts]), list(merge_pieces(parts)), list(_live_sums(parts)))
+
+
+def merge_pieces(parts: Sequence[WorkerOutput]) -> Iterator[Piece]:
+    """The pieces of each second, added up as on a machine."""
+    for pieces in zip(*(part.pieces for part in parts), strict=True):
+        together = PointSum(NS_PER_S)
+        for worker, piece in enumerate(pieces):
+            together.add(worker, piece.point)
+        point = together.take()
+        assert point is not None
+        yield Piece(pieces[0].at_ns, point)
+
+
+def _seconds(output: WorkerOutput) -> dict[int, Mapping[str, BucketCounts]]:
+    """The times of each second, as the driver logs them."""
+    found = collections.defaultdict[int, list[Mapping[str, BucketCounts]]](list)
+    for piece in output.pieces:
+        for second, times in piece.point.recording.times_by_second():
+            found[second].append(times)
+    return {second: merge_times(parts) for second, parts in found.items()}
 
 
 def _live_sums(parts: Sequence[WorkerOutput]) -> Iterator[LiveFigures]:
@@ -120,9 +148,7 @@ def compare_with_one_worker(workers: int, machines: int, rate_per_s: float, seco
     parts = [record([replies[number] for number in own.tolist()], seconds, worker) for worker, own in enumerate(numbers)]
     whole = merge_outputs([merge_outputs(parts[machine::machines]) for machine in range(machines)])
     alone = record(replies, seconds)
-    return Exactness(
-        len(replies), is_same(whole.point.recording, alone.point.recording), is_same(dict(whole.intervals), dict(alone.intervals))
-    )
+    return Exactness(len(replies), is_same(whole.point.recording, alone.point.recording), is_same(_seconds(whole), _seconds(alone)))
 
 
 def is_same(one: Any, other: Any) -> bool:
@@ -142,13 +168,13 @@ def is_same(one: Any, other: Any) -> bool:
 
 def merge_one_by_one(bodies: Iterable[bytes]) -> PointRecording:
     """The recording of all workers, where each is merged as soon as it arrives: only one of them is in memory beside the sum."""
-    points: Iterator[PointRecording] = (unpacked(body)[0] for body in bodies)
+    points: Iterator[PointRecording] = (unpacked(body)[0].point for body in bodies)
     return functools.reduce(lambda total, point: merge_points([total, point]), points)
 
 
 def messages_of_second(outputs: Sequence[WorkerOutput], second: int) -> list[OfWorkers]:
     """What a machine passes on of its workers in a second, together."""
-    kinds: list[list[OfWorkers]] = [[Logged(START_NS, output.intervals[second]), output.live[second], Progress()] for output in outputs]
+    kinds: list[list[OfWorkers]] = [[output.pieces[second], output.live[second], Progress()] for output in outputs]
     return [message for messages in kinds for message in messages]
 
 

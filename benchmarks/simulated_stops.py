@@ -129,7 +129,6 @@ def simulate(load: LoadModel, *, seed: int, window_ns: int = 10 * NS_PER_S, stop
             clock=own,
             address=Address("http", "simulated", 1),
             on_loop=lambda _: None,
-            on_interval=lambda *_: None,
             begin_at=begin_at,
         )
 

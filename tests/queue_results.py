@@ -10,7 +10,6 @@ import numpy as np
 from perfkit.errors import MeasurementWarning
 from perfkit.points.measured import PointMeasurement
 from perfkit.points.point import LoadSummary, point
-from perfkit.recorder.recording import Interval
 from perfkit.recorder.series import Series
 from perfkit.recorder.window import Window
 from perfkit.result.file import ResultWriter
@@ -98,9 +97,9 @@ class Writer:
                 parts = [bucket_counts(one) for one in np.array_split(times, BATCHES)]
                 for number, part in enumerate(parts):
                     second = number * seconds // BATCHES
-                    interval = Interval(second, {"service_time": part} | ({"response_time": part} if is_open else {}))
-                    start_s = (repetition * len(loads) + index) * (seconds + 1.0)
-                    writer.log(interval_lines(f"p{index}.r{repetition}", start_s, interval))
+                    logged = {"service_time": part} | ({"response_time": part} if is_open else {})
+                    start_s = (repetition * len(loads) + index) * (seconds + 1.0) + second
+                    writer.log_point([interval_lines(f"p{index}.r{repetition}", start_s, logged)])
                 codes = ["overloaded"] if is_open and load.level >= overloaded_from else []
                 measured.append(
                     self._measured(load, times, finished, parts, repetition, codes, seconds, batch_size, protocol, rejected, invalid)

@@ -4,7 +4,6 @@ import copy
 import json
 from typing import Any
 
-from perfkit.recorder.recording import Interval
 from perfkit.result.interval_log import interval_lines
 from perfkit.result.model import METRIC_DEFINITIONS, Result
 from perfkit.stats.buckets import BucketCounts
@@ -117,8 +116,8 @@ def write_log(folder: Any, written: dict[str, Any]) -> None:
             if (one["protocol"], one["load"]) == (pooled["protocol"], pooled["load"]):
                 times = one.get("response_time_ns") or one["service_time_ns"]
                 counts = BucketCounts.of([times["p50"]] * times["count"])
-                interval = Interval(0, {"service_time": counts} | ({"response_time": counts} if one.get("response_time_ns") else {}))
-                lines.append(interval_lines(f"p{index}.r{one['repetition']}", 0.0, interval))
+                named = {"service_time": counts} | ({"response_time": counts} if one.get("response_time_ns") else {})
+                lines.append(interval_lines(f"p{index}.r{one['repetition']}", 0.0, named))
     (folder / "latency.hlog").write_text("".join(lines))
 
 

@@ -151,7 +151,7 @@ async def _load(
         seed=0,
     )
     spec = WorkerSpec((workload,), lengths.warmup_ns, length_ns, lengths.requests, _TIMEOUT_NS)
-    recorded = await execute(spec, clock, on_loop=lambda _: None, on_interval=lambda _, __: None)
+    recorded = await execute(spec, clock, on_loop=lambda _: None)
     window = cut(recorded.recording, recorded.recording.origin_ns, is_open=isinstance(plan, OpenPlan))
     failed = sum(count for outcome, count in window.outcomes.items() if outcome is not Outcome.OK)
     if failed or not window.count("finished"):

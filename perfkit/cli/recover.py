@@ -18,8 +18,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def _execute(options: argparse.Namespace) -> ExitCode:
+    from perfkit.measurement.recovery import recover_result
     from perfkit.report.run import write_reports
-    from perfkit.result.recovery import recover_result
 
     recovered = recover_result(options.folder, options.out)
     written = [] if options.no_report else write_reports(recovered.folder)

@@ -11,9 +11,9 @@ from collections.abc import Callable
 from typing import Any
 
 from perfkit.errors import MeasurementError, PerfkitError
-from perfkit.fleet.encoding import Encoding, MalformedError
 from perfkit.fleet.messages import OF_DRIVER, OF_MACHINE
 from perfkit.fleet.token import LENGTH_BYTES, MAC_BYTES, MAGIC, NONCE_BYTES, Sealer, Side, is_proof, proof
+from perfkit.process.encoding import Encoding, MalformedError
 from perfkit.units import format_bytes
 
 _HANDSHAKE_WITHIN_S, _CLOSED_WITHIN_S = 10, 2

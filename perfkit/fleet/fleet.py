@@ -129,7 +129,6 @@ class Fleet:
                 listener,
                 lead_ns=lead_ns,
                 stops_when_one_is_lost=self._settings.on_loss == "stop",
-                workloads=len(spec.workloads),
             )
             set_loop(group)
             recorded = await group.run()

@@ -22,8 +22,7 @@ from perfkit.fleet.messages import (
 )
 from perfkit.stats.clock_offset import ClockReading
 from perfkit.units import NS_PER_S
-from perfkit.workers.messages import Begin, Checkpoint, Logged, PartLost, Progress, Stop
-from perfkit.workers.point_recording import PointRecording
+from perfkit.workers.messages import Begin, Piece, Progress, Stop
 from perfkit.workers.worker_spec import WorkerSpec
 
 _ROUND_TRIPS = 16
@@ -187,14 +186,8 @@ class RemoteWorkers:
             case WorkersEnded(how):
                 self._end = how
                 raise EOFError
-            case Logged(window_start_ns, interval):
-                return Logged(window_start_ns - self._offset_ns, interval)
-            case PartLost() as loss:
-                return dataclasses.replace(loss, window_start_ns=loss.window_start_ns - self._offset_ns)
-            case Checkpoint(at_ns, piece):
-                return Checkpoint(at_ns - self._offset_ns, piece.shifted(-self._offset_ns))
-            case PointRecording() as point:
-                return point.shifted(-self._offset_ns)
+            case Piece(at_ns, point, is_last):
+                return Piece(at_ns - self._offset_ns, point.shifted(-self._offset_ns), is_last)
             case message:
                 return message
 

@@ -9,17 +9,15 @@ import numpy as np
 
 from perfkit.clock import Clock
 from perfkit.errors import PerfkitError
-from perfkit.fleet.merged_intervals import MergedIntervals
 from perfkit.fleet.messages import StartWorkers, WorkersEnded
 from perfkit.load.tasks import run_with_side_tasks
+from perfkit.override import override
 from perfkit.recorder.recent import LiveFigures
-from perfkit.recorder.recording import Interval
 from perfkit.units import NS_PER_S
-from perfkit.workers.checkpoints import CheckpointCollector
 from perfkit.workers.group import GroupListener, NoWorkerLeftError, WorkerGroup
 from perfkit.workers.local import LocalWorkers, Part
-from perfkit.workers.messages import Begin, Checkpoint, Crashed, Logged, PartLost, Progress, Ready, Stop
-from perfkit.workers.point_recording import PointRecording, after_known_part
+from perfkit.workers.messages import Begin, Crashed, PartLost, Piece, Progress, Ready, Stop
+from perfkit.workers.point_recording import PointSum
 from perfkit.workers.worker_spec import WorkerSpec
 
 _SENDS_EVERY_NS = NS_PER_S
@@ -35,10 +33,8 @@ class MachineShare(GroupListener):
         self._order, self._name, self._cpus, self._clock, self._workers, self._post = order, name, cpus, clock, workers, post
         self._begin: asyncio.Future[int] = asyncio.get_running_loop().create_future()
         self._group: WorkerGroup | None = None
-        count = len(order.workers)
-        self._intervals, self._collector = MergedIntervals(count), CheckpointCollector(count)
-        self._lost: list[str] = []
-        self._window_start_ns = 0
+        self._pieces = PointSum(NS_PER_S)
+        self._reached_ns, self._sent_ns = dict.fromkeys(range(len(order.workers)), 0), 0
         self._live = LiveSum(order.workers[0])
 
     async def run(self) -> None:
@@ -48,8 +44,11 @@ class MachineShare(GroupListener):
             # a long warm-up's arrivals are counted, which must not delay the clock's comparisons
             specs = await asyncio.to_thread(self._specs)
             async with self._workers.group(specs, self, part, self._begin_at) as self._group:
-                recorded = await run_with_side_tasks(self._group.run(), self._send_collected())
-                self._post(*self._collected(), recorded)
+                recorded = await run_with_side_tasks(self._group.run(), self._send_progress())
+                rest = self._pieces.take()
+                assert rest is not None
+                last = dataclasses.replace(recorded, workloads=rest.workloads)
+                self._post(*self._figures(), Piece(recorded.end_ns, last, is_last=True))
         except NoWorkerLeftError as error:
             self._post(WorkersEnded(f"lost all its workers: {error}"))
         except OSError as error:  # such as too many processes or open files
@@ -84,55 +83,45 @@ class MachineShare(GroupListener):
         self._post(Ready())
         return await self._begin
 
-    async def _send_collected(self) -> None:
+    async def _send_progress(self) -> None:
         while True:
-            self._post(Progress(), *self._collected())
+            self._post(Progress(), *self._figures())
             await self._clock.sleep_until_ns(self._clock.now_ns() + _SENDS_EVERY_NS)
 
-    def _collected(self) -> list[object]:
-        """The intervals and live figures that the workers have sent since the last call."""
-        logged = [Logged(self._window_start_ns, interval) for interval in self._intervals.take()]
+    def _send_piece(self) -> None:
+        """Sends the sum of the workers' pieces, if all that are left have reached a later instant than at the last call."""
+        reached_ns = min(self._reached_ns.values(), default=0)
+        if reached_ns > self._sent_ns and (point := self._pieces.take()) is not None:
+            self._sent_ns = reached_ns
+            self._post(Piece(reached_ns, point))
+
+    def _figures(self) -> list[LiveFigures]:
         figures = self._live.take()
-        return [*logged, *(() if figures is None else (figures,))]
+        return [] if figures is None else [figures]
 
-    def interval_came(self, worker: int, window_start_ns: int, interval: Interval) -> None:
-        """See `GroupListener`."""
-        self._window_start_ns = window_start_ns
-        self._intervals.add(worker, interval)
+    @override
+    def piece_came(self, worker: int, piece: Piece) -> None:
+        self._pieces.add(worker, piece.point)
+        if piece.is_last:
+            del self._reached_ns[worker]
+        else:
+            self._reached_ns[worker] = piece.at_ns
+            self._send_piece()
 
+    @override
     def figures_came(self, figures: LiveFigures) -> None:
-        """See `GroupListener`."""
         self._live.add(figures)
 
+    @override
     def stopped_early(self, stop: Stop) -> None:
-        """See `GroupListener`."""
         self._post(stop)
 
-    def checkpoint_came(self, worker: int, checkpoint: Checkpoint) -> None:
-        """See `GroupListener`."""
-        self._intervals.reach(worker, _second_after(checkpoint))
-        self._collector.add(worker, checkpoint)
-        self._send_checkpoints()
-
-    def worker_lost(self, worker: int, reason: str) -> PointRecording | None:
-        """See `GroupListener`."""
-        known = self._collector.lose(worker)
-        message = f"{reason}{after_known_part(known)}"
-        self._lost.append(message)
-        kept, lost = self._intervals.lose(worker)
-        self._post(PartLost(message, self._window_start_ns, tuple(kept), tuple(lost)))
-        self._send_checkpoints()
-        return known
-
-    def _send_checkpoints(self) -> None:
-        while (checkpoint := self._collector.take_piece(self._lost)) is not None:
-            self._post(*self._collected(), checkpoint)
-            self._intervals.count_before(_second_after(checkpoint))
-
-
-def _second_after(checkpoint: Checkpoint) -> int:
-    """The second of the window that begins at its instant."""
-    return (checkpoint.at_ns - checkpoint.piece.recording.origin_ns) // NS_PER_S
+    @override
+    def worker_lost(self, worker: int | None, reason: str) -> None:
+        if worker is not None:
+            self._reached_ns.pop(worker, None)
+            self._send_piece()
+        self._post(PartLost(reason))
 
 
 class LiveSum:

@@ -2,7 +2,7 @@
 
 A machine says `Hello`, and the driver `Accepted` or `Refused`. The driver sends `Ping`s all the time, `CheckTarget` before the first load
 point, `StartWorkers` for each load point, `ToWorkers` with the messages of `perfkit.workers.messages`, `ReleaseWorkers` after it, and `RunEnds`.
-The machine answers with `Pong`, `TargetChecked`, and `FromWorkers`. Its workers answer as one: their recordings and intervals are merged there.
+The machine answers with `Pong`, `TargetChecked`, and `FromWorkers`. Its workers answer as one: the pieces of their recordings are added up there.
 `Progress` of the machine itself says that a long message is coming in.
 """
 
@@ -23,12 +23,10 @@ from perfkit.errors import (
     UsageError,
 )
 from perfkit.fleet.dask_machine import DaskTask
-from perfkit.fleet.encoding import Encoding, StandIn
+from perfkit.process.encoding import Encoding, StandIn
 from perfkit.recorder.recent import LiveFigures
-from perfkit.stats.buckets import BucketCounts
-from perfkit.transport.base import ConnectTimes
-from perfkit.workers.messages import Begin, Checkpoint, Crashed, Logged, PartLost, Progress, Ready, Stop
-from perfkit.workers.point_recording import PointRecording
+from perfkit.workers.messages import Begin, Crashed, PartLost, Piece, Progress, Ready, Stop
+from perfkit.workers.point_recording import STAND_INS
 from perfkit.workers.worker_spec import WorkerSpec
 from perfkit.workload.shared_tensors import OutputSlots
 
@@ -121,9 +119,7 @@ class WorkersEnded:
     how: str
 
 
-OfWorkers: TypeAlias = (
-    Ready | Progress | Logged | LiveFigures | Checkpoint | PartLost | Stop | PointRecording | PerfkitError | Crashed | WorkersEnded
-)
+OfWorkers: TypeAlias = Ready | Progress | LiveFigures | Piece | PartLost | Stop | PerfkitError | Crashed | WorkersEnded
 """What a machine passes on of its workers."""
 
 
@@ -173,8 +169,8 @@ _ERRORS: dict[str, type[PerfkitError]] = {
     for one in (PerfkitError, UsageError, ScenarioError, ModelMismatchError, TargetError, ProtocolError, MeasurementError, StorageError)
 }
 _STAND_INS: dict[type, StandIn | None] = {
+    **STAND_INS,
     pathlib.Path: StandIn(str, str, pathlib.Path),
-    ConnectTimes: StandIn(BucketCounts, ConnectTimes.counts, lambda counts: ConnectTimes([counts])),
     PerfkitError: StandIn(Failure, Failure.of, Failure.error),
     Calibration: StandIn(str, lambda one: json.dumps(one.document()), lambda text: parse_calibration(json.loads(text))),
     OutputSlots: None,  # shared memory is of one machine

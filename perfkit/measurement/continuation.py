@@ -1,27 +1,27 @@
 """What a run takes over from an unfinished result: its whole load points, as if it had measured them itself."""
 
 import dataclasses
-from typing import Any
 
 from perfkit.clock import utc_now
 from perfkit.errors import MeasurementWarning, ResultError, UsageError
 from perfkit.measurement.load_points import LoadPointSource, describe_point
 from perfkit.measurement.run_result import RunResult
 from perfkit.points.measured import PointMeasurement
-from perfkit.result.dataclass_values import from_json_values
+from perfkit.process.encoding import Encoding, MalformedError
 from perfkit.result.fingerprint import environment_differences, payload_digests
 from perfkit.result.json_file import as_mapping
 from perfkit.result.model import Resumption
 from perfkit.result.whole_points import UnfinishedResult
 from perfkit.scenario.file import LoadedScenario
 from perfkit.units import NS_PER_S, format_duration_ns
+from perfkit.workers.point_recording import STAND_INS
 
 _MOST_TOLD = 5
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class WholePoint:
-    """A load point that was measured as a whole; `WholePoint` and `PointMeasurement` are stored field by field."""
+    """A load point that was measured as a whole, as it is stored."""
 
     tag: str
     probe_time_ns: int
@@ -34,12 +34,15 @@ class WholePoint:
     measurements: tuple[PointMeasurement, ...]
 
 
+WHOLE_POINT = Encoding(WholePoint, STAND_INS)
+
+
 class Continuation:
     """The load points of an unfinished result, and what has changed since; raises ResultError if they cannot be read."""
 
     def __init__(self, unfinished: UnfinishedResult) -> None:
         self._unfinished = unfinished
-        self._points = [self._read(number, one.document) for number, one in enumerate(unfinished.points)]
+        self._points = [self._read(number, one.content) for number, one in enumerate(unfinished.points)]
         self.resumed_at = utc_now()
         last = self._points[-1]
         self.log_elapsed_s = max(self.resumed_at.timestamp() - unfinished.log_started_at_s, last.log_end_s)
@@ -56,7 +59,8 @@ class Continuation:
         count = len(self._points)
         points = "the first load point is" if count == 1 else f"the first {count} load points are"
         pause = format_duration_ns(round(self.paused_s * NS_PER_S))
-        note = f" {self._unfinished.note}" if self._unfinished.note else ""
+        problem = self._unfinished.problem
+        note = f" The load points from number {count + 1} on are measured again: {problem}." if problem else ""
         return f"Resumed from {self._unfinished.folder}: {points} taken from there; they ended {pause} ago.{note}"
 
     def restore(self, source: LoadPointSource, so_far: RunResult) -> int:
@@ -103,10 +107,10 @@ class Continuation:
         """Takes over the environment of the run's beginning."""
         so_far.environment = dict(self._unfinished.result.environment)
 
-    def _read(self, number: int, document: dict[str, Any]) -> WholePoint:
+    def _read(self, number: int, content: bytes) -> WholePoint:
         try:
-            point = from_json_values(WholePoint, document)
-        except (ValueError, TypeError) as error:
+            point: WholePoint = WHOLE_POINT.decoded(content)
+        except MalformedError as error:
             first = str(error).splitlines()[0]
             raise ResultError(
                 f"--resume: {self._unfinished.folder}: load point {number + 1} cannot be read by this version of perfkit: {first}; measure "

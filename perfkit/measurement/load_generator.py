@@ -11,20 +11,19 @@ from perfkit.load.loop import Stoppable
 from perfkit.load.point import LoadPoint
 from perfkit.machine.cpus import usable_cpus
 from perfkit.machine.limits import count_open_files, raise_open_file_limit
-from perfkit.measurement.checkpoints import PointCheckpoints
 from perfkit.measurement.cold_start import StartTrial
 from perfkit.measurement.file_limit import describe_shortage, file_needs
 from perfkit.measurement.load_points import count_workers, least_connections, make_worker_spec
 from perfkit.measurement.observation import PointTelemetry
+from perfkit.measurement.point_log import PointLog
 from perfkit.measurement.target_probe import ProbedWorkload
+from perfkit.override import override
 from perfkit.recorder.recent import LiveFigures
-from perfkit.recorder.recording import Interval
-from perfkit.result.interval_spool import IntervalSpool
 from perfkit.scenario.model import Scenario
 from perfkit.workers.cpu_placement import Placement
 from perfkit.workers.group import GroupListener
 from perfkit.workers.local import LocalWorkers
-from perfkit.workers.messages import Checkpoint, PartLost, Replied
+from perfkit.workers.messages import Piece, Replied
 from perfkit.workers.point_recording import PointRecording
 from perfkit.workers.request_sampler import TraceIds
 from perfkit.workers.worker_spec import WorkerSpec
@@ -34,44 +33,29 @@ if TYPE_CHECKING:
 
 
 class _PointListener(GroupListener):
-    """Puts the intervals of worker processes on disk, shows their figures, and passes their checkpoints on."""
+    """Logs and publishes the pieces that worker processes send, and shows their figures."""
 
-    def __init__(self, spool: IntervalSpool, telemetry: PointTelemetry, checkpoints: PointCheckpoints, start: StartTrial | None) -> None:
-        self._spool, self._telemetry, self._checkpoints, self._start = spool, telemetry, checkpoints, start
+    def __init__(self, log: PointLog, telemetry: PointTelemetry, start: StartTrial | None) -> None:
+        self._log, self._telemetry, self._start = log, telemetry, start
         self._show_live = telemetry.show_live
 
-    def workers_start(self, workers: int) -> None:
-        """See `GroupListener`."""
-        self._checkpoints.expect(workers)
+    @override
+    def piece_came(self, worker: int, piece: Piece) -> None:
+        self._log.add(worker, piece)
+        for one in piece.point.workloads:
+            self._telemetry.publish_times(one.recording)
 
-    def interval_came(self, worker: int, window_start_ns: int, interval: Interval) -> None:
-        """See `GroupListener`."""
-        self._spool.add(worker, window_start_ns, interval)
-        self._telemetry.publish_interval(interval)
-
+    @override
     def reply_came(self, reply: Replied) -> None:
-        """See `GroupListener`."""
         if self._start is not None:
             self._start.take(reply)
 
-    def checkpoint_came(self, worker: int, checkpoint: Checkpoint) -> None:
-        """See `GroupListener`."""
-        self._spool.mark(worker, checkpoint.at_ns)
-        self._spool.count_until(self._checkpoints.add(worker, checkpoint))
+    @override
+    def worker_lost(self, worker: int | None, reason: str) -> None:
+        self._log.lose(worker, reason)
 
-    def worker_lost(self, worker: int, reason: str) -> PointRecording | None:
-        """See `GroupListener`."""
-        self._spool.lose(worker)
-        known, complete_ns = self._checkpoints.lose(worker, reason)
-        self._spool.count_until(complete_ns)
-        return known
-
-    def part_lost(self, worker: int, loss: PartLost) -> None:
-        """See `GroupListener`."""
-        self._spool.replace(worker, loss.window_start_ns, loss.kept, loss.lost)
-
+    @override
     def figures_came(self, figures: LiveFigures) -> None:
-        """See `GroupListener`."""
         if self._show_live is not None:
             self._show_live(figures)
 
@@ -127,18 +111,17 @@ class LoadGenerator:
         self,
         spec: WorkerSpec,
         workers: int,
-        spool: IntervalSpool,
-        checkpoints: PointCheckpoints,
+        log: PointLog,
         telemetry: PointTelemetry,
         start: StartTrial | None,
         set_loop: Callable[[Stoppable], None],
     ) -> PointRecording:
-        """Sends a load point's requests; its intervals go to `spool` and `telemetry`, and `set_loop` gets what can be stopped.
+        """Sends a load point's requests; the pieces of its recording go to `log` and `telemetry`, and `set_loop` gets what can be stopped.
 
         A cold start has one worker and a `start`.
         """
         spec = dataclasses.replace(spec, is_live=telemetry.show_live is not None, reports_replies=start is not None)
-        listener = _PointListener(spool, telemetry, checkpoints, start)
+        listener = _PointListener(log, telemetry, start)
         if self.fleet is not None:
             telemetry.follow()
             return await self.fleet.run_point(spec, workers, listener, set_loop)

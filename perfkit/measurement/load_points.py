@@ -186,7 +186,6 @@ def make_worker_spec(
         finds_warm_up=scenario.finds_warm_up,
         abort_error_rate=scenario.measure.abort_error_rate,
         overload_abort_after_ns=point.overload_abort_after_ns,
-        checkpoint_ns=scenario.measure.checkpoint_ns,
         timeout_ns=max(one.scenario.target.timeout_ns for one in workloads),
     )
 

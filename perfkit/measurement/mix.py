@@ -4,17 +4,17 @@ import contextlib
 import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
 
-from perfkit.calibration.model import Calibration
 from perfkit.errors import MeasurementWarning, PerfkitError
 from perfkit.load.load_plan import OpenPlan
 from perfkit.load.point import LoadPoint
-from perfkit.measurement.load_points import calibrated_transport_ns, describe_point
+from perfkit.measurement.load_points import describe_point
 from perfkit.measurement.observation import PointObservation
-from perfkit.measurement.point_measurement import make_point_measurement
+from perfkit.measurement.point_measurement import ProbedFacts, make_point_measurement
 from perfkit.measurement.run_target import WorkloadKey
 from perfkit.measurement.target_probe import ProbedWorkload
 from perfkit.points.measured import PointMeasurement
 from perfkit.recorder.window import Window, cut
+from perfkit.result.interval_log import PointLines
 from perfkit.result.load import OpenLoad
 from perfkit.scenario.model import Scenario
 from perfkit.workers.point_recording import PointRecording
@@ -29,6 +29,11 @@ def title_of(point: LoadPoint) -> str:
     return f"{workload}{point.parts[0].protocol}, {title}"
 
 
+def point_lines(point: LoadPoint, log_started_ns: int) -> PointLines:
+    """What makes the lines of a load point in the interval log."""
+    return PointLines(point.tag, log_started_ns, point.part_tags, are_alike=describe_point(point).kind != "mixed")
+
+
 def is_open(point: LoadPoint) -> bool:
     """Whether every request of a load point has an intended start, and so a response time."""
     return isinstance(describe_point(point), OpenLoad)
@@ -37,49 +42,32 @@ def is_open(point: LoadPoint) -> bool:
 def measurements_of(
     scenario: Scenario,
     point: LoadPoint,
-    workloads: Sequence[ProbedWorkload],
+    workloads: Sequence[tuple[Scenario, ProbedFacts]],
     recorded: PointRecording,
     window: Window,
     observed: PointObservation,
     workers: int,
     warnings: Sequence[MeasurementWarning],
-    calibration: Calibration | None,
 ) -> list[PointMeasurement]:
     """The measurement of a load point; in a mix that of the whole, then those of its workloads. The windows of all begin and end together."""
     if not point.is_mix:
-        (one,) = workloads
-        own = [*warnings, *(one.probed.warnings if point.is_alone else ())]
-        transport_ns = calibrated_transport_ns(one, calibration)
-        return [
-            make_point_measurement(
-                one.scenario,
-                point,
-                0,
-                recorded,
-                window,
-                observed,
-                workers,
-                own,
-                batch_size=one.probed.batch_size,
-                transport_ns=transport_ns,
-            )
-        ]
+        ((own, probed),) = workloads
+        own_warnings = [*warnings, *(probed.warnings if point.is_alone else ())]
+        return [make_point_measurement(own, probed, point, 0, recorded, window, observed, workers, own_warnings)]
     parts = list[PointMeasurement]()
-    for number, one in enumerate(workloads):
+    for number, (own, probed) in enumerate(workloads):
         own_recorded, own_is_open = recorded.of_workload(number), isinstance(point.parts[number].load, OpenPlan)
         own_window = cut(own_recorded.recording, window.start_ns, is_open=own_is_open)
-        measured = make_point_measurement(
-            one.scenario, point, number, own_recorded, own_window, observed.of_workload(number), workers, one.probed.warnings,
-            batch_size=one.probed.batch_size,
-        )  # fmt: skip
-        has_slo = one.scenario.slo is not None or scenario.slo is not None
+        own_observed = observed.of_workload(number)
+        measured = make_point_measurement(own, probed, point, number, own_recorded, own_window, own_observed, workers, probed.warnings)
+        has_slo = own.slo is not None or scenario.slo is not None
         parts.append(dataclasses.replace(measured, shares_load=point.shared is not None, has_slo=has_slo))
     finished = sum(part.window.count("finished") for part in parts)
     inferences = sum(part.window.count("finished") * part.batch_size for part in parts)
     protocols = {part.protocol for part in parts}
     think_times_ns = {part.think_time_ns for part in parts}
     whole = dataclasses.replace(
-        make_point_measurement(scenario, point, 0, recorded, window, observed, workers, warnings, batch_size=1),
+        make_point_measurement(scenario, ProbedFacts(), point, 0, recorded, window, observed, workers, warnings),
         workload=None,
         protocol=protocols.pop() if len(protocols) == 1 else "mixed",
         load=describe_point(point),

@@ -18,7 +18,7 @@ from perfkit.measurement.target_probe import ProbedWorkload
 from perfkit.points.measured import Resources
 from perfkit.protocol.statistics import ModelStatistics
 from perfkit.recorder.recent import LiveFigures
-from perfkit.recorder.recording import AnswerTotals, Interval
+from perfkit.recorder.recording import AnswerTotals, Recording
 from perfkit.recorder.window import Window
 from perfkit.result.distribution import QUANTILES
 from perfkit.result.model import Point
@@ -200,9 +200,10 @@ class PointTelemetry:
         """Names the processes of this machine that generate the load; with a fleet none does, and this process is sampled."""
         self._client.follow(pids or (os.getpid(),))
 
-    def publish_interval(self, interval: Interval) -> None:
-        """Publishes the times of one second as live metrics."""
-        self._client.publish(IntervalTimes(self._number, interval.index, interval.times))
+    def publish_times(self, piece: Recording) -> None:
+        """Publishes the times of each second of a recording's piece as live metrics."""
+        for second, times in piece.times_by_second():
+            self._client.publish(IntervalTimes(self._number, second, times))
 
     @property
     def show_live(self) -> Callable[[LiveFigures], None] | None:

@@ -1,5 +1,6 @@
 """From the recording of a load point to the measurement from which its figures are computed."""
 
+import dataclasses
 from collections.abc import Iterator, Sequence
 
 from perfkit.errors import MeasurementWarning
@@ -29,8 +30,20 @@ def cut_window(scenario: Scenario, recorded: PointRecording, *, is_open: bool) -
     return cut(recording, steady_from_ns, is_open=is_open)
 
 
+@dataclasses.dataclass(frozen=True)
+class ProbedFacts:
+    """What of a workload's probe belongs to its measurement."""
+
+    batch_size: float = 1
+    """The inferences of a request; of a replay, the mean."""
+    transport_ns: int | None = None
+    """What a request costs this machine, from its calibration; None if unknown."""
+    warnings: tuple[MeasurementWarning, ...] = ()
+
+
 def make_point_measurement(
     scenario: Scenario,
+    probed: ProbedFacts,
     load_point: LoadPoint,
     number: int,
     recorded: PointRecording,
@@ -38,9 +51,6 @@ def make_point_measurement(
     observed: PointObservation,
     workers: int,
     warnings: Sequence[MeasurementWarning],
-    *,
-    batch_size: float,
-    transport_ns: int | None = None,
 ) -> PointMeasurement:
     """Puts together what is known about workload `number` of a load point; `warnings` are those of the run as a whole."""
     own_warnings, limit, part = [*warnings, *observed.warnings], max_connections(scenario), load_point.parts[number]
@@ -56,7 +66,7 @@ def make_point_measurement(
         is_alone=load_point.is_alone,
         protocol=part.protocol,
         load=describe_load(load),
-        batch_size=batch_size,
+        batch_size=probed.batch_size,
         repetition=load_point.repetition,
         window=window,
         warmup_ns=window.start_ns - recorded.start_ns,
@@ -70,7 +80,7 @@ def make_point_measurement(
             steal_share=recorded.shares.steal,
             throttled_share=recorded.shares.throttled,
             suspended_ns=recorded.shares.suspended_ns,
-            transport_ns=transport_ns,
+            transport_ns=None if load_point.is_mix else probed.transport_ns,
         ),
         warnings=tuple(own_warnings),
         think_time_ns=load.think_time_ns if isinstance(load, ClosedPlan) else 0,

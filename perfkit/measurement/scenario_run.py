@@ -3,11 +3,11 @@
 import asyncio
 import contextlib
 import dataclasses
-import functools
 import pathlib
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+import perfkit
 from perfkit.calibration.model import calibration_path, read_calibration
 from perfkit.clock import Clock, utc_now
 from perfkit.errors import MeasurementError, MeasurementWarning, PerfkitError, StorageError, TargetError, UsageError
@@ -17,27 +17,23 @@ from perfkit.load.point import LoadPoint
 from perfkit.machine.cpus import usable_cpus
 from perfkit.machine.description import describe_host
 from perfkit.machine.shared_memory import remove_abandoned
-from perfkit.measurement.checkpoints import PointCheckpoints
 from perfkit.measurement.cold_start import StartTrial
-from perfkit.measurement.continuation import Continuation, WholePoint
+from perfkit.measurement.continuation import WHOLE_POINT, Continuation, WholePoint
 from perfkit.measurement.control import Interruption, RunObserver
 from perfkit.measurement.load_generator import LoadGenerator
-from perfkit.measurement.load_points import connect, describe_point, load_point_source
-from perfkit.measurement.mix import describe_workloads, is_open, measurements_of, named, title_of
-from perfkit.measurement.observation import Observation, PointObservation
-from perfkit.measurement.point_measurement import cut_window
+from perfkit.measurement.load_points import calibrated_transport_ns, connect, load_point_source
+from perfkit.measurement.mix import describe_workloads, is_open, measurements_of, named, point_lines, title_of
+from perfkit.measurement.observation import Observation
+from perfkit.measurement.point_log import PointHead, PointLog, log_lines
+from perfkit.measurement.point_measurement import ProbedFacts, cut_window
 from perfkit.measurement.reply_spool import ReplySpool, check_spooled
 from perfkit.measurement.request_traces import SPANS_IN_HASTE_WITHIN_S, SPANS_WITHIN_S, RequestTraces, SpanSource
 from perfkit.measurement.run_result import RunResult
 from perfkit.measurement.run_target import RunTarget, WorkloadKey
 from perfkit.measurement.shared_memory import RunRegions, describe_abandoned, unregister_abandoned
 from perfkit.measurement.target_probe import ProbedWorkload, describe_protocol, describe_target, probe
-from perfkit.points.measured import PointMeasurement, Resources
-from perfkit.recorder.window import Window
-from perfkit.result.checkpoint import Checkpoint
+from perfkit.points.measured import PointMeasurement
 from perfkit.result.file import SERVER_LOG, ResultWriter
-from perfkit.result.interval_log import PointLines
-from perfkit.result.interval_spool import IntervalSpool
 from perfkit.result.model import METRIC_DEFINITIONS, Result, Status
 from perfkit.result.provenance import describe_source
 from perfkit.result.telemetry_file import SampledPoint
@@ -46,7 +42,6 @@ from perfkit.spans.split import PARTS
 from perfkit.telemetry.messages import PointBegins
 from perfkit.units import NS_PER_S
 from perfkit.workers.cpu_placement import place
-from perfkit.workers.point_recording import PointRecording
 
 if TYPE_CHECKING:
     from perfkit.fleet.fleet import Fleet
@@ -90,8 +85,7 @@ class ScenarioRun:
         self.placement = place(self.scenario, usable_cpus())
         self._source = load_point_source(loaded)
         self._is_search = self._source.outcome() is not None
-        names: list[str | None] = [entry.name for entry in self.scenario.workloads or ()] or [None]
-        self.plain = dict(zip(names, loaded.workloads(), strict=True))
+        self.plain = loaded.by_workload()
         """The scenario of each workload by its name, None for a scenario that is no mix."""
         scenarios = {name: one.scenario for name, one in self.plain.items()}
         self.generator = LoadGenerator(self.scenario, scenarios, self.placement, calibration, clock)
@@ -186,7 +180,7 @@ class ScenarioRun:
         try:
             result = self._ended()
             if result.points:
-                folder = self._writer.commit(in_haste=self.interruption.count > 1, is_finished=self._has_ended)
+                folder = self._writer.commit(in_haste=self.interruption.count > 1, is_finished=self._has_ended or self._traces is not None)
                 return MeasuredScenario(result, folder)
         except BaseException as error:
             if (partial := self._writer.abort()) is not None:
@@ -278,16 +272,17 @@ class ScenarioRun:
         start = None
         if isinstance(load := load_point.parts[0].load, ColdStartPlan):
             start = StartTrial(self.scenario, load, workloads[0].address, target.server, self.clock)
-        log = self._writer.interval_spool(load_point.tag, self._point_lines(load_point))
-        with self.interruption.stopping(target.server) as set_loop, contextlib.closing(log):
-            if self._spool is not None:
-                spec, workers = self._spool.begin(spec, self.clock), 1
-            make_checkpoint = functools.partial(self._checkpoint, load_point, workloads, workers, log)
-            checkpoints = PointCheckpoints(make_checkpoint, self.observer.note_added)
-            recorded = await self.generator.send(spec, workers, log, checkpoints, telemetry, start, set_loop)
+        facts = tuple(
+            ProbedFacts(one.probed.batch_size, calibrated_transport_ns(one, self.generator.calibration), one.probed.warnings)
+            for one in workloads
+        )
+        if self._spool is not None:
+            spec, workers = self._spool.begin(spec, self.clock), 1
+        with self.interruption.stopping(target.server) as set_loop:
+            async with contextlib.aclosing(self._point_log(workers, facts)) as log:
+                recorded = await self.generator.send(spec, workers, log, telemetry, start, set_loop)
             if number == total and not self._is_search:
                 self.observer.all_answered()
-            await checkpoints.finish()
             window = cut_window(self.scenario, recorded, is_open=is_open(load_point))
             if self._spool is not None:
                 self._spool.end(window)
@@ -295,7 +290,8 @@ class ScenarioRun:
             observed = await telemetry.finish(recorded, window)
             first_s = (window.start_ns - recorded.recording.origin_ns) // NS_PER_S
             # in a thread: an hour of many workers takes seconds, in which a fleet's machines must hear of this one
-            await asyncio.to_thread(self._writer.log_spooled, log, first_s)
+            lines = log_lines(log.file, point_lines(load_point, self._started_ns), first_s)
+            await asyncio.to_thread(self._writer.log_point, lines, log.failure)
         self._so_far.end_early(recorded.ending)
         if recorded.ending.cause is StopCause.INTERRUPTED:
             for run in self.interleaved:
@@ -303,7 +299,16 @@ class ScenarioRun:
         if window.length_ns:  # otherwise the load ended during the warm-up
             for run in self.interleaved:
                 run.add_notes(observation)
-            measurements = self._measurements(load_point, workloads, recorded, window, observed, workers)
+            measurements = measurements_of(
+                self.scenario,
+                load_point,
+                list(zip((one.scenario for one in workloads), facts, strict=True)),
+                recorded,
+                window,
+                observed,
+                workers,
+                self._warnings,
+            )
             if start is not None:
                 measurements = [dataclasses.replace(measurements[0], cold_start=start.result(load_point.repetition))]
             whole = measurements[0]
@@ -315,18 +320,6 @@ class ScenarioRun:
             observation.point_finished(number, self._so_far.points[-len(measurements)])
             if self._traces is not None:  # last, because an interrupt of this wait must not discard the measured load point
                 await self._traces.collect(observation)
-
-    def _measurements(
-        self,
-        load_point: LoadPoint,
-        workloads: Sequence[ProbedWorkload],
-        recorded: PointRecording,
-        window: Window,
-        observed: PointObservation,
-        workers: int,
-    ) -> list[PointMeasurement]:
-        calibration = self.generator.calibration
-        return measurements_of(self.scenario, load_point, workloads, recorded, window, observed, workers, self._warnings, calibration)
 
     async def join_traces(self, observation: Observation) -> None:
         """Takes the server's spans of the traced requests, once all load points are measured, and splits their time."""
@@ -343,34 +336,22 @@ class ScenarioRun:
         if self._traces is not None and self._so_far.points and not self._traces.breakdowns:
             self._writer.write_traces(PARTS, self._traces.split([one.address for one in self._workloads.values()]))
 
-    def _point_lines(self, load_point: LoadPoint) -> PointLines:
-        are_alike = describe_point(load_point).kind != "mixed"
-        return PointLines(load_point.tag, self._started_ns, load_point.part_tags, are_alike=are_alike)
-
-    def _checkpoint(
-        self,
-        load_point: LoadPoint,
-        workloads: Sequence[ProbedWorkload],
-        workers: int,
-        spool: IntervalSpool,
-        at_ns: int,
-        recorded: PointRecording,
-    ) -> Callable[[], None] | None:
-        """What writes a checkpoint: the result as if the load point had ended at that instant, without what was sampled."""
-        window = cut_window(self.scenario, recorded, is_open=is_open(load_point))
-        if not window.length_ns:
-            return None
-        so_far = self._so_far.branch()
-        so_far.add(self._measurements(load_point, workloads, recorded, window, PointObservation(Resources(), (), ()), workers))
-        number, total = self._number
-        seconds = window.length_ns / NS_PER_S
-        where = f"{seconds:,.0f} s into the window of load point {number:,} of {total:,} ({title_of(load_point)})"
-        so_far.end("incomplete", f"the run had not ended: checkpoint {where}")
-        origin_ns = recorded.recording.origin_ns
-        first_s = (window.start_ns - origin_ns) // NS_PER_S
-        taken_at = utc_now().isoformat(timespec="seconds")
-        checkpoint = Checkpoint(taken_at, where, first_s, (at_ns - origin_ns) // NS_PER_S, spool.window_lines(first_s))
-        return self._writer.checkpoint(so_far.document(self._source.outcome(), {}), spool, checkpoint)
+    def _point_log(self, workers: int, workloads: tuple[ProbedFacts, ...]) -> PointLog:
+        """The log of the load point that is about to be measured."""
+        file, log_bytes, telemetry_bytes = self._writer.begin_point(self.measured, self.result())
+        folder, started_ns = str(self.loaded.folder.resolve()), self._started_ns
+        head = PointHead(
+            perfkit.__version__,
+            folder,
+            started_ns,
+            log_bytes,
+            telemetry_bytes,
+            self._probe_time_ns,
+            workers,
+            tuple(self._warnings),
+            workloads,
+        )
+        return PointLog(file, head, self.clock, self.scenario.measure.checkpoint_ns)
 
     def add_notes(self, observation: Observation) -> None:
         """Adds the notes of telemetry to the result; the first of the runs passes them on."""
@@ -387,10 +368,10 @@ class ScenarioRun:
         if self._so_far.status == "complete":
             self._source.record(measurements[0].window, whole, took_s)
         self._writer.save(self.result())
-        if self._so_far.status == "complete" and self._traces is None:  # otherwise another run would measure it again
+        if self._so_far.status == "complete":  # otherwise another run measures it again
             log_end_s = (self.clock.now_ns() - self._started_ns) / NS_PER_S
             stored = WholePoint(tag, self._probe_time_ns, took_s, utc_now().timestamp(), log_end_s, tuple(measurements))
-            self._writer.store_point(self.measured - 1, stored)
+            self._writer.store_point(self.measured - 1, WHOLE_POINT.encoded(stored))
         self.observer.point_finished(whole)
 
     def _ended(self) -> Result:

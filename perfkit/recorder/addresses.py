@@ -1,13 +1,12 @@
 """The requests of a load point by the address that they were sent to, where a target has several."""
 
-import collections
 import dataclasses
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import numpy as np
 import numpy.typing as npt
 
-from perfkit.recorder.batches import Batch, BatchRecorder, tally
+from perfkit.recorder.batches import Batch, BatchRecorder, longer_batches, tally
 from perfkit.stats.buckets import EMPTY, BucketCounts
 from perfkit.transport.base import Outcome
 
@@ -36,10 +35,8 @@ class AddressWindow:
 class AddressRecorder:
     """Records batches for each address; their counts add up to those of the whole load point."""
 
-    def __init__(
-        self, labels: Labels, window_start_ns: int, window_ns: int | None, *, is_open: bool, taken_every_ns: int | None = None
-    ) -> None:
-        self._labels, self._start_ns, self._window_ns, self._taken_every_ns = labels, window_start_ns, window_ns, taken_every_ns
+    def __init__(self, labels: Labels, window_start_ns: int, window_ns: int | None, *, is_open: bool) -> None:
+        self._labels, self._start_ns, self._window_ns = labels, window_start_ns, window_ns
         self._time = "response_time" if is_open else "service_time"
         self._recorders: dict[int, BatchRecorder] = {}
 
@@ -57,7 +54,7 @@ class AddressRecorder:
         for replica, _ in tally(replicas):
             recorder = self._recorders.get(replica)
             if recorder is None:
-                recorder = self._recorders[replica] = BatchRecorder(self._start_ns, self._window_ns, self._taken_every_ns)
+                recorder = self._recorders[replica] = BatchRecorder(self._start_ns, self._window_ns)
             own = replicas == replica
             recorder.count("finished", finished_ns[own & ok_inside])
             if (own & inside).any():
@@ -66,42 +63,14 @@ class AddressRecorder:
                 yield from recorder.add(intended_ns[own], codes[own], inside[own], {self._time: (places, waited_ns)}, {})
             yield
 
-    def finish(self, batch_ns: int) -> AddressBatches:
-        """The batches with the given length, which is at least their own; see `BatchRecorder.finish`."""
-        return self._by_label({replica: recorder.finish() for replica, recorder in self._recorders.items()}, batch_ns)
-
-    def take_before(self, instant_ns: int, batch_ns: int) -> AddressBatches:
-        """See `BatchRecorder.take_before`."""
-        return self._by_label({replica: recorder.take_before(instant_ns) for replica, recorder in self._recorders.items()}, batch_ns)
-
-    def _by_label(self, recorded: Mapping[int, Mapping[int, Batch]], batch_ns: int) -> AddressBatches:
+    def take_before(self, instant_ns: int | None, batch_ns: int) -> AddressBatches:
+        """The batches with the given length, which is at least their own; see `BatchRecorder.take_before`."""
         labels = self._labels()
-        parts = (
-            {number * self._recorders[replica].batch_ns // batch_ns: batch}
-            for replica, one in recorded.items()
-            for number, batch in one.items()
-        )
-        owners = [labels[replica] for replica, one in recorded.items() for _ in one]
-        return {**{label: {} for label in labels}, **_merged(zip(owners, parts, strict=True))}
-
-
-def merge_addresses(parts: Sequence[tuple[AddressBatches, int]], batch_ns: int) -> AddressBatches:
-    """The batches of several workers, each with their length, as batches of a length that is at least theirs."""
-    pairs = (
-        (label, {number * own_ns // batch_ns: batch})
-        for part, own_ns in parts
-        for label, one in part.items()
-        for number, batch in one.items()
-    )
-    return {**{label: {} for part, _ in parts for label in part}, **_merged(pairs)}
-
-
-def _merged(pairs: Iterable[tuple[str, Mapping[int, Batch]]]) -> dict[str, dict[int, Batch]]:
-    found = collections.defaultdict[str, collections.defaultdict[int, list[Batch]]](lambda: collections.defaultdict(list))
-    for label, batches in pairs:
-        for number, batch in batches.items():
-            found[label][number].append(batch)
-    return {label: {number: Batch.merged(several) for number, several in one.items()} for label, one in found.items()}
+        taken = {
+            labels[replica]: longer_batches(recorder.take_before(instant_ns), batch_ns // recorder.batch_ns)
+            for replica, recorder in self._recorders.items()
+        }
+        return {label: taken.get(label, {}) for label in labels}
 
 
 def cut_addresses(recorded: AddressBatches, first: int, parts: int, waited: str) -> dict[str, AddressWindow]:

@@ -1,8 +1,7 @@
-"""A load point in 30 to 60 equal batches with counts and times: the units of the warm-up cut and of confidence intervals."""
+"""A load point in equal batches with counts and times: the units of the warm-up cut, of confidence intervals, and of the interval log."""
 
 import collections
 import dataclasses
-import math
 from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
@@ -15,7 +14,8 @@ from perfkit.transport.base import Outcome
 from perfkit.units import NS_PER_S
 
 _Numbers = npt.NDArray[np.int64]
-_MIN_LENGTH_NS, _MAX_BATCHES, _MAX_OPEN = NS_PER_S // 64, 60, 3
+_MAX_BATCHES = 60
+_MIN_LENGTH_NS, _MAX_OPEN = NS_PER_S // 64, 3
 
 
 @dataclasses.dataclass(slots=True)
@@ -42,12 +42,20 @@ class Batch:
         return whole
 
 
-def batch_length_ns(length_ns: int | None) -> int:
-    """The length of the batches of a load; with None, unknown length, the initial one."""
+def batch_length_ns(length_ns: int) -> int:
+    """The length of the batches of a load: the shortest with which there are at most 60."""
     batch_ns = _MIN_LENGTH_NS
-    while length_ns is not None and batch_ns * _MAX_BATCHES < length_ns:
+    while batch_ns * _MAX_BATCHES < length_ns:
         batch_ns *= 2
     return batch_ns
+
+
+def longer_batches(batches: "Mapping[int, Batch]", factor: int) -> "dict[int, Batch]":
+    """The batches by number, each as the sum of `factor` of them."""
+    together = collections.defaultdict[int, list[Batch]](list)
+    for number, batch in batches.items():
+        together[number // factor].append(batch)
+    return {number: Batch.merged(parts) for number, parts in together.items()}
 
 
 def tally(numbers: _Numbers) -> list[tuple[int, int]]:
@@ -59,17 +67,14 @@ def tally(numbers: _Numbers) -> list[tuple[int, int]]:
 
 
 class BatchRecorder:
-    """Records at most 60 batches from `origin_ns` on; their length is 1/64 s times a power of two, so that they align with seconds.
+    """Records batches from `origin_ns` on; their length is 1/64 s times a power of two and at most a second, so that seconds are whole batches.
 
-    If the length of the load is unknown, None, the batches are merged in pairs whenever there would be more than 60. Batches can be removed
-    while the load lasts, every `taken_every_ns`.
+    If the length of the load is unknown, None, their length doubles, up to a second, whenever there would be more than 60. Batches can be
+    taken out while the load lasts.
     """
 
-    def __init__(self, origin_ns: int, length_ns: int | None, taken_every_ns: int | None = None) -> None:
-        self.batch_ns = batch_length_ns(length_ns)
-        self._taken_every_ns = taken_every_ns
-        # parts of a batch, whose borders are both those of batches and the instants at which they are taken out
-        self._part_ns = self._length_of_parts_ns()
+    def __init__(self, origin_ns: int, length_ns: int | None) -> None:
+        self.batch_ns = min(batch_length_ns(length_ns or 0), NS_PER_S)
         self._may_double = length_ns is None
         self._origin_ns = origin_ns
         self._open: dict[int, collections.defaultdict[str, Histogram]] = {}  # the last used one last
@@ -113,47 +118,26 @@ class BatchRecorder:
             for number, count in tally(self._numbers(instants_ns)):
                 self._batches[number].counts[name] += count
 
-    def finish(self) -> dict[int, Batch]:
-        """The batches that are not empty and were not taken out, by number."""
-        return self._take(list(self._batches.keys() | self._open.keys()))
-
-    def take_before(self, instant_ns: int) -> dict[int, Batch]:
-        """Removes and returns the batches before an instant, which is a multiple of `taken_every_ns` after the origin.
+    def take_before(self, instant_ns: int | None) -> dict[int, Batch]:
+        """Removes and returns the batches before an instant, which is whole seconds after the origin, or all.
 
         What is added to them afterwards is returned by the next call.
         """
-        end = (instant_ns - self._origin_ns) // self._part_ns
-        return self._take([part for part in self._batches.keys() | self._open.keys() if part < end])
-
-    def _take(self, parts: list[int]) -> dict[int, Batch]:
-        """Removes parts, and returns them as batches by number."""
-        of_batches = collections.defaultdict[int, list[Batch]](list)
-        for part in sorted(parts):
-            if part in self._open:
-                self._pack(part)
-            of_batches[part * self._part_ns // self.batch_ns].append(self._batches.pop(part))
-        return {number: several[0] if len(several) == 1 else Batch.merged(several) for number, several in of_batches.items()}
+        end = None if instant_ns is None else (instant_ns - self._origin_ns) // self.batch_ns
+        taken = sorted(number for number in self._batches.keys() | self._open.keys() if end is None or number < end)
+        for number in taken:
+            if number in self._open:
+                self._pack(number)
+        return {number: self._batches.pop(number) for number in taken}
 
     def _numbers(self, instants_ns: _Numbers) -> _Numbers:
         times_ns = instants_ns - self._origin_ns
-        while self._may_double and int(times_ns.max()) >= _MAX_BATCHES * self.batch_ns:
-            self._double()
-        return times_ns // self._part_ns
-
-    def _length_of_parts_ns(self) -> int:
-        return self.batch_ns if self._taken_every_ns is None else math.gcd(self.batch_ns, self._taken_every_ns)
-
-    def _double(self) -> None:
-        self.batch_ns *= 2
-        if self._length_of_parts_ns() == self._part_ns:
-            return
-        self._part_ns *= 2
-        for number in tuple(self._open):
-            self._pack(number)
-        pairs = collections.defaultdict[int, list[Batch]](list)
-        for number, batch in self._batches.items():
-            pairs[number >> 1].append(batch)
-        self._batches = collections.defaultdict(Batch, {number: Batch.merged(pair) for number, pair in pairs.items()})
+        while self._may_double and self.batch_ns < NS_PER_S and int(times_ns.max()) >= _MAX_BATCHES * self.batch_ns:
+            self.batch_ns *= 2
+            for number in tuple(self._open):
+                self._pack(number)
+            self._batches = collections.defaultdict(Batch, longer_batches(self._batches, 2))
+        return times_ns // self.batch_ns
 
     def _histograms(self, number: int) -> dict[str, Histogram]:
         self._open[number] = histograms = self._open.pop(number, None) or collections.defaultdict(Histogram)

@@ -10,10 +10,9 @@ from perfkit.recorder.addresses import AddressRecorder, Labels
 from perfkit.recorder.batches import BatchRecorder, tally
 from perfkit.recorder.failures import FailureKinds
 from perfkit.recorder.recent import LiveFigures, RecentReplies
-from perfkit.recorder.recording import AnswerTotals, Interval, OpenIntervals, Recording
-from perfkit.recorder.recording_so_far import RecordingSoFar
-from perfkit.recorder.series import Instants, SeriesRecorder
-from perfkit.recorder.stops import StopDetector
+from perfkit.recorder.recording import AnswerTotals, Recording
+from perfkit.recorder.series import Instants, Series, SeriesRecorder
+from perfkit.recorder.stops import Stop, StopDetector
 from perfkit.recorder.streamed_times import streamed_times
 from perfkit.transport.base import Outcome, Reply
 from perfkit.units import NS_PER_S
@@ -49,17 +48,15 @@ class Recorder:
     and what they would have been at least and at most without a stop (`touched_time`, `touched_least`, `touched_most`), and the times of
     requests that were sent late and what they would have been without that delay (`late_time`, `late_least`).
 
-    `on_interval` gets each interval when later ones displace it; one with late answers comes in several parts, which add up.
     `describe_failure` and `raw_failure` are those of `FailureKinds`. `check` may read an answer before its payload is dropped,
     change its outcome, and returns whether it read it. An OK answer within `good_within_ns` is good. `stops` finds the stops of
     this process. With `is_streamed` the replies have the instants of their responses. With `is_live` the newest replies can be
-    taken as `LiveFigures`. `labels` names the addresses of a target with several. With `checkpoint_ns` the recording can be taken out
-    piece by piece, at multiples of it after the window's start.
+    taken as `LiveFigures`. `labels` names the addresses of a target with several. The recording can be taken out piece
+    by piece while load is sent; all pieces add up.
     """
 
     def __init__(
         self,
-        on_interval: Callable[[Interval], None],
         describe_failure: Callable[[Reply], str] = lambda reply: reply.error,
         raw_failure: Callable[[Reply], Hashable] = lambda reply: reply.error,
         *,
@@ -73,7 +70,6 @@ class Recorder:
         is_live: bool = False,
         is_streamed: bool = False,
         labels: Labels | None = None,
-        checkpoint_ns: int | None = None,
     ) -> None:
         self.failed = 0
         self._responses = 0
@@ -95,18 +91,15 @@ class Recorder:
         self._batch_size = _OPEN_BATCH if is_open else _BATCH
         self._series = SeriesRecorder(window_start_ns if series_start_ns is None else series_start_ns, window_end_ns)
         window_ns = None if window_end_ns is None else window_end_ns - window_start_ns
-        self._batches = BatchRecorder(window_start_ns, window_ns, checkpoint_ns)
+        self._batches = BatchRecorder(window_start_ns, window_ns)
         self._addresses = None
         if labels is not None:
-            self._addresses = AddressRecorder(labels, window_start_ns, window_ns, is_open=is_open, taken_every_ns=checkpoint_ns)
-        self._so_far = None if checkpoint_ns is None else RecordingSoFar()
-        self._keeping: Iterator[None] = iter(())
+            self._addresses = AddressRecorder(labels, window_start_ns, window_ns, is_open=is_open)
         self._awaited_ns: int | None = None
         self.answered_awaited = 0
         """The replies since `await_sent_until` to requests that were sent until its instant, as far as they are recorded."""
         self._finished_per_s: collections.Counter[int] = collections.Counter()
         self._failed_per_s: collections.Counter[int] = collections.Counter()
-        self._intervals = OpenIntervals(window_start_ns, on_interval)
         self._last_finished_ns = 0
         self._answer_totals = AnswerTotals()
 
@@ -159,77 +152,47 @@ class Recorder:
         self._window_end_ns = instant_ns
 
     def finish(self, window_end_ns: int | None) -> Recording:
-        """The recording of a window that ended then, or, if that is None, with its last answer."""
+        """The rest of the recording of a window that ended then, or, if that is None, with its last answer."""
         self._begin_work(window_end_ns)
         self._finish_work()
-        collections.deque(self._intervals.emit_before(None), maxlen=0)
-        batches = self._batches.finish()
-        last = Recording(
-            origin_ns=self._window_start_ns,
-            end_ns=max(self._last_finished_ns, self._window_start_ns) if window_end_ns is None else window_end_ns,
-            batch_ns=self._batches.batch_ns,
-            batches=batches,
-            series=self._series.finish(),
-            finished_per_s=dict(self._finished_per_s),
-            failed_per_s=dict(self._failed_per_s),
-            answer_totals=self._answer_totals,
-            stops=() if self._stops is None else self._stops.finish(),
-            by_address={} if self._addresses is None else self._addresses.finish(self._batches.batch_ns),
-        )
-        collections.deque(self._keeping, maxlen=0)
-        return last if self._so_far is None else self._so_far.whole(last)
+        end_ns = max(self._last_finished_ns, self._window_start_ns) if window_end_ns is None else window_end_ns
+        return self._piece(None, end_ns, self._series.finish(), () if self._stops is None else self._stops.finish())
 
-    def record_pending(self) -> None:
-        """Records all replies so far now; takes up to a millisecond."""
-        self._begin_work(self._window_end_ns)
-        self._finish_work()
-
-    def emit_before(self, instant_ns: int) -> Iterator[None]:
-        """Gives `on_interval` the seconds that have ended by an instant, with all replies so far, in steps of less than a millisecond.
-
-        Later replies of such a second come as a further part of it.
-        """
+    def record_pending(self) -> Iterator[None]:
+        """Records all replies so far, in steps of less than a millisecond."""
         self._begin_work(self._window_end_ns)
         while self._work is not None:
             yield
             if self._work is not None and next(self._work, self) is self:
                 self._work = None
-        yield from self._intervals.emit_before(instant_ns)
 
     def await_sent_until(self, instant_ns: int) -> None:
         """Counts in `answered_awaited`, from now on, replies to requests that the loop had sent until that instant."""
-        self.record_pending()
+        collections.deque(self.record_pending(), maxlen=0)
         self._awaited_ns, self.answered_awaited = instant_ns, 0
 
     def take_before(self, instant_ns: int) -> Recording:
-        """The recording since the last call until an instant, which is a multiple of `checkpoint_ns`; see `RecordingSoFar`.
+        """The recording since the last call until an instant, whole seconds after the window's start; later answers are in the next piece."""
+        collections.deque(self.record_pending(), maxlen=0)
+        return self._piece(instant_ns, instant_ns, self._series.take(), () if self._stops is None else self._stops.take_settled())
 
-        All intervals before the instant are given to `on_interval` first. Answers that come later are in the next piece.
-        """
-        assert self._so_far is not None
-        collections.deque(self._keeping, maxlen=0)
-        self.record_pending()
-        first_s = (instant_ns - self._window_start_ns) // NS_PER_S
-        collections.deque(self._intervals.emit_before(instant_ns), maxlen=0)
-        batch_ns = self._batches.batch_ns
-        piece = Recording(
+    def _piece(self, before_ns: int | None, end_ns: int, series: Series, stops: tuple[Stop, ...]) -> Recording:
+        """What was recorded of the seconds before an instant, or of all, and not taken yet."""
+        seconds = None if before_ns is None else (before_ns - self._window_start_ns) // NS_PER_S
+        batch_ns, totals = self._batches.batch_ns, self._answer_totals
+        self._answer_totals = AnswerTotals()
+        return Recording(
             origin_ns=self._window_start_ns,
-            end_ns=instant_ns,
+            end_ns=end_ns,
             batch_ns=batch_ns,
-            batches=self._batches.take_before(instant_ns),
-            series=self._series.finish(),
-            finished_per_s=_take_before(self._finished_per_s, first_s),
-            failed_per_s=_take_before(self._failed_per_s, first_s),
-            answer_totals=self._answer_totals,
-            stops=() if self._stops is None else self._stops.so_far(),
-            by_address={} if self._addresses is None else self._addresses.take_before(instant_ns, batch_ns),
+            batches=self._batches.take_before(before_ns),
+            series=series,
+            finished_per_s=_take_before(self._finished_per_s, seconds),
+            failed_per_s=_take_before(self._failed_per_s, seconds),
+            answer_totals=totals,
+            stops=stops,
+            by_address={} if self._addresses is None else self._addresses.take_before(before_ns, batch_ns),
         )
-        self._keeping = self._so_far.add_in_steps(piece)
-        return piece
-
-    def keep(self) -> Iterator[None]:
-        """Keeps the newest piece for `finish`, which does what is left of it; in steps of about a millisecond."""
-        return self._keeping
 
     def _begin_work(self, window_end_ns: int | None) -> None:
         """Starts to record the replies so far; in steps, since all at once would delay an arrival by half a millisecond."""
@@ -278,10 +241,7 @@ class Recorder:
         if self._is_open:
             times["response_time"] = places, (finished - intended)[places]
             times["start_delay"] = places, (started - intended)[places]
-        yield from self._intervals.add(intended[places], {name: values_ns for name, (_, values_ns) in times.items()})
-        for name, (requests, values_ns) in streamed.items():
-            times[name] = requests, values_ns
-            yield from self._intervals.add(intended[requests], {name: values_ns})
+        times |= streamed
         if self._is_open:
             paced = np.array([reply.paced_ns for reply in batch], dtype=np.int64)
             times["pacing_delay"] = np.flatnonzero(inside), (paced - intended)[inside]
@@ -373,9 +333,8 @@ class Recorder:
             begun_ns, times_ns = np.array(pairs, dtype=np.int64).T
             inside = self._is_inside(begun_ns, window_end_ns)
             self._batches.add_times(name, begun_ns[inside], times_ns[inside])
-            collections.deque(self._intervals.add(begun_ns[inside], {name: times_ns[inside]}), maxlen=0)
 
 
-def _take_before(counts: collections.Counter[int], first_s: int) -> dict[int, int]:
-    """Removes the seconds before one, and returns them."""
-    return {second: counts.pop(second) for second in sorted(counts) if second < first_s}
+def _take_before(counts: collections.Counter[int], end_s: int | None) -> dict[int, int]:
+    """Removes the seconds before one, or all, and returns them."""
+    return {second: counts.pop(second) for second in sorted(counts) if end_s is None or second < end_s}

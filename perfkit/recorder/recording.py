@@ -2,14 +2,14 @@
 
 import collections
 import dataclasses
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import TypeVar
 
 import numpy as np
 
-from perfkit.recorder.addresses import AddressBatches, merge_addresses
-from perfkit.recorder.batches import Batch, merge_times, tally
-from perfkit.recorder.histogram import Histogram
-from perfkit.recorder.series import Instants, Series
+from perfkit.recorder.addresses import AddressBatches
+from perfkit.recorder.batches import Batch, batch_length_ns, longer_batches, merge_times
+from perfkit.recorder.series import Instants, Series, sum_series
 from perfkit.recorder.stops import Stop
 from perfkit.stats.buckets import BucketCounts
 from perfkit.transport.base import Outcome
@@ -17,7 +17,6 @@ from perfkit.units import NS_PER_S
 
 OF_ALL_LOADS = ("service_time", "failure_time")
 """The times that loads of both kinds have together."""
-_MOST_OPEN = 4
 _ANSWERED = np.array([outcome in (Outcome.OK, Outcome.INVALID_OUTPUT) for outcome in Outcome])
 # requests that a server may have answered after the client stopped waiting
 _PERHAPS_ANSWERED = (Outcome.TIMED_OUT, Outcome.UNFINISHED, Outcome.BROKEN)
@@ -53,63 +52,11 @@ class AnswerTotals:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Interval:
-    """The times of one second of the window, by the names under which they were recorded."""
-
-    index: int
-    times: Mapping[str, BucketCounts]
-    workload: int = 0
-    """The number of the workload in a mix."""
-
-
-def merge_intervals(parts: Sequence[Interval]) -> list[Interval]:
-    """One interval for each second and workload, from those of several workers or in several parts; in the order of time."""
-    together = collections.defaultdict[tuple[int, int], list[Mapping[str, BucketCounts]]](list)
-    for part in parts:
-        together[part.index, part.workload].append(part.times)
-    return [Interval(index, merge_times(same), workload) for (index, workload), same in sorted(together.items(), key=lambda item: item[0])]
-
-
-class OpenIntervals:
-    """Collects times by the second of their request after `origin_ns`, at most four seconds at once; `on_interval` gets what is emitted.
-
-    A second can be emitted several times, each with what was added since.
-    """
-
-    def __init__(self, origin_ns: int, on_interval: Callable[[Interval], None]) -> None:
-        self._origin_ns, self._on_interval = origin_ns, on_interval
-        self._seconds: dict[int, collections.defaultdict[str, Histogram]] = {}  # the last used one last
-
-    def add(self, begun_ns: Instants, times: Mapping[str, Instants]) -> Iterator[None]:
-        """Adds times of each kind, of the requests that began at these instants, in steps."""
-        indices = (begun_ns - self._origin_ns) // NS_PER_S
-        for index, _ in tally(indices):
-            chosen, histograms = indices == index, self._second(index)
-            for name, values_ns in times.items():
-                histograms[name].record_many(values_ns[chosen])
-                yield
-
-    def emit_before(self, instant_ns: int | None) -> Iterator[None]:
-        """Emits the seconds that have ended by an instant, or all; in steps."""
-        end = None if instant_ns is None else (instant_ns - self._origin_ns) // NS_PER_S
-        for index in sorted(index for index in self._seconds if end is None or index < end):
-            if index in self._seconds:  # it may have been emitted meanwhile
-                self._emit(index)
-            yield
-
-    def _second(self, index: int) -> dict[str, Histogram]:
-        self._seconds[index] = histograms = self._seconds.pop(index, None) or collections.defaultdict(Histogram)
-        if len(self._seconds) > _MOST_OPEN:
-            self._emit(next(iter(self._seconds)))
-        return histograms
-
-    def _emit(self, index: int) -> None:
-        self._on_interval(Interval(index, {name: one.bucket_counts() for name, one in self._seconds.pop(index).items()}))
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
 class Recording:
-    """What one worker recorded from the earliest start of the window on; `window.cut` extracts the window."""
+    """What one worker recorded from the earliest start of the window on, or a piece of it; all pieces add up, those of several workers too.
+
+    `window.cut` extracts the window.
+    """
 
     origin_ns: int
     end_ns: int
@@ -137,34 +84,106 @@ class Recording:
             stops=tuple(stop.shifted(by_ns) for stop in self.stops),
         )
 
+    def before(self, instant_ns: int) -> "Recording":
+        """The part before an instant, which is whole seconds after the origin; batches are at most a second long."""
+        seconds = (instant_ns - self.origin_ns) // NS_PER_S
+        batches = seconds * NS_PER_S // self.batch_ns
+        return dataclasses.replace(
+            self,
+            end_ns=min(self.end_ns, instant_ns),
+            batches=_below(self.batches, batches),
+            finished_per_s=_below(self.finished_per_s, seconds),
+            failed_per_s=_below(self.failed_per_s, seconds),
+            by_address={label: _below(own, batches) for label, own in self.by_address.items()},
+        )
+
+    def times_by_second(self) -> Iterator[tuple[int, Mapping[str, BucketCounts]]]:
+        """The times of each second after the origin, by the names under which they were recorded; batches are at most a second long."""
+        of_seconds = collections.defaultdict[int, list[Mapping[str, BucketCounts]]](list)
+        for number, batch in sorted(self.batches.items()):
+            if batch.times:
+                of_seconds[number * self.batch_ns // NS_PER_S].append(batch.times)
+        return ((second, merge_times(parts)) for second, parts in of_seconds.items())
+
+
+_T = TypeVar("_T")
+
+
+def _below(numbered: Mapping[int, _T], end: int) -> dict[int, _T]:
+    return {number: value for number, value in numbered.items() if number < end}
+
+
+class RecordingSum:
+    """Adds up recordings that begin at the same instant, in memory that does not grow with the length of the load.
+
+    Its batches get longer with the load, up to `longest_ns`, so that there are at most 60; a piece of a recording has batches of a second.
+    """
+
+    def __init__(self, longest_ns: int | None = None) -> None:
+        self._longest_ns = longest_ns
+        self._last: Recording | None = None
+        self._end_ns = self._batch_ns = 0
+        self._batches = dict[int, Batch]()
+        self._by_address = dict[str, dict[int, Batch]]()
+        self._finished_per_s, self._failed_per_s = collections.Counter[int](), collections.Counter[int]()
+        self._series: Series | None = None
+        self._answer_totals, self._stops = AnswerTotals(), list[Stop]()
+
+    def add(self, part: Recording) -> None:
+        """Adds a recording; raises ValueError if it begins at another instant than those before."""
+        if self._last is not None and self._last.origin_ns != part.origin_ns:
+            raise ValueError("the recordings of one load point must begin at the same instant")
+        self._last, self._end_ns = part, max(self._end_ns, part.end_ns)
+        self._lengthen(part.batch_ns)
+        self._add_batches(self._batches, part.batches, part.batch_ns)
+        for label, batches in part.by_address.items():
+            self._add_batches(self._by_address.setdefault(label, {}), batches, part.batch_ns)
+        if self._batches:
+            self._lengthen(batch_length_ns((max(self._batches) + 1) * self._batch_ns))
+        self._finished_per_s.update(part.finished_per_s)
+        self._failed_per_s.update(part.failed_per_s)
+        self._series = part.series if self._series is None else sum_series([self._series, part.series])
+        self._answer_totals = AnswerTotals.added((self._answer_totals, part.answer_totals))
+        self._stops += part.stops
+
+    def whole(self) -> Recording:
+        """The sum; there must be a recording."""
+        assert self._last is not None
+        assert self._series is not None
+        self._lengthen(batch_length_ns(self._end_ns - self._last.origin_ns))
+        return Recording(
+            origin_ns=self._last.origin_ns,
+            end_ns=self._end_ns,
+            batch_ns=self._batch_ns,
+            batches=dict(self._batches),
+            series=self._series,
+            finished_per_s=dict(self._finished_per_s),
+            failed_per_s=dict(self._failed_per_s),
+            answer_totals=self._answer_totals,
+            stops=tuple(sorted(self._stops)),
+            by_address={label: dict(batches) for label, batches in self._by_address.items()},
+        )
+
+    def _add_batches(self, to: dict[int, Batch], batches: Mapping[int, Batch], batch_ns: int) -> None:
+        for number, batch in longer_batches(batches, self._batch_ns // batch_ns).items():
+            to[number] = Batch.merged([to[number], batch]) if number in to else batch
+
+    def _lengthen(self, batch_ns: int) -> None:
+        if self._longest_ns is not None:
+            batch_ns = min(batch_ns, self._longest_ns)
+        if batch_ns <= self._batch_ns:
+            return
+        factor, self._batch_ns = batch_ns // (self._batch_ns or batch_ns), batch_ns
+        self._batches = longer_batches(self._batches, factor)
+        self._by_address = {label: longer_batches(batches, factor) for label, batches in self._by_address.items()}
+
 
 def merge(recordings: Sequence[Recording]) -> Recording:
     """The recording that a single worker would have made; raises ValueError if the recordings begin at different instants."""
-    first = recordings[0]
-    if len(recordings) == 1:
-        return first
-    if len({recording.origin_ns for recording in recordings}) > 1:
-        raise ValueError("the recordings of one load point must begin at the same instant")
-    batch_ns = max(recording.batch_ns for recording in recordings)
-    batches = collections.defaultdict[int, list[Batch]](list)
-    finished_per_s, failed_per_s = collections.Counter[int](), collections.Counter[int]()
+    total = RecordingSum()
     for recording in recordings:
-        for number, batch in recording.batches.items():  # the lengths differ by powers of two
-            batches[number * recording.batch_ns // batch_ns].append(batch)
-        finished_per_s.update(recording.finished_per_s)
-        failed_per_s.update(recording.failed_per_s)
-    return Recording(
-        origin_ns=first.origin_ns,
-        end_ns=max(recording.end_ns for recording in recordings),
-        batch_ns=batch_ns,
-        batches={number: Batch.merged(parts) for number, parts in batches.items()},
-        series=_sum_series([recording.series for recording in recordings]),
-        finished_per_s=dict(finished_per_s),
-        failed_per_s=dict(failed_per_s),
-        answer_totals=AnswerTotals.added(recording.answer_totals for recording in recordings),
-        stops=tuple(sorted(stop for recording in recordings for stop in recording.stops)),
-        by_address=merge_addresses([(recording.by_address, recording.batch_ns) for recording in recordings], batch_ns),
-    )
+        total.add(recording)
+    return total.whole()
 
 
 def merge_workloads(parts: Sequence[Recording], *, are_alike: bool) -> Recording:
@@ -182,13 +201,3 @@ def merge_workloads(parts: Sequence[Recording], *, are_alike: bool) -> Recording
     # the workloads share the worker's stops, and addresses tell the whole apart only if they do so for each
     by_address = whole.by_address if all(part.by_address for part in parts) else {}
     return dataclasses.replace(whole, batches=batches, stops=parts[0].stops, by_address=by_address)
-
-
-def _sum_series(parts: Sequence[Series]) -> Series:
-    """The sum of series that may differ in length."""
-    longest_ns = max(part.interval_ns for part in parts)
-    size = max(-(-part.timed.size * part.interval_ns // longest_ns) for part in parts)
-    total = np.zeros((4, size), dtype=np.int64)
-    for part in parts:
-        np.add.at(total.T, np.arange(part.timed.size) * part.interval_ns // longest_ns, part.rows().T)
-    return Series(parts[0].origin_ns, longest_ns, *total)

@@ -1,6 +1,7 @@
 """Time series of a load point: counts in about 200 short intervals, for the statistics of steady state and overload."""
 
 import dataclasses
+from collections.abc import Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -45,6 +46,17 @@ class Series:
         return Series(self.origin_ns, self.interval_ns * factor, *_sum_neighbours(self.rows()[:, :whole], factor))
 
 
+def sum_series(parts: Sequence[Series]) -> Series:
+    """The sum of series of one load, which may differ in the lengths of their intervals, by powers of two, and in where they begin."""
+    known = [part for part in parts if part.timed.size] or parts
+    origin_ns, longest_ns = min(part.origin_ns for part in known), max(part.interval_ns for part in known)
+    places = [(part.origin_ns - origin_ns + np.arange(part.timed.size) * part.interval_ns) // longest_ns for part in known]
+    total = np.zeros((4, max((int(own[-1]) + 1 for own in places if own.size), default=0)), dtype=np.int64)
+    for part, own in zip(known, places, strict=True):
+        np.add.at(total.T, own, part.rows().T)
+    return Series(origin_ns, longest_ns, *total)
+
+
 class SeriesRecorder:
     """Counts requests by interval; an interval is 1/200 of the load, but at least 20 ms and at most 1 s.
 
@@ -71,8 +83,16 @@ class SeriesRecorder:
         self._add(2, intended_ns, times_ns)
         self._add(3, intended_ns, 1)
 
+    def take(self) -> Series:
+        """The series since the last call, from the first interval to the last that has any."""
+        counted = np.flatnonzero(self._counts.any(axis=0))
+        first, end = (int(counted[0]), int(counted[-1]) + 1) if counted.size else (0, 0)
+        taken = self._counts[:, first:end].copy()
+        self._counts[:, first:end] = 0
+        return Series(self._origin_ns + first * self._interval_ns, self._interval_ns, *taken)
+
     def finish(self) -> Series:
-        """The series so far."""
+        """The series since the last `take`, in all intervals of the load."""
         return Series(self._origin_ns, self._interval_ns, *self._counts)
 
     def _add(self, row: int, instants_ns: Instants, values: Instants | int) -> None:

@@ -68,6 +68,7 @@ class StopDetector:
     def __init__(self, clock: Clock, cpu_ns: Callable[[], int] = thread_cpu_ns) -> None:
         self._clock, self._cpu_ns = clock, cpu_ns
         self._stops: list[Stop] = []
+        self._taken = 0
         self._checked_ns: int | None = None
         self._used_ns = 0
         self._known_in_flight = collections.deque[int](maxlen=_KNOWN_IN_FLIGHT)
@@ -107,17 +108,16 @@ class StopDetector:
         self._give_time(self._stops[-1])
         return True
 
+    def take_settled(self) -> tuple[Stop, ...]:
+        """The stops that have settled since the last call."""
+        taken, self._taken = self._taken, len(self._stops) if self._open_from is None else self._open_from
+        return tuple(self._stops[taken : self._taken])
+
     def finish(self) -> tuple[Stop, ...]:
-        """All stops; one that is not settled yet counts as settled now."""
+        """The stops since the last `take_settled`; one that is not settled yet counts as settled now."""
         self.check()
         self._settle(len(self._stops), self._clock.now_ns())
-        return tuple(self._stops)
-
-    def so_far(self) -> tuple[Stop, ...]:
-        """The stops so far, as `finish` would give them."""
-        now_ns, settled = self._clock.now_ns(), len(self._stops) if self._open_from is None else self._open_from
-        unsettled = (dataclasses.replace(stop, settled_ns=now_ns) for stop in self._stops[settled:])
-        return (*self._stops[:settled], *unsettled)
+        return self.take_settled()
 
     def touched(self, intended_ns: Instants, finished_ns: Instants) -> Touched | None:
         """What the stops did to requests; None if they touched none.

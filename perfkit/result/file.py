@@ -4,7 +4,6 @@ docs/reference/results.md says what is in a folder, and what is checked when it 
 """
 
 import contextlib
-import dataclasses
 import hashlib
 import itertools
 import json
@@ -12,18 +11,16 @@ import os
 import pathlib
 import re
 import shutil
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TypeVar
 
 import pydantic
 
 from perfkit.errors import MeasurementError, ResultError, StorageError
 from perfkit.result.atomic_write import put_in_place, write_whole
-from perfkit.result.checkpoint import CHECKPOINT_FILE, Checkpoint, write_checkpoint
 from perfkit.result.checks import check_result
 from perfkit.result.checksums import CHECKSUM_FILE, discard_checksums, verify, write_checksums
-from perfkit.result.interval_log import LOG_FILE, PointLines, log_files
-from perfkit.result.interval_spool import SPOOL_GLOB, IntervalSpool
+from perfkit.result.interval_log import LOG_FILE, log_files
 from perfkit.result.json_file import parse_json, read_bytes
 from perfkit.result.model import SCHEMA, Result, result_document
 from perfkit.result.output_folder import ensure_writable
@@ -31,7 +28,16 @@ from perfkit.result.perf_analyzer_files import kind_of
 from perfkit.result.rotating_log import LARGEST_PART_BYTES, RotatingLog, cut_log
 from perfkit.result.telemetry_file import CSV_FILE, PARQUET_FILE, SampledPoint, TelemetryLog
 from perfkit.result.traces_file import TRACES_FILE, write_traces
-from perfkit.result.whole_points import POINTS_FOLDER, UnfinishedResult, forget_points_from, store_point
+from perfkit.result.whole_points import (
+    POINTS_FOLDER,
+    UnfinishedResult,
+    forget_points_from,
+    has_point_log,
+    point_log_file,
+    remove_point_logs,
+    store_point,
+    write_begun,
+)
 from perfkit.telemetry.series import Series
 
 _Model = TypeVar("_Model", bound=pydantic.BaseModel)
@@ -80,32 +86,29 @@ class ResultWriter:
             raise ResultError(f"--out {folder}: cannot be written: {error.strerror}") from None
         except ValueError:
             raise ResultError(f"--out {folder}: this cannot be a result folder; give another one") from None
+        self._log.flush()
+        self._sizes = (sum(self._log.sizes().values()), 0) if continued is None else continued.points[-1].sizes
         self._telemetry = TelemetryLog(self.partial)
         self._failure: OSError | None = None
 
-    def log(self, lines: str) -> None:
-        """Adds lines made by `interval_lines`; a failure to write is raised by the next `save`, after the load point."""
-        if self._failure is None:  # otherwise the lines would pile up in memory
-            try:
-                self._log.write(lines)
-            except OSError as error:
-                self._failure = error
+    def begin_point(self, number: int, result: Result) -> tuple[pathlib.Path, int, int]:
+        """The file for the log of load point `number`, counted from 0, and the sizes of interval log and telemetry before it."""
+        if not number:
+            with self._writing():
+                write_begun(self.partial, result)
+        return point_log_file(self.partial, number), *self._sizes
 
-    def interval_spool(self, tag: str, lines: PointLines) -> IntervalSpool:
-        """A place for the intervals of one load point that the workers send; `log_spooled` puts them into the log."""
-        return IntervalSpool(self.partial, tag, lines)
-
-    def log_spooled(self, spool: IntervalSpool, first_s: int) -> None:
-        """Adds the intervals of a load point whose window starts at second `first_s`; failures as in `log`."""
+    def log_point(self, lines: Iterable[str], failure: OSError | None = None) -> None:
+        """Adds a load point's lines, made by `PointLines`, unless its own log has failed; a failure is raised by the next `save`."""
+        self._failure = self._failure or failure
         try:
-            for line in spool.settled(first_s):
-                self.log(line)
-            spool.remove()
+            for line in lines if self._failure is None else ():
+                self._log.write(line)
         except OSError as error:
-            self._failure = self._failure or error
+            self._failure = error
 
     def log_series(self, point: SampledPoint, started_ns: int, series: tuple[Series, ...]) -> None:
-        """Adds the telemetry of a load point; `started_ns` as for `PointLines`, and failures as in `log`."""
+        """Adds the telemetry of a load point; `started_ns` as for `PointLines`, and failures as in `log_point`."""
         try:
             self._telemetry.add(point, started_ns, series)
         except OSError as error:
@@ -123,29 +126,14 @@ class ResultWriter:
                 raise self._failure
             self._log.flush()
             write_result(self.partial, result)
-            (self.partial / CHECKPOINT_FILE).unlink(missing_ok=True)
 
-    def checkpoint(self, result: Result, spool: IntervalSpool, checkpoint: Checkpoint) -> Callable[[], None]:
-        """What writes the result until an instant within a load point, so that it survives a crash of the machine; see `recover_result`.
-
-        The function waits for the disk, and may be called in another thread; it raises StorageError.
-        """
-        descriptors = [*spool.flush(), self._log.flush()]
-        complete = dataclasses.replace(checkpoint, log=self._log.sizes(), spools=spool.counted_sizes())
-
-        def write() -> None:
-            with self._writing():
-                for descriptor in descriptors:
-                    os.fsync(descriptor)
-                write_checkpoint(self.partial, complete, result)
-
-        return write
-
-    def store_point(self, number: int, document: object) -> None:
+    def store_point(self, number: int, content: bytes) -> None:
         """Stores load point `number`, counted from 0, so that a run can continue after it; call it after `save`, once the point is complete."""
         with self._writing():
             os.fsync(self._log.flush())  # what a stored point needs must not be lost in a power cut
-            store_point(self.partial, number, document, sum(self._log.sizes().values()), self._telemetry.sync())
+            self._sizes = sum(self._log.sizes().values()), self._telemetry.sync()
+            store_point(self.partial, number, content, *self._sizes)
+            point_log_file(self.partial, number).unlink(missing_ok=True)
 
     def commit(self, *, in_haste: bool = False, is_finished: bool = True) -> pathlib.Path:
         """Adds the checksums, and moves the folder to its place in one step, replacing an existing result.
@@ -157,10 +145,10 @@ class ResultWriter:
             self._log.close()
             if is_finished:
                 forget_points_from(self.partial, 0)
+            else:
+                remove_point_logs(self.partial)
             if is_finished and not in_haste:
                 self._telemetry.finish()
-            for left in (CHECKPOINT_FILE, *(file.name for file in self.partial.glob(SPOOL_GLOB))):
-                (self.partial / left).unlink(missing_ok=True)
             add_checksums(self.partial)
             if self._place.exists() and not _may_be_replaced(self._place):
                 raise MeasurementError(
@@ -173,7 +161,7 @@ class ResultWriter:
         """Ends a failed run: returns the folder with what was measured, or removes it if nothing was."""
         with contextlib.suppress(OSError):
             self._log.close()
-        if (self.partial / RESULT_FILE).exists() or (self.partial / CHECKPOINT_FILE).exists():
+        if (self.partial / RESULT_FILE).exists() or has_point_log(self.partial):
             return self.partial
         self._remove()
         return None
@@ -266,19 +254,28 @@ def _continue_in(unfinished: UnfinishedResult, folder: pathlib.Path) -> pathlib.
     place, partial, last = folder.resolve(), unfinished.folder, unfinished.points[-1]
     if partial == place:
         partial = _new_folder(place.with_name(place.name + ".partial"))
-        for name in (*(file.name for file in log_files(place)), CSV_FILE, SERVER_LOG):
-            if (place / name).exists():
-                shutil.copyfile(place / name, partial / name)
+        copy_begun(place, partial)
         shutil.copytree(place / POINTS_FOLDER, partial / POINTS_FOLDER)
         shutil.copyfile(place / RESULT_FILE, partial / RESULT_FILE)  # last: without it the copy is not complete
     discard_checksums(partial)
     forget_points_from(partial, len(unfinished.points))
-    for left in (CHECKPOINT_FILE, *(file.name for file in partial.glob(SPOOL_GLOB))):  # of a load point that is measured again
-        (partial / left).unlink(missing_ok=True)
-    cut_log(partial, last.log_bytes)
-    if (partial / CSV_FILE).exists():
-        os.truncate(partial / CSV_FILE, last.telemetry_bytes)
+    remove_point_logs(partial)  # of a load point that is measured again
+    cut_begun(partial, *last.sizes)
     return partial
+
+
+def copy_begun(folder: pathlib.Path, to: pathlib.Path) -> None:
+    """Copies what an unfinished run had logged to another folder; raises OSError."""
+    for name in (*(file.name for file in log_files(folder)), CSV_FILE, SERVER_LOG):
+        if (folder / name).exists():
+            shutil.copyfile(folder / name, to / name)
+
+
+def cut_begun(folder: pathlib.Path, log_bytes: int, telemetry_bytes: int) -> None:
+    """Cuts interval log and telemetry to sizes that they had earlier; raises OSError."""
+    cut_log(folder, log_bytes)
+    if (folder / CSV_FILE).exists():
+        os.truncate(folder / CSV_FILE, telemetry_bytes)
 
 
 def _new_folder(path: pathlib.Path) -> pathlib.Path:

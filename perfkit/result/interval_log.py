@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from perfkit.errors import ResultError
 from perfkit.figures.declaration import declared
 from perfkit.recorder.histogram import decode, encode
-from perfkit.recorder.recording import OF_ALL_LOADS, Interval
+from perfkit.recorder.recording import OF_ALL_LOADS
 from perfkit.result.checksums import verify
 from perfkit.result.json_file import read_bytes
 from perfkit.result.model import Point, Result
@@ -39,14 +39,13 @@ class PointLines:
     def __init__(self, tag: str, started_ns: int, workloads: Sequence[str] = (), *, are_alike: bool = True) -> None:
         self._tag, self._started_ns, self._workloads, self._are_alike = tag, started_ns, workloads, are_alike
 
-    def of_interval(self, window_start_ns: int, interval: Interval) -> str:
-        """The lines of an interval, numbered from the earliest possible start of the window."""
-        start_s = self._seconds(window_start_ns)
+    def of_second(self, window_start_ns: int, second: int, workload: int, times: Mapping[str, BucketCounts]) -> str:
+        """The lines of the times of one second, which counts from the earliest possible start of the window, and of one workload."""
+        start_s = self._seconds(window_start_ns) + second
         if not self._workloads:
-            return interval_lines(self._tag, start_s, interval)
-        common = {name: times for name, times in interval.times.items() if self._are_alike or name in OF_ALL_LOADS}
-        of_whole = Interval(interval.index, common)
-        return interval_lines(self._workloads[interval.workload], start_s, interval) + interval_lines(self._tag, start_s, of_whole)
+            return interval_lines(self._tag, start_s, times)
+        common = {name: own for name, own in times.items() if self._are_alike or name in OF_ALL_LOADS}
+        return interval_lines(self._workloads[workload], start_s, times) + interval_lines(self._tag, start_s, common)
 
     def of_window(self, window_start_ns: int, first_s: int) -> str:
         """The lines that say where the window starts, so many seconds after its earliest start."""
@@ -57,15 +56,13 @@ class PointLines:
         return (instant_ns - self._started_ns) / 1e9
 
 
-def interval_lines(tag: str, window_start_s: float, interval: Interval) -> str:
-    """The log lines of an interval, one per kind of time that is logged; `window_start_s` counts from the start of the log."""
-    lines = []
-    for name, counts in interval.times.items():
-        if (log_tag := LOG_TAGS.get(name)) is None:
-            continue
-        start_s, max_ms = window_start_s + interval.index, counts.max_ns / 1e6
-        lines.append(f"Tag={tag}.{log_tag},{start_s:.3f},1.000,{max_ms:.3f},{encode(counts)}\n")
-    return "".join(lines)
+def interval_lines(tag: str, start_s: float, times: Mapping[str, BucketCounts]) -> str:
+    """The log lines of a second that starts so long after the start of the log, one per kind of time that is logged."""
+    return "".join(
+        f"Tag={tag}.{log_tag},{start_s:.3f},1.000,{counts.max_ns / 1e6:.3f},{encode(counts)}\n"
+        for name, counts in times.items()
+        if (log_tag := LOG_TAGS.get(name)) is not None
+    )
 
 
 def log_files(folder: pathlib.Path) -> list[pathlib.Path]:

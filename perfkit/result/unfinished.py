@@ -34,16 +34,18 @@ def find_unfinished(folder: pathlib.Path, scenario: Mapping[str, Any]) -> Unfini
         raise ResultError(
             f"--resume: {newest} is of another scenario, which differs in {keys}: give the same scenario and --set, or another --out"
         )
-    if has_points(newest):
-        log, telemetry = newest / LOG_FILE, newest / CSV_FILE
-        points, problem = read_points(newest, sum(map(_size, log_files(newest))), _size(telemetry))
-        started_at = _START_TIME.search(_first_bytes(log))
-        if points and started_at is not None:
-            note = f"The load points from number {len(points) + 1} on are measured again: {problem}." if problem else ""
-            return UnfinishedResult(newest, result, float(started_at[1]), tuple(points), note)
+    if has_points(newest) and (unfinished := read_unfinished(newest, result)).points:
+        return unfinished
     if result.status == "complete" and newest == folder.resolve():
         return result
     return f"{newest} has no load point that can be continued after; the run begins with the first."
+
+
+def read_unfinished(folder: pathlib.Path, result: Result) -> UnfinishedResult:
+    """The load points of an unfinished result that were measured as a whole, if there are any."""
+    points, problem = read_points(folder, sum(map(_size, log_files(folder))), _size(folder / CSV_FILE))
+    started_at = _START_TIME.search(_first_bytes(folder / LOG_FILE))
+    return UnfinishedResult(folder, result, float(started_at[1]) if started_at else 0.0, tuple(points) if started_at else (), problem)
 
 
 def _candidates(folder: pathlib.Path) -> Iterator[pathlib.Path]:

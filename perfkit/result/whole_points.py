@@ -1,57 +1,53 @@
 """The load points of an unfinished run that were measured as a whole: a file for each in its folder, from which `--resume` continues."""
 
 import dataclasses
-import gzip
 import json
 import os
 import pathlib
 import shutil
 import zlib
-from typing import Any
 
+import pydantic
+
+import perfkit
 from perfkit.errors import ResultError
-from perfkit.result.dataclass_values import json_parts
+from perfkit.result.atomic_write import write_whole
 from perfkit.result.json_file import LARGEST_BYTES, parse_json, read_bytes
-from perfkit.result.model import Result
+from perfkit.result.model import Result, result_document
 
-SCHEMA, POINTS_FOLDER = "perfkit.measured-point/1", "measured"
+SCHEMA, POINTS_FOLDER = "perfkit.measured-point/2", "measured"
+_BEGUN_FILE = "begun.json"
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class StoredPoint:
-    """A stored load point: JSON values, and the sizes that the log and the telemetry file had after it."""
+    """A stored load point: its bytes, and the sizes that the log and the telemetry file had after it."""
 
-    document: dict[str, Any]
-    log_bytes: int
-    telemetry_bytes: int
+    content: bytes
+    sizes: tuple[int, int]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class UnfinishedResult:
-    """A result that a run can continue: its folder, and the load points that were measured as a whole, at least one."""
+    """A result that a run can continue: its folder, and the load points that were measured as a whole."""
 
     folder: pathlib.Path
     result: Result
     log_started_at_s: float
     """The wall-clock time at which its log starts."""
     points: tuple[StoredPoint, ...]
-    note: str = ""
-    """Why later load points of the folder are measured again; empty if there are none."""
+    problem: str = ""
+    """Why later load points of the folder cannot be read; empty if there are none."""
 
 
-def store_point(folder: pathlib.Path, number: int, document: object, log_bytes: int, telemetry_bytes: int) -> None:
-    """Stores load point `number`, counted from 0, in a result folder, and waits until the disk has it; raises OSError.
-
-    The document is a dataclass, and is read back as JSON values, the `document` of a `StoredPoint`.
-    """
+def store_point(folder: pathlib.Path, number: int, content: bytes, log_bytes: int, telemetry_bytes: int) -> None:
+    """Stores load point `number`, counted from 0, in a result folder, and waits until the disk has it; raises OSError."""
     file = _file(folder, number)
+    head = {"schema": SCHEMA, "version": perfkit.__version__, "log_bytes": log_bytes, "telemetry_bytes": telemetry_bytes}
     file.parent.mkdir(exist_ok=True)
     new = file.with_suffix(".new")
     with new.open("wb") as stream:
-        with gzip.open(stream, "wt", 5, encoding="utf-8") as text:
-            text.write(f'{{"schema":{json.dumps(SCHEMA)},"log_bytes":{log_bytes},"telemetry_bytes":{telemetry_bytes},"document":')
-            text.writelines(json_parts(document))
-            text.write("}")
+        stream.write(json.dumps(head).encode() + b"\n" + zlib.compress(content))
         stream.flush()
         os.fsync(stream.fileno())
     new.replace(file)
@@ -68,7 +64,7 @@ def read_points(folder: pathlib.Path, log_bytes: int, telemetry_bytes: int) -> t
             point = _read_point(file)
         except ResultError as error:
             return points, str(error)
-        if point.log_bytes > log_bytes or point.telemetry_bytes > telemetry_bytes:
+        if point.sizes[0] > log_bytes or point.sizes[1] > telemetry_bytes:
             return points, f"{file}: the log or the telemetry file lacks the end of this load point"
         points.append(point)
     return points, ""
@@ -83,26 +79,62 @@ def forget_points_from(folder: pathlib.Path, number: int) -> None:
         shutil.rmtree(folder / POINTS_FOLDER)
 
 
+def point_log_file(folder: pathlib.Path, number: int) -> pathlib.Path:
+    """The log of load point `number` while it is measured."""
+    return _file(folder, number).with_suffix(".log")
+
+
+def remove_point_logs(folder: pathlib.Path) -> None:
+    """Removes the logs of load points that were not measured as a whole; raises OSError."""
+    for file in (folder / POINTS_FOLDER).glob("*.log"):
+        file.unlink()
+    if not has_points(folder):
+        forget_points_from(folder, 0)
+
+
+def has_point_log(folder: pathlib.Path) -> bool:
+    """Whether a folder has the log of a load point that was not measured as a whole."""
+    return any((folder / POINTS_FOLDER).glob("*.log"))
+
+
+def write_begun(folder: pathlib.Path, result: Result) -> None:
+    """Writes what is known of a run before its first load point; raises OSError."""
+    (folder / POINTS_FOLDER).mkdir(exist_ok=True)
+    write_whole(folder / POINTS_FOLDER / _BEGUN_FILE, json.dumps(result_document(result)))
+
+
+def read_begun(folder: pathlib.Path) -> Result:
+    """What `write_begun` wrote; raises ResultError."""
+    file = folder / POINTS_FOLDER / _BEGUN_FILE
+    try:
+        return Result.model_validate(parse_json(file, read_bytes(file)))
+    except (FileNotFoundError, pydantic.ValidationError):
+        raise ResultError(f"{folder}: no load point was begun") from None
+
+
 def has_points(folder: pathlib.Path) -> bool:
     """Whether a folder has a stored load point."""
     return _file(folder, 0).is_file()
 
 
 def _file(folder: pathlib.Path, number: int) -> pathlib.Path:
-    return folder / POINTS_FOLDER / f"{number:05}.json.gz"
+    return folder / POINTS_FOLDER / f"{number:05}.point"
 
 
 def _read_point(file: pathlib.Path) -> StoredPoint:
-    packed = read_bytes(file)
-    unpacker = zlib.decompressobj(31)  # the format of gzip
+    head, _, packed = read_bytes(file).partition(b"\n")
+    match parse_json(file, head):
+        case {"schema": "perfkit.measured-point/2", "version": str(version), "log_bytes": int(log), "telemetry_bytes": int(telemetry)}:
+            pass
+        case _:
+            raise ResultError(f"{file}: this is no load point that this perfkit can read")
+    if version != perfkit.__version__:
+        raise ResultError(f"{file}: this is of perfkit {version[:50]}: continue with that version")
+    unpacker = zlib.decompressobj()
     try:
-        data = unpacker.decompress(packed, LARGEST_BYTES)
+        content = unpacker.decompress(packed, LARGEST_BYTES)
     except zlib.error as error:
         raise ResultError(f"{file}: cannot be read: {error}") from None
     if not unpacker.eof:
         raise ResultError(f"{file}: cannot be read: its end is missing, or it is larger than any that perfkit writes")
-    document = parse_json(file, data)
-    match document:
-        case {"schema": "perfkit.measured-point/1", "document": dict(values), "log_bytes": int(log), "telemetry_bytes": int(telemetry)}:
-            return StoredPoint(values, log, telemetry)
-    raise ResultError(f"{file}: this is no load point that this perfkit can read")
+    return StoredPoint(content, (log, telemetry))

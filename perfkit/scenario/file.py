@@ -65,6 +65,11 @@ class LoadedScenario:
         """The scenario of each workload of a mix by itself; for a scenario that is no mix, itself."""
         return tuple(dataclasses.replace(self, scenario=plain) for plain in self.scenario.plain_scenarios())
 
+    def by_workload(self) -> "dict[str | None, LoadedScenario]":
+        """The same by the name of the workload, None for a scenario that is no mix."""
+        names: list[str | None] = [entry.name for entry in self.scenario.workloads or ()] or [None]
+        return dict(zip(names, self.workloads(), strict=True))
+
     @functools.cached_property
     def trace(self) -> "RecordedTrace | None":
         """The trace that the scenario replays, read once; None without one. Raises ScenarioError if it cannot be read."""

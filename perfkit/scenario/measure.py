@@ -41,8 +41,8 @@ class Measure(Section):
     cpus: Cpus | None = None
     """The CPUs of the load generator, such as `[1]` or `0,2-3`; those of the server should be others."""
     checkpoint_ns: Duration = Field(default=60 * NS_PER_S, alias="checkpoint")
-    """How often the figures so far are written while a longer window is measured, in whole seconds, so that `perfkit recover` makes a result
-    of a run that was killed."""
+    """How often what is measured is forced onto the disk, in whole seconds, so that a power cut takes no more of a window. `perfkit recover`
+    makes a result of a run that was killed, also without that."""
 
     @pydantic.field_validator("checkpoint_ns")
     @classmethod

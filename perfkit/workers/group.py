@@ -10,10 +10,9 @@ from perfkit.errors import MeasurementError, PerfkitError, TargetError
 from perfkit.load.loop import StopCause
 from perfkit.load.tasks import run_with_side_tasks
 from perfkit.recorder.recent import LiveFigures
-from perfkit.recorder.recording import Interval
 from perfkit.units import NS_PER_S
-from perfkit.workers.messages import Begin, Checkpoint, Crashed, Logged, PartLost, Ready, Replied, Stop
-from perfkit.workers.point_recording import PointRecording, after_known_part, empty_point, merge_points
+from perfkit.workers.messages import Begin, Crashed, PartLost, Piece, Ready, Replied, Stop
+from perfkit.workers.point_recording import PointRecording, PointSum, after_known_part, merge_points
 
 # how far ahead the common start lies: time for every worker to receive it
 LEAD_NS = NS_PER_S // 5
@@ -62,6 +61,7 @@ class _Worker:
     """The instant of its last message, or of its start."""
     has_reported: bool = False
     is_ready: bool = False
+    pieces: PointSum = dataclasses.field(default_factory=PointSum)
     point: PointRecording | None = None
     error: PerfkitError | None = None
     lost: str = ""
@@ -75,23 +75,14 @@ class _Worker:
 class GroupListener:
     """Hears of what the workers of one load point send; they are numbered from 0. By default it ignores all."""
 
-    def workers_start(self, workers: int) -> None:
-        """So many workers, or links to workers that answer as one, are about to start."""
-
-    def interval_came(self, worker: int, window_start_ns: int, interval: Interval) -> None:
-        """A worker logged an interval, with the earliest start of the window; whether its requests count is known at the end."""
+    def piece_came(self, worker: int, piece: Piece) -> None:
+        """A worker sent the next piece of its recording."""
 
     def reply_came(self, reply: Replied) -> None:
         """A request of a cold start has ended."""
 
-    def checkpoint_came(self, worker: int, checkpoint: Checkpoint) -> None:
-        """A worker sent the next piece of its recording."""
-
-    def worker_lost(self, worker: int, reason: str) -> PointRecording | None:
-        """A worker's recording is missing; returns the part of it that is known all the same, None if there is none."""
-
-    def part_lost(self, worker: int, loss: PartLost) -> None:
-        """One of several workers that answer as one is lost; see `PartLost`."""
+    def worker_lost(self, worker: int | None, reason: str) -> None:
+        """A worker is lost, None for one of several that answer as one; what it had sent counts."""
 
     def stopped_early(self, stop: Stop) -> None:
         """A worker has stopped for a reason that holds for all, which are stopped now."""
@@ -111,24 +102,19 @@ class WorkerGroup:
         *,
         lead_ns: int = LEAD_NS,
         stops_when_one_is_lost: bool = False,
-        workloads: int | None = None,
         begin_at: Callable[[], Awaitable[int]] | None = None,
         of: int | None = None,
     ) -> None:
         """The workers behind `links`. `of` is the number of all workers that send the load, by default only these.
 
-        With `workloads`, their number, a load point whose workers are all lost after they have logged intervals becomes a recording without
-        requests; without it, NoWorkerLeftError is raised. `begin_at` is called when all are ready, and returns the common start; by default
-        it lies `lead_ns` ahead.
+        `begin_at` is called when all are ready, and returns the common start; by default it lies `lead_ns` ahead.
         """
         self._workers, self._lead_ns = [_Worker(number, link, clock.now_ns()) for number, link in enumerate(links)], lead_ns
         self._clock, self._listener, self._stops_when_one_is_lost = clock, listener, stops_when_one_is_lost
-        self._workloads, self._begin_at = workloads, begin_at
+        self._begin_at = begin_at
         self._of = sum(link.workers for link in links) if of is None else of
-        self._window_start_ns: int | None = None
         self._changed = asyncio.Event()
         self._stopped: Stop | None = None
-        listener.workers_start(len(links))
 
     @property
     def pids(self) -> tuple[int, ...]:
@@ -155,9 +141,9 @@ class WorkerGroup:
     async def run(self) -> PointRecording:
         """Begins in all workers at once, and merges their recordings.
 
-        A worker that dies, or is silent for ten seconds, is named in the recording, and the others go on; what its checkpoints hold counts.
-        Raises the error of a worker that could not measure; NoWorkerLeftError if all are lost before they have logged anything; if the point
-        is stopped before it has begun, TargetError for a lost target and CancelledError otherwise.
+        A worker that dies, or is silent for ten seconds, is named in the recording, and the others go on; what it had sent counts.
+        Raises the error of a worker that could not measure; NoWorkerLeftError if all are lost before they have sent anything; if the point is
+        stopped before it has begun, TargetError for a lost target and CancelledError otherwise.
         """
         return await run_with_side_tasks(self._run(), self._detect_silence(), *(self._listen(worker) for worker in self._workers))
 
@@ -175,20 +161,15 @@ class WorkerGroup:
         # the lost ones last: how the load ended is what the others say
         points = [worker.point for worker in sorted(self._workers, key=lambda one: bool(one.lost)) if worker.point]
         if not points:
-            if self._window_start_ns is None or self._workloads is None:
-                raise NoWorkerLeftError(f"no worker is left: {'; '.join(worker.lost for worker in self._workers)}")
-            # what they logged is kept beside a load point without requests
-            points = [empty_point(begin.at_ns, self._window_start_ns, self._clock.now_ns(), self._workloads)]
+            raise NoWorkerLeftError(f"no worker is left: {'; '.join(worker.lost for worker in self._workers)}")
         return merge_points(points, lost)
 
     def _loss(self, worker: _Worker) -> str:
         """What is missing because a worker was lost; empty if it was not."""
         if not worker.lost:
             return ""
-        return f"{self._share_is_missing(worker)}{after_known_part(worker.point)}"
-
-    def _share_is_missing(self, worker: _Worker) -> str:
-        return f"{worker.lost}: its share of the load, {worker.link.workers:,} of {self._of:,}, is missing"
+        missing = f"its share of the load, {worker.link.workers:,} of {self._of:,}, is missing"
+        return f"{worker.lost}: {missing}{after_known_part(worker.point)}"
 
     async def _until(self, condition: Callable[[], bool]) -> None:
         while not condition():
@@ -210,27 +191,25 @@ class WorkerGroup:
 
     def _take(self, worker: _Worker, message: object) -> None:
         match message:
-            case Logged(window_start_ns, interval):
-                self._window_start_ns = window_start_ns
-                self._listener.interval_came(worker.number, window_start_ns, interval)
-            case Checkpoint() as checkpoint:
-                self._listener.checkpoint_came(worker.number, checkpoint)
+            case Piece(_, point, is_last) as piece:
+                worker.pieces.add(worker.number, point)
+                self._listener.piece_came(worker.number, piece)
+                if is_last:
+                    worker.point = worker.pieces.take()
+                    if point.ending.cause is not None:  # it holds for all: the target is gone, fails or is overloaded
+                        self._stop_all(Stop(point.ending.reason, point.ending.cause, drain=True))
             case Replied() as reply:
                 self._listener.reply_came(reply)
             case LiveFigures() as figures:
                 self._listener.figures_came(figures)
             case Ready():
                 worker.is_ready = True
-            case PointRecording() as point:
-                worker.point = point
-                if point.ending.cause is not None:  # it holds for all: the target is gone, fails or is overloaded
-                    self._stop_all(Stop(point.ending.reason, point.ending.cause, drain=True))
             case Stop() as stop:
                 self._stop_all(stop)
-            case PartLost() as loss:
-                self._listener.part_lost(worker.number, loss)
+            case PartLost(reason):
+                self._listener.worker_lost(None, reason)
                 if self._stops_when_one_is_lost:
-                    self.stop(loss.reason, StopCause.WORKER_LOST)
+                    self.stop(reason, StopCause.WORKER_LOST)
             case PerfkitError() as error:
                 worker.error = error
             case Crashed(traceback):
@@ -253,7 +232,8 @@ class WorkerGroup:
     def _lose(self, worker: _Worker, message: str) -> None:
         if not worker.lost:
             worker.lost = message
-            worker.point = self._listener.worker_lost(worker.number, self._share_is_missing(worker))
+            worker.point = worker.pieces.take()
+            self._listener.worker_lost(worker.number, self._loss(worker))
         self._changed.set()
         if self._stops_when_one_is_lost:
             self.stop(worker.lost, StopCause.WORKER_LOST)

@@ -103,8 +103,7 @@ class LocalWorkers:
                 children[-1].send(spec)
             numbers, of, where = (range(len(specs)), len(specs), "") if part is None else (part.numbers, part.of, part.where)
             links = [_link(number, of, child, where) for number, child in zip(numbers, children, strict=True)]
-            workloads = len(specs[0].workloads) if part is None else None
-            group = WorkerGroup(links, self._clock, listener, workloads=workloads, begin_at=begin_at, of=of)
+            group = WorkerGroup(links, self._clock, listener, begin_at=begin_at, of=of)
             yield group
         finally:
             outcomes = [(None, "")] * len(children) if group is None else group.recordings

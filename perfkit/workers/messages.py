@@ -1,15 +1,14 @@
 """Messages between perfkit and its worker processes.
 
-To the worker, for each load point: a `WorkerSpec`, then `Begin`, and `Stop` if the point is ended early. From the worker: `Ready`; `Logged`
-intervals; once a second `Progress` and, for a live view, `LiveFigures`; in a long point now and then a `Checkpoint`; in a cold start a
-`Replied` for each request; and finally its `PointRecording`, the PerfkitError that prevented the measurement, or `Crashed`. Workers that
-answer as one also send `PartLost`, and `Stop` when one of them has stopped for a reason that holds for all.
+To the worker, for each load point: a `WorkerSpec`, then `Begin`, and `Stop` if the point is ended early. From the worker: `Ready`; once a second
+`Progress`, a `Piece` of its recording and, for a live view, `LiveFigures`; in a cold start a `Replied` for each request; and finally the last
+piece, the PerfkitError that prevented the measurement, or `Crashed`. Workers that answer as one also send `PartLost`, and `Stop`
+when one of them has stopped for a reason that holds for all.
 """
 
 import dataclasses
 
 from perfkit.load.loop import StopCause
-from perfkit.recorder.recording import Interval
 from perfkit.transport.base import Outcome
 from perfkit.workers.point_recording import PointRecording
 
@@ -50,30 +49,19 @@ class Replied:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Logged:
-    """From the worker: an interval of its recording, and the earliest start of the window."""
-
-    window_start_ns: int
-    interval: Interval
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class Checkpoint:
-    """From the worker: the next piece of its recording, see `PointSoFar`; all `Logged` intervals before `at_ns` came before it."""
+class Piece:
+    """From the worker: the next piece of its recording; with those before, it holds what a load that ended at `at_ns` would have."""
 
     at_ns: int
-    piece: PointRecording
+    point: PointRecording
+    is_last: bool = False
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class PartLost:
-    """From workers that answer as one: one of them is lost; these intervals take the place of all `Logged` ones that no `Checkpoint` counts."""
+    """From workers that answer as one: one of them is lost; what it had sent counts."""
 
     reason: str
-    window_start_ns: int
-    kept: tuple[Interval, ...]
-    """Those of the workers that are left."""
-    lost: tuple[Interval, ...]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

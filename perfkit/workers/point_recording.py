@@ -6,13 +6,16 @@ from collections.abc import Sequence
 
 from perfkit.load.loop import Ending
 from perfkit.machine.readings import BusyShares
-from perfkit.recorder.batches import batch_length_ns
-from perfkit.recorder.recording import AnswerTotals, Recording, merge, merge_workloads
-from perfkit.recorder.series import SeriesRecorder
+from perfkit.process.encoding import StandIn
+from perfkit.recorder.recording import Recording, RecordingSum, merge, merge_workloads
 from perfkit.spans.span import SampledRequest
+from perfkit.stats.buckets import BucketCounts
 from perfkit.telemetry.series import Series
-from perfkit.transport.base import ConnectionCounts
+from perfkit.transport.base import ConnectionCounts, ConnectTimes
 from perfkit.units import NS_PER_S
+
+STAND_INS: dict[type, StandIn | None] = {ConnectTimes: StandIn(BucketCounts, ConnectTimes.counts, lambda counts: ConnectTimes([counts]))}
+"""How parts of a `PointRecording` that are no plain data are encoded."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -30,10 +33,10 @@ class WorkloadRecording:
         return dataclasses.replace(self, recording=self.recording.shifted(by_ns), sampled=sampled)
 
     @classmethod
-    def merged(cls, parts: "Sequence[WorkloadRecording]") -> "WorkloadRecording":
-        """The recording of all workers together."""
+    def joined(cls, parts: "Sequence[WorkloadRecording]", recording: Recording) -> "WorkloadRecording":
+        """Several workers together, with the sum of their recordings."""
         sampled = tuple(request for part in parts for request in part.sampled)
-        return cls(merge([part.recording for part in parts]), ConnectionCounts.added([part.connections for part in parts]), sampled)
+        return cls(recording, ConnectionCounts.added([part.connections for part in parts]), sampled)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -88,11 +91,21 @@ class PointRecording:
         """The traced requests of all workloads."""
         return tuple(request for one in self.workloads for request in one.sampled)
 
+    @property
+    def end_ns(self) -> int:
+        """The end of what was recorded."""
+        return max(one.recording.end_ns for one in self.workloads)
+
     def of_workload(self, number: int) -> "PointRecording":
         """One workload of a mix by itself, which ends with the whole; what was lost is told of the whole alone."""
         own = self.workloads[number]
         own = dataclasses.replace(own, recording=dataclasses.replace(own.recording, end_ns=self.recording.end_ns))
         return dataclasses.replace(self, workloads=(own,), are_alike=True, lost=(), machines=())
+
+    def told(self) -> "PointRecording":
+        """The same without what must not be told twice."""
+        workloads = tuple(dataclasses.replace(one, sampled=()) for one in self.workloads)
+        return dataclasses.replace(self, workloads=workloads, series=(), lost=())
 
     def shifted(self, by_ns: int) -> "PointRecording":
         """The same on a clock that shows `by_ns` more."""
@@ -105,29 +118,49 @@ class PointRecording:
         )
 
 
-def empty_point(start_ns: int, window_start_ns: int, end_ns: int, workloads: int) -> PointRecording:
-    """The recording of a load point of so many workloads without any figures."""
-    end_ns = max(end_ns, window_start_ns)
-    series = SeriesRecorder(window_start_ns, window_start_ns).finish()
-    recording = Recording(window_start_ns, end_ns, batch_length_ns(end_ns - window_start_ns), {}, series, {}, {}, AnswerTotals())
-    parts = tuple(WorkloadRecording(recording, ConnectionCounts()) for _ in range(workloads))
-    return PointRecording(parts, start_ns, Ending(end_ns), BusyShares())
-
-
 def after_known_part(point: PointRecording | None) -> str:
     """A phrase for the part of a recording that is missing, such as ` after the first 60 s`; empty if all of it is missing."""
     return "" if point is None else f" after the first {(point.ending.stopped_ns - point.start_ns) / NS_PER_S:,.0f} s"
 
 
-def merge_points(points: Sequence[PointRecording], lost: Sequence[str] = ()) -> PointRecording:
-    """The recording of all workers together, with the busiest core and the cause for which the first of them was stopped.
+class PointSum:
+    """Adds up the pieces of a load point that its workers send while it lasts; see `RecordingSum`."""
 
-    `lost` has a message for each worker whose recording is missing, besides those of the parts.
-    """
+    def __init__(self, longest_ns: int | None = None) -> None:
+        self._longest_ns = longest_ns
+        self._sums = list[RecordingSum]()
+        self._newest = dict[int, PointRecording]()
+
+    def add(self, worker: int, piece: PointRecording) -> None:
+        """Adds the next piece of a worker; what pieces do not add up, such as its connections, is that of the newest."""
+        self._sums = self._sums or [RecordingSum(self._longest_ns) for _ in piece.workloads]
+        for total, own in zip(self._sums, piece.workloads, strict=True):
+            total.add(own.recording)
+        self._newest[worker] = piece
+
+    def take(self) -> PointRecording | None:
+        """The sum of the pieces since the last call; None if none came."""
+        if not (sums := self._sums):
+            return None
+        self._sums = []
+        taken = _joined(list(self._newest.values()), [one.whole() for one in sums])
+        self._newest = {worker: point.told() for worker, point in self._newest.items()}
+        return taken
+
+
+def merge_points(points: Sequence[PointRecording], lost: Sequence[str] = ()) -> PointRecording:
+    """The recording of all workers together; `lost` has a message for each whose recording is missing, besides those of the parts."""
+    recordings = [merge([one.recording for one in parts]) for parts in zip(*(point.workloads for point in points), strict=True)]
+    return _joined(points, recordings, lost)
+
+
+def _joined(points: Sequence[PointRecording], recordings: Sequence[Recording], lost: Sequence[str] = ()) -> PointRecording:
+    """With the busiest core, and the cause for which the first of the workers was stopped."""
     endings = [point.ending for point in points]
     early = next((ending for ending in endings if ending.reason), endings[0])
+    parts = zip(*(point.workloads for point in points), strict=True)
     return PointRecording(
-        workloads=tuple(map(WorkloadRecording.merged, zip(*(point.workloads for point in points), strict=True))),
+        workloads=tuple(WorkloadRecording.joined(own, recording) for own, recording in zip(parts, recordings, strict=True)),
         start_ns=points[0].start_ns,
         ending=dataclasses.replace(early, stopped_ns=max(ending.stopped_ns for ending in endings)),
         shares=BusyShares(*map(max, zip(*(dataclasses.astuple(point.shares) for point in points), strict=True))),

@@ -22,7 +22,7 @@ from perfkit.machine.readings import BusyMeter, BusyShares
 from perfkit.recorder.mix_recorder import MixRecorder
 from perfkit.recorder.recent import LiveFigures
 from perfkit.recorder.recorder import Recorder
-from perfkit.recorder.recording import Interval, Recording
+from perfkit.recorder.recording import Recording
 from perfkit.recorder.stops import StopDetector
 from perfkit.spans.span import SampledRequest
 from perfkit.target.address import Address
@@ -33,10 +33,10 @@ from perfkit.transport.mixed import MixedSender, RoutedRequest
 from perfkit.transport.resolution import with_peers
 from perfkit.units import NS_PER_S
 from perfkit.workers.answer_check import AnswerCheck
-from perfkit.workers.checkpoints import emit_seconds, take_checkpoints
 from perfkit.workers.early_stop import stop_on_errors, stop_on_overload
 from perfkit.workers.loops import make_loop, prepare_requests
-from perfkit.workers.messages import Checkpoint
+from perfkit.workers.messages import Piece
+from perfkit.workers.pieces import send_pieces
 from perfkit.workers.point_recording import PointRecording, WorkloadRecording
 from perfkit.workers.request_sampler import RequestSampler, follow_rate
 from perfkit.workers.worker_spec import WorkerSpec, WorkloadSpec
@@ -50,11 +50,10 @@ async def execute(
     clock: Clock,
     *,
     on_loop: Callable[[Stoppable], None],
-    on_interval: Callable[[int, Interval], None],
     on_live: Callable[[LiveFigures], None] | None = None,
     begin_at: Callable[[], Awaitable[int]] | None = None,
     on_reply: Callable[[Reply], None] | None = None,
-    on_checkpoint: Callable[[Checkpoint], None] | None = None,
+    on_piece: Callable[[Piece], None] | None = None,
 ) -> PointRecording:
     """Connects to the targets and runs the load point; see `run_workloads`. `on_reply` gets each reply after its check."""
     workloads = [await _prepare_workload(one, spec, clock) for one in spec.workloads]
@@ -66,10 +65,9 @@ async def execute(
             workloads,
             clock=clock,
             on_loop=on_loop,
-            on_interval=on_interval,
             on_live=on_live,
             begin_at=begin_at,
-            on_checkpoint=on_checkpoint,
+            on_piece=on_piece,
         )
     finally:
         for workload in workloads:
@@ -138,18 +136,16 @@ async def run_workloads(
     *,
     clock: Clock,
     on_loop: Callable[[Stoppable], None],
-    on_interval: Callable[[int, Interval], None],
     on_live: Callable[[LiveFigures], None] | None = None,
     begin_at: Callable[[], Awaitable[int]] | None = None,
-    on_checkpoint: Callable[[Checkpoint], None] | None = None,
+    on_piece: Callable[[Piece], None] | None = None,
 ) -> PointRecording:
     """Opens the connections, sends the load of each workload and awaits the answers.
 
     Workloads that share a load have one loop, which takes their requests as `workload_choices` says; otherwise each has its own. `workloads`
-    are those of `spec`. `on_loop` gets the loops before they start, so that they can be stopped. `on_interval` gets the earliest start of the
-    window and an interval. `on_live` gets figures once a second while requests are in flight. `begin_at` is called when everything is ready, and returns the
-    instant at which to begin, because workers that share a point begin together. `on_checkpoint` gets the recording piece by piece in long
-    windows; with it, `on_interval` gets each second soon after its end, in several parts if answers come later. Raises TargetError if the
+    are those of `spec`. `on_loop` gets the loops before they start, so that they can be stopped. `on_live` gets figures once a second while requests are in flight. `begin_at` is called when everything is ready, and returns the
+    instant at which to begin, because workers that share a point begin together. With `on_piece` the recording is taken out piece by
+    piece, about once a second, and what is returned is the rest. Raises TargetError if the
     connections cannot be opened.
     """
     for workload in workloads:
@@ -161,11 +157,7 @@ async def run_workloads(
         start_ns = await begin_at() if begin_at else clock.now_ns() + lead_ns
         stops = StopDetector(clock)
         phases = Phases.plan(start_ns, warmup_ns=spec.warmup_ns, window_ns=spec.window_ns, requests=spec.requests, drain_ns=spec.drain_ns)
-        checkpoint_ns = None if on_checkpoint is None else spec.checkpoint_ns
-        recorders = [
-            _make_recorder(spec, workload, number, phases, stops, on_interval, on_live, checkpoint_ns)
-            for number, workload in enumerate(workloads)
-        ]
+        recorders = [_make_recorder(spec, workload, phases, stops, is_live=on_live is not None) for workload in workloads]
         sources: list[_Source] = [(one.sender, one.requests, recorder) for one, recorder in zip(workloads, recorders, strict=True)]
         if spec.shared is not None:
             sources = [_shared_source(spec, workloads, recorders)]
@@ -185,14 +177,13 @@ async def run_workloads(
             ending = await loops.run()
             return ending, await busy_shares if clock.now_ns() >= phases.window_start_ns else BusyShares()
 
-        def send_checkpoint(at_ns: int, pieces: Sequence[Recording]) -> None:
-            assert on_checkpoint is not None
+        def send_piece(at_ns: int, pieces: Sequence[Recording]) -> None:
+            assert on_piece is not None
             parts = tuple(
                 WorkloadRecording(piece, ConnectionCounts.added([one.transport.counts]))
                 for piece, one in zip(pieces, workloads, strict=True)
             )
-            piece = PointRecording(parts, phases.start_ns, Ending(stopped_ns=at_ns), meter.read(), are_alike=are_alike)
-            on_checkpoint(Checkpoint(at_ns, piece))
+            on_piece(Piece(at_ns, PointRecording(parts, phases.start_ns, Ending(stopped_ns=at_ns), meter.read(), are_alike=are_alike)))
 
         ending, shares = await run_with_side_tasks(
             send_load(),
@@ -201,8 +192,7 @@ async def run_workloads(
             _report_live(on_live, spec.worker, loops, recorders, phases, clock),
             event_loop.measure_lag(phases.start_ns),
             stops.watch(phases.start_ns, lambda: loops.in_flight),
-            emit_seconds(recorders if on_checkpoint is not None else (), phases, clock),
-            take_checkpoints(checkpoint_ns, spec.timeout_ns, phases, clock, loops, recorders, send_checkpoint),
+            *((send_pieces(spec.timeout_ns, phases, clock, loops, recorders, send_piece),) if on_piece is not None else ()),
             follow_rate([one.sampler for one in workloads if one.sampler], phases, clock),
             *(stop_on_errors(one.loop, one.recorder, clock, spec.abort_error_rate) for one in sendings),
             *(stop_on_overload(one.loop, one.recorder, phases, clock, one.load, spec.overload_abort_after_ns) for one in sendings),
@@ -249,18 +239,8 @@ def _first_arrivals(load: LoadPlan, spec: WorkerSpec) -> Iterator[Instants]:
     return first_chunk_ready(worker_arrivals(load.schedule.chunks(), spec.worker, spec.workers))
 
 
-def _make_recorder(
-    spec: WorkerSpec,
-    workload: PreparedWorkload,
-    number: int,
-    phases: Phases,
-    stops: StopDetector,
-    on_interval: Callable[[int, Interval], None],
-    on_live: Callable[[LiveFigures], None] | None,
-    checkpoint_ns: int | None,
-) -> Recorder:
+def _make_recorder(spec: WorkerSpec, workload: PreparedWorkload, phases: Phases, stops: StopDetector, *, is_live: bool) -> Recorder:
     return Recorder(
-        lambda interval: on_interval(phases.window_start_ns, dataclasses.replace(interval, workload=number) if number else interval),
         workload.failure,
         workload.transport.raw_failure,
         window_start_ns=phases.window_start_ns,
@@ -270,10 +250,9 @@ def _make_recorder(
         check=workload.check,
         good_within_ns=workload.spec.good_within_ns,
         stops=stops,
-        is_live=on_live is not None,
+        is_live=is_live,
         is_streamed=workload.spec.is_streamed,
         labels=(lambda: tuple(workload.transport.counts.by_address)) if workload.transport.counts.by_address else None,
-        checkpoint_ns=checkpoint_ns,
     )
 
 

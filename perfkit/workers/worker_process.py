@@ -17,7 +17,7 @@ from perfkit.machine.cpus import pinned
 from perfkit.process.messages import claim_stdout, message_bytes, open_stdin, read_message
 from perfkit.transport.base import Reply
 from perfkit.units import NS_PER_S
-from perfkit.workers.messages import Begin, Crashed, Logged, Progress, Ready, Replied, Stop
+from perfkit.workers.messages import Begin, Crashed, Piece, Progress, Ready, Replied, Stop
 from perfkit.workers.reply_file import ReplyFile
 from perfkit.workers.worker import execute
 from perfkit.workers.worker_spec import WorkerSpec
@@ -62,15 +62,14 @@ class Worker:
                 spec,
                 self._clock,
                 on_loop=self._set_loop,
-                on_interval=lambda start_ns, interval: self._send(Logged(start_ns, interval)),
                 on_live=self._send if spec.is_live else None,
                 begin_at=self._begin_at,
                 on_reply=replies.take if replies is not None else self._report if spec.reports_replies else None,
-                on_checkpoint=self._send,
+                on_piece=self._send,
             )
             with pinned(spec.cpus), contextlib.nullcontext() if replies is None else replies:
                 recorded = await run_with_side_tasks(measuring, self._send_progress())
-            self._send(recorded)
+            self._send(Piece(recorded.end_ns, recorded, is_last=True))
         except PerfkitError as error:
             self._send(error)
         except Exception:  # noqa: BLE001 - whatever it is, the parent raises it with this traceback

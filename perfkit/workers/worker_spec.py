@@ -76,8 +76,6 @@ class WorkerSpec:
     """The longest limit of the SLO: an open loop whose backlog grows beyond three times that is stopped; see `is_overloaded`."""
     worker: int = 0
     workers: int = 1
-    checkpoint_ns: int | None = None
-    """How often the recording so far is sent, in whole seconds; None for never."""
     timeout_ns: int = 0
     """The longest of a request: by then it is answered, or has failed."""
     cpus: tuple[int, ...] = ()

@@ -18,6 +18,8 @@ import pytest
 import yaml
 
 from perfkit.cli.main import main
+from perfkit.measurement.point_log import recorded_so_far
+from perfkit.units import NS_PER_S
 from tests.json_server import serving, v2_handler
 from tests.undisturbed import undisturbed
 
@@ -45,6 +47,11 @@ class Finished:
         return json.loads((self.folder / "result.json").read_text())
 
 
+def _logged_seconds(log):
+    recorded = recorded_so_far(log) if log.exists() else None
+    return 0 if recorded is None else (recorded.end_ns - recorded.recording.origin_ns) // NS_PER_S
+
+
 class Running:
     """A `perfkit run` under way; its stderr can be waited on line by line."""
 
@@ -70,6 +77,14 @@ class Running:
             if text in line:
                 return
         pytest.fail(f"no line with {text!r}; stderr was:\n{''.join(self.seen)}")
+
+    def wait_for_pieces(self, seconds):
+        """Waits until the log of the first load point has so many seconds of its window from all workers; how many it has."""
+        log = self.folder.with_name("out.partial") / "measured" / "00000.log"
+        while (known := _logged_seconds(log)) < seconds:
+            assert self.process.poll() is None, "".join(self.seen)
+            time.sleep(0.1)
+        return known
 
     def signal(self, number: signal.Signals):
         self.process.send_signal(number)

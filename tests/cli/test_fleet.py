@@ -14,7 +14,7 @@ import yaml
 
 from benchmarks.fleet.dask_cluster import DaskCluster
 from perfkit.result.file import read_result
-from perfkit.result.interval_log import check_log, read_intervals
+from perfkit.result.interval_log import check_log
 from tests.conditions import until_ended
 
 SECRET = "a-token-of-the-tests-1b7f"  # noqa: S105
@@ -178,12 +178,10 @@ def test_a_lost_machine_is_named_and_the_others_carry_the_load_of_the_next_point
 
 
 def test_when_all_machines_are_lost_what_they_had_sent_is_kept(start_fleet):
-    run, machines = start_fleet(load=OPEN, measure={"warmup": "0s", "duration": "1h", "repetitions": 2, "checkpoint": "1s"})
+    run, machines = start_fleet(load=OPEN, measure={"warmup": "0s", "duration": "1h", "repetitions": 2})
     run.wait_for_line("2 of 2")
-    workers, partial = list[psutil.Process](), run.folder.with_name("out.partial")
-    while not (partial / "checkpoint.json").exists():
-        assert run.process.poll() is None
-        workers = [process for name in machines.names for process in machines.workers(name)]
+    run.wait_for_pieces(1)
+    workers = [process for name in machines.names for process in machines.workers(name)]
     for name in machines.names:
         machines.kill(name)
     finished = run.finish()
@@ -199,12 +197,10 @@ def test_when_all_machines_are_lost_what_they_had_sent_is_kept(start_fleet):
 
 
 @pytest.mark.parametrize("start_fleet", ["worker"], indirect=True)
-def test_of_a_worker_that_is_lost_on_a_machine_the_rest_is_kept_apart(start_fleet):
-    """The machine has merged its intervals with those of the others: what no checkpoint counts is sent again, without them."""
-    measure = {"warmup": "0s", "duration": "6s", "repetitions": 1, "workers": 2, "checkpoint": "2s"}
-    run, machines = start_fleet(load=OPEN, measure=measure)
+def test_of_a_worker_that_is_lost_on_a_machine_what_it_had_sent_counts(start_fleet):
+    run, machines = start_fleet(load=OPEN, measure={"warmup": "0s", "duration": "6s", "repetitions": 1, "workers": 2})
     run.wait_for_line("2 of 2")
-    checkpoint_of(run, 2)
+    run.wait_for_pieces(2)
     victim = next(one for one in machines.workers("beta") if "perfkit.workers.worker_process" in one.cmdline())
     victim.kill()
     finished = run.finish()
@@ -219,34 +215,24 @@ def test_of_a_worker_that_is_lost_on_a_machine_the_rest_is_kept_apart(start_flee
     assert point["requests"]["sent"] == alpha["requests"] + beta["requests"]
     assert alpha["requests"] > beta["requests"] > alpha["requests"] / 2
     check_log(finished.folder, read_result(finished.folder)[0])
-    assert any(tag == "p0.r0.lost.response" for tag, _, _ in read_intervals(finished.folder))
-
-
-def checkpoint_of(run, seconds):
-    """Waits until a run has a checkpoint that far into the window."""
-    file = run.folder.with_name("out.partial") / "checkpoint.json"
-    while not file.exists() or (checkpoint := json.loads(file.read_text()))["last_s"] < seconds:
-        assert run.process.poll() is None
-    return checkpoint
 
 
 def test_the_machines_end_when_the_driver_is_killed_and_what_it_had_received_is_recovered(perfkit, start_fleet):
-    measure = {"warmup": "0s", "duration": "1h", "repetitions": 1, "workers": 2, "checkpoint": "1s"}
+    measure = {"warmup": "0s", "duration": "1h", "repetitions": 1, "workers": 2}
     run, machines = start_fleet(load=OPEN, measure=measure)
     run.wait_for_line("2 of 2")
-    checkpoint_of(run, 2)
+    run.wait_for_pieces(2)
     workers = [process for name in machines.names for process in machines.workers(name)]
     assert len(workers) >= 4
     run.signal(signal.SIGKILL)
     machines.check_end(6, "the connection to the driver broke")
     run.finish()
     until_ended(workers)
-    checkpoint = json.loads((run.folder.with_name("out.partial") / "checkpoint.json").read_text())
+    seconds = run.wait_for_pieces(2)
     recovered = perfkit.run("recover", run.folder.with_name("out.partial"), "--no-report")
     assert recovered.code == 0, recovered.stderr
     result, folder = read_result(run.folder)
     (point,) = result.points
-    seconds = checkpoint["last_s"] - checkpoint["first_s"]
     assert (point.duration_s, point.requests.sent > 100 * seconds) == (seconds, True)
     check_log(folder, result)  # it has the same requests
     assert (folder / "latency.hlog").exists()

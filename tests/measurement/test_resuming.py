@@ -188,7 +188,7 @@ def test_what_cannot_be_continued_soundly_is_refused_or_said(killed, tmp_path):
     document = json.loads((partial / "result.json").read_text())
     document["environment"]["generator"]["perfkit"] = "0.0.1"
     (partial / "result.json").write_text(json.dumps(document))
-    (partial / "measured" / "00001.json.gz").write_bytes(b"\x1f\x8b cut")
+    (partial / "measured" / "00001.point").write_bytes(b"cut")
     observer = Killer(every=False)
     resumed = measure(scenario, out, observer, resume=True)
     assert len(observer.begun) == 3, "the load point that cannot be read is measured again"

@@ -68,7 +68,7 @@ def observed_with(client, connections=None, after=6, **options):
     async def read():
         return [ModelStatistics("1", count := next(counts), count, success=TotalTime(count, count))]
 
-    recorder = Recorder(lambda _: None, window_start_ns=2 * S, window_end_ns=6 * S)
+    recorder = Recorder(window_start_ns=2 * S, window_end_ns=6 * S)
     recorder.add(Reply(Outcome.OK, 2 * S, 3 * S))
     recording = recorder.finish(6 * S)
     recorded = PointRecording((WorkloadRecording(recording, connections or ConnectionCounts()),), 2 * S, Ending(), BusyShares())

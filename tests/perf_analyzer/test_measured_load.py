@@ -8,7 +8,6 @@ from perfkit.figures.resources import ComposingModelFigures, GpuFigures
 from perfkit.perf_analyzer.measured_load import measured_load, pooled_gpus, pooled_server
 from perfkit.perf_analyzer.options import LoadRange, Options
 from perfkit.perf_analyzer.windows import RunFigures, are_stable, has_one_run, is_stable, loads, measured_windows, windows_to_begin_with
-from perfkit.recorder.recording import Interval
 from perfkit.result.interval_log import LOG_FILE, interval_lines
 from perfkit.result.model import Result
 from perfkit.stats.buckets import BucketCounts
@@ -48,7 +47,7 @@ def measured(folder, options, runs_ms, answered=None):
     for repetition, run in enumerate(times):
         start_s = 100.0 * repetition + 3.5
         for number, second in enumerate(run):
-            lines.append(interval_lines(f"p0.r{repetition}", start_s, Interval(number, {"service_time": BucketCounts.of(second)})))
+            lines.append(interval_lines(f"p0.r{repetition}", start_s + number, {"service_time": BucketCounts.of(second)}))
         lines.append(f"#[Window p0.r{repetition} starts at {start_s:.3f} s]\n")
     (folder / LOG_FILE).write_text("".join(lines))
     (windows,) = measured_windows(result, folder, [options], 3 if has_one_run(options) else len(runs_ms))

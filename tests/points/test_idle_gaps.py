@@ -8,7 +8,7 @@ from perfkit.clock import ManualClock
 from perfkit.load.load_plan import IdlePlan
 from perfkit.load.point import LoadPoint, PointPart
 from perfkit.measurement.observation import PointObservation
-from perfkit.measurement.point_measurement import cut_window, make_point_measurement
+from perfkit.measurement.point_measurement import ProbedFacts, cut_window, make_point_measurement
 from perfkit.points.measured import NO_RESOURCES
 from perfkit.points.point import LoadSummary
 from perfkit.report.first_requests import idle_group, idle_sentence, idle_table
@@ -49,12 +49,12 @@ def summary(gap_ms, *, window_s=30, repetitions=2):
         recorded = clock.run(
             run_point(
                 spec, Sleepy(clock), [Prepared(())], clock=clock, address=Address("http", "h", 1), on_loop=lambda _: None,
-                on_interval=lambda *_: None,
+
             )
         )  # fmt: skip
         window = cut_window(scenario, recorded, is_open=False)
         pooled.add(
-            make_point_measurement(scenario, point, 0, recorded, window, PointObservation(NO_RESOURCES, (), ()), 1, [], batch_size=1)
+            make_point_measurement(scenario, ProbedFacts(), point, 0, recorded, window, PointObservation(NO_RESOURCES, (), ()), 1, [])
         )
     return pooled.pooled()
 

@@ -145,7 +145,7 @@ def observed_resources(device, reports, **target):
 
     document = {"name": "x", "target": {"model": "m", **target}, "load": {"closed": {"concurrency": 4}}}
     server = None if device is None else types.SimpleNamespace(description={"device": device}, pid=None)
-    recording = Recorder(lambda _: None, window_start_ns=S, window_end_ns=2 * S).finish(2 * S)
+    recording = Recorder(window_start_ns=S, window_end_ns=2 * S).finish(2 * S)
     recorded = PointRecording((WorkloadRecording(recording, ConnectionCounts()),), S, Ending(), BusyShares())
 
     async def go():

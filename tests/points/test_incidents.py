@@ -25,7 +25,7 @@ def steady(_):
 
 
 def recorded(requests, *, window_s, is_open):
-    recorder = Recorder(lambda _: None, window_start_ns=0, window_end_ns=window_s * S, is_open=is_open)
+    recorder = Recorder(window_start_ns=0, window_end_ns=window_s * S, is_open=is_open)
     for intended_ns, finished_ns, outcome in sorted(requests, key=lambda one: one[1]):
         one = Reply(outcome, intended_ns, finished_ns)
         one.intended_ns = one.paced_ns = intended_ns

@@ -25,7 +25,7 @@ def open_point():
     """A repetition of an open loop at 100/s; `respond` gives the response time in ns of a request from its instant in s."""
 
     def make(respond, repetition=0):
-        recorder = Recorder(lambda _: None, window_start_ns=0, window_end_ns=WINDOW_S * S, is_open=True)
+        recorder = Recorder(window_start_ns=0, window_end_ns=WINDOW_S * S, is_open=True)
         random = np.random.default_rng(repetition)
         for instant_ns in np.cumsum(random.exponential(S / 100, 100 * WINDOW_S)).astype(np.int64).tolist():
             if instant_ns < WINDOW_S * S:
@@ -71,7 +71,7 @@ def test_a_growing_backlog_is_a_warning_and_leaves_the_point_valid(open_point):
 
 def test_a_backlog_is_a_warning_even_if_a_number_of_requests_ends_the_window():
     """Offered 100/s for 60 s and answered at half of that: the window goes on until the last answer."""
-    recorder = Recorder(lambda _: None, window_start_ns=0, window_end_ns=None, is_open=True)
+    recorder = Recorder(window_start_ns=0, window_end_ns=None, is_open=True)
     for index in range(6000):
         reply = Reply(Outcome.OK, index * 10 * MS, index * 20 * MS + 10 * MS)
         reply.intended_ns = reply.paced_ns = index * 10 * MS

@@ -33,7 +33,6 @@ def measure(load, service_ns, *, window_s=120):
             clock=clock,
             address=Address("http", "h", 1),
             on_loop=lambda _: None,
-            on_interval=lambda *_: None,
         )
 
     point = clock.run(main())

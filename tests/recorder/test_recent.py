@@ -18,7 +18,7 @@ def replies(number):
 @pytest.mark.parametrize("is_open", [False, True])
 @pytest.mark.parametrize("every", [1, 3, 100, 256])
 def test_each_answered_reply_is_told_once(is_open, every):
-    recorder = Recorder(lambda _: None, window_start_ns=0, window_end_ns=None, is_open=is_open, is_live=True)
+    recorder = Recorder(window_start_ns=0, window_end_ns=None, is_open=is_open, is_live=True)
     times, delays, sent = [], [], replies(4000)
     for number, reply in enumerate(sent, 1):
         recorder.add(reply)
@@ -40,7 +40,7 @@ def test_each_answered_reply_is_told_once(is_open, every):
 @pytest.mark.parametrize("is_open", [False, True])
 @pytest.mark.parametrize("every", [257, 1023, 1999])
 def test_of_more_replies_than_that_none_is_told_twice(is_open, every):
-    recorder = Recorder(lambda _: None, window_start_ns=0, window_end_ns=None, is_open=is_open, is_live=True)
+    recorder = Recorder(window_start_ns=0, window_end_ns=None, is_open=is_open, is_live=True)
     times = []
     for number, reply in enumerate(replies(4000), 1):
         recorder.add(reply)
@@ -51,7 +51,7 @@ def test_of_more_replies_than_that_none_is_told_twice(is_open, every):
 
 
 def test_of_many_replies_about_a_thousand_are_told():
-    recorder = Recorder(lambda _: None, window_start_ns=0, window_end_ns=None, is_open=True, is_live=True)
+    recorder = Recorder(window_start_ns=0, window_end_ns=None, is_open=True, is_live=True)
     for reply in replies(20_000):
         recorder.add(reply)
     recorder._finish_work()

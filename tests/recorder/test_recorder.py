@@ -1,5 +1,6 @@
 """Windows, outcomes and intervals: where each reply is counted."""
 
+import collections
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,7 @@ from perfkit.recorder.batches import tally
 from perfkit.recorder.failures import FailureKind
 from perfkit.recorder.histogram import encode
 from perfkit.recorder.recorder import Recorder
-from perfkit.recorder.recording import Interval
+from perfkit.recorder.recording import RecordingSum
 from perfkit.recorder.window import cut
 from perfkit.stats.buckets import BucketCounts
 from perfkit.transport.base import Outcome, Reply
@@ -22,11 +23,11 @@ WINDOW: dict[str, Any] = {"window_start_ns": START, "window_end_ns": END}
 
 
 def record(*replies, instants=WINDOW, end=END):
-    intervals: list[Interval] = []
-    recorder = Recorder(intervals.append, **instants)
+    recorder = Recorder(**instants)
     for reply in replies:
         recorder.add(reply)
-    return cut(recorder.finish(end), instants["window_start_ns"], is_open=False), intervals
+    recording = recorder.finish(end)
+    return cut(recording, instants["window_start_ns"], is_open=False), dict(recording.times_by_second())
 
 
 def times(window, name="service_time"):
@@ -61,7 +62,7 @@ def test_failures_are_counted_in_the_second_in_which_they_end():
 
 
 def test_dropped_arrivals_count_as_failures_of_their_second():
-    recorder = Recorder(lambda _: None, **WINDOW)
+    recorder = Recorder(**WINDOW)
     recorder.drop(np.array([START - 1, START + 3 * S, START + 3 * S + 1, END]), is_late=False)
     window = cut(recorder.finish(END), START, is_open=True)
     assert window.failed_per_s == (*[0] * 3, 2, *[0] * 6)
@@ -88,7 +89,7 @@ def test_a_counted_window_has_no_end_until_it_is_finished():
 
 
 def test_what_is_answered_after_an_early_end_is_no_throughput():
-    recorder = Recorder(lambda _: None, **WINDOW)
+    recorder = Recorder(**WINDOW)
     for index in range(1500):
         recorder.add(reply(START + index, S))
     recorder.end_window(START + 2 * S)
@@ -101,24 +102,26 @@ def test_what_is_answered_after_an_early_end_is_no_throughput():
 
 @settings(deadline=None)
 @given(st.lists(st.tuples(st.integers(0, 10 * S - 1), st.integers(0, 40 * S)), max_size=80))
-def test_intervals_add_up_to_the_whole_whatever_the_order(drawn):
-    recording, intervals = record(*(reply(START + started, service) for started, service in drawn))
-    assert encode(BucketCounts.merged(interval.times["service_time"] for interval in intervals)) == encode(times(recording))
-    for index in range(10):
-        expected = sum(started // S == index for started, _ in drawn)
-        assert sum(interval.times["service_time"].count for interval in intervals if interval.index == index) == expected
+def test_seconds_add_up_to_the_whole_whatever_the_order(drawn):
+    recording, seconds = record(*(reply(START + started, service) for started, service in drawn))
+    assert encode(BucketCounts.merged(one["service_time"] for one in seconds.values())) == encode(times(recording))
+    counts = collections.Counter(started // S for started, _ in drawn)
+    assert {second: one["service_time"].count for second, one in seconds.items()} == counts
 
 
-def test_few_intervals_are_open_at_a_time_however_long_the_window():
-    emitted: list[Interval] = []
-    recorder = Recorder(emitted.append, window_start_ns=0, window_end_ns=10**6 * S)
+def test_pieces_add_up_to_the_whole_in_few_batches_however_long_the_window():
+    recorder, total = Recorder(window_start_ns=0, window_end_ns=10**6 * S), RecordingSum()
     for second in range(5000):
         recorder.add(reply(second * S, MS))
         recorder.add(reply(second * S, 2 * MS))
-    assert len(emitted) >= 4000, "all but those of the batches that are still taken"
-    recording = cut(recorder.finish(10**6 * S), 0, is_open=False)
-    assert [interval.index for interval in emitted] == list(range(5000))
-    assert times(recording).count == 10_000
+        if second % 7 == 3:
+            piece = recorder.take_before(second * S)
+            assert all(number < second for number in piece.batches)
+            total.add(piece)
+    total.add(recorder.finish(10**6 * S))
+    whole = total.whole()
+    assert len(whole.batches) <= 60
+    assert sum(whole.finished_per_s.values()) == times(cut(whole, 0, is_open=False)).count == 10_000
 
 
 def test_a_recorded_reply_has_no_payload_any_more():

@@ -23,7 +23,7 @@ drawn_replies = st.lists(
 
 
 def recorded(drawn, instants):
-    recorder = Recorder(lambda _: None, **instants, is_open=True, good_within_ns=MS)
+    recorder = Recorder(**instants, is_open=True, good_within_ns=MS)
     for intended_ns, time_ns, outcome, _ in drawn:
         reply = Reply(outcome, START + intended_ns, START + intended_ns + time_ns, None, outcome.value)
         reply.intended_ns = reply.paced_ns = START + intended_ns
@@ -54,7 +54,7 @@ def test_merged_recordings_equal_that_of_a_single_worker(drawn, instants):
 
 def test_failures_of_several_workers_are_counted_together():
     def failed(*texts):
-        recorder = Recorder(lambda _: None, **TIMED)
+        recorder = Recorder(**TIMED)
         for text in texts:
             recorder.add(Reply(Outcome.BROKEN, START, START + 1, None, text))
         return recorder.finish(TIMED["window_end_ns"])

@@ -23,7 +23,7 @@ def test_intervals_are_a_two_hundredth_of_the_window_within_bounds(window_s, int
 
 @given(st.lists(st.tuples(st.integers(-S, 11 * S), st.integers(0, 3 * S), st.sampled_from(Outcome)), max_size=60))
 def test_every_request_is_counted_where_it_belongs(drawn):
-    recorder = Recorder(lambda _: None, window_start_ns=START, window_end_ns=START + 10 * S, is_open=True)
+    recorder = Recorder(window_start_ns=START, window_end_ns=START + 10 * S, is_open=True)
     for intended_ns, time_ns, outcome in drawn:
         reply = Reply(outcome, START + intended_ns, START + intended_ns + time_ns)
         reply.intended_ns = reply.paced_ns = START + intended_ns
@@ -46,7 +46,7 @@ def counted(instants_ns):
 
 
 def test_dropped_arrivals_were_scheduled():
-    recorder = Recorder(lambda _: None, window_start_ns=START, window_end_ns=START + 10 * S, is_open=True)
+    recorder = Recorder(window_start_ns=START, window_end_ns=START + 10 * S, is_open=True)
     recorder.drop(START + np.array([0, 10 * S, -1]), False)
     recorder.drop(START + np.array([5 * S, 6 * S, 11 * S]), True)
     window = cut(recorder.finish(START + 10 * S), START, is_open=True)

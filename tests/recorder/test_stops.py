@@ -159,7 +159,7 @@ class FoundStops(StopDetector):
 
 
 def record(*replies):
-    recorder = Recorder(lambda _: None, window_start_ns=100 * S, window_end_ns=110 * S, stops=FoundStops())
+    recorder = Recorder(window_start_ns=100 * S, window_end_ns=110 * S, stops=FoundStops())
     for started_ms, time_ms, outcome in replies:
         recorder.add(Reply(outcome, 100 * S + started_ms * MS, 100 * S + (started_ms + time_ms) * MS))
     return recorder.finish(110 * S)

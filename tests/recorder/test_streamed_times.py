@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from perfkit.recorder.histogram import encode
 from perfkit.recorder.recorder import Recorder
-from perfkit.recorder.recording import Interval, merge
+from perfkit.recorder.recording import merge
 from perfkit.recorder.window import cut
 from perfkit.stats.buckets import EMPTY, BucketCounts
 from perfkit.transport.base import Outcome, Reply
@@ -28,15 +28,14 @@ def reply(started_ns, gaps_ns, outcome=Outcome.OK, *, delay_ns=0, rest_ns=0):
 
 
 def record(replies, *, is_open=False, window_end_ns=END):
-    intervals: list[Interval] = []
-    recorder = Recorder(intervals.append, window_start_ns=START, window_end_ns=window_end_ns, is_open=is_open, is_streamed=True)
+    recorder = Recorder(window_start_ns=START, window_end_ns=window_end_ns, is_open=is_open, is_streamed=True)
     for one in replies:
         recorder.add(one)
-    return recorder.finish(window_end_ns), intervals
+    return recorder.finish(window_end_ns)
 
 
 def window_of(replies, *, is_open=False):
-    return cut(record(replies, is_open=is_open)[0], START, is_open=is_open)
+    return cut(record(replies, is_open=is_open), START, is_open=is_open)
 
 
 def test_a_stream_gives_the_time_to_its_first_response_its_gaps_and_the_time_to_its_last():
@@ -145,19 +144,19 @@ def test_the_streams_of_two_workers_add_up(mine, others):
 
 
 def test_a_time_of_its_own_belongs_to_the_part_in_which_it_began():
-    intervals: list[Interval] = []
-    recorder = Recorder(intervals.append, window_start_ns=START, window_end_ns=END)
+    recorder = Recorder(window_start_ns=START, window_end_ns=END)
     for begun_ns, time_ns in ((START - 1, MS), (START, 2 * MS), (START + 3 * S, 40 * S), (END, MS)):
         recorder.add_time("sequence_time", begun_ns, time_ns)
     recorder.add(Reply(Outcome.OK, START, START + MS))
-    window = cut(recorder.finish(END), START, is_open=False)
+    recording = recorder.finish(END)
+    window = cut(recording, START, is_open=False)
     assert values(window, "sequence_time") == bucketed(2 * MS, 40 * S)
     assert [part.count for part in window.further_batches["sequence_time"]].index(1, 1) == 3 * S // window.batch_ns
-    assert {interval.index: interval.times["sequence_time"].count for interval in intervals} == {0: 1, 3: 1}
+    assert {second: times["sequence_time"].count for second, times in recording.times_by_second()} == {0: 1, 3: 1}
 
 
 def test_a_plain_load_has_no_times_of_streams():
-    recorder = Recorder(lambda _: None, window_start_ns=START, window_end_ns=END)
+    recorder = Recorder(window_start_ns=START, window_end_ns=END)
     recorder.add(Reply(Outcome.OK, START, START + MS))
     window = cut(recorder.finish(END), START, is_open=False)
     assert not window.further_batches
@@ -175,7 +174,7 @@ def bucketed(*times_ns):
 
 
 def test_the_live_view_gets_the_responses_so_far_recorded_or_not():
-    recorder = Recorder(lambda _: None, window_start_ns=START, window_end_ns=END, is_streamed=True, is_live=True)
+    recorder = Recorder(window_start_ns=START, window_end_ns=END, is_streamed=True, is_live=True)
     for index in range(1500):  # more than are recorded at once
         recorder.add(reply(START + index * MS, [MS, MS, MS]))
     assert recorder.live_figures(0, START + S, 0).responses == 4500

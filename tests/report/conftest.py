@@ -9,7 +9,6 @@ import pytest
 
 from perfkit.errors import MeasurementWarning
 from perfkit.recorder.failures import FailureKind
-from perfkit.recorder.recording import Interval
 from perfkit.recorder.series import Series
 from perfkit.result.file import ResultWriter
 from perfkit.result.interval_log import PointLines
@@ -96,10 +95,10 @@ class Synthetic:
             for some in (first, rest):
                 parts.append(BucketCounts.of(some))
                 if some.size:
-                    writer.log(lines.of_interval(start_ns, Interval(second, {"service_time": parts[-1]})))
+                    writer.log_point([lines.of_second(start_ns, second, 0, {"service_time": parts[-1]})])
             finished[second] = max(0, per_s + int(random.integers(-1, 2)))
         if self.logs_window_starts:
-            writer.log(lines.of_window(start_ns, 0))
+            writer.log_point([lines.of_window(start_ns, 0)])
         ok, whole = per_s * (self.seconds - self.silent_s), BucketCounts.merged(parts)
         return measured_point(
             ClosedLoad(concurrency=concurrency), repetition, protocol=protocol, batch_size=2, seconds=self.seconds, series=self._series(concurrency),

@@ -8,13 +8,13 @@ import pytest
 from hdrh.histogram import HdrHistogram
 
 from perfkit.errors import ResultError
-from perfkit.recorder.recording import Interval
 from perfkit.result.file import ResultWriter
-from perfkit.result.interval_log import PointLines, interval_lines, read_intervals, read_window_starts
+from perfkit.result.interval_log import PointLines, interval_lines, log_files, read_intervals, read_window_starts
+from perfkit.result.rotating_log import RotatingLog, cut_log
 from perfkit.stats.buckets import DIGITS, HIGHEST_NS, LOWEST_NS, BucketCounts
 
 STARTED_AT_S = 1_767_323_045.678
-MS = 1_000_000
+MS, S = 1_000_000, 1_000_000_000
 INTERVALS: list[tuple[str, float, int, list[int]]] = [
     ("p0.r0", 1.25, 0, [MS, 2 * MS, 2 * MS]),
     ("p0.r0", 1.25, 1, [70_000]),
@@ -33,17 +33,16 @@ def folder(tmp_path, result):
     writer = ResultWriter(tmp_path / "out", STARTED_AT_S)
     for number, (tag, window_start_s, index, values) in enumerate(INTERVALS):
         if number == 1:
-            writer.log("#[Window p0.r0 starts at 1.250 s]\n")  # a comment to other readers
-        writer.log(interval_lines(tag, window_start_s, Interval(index, {"service_time": BucketCounts.of(values)})))
+            writer.log_point(["#[Window p0.r0 starts at 1.250 s]\n"])  # a comment to other readers
+        writer.log_point([interval_lines(tag, window_start_s + index, {"service_time": BucketCounts.of(values)})])
     writer.save(result)
     return writer.commit()
 
 
 def test_times_that_are_not_logged_are_left_out():
     counts = BucketCounts.of([MS])
-    assert interval_lines("p0.r0", 0.0, Interval(0, {"new_time": counts, "service_time": counts})) == interval_lines(
-        "p0.r0", 0.0, Interval(0, {"service_time": counts})
-    )
+    both = interval_lines("p0.r0", 0.0, {"new_time": counts, "service_time": counts})
+    assert both == interval_lines("p0.r0", 0.0, {"service_time": counts})
 
 
 def test_intervals_are_read_back_as_they_were_written(folder):
@@ -58,10 +57,9 @@ def test_intervals_are_read_back_as_they_were_written(folder):
 def test_the_log_states_where_each_window_starts(tmp_path, result):
     writer = ResultWriter(tmp_path / "out", STARTED_AT_S)
     for tag, first_s in (("p0.r0", 0), ("p12.r3", 2)):
-        spool = writer.interval_spool(tag, PointLines(tag, 0))
-        for index in (1, 3):
-            spool.add(0, 1_250 * MS, Interval(index, {"service_time": BucketCounts.of([MS])}))
-        writer.log_spooled(spool, first_s)
+        lines, times = PointLines(tag, 0), {"service_time": BucketCounts.of([MS])}
+        logged = [lines.of_second(1_250 * MS, second, 0, times) for second in (1, 3) if second >= first_s]
+        writer.log_point([*logged, lines.of_window(1_250 * MS, first_s)])
     writer.save(result)
     folder = writer.commit()
     assert read_window_starts(folder) == {(0, 0): 1.25, (12, 3): 3.25}
@@ -96,7 +94,7 @@ def test_a_log_can_be_read_up_to_the_last_save(tmp_path, result):
     writer = ResultWriter(tmp_path / "out", STARTED_AT_S)
     writer.save(result)
     assert list(read_intervals(writer.partial)) == []
-    writer.log(interval_lines("p0.r0", 0.0, Interval(3, {"service_time": BucketCounts.of([MS])})))
+    writer.log_point([interval_lines("p0.r0", 3.0, {"service_time": BucketCounts.of([MS])})])
     writer.save(result)
     assert [(tag, start_s) for tag, start_s, _ in read_intervals(writer.partial)] == [("p0.r0.service", 3.0)]
     writer.discard()
@@ -131,3 +129,48 @@ def test_a_missing_log_and_bytes_that_are_not_ascii_are_reported(tmp_path):
     (tmp_path / "latency.hlog").write_bytes(b"\xff")
     with pytest.raises(ResultError, match=r"latency\.hlog: cannot be read: 'ascii' codec"):
         list(read_intervals(tmp_path))
+
+
+def test_a_large_log_continues_in_further_files_which_the_librarys_reader_reads_one_by_one(tmp_path, result):
+    writer = ResultWriter(tmp_path / "out", STARTED_AT_S, largest_log_bytes=600)
+    lines = PointLines("p0.r0", 0)
+    seconds = [lines.of_second(S, second, 0, {"service_time": BucketCounts.of([MS] * (second + 1))}) for second in range(9)]
+    writer.log_point([*seconds, lines.of_window(S, 0)])
+    writer.save(result)
+    folder = writer.commit()
+    files = log_files(folder)
+    assert len(files) > 2
+    assert [file.name for file in files[:3]] == ["latency.hlog", "latency-2.hlog", "latency-3.hlog"]
+    assert all(file.stat().st_size <= 600 for file in files)
+    assert [(start_s, times.count) for _, start_s, times in read_intervals(folder)] == [(1.0 + second, second + 1) for second in range(9)]
+    assert read_window_starts(folder) == {(0, 0): 1.0}
+    totals = []
+    for file in files:
+        with contextlib.closing(hdrh.log.HistogramLogReader(str(file), HdrHistogram(LOWEST_NS, HIGHEST_NS, DIGITS))) as reader:
+            while (histogram := reader.get_next_interval_histogram()) is not None:
+                totals.append(histogram.get_total_count())
+            assert reader.get_start_time_sec() == STARTED_AT_S
+    assert totals == list(range(1, 10))
+    listed = (folder / "checksums.sha256").read_text()
+    assert all(file.name in listed for file in files)
+    files[1].write_text(files[1].read_text().replace("1.000", "2.000"))
+    with pytest.raises(ResultError, match=r"latency-2\.hlog: the file differs from its checksum"):
+        list(read_intervals(folder))
+    ResultWriter(folder, 0.0).discard()  # may be replaced like any other result
+
+
+def test_a_log_of_several_files_is_cut_and_continued(tmp_path):
+    empty = RotatingLog(tmp_path, STARTED_AT_S)
+    empty.close()
+    (head,) = empty.sizes().values()
+    log = RotatingLog(tmp_path, STARTED_AT_S, head + 20)
+    for letter in "abcd":
+        log.write(f"#{letter * 18}\n")
+    log.close()
+    assert list(log.sizes().values()) == [head + 20] * 4
+    cut_log(tmp_path, 2 * (head + 20) - 20)
+    log = RotatingLog(tmp_path, STARTED_AT_S, head + 20, continues=True)
+    for letter in "xy":
+        log.write(f"#{letter * 18}\n")
+    log.close()
+    assert [file.read_text()[head:] for file in log_files(tmp_path)] == [f"#{letter * 18}\n" for letter in "axy"]

@@ -166,7 +166,7 @@ def test_a_full_disk_is_reported_in_a_sentence(place, result):
     writer.save(result)
     writer._log.close()
     with pathlib.Path("/dev/full").open("w") as writer._log._file:
-        writer.log("x")
+        writer.log_point(["x"])
         with pytest.raises(MeasurementError, match="cannot be written: No space left on device"):
             writer.save(result)
         with contextlib.suppress(OSError):

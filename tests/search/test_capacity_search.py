@@ -65,7 +65,7 @@ def searched(tmp_path):
                 )  # fmt: skip
                 return await run_point(
                     spec, ScriptedTransport(clock, make_script(clock)), [Prepared(())], clock=clock, address=Address("http", "h", 1),
-                    on_loop=lambda _: None, on_interval=lambda *_: None,
+                    on_loop=lambda _: None,
                 )  # fmt: skip
 
             one = clock.run(main())

@@ -66,7 +66,7 @@ def measure(whole, *, workers=1, variants=3, outcomes=(Outcome.OK,) * 3):
             )
             for number, one in enumerate(own.workloads)
         ]  # fmt: skip
-        return await run_workloads(own, workloads, clock=clock, on_loop=lambda _: None, on_interval=lambda *_: None, begin_at=begin_at)
+        return await run_workloads(own, workloads, clock=clock, on_loop=lambda _: None, begin_at=begin_at)
 
     async def main():
         return merge_points(await asyncio.gather(*map(one, range(workers))))

@@ -172,7 +172,7 @@ async def measure(transport, address, load, connections):
     expectation = Expectation.of((REQUEST,), METADATA, Check(), None, pathlib.Path())
     point = await run_point(
         spec, transport.transport, [transport.prepare(REQUEST)], decode=transport.decode, clock=MonotonicClock(), address=address, on_loop=lambda _: None,
-        on_interval=lambda *_: None, check=AnswerCheck(transport, expectation, share=1.0, at_most_per_s=1e9),
+        check=AnswerCheck(transport, expectation, share=1.0, at_most_per_s=1e9),
     )  # fmt: skip
     window = cut(point.recording, 0, is_open=isinstance(load, OpenPlan))
     assert window.count("dropped") + sum(window.outcomes.values()) == SENT

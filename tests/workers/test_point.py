@@ -57,7 +57,7 @@ def measure(whole, workers, *, service_ns=20 * MS, variants=3):
         points = [
             run_point(
                 one, RecordingTransport(clock, sent, service_ns), [Prepared((bytes([variant]),)) for variant in range(variants)], clock=clock,
-                address=Address("http", "h", 1), on_loop=lambda _: None, on_interval=lambda *_: None, begin_at=begin_at,
+                address=Address("http", "h", 1), on_loop=lambda _: None, begin_at=begin_at,
             )
             for one in whole.split(workers)
         ]  # fmt: skip

@@ -56,7 +56,7 @@ def measure(load, script=lambda _: (5 * MS, Outcome.OK), *, worker=0, workers=1,
     )
 
     async def main():
-        return await run_workloads(spec, [workload], clock=clock, on_loop=lambda _: None, on_interval=lambda *_: None)
+        return await run_workloads(spec, [workload], clock=clock, on_loop=lambda _: None)
 
     return transport, clock.run(main())
 
@@ -132,7 +132,7 @@ def test_the_workloads_of_a_mix_are_traced_by_one_share():
 
     async def main():
         spec = dataclasses.replace(point_spec(ClosedPlan(4, 0), 2 * S, 20 * S, None, S, 2), workloads=tuple(one.spec for one in workloads))
-        return await run_workloads(spec, workloads, clock=clock, on_loop=lambda _: None, on_interval=lambda *_: None)
+        return await run_workloads(spec, workloads, clock=clock, on_loop=lambda _: None)
 
     quick, slow = (len(one.sampled) for one in clock.run(main()).workloads)
     assert quick == pytest.approx(80 * 20, rel=0.1)  # of 800/s + 40/s, a tenth
@@ -207,7 +207,7 @@ def test_a_request_that_ends_a_sequence_early_is_not_traced():
     workload = PreparedWorkload(spec.workloads[0], transport, SequenceRequests(prepare, REQUESTS), Address("http", "h", 1), sampler=sampler)
 
     async def main():
-        return await run_workloads(spec, [workload], clock=clock, on_loop=lambda _: None, on_interval=lambda *_: None)
+        return await run_workloads(spec, [workload], clock=clock, on_loop=lambda _: None)
 
     point = clock.run(main())
     counted = sum(cut(point.recording, 0, is_open=False).outcomes.values())

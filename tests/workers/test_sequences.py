@@ -45,7 +45,6 @@ def measure(load, script=lambda _: (10 * MS, Outcome.OK), **changes):
             clock=clock,
             address=Address("http", "h", 1),
             on_loop=lambda _: None,
-            on_interval=lambda *_: None,
         )
 
     recorded = clock.run(main())

@@ -12,7 +12,6 @@ from perfkit.load.arrivals import Trace
 from perfkit.load.closed_loop import ClosedLoop
 from perfkit.load.load_plan import ClosedPlan, OpenPlan
 from perfkit.load.loop import StopCause
-from perfkit.recorder.recording import Interval
 from perfkit.recorder.window import cut
 from perfkit.target.address import Address
 from perfkit.transport.base import Outcome, Prepared
@@ -23,7 +22,7 @@ from tests.measured_points import point_spec, run_point
 MS, S = 1_000_000, 1_000_000_000
 
 
-def run(script, *, on_loop=lambda _: None, on_interval=lambda *_: None, clock=None, **changes):
+def run(script, *, on_loop=lambda _: None, clock=None, **changes):
     clock = clock or ManualClock(5 * S)
     fields: dict[str, Any] = {
         "load": ClosedPlan(4, 0),
@@ -34,29 +33,24 @@ def run(script, *, on_loop=lambda _: None, on_interval=lambda *_: None, clock=No
         "connections": 4,
     }
     fields.update(changes)
-    intervals: list[Interval] = []
-
-    def note(start_ns, interval):
-        intervals.append(interval)
-        on_interval(start_ns, interval)
 
     async def main():
         transport = ScriptedTransport(clock, script)
         return await run_point(
-            point_spec(**fields), transport, [Prepared(())], clock=clock, address=Address("http", "h", 1), on_loop=on_loop, on_interval=note
+            point_spec(**fields), transport, [Prepared(())], clock=clock, address=Address("http", "h", 1), on_loop=on_loop
         )
 
     point = clock.run(main())
-    return point, cut(point.recording, 0, is_open=not isinstance(fields["load"], ClosedPlan)), intervals
+    return point, cut(point.recording, 0, is_open=not isinstance(fields["load"], ClosedPlan)), dict(point.recording.times_by_second())
 
 
 def test_a_window_holds_what_the_closed_form_says():
-    point, window, intervals = run(lambda _: (20 * MS, Outcome.OK))
+    point, window, seconds = run(lambda _: (20 * MS, Outcome.OK))
     assert window.length_ns == 10 * S
     assert window.outcomes[Outcome.OK] == 4 * 10_000 // 20
     # the answers of what starts at 9.98 s finish at the window's very end, which is outside
     assert window.count("finished") == 4 * 10_000 // 20
-    assert sum(interval.times["service_time"].count for interval in intervals) == 2000
+    assert {second: times["service_time"].count for second, times in seconds.items()} == dict.fromkeys(range(10), 200)
     assert point.connections.opened == 4
 
 
@@ -94,10 +88,10 @@ def stopped_at(instant_ns, script, **changes):
 
 
 def test_a_point_that_is_stopped_in_its_warm_up_has_no_window():
-    point, window, intervals = stopped_at(500 * MS, lambda _: (900 * MS, Outcome.OK))
+    point, window, seconds = stopped_at(500 * MS, lambda _: (900 * MS, Outcome.OK))
     assert window.length_ns == 0
     assert sum(window.outcomes.values()) == window.count("finished") == 0
-    assert intervals == []
+    assert seconds == {}
     assert (point.ending.reason, point.ending.cause) == ("enough", StopCause.INTERRUPTED)
 
 
@@ -131,19 +125,6 @@ def test_think_time_and_connections_reach_the_loop_and_the_transport():
     point, window, _ = run(lambda _: (20 * MS, Outcome.OK), load=ClosedPlan(4, 80 * MS), connections=2)
     assert window.outcomes[Outcome.OK] == 4 * 10_000 // 100
     assert point.connections.opened == 2
-
-
-def test_intervals_come_while_the_point_goes_on_and_name_its_windows_start():
-    clock = ManualClock(5 * S)
-    seen: list[tuple[int, int, int, int]] = []
-
-    def see(start_ns, interval):
-        seen.append((start_ns, interval.index, interval.times["service_time"].count, clock.now_ns()))
-
-    run(lambda _: (10 * MS, Outcome.OK), on_interval=see, clock=clock, window_ns=20 * S)
-    assert [index for _, index, *_ in seen] == list(range(20))
-    assert {(start_ns, count) for start_ns, _, count, _ in seen} == {(6 * S, 400)}
-    assert seen[0][3] < 12 * S
 
 
 def test_a_point_whose_requests_fail_is_ended_where_a_limit_is_set():

@@ -1,4 +1,4 @@
-"""Values of declared types as bytes, and back: what the driver of a fleet and its machines send each other. No I/O.
+"""Values of declared types as bytes, and back: what the machines of a fleet send each other, and what a run stores to continue. No I/O.
 
 The type of a message is its schema: fields of dataclasses and named tuples in their order, without names, each by its declared type.
 Reading makes values of the declared types and of nothing else, so that no code comes from the other side; what does not fit is a
@@ -158,8 +158,12 @@ class _Coders:
         if origin in _MAPPINGS:
             pair = types.GenericAlias(tuple, (*arguments, int)[:2])  # a counter counts by int
             return self._elements(_MAPPINGS[origin], pair, Mapping)
+        if origin is typing.Annotated:
+            return self.of(arguments[0])
         if isinstance(kind, enum.EnumMeta):
             return _choice(tuple(kind))
+        if hasattr(kind, "model_validate_json"):  # of pydantic, which workers do without
+            return self._stood_in(kind, StandIn(str, lambda one: one.model_dump_json(by_alias=True), kind.model_validate_json))
         if dataclasses.is_dataclass(kind) or hasattr(kind, "_fields"):
             hints = typing.get_type_hints(kind)
             names = [field.name for field in dataclasses.fields(kind)] if dataclasses.is_dataclass(kind) else kind._fields

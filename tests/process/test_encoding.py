@@ -18,14 +18,14 @@ from hypothesis import strategies as st
 from benchmarks.simulated_fleet import is_same, poisson_arrivals, record, simulated_replies
 from perfkit.errors import MeasurementError, ModelMismatchError, PerfkitError, ServerFailedError
 from perfkit.fleet.dask_machine import DaskTask
-from perfkit.fleet.encoding import Encoding, MalformedError, StandIn
 from perfkit.fleet.messages import OF_DRIVER, OF_MACHINE, FromWorkers, Hello, Ping, Pong, StartWorkers, WorkersEnded
 from perfkit.load.arrivals import Schedule, constant_rate
 from perfkit.load.load_plan import OpenPlan
+from perfkit.process.encoding import Encoding, MalformedError, StandIn
 from perfkit.protocol.message import InferRequest
 from perfkit.protocol.tensor import Datatype, Tensor
 from perfkit.transport.base import ConnectionCounts, ConnectTimes
-from perfkit.workers.messages import Checkpoint, Logged, Ready
+from perfkit.workers.messages import Piece, Ready
 from tests.workers.test_point import worker_spec
 
 
@@ -128,7 +128,7 @@ def _of_machine():
     whole = dataclasses.replace(
         point.point, workloads=(dataclasses.replace(own, connections=ConnectionCounts(opened=1, connect_times=times)),)
     )
-    messages: list[Any] = [Ready(), *(Logged(7, one) for one in point.intervals.values()), *point.live, Checkpoint(8, whole), whole]
+    messages: list[Any] = [Ready(), *point.live, *point.pieces, Piece(8, whole, is_last=True)]
     hello = Hello("alpha", "1", (0, 1), 9, None, None, DaskTask("r1", 3))
     return [hello, Pong(1, 2), *(FromWorkers(1, (one,)) for one in messages), FromWorkers(1, (*messages, WorkersEnded("so")))]
 
@@ -147,11 +147,12 @@ def test_what_a_machine_sends_comes_back_as_it_was(number):
 
 def _with_counted(message):
     """A recording with its times to connect as counts, which are compared."""
-    point = getattr(message, "piece", message)
-    if not hasattr(point, "workloads"):
-        return point
+    if not isinstance(message, Piece):
+        return message
+    point = message.point
     own = [(one, dataclasses.replace(one.connections, connect_times=one.connections.connect_times.counts())) for one in point.workloads]
-    return dataclasses.replace(point, workloads=tuple(dataclasses.replace(one, connections=counted) for one, counted in own))
+    workloads = tuple(dataclasses.replace(one, connections=counted) for one, counted in own)
+    return dataclasses.replace(message, point=dataclasses.replace(point, workloads=workloads))
 
 
 def test_what_the_driver_sends_comes_back_as_it_was_and_a_tensor_of_many_requests_is_sent_once():
