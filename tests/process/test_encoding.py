@@ -149,7 +149,7 @@ def _with_counted(message):
     """A recording with its times to connect as counts, which are compared."""
     if not isinstance(message, Piece):
         return message
-    point = message.point
+    point: Any = message.point
     own = [(one, dataclasses.replace(one.connections, connect_times=one.connections.connect_times.counts())) for one in point.workloads]
     workloads = tuple(dataclasses.replace(one, connections=counted) for one, counted in own)
     return dataclasses.replace(message, point=dataclasses.replace(point, workloads=workloads))
