@@ -111,8 +111,7 @@ class Stream:
         is_accepted, trace = False, None
         try:
             request, model, finish = self._read_request(encoded)
-            if self._tracing.tracer.is_on:
-                trace = self._tracing.tracer.start("GRPC", request.model, self._tracing.traceparent, waiting_since_ns, arrived_ns)
+            trace = self._tracing.tracer.start("GRPC", request.model, self._tracing.traceparent, waiting_since_ns, arrived_ns)
             if model.definition.is_decoupled:
                 own.set_result(None)
                 async with contextlib.aclosing(model.responses(request, arrived_ns, trace)) as responses:

@@ -177,7 +177,7 @@ class Repository:
 
     def _by_version(self, models: Sequence[Model]) -> dict[int, Model]:
         for model in models:
-            model.max_queue = self._max_queue
+            model.in_flight.maximum = self._max_queue
         return {int(model.version): model for model in models}
 
     def _check_explicit(self) -> None:
@@ -187,5 +187,5 @@ class Repository:
 
 async def _drain_and_close(models: Mapping[int, Model]) -> None:
     for model in models.values():
-        await model.drain()
+        await model.in_flight.drain()
         model.close()

@@ -5,6 +5,7 @@ import importlib.util
 from collections.abc import Callable, Mapping, Sequence
 
 from perfkit.errors import UsageError
+from perfkit.override import override
 from server_stub.devices.device import Device
 from server_stub.executors.array import ArrayNamespace, Executor, cupy_namespace
 from server_stub.executors.onnx import OnnxRuntime
@@ -16,7 +17,7 @@ from server_stub.log import Log
 from server_stub.models import array_models, densenet, repeat
 from server_stub.options import Options
 from server_stub.repository.folder import FolderSource
-from server_stub.repository.repository import NO_FILES, Files, Repository
+from server_stub.repository.repository import NO_FILES, Files, Repository, Source
 from server_stub.synthetic import model as synthetic
 
 _CPU = Device()
@@ -53,18 +54,18 @@ def open_repository(options: Options, threads: int, log: Log | None = None, devi
     return Repository(source, names, is_explicit=options.is_explicit, max_queue=options.limits.max_queue, log=log)
 
 
-class BuiltinModels:
+class BuiltinModels(Source):
     """A source of models made by functions, with one version each."""
 
     def __init__(self, loaders: Mapping[str, Callable[[], Model]]) -> None:
         self._loaders = dict(loaders)
 
+    @override
     def names(self) -> Sequence[str]:
-        """See `Source.names`."""
         return tuple(self._loaders)
 
+    @override
     def load(self, name: str, config: str | None = None, files: Files = NO_FILES) -> Sequence[Model]:
-        """See `Source.load`."""
         if name not in self._loaders:
             raise UsageError(f"this server has only built-in models, and '{name}' is not one of them.")
         if config is not None or files:

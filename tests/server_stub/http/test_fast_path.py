@@ -12,7 +12,8 @@ import pytest
 from perfkit.protocol import rest
 from perfkit.protocol.message import InferRequest, RequestedOutput
 from perfkit.protocol.tensor import Datatype, tensor_from_array
-from server_stub.http.fast_path import HeadCache, RequestHead, parse_head
+from server_stub.http.fast_path import HeadCache, parse_head
+from server_stub.http.inference import RequestHead
 from tests.conditions import passes, until
 from tests.server_stub.http.fast_path_harness import START, Harness, asked, written
 
