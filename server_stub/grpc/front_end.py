@@ -4,6 +4,7 @@ import functools
 import inspect
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
+from typing import Any
 
 from google.protobuf import json_format
 from google.protobuf.message import DecodeError, Message
@@ -16,7 +17,7 @@ from perfkit.protocol.tensor import Buffer
 from server_stub.grpc.administration import Method, administrative_methods
 from server_stub.grpc.calls import Call, Methods, StatusError, StreamingCall, UnaryMethod, status_error
 from server_stub.grpc.connections import GrpcPort
-from server_stub.grpc.stream import Stream, StreamFailureError, StreamTracing
+from server_stub.grpc.stream import Stream
 from server_stub.inference.model import Model
 from server_stub.options import TlsIdentity
 from server_stub.service import Service
@@ -72,10 +73,10 @@ class GrpcFrontEnd:
         return request, self._repository.find(request.model, request.version), shared.finish
 
     async def _stream(self, requests: AsyncIterator[Buffer], call: StreamingCall) -> None:
-        tracing = StreamTracing(self._tracer, call.metadata.get(KEY, ""))
+        tracing: dict[str, Any] = {"tracer": self._tracer, "traceparent": call.metadata.get(KEY, "")}
         ends_with_errors = call.metadata.get(_GRPC_ERRORS[0]) == _GRPC_ERRORS[1]
         try:
-            await Stream(self._read, call.write, self._log, tracing, ends_with_errors=ends_with_errors).serve(requests)
+            await Stream(self._read, call.write, self._log, ends_with_errors=ends_with_errors, **tracing).serve(requests)
         except Exception as error:  # noqa: BLE001 - an error in one call must not end the server
             raise self._refusal(error) from None
 
@@ -95,8 +96,6 @@ class GrpcFrontEnd:
         match error:
             case ProtocolError():
                 return status_error(error)
-            case StreamFailureError():
-                return status_error(error.error)
             case DecodeError():
                 return StatusError(Status.INTERNAL, f"the message cannot be parsed: {error}")
             case _:

@@ -19,9 +19,6 @@ class ServiceTime(Protocol):
     def quantile_ns(self, share: float, batch_size: int) -> float:
         """The quantile for a share above 0 and below 1. With a uniform random share, it is a random service time."""
 
-    def mean_ns(self, batch_size: int) -> float:
-        """The mean service time."""
-
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Linear(ServiceTime):
@@ -34,10 +31,6 @@ class Linear(ServiceTime):
     def quantile_ns(self, share: float, batch_size: int) -> float:
         return self.fixed_ns + self.row_ns * batch_size
 
-    @override
-    def mean_ns(self, batch_size: int) -> float:
-        return self.fixed_ns + self.row_ns * batch_size
-
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Exponential(ServiceTime):
@@ -48,10 +41,6 @@ class Exponential(ServiceTime):
     @override
     def quantile_ns(self, share: float, batch_size: int) -> float:
         return -math.log1p(-share) * self.average_ns
-
-    @override
-    def mean_ns(self, batch_size: int) -> float:
-        return self.average_ns
 
 
 @dataclasses.dataclass(frozen=True)
@@ -68,10 +57,6 @@ class Lognormal(ServiceTime):
     @override
     def quantile_ns(self, share: float, batch_size: int) -> float:
         return math.exp(self._logarithm.inv_cdf(share))
-
-    @override
-    def mean_ns(self, batch_size: int) -> float:
-        return self.average_ns
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
