@@ -13,7 +13,6 @@ from server_stub.devices.host_memory import HostMemory
 from server_stub.grpc.calls import CallConnection, Methods, StatusError, StreamingCall, UnaryCall, error_headers
 from server_stub.grpc.http2_session import ServerSession
 from server_stub.grpc.http2_stream import RequestHeaders, ServerStream, SessionListener, parse_request_headers
-from server_stub.grpc.message_reader import Message
 from server_stub.options import Limits, TlsIdentity
 from server_stub.receiving import Receiver, ReceivingConnection, ReceivingThreads
 from server_stub.write_timeout import WriteTimeout
@@ -212,18 +211,6 @@ class GrpcConnection(asyncio.BufferedProtocol, CallConnection, SessionListener, 
                 stream.call = StreamingCall(self, stream, stream_method)
         else:
             self.session.end(stream, error_headers(_METHOD_NOT_FOUND))
-
-    @override
-    def on_message(self, stream: ServerStream, message: Message) -> None:
-        stream.call.receive(message)
-
-    @override
-    def on_end(self, stream: ServerStream) -> None:
-        stream.call.receive_end()
-
-    @override
-    def on_sent(self, stream: ServerStream) -> None:
-        stream.call.resume()
 
     @override
     def on_waiting(self) -> None:

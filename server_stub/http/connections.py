@@ -17,7 +17,7 @@ from aiohttp import HttpVersion11, StreamReader, web
 from perfkit.protocol import rest
 from server_stub.devices.host_memory import HostMemory
 from server_stub.http.fast_path import FastPathConnection, HeadCache
-from server_stub.http.inference import FastPathInference, body_timeout_message
+from server_stub.http.inference import HttpInference, body_timeout_message
 from server_stub.options import Limits
 from server_stub.receiving import Receiver, ReceivingThreads
 from server_stub.tracing.request_trace import RequestTrace
@@ -210,7 +210,7 @@ class HttpPort:
         routes: list[web.RouteDef],
         handle: Callable[[web.Request, Handler], Awaitable[web.StreamResponse]],
         limits: Limits,
-        fast_path_handler: FastPathInference | None = None,
+        fast_path_handler: HttpInference | None = None,
         memory: HostMemory | None = None,
         threads: ReceivingThreads | None = None,
     ) -> None:

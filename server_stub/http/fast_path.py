@@ -16,7 +16,7 @@ import httptools
 from perfkit.protocol import rest
 from perfkit.protocol.compression import choose_encoding
 from perfkit.protocol.tensor import Buffer
-from server_stub.http.inference import FastPathInference, HttpResponse, RequestHead, body_timeout_response
+from server_stub.http.inference import HttpInference, HttpResponse, RequestHead, body_timeout_response
 from server_stub.http.request_buffer import RequestBuffer
 from server_stub.options import Limits
 
@@ -118,7 +118,7 @@ class FastPathConnection:
     def __init__(
         self,
         heads: HeadCache,
-        handler: FastPathInference,
+        handler: HttpInference,
         limits: Limits,
         take_memory: Callable[[int], memoryview],
         transport: asyncio.Transport,
@@ -271,7 +271,7 @@ class FastPathConnection:
         self._responding = self._loop.create_task(self._respond(head, body))
 
     async def _respond(self, head: RequestHead, body: Buffer) -> None:
-        response = await self._handler.respond(head, body)
+        response = await self._handler.respond_to(head, body)
         if response.trace is None:
             self._write(response)
         else:

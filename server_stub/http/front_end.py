@@ -10,7 +10,7 @@ from perfkit.protocol import rest
 from server_stub.http.administration import HttpAdministration, model_of
 from server_stub.http.connections import MODEL_PATHS, TRACE, BodyTimeoutError, Handler, HttpPort, error_answer
 from server_stub.http.generate import HttpGenerate
-from server_stub.http.inference import FastPathInference, HttpInference, HttpResponse, error_response
+from server_stub.http.inference import HttpInference, HttpResponse, error_response
 from server_stub.service import Service
 from server_stub.tracing.request_trace import KEY, RequestTrace
 
@@ -20,11 +20,10 @@ class HttpFrontEnd:
 
     def __init__(self, service: Service) -> None:
         self._limits, self._log, self._tracer = service.limits, service.log, service.tracer
-        self._inference = HttpInference(service.repository, service.regions)
+        self._inference = HttpInference(service)
         infer = [web.post(f"{path}/infer", self._infer) for path in MODEL_PATHS]
         routes = [*infer, *HttpGenerate(service.repository, service.tracer).routes(), *HttpAdministration(service).routes()]
-        fast_path = FastPathInference(self._inference, self._log, self._tracer)
-        self._port = HttpPort(routes, self._handle, service.limits, fast_path, service.memory, service.threads)
+        self._port = HttpPort(routes, self._handle, service.limits, self._inference, service.memory, service.threads)
 
     async def start(self, host: str, port: int, tls: ssl.SSLContext | None = None) -> int:
         """Listen, and return the port. Raises OSError if that fails."""

@@ -13,12 +13,9 @@ from perfkit.protocol.tensor import Buffer
 from server_stub.http.repeated_heads import RepeatedHeads
 from server_stub.inference.conversion import raw_request
 from server_stub.inference.model import Model
-from server_stub.log import Log
-from server_stub.repository.repository import Repository
-from server_stub.shared_memory.regions import SharedMemoryRegions
+from server_stub.service import Service
 from server_stub.shared_memory.shared_tensors import SharedTensors, omit_shared_outputs, resolve_http_request
 from server_stub.tracing.request_trace import RequestTrace
-from server_stub.tracing.tracer import Tracer
 
 MAX_JSON_BYTES = 2**26
 """Limit on JSON and on decompressed bodies, which are in memory twice. Binary tensors after the JSON part may be larger."""
@@ -70,8 +67,8 @@ def check_json_size(json_bytes: int) -> None:
 class HttpInference:
     """Answers infer requests from a repository of models."""
 
-    def __init__(self, repository: Repository, regions: SharedMemoryRegions) -> None:
-        self._repository, self._regions = repository, regions
+    def __init__(self, service: Service) -> None:
+        self._repository, self._regions, self._log, self._tracer = service.repository, service.regions, service.log, service.tracer
         self._heads = RepeatedHeads()
 
     def find(self, name: str, version: str) -> Model:
@@ -83,6 +80,32 @@ class HttpInference:
         if model.definition.is_decoupled:
             raise HttpLayerError("HTTP end point doesn't support models with decoupled transaction policy", ErrorKind.UNSUPPORTED)
         return model
+
+    def accepts(self, head: RequestHead) -> bool:
+        """Whether a large body is worth receiving on the fast path: there is such a model."""
+        try:
+            self.find(head.model, head.version)
+        except ProtocolError:
+            return False
+        return True
+
+    async def respond_to(self, head: RequestHead, body: Buffer) -> HttpResponse:
+        """The response to a complete request on the fast path. Never raises."""
+        arrived_ns = time.monotonic_ns()
+        trace = self._tracer.start("HTTP", head.model, head.traceparent, head.received_ns or arrived_ns, arrived_ns)
+        try:
+            response = await self.respond(head.model, head.version, body, arrived_ns, head.header_length, trace=trace)
+        except ProtocolError as error:
+            response = error_response(error)
+        except Exception as error:  # noqa: BLE001 - an error in one request must not end the server
+            self._log.internal_error(error)
+            response = error_response(ProtocolError(f"the server failed: {error}", ErrorKind.INTERNAL))
+        self._log.request("HTTP", head.request_line, str(response.status), time.monotonic_ns() - arrived_ns)
+        return response if trace is None else response._replace(trace=trace)
+
+    def end_trace(self, trace: RequestTrace, send_started_ns: int) -> None:
+        """The response of a traced request on the fast path has been sent."""
+        self._tracer.finish(trace, send_started_ns)
 
     async def respond(
         self,
@@ -138,39 +161,6 @@ def error_response(error: ProtocolError) -> HttpResponse:
     if error.kind is ErrorKind.UNSUPPORTED and "compression" in str(error):
         headers["Accept-Encoding"] = ", ".join(ACCEPTED)
     return HttpResponse(_STATUS.get(error.kind, 400), headers, [rest.encode_error(str(error))])
-
-
-class FastPathInference:
-    """Responds to infer requests that did not come by aiohttp."""
-
-    def __init__(self, inference: HttpInference, log: Log, tracer: Tracer) -> None:
-        self._inference, self._log, self._tracer = inference, log, tracer
-
-    def accepts(self, head: RequestHead) -> bool:
-        """Whether a large body is worth receiving: there is such a model."""
-        try:
-            self._inference.find(head.model, head.version)
-        except ProtocolError:
-            return False
-        return True
-
-    async def respond(self, head: RequestHead, body: Buffer) -> HttpResponse:
-        """The response to a complete request. Never raises."""
-        arrived_ns = time.monotonic_ns()
-        trace = self._tracer.start("HTTP", head.model, head.traceparent, head.received_ns or arrived_ns, arrived_ns)
-        try:
-            response = await self._inference.respond(head.model, head.version, body, arrived_ns, head.header_length, trace=trace)
-        except ProtocolError as error:
-            response = error_response(error)
-        except Exception as error:  # noqa: BLE001 - an error in one request must not end the server
-            self._log.internal_error(error)
-            response = error_response(ProtocolError(f"the server failed: {error}", ErrorKind.INTERNAL))
-        self._log.request("HTTP", head.request_line, str(response.status), time.monotonic_ns() - arrived_ns)
-        return response if trace is None else response._replace(trace=trace)
-
-    def end_trace(self, trace: RequestTrace, send_started_ns: int) -> None:
-        """The response of a traced request has been sent."""
-        self._tracer.finish(trace, send_started_ns)
 
 
 def body_timeout_response(timeout_s: float) -> HttpResponse:

@@ -58,7 +58,7 @@ class Harness:
     def accepts(self, head):
         return head.model == "simple"
 
-    async def respond(self, head, body):
+    async def respond_to(self, head, body):
         self.asked.append(body)
         await self.released.acquire()
         return HttpResponse(200, {}, [bytes(body)])
