@@ -89,21 +89,13 @@ def _render(metric: _Metric, name: str, values: dict[str, float | None]) -> Iter
             yield f'{name}{{gpu_uuid="{uuid}"}} {value:.6f}'
 
 
-class MetricsFrontEnd:
+class MetricsFrontEnd(HttpPort):
     """Serves `GET /metrics` and nothing else."""
 
     def __init__(self, repository: Repository, gpus: GpuMetrics | None = None, *, limits: Limits | None = None) -> None:
         self._repository, self._gpus = repository, gpus
         limits = dataclasses.replace(limits or Limits(), max_body_bytes=_MAX_BODY_BYTES)
-        self._port = HttpPort([web.get("/metrics", self._metrics)], _handle, limits)
-
-    async def start(self, host: str, port: int) -> int:
-        """Listen, and return the port. Raises OSError if that fails."""
-        return await self._port.start(host, port)
-
-    async def stop(self) -> None:
-        """Stop listening, and wait until the requests in flight are answered or `stop_timeout_s` has passed."""
-        await self._port.stop()
+        super().__init__([web.get("/metrics", self._metrics)], _handle, limits)
 
     async def _metrics(self, request: web.Request) -> web.Response:
         return web.Response(body=render(self._repository.loaded, self._gpus).encode(), headers={"Content-Type": CONTENT_TYPE})

@@ -19,7 +19,6 @@ from server_stub.grpc.calls import Call, Methods, StatusError, StreamingCall, Un
 from server_stub.grpc.connections import GrpcPort
 from server_stub.grpc.stream import Stream
 from server_stub.inference.model import Model
-from server_stub.options import TlsIdentity
 from server_stub.service import Service
 from server_stub.shared_memory.shared_tensors import resolve_grpc_request
 from server_stub.tracing.request_trace import KEY
@@ -30,7 +29,7 @@ _SERVING, _NOT_SERVING = b"\x08\x01", b"\x08\x02"
 _GRPC_ERRORS = ("triton_grpc_error", "true")  # metadata by which a client wants a stream to end at a model's error
 
 
-class GrpcFrontEnd:
+class GrpcFrontEnd(GrpcPort):
     """Serves the models of a repository over gRPC."""
 
     def __init__(self, service: Service) -> None:
@@ -42,15 +41,7 @@ class GrpcFrontEnd:
             {path: functools.partial(self._respond, path.rpartition("/")[2], method) for path, method in unary.items()},
             {protobuf.method_path("ModelStreamInfer"): self._stream},
         )
-        self._port = GrpcPort(served, service.limits, service.memory, service.threads)
-
-    async def start(self, host: str, port: int, tls: TlsIdentity | None = None) -> int:
-        """Listen, and return the port. Raises OSError if that fails."""
-        return await self._port.start(host, port, tls)
-
-    async def stop(self) -> None:
-        """Stop listening, and wait until the calls in flight are answered or `stop_timeout_s` has passed."""
-        await self._port.stop()
+        super().__init__(served, service.limits, service.memory, service.threads)
 
     async def _health(self, _request: Buffer, _call: Call) -> Sequence[Buffer]:
         return [_SERVING if self._repository.is_ready else _NOT_SERVING]

@@ -1,6 +1,5 @@
 """The HTTP front end: the v2 paths with the binary data extension, on aiohttp."""
 
-import ssl
 import time
 
 from aiohttp import web
@@ -15,25 +14,17 @@ from server_stub.service import Service
 from server_stub.tracing.request_trace import KEY, RequestTrace
 
 
-class HttpFrontEnd:
+class HttpFrontEnd(HttpPort):
     """Serves the models of a repository over HTTP."""
 
     def __init__(self, service: Service) -> None:
-        self._limits, self._log, self._tracer = service.limits, service.log, service.tracer
+        self._log, self._tracer = service.log, service.tracer
         self._inference = HttpInference(service)
         infer = [web.post(f"{path}/infer", self._infer) for path in MODEL_PATHS]
         routes = [*infer, *HttpGenerate(service.repository, service.tracer).routes(), *HttpAdministration(service).routes()]
-        self._port = HttpPort(routes, self._handle, service.limits, self._inference, service.memory, service.threads)
+        super().__init__(routes, self._respond, service.limits, self._inference, service.memory, service.threads)
 
-    async def start(self, host: str, port: int, tls: ssl.SSLContext | None = None) -> int:
-        """Listen, and return the port. Raises OSError if that fails."""
-        return await self._port.start(host, port, tls)
-
-    async def stop(self) -> None:
-        """Stop listening, and wait until the requests in flight are answered or `stop_timeout_s` has passed."""
-        await self._port.stop()
-
-    async def _handle(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+    async def _respond(self, request: web.Request, handler: Handler) -> web.StreamResponse:
         arrived_ns = time.monotonic_ns()
         response = await self._call(request, handler)
         if (trace := request.get(TRACE)) is not None:
@@ -58,7 +49,7 @@ class HttpFrontEnd:
             return _response(error_response(error))
         except web.HTTPRequestEntityTooLarge:
             # Triton responds with 400 instead of the usual 413
-            return error_answer(400, f"request size exceeds the maximum allowed input size of {self._limits.max_body_bytes} bytes")
+            return error_answer(400, f"request size exceeds the maximum allowed input size of {self.limits.max_body_bytes} bytes")
         except web.HTTPException as error:
             return error_answer(error.status, error.reason, "text/plain")
         except (BodyTimeoutError, web.RequestPayloadError) as error:
@@ -73,8 +64,8 @@ class HttpFrontEnd:
         started_ns = time.monotonic_ns()
         (model, version), headers = model_of(request), request.headers
         self._inference.find(model, version)  # before waiting for the body
-        if (request.content_length or 0) > self._limits.max_body_bytes:
-            raise web.HTTPRequestEntityTooLarge(self._limits.max_body_bytes)
+        if (request.content_length or 0) > self.limits.max_body_bytes:
+            raise web.HTTPRequestEntityTooLarge(self.limits.max_body_bytes)
         encodings = headers.get("Content-Encoding", ""), headers.get("Accept-Encoding", "")
         body, arrived_ns = await request.read(), time.monotonic_ns()
         request[TRACE] = trace = self._tracer.start("HTTP", model, headers.get(KEY, ""), started_ns, arrived_ns)
