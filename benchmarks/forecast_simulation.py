@@ -18,12 +18,12 @@ import functools
 import itertools
 import math
 import sys
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 import numpy as np
 
-from benchmarks.report import Report, percent, program_options
+from benchmarks.report import Report, percent, program_options, share
 from benchmarks.simulated_queues import Floats
 from perfkit.plan.forecast import fit_forecast
 from perfkit.plan.forecast_models import YEAR_DAYS
@@ -128,12 +128,6 @@ def forecast(truth: str, length_days: int, seed: int) -> Outcome:
     place = "early" if day < said.p10_days else "late" if day > (said.p90_days or math.inf) else "inside"
     ratio = None if said.p90_days is None else said.p90_days / said.p10_days
     return Outcome("", place, said.p90_days is None, ratio, in_fan, forecast.back_test.widening)
-
-
-def share(holds: Iterable[bool]) -> float | None:
-    """The share of true values; None without values."""
-    values = list(holds)
-    return sum(values) / len(values) if values else None
 
 
 def fan_shares(outcomes: list[Outcome]) -> list[float]:

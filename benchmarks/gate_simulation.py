@@ -77,7 +77,7 @@ class Outcome:
         return 1 - self.regressed - self.passed
 
 
-def _few_alarms(outcome: Outcome) -> bool:
+def few_alarms(outcome: Outcome) -> bool:
     """Whether the alarms prove a rate below 1 % at 95 % confidence: at most 83 of 10,000 gates."""
     return outcome.regressed * outcome.gates <= max_alarms(outcome.gates)
 
@@ -90,17 +90,17 @@ def max_alarms(gates: int, rate: float = 0.01) -> int:
 _PROVEN = "regressed: proven below 1 %"
 _AT_BAND = (1 + NOISE_BAND,) * 4
 _NO_CHANGE: tuple[Case, ...] = (
-    Case("worst null: all slower by the noise band", _AT_BAND, target=_PROVEN, is_met=_few_alarms),
-    Case("A/A, drift doubled", noise=Noise(drift=0.06), target=_PROVEN, is_met=_few_alarms),
-    Case("A/A, 15 % of runs contaminated", noise=Noise(contaminated=0.15), target=_PROVEN, is_met=_few_alarms),
-    Case("A/A, second runs 3 % slower", noise=Noise(position=math.log(1.03)), target=_PROVEN, is_met=_few_alarms),
-    Case("A/A, three of ten restarts 6 % slower", noise=Noise(mode=math.log(1.06), mode_share=0.3), target=_PROVEN, is_met=_few_alarms),
+    Case("worst null: all slower by the noise band", _AT_BAND, target=_PROVEN, is_met=few_alarms),
+    Case("A/A, drift doubled", noise=Noise(drift=0.06), target=_PROVEN, is_met=few_alarms),
+    Case("A/A, 15 % of runs contaminated", noise=Noise(contaminated=0.15), target=_PROVEN, is_met=few_alarms),
+    Case("A/A, second runs 3 % slower", noise=Noise(position=math.log(1.03)), target=_PROVEN, is_met=few_alarms),
+    Case("A/A, three of ten restarts 6 % slower", noise=Noise(mode=math.log(1.06), mode_share=0.3), target=_PROVEN, is_met=few_alarms),
     Case(
         "worst null, all of these at once",
         _AT_BAND,
         Noise(drift=0.06, contaminated=0.15, position=math.log(1.03), mode=math.log(1.06), mode_share=0.3),
         _PROVEN,
-        _few_alarms,
+        few_alarms,
     ),
 )
 
@@ -120,7 +120,7 @@ _AT_MARGIN = tuple(
 )
 _TEN, _FIVE, _P99 = ("+10 % everywhere", (1.1,) * 4), ("+5 % everywhere", (1.05,) * 4), ("+10 % in p99 alone", (1.0, 1.0, 1.0, 1.1))
 FULL: tuple[Case, ...] = (
-    Case("A/A", target=f"{_PROVEN}; pass ≥ 88 %", is_met=lambda outcome: _few_alarms(outcome) and outcome.passed >= 0.88),
+    Case("A/A", target=f"{_PROVEN}; pass ≥ 88 %", is_met=lambda outcome: few_alarms(outcome) and outcome.passed >= 0.88),
     *_NO_CHANGE,
     Case(*_TEN, target="regressed ≥ 95 %", is_met=lambda outcome: outcome.regressed >= 0.95),
     Case(*_FIVE, target="regressed ≥ 70 %", is_met=lambda outcome: outcome.regressed >= 0.7),
@@ -129,7 +129,7 @@ FULL: tuple[Case, ...] = (
 )
 # the same bound on false alarms; there is no target for what such a gate detects
 FEW: tuple[Case, ...] = (
-    Case("A/A", target=_PROVEN, is_met=_few_alarms),
+    Case("A/A", target=_PROVEN, is_met=few_alarms),
     *_NO_CHANGE,
     *(Case(name, slower) for name, slower in (_TEN, _FIVE, _P99)),
     *_AT_MARGIN,

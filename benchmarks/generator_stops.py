@@ -20,14 +20,13 @@ import signal
 import subprocess
 import sys
 import time
-import urllib.request
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import psutil
 
-from benchmarks.processes import run_perfkit, running_server
+from benchmarks.processes import RunningServer, run_perfkit, running_server
 from benchmarks.report import Report, describe_machine, program_options, yes_no
 from benchmarks.simulated_stops import LoadModel, arrivals_ns, simulate
 from benchmarks.synthetic import closed_loop, open_loop, scenario
@@ -144,12 +143,12 @@ def _codes(point: Point) -> tuple[str, ...]:
     return tuple(warning.code for warning in point.warnings if warning.code in {"generator_stopped", "generator_paused", "late_starts"})
 
 
-def live_run(port: int, load: LoadModel, length_s: float, draw: random.Random) -> dict[str, Any]:
+def live_run(server: RunningServer, load: LoadModel, length_s: float, draw: random.Random) -> dict[str, Any]:
     """One run of perfkit against the bundled server, whose driver or first worker is stopped once at a random instant."""
-    before = _inferences(port)
+    before = server.inference_count("synthetic")
 
     def stop(process: "subprocess.Popen[bytes]") -> None:
-        while process.poll() is None and _inferences(port) < before + 50:
+        while process.poll() is None and server.inference_count("synthetic") < before + 50:
             time.sleep(0.02)
         time.sleep(1.0 + draw.uniform(0, _LIVE_WINDOW_S))
         if process.poll() is not None:
@@ -161,7 +160,7 @@ def live_run(port: int, load: LoadModel, length_s: float, draw: random.Random) -
         os.kill(pid, signal.SIGCONT)
 
     loop = open_loop(load.level) if load.is_open else closed_loop(int(load.level))
-    document = scenario(f"http://127.0.0.1:{port}", loop, _LIVE_WINDOW_S, target={"timeout": "20s"}, measure={"workers": load.workers})
+    document = scenario(server.url(), loop, _LIVE_WINDOW_S, target={"timeout": "20s"}, measure={"workers": load.workers})
     run = run_perfkit(document, during=stop)
     point = run.point
     throughput, mean_ms = _LIVE_TRUTH[load.is_open]
@@ -181,18 +180,13 @@ def live_run(port: int, load: LoadModel, length_s: float, draw: random.Random) -
     }
 
 
-def _inferences(port: int) -> int:
-    with urllib.request.urlopen(f"http://127.0.0.1:{port}/v2/models/synthetic/stats", timeout=10) as answer:
-        return int(json.load(answer)["model_stats"][0]["inference_count"])
-
-
 def live_runs(runs: int) -> list[dict[str, Any]]:
     """Live runs, evenly over the loads and the lengths of the stop."""
     draw, found = random.Random(20), []
     with running_server("--model=synthetic", "--synthetic=service=exponential:10ms,servers=2") as server:
         for number in range(runs):
             load = tuple(LOADS.values())[number % len(LOADS)]
-            found.append(live_run(server.http_port, load, _LIVE_LENGTHS_S[number // len(LOADS) % len(_LIVE_LENGTHS_S)], draw))
+            found.append(live_run(server, load, _LIVE_LENGTHS_S[number // len(LOADS) % len(_LIVE_LENGTHS_S)], draw))
             print(f"live {number + 1}/{runs}: {found[-1]}", file=sys.stderr, flush=True)
     return found
 

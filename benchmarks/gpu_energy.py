@@ -18,7 +18,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from benchmarks.processes import ROOT
-from benchmarks.report import option_parser, publish, table_head, table_row, yes_no
+from benchmarks.report import Report, option_parser
 from perfkit.clock import MonotonicClock
 from perfkit.figures.resources import GpuFigures
 from perfkit.telemetry.gpu.sampler import GpuSampler
@@ -147,25 +147,22 @@ def main() -> int:
             print(error)
             return 1
         return 0
-    lines, all_met = ["# GPUs at rest and under a matrix product", ""], True
+    page = Report(options.out, "GPUs at rest and under a matrix product")
     try:
         gpu, results, work, notes = measure(options.seconds, options.size)
     except NotMeasuredError as error:
-        lines.append(f"**Not measured**: {error}")
-    else:
-        lines += [
-            (
-                f"{gpu.name}, driver {gpu.driver_version}: {work.library}, products of {options.size} × {options.size} single-precision "
-                f"matrices, {work.operations / work.length_s / 1e12:.1f} TFLOP/s for {work.length_s:.1f} s; sampled {RATE_PER_S:g} times per "
-                "second."
-            ),
-            *notes,
-            "",
-            *table_head("figure", "measured", "required", "met"),
-            *(table_row(check.figure, check.measured, check.required, yes_no(check.is_met)) for check in results),
-        ]
-        all_met = all(check.is_met for check in results)
-    return publish(options.out, lines, is_met=all_met)
+        page.add(f"**Not measured**: {error}")
+        return page.write()
+    page.add(
+        f"{gpu.name}, driver {gpu.driver_version}: {work.library}, products of {options.size} × {options.size} single-precision "
+        f"matrices, {work.operations / work.length_s / 1e12:.1f} TFLOP/s for {work.length_s:.1f} s; sampled {RATE_PER_S:g} times per second.",
+        *notes,
+        "",
+    )
+    page.table("figure", "measured", "required", "met")
+    for check in results:
+        page.judged_row(check.is_met, *check[:3])
+    return page.write()
 
 
 if __name__ == "__main__":

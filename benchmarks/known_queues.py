@@ -1,11 +1,12 @@
 """Queues that the bundled server's model `synthetic` can imitate, with the p99 that theory gives at a load of 70 %."""
 
+import functools
 import math
 from typing import NamedTuple
 
 import numpy as np
 
-from benchmarks.simulated_queues import Floats, batched_response_times, mg1_quantile, mmc_quantile, poisson_arrivals
+from benchmarks.simulated_queues import batched_response_times, mg1_quantile, mmc_quantile, poisson_arrivals, service_survival
 
 LOAD = 0.7
 """The load per server at the true capacity; the SLO is the p99 there."""
@@ -31,9 +32,15 @@ def known_queue(name: str, mean_ms: float) -> KnownQueue:
         case "exponential":
             return KnownQueue(f"service=exponential:{mean},servers=1", per_s, math.log(100) / (1 - LOAD) * mean_ms)
         case "constant":
-            return KnownQueue(f"service=constant:{mean},servers=1", per_s, mg1_quantile(0.99, LOAD, constant_survival) * mean_ms)
+            return KnownQueue(
+                f"service=constant:{mean},servers=1", per_s, mg1_quantile(0.99, LOAD, functools.partial(service_survival, 0)) * mean_ms
+            )
         case "lognormal":
-            return KnownQueue(f"service=lognormal:{mean}:cv=2,servers=1", per_s, mg1_quantile(0.99, LOAD, lognormal_survival) * mean_ms)
+            return KnownQueue(
+                f"service=lognormal:{mean}:cv=2,servers=1",
+                per_s,
+                mg1_quantile(0.99, LOAD, functools.partial(service_survival, 2)) * mean_ms,
+            )
         case "four_servers":
             return KnownQueue(f"service=exponential:{4 * mean_ms:g}ms,servers=4", per_s, mmc_quantile(0.99, 4, LOAD) * 4 * mean_ms)
         case "batch":
@@ -43,15 +50,3 @@ def known_queue(name: str, mean_ms: float) -> KnownQueue:
             return KnownQueue(declaration, 3e3 / mean_ms, float(np.quantile(times, 0.99)) * mean_ms)
         case _:
             raise ValueError(f"{name!r} is not a known queue; known are {', '.join(QUEUES)}")
-
-
-def constant_survival(times: Floats) -> Floats:
-    """P[S > t] of the constant time 1."""
-    return np.where(times < 1, 1.0, 0.0)
-
-
-def lognormal_survival(times: Floats) -> Floats:
-    """P[S > t] of a lognormal time with mean 1 and coefficient of variation 2."""
-    variance = math.log(5)
-    scale = math.sqrt(2 * variance)
-    return np.array([math.erfc((math.log(time) + variance / 2) / scale) / 2 if time > 0 else 1.0 for time in times])

@@ -27,7 +27,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from benchmarks.processes import ROOT
-from benchmarks.report import Report, percent, program_options
+from benchmarks.report import Report, percent, program_options, share
 from benchmarks.simulated_queues import Floats, batched_response_times, poisson_arrivals, response_times, service_times
 from perfkit.figures.resources import ServerFigures
 from perfkit.plan.capacity import HEADROOM
@@ -197,11 +197,6 @@ def simulate_case(queue: Queue, layout: str, percentile: str, plans: int, work: 
             file.write(json.dumps(found[-1]) + "\n")
             file.flush()
     return found[:plans]
-
-
-def share(holds: Sequence[bool]) -> float | None:
-    """The share of true values; None without values."""
-    return sum(holds) / len(holds) if holds else None
 
 
 def add_row(page: Report, queue: Queue, layout: str, percentile: str, plans: Sequence[dict[str, Any]]) -> None:

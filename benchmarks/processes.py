@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import urllib.request
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import IO, Any, NamedTuple
 
@@ -31,6 +32,11 @@ class RunningServer(NamedTuple):
     def http_port(self) -> int:
         """The port for HTTP on the loopback."""
         return int(self.ready["http_port"])
+
+    def inference_count(self, model: str) -> int:
+        """The number of inferences that a model has executed."""
+        with urllib.request.urlopen(f"http://127.0.0.1:{self.http_port}/v2/models/{model}/stats", timeout=10) as answer:
+            return int(json.load(answer)["model_stats"][0]["inference_count"])
 
     def url(self, protocol: str = "http") -> str:
         """The URL for a protocol."""

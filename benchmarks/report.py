@@ -77,6 +77,12 @@ def percent(share: float | None) -> str:
     return "–" if share is None else f"{share:.0%}"
 
 
+def share(holds: Iterable[bool]) -> float | None:
+    """The share of true values; None without values."""
+    values = list(holds)
+    return sum(values) / len(values) if values else None
+
+
 def describe_machine() -> str:
     """CPUs, the load average now, and the Python version: call it before the measurement."""
     return f"{os.cpu_count()} CPUs, load average {os.getloadavg()[0]:.1f} at the start, Python {platform.python_version()}."

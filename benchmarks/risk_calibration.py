@@ -23,11 +23,18 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # small matrices: threads wo
 
 import numpy as np
 
-from benchmarks.known_queues import lognormal_survival
 from benchmarks.plan_simulation import REPETITIONS, SHARES, Simulate, batching, lognormal, measure, mm4
 from benchmarks.report import Report, program_options
 from benchmarks.risk_calibration_live import calibrate_live
-from benchmarks.simulated_queues import Floats, mg1_quantile, mmc_quantile, poisson_arrivals, response_times, service_times
+from benchmarks.simulated_queues import (
+    Floats,
+    mg1_quantile,
+    mmc_quantile,
+    poisson_arrivals,
+    response_times,
+    service_survival,
+    service_times,
+)
 from perfkit.plan.configuration import plan_configuration
 from perfkit.plan.evidence import Evidence, OpenPoint
 from perfkit.plan.fleet_risk import Demand, Splitting, holding_probability
@@ -85,7 +92,7 @@ def server(name: str) -> Server:
     """A server by its name, one of `NAMES`."""
     rates = np.arange(56.0, 96.1, 2.0)
     if name == "lognormal":
-        p99 = [0.01 * mg1_quantile(0.99, 0.01 * float(rate), lognormal_survival) for rate in rates]
+        p99 = [0.01 * mg1_quantile(0.99, 0.01 * float(rate), functools.partial(service_survival, 2)) for rate in rates]
         return Server(name, lognormal, 75.0, rates, np.log(p99))
     if name == "batches":
         p99 = [simulated_p99_s(batching, float(rate)) for rate in rates]

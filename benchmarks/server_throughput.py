@@ -21,7 +21,7 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from typing import TypeVar
 
-from benchmarks.onnx_directly import call_directly
+from benchmarks.gpu.proof import run_json
 from benchmarks.peers.clients import ClientError, Speed, measure_perf_analyzer, measure_perfkit
 from benchmarks.peers.install import peers_folder, perf_analyzer_path
 from benchmarks.peers.server_process import PeerError
@@ -36,6 +36,7 @@ LOAD_CONCURRENCIES, SHARED_CONCURRENCY = (1, 8, 32), 8
 TRITON_TARGET, P50_TARGET = 1.0, 1.0
 DIRECT_TARGET, BATCHING_TARGET = 0.97, 0.97
 BATCH_SIZES, CONCURRENCIES = (1, 8), (2, 4, 8, 16)
+_DIRECT_WITHIN_S = 300.0  # the weights may have to be generated
 TITLES = {
     "triton": ("Beside Triton, requests per second, or microseconds for p50", ("bundled server", "Triton")),
     "densenet": ("DenseNet-121 at saturation, images per second", ("bundled server", "ONNX Runtime directly")),
@@ -56,9 +57,11 @@ def perfkit_per_s(url: str, model: str, concurrency: int, seconds: float, batch_
 
 
 def direct_per_s(model: str, batch_size: int, seconds: float, cpu: int) -> float:
-    """Images per second of ONNX Runtime called directly on the server's CPU."""
+    """Images per second of direct calls by one thread on a CPU."""
+    options = ["--device=cpu", f"--model={model}", f"--batch-sizes={batch_size}", f"--seconds={seconds}"]
     with on_cpus([cpu]):  # this process runs on the client's CPUs
-        return batch_size * call_directly(model, batch_size=batch_size, seconds=seconds, cpus=str(cpu)).per_s
+        (point,) = run_json([sys.executable, "-m", "benchmarks.gpu.direct", *options], _DIRECT_WITHIN_S + 2 * seconds)["points"]
+    return float(point["images_per_s"])
 
 
 def measure_pairs(own: Callable[[], _Figure], reference: Callable[[], _Figure], rounds: int) -> list[tuple[_Figure, _Figure]]:

@@ -8,6 +8,7 @@ from typing import TypeAlias
 
 import numpy as np
 import numpy.typing as npt
+from scipy import special
 
 Floats: TypeAlias = npt.NDArray[np.float64]
 
@@ -40,6 +41,16 @@ def service_times(cv: float, number: int, rng: np.random.Generator) -> Floats:
         return rng.gamma(1 / cv**2, cv**2, number)
     variance = math.log1p(cv**2)
     return rng.lognormal(-variance / 2, math.sqrt(variance), number)
+
+
+def service_survival(cv: float, times: Floats) -> Floats:
+    """P[service time > t] of `service_times`."""
+    if cv == 0:
+        return np.where(times < 1, 1.0, 0.0)
+    if cv <= 1:
+        return np.asarray(special.gammaincc(cv**-2, times * cv**-2), dtype=np.float64)
+    variance = math.log1p(cv**2)
+    return np.asarray(special.ndtr(-(np.log(np.maximum(times, 1e-300)) + variance / 2) / math.sqrt(variance)), dtype=np.float64)
 
 
 def response_times(arrivals: Floats, served: Floats, servers: int = 1) -> Floats:

@@ -8,7 +8,6 @@ from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-from scipy import special
 
 from benchmarks.simulated_queues import (
     Floats,
@@ -17,6 +16,7 @@ from benchmarks.simulated_queues import (
     mg1_quantile,
     mmc_tail,
     response_times,
+    service_survival,
     service_times,
 )
 from perfkit.search.decision import decide
@@ -77,16 +77,6 @@ class Queue:
         if self.arrivals_cv == 1 and self.servers == 1:
             return mg1_quantile(QUANTILE, self.load, functools.partial(service_survival, self.service_cv))
         return None
-
-
-def service_survival(cv: float, times: Floats) -> Floats:
-    """P[service time > t] of `service_times`."""
-    if cv == 0:
-        return np.where(times < 1, 1.0, 0.0)
-    if cv <= 1:
-        return np.asarray(special.gammaincc(cv**-2, times * cv**-2), dtype=np.float64)
-    variance = math.log1p(cv**2)
-    return np.asarray(special.ndtr(-(np.log(np.maximum(times, 1e-300)) + variance / 2) / math.sqrt(variance)), dtype=np.float64)
 
 
 def _root(rising: Callable[[float], float], low: float, high: float) -> float:

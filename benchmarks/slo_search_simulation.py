@@ -30,7 +30,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from benchmarks import simulated_queues, simulated_search
-from benchmarks.report import describe_machine, option_parser, percent, publish, table_head, table_row, yes_no
+from benchmarks.report import describe_machine, option_parser, percent, publish, share, table_head, table_row, yes_no
 from benchmarks.simulated_search import BUDGET_S, CAPACITY_PER_S, Queue, SearchResult, longest_times, pooled_p99, search
 from perfkit.search import crossing, decision, probes, share_curve
 from perfkit.stats import autocorrelation, distributions, overload, percentile_interval, sample_size
@@ -190,7 +190,7 @@ class Figures:
     @property
     def coverage(self) -> float | None:
         """The share of the intervals that contain the capacity, where the exit code is 0; None where it never is."""
-        return _share([_holds(result) for result in self.successes])
+        return share([_holds(result) for result in self.successes])
 
     @property
     def is_judged(self) -> bool:
@@ -212,7 +212,7 @@ class Figures:
         others = number - len(good) - sum(reasons[name] for name in ("too_short", "budget", "max_probes", "non_monotone", "not_confirmed"))
         return (
             percent(len(good) / number), " / ".join(f"{reasons[name]}" for name in EXIT_0), percent(self.coverage), limits,
-            percent(_share([_holds(result) for result in bounded])), percent(_share([result.low > 1 for result in good])),
+            percent(share([_holds(result) for result in bounded])), percent(share([result.low > 1 for result in good])),
             f"{_mean([result.capacity - 1 for result in good]):+.1%}" if good else "–",
             *(percent(reasons[name] / number) for name in ("too_short", "budget", "max_probes", "non_monotone", "not_confirmed")),
             percent(others / number), f"{_mean([result.probes for result in self.results]):.1f}",
@@ -234,10 +234,6 @@ def _mean(values: Sequence[float]) -> float:
     return sum(values) / len(values)
 
 
-def _share(holds: Sequence[bool]) -> float | None:
-    return _mean(holds) if holds else None
-
-
 def report(cells: Sequence[Cell], truths: Mapping[Queue, Truth], figures: Mapping[Cell, Figures], searches: int) -> list[str]:
     """The lines of the report."""
     judged = {cell: one for cell, one in figures.items() if one.is_judged}
@@ -249,7 +245,7 @@ def report(cells: Sequence[Cell], truths: Mapping[Queue, Truth], figures: Mappin
         good = [result for one in figures.values() for result in one.successes]
         lines.append(
             f"Where the search ends with exit code 0, the interval contains the capacity in at least {TARGET:.0%} of the searches in {met} of "
-            f"{len(judged)} cells, and in {percent(_share([*map(_holds, good)]))} of all {len(good):,} such searches. The worst of these cells: {worst.name} with "
+            f"{len(judged)} cells, and in {percent(share([*map(_holds, good)]))} of all {len(good):,} such searches. The worst of these cells: {worst.name} with "
             f"{worst.requests:,} requests, {judged[worst].coverage:.0%} of {len(judged[worst].successes)}."
         )
     if rare := rarely_successful(figures):

@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from benchmarks.gate_simulation import METRICS, Noise, Outcome, max_alarms, pool, simulate_runs
+from benchmarks.gate_simulation import METRICS, Noise, Outcome, few_alarms, max_alarms, pool, simulate_runs
 from benchmarks.report import Report, program_options
 from perfkit.gate.metrics import ERROR_RATE, ERROR_RATE_BAND, Metric
 from perfkit.gate.paired import NOISE_BAND
@@ -80,12 +80,8 @@ class Case:
     target: Target | None = None
 
 
-def _few_alarms(outcome: Outcome) -> bool:
-    return outcome.regressed * outcome.gates <= max_alarms(outcome.gates)
-
-
-_PROVEN = Target("regressed: proven below 1 %", _few_alarms)
-_PASSES = Target("regressed: proven below 1 %; pass ≥ 50 % on one host", lambda outcome: _few_alarms(outcome) and outcome.passed >= 0.5)
+_PROVEN = Target("regressed: proven below 1 %", few_alarms)
+_PASSES = Target("regressed: proven below 1 %; pass ≥ 50 % on one host", lambda outcome: few_alarms(outcome) and outcome.passed >= 0.5)
 _RARELY_PASSES = Target("pass ≤ 5 %", lambda outcome: outcome.passed <= 0.05)
 _AT_BAND = (1 + NOISE_BAND,) * 4
 _CALM = Noise(drift=0.0, contaminated=0.0)

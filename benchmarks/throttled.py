@@ -8,17 +8,15 @@ The exit code is 1 otherwise. Making a control group takes root; without it noth
 """
 
 import contextlib
-import json
 import os
 import pathlib
 import subprocess
 import sys
 import time
-import urllib.request
 from collections.abc import Iterator
 from typing import Any
 
-from benchmarks.processes import PerfkitRun, run_perfkit, running_server
+from benchmarks.processes import PerfkitRun, RunningServer, run_perfkit, running_server
 from benchmarks.report import Report, program_options, yes_no
 from benchmarks.synthetic import closed_loop, open_loop
 from perfkit.machine.cpus import usable_cpus
@@ -77,22 +75,16 @@ def control_group(hierarchy: pathlib.Path) -> Iterator[ControlGroup]:
         yield group
 
 
-def inference_count(port: int) -> int:
-    """The number of inferences that the server has executed."""
-    with urllib.request.urlopen(f"http://127.0.0.1:{port}/v2/models/simple/stats", timeout=10) as answer:
-        return int(json.load(answer)["model_stats"][0]["inference_count"])
-
-
-def measure(port: int, load: dict[str, Any], seconds: float, group: ControlGroup, share: float | None) -> PerfkitRun:
+def measure(server: RunningServer, load: dict[str, Any], seconds: float, group: ControlGroup, share: float | None) -> PerfkitRun:
     """One run in the group, with a quota from the first requests of the load to the end of the window."""
     scenario = {
-        "target": {"url": f"http://127.0.0.1:{port}", "model": "simple"}, "load": load,
+        "target": {"url": server.url(), "model": "simple"}, "load": load,
         "measure": {"warmup": f"{WARMUP_S}s", "duration": f"{seconds}s", "repetitions": 1, "cpus": [max(usable_cpus())]},
     }  # fmt: skip
-    before = inference_count(port)
+    before = server.inference_count("simple")
 
     def limit(process: "subprocess.Popen[bytes]") -> None:
-        while process.poll() is None and inference_count(port) < before + _PROBE_REQUESTS:
+        while process.poll() is None and server.inference_count("simple") < before + _PROBE_REQUESTS:
             time.sleep(0.05)
         group.set_quota(share)
         with contextlib.suppress(subprocess.TimeoutExpired):
@@ -121,7 +113,7 @@ def main() -> int:
             page.table("load", "quota", ">exit code", "valid", ">throttled", "warnings", "as expected")
             for name, load in LOADS.items():
                 for share in (options.share, None):
-                    run = measure(server.http_port, load, options.seconds, group, share)
+                    run = measure(server, load, options.seconds, group, share)
                     codes, is_valid = [warning["code"] for warning in run.point["warnings"]], run.point["valid"]
                     expected = (0, True, False) if share is None else (INVALID, False, True)
                     throttled = f"{run.point['generator']['throttled_share']:.0%}"

@@ -37,21 +37,21 @@ class Log:
         write: Callable[[str], None] = _write,
         now: Callable[[], datetime.datetime] = _utc_now,
     ) -> None:
-        self._settings, self._is_json, self._write, self._now = settings, is_json, write, now
+        self.settings, self._is_json, self._write, self._now = settings, is_json, write, now
 
     def info(self, event: str, message: str = "", **fields: object) -> None:
         """Log a normal event. Without a message it appears in JSON only."""
-        if self._settings.log["log_info"] and (message or self._is_json):
+        if self.settings.log["log_info"] and (message or self._is_json):
             self._entry("info", event, message, fields)
 
     def warning(self, event: str, message: str, **fields: object) -> None:
         """Log a problem that the server has recovered from."""
-        if self._settings.log["log_warning"]:
+        if self.settings.log["log_warning"]:
             self._entry("warning", event, message, fields)
 
     def internal_error(self, error: BaseException) -> None:
         """Log an error in the server itself, which failed one request, with its traceback."""
-        if self._settings.log["log_error"]:
+        if self.settings.log["log_error"]:
             text = "".join(traceback.format_exception(error))
             if self._is_json:
                 self._entry("error", "fault", f"{type(error).__name__}: {error}", {"traceback": text})
@@ -64,7 +64,7 @@ class Log:
 
     def request(self, protocol: str, request: str, status: str, duration_ns: int) -> None:
         """Log an answered request, if `log_verbose_level` is above 0."""
-        if self._settings.is_verbose:
+        if self.settings.is_verbose:
             fields = {"protocol": protocol, "request": request, "status": status, "duration_ns": duration_ns}
             self._entry("verbose", "request", f"{protocol} {request}: {status} in {duration_ns / 1e6:.3f} ms", fields)
 

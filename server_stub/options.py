@@ -45,46 +45,29 @@ def read_tls_identity(certificate: pathlib.Path, key: pathlib.Path) -> TlsIdenti
         ) from None
 
 
+def _limit(default: float, metavar: str, maximum: int, text: str) -> Any:
+    """A field of `Limits`, with what its option needs."""
+    return dataclasses.field(default=default, metadata={"metavar": metavar, "maximum": maximum, "help": text})
+
+
 @dataclasses.dataclass(frozen=True, slots=True)
 class Limits:
-    """Limits on what clients may use."""
+    """Limits on what clients may use. The help of their options says what they limit."""
 
-    max_body_bytes: int = 2**30
-    """Size of an HTTP request body, and of a gRPC message before and, up to 64 MiB, after decompression."""
-    max_connections: int = 1024
-    """Concurrent connections per port."""
-    max_calls: int = 4096
-    """Concurrent gRPC calls on all connections."""
-    max_queue: int = 2**16
-    """Requests of one model waiting or being executed."""
-    head_timeout_s: float = 30.0
+    max_body_bytes: int = _limit(2**30, "BYTES", 2**31 - 1, "largest HTTP request body or gRPC message")
+    """A gRPC message before and, up to 64 MiB, after decompression."""
+    max_connections: int = _limit(1024, "N", 2**20, "concurrent connections per port")
+    max_calls: int = _limit(4096, "N", 2**20, "concurrent gRPC calls")
+    max_queue: int = _limit(2**16, "N", 2**30, "requests per model, waiting or being executed")
+    head_timeout_s: float = _limit(30.0, "S", 86_400, "seconds to receive a request head or complete a handshake")
     """From the start of a connection, or the first byte of a later request, to the end of the request head."""
-    body_timeout_s: float = 300.0
-    """From the end of a request head to the end of its body."""
-    write_timeout_s: float = 60.0
-    """For a client that does not read its response."""
-    idle_timeout_s: float = 3600.0
-    """For a connection between two requests."""
-    stop_timeout_s: float = 5.0
-    """For requests in flight when the server is stopped."""
+    body_timeout_s: float = _limit(300.0, "S", 86_400, "seconds to receive an HTTP request body")
+    write_timeout_s: float = _limit(60.0, "S", 86_400, "seconds to wait for a client that does not read its response")
+    idle_timeout_s: float = _limit(3600.0, "S", 864_000, "seconds until an idle connection is closed")
+    stop_timeout_s: float = _limit(5.0, "S", 86_400, "seconds that requests in flight get to finish when the server is stopped")
 
 
 _METRICS_PORT = 8002
-_INT32_MAX = 2**31 - 1
-
-
-# by field: metavar, maximum and help of the option
-_LIMITS = {
-    "max_body_bytes": ("BYTES", _INT32_MAX, "largest HTTP request body or gRPC message"),
-    "max_connections": ("N", 2**20, "concurrent connections per port"),
-    "max_calls": ("N", 2**20, "concurrent gRPC calls"),
-    "max_queue": ("N", 2**30, "requests per model, waiting or being executed"),
-    "head_timeout_s": ("S", 86_400, "seconds to receive a request head or complete a handshake"),
-    "body_timeout_s": ("S", 86_400, "seconds to receive an HTTP request body"),
-    "write_timeout_s": ("S", 86_400, "seconds to wait for a client that does not read its response"),
-    "idle_timeout_s": ("S", 864_000, "seconds until an idle connection is closed"),
-    "stop_timeout_s": ("S", 86_400, "seconds that requests in flight get to finish when the server is stopped"),
-}
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -167,11 +150,10 @@ def parse_options(arguments: Sequence[str]) -> Options:
 
 
 def _limits(given: argparse.Namespace) -> Limits:
-    values = {field: getattr(given, field) for field in _LIMITS}
-    for field, value in values.items():
-        _, maximum, _ = _LIMITS[field]
-        if not 0 < value <= maximum:
-            raise UsageError(f"{_option(field)} {value}: must be above 0 and at most {maximum}.")
+    values = {field.name: getattr(given, field.name) for field in dataclasses.fields(Limits)}
+    for field in dataclasses.fields(Limits):
+        if not 0 < values[field.name] <= field.metadata["maximum"]:
+            raise UsageError(f"{_option(field.name)} {values[field.name]}: must be above 0 and at most {field.metadata['maximum']}.")
     return Limits(**values)
 
 
@@ -284,10 +266,9 @@ def make_parser() -> argparse.ArgumentParser:
     parser.add_argument("--tls-cert", type=pathlib.Path, metavar="FILE", help="PEM certificate; makes HTTP and gRPC use TLS")
     parser.add_argument("--tls-key", type=pathlib.Path, metavar="FILE", help="PEM key of the certificate, unencrypted")
     parser.add_argument("--log-format", choices=("text", "json"), default="text", help="json: one object per line (default %(default)s)")
-    defaults = Limits()
-    for field, (metavar, _, text) in _LIMITS.items():
-        default = getattr(defaults, field)
-        keys = {"type": type(default), "default": default, "dest": field, "metavar": metavar}
-        parser.add_argument(_option(field), help=f"{text} (default %(default)s)", **keys)
+    for field in dataclasses.fields(Limits):
+        about = field.metadata
+        keys = {"type": type(field.default), "default": field.default, "dest": field.name, "metavar": about["metavar"]}
+        parser.add_argument(_option(field.name), help=f"{about['help']} (default %(default)s)", **keys)
     parser.add_argument("--exit-with-stdin", action="store_true", help="stop at the end of stdin, such as when the parent process dies")
     return parser

@@ -14,12 +14,12 @@ from server_stub.devices.host_memory import HostMemory
 from server_stub.grpc.front_end import GrpcFrontEnd
 from server_stub.http.front_end import HttpFrontEnd
 from server_stub.log import Log
-from server_stub.metrics.front_end import MetricsFrontEnd
-from server_stub.metrics.gpus import find_gpus
+from server_stub.metrics import MetricsFrontEnd, find_gpus
 from server_stub.options import Options, read_tls_identity
 from server_stub.receiving import ReceivingThreads, thread_count
 from server_stub.repository.repository import Repository
 from server_stub.repository.sources import open_repository, open_runtime
+from server_stub.service import Service
 from server_stub.settings import Settings
 from server_stub.shared_memory.regions import SharedMemoryRegions
 from server_stub.tracing.otlp_exporter import OtlpExporter
@@ -33,8 +33,7 @@ async def serve(options: Options) -> None:
 
     Raises UsageError if a model cannot be loaded, TargetError if a port cannot be opened.
     """
-    settings = Settings()
-    log = Log(settings, is_json=options.log_format == "json")
+    log = Log(Settings(), is_json=options.log_format == "json")
     tls = None if options.tls_cert is None or options.tls_key is None else read_tls_identity(options.tls_cert, options.tls_key)
     device = choose_device(options.device, has_onnx_on_cpu=options.onnx.provider == "cpu")
     asyncio.get_running_loop().set_exception_handler(log.handle_loop_exception)
@@ -45,10 +44,9 @@ async def serve(options: Options) -> None:
     onnx = open_runtime(options, threads, device).options.document()
     repository = open_repository(options, threads, log, device)
     regions = SharedMemoryRegions(is_allowed=options.allow_client_shm, driver=device.driver)
-    memory = HostMemory(device.driver)
     receiving = ReceivingThreads(thread_count(len(cpus)))
-    http = HttpFrontEnd(repository, regions, settings, limits=options.limits, log=log, tracer=tracer, memory=memory, threads=receiving)
-    grpc = GrpcFrontEnd(repository, regions, settings, limits=options.limits, log=log, tracer=tracer, memory=memory, threads=receiving)
+    service = Service(repository, regions, log, options.limits, tracer, HostMemory(device.driver), receiving)
+    http, grpc = HttpFrontEnd(service), GrpcFrontEnd(service)
     metrics = MetricsFrontEnd(repository, find_gpus(), limits=options.limits)
     try:
         host, context = options.host, None if tls is None else tls.http1_context

@@ -1,24 +1,9 @@
-"""Server metadata, and log settings with Triton's rules."""
+"""Log settings with Triton's rules, and how JSON values of settings are read."""
 
-import importlib.metadata
 from collections.abc import Callable, Mapping
 from typing import Any
 
 from perfkit.errors import ErrorKind, ProtocolError
-from perfkit.protocol.message import ServerMetadata
-
-_NAME = "triton"  # tritonclient's examples require this name
-_EXTENSIONS = (
-    "classification", "sequence", "model_repository", "model_repository(unload_dependents)", "schedule_policy", "model_configuration",
-    "system_shared_memory", "binary_tensor_data", "parameters", "statistics", "trace", "logging",
-)  # fmt: skip
-
-
-def server_metadata(*, is_shared_memory_allowed: bool) -> ServerMetadata:
-    """The server's name, version and protocol extensions."""
-    extensions = tuple(extension for extension in _EXTENSIONS if is_shared_memory_allowed or extension != "system_shared_memory")
-    return ServerMetadata(_NAME, importlib.metadata.version("perfkit"), extensions)
-
 
 _LOG: dict[str, Any] = {
     "log_file": "", "log_info": True, "log_warning": True, "log_error": True, "log_verbose_level": 0, "log_format": "default",

@@ -209,7 +209,7 @@ TREATMENTS: dict[str, tuple[Treatment, ...]] = {
         Treatment("REQUIRE_ENCRYPTION", not_run="it needs certificates and addresses of the reader's"),
     ),
     "docs/how-to/fleet-deployment.md": (
-        Treatment('ssh "$host"', not_run=_STRANGERS),
+        Treatment('ssh -n "$host"', not_run=_STRANGERS),
         Treatment("kubectl create secret", not_run=_CLUSTER),
         Treatment("kubectl apply -f containers/kubernetes/dask-cluster.yaml", not_run=_CLUSTER),
         Treatment("#SBATCH", not_run="it needs a Slurm cluster"),

@@ -6,6 +6,7 @@ import json
 import os
 import pathlib
 import random
+import shutil
 import signal
 import subprocess
 import sys
@@ -248,7 +249,7 @@ class TrialFleet:
             f"{path.relative_to(self.folder)}" for path in self.folder.rglob("*") if path.is_file() and path.name != "trace.jsonl"
         )
         for name in ("out", "out.partial"):
-            _remove(self.folder / name)
+            shutil.rmtree(self.folder / name, ignore_errors=True)
         last_s = (max(arrivals.at_ns, default=ended_ns) - ended_ns) / 1e9
         return FleetRun(run, arrivals, codes, left, kept, lost, last_s)
 
@@ -268,10 +269,3 @@ def _exit_code(process: "subprocess.Popen[str]", within_s: float) -> int | None:
         return process.wait(within_s)
     except subprocess.TimeoutExpired:
         return None
-
-
-def _remove(folder: pathlib.Path) -> None:
-    for file in sorted(folder.rglob("*"), reverse=True):
-        file.rmdir() if file.is_dir() else file.unlink()
-    if folder.exists():
-        folder.rmdir()

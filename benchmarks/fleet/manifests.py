@@ -6,7 +6,6 @@
 The exit code is 1 if a resource does not fit its schema.
 """
 
-import argparse
 import importlib.metadata
 import importlib.util
 import pathlib
@@ -16,6 +15,8 @@ from typing import Any
 
 import jsonschema
 import yaml
+
+from benchmarks.report import Report, program_options
 
 _ROOT = pathlib.Path(__file__).parents[2]
 _FOLDER = _ROOT / "containers/kubernetes"
@@ -53,29 +54,20 @@ def main() -> int:
     """Checks, and writes the report."""
     import kubernetes_validate
 
-    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--out", type=pathlib.Path, default=_ROOT / "reports/fleet-manifests.md")
-    options = parser.parse_args()
-    found = list(faults())
+    options = program_options(__doc__, out="fleet-manifests")
+    page = Report(options.out, "The manifests for Kubernetes beside their schemas")
     operator = importlib.metadata.version("dask-kubernetes")
-    schemas = (
+    page.add(
         f"Schemas of Kubernetes {kubernetes_validate.latest_version()} (strict: unknown keys are faults), and of the operator in dask-kubernetes "
-        f"{operator}. Nothing was applied to a cluster."
+        f"{operator}. Nothing was applied to a cluster.",
+        "",
     )
-    lines = [
-        "# The manifests for Kubernetes beside their schemas",
-        "",
-        schemas,
-        "",
-        "| file | resource | fits its schema |",
-        "|---|---|---|",
-        *(f"| {file} | {resource} | {fault or 'yes'} |" for file, resource, fault in found),
-        "",
-        "`python -m benchmarks.fleet.manifests` made this report.",
-    ]
-    options.out.write_text("\n".join(lines) + "\n", encoding="utf-8")
-    print(*lines, sep="\n")
-    return int(any(fault for _, _, fault in found))
+    page.table("file", "resource", "fits its schema")
+    for file, resource, fault in faults():
+        page.row(file, resource, fault or "yes")
+        page.is_met &= not fault
+    page.add("", "`python -m benchmarks.fleet.manifests` made this report.")
+    return page.write()
 
 
 if __name__ == "__main__":

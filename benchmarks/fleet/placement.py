@@ -14,7 +14,6 @@ import itertools
 import json
 import os
 import pathlib
-import socket
 import statistics
 import subprocess
 import sys
@@ -24,8 +23,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from benchmarks.fleet.dask_cluster import DaskCluster
+from benchmarks.peers.server_process import free_ports
 from benchmarks.processes import ROOT, write_scenario
-from benchmarks.report import describe_machine, option_parser, publish, table_head, table_row, yes_no
+from benchmarks.report import describe_machine, program_options, publish, table_head, table_row, yes_no
 
 RATE_PER_S, WARMUP_S = 200, 2.0
 SERVICE = "lognormal:5ms:cv=0.2"
@@ -63,13 +63,8 @@ def scenario(seconds: float, fleet: Mapping[str, Any] | None) -> dict[str, Any]:
         "load": {"open": {"rate": RATE_PER_S, "arrivals": "poisson"}},
         "measure": {"warmup": f"{WARMUP_S:g}s", "duration": f"{seconds:g}s", "repetitions": 1, "workers": 1 if fleet else 2},
         "traces": {"share": "100%"},
-        **({"fleet": {"workers": 2, "listen": f"127.0.0.1:{_free_port()}", **fleet}} if fleet is not None else {}),
+        **({"fleet": {"workers": 2, "listen": f"127.0.0.1:{free_ports(0)[0]}", **fleet}} if fleet is not None else {}),
     }
-
-
-def _free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        return int(free.getsockname()[1])
 
 
 def measure(way: str, document: Mapping[str, Any], during: Callable[[str], None] = lambda _: None) -> Measured:
@@ -224,11 +219,7 @@ def report(rounds: Sequence[Sequence[Measured]], cluster_s: float, seconds: floa
 
 def main() -> int:
     """Prints the report."""
-    parser = option_parser(__doc__)
-    parser.add_argument("--rounds", type=int, default=3, help="rounds of all ways (default %(default)s)")
-    parser.add_argument("--seconds", type=float, default=10, help="length of a window (default %(default)s)")
-    parser.add_argument("--realtime", action="store_true", help="run before other processes of this computer; needs root")
-    options = parser.parse_args()
+    options = program_options(__doc__, rounds=3, seconds=10.0, realtime=False)
     machine = describe_machine()
     if options.realtime:  # children inherit it
         os.sched_setscheduler(0, os.SCHED_RR, os.sched_param(1))

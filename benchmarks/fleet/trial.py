@@ -16,7 +16,7 @@ from typing import Any
 
 from benchmarks.fleet.fleet_run import Arrivals, FleetRun, Running, Schedule, TrialFleet
 from benchmarks.fleet.namespaces import NamespacesUnavailableError
-from benchmarks.report import describe_machine, option_parser, publish, table_head, table_row, yes_no
+from benchmarks.report import Report, describe_machine, program_options, yes_no
 
 RATE_PER_S = 300
 LINK_DELAY_NS, CLOCK_SHIFT_NS, MAX_BOUND_NS = 5_000_000, 100_000_000, 1_000_000
@@ -221,30 +221,24 @@ def checks(seconds: float) -> Iterator[Check]:
 
 def main() -> int:
     """Prints the table."""
-    parser = option_parser(__doc__)
-    parser.add_argument("--seconds", type=float, default=10, help="length of a load (default %(default)s)")
-    options = parser.parse_args()
-    lines = [
-        "# A fleet of three machines",
+    options = program_options(__doc__, seconds=10.0)
+    page = Report(options.out, "A fleet of three machines")
+    page.add(
+        f"Three machines, a driver and a target, each in a network namespace of one computer. {RATE_PER_S} Poisson arrivals per second for "
+        f"{options.seconds:g} s, three times as long where the driver is lost. {describe_machine()}",
         "",
-        (
-            f"Three machines, a driver and a target, each in a network namespace of one computer. {RATE_PER_S} Poisson arrivals per second for "
-            f"{options.seconds:g} s, three times as long where the driver is lost. {describe_machine()}"
-        ),
-        "",
-        *table_head("case", "required", "seen", "as required"),
-    ]
+    )
+    page.table("case", "required", "seen", "as required")
     done: list[Check] = []
     try:
         for one in checks(options.seconds):
             done.append(one)
-            lines.append(table_row(one.case, one.required, one.seen, yes_no(one.holds)))
-            print(lines[-1], file=sys.stderr, flush=True)
+            page.judged_row(one.holds, one.case, one.required, one.seen)
     except NamespacesUnavailableError as error:
         sys.stderr.write(f"fleet trial: {error}\n")
         return 1
-    met = sum(one.holds for one in done)
-    return publish(options.out, [*lines, "", f"{met} of {len(done)} are as required."], is_met=met == len(done))
+    page.add("", f"{sum(one.holds for one in done)} of {len(done)} are as required.")
+    return page.write()
 
 
 if __name__ == "__main__":

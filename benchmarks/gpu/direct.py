@@ -1,6 +1,6 @@
 """The bundled server's executor of DenseNet-121 called directly, without a server: the bound for what is served.
 
-python -m benchmarks.gpu.direct [--device cuda|cpu] [--onnx KEY=VALUE …] [--batch-sizes 1 8 64] [--seconds 0.5]
+python -m benchmarks.gpu.direct [--device cuda|cpu] [--model densenet_batch|densenet_onnx] [--onnx KEY=VALUE …] [--batch-sizes 1 8 64] [--seconds 0.5]
 
 It is called by one thread, then by two, up to the number of the server's instances. The images are in the kind of memory that the server
 receives requests into. It prints, for each batch size and number of threads, the median time of a call and the images per second as JSON, and how long loading took.
@@ -19,23 +19,24 @@ from typing import Any
 from perfkit.errors import UsageError
 from server_stub.executors.array import Executor, Inputs
 
+MODELS = ("densenet_batch", "densenet_onnx")
 _WARMUP_SHARE = 0.3
 
 
-def measure(device: str, settings: Sequence[str], batch_sizes: Sequence[int], seconds: float) -> dict[str, Any]:
+def measure(device: str, model: str, settings: Sequence[str], batch_sizes: Sequence[int], seconds: float) -> dict[str, Any]:
     """The times by batch size. Raises UsageError if the executor cannot be made."""
     import numpy as np
 
     from server_stub.devices.device import choose_device
     from server_stub.devices.host_memory import HostMemory
-    from server_stub.models.densenet import load_batched
+    from server_stub.models.densenet import load, load_batched
     from server_stub.options import parse_options
     from server_stub.repository.sources import open_runtime
 
     started_s = time.perf_counter()
     chosen = choose_device(device)
     options = parse_options(["--onnx", *settings] if settings else [])
-    definition, executor = load_batched(open_runtime(options, 1, chosen))
+    definition, executor = (load_batched if model == MODELS[0] else load)(open_runtime(options, 1, chosen))
     loaded_s = time.perf_counter() - started_s
     memory, random = HostMemory(chosen.driver), np.random.default_rng(0)
 
@@ -98,12 +99,13 @@ def main() -> int:
     """Prints the figures as JSON."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda")
+    parser.add_argument("--model", choices=MODELS, default=MODELS[0])
     parser.add_argument("--onnx", nargs="*", default=[], metavar="KEY=VALUE")
     parser.add_argument("--batch-sizes", type=int, nargs="+", default=[1, 8, 64])
     parser.add_argument("--seconds", type=float, default=0.5)
     options = parser.parse_args()
     try:
-        print(json.dumps(measure(options.device, options.onnx, options.batch_sizes, options.seconds)))
+        print(json.dumps(measure(options.device, options.model, options.onnx, options.batch_sizes, options.seconds)))
     except UsageError as error:
         print(error, file=sys.stderr)
         return 2

@@ -1,13 +1,10 @@
-"""Brings the wheels that perfkit needs to a machine with a GPU but without network, in pieces of limited size.
+"""Brings the wheels that perfkit needs to a machine with a GPU but without network.
 
     python -m benchmarks.gpu.wheels collect HAVE WHEELS     # with network: download what that machine lacks
-    python -m benchmarks.gpu.wheels split WHEELS PIECES     # cut it into numbered folders
-    python3 -m benchmarks.gpu.wheels check PIECES           # without network: what has arrived whole
-    python3 -m benchmarks.gpu.wheels install PIECES SITE    # put it together and install it
+    python3 -m benchmarks.gpu.wheels install WHEELS SITE    # without network: install it
 
-HAVE lists the packages of that machine, as `python3 -m pip list --format=freeze` prints them; a name alone is enough. `split`,
-`check` and `install` use only the standard library. The exit code is 1 if a wheel is missing or damaged: `install` then installs
-the others and says so. README.md beside this file has every step.
+HAVE lists the packages of that machine, as `python3 -m pip list --format=freeze` prints them; a name alone is enough. `install` uses
+only the standard library and pip. README.md beside this file has every step.
 """
 
 import argparse
@@ -24,8 +21,6 @@ import tempfile
 import zipfile
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
-
-from benchmarks.gpu.pieces import CutFile, PiecesError, faults, join, read_manifest, split
 
 ROOT = pathlib.Path(__file__).parents[2]
 REPORT = ROOT / "reports" / "gpu-packages.json"
@@ -121,7 +116,7 @@ def collect(have: pathlib.Path, folder: pathlib.Path) -> int:
             subprocess.run([*pip, "download", "--quiet", *options, "--dest", folder, "--requirement", lines.name], check=True)
 
     if folder.exists() and any(folder.iterdir()):
-        raise PiecesError(f"{folder} is not empty: name a new folder, so that no older wheel travels along")
+        raise FileExistsError(f"{folder} is not empty: name a new folder, so that no older wheel travels along")
     folder.mkdir(parents=True, exist_ok=True)
     download_all(report["sets"][_SET], report["python"], read_installed(have.read_text(encoding="utf-8")), folder, download)
     with tempfile.TemporaryDirectory() as source:  # a folder `build` in the checkout might hold files of older versions
@@ -134,18 +129,16 @@ def collect(have: pathlib.Path, folder: pathlib.Path) -> int:
     return 0
 
 
-def install(pieces: pathlib.Path, site: pathlib.Path) -> int:
-    """Puts the wheels together and installs them into a folder of their own, beside the packages that are there."""
-    ready, skipped = _sort_out(pieces)
-    with tempfile.TemporaryDirectory(dir=pieces) as folder:
-        wheels = [join(file, pieces, pathlib.Path(folder)) for file in ready]
-        pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "install", "--quiet", "--no-index", "--no-deps"]
-        subprocess.run([*pip, "--no-compile", "--upgrade", "--target", site, *wheels], check=True)
+def install(folder: pathlib.Path, site: pathlib.Path) -> int:
+    """Installs the wheels into a folder of their own, beside the packages that are there."""
+    wheels = sorted(folder.glob("*.whl"))
+    pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "install", "--quiet", "--no-index", "--no-deps"]
+    subprocess.run([*pip, "--no-compile", "--upgrade", "--target", site, *wheels], check=True)
     spec = importlib.util.find_spec("nvidia")
     linked = link_libraries([pathlib.Path(path) for path in (spec and spec.submodule_search_locations) or ()], site)
-    print(f"{len(ready)} wheels installed into {site}; {linked} CUDA libraries of this Python linked there")
+    print(f"{len(wheels)} wheels installed into {site}; {linked} CUDA libraries of this Python linked there")
     print(f"export PYTHONPATH={site.resolve()}")
-    return 1 if skipped else 0
+    return 0
 
 
 def link_libraries(packages: Iterable[pathlib.Path], site: pathlib.Path) -> int:
@@ -164,18 +157,6 @@ def link_libraries(packages: Iterable[pathlib.Path], site: pathlib.Path) -> int:
     return linked
 
 
-def _sort_out(pieces: pathlib.Path) -> tuple[list[CutFile], list[CutFile]]:
-    """The wheels that have arrived whole, and the others, which are printed with what is wrong."""
-    ready, skipped = list[CutFile](), list[CutFile]()
-    for file in read_manifest(pieces):
-        found = list(faults(file, pieces))
-        (skipped if found else ready).append(file)
-        for fault in found:
-            print(f"{file.name}: {fault}")
-    print(f"{len(ready)} of {len(ready) + len(skipped)} wheels are whole")
-    return ready, skipped
-
-
 def _print_sizes(files: Iterable[pathlib.Path]) -> None:
     sizes = {file.name: file.stat().st_size for file in files}
     for name, size_bytes in sorted(sizes.items(), key=lambda item: item[1]):
@@ -183,35 +164,18 @@ def _print_sizes(files: Iterable[pathlib.Path]) -> None:
     print(f"{sum(sizes.values()) / 2**20:8.2f} MiB in {len(sizes)} wheels")
 
 
-def main(words: Sequence[str] | None = None) -> int:
-    """Executes one of the four commands, and returns the exit code."""
+def main() -> int:
+    """Executes one of the two commands, and returns the exit code."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     commands = parser.add_subparsers(dest="command", required=True)
-    for name, places in {
-        "collect": ("have", "wheels"),
-        "split": ("wheels", "pieces"),
-        "check": ("pieces",),
-        "install": ("pieces", "site"),
-    }.items():
+    for name, places in {"collect": ("have", "wheels"), "install": ("wheels", "site")}.items():
         command = commands.add_parser(name)
         for place in places:
             command.add_argument(place, type=pathlib.Path)
-        if name == "split":
-            command.add_argument("--mib", type=float, default=45, help="the largest piece in MiB, without its manifest; default 45")
-    options = parser.parse_args(words)
+    options = parser.parse_args()
     try:
-        match options.command:
-            case "collect":
-                return collect(options.have, options.wheels)
-            case "split":
-                files = split(sorted(options.wheels.glob("*.whl")), options.pieces, round(options.mib * 2**20))
-                print(f"{len({part.path.partition('/')[0] for file in files for part in file.parts})} pieces of {len(files)} wheels")
-                return 0
-            case "check":
-                return 1 if _sort_out(options.pieces)[1] else 0
-            case _:
-                return install(options.pieces, options.site)
-    except (OSError, PiecesError, subprocess.CalledProcessError) as error:
+        return collect(options.have, options.wheels) if options.command == "collect" else install(options.wheels, options.site)
+    except (OSError, subprocess.CalledProcessError) as error:
         print(error, file=sys.stderr)
         return 1
 

@@ -1,6 +1,5 @@
 """The clients that are compared: their command lines for a load, and the figures that they report."""
 
-import abc
 import dataclasses
 import json
 import os
@@ -13,8 +12,8 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Mapping, Sequence
-from typing import Any, Literal, NamedTuple
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Literal, NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -124,83 +123,62 @@ def run_measured(command: Sequence[str], *, accepted_codes: Sequence[int] = (0,)
     return Usage(output, taken.ru_utime + taken.ru_stime, peak_kib / 1024)
 
 
-class Client(abc.ABC):
-    """A load generator; `folder` is for its files."""
-
-    @abc.abstractmethod
-    def run(self, load: Load, folder: pathlib.Path) -> Reported:
-        """Runs the load; raises ClientError."""
+Client: TypeAlias = Callable[[Load, pathlib.Path], Reported]
+"""A load generator: it runs the load, with a folder for its files, and raises ClientError."""
 
 
-class Wrk(Client):
+def run_wrk(load: Load, folder: pathlib.Path) -> Reported:
     """wrk: HTTP only, one thread; its script reads the body from a file."""
-
-    def run(self, load: Load, folder: pathlib.Path) -> Reported:
-        """See `Client.run`."""
-        headers, buffers = rest.encode_infer_request(load.request)
-        body, script = folder / "body", folder / "post.lua"
-        body.write_bytes(b"".join(buffers))
-        lines = ['wrk.method = "POST"', f'wrk.body = io.open("{body}", "rb"):read("*a")']
-        script.write_text("\n".join([*lines, *(f'wrk.headers["{name}"] = "{value}"' for name, value in headers.items())]), encoding="utf-8")
-        seconds = str(max(1, round(load.seconds)))
-        usage = run_measured(
-            ["wrk", "-t1", f"-c{load.concurrency}", f"-d{seconds}s", "--latency", "-s", str(script), load.url],
-            timeout_s=MAX_RUN_S + load.seconds,
-        )
-        return read_wrk(usage)
+    headers, buffers = rest.encode_infer_request(load.request)
+    body, script = folder / "body", folder / "post.lua"
+    body.write_bytes(b"".join(buffers))
+    lines = ['wrk.method = "POST"', f'wrk.body = io.open("{body}", "rb"):read("*a")']
+    script.write_text("\n".join([*lines, *(f'wrk.headers["{name}"] = "{value}"' for name, value in headers.items())]), encoding="utf-8")
+    seconds = str(max(1, round(load.seconds)))
+    usage = run_measured(
+        ["wrk", "-t1", f"-c{load.concurrency}", f"-d{seconds}s", "--latency", "-s", str(script), load.url],
+        timeout_s=MAX_RUN_S + load.seconds,
+    )
+    return read_wrk(usage)
 
 
-class H2load(Client):
+def run_h2load(load: Load, folder: pathlib.Path) -> Reported:
     """h2load: it sends the bytes of a gRPC call over HTTP/2; the median comes from its log."""
-
-    def run(self, load: Load, folder: pathlib.Path) -> Reported:
-        """See `Client.run`."""
-        message, log = folder / "message", folder / "h2load.log"
-        message.write_bytes(framed(protobuf.encode_infer_request(load.request)))
-        log.unlink(missing_ok=True)
-        # only when the median is needed: it keeps every request until the end
-        times = [f"--log-file={log}"] if load.concurrency == 1 else []
-        headers = ("-H", "content-type: application/grpc", "-H", "te: trailers")
-        seconds = str(max(1, round(load.seconds)))
-        usage = run_measured(
-            ["h2load", f"-c{load.concurrency}", "-m1", f"-D{seconds}", f"-d{message}", *headers, *times, load.url],
-            timeout_s=MAX_RUN_S + load.seconds,
-        )
-        return read_h2load(usage, log.read_text(encoding="ascii") if times else "")
+    message, log = folder / "message", folder / "h2load.log"
+    message.write_bytes(framed(protobuf.encode_infer_request(load.request)))
+    log.unlink(missing_ok=True)
+    # only when the median is needed: it keeps every request until the end
+    times = [f"--log-file={log}"] if load.concurrency == 1 else []
+    headers = ("-H", "content-type: application/grpc", "-H", "te: trailers")
+    seconds = str(max(1, round(load.seconds)))
+    usage = run_measured(
+        ["h2load", f"-c{load.concurrency}", "-m1", f"-D{seconds}", f"-d{message}", *headers, *times, load.url],
+        timeout_s=MAX_RUN_S + load.seconds,
+    )
+    return read_h2load(usage, log.read_text(encoding="ascii") if times else "")
 
 
-class PerfAnalyzer(Client):
+def run_perf_analyzer(program: pathlib.Path, load: Load, _folder: pathlib.Path) -> Reported:
     """perf_analyzer, from Triton. It keeps a copy of every request, so it gets a number of requests instead of a time."""
-
-    def __init__(self, program: pathlib.Path) -> None:
-        self._program = program
-
-    def run(self, load: Load, folder: pathlib.Path) -> Reported:
-        """See `Client.run`."""
-        shapes = [part for name in INPUTS for part in ("--shape", f"{name}:1,{load.elements}")]
-        options = ["-m", load.model, "-x", VERSION, "-i", load.protocol, "-u", f"127.0.0.1:{load.port}", "--input-data", "zero", *shapes]
-        limits = ["--concurrency-range", str(load.concurrency), "--request-count", str(load.requests)]
-        return read_perf_analyzer(run_measured([str(self._program), *options, *limits], timeout_s=MAX_RUN_S + load.seconds))
+    shapes = [part for name in INPUTS for part in ("--shape", f"{name}:1,{load.elements}")]
+    options = ["-m", load.model, "-x", VERSION, "-i", load.protocol, "-u", f"127.0.0.1:{load.port}", "--input-data", "zero", *shapes]
+    limits = ["--concurrency-range", str(load.concurrency), "--request-count", str(load.requests)]
+    return read_perf_analyzer(run_measured([str(program), *options, *limits], timeout_s=MAX_RUN_S + load.seconds))
 
 
-class Perfkit(Client):
-    """`perfkit run` with one closed loop."""
-
-    def __init__(self, program: str | None) -> None:
-        self._command = [sys.executable, "-m", "perfkit"] if program is None else [program]
-
-    def run(self, load: Load, folder: pathlib.Path) -> Reported:
-        """See `Client.run`."""
-        zeros = {"generate": "zeros", "shape": [1, load.elements]}
-        scenario = {
-            "name": "compare",
-            "target": {"url": f"{load.protocol}://127.0.0.1:{load.port}", "model": load.model, "version": VERSION},
-            "workload": {"inputs": dict.fromkeys(INPUTS, zeros)},
-            "load": {"closed": {"concurrency": [load.concurrency]}},
-            "measure": {"warmup": "0s", "duration": f"{load.seconds}s", "repetitions": 1},
-        }
-        requests, point, usage = run_own(self._command, scenario, folder, load.seconds)
-        return Reported(requests, point["throughput_per_s"], point["service_time_ns"]["p50"] / 1e3, usage)
+def run_closed_loop(program: str | None, load: Load, folder: pathlib.Path) -> Reported:
+    """`perfkit run` with one closed loop, of this checkout or of another program."""
+    command = [sys.executable, "-m", "perfkit"] if program is None else [program]
+    zeros = {"generate": "zeros", "shape": [1, load.elements]}
+    scenario = {
+        "name": "compare",
+        "target": {"url": f"{load.protocol}://127.0.0.1:{load.port}", "model": load.model, "version": VERSION},
+        "workload": {"inputs": dict.fromkeys(INPUTS, zeros)},
+        "load": {"closed": {"concurrency": [load.concurrency]}},
+        "measure": {"warmup": "0s", "duration": f"{load.seconds}s", "repetitions": 1},
+    }
+    requests, point, usage = run_own(command, scenario, folder, load.seconds)
+    return Reported(requests, point["throughput_per_s"], point["service_time_ns"]["p50"] / 1e3, usage)
 
 
 def run_own(

@@ -24,7 +24,7 @@ from collections.abc import Mapping, Sequence
 from typing import Literal, NamedTuple
 
 from benchmarks.peers.canned import serving
-from benchmarks.peers.clients import Client, ClientError, H2load, Load, PerfAnalyzer, Perfkit, Wrk
+from benchmarks.peers.clients import Client, ClientError, Load, run_closed_loop, run_h2load, run_perf_analyzer, run_wrk
 from benchmarks.peers.install import perf_analyzer_path
 from benchmarks.peers.rounds import comparison_options, cpu_us_per_request, retry_hung
 from benchmarks.peers.server_process import PeerError
@@ -151,7 +151,7 @@ def run_case(case: Case, clients: Mapping[str, Client], options: argparse.Namesp
             order.shuffle(pair)
             names = [*others, *pair]
             runs = [
-                {client: retry_hung(functools.partial(clients[client].run, load, pathlib.Path(name))) for client in names}
+                {client: retry_hung(functools.partial(clients[client], load, pathlib.Path(name))) for client in names}
                 for load in loads(case, port, options.seconds)
             ]
             for client, of_client in rounds.items():
@@ -170,8 +170,13 @@ def main() -> int:
         perfkit=(str, "the perfkit to measure (default: this checkout)"),
         without_analyzer=(False, "compare with wrk and h2load alone"),
     )
-    analyzer = PerfAnalyzer(perf_analyzer_path(options.peers))
-    clients = {"wrk": Wrk(), "h2load": H2load(), ANALYZER: analyzer, OWN: Perfkit(options.perfkit)}
+    analyzer = functools.partial(run_perf_analyzer, perf_analyzer_path(options.peers))
+    clients: dict[str, Client] = {
+        "wrk": run_wrk,
+        "h2load": run_h2load,
+        ANALYZER: analyzer,
+        OWN: functools.partial(run_closed_loop, options.perfkit),
+    }
     report, order = Report(options.out, "The cost of a request: perfkit, wrk, h2load and perf_analyzer"), random.Random(options.seed)
     report.add(HOW_TO_READ, f"{describe_machine()} {options.rounds} rounds, long runs of {options.seconds:g} s.")
     try:

@@ -22,6 +22,8 @@ from benchmarks.peers.install import peers_folder
 from benchmarks.peers.server_process import PeerError, free_ports, ready_server
 
 MODELS = pathlib.Path(__file__).with_name("triton_models")
+_IDENTITY = MODELS / "identity.py"
+"""The program of each model that has a configuration alone."""
 TRAFFIC_MODELS = pathlib.Path(__file__).with_name("triton_traffic_models")
 """Decoupled models, and others for the kinds of traffic that `traffic` compares."""
 ODD_MODELS = pathlib.Path(__file__).with_name("triton_odd_models")
@@ -62,7 +64,12 @@ def running_triton(
         raise PeerError(f"{program} is not installed: `python3 benchmarks/peers/install.py` installs it")
     with tempfile.TemporaryDirectory(prefix="perfkit-triton-") as name:
         repository, ports = pathlib.Path(name, "models"), free_ports(http_port, grpc_port, 0)
-        shutil.copytree(models, repository)  # the Python backend writes compiled files beside its models
+        # a copy, because the Python backend writes compiled files beside its models
+        shutil.copytree(models, repository, ignore=shutil.ignore_patterns(_IDENTITY.name))
+        for program_folder in [configuration.parent / "1" for configuration in repository.glob("identity_*/config.pbtxt")]:
+            program_folder.mkdir(exist_ok=True)
+            if not (program_folder / "model.py").exists():
+                shutil.copy(_IDENTITY, program_folder / "model.py")
         listen = [f"--{kind}-port={port}" for kind, port in zip(("http", "grpc", "metrics"), ports, strict=True)]
         command = [str(program), f"--model-repository={repository}", "--exit-timeout-secs=5", *listen, *options]
 

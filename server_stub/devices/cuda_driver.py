@@ -195,29 +195,18 @@ class CudaDriver:
 
     def copy_in(self, address: int, host_address: int, byte_size: int, stream: int) -> None:
         """Start to copy from page-locked memory."""
-        self._call_at_once(
-            "cuMemcpyHtoDAsync_v2",
-            ctypes.c_uint64(address),
-            ctypes.c_void_p(host_address),
-            ctypes.c_size_t(byte_size),
-            ctypes.c_void_p(stream),
-        )
+        self._copy("cuMemcpyHtoDAsync_v2", ctypes.c_uint64(address), ctypes.c_void_p(host_address), byte_size, stream)
 
     def copy_out(self, host_address: int, address: int, byte_size: int, stream: int) -> None:
         """Start to copy to page-locked memory."""
-        self._call_at_once(
-            "cuMemcpyDtoHAsync_v2",
-            ctypes.c_void_p(host_address),
-            ctypes.c_uint64(address),
-            ctypes.c_size_t(byte_size),
-            ctypes.c_void_p(stream),
-        )
+        self._copy("cuMemcpyDtoHAsync_v2", ctypes.c_void_p(host_address), ctypes.c_uint64(address), byte_size, stream)
 
     def copy_within(self, address: int, source: int, byte_size: int, stream: int) -> None:
         """Start to copy within the GPU."""
-        self._call_at_once(
-            "cuMemcpyDtoDAsync_v2", ctypes.c_uint64(address), ctypes.c_uint64(source), ctypes.c_size_t(byte_size), ctypes.c_void_p(stream)
-        )
+        self._copy("cuMemcpyDtoDAsync_v2", ctypes.c_uint64(address), ctypes.c_uint64(source), byte_size, stream)
+
+    def _copy(self, function: str, target: Any, source: Any, byte_size: int, stream: int) -> None:
+        self._call_at_once(function, target, source, ctypes.c_size_t(byte_size), ctypes.c_void_p(stream))
 
     def _device(self, device_id: int) -> ctypes.c_int:
         device = ctypes.c_int()

@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from perfkit.errors import UsageError
+from perfkit.override import override
 from perfkit.protocol.tensor import Buffer
 
 Arrays: TypeAlias = Mapping[str, npt.NDArray[Any]]
@@ -160,8 +161,8 @@ class ArrayExecutor(Executor):
         self.accepts_gpu_arrays = self._cuda is not None
         self.runs_inline = runs_inline and namespace is None  # waiting for a GPU would block the event loop
 
+    @override
     def execute(self, inputs: Inputs) -> Arrays:
-        """See `Executor.execute`."""
         if self._namespace is None:
             return self._function(inputs)
         outputs = self._function({name: self._converted(array) for name, array in inputs.items()})

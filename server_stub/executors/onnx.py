@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import numpy as np
 
+from perfkit.override import override
 from server_stub.devices.cuda_driver import CudaDriver
 from server_stub.devices.device import Kind
 from server_stub.executors.array import Arrays, Executor, GpuArray, Inputs
@@ -32,8 +33,8 @@ class OnnxExecutor(Executor):
         self._device = "cpu" if options.provider == "cpu" else "cuda"
         self.accepts_gpu_arrays = self._device == "cuda"
 
+    @override
     def execute(self, inputs: Inputs) -> Arrays:
-        """See `Executor.execute`."""
         # ONNX Runtime expects aligned memory, but a tensor after a JSON part of any length may not be aligned
         feeds = {
             name: array if isinstance(array, GpuArray) else np.require(array, requirements=("C", "A")) for name, array in inputs.items()

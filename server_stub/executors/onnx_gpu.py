@@ -16,6 +16,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from perfkit.errors import UsageError
+from perfkit.override import override
 from perfkit.protocol.message import TensorMetadata
 from server_stub.devices.cuda_driver import CudaDriver, CudaError
 from server_stub.executors.array import Arrays, Executor, GpuArray, Inputs
@@ -99,20 +100,22 @@ class GpuExecutor(Executor):
         self._idle = collections.deque(self._instances)
         self._load_s, self._used_bytes = now_s() - started_s, free_bytes - driver.free_bytes()
 
+    @override
     def document(self) -> dict[str, Any]:
-        """See `Executor.document`."""
         chosen = {"instances": self.instances, "graphs": self._options.graphs, "layout": self._options.layout}
         figures = {"load_s": round(self._load_s, 1), "gpu_memory_bytes": self._used_bytes}
         return {**chosen, "batch_sizes": self._sizes, **figures, **({"fallback": self.fallback} if self.fallback else {})}
 
+    @override
     def begins_at_once(self, parts: Sequence[Inputs]) -> bool:
-        """See `Executor.begins_at_once`: the GPU copies the inputs itself, or nearly all of them."""
+        """The GPU copies the inputs itself, or nearly all of them."""
         arrays = [array for part in parts for array in part.values() if not isinstance(array, GpuArray)]
         copied_bytes = sum(int(array.nbytes) for array in arrays if not is_page_locked(self._driver, array))
         return copied_bytes <= _COPIED_BYTES
 
+    @override
     def join(self, parts: Sequence[Inputs]) -> Batch:
-        """See `Executor.join`: takes an instance, and starts to copy the inputs to its buffers."""
+        """Takes an instance, and starts to copy the inputs to its buffers."""
         rows = sum(next(iter(part.values())).shape[0] if self._has_batches else 1 for part in parts)
         instance = self._idle.popleft()
         batch = Batch(instance, rows, self._sizes[bisect.bisect_left(self._sizes, rows)])
@@ -123,29 +126,30 @@ class GpuExecutor(Executor):
             raise
         return batch
 
+    @override
     def start(self, inputs: Batch) -> None:
-        """See `Executor.start`."""
         try:
             inputs.instance.start(inputs.size, inputs.rows)
         except BaseException:
             self._give_back(inputs)
             raise
 
+    @override
     def finish(self, inputs: Batch) -> Arrays:
-        """See `Executor.finish`."""
         try:
             outputs: Arrays = inputs.instance.finish(inputs.rows)
         finally:
             self._idle.append(inputs.instance)
         return outputs
 
+    @override
     def execute(self, inputs: Batch) -> Arrays:
-        """See `Executor.execute`, for a batch that has been joined."""
+        """For a batch that has been joined."""
         self.start(inputs)
         return self.finish(inputs)
 
+    @override
     def close(self) -> None:
-        """See `Executor.close`."""
         self._resources.close()
 
     def _give_back(self, batch: Batch) -> None:

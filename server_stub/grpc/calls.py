@@ -1,6 +1,5 @@
 """Calls: what methods get and raise, and how a stream's messages become a method's request, and its result the stream's end."""
 
-import abc
 import asyncio
 import collections
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
@@ -20,7 +19,6 @@ _NS_PER_S = 1e9
 _MAX_WAITING = 2**16  # of the requests of a stream, whatever their size
 MAX_INFLATED_BYTES = 2**26
 """Like that of compressed HTTP bodies."""
-_MIN_STREAMS = 100
 _MAX_TEXT_BYTES = 2000  # three times as much once quoted: clients accept 8 KiB of trailers
 
 
@@ -38,16 +36,6 @@ def status_error(error: ProtocolError) -> StatusError:
         return StatusError(Status.RESOURCE_EXHAUSTED, str(error))
     # the kinds are named as gRPC's statuses, but for one
     return StatusError(Status.UNIMPLEMENTED if error.kind is ErrorKind.UNSUPPORTED else Status[error.kind.name], str(error))
-
-
-def too_many_calls(max_calls: int) -> StatusError:
-    """The status of a call beyond the limit."""
-    return StatusError(Status.RESOURCE_EXHAUSTED, f"the server has reached its limit of {max_calls} calls")
-
-
-def max_streams(max_calls: int) -> int:
-    """How many streams a connection may have open: at least `max_calls`, so that a call beyond the limit gets a status and is not reset."""
-    return max(_MIN_STREAMS, max_calls)
 
 
 _DEADLINE_EXCEEDED = StatusError(Status.DEADLINE_EXCEEDED, "Deadline Exceeded")
@@ -82,7 +70,7 @@ def error_headers(error: StatusError) -> Headers:
     ]
 
 
-class Call(abc.ABC):
+class Call:
     """One call. It is over when its stream is, which the connection tells by `close`."""
 
     def __init__(self, connection: CallConnection, stream: ServerStream) -> None:
@@ -127,10 +115,6 @@ class Call(abc.ABC):
         if self._on_sent is not None:
             self._on_sent()
 
-    @abc.abstractmethod
-    async def write(self, message: Sequence[Buffer]) -> None:
-        """Send one message of a stream of responses, given in pieces; waits while the client does not read."""
-
     def _inflated(self, message: Message) -> Buffer:
         """A message as it was before compression; raises ProtocolError."""
         if not message.is_compressed:
@@ -163,20 +147,13 @@ class UnaryCall(Call):
         elif self._connection.admit(self._stream):
             self._task = self._connection.loop.create_task(self._respond(self._request))
 
-    async def write(self, message: Sequence[Buffer]) -> None:
-        """Not for unary calls, whose methods return their response."""
-        raise NotImplementedError
-
     async def _respond(self, request: Message) -> None:
         self._request = None  # the method alone keeps its memory
         try:
             response = await self._method(self._inflated(request), self)
-        except StatusError as error:
+        except (StatusError, ProtocolError) as error:
             self._task = None  # it ends by itself
-            self.fail(error)
-        except ProtocolError as error:
-            self._task = None
-            self.fail(status_error(error))
+            self.fail(error if isinstance(error, StatusError) else status_error(error))
         else:
             self._task = None
             if self._is_closed:
@@ -218,7 +195,7 @@ class StreamingCall(Call):
         _wake(self._written)
 
     async def write(self, message: Sequence[Buffer]) -> None:
-        """See `Call.write`."""
+        """Send one message of the stream of responses, given in pieces; waits while the client does not read."""
         if not self._is_closed and not self._session.send(self._stream, message):
             self._written = self._connection.loop.create_future()
             await self._written
@@ -255,7 +232,7 @@ def _wake(waiter: "asyncio.Future[None] | None") -> None:
 
 UnaryMethod: TypeAlias = Callable[[Buffer, Call], Awaitable[Sequence[Buffer]]]
 """Returns the pieces of the response. Raises StatusError."""
-StreamMethod: TypeAlias = Callable[[AsyncIterator[Buffer], Call], Awaitable[None]]
+StreamMethod: TypeAlias = Callable[[AsyncIterator[Buffer], StreamingCall], Awaitable[None]]
 """Takes a stream of requests and writes responses. Raises StatusError."""
 
 

@@ -5,18 +5,19 @@ import socket
 import time
 from typing import cast
 
+from perfkit.override import override
 from perfkit.protocol import http2
 from perfkit.protocol.grpc_call import Status
 from perfkit.protocol.http2 import HeaderBlockReader, Http2Error
 from server_stub.devices.host_memory import HostMemory
-from server_stub.grpc.calls import Methods, StatusError, StreamingCall, UnaryCall, error_headers, max_streams, too_many_calls
+from server_stub.grpc.calls import CallConnection, Methods, StatusError, StreamingCall, UnaryCall, error_headers
 from server_stub.grpc.http2_session import ServerSession
-from server_stub.grpc.http2_stream import RequestHeaders, ServerStream, parse_request_headers
-from server_stub.grpc.message_reader import Message
+from server_stub.grpc.http2_stream import RequestHeaders, ServerStream, SessionListener, parse_request_headers
 from server_stub.options import Limits, TlsIdentity
-from server_stub.receiving import Receiver, ReceivingThreads
+from server_stub.receiving import Receiver, ReceivingConnection, ReceivingThreads
 from server_stub.write_timeout import WriteTimeout
 
+_MIN_STREAMS = 100
 _SCRATCH_BYTES = 2**16
 _WRITE_HIGH_WATER_BYTES = 2**20
 _LINGER_S = 1.0  # for a client to read why its connection ends
@@ -28,7 +29,7 @@ class GrpcPort:
 
     def __init__(self, methods: Methods, limits: Limits, memory: HostMemory, threads: ReceivingThreads) -> None:
         self.methods, self.limits, self.memory, self.threads = methods, limits, memory, threads
-        self.too_many_calls = too_many_calls(limits.max_calls)
+        self.too_many_calls = StatusError(Status.RESOURCE_EXHAUSTED, f"the server has reached its limit of {limits.max_calls} calls")
         self.call_count = 0
         self.header_cache: dict[bytes, RequestHeaders] = {}
         self.scratch = memoryview(bytearray(_SCRATCH_BYTES))
@@ -73,10 +74,8 @@ class GrpcPort:
             self._all_closed.set()
 
 
-class GrpcConnection(asyncio.BufferedProtocol):
+class GrpcConnection(asyncio.BufferedProtocol, CallConnection, SessionListener, ReceivingConnection):
     """One connection, and the calls on it."""
-
-    session: ServerSession
 
     def __init__(self, port: GrpcPort) -> None:
         self.loop = asyncio.get_running_loop()
@@ -90,14 +89,14 @@ class GrpcConnection(asyncio.BufferedProtocol):
         self._used_s = self.loop.time()
         self._is_ready = self._is_stopping = self._is_over = False
 
+    @override
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """See `asyncio.BaseProtocol`."""
         self._transport = cast("asyncio.Transport", transport)  # uvloop's transports are not of that class
         self.session = ServerSession(
             self._transport,
             self,
             HeaderBlockReader(parse_request_headers, self._port.header_cache),
-            max_streams=max_streams(self._limits.max_calls),
+            max_streams=max(_MIN_STREAMS, self._limits.max_calls),  # so that a call beyond the limit gets a status and is not reset
             max_message_bytes=self.max_message_bytes,
             take_memory=self._port.memory.take,
         )
@@ -116,12 +115,12 @@ class GrpcConnection(asyncio.BufferedProtocol):
         self._timer = self.loop.call_later(self._limits.head_timeout_s, self.abort)
         self.session.open()
 
+    @override
     def get_buffer(self, sizehint: int) -> memoryview:
-        """See `asyncio.BufferedProtocol`."""
         return self.session.space() or self._port.scratch
 
+    @override
     def buffer_updated(self, nbytes: int) -> None:
-        """See `asyncio.BufferedProtocol`."""
         if self._is_over:
             return
         session = self.session
@@ -138,8 +137,8 @@ class GrpcConnection(asyncio.BufferedProtocol):
             self._timer = self.loop.call_later(self._limits.idle_timeout_s, self._check_idle)
         self._receiver.expect(session.space())
 
+    @override
     def continue_reading(self) -> None:
-        """See `ReceivingConnection.continue_reading`."""
         if not self._transport.is_closing() and not self.session.is_writing_paused:
             self._transport.resume_reading()
 
@@ -159,8 +158,8 @@ class GrpcConnection(asyncio.BufferedProtocol):
         if not self._receiver.is_active:
             self.continue_reading()
 
+    @override
     def connection_lost(self, exc: Exception | None) -> None:
-        """See `asyncio.BaseProtocol`."""
         self._is_over = True
         self._receiver.close()
         self._write_timeout.stop()
@@ -182,13 +181,13 @@ class GrpcConnection(asyncio.BufferedProtocol):
         """Close the connection at once."""
         self._transport.abort()
 
+    @override
     async def until_writable(self) -> None:
-        """See `CallConnection.until_writable`."""
         if self._writable is not None:
             await asyncio.shield(self._writable)
 
+    @override
     def admit(self, stream: ServerStream) -> bool:
-        """See `CallConnection.admit`."""
         if self._port.call_count >= self._limits.max_calls:
             self.session.end(stream, error_headers(self._port.too_many_calls))
             return False
@@ -196,12 +195,12 @@ class GrpcConnection(asyncio.BufferedProtocol):
         stream.is_admitted = True
         return True
 
+    @override
     def now_ns(self) -> int:
-        """See `SessionListener.now_ns`."""
         return time.monotonic_ns()
 
+    @override
     def on_headers(self, stream: ServerStream) -> None:
-        """See `SessionListener.on_headers`."""
         headers = stream.headers
         if headers.http_status != 200:
             self.session.end(stream, [(":status", str(headers.http_status))])
@@ -213,28 +212,16 @@ class GrpcConnection(asyncio.BufferedProtocol):
         else:
             self.session.end(stream, error_headers(_METHOD_NOT_FOUND))
 
-    def on_message(self, stream: ServerStream, message: Message) -> None:
-        """See `SessionListener.on_message`."""
-        stream.call.receive(message)
-
-    def on_end(self, stream: ServerStream) -> None:
-        """See `SessionListener.on_end`."""
-        stream.call.receive_end()
-
-    def on_sent(self, stream: ServerStream) -> None:
-        """See `SessionListener.on_sent`."""
-        stream.call.resume()
-
+    @override
     def on_waiting(self) -> None:
-        """See `SessionListener.on_waiting`."""
         self._write_timeout.start()
 
+    @override
     def on_message_too_large(self, stream: ServerStream, text: str) -> None:
-        """See `SessionListener.on_message_too_large`."""
         stream.call.fail(StatusError(Status.RESOURCE_EXHAUSTED, text))
 
+    @override
     def on_closed(self, stream: ServerStream) -> None:
-        """See `SessionListener.on_closed`."""
         if stream.is_admitted:
             self._port.call_count -= 1
         self._used_s = self.loop.time()

@@ -59,7 +59,7 @@ class ResponseSender(abc.ABC):
         self._end(stream)
 
     def send(self, stream: ServerStream, message: Sequence[Buffer]) -> bool:
-        """One of several messages of a response. False if a part of it has to wait: `on_sent` follows."""
+        """One of several messages of a response. False if a part of it has to wait: `resume` of its call follows."""
         length = sum(map(len, message))
         self._send(stream, (message_prefix(length), *message), None)
         return not stream.unsent_bytes
@@ -105,7 +105,7 @@ class ResponseSender(abc.ABC):
             if stream.ends_with is not None:
                 self._end(stream)
             elif was_waiting:
-                self._listener.on_sent(stream)
+                stream.call.resume()
         else:
             self._unsent[stream.id] = stream
             self._listener.on_waiting()

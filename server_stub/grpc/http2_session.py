@@ -85,7 +85,7 @@ class ServerSession(ResponseSender, Http2Session):
         stream = self._data_stream
         if stream is not None:  # otherwise it was reset meanwhile
             for message in stream.reader.advance(byte_count):
-                self._listener.on_message(stream, message)
+                stream.call.receive(message)
         self._data_bytes -= byte_count
         if not self._data_bytes:
             self._end_data_frame()
@@ -198,7 +198,7 @@ class ServerSession(ResponseSender, Http2Session):
 
     def _feed(self, stream: ServerStream, data: memoryview) -> None:
         for message in stream.reader.feed(data):
-            self._listener.on_message(stream, message)
+            stream.call.receive(message)
         if stream.reader.refusal and stream.id in self.streams:
             self._listener.on_message_too_large(stream, stream.reader.refusal)
             if stream.id in self.streams:  # its end waits for a window
@@ -211,7 +211,7 @@ class ServerSession(ResponseSender, Http2Session):
 
     def _end_client_side(self, stream: ServerStream) -> None:
         stream.is_client_done = True
-        self._listener.on_end(stream)
+        stream.call.receive_end()
 
     def _renew_window(self, stream: ServerStream) -> None:
         increment = _STREAM_WINDOW_BYTES - stream.receive_window_bytes - stream.queued_bytes

@@ -8,7 +8,7 @@ from typing import Any, Protocol
 from perfkit.protocol.grpc_call import parse_timeout
 from perfkit.protocol.http2 import Headers
 from perfkit.protocol.tensor import Buffer
-from server_stub.grpc.message_reader import Message, MessageReader
+from server_stub.grpc.message_reader import MessageReader
 
 _CONTENT_TYPE = "application/grpc"
 
@@ -62,8 +62,10 @@ class ServerStream:
         self.id, self.headers, self.reader = stream_id, headers, reader
         self.receive_window_bytes, self.send_window_bytes = receive_window_bytes, send_window_bytes
         self.call: Any = None
+        """What `SessionListener.on_headers` sets: it gets each message by `receive`, the client's end by `receive_end`, and `resume` once data that had
+        to wait has been sent."""
         self.is_admitted = False
-        """Both are for the session's owner: its call, and whether it is one of those that are limited."""
+        """For the session's owner: whether it is one of those that are limited."""
         self.is_client_done = self.has_sent_headers = False
         self.queued_bytes = 0
         """The bytes of complete messages that nobody has taken; the client's window is not renewed for them."""
@@ -94,22 +96,13 @@ class ServerStream:
 
 
 class SessionListener(Protocol):
-    """The owner of a session. Each stream begins with `on_headers` and ends with `on_closed`."""
+    """The owner of a session. Each stream begins with `on_headers` and ends with `on_closed`; in between its `call` gets its messages."""
 
     def on_headers(self, stream: ServerStream) -> None:
         """A client opens a stream; the session may be told to end it at once."""
 
-    def on_message(self, stream: ServerStream, message: Message) -> None:
-        """The next message of the call is complete."""
-
-    def on_end(self, stream: ServerStream) -> None:
-        """The client sends nothing more in this call."""
-
     def on_waiting(self) -> None:
         """Data waits for the client to open its windows."""
-
-    def on_sent(self, stream: ServerStream) -> None:
-        """The data of a stream that had to wait has been sent."""
 
     def on_message_too_large(self, stream: ServerStream, text: str) -> None:
         """A message exceeds the limit: the call is to be ended."""

@@ -30,21 +30,6 @@ ReadRequest: TypeAlias = Callable[[Buffer], tuple[InferRequest, Model, Callable[
 """Decodes a request and finds its model. The returned function processes each response before it is encoded."""
 
 
-class StreamFailureError(Exception):
-    """A model's error that ends the stream, for clients that request this."""
-
-    def __init__(self, error: ProtocolError) -> None:
-        super().__init__(str(error))
-        self.error = error
-
-
-class StreamTracing(NamedTuple):
-    """What the traces of a stream's requests are made with: `traceparent` is the call's metadata."""
-
-    tracer: Tracer
-    traceparent: str
-
-
 class _Outgoing(NamedTuple):
     """An encoded response to send, or None if a traced request has got its last one already."""
 
@@ -61,19 +46,21 @@ class Stream:
         read_request: ReadRequest,
         write: Callable[[Sequence[Buffer]], Awaitable[None]],
         log: Log,
-        tracing: StreamTracing | None = None,
         *,
         ends_with_errors: bool,
+        tracer: Tracer | None = None,
+        traceparent: str = "",
     ) -> None:
+        """`traceparent` is the call's metadata."""
         self._read_request, self._write, self._log, self._ends_with_errors = read_request, write, log, ends_with_errors
-        self._tracing = tracing or StreamTracing(Tracer(), "")
+        self._tracer, self._traceparent = tracer or Tracer(), traceparent
         self._waiting_since_ns = time.monotonic_ns()  # for the next request
         self._responses: asyncio.Queue[_Outgoing | None] = asyncio.Queue(_MAX_RESPONSES)
         self._slots = asyncio.Semaphore(_MAX_REQUESTS)
         self._latest: asyncio.Future[None] | None = None  # done when the latest request's response is queued
 
     async def serve(self, requests: AsyncIterator[Buffer]) -> None:
-        """Serve until the client has closed its side and all requests are answered. Raises StreamFailureError."""
+        """Serve until the client has closed its side and all requests are answered. Raises a model's ProtocolError if it `ends_with_errors`."""
         try:
             async with asyncio.TaskGroup() as tasks:
                 writing = tasks.create_task(self._write_all())
@@ -103,7 +90,7 @@ class Stream:
             await self._write(encoded)
             trace.sends.append((started_ns, time.monotonic_ns()))
         if is_last:
-            self._tracing.tracer.finish(trace)
+            self._tracer.finish(trace)
 
     async def _respond(self, encoded: Buffer, waiting_since_ns: int, arrived_ns: int) -> None:
         previous, own = self._latest, asyncio.get_running_loop().create_future()
@@ -111,8 +98,7 @@ class Stream:
         is_accepted, trace = False, None
         try:
             request, model, finish = self._read_request(encoded)
-            if self._tracing.tracer.is_on:
-                trace = self._tracing.tracer.start("GRPC", request.model, self._tracing.traceparent, waiting_since_ns, arrived_ns)
+            trace = self._tracer.start("GRPC", request.model, self._traceparent, waiting_since_ns, arrived_ns)
             if model.definition.is_decoupled:
                 own.set_result(None)
                 async with contextlib.aclosing(model.responses(request, arrived_ns, trace)) as responses:
@@ -141,7 +127,7 @@ class Stream:
                 own.set_result(None)
 
     def _encode_error(self, encoded: Buffer, error: ProtocolError, *, is_accepted: bool) -> Sequence[Buffer]:
-        """An error as a response, final if the model had accepted the request. May raise StreamFailureError instead."""
+        """An error as a response, final if the model had accepted the request. May raise it instead."""
         message = v2_pb2.ModelStreamInferResponse(error_message=str(error))
         try:
             message.infer_response.id = v2_pb2.ModelInferRequest.FromString(bytes(encoded)).id
@@ -149,7 +135,7 @@ class Stream:
             message.infer_response.SetInParent()
         if is_accepted and error.kind in (ErrorKind.INTERNAL, ErrorKind.UNAVAILABLE):
             if self._ends_with_errors:
-                raise StreamFailureError(error)
+                raise error
             message.infer_response.parameters[_FINAL].bool_param = True
         return [message.SerializeToString()]
 

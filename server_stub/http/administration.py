@@ -1,84 +1,93 @@
-"""Administration over HTTP: loading models, shared memory regions, and trace and log settings."""
+"""The service's paths over HTTP besides inference: health, metadata, loading models, shared memory regions, and trace and log settings."""
 
 import base64
+import functools
+import inspect
+from collections.abc import Callable
 from typing import Any
 
 from aiohttp import web
 
 from perfkit.errors import ErrorKind, ProtocolError
 from perfkit.protocol import rest
-from server_stub.http.connections import MODEL_PATHS, json_response
+from server_stub.http.connections import MODEL_PATHS, Handler, error_answer, json_response
 from server_stub.http.inference import check_json_size
-from server_stub.repository.repository import Repository
-from server_stub.settings import Settings, read_text, read_unsigned
-from server_stub.shared_memory.regions import SharedMemoryRegions
-from server_stub.tracing.trace_settings import TraceSettings
-
-_FILE_PREFIX = "file:"
+from server_stub.service import Service
+from server_stub.settings import read_text, read_unsigned
 
 
 class HttpAdministration:
     """The handlers of the administrative paths."""
 
-    def __init__(self, repository: Repository, regions: SharedMemoryRegions, settings: Settings, traces: TraceSettings) -> None:
-        self._repository, self._regions, self._settings, self._traces = repository, regions, settings, traces
+    def __init__(self, service: Service) -> None:
+        self._service, self._repository, self._regions = service, service.repository, service.regions
+        self._settings = service.log.settings
 
     def routes(self) -> list[web.RouteDef]:
         """The routes to add to the application."""
+        repository, settings = self._repository, self._settings
         routes = [
-            web.post(r"/v2/repository/models/{model:[^{}/]+}/load", self._load),
-            web.post(r"/v2/repository/models/{model:[^{}/]+}/unload", self._unload),
-            web.get("/v2/logging", self._log, allow_head=False),
-            web.post("/v2/logging", self._set_log),
+            _get("/v2/health/live", lambda _: web.Response()),
+            _get("/v2/health/ready", lambda _: web.Response(status=200 if repository.is_ready else 400)),
+            _get("/v2", lambda _: self._service.metadata()),
+            _get("/v2/models/stats", lambda _: repository.statistics()),
+            _post("/v2/repository/index", self._index),
+            _post(r"/v2/repository/models/{model:[^{}/]+}/load", self._load),
+            _post(r"/v2/repository/models/{model:[^{}/]+}/unload", self._unload),
+            _get("/v2/logging", lambda _: settings.log),
+            _post("/v2/logging", self._set_log),
         ]
+        for path in MODEL_PATHS:
+            routes += [
+                _get(path, lambda request: self._service.model_metadata(*model_of(request))),
+                _get(f"{path}/ready", self._model_ready),
+                _get(f"{path}/config", lambda request: repository.find(*model_of(request)).definition.config()),
+                _get(f"{path}/stats", lambda request: repository.statistics(*model_of(request))),
+            ]
         for path in ("/v2/trace/setting", f"{MODEL_PATHS[0]}/trace/setting"):
-            routes += [web.get(path, self._trace, allow_head=False), web.post(path, self._set_trace)]
-        for kind, status, register, unregister in (
-            ("system", self._system_status, self._system_register, self._system_unregister),
-            ("cuda", self._cuda_status, self._cuda_register, self._cuda_unregister),
-        ):
+            routes += [
+                _get(path, lambda request: self._service.trace_settings(model_of(request)[0], {})),
+                _post(path, self._set_traces),
+            ]
+        for kind, register in (("system", self._register), ("cuda", self._register_cuda)):
+            status, unregister = (
+                functools.partial(_for_region, function, is_cuda=kind == "cuda")
+                for function in (self._regions.status, self._regions.unregister)
+            )
             for path in (f"/v2/{kind}sharedmemory", f"/v2/{kind}sharedmemory/region/{{region:[^{{}}/]+}}"):
-                routes += [
-                    web.get(f"{path}/status", status, allow_head=False),
-                    web.post(f"{path}/register", register),
-                    web.post(f"{path}/unregister", unregister),
-                ]
+                routes += [_get(f"{path}/status", status), _post(f"{path}/register", register), _post(f"{path}/unregister", unregister)]
         return routes
 
-    async def _load(self, request: web.Request) -> web.Response:
-        parameters = await _parameters(request)
-        files = {}
-        for key, value in parameters.items():
-            if key.startswith(_FILE_PREFIX):
-                files[key.removeprefix(_FILE_PREFIX)] = _file(key, value)
-            elif key != "config":
-                raise ProtocolError(f"load parameter '{key}' is not supported: config, and file:PATH are", ErrorKind.UNSUPPORTED)
-        config = parameters.get("config")
-        await self._repository.load_model(request.match_info["model"], None if config is None else read_text(config), files)
-        return json_response(None)
+    def _model_ready(self, request: web.Request) -> web.Response:
+        is_ready = self._repository.is_model_ready(*model_of(request))
+        return web.Response() if is_ready else error_answer(400, "Model version not ready", "text/plain")
 
-    async def _unload(self, request: web.Request) -> web.Response:
+    async def _index(self, request: web.Request) -> object:
+        body = await request.read()
+        check_json_size(len(body))
+        return self._repository.index(ready=rest.decode_index_request(body))
+
+    async def _load(self, request: web.Request) -> None:
+        parameters = await _parameters(request)
+        await self._service.load(request.match_info["model"], parameters, lambda _, value: read_text(value), _read_file)
+
+    async def _unload(self, request: web.Request) -> None:
         await _parameters(request)  # unload_dependents has no effect, since no model depends on another
         await self._repository.unload_model(request.match_info["model"])
-        return json_response(None)
 
-    async def _system_status(self, request: web.Request) -> web.Response:
-        return json_response(self._regions.status(request.match_info.get("region", "")))
+    async def _set_log(self, request: web.Request) -> object:
+        return self._settings.set_log(await _document(request))
 
-    async def _system_register(self, request: web.Request) -> web.Response:
+    async def _set_traces(self, request: web.Request) -> object:
+        self._service.trace_settings(model := model_of(request)[0], {})  # an unknown model is the first error
+        return self._service.trace_settings(model, await _document(request))
+
+    async def _register(self, request: web.Request) -> None:
         name, document = await _registration(request, "system", ("key", "byte_size"))
         key = read_text(document["key"])
         self._regions.register(name, key, read_unsigned(document.get("offset", 0)), read_unsigned(document["byte_size"]))
-        return json_response(None)
 
-    async def _system_unregister(self, request: web.Request) -> web.Response:
-        self._regions.unregister(request.match_info.get("region", ""))
-        return json_response(None)
-
-    async def _cuda_status(self, request: web.Request) -> web.Response:
-        return json_response(self._regions.cuda_status(request.match_info.get("region", "")))
-
-    async def _cuda_register(self, request: web.Request) -> web.Response:
+    async def _register_cuda(self, request: web.Request) -> None:
         name, document = await _registration(request, "cuda", ("raw_handle", "device_id", "byte_size"))
         raw = document["raw_handle"]
         encoded = read_text(raw.get("b64") if isinstance(raw, dict) else None)
@@ -88,32 +97,37 @@ class HttpAdministration:
         except ValueError as error:
             raise ProtocolError(f"failed to register CUDA shared memory region: '{name}', its handle is not base64: {error}") from None
         self._regions.register_cuda(name, handle, *sizes)
-        return json_response(None)
-
-    async def _cuda_unregister(self, request: web.Request) -> web.Response:
-        self._regions.unregister_cuda(request.match_info.get("region", ""))
-        return json_response(None)
-
-    async def _trace(self, request: web.Request) -> web.Response:
-        return json_response(self._traces.document(self._traced_model(request)))
-
-    async def _set_trace(self, request: web.Request) -> web.Response:
-        return json_response(self._traces.update(self._traced_model(request), await _document(request)))
-
-    async def _log(self, request: web.Request) -> web.Response:
-        return json_response(self._settings.log)
-
-    async def _set_log(self, request: web.Request) -> web.Response:
-        return json_response(self._settings.set_log(await _document(request)))
-
-    def _traced_model(self, request: web.Request) -> str:
-        name = request.match_info.get("model", "")
-        if name and name not in self._repository.names:
-            raise ProtocolError(f"Request for unknown model : {name}")
-        return name
 
 
-def _file(key: str, value: object) -> bytes:
+def model_of(request: web.Request) -> tuple[str, str]:
+    """The name and the version of the model in a request's path, empty where it has none."""
+    return request.match_info.get("model", ""), request.match_info.get("version", "")
+
+
+def _get(path: str, answer: Callable[[web.Request], object]) -> web.RouteDef:
+    return web.get(path, _handler(answer), allow_head=False)
+
+
+def _post(path: str, answer: Callable[[web.Request], object]) -> web.RouteDef:
+    return web.post(path, _handler(answer))
+
+
+def _handler(answer: Callable[[web.Request], object]) -> Handler:
+    """A handler that responds with what `answer` returns or awaits: a document, None for an empty body, or a response."""
+
+    async def handle(request: web.Request) -> web.StreamResponse:
+        answered = answer(request)
+        answered = await answered if inspect.isawaitable(answered) else answered
+        return answered if isinstance(answered, web.StreamResponse) else json_response(answered)
+
+    return handle
+
+
+def _for_region(function: Callable[..., object], request: web.Request, *, is_cuda: bool) -> object:
+    return function(request.match_info.get("region", ""), is_cuda=is_cuda)
+
+
+def _read_file(key: str, value: object) -> bytes:
     try:
         return base64.b64decode(read_text(value), validate=True)
     except ValueError:

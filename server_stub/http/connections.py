@@ -16,19 +16,23 @@ from aiohttp import HttpVersion11, StreamReader, web
 
 from perfkit.protocol import rest
 from server_stub.devices.host_memory import HostMemory
-from server_stub.http.fast_path import FastPathConnection, FastPathHandler, HeadCache
-from server_stub.http.inference import body_timeout_message
+from server_stub.http.fast_path import FastPathConnection, HeadCache
+from server_stub.http.inference import HttpInference, body_timeout_message
 from server_stub.options import Limits
 from server_stub.receiving import Receiver, ReceivingThreads
+from server_stub.tracing.request_trace import RequestTrace
 from server_stub.write_timeout import WriteTimeout
 
 # the front ends report errors; aiohttp would also log a traceback for each client that does not speak HTTP
 _QUIET_LOGGER = logging.Logger("server_stub.http.connections", logging.CRITICAL)  # noqa: LOG001 - getLogger would return a shared one
+_SCRATCH_BYTES = 2**18
 _LINGER_S = 10.0  # for reading the rest of a rejected body, so that its client gets to read the error
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 MODEL_PATHS = tuple(rf"/v2/models/{{model:[^{{}}/]+}}{version}" for version in ("", r"/versions/{version:[0-9]+}"))
 """The route patterns of a model, without and with a version."""
+TRACE: Any = web.RequestKey("trace", RequestTrace) if hasattr(web, "RequestKey") else "trace"  # since aiohttp 3.14, which warns of strings
+"""The key of a request at which its RequestTrace is, if it is traced and its response not sent yet."""
 
 
 class BodyTimeoutError(Exception):
@@ -39,6 +43,11 @@ def json_response(document: object) -> web.Response:
     """A response with a JSON body, or with an empty one for None."""
     body = b"" if document is None else json.dumps(document, separators=(",", ":")).encode()
     return web.Response(body=body, content_type=rest.JSON_TYPE)
+
+
+def error_answer(status: int, message: str, content_type: str = rest.JSON_TYPE) -> web.Response:
+    """A response of `{"error": …}`."""
+    return web.Response(status=status, body=rest.encode_error(message), content_type=content_type)
 
 
 def _encode_refusal(message: str) -> bytes:
@@ -59,22 +68,22 @@ class _AiohttpHandler(web.RequestHandler):
         if request.writer.output_size > 0:
             raise ConnectionError("part of a response has been sent already")
         text = f"the request cannot be read: {(message or str(exc)).strip().partition(chr(10))[0]}"
-        response = web.Response(status=status, body=rest.encode_error(text), content_type=rest.JSON_TYPE)
+        response = error_answer(status, text)
         response.force_close()
         return response
 
 
-class _Connection(asyncio.Protocol):
+class _Connection(asyncio.BufferedProtocol):
     """One connection: on the fast path, then on aiohttp, or on neither if there are too many connections."""
 
     def __init__(self, port: "HttpPort") -> None:
         self._port = port
         self._aiohttp: web.RequestHandler | None = None
-        self._transport: asyncio.Transport | None = None
+        self._transport: asyncio.Transport
+        self._write_timeout: WriteTimeout
         self._read_timer: asyncio.TimerHandle | None = None  # for a head or a body
-        self._write_timeout: WriteTimeout | None = None
         self._is_responding = False
-        self._buffered: _BufferedConnection | None = None  # made for its first large request
+        self._receiver: Receiver | None = None  # made for its first large request
         self.fast_path: FastPathConnection | None = None
         self.body: StreamReader | None = None
         """The body of the current request on aiohttp, unless it was complete at once."""
@@ -94,27 +103,39 @@ class _Connection(asyncio.Protocol):
                 self._port.memory.take,
                 self._transport,
                 self._switch_to_aiohttp,
-                self._receive_into_buffer,
             )
 
-    def data_received(self, data: bytes) -> None:
-        if self.fast_path is not None:
-            self.fast_path.receive(data)
-            return
-        if self._aiohttp is None:
+    def get_buffer(self, sizehint: int) -> memoryview:
+        fast_path = self.fast_path
+        return self._port.scratch if fast_path is None or not fast_path.is_buffered else fast_path.get_buffer()
+
+    def buffer_updated(self, nbytes: int) -> None:
+        fast_path = self.fast_path
+        if fast_path is not None:
+            if not fast_path.is_buffered:
+                fast_path.receive(bytes(self._port.scratch[:nbytes]))
+                return
+            fast_path.buffer_updated(nbytes)
+            if self._receiver is None:
+                self._receiver = Receiver(self._port.threads, self._transport, self)
+            self._receiver.expect(fast_path.large_space())
+        elif self._aiohttp is None:
             self._refuse()
-            return
-        if self._read_timer is None and not self._is_responding:
-            self._start_head_timer()
-        self._aiohttp.data_received(data)
+        else:
+            if self._read_timer is None and not self._is_responding:
+                self._start_head_timer()
+            self._aiohttp.data_received(bytes(self._port.scratch[:nbytes]))
+
+    def continue_reading(self) -> None:
+        if self.fast_path is not None:
+            self.fast_path.continue_reading()
 
     def eof_received(self) -> None:
         if self._aiohttp is not None:
             self._aiohttp.eof_received()
 
     def pause_writing(self) -> None:
-        if self._write_timeout is not None:
-            self._write_timeout.start()
+        self._write_timeout.start()
         if self.fast_path is not None:
             self.fast_path.pause()
         if self._aiohttp is not None:
@@ -122,20 +143,19 @@ class _Connection(asyncio.Protocol):
 
     def resume_writing(self) -> None:
         if self.fast_path is not None:
-            self.fast_path.resume()
+            self.fast_path.resume(can_read=self._receiver is None or not self._receiver.is_active)
         if self._aiohttp is not None:
             self._aiohttp.resume_writing()
 
     def connection_lost(self, exc: Exception | None) -> None:
         if self._read_timer is not None:
             self._read_timer.cancel()
-        if self._write_timeout is not None:
-            self._write_timeout.stop()
+        self._write_timeout.stop()
         self._port.remove(self, self._aiohttp)
         if self.fast_path is not None:
             self.fast_path.close()
-        if self._buffered is not None:
-            self._buffered.receiver.close()
+        if self._receiver is not None:
+            self._receiver.close()
         if self._aiohttp is not None:
             self._aiohttp.connection_lost(exc)
 
@@ -153,21 +173,9 @@ class _Connection(asyncio.Protocol):
         self._is_responding, self.body = False, None
 
     def abort(self) -> None:
-        if self._transport is not None:
-            self._transport.abort()
-
-    def _receive_into_buffer(self, is_buffered: bool) -> None:
-        assert self._transport is not None
-        assert self.fast_path is not None
-        if not is_buffered:
-            self._transport.set_protocol(self)
-            return
-        if self._buffered is None:
-            self._buffered = _BufferedConnection(self, self.fast_path, self._port.threads, self._transport)
-        self._transport.set_protocol(self._buffered)
+        self._transport.abort()
 
     def _switch_to_aiohttp(self, data: bytes) -> None:
-        assert self._transport is not None
         self.fast_path = None
         self._start_head_timer()
         self._aiohttp = self._port.make_aiohttp_handler(self)
@@ -189,41 +197,9 @@ class _Connection(asyncio.Protocol):
 
     def _refuse(self) -> None:
         """Respond to the first request on a surplus connection. A response before it would be lost."""
-        if self._transport is not None and not self._transport.is_closing():
+        if not self._transport.is_closing():
             self._transport.write(_encode_refusal(f"the server has reached its limit of {self._port.limits.max_connections} connections"))
             self._transport.close()
-
-
-class _BufferedConnection(asyncio.BufferedProtocol):
-    """A connection on the fast path while it receives large requests: the bytes are written to their place at once."""
-
-    def __init__(
-        self, connection: _Connection, fast_path: FastPathConnection, threads: ReceivingThreads, transport: asyncio.Transport
-    ) -> None:
-        self._connection, self._fast_path = connection, fast_path
-        self.receiver = Receiver(threads, transport, self)
-
-    def get_buffer(self, sizehint: int) -> memoryview:
-        return self._fast_path.get_buffer()
-
-    def buffer_updated(self, nbytes: int) -> None:
-        self._fast_path.buffer_updated(nbytes)
-        self.receiver.expect(self._fast_path.large_space())
-
-    def continue_reading(self) -> None:
-        self._fast_path.continue_reading()
-
-    def eof_received(self) -> None:
-        self._connection.eof_received()
-
-    def pause_writing(self) -> None:
-        self._connection.pause_writing()
-
-    def resume_writing(self) -> None:
-        self._connection.resume_writing()
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        self._connection.connection_lost(exc)
 
 
 class HttpPort:
@@ -234,12 +210,14 @@ class HttpPort:
         routes: list[web.RouteDef],
         handle: Callable[[web.Request, Handler], Awaitable[web.StreamResponse]],
         limits: Limits,
-        fast_path_handler: FastPathHandler | None = None,
+        fast_path_handler: HttpInference | None = None,
         memory: HostMemory | None = None,
         threads: ReceivingThreads | None = None,
     ) -> None:
         """`handle` calls a route's handler and turns exceptions into responses. Without `fast_path_handler`, aiohttp does everything."""
         self.limits, self.fast_path_handler = limits, fast_path_handler
+        self.scratch = memoryview(bytearray(_SCRATCH_BYTES))
+        """Where small requests are received. All connections use it, since each read is taken before the next one."""
         self.heads, self.memory, self.threads = HeadCache(limits.max_body_bytes), memory or HostMemory(), threads or ReceivingThreads(0)
         self._handle = handle
         self._connections: set[_Connection] = set()

@@ -10,17 +10,15 @@ import http
 import re
 import time
 from collections.abc import Callable
-from typing import NamedTuple, Protocol
 
 import httptools
 
 from perfkit.protocol import rest
 from perfkit.protocol.compression import choose_encoding
 from perfkit.protocol.tensor import Buffer
-from server_stub.http.inference import HttpResponse, body_timeout_response
+from server_stub.http.inference import HttpInference, HttpResponse, RequestHead, body_timeout_response
 from server_stub.http.request_buffer import RequestBuffer
 from server_stub.options import Limits
-from server_stub.tracing.request_trace import RequestTrace
 
 _MAX_HEAD_BYTES = 2**12
 _MAX_SMALL_BYTES = 2**16  # requests with larger bodies are received into a buffer
@@ -31,36 +29,6 @@ _HEADER_LENGTH = rest.HEADER_LENGTH.lower().encode()
 _UNSUPPORTED_HEADERS = frozenset({b"transfer-encoding", b"content-encoding", b"expect", b"upgrade", b"traceparent"})
 _TRACEPARENT = re.compile(rb"\r\n[Tt]raceparent: ([0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2})(?=\r\n[^ \t])")
 _REASONS = {status.value: status.phrase for status in http.HTTPStatus}
-
-
-class RequestHead(NamedTuple):
-    """The parsed head of a request on the fast path."""
-
-    model: str
-    version: str
-    body_bytes: int
-    header_length: str | None
-    traceparent: str = ""
-    received_ns: int = 0
-    """When it was received, if it has a `traceparent`."""
-
-    @property
-    def request_line(self) -> str:
-        """Method and path, for the log."""
-        return f"POST {rest.model_path(self.model, self.version, 'infer')}"
-
-
-class FastPathHandler(Protocol):
-    """Responds to requests on the fast path."""
-
-    def accepts(self, head: RequestHead) -> bool:
-        """Whether a large body is worth receiving: there is such a model."""
-
-    async def respond(self, head: RequestHead, body: Buffer) -> HttpResponse:
-        """The response to a complete request. Never raises."""
-
-    def end_trace(self, trace: RequestTrace, send_started_ns: int) -> None:
-        """The response of a traced request has been sent."""
 
 
 class HeadCache:
@@ -150,21 +118,19 @@ class FastPathConnection:
     def __init__(
         self,
         heads: HeadCache,
-        handler: FastPathHandler,
+        handler: HttpInference,
         limits: Limits,
         take_memory: Callable[[int], memoryview],
         transport: asyncio.Transport,
         hand_over: Callable[[bytes], None],
-        receive_into_buffer: Callable[[bool], None],
     ) -> None:
-        """`hand_over` gets the first bytes of any other request.
-
-        `receive_into_buffer` chooses by which methods bytes are received: `get_buffer` and `buffer_updated`, or `receive`, as at first.
-        """
+        """`hand_over` gets the first bytes of any other request."""
         self._heads, self._handler, self._limits, self._transport, self._hand_over = heads, handler, limits, transport, hand_over
         self._loop = asyncio.get_running_loop()
         self._received = b""  # an incomplete small request, or bytes that arrived during the current one
-        self._buffer, self._receive_into_buffer, self._is_buffered = RequestBuffer(take_memory), receive_into_buffer, False
+        self._buffer = RequestBuffer(take_memory)
+        self.is_buffered = False
+        """Whether bytes are received by `get_buffer` and `buffer_updated`, rather than by `receive`."""
         self._large: RequestHead | None = None  # of the request that is being received into the buffer
         self._responding: asyncio.Task[None] | None = None
         self._is_paused = self._awaits_body = False
@@ -208,10 +174,11 @@ class FastPathConnection:
         self._is_paused = True
         self._transport.pause_reading()
 
-    def resume(self) -> None:
-        """Read again, because the client does."""
+    def resume(self, *, can_read: bool = True) -> None:
+        """Read again, because the client does, unless another way to receive is in use, which ends by `continue_reading`."""
         self._is_paused = False
-        self._continue()
+        if can_read:
+            self._continue()
 
     async def stop(self) -> None:
         """Close the connection once the request that has begun, if any, is answered."""
@@ -239,10 +206,10 @@ class FastPathConnection:
         parsed = self._heads.find(received)
         if parsed is not None and self._is_for_buffer(parsed[0]):
             self._received = b""
-            self._choose_buffer(True)
+            self.is_buffered = True
             self._begin_large(*parsed, received)
             return
-        self._choose_buffer(False)
+        self.is_buffered = False
         missing_bytes = -1 if parsed is None else parsed[1] + parsed[0].body_bytes - len(received)
         if parsed is None or missing_bytes < 0 or parsed[0].body_bytes > _MAX_SMALL_BYTES:
             self._give_up(received)
@@ -270,7 +237,7 @@ class FastPathConnection:
             self._buffer.begin(head_bytes, head.body_bytes)
         except MemoryError:  # aiohttp takes memory only as bytes arrive, and knows what to respond if there is none
             received = self._buffer.take_rest() or received
-            self._choose_buffer(False)
+            self.is_buffered = False
             self._give_up(received)
             return
         self._large = head
@@ -304,7 +271,7 @@ class FastPathConnection:
         self._responding = self._loop.create_task(self._respond(head, body))
 
     async def _respond(self, head: RequestHead, body: Buffer) -> None:
-        response = await self._handler.respond(head, body)
+        response = await self._handler.respond_to(head, body)
         if response.trace is None:
             self._write(response)
         else:
@@ -331,11 +298,6 @@ class FastPathConnection:
 
     def _is_for_buffer(self, head: RequestHead) -> bool:
         return head.body_bytes > _MAX_SMALL_BYTES and self._handler.accepts(head)
-
-    def _choose_buffer(self, is_buffered: bool) -> None:
-        if is_buffered != self._is_buffered:
-            self._is_buffered = is_buffered
-            self._receive_into_buffer(is_buffered)
 
     def _write(self, response: HttpResponse) -> None:
         if not self._transport.is_closing():

@@ -12,13 +12,12 @@ from perfkit.errors import ErrorKind, ProtocolError
 from perfkit.protocol import rest
 from perfkit.protocol.message import InferRequest, InferResponse, Parameter
 from perfkit.protocol.tensor import Tensor, tensor_from_json, tensor_to_json
-from server_stub.http.connections import MODEL_PATHS, json_response
-from server_stub.http.inference import TRACE, check_json_size
+from server_stub.http.connections import MODEL_PATHS, TRACE, json_response
+from server_stub.http.inference import check_json_size
 from server_stub.inference.definition import ModelDefinition, TensorDefinition
 from server_stub.inference.model import Model
 from server_stub.repository.repository import Repository
-from server_stub.tracing.request_trace import RequestTrace
-from server_stub.tracing.traceparent import KEY
+from server_stub.tracing.request_trace import KEY, RequestTrace
 from server_stub.tracing.tracer import Tracer
 
 _EVENTS_TYPE = "text/event-stream; charset=utf-8"
@@ -124,10 +123,9 @@ class HttpGenerate:
         body = await request.read()
         check_json_size(len(body))
         model = self._repository.find(name, version)  # it may have been reloaded while the body arrived
-        arrived_ns, trace = time.monotonic_ns(), None
+        arrived_ns = time.monotonic_ns()
         infer_request = read_generate(model.definition, model.version, body)
-        if self._tracer.is_on:
-            trace = self._tracer.start("HTTP", name, request.headers.get(KEY, ""), started_ns, arrived_ns)
+        trace = self._tracer.start("HTTP", name, request.headers.get(KEY, ""), started_ns, arrived_ns)
         return model, infer_request, arrived_ns, trace
 
 

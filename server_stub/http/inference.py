@@ -1,6 +1,7 @@
 """Infer requests over HTTP, from the body's bytes to the response's, independent of the HTTP library."""
 
 import functools
+import time
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
@@ -12,15 +13,12 @@ from perfkit.protocol.tensor import Buffer
 from server_stub.http.repeated_heads import RepeatedHeads
 from server_stub.inference.conversion import raw_request
 from server_stub.inference.model import Model
-from server_stub.repository.repository import Repository
-from server_stub.shared_memory.regions import SharedMemoryRegions
+from server_stub.service import Service
 from server_stub.shared_memory.shared_tensors import SharedTensors, omit_shared_outputs, resolve_http_request
 from server_stub.tracing.request_trace import RequestTrace
 
 MAX_JSON_BYTES = 2**26
 """Limit on JSON and on decompressed bodies, which are in memory twice. Binary tensors after the JSON part may be larger."""
-TRACE = "trace"
-"""The key of an aiohttp request at which its RequestTrace is, if it is traced and its response not sent yet."""
 _STATUS = {ErrorKind.INTERNAL: 500, ErrorKind.NOT_FOUND: 404, ErrorKind.UNAVAILABLE: 503, ErrorKind.UNSUPPORTED: 501}
 
 
@@ -39,6 +37,23 @@ class HttpResponse(NamedTuple):
         return sum(map(len, self.body))
 
 
+class RequestHead(NamedTuple):
+    """The parsed head of a request on the fast path."""
+
+    model: str
+    version: str
+    body_bytes: int
+    header_length: str | None
+    traceparent: str = ""
+    received_ns: int = 0
+    """When it was received, if it has a `traceparent`."""
+
+    @property
+    def request_line(self) -> str:
+        """Method and path, for the log."""
+        return f"POST {rest.model_path(self.model, self.version, 'infer')}"
+
+
 class HttpLayerError(ProtocolError):
     """An error before the request itself is decoded, which in Triton comes from its HTTP layer."""
 
@@ -52,8 +67,8 @@ def check_json_size(json_bytes: int) -> None:
 class HttpInference:
     """Answers infer requests from a repository of models."""
 
-    def __init__(self, repository: Repository, regions: SharedMemoryRegions) -> None:
-        self._repository, self._regions = repository, regions
+    def __init__(self, service: Service) -> None:
+        self._repository, self._regions, self._log, self._tracer = service.repository, service.regions, service.log, service.tracer
         self._heads = RepeatedHeads()
 
     def find(self, name: str, version: str) -> Model:
@@ -65,6 +80,32 @@ class HttpInference:
         if model.definition.is_decoupled:
             raise HttpLayerError("HTTP end point doesn't support models with decoupled transaction policy", ErrorKind.UNSUPPORTED)
         return model
+
+    def accepts(self, head: RequestHead) -> bool:
+        """Whether a large body is worth receiving on the fast path: there is such a model."""
+        try:
+            self.find(head.model, head.version)
+        except ProtocolError:
+            return False
+        return True
+
+    async def respond_to(self, head: RequestHead, body: Buffer) -> HttpResponse:
+        """The response to a complete request on the fast path. Never raises."""
+        arrived_ns = time.monotonic_ns()
+        trace = self._tracer.start("HTTP", head.model, head.traceparent, head.received_ns or arrived_ns, arrived_ns)
+        try:
+            response = await self.respond(head.model, head.version, body, arrived_ns, head.header_length, trace=trace)
+        except ProtocolError as error:
+            response = error_response(error)
+        except Exception as error:  # noqa: BLE001 - an error in one request must not end the server
+            self._log.internal_error(error)
+            response = error_response(ProtocolError(f"the server failed: {error}", ErrorKind.INTERNAL))
+        self._log.request("HTTP", head.request_line, str(response.status), time.monotonic_ns() - arrived_ns)
+        return response if trace is None else response._replace(trace=trace)
+
+    def end_trace(self, trace: RequestTrace, send_started_ns: int) -> None:
+        """The response of a traced request on the fast path has been sent."""
+        self._tracer.finish(trace, send_started_ns)
 
     async def respond(
         self,
@@ -113,18 +154,13 @@ class HttpInference:
         return HttpResponse(200, {**headers, "Content-Encoding": encoding}, [compress(buffers, encoding)])
 
 
-def http_status(error: ProtocolError) -> int:
-    """The HTTP status of an error."""
-    return _STATUS.get(error.kind, 400)
-
-
 def error_response(error: ProtocolError) -> HttpResponse:
     """`{"error": …}` with Triton's status codes."""
     # Triton's HTTP layer sends its JSON errors as text/plain
     headers = {"Content-Type": "text/plain" if isinstance(error, HttpLayerError) else rest.JSON_TYPE}
     if error.kind is ErrorKind.UNSUPPORTED and "compression" in str(error):
         headers["Accept-Encoding"] = ", ".join(ACCEPTED)
-    return HttpResponse(http_status(error), headers, [rest.encode_error(str(error))])
+    return HttpResponse(_STATUS.get(error.kind, 400), headers, [rest.encode_error(str(error))])
 
 
 def body_timeout_response(timeout_s: float) -> HttpResponse:

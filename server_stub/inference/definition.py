@@ -4,9 +4,6 @@ import dataclasses
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from google.protobuf import json_format
-
-from perfkit.protocol import v2_pb2
 from perfkit.protocol.message import ModelMetadata, TensorMetadata
 from perfkit.protocol.tensor import Datatype
 from server_stub.devices.device import Kind
@@ -118,10 +115,6 @@ class ModelDefinition:
         if self.is_decoupled:
             document["model_transaction_policy"] = {"decoupled": True}
         return document
-
-    def config_message(self) -> v2_pb2.ModelConfig:
-        """The model configuration as a protobuf message."""
-        return json_format.ParseDict(self.config(), v2_pb2.ModelConfig())
 
 
 def _batching(policy: BatchingPolicy, max_batch_size: int) -> dict[str, Any]:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, TypeVar
 
 from perfkit.errors import ErrorKind, ProtocolError, UsageError
+from perfkit.override import override
 from perfkit.protocol.message import InferRequest, InferResponse
 from server_stub.executors.array import Arrays, Executor, Inputs
 from server_stub.inference.conversion import check_request, input_arrays, make_response
@@ -14,7 +15,7 @@ from server_stub.inference.model import Model
 from server_stub.scheduling.batching import BatchingPolicy, BatchingQueue
 from server_stub.scheduling.model_statistics import Timing
 from server_stub.scheduling.request_queue import FifoQueue, QueuedRequest, RequestQueue
-from server_stub.scheduling.scheduler import BatchResult, InlineInstance, Instances, Scheduler, ThreadInstances
+from server_stub.scheduling.scheduler import BatchResult, Execution, InlineInstance, Instances, Scheduler, ThreadInstances
 from server_stub.scheduling.sequences import SequencePolicy, SequenceQueue
 from server_stub.tracing.request_trace import RequestTrace
 
@@ -32,13 +33,6 @@ class WarmupSample:
     where: str
 
 
-class WarmupExecution(NamedTuple):
-    """One execution of a sample; `requests` are given as (enqueued_ns, batch_size)."""
-
-    timing: Timing
-    requests: Sequence[tuple[int, int]]
-
-
 class ExecutedModel(Model):
     """A model whose requests are queued for its instances."""
 
@@ -47,7 +41,7 @@ class ExecutedModel(Model):
         super().__init__(definition, version)
         execution = BatchExecution(definition, self.version, executor)
         self._executor = executor
-        warmed: list[WarmupExecution] = []
+        warmed: list[tuple[Timing, Sequence[tuple[int, int]]]] = []
         instances: Instances
         try:
             if executor.runs_inline and definition.instances == 1:
@@ -63,16 +57,17 @@ class ExecutedModel(Model):
         except BaseException:
             executor.close()
             raise
-        for executed in warmed:
-            self._statistics.add_execution(executed.timing, executed.requests)
+        for timing, requests in warmed:
+            self._statistics.add_execution(timing, requests)
         self._scheduler = Scheduler(_make_queue(definition, executor.batch_rows), instances, self._statistics)
 
+    @override
     async def infer(
         self, request: InferRequest, arrived_ns: int, encode: Callable[[InferResponse], _Encoded], trace: RequestTrace | None = None
     ) -> _Encoded:
-        """See `Model.infer`. Statistics count from the moment the request joins the queue."""
+        """Statistics count from the moment the request joins the queue."""
         batch_size = check_request(self.definition, request)
-        with self._in_flight:
+        with self.in_flight:
             queued = QueuedRequest(request, batch_size, time.monotonic_ns(), trace)
             if trace is None:
                 return encode(await self._scheduler.submit(queued))
@@ -84,17 +79,18 @@ class ExecutedModel(Model):
             return encode(response)
 
     @property
+    @override
     def execution(self) -> dict[str, Any] | None:
-        """See `Model.execution`."""
         return self._executor.document()
 
     @property
+    @override
     def pending(self) -> int:
-        """See `Model.pending`."""
         return self._scheduler.pending
 
+    @override
     def close(self) -> None:
-        """See `Model.close`. Returns when the threads have ended."""
+        """Returns when the threads have ended."""
         self._scheduler.close()
         self._executor.close()
 
@@ -120,7 +116,7 @@ class Begun(NamedTuple):
     failure: Exception | None = None
 
 
-class BatchExecution:
+class BatchExecution(Execution):
     """Executes batches of checked requests. See `Execution`."""
 
     def __init__(
@@ -128,8 +124,8 @@ class BatchExecution:
     ) -> None:
         self._definition, self._version, self._executor, self._now_ns = definition, version, executor, now_ns
 
+    @override
     def begin_at_once(self, batch: Sequence[QueuedRequest]) -> Begun | None:
-        """See `Execution.begin_at_once`."""
         if not self._executor.begins_in_loop:
             return None
         started_ns = self._now_ns()
@@ -141,12 +137,13 @@ class BatchExecution:
             return None
         return self._begin(batch, started_ns, parts)
 
+    @override
     def begin(self, batch: Sequence[QueuedRequest]) -> Begun:
-        """See `Execution.begin`."""
         return self._begin(batch, self._now_ns(), None)
 
+    @override
     def finish(self, begun: Begun) -> BatchResult:
-        """See `Execution.finish`. Whatever the model raises becomes the result's `failure`."""
+        """Whatever the model raises becomes the result's `failure`."""
         if begun.failure is not None:
             return self._failed(begun, begun.failure)
         try:
@@ -157,16 +154,16 @@ class BatchExecution:
         except Exception as error:  # noqa: BLE001 - an error in a model must not end the server
             return self._failed(begun, error)
 
-    def warm_up(self, samples: Sequence[WarmupSample]) -> list[WarmupExecution]:
-        """Execute the samples in this thread. Raises UsageError if one fails."""
-        executions = []
+    def warm_up(self, samples: Sequence[WarmupSample]) -> list[tuple[Timing, Sequence[tuple[int, int]]]]:
+        """Execute the samples in this thread; what to add to the statistics. Raises UsageError if one fails."""
+        executions: list[tuple[Timing, Sequence[tuple[int, int]]]] = []
         for sample in samples:
             for _ in range(sample.count):
                 batch = [QueuedRequest(request, 1, self._now_ns(), controls=sample.controls) for request in sample.requests]
                 result = self.finish(self.begin(batch))
                 if result.failure is not None:
                     raise UsageError(f"{sample.where} fails: {result.failure}")
-                executions.append(WarmupExecution(result.timing, [(queued.enqueued_ns, 1) for queued in batch]))
+                executions.append((result.timing, [(queued.enqueued_ns, 1) for queued in batch]))
         return executions
 
     def _begin(self, batch: Sequence[QueuedRequest], started_ns: int, parts: Sequence[Inputs] | None) -> Begun:

@@ -17,7 +17,7 @@ _Encoded = TypeVar("_Encoded")
 
 
 class InFlightRequests:
-    """Counts a model's requests in flight, up to `maximum`. Use it as a `with` block around each request, in one event loop."""
+    """Counts a model's requests waiting or being executed, up to `maximum`; further ones are rejected. Use it as a `with` block around each request, in one event loop."""
 
     def __init__(self, maximum: int = sys.maxsize) -> None:
         self.maximum = maximum
@@ -48,7 +48,7 @@ class Model(abc.ABC):
     def __init__(self, definition: ModelDefinition, version: str = "") -> None:
         self.definition = definition
         self.version = version or definition.versions[-1]
-        self._statistics, self._in_flight = Statistics(), InFlightRequests()
+        self._statistics, self.in_flight = Statistics(), InFlightRequests()
 
     @abc.abstractmethod
     async def infer(
@@ -65,8 +65,7 @@ class Model(abc.ABC):
         """All responses of a request, each as soon as it is ready: exactly one unless the model is decoupled. Raises as `infer` does."""
         yield await self.infer(request, arrived_ns, lambda response: response, trace)
 
-    @abc.abstractmethod
-    def close(self) -> None:
+    def close(self) -> None:  # noqa: B027 - a model may have nothing to close
         """Fail the requests still waiting. Called in the event loop, once the front ends are closed."""
 
     @property
@@ -79,15 +78,6 @@ class Model(abc.ABC):
         """The number of requests waiting for execution."""
         return 0
 
-    @property
-    def max_queue(self) -> int:
-        """The maximum number of requests waiting or being executed. Further ones are rejected."""
-        return self._in_flight.maximum
-
-    @max_queue.setter
-    def max_queue(self, count: int) -> None:
-        self._in_flight.maximum = count
-
     def statistics(self) -> dict[str, Any]:
         """The model's entry in `model_stats`."""
         return self._statistics.document(self.definition.name, self.version)
@@ -96,7 +86,3 @@ class Model(abc.ABC):
     def failures(self) -> Mapping[FailureReason, int]:
         """Failed requests by reason, which `model_stats` does not distinguish."""
         return self._statistics.failures
-
-    async def drain(self) -> None:
-        """Wait until every request is answered. No new ones may arrive meanwhile."""
-        await self._in_flight.drain()

@@ -8,6 +8,7 @@ from typing import TypeVar
 import numpy as np
 
 from perfkit.errors import ErrorKind, ProtocolError
+from perfkit.override import override
 from perfkit.protocol.message import InferRequest, InferResponse
 from perfkit.protocol.tensor import Datatype
 from server_stub.executors.array import Arrays
@@ -31,21 +32,23 @@ class RepeatModel(Model):
         super().__init__(_DEFINITION)
         self._sleep, self._now_ns = sleep, now_ns
 
+    @override
     async def infer(
         self, request: InferRequest, arrived_ns: int, encode: Callable[[InferResponse], _Encoded], trace: RequestTrace | None = None
     ) -> _Encoded:
-        """See `Model.infer`. Always raises, since there is no single response."""
+        """Always raises, since there is no single response."""
         raise ProtocolError(f"model '{NAME}' is decoupled: its responses are only available on a stream", ErrorKind.UNSUPPORTED)
 
+    @override
     async def responses(
         self, request: InferRequest, arrived_ns: int, trace: RequestTrace | None = None
     ) -> AsyncGenerator[InferResponse, None]:
-        """See `Model.responses`: OUT and its index IDX for each value of IN, each after its DELAY. The stream ends after WAIT."""
+        """OUT and its index IDX for each value of IN, each after its DELAY. The stream ends after WAIT."""
         check_request(self.definition, request)
         inputs = input_arrays(self.definition, request)
         if inputs["IN"].shape != inputs["DELAY"].shape:
             raise ProtocolError(f"expected IN and DELAY of the same shape, got {[*inputs['IN'].shape]} and {[*inputs['DELAY'].shape]}")
-        with self._in_flight:
+        with self.in_flight:
             async for response in self._repeated(request, inputs, trace):
                 yield response
 
@@ -66,9 +69,6 @@ class RepeatModel(Model):
             raise
         finished_ns = self._now_ns()
         timing = Timing(enqueued_ns, enqueued_ns, finished_ns, finished_ns)
-        self._statistics.add_success(enqueued_ns, timing, 1)
+        self._statistics.add_execution(timing, [(enqueued_ns, 1)])
         if trace is not None:
             trace.compute = timing
-
-    def close(self) -> None:
-        """See `Model.close`. Open streams end with the gRPC front end."""

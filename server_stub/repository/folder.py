@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from perfkit.errors import UsageError
+from perfkit.override import override
 from perfkit.protocol.message import TensorMetadata
 from perfkit.protocol.tensor import Datatype
 from server_stub.executors.array import Executor
@@ -21,7 +22,7 @@ from server_stub.inference.executed_model import ExecutedModel, WarmupSample
 from server_stub.inference.model import Model
 from server_stub.repository import model_config
 from server_stub.repository.model_config import FILENAME, ParsedConfig
-from server_stub.repository.repository import NO_FILES, Files
+from server_stub.repository.repository import NO_FILES, Files, Source
 from server_stub.repository.warmup import read_samples, warmup_documents
 from server_stub.scheduling.sequences import SequencePolicy
 
@@ -29,21 +30,23 @@ _MAX_PATH_PARTS = 8
 _CONFIG, _LAYOUT = "config.pbtxt", "MODEL/VERSION/model.onnx, such as my_model/1/model.onnx"
 
 
-class FolderSource:
+class FolderSource(Source):
     """A `Source` of models in a folder, which is read anew on every call."""
 
     def __init__(self, path: pathlib.Path, runtime: OnnxRuntime) -> None:
         self.path, self._runtime = path, runtime
 
+    @override
     def names(self) -> Sequence[str]:
-        """See `Source.names`: every folder with at least one version."""
+        """Every folder with at least one version."""
         try:
             return tuple(sorted(entry.name for entry in self.path.iterdir() if entry.is_dir() and _find_versions(entry)))
         except OSError as error:
             raise UsageError(f"--model-repository {self.path}: it cannot be read: {error}") from None
 
+    @override
     def load(self, name: str, config: str | None = None, files: Files = NO_FILES) -> Sequence[Model]:
-        """See `Source.load`. A client's files are stored in a temporary folder while they are loaded."""
+        """A client's files are stored in a temporary folder while they are loaded."""
         if files:
             with tempfile.TemporaryDirectory(prefix="server_stub-") as folder:
                 write_files(pathlib.Path(folder), name, files)

@@ -8,6 +8,7 @@ from perfkit.errors import ErrorKind, ProtocolError, UsageError
 from server_stub.inference.model import Model
 from server_stub.log import Log
 from server_stub.options import Limits
+from server_stub.settings import Settings
 
 _INT64_DIGITS = 19
 
@@ -43,7 +44,7 @@ class Repository:
         max_queue: int = Limits().max_queue,
         log: Log | None = None,
     ) -> None:
-        self._max_queue, self._log = max_queue, log
+        self._max_queue, self._log = max_queue, log or Log(Settings())
         self._source, self._initial, self._is_explicit = source, tuple(names), is_explicit
         self._models: dict[str, dict[int, Model]] = {}
         self._unloaded: dict[str, tuple[int, ...]] = {}
@@ -71,8 +72,7 @@ class Repository:
             before = self._models.pop(name, {})
             self._models[name] = models
             self._unloaded.pop(name, None)
-            if self._log is not None:
-                self._log.info("loaded", f"loaded {name}, version {', '.join(map(str, models))}", model=name, versions=list(models))
+            self._log.info("loaded", f"loaded {name}, version {', '.join(map(str, models))}", model=name, versions=list(models))
             await _drain_and_close(before)
 
     async def unload_model(self, name: str) -> None:
@@ -83,7 +83,7 @@ class Repository:
             if before:
                 self._unloaded[name] = tuple(before)
             await _drain_and_close(before)
-            if before and self._log is not None:
+            if before:
                 self._log.info("unloaded", f"unloaded {name}", model=name)
 
     @property
@@ -177,7 +177,7 @@ class Repository:
 
     def _by_version(self, models: Sequence[Model]) -> dict[int, Model]:
         for model in models:
-            model.max_queue = self._max_queue
+            model.in_flight.maximum = self._max_queue
         return {int(model.version): model for model in models}
 
     def _check_explicit(self) -> None:
@@ -187,5 +187,5 @@ class Repository:
 
 async def _drain_and_close(models: Mapping[int, Model]) -> None:
     for model in models.values():
-        await model.drain()
+        await model.in_flight.drain()
         model.close()

@@ -5,6 +5,7 @@ import importlib.util
 from collections.abc import Callable, Mapping, Sequence
 
 from perfkit.errors import UsageError
+from perfkit.override import override
 from server_stub.devices.device import Device
 from server_stub.executors.array import ArrayNamespace, Executor, cupy_namespace
 from server_stub.executors.onnx import OnnxRuntime
@@ -16,7 +17,8 @@ from server_stub.log import Log
 from server_stub.models import array_models, densenet, repeat
 from server_stub.options import Options
 from server_stub.repository.folder import FolderSource
-from server_stub.repository.repository import NO_FILES, Files, Repository
+from server_stub.repository.repository import NO_FILES, Files, Repository, Source
+from server_stub.settings import Settings
 from server_stub.synthetic import model as synthetic
 
 _CPU = Device()
@@ -28,16 +30,12 @@ def open_runtime(options: Options, threads: int, device: Device = _CPU, log: Log
     driver = device.driver
     capability = (0, 0) if driver is None else driver.compute_capability()
     resolved = resolve_onnx_options(options.onnx, device.kind, device.reason, capability)
-
-    def warn(message: str) -> None:
-        if log is not None:
-            log.warning("execution", message=message)
-
-    return OnnxRuntime(threads, resolved, driver, warn)
+    return OnnxRuntime(threads, resolved, driver, functools.partial((log or Log(Settings())).warning, "execution"))
 
 
 def open_repository(options: Options, threads: int, log: Log | None = None, device: Device = _CPU) -> Repository:
     """The repository that the options describe, not loaded yet. Raises UsageError if a folder lacks the models."""
+    log = log or Log(Settings())
     runtime = open_runtime(options, threads, device, log)
     source = (
         _builtin_models(options, runtime, log, device)
@@ -53,18 +51,18 @@ def open_repository(options: Options, threads: int, log: Log | None = None, devi
     return Repository(source, names, is_explicit=options.is_explicit, max_queue=options.limits.max_queue, log=log)
 
 
-class BuiltinModels:
+class BuiltinModels(Source):
     """A source of models made by functions, with one version each."""
 
     def __init__(self, loaders: Mapping[str, Callable[[], Model]]) -> None:
         self._loaders = dict(loaders)
 
+    @override
     def names(self) -> Sequence[str]:
-        """See `Source.names`."""
         return tuple(self._loaders)
 
+    @override
     def load(self, name: str, config: str | None = None, files: Files = NO_FILES) -> Sequence[Model]:
-        """See `Source.load`."""
         if name not in self._loaders:
             raise UsageError(f"this server has only built-in models, and '{name}' is not one of them.")
         if config is not None or files:
@@ -72,7 +70,7 @@ class BuiltinModels:
         return (self._loaders[name](),)
 
 
-def _builtin_models(options: Options, runtime: OnnxRuntime, log: Log | None, device: Device) -> BuiltinModels:
+def _builtin_models(options: Options, runtime: OnnxRuntime, log: Log, device: Device) -> BuiltinModels:
     namespace = functools.cache(lambda: _array_namespace(options, device, log))
     loaders: dict[str, Callable[[], Model]] = {name: _array_model(name, namespace) for name in array_models.NAMES}
     loaders[repeat.NAME] = repeat.RepeatModel
@@ -86,10 +84,10 @@ def _has_onnx() -> bool:
     return all(importlib.util.find_spec(package) is not None for package in ("onnx", "onnxruntime"))
 
 
-def _without_onnx(names: Sequence[str], log: Log | None) -> list[str]:
+def _without_onnx(names: Sequence[str], log: Log) -> list[str]:
     """The models that can be served without ONNX; those that cannot are logged, unless none of them is to be served."""
     left_out = [name for name in names if name in _ONNX_MODELS]
-    if left_out and log is not None:
+    if left_out:
         message = f"not serving {' and '.join(left_out)}: they need pip install onnx onnxruntime"
         log.info("left_out", message=message, models=left_out)
     return [name for name in names if name not in left_out]
@@ -113,7 +111,7 @@ def _array_model(name: str, namespace: Callable[[], ArrayNamespace | None]) -> C
     return _executed(lambda: array_models.load(name, namespace()))
 
 
-def _array_namespace(options: Options, device: Device, log: Log | None) -> ArrayNamespace | None:
+def _array_namespace(options: Options, device: Device, log: Log) -> ArrayNamespace | None:
     """The array library: CuPy on a GPU, otherwise None for NumPy. With `--device auto`, CuPy may be missing."""
     if device.kind == "cpu":
         return None
@@ -122,6 +120,5 @@ def _array_namespace(options: Options, device: Device, log: Log | None) -> Array
     except UsageError as error:
         if options.device == "cuda":
             raise
-        if log is not None:
-            log.info("device", message=f"array models run on the CPU: {error}")
+        log.info("device", message=f"array models run on the CPU: {error}")
         return None

@@ -13,6 +13,8 @@ import time
 from collections.abc import Callable
 from typing import Protocol, TypeAlias
 
+from perfkit.override import override
+
 _CLOCK_MONOTONIC, _TFD_TIMER_ABSTIME = 1, 1
 _FLAGS = getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0)  # as TFD_NONBLOCK and TFD_CLOEXEC are defined
 _NS_PER_S = 1_000_000_000
@@ -43,7 +45,7 @@ class _Itimerspec(ctypes.Structure):
     _fields_ = (("interval_s", ctypes.c_long), ("interval_ns", ctypes.c_long), ("value_s", ctypes.c_long), ("value_ns", ctypes.c_long))
 
 
-class TimerfdAlarm:
+class TimerfdAlarm(Alarm):
     """Linux's timerfd, called through libc because Python's own binding needs 3.13."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, ring: Callable[[], None]) -> None:
@@ -56,14 +58,14 @@ class TimerfdAlarm:
             os.close(self._fd)
             raise
 
+    @override
     def set(self, instant_ns: int) -> None:
-        """See `Alarm.set`."""
         value_s, value_ns = divmod(max(instant_ns, 1), _NS_PER_S)  # 0 would disarm the timer
         spec = _Itimerspec(0, 0, value_s, value_ns)
         _checked(self._libc.timerfd_settime(self._fd, _TFD_TIMER_ABSTIME, ctypes.byref(spec), None))
 
+    @override
     def close(self) -> None:
-        """See `Alarm.close`."""
         if not self._loop.is_closed():
             self._loop.remove_reader(self._fd)
         os.close(self._fd)
@@ -74,20 +76,20 @@ class TimerfdAlarm:
             self._ring()
 
 
-class LoopAlarm:
+class LoopAlarm(Alarm):
     """The event loop's own timer."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, ring: Callable[[], None]) -> None:
         self._loop, self._ring = loop, ring
         self._handle: asyncio.TimerHandle | None = None
 
+    @override
     def set(self, instant_ns: int) -> None:
-        """See `Alarm.set`."""
         self.close()
         self._handle = self._loop.call_later(max(0.0, (instant_ns - time.monotonic_ns()) / _NS_PER_S), self._ring)
 
+    @override
     def close(self) -> None:
-        """See `Alarm.close`."""
         if self._handle is not None:
             self._handle.cancel()
 

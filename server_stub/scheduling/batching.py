@@ -11,7 +11,8 @@ import itertools
 import math
 from collections.abc import Iterator, Mapping, Sequence
 
-from server_stub.scheduling.request_queue import QueuedRequest, Selection, have_same_shapes, queue_full_error
+from perfkit.override import override
+from server_stub.scheduling.request_queue import QueuedRequest, RequestQueue, Selection, have_same_shapes, queue_full_error
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -74,7 +75,7 @@ class _Level:
         (self._delayed if queued.is_delayed else self._on_time).appendleft(queued)
 
 
-class BatchingQueue:
+class BatchingQueue(RequestQueue):
     """The `RequestQueue` of a model with dynamic batching."""
 
     def __init__(
@@ -94,8 +95,9 @@ class BatchingQueue:
         numbers = range(1, policy.priority_levels + 1) if policy.priority_levels else (0,)
         self._levels = {number: _Level(policy.level_queues.get(number, policy.default_queue)) for number in numbers}
 
+    @override
     def add(self, queued: QueuedRequest, now_ns: int) -> None:
-        """See `RequestQueue.add`. 0 and unknown priorities mean the default one."""
+        """0 and unknown priorities mean the default one."""
         priority = queued.request.parameters.get("priority", 0)
         level = self._levels.get(priority if isinstance(priority, int) and priority else self._policy.default_priority)
         level = level or self._levels[self._policy.default_priority if self._policy.priority_levels else 0]
@@ -110,8 +112,8 @@ class BatchingQueue:
         queued.level = level
         level.add(queued)
 
+    @override
     def select(self, now_ns: int, instance: int) -> Selection:
-        """See `RequestQueue.select`."""
         rejected: list[QueuedRequest] = []
         candidates: list[QueuedRequest] = []
         size = preferred_count = 0
@@ -143,13 +145,14 @@ class BatchingQueue:
         deadlines_ns = [queued.deadline_ns + 1 for queued in candidates if queued.deadline_ns is not None]
         return Selection((), rejected, min([oldest_ns + self._policy.max_delay_ns, *deadlines_ns]))
 
+    @override
     def discard(self, queued: QueuedRequest) -> None:
-        """See `RequestQueue.discard`."""
         queued.is_cancelled = True
         _level(queued).count -= 1
 
+    @override
     def finish(self, batch: Sequence[QueuedRequest], now_ns: int) -> None:
-        """See `RequestQueue.finish`. Nothing waits for it here."""
+        """Nothing waits for it here."""
 
     def __len__(self) -> int:
         return sum(level.count for level in self._levels.values())

@@ -50,10 +50,6 @@ class Statistics:
         self._failures = dict.fromkeys(FailureReason, 0)
         self._inference_count = self._execution_count = self._last_inference_ms = 0
 
-    def add_success(self, enqueued_ns: int, timing: Timing, batch_size: int) -> None:
-        """Count a successful request that was executed on its own."""
-        self.add_execution(timing, ((enqueued_ns, batch_size),))
-
     def add_execution(self, timing: Timing, requests: Iterable[tuple[int, int]]) -> None:
         """Count one execution and its requests, given as (enqueued_ns, batch_size). Each request counts the full compute times."""
         phases_ns = (

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
 from perfkit.errors import ErrorKind, ProtocolError
+from perfkit.override import override
 from perfkit.protocol.message import InferRequest, InferResponse
 from server_stub.tracing.request_trace import RequestTrace
 
@@ -60,20 +61,20 @@ class RequestQueue(Protocol):
         """The number of waiting requests."""
 
 
-class FifoQueue:
+class FifoQueue(RequestQueue):
     """First in, first out, one request at a time."""
 
     def __init__(self) -> None:
         self._waiting: collections.deque[QueuedRequest] = collections.deque()
         self._count = 0
 
+    @override
     def add(self, queued: QueuedRequest, now_ns: int) -> None:
-        """See `RequestQueue.add`."""
         self._waiting.append(queued)
         self._count += 1
 
+    @override
     def select(self, now_ns: int, instance: int) -> Selection:
-        """See `RequestQueue.select`."""
         while self._waiting:
             queued = self._waiting.popleft()
             if not queued.is_cancelled:
@@ -81,13 +82,14 @@ class FifoQueue:
                 return Selection((queued,))
         return Selection()
 
+    @override
     def discard(self, queued: QueuedRequest) -> None:
-        """See `RequestQueue.discard`."""
         queued.is_cancelled = True
         self._count -= 1
 
+    @override
     def finish(self, batch: Sequence[QueuedRequest], now_ns: int) -> None:
-        """See `RequestQueue.finish`. Nothing waits for it here."""
+        """Nothing waits for it here."""
 
     def __len__(self) -> int:
         return self._count

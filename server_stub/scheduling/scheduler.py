@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, Protocol
 
 from perfkit.errors import ErrorKind, ProtocolError
+from perfkit.override import override
 from perfkit.protocol.message import InferResponse
 from server_stub.scheduling.alarm import Alarm, MakeAlarm, make_alarm
 from server_stub.scheduling.model_statistics import FailureReason, Statistics, Timing
@@ -53,22 +54,24 @@ class Instances(Protocol):
         """Wait until nothing is being executed."""
 
 
-class InlineInstance:
+class InlineInstance(Instances):
     """One instance on the event loop, for models that execute faster than a thread wakes up."""
 
     def __init__(self, execution: Execution) -> None:
         self.count, self.prefetch_count = 1, 0
         self._execution = execution
 
+    @override
     def start(self, batch: Sequence[QueuedRequest], on_finished: Callable[[BatchResult], None]) -> None:
-        """See `Instances.start`. The batch has been executed when this returns."""
+        """The batch has been executed when this returns."""
         on_finished(self._execution.finish(self._execution.begin(batch)))
 
+    @override
     def close(self) -> None:
-        """See `Instances.close`."""
+        """Nothing is executed beside the event loop."""
 
 
-class ThreadInstances:
+class ThreadInstances(Instances):
     """Instances as threads, `count` of them."""
 
     def __init__(
@@ -86,8 +89,9 @@ class ThreadInstances:
                 self._threads.shutdown()
                 raise
 
+    @override
     def start(self, batch: Sequence[QueuedRequest], on_finished: Callable[[BatchResult], None]) -> None:
-        """See `Instances.start`. A batch begins in the event loop if an instance is free and that takes only microseconds."""
+        """A batch begins in the event loop if an instance is free and that takes only microseconds."""
         begun = self._execution.begin_at_once(batch) if self._unfinished < self.count else None
         self._unfinished += 1
 
@@ -97,8 +101,8 @@ class ThreadInstances:
 
         self._threads.submit(self._run, batch, begun, asyncio.get_running_loop(), finish)
 
+    @override
     def close(self) -> None:
-        """See `Instances.close`."""
         self._threads.shutdown(cancel_futures=True)
 
     def _run(

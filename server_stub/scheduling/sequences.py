@@ -15,9 +15,10 @@ import numpy as np
 import numpy.typing as npt
 
 from perfkit.errors import ErrorKind, ProtocolError
+from perfkit.override import override
 from perfkit.protocol.tensor import Datatype, array_dtype
 from server_stub.scheduling.batching import BatchingPolicy, BatchingQueue
-from server_stub.scheduling.request_queue import QueuedRequest, Selection, have_same_shapes
+from server_stub.scheduling.request_queue import QueuedRequest, RequestQueue, Selection, have_same_shapes
 
 MAX_SEQUENCES = 10_000
 """Sequences of a model that can be continued; beyond it, the one that has been idle for longest ends."""
@@ -72,7 +73,7 @@ class _Sequence:
         return not self.waiting and not self.is_executing
 
 
-class SequenceQueue:
+class SequenceQueue(RequestQueue):
     """The `RequestQueue` of a model with sequence batching."""
 
     def __init__(
@@ -89,8 +90,8 @@ class SequenceQueue:
         self._slots_each = max(1, max_batch_size) if policy.oldest is None else policy.max_candidates
         self._next_idle_ns: int | None = None
 
+    @override
     def add(self, queued: QueuedRequest, now_ns: int) -> None:
-        """See `RequestQueue.add`."""
         self._end_idle(now_ns)
         parameters = queued.request.parameters
         key = parameters.get("sequence_id", 0)
@@ -126,8 +127,8 @@ class SequenceQueue:
         self._fill()
         self._offer(sequence)
 
+    @override
     def select(self, now_ns: int, instance: int) -> Selection:
-        """See `RequestQueue.select`."""
         self._end_idle(now_ns)
         if self._batches is not None:
             selection = self._batches.select(now_ns, instance)
@@ -145,8 +146,9 @@ class SequenceQueue:
         self._count -= len(batch)
         return Selection(batch, (), self._next_idle_ns if self._backlog and not batch else None)
 
+    @override
     def discard(self, queued: QueuedRequest) -> None:
-        """See `RequestQueue.discard`. The sequence continues without the request."""
+        """The sequence continues without the request."""
         self._count -= 1
         sequence = queued.sequence
         if queued in sequence.waiting:
@@ -157,8 +159,9 @@ class SequenceQueue:
             self._offer(sequence)
         self._free_if_over(sequence)
 
+    @override
     def finish(self, batch: Sequence[QueuedRequest], now_ns: int) -> None:
-        """See `RequestQueue.finish`. The next request of each sequence can follow."""
+        """The next request of each sequence can follow."""
         if self._batches is not None:
             for sequence in (queued.sequence for queued in batch):
                 sequence.is_executing = False

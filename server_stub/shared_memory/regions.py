@@ -7,13 +7,12 @@ import dataclasses
 import os
 import pathlib
 import stat
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any, Protocol, TypeVar
 
 import numpy as np
 
 from perfkit.errors import ErrorKind, ProtocolError
-from perfkit.protocol.message import InferResponse
 from perfkit.protocol.tensor import Buffer, Tensor
 from server_stub.devices.cuda_driver import HANDLE_BYTES, CudaDriver, CudaError, CudaMemory
 
@@ -178,22 +177,20 @@ class SharedMemoryRegions:
         memory = _open_cuda_memory(self._driver, name, handle, device_id, byte_size)
         self._regions[name] = _Region("", 0, byte_size, memory, device_id)
 
-    def unregister(self, name: str = "") -> None:
-        """Unregister a system region, or all if no name is given. Unknown names are ignored."""
-        self._check_allowed()
-        self._remove(name, is_cuda=False)
+    def unregister(self, name: str = "", *, is_cuda: bool = False) -> None:
+        """Unregister a system region, or one of a GPU, or all of these if no name is given. Unknown names are ignored."""
+        if not is_cuda:
+            self._check_allowed()
+        for key in self._named(name, is_cuda=is_cuda):
+            del self._regions[key]
 
-    def unregister_cuda(self, name: str = "") -> None:
-        """Unregister a GPU region, or all if no name is given. Unknown names are ignored."""
-        self._remove(name, is_cuda=True)
-
-    def status(self, name: str = "") -> list[dict[str, Any]]:
-        """The protocol's entries of all system regions, or of the named one. Raises ProtocolError if that is unknown."""
-        return self._status(name, ("key", "offset", "byte_size"), is_cuda=False)
-
-    def cuda_status(self, name: str = "") -> list[dict[str, Any]]:
-        """The protocol's entries of all GPU regions, or of the named one. Raises ProtocolError if that is unknown."""
-        return self._status(name, ("device_id", "byte_size"), is_cuda=True)
+    def status(self, name: str = "", *, is_cuda: bool = False) -> list[dict[str, Any]]:
+        """The protocol's entries of all system regions, or of all of GPUs, or of the named one. Raises ProtocolError if that is unknown."""
+        regions = self._named(name, is_cuda=is_cuda)
+        if name and not regions:
+            raise ProtocolError(f"Unable to find {'cuda' if is_cuda else 'system'} shared memory region: '{name}'", ErrorKind.NOT_FOUND)
+        fields = ("device_id", "byte_size") if is_cuda else ("key", "offset", "byte_size")
+        return [{"name": key, **{field: getattr(region, field) for field in fields}} for key, region in regions.items()]
 
     def slice(self, name: str, offset: int, byte_size: int) -> RegionSlice:
         """A part of a region. Raises ProtocolError if the region is unknown or too small."""
@@ -211,18 +208,8 @@ class SharedMemoryRegions:
         """Unregister all regions."""
         self._regions.clear()
 
-    def _status(self, name: str, fields: tuple[str, ...], *, is_cuda: bool) -> list[dict[str, Any]]:
-        regions = self._named(name, is_cuda=is_cuda)
-        if name and not regions:
-            raise ProtocolError(f"Unable to find {'cuda' if is_cuda else 'system'} shared memory region: '{name}'", ErrorKind.NOT_FOUND)
-        return [{"name": key, **{field: getattr(region, field) for field in fields}} for key, region in regions.items()]
-
     def _named(self, name: str, *, is_cuda: bool) -> dict[str, _Region]:
         return {key: region for key, region in self._regions.items() if name in ("", key) and is_cuda is (region.device_id is not None)}
-
-    def _remove(self, name: str, *, is_cuda: bool) -> None:
-        for key in self._named(name, is_cuda=is_cuda):
-            del self._regions[key]
 
     def _check_new(self, name: str) -> None:
         if name in self._regions:
@@ -235,19 +222,6 @@ class SharedMemoryRegions:
             raise ProtocolError(
                 "shared memory of clients is not allowed: start the server with --allow-client-shm to allow it", ErrorKind.UNSUPPORTED
             )
-
-
-def write_shared_outputs(response: InferResponse, slices: Mapping[str, RegionSlice]) -> InferResponse:
-    """Write the outputs that have a slice to shared memory, and return the response without their bytes."""
-    if not slices:
-        return response
-    outputs = []
-    for tensor in response.outputs:
-        region_slice = slices.get(tensor.name)
-        if region_slice is not None:
-            region_slice.write(tensor)
-        outputs.append(tensor if region_slice is None else Tensor(tensor.name, tensor.datatype, tensor.shape, b""))
-    return dataclasses.replace(response, outputs=tuple(outputs))
 
 
 def _open_cuda_memory(driver: CudaDriver | None, name: str, handle: bytes, device_id: int, byte_size: int) -> CudaMemory:

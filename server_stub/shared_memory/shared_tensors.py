@@ -12,7 +12,7 @@ from perfkit.errors import ErrorKind, ProtocolError
 from perfkit.protocol import protobuf, rest, v2_pb2
 from perfkit.protocol.message import InferRequest, InferResponse
 from perfkit.protocol.tensor import Buffer, Tensor
-from server_stub.shared_memory.regions import RegionSlice, SharedMemoryRegions, SystemSlice, write_shared_outputs
+from server_stub.shared_memory.regions import RegionSlice, SharedMemoryRegions, SystemSlice
 
 _REGION, _OFFSET, _SIZE = "shared_memory_region", "shared_memory_offset", "shared_memory_byte_size"
 _MARK = _REGION.encode()
@@ -35,7 +35,15 @@ class SharedTensors(NamedTuple):
         for region_slice in self.inputs.values():
             if isinstance(region_slice, SystemSlice) and region_slice.failures:
                 raise region_slice.failures[0]
-        return write_shared_outputs(response, self.outputs)
+        if not self.outputs:
+            return response
+        outputs = []
+        for tensor in response.outputs:
+            if tensor.name in self.outputs:
+                self.outputs[tensor.name].write(tensor)
+                tensor = Tensor(tensor.name, tensor.datatype, tensor.shape, b"")  # noqa: PLW2901 - its bytes are in the region
+            outputs.append(tensor)
+        return dataclasses.replace(response, outputs=tuple(outputs))
 
 
 _NONE = SharedTensors()
@@ -63,8 +71,7 @@ def resolve_http_request(body: Buffer, header_length: int | None, regions: Share
     slices: dict[str, RegionSlice] = {}
     for fields, parameters in _tensors_with_parameters(document, "outputs"):
         if _REGION in parameters:
-            if "classification" in parameters:
-                raise ProtocolError("Output can't set both 'shared_memory_region' and 'classification'")
+            _check_output(parameters)
             slices.setdefault(str(fields.get("name")), _json_slice(parameters, regions))
             fields["parameters"] = {**_without_location(parameters), "binary_data": True}
     new_head = json.dumps(document).encode()
@@ -109,8 +116,7 @@ def resolve_grpc_request(
     slices: dict[str, RegionSlice] = {}
     for output in message.outputs:
         if _REGION in output.parameters:
-            if "classification" in output.parameters:
-                raise ProtocolError("Output can't set both 'shared_memory_region' and 'classification'")
+            _check_output(output.parameters)
             slices.setdefault(output.name, _message_slice(output.name, output.parameters, regions))
     for parameters in [*(tensor.parameters for tensor in message.inputs), *(output.parameters for output in message.outputs)]:
         for key in (_REGION, _OFFSET, _SIZE):
@@ -131,6 +137,11 @@ def _tensors_with_parameters(document: object, key: str) -> list[tuple[dict[str,
     if not isinstance(tensors, list):
         return []
     return [(tensor, tensor["parameters"]) for tensor in tensors if isinstance(tensor, dict) and isinstance(tensor.get("parameters"), dict)]
+
+
+def _check_output(parameters: Mapping[str, Any]) -> None:
+    if "classification" in parameters:
+        raise ProtocolError("Output can't set both 'shared_memory_region' and 'classification'")
 
 
 def _without_location(parameters: Mapping[str, Any]) -> dict[str, Any]:

@@ -5,6 +5,7 @@ from collections.abc import AsyncGenerator, Callable
 from typing import TypeVar
 
 from perfkit.errors import ErrorKind, ProtocolError
+from perfkit.override import override
 from perfkit.protocol.message import InferRequest, InferResponse
 from perfkit.protocol.tensor import Datatype
 from server_stub.inference.conversion import check_request, input_arrays, make_response
@@ -35,28 +36,30 @@ class SyntheticModel(Model):
         self._lead_ns, self._stream = service_model.lead_ns, (service_model.responses, service_model.gap_ns)
         self._departures: DepartureTimer | None = None  # made with the first request, in its event loop
 
+    @override
     async def infer(
         self, request: InferRequest, arrived_ns: int, encode: Callable[[InferResponse], _Encoded], trace: RequestTrace | None = None
     ) -> _Encoded:
-        """See `Model.infer`. The simulated service time includes decoding, checking and encoding."""
+        """The simulated service time includes decoding, checking and encoding."""
         if self.definition.is_decoupled:
             raise ProtocolError(f"model '{NAME}' is decoupled: its responses are only available on a stream", ErrorKind.UNSUPPORTED)
         batch_size, response = self._answer(request)
         encoded = encode(response)
-        with self._in_flight:
+        with self.in_flight:
             await self._serve_or_fail(request, arrived_ns, batch_size, trace)
         return encoded
 
+    @override
     async def responses(
         self, request: InferRequest, arrived_ns: int, trace: RequestTrace | None = None
     ) -> AsyncGenerator[InferResponse, None]:
-        """See `Model.responses`. The first response departs as a single one would, and each other one a gap after the one before."""
+        """The first response departs as a single one would, and each other one a gap after the one before."""
         responses, gap_ns = self._stream
         if responses is None:
             yield await self.infer(request, arrived_ns, lambda response: response, trace)
             return
         batch_size, response = self._answer(request)
-        with self._in_flight:
+        with self.in_flight:
             served = await self._serve_or_fail(request, arrived_ns, batch_size, trace)
             for number in range(responses):
                 if number and self._departures is not None:
@@ -102,12 +105,13 @@ class SyntheticModel(Model):
         return served
 
     @property
+    @override
     def pending(self) -> int:
-        """See `Model.pending`. Without batches it is 0, because each request's times are fixed on arrival."""
+        """Without batches it is 0, because each request's times are fixed on arrival."""
         return 0 if self._batches is None else self._batches.pending
 
+    @override
     def close(self) -> None:
-        """See `Model.close`."""
         if self._departures is not None:
             self._departures.close()
         if self._batches is not None:

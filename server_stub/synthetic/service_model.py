@@ -8,6 +8,7 @@ import statistics
 from typing import Protocol
 
 from perfkit.errors import ErrorKind
+from perfkit.override import override
 
 NS_PER_S = 1_000_000_000
 
@@ -18,43 +19,32 @@ class ServiceTime(Protocol):
     def quantile_ns(self, share: float, batch_size: int) -> float:
         """The quantile for a share above 0 and below 1. With a uniform random share, it is a random service time."""
 
-    def mean_ns(self, batch_size: int) -> float:
-        """The mean service time."""
-
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Linear:
+class Linear(ServiceTime):
     """Constant for a batch size: a fixed time, plus `row_ns` for each row."""
 
     fixed_ns: int
     row_ns: int = 0
 
+    @override
     def quantile_ns(self, share: float, batch_size: int) -> float:
-        """See `ServiceTime`."""
-        return self.fixed_ns + self.row_ns * batch_size
-
-    def mean_ns(self, batch_size: int) -> float:
-        """See `ServiceTime`."""
         return self.fixed_ns + self.row_ns * batch_size
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Exponential:
+class Exponential(ServiceTime):
     """Exponentially distributed, independent of the batch size."""
 
     average_ns: int
 
+    @override
     def quantile_ns(self, share: float, batch_size: int) -> float:
-        """See `ServiceTime`."""
         return -math.log1p(-share) * self.average_ns
-
-    def mean_ns(self, batch_size: int) -> float:
-        """See `ServiceTime`."""
-        return self.average_ns
 
 
 @dataclasses.dataclass(frozen=True)
-class Lognormal:
+class Lognormal(ServiceTime):
     """Lognormally distributed, independent of the batch size. `sigma` is the standard deviation of the logarithm."""
 
     average_ns: int
@@ -64,13 +54,9 @@ class Lognormal:
     def _logarithm(self) -> statistics.NormalDist:
         return statistics.NormalDist(math.log(self.average_ns) - self.sigma**2 / 2, self.sigma)
 
+    @override
     def quantile_ns(self, share: float, batch_size: int) -> float:
-        """See `ServiceTime`."""
         return math.exp(self._logarithm.inv_cdf(share))
-
-    def mean_ns(self, batch_size: int) -> float:
-        """See `ServiceTime`."""
-        return self.average_ns
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

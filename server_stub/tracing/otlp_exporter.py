@@ -12,8 +12,10 @@ import threading
 from collections.abc import Callable, Sequence
 
 from perfkit.errors import UsageError
+from perfkit.override import override
 from server_stub.tracing.request_trace import RequestTrace
 from server_stub.tracing.trace_config import TraceConfig
+from server_stub.tracing.tracer import Exporter
 
 SPANS_PER_TRACE = 3
 _PACKAGES = ("opentelemetry.sdk.trace", "opentelemetry.exporter.otlp.proto.http", "requests")
@@ -22,7 +24,7 @@ Warn = Callable[[str, str], None]
 """Takes an event and a message for the log."""
 
 
-class OtlpExporter:
+class OtlpExporter(Exporter):
     """Collects traces for `delay_ms`, then hands them on. What does not fit, or cannot be sent, is counted and reported once at the end."""
 
     def __init__(self, config: TraceConfig, warn: Warn, close_timeout_s: float) -> None:
@@ -37,8 +39,8 @@ class OtlpExporter:
         self._thread = threading.Thread(target=self._run, name="traces", daemon=True)
         self._thread.start()
 
+    @override
     def add(self, trace: RequestTrace) -> None:
-        """See `Exporter.add`."""
         if len(self._waiting) >= self._max_waiting:
             self._lost += 1
             return
@@ -46,8 +48,9 @@ class OtlpExporter:
         if not self._has_traces.is_set():
             self._has_traces.set()
 
+    @override
     def close(self) -> None:
-        """See `Exporter.close`. It takes at most `close_timeout_s`."""
+        """It takes at most `close_timeout_s`."""
         self._closing.set()
         self._has_traces.set()
         self._thread.join(self._close_timeout_s)

@@ -4,11 +4,13 @@ import json
 from typing import IO
 
 from perfkit.errors import UsageError
+from perfkit.override import override
 from server_stub.tracing.request_trace import RequestTrace
 from server_stub.tracing.trace_settings import TraceSettings
+from server_stub.tracing.tracer import Exporter
 
 
-class TraceFile:
+class TraceFile(Exporter):
     """One file until the end, or a new one, FILE.0, FILE.1 …, after each `log_frequency` traces. Times are monotonic nanoseconds."""
 
     def __init__(self, settings: TraceSettings) -> None:
@@ -23,8 +25,8 @@ class TraceFile:
         except OSError as error:
             raise UsageError(f"--trace-config triton,file={self._path} cannot be written: {error.strerror}.") from None
 
+    @override
     def add(self, trace: RequestTrace) -> None:
-        """See `Exporter.add`."""
         frequency = self._settings.sampler(trace.model).config.log_frequency
         if self._file is None:
             path = self._path.with_name(f"{self._path.name}.{self._files}") if frequency else self._path
@@ -35,8 +37,8 @@ class TraceFile:
         if frequency and self._in_file >= frequency:
             self.close()
 
+    @override
     def close(self) -> None:
-        """See `Exporter.close`."""
         if self._file is not None:
             self._file.write("]")
             self._file.close()

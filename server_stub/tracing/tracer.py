@@ -5,10 +5,9 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Protocol
 
-from server_stub.tracing.request_trace import FrontEnd, RequestTrace
+from server_stub.tracing.request_trace import FrontEnd, RequestTrace, parse_traceparent
 from server_stub.tracing.trace_config import TraceConfig
 from server_stub.tracing.trace_settings import TraceSettings
-from server_stub.tracing.traceparent import parse_traceparent
 
 
 class Exporter(Protocol):
@@ -33,13 +32,10 @@ class Tracer:
         self._honours_parents = self.settings.config.mode == "opentelemetry"
         self._numbers: Iterator[int] = itertools.count(1)
 
-    @property
-    def is_on(self) -> bool:
-        """Whether any request can be traced: what front ends ask before they do anything for it."""
-        return self.settings.is_on
-
     def start(self, front_end: FrontEnd, model: str, traceparent: str, wait_started_ns: int, received_ns: int) -> RequestTrace | None:
         """A trace for a request that has been received, or None if it is not to be traced."""
+        if not self.settings.is_on:
+            return None
         parent = parse_traceparent(traceparent) if traceparent and self._honours_parents else None
         if self._exporter is None or not self.settings.sampler(model).sample(is_forced=parent is not None):
             return None

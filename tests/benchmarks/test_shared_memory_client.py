@@ -18,8 +18,10 @@ from server_stub.grpc.front_end import GrpcFrontEnd
 from server_stub.http.front_end import HttpFrontEnd
 from server_stub.inference.definition import ModelDefinition, TensorDefinition
 from server_stub.inference.executed_model import ExecutedModel
+from server_stub.log import Log
 from server_stub.repository.repository import Repository
 from server_stub.repository.sources import BuiltinModels
+from server_stub.service import Service
 from server_stub.settings import Settings
 from server_stub.shared_memory.regions import SharedMemoryRegions
 from tests.server_stub.devices.fake_cuda import FakeCuda
@@ -50,7 +52,7 @@ def test_the_client_hands_over_an_image_in_each_way(protocol):
         double = ExecutedModel(ModelDefinition("m", "", "array", 4, given, doubled), ArrayExecutor(lambda inputs: {"y": 2 * inputs["x"]}))
         repository = Repository(BuiltinModels({"m": lambda: double}), ("m",))
         repository.load()
-        http, grpc = (front(repository, regions, Settings()) for front in (HttpFrontEnd, GrpcFrontEnd))
+        http, grpc = (front(Service(repository, regions, Log(Settings()))) for front in (HttpFrontEnd, GrpcFrontEnd))
         ports = {"http": await http.start("127.0.0.1", 0), "grpc": await grpc.start("127.0.0.1", 0)}
         await asyncio.to_thread(call, ports)
         await asyncio.gather(http.stop(), grpc.stop())

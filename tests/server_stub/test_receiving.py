@@ -18,9 +18,11 @@ import uvloop
 
 from server_stub.grpc.front_end import GrpcFrontEnd
 from server_stub.http.front_end import HttpFrontEnd
+from server_stub.log import Log
 from server_stub.options import Limits, Options
 from server_stub.receiving import Receiver, ReceivingThreads, thread_count
 from server_stub.repository.sources import open_repository
+from server_stub.service import Service
 from server_stub.settings import Settings
 from server_stub.shared_memory.regions import SharedMemoryRegions
 from tests.conditions import until
@@ -53,9 +55,9 @@ def serve(clients, threads=2, *, closes=True, **limits):
     async def main():
         repository, receiving = open_repository(Options(models=(MODEL,)), 1), ReceivingThreads(threads)
         await asyncio.to_thread(repository.load)
-        parts = repository, SharedMemoryRegions(is_allowed=False), Settings()
-        own = Limits(**limits)
-        http, grpc = HttpFrontEnd(*parts, limits=own, threads=receiving), GrpcFrontEnd(*parts, limits=own, threads=receiving)
+        regions, log = SharedMemoryRegions(is_allowed=False), Log(Settings())
+        service = Service(repository, regions, log, Limits(**limits), threads=receiving)
+        http, grpc = HttpFrontEnd(service), GrpcFrontEnd(service)
         try:
             ports = await http.start("127.0.0.1", 0), await grpc.start("127.0.0.1", 0)
             await asyncio.to_thread(clients, *ports)

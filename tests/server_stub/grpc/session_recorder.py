@@ -1,6 +1,7 @@
 """A server session whose events and bytes are recorded, and the ways in which bytes reach it."""
 
 import collections
+import types
 
 from perfkit.protocol import http2
 from perfkit.protocol.http2 import HeaderBlockReader, frame
@@ -47,6 +48,11 @@ class SessionRecorder:
 
     def on_headers(self, stream):
         self.streams[stream.id] = stream
+        stream.call = types.SimpleNamespace(
+            receive=lambda message: self.on_message(stream, message),
+            receive_end=lambda: self.on_end(stream),
+            resume=lambda: self.on_sent(stream),
+        )
         self.events.append(("headers", stream.id, stream.headers.path))
 
     def on_message(self, stream, message):

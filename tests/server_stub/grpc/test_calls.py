@@ -319,7 +319,7 @@ async def test_messages_that_nobody_takes_use_up_the_window_with_their_prefixes(
     def on_headers(stream):
         stream.call = StreamingCall(Unread(recorder.session, asyncio.get_running_loop()), stream, take_three)
 
-    recorder.on_headers, recorder.on_message = on_headers, lambda stream, message: stream.call.receive(message)
+    recorder.on_headers = on_headers
     recorder.on_closed = lambda stream: stream.call.close()
     recorder.receive(headers_frame() + data_frame((LIVE + framed(b"abc")) * 1000))
     (stream,) = recorder.session.streams.values()
@@ -340,7 +340,6 @@ async def test_a_call_that_is_over_tells_so_also_to_who_asks_later():
             call.on_sent(lambda: told.append(call))
 
     recorder = opened()
-    recorder.on_headers = lambda _: None
     recorder.receive(call(b""))
     stream = recorder.session.streams[1]
     unary = UnaryCall(Unread(recorder.session, asyncio.get_running_loop()), stream, method)

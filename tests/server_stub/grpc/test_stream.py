@@ -15,7 +15,7 @@ from tritonclient.grpc import service_pb2 as triton
 from perfkit.errors import ErrorKind, ProtocolError
 from perfkit.protocol.message import InferRequest, InferResponse
 from perfkit.protocol.tensor import Datatype, tensor_from_array
-from server_stub.grpc.stream import Stream, StreamFailureError
+from server_stub.grpc.stream import Stream
 from server_stub.inference.definition import ModelDefinition
 from server_stub.log import Log
 from server_stub.models.repeat import RepeatModel
@@ -193,9 +193,9 @@ def test_an_error_after_acceptance_is_a_final_response():
 
 
 def test_on_request_a_status_replaces_the_error_message():
-    with pytest.raises(StreamFailureError, match="it broke") as failure:
+    with pytest.raises(ProtocolError, match="it broke") as failure:
         serve(["bad"], ends_with_errors=True)
-    assert failure.value.error.kind is ErrorKind.INTERNAL
+    assert failure.value.kind is ErrorKind.INTERNAL
 
 
 def test_repeat_waits_for_its_delays():

@@ -1,7 +1,7 @@
 """A connection on the fast path without a network, whose responses are released by the test."""
 
 import asyncio
-from typing import Any
+from typing import Any, cast
 
 from perfkit.protocol.tensor import Buffer
 from server_stub.devices.host_memory import HostMemory
@@ -45,24 +45,20 @@ class Harness:
         self.handed_over: list[bytes] = []
         self.asked: list[Buffer] = []
         self.traced: list[Any] = []
-        self.is_buffered, self.memory = False, memory or HostMemory()
+        self.memory = memory or HostMemory()
         self.connection = FastPathConnection(
             HeadCache(max_body_bytes),
-            self,
+            cast(Any, self),
             Limits(**limits),
             self.memory.take,
             self.transport,
             self.handed_over.append,
-            self._receive_into_buffer,
         )
-
-    def _receive_into_buffer(self, is_buffered):
-        self.is_buffered = is_buffered
 
     def accepts(self, head):
         return head.model == "simple"
 
-    async def respond(self, head, body):
+    async def respond_to(self, head, body):
         self.asked.append(body)
         await self.released.acquire()
         return HttpResponse(200, {}, [bytes(body)])
@@ -73,7 +69,7 @@ class Harness:
     def receive(self, data):
         """Give bytes to the connection as a transport does, with at most 50,000 for each read."""
         while data and self.transport.reads:
-            if self.is_buffered:
+            if self.connection.is_buffered:
                 space = self.connection.get_buffer()
                 size = min(len(space), 50_000, len(data))
                 space[:size] = data[:size]

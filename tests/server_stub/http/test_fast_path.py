@@ -12,7 +12,8 @@ import pytest
 from perfkit.protocol import rest
 from perfkit.protocol.message import InferRequest, RequestedOutput
 from perfkit.protocol.tensor import Datatype, tensor_from_array
-from server_stub.http.fast_path import HeadCache, RequestHead, parse_head
+from server_stub.http.fast_path import HeadCache, parse_head
+from server_stub.http.inference import RequestHead
 from tests.conditions import passes, until
 from tests.server_stub.http.fast_path_harness import START, Harness, asked, written
 
@@ -273,3 +274,13 @@ async def test_stopping_waits_for_the_request_that_has_begun(part):
     await idle.connection.stop()
     assert not idle.transport.is_open
     idle.connection.close()
+
+
+async def test_a_client_that_reads_again_is_not_read_from_beside_a_thread_that_receives():
+    harness = Harness()
+    harness.connection.pause()
+    harness.connection.resume(can_read=False)
+    assert not harness.transport.reads
+    harness.connection.continue_reading()  # the thread has ended
+    assert harness.transport.reads
+    harness.connection.close()

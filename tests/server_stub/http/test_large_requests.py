@@ -239,7 +239,7 @@ async def test_any_other_request_is_handed_over_whole_after_a_large_one():
     harness.released.release()
     await until(lambda: harness.handed_over == [STATISTICS])
     assert harness.transport.written == written(data(200_000))
-    assert not harness.is_buffered
+    assert not harness.connection.is_buffered
 
 
 async def test_a_connection_that_turns_to_small_requests_receives_them_as_before():
@@ -248,7 +248,7 @@ async def test_a_connection_that_turns_to_small_requests_receives_them_as_before
         harness.receive(asked(body))
         harness.released.release()
         await until(lambda: harness.transport.written == written(body))  # noqa: B023 - it is called at once
-        assert harness.is_buffered == (len(body) > SMALL)
+        assert harness.connection.is_buffered == (len(body) > SMALL)
         harness.transport.written = b""
     harness.connection.close()
 
@@ -290,7 +290,7 @@ async def test_a_request_larger_than_the_address_space_is_handed_over(requests_b
     huge = START + b"Content-Length: %d\r\n\r\n" % 2**60 + b"begin"
     harness.receive(huge)
     assert harness.handed_over == [huge]
-    assert not harness.is_buffered
+    assert not harness.connection.is_buffered
 
 
 async def test_an_announced_body_takes_memory_only_as_it_arrives():

@@ -4,7 +4,7 @@ import http.client
 import re
 from types import SimpleNamespace
 
-from server_stub.metrics.front_end import render
+from server_stub.metrics import render
 from server_stub.scheduling.model_statistics import FailureReason, Statistics, Timing
 
 LINE = re.compile(r'(nv_inference_\w+)\{((?:\w+="(?:[^"\\]|\\.)*",?)+)\} (\d+)')

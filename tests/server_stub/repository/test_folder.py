@@ -3,6 +3,7 @@
 import asyncio
 import concurrent.futures
 import json
+import types
 from typing import Any
 
 import numpy as np
@@ -10,7 +11,7 @@ import onnx
 import pytest
 import tritonclient.grpc
 import tritonclient.http
-from google.protobuf import text_format
+from google.protobuf import json_format, text_format
 from tritonclient.grpc import model_config_pb2
 from tritonclient.utils import InferenceServerException
 
@@ -95,7 +96,7 @@ def test_clients_see_the_written_configuration(tmp_path):
     loaded = folder.load_versions(tmp_path, "relu", OnnxRuntime(1))
     assert [version for _, version, *_ in loaded] == ["1", "3"]
     theirs = text_format.Parse(configs.RELU, model_config_pb2.ModelConfig())
-    ours = model_config_pb2.ModelConfig.FromString(loaded[0][0].config_message().SerializeToString())
+    ours = json_format.ParseDict(loaded[0][0].config(), model_config_pb2.ModelConfig())
     for field in ("name", "backend", "max_batch_size", "input", "output", "version_policy", "dynamic_batching"):
         assert getattr(ours, field) == getattr(theirs, field), field
     assert (ours.instance_group[0].count, loaded[0][0].metadata().versions) == (2, ("1", "3"))
@@ -260,27 +261,18 @@ def test_without_explicit_control_clients_cannot_load_or_unload(wire, triton_grp
 
 
 async def test_a_model_is_unloaded_after_its_requests_are_answered():
-    release, waits = asyncio.Event(), []
-
-    class Slow:
-        version = "1"
-
-        async def drain(self):
-            waits.append(self)
-            await release.wait()
-
-        def close(self):
-            assert release.is_set()
-
-    slow: Any = Slow
-    repository = Repository(BuiltinModels({"m": slow}), ["m"], is_explicit=True)
+    model: Any = types.SimpleNamespace(version="1", in_flight=InFlightRequests(), is_closed=False)
+    model.close = lambda: setattr(model, "is_closed", True)
+    repository = Repository(BuiltinModels({"m": lambda: model}), ["m"], is_explicit=True)
     repository.load()
-    unloading = asyncio.ensure_future(repository.unload_model("m"))
-    await until(lambda: not repository.names)  # no new requests reach it
-    await until(lambda: waits)
-    assert not unloading.done()
-    release.set()
+    with model.in_flight:
+        unloading = asyncio.ensure_future(repository.unload_model("m"))
+        await until(lambda: not repository.names)  # no new requests reach it
+        for _ in range(3):
+            await asyncio.sleep(0)
+        assert (unloading.done(), model.is_closed) == (False, False)
     await unloading
+    assert model.is_closed
 
 
 async def test_requests_in_flight_are_drained_when_the_last_one_ends():

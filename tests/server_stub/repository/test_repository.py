@@ -18,6 +18,7 @@ from server_stub.models import array_models
 from server_stub.options import Options
 from server_stub.repository.repository import Repository
 from server_stub.repository.sources import BuiltinModels, open_repository
+from server_stub.service import Service
 from server_stub.settings import Settings
 from server_stub.shared_memory.regions import SharedMemoryRegions
 
@@ -60,8 +61,8 @@ def test_H2_G1_a_server_is_live_but_not_ready_while_it_loads(slow):
     repository, reached, release = slow
 
     async def main():
-        parts = repository, SharedMemoryRegions(is_allowed=False), Settings()
-        http, rpc = HttpFrontEnd(*parts), GrpcFrontEnd(*parts)
+        service = Service(repository, SharedMemoryRegions(is_allowed=False), Log(Settings()))
+        http, rpc = HttpFrontEnd(service), GrpcFrontEnd(service)
         port, rpc_port = await http.start("127.0.0.1", 0), await rpc.start("127.0.0.1", 0)
         loading = asyncio.ensure_future(asyncio.to_thread(repository.load))
         await asyncio.to_thread(reached.wait, 30)

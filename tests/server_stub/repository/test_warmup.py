@@ -14,7 +14,7 @@ import threading
 import numpy as np
 import onnx
 import pytest
-from google.protobuf import text_format
+from google.protobuf import json_format, text_format
 from tritonclient.grpc import model_config_pb2
 
 from perfkit.errors import UsageError
@@ -114,7 +114,7 @@ def test_clients_read_it_in_the_configuration_that_tritons_own_messages_describe
     lines = f'model_warmup {{ name: "a" batch_size: 3 count: 2 {FROM_FILE} }} model_warmup {{ name: "b" batch_size: 1 {ZEROS} }}'
     definition, *_ = load(lines, bytes(12))
     theirs = text_format.Parse(CONFIG + lines, model_config_pb2.ModelConfig())
-    ours = model_config_pb2.ModelConfig.FromString(definition.config_message().SerializeToString())
+    ours = json_format.ParseDict(definition.config(), model_config_pb2.ModelConfig())
     assert ours.model_warmup == theirs.model_warmup
     assert definition.config()["model_warmup"][0] == {
         "name": "a", "batch_size": 3, "count": 2,

@@ -73,8 +73,8 @@ def test_tritonclient_reads_the_same_over_both_protocols(wire, triton_http, trit
 def test_a_success_adds_to_each_phase():
     statistics = Statistics()
     timing = Timing(started_ns=110, input_ready_ns=130, inferred_ns=170, finished_ns=250)
-    statistics.add_success(100, timing, batch_size=4)
-    statistics.add_success(100, timing, batch_size=4)
+    statistics.add_execution(timing, [(100, 4)])
+    statistics.add_execution(timing, [(100, 4)])
     entry = statistics.document("m", "1")
     assert {key: one["ns"] for key, one in entry["inference_stats"].items()} == {
         "success": 300,

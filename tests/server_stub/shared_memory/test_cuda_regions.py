@@ -17,9 +17,11 @@ from server_stub.grpc.front_end import GrpcFrontEnd
 from server_stub.http.front_end import HttpFrontEnd
 from server_stub.inference.definition import ModelDefinition, TensorDefinition
 from server_stub.inference.executed_model import ExecutedModel
+from server_stub.log import Log
 from server_stub.options import Options
 from server_stub.repository.repository import Repository
 from server_stub.repository.sources import BuiltinModels, open_repository
+from server_stub.service import Service
 from server_stub.settings import Settings
 from server_stub.shared_memory.regions import SharedMemoryRegions
 from tests.server_stub.devices.fake_cuda import FakeCuda
@@ -49,7 +51,7 @@ def ask_fronts(regions, ask, models=None):
     async def main():
         repository = open_repository(Options(models=("simple",)), 1) if models is None else Repository(BuiltinModels(models), tuple(models))
         repository.load()
-        http, grpc = (front(repository, regions, Settings()) for front in (HttpFrontEnd, GrpcFrontEnd))
+        http, grpc = (front(Service(repository, regions, Log(Settings()))) for front in (HttpFrontEnd, GrpcFrontEnd))
         ports = await http.start("127.0.0.1", 0), await grpc.start("127.0.0.1", 0)
         for client_library, port in zip((tritonclient.http, tritonclient.grpc), ports, strict=True):
             await asyncio.to_thread(ask, client_library, f"127.0.0.1:{port}")
@@ -139,7 +141,7 @@ def test_invalid_gpu_memory_is_rejected(regions, library, handle, device_id, byt
     with pytest.raises(ProtocolError, match=r"^failed to register CUDA shared memory region: 'c'") as error:
         regions.register_cuda("c", handle, device_id, byte_size)
     assert sentence in str(error.value)
-    assert (regions.cuda_status(), library.open) == ([], 0)
+    assert (regions.status(is_cuda=True), library.open) == ([], 0)
 
 
 def test_a_gpu_error_fails_one_request(library):

@@ -7,10 +7,9 @@ import sys
 import pytest
 
 from server_stub.tracing.otlp_exporter import OtlpExporter
-from server_stub.tracing.request_trace import RequestTrace
+from server_stub.tracing.request_trace import ParentSpan, RequestTrace
 from server_stub.tracing.spans import unix_offset_ns
 from server_stub.tracing.trace_config import TraceConfig
-from server_stub.tracing.traceparent import ParentSpan
 from tests.server_stub.tracing.collector import instants
 
 

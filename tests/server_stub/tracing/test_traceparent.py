@@ -2,7 +2,7 @@
 
 import pytest
 
-from server_stub.tracing.traceparent import parse_traceparent
+from server_stub.tracing.request_trace import parse_traceparent
 
 EXAMPLE = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"  # of the standard
 
