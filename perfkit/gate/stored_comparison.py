@@ -10,7 +10,7 @@ from perfkit.gate.metrics import Metric, build_comparison
 from perfkit.gate.paired import PASS_RATE
 from perfkit.gate.stored_runs import detectable_shift, estimate_shift, improved_runs_p, judge_runs, missing_runs
 from perfkit.gate.verdict import Comparison, MetricVerdict
-from perfkit.stats.ratio_interval import Estimate, share_difference, share_interval
+from perfkit.stats.ratio_interval import Estimate, difference_of, share_interval
 
 STORED_MARGINS = {"throughput": 0.15, "p50": 0.15, "p95": 0.15, "p99": 0.20}
 """Slowdowns that a pass must rule out: wider than a paired gate's, since the machine may have changed in between."""
@@ -71,7 +71,7 @@ def compare_runs(metrics: Sequence[RunValues]) -> tuple[Comparison, ...]:
 
 def pooled_errors(baseline: Sequence[_Counts], candidate: Sequence[_Counts]) -> Estimate:
     """The difference of the failed shares of all requests, candidate − baseline, with Newcombe's limits at 95 % each."""
-    return share_difference(_share(baseline), _share(candidate))
+    return difference_of(_share(baseline), _share(candidate))
 
 
 def _comparison(

@@ -43,7 +43,6 @@ class Capacity:
     low_per_s: float
     """The lower limit, which is planned with."""
     high_per_s: float
-    replicates: int
     is_cut: bool = False
     """Whether a bound (overload or too many errors) limits the capacity, below the rate at which the percentile meets its limit."""
     clusters: float = math.inf
@@ -166,7 +165,7 @@ def capacity_under_limit(
     is_bounded = float(np.quantile(unbounded, (1 - CONFIDENCE) / 2)) > cut  # then the percentile does not decide
     low, high = (float(one) for one in np.quantile(draws, [(1 - CONFIDENCE) / 2, (1 + CONFIDENCE) / 2]))
     return Capacity(
-        cut, min(low, cut), min(max(high, cut), most), DRAWS, is_cut=middle > cut,
+        cut, min(low, cut), min(max(high, cut), most), is_cut=middle > cut,
         **({} if is_bounded else _cluster_facts(found, cut, limit_ns)), speed_elasticity=float(np.median(elasticity)), draws_per_s=tuple(np.sort(draws).tolist()),
     )  # fmt: skip
 

@@ -137,10 +137,11 @@ def share_interval(hits: int, count: int, confidence: float = CONFIDENCE) -> Est
     return Estimate(share, max(middle - reach, 0.0) if hits else 0.0, min(middle + reach, 1.0) if hits < count else 1.0)
 
 
-def share_difference(base: Estimate, other: Estimate) -> Estimate:
-    """The difference of two shares, other - base, with an interval from Wilson's intervals of both.
+def difference_of(base: Estimate, other: Estimate) -> Estimate:
+    """The difference other - base of two independent figures, with its interval from those of the figures, which are closed.
 
-    Source: R. G. Newcombe's hybrid score interval (Statist. Med. 17, 1998, method 10).
+    MOVER: d - √((o - o_low)² + (b_high - b)²) and d + √((o_high - o)² + (b - b_low)²), by G. Y. Zou & A. Donner as for `ratio_of`. Of shares
+    with Wilson's intervals it is R. G. Newcombe's hybrid score interval (Statist. Med. 17, 1998, method 10).
     """
     assert None not in (base.low, base.high, other.low, other.high)
     difference = other.value - base.value

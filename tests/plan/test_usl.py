@@ -129,15 +129,6 @@ def test_a_sigma_below_zero_by_chance_is_fixed_at_zero():
     assert sum(isinstance(fit, UslFit) and fit.contention.value == 0 for fit in fits) > 10
 
 
-def test_weights_draw_the_fit_to_the_points_with_less_noise():
-    x = law(CONCURRENCIES)
-    x[3] *= 1.5
-    weights = np.ones(8)
-    weights[3] = 1e-6
-    assert fit_usl(CONCURRENCIES, x, weights).contention.value == pytest.approx(0.03, rel=1e-3)
-    assert fit_usl(CONCURRENCIES, x).contention.value != pytest.approx(0.03, rel=0.1)
-
-
 @pytest.mark.parametrize(("n", "x"), [([0, 1], [1, 2]), ([1, 2], [1, 0]), ([1, 2], [1])])
 def test_invalid_values_are_refused(n, x):
     with pytest.raises(ValueError, match="pairs of values above zero"):
