@@ -17,7 +17,7 @@ from perfkit.comparison.point_figures import (
 from perfkit.result.load import OpenLoad
 from perfkit.result.model import Point, Result
 from perfkit.stats.constraints import Constraint, Judgement, parse_constraint, worst_of
-from perfkit.stats.distributions import normal_quantile
+from perfkit.stats.probability import normal_quantile
 from perfkit.stats.ranking import Z_POWER, pair_confidence, sample_size_factor, shared_ranks
 from perfkit.stats.ratio_interval import CONFIDENCE, Estimate, LogSample, PooledScatter, difference_of, ratio_of
 

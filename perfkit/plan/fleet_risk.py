@@ -9,7 +9,7 @@ from collections.abc import Callable
 import numpy as np
 import numpy.typing as npt
 
-from perfkit.stats.distributions import binomial_cdf, normal_quantile
+from perfkit.stats.probability import binomial_cdf, normal_quantile
 
 _Numbers = npt.NDArray[np.float64]
 _MOST_SHARES = 1000  # larger fleets are represented by so many replicas

@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from perfkit.plan.queueing import MgcQueue
 from perfkit.plan.steps import Floats
-from perfkit.stats.distributions import binomial_limits, student_t_quantile
+from perfkit.stats.probability import binomial_limits, student_t_quantile
 from perfkit.units import NS_PER_S, format_duration_ns, format_rate_per_s
 
 _RESTART_S = 1e6

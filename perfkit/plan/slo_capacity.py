@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from perfkit.plan.exceedances import RateTimes, cluster_length_s
 from perfkit.plan.rate_curve import Spread
-from perfkit.stats.distributions import normal_quantile, student_t_quantile
+from perfkit.stats.probability import normal_quantile
 from perfkit.units import NS_PER_S
 
 _Numbers = npt.NDArray[np.float64]
@@ -239,6 +239,7 @@ def _log_likelihood(parameters: _Numbers, found: _Evidence) -> _Numbers:
 
 def _shuffled_t_quantiles(random: np.random.Generator, number: int, degrees: float) -> _Numbers:
     """Quantiles of Student's t at evenly spaced probabilities in random order: a sample with little noise."""
-    probabilities = (np.arange(number) + 0.5) / number
-    values = np.array([student_t_quantile(float(one), max(1, math.floor(degrees))) for one in probabilities])
+    from scipy.special import stdtrit
+
+    values: _Numbers = stdtrit(max(1, math.floor(degrees)), (np.arange(number) + 0.5) / number)
     return random.permutation(values)

@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from perfkit.plan.rate_curve import Minimum, minimise
-from perfkit.stats.distributions import student_t_quantile
+from perfkit.stats.probability import student_t_quantile
 from perfkit.stats.ratio_interval import Estimate
 from perfkit.units import format_percent
 

@@ -11,8 +11,8 @@ from perfkit.recorder.addresses import AddressWindow
 from perfkit.result.distribution import QUANTILES, Distribution, distribution
 from perfkit.result.model import Machine, Protocol, Replica
 from perfkit.stats.buckets import EMPTY, BucketCounts
-from perfkit.stats.distributions import binomial_cdf
 from perfkit.stats.percentile_interval import percentile_intervals
+from perfkit.stats.probability import binomial_cdf
 from perfkit.transport.base import Outcome
 from perfkit.transport.options import Balance
 from perfkit.units import NS_PER_S, format_duration_ns, format_percent

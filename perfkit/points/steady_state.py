@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from perfkit.stats.autocorrelation import autocorrelation_time, first_order_time
-from perfkit.stats.distributions import student_t_quantile
+from perfkit.stats.probability import student_t_quantile
 
 DRIFT_MARGIN, _CONFIDENCE = 0.05, 0.95
 _STEEPEST = 10.0

@@ -1,4 +1,4 @@
-"""Every measurement warning: what it means, why it comes, and what mends it.
+"""Every measurement warning: what it means, why it comes, and its remedy.
 
 The terminal and the report show the keys; `perfkit help warnings`, `perfkit help CODE` and the documentation show all of it.
 """
@@ -15,10 +15,10 @@ class WarningText:
     """What was seen, without a full stop: it stands in a table."""
     cause: str
     """Sentences: why that happens, and what it does to the figures."""
-    mend: str
+    remedy: str
     """Sentences: what to do."""
     keys: str = ""
-    """The scenario keys and `perfkit run` options that mend it; empty if none does."""
+    """The scenario keys and `perfkit run` options of the remedy; empty if there are none."""
 
 
 INVALID_POINT: Mapping[str, WarningText] = {
@@ -349,9 +349,9 @@ WARNINGS: Mapping[str, WarningText] = {**INVALID_POINT, **VALID_POINT}
 
 
 def explained(code: str) -> str:
-    """A warning in Markdown, under a heading: what it means, its cause, and what mends it."""
+    """A warning in Markdown, under a heading: what it means, its cause, and its remedy."""
     text = WARNINGS[code]
     keys = f" Keys and options: {text.keys}." if text.keys else ""
     meaning = f"{text.meaning[0].upper()}{text.meaning[1:]}."
     invalid = " The load point is not valid." if code in INVALID_POINT else ""
-    return f"### `{code}`\n\n{meaning}{invalid}\n\n**Cause.** {text.cause}\n\n**Mend.** {text.mend}{keys}\n"
+    return f"### `{code}`\n\n{meaning}{invalid}\n\n**Cause.** {text.cause}\n\n**Remedy.** {text.remedy}{keys}\n"

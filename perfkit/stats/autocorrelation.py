@@ -6,6 +6,7 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
+_CHANCE_CORRECTION = 2.0
 _HIGHEST_LAG_1 = 0.97  # of a fitted first-order series: closer to 1, the time is dominated by noise
 
 
@@ -66,6 +67,11 @@ def variance_of_share(above: npt.NDArray[np.int64], counts: npt.NDArray[np.int64
     batches, total = len(counts), float(counts.sum())
     excess = above - above.sum() / total * counts
     return batches / (batches - 1) * float(excess @ excess) / total**2
+
+
+def raised_for_chance(dispersion: float, count: float) -> float:
+    """A dispersion of counts, as measured from `count` events, × 1 + 2/√n: from n = count ÷ dispersion clusters of them it may be low by chance."""
+    return dispersion * (1 + _CHANCE_CORRECTION * math.sqrt(dispersion / count))
 
 
 def _centre(series: Sequence[float] | npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:

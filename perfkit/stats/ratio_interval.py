@@ -6,7 +6,7 @@ import statistics
 from collections.abc import Sequence
 from typing import Self
 
-from perfkit.stats.distributions import student_t_quantile
+from perfkit.stats.probability import student_t_quantile
 
 CONFIDENCE = 0.95
 

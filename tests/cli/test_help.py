@@ -76,7 +76,7 @@ def test_every_text_of_a_warning_is_there_and_ends_as_it_is_shown():
         assert text.meaning, code
         assert not text.meaning.endswith("."), code
         assert text.cause.endswith("."), code
-        assert text.mend.endswith("."), code
+        assert text.remedy.endswith("."), code
 
 
 def test_help_on_a_warning_says_what_mends_it_with_the_keys_that_a_run_names(perfkit):

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from perfkit.plan.usl import UslFit, UslRefusal, fit_usl
-from perfkit.stats.distributions import student_t_quantile
+from perfkit.stats.probability import student_t_quantile
 
 CONCURRENCIES = np.array([1, 2, 4, 8, 16, 32, 64, 96], dtype=float)
 TRUTH = {"lone_rate_per_s": 100.0, "contention": 0.03, "coherency": 0.0003}

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.special import betainc, stdtrit
 
-from perfkit.stats.distributions import binomial_cdf, binomial_limits, student_t_quantile
+from perfkit.stats.probability import binomial_cdf, binomial_limits, student_t_quantile
 
 # NIST/SEMATECH e-Handbook of Statistical Methods, table 1.3.6.7.2, upper critical values
 TABLE = {
