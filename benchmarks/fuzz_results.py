@@ -32,9 +32,9 @@ from benchmarks.report import table_head, table_row
 from perfkit.cli.main import main as perfkit
 from perfkit.errors import PerfkitError
 from perfkit.gate.folder import GateFolder
+from perfkit.gate.metrics import MetricChoice
 from perfkit.gate.paired import rule_for
 from perfkit.gate.paired_decision import decide_pairs
-from perfkit.gate.paired_values import MetricChoice
 from perfkit.result.sweep import SweepFolder, read_sweep
 from perfkit.text.terminal import safe_stream
 

@@ -24,7 +24,7 @@ from typing import NamedTuple
 
 from benchmarks.processes import ROOT, RunningServer, running_server
 from benchmarks.report import Report, describe_machine, program_options, yes_no
-from perfkit.stats.distributions import student_t_quantile
+from perfkit.stats.probability import student_t_quantile
 
 ALLOWED_SHARE = 0.02
 PERCENTILES = ("p50", "p90", "p99")

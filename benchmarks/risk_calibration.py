@@ -40,7 +40,7 @@ from perfkit.plan.evidence import Evidence, OpenPoint
 from perfkit.plan.fleet_risk import Demand, Splitting, holding_probability
 from perfkit.plan.inputs import PlanInputs
 from perfkit.plan.risk import SAFE, replica_capacity
-from perfkit.stats.distributions import binomial_limits
+from perfkit.stats.probability import binomial_limits
 from perfkit.stats.slo import SloLimits
 from perfkit.units import NS_PER_S
 

@@ -25,7 +25,7 @@ from perfkit.plan.fleet_risk import Demand, Splitting, safe_demand_per_s
 from perfkit.plan.inputs import PlanInputs
 from perfkit.plan.planner import plan_capacity
 from perfkit.plan.risk import SAFE, replica_capacity
-from perfkit.stats.distributions import binomial_limits
+from perfkit.stats.probability import binomial_limits
 from perfkit.stats.slo import SloLimits
 from perfkit.units import NS_PER_S
 

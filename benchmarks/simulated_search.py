@@ -19,9 +19,9 @@ from benchmarks.simulated_queues import (
     service_survival,
     service_times,
 )
+from perfkit.result.search import LimitCount
 from perfkit.search.decision import decide
 from perfkit.search.probes import NextProbe, Probe, SearchSettings, Stop
-from perfkit.search.share_curve import LimitCount
 from perfkit.stats.overload import judge_overload
 from perfkit.stats.percentile_interval import _uncorrelated_batches
 from perfkit.stats.sample_size import is_limit_shown_met

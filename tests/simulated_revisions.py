@@ -13,9 +13,9 @@ from perfkit.bisection.folder import Bisection, BisectionFolder, BisectionInputs
 from perfkit.bisection.revisions import Revision, RevisionError
 from perfkit.clock import ManualClock
 from perfkit.gate.bisect.bisection import BisectionPlan, run_bisection
+from perfkit.gate.metrics import MetricChoice
 from perfkit.gate.paired import rule_for
 from perfkit.gate.paired_decision import decide_pairs
-from perfkit.gate.paired_values import MetricChoice
 from perfkit.gate.pairs import ArmRun, Pair, RunPoint
 from perfkit.gate.verdict import Verdict
 from tests.simulated_pairs import LOAD_POINTS

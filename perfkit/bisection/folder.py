@@ -5,19 +5,16 @@ It has its final name from the start, since what is built in its worktrees may c
 
 import json
 import pathlib
-from collections.abc import Iterator
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from perfkit.bisection.revisions import Revision
 from perfkit.bisection.search import LOOKS, Outcome
 from perfkit.errors import MeasurementError, ResultError
 from perfkit.result.atomic_write import write_whole
-from perfkit.result.checks import refuse
-from perfkit.result.json_file import read_json
 from perfkit.result.output_folder import ensure_writable
-from perfkit.result.part import Part
+from perfkit.result.part import Part, read_part
 
 SCHEMA = "perfkit.bisection/1"
 
@@ -150,6 +147,13 @@ class Progress(Part):
     started_at: str
     gates: tuple[RevisionGate, ...] = ()
 
+    @model_validator(mode="after")
+    def _check_positions(self) -> Self:
+        positions = [gate.position for gate in self.gates]
+        if len(set(positions)) < len(positions) or any(position < 1 for position in positions):
+            raise ValueError("each revision after the good one is measured once")
+        return self
+
 
 class BisectionFolder:
     """Stores the progress of a bisection; an interrupted one with the same folder continues from there.
@@ -195,10 +199,9 @@ class BisectionFolder:
     def _continue(self) -> None:
         file = self.folder / PROGRESS_FILE
         try:
-            stored = Progress.model_validate(read_json(file))
-        except (OSError, ValueError, ResultError) as error:
-            first = str(error).splitlines()[0]
-            raise ResultError(f"{file}: cannot be read: {first}; remove {self.folder} to start over") from None
+            stored = read_part(file, Progress, PROGRESS_SCHEMA)
+        except ResultError as error:
+            raise ResultError(f"{error}; remove {self.folder} to start over") from None
         if stored.inputs != self.progress.inputs:
             names = BisectionInputs.model_fields
             changed = [name for name in names if getattr(stored.inputs, name) != getattr(self.progress.inputs, name)]
@@ -206,7 +209,6 @@ class BisectionFolder:
                 f"--out {self.folder}: it holds an unfinished bisection with different inputs ({', '.join(changed)}): give the same inputs to "
                 "continue it, remove it, or give another --out"
             )
-        refuse(file, _problems(stored))
         self.progress = stored
 
     def _write(self, name: str, document: Any) -> None:
@@ -214,10 +216,3 @@ class BisectionFolder:
             write_whole(self.folder / name, json.dumps(document, indent=1) + "\n")
         except OSError as error:
             raise MeasurementError(f"{self.folder / name} cannot be written: {error.strerror}") from None
-
-
-def _problems(progress: Progress) -> Iterator[tuple[str, str]]:
-    """What no bisection could have stored."""
-    positions = [gate.position for gate in progress.gates]
-    if len(set(positions)) < len(positions) or any(position < 1 for position in positions):
-        yield "gates", "each revision after the good one is measured once"

@@ -11,8 +11,8 @@ import numpy as np
 from perfkit.result.model import Point, Result
 from perfkit.stats.autocorrelation import first_order_time
 from perfkit.stats.constraints import PERCENTILE_NAMES
-from perfkit.stats.distributions import student_t_quantile
-from perfkit.stats.ratio_interval import CONFIDENCE, Estimate, geometric_mean, share_interval
+from perfkit.stats.probability import student_t_quantile
+from perfkit.stats.ratio_interval import CONFIDENCE, Estimate, geometric_mean, on_logarithms, share_interval
 
 FIGURES = ("throughput", "goodput", "capacity", "error_rate", "gpu_memory", "energy", *PERCENTILE_NAMES)
 _FEWEST_SECONDS = 8
@@ -148,7 +148,5 @@ class RandomizedBlocks:
 
     def ratio(self, base: int, other: int, confidence: float = CONFIDENCE) -> Estimate:
         """The ratio of the geometric means, other ÷ base, of two cases, by their indices, with Student's interval on logarithms."""
-        ratio = math.exp(self.means[other] - self.means[base])
         standard_error = math.sqrt((self.variances[base] + self.variances[other]) / self.repetitions)
-        reach = math.exp(student_t_quantile((1 + confidence) / 2, self.degrees) * standard_error)
-        return Estimate(ratio, ratio / reach, ratio * reach)
+        return on_logarithms(math.exp(self.means[other] - self.means[base]), standard_error, self.degrees, confidence)

@@ -11,7 +11,7 @@ from perfkit.result.fingerprint import Difference, commit_of, environment_differ
 from perfkit.result.model import Point, PointKey, Result
 from perfkit.spans.change import PartChange, change_between
 from perfkit.stats.buckets import bucket_width_ns
-from perfkit.stats.ratio_interval import Estimate, geometric_mean, ratio_of, ratio_of_means, share_difference, share_interval
+from perfkit.stats.ratio_interval import Estimate, difference_of, geometric_mean, ratio_of, ratio_of_means, share_interval
 
 NOT_COVERED = (
     "The 95 % intervals cover the variation within each result: between requests for times, between repetitions for throughput and CPU time. "
@@ -233,5 +233,5 @@ def change_of(unit: str, base: Estimate | None, other: Estimate | None) -> Estim
     if base is None or other is None:
         return None
     if unit == "share":
-        return share_difference(base, other)
+        return difference_of(base, other)
     return ratio_of(base, other) if base.value > 0 and other.value > 0 else None

@@ -17,9 +17,9 @@ from perfkit.comparison.point_figures import (
 from perfkit.result.load import OpenLoad
 from perfkit.result.model import Point, Result
 from perfkit.stats.constraints import Constraint, Judgement, parse_constraint, worst_of
-from perfkit.stats.distributions import normal_quantile
+from perfkit.stats.probability import normal_quantile
 from perfkit.stats.ranking import Z_POWER, pair_confidence, sample_size_factor, shared_ranks
-from perfkit.stats.ratio_interval import CONFIDENCE, Estimate, LogSample, PooledScatter, ratio_of, share_difference
+from perfkit.stats.ratio_interval import CONFIDENCE, Estimate, LogSample, PooledScatter, difference_of, ratio_of
 
 HIGHER_IS_BETTER = frozenset(("throughput", "goodput", "capacity"))
 _SHARES = frozenset(("error_rate",))  # compared by their difference, since they may be zero
@@ -316,7 +316,7 @@ class _Comparison:
 
     def _difference(self, one: int, other: int) -> Estimate:
         """The difference one - other of their error rates."""
-        return share_difference(error_rate(self.cases[other].point, self.confidence), error_rate(self.cases[one].point, self.confidence))
+        return difference_of(error_rate(self.cases[other].point, self.confidence), error_rate(self.cases[one].point, self.confidence))
 
 
 def separating_precision(ranking: SweepRanking, tied: RankedCase) -> float | None:

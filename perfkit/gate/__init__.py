@@ -2,7 +2,7 @@
 
 - Entries: `paired_gate` measures two targets in turn; `stored_gate` compares stored results.
 - Tests, pure: `paired`, `stored_runs`.
-- Decisions, pure: `paired_decision` (from `paired_values`, unless there are `faults`), `stored_comparison`; `metrics` serves both.
+- Decisions, pure: `paired_decision` (unless there are `faults`), `stored_comparison`; `metrics` serves both.
 - Texts, pure: `sentences`, `faults`, `next_steps` with `undecided`.
 - Models: `verdict`, `manifest`, `baseline` and its file, `pairs`, `accepted` (what of a verdict is accepted).
 - `bisect/`: the bisection by paired gates.

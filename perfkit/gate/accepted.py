@@ -1,34 +1,20 @@
 """A gate and its history: accepted changes that its metrics are judged against, and the noise floor of a machine from gates of a server with itself. Pure."""
 
-import dataclasses
 import math
 import statistics
 from collections.abc import Iterator, Sequence
-from typing import Literal
 
 from perfkit.clock import Date
 from perfkit.errors import UsageError
-from perfkit.gate.metrics import Metric
 from perfkit.gate.sentences import DECIDED
 from perfkit.gate.verdict import Comparison, Verdict
-from perfkit.history.accepted import LARGEST_SLOWDOWN, STANDARD_LOADS, AcceptedChange, AcceptedChanges
+from perfkit.history.accepted import LARGEST_SLOWDOWN, AcceptedChange, AcceptedChanges
 from perfkit.history.check import NOT_JUDGED
 from perfkit.history.series import Figure, HistoryEntry, HistoryRecord, Series, model_of, payload_of
 from perfkit.result.fingerprint import machine_facts, payload_digests
 from perfkit.result.json_file import as_list, as_mapping
 
 _STEP = 0.001  # an accepted slowdown is rounded up to a tenth of a per cent
-
-
-def lasting_load_point(load_point: str, kind: Literal["closed", "open"]) -> str:
-    """The name of a load point of the standard profile that is the same in every gate: its concurrency and rate follow from the trial."""
-    return f"{load_point.partition(',')[0]}, {STANDARD_LOADS[kind]}"
-
-
-def with_acceptance(metric: Metric, accepted: AcceptedChanges) -> Metric:
-    """The metric with the accepted change that it is judged against, if there is one that counts."""
-    change = accepted.find(metric.name, metric.lasting_load_point or metric.load_point) if metric.is_gated else None
-    return metric if change is None else dataclasses.replace(metric, accepted=change)
 
 
 def acceptance_notes(comparisons: Sequence[Comparison], accepted: AcceptedChanges) -> Iterator[str]:

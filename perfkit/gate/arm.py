@@ -17,6 +17,7 @@ from perfkit.machine.cpus import usable_cpus
 from perfkit.measurement.control import Interruption, RunObserver
 from perfkit.measurement.lifecycle import InterleavedCase, measure_interleaved
 from perfkit.measurement.run_target import placed_command, run_command
+from perfkit.override import override
 from perfkit.result.model import Result
 from perfkit.scenario.credentials import resolve_address
 from perfkit.scenario.file import LoadedScenario
@@ -218,6 +219,7 @@ class _FleetNotes(RunObserver):
     def __init__(self, context: GateContext) -> None:
         self._context = context
 
+    @override
     def note_added(self, note: str) -> None:
         if self._context.loaded.scenario.fleet is not None and note not in self._context.said:
             self._context.said.add(note)

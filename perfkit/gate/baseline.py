@@ -11,6 +11,7 @@ from typing import Annotated, Any
 from pydantic import Field
 
 from perfkit.errors import IncomparableError, ResultError, UsageError
+from perfkit.gate.verdict import MOST, Probability
 from perfkit.recorder.histogram import encode
 from perfkit.result.atomic_write import write_whole
 from perfkit.result.checks import HIGHEST_RATE_PER_S, refuse, time_problems, timestamp_problems
@@ -26,6 +27,7 @@ from perfkit.stats.buckets import EMPTY, BucketCounts
 
 SCHEMA = "perfkit.baseline/1"
 _FAMILY = SCHEMA.partition("/")[0] + "/"
+_Rate = Annotated[float, Field(ge=0, le=HIGHEST_RATE_PER_S)]
 _FAULTY_WARNINGS = ("not_steady",)  # with one of these a run's figures are not those of a steady system
 
 
@@ -34,11 +36,11 @@ class BaselinePoint(Part):
 
     protocol: Protocol
     load: Load
-    throughput_per_s: float
+    throughput_per_s: _Rate
     times_ns: dict[str, int | None]
     """Response times; for a closed loop service times."""
-    scheduled: int
-    ok: int
+    scheduled: Annotated[int, Field(le=MOST)]
+    ok: Annotated[int, Field(ge=0)]
 
     @property
     def title(self) -> str:
@@ -52,9 +54,9 @@ class BaselineRepetition(Part):
     protocol: Protocol
     load: Load
     repetition: int
-    duration_s: float
-    throughput_per_s: float
-    error_rate: float
+    duration_s: Annotated[float, Field(ge=0)]
+    throughput_per_s: _Rate
+    error_rate: Probability
     times_ns: dict[str, int | None]
     hdr: str = ""
     """The histogram of its times: the HDR V2 payload in base64; empty without a log."""
@@ -210,15 +212,11 @@ def _problems(baseline: Baseline) -> Iterator[tuple[str, str]]:
 
 
 def _figure_problems(key: str, point: BaselinePoint | BaselineRepetition) -> Iterator[tuple[str, str]]:
-    if not 0 <= point.throughput_per_s <= HIGHEST_RATE_PER_S:
-        yield f"{key}.throughput_per_s", f"{point.throughput_per_s} is no rate"
     if not 0 < point.load.level <= HIGHEST_RATE_PER_S:
         yield f"{key}.load", f"{point.load.level} is no load"
     yield from time_problems(f"{key}.times_ns", point.times_ns)
-    if isinstance(point, BaselinePoint) and not 0 <= point.ok <= point.scheduled <= 10**15:
+    if isinstance(point, BaselinePoint) and point.ok > point.scheduled:
         yield f"{key}.ok", f"{point.ok} is not a number of the scheduled requests, {point.scheduled}"
-    if isinstance(point, BaselineRepetition) and not (0 <= point.error_rate <= 1 and point.duration_s >= 0):
-        yield f"{key}.error_rate", f"{point.error_rate} is no share, or the duration is below zero"
 
 
 def _histograms(folder: pathlib.Path, result: Result) -> dict[tuple[int, int], BucketCounts]:

@@ -4,8 +4,7 @@ from collections.abc import Mapping, Sequence
 
 from perfkit.errors import MeasurementError
 from perfkit.gate.arm import Arm
-from perfkit.gate.metrics import SECONDARY_MARGINS
-from perfkit.gate.paired_values import MetricChoice
+from perfkit.gate.metrics import SECONDARY_MARGINS, MetricChoice
 from perfkit.gate.pairs import ARMS, ArmName, ArmRun, Pair, RunPoint, arm_run, error_rate
 from perfkit.gate.verdict import Fault, GeneratorLoad
 from perfkit.result.model import Result

@@ -6,22 +6,19 @@ import json
 import pathlib
 import re
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any, TypeVar
-
-import pydantic
 
 from perfkit.clock import utc_now
 from perfkit.errors import MeasurementError, ResultError
-from perfkit.gate.manifest import LONGEST_S, SCHEMA, FixedSettings, GateManifest, manifest_difference, manifest_problems
+from perfkit.gate.manifest import SCHEMA, FixedSettings, GateManifest, manifest_difference
 from perfkit.gate.pairs import Pair
 from perfkit.gate.sentences import resumption_of
 from perfkit.gate.verdict import SCHEMA as VERDICT_SCHEMA
 from perfkit.gate.verdict import GateResumption, Verdict
 from perfkit.result.atomic_write import put_in_place, write_whole
-from perfkit.result.checks import refuse
-from perfkit.result.json_file import read_json
 from perfkit.result.output_folder import ensure_writable
+from perfkit.result.part import read_part
 
 _T = TypeVar("_T")
 _OF_PAIR = re.compile(r"(\d{3,9})-")
@@ -102,7 +99,6 @@ class GateFolder:
             return False
         if problem:
             raise ResultError(f"--out {self.folder}: {self.partial} holds an unfinished gate{problem}")
-        refuse(self.partial / MANIFEST_FILE, manifest_problems(stored))
         self.manifest = stored
         self.pairs = read_pairs(self.partial)
         self._resume()
@@ -154,78 +150,21 @@ def complete_verdict(folder: pathlib.Path, manifest: GateManifest) -> Verdict | 
 
 
 def _read_manifest(folder: pathlib.Path) -> GateManifest:
-    return _read_part(folder, MANIFEST_FILE, pydantic.TypeAdapter(GateManifest))
+    return _read_progress(folder / MANIFEST_FILE, GateManifest, SCHEMA)
 
 
-def _read_part(folder: pathlib.Path, name: str, adapter: pydantic.TypeAdapter[_T]) -> _T:
-    file = folder / name
+def _read_progress(file: pathlib.Path, kind: type[_T], schema: str = "") -> _T:
     try:
-        document = read_json(file)
-        _refuse_newer(file, document, SCHEMA)
-        return adapter.validate_python(document)
+        return read_part(file, kind, schema)
     except ResultError as error:
-        raise ResultError(f"{error}; remove {folder} to start over") from None
-    except (OSError, ValueError) as error:
-        first = str(error).splitlines()[0]
-        raise ResultError(f"{file}: cannot be read: {first}; remove {folder} to start over") from None
-
-
-def _pair_problems(pairs: Sequence[Pair]) -> Iterator[tuple[str, str]]:
-    """Figures of stored pairs that no run could have had."""
-    for number, pair in enumerate(pairs):
-        if not 0 <= pair.took_s <= LONGEST_S:
-            yield f"{number}.took_s", f"{pair.took_s} is below zero, or more than could be measured"
-        for arm, run in pair.runs.items():
-            for index, point in enumerate(run.points):
-                key = f"{number}.{arm}.points.{index}"
-                if not 0 <= point.failed <= point.scheduled <= 10**15:
-                    yield f"{key}.failed", f"{point.failed} is not a number of the scheduled requests, {point.scheduled}"
-                for name, value in point.figures.items():
-                    if value is not None and not 0 <= value <= 1e15:
-                        yield f"{key}.figures.{name}", f"{value} is below zero, or more than could be measured"
+        raise ResultError(f"{error}; remove {file.parent} to start over") from None
 
 
 def read_pairs(folder: pathlib.Path) -> list[Pair]:
     """Read the pairs in a gate's folder, none without their file; raises ResultError."""
-    if not (folder / PAIRS_FILE).exists():
-        return []
-    pairs = _read_part(folder, PAIRS_FILE, pydantic.TypeAdapter(list[Pair]))
-    refuse(folder / PAIRS_FILE, _pair_problems(pairs))
-    return pairs
+    return _read_progress(folder / PAIRS_FILE, list[Pair]) if (folder / PAIRS_FILE).exists() else []
 
 
 def read_verdict(path: pathlib.Path) -> Verdict:
     """Read the verdict of a gate's folder, or of its file; raises ResultError."""
-    file = path / VERDICT_FILE if path.is_dir() else path
-    try:
-        document = read_json(file)
-    except FileNotFoundError:
-        raise ResultError(f"{file}: cannot be read: No such file or directory") from None
-    _refuse_newer(file, document, VERDICT_SCHEMA)
-    try:
-        verdict = Verdict.model_validate(document)
-    except ValueError as error:
-        raise ResultError(f"{file}: is not a verdict: {str(error).splitlines()[0]}") from None
-    refuse(file, _problems(verdict))
-    return verdict
-
-
-def _problems(verdict: Verdict) -> Iterator[tuple[str, str]]:
-    """Figures of a verdict that no gate could have written."""
-    for name, comparisons in (("comparisons", verdict.comparisons), ("control", verdict.control)):
-        for index, one in enumerate(comparisons):
-            key, highest = f"{name}.{index}", 1.0 if one.unit == "share" else 1e15
-            sides = {"baseline_values": one.baseline_values, "candidate_values": one.candidate_values}
-            for side, values in {**sides, "baseline": (one.baseline,), "candidate": (one.candidate,)}.items():
-                if any(value is not None and not 0 <= value <= highest for value in values):
-                    yield f"{key}.{side}", "a figure is below zero, or more than could be measured"
-            if verdict.mode == "paired" and len(one.baseline_values) != len(one.candidate_values):
-                yield f"{key}.candidate_values", "each pair has a value of the baseline and one of the candidate"
-            if not (0 < one.confidence < 1 and (one.adjusted_p is None or 0 <= one.adjusted_p <= 1)):
-                yield f"{key}.confidence", "a probability lies between 0 and 1"
-
-
-def _refuse_newer(file: pathlib.Path, document: object, schema: str) -> None:
-    found = document.get("schema", schema) if isinstance(document, dict) else schema
-    if found != schema:
-        raise ResultError(f"{file}: this perfkit reads {schema}, found {found!r}: a newer perfkit may read it")
+    return read_part(path / VERDICT_FILE if path.is_dir() else path, Verdict, VERDICT_SCHEMA)

@@ -1,20 +1,27 @@
 """The manifest of a gate, `gate.json`: what was asked, what its trial fixed, and how often it was continued. Pure."""
 
-from collections.abc import Iterator
 from typing import Annotated, Any
 
-from pydantic import Field
+from pydantic import AfterValidator, Field
 
 from perfkit.clock import parse_instant
-from perfkit.gate.verdict import GateResumption, Timing
+from perfkit.gate.verdict import MOST, GateResumption, Seconds, Timing
 from perfkit.history.accepted import AcceptedChange
 from perfkit.result.checks import HIGHEST_RATE_PER_S
 from perfkit.result.fingerprint import scenario_differences
 from perfkit.result.part import Part
 
 SCHEMA = "perfkit.gate/1"
-LONGEST_S = 1e9
 _MOST_KEYS = 5
+_Rate = Annotated[float, Field(gt=0, le=HIGHEST_RATE_PER_S)]
+
+
+def _check_instant(text: str) -> str:
+    try:
+        parse_instant(text)
+    except ValueError:
+        raise ValueError(f"{text[:50]!r} is no instant") from None
+    return text
 
 
 class GateInputs(Part):
@@ -37,20 +44,20 @@ class GateInputs(Part):
 class FixedSettings(Part):
     """The settings that are fixed before the first pair and hold for all of them."""
 
-    warmup_ns: int
-    window_ns: int | None
+    warmup_ns: Annotated[int, Field(ge=0, le=MOST)]
+    window_ns: Annotated[int, Field(gt=0, le=MOST)] | None
     """The window in nanoseconds; null where a number of requests ends it."""
-    concurrency: int | None = None
+    concurrency: Annotated[int, Field(gt=0, le=10**6)] | None = None
     """The concurrency of the standard profile's closed loop."""
-    rate_per_s: float | None = None
+    rate_per_s: _Rate | None = None
     """The rate of the standard profile's open loop."""
-    capacity_per_s: float | None = None
+    capacity_per_s: _Rate | None = None
     """The baseline's throughput at saturation, from which the rate is derived."""
     pairs: int | None = None
     """The pairs of the last look, if they are not the default."""
     timing: Timing | None = None
     """How window and pairs were chosen."""
-    trial_s: float = 0.0
+    trial_s: Seconds = 0.0
     """How long the trial took."""
     ended_at: str = ""
     """The wall-clock time of the trial's end."""
@@ -65,7 +72,7 @@ class GateManifest(Part):
     schema_version: Annotated[str, Field(alias="schema")] = SCHEMA
     inputs: Annotated[GateInputs, Field(alias="asked")]
     seed: int
-    started_at: str
+    started_at: Annotated[str, AfterValidator(_check_instant)]
     files: dict[str, str] = Field(default_factory=dict)
     """The files that the arms' commands name, with their state; see `Arm.files`."""
     settings: Annotated[FixedSettings | None, Field(alias="fixed")] = None
@@ -89,26 +96,3 @@ def manifest_difference(stored: GateManifest, wanted: GateManifest) -> str:
         if stored.files.get(file, state) != state:
             return f", and {file} has changed since, so its pairs are of another server: remove it, or give another --out"
     return ""
-
-
-def manifest_problems(manifest: GateManifest) -> Iterator[tuple[str, str]]:
-    """What no gate could have stored in the manifest of an unfinished one."""
-    try:
-        parse_instant(manifest.started_at)
-    except ValueError:
-        yield "started_at", f"{manifest.started_at[:50]!r} is no instant"
-    settings = manifest.settings
-    if settings is not None:
-        if not 0 <= settings.trial_s <= LONGEST_S:
-            yield "fixed.trial_s", f"{settings.trial_s} is below zero, or more than could be measured"
-        limits = {
-            "warmup_ns": 1e15,
-            "window_ns": 1e15,
-            "concurrency": 1e6,
-            "rate_per_s": HIGHEST_RATE_PER_S,
-            "capacity_per_s": HIGHEST_RATE_PER_S,
-        }
-        for name, highest in limits.items():
-            value = getattr(settings, name)
-            if value is not None and not (0 < value <= highest or (name == "warmup_ns" and value == 0)):
-                yield f"fixed.{name}", f"{value} is not above zero, or more than could be measured"

@@ -9,7 +9,7 @@ from perfkit.gate.schedule import MOST_PAIRS
 from perfkit.gate.sentences import describe_others, metric_title
 from perfkit.gate.stored_runs import RECOMMENDED_RUNS
 from perfkit.gate.undecided import GateFacts, decide
-from perfkit.gate.verdict import Fault, GeneratorLoad, NextStep, Verdict
+from perfkit.gate.verdict import Comparison, Fault, GeneratorLoad, NextStep, Verdict
 from perfkit.stats.validity import BUSY_CORE_SHARE, DISTURBED_BY_OTHERS
 from perfkit.units import NS_PER_S
 
@@ -45,21 +45,18 @@ def _after_regression(verdict: Verdict, facts: GateFacts) -> Iterator[NextStep]:
             "perfkit",
             "bisect",
             facts.scenario,
-            "--good",
-            "REV",
-            "--bad",
-            "REV",
-            "--build",
-            "make",
-            "--serve",
+            *["--good", "REV", "--bad", "REV", "--build", "make", "--serve"],
             "./server --port {port}",
         )
         yield NextStep(text="To find the revision that made it slower, bisect with your own build and server.", command=shlex.join(words))
-    if facts.folder:
-        yield NextStep(
-            text="If the change is known and worth it, accept it until a date, in a file that is reviewed like code.",
-            command=accepting_command(facts.folder),
-        )
+    yield from _accepting(facts.folder)
+
+
+def _accepting(folder: str) -> Iterator[NextStep]:
+    """To accept a regression, where the verdict is in a folder."""
+    if folder:
+        text = "If the change is known and worth it, accept it until a date, in a file that is reviewed like code."
+        yield NextStep(text=text, command=accepting_command(folder))
 
 
 def accepting_command(folder: str) -> str:
@@ -80,9 +77,7 @@ def stored_next_steps(verdict: Verdict, folder: str = "") -> tuple[NextStep, ...
             )
             return (NextStep(text=more, command="perfkit baseline RESULT RESULT … --out BASELINE"), paired)
         case "regressed":
-            accept = "If the change is known and worth it, accept it until a date, in a file that is reviewed like code."
-            accepting = [NextStep(text=accept, command=accepting_command(folder))] if folder else []
-            return (paired, *accepting)
+            return (paired, *_accepting(folder))
         case "invalid":
             return (NextStep(text="Mend what the reasons name, and measure again: warnings of runs say what to change."), paired)
         case "incomparable":
@@ -93,15 +88,12 @@ def stored_next_steps(verdict: Verdict, folder: str = "") -> tuple[NextStep, ...
 
 def _after_pass(verdict: Verdict, facts: GateFacts) -> Iterator[NextStep]:
     """A hint if the gate would have missed a slowdown as large as a margin."""
+
+    def beyond_band(one: Comparison, effect: float) -> float:
+        return math.log1p(effect) - math.log1p(one.noise_band)
+
     scaled = [
-        (
-            one,
-            (
-                (math.log1p(one.minimum_detectable_effect) - math.log1p(one.noise_band))
-                / (math.log1p(one.margin) - math.log1p(one.noise_band))
-            )
-            ** 2,
-        )
+        (one, (beyond_band(one, one.minimum_detectable_effect) / beyond_band(one, one.margin)) ** 2)
         for one in verdict.gated
         if one.scale == "ratio" and one.minimum_detectable_effect is not None and one.margin > one.noise_band
     ]

@@ -6,11 +6,10 @@ from collections.abc import Sequence
 import numpy as np
 
 from perfkit.gate.faults import find_fault, missing_metric
-from perfkit.gate.metrics import build_comparison
+from perfkit.gate.metrics import MetricChoice, MetricTests, PairedValues, build_comparison, paired_values
 from perfkit.gate.paired import Look, MetricBounds, Rule, decide, improvement_p, look, minimum_detectable_effect
-from perfkit.gate.paired_values import MetricChoice, PairedValues, paired_values
 from perfkit.gate.pairs import ARMS, Pair
-from perfkit.gate.verdict import MAXIMUM_EFFECT, Comparison, Fault, MetricVerdict, VerdictKind
+from perfkit.gate.verdict import MAXIMUM_EFFECT, Comparison, Fault, VerdictKind
 from perfkit.spans.change import PartChange, change_over_pairs, describe_change
 
 
@@ -81,23 +80,16 @@ def _passes(rule: Rule, bounds: MetricBounds, values: PairedValues) -> bool:
 
 def compare_pairs(rule: Rule, values: Sequence[PairedValues]) -> tuple[Comparison, ...]:
     """Compare each metric; the verdicts are those of `judge`."""
-    looked = judge(rule, values)
     gated = [metric_values for metric_values in values if metric_values.metric.is_gated]
     bounds = [metric_values.metric.bounds for metric_values in gated]
     better = [metric_values.metric.improvement_bounds for metric_values in gated]
     improvements = improvement_p(rule, better, np.array([metric_values.differences for metric_values in gated]))
-    comparisons, index = [], 0
+    tests = MetricTests.of_each(judge(rule, values), improvements)
+    comparisons, places = [], iter(range(len(gated)))
     for metric_values in values:
         metric = metric_values.metric
-        verdict: MetricVerdict = "inconclusive"
-        adjusted_p = better_p = None
         # of a metric for information, as if it decided alone
-        own_bounds, place = (bounds, index) if metric.is_gated else ([metric.bounds], 0)
-        detectable = minimum_detectable_effect(rule, own_bounds, place, metric_values.differences)
-        if metric.is_gated:
-            verdict = "regressed" if looked.regressed[index] else "pass" if looked.passed[index] else "inconclusive"
-            adjusted_p, better_p = float(looked.adjusted_p[index]), float(improvements[index])
-            index += 1
+        own_bounds, place = (bounds, next(places)) if metric.is_gated else ([metric.bounds], 0)
         comparisons.append(
             build_comparison(
                 metric,
@@ -107,10 +99,8 @@ def compare_pairs(rule: Rule, values: Sequence[PairedValues]) -> tuple[Compariso
                 limits=metric_values.limits(rule.pass_alpha),
                 confidence=1 - 2 * rule.pass_alpha,
                 pairs=len(metric_values.baseline),
-                verdict=verdict,
-                adjusted_p=adjusted_p,
-                improvement_p=better_p,
-                detectable_difference=detectable,
+                tested=next(tests) if metric.is_gated else None,
+                detectable_difference=minimum_detectable_effect(rule, own_bounds, place, metric_values.differences),
             )
         )
     return tuple(comparisons)

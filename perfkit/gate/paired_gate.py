@@ -16,12 +16,12 @@ from perfkit.gate.arm import Arm, GateContext, measure_loads, running_target
 from perfkit.gate.faults import TrialError, generator_load, why_unmeasurable
 from perfkit.gate.folder import GateFolder
 from perfkit.gate.manifest import FixedSettings, GateInputs
+from perfkit.gate.metrics import MetricChoice
 from perfkit.gate.paired import Rule, rule_for
 from perfkit.gate.paired_decision import Decision, decide_control, decide_pairs
-from perfkit.gate.paired_values import MetricChoice
 from perfkit.gate.pairs import ARMS, ArmName, ArmRun, ArmRunner, GateObserver, Pair, PairKind, Stage, arm_run, mean_length_s, run_pairs
 from perfkit.gate.sentences import DECIDED, changes_since, describe_resumption, resumption_notes
-from perfkit.gate.trial import TrialOptions, run_specs, run_trial
+from perfkit.gate.trial import run_specs, run_trial
 from perfkit.gate.verdict import Comparison, GateFailure, Verdict
 from perfkit.history.accepted import NOTHING_ACCEPTED, AcceptedChanges
 from perfkit.measurement.control import Interruption
@@ -155,9 +155,8 @@ async def run_gate(
         observer.message("a gate is many runs: give `perfkit worker` the option --keep, and each machine stays for the next run")
     if (settings := folder.manifest.settings) is None:
         begin_ns = clock.now_ns()
-        options = TrialOptions(request.choice, request.pairs, request.time_limit_ns, request.control_pairs)
         try:
-            trial = await run_trial(request.arms, context, observer.message, options)
+            trial = await run_trial(request.arms, context, request.choice, request.inputs)
         except TrialError as error:
             return _verdict(request, folder, Decision("invalid", (error.fault.reason,), fault=error.fault), ())
         differences = arm_differences(trial.results, may_differ=False)

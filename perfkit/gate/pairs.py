@@ -7,13 +7,13 @@ import dataclasses
 import random
 import statistics
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Literal, Protocol, TypeAlias, TypeVar
+from typing import Annotated, Literal, Protocol, Self, TypeAlias, TypeVar
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from perfkit.clock import Clock, utc_now
 from perfkit.errors import MeasurementWarning
-from perfkit.gate.verdict import GeneratorLoad
+from perfkit.gate.verdict import MOST, GeneratorLoad, Seconds, Value
 from perfkit.result.distribution import QUANTILES
 from perfkit.result.file import SERVER_LOG
 from perfkit.result.model import Point, Result
@@ -63,9 +63,9 @@ class RunPoint(Part):
     valid: bool
     warnings: tuple[MeasurementWarning, ...] = ()
     duration_s: float = 0.0
-    scheduled: int
-    failed: int
-    figures: dict[str, float | None]
+    scheduled: Annotated[int, Field(le=MOST)]
+    failed: Annotated[int, Field(ge=0)]
+    figures: dict[str, Value | None]
     """`throughput` per second, percentiles and `cpu_time` in nanoseconds, `instructions`; None if there are too few samples for one, or if it
     was not measured."""
     parts_ns: dict[str, dict[str, int]] | None = None
@@ -74,6 +74,12 @@ class RunPoint(Part):
     """None in pairs of earlier versions."""
     generator_shares: dict[str, float] = Field(default_factory=dict)
     """If other processes disturbed the load generator: for each figure, the highest share of it that may be the generator's."""
+
+    @model_validator(mode="after")
+    def _check_failed(self) -> Self:
+        if self.failed > self.scheduled:
+            raise ValueError(f"{self.failed} failed of {self.scheduled} scheduled requests")
+        return self
 
 
 class ArmRun(Part):
@@ -108,7 +114,7 @@ class Pair(Part):
     baseline: ArmRun
     candidate: ArmRun
     """In a control pair, a second baseline run."""
-    took_s: float = 0.0
+    took_s: Seconds = 0.0
     """The time from the start of its first run to the end of its second one."""
     ended_at: str = ""
     """The wall-clock time of its end."""

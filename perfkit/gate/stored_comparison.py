@@ -2,15 +2,15 @@
 
 import dataclasses
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from perfkit.gate.metrics import Metric, build_comparison
+from perfkit.gate.metrics import Metric, MetricTests, build_comparison
 from perfkit.gate.paired import PASS_RATE
 from perfkit.gate.stored_runs import detectable_shift, estimate_shift, improved_runs_p, judge_runs, missing_runs
-from perfkit.gate.verdict import Comparison, MetricVerdict
-from perfkit.stats.ratio_interval import Estimate, share_difference, share_interval
+from perfkit.gate.verdict import Comparison
+from perfkit.stats.ratio_interval import Estimate, difference_of, share_interval
 
 STORED_MARGINS = {"throughput": 0.15, "p50": 0.15, "p95": 0.15, "p99": 0.20}
 """Slowdowns that a pass must rule out: wider than a paired gate's, since the machine may have changed in between."""
@@ -46,42 +46,29 @@ def compare_runs(metrics: Sequence[RunValues]) -> tuple[Comparison, ...]:
     """Compare each metric; all have the same runs. With too few runs none has a verdict."""
     gated = [values for values in metrics if values.metric.is_gated]
     bounds = [values.metric.bounds for values in gated]
-    tests = improvement = None
+    tests: Iterator[MetricTests] = iter(())
     if not any(missing_runs(len(metrics[0].baseline), len(metrics[0].candidate))):
         baseline, candidate = (np.array(side) for side in zip(*(values.logs for values in gated), strict=True))
-        tests = judge_runs(bounds, baseline, candidate)
         improvement = improved_runs_p([values.metric.improvement_bounds for values in gated], baseline, candidate)
-    comparisons, index = list[Comparison](), 0
-    for values in metrics:
-        if not values.metric.is_gated:
-            comparisons.append(_comparison(values, "inconclusive"))
-            continue
-        verdict: MetricVerdict = "inconclusive"
-        adjusted_p = improvement_p = None
-        if tests is not None and improvement is not None:
-            adjusted_p, improvement_p = float(tests.adjusted_p[index]), float(improvement[index])
-            if tests.regressed[index]:
-                verdict = "regressed"
-            elif tests.passed[index] and _interval(values)[2] < values.metric.bounds.margin:
-                verdict = "pass"
-        comparisons.append(_comparison(values, verdict, adjusted_p, improvement_p, detectable_shift(bounds, index, *values.logs)))
-        index += 1
-    return tuple(comparisons)
+        tests = MetricTests.of_each(judge_runs(bounds, baseline, candidate), improvement)
+    places = iter(range(len(gated)))
+    return tuple(
+        _comparison(values, next(tests, None), detectable_shift(bounds, next(places), *values.logs))
+        if values.metric.is_gated
+        else _comparison(values)
+        for values in metrics
+    )
 
 
 def pooled_errors(baseline: Sequence[_Counts], candidate: Sequence[_Counts]) -> Estimate:
     """The difference of the failed shares of all requests, candidate − baseline, with Newcombe's limits at 95 % each."""
-    return share_difference(_share(baseline), _share(candidate))
+    return difference_of(_share(baseline), _share(candidate))
 
 
-def _comparison(
-    values: RunValues,
-    verdict: MetricVerdict,
-    adjusted_p: float | None = None,
-    improvement_p: float | None = None,
-    detectable: float | None = None,
-) -> Comparison:
+def _comparison(values: RunValues, tested: MetricTests | None = None, detectable: float | None = None) -> Comparison:
     difference, low, high = _interval(values)
+    if tested is not None and tested.verdict == "pass" and high >= values.metric.bounds.margin:  # too few requests
+        tested = tested._replace(verdict="inconclusive")
     comparison = build_comparison(
         values.metric,
         values.baseline,
@@ -90,9 +77,7 @@ def _comparison(
         limits=(low, high) if math.isfinite(low) and math.isfinite(high) else None,
         confidence=_CONFIDENCE,
         pairs=min(len(values.baseline), len(values.candidate)),
-        verdict=verdict,
-        adjusted_p=adjusted_p,
-        improvement_p=improvement_p,
+        tested=tested,
         detectable_difference=detectable,
     )
     if values.requests is None:

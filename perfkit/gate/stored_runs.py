@@ -5,7 +5,6 @@ measurements the machine may have changed, which no test of the runs can tell fr
 changed by `MACHINE_ALLOWANCE` without any change of the server.
 """
 
-import dataclasses
 import functools
 import itertools
 import math
@@ -15,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 from numpy.typing import NDArray
 
-from perfkit.gate.paired import FALSE_ALARM_RATE, PASS_RATE, POWER, MetricBounds
+from perfkit.gate.paired import FALSE_ALARM_RATE, PASS_RATE, POWER, Look, MetricBounds
 from perfkit.stats.signed_rank import Array
 
 MAXIMUM_ARRANGEMENTS = 20_000
@@ -149,35 +148,25 @@ _FEWEST_ARRANGEMENTS = math.ceil(1 / FALSE_ALARM_RATE)
 _SIMULATED_GATES = 500
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class RunTests:
-    """The tests of a gate, as arrays over gates and metrics, or over metrics alone."""
-
-    adjusted_p: Array
-    """At or below `FALSE_ALARM_RATE` the metric has regressed."""
-    regressed: np.ndarray
-    passed: np.ndarray
-    """For an error rate too, by its runs; a pass needs enough requests besides."""
-
-
 def allowance(bounds: MetricBounds) -> float:
     """The difference in a metric that the machine may have made: none in an error rate."""
     return 0.0 if bounds.is_error_rate else math.log1p(MACHINE_ALLOWANCE)
 
 
-def judge_runs(bounds: Sequence[MetricBounds], baseline: Array, candidate: Array) -> RunTests:
+def judge_runs(bounds: Sequence[MetricBounds], baseline: Array, candidate: Array) -> Look:
     """Tests slownesses of shape [..., metrics, runs]; there must be enough runs (`missing_runs`).
 
     Regressed: the permutation test of `step_down_p` rejects H0 "worse by no more than the band and the allowance together", with one error
     rate for all metrics. Passed: the upper limit of the shift, at 95 %, and the allowance stay below the margin together. A pass needs all
-    metrics, so these limits need no correction (R. L. Berger, Technometrics 24, 1982).
+    metrics, so these limits need no correction (R. L. Berger, Technometrics 24, 1982). An error rate passes here by its runs; it needs enough
+    requests besides.
     """
     values = np.concatenate([baseline, np.asarray(candidate) - _no_change(bounds)], axis=-1)
     # rates without any error stay equal: lowered by the band, they would make the opposite arrangement as extreme as a regression
     adjusted = step_down_p(np.where(_is_error_rate(bounds), np.maximum(values, 0.0), values), np.shape(candidate)[-1])
     high = shift_limits(baseline, candidate, PASS_RATE)[1]
     passed = high + np.array([allowance(one) for one in bounds]) < np.array([one.margin for one in bounds])
-    return RunTests(adjusted, adjusted <= FALSE_ALARM_RATE, passed)
+    return Look(adjusted, adjusted <= FALSE_ALARM_RATE, passed)
 
 
 def improved_runs_p(bounds: Sequence[MetricBounds], baseline: Array, candidate: Array) -> Array:

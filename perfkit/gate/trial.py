@@ -7,8 +7,8 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 
 from perfkit.gate.arm import Arm, GateContext, RunningTarget, RunSpec, measure_loads, running_target
 from perfkit.gate.faults import TrialError, why_unmeasured
-from perfkit.gate.manifest import FixedSettings
-from perfkit.gate.paired_values import MetricChoice
+from perfkit.gate.manifest import FixedSettings, GateInputs
+from perfkit.gate.metrics import MetricChoice
 from perfkit.gate.pairs import ARMS, ArmName, RunPoint, Stage, blocking_warning, run_point
 from perfkit.gate.schedule import RunCost, TimeRequest, TrialMetric, describe_schedule, make_schedule
 from perfkit.gate.verdict import Fault, Timing
@@ -40,16 +40,6 @@ class Trial:
     """The trial's warnings that hold for every run, as sentences."""
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class TrialOptions:
-    """Which metrics count, and what the user decided about the number of pairs and the time of the whole gate."""
-
-    choice: MetricChoice
-    pairs: int | None = None
-    time_limit_ns: int | None = None
-    control_pairs: int = 0
-
-
 def given_window_ns(scenario: Scenario) -> int | None:
     """The window that the scenario gives; None if the trial chooses it, or if a number of requests ends it."""
     if scenario.measure.requests is not None:
@@ -57,25 +47,25 @@ def given_window_ns(scenario: Scenario) -> int | None:
     return scenario.measure.duration_ns or (_REPLAY_WINDOW_NS if isinstance(scenario.load, ReplayLoadSpec) else None)
 
 
-async def run_trial(arms: Mapping[ArmName, Arm], context: GateContext, message: Callable[[str], None], options: TrialOptions) -> Trial:
-    """Measure both arms as the pairs will, in short windows.
+async def run_trial(arms: Mapping[ArmName, Arm], context: GateContext, choice: MetricChoice, inputs: GateInputs) -> Trial:
+    """Measure both arms as the pairs will, in short windows; `choice` says which metrics count.
 
     With `warmup: auto` each arm's warm-up is detected, and the longer one is used in every run, since warm-ups of different lengths
     would favour one arm. Unless the scenario gives the window, two processes of each arm are measured twice each, from which follow
     the noise between restarts and that within a run. Raises TrialError if the load generator cannot keep up, and UsageError if
     windows or time are too short.
     """
-    return await _TrialRun(arms, context, message, options).run()
+    return await _TrialRun(arms, context, choice, inputs).run()
 
 
 class _TrialRun:
-    def __init__(self, arms: Mapping[ArmName, Arm], context: GateContext, message: Callable[[str], None], options: TrialOptions) -> None:
-        self._arms, self._context, self._message, self._options = arms, context, message, options
+    def __init__(self, arms: Mapping[ArmName, Arm], context: GateContext, choice: MetricChoice, inputs: GateInputs) -> None:
+        self._arms, self._context, self._choice, self._inputs, self._message = arms, context, choice, inputs, context.observer.message
         self._scenario = context.loaded.scenario
         self._is_standard = self._scenario.gate is not None and self._scenario.gate.profile == "standard"
         self._counts_requests = self._scenario.measure.requests is not None
         self._given_ns = given_window_ns(self._scenario)
-        self._studies_noise = not self._counts_requests and (self._given_ns is None or options.time_limit_ns is not None)
+        self._studies_noise = not self._counts_requests and (self._given_ns is None or inputs.time_limit_ns is not None)
         self._window_ns = None if self._counts_requests else min(_WINDOW_NS, self._given_ns or _WINDOW_NS)
         self._concurrency: int | None = None
         self._capacity_per_s = math.inf
@@ -185,16 +175,16 @@ class _TrialRun:
         cost = RunCost(max(statistics.fmean(self._overheads_s), 0.0), len(self._loads))
         if self._counts_requests:
             timing = Timing(window_s=None, window_chosen_by="scenario", run_overhead_s=cost.overhead_s, load_points=cost.load_points)
-            return self._options.pairs, timing
-        limit_s = None if self._options.time_limit_ns is None else self._options.time_limit_ns / NS_PER_S
+            return self._inputs.pairs, timing
+        limit_s = None if self._inputs.time_limit_ns is None else self._inputs.time_limit_ns / NS_PER_S
         spent_s = (self._context.clock.now_ns() - self._started_ns) / NS_PER_S
         request = TimeRequest(
             window_s=None if self._given_ns is None else self._given_ns / NS_PER_S,
-            pairs=self._options.pairs,
+            pairs=self._inputs.pairs,
             limit_s=limit_s,
             spent_s=spent_s,
             left_s=None if limit_s is None else limit_s - spent_s - _RESERVE_S,
-            control_pairs=self._options.control_pairs,
+            control_pairs=self._inputs.control_pairs,
         )
         metrics = self._trial_metrics()
         schedule, timing = make_schedule(metrics, request, cost)
@@ -206,7 +196,7 @@ class _TrialRun:
         return [
             TrialMetric(metric, tuple(tuple(process[index] for process in self._points[arm]) for arm in ARMS))
             for index, windows in enumerate(self._points["baseline"][0])
-            for metric in self._options.choice.gated_metrics(windows[0].load_point, windows[0].kind)
+            for metric in self._choice.gated_metrics(windows[0].load_point, windows[0].kind)
         ]
 
     async def _saturating_concurrency(self, target: RunningTarget) -> int:

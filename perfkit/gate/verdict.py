@@ -7,9 +7,9 @@ are candidate ÷ baseline where `scale` is "ratio", and candidate − baseline w
 import math
 import statistics
 from collections.abc import Sequence
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from perfkit.figures.resources import BusyProcess, OtherProcesses
 from perfkit.history.accepted import AcceptedChange
@@ -20,6 +20,11 @@ SCHEMA = "perfkit.verdict/1"
 MAXIMUM_EFFECT = 10.0
 """The largest minimum detectable effect that is reported: eleven times as slow. Larger ones are cut to it."""
 
+LONGEST_S, MOST = 1e9, 10**15
+Seconds = Annotated[float, Field(ge=0, le=LONGEST_S)]
+Value = Annotated[float, Field(ge=0, le=MOST)]
+"""A figure that could be measured."""
+Probability = Annotated[float, Field(ge=0, le=1)]
 _MOST_PROCESSES = 3
 
 VerdictKind = Literal["pass", "regressed", "inconclusive", "incomparable", "invalid", "error"]
@@ -44,9 +49,9 @@ class Comparison(Part):
     scale: Literal["ratio", "difference"] = "ratio"
     gated: bool = True
     """Whether the metric counts for the verdict; otherwise it is for information."""
-    baseline: float | None
+    baseline: Value | None
     """In the unit; baseline and candidate differ by `estimate`, about the middle of both sides' runs. None if nothing was measured."""
-    candidate: float | None
+    candidate: Value | None
     estimate: float | None
     """The Hodges-Lehmann estimate, over the pairs or of a stored gate's runs (for its error rate, of all requests); on the scale."""
     interval: tuple[float | None, float | None] | None
@@ -54,10 +59,10 @@ class Comparison(Part):
 
     A stored gate's reaches farther on both sides by what the machine may have changed between the measurements.
     """
-    confidence: float
+    confidence: Annotated[float, Field(gt=0, lt=1)]
     pairs: int
     """Of a stored gate the runs of the side that has fewer; hosts, where they differ."""
-    adjusted_p: float | None = None
+    adjusted_p: Probability | None = None
     """P-value of the test for a regression, adjusted for metrics and looks; below the verdict's `false_alarm_rate` it is a regression."""
     improvement_p: float | None = None
     """The same of the mirrored test, for a change for the better; None in verdicts of earlier versions and if the metric is not gated."""
@@ -78,9 +83,16 @@ class Comparison(Part):
     verdict: MetricVerdict
     reason: str
     """A sentence."""
-    baseline_values: tuple[float | None, ...] = ()
+    baseline_values: tuple[Value | None, ...] = ()
     """One value per pair, or per run of a stored gate (per host, where they differ), in the order of measurement."""
-    candidate_values: tuple[float | None, ...] = ()
+    candidate_values: tuple[Value | None, ...] = ()
+
+    @model_validator(mode="after")
+    def _check_shares(self) -> Self:
+        values = (self.baseline, self.candidate, *self.baseline_values, *self.candidate_values)
+        if self.unit == "share" and any(value is not None and value > 1 for value in values):
+            raise ValueError("a share is at most 1")
+        return self
 
     @property
     def title(self) -> str:
@@ -335,6 +347,13 @@ class Verdict(Part):
     duration_s: float | None = None
     """From the start of a paired gate to its verdict, with the time in which it was interrupted; None for a stored gate."""
     environment: dict[str, Any] = Field(default_factory=dict)
+
+    @model_validator(mode="after")
+    def _check_pairs(self) -> Self:
+        lengths = [(len(one.baseline_values), len(one.candidate_values)) for one in (*self.comparisons, *self.control)]
+        if self.mode == "paired" and any(baseline != candidate for baseline, candidate in lengths):
+            raise ValueError("each pair has a value of the baseline and one of the candidate")
+        return self
 
     @property
     def gated(self) -> tuple[Comparison, ...]:

@@ -86,7 +86,14 @@ class History:
 
     def _add(self, record: HistoryRecord) -> bool:
         series, entry = record.series, record.entry
-        row = (*dataclasses.astuple(series), entry.started_at, entry.commit, entry.host_id, _facts_text(entry.fingerprint), entry.source)
+        row = (
+            *dataclasses.astuple(series),
+            entry.started_at,
+            entry.commit,
+            entry.host_id,
+            json.dumps(entry.fingerprint, sort_keys=True),
+            entry.source,
+        )
         names = ", ".join(field.name for field in dataclasses.fields(Series))
         added = self._connection.execute(
             f"INSERT OR IGNORE INTO result ({names}, {_ENTRY}, status) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",  # noqa: S608 - constants
@@ -211,10 +218,6 @@ def _migrate(connection: sqlite3.Connection, version: int) -> None:
         facts = (_read_facts(text) if isinstance(text, str) else None) or {}
         connection.execute("UPDATE result SET model = ?, payload = ? WHERE id = ?", (model_of(facts), payload_of(facts), number))
     connection.execute(f"PRAGMA user_version = {_VERSION}")
-
-
-def _facts_text(facts: Mapping[str, Any]) -> str:
-    return json.dumps(facts, sort_keys=True)
 
 
 def _read_facts(text: str) -> dict[str, Any] | None:

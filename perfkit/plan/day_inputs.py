@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from perfkit.errors import UsageError
 from perfkit.plan.autoscaling import SCALE_DOWN_DELAY_S
 from perfkit.plan.capacity import HOURS_PER_YEAR
-from perfkit.plan.input_texts import AMOUNT, Price, parse_price
+from perfkit.plan.input_texts import AMOUNT, Price, parse_price, parsed
 from perfkit.plan.steps import DemandProfile
 from perfkit.units import NS_PER_S, parse_duration_ns, parse_share
 
@@ -58,10 +58,7 @@ class DayInputs:
 
 def parse_seconds(text: str, option: str) -> float:
     """Parse a duration such as `90s` or `5m`; raises UsageError."""
-    try:
-        duration_s = parse_duration_ns(text) / NS_PER_S
-    except ValueError as error:
-        raise UsageError(f"{option} {text!r}: {error}") from None
+    duration_s = parsed(option, text, parse_duration_ns) / NS_PER_S
     if duration_s > _LONGEST_DELAY_S:
         raise UsageError(f"{option} {text!r}: at most {_LONGEST_DELAY_S / 60:g}m")
     return duration_s
@@ -69,10 +66,7 @@ def parse_seconds(text: str, option: str) -> float:
 
 def parse_allowed_missed_time(text: str) -> float:
     """Parse `0.5%`, a share of the time; raises UsageError."""
-    try:
-        share = parse_share(text)
-    except ValueError as error:
-        raise UsageError(f"--allowed-missed-time {text!r}: {error}") from None
+    share = parsed("--allowed-missed-time", text, parse_share)
     if "%" not in text or share >= 1:
         raise UsageError(f"--allowed-missed-time {text!r}: expected a share of the time below 100%, with its unit, such as 0.5%")
     return share
@@ -91,10 +85,7 @@ def parse_spot(price: str | None, interruptions: str | None, prices: Sequence[Pr
         raise UsageError(
             f"--spot-interruptions {interruptions!r}: expected the share of the replicas that are lost in an hour, with its unit, such as 5%/h"
         )
-    try:
-        return Spot(per_hour, parse_share(share))
-    except ValueError as error:
-        raise UsageError(f"--spot-interruptions {interruptions!r}: {error}") from None
+    return Spot(per_hour, parsed("--spot-interruptions", interruptions, parse_share, share))
 
 
 def parse_purchase(

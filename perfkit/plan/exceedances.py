@@ -11,13 +11,13 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from perfkit.stats.autocorrelation import variance_of_share
+from perfkit.stats.autocorrelation import raised_for_chance, variance_of_share
 from perfkit.stats.buckets import BucketCounts, bucket_bounds_ns
 from perfkit.units import NS_PER_S
 
 _Numbers = npt.NDArray[np.float64]
 _LEAST_IDLE, _LEAST_SHARE = 0.01, 0.05
-_FEWEST_BATCHES, _BATCH_CORRECTION, _CHANCE_CORRECTION = 5, 2.0, 2.0
+_FEWEST_BATCHES, _BATCH_CORRECTION = 5, 2.0
 
 
 class Window(NamedTuple):
@@ -77,14 +77,13 @@ class RateTimes:
         """The cluster length by the function of this name, limited by the measured dispersion; at least the time of one request.
 
         The measured dispersion is that of the counts in the batches. It is raised twice. Batches that are not far longer than a cluster
-        show too little dispersion, so it is multiplied by 1 + 2·(cluster length ÷ batch length). The dispersion measured from n
-        clusters may be low by chance, so it is multiplied by 1 + 2/√n.
+        show too little dispersion, so it is multiplied by 1 + 2·(cluster length ÷ batch length). It may be low by chance
+        (`raised_for_chance`).
         """
         modelled = cluster_length_s(percentile_s, tail, idle_share)
         batch_s = self.length_s / max(len(self._batches), 1)
-        dispersion = max(self._dispersion_at(tail), 1.0)
-        by_chance = 1 + _CHANCE_CORRECTION * math.sqrt(dispersion / max(tail * self.count, 1.0))
-        shown = dispersion * by_chance * (1 + _BATCH_CORRECTION * modelled / batch_s) / self.rate_per_s
+        dispersion = raised_for_chance(max(self._dispersion_at(tail), 1.0), max(tail * self.count, 1.0))
+        shown = dispersion * (1 + _BATCH_CORRECTION * modelled / batch_s) / self.rate_per_s
         return np.maximum(np.minimum(modelled, shown), 1 / self.rate_per_s)
 
     def transient_correction(self, cluster_s: _Numbers, tail: float) -> _Numbers:

@@ -9,7 +9,7 @@ from collections.abc import Callable
 import numpy as np
 import numpy.typing as npt
 
-from perfkit.stats.distributions import binomial_cdf, chi_square_quantiles, normal_log_cdf, normal_quantile
+from perfkit.stats.probability import binomial_cdf, normal_quantile
 
 _Numbers = npt.NDArray[np.float64]
 _MOST_SHARES = 1000  # larger fleets are represented by so many replicas
@@ -207,15 +207,17 @@ def safe_demand_per_s(capacity: ReplicaCapacity, demand: Demand, splitting: Spli
 
 def _probability_within(margins: _Numbers, capacity: ReplicaCapacity, splitting: Splitting, replicas: int) -> _Numbers:
     """The probability that the SLO is kept, for each margin ln(m·C/Q)."""
+    from scipy.special import log_ndtr
+
     shares, counts = splitting.distinct_shares(replicas, _GROUPS)
     logs = np.log(shares)
     if not capacity.restart_sd:
         return np.asarray(margins >= logs.max() - 1e-12, dtype=np.float64)
     scales = capacity.restart_sd * _scale_factors(capacity.restart_degrees)
     if splitting.is_pooled:  # the mean of the factors is nearly normal
-        log_fits = normal_log_cdf(margins / (scales[:, None] / math.sqrt(replicas)))
+        log_fits = log_ndtr(margins / (scales[:, None] / math.sqrt(replicas)))
     else:
-        terms = (count * normal_log_cdf((margins - log) / scales[:, None]) for log, count in zip(logs, counts, strict=True))
+        terms = (count * log_ndtr((margins - log) / scales[:, None]) for log, count in zip(logs, counts, strict=True))
         log_fits = functools.reduce(np.add, terms)
     return np.asarray(np.exp(log_fits).mean(axis=0))
 
@@ -223,7 +225,9 @@ def _probability_within(margins: _Numbers, capacity: ReplicaCapacity, splitting:
 @functools.cache
 def _scale_factors(degrees: float) -> _Numbers:
     """Equally likely values of √(ν/χ²_ν), the ratio of the true standard deviation to its estimate."""
-    factors: _Numbers = np.sqrt(degrees / chi_square_quantiles((np.arange(_SCALES) + 0.5) / _SCALES, degrees))
+    from scipy.special import gammaincinv
+
+    factors: _Numbers = np.sqrt(degrees / (2 * gammaincinv(degrees / 2, (np.arange(_SCALES) + 0.5) / _SCALES)))
     return factors
 
 

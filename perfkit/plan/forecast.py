@@ -15,7 +15,7 @@ from perfkit.plan.forecast_models import LARGEST_LOG, MODELS, WEEK_DAYS, Fit, Nu
 from perfkit.plan.input_texts import parse_csv
 from perfkit.plan.inputs import PlanInputs
 from perfkit.stats.autocorrelation import first_order_time
-from perfkit.stats.distributions import normal_quantile
+from perfkit.stats.probability import normal_quantile
 
 FEWEST_DAYS, HORIZON_DAYS, PATHS = 14, 5 * 365, 400
 """The fewest peaks for a forecast; its longest reach in days; the number of simulated paths of each model."""

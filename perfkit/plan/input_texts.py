@@ -3,13 +3,23 @@
 import csv
 import dataclasses
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import TypeVar
 
 from perfkit.errors import UsageError
 
+_T = TypeVar("_T")
 AMOUNT = r"(?P<before>[^\d\s.,/=-]*)\s*(?P<amount>\d{1,3}(?:,\d{3})+(?:\.\d+)?|\d+(?:\.\d+)?|\.\d+)\s*(?P<after>[^\d\s/]*)"
 """A pattern of an amount with its currency before or after it, such as `$30,000` or `2.50 EUR`."""
 _PRICE = re.compile(rf"(?:(?P<label>.+)=)?\s*{AMOUNT}\s*/\s*(?P<unit>h|hour)")
+
+
+def parsed(option: str, text: str, parse: Callable[[str], _T], part: str | None = None) -> _T:
+    """What `parse` makes of an option's text, or of a part of it; its ValueError as a UsageError that names the option."""
+    try:
+        return parse(text if part is None else part)
+    except ValueError as error:
+        raise UsageError(f"{option} {text!r}: {error}") from None
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

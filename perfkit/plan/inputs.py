@@ -8,7 +8,7 @@ from perfkit.errors import UsageError
 from perfkit.plan.capacity import FAILURE_HEADROOM, HEADROOM, ReplicaCount, count_replicas
 from perfkit.plan.day_inputs import DayInputs
 from perfkit.plan.fleet_risk import Balancing, Splitting, normalised_shares
-from perfkit.plan.input_texts import Price, parse_csv, parse_price
+from perfkit.plan.input_texts import Price, parse_csv, parse_price, parsed
 from perfkit.result.distribution import QUANTILES
 from perfkit.stats.constraints import PERCENTILE_NAMES, Constraint, parse_constraint
 from perfkit.stats.slo import SloLimits
@@ -65,10 +65,7 @@ def parse_availability(text: str) -> float:
 
 def parse_peak_hours(text: str) -> float:
     """Parse `4h`, the hours of a day with the peak demand; raises UsageError."""
-    try:
-        hours = parse_duration_ns(text) / _NS_PER_HOUR
-    except ValueError as error:
-        raise UsageError(f"--peak-hours {text!r}: {error}") from None
+    hours = parsed("--peak-hours", text, parse_duration_ns) / _NS_PER_HOUR
     if not 0 < hours <= _HOURS_PER_DAY:
         raise UsageError(f"--peak-hours {text!r}: expected more than 0 and at most 24 hours a day, such as 4h")
     return hours
@@ -115,12 +112,9 @@ def parse_share_counts(text: str, name: str) -> tuple[float, ...]:
 
 
 def _share(text: str, option: str, example: str) -> float:
-    try:
-        if "%" not in text:
-            raise UsageError(f"{option} {text!r}: the unit is missing; write {example}")
-        return parse_share(text)
-    except ValueError as error:
-        raise UsageError(f"{option} {text!r}: {error}") from None
+    if "%" not in text:
+        raise UsageError(f"{option} {text!r}: the unit is missing; write {example}")
+    return parsed(option, text, parse_share)
 
 
 _LIMIT = re.compile(r"\s*(?P<name>[A-Za-z0-9_.]+)\s*<=?\s*(?P<limit>[^<>=]+?)\s*")
@@ -196,19 +190,16 @@ def parse_slo(texts: Sequence[str]) -> SloLimits:
         if not match:
             raise UsageError(f"--slo {text!r}: expected a limit such as 'p99<50ms' or 'error_rate<0.1%'")
         name = match["name"].replace(".", "_").lower()
-        try:
-            if name == "error_rate":
-                if error_rate is not None:
-                    raise UsageError("--slo: error_rate has two limits; give one")
-                error_rate = parse_share(match["limit"])
-                continue
-            if name not in QUANTILES:
-                raise UsageError(
-                    f"--slo {text!r}: {match['name']!r} is not a known percentile; known are {', '.join(QUANTILES)} and error_rate"
-                )
-            limit_ns = parse_duration_ns(match["limit"])
-        except ValueError as error:
-            raise UsageError(f"--slo {text!r}: {error}") from None
+        if name == "error_rate":
+            if error_rate is not None:
+                raise UsageError("--slo: error_rate has two limits; give one")
+            error_rate = parsed("--slo", text, parse_share, match["limit"])
+            continue
+        if name not in QUANTILES:
+            raise UsageError(
+                f"--slo {text!r}: {match['name']!r} is not a known percentile; known are {', '.join(QUANTILES)} and error_rate"
+            )
+        limit_ns = parsed("--slo", text, parse_duration_ns, match["limit"])
         if not limit_ns:
             raise UsageError(f"--slo {text!r}: a limit must be above zero")
         if percentiles.setdefault(QUANTILES[name], limit_ns) != limit_ns:
@@ -222,23 +213,14 @@ def parse_demand_per_s(text: str, option: str = "--demand") -> float:
     """Parse a rate above zero with its unit, such as `1000/s` or `60000/m`; raises UsageError."""
     if "/" not in text:
         raise UsageError(f"{option} {text!r}: the unit is missing; write 1000/s or 60000/m")
-    try:
-        return parse_rate_per_s(text)
-    except ValueError as error:
-        raise UsageError(f"{option} {text!r}: {error}") from None
+    return parsed(option, text, parse_rate_per_s)
 
 
 def parse_constraints(texts: Sequence[str]) -> tuple[Constraint, ...]:
     """Parse limits such as `gpu_memory<40GiB` and `price<20/h`, separated by commas; raises UsageError."""
-    constraints = []
-    for text in [part for option in texts for part in option.split(",")]:
-        try:
-            constraints.append(
-                parse_constraint(text, ("gpu_memory", "price", "energy", "replicas", "capacity", "error_rate", *PERCENTILE_NAMES))
-            )
-        except ValueError as error:
-            raise UsageError(f"--constraint {text!r}: {error}") from None
-    return tuple(dict.fromkeys(constraints))
+    known = ("gpu_memory", "price", "energy", "replicas", "capacity", "error_rate", *PERCENTILE_NAMES)
+    separate = [part for option in texts for part in option.split(",")]
+    return tuple(dict.fromkeys(parsed("--constraint", text, lambda text: parse_constraint(text, known)) for text in separate))
 
 
 def parse_power_w(text: str, option: str = "--idle-power") -> float:

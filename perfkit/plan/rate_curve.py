@@ -7,12 +7,11 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import numpy.typing as npt
 
-from perfkit.stats.distributions import student_t_quantile
+from perfkit.stats.probability import student_t_quantile
 
 _Numbers = npt.NDArray[np.float64]
 Model = Callable[[_Numbers], tuple[_Numbers, _Numbers]]
 """Parameters (p) → residuals (n ≥ p) and their derivatives by the parameters (n × p)."""
-_TOLERANCE, _MAXIMUM_EVALUATIONS = 1e-14, 400
 _INFEASIBLE = 1e9  # in place of residuals that are not finite: worse than any real ones, and MINPACK can compare it
 
 
@@ -40,25 +39,13 @@ def minimise(model: Model, start: _Numbers) -> Minimum:
     """The least sum of squares near `start`, by the Levenberg-Marquardt algorithm (J. J. Moré 1978)."""
     from scipy.optimize import leastsq
 
-    evaluations: dict[bytes, tuple[_Numbers, _Numbers]] = {}
-
-    def evaluate(parameters: _Numbers) -> tuple[_Numbers, _Numbers]:
-        key = parameters.tobytes()  # MINPACK asks for residuals and derivatives at the same place, one after the other
-        if key not in evaluations:
-            evaluations[key] = model(parameters)
-        return evaluations[key]
-
     def residuals(parameters: _Numbers) -> _Numbers:
-        values = evaluate(parameters)[0]
-        return values if np.isfinite(values).all() else np.full_like(values, _INFEASIBLE)
+        return np.nan_to_num(model(parameters)[0], nan=_INFEASIBLE, posinf=_INFEASIBLE, neginf=_INFEASIBLE)
 
     def derivatives(parameters: _Numbers) -> _Numbers:
-        return evaluate(parameters)[1]
+        return model(parameters)[1]
 
-    parameters, *_ = leastsq(
-        residuals, start.tolist(), (), derivatives,
-        full_output=True, ftol=_TOLERANCE, xtol=_TOLERANCE, gtol=0.0, maxfev=_MAXIMUM_EVALUATIONS,
-    )  # fmt: skip
+    parameters, *_ = leastsq(residuals, start.tolist(), (), derivatives, full_output=True, ftol=1e-14, xtol=1e-14, gtol=0.0, maxfev=400)
     return Minimum(parameters, *model(parameters))
 
 

@@ -113,5 +113,5 @@ def _sentence(repeated: Sequence[SentPoint], kept: dict[Arrivals, SentPoint], nu
     amount = f"{'' if len(repeated) == number else f'{len(repeated)} of '}its {number} measurement{'s' if number > 1 else ''}"
     count = "counts" if len(repeated) == 1 else "count"
     why = "a recorded trace" if one.is_trace else f"workload.seed {one.seed}"
-    cure = "measure another part of the trace" if one.is_trace else f"measure again with `--set workload.seed={free_seed}`"
-    return f"{same} ({why}), so {amount} {count} as repeated, not as new evidence: {cure}."
+    remedy = "measure another part of the trace" if one.is_trace else f"measure again with `--set workload.seed={free_seed}`"
+    return f"{same} ({why}), so {amount} {count} as repeated, not as new evidence: {remedy}."

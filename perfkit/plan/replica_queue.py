@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from perfkit.plan.queueing import MgcQueue
 from perfkit.plan.steps import Floats
-from perfkit.stats.distributions import binomial_limits, student_t_quantile
+from perfkit.stats.probability import binomial_limits, student_t_quantile
 from perfkit.units import NS_PER_S, format_duration_ns, format_rate_per_s
 
 _RESTART_S = 1e6
@@ -37,7 +37,7 @@ class Limit:
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
 class ServiceLaw:
-    """A first-come-first-served queue: its number of servers, and its equally likely service times, and the windows in which its requests miss the SLO."""
+    """A first-come-first-served queue: its number of servers, and its equally likely service times."""
 
     servers: int
     times_s: Floats
@@ -48,7 +48,7 @@ class ServiceLaw:
         return self.servers / float(np.mean(self.times_s))
 
     def draw(self, number: int, random: np.random.Generator) -> Floats:
-        """Independent service times, and the windows in which its requests miss the SLO."""
+        """Independent service times."""
         drawn: Floats = self.times_s[random.integers(0, len(self.times_s), number)]
         return drawn
 

@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from perfkit.plan.exceedances import RateTimes, cluster_length_s
 from perfkit.plan.rate_curve import Spread
-from perfkit.stats.distributions import normal_quantile, student_t_quantile
+from perfkit.stats.probability import normal_quantile
 from perfkit.units import NS_PER_S
 
 _Numbers = npt.NDArray[np.float64]
@@ -43,7 +43,6 @@ class Capacity:
     low_per_s: float
     """The lower limit, which is planned with."""
     high_per_s: float
-    replicates: int
     is_cut: bool = False
     """Whether a bound (overload or too many errors) limits the capacity, below the rate at which the percentile meets its limit."""
     clusters: float = math.inf
@@ -166,7 +165,7 @@ def capacity_under_limit(
     is_bounded = float(np.quantile(unbounded, (1 - CONFIDENCE) / 2)) > cut  # then the percentile does not decide
     low, high = (float(one) for one in np.quantile(draws, [(1 - CONFIDENCE) / 2, (1 + CONFIDENCE) / 2]))
     return Capacity(
-        cut, min(low, cut), min(max(high, cut), most), DRAWS, is_cut=middle > cut,
+        cut, min(low, cut), min(max(high, cut), most), is_cut=middle > cut,
         **({} if is_bounded else _cluster_facts(found, cut, limit_ns)), speed_elasticity=float(np.median(elasticity)), draws_per_s=tuple(np.sort(draws).tolist()),
     )  # fmt: skip
 
@@ -240,6 +239,7 @@ def _log_likelihood(parameters: _Numbers, found: _Evidence) -> _Numbers:
 
 def _shuffled_t_quantiles(random: np.random.Generator, number: int, degrees: float) -> _Numbers:
     """Quantiles of Student's t at evenly spaced probabilities in random order: a sample with little noise."""
-    probabilities = (np.arange(number) + 0.5) / number
-    values = np.array([student_t_quantile(float(one), max(1, math.floor(degrees))) for one in probabilities])
+    from scipy.special import stdtrit
+
+    values: _Numbers = stdtrit(max(1, math.floor(degrees)), (np.arange(number) + 0.5) / number)
     return random.permutation(values)

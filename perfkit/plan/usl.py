@@ -8,23 +8,15 @@ import numpy as np
 import numpy.typing as npt
 
 from perfkit.plan.rate_curve import Minimum, minimise
-from perfkit.stats.distributions import f_tail, student_t_quantile
+from perfkit.stats.probability import student_t_quantile
+from perfkit.stats.ratio_interval import Estimate
 from perfkit.units import format_percent
 
 _Numbers = npt.NDArray[np.float64]
-FEWEST_POINTS, FEWEST_PAST_PEAK, FURTHEST = 8, 2, 1.5
+FEWEST_POINTS, FEWEST_PAST_PEAK, FURTHEST, CONFIDENCE = 8, 2, 1.5, 0.95
 _PEAKS = np.geomspace(1 / 1024, 64, 513)  # × the largest concurrency: candidates for the peak, for its profile
 _MISFIT_ALLOWED, _MISFIT_SIGNIFICANCE = 0.05, 0.05
 _NEARBY = np.exp(np.linspace(-0.3, 0.3, 61))  # × the estimated peak: more candidates
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class UslParameter:
-    """An estimate and its interval."""
-
-    value: float
-    low: float
-    high: float
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -41,11 +33,11 @@ class UslPeak:
 class UslFit:
     """The fitted law X(N) = λN / (1 + σ(N-1) + κN(N-1))."""
 
-    lone_rate_per_s: UslParameter
+    lone_rate_per_s: Estimate
     """λ: the throughput with one request in flight."""
-    contention: UslParameter
+    contention: Estimate
     """σ: the serial share of the work."""
-    coherency: UslParameter
+    coherency: Estimate
     """κ: the cost of coordination per pair of requests in flight."""
     confidence: float
     points: int
@@ -92,15 +84,13 @@ class UslRefusal:
 def fit_usl(
     concurrencies: Sequence[float] | _Numbers,
     throughputs_per_s: Sequence[float] | _Numbers,
-    weights: Sequence[float] | _Numbers | None = None,
-    confidence: float = 0.95,
 ) -> UslFit | UslRefusal:
-    """Fits the law to the points of a closed loop, several per concurrency if wanted; `weights` are proportional to inverse variances.
+    """Fits the law to the points of a closed loop, several per concurrency if wanted.
 
-    Source: N. J. Gunther, *Guerrilla Capacity Planning* (2007), chapter 4. Weighted nonlinear least squares of ln X, since the
+    Source: N. J. Gunther, *Guerrilla Capacity Planning* (2007), chapter 4. Nonlinear least squares of ln X, since the
     noise is a share of the throughput, with σ, κ ≥ 0. Intervals use Student's t with n-3 degrees of freedom; that of N* =
     √((1-σ)/κ) is the set of peaks whose best fit the F test does not reject (a profile; D. M. Bates & D. G. Watts 1988, chapter 6).
-    Assumptions: a closed loop without think time; independent noise of equal relative size, apart from the weights.
+    Assumptions: a closed loop without think time; independent noise of equal relative size.
 
     The law is rejected if two conditions hold: the mean throughputs at the concurrencies deviate from it by more than 5 % (root mean
     square), and the F test for lack of fit, at 5 %, finds that the scatter of the repetitions does not explain this (N. R. Draper &
@@ -117,10 +107,9 @@ def fit_usl(
         return UslRefusal(
             f"The universal scalability law needs at least {FEWEST_POINTS} points of a closed loop at 4 or more concurrencies; there are {n.size}."
         )
-    root = np.ones_like(x) if weights is None else np.sqrt(np.asarray(weights, dtype=np.float64) / np.mean(weights))
-    minimum = _fit(n, x, root, (True, True))
+    minimum = _fit(n, x, (True, True))
     degrees = n.size - 3
-    t = student_t_quantile((1 + confidence) / 2, degrees)
+    t = student_t_quantile((1 + CONFIDENCE) / 2, degrees)
     spread = np.sqrt(np.maximum(np.diag(minimum.unscaled_covariance), 0) * minimum.sum_of_squares / degrees)  # standard errors
     if minimum.parameters[1] + t * spread[1] < 0:
         return UslRefusal(
@@ -129,21 +118,21 @@ def fit_usl(
         )
     if min(minimum.parameters[1:]) < 0:
         # the best fit with σ or κ fixed at 0 that keeps both at 0 or above
-        edges = [_fit(n, x, root, free) for free in ((True, False), (False, True), (False, False))]
+        edges = [_fit(n, x, free) for free in ((True, False), (False, True), (False, False))]
         minimum = min((one for one in edges if min(one.parameters[1:]) >= 0), key=lambda one: one.sum_of_squares)
-    if (missed := _lack_of_fit(n, x, root, minimum)) > _MISFIT_ALLOWED:
+    if (missed := _lack_of_fit(n, x, minimum)) > _MISFIT_ALLOWED:
         return UslRefusal(
             f"Model rejected: the universal scalability law misses the mean throughputs by {format_percent(missed)} (allowed {format_percent(_MISFIT_ALLOWED)}), beyond the scatter of the repetitions."
         )
     rate, sigma, kappa = (float(value) for value in minimum.parameters)
     residual_sd = math.sqrt(minimum.sum_of_squares / degrees)
     low, high = minimum.parameters - t * spread, minimum.parameters + t * spread
-    peak, sentence = _peak(n, x, root, minimum, t, residual_sd)
+    peak, sentence = _peak(n, x, minimum, t, residual_sd)
     return UslFit(
-        lone_rate_per_s=UslParameter(math.exp(rate), math.exp(low[0]), math.exp(high[0])),
-        contention=UslParameter(sigma, max(float(low[1]), 0.0), float(high[1])),
-        coherency=UslParameter(kappa, max(float(low[2]), 0.0), float(high[2])),
-        confidence=confidence,
+        lone_rate_per_s=Estimate(math.exp(rate), math.exp(low[0]), math.exp(high[0])),
+        contention=Estimate(sigma, max(float(low[1]), 0.0), float(high[1])),
+        coherency=Estimate(kappa, max(float(low[2]), 0.0), float(high[2])),
+        confidence=CONFIDENCE,
         points=n.size,
         residual_sd=residual_sd,
         largest_concurrency=float(n.max()),
@@ -152,27 +141,28 @@ def fit_usl(
     )
 
 
-def _lack_of_fit(n: _Numbers, x: _Numbers, root: _Numbers, minimum: Minimum) -> float:
+def _lack_of_fit(n: _Numbers, x: _Numbers, minimum: Minimum) -> float:
     """The root mean square deviation of the mean throughputs from the law, as a share; 0 if the scatter of the repetitions explains it."""
+    from scipy.special import fdtrc
+
     levels, places = np.unique(n, return_inverse=True)
     within_degrees, beyond_degrees = n.size - levels.size, levels.size - 3
     if min(within_degrees, beyond_degrees) < 1:
         return 0.0
-    weights, logs = root * root, np.log(x)
-    means = np.bincount(places, weights * logs) / np.bincount(places, weights)
-    within = float(weights @ (logs - means[places]) ** 2)
+    logs = np.log(x)
+    within = float(((logs - (np.bincount(places, logs) / np.bincount(places))[places]) ** 2).sum())
     beyond = max(minimum.sum_of_squares - within, 0.0)
-    if within and f_tail(beyond / beyond_degrees / (within / within_degrees), beyond_degrees, within_degrees) > _MISFIT_SIGNIFICANCE:
+    if within and fdtrc(beyond_degrees, within_degrees, beyond / beyond_degrees / (within / within_degrees)) > _MISFIT_SIGNIFICANCE:
         return 0.0
-    return math.sqrt(beyond / float(weights.sum()))
+    return math.sqrt(beyond / n.size)
 
 
-def _fit(n: _Numbers, x: _Numbers, root: _Numbers, free: tuple[bool, bool]) -> Minimum:
+def _fit(n: _Numbers, x: _Numbers, free: tuple[bool, bool]) -> Minimum:
     """Fits ln λ, σ and κ; of σ and κ, those that are not `free` are 0."""
     columns = np.array([True, *free])
     # N/X = (1 + σ(N-1) + κN(N-1)) / λ is linear: its solution is a good start
     design = np.column_stack([np.ones_like(n), n - 1, n * (n - 1)])[:, columns]
-    linear, *_ = np.linalg.lstsq(design * (x / n * root)[:, None], root, rcond=None)
+    linear, *_ = np.linalg.lstsq(design * (x / n)[:, None], np.ones_like(n), rcond=None)
     start = np.zeros(3)
     start[0] = math.log(x[np.argmin(n)] / n.min())
     if linear[0] > 0:
@@ -185,9 +175,8 @@ def _fit(n: _Numbers, x: _Numbers, root: _Numbers, free: tuple[bool, bool]) -> M
         load = 1 + parameters[1] * (n - 1) + parameters[2] * n * (n - 1)
         if load.min() <= 0:
             return np.full_like(n, np.nan), np.zeros((n.size, int(columns.sum())))
-        residuals = root * (np.log(x / n) - parameters[0] + np.log(load))
-        jacobian = np.column_stack([-np.ones_like(n), (n - 1) / load, n * (n - 1) / load]) * root[:, None]
-        return residuals, jacobian[:, columns]
+        jacobian = np.column_stack([-np.ones_like(n), (n - 1) / load, n * (n - 1) / load])
+        return np.log(x / n) - parameters[0] + np.log(load), jacobian[:, columns]
 
     minimum = minimise(model, start[columns])
     parameters = np.zeros(3)
@@ -195,7 +184,7 @@ def _fit(n: _Numbers, x: _Numbers, root: _Numbers, free: tuple[bool, bool]) -> M
     return Minimum(parameters, minimum.residuals, minimum.jacobian)
 
 
-def _peak(n: _Numbers, x: _Numbers, root: _Numbers, minimum: Minimum, t: float, residual_sd: float) -> tuple[UslPeak | None, str]:
+def _peak(n: _Numbers, x: _Numbers, minimum: Minimum, t: float, residual_sd: float) -> tuple[UslPeak | None, str]:
     rate, sigma, kappa = (float(value) for value in minimum.parameters)
     if sigma >= 1:
         return None, f"There is no peak: the throughput does not rise with the requests in flight (σ = {sigma:.3g})."
@@ -206,7 +195,7 @@ def _peak(n: _Numbers, x: _Numbers, root: _Numbers, minimum: Minimum, t: float, 
     estimate = math.sqrt((1 - sigma) / kappa) if kappa > 0 else math.inf
     if math.isfinite(estimate):
         peaks = np.unique(np.concatenate([peaks, estimate * _NEARBY]))
-    low, high = _ends(peaks, _profile(n, x, root, peaks) - limit, estimate)
+    low, high = _ends(peaks, _profile(n, x, peaks) - limit, estimate)
     is_open = not math.isfinite(high)
     past = int(np.count_nonzero(n > estimate))
     if is_open or past < FEWEST_PAST_PEAK:
@@ -237,23 +226,22 @@ def _ends(peaks: _Numbers, excess: _Numbers, estimate: float) -> tuple[float, fl
     return min(low, estimate), max(high, estimate)
 
 
-def _profile(n: _Numbers, x: _Numbers, root: _Numbers, peaks: _Numbers) -> _Numbers:
+def _profile(n: _Numbers, x: _Numbers, peaks: _Numbers) -> _Numbers:
     """The smallest sum of squares with the peak fixed at each of `peaks`, for σ in [0, 1)."""
     pairs = (n * (n - 1))[None, :] / (peaks * peaks)[:, None]
     slope = (n - 1)[None, :] - pairs  # derivative of the denominator by σ, with κ = (1-σ)/N*²
-    weights = root * root / (root @ root)
-    sigma = np.full(peaks.size, 0.05)
-    logs = np.log(x / n)[None, :]
+    sigma, logs = np.full(peaks.size, 0.05), np.log(x / n)[None, :]
+
+    def residuals(load: _Numbers) -> _Numbers:
+        found: _Numbers = logs + np.log(load)
+        found -= found.mean(axis=1, keepdims=True)  # ln λ is their mean
+        return found
+
     for _ in range(25):
         load = 1 + pairs + sigma[:, None] * slope
-        residuals = logs + np.log(load)
-        residuals = (residuals - (residuals * weights).sum(axis=1, keepdims=True)) * root  # ln λ is their mean
         by_sigma = slope / load
-        by_sigma = (by_sigma - (by_sigma * weights).sum(axis=1, keepdims=True)) * root
-        step = (residuals * by_sigma).sum(axis=1) / np.maximum((by_sigma * by_sigma).sum(axis=1), 1e-300)
+        by_sigma -= by_sigma.mean(axis=1, keepdims=True)
+        step = (residuals(load) * by_sigma).sum(axis=1) / np.maximum((by_sigma * by_sigma).sum(axis=1), 1e-300)
         sigma = np.clip(sigma - step, 0.0, 0.999)
-    load = 1 + pairs + sigma[:, None] * slope
-    residuals = logs + np.log(load)
-    residuals = (residuals - (residuals * weights).sum(axis=1, keepdims=True)) * root
-    totals: _Numbers = (residuals * residuals).sum(axis=1)
+    totals: _Numbers = (residuals(1 + pairs + sigma[:, None] * slope) ** 2).sum(axis=1)
     return totals

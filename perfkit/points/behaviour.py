@@ -8,13 +8,13 @@ import numpy as np
 from perfkit.errors import MeasurementWarning
 from perfkit.figures.resources import IDLE_GPU_SHARE
 from perfkit.points.measured import PointMeasurement
+from perfkit.points.steady_state import SteadyState, judge_steady_state
 from perfkit.recorder.series import Series
 from perfkit.recorder.window import Window
 from perfkit.result.load import ClosedLoad, ColdStartLoad, IdleLoad, Load
 from perfkit.result.model import Incident
 from perfkit.stats.buckets import BucketCounts
 from perfkit.stats.overload import judge_overload
-from perfkit.stats.steady_state import SteadyState, judge_steady_state
 from perfkit.units import NS_PER_S, format_duration_ns
 
 _REQUESTS_PER_INTERVAL, _FEWEST_INTERVALS = 10, 60  # with fewer, no verdict on a series is reliable
@@ -29,7 +29,7 @@ _LARGEST_EMPTY_SHARE = 0.05
 def warm_up_ns(series: Series, *, is_open: bool) -> int:
     """The length of the warm-up at the start of a series, in nanoseconds; 0 if the series is too short to tell.
 
-    MSER-5 with a test for initial bias on the series of `judge_series`; see `stats.steady_state.mser5`. A warm-up that does not
+    MSER-5 with a test for initial bias on the series of `judge_series`; see `points.steady_state.mser5`. A warm-up that does not
     end within a third of the series is not cut off: the rest would not be steady either, and is judged so.
     """
     judged = judge_series(series, is_open=is_open)

@@ -20,6 +20,7 @@ from perfkit.points.judgement import (
     schedule_warnings,
 )
 from perfkit.points.measured import PointMeasurement
+from perfkit.points.median_difference import compare_medians
 from perfkit.points.resources import (
     energy_per_inference_j,
     generator_figures,
@@ -50,7 +51,6 @@ from perfkit.result.model import (
 )
 from perfkit.result.part import Part
 from perfkit.stats.buckets import EMPTY, BucketCounts
-from perfkit.stats.median_difference import compare_medians
 from perfkit.stats.percentile_interval import PercentileInterval, percentile_intervals
 from perfkit.stats.slo import CheckedAnswers, FirstResponses, SloLimits, judge_slo
 from perfkit.stats.validity import DISTURBED_BY_OTHERS, INVALIDATING

@@ -11,8 +11,8 @@ from perfkit.recorder.addresses import AddressWindow
 from perfkit.result.distribution import QUANTILES, Distribution, distribution
 from perfkit.result.model import Machine, Protocol, Replica
 from perfkit.stats.buckets import EMPTY, BucketCounts
-from perfkit.stats.imbalance import ERROR_RATE, imbalance_p_value
 from perfkit.stats.percentile_interval import percentile_intervals
+from perfkit.stats.probability import binomial_cdf
 from perfkit.transport.base import Outcome
 from perfkit.transport.options import Balance
 from perfkit.units import NS_PER_S, format_duration_ns, format_percent
@@ -23,6 +23,8 @@ _LEAST_DEVIATION = 0.05
 _LEAST_SLOWER = 0.05
 _LEAST_UNLIKE = 0.2
 _MOST_COMPARED = 8
+ERROR_RATE = 0.001
+"""The largest probability with which even choices are called uneven."""
 
 
 def replica_figures(parts: Sequence[PointMeasurement]) -> tuple[Replica, ...] | None:
@@ -78,6 +80,21 @@ def _share(windows: Sequence[AddressWindow], parts: Sequence[PointMeasurement]) 
         "times_ns": distribution(BucketCounts.merged(one.times for one in windows)),
         "intervals": {name: (one.low_ns, one.high_ns) for name in _WITH_INTERVAL if (one := intervals.get(QUANTILES[name]))},
     }
+
+
+def imbalance_p_value(counts: Sequence[int]) -> float:
+    """An upper bound of the probability that choices with equal probabilities differ as much as these counts; 1 for fewer than two.
+
+    The exact two-sided binomial test of each count, with the smallest p-value multiplied by the number of counts (Bonferroni): for
+    independent choices it is below p with a probability of at most p, whatever their number. Round-robin choices, and
+    choices of the address with the fewest requests in flight, vary less, so that they are called uneven even more rarely.
+    """
+    total, addresses = sum(counts), len(counts)
+    if addresses < 2 or not total:
+        return 1.0
+    share = 1 / addresses
+    tails = [min(binomial_cdf(count, total, share), binomial_cdf(total - count, total, 1 - share)) for count in counts]
+    return min(2 * addresses * min(tails), 1.0)
 
 
 def imbalance_warnings(replicas: Sequence[Replica], protocol: Protocol, balance: Balance | None) -> Iterator[MeasurementWarning]:

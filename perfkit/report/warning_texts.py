@@ -14,7 +14,7 @@ import perfkit
 _PAGE = pathlib.Path(perfkit.__file__).absolute().parent / "docs/reference/warnings.md"
 _SECTION = re.compile(
     r"^### `(?P<code>\w+)`\n\n(?P<meaning>.+?)\.(?P<invalid> The load point is not valid\.)?\n\n"
-    r"\*\*Cause\.\*\* .+\.\n\n\*\*Mend\.\*\* .+?\.(?: Keys and options: (?P<keys>.+)\.)?\n",
+    r"\*\*Cause\.\*\* .+\.\n\n\*\*Remedy\.\*\* .+?\.(?: Keys and options: (?P<keys>.+)\.)?\n",
     re.MULTILINE,
 )
 
@@ -24,13 +24,13 @@ class WarningText:
     """The section of one warning, in Markdown."""
 
     section: str
-    """All of it: what was seen, its cause, and what mends it."""
+    """All of it: what was seen, its cause, and its remedy."""
     meaning: str
     """What was seen, without a full stop."""
     is_invalid: bool
     """Whether it makes a load point invalid, because its figures are those of the load generator, not of the target."""
     keys: str
-    """The scenario keys and `perfkit run` options that mend it; empty if none does."""
+    """The scenario keys and `perfkit run` options of the remedy; empty if there are none."""
 
 
 @functools.cache

@@ -1,8 +1,17 @@
 """The result of a capacity search: its probes, the fitted curve, and the capacity with its interval."""
 
+import dataclasses
+import math
 from typing import Literal
 
 from perfkit.result.part import Part
+
+Stage = Literal["bracket", "bisect", "refine", "confirm"]
+Confirmation = Literal["passed", "not_steady", "too_few_samples", "missed"]
+StopReason = Literal[
+    "precision", "cliff", "non_monotone", "not_confirmed", "never_met", "never_missed", "generator", "too_short", "max_probes", "budget",
+    "interrupted",
+]  # fmt: skip
 
 
 class FittedCurve(Part):
@@ -25,23 +34,30 @@ class FittedCurve(Part):
     """The variance of a probe's count beyond the limit, divided by its mean, at the capacity."""
 
 
-class ProbeLimit(Part):
-    """The requests of a probe that were beyond one limit of the SLO: slower than a percentile's limit, or failed."""
+@dataclasses.dataclass(frozen=True, slots=True)
+class LimitCount:
+    """The requests of one probe that were beyond one limit of the SLO: slower than a percentile's limit, or failed."""
 
     beyond: int
     count: int
     allowed_share: float
     """The share that may be beyond the limit, such as 0.01 for a p99."""
-    dispersion: float
-    """The variance of `beyond` divided by its mean, from the parts of the window; 1 for independent requests."""
+    dispersion: float = 1.0
+    """The variance of `beyond` divided by its mean, from the batches of the probe's window; 1 for independent requests. It is about the
+    number of requests that exceed the limit together."""
+
+    @property
+    def margin(self) -> float:
+        """ln(share beyond the limit ÷ allowed share), finite without requests beyond it; above 0 the limit is missed."""
+        return math.log((self.beyond + 0.5) / (self.allowed_share * self.count + 0.5))
 
 
 class SearchProbe(Part):
     """One probe of a search; its figures are those of the load point with the same index."""
 
     rate_per_s: float
-    stage: Literal["bracket", "bisect", "refine", "confirm"]
-    limits: dict[str, ProbeLimit]
+    stage: Stage
+    limits: dict[str, LimitCount]
     met: bool
     overloaded: bool
     """Whether the backlog grew."""
@@ -62,13 +78,10 @@ class Search(Part):
     """The half-width of the interval that was asked for, as a share of the capacity."""
     budget_s: float | None = None
     """The time limit of the search; None if it was not recorded."""
-    stopped_because: Literal[
-        "precision", "cliff", "non_monotone", "not_confirmed", "never_met", "never_missed", "generator", "too_short", "max_probes", "budget",
-        "interrupted",
-    ]  # fmt: skip
+    stopped_because: StopReason
     reason: str
     """The result in one sentence."""
-    confirmation: Literal["passed", "not_steady", "too_few_samples", "missed"] | None = None
+    confirmation: Confirmation | None = None
     """The result of a new probe at the lower limit."""
     missed_below_per_s: float | None = None
     """A rate far below the capacity that misses the SLO as well."""

@@ -7,12 +7,11 @@ from perfkit.load.point import LoadPoint, PointPart
 from perfkit.recorder.window import Window
 from perfkit.result.distribution import QUANTILES
 from perfkit.result.model import Point
-from perfkit.result.search import FittedCurve, ProbeLimit, Search, SearchProbe
+from perfkit.result.search import FittedCurve, LimitCount, Search, SearchProbe
 from perfkit.scenario.file import LoadedScenario
 from perfkit.scenario.load import SearchLoadSpec
 from perfkit.search.decision import decide, estimate
 from perfkit.search.probes import NextProbe, Probe, SearchSettings, Stop
-from perfkit.search.share_curve import LimitCount
 from perfkit.stats.overload import judge_overload
 from perfkit.stats.percentile_interval import dispersion_above
 from perfkit.stats.sample_size import is_limit_shown_met
@@ -110,7 +109,7 @@ class CapacitySearch:
             ),
             probes=tuple(
                 SearchProbe(
-                    rate_per_s=probe.rate_per_s, stage=probe.stage, limits={name: _probe_limit(one) for name, one in probe.limits.items()},
+                    rate_per_s=probe.rate_per_s, stage=probe.stage, limits=dict(probe.limits),
                     met=probe.is_met, overloaded=probe.is_overloaded, valid=probe.is_valid, took_s=probe.took_s,
                 )
                 for probe in self._probes
@@ -148,10 +147,6 @@ class CapacitySearch:
             max_probes=search.max_probes,
             budget_s=max(_DEFAULT_BUDGET_S, search.max_probes * usual_s) if search.budget_ns is None else search.budget_ns / NS_PER_S,
         )
-
-
-def _probe_limit(counted: LimitCount) -> ProbeLimit:
-    return ProbeLimit(beyond=counted.beyond, count=counted.count, allowed_share=counted.allowed_share, dispersion=counted.dispersion)
 
 
 def explain_search(search: Search) -> str:

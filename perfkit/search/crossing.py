@@ -5,17 +5,18 @@ import itertools
 import math
 from collections.abc import Sequence
 
+from perfkit.result.search import LimitCount
 from perfkit.search.share_curve import (
     LOWEST_CHANGE,
     LOWEST_NEAR,
     NEWTON_STEPS,
     SMALLEST_STEP,
     CountAt,
-    LimitCount,
     ShareCurve,
     curve_within,
 )
-from perfkit.stats.distributions import student_t_quantile
+from perfkit.stats.autocorrelation import raised_for_chance
+from perfkit.stats.probability import student_t_quantile
 
 _RANGES = ((LOWEST_NEAR, 1.2), (0.5, 1.5))  # of the crossing: further away, the curve is not straight enough
 _NEAR_LOGARITHM, _SHORTEST_REACH, _LONGEST_REACH = 1.6, 0.03, 0.25
@@ -24,7 +25,6 @@ _FORM_ERROR, _LARGEST_SHIFT = 0.12, 0.03  # how far ln(share) may lie from the c
 _HIGHEST_CHANGE = 1.0  # the interval is open beyond this share of the crossing
 _FIRST_STEP, _STEP_FACTOR, _HALVINGS = 0.004, 1.7, 12
 _LEAST_SLOPE, _LARGEST_STEP = 0.2, 5.0
-_CHANCE_CORRECTION = 2.0  # ÷ √n: by what share the dispersion of n clusters is raised, as it may be low by chance
 _WINDOW_DEGREES = 2  # the weight of the dispersion within windows, in degrees of freedom
 
 
@@ -124,7 +124,7 @@ def _with_interval(curve: ShareCurve, confidence: float) -> Crossing:
     degrees = len(terms) - 2
     scale = max((sum(term.pearson for term in terms) + _WINDOW_DEGREES) / (degrees + _WINDOW_DEGREES), 1.0)
     information = sum(term.information for term in terms)
-    scale *= 1 + _CHANCE_CORRECTION * math.sqrt(scale / information)
+    scale = raised_for_chance(scale, information)
     counts = [term.point.counted.count for term in terms]
     long = sum(counts) ** 2 / sum(count * count for count in counts)
     t = student_t_quantile((1 + confidence) / 2, max(math.floor(long) - 2, 0) + _WINDOW_DEGREES)

@@ -11,17 +11,16 @@ import dataclasses
 import math
 from collections.abc import Callable, Sequence
 
+from perfkit.result.search import Confirmation, StopReason
 from perfkit.search.crossing import Crossing, fit_crossing
 from perfkit.search.probes import (
     FEWEST_BEYOND,
     MIN_FITTED_POINTS,
-    Confirmation,
     Estimate,
     NextProbe,
     Probe,
     SearchSettings,
     Stop,
-    StopReason,
     allowed_share,
     dispersion_without_fit,
     fewest_requests,

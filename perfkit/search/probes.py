@@ -3,18 +3,11 @@
 import dataclasses
 import math
 from collections.abc import Mapping, Sequence
-from typing import Literal, TypeAlias
 
+from perfkit.result.search import Confirmation, LimitCount, Stage, StopReason
 from perfkit.search.crossing import Crossing, dispersion_of
-from perfkit.search.share_curve import HIGHEST_SHARE, CountAt, LimitCount
+from perfkit.search.share_curve import HIGHEST_SHARE, CountAt
 from perfkit.stats.sample_size import minimum_samples
-
-Stage: TypeAlias = Literal["bracket", "bisect", "refine", "confirm"]
-Confirmation: TypeAlias = Literal["passed", "not_steady", "too_few_samples", "missed"]
-StopReason: TypeAlias = Literal[
-    "precision", "cliff", "non_monotone", "not_confirmed", "never_met", "never_missed", "generator", "too_short", "max_probes", "budget",
-    "interrupted",
-]  # fmt: skip
 
 _FEWEST_OF_FASTEST = 20
 

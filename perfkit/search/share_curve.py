@@ -5,6 +5,8 @@ import math
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
+from perfkit.result.search import LimitCount
+
 HIGHEST_SHARE = 0.15
 """A probe with a larger share beyond the limit is too far from the crossing."""
 LOWEST_NEAR = 0.72
@@ -20,24 +22,6 @@ _FIRST_SLOPE = 5.0
 _LEAST_MEAN = 1e-9
 _STEEPEST_DISPERSION = 1.5  # its logarithm rises at most this much faster than that of the share
 _MOST_CLUSTERS = 20.0
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class LimitCount:
-    """The requests of one probe that were beyond one limit of the SLO: slower than a percentile's limit, or failed."""
-
-    beyond: int
-    count: int
-    allowed_share: float
-    """The share that may be beyond the limit, such as 0.01 for a p99."""
-    dispersion: float = 1.0
-    """The variance of `beyond` divided by its mean, from the batches of the probe's window; 1 for independent requests. It is about the
-    number of requests that exceed the limit together."""
-
-    @property
-    def margin(self) -> float:
-        """ln(share beyond the limit ÷ allowed share), finite without requests beyond it; above 0 the limit is missed."""
-        return math.log((self.beyond + 0.5) / (self.allowed_share * self.count + 0.5))
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

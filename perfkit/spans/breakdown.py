@@ -7,7 +7,7 @@ import numpy as np
 import numpy.typing as npt
 
 from perfkit.spans.split import PARTS, SplitRequests
-from perfkit.stats.distributions import student_t_quantile
+from perfkit.stats.probability import student_t_quantile
 from perfkit.units import NS_PER_S
 
 BANDS = {"p50": (0.50, 0.05), "p95": (0.95, 0.02), "p99": (0.99, 0.005)}

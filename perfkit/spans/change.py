@@ -9,7 +9,7 @@ import numpy as np
 
 from perfkit.spans.breakdown import BANDS, FEWEST_ABOVE, Breakdown, PartMeans
 from perfkit.spans.split import PARTS
-from perfkit.stats.distributions import student_t_quantile
+from perfkit.stats.probability import student_t_quantile
 from perfkit.units import format_duration_ns
 
 PLACES = {

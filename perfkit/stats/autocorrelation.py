@@ -6,6 +6,7 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
+_CHANCE_CORRECTION = 2.0
 _HIGHEST_LAG_1 = 0.97  # of a fitted first-order series: closer to 1, the time is dominated by noise
 
 
@@ -57,25 +58,6 @@ def first_order_time(series: Sequence[float] | npt.NDArray[np.float64], fitted: 
     return (1 + rho) / (1 - rho)
 
 
-def indicator_time(above: npt.NDArray[np.int64], counts: npt.NDArray[np.int64]) -> float:
-    """The integrated autocorrelation time, in requests, of "the value is above a threshold", from batches in time order.
-
-    `above` and `counts` have one element per batch: the requests above the threshold, and all requests. The time is the variance
-    of the share above, as measured between batches, divided by that of independent requests, p(1-p)/N. It is 1 if all or no
-    values are above, and may be below 1 if arrivals are more even than random. N divided by it is the effective sample size.
-    Source: batch means, as in A. M. Law, *Simulation Modeling and Analysis*, section 9.5. Assumption: batches long enough to be
-    uncorrelated; the relative error of the time is then √(2/(B-1)), 27 to 32 % for 20 to 30 batches. Raises ValueError for fewer
-    than two batches.
-    """
-    if len(counts) < 2:
-        raise ValueError(f"batch means need at least two batches, found {len(counts)}")
-    total = int(counts.sum())
-    share = float(above.sum()) / total if total else 0.0
-    if not 0 < share < 1:
-        return 1.0
-    return variance_of_share(above, counts) * total / (share * (1 - share))
-
-
 def variance_of_share(above: npt.NDArray[np.int64], counts: npt.NDArray[np.int64]) -> float:
     """The variance of the share above a threshold, Σabove/Σcounts, from at least two batches in time order.
 
@@ -85,6 +67,11 @@ def variance_of_share(above: npt.NDArray[np.int64], counts: npt.NDArray[np.int64
     batches, total = len(counts), float(counts.sum())
     excess = above - above.sum() / total * counts
     return batches / (batches - 1) * float(excess @ excess) / total**2
+
+
+def raised_for_chance(dispersion: float, count: float) -> float:
+    """A dispersion of counts, as measured from `count` events, × 1 + 2/√n: from n = count ÷ dispersion clusters of them it may be low by chance."""
+    return dispersion * (1 + _CHANCE_CORRECTION * math.sqrt(dispersion / count))
 
 
 def _centre(series: Sequence[float] | npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:

@@ -12,8 +12,8 @@ import numpy.typing as npt
 
 from perfkit.stats.autocorrelation import first_order_time
 from perfkit.stats.buckets import BucketCounts
-from perfkit.stats.distributions import binomial_limits, student_t_quantile
 from perfkit.stats.percentile_interval import PercentileInterval, percentile_intervals
+from perfkit.stats.probability import binomial_limits, student_t_quantile
 from perfkit.stats.sample_size import is_withheld, minimum_samples
 
 LEAST_SHARE = 0.01

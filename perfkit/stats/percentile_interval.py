@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from perfkit.stats.autocorrelation import lag_1_autocorrelation, variance_of_share
 from perfkit.stats.buckets import BucketCounts, bucket_bounds_ns
-from perfkit.stats.distributions import student_t_quantile
+from perfkit.stats.probability import student_t_quantile
 from perfkit.stats.sample_size import is_withheld, minimum_samples
 
 _BATCHES = range(20, 31)

@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from perfkit.stats.distributions import normal_quantile
+from perfkit.stats.probability import normal_quantile
 
 CERTAIN = 0.95
 """The lowest probability with which all differences of a ranking are right."""

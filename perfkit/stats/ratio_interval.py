@@ -6,7 +6,7 @@ import statistics
 from collections.abc import Sequence
 from typing import Self
 
-from perfkit.stats.distributions import student_t_quantile
+from perfkit.stats.probability import student_t_quantile
 
 CONFIDENCE = 0.95
 
@@ -63,8 +63,13 @@ def geometric_mean(values: Sequence[float], confidence: float = CONFIDENCE) -> E
     mean = statistics.fmean(logarithms)
     if len(values) == 1:
         return Estimate(math.exp(mean), None, None)
-    reach = student_t_quantile((1 + confidence) / 2, len(values) - 1) * statistics.stdev(logarithms) / math.sqrt(len(values))
-    return Estimate(math.exp(mean), math.exp(mean - reach), math.exp(mean + reach))
+    return on_logarithms(math.exp(mean), statistics.stdev(logarithms) / math.sqrt(len(values)), len(values) - 1, confidence)
+
+
+def on_logarithms(value: float, standard_error: float, degrees: int, confidence: float) -> Estimate:
+    """A positive value with Student's interval of its logarithm."""
+    reach = math.exp(student_t_quantile((1 + confidence) / 2, degrees) * standard_error)
+    return Estimate(value, value / reach, value * reach)
 
 
 def ratio_of_means(base: Sequence[float], other: Sequence[float], confidence: float = CONFIDENCE) -> Estimate:
@@ -80,8 +85,7 @@ def ratio_of_means(base: Sequence[float], other: Sequence[float], confidence: fl
     if not sum(squares):
         return Estimate(ratio, ratio, ratio)
     df = sum(squares) ** 2 / sum(square**2 / (len(values) - 1) for square, values in zip(squares, (base, other), strict=True))
-    reach = math.exp(student_t_quantile((1 + confidence) / 2, max(math.floor(df), 1)) * math.sqrt(sum(squares)))
-    return Estimate(ratio, ratio / reach, ratio * reach)
+    return on_logarithms(ratio, math.sqrt(sum(squares)), max(math.floor(df), 1), confidence)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -120,10 +124,8 @@ class PooledScatter:
         The variance of each is its own or the pooled one, whichever is larger. The pooled one keeps three repetitions from a small variance
         by chance, and gives the degrees of freedom. A sample's own keeps one that scatters more than the others from their small variance.
         """
-        ratio = math.exp(other.mean - base.mean)
         square = sum(max(one.variance, self.variance) / one.count for one in (base, other))
-        reach = math.exp(student_t_quantile((1 + confidence) / 2, self.degrees) * math.sqrt(square))
-        return Estimate(ratio, ratio / reach, ratio * reach)
+        return on_logarithms(math.exp(other.mean - base.mean), math.sqrt(square), self.degrees, confidence)
 
 
 def share_interval(hits: int, count: int, confidence: float = CONFIDENCE) -> Estimate:
@@ -137,10 +139,11 @@ def share_interval(hits: int, count: int, confidence: float = CONFIDENCE) -> Est
     return Estimate(share, max(middle - reach, 0.0) if hits else 0.0, min(middle + reach, 1.0) if hits < count else 1.0)
 
 
-def share_difference(base: Estimate, other: Estimate) -> Estimate:
-    """The difference of two shares, other - base, with an interval from Wilson's intervals of both.
+def difference_of(base: Estimate, other: Estimate) -> Estimate:
+    """The difference other - base of two independent figures, with its interval from those of the figures, which are closed.
 
-    Source: R. G. Newcombe's hybrid score interval (Statist. Med. 17, 1998, method 10).
+    MOVER: d - √((o - o_low)² + (b_high - b)²) and d + √((o_high - o)² + (b - b_low)²), by G. Y. Zou & A. Donner as for `ratio_of`. Of shares
+    with Wilson's intervals it is R. G. Newcombe's hybrid score interval (Statist. Med. 17, 1998, method 10).
     """
     assert None not in (base.low, base.high, other.low, other.high)
     difference = other.value - base.value

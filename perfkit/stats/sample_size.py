@@ -7,7 +7,7 @@ count as N divided by the autocorrelation time.
 import functools
 import math
 
-from perfkit.stats.distributions import binomial_cdf
+from perfkit.stats.probability import binomial_cdf
 
 _CONFIDENCE, _ALLOWED_ABOVE = 0.99, 1
 

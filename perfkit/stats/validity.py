@@ -4,8 +4,8 @@ import dataclasses
 
 from perfkit.errors import MeasurementWarning
 from perfkit.stats.buckets import BucketCounts
-from perfkit.stats.distributions import binomial_limits
 from perfkit.stats.generator_effect import Effect
+from perfkit.stats.probability import binomial_limits
 from perfkit.units import format_duration_ns
 
 INVALIDATING = frozenset(

@@ -20,7 +20,7 @@ from perfkit.history.series import HistoryEntry, Series
 from perfkit.history.trend import Trend, find_steps, steps_json
 from perfkit.report.comparison import comparison_json
 from perfkit.result.model import result_document
-from perfkit.result.search import FittedCurve, ProbeLimit, Search, SearchProbe
+from perfkit.result.search import FittedCurve, LimitCount, Search, SearchProbe
 from perfkit.result.sweep import SweepFolder, SweepRank
 from tests import stored_results
 from tests.closed_schema import closed
@@ -80,7 +80,7 @@ def written_documents(folder):
         slo={"p99": "50ms"}, confidence=0.9, precision=0.05, capacity_per_s=18.0, low_per_s=17.0, high_per_s=19.0, stopped_because="precision",
         reason="The capacity is 18.0/s.",
         probes=(SearchProbe(rate_per_s=10, stage="bracket", met=True, overloaded=False, valid=True, took_s=1.0, limits={
-            "p99": ProbeLimit(beyond=0, count=1000, allowed_share=0.01, dispersion=1.0)}),),
+            "p99": LimitCount(beyond=0, count=1000, allowed_share=0.01, dispersion=1.0)}),),
         curve=FittedCurve(limit="p99", centre_per_s=20.0, floor=0.001, intercept=-4, slope=9, points=3, effective_beyond=30, dispersion=2),
     )  # fmt: skip
     for document in (results[0], stored_results.result(), results[0].model_copy(update={"search": search})):

@@ -10,11 +10,10 @@ import pytest
 
 from perfkit.cli.main import main
 from perfkit.errors import UsageError
-from perfkit.gate.accepted import accept_verdict, acceptance_notes, record_of_canary, with_acceptance
-from perfkit.gate.metrics import Metric
+from perfkit.gate.accepted import accept_verdict, acceptance_notes, record_of_canary
+from perfkit.gate.metrics import Metric, MetricChoice, with_acceptance
 from perfkit.gate.paired import rule_for
 from perfkit.gate.paired_decision import decide_control, decide_pairs
-from perfkit.gate.paired_values import MetricChoice
 from perfkit.gate.sentences import headline
 from perfkit.gate.verdict import Verdict
 from perfkit.history.accepted import AcceptedChange, AcceptedChanges

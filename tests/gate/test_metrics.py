@@ -4,10 +4,9 @@ import math
 
 import pytest
 
-from perfkit.gate.metrics import Metric
+from perfkit.gate.metrics import Metric, PairedValues
 from perfkit.gate.paired import decide, rule_for
 from perfkit.gate.paired_decision import compare_pairs, judge
-from perfkit.gate.paired_values import PairedValues
 from perfkit.gate.sentences import format_change
 from perfkit.gate.verdict import Verdict
 

@@ -10,11 +10,10 @@ import pytest
 from perfkit.cli.bisect import configure as configure_bisect
 from perfkit.cli.gate import configure
 from perfkit.figures.resources import BusyProcess, OtherProcesses
-from perfkit.gate.metrics import Metric
+from perfkit.gate.metrics import Metric, PairedValues
 from perfkit.gate.next_steps import next_steps, stored_next_steps
 from perfkit.gate.paired import rule_for
 from perfkit.gate.paired_decision import compare_pairs
-from perfkit.gate.paired_values import PairedValues
 from perfkit.gate.undecided import GateFacts, changed_command, find_longer_gate, needed_pairs
 from perfkit.gate.verdict import Fault, GeneratorLoad, MetricNoise, Timing, Verdict
 

@@ -6,10 +6,10 @@ import pytest
 from perfkit.clock import ManualClock
 from perfkit.errors import UsageError
 from perfkit.gate.arm import parse_arm
+from perfkit.gate.metrics import MetricChoice
 from perfkit.gate.paired import rule_for
 from perfkit.gate.paired_decision import decide_pairs
 from perfkit.gate.paired_gate import GateRequest
-from perfkit.gate.paired_values import MetricChoice
 from perfkit.gate.pairs import Pair, pair_seed, random_order, run_pairs
 from perfkit.scenario.file import read_scenario
 from perfkit.units import NS_PER_S

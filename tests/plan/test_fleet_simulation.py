@@ -10,7 +10,7 @@ from perfkit.plan.autoscaling import Autoscaler, ReplicaCourse, autoscale
 from perfkit.plan.fleet_simulation import FleetDay, Sampling, choose_sampling, simulate_fleet
 from perfkit.plan.replica_queue import Limit, ServiceLaw, WindowTally, clustered_share_interval, judge, pool_windows
 from perfkit.plan.steps import PeriodicSteps, Steps
-from perfkit.stats.distributions import binomial_limits
+from perfkit.stats.probability import binomial_limits
 
 EXPONENTIAL = ServiceLaw(1, -0.01 * np.log1p(-(np.arange(5000) + 0.5) / 5000))
 P99 = Limit(0.99, 0.3)

@@ -14,7 +14,7 @@ from perfkit.plan.slo_capacity import Capacity
 from tests.queue_results import bucket_counts
 
 RATES = (20.0, 35.0, 50.0, 60.0, 75.0, 80.0, 85.0)
-CAPACITY = Capacity(90.0, 88.0, 92.0, 400)
+CAPACITY = Capacity(90.0, 88.0, 92.0)
 
 
 def measured(rate, mean_s, p99_s=None, samples=10_000_000):

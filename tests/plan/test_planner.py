@@ -80,9 +80,9 @@ def test_the_capacity_is_that_of_the_queue(plan):
 
 def test_the_distribution_of_the_capacity_has_the_lower_limit_as_its_5_percent_quantile(plan):
     capacity = plan.chosen.capacity
-    assert len(capacity.draws_per_s) == capacity.replicates >= 400
+    assert len(capacity.draws_per_s) >= 400
     assert list(capacity.draws_per_s) == sorted(capacity.draws_per_s)
-    assert sum(draw < capacity.low_per_s for draw in capacity.draws_per_s) == pytest.approx(0.05 * capacity.replicates, abs=1)
+    assert sum(draw < capacity.low_per_s for draw in capacity.draws_per_s) == pytest.approx(0.05 * len(capacity.draws_per_s), abs=1)
 
 
 def test_the_fleet_is_planned_with_the_lower_limit_of_the_capacity(plan):

@@ -45,7 +45,7 @@ def inputs(demand_per_s=1000.0, **risk):
 
 def capacity_of(*draws_per_s):
     ordered = tuple(sorted(draws_per_s))
-    return Capacity(ordered[len(ordered) // 2], ordered[0], ordered[-1], len(ordered), draws_per_s=ordered)
+    return Capacity(ordered[len(ordered) // 2], ordered[0], ordered[-1], draws_per_s=ordered)
 
 
 def fleet_of(replicas, demand_per_s=1000.0):

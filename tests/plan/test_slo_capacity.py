@@ -8,7 +8,7 @@ import pytest
 
 from perfkit.plan.exceedances import RateTimes, Window
 from perfkit.plan.rate_curve import Spread
-from perfkit.plan.slo_capacity import DRAWS, FEWEST_CLUSTERS, Bound, Capacity, capacity_under_limit, lowest_capacity
+from perfkit.plan.slo_capacity import FEWEST_CLUSTERS, Bound, Capacity, capacity_under_limit, lowest_capacity
 from perfkit.stats.buckets import BucketCounts
 
 UNIT_NS = 1e7  # the mean service time, 10 ms
@@ -109,7 +109,7 @@ def test_the_draws_hold_the_interval_and_follow_the_seed(measure):
 
 def capacity_of(normal, per_s, sd_per_s):
     draws = [per_s + sd_per_s * z for z in normal]
-    return Capacity(per_s, per_s - 1.645 * sd_per_s, per_s + 1.645 * sd_per_s, DRAWS, draws_per_s=tuple(draws))
+    return Capacity(per_s, per_s - 1.645 * sd_per_s, per_s + 1.645 * sd_per_s, draws_per_s=tuple(draws))
 
 
 def test_of_several_limits_the_lowest_counts_at_each_probability():

@@ -11,8 +11,14 @@ from perfkit.result.load import ClosedLoad
 from perfkit.result.model import Connections
 from perfkit.stats.buckets import HIGHEST_NS, BucketCounts
 from perfkit.transport.base import Outcome
+from tests.stats.conftest import queue_response_times
 
 MS = 1_000_000
+
+
+@pytest.fixture(scope="session")
+def queue():
+    return queue_response_times
 
 
 @pytest.fixture

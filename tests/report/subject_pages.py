@@ -26,7 +26,7 @@ from perfkit.report.run_charts import run_charts
 from perfkit.report.sweep import write_sweep_report
 from perfkit.report.timeline import read_timeline
 from perfkit.report.verdict_page import render_verdict_html
-from perfkit.result.search import FittedCurve, ProbeLimit, Search, SearchProbe
+from perfkit.result.search import FittedCurve, LimitCount, Search, SearchProbe
 from perfkit.result.sweep import SweepFolder, SweepRank
 from tests.queue_results import Writer, write_mm1_results
 from tests.report.conftest import Synthetic
@@ -48,7 +48,7 @@ def search_page(folder: pathlib.Path) -> str:
     """A search of four probes, one of them not valid."""
     probes = []
     for rate_per_s, beyond, stage in ((10, 0, "bracket"), (20, 25, "refine"), (40, 900, "refine"), (15, 9, "confirm")):
-        limits = {"p99": ProbeLimit(beyond=beyond, count=1000, allowed_share=0.01, dispersion=1.0)}
+        limits = {"p99": LimitCount(beyond=beyond, count=1000, allowed_share=0.01, dispersion=1.0)}
         said = {"rate_per_s": rate_per_s, "stage": stage, "limits": limits, "overloaded": beyond > 100, "valid": beyond != 25}
         probes.append(SearchProbe.model_validate({**said, "met": beyond <= 10, "took_s": 1.0}))
     curve = FittedCurve(

@@ -9,13 +9,13 @@ from perfkit.report.render import render_html
 from perfkit.report.run import run_page
 from perfkit.report.search import probes_table, search_group
 from perfkit.report.terminal_summary import print_summary
-from perfkit.result.search import FittedCurve, ProbeLimit, Search, SearchProbe
+from perfkit.result.search import FittedCurve, LimitCount, Search, SearchProbe
 
 LIMIT_NS = 50_000_000
 
 
 def probe(rate_per_s, beyond, *, stage="refine", valid=True, overloaded=False):
-    limits = {"p99": ProbeLimit(beyond=beyond, count=1000, allowed_share=0.01, dispersion=1.0)}
+    limits = {"p99": LimitCount(beyond=beyond, count=1000, allowed_share=0.01, dispersion=1.0)}
     return SearchProbe(rate_per_s=rate_per_s, stage=stage, limits=limits, met=beyond <= 10, overloaded=overloaded, valid=valid, took_s=1.0)
 
 

@@ -18,7 +18,7 @@ from perfkit.report.table import Column, Table
 from perfkit.report.terminal_summary import print_summary
 from perfkit.report.terminal_table import fitted_text
 from perfkit.report.verdict import metrics_table, print_verdict
-from perfkit.result.search import ProbeLimit, Search, SearchProbe
+from perfkit.result.search import LimitCount, Search, SearchProbe
 from perfkit.result.sweep import SweepFolder, read_sweep
 from tests.report.conftest import Synthetic
 from tests.report.test_calibration import CALIBRATION
@@ -93,7 +93,7 @@ def test_the_probes_of_a_search_fit(capsys):
         probes=tuple(
             SearchProbe(
                 rate_per_s=123_456.7 + number, stage="confirm", met=True, valid=True, overloaded=False, took_s=1.0,
-                limits={name: ProbeLimit(count=123_456, beyond=1234, allowed_share=0.01, dispersion=1.0) for name in ("p99", "p99_9")},
+                limits={name: LimitCount(count=123_456, beyond=1234, allowed_share=0.01, dispersion=1.0) for name in ("p99", "p99_9")},
             )
             for number in range(3)
         ),

@@ -133,7 +133,7 @@ def test_no_more_regressions_are_annotated_than_github_shows():
 
 
 def test_an_error_rate_is_given_in_percentage_points():
-    share = {"unit": "share", "scale": "difference", "minimum_detectable_effect": None}
+    share = {"unit": "share", "scale": "difference", "minimum_detectable_effect": None, "baseline": 0.01, "candidate": 0.03}
     failing = comparison("error_rate", estimate=0.02, interval=(0.01, None), **share)
     assert "::error_rate +2.00 [+1.00,?] points, n=15\n" in render_annotations(verdict("regressed", failing))
 

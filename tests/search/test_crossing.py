@@ -7,8 +7,9 @@ import numpy as np
 import pytest
 from scipy import optimize, stats
 
+from perfkit.result.search import LimitCount
 from perfkit.search.crossing import dispersion_of, fit_crossing
-from perfkit.search.share_curve import CountAt, LimitCount
+from perfkit.search.share_curve import CountAt
 
 # M/M/1 with a service rate of 100/s: P[time > LIMIT_S] = exp(-(100 - rate)·LIMIT_S), which is 0.01 at 80/s
 SATURATION, CAPACITY, ALLOWED = 100.0, 80.0, 0.01

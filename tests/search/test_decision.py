@@ -7,9 +7,9 @@ import math
 import numpy as np
 import pytest
 
+from perfkit.result.search import LimitCount
 from perfkit.search.decision import decide, estimate
 from perfkit.search.probes import NextProbe, Probe, SearchSettings, Stop
-from perfkit.search.share_curve import LimitCount
 
 ALLOWED = 0.01
 USUAL = 50_000  # requests in a probe that the decision does not lengthen

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from perfkit.cli.main import main
+from perfkit.gate.metrics import MetricChoice
 from perfkit.gate.paired import rule_for
 from perfkit.gate.paired_decision import decide_pairs
-from perfkit.gate.paired_values import MetricChoice
 from perfkit.spans.breakdown import break_down
 from perfkit.spans.change import change_between, change_over_pairs, describe_change
 from perfkit.spans.split import PARTS, SplitRequests

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from perfkit.stats.autocorrelation import autocorrelation_time, first_order_time, indicator_time, lag_1_autocorrelation, variance_of_share
+from perfkit.stats.autocorrelation import autocorrelation_time, first_order_time, lag_1_autocorrelation, variance_of_share
 
 
 def first_order(random, count, phi):
@@ -57,29 +57,6 @@ def test_the_correlation_of_a_short_series_is_estimated_without_bias(fitted):
     assert np.mean(found) == pytest.approx(0.6, abs=0.05)
 
 
-def test_independent_indicators_have_a_time_of_one():
-    """Chi-squared with 199 degrees of freedom: a standard error of 10 %; four of them, false alarms below 0.1 %."""
-    random = np.random.default_rng(5)
-    sizes = random.integers(900, 1100, 200)
-    assert indicator_time(random.binomial(sizes, 0.1), sizes) == pytest.approx(1, abs=0.4)
-
-
-def test_the_time_of_indicators_in_blocks_is_the_length_of_a_block():
-    """As above, with blocks of 50 that are above or below as one."""
-    random = np.random.default_rng(6)
-    sizes = np.full(200, 1000)
-    assert indicator_time(50 * random.binomial(20, 0.3, 200), sizes) == pytest.approx(50, rel=0.4)
-
-
 def test_the_variance_of_the_share_is_that_of_batch_means():
     above, sizes = np.array([1, 4, 2, 5]), np.array([10, 10, 10, 10])
     assert variance_of_share(above, sizes) == pytest.approx(np.var(above / sizes, ddof=1) / 4)
-
-
-@pytest.mark.parametrize("above", [[0, 0], [5, 5]])
-def test_the_time_is_one_if_all_or_no_values_are_above_and_needs_two_batches(above):
-    assert indicator_time(np.array(above), np.array([5, 5])) == 1
-    assert indicator_time(np.array([0, 0]), np.array([0, 0])) == 1
-
-    with pytest.raises(ValueError, match="at least two batches, found 1"):
-        indicator_time(np.array([1]), np.array([2]))

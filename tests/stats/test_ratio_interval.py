@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from perfkit.stats.ratio_interval import Estimate, geometric_mean, ratio_of, ratio_of_means, share_difference, share_interval
+from perfkit.stats.ratio_interval import Estimate, difference_of, geometric_mean, ratio_of, ratio_of_means, share_interval
 
 
 def ends(found):
@@ -67,10 +67,10 @@ def test_ratios_of_means_have_their_nominal_coverage():
     assert 0.94 <= covered / 2000 <= 0.99  # df are rounded down
 
 
-def test_share_differences_equal_newcombes_table():
+def test_differences_of_shares_equal_newcombes_table():
     # R. G. Newcombe (1998), table II, method 10: 56/70 against 48/80 and 9/10 against 3/10
     for (hits, count), (other_hits, other_count), low, high in (((48, 80), (56, 70), 0.0524, 0.3339), ((3, 10), (9, 10), 0.1705, 0.8090)):
-        found = share_difference(share_interval(hits, count), share_interval(other_hits, other_count))
+        found = difference_of(share_interval(hits, count), share_interval(other_hits, other_count))
         assert (found.low, found.high) == pytest.approx((low, high), abs=5e-5)
 
 

@@ -14,8 +14,7 @@ from perfkit.bisection.revisions import Revision, RevisionError
 from perfkit.bisection.search import GATE_ERROR_RATE, LOOKS, Search
 from perfkit.clock import Clock
 from perfkit.gate.bisect.revision_decision import Answer, Threshold, change_in_words, decide_revision, find_threshold
-from perfkit.gate.metrics import Metric
-from perfkit.gate.paired_values import MetricChoice
+from perfkit.gate.metrics import Metric, MetricChoice
 from perfkit.gate.pairs import Pair
 from perfkit.gate.sentences import format_change
 from perfkit.gate.verdict import Verdict

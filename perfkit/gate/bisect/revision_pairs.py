@@ -13,11 +13,11 @@ from perfkit.bisection.folder import BisectionFolder
 from perfkit.bisection.revisions import Revision, RevisionError, Worktrees
 from perfkit.bisection.search import LOOKS
 from perfkit.clock import Clock, utc_now
-from perfkit.errors import MeasurementError, ResultError, TargetError, UsageError
+from perfkit.errors import MeasurementError, TargetError, UsageError
 from perfkit.gate.arm import Arm, GateContext, measure_loads, running_target
 from perfkit.gate.bisect.bisection import ATTEMPTS, PairSource
 from perfkit.gate.folder import MANIFEST_FILE, VERDICT_FILE, GateFolder, read_pairs, read_verdict
-from perfkit.gate.manifest import FixedSettings, GateManifest
+from perfkit.gate.manifest import SCHEMA, FixedSettings, GateManifest
 from perfkit.gate.paired_gate import GateRequest, arm_differences, run_gate
 from perfkit.gate.pairs import ArmName, ArmRun, GateObserver, Pair, Stage, arm_run, run_pairs
 from perfkit.gate.trial import run_specs
@@ -25,8 +25,8 @@ from perfkit.gate.verdict import Verdict
 from perfkit.measurement.control import Interruption
 from perfkit.override import override
 from perfkit.result.atomic_write import put_in_place
-from perfkit.result.json_file import read_json
 from perfkit.result.model import Result
+from perfkit.result.part import read_part
 
 _T = TypeVar("_T")
 DIRECTORY = "{dir}"
@@ -175,11 +175,7 @@ class RevisionPairs(PairSource):
 
 def _read_settings(place: pathlib.Path) -> FixedSettings | None:
     """The settings that the trial of a finished gate fixed; None if it had none, because the two cannot be compared."""
-    file = place / MANIFEST_FILE
-    try:
-        return GateManifest.model_validate(read_json(file)).settings
-    except (OSError, ValueError) as error:
-        raise ResultError(f"{file}: cannot be read: {str(error).splitlines()[0]}") from None
+    return read_part(place / MANIFEST_FILE, GateManifest, SCHEMA).settings
 
 
 def _put_in_place(folder: GateFolder) -> None:

@@ -1,9 +1,9 @@
 import pytest
 
 from perfkit.gate.bisect.revision_decision import decide_revision, find_threshold
+from perfkit.gate.metrics import MetricChoice
 from perfkit.gate.paired import rule_for
 from perfkit.gate.paired_decision import decide_pairs
-from perfkit.gate.paired_values import MetricChoice
 from perfkit.gate.pairs import Pair, random_order
 from perfkit.gate.verdict import Verdict
 from tests.simulated_pairs import disturbed, make_pairs, make_run

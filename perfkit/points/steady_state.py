@@ -10,9 +10,9 @@ import numpy as np
 import numpy.typing as npt
 
 from perfkit.stats.autocorrelation import autocorrelation_time, first_order_time
-from perfkit.stats.distributions import student_t_quantile
+from perfkit.stats.probability import student_t_quantile
 
-DRIFT_MARGIN = 0.05
+DRIFT_MARGIN, _CONFIDENCE = 0.05, 0.95
 _STEEPEST = 10.0
 _MEAN_OF, _FEWEST_MEANS = 5, 4
 _FREE_SHARE, _LONGEST_SHARE = 1 / 10, 1 / 3
@@ -144,7 +144,7 @@ def drift(series: Series, confidence: float = 0.95, margin: float = DRIFT_MARGIN
     return Drift(total=slope * scale, low=low, high=high, margin=margin)
 
 
-def judge_steady_state(series_by_name: Mapping[str, Series], confidence: float = 0.95, margin: float = DRIFT_MARGIN) -> SteadyState:
+def judge_steady_state(series_by_name: Mapping[str, Series]) -> SteadyState:
     """The verdict over the interval series of a window, such as throughput and mean service time.
 
     All series have the same intervals, with one value each. The longest warm-up is cut off all of them. `not_steady`: a warm-up does
@@ -159,8 +159,8 @@ def judge_steady_state(series_by_name: Mapping[str, Series], confidence: float =
     number = len(series_by_name)
     truncations = {name: mser5(series, _TRUNCATION_SIGNIFICANCE / number) for name, series in series_by_name.items()}
     cut = max(truncation.intervals for truncation in truncations.values())
-    each = 1 - (1 - confidence) / number
-    drifts = {name: drift(series[cut:], each, margin) for name, series in series_by_name.items()}
+    each = 1 - (1 - _CONFIDENCE) / number
+    drifts = {name: drift(series[cut:], each) for name, series in series_by_name.items()}
     warming = [name for name, truncation in truncations.items() if truncation.reason == "too_long"]
     drifting = [name for name, measured in drifts.items() if measured.is_drifting]
     unknown = [name for name, measured in drifts.items() if not measured.is_steady]
@@ -171,9 +171,9 @@ def judge_steady_state(series_by_name: Mapping[str, Series], confidence: float =
     elif warming:
         verdict, reason = "not_steady", f"the warm-up of {_listed(warming)} takes more than a third of the window"
     elif unknown:
-        verdict, reason = "undetermined", f"{_listed(unknown)} may drift by more than {margin:.0%}, hidden by noise"
+        verdict, reason = "undetermined", f"{_listed(unknown)} may drift by more than {DRIFT_MARGIN:.0%}, hidden by noise"
     else:
-        verdict, reason = "steady", f"no series drifts by more than {margin:.0%}"
+        verdict, reason = "steady", f"no series drifts by more than {DRIFT_MARGIN:.0%}"
     return SteadyState(verdict=verdict, warm_up_intervals=cut, truncations=truncations, drifts=drifts, reason=reason)
 
 

@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from perfkit.stats.steady_state import Drift, describe_drift, drift, judge_steady_state, mser5
+from perfkit.points.steady_state import Drift, describe_drift, drift, judge_steady_state, mser5
 
 STATIONARY = ["independent", "ar 0.5", "ar 0.8", "queue 0.5", "queue 0.8"]
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import scipy.stats
 
-from perfkit.stats.imbalance import ERROR_RATE, imbalance_p_value
+from perfkit.points.shares import ERROR_RATE, imbalance_p_value
 
 
 @pytest.mark.parametrize("counts", [(0, 10), (7, 3), (400, 600), (5, 5), (1, 0), (0, 0, 12), (30, 33, 40), (1000, 1100, 990, 910)])

@@ -1,15 +1,12 @@
-"""Student's t, Fisher's F, and the binomial, normal and χ² distributions.
+"""Student's t, the binomial and the normal distribution, without SciPy.
 
-Those that every run needs do without SciPy: to import `scipy.special` takes 0.2 s and 14 MiB, which every run would pay between its last answer
-and its figures. They rest on the regularized incomplete beta function I_x(a, b), accurate also for millions of trials. The first call of the others imports SciPy.
+To import `scipy.special` takes 0.2 s and 14 MiB, which every run would pay between its last answer and its figures. The first two rest on
+the regularized incomplete beta function I_x(a, b), accurate also for millions of trials.
 """
 
 import functools
 import math
 import statistics
-
-import numpy as np
-import numpy.typing as npt
 
 _MOST_TERMS, _MOST_STEPS = 1_000_000, 200
 _SMALLEST, _PRECISION = 1e-300, 1e-15
@@ -34,17 +31,6 @@ def student_t_quantile(probability: float, degrees_of_freedom: int) -> float:
     return math.copysign(math.sqrt(degrees_of_freedom * ratio), probability - 0.5)
 
 
-def student_t_tail(t: float, degrees_of_freedom: int) -> float:
-    """P[T > t]; raises ValueError for less than one degree of freedom."""
-    if degrees_of_freedom < 1:
-        raise ValueError(f"Student's t needs at least one degree of freedom, found {degrees_of_freedom}")
-    square = t * t
-    outside = _incomplete_beta(
-        degrees_of_freedom / 2, 0.5, degrees_of_freedom / (degrees_of_freedom + square), square / (degrees_of_freedom + square)
-    )
-    return outside / 2 if t > 0 else 1 - outside / 2
-
-
 def binomial_cdf(successes: int, trials: int, probability: float) -> float:
     """P[X <= successes] for X successes in independent trials of equal probability."""
     return _incomplete_beta(trials - successes, successes + 1, 1 - probability, probability) if successes < trials else 1.0
@@ -65,29 +51,6 @@ def binomial_limits(successes: float, trials: float, confidence: float = 0.95) -
 def normal_quantile(probability: float) -> float:
     """The z with P[Z <= z] = probability for a standard normal Z; raises ValueError for a probability outside (0, 1)."""
     return statistics.NormalDist().inv_cdf(probability)
-
-
-def normal_log_cdf(values: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
-    """The logarithm of P[Z <= value] of a standard normal Z for each value, accurate in both tails."""
-    from scipy.special import log_ndtr
-
-    return np.asarray(log_ndtr(values), dtype=np.float64)
-
-
-def chi_square_quantiles(probabilities: npt.NDArray[np.float64], degrees_of_freedom: float) -> npt.NDArray[np.float64]:
-    """The quantiles of the χ² distribution at these probabilities."""
-    from scipy.special import gammaincinv
-
-    return np.asarray(2 * gammaincinv(degrees_of_freedom / 2, probabilities), dtype=np.float64)
-
-
-def f_tail(ratio: float, numerator_degrees: int, denominator_degrees: int) -> float:
-    """P[F > ratio] of Fisher's F; raises ValueError for less than one degree of freedom."""
-    if min(numerator_degrees, denominator_degrees) < 1:
-        raise ValueError(f"Fisher's F needs at least one degree of freedom, found {numerator_degrees} and {denominator_degrees}")
-    numerator, denominator = numerator_degrees * ratio, float(denominator_degrees)
-    whole = numerator + denominator
-    return _incomplete_beta(denominator_degrees / 2, numerator_degrees / 2, denominator / whole, numerator / whole)
 
 
 def _incomplete_beta(a: float, b: float, x: float, complement: float | None = None) -> float:
