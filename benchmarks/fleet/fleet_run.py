@@ -153,8 +153,6 @@ class FleetRun:
     """The processes that ran on each machine after its `perfkit worker` had ended; hosts without any are left out."""
     kept: Sequence[str]
     """The files that the driver left."""
-    lost_intervals: int
-    """The lines of `latency.hlog` with what lost workers had recorded."""
     last_arrival_s: float
     """How long after the disturbance, or after the driver's end, the last request came; below zero for one that came before."""
 
@@ -243,15 +241,13 @@ class TrialFleet:
         for host in self.hosts.values():
             host.mend()
         arrivals = self.target.take()
-        log = out / "latency.hlog"
-        lost = sum(".lost" in line for line in log.read_text(encoding="ascii").splitlines()) if log.exists() else 0
         kept = sorted(
             f"{path.relative_to(self.folder)}" for path in self.folder.rglob("*") if path.is_file() and path.name != "trace.jsonl"
         )
         for name in ("out", "out.partial"):
             shutil.rmtree(self.folder / name, ignore_errors=True)
         last_s = (max(arrivals.at_ns, default=ended_ns) - ended_ns) / 1e9
-        return FleetRun(run, arrivals, codes, left, kept, lost, last_s)
+        return FleetRun(run, arrivals, codes, left, kept, last_s)
 
     @staticmethod
     def _left(host: Host, machine: "subprocess.Popen[str]") -> list[str]:

@@ -45,8 +45,8 @@ class MachineShare(GroupListener):
             specs = await asyncio.to_thread(self._specs)
             async with self._workers.group(specs, self, part, self._begin_at) as self._group:
                 recorded = await run_with_side_tasks(self._group.run(), self._send_progress())
-                rest = self._pieces.take()
-                assert rest is not None
+                if (rest := self._pieces.take()) is None:  # all that was known of them has been sent
+                    raise NoWorkerLeftError("; ".join(recorded.lost))
                 last = dataclasses.replace(recorded, workloads=rest.workloads)
                 self._post(*self._figures(), Piece(recorded.end_ns, last, is_last=True))
         except NoWorkerLeftError as error:
