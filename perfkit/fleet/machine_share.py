@@ -17,7 +17,7 @@ from perfkit.units import NS_PER_S
 from perfkit.workers.group import GroupListener, NoWorkerLeftError, WorkerGroup
 from perfkit.workers.local import LocalWorkers, Part
 from perfkit.workers.messages import Begin, Crashed, PartLost, Piece, Progress, Ready, Stop
-from perfkit.workers.point_recording import PointSum
+from perfkit.workers.point_recording import PointRecording, PointSum
 from perfkit.workers.worker_spec import WorkerSpec
 
 _SENDS_EVERY_NS = NS_PER_S
@@ -45,10 +45,7 @@ class MachineShare(GroupListener):
             specs = await asyncio.to_thread(self._specs)
             async with self._workers.group(specs, self, part, self._begin_at) as self._group:
                 recorded = await run_with_side_tasks(self._group.run(), self._send_progress())
-                if (rest := self._pieces.take()) is None:  # all that was known of them has been sent
-                    raise NoWorkerLeftError("; ".join(recorded.lost))
-                last = dataclasses.replace(recorded, workloads=rest.workloads)
-                self._post(*self._figures(), Piece(recorded.end_ns, last, is_last=True))
+                self._post(*self._figures(), self._last_piece(recorded))
         except NoWorkerLeftError as error:
             self._post(WorkersEnded(f"lost all its workers: {error}"))
         except OSError as error:  # such as too many processes or open files
@@ -94,6 +91,12 @@ class MachineShare(GroupListener):
         if reached_ns > self._sent_ns and (point := self._pieces.take()) is not None:
             self._sent_ns = reached_ns
             self._post(Piece(reached_ns, point))
+
+    def _last_piece(self, recorded: PointRecording) -> Piece:
+        """The rest of the recording; raises NoWorkerLeftError if all of it has been sent, because the last worker is lost."""
+        if (rest := self._pieces.take()) is None:
+            raise NoWorkerLeftError("; ".join(recorded.lost))
+        return Piece(recorded.end_ns, dataclasses.replace(recorded, workloads=rest.workloads), is_last=True)
 
     def _figures(self) -> list[LiveFigures]:
         figures = self._live.take()
