@@ -195,7 +195,11 @@ def test_the_words_of_a_refusal_are_cut(engine, tmp_path):
 
 @pytest.mark.parametrize(
     ("status", "told"),
-    [(403, "access to the statistics of model 'm' is refused: HTTP 403: closed"), (500, "returned HTTP 500: closed"), (404, "")],
+    [
+        (403, "access to the statistics of model 'm' is refused: HTTP 403: closed"),
+        (500, "the statistics of model 'm' could not be read: HTTP 500: closed"),
+        (404, ""),
+    ],
 )
 def test_statistics_that_are_refused_are_told_from_missing_ones(engine, status, told):
     class WithStatistics(Restricted):

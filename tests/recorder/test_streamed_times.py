@@ -120,13 +120,13 @@ def test_the_recording_holds_what_the_definitions_give_for_each_request(drawn, i
             expected["stream_time"].append(one.finished_ns - begun_ns)
         elif one.responses_ns:
             expected["stream_time"].append(one.responses_ns[-1] - begun_ns)
-    recording, intervals = record(replies, is_open=is_open)
+    recording = record(replies, is_open=is_open)
     window = cut(recording, START, is_open=is_open)
     assert window.count("responses") == responses
     assert window.count("responses_ended") == sum(START <= at < END for one in replies for at in one.responses_ns)
     for name, times_ns in expected.items():
         assert values(window, name) == bucketed(*times_ns), name
-        logged = BucketCounts.merged([interval.times.get(name, EMPTY) for interval in intervals])
+        logged = BucketCounts.merged([times.get(name, EMPTY) for _, times in recording.times_by_second()])
         assert encode(logged) == encode(BucketCounts.of(times_ns)), name
         assert sum(part.count for part in window.further_batches.get(name, ())) == len(times_ns), name
 
@@ -135,7 +135,7 @@ def test_the_recording_holds_what_the_definitions_give_for_each_request(drawn, i
 @given(drawn_replies, drawn_replies)
 def test_the_streams_of_two_workers_add_up(mine, others):
     made = [[reply(START + at, gaps, outcome, rest_ns=rest) for at, gaps, outcome, _, rest in drawn] for drawn in (mine, others)]
-    apart = cut(merge([record(replies)[0] for replies in made]), START, is_open=False)
+    apart = cut(merge([record(replies) for replies in made]), START, is_open=False)
     together = window_of([*made[0], *made[1]])
     for name in NAMES:
         assert values(apart, name) == values(together, name)
