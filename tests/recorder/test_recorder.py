@@ -135,3 +135,15 @@ def test_a_recorded_reply_has_no_payload_any_more():
 )  # fmt: skip
 def test_numbers_are_tallied_in_ascending_order(numbers, counted):
     assert tally(np.array(numbers, dtype=np.int64)) == counted
+
+
+def test_in_an_open_loop_service_counts_from_the_start_response_from_the_schedule_and_the_delay_lies_between():
+    recorder = Recorder(**WINDOW, is_open=True)
+    one = Reply(Outcome.OK, START + 3 * MS, START + 10 * MS)
+    one.intended_ns, one.paced_ns = START, START + MS
+    recorder.add(one)
+    window = cut(recorder.finish(END), START, is_open=True)
+    expected = {"service_time": 7 * MS, "response_time": 10 * MS, "start_delay": 3 * MS, "pacing_delay": MS}
+    assert {name: encode(times(window, name)) for name in expected} == {
+        name: encode(BucketCounts.of([ns])) for name, ns in expected.items()
+    }
