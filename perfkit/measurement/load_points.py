@@ -13,6 +13,7 @@ from perfkit.load.load_plan import ClosedPlan, ColdStartPlan, IdlePlan, LoadPlan
 from perfkit.load.point import LoadPoint, PointPart, load_points
 from perfkit.machine.limits import MemoryBudget, raise_open_file_limit
 from perfkit.measurement.target_probe import ProbedWorkload, ProbeResult
+from perfkit.override import override
 from perfkit.recorder.window import Window
 from perfkit.result.load import ClosedLoad, ColdStartLoad, IdleLoad, Load, MixedLoad, OpenLoad
 from perfkit.result.model import Point
@@ -60,15 +61,16 @@ class FixedPoints(LoadPointSource):
     def __init__(self, points: Sequence[LoadPoint]) -> None:
         self._points, self._remaining = points, iter(points)
 
+    @override
     def next_point(self, probe_time_ns: int) -> LoadPoint | None:
-        """See `LoadPointSource.next_point`."""
         return next(self._remaining, None)
 
+    @override
     def record(self, window: Window, point: Point, took_s: float) -> None:
-        """See `LoadPointSource.record`."""
+        pass
 
+    @override
     def total(self) -> int:
-        """See `LoadPointSource.total`."""
         return len(self._points)
 
 

@@ -16,6 +16,7 @@ from perfkit.load.replayed_requests import ReplayedRequests
 from perfkit.load.sequence_loops import ClosedSequences, OpenSequences, SequenceListener, SequenceLoad
 from perfkit.load.sequence_requests import SequenceRequests, StreamRequests
 from perfkit.load.sequences import SequenceSource
+from perfkit.override import override
 from perfkit.recorder.mix_recorder import MixRecorder
 from perfkit.recorder.recorder import Recorder
 from perfkit.target_client import Client
@@ -95,16 +96,16 @@ class _SequenceRecorder(SequenceListener):
     def __init__(self, recorder: Recorder) -> None:
         self._recorder = recorder
 
+    @override
     def sequence_started(self, start_ns: int) -> None:
-        """See `SequenceListener`."""
         self._recorder.count("sequences_started", start_ns)
 
+    @override
     def sequence_ended(self, start_ns: int, end_ns: int, *, is_ok: bool) -> None:
-        """See `SequenceListener`."""
         self._recorder.count("sequences_ended" if is_ok else "sequences_failed", end_ns)
         if is_ok:
             self._recorder.add_time("sequence_time", end_ns, end_ns - start_ns)
 
+    @override
     def untimed(self, reply: Reply) -> None:
-        """See `SequenceListener`."""
         self._recorder.add_untimed(reply)

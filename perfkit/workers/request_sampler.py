@@ -12,6 +12,7 @@ import numpy as np
 
 from perfkit.clock import Clock
 from perfkit.load.loop import Phases
+from perfkit.override import override
 from perfkit.spans.span import SampledRequest
 from perfkit.transport.base import Outcome, Prepared, Reply, Sender
 from perfkit.units import NS_PER_S
@@ -89,17 +90,17 @@ class RequestSampler(Sender):
         """The requests sent so far."""
         return self._drawn - self._left
 
+    @override
     def send(self, prepared: Prepared) -> Awaitable[Reply]:
-        """See `Sender.send`."""
         self._left -= 1
         return self._send_traced(prepared) if self._left == 0 else self._sender.send(prepared)
 
+    @override
     def with_traceparent(self, prepared: Prepared, traceparent: str) -> Prepared:
-        """See `Sender.with_traceparent`."""
         return self._sender.with_traceparent(prepared, traceparent)
 
+    @override
     def abandon(self) -> None:
-        """See `Sender.abandon`."""
         self._sender.abandon()
 
     def set_share(self, share: float) -> None:
