@@ -179,7 +179,9 @@ def _record_workers(rate_per_s: float, size: Size, seeds: int) -> list[WorkerOut
 def _measure_recordings(senders: Senders, seconds: int) -> dict[str, str]:
     bodies = senders.everyone([packed(output.whole) for output in senders.of_machine])
     series_bytes = (
-        sum(len(packed(output.whole)) - len(packed(Piece(0, output.point.told()))) for output in senders.of_machine)
+        sum(
+            len(packed(output.whole)) - len(packed(Piece(0, dataclasses.replace(output.point, series=())))) for output in senders.of_machine
+        )
         / len(senders.of_machine)
         * senders.number
     )

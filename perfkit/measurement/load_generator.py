@@ -40,6 +40,10 @@ class _PointListener(GroupListener):
         self._show_live = telemetry.show_live
 
     @override
+    def workers_start(self, workers: int) -> None:
+        self._log.expect(workers)
+
+    @override
     def piece_came(self, worker: int, piece: Piece) -> None:
         self._log.add(worker, piece)
         for one in piece.point.workloads:

@@ -1,8 +1,12 @@
-"""The log of a load point while it is measured: the pieces of its recording on disk as they come, from which a killed run is recovered."""
+"""The log of a load point while it is measured: the pieces of its recording on disk as they come.
+
+The lines of the interval log are made from it, and the result of a run that was killed. The result of a run that ends is the sum of the same pieces.
+"""
 
 import asyncio
 import collections
 import dataclasses
+import errno
 import os
 import pathlib
 import zlib
@@ -21,7 +25,7 @@ from perfkit.workers.point_recording import STAND_INS, PointRecording, PointSum
 _LENGTH_BYTES = 4
 _FASTEST = 1
 _LARGEST_ENTRY_BYTES = 2**28
-# answers later than that after others become a further line of their second
+# answers that come so much later than others get a line of their own for their second
 _OPEN_SECONDS = 8
 _Times = Mapping[str, BucketCounts]
 
@@ -41,9 +45,12 @@ class PointHead:
     probe_time_ns: int
     """See `WholePoint`."""
     workers: int
+    """Those that share the load."""
     warnings: tuple[MeasurementWarning, ...]
     """Those of the run."""
     workloads: tuple[ProbedFacts, ...]
+    senders: int = 0
+    """The workers whose pieces are logged; those of a machine of a fleet are one."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -77,6 +84,10 @@ class PointLog:
         self._syncing: asyncio.Future[None] | None = None
         self._head = head
 
+    def expect(self, senders: int) -> None:
+        """Sets how many workers will send pieces, before the first one."""
+        self._head = dataclasses.replace(self._head, senders=senders)
+
     def add(self, worker: int, piece: Piece) -> None:
         """Adds a worker's next piece."""
         self._write(_ENTRIES.encoded(LoggedPiece(worker, piece)))
@@ -103,6 +114,8 @@ class PointLog:
             self.failure = self.failure or error
 
     def _write(self, entry: bytes) -> None:
+        if self.failure is None and len(entry) > _LARGEST_ENTRY_BYTES:
+            self.failure = OSError(errno.EFBIG, os.strerror(errno.EFBIG))
         if self.failure is not None:
             return
         entries = [entry]
@@ -154,7 +167,8 @@ def _decoded(entries: Iterable[bytes]) -> Iterator[PointHead | LoggedPiece | Log
 def recorded_so_far(file: pathlib.Path) -> PointRecording | None:
     """The recording of a load point until the newest instant that all workers that were not lost had reached; None if there is none."""
     reached_ns, ended, lost = dict[int, int](), set[int](), list[str]()
-    for entry in read_point_log(file)[1]:
+    head, entries = read_point_log(file)
+    for entry in entries:
         match entry:
             case LoggedPiece(worker, piece):
                 reached_ns[worker] = piece.at_ns
@@ -163,21 +177,20 @@ def recorded_so_far(file: pathlib.Path) -> PointRecording | None:
             case LoggedLoss(worker, reason):
                 lost.append(reason)
                 ended |= {worker} if worker is not None else set()
-    if not reached_ns:
+    if not reached_ns or len(reached_ns.keys() | ended) < head.senders:
         return None
-    end_ns = min((at_ns for worker, at_ns in reached_ns.items() if worker not in ended), default=max(reached_ns.values()))
+    end_ns = min((at_ns for worker, at_ns in reached_ns.items() if worker not in ended), default=None)
     total = PointSum()
     for entry in read_point_log(file)[1]:
         if isinstance(entry, LoggedPiece):
-            parts = (dataclasses.replace(one, recording=one.recording.before(end_ns)) for one in entry.piece.point.workloads)
-            total.add(entry.worker, dataclasses.replace(entry.piece.point, workloads=tuple(parts)))
+            total.add(entry.worker, entry.piece.point if end_ns is None else entry.piece.point.before(end_ns))
     point = total.take()
     assert point is not None
     return dataclasses.replace(point, lost=(*lost, *point.lost))
 
 
 def log_lines(file: pathlib.Path, lines: PointLines, first_s: int, last_s: int | None = None) -> Iterator[str]:
-    """The lines of the interval log from second `first_s` of the recording, where the window starts, until before `last_s`."""
+    """The lines of the interval log from second `first_s` of the recording, where the window starts; `last_s` is not among them."""
     if not file.exists():  # no worker has sent anything
         return
     seconds, origin_ns = collections.defaultdict[tuple[int, int], list[_Times]](list), 0

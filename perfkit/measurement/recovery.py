@@ -55,7 +55,7 @@ def recover_result(partial: pathlib.Path, out: pathlib.Path | None = None) -> Re
     if name is None:
         raise ResultError(f"{partial}: a killed run leaves a folder whose name ends with .partial; give that one")
     of_run = partial.resolve().with_name(name["name"])
-    place = out or partial.with_name(of_run.name)
+    place = out or of_run
     with contextlib.ExitStack() as locks:
         try:
             locks.enter_context(locked(of_run))
@@ -77,9 +77,12 @@ def _recover(partial: pathlib.Path, place: pathlib.Path) -> Recovered:
     unfinished = read_unfinished(partial, stored)
     number = len(unfinished.points)
     log = point_log_file(partial, number)
-    head = read_point_log(log)[0] if log.exists() else None
-    if head is not None and head.version != perfkit.__version__:
-        raise ResultError(f"{partial}: this is of perfkit {head.version}; recover it with that version")
+    if not number and unfinished.problem:
+        raise ResultError(f"{partial}: there is nothing to recover: {unfinished.problem}")
+    head, problem = _head(log)
+    if problem and not number:
+        raise ResultError(problem)
+    problem = problem or unfinished.problem
     loaded = read_document(stored.scenario, environ={})
     if head is not None:
         loaded = dataclasses.replace(loaded, folder=pathlib.Path(head.folder))
@@ -94,11 +97,11 @@ def _recover(partial: pathlib.Path, place: pathlib.Path) -> Recovered:
         losses = [f"What came later than {until}.", *_not_sampled(stored)]
     elif number:
         until = f"its last whole load point, number {number:,}"
-        losses = ["The load point that was being measured, if there was one: it had been measured for less than three seconds."]
+        losses = ["The load point that was being measured, if there was one: no second of it was complete."]
     else:
-        raise ResultError(f"{partial}: the first load point had been measured for less than three seconds, so there is nothing to recover")
-    if unfinished.problem:
-        losses.append(f"The load points from number {number + 1:,} on: {unfinished.problem}.")
+        raise ResultError(f"{partial}: no second of the first load point was complete, so there is nothing to recover")
+    if problem:
+        losses.append(f"The load points from number {number + 1:,} on: {problem}.")
     document = so_far.document(source.outcome(), {})
     result = stored.model_copy(
         update={
@@ -126,6 +129,19 @@ def _recover(partial: pathlib.Path, place: pathlib.Path) -> Recovered:
     except OSError as error:
         raise ResultError(f"{place}: cannot be written: {error.strerror}") from None
     return Recovered(result, place, tuple(losses))
+
+
+def _head(log: pathlib.Path) -> tuple[PointHead | None, str]:
+    """The head of a load point's log, and why it cannot be read."""
+    if not log.exists():
+        return None, ""
+    try:
+        head, _ = read_point_log(log)
+    except ResultError as error:
+        return None, str(error)
+    if head.version != perfkit.__version__:
+        return None, f"{log}: this is of perfkit {head.version}; recover it with that version"
+    return head, ""
 
 
 @dataclasses.dataclass(frozen=True)

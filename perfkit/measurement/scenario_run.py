@@ -338,7 +338,9 @@ class ScenarioRun:
 
     def _point_log(self, workers: int, workloads: tuple[ProbedFacts, ...]) -> PointLog:
         """The log of the load point that is about to be measured."""
-        file, log_bytes, telemetry_bytes = self._writer.begin_point(self.measured, self.result())
+        if not self.measured:
+            self._writer.begin(self.result())
+        file, log_bytes, telemetry_bytes = self._writer.begin_point(self.measured)
         folder, started_ns = str(self.loaded.folder.resolve()), self._started_ns
         head = PointHead(
             perfkit.__version__,

@@ -12,7 +12,7 @@ from perfkit.recorder.failures import FailureKinds
 from perfkit.recorder.recent import LiveFigures, RecentReplies
 from perfkit.recorder.recording import AnswerTotals, Recording
 from perfkit.recorder.series import Instants, Series, SeriesRecorder
-from perfkit.recorder.stops import Stop, StopDetector
+from perfkit.recorder.stops import StopDetector
 from perfkit.recorder.streamed_times import streamed_times
 from perfkit.transport.base import Outcome, Reply
 from perfkit.units import NS_PER_S
@@ -49,8 +49,8 @@ class Recorder:
     requests that were sent late and what they would have been without that delay (`late_time`, `late_least`).
 
     `describe_failure` and `raw_failure` are those of `FailureKinds`. `check` may read an answer before its payload is dropped,
-    change its outcome, and returns whether it read it. An OK answer within `good_within_ns` is good. `stops` finds the stops of
-    this process. With `is_streamed` the replies have the instants of their responses. With `is_live` the newest replies can be
+    change its outcome, and returns whether it read it. An OK answer within `good_within_ns` is good. `stops` finds the stops of this
+    process, which the recording lacks: those of all workloads share them. With `is_streamed` the replies have the instants of their responses. With `is_live` the newest replies can be
     taken as `LiveFigures`. `labels` names the addresses of a target with several. The recording can be taken out piece
     by piece while load is sent; all pieces add up.
     """
@@ -156,7 +156,7 @@ class Recorder:
         self._begin_work(window_end_ns)
         self._finish_work()
         end_ns = max(self._last_finished_ns, self._window_start_ns) if window_end_ns is None else window_end_ns
-        return self._piece(None, end_ns, self._series.finish(), () if self._stops is None else self._stops.finish())
+        return self._piece(None, end_ns, self._series.finish())
 
     def record_pending(self) -> Iterator[None]:
         """Records all replies so far, in steps of less than a millisecond."""
@@ -174,9 +174,9 @@ class Recorder:
     def take_before(self, instant_ns: int) -> Recording:
         """The recording since the last call until an instant, whole seconds after the window's start; later answers are in the next piece."""
         collections.deque(self.record_pending(), maxlen=0)
-        return self._piece(instant_ns, instant_ns, self._series.take(), () if self._stops is None else self._stops.take_settled())
+        return self._piece(instant_ns, instant_ns, self._series.take())
 
-    def _piece(self, before_ns: int | None, end_ns: int, series: Series, stops: tuple[Stop, ...]) -> Recording:
+    def _piece(self, before_ns: int | None, end_ns: int, series: Series) -> Recording:
         """What was recorded of the seconds before an instant, or of all, and not taken yet."""
         seconds = None if before_ns is None else (before_ns - self._window_start_ns) // NS_PER_S
         batch_ns, totals = self._batches.batch_ns, self._answer_totals
@@ -190,7 +190,6 @@ class Recorder:
             finished_per_s=_take_before(self._finished_per_s, seconds),
             failed_per_s=_take_before(self._failed_per_s, seconds),
             answer_totals=totals,
-            stops=stops,
             by_address={} if self._addresses is None else self._addresses.take_before(before_ns, batch_ns),
         )
 

@@ -94,6 +94,7 @@ class Recording:
             batches=_below(self.batches, batches),
             finished_per_s=_below(self.finished_per_s, seconds),
             failed_per_s=_below(self.failed_per_s, seconds),
+            stops=tuple(stop for stop in self.stops if stop.start_ns < instant_ns),
             by_address={label: _below(own, batches) for label, own in self.by_address.items()},
         )
 
@@ -114,9 +115,10 @@ def _below(numbered: Mapping[int, _T], end: int) -> dict[int, _T]:
 
 
 class RecordingSum:
-    """Adds up recordings that begin at the same instant, in memory that does not grow with the length of the load.
+    """Adds up recordings that begin at the same instant: of several workers, of several workloads, or the pieces of one over time.
 
-    Its batches get longer with the load, up to `longest_ns`, so that there are at most 60; a piece of a recording has batches of a second.
+    Its batches get longer with the load, so that there are at most 60, unless that would make them longer than `longest_ns`: what goes into the
+    log of a load point keeps its seconds apart.
     """
 
     def __init__(self, longest_ns: int | None = None) -> None:

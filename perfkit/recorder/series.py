@@ -47,14 +47,13 @@ class Series:
 
 
 def sum_series(parts: Sequence[Series]) -> Series:
-    """The sum of series of one load, which may differ in the lengths of their intervals, by powers of two, and in where they begin."""
-    known = [part for part in parts if part.timed.size] or parts
-    origin_ns, longest_ns = min(part.origin_ns for part in known), max(part.interval_ns for part in known)
-    places = [(part.origin_ns - origin_ns + np.arange(part.timed.size) * part.interval_ns) // longest_ns for part in known]
-    total = np.zeros((4, max((int(own[-1]) + 1 for own in places if own.size), default=0)), dtype=np.int64)
-    for part, own in zip(known, places, strict=True):
-        np.add.at(total.T, own, part.rows().T)
-    return Series(origin_ns, longest_ns, *total)
+    """The sum of series from the same origin, which may differ in length, and in that of their intervals by powers of two."""
+    longest_ns = max(part.interval_ns for part in parts)
+    size = max(-(-part.timed.size * part.interval_ns // longest_ns) for part in parts)
+    total = np.zeros((4, size), dtype=np.int64)
+    for part in parts:
+        np.add.at(total.T, np.arange(part.timed.size) * part.interval_ns // longest_ns, part.rows().T)
+    return Series(parts[0].origin_ns, longest_ns, *total)
 
 
 class SeriesRecorder:
@@ -84,12 +83,12 @@ class SeriesRecorder:
         self._add(3, intended_ns, 1)
 
     def take(self) -> Series:
-        """The series since the last call, from the first interval to the last that has any."""
+        """The series since the last call, to the last interval that has any."""
         counted = np.flatnonzero(self._counts.any(axis=0))
-        first, end = (int(counted[0]), int(counted[-1]) + 1) if counted.size else (0, 0)
-        taken = self._counts[:, first:end].copy()
-        self._counts[:, first:end] = 0
-        return Series(self._origin_ns + first * self._interval_ns, self._interval_ns, *taken)
+        end = int(counted[-1]) + 1 if counted.size else 0
+        taken = self._counts[:, :end].copy()
+        self._counts[:, :end] = 0
+        return Series(self._origin_ns, self._interval_ns, *taken)
 
     def finish(self) -> Series:
         """The series since the last `take`, in all intervals of the load."""

@@ -91,11 +91,13 @@ class ResultWriter:
         self._telemetry = TelemetryLog(self.partial)
         self._failure: OSError | None = None
 
-    def begin_point(self, number: int, result: Result) -> tuple[pathlib.Path, int, int]:
+    def begin(self, result: Result) -> None:
+        """Writes what is known of a run before its first load point, for `recover_result`."""
+        with self._writing():
+            write_begun(self.partial, result)
+
+    def begin_point(self, number: int) -> tuple[pathlib.Path, int, int]:
         """The file for the log of load point `number`, counted from 0, and the sizes of interval log and telemetry before it."""
-        if not number:
-            with self._writing():
-                write_begun(self.partial, result)
         return point_log_file(self.partial, number), *self._sizes
 
     def log_point(self, lines: Iterable[str], failure: OSError | None = None) -> None:

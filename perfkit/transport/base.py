@@ -181,6 +181,10 @@ class Transport(Sender, Protocol):
     def counts(self) -> ConnectionCounts:
         """Counts of connections and resent requests."""
 
+    @property
+    def queued(self) -> int:
+        """The requests that wait for a connection, as far as the engine knows."""
+
     async def open(self, connections: int) -> None:
         """Opens that many connections ahead of time; raises TargetError if the target cannot be reached."""
 
@@ -205,6 +209,11 @@ class Transport(Sender, Protocol):
 
 class OneAddress:
     """The part of a `Transport` to one address that answers for its only address."""
+
+    @property
+    def queued(self) -> int:
+        """None, of an engine that does not tell."""
+        return 0
 
     async def ask(self, question: Callable[[Any], Awaitable[_T]]) -> _T:
         """What `question` returns for this transport."""

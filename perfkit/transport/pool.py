@@ -124,6 +124,11 @@ class ConnectionPool(Generic[C]):
         self._last_lost_ns: int | None = None
         self._is_abandoned = False
 
+    @property
+    def queued(self) -> int:
+        """The requests that wait for a connection."""
+        return len(self._queue)
+
     async def open(self, connections: int) -> None:
         """Opens that many connections ahead of time; raises TargetError, or MeasurementError at the file limit."""
         opened = await asyncio.gather(*(self.connect() for _ in range(connections)), return_exceptions=True)
@@ -366,6 +371,10 @@ class PooledTransport(DirectSender, Generic[C]):
     @property
     def counts(self) -> ConnectionCounts:
         return (self._streams or self._pool).counts
+
+    @property
+    def queued(self) -> int:
+        return (self._streams or self._pool).queued
 
     async def open(self, connections: int) -> None:
         await (self._streams or self._pool).open(connections)

@@ -105,6 +105,10 @@ class ReplicaTransport:
             whole.by_address[one.label] += one.transport.counts.opened
         return whole
 
+    @property
+    def queued(self) -> int:
+        return sum(one.transport.queued for one in (*self._replicas, *self._past))
+
     async def open(self, connections: int) -> None:
         """Opens a part of them at each address; raises TargetError if none can be reached, MeasurementError at the file limit.
 

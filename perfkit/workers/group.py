@@ -75,6 +75,9 @@ class _Worker:
 class GroupListener:
     """Hears of what the workers of one load point send; they are numbered from 0. By default it ignores all."""
 
+    def workers_start(self, workers: int) -> None:
+        """So many workers, or links to workers that answer as one, are about to start."""
+
     def piece_came(self, worker: int, piece: Piece) -> None:
         """A worker sent the next piece of its recording."""
 
@@ -92,7 +95,7 @@ class GroupListener:
 
 
 class WorkerGroup:
-    """The running workers of one load point."""
+    """The running workers of one load point, whose result is the sum of the pieces that they send."""
 
     def __init__(
         self,
@@ -115,6 +118,7 @@ class WorkerGroup:
         self._of = sum(link.workers for link in links) if of is None else of
         self._changed = asyncio.Event()
         self._stopped: Stop | None = None
+        listener.workers_start(len(links))
 
     @property
     def pids(self) -> tuple[int, ...]:

@@ -53,6 +53,7 @@ class Piece:
     """From the worker: the next piece of its recording; with those before, it holds what a load that ended at `at_ns` would have."""
 
     at_ns: int
+    """Whole seconds after the window's start; the end of the recording for the last piece."""
     point: PointRecording
     is_last: bool = False
 

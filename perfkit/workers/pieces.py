@@ -10,7 +10,7 @@ from perfkit.recorder.recorder import Recorder
 from perfkit.recorder.recording import Recording
 from perfkit.units import NS_PER_S
 
-# late requests are sent in this time
+# an instant is taken this much later, because an open loop may be late
 _SENT_WITHIN_NS = NS_PER_S
 _LOOK_EVERY_NS = NS_PER_S // 10
 
@@ -19,6 +19,7 @@ async def send_pieces(
     timeout_ns: int,
     phases: Phases,
     clock: Clock,
+    unanswered: Callable[[], int],
     loops: LoopGroup,
     recorders: Sequence[Recorder],
     send: Callable[[int, list[Recording]], None],
@@ -26,7 +27,8 @@ async def send_pieces(
     """Calls `send` with the pieces of all recorders and the instant before which they lie, about once a second until the window's end.
 
     A piece is sent when all requests before its instant are answered, or after the timeout of a request, so that all pieces so far hold
-    what a run that ended there would hold. Slow answers make pieces longer than a second.
+    what a run that ended there would hold. Slow answers make pieces longer than a second. `unanswered` counts the requests that are sent and
+    not answered.
     """
     begun_ns = at_ns = phases.window_start_ns
     while True:
@@ -34,7 +36,7 @@ async def send_pieces(
         at_ns = begun_ns + (clock.now_ns() - _SENT_WITHIN_NS - begun_ns) // NS_PER_S * NS_PER_S
         if phases.window_end_ns is not None and at_ns >= phases.window_end_ns:
             return
-        awaited = loops.unanswered
+        awaited = unanswered()
         for recorder in recorders:
             recorder.await_sent_until(clock.now_ns())
         latest_ns = clock.now_ns() + timeout_ns + _LOOK_EVERY_NS
@@ -46,8 +48,4 @@ async def send_pieces(
         if loops.stopped_ns:
             return  # the rest is about to come
         loops.report_drops()
-        pieces = []
-        for recorder in recorders:
-            pieces.append(recorder.take_before(at_ns))
-            await asyncio.sleep(0)
-        send(at_ns, pieces)
+        send(at_ns, [recorder.take_before(at_ns) for recorder in recorders])  # at once: what is taken out must not be lost

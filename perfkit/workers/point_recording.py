@@ -32,12 +32,6 @@ class WorkloadRecording:
         sampled = tuple(request.shifted(by_ns) for request in self.sampled)
         return dataclasses.replace(self, recording=self.recording.shifted(by_ns), sampled=sampled)
 
-    @classmethod
-    def joined(cls, parts: "Sequence[WorkloadRecording]", recording: Recording) -> "WorkloadRecording":
-        """Several workers together, with the sum of their recordings."""
-        sampled = tuple(request for part in parts for request in part.sampled)
-        return cls(recording, ConnectionCounts.added([part.connections for part in parts]), sampled)
-
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class MachineRecording:
@@ -91,6 +85,11 @@ class PointRecording:
         """The traced requests of all workloads."""
         return tuple(request for one in self.workloads for request in one.sampled)
 
+    def before(self, instant_ns: int) -> "PointRecording":
+        """The part before an instant; see `Recording.before`."""
+        parts = (dataclasses.replace(one, recording=one.recording.before(instant_ns)) for one in self.workloads)
+        return dataclasses.replace(self, workloads=tuple(parts))
+
     @property
     def end_ns(self) -> int:
         """The end of what was recorded."""
@@ -101,11 +100,6 @@ class PointRecording:
         own = self.workloads[number]
         own = dataclasses.replace(own, recording=dataclasses.replace(own.recording, end_ns=self.recording.end_ns))
         return dataclasses.replace(self, workloads=(own,), are_alike=True, lost=(), machines=())
-
-    def told(self) -> "PointRecording":
-        """The same without what must not be told twice."""
-        workloads = tuple(dataclasses.replace(one, sampled=()) for one in self.workloads)
-        return dataclasses.replace(self, workloads=workloads, series=(), lost=())
 
     def shifted(self, by_ns: int) -> "PointRecording":
         """The same on a clock that shows `by_ns` more."""
@@ -124,47 +118,60 @@ def after_known_part(point: PointRecording | None) -> str:
 
 
 class PointSum:
-    """Adds up the pieces of a load point that its workers send while it lasts; see `RecordingSum`."""
+    """Adds up the pieces of a load point that its workers send while it lasts; see `RecordingSum`.
+
+    Each series, traced request and loss comes in one piece; connections and shares of the CPU are those of each worker's newest piece.
+    """
 
     def __init__(self, longest_ns: int | None = None) -> None:
         self._longest_ns = longest_ns
         self._sums = list[RecordingSum]()
         self._newest = dict[int, PointRecording]()
+        self._listed = list[PointRecording]()
 
     def add(self, worker: int, piece: PointRecording) -> None:
-        """Adds the next piece of a worker; what pieces do not add up, such as its connections, is that of the newest."""
+        """Adds the next piece of a worker."""
         self._sums = self._sums or [RecordingSum(self._longest_ns) for _ in piece.workloads]
         for total, own in zip(self._sums, piece.workloads, strict=True):
             total.add(own.recording)
         self._newest[worker] = piece
+        if piece.series or piece.lost or piece.sampled:
+            self._listed.append(piece)
 
     def take(self) -> PointRecording | None:
         """The sum of the pieces since the last call; None if none came."""
         if not (sums := self._sums):
             return None
-        self._sums = []
-        taken = _joined(list(self._newest.values()), [one.whole() for one in sums])
-        self._newest = {worker: point.told() for worker, point in self._newest.items()}
-        return taken
+        listed, self._sums, self._listed = self._listed, [], []
+        return _joined(list(self._newest.values()), listed, [one.whole() for one in sums])
 
 
 def merge_points(points: Sequence[PointRecording], lost: Sequence[str] = ()) -> PointRecording:
     """The recording of all workers together; `lost` has a message for each whose recording is missing, besides those of the parts."""
     recordings = [merge([one.recording for one in parts]) for parts in zip(*(point.workloads for point in points), strict=True)]
-    return _joined(points, recordings, lost)
+    return _joined(points, points, recordings, lost)
 
 
-def _joined(points: Sequence[PointRecording], recordings: Sequence[Recording], lost: Sequence[str] = ()) -> PointRecording:
-    """With the busiest core, and the cause for which the first of the workers was stopped."""
+def _joined(
+    points: Sequence[PointRecording], listed: Sequence[PointRecording], recordings: Sequence[Recording], lost: Sequence[str] = ()
+) -> PointRecording:
+    """With the busiest core, the cause for which the first of the workers was stopped, and series, traced requests and losses of `listed`."""
     endings = [point.ending for point in points]
     early = next((ending for ending in endings if ending.reason), endings[0])
-    parts = zip(*(point.workloads for point in points), strict=True)
+    workloads = (
+        WorkloadRecording(
+            recording,
+            ConnectionCounts.added([point.workloads[number].connections for point in points]),
+            tuple(request for point in listed for request in point.workloads[number].sampled),
+        )
+        for number, recording in enumerate(recordings)
+    )
     return PointRecording(
-        workloads=tuple(WorkloadRecording.joined(own, recording) for own, recording in zip(parts, recordings, strict=True)),
+        workloads=tuple(workloads),
         start_ns=points[0].start_ns,
         ending=dataclasses.replace(early, stopped_ns=max(ending.stopped_ns for ending in endings)),
         shares=BusyShares(*map(max, zip(*(dataclasses.astuple(point.shares) for point in points), strict=True))),
-        series=tuple(series for point in points for series in point.series),
+        series=tuple(series for point in listed for series in point.series),
         are_alike=points[0].are_alike,
-        lost=(*lost, *(message for point in points for message in point.lost)),
+        lost=(*lost, *(message for point in listed for message in point.lost)),
     )

@@ -177,10 +177,16 @@ async def run_workloads(
             ending = await loops.run()
             return ending, await busy_shares if clock.now_ns() >= phases.window_start_ns else BusyShares()
 
+        def unanswered() -> int:
+            # a request of a closed loop is sent when it has a connection
+            queued = sum(one.transport.queued for one in workloads if not one.spec.is_open)
+            return loops.unanswered - queued
+
         def send_piece(at_ns: int, pieces: Sequence[Recording]) -> None:
             assert on_piece is not None
+            found = stops.take_settled()
             parts = tuple(
-                WorkloadRecording(piece, ConnectionCounts.added([one.transport.counts]))
+                WorkloadRecording(dataclasses.replace(piece, stops=found), ConnectionCounts.added([one.transport.counts]))
                 for piece, one in zip(pieces, workloads, strict=True)
             )
             on_piece(Piece(at_ns, PointRecording(parts, phases.start_ns, Ending(stopped_ns=at_ns), meter.read(), are_alike=are_alike)))
@@ -192,13 +198,15 @@ async def run_workloads(
             _report_live(on_live, spec.worker, loops, recorders, phases, clock),
             event_loop.measure_lag(phases.start_ns),
             stops.watch(phases.start_ns, lambda: loops.in_flight),
-            *((send_pieces(spec.timeout_ns, phases, clock, loops, recorders, send_piece),) if on_piece is not None else ()),
+            *((send_pieces(spec.timeout_ns, phases, clock, unanswered, loops, recorders, send_piece),) if on_piece is not None else ()),
             follow_rate([one.sampler for one in workloads if one.sampler], phases, clock),
             *(stop_on_errors(one.loop, one.recorder, clock, spec.abort_error_rate) for one in sendings),
             *(stop_on_overload(one.loop, one.recorder, phases, clock, one.load, spec.overload_abort_after_ns) for one in sendings),
         )
         end_ns = None if phases.window_end_ns is None else min(ending.stopped_ns, phases.window_end_ns)
         recordings = [recorder.finish(end_ns) for recorder in recorders]
+        found = stops.finish()
+        recordings = [dataclasses.replace(recording, stops=found) for recording in recordings]
     # copies: closing the transports changes them
     sampled = [workload.sampled for workload in workloads]
     counts = [ConnectionCounts.added([workload.transport.counts]) for workload in workloads]

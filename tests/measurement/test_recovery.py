@@ -1,6 +1,7 @@
 """What a killed run, or a power cut, leaves on the disk, and the result that is made of it."""
 
 import asyncio
+import dataclasses
 import pathlib
 import types
 
@@ -55,7 +56,8 @@ def begin(folder, document=SCENARIO, version=perfkit.__version__):
     loaded = read_document(document)
     writer = ResultWriter(folder, STARTED_AT_S)
     result = RunResult(loaded, loaded.by_workload(), {"generator": {}}, is_search=False).document(None, {})
-    file, log_bytes, telemetry_bytes = writer.begin_point(0, result)
+    writer.begin(result)
+    file, log_bytes, telemetry_bytes = writer.begin_point(0)
     warnings = (MeasurementWarning("shared_cpus", "They share CPUs."),)
     head = PointHead(version, str(folder.parent), 0, log_bytes, telemetry_bytes, MS, 3, warnings, (ProbedFacts(batch_size=2),))
     return writer, PointLog(file, head, ManualClock(0), 3600 * S)
@@ -65,6 +67,7 @@ def begin(folder, document=SCENARIO, version=perfkit.__version__):
 def killed(tmp_path):
     """The folder of a run that was killed while three workers measured the first of two load points."""
     writer, log = begin(tmp_path / "out")
+    log.expect(len(ANSWERS))
     for worker, counts in enumerate(ANSWERS):
         for piece in pieces(counts):
             log.add(worker, piece)
@@ -124,14 +127,16 @@ def test_what_a_crash_cut_off_or_damaged_at_the_end_is_left_out(killed, tmp_path
     while entries[-1] < len(whole):
         entries.append(entries[-1] + 4 + int.from_bytes(whole[entries[-1] : entries[-1] + 4], "big"))
     # the second worker is the last but one to come, and two of its seconds are beyond those of the first
-    for number, damaged in enumerate((whole[: entries[6] - 1], whole[: entries[6]], whole[: entries[5] + 4] + b"\0" * 99)):
+    assert len(entries) == 1 + 1 + sum(map(len, ANSWERS)) + 1
+    for number, damaged in enumerate((whole[: entries[14] - 1], whole[: entries[14]], whole[: entries[12] + 4] + b"\0" * 99)):
         killed.log.write_bytes(damaged)
         recovered = recover_result(killed.partial, tmp_path / str(number))
         (point,) = recovered.result.points
-        assert (point.duration_s, point.requests.sent) == ((1.0, 2 + 1) if number == 1 else (4.0, 2 + 3 + 4 + 5))
-    for few in (whole[: entries[1]], whole[: entries[1] + 3]):
+        seconds = (2, 3, 1)[number]  # of the third worker, whose loss is not known
+        assert (point.duration_s, point.requests.sent) == (seconds, sum(sum(counts[:seconds]) for counts in ANSWERS))
+    for few in (whole[: entries[1]], whole[: entries[1] + 3], whole[: entries[5]]):  # the other workers have sent nothing
         killed.log.write_bytes(few)
-        with pytest.raises(ResultError, match="the first load point had been measured for less than three seconds"):
+        with pytest.raises(ResultError, match="no second of the first load point was complete"):
             recover_result(killed.partial, tmp_path / "few")
 
 
@@ -175,3 +180,22 @@ def test_a_full_disk_ends_the_log_and_not_the_load(tmp_path):
     asyncio.run(on_full.aclose())
     assert on_full.failure is not None
     writer.discard()
+
+
+def test_a_load_point_whose_workers_have_all_ended_is_recovered_whole(tmp_path):
+    writer, log = begin(tmp_path / "out")
+    log.expect(1)
+    first, second = pieces((3, 4))
+    half = dataclasses.replace(second.point.workloads[0].recording, end_ns=WINDOW_START + 3 * S // 2)
+    last = dataclasses.replace(second.point, workloads=(dataclasses.replace(second.point.workloads[0], recording=half),))
+    log.add(0, first)
+    log.add(0, Piece(last.end_ns, last, is_last=True))
+    asyncio.run(log.aclose())
+    (point,) = recover_result(writer.abort()).result.points
+    assert (point.duration_s, point.requests.sent) == (1.5, 7)
+
+
+def test_a_log_that_did_not_reach_the_disk_is_named_where_it_is_all_there_is(killed):
+    killed.log.write_bytes(bytes(4096))
+    with pytest.raises(ResultError, match="cannot be read by this version of perfkit"):
+        recover_result(killed.partial)

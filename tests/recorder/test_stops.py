@@ -1,6 +1,7 @@
 """The detector of stops, in virtual time: what it finds, what it leaves out, and which requests it marks."""
 
 import asyncio
+import dataclasses
 
 import numpy as np
 import pytest
@@ -159,10 +160,11 @@ class FoundStops(StopDetector):
 
 
 def record(*replies):
-    recorder = Recorder(window_start_ns=100 * S, window_end_ns=110 * S, stops=FoundStops())
+    stops = FoundStops()
+    recorder = Recorder(window_start_ns=100 * S, window_end_ns=110 * S, stops=stops)
     for started_ms, time_ms, outcome in replies:
         recorder.add(Reply(outcome, 100 * S + started_ms * MS, 100 * S + (started_ms + time_ms) * MS))
-    return recorder.finish(110 * S)
+    return dataclasses.replace(recorder.finish(110 * S), stops=stops.finish())
 
 
 def test_touched_requests_are_recorded_with_what_their_times_may_have_been():
