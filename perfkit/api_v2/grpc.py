@@ -22,11 +22,9 @@ from perfkit.protocol.message import (
     SharedRegion,
 )
 from perfkit.protocol.statistics import ModelStatistics
-from perfkit.transport.base import Reply
+from perfkit.transport.base import Reply, StreamedMessages
 from perfkit.transport.grpc.calls import GrpcTransport, RefusedError, RpcCall
-from perfkit.transport.limits import MAX_DESCRIPTION_BYTES
-from perfkit.transport.options import TransportOptions
-from perfkit.transport.streamed_answer import StreamedMessages
+from perfkit.transport.options import MAX_DESCRIPTION_BYTES, TransportOptions
 
 _MAX_ENTRIES = 10_000  # versions, tensors
 _MISSING = "UNIMPLEMENTED"

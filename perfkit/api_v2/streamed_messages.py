@@ -8,7 +8,7 @@ from perfkit.errors import ProtocolError
 from perfkit.protocol import protobuf, v2_pb2, wire_format
 from perfkit.protocol.decoded_size import check_protobuf_fields
 from perfkit.protocol.message import InferRequest, InferResponse
-from perfkit.transport.streamed_answer import StreamedResponse
+from perfkit.transport.base import StreamedResponse
 
 _LARGE_BYTES = 1 << 16
 _REQUEST_ID, _INFER_RESPONSE, _RAW_OUTPUTS = 3 << 3 | 2, 2 << 3 | 2, 6 << 3 | 2  # tags

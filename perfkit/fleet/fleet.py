@@ -23,8 +23,8 @@ from perfkit.target.address import Address
 from perfkit.units import NS_PER_S
 from perfkit.workers.group import LEAD_NS, GroupListener, WorkerGroup
 from perfkit.workers.local import WORKER_FILES
+from perfkit.workers.messages import WorkerSpec
 from perfkit.workers.point_recording import MachineRecording, PointRecording
-from perfkit.workers.worker_spec import WorkerSpec
 
 _TLS_WITHIN_S = 10
 _READ_AHEAD_BYTES = 2**20

@@ -22,8 +22,7 @@ from perfkit.fleet.messages import (
 )
 from perfkit.stats.clock_offset import ClockReading
 from perfkit.units import NS_PER_S
-from perfkit.workers.messages import Begin, Piece, Progress, Stop
-from perfkit.workers.worker_spec import WorkerSpec
+from perfkit.workers.messages import Begin, Piece, Progress, Stop, WorkerSpec
 
 _ROUND_TRIPS = 16
 _PING_EVERY_NS, _MAX_SILENCE_NS = NS_PER_S, 10 * NS_PER_S

@@ -34,8 +34,7 @@ from perfkit.machine.limits import count_ephemeral_ports, raise_open_file_limit
 from perfkit.target_client import make_client
 from perfkit.units import NS_PER_S
 from perfkit.workers.local import LocalWorkers
-from perfkit.workers.messages import Progress
-from perfkit.workers.worker_spec import WorkerSpec
+from perfkit.workers.messages import Progress, WorkerSpec
 
 _SHOWS_PROGRESS_EVERY_NS = NS_PER_S
 # the driver sends a ping every second

@@ -10,15 +10,14 @@ import numpy as np
 from perfkit.clock import Clock
 from perfkit.errors import PerfkitError
 from perfkit.fleet.messages import StartWorkers, WorkersEnded
-from perfkit.load.tasks import run_with_side_tasks
+from perfkit.load.loop import run_with_side_tasks
 from perfkit.override import override
 from perfkit.recorder.recent import LiveFigures
 from perfkit.units import NS_PER_S
 from perfkit.workers.group import GroupListener, NoWorkerLeftError, WorkerGroup
 from perfkit.workers.local import LocalWorkers, Part
-from perfkit.workers.messages import Begin, Crashed, PartLost, Piece, Progress, Ready, Stop
+from perfkit.workers.messages import Begin, Crashed, PartLost, Piece, Progress, Ready, Stop, WorkerSpec
 from perfkit.workers.point_recording import PointSum
-from perfkit.workers.worker_spec import WorkerSpec
 
 _SENDS_EVERY_NS = NS_PER_S
 _MOST_TIMES = 1024

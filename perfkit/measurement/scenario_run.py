@@ -41,7 +41,7 @@ from perfkit.scenario.file import LoadedScenario
 from perfkit.spans.split import PARTS
 from perfkit.telemetry.messages import PointBegins
 from perfkit.units import NS_PER_S
-from perfkit.workers.cpu_placement import place
+from perfkit.workers.local import place
 
 if TYPE_CHECKING:
     from perfkit.fleet.fleet import Fleet

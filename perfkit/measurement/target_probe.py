@@ -35,7 +35,7 @@ from perfkit.target.started_server import StartedServer
 from perfkit.target_client import Client
 from perfkit.trace.recorded import Indices
 from perfkit.transport.base import Outcome, Reply, may_pass
-from perfkit.transport.limits import AnswerLimit, limit_for_load
+from perfkit.transport.options import AnswerLimit, limit_for_load
 from perfkit.workload.expectation import Expectation
 from perfkit.workload.generated import Checkpoint
 from perfkit.workload.requests import (

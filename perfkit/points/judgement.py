@@ -10,8 +10,7 @@ from perfkit.result.generator import Generator
 from perfkit.result.model import IdleGaps, Requests
 from perfkit.scenario.model import USEFUL_GAPS
 from perfkit.stats.buckets import BucketCounts
-from perfkit.stats.percentile_interval import PercentileInterval
-from perfkit.stats.sample_size import is_withheld, minimum_samples
+from perfkit.stats.percentiles import PercentileInterval, is_withheld, minimum_samples
 from perfkit.stats.slo import CheckedAnswers
 from perfkit.units import NS_PER_S, format_duration_ns
 

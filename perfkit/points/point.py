@@ -51,7 +51,7 @@ from perfkit.result.model import (
 )
 from perfkit.result.part import Part
 from perfkit.stats.buckets import EMPTY, BucketCounts
-from perfkit.stats.percentile_interval import PercentileInterval, percentile_intervals
+from perfkit.stats.percentiles import PercentileInterval, percentile_intervals
 from perfkit.stats.slo import CheckedAnswers, FirstResponses, SloLimits, judge_slo
 from perfkit.stats.validity import DISTURBED_BY_OTHERS, INVALIDATING
 from perfkit.transport.base import Outcome

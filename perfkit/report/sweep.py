@@ -18,7 +18,7 @@ from perfkit.result.file import read_result
 from perfkit.result.hardware import hardware_of
 from perfkit.result.model import Point, Result
 from perfkit.result.sweep import SWEEP_FILE, SweepCase, SweepDocument, read_sweep, shown_value
-from perfkit.stats.constraints import parse_constraint
+from perfkit.stats.ranking import parse_constraint
 from perfkit.text.foreign import sentence
 from perfkit.text.terminal import write_styled
 

@@ -19,7 +19,7 @@ from perfkit.result.perf_analyzer_export import Experiment, read_export
 from perfkit.result.perf_analyzer_files import Kind
 from perfkit.result.perf_analyzer_windows import measured_windows
 from perfkit.stats.buckets import BucketCounts
-from perfkit.stats.percentile_interval import percentile_intervals
+from perfkit.stats.percentiles import percentile_intervals
 from perfkit.stats.ratio_interval import Estimate
 from perfkit.units import NS_PER_S
 

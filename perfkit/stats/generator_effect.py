@@ -12,9 +12,8 @@ import numpy.typing as npt
 
 from perfkit.stats.autocorrelation import first_order_time
 from perfkit.stats.buckets import BucketCounts
-from perfkit.stats.percentile_interval import PercentileInterval, percentile_intervals
+from perfkit.stats.percentiles import PercentileInterval, is_withheld, minimum_samples, percentile_intervals
 from perfkit.stats.probability import binomial_limits, student_t_quantile
-from perfkit.stats.sample_size import is_withheld, minimum_samples
 
 LEAST_SHARE = 0.01
 """A figure that moves by less than this counts as unmoved, however narrow its interval is."""

@@ -6,7 +6,7 @@ from scipy.stats import binomtest
 
 from perfkit.stats.buckets import BucketCounts
 from perfkit.stats.generator_effect import Alternative, moved_error_rate, moved_rate, moved_time
-from perfkit.stats.percentile_interval import percentile_intervals
+from perfkit.stats.percentiles import percentile_intervals
 from perfkit.stats.probability import binomial_limits
 
 MS = 1_000_000

@@ -9,9 +9,9 @@ from perfkit.api_v2.streamed_messages import decode_streamed_response, id_field,
 from perfkit.errors import ProtocolError
 from perfkit.protocol.http2 import LimitError
 from perfkit.protocol.message import InferRequest
+from perfkit.transport.base import StreamedResponse
 from perfkit.transport.grpc.streaming_connection import MessageSplitter
-from perfkit.transport.limits import AnswerLimit
-from perfkit.transport.streamed_answer import StreamedResponse
+from perfkit.transport.options import AnswerLimit
 
 LIMIT = 1 << 25
 

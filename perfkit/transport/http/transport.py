@@ -10,8 +10,7 @@ from perfkit.transport.base import Prepared, Reply
 from perfkit.transport.connect import client_context
 from perfkit.transport.http.calls import COMPARED_BYTES, HttpApi, HttpCall, HttpResponse, HttpTransport
 from perfkit.transport.http.connection import HttpConnection, parse_response
-from perfkit.transport.limits import AnswerLimit
-from perfkit.transport.options import TransportOptions
+from perfkit.transport.options import AnswerLimit, TransportOptions
 from perfkit.transport.pool import PooledTransport
 from perfkit.transport.rotation import make_pool
 
