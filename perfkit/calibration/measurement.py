@@ -12,7 +12,7 @@ from typing import TypeAlias
 import numpy as np
 
 from perfkit.calibration.bare_client import BareGrpc, BareHttp
-from perfkit.calibration.canned_responses import INPUT, METADATA, MODEL
+from perfkit.calibration.canned_server import INPUT, METADATA, MODEL
 from perfkit.calibration.model import Calibration, Cost, identity
 from perfkit.clock import Clock, resolution_ns, utc_now
 from perfkit.errors import MeasurementError

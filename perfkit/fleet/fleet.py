@@ -12,9 +12,8 @@ from perfkit.calibration.model import Calibration
 from perfkit.clock import Clock
 from perfkit.errors import MeasurementError, TargetError, UsageError
 from perfkit.fleet.admission import Admission
-from perfkit.fleet.clock_offset import clock_error
 from perfkit.fleet.dask_placement import DaskPlacement, dask_placement, stands_for_all
-from perfkit.fleet.fleet_machine import FleetMachine, RemoteWorkers
+from perfkit.fleet.fleet_machine import FleetMachine, RemoteWorkers, clock_error
 from perfkit.fleet.messages import Hello
 from perfkit.fleet.token import TOKEN_VARIABLE, new_token, read_token
 from perfkit.load.loop import Stoppable

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 
 from perfkit.errors import MeasurementWarning
-from perfkit.points.resources import DISTURBING_CPUS, describe_processes
+from perfkit.points.measured import DISTURBING_CPUS, describe_processes
 from perfkit.recorder.failures import FailureKind
 from perfkit.result.distribution import QUANTILES
 from perfkit.result.generator import Generator

@@ -19,9 +19,8 @@ from perfkit.points.judgement import (
     sample_warnings,
     schedule_warnings,
 )
-from perfkit.points.measured import PointMeasurement
-from perfkit.points.median_difference import compare_medians
-from perfkit.points.resources import (
+from perfkit.points.measured import (
+    PointMeasurement,
     energy_per_inference_j,
     generator_figures,
     pooled_gpus,
@@ -29,6 +28,7 @@ from perfkit.points.resources import (
     server_cpu_figures,
     server_figures,
 )
+from perfkit.points.median_difference import compare_medians
 from perfkit.points.shares import imbalance_warnings, machine_figures, machine_warnings, replica_figures, slower_replica_warnings
 from perfkit.recorder.batches import merge_times
 from perfkit.recorder.failures import most_frequent

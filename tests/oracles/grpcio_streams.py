@@ -7,7 +7,7 @@ from typing import Any
 import grpc
 import grpc.aio
 
-from perfkit.api_v2.streamed_messages import id_field, read_streamed_response
+from perfkit.api_v2.grpc import id_field, read_streamed_response
 from perfkit.errors import ProtocolError
 from perfkit.protocol import protobuf
 from perfkit.transport.base import Outcome, Prepared, Reply, StreamedAnswer

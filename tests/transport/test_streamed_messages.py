@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tritonclient.grpc import service_pb2
 
-from perfkit.api_v2.streamed_messages import decode_streamed_response, id_field, read_streamed_response, streamed_message
+from perfkit.api_v2.grpc import decode_streamed_response, id_field, read_streamed_response, streamed_message
 from perfkit.errors import ProtocolError
 from perfkit.protocol.http2 import LimitError
 from perfkit.protocol.message import InferRequest

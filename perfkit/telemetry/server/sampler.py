@@ -15,7 +15,7 @@ from perfkit.protocol.statistics import ModelStatistics
 from perfkit.target.address import Address
 from perfkit.telemetry.messages import StatisticsConfig
 from perfkit.telemetry.series import Sampler, SamplerReport, Series, SeriesBuffer, Span, newest
-from perfkit.telemetry.server.counters import Reading, falls
+from perfkit.telemetry.server.statistics import Reading, falls
 from perfkit.transport.options import STATISTICS_LIMIT, TransportOptions
 from perfkit.units import NS_PER_S
 

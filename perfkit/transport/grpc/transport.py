@@ -17,7 +17,7 @@ from perfkit.transport.grpc.request_writer import header_buffers, request_buffer
 from perfkit.transport.grpc.session import Stream
 from perfkit.transport.options import Compression, TransportOptions
 from perfkit.transport.pool import PooledTransport
-from perfkit.transport.rotation import make_pool
+from perfkit.transport.resolution import make_pool
 
 _OK = Outcome.OK  # an enum's attribute lookup costs more than the rest of a reply
 

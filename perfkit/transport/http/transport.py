@@ -12,7 +12,7 @@ from perfkit.transport.http.calls import COMPARED_BYTES, HttpApi, HttpCall, Http
 from perfkit.transport.http.connection import HttpConnection, parse_response
 from perfkit.transport.options import AnswerLimit, TransportOptions
 from perfkit.transport.pool import PooledTransport
-from perfkit.transport.rotation import make_pool
+from perfkit.transport.resolution import make_pool
 
 # below this size joining buffers is cheaper than writing several; above it, tensors are not copied
 _MAX_JOINED_BYTES = 1 << 16
