@@ -34,18 +34,17 @@ from benchmarks.report import Report, describe_machine, program_options, yes_no
 from benchmarks.synthetic import closed_loop, measure_lead_us, open_loop, scenario
 from perfkit.api_v2.client import Client, make_client
 from perfkit.clock import MonotonicClock
-from perfkit.plan.autoscaling import Autoscaler, autoscale
+from perfkit.plan.configuration import plan_capacity
 from perfkit.plan.evidence import gather_evidence, read_sources
 from perfkit.plan.fleet_simulation import FleetDay, Sampling, simulate_fleet
 from perfkit.plan.inputs import PlanInputs, parse_slo
-from perfkit.plan.planner import plan_capacity
 from perfkit.plan.replica_queue import Limit, ServiceLaw, calibrated_law, response_times
 from perfkit.plan.schedule import service_laws
-from perfkit.plan.steps import Floats, PeriodicSteps, Steps
+from perfkit.plan.steps import Autoscaler, Floats, PeriodicSteps, Steps, autoscale
 from perfkit.protocol.message import InferRequest
 from perfkit.protocol.tensor import Datatype, tensor_from_array
 from perfkit.target.address import Address
-from perfkit.target.bundled_server import bundled_server
+from perfkit.target.started_server import bundled_server
 from perfkit.transport.base import Outcome, Prepared
 from perfkit.transport.options import TransportOptions
 from perfkit.units import NS_PER_S

@@ -49,7 +49,7 @@ from benchmarks.simulated_fleet import (
     simulated_replies,
     unpacked,
 )
-from perfkit.fleet.clock_offset import MAX_DRIFT
+from perfkit.fleet.fleet_machine import MAX_DRIFT
 from perfkit.load.arrivals import Law
 from perfkit.result.interval_log import interval_lines
 from perfkit.workers.messages import Piece

@@ -30,8 +30,7 @@ from perfkit.target.address import Address
 from perfkit.transport.base import Outcome, Prepared, Reply
 from perfkit.transport.http.connection import HttpConnection, parse_response
 from perfkit.transport.http.transport import WireHttpTransport
-from perfkit.transport.limits import MAX_HEAD_BYTES, AnswerLimit
-from perfkit.transport.options import TransportOptions
+from perfkit.transport.options import MAX_HEAD_BYTES, AnswerLimit, TransportOptions
 from perfkit.transport.pool import ConnectionPool
 from tests.hostile.http_floods import FLOODS
 

@@ -31,8 +31,7 @@ from perfkit.transport.grpc.messages import AnswerHeaders, classify, parse_heade
 from perfkit.transport.grpc.request_writer import request_buffers
 from perfkit.transport.grpc.session import ClientSession, SessionListener, Stream
 from perfkit.transport.grpc.transport import WireGrpcTransport
-from perfkit.transport.limits import BYTES_PER_CHUNK, AnswerLimit
-from perfkit.transport.options import TransportOptions
+from perfkit.transport.options import BYTES_PER_CHUNK, AnswerLimit, TransportOptions
 
 GREETING = frame(http2.SETTINGS, 0, 0)
 _REQUEST = request_buffers([(":method", "POST"), (":scheme", "http"), (":path", "/x"), (":authority", "a")], bytes(100_000))

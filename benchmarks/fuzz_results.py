@@ -36,7 +36,7 @@ from perfkit.gate.metrics import MetricChoice
 from perfkit.gate.paired import rule_for
 from perfkit.gate.paired_decision import decide_pairs
 from perfkit.result.sweep import SweepFolder, read_sweep
-from perfkit.text.terminal import safe_stream
+from perfkit.text import safe_stream
 
 DOCUMENTED = {"compare": (0, 2, 4), "gate": (0, 1, 2, 3, 4, 5), "baseline": (0, 2, 4, 5), "history": (0, 2), "plan": (0, 2, 3), "report": (0, 2), "resume": (0, 2), "resume-gate": (0, 2)}  # fmt: skip
 """The exit codes of each command on stored files."""

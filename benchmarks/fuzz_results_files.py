@@ -6,8 +6,7 @@ import pathlib
 from typing import Any
 
 from perfkit.gate.baseline import baseline_from_result, merge_baselines, write_baseline
-from perfkit.gate.folder import GateFolder
-from perfkit.gate.manifest import FixedSettings, GateInputs, GateManifest
+from perfkit.gate.folder import FixedSettings, GateFolder, GateInputs, GateManifest
 from perfkit.gate.verdict import Comparison, Verdict
 from perfkit.history.file import open_history
 from perfkit.history.series import record_of_result

@@ -32,7 +32,7 @@ from benchmarks.simulated_stops import LoadModel, arrivals_ns, simulate
 from benchmarks.synthetic import closed_loop, open_loop, scenario
 from perfkit.result.distribution import QUANTILES
 from perfkit.result.model import Point
-from perfkit.stats.sample_size import minimum_samples
+from perfkit.stats.percentiles import minimum_samples
 from perfkit.units import NS_PER_S
 
 MS = 1_000_000

@@ -25,7 +25,7 @@ import psutil
 
 from benchmarks.processes import ROOT, peak_memory_kib, write_scenario
 from benchmarks.report import Report, describe_machine, program_options, yes_no
-from perfkit.calibration.canned_responses import INPUT, MODEL
+from perfkit.calibration.canned_server import INPUT, MODEL
 from perfkit.result.file import read_result
 from perfkit.result.interval_log import log_files, read_intervals, read_window_starts
 from perfkit.result.model import Point

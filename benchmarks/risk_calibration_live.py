@@ -20,10 +20,10 @@ from benchmarks.processes import run_perfkit, running_server
 from benchmarks.report import Report, describe_machine, yes_no
 from benchmarks.synthetic import measure_lead_us, open_loop, scenario
 from perfkit.errors import PerfkitError
+from perfkit.plan.configuration import plan_capacity
 from perfkit.plan.evidence import gather_evidence, read_sources
 from perfkit.plan.fleet_risk import Demand, Splitting, safe_demand_per_s
 from perfkit.plan.inputs import PlanInputs
-from perfkit.plan.planner import plan_capacity
 from perfkit.plan.risk import SAFE, replica_capacity
 from perfkit.stats.probability import binomial_limits
 from perfkit.stats.slo import SloLimits

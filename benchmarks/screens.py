@@ -34,8 +34,7 @@ from benchmarks.synthetic import open_loop, scenario
 from perfkit.cli.main import main as main_of_perfkit
 from perfkit.clock import utc_now
 from perfkit.gate.arm import parse_arm
-from perfkit.gate.folder import GateFolder
-from perfkit.gate.manifest import FixedSettings, GateManifest
+from perfkit.gate.folder import FixedSettings, GateFolder, GateManifest
 from perfkit.gate.paired_gate import GateRequest
 from perfkit.gate.pairs import ArmRun
 from perfkit.gate.verdict import MetricNoise, Timing

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from benchmarks.simulated_queues import response_times
-from perfkit.fleet.clock_offset import ClockError, clock_error, compare_clocks
+from perfkit.fleet.fleet_machine import ClockError, clock_error, compare_clocks
 from perfkit.load.arrivals import Instants, Law, Schedule, constant_rate
 from perfkit.stats.clock_offset import ClockReading
 from perfkit.units import NS_PER_S

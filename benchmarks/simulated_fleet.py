@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from perfkit.fleet.machine_share import LiveSum
+from perfkit.fleet.machine import LiveSum
 from perfkit.fleet.messages import OF_MACHINE, FromWorkers, OfWorkers
 from perfkit.fleet.token import MAC_BYTES, Sealer
 from perfkit.load.arrivals import Instants, Schedule, constant_rate, worker_arrivals

@@ -23,8 +23,7 @@ from perfkit.result.search import LimitCount
 from perfkit.search.decision import decide
 from perfkit.search.probes import NextProbe, Probe, SearchSettings, Stop
 from perfkit.stats.overload import judge_overload
-from perfkit.stats.percentile_interval import _uncorrelated_batches
-from perfkit.stats.sample_size import is_limit_shown_met
+from perfkit.stats.percentiles import _uncorrelated_batches, is_limit_shown_met
 
 QUANTILE, CAPACITY_PER_S, BUDGET_S, MAX_PROBES = 0.99, 500.0, 3600.0, 20
 WARM_UP, BATCHES, INTERVALS = 0.1, 25, 200
@@ -154,7 +153,7 @@ def _per_interval(instants: Floats, window: float) -> npt.NDArray[np.int64]:
 
 
 def _dispersion(above: npt.NDArray[np.int64], counts: npt.NDArray[np.int64]) -> float:
-    """As `perfkit.stats.percentile_interval.dispersion_above`, from counts instead of buckets."""
+    """As `perfkit.stats.percentiles.dispersion_above`, from counts instead of buckets."""
     total = int(above.sum())
     if not total:
         return 1.0

@@ -24,8 +24,8 @@ from perfkit.target.address import Address
 from perfkit.transport.base import Outcome, Prepared
 from perfkit.transport.scripted import ScriptedTransport
 from perfkit.units import NS_PER_S
+from perfkit.workers.messages import WorkerSpec
 from perfkit.workers.point_recording import merge_points
-from perfkit.workers.worker_spec import WorkerSpec
 from tests.measured_points import point_spec, run_point
 
 WARMUP_NS, START_NS = NS_PER_S, 7 * NS_PER_S

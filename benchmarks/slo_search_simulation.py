@@ -33,14 +33,14 @@ from benchmarks import simulated_queues, simulated_search
 from benchmarks.report import describe_machine, option_parser, percent, publish, share, table_head, table_row, yes_no
 from benchmarks.simulated_search import BUDGET_S, CAPACITY_PER_S, Queue, SearchResult, longest_times, pooled_p99, search
 from perfkit.search import crossing, decision, probes, share_curve
-from perfkit.stats import autocorrelation, overload, percentile_interval, probability, sample_size
+from perfkit.stats import autocorrelation, overload, percentiles, probability
 from perfkit.stats.probability import binomial_limits
 
 CHUNK, TARGET = 20, 0.85
 LONG_RUN_PARTS, PART_REQUESTS = 128, 2_000_000
 EXIT_0 = ("precision", "cliff", "never_missed")
 _SEARCH = (crossing, decision, probes, share_curve)
-_CODE = (simulated_queues, simulated_search, *_SEARCH, autocorrelation, overload, percentile_interval, probability, sample_size)
+_CODE = (simulated_queues, simulated_search, *_SEARCH, autocorrelation, overload, percentiles, probability)
 _FEWEST_JUDGED = 20
 _LENGTHS = (300, 1_000, 5_000, 30_000)
 

@@ -34,8 +34,7 @@ from perfkit.api_v2.client import make_client
 from perfkit.clock import MonotonicClock
 from perfkit.load.arrivals import Schedule, constant_rate
 from perfkit.load.loop import Phases
-from perfkit.load.open_loop import OpenLoop
-from perfkit.load.pacer import make_pacer
+from perfkit.load.open_loop import OpenLoop, make_pacer
 from perfkit.protocol.message import InferRequest
 from perfkit.protocol.tensor import Datatype, tensor_from_array
 from perfkit.target.address import Address

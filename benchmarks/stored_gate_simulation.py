@@ -18,8 +18,7 @@ from benchmarks.gate_simulation import METRICS, Noise, Outcome, few_alarms, max_
 from benchmarks.report import Report, program_options
 from perfkit.gate.metrics import ERROR_RATE, ERROR_RATE_BAND, Metric
 from perfkit.gate.paired import NOISE_BAND
-from perfkit.gate.stored_comparison import STORED_MARGINS, pooled_errors
-from perfkit.gate.stored_runs import MACHINE_ALLOWANCE, RECOMMENDED_RUNS, detectable_shift, judge_runs
+from perfkit.gate.stored_runs import MACHINE_ALLOWANCE, RECOMMENDED_RUNS, STORED_MARGINS, detectable_shift, judge_runs, pooled_errors
 from perfkit.stats.signed_rank import Array
 
 REQUESTS = 10_000

@@ -23,7 +23,7 @@ import psutil
 from benchmarks.processes import run_perfkit, running_server
 from benchmarks.report import Report, describe_machine, program_options
 from benchmarks.synthetic import scenario
-from perfkit.target.command_server import free_ports
+from perfkit.target.started_server import free_ports
 
 ALLOWED_CPU_SHARE = 0.01
 _SERVER = ("--model", "synthetic", "--synthetic", "service=constant:1ms,servers=64")

@@ -31,7 +31,7 @@ from perfkit.measurement.target_probe import probe
 from perfkit.protocol.message import InferRequest, InferResponse
 from perfkit.scenario.file import read_scenario
 from perfkit.target.address import WireProtocol
-from perfkit.target.bundled_server import bundled_server
+from perfkit.target.started_server import bundled_server
 from perfkit.transport.base import Outcome
 from perfkit.transport.options import TransportOptions
 

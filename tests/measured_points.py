@@ -8,9 +8,9 @@ from perfkit.load.sequence_requests import SequenceRequests
 from perfkit.target.address import Address
 from perfkit.transport.base import Prepared, Reply, Transport
 from perfkit.transport.options import TransportOptions
+from perfkit.workers.messages import WorkerSpec, WorkloadSpec
 from perfkit.workers.point_recording import PointRecording
 from perfkit.workers.worker import PreparedWorkload, run_workloads
-from perfkit.workers.worker_spec import WorkerSpec, WorkloadSpec
 from perfkit.workload.expectation import Expectation
 
 ADDRESS = Address("http", "h", 1)

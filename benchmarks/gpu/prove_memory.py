@@ -16,8 +16,7 @@ from benchmarks.gpu.shared_memory_client import CALLERS, Caller, registered
 from benchmarks.processes import RunningServer
 from benchmarks.report import table_head, table_row
 from perfkit.errors import UsageError
-from perfkit.machine.cuda_memory import CudaDriver, CudaMemory
-from perfkit.machine.shared_memory import RegionMemory, SystemMemory
+from perfkit.machine.shared_memory import CudaDriver, CudaMemory, RegionMemory, SystemMemory
 
 ALLOWED_DIFFERENCE = 0.01
 """Of the largest output: executions of several requests together may choose other algorithms."""

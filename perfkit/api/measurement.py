@@ -19,7 +19,7 @@ from perfkit.report.run import write_reports
 from perfkit.result.file import replace_result
 from perfkit.scenario.file import LoadedScenario, read_document, read_scenario
 from perfkit.scenario.model import Scenario
-from perfkit.text.terminal import open_standard_files
+from perfkit.text import open_standard_files
 
 ScenarioSource: TypeAlias = str | os.PathLike[str] | Mapping[str, Any] | Scenario | LoadedScenario
 """A scenario: the path of a file, a mapping with the keys of a file, a `Scenario`, or a `LoadedScenario`."""

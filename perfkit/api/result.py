@@ -13,9 +13,8 @@ import pydantic
 from perfkit.errors import ResultError
 from perfkit.result import model
 from perfkit.result.file import read_result
-from perfkit.result.frames import addresses_frame, points_frame, with_types
+from perfkit.result.frames import addresses_frame, histograms_frame, intervals_frame, points_frame, with_types
 from perfkit.result.telemetry_file import telemetry_frame
-from perfkit.result.time_frames import histograms_frame, intervals_frame
 
 if TYPE_CHECKING:
     import pandas as pd

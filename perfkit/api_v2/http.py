@@ -22,8 +22,7 @@ from perfkit.protocol.message import (
 from perfkit.protocol.statistics import ModelStatistics, decode_model_statistics
 from perfkit.transport.base import Outcome, Reply, may_pass
 from perfkit.transport.http.calls import HttpApi, HttpCall, HttpResponse, HttpTransport
-from perfkit.transport.limits import MAX_DESCRIPTION_BYTES
-from perfkit.transport.options import TransportOptions
+from perfkit.transport.options import MAX_DESCRIPTION_BYTES, TransportOptions
 
 _RESTRICTED, _UNAVAILABLE = (401, 403), (429, 502, 503, 504)
 _MISSING = (404, 405, 501)

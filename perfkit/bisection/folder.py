@@ -12,8 +12,7 @@ from pydantic import Field, model_validator
 from perfkit.bisection.revisions import Revision
 from perfkit.bisection.search import LOOKS, Outcome
 from perfkit.errors import MeasurementError, ResultError
-from perfkit.result.atomic_write import write_whole
-from perfkit.result.output_folder import ensure_writable
+from perfkit.result.output_folder import ensure_writable, write_whole
 from perfkit.result.part import Part, read_part
 
 SCHEMA = "perfkit.bisection/1"

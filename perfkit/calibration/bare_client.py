@@ -5,7 +5,7 @@ import socket
 import struct
 from collections.abc import Callable, Sequence
 
-from perfkit.calibration.canned_responses import call_pieces, data_frames
+from perfkit.calibration.canned_server import call_pieces, data_frames
 from perfkit.errors import MeasurementError
 from perfkit.override import override
 from perfkit.protocol import http2

@@ -12,13 +12,13 @@ from typing import TypeAlias
 import numpy as np
 
 from perfkit.calibration.bare_client import BareGrpc, BareHttp
-from perfkit.calibration.canned_responses import INPUT, METADATA, MODEL
+from perfkit.calibration.canned_server import INPUT, METADATA, MODEL
 from perfkit.calibration.model import Calibration, Cost, identity
 from perfkit.clock import Clock, resolution_ns, utc_now
 from perfkit.errors import MeasurementError
 from perfkit.load.arrivals import Schedule, constant_rate
 from perfkit.load.load_plan import ClosedPlan, LoadPlan, OpenPlan
-from perfkit.load.pacer import make_pacer
+from perfkit.load.open_loop import make_pacer
 from perfkit.machine.cpus import pinned, usable_cpus
 from perfkit.machine.description import describe_host
 from perfkit.process.child import NotReadyError
@@ -36,9 +36,9 @@ from perfkit.target_client import make_client
 from perfkit.transport.base import Outcome
 from perfkit.transport.options import TransportOptions
 from perfkit.units import NS_PER_S
-from perfkit.workers.cpu_placement import Placement, place
+from perfkit.workers.local import Placement, place
+from perfkit.workers.messages import WorkerSpec, WorkloadSpec
 from perfkit.workers.worker import execute
-from perfkit.workers.worker_spec import WorkerSpec, WorkloadSpec
 from perfkit.workload.expectation import Expectation
 
 TENSOR_BYTES = (128, 602_112)

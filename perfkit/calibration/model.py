@@ -13,7 +13,7 @@ from pydantic import Field
 
 from perfkit.errors import ResultError, UsageError
 from perfkit.load.load_plan import ClosedPlan, LoadPlan
-from perfkit.load.pacer import SPIN_NS
+from perfkit.load.open_loop import SPIN_NS
 from perfkit.result.distribution import Distribution
 from perfkit.result.json_file import read_json
 from perfkit.result.model import Protocol

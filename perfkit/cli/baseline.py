@@ -6,7 +6,7 @@ import pathlib
 from perfkit.cli.exit_code import ExitCode
 from perfkit.cli.options import add_results
 from perfkit.cli.output import note_unverified
-from perfkit.text.foreign import file_name
+from perfkit.text import file_name
 
 
 def configure(parser: argparse.ArgumentParser) -> None:

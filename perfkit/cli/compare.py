@@ -7,7 +7,7 @@ import sys
 from perfkit.cli.exit_code import ExitCode
 from perfkit.cli.options import add_results
 from perfkit.cli.output import note_unverified, reader_may_leave, write_output
-from perfkit.text.terminal import write_styled
+from perfkit.text import write_styled
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -23,7 +23,7 @@ def _execute(options: argparse.Namespace) -> ExitCode:
     from perfkit.comparison.result_comparison import compare_results
     from perfkit.errors import UsageError
     from perfkit.report.comparison import comparison_html, comparison_json, comparison_markdown, comparison_text
-    from perfkit.report.terminal_status import print_status_line
+    from perfkit.report.terminal import print_status_line
     from perfkit.result.file import read_result
     from perfkit.result.model import Result
     from perfkit.result.perf_analyzer_files import perf_analyzer_kind

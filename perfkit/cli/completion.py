@@ -6,7 +6,7 @@ import sys
 from typing import TYPE_CHECKING
 
 from perfkit.cli.exit_code import ExitCode
-from perfkit.text.terminal import write_raw
+from perfkit.text import write_raw
 
 if TYPE_CHECKING:
     from perfkit.cli.main import _Parser

@@ -45,8 +45,7 @@ def _address(text: str) -> "Address":
 def _execute(options: argparse.Namespace) -> ExitCode:
     from perfkit.calibration.model import calibration_path, read_calibration
     from perfkit.clock import MonotonicClock
-    from perfkit.doctor.findings import Severity, by_severity, conclusion, find_problems
-    from perfkit.doctor.gpu_findings import find_gpu_problems
+    from perfkit.doctor import Severity, by_severity, conclusion, find_gpu_problems, find_problems
     from perfkit.machine.description import describe_host, read_machine_facts
     from perfkit.machine.gpu_packages import library_finder, read_gpu_packages, read_loader_cache
     from perfkit.machine.readings import observe_idle

@@ -6,7 +6,7 @@ import sys
 from perfkit.cli.exit_code import ExitCode
 from perfkit.cli.options import add_results
 from perfkit.cli.output import note_unverified, reader_may_leave
-from perfkit.text.terminal import write_styled
+from perfkit.text import write_styled
 
 
 def configure(parser: argparse.ArgumentParser) -> None:

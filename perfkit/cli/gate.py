@@ -93,8 +93,7 @@ def _gate(options: argparse.Namespace, progress: GateProgress) -> "tuple[Verdict
     """The verdict of a gate that measures, and what it has written."""
     from perfkit.clock import parse_instant, utc_now
     from perfkit.gate.arm import parse_arm
-    from perfkit.gate.folder import GateFolder, complete_verdict
-    from perfkit.gate.manifest import GateManifest
+    from perfkit.gate.folder import GateFolder, GateManifest, complete_verdict
     from perfkit.gate.paired_gate import GateRequest
     from perfkit.result.output_folder import locked
     from perfkit.scenario.file import read_scenario
@@ -215,7 +214,7 @@ def _gate_stored_results(options: argparse.Namespace) -> "tuple[Verdict, str]":
 
 
 def _report(verdict: "Verdict", written: str, options: argparse.Namespace) -> ExitCode:
-    from perfkit.report.terminal_status import print_verdict_status
+    from perfkit.report.terminal import print_verdict_status
     from perfkit.report.verdict import print_verdict
 
     with reader_may_leave():

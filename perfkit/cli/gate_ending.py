@@ -16,8 +16,8 @@ from perfkit.cli.output import reader_may_leave
 from perfkit.errors import PerfkitError, TimeTooShortError, UsageError
 from perfkit.override import override
 from perfkit.report.live import LiveGate
-from perfkit.result.atomic_write import write_whole
-from perfkit.text.terminal import write_raw
+from perfkit.result.output_folder import write_whole
+from perfkit.text import write_raw
 
 if TYPE_CHECKING:
     from perfkit.gate.folder import GateFolder
@@ -81,7 +81,7 @@ class GateProgress(LiveGate):
         return code
 
     def _print(self, verdict: "Verdict", code: ExitCode, *, is_told: bool) -> None:
-        from perfkit.report.terminal_status import print_failure_status
+        from perfkit.report.terminal import print_failure_status
         from perfkit.report.verdict import print_verdict
 
         with reader_may_leave():

@@ -11,7 +11,7 @@ import sys
 import perfkit
 from perfkit.cli.exit_code import ExitCode
 from perfkit.errors import UsageError, suggestion
-from perfkit.text.terminal import write_styled
+from perfkit.text import write_styled
 
 _FOLDER = pathlib.Path(perfkit.__file__).absolute().parent / "docs"
 _WIDTH = 100

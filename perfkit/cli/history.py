@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from perfkit.cli.exit_code import ExitCode
 from perfkit.cli.options import add_accepted, add_results, find_accepted_file, read_accepted_changes, whole_number
 from perfkit.cli.output import note_unverified, write_output
-from perfkit.text.terminal import write_styled
+from perfkit.text import write_styled
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -151,7 +151,7 @@ def _choice(options: argparse.Namespace) -> "Choice":
 def _list(options: argparse.Namespace) -> ExitCode:
     from perfkit.history.file import open_history
     from perfkit.report.history import history_table
-    from perfkit.report.terminal_table import fitted_text, terminal_width
+    from perfkit.report.terminal import fitted_text, terminal_width
 
     with open_history(options.file) as history:
         table = history_table(history.entries(_choice(options)))
@@ -194,7 +194,7 @@ def _check(options: argparse.Namespace) -> ExitCode:
     from perfkit.history.file import open_history
     from perfkit.history.trend import with_starts
     from perfkit.report.history import render_check
-    from perfkit.report.terminal_table import fill, terminal_width
+    from perfkit.report.terminal import fill, terminal_width
 
     choice = _choice(options)
     with open_history(options.file) as history:
@@ -254,7 +254,7 @@ def _gaps(trends: "Sequence[tuple[Trend, list[Step]]]", options: argparse.Namesp
 def _steps(options: argparse.Namespace) -> ExitCode:
     from perfkit.history.trend import steps_json
     from perfkit.report.history import render_steps
-    from perfkit.report.terminal_table import fill, terminal_width
+    from perfkit.report.terminal import fill, terminal_width
 
     trends, width = _trends(options), terminal_width()
     if options.format == "json":

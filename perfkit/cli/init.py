@@ -14,10 +14,10 @@ from perfkit.cli.url_scenario import DEFAULT_CONCURRENCY, target_of_urls
 from perfkit.errors import UsageError
 from perfkit.scenario.credentials import with_variables
 from perfkit.scenario.file import scenario_head, scenario_name
-from perfkit.text.foreign import one_line
+from perfkit.text import one_line
 
 if TYPE_CHECKING:
-    from perfkit.measurement.server_description import ModelDescription
+    from perfkit.measurement.target_metadata import ModelDescription
     from perfkit.protocol.message import IndexedModel, TensorMetadata
 
 
@@ -38,7 +38,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def _execute(options: argparse.Namespace) -> ExitCode:
     from perfkit.clock import MonotonicClock
-    from perfkit.measurement.server_description import describe_model, read_model_index
+    from perfkit.measurement.target_metadata import describe_model, read_model_index
     from perfkit.target.address import redacted_url
 
     target = target_of_urls(options.urls, None)

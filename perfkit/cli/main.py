@@ -17,8 +17,7 @@ from perfkit.cli.exit_code import ExitCode, exit_code_of
 from perfkit.cli.output import discard_stdout
 from perfkit.errors import PerfkitError, suggestion
 from perfkit.machine.limits import is_file_limit
-from perfkit.text.foreign import bounded
-from perfkit.text.terminal import open_standard_files, safe_stream
+from perfkit.text import bounded, open_standard_files, safe_stream
 
 COMMANDS = {
     "run": "measure all load points of a scenario and write a result folder",

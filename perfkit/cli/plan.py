@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from perfkit.cli.exit_code import ExitCode
 from perfkit.cli.options import whole_number
 from perfkit.cli.output import note_unverified, reader_may_leave
-from perfkit.text import foreign
+from perfkit.text import sentence as harmless_sentence
 
 if TYPE_CHECKING:
     from perfkit.plan.day_inputs import DayInputs
@@ -73,6 +73,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def _execute(options: argparse.Namespace) -> ExitCode:
     from perfkit.clock import utc_now
     from perfkit.errors import UsageError
+    from perfkit.plan.configuration import plan_capacity
     from perfkit.plan.evidence import gather_evidence, read_sources
     from perfkit.plan.forecast import parse_lead_time_days, parse_peaks
     from perfkit.plan.input_texts import parse_prices
@@ -91,7 +92,6 @@ def _execute(options: argparse.Namespace) -> ExitCode:
         parse_splitting,
     )
     from perfkit.plan.model import plan_document
-    from perfkit.plan.planner import plan_capacity
 
     if options.zones == 1:
         raise UsageError("--zones 1: no replica survives the loss of the only zone; give at least 2")
@@ -142,8 +142,7 @@ def _execute(options: argparse.Namespace) -> ExitCode:
         predictions,
         write_plan,
     )
-    from perfkit.report.terminal_status import print_status_line
-    from perfkit.report.terminal_table import fill, terminal_width
+    from perfkit.report.terminal import fill, print_status_line, terminal_width
 
     folder = options.out or pathlib.Path("reports") / f"plan-{utc_now():%Y%m%dT%H%M%SZ}"
     check_plan_folder(folder)
@@ -156,13 +155,13 @@ def _execute(options: argparse.Namespace) -> ExitCode:
         for title, sentences in plan_notes(plan):
             if title in CAVEATS:
                 for sentence in sentences:
-                    print(fill(f"perfkit: {title.lower()}: {foreign.sentence(sentence)}", terminal_width(), sys.stderr), file=sys.stderr)
+                    print(fill(f"perfkit: {title.lower()}: {harmless_sentence(sentence)}", terminal_width(), sys.stderr), file=sys.stderr)
     with reader_may_leave():
         if options.format == "json":
             print(json.dumps(plan_document(plan), indent=1))
         else:
             for sentence in [*headline(plan, is_listed=sys.stdout.isatty()), *predictions(plan)]:
-                print(fill(foreign.sentence(sentence), terminal_width()))
+                print(fill(harmless_sentence(sentence), terminal_width()))
             print(f"{folder}{os.sep}: plan.html, plan.md, plan.json, tables, plots")
     code, limits = _OUTCOMES[plan.verdict]
     number = len(plan.configurations)
@@ -214,10 +213,9 @@ def _add_day_options(parser: argparse.ArgumentParser) -> None:
 def _day_inputs(options: argparse.Namespace, prices: "Sequence[Price]") -> "DayInputs | None":
     """The inputs for a demand over the day; None without `--profile`, which the other options need. Raises UsageError."""
     from perfkit.errors import UsageError
-    from perfkit.plan.autoscaling import SCALE_DOWN_DELAY_S
     from perfkit.plan.day_inputs import DayInputs, parse_allowed_missed_time, parse_price_like, parse_purchase, parse_seconds, parse_spot
     from perfkit.plan.inputs import parse_power_w
-    from perfkit.plan.steps import parse_profile
+    from perfkit.plan.steps import SCALE_DOWN_DELAY_S, parse_profile
 
     if options.profile is None:
         names = ("cold_start", "scale_down_delay", "min_replicas", "max_replicas", "reserved_price", "spot_price", "spot_interruptions",

@@ -95,7 +95,7 @@ def _execute(options: argparse.Namespace) -> ExitCode:
         result = session.measure(cases[0].loaded, folder, print_figures)
     else:
         print_figures(result)
-    from perfkit.report.terminal_status import print_status  # only now: the first request leaves earlier
+    from perfkit.report.terminal import print_status  # only now: the first request leaves earlier
     from perfkit.result.whole_points import has_points
 
     if result.points:
@@ -301,7 +301,7 @@ def _end_sweep(
     """Prints the table over all cases, their warnings, the command that measures the remaining ones, and the status."""
     from perfkit.errors import ResultError
     from perfkit.report.sweep import print_sweep
-    from perfkit.report.terminal_status import print_sweep_status, print_sweep_warnings
+    from perfkit.report.terminal import print_sweep_status, print_sweep_warnings
     from perfkit.result.file import read_result
     from perfkit.result.whole_points import has_points
 
@@ -349,7 +349,7 @@ def _host_and_port(text: str) -> tuple[str, int]:
 
 def _print_figures(result: "Result", options: argparse.Namespace) -> None:
     """Prints the summary, unless the result is printed as JSON, and the warnings, unless quiet."""
-    from perfkit.report.terminal_status import print_warnings
+    from perfkit.report.terminal import print_warnings
     from perfkit.report.terminal_summary import print_summary
 
     with reader_may_leave():

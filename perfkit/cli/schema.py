@@ -28,7 +28,7 @@ DOCUMENTS: Mapping[str, tuple[str, str, str]] = {
     "result": ("result.json of a run", "perfkit.result.model", "Result"),
     "sweep": ("sweep.json of a sweep", "perfkit.result.sweep", "SweepDocument"),
     "verdict": ("verdict.json of a gate", "perfkit.gate.verdict", "Verdict"),
-    "gate": ("gate.json of a gate", "perfkit.gate.manifest", "GateManifest"),
+    "gate": ("gate.json of a gate", "perfkit.gate.folder", "GateManifest"),
     "pair": ("an element of pairs.json of a gate", "perfkit.gate.pairs", "Pair"),
     "accepted": ("a file of accepted changes, which is YAML", "perfkit.history.accepted", "AcceptedFile"),
     "bisection": ("bisection.json of a bisection", "perfkit.bisection.folder", "Bisection"),

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 from perfkit.cli.exit_code import ExitCode
 from perfkit.cli.options import add_scenario_options
-from perfkit.text.foreign import one_line
+from perfkit.text import one_line
 
 if TYPE_CHECKING:
     from perfkit.scenario.target import Target

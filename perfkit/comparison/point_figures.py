@@ -10,8 +10,8 @@ import numpy as np
 
 from perfkit.result.model import Point, Result
 from perfkit.stats.autocorrelation import first_order_time
-from perfkit.stats.constraints import PERCENTILE_NAMES
 from perfkit.stats.probability import student_t_quantile
+from perfkit.stats.ranking import PERCENTILE_NAMES
 from perfkit.stats.ratio_interval import CONFIDENCE, Estimate, geometric_mean, on_logarithms, share_interval
 
 FIGURES = ("throughput", "goodput", "capacity", "error_rate", "gpu_memory", "energy", *PERCENTILE_NAMES)

@@ -16,9 +16,17 @@ from perfkit.comparison.point_figures import (
 )
 from perfkit.result.load import OpenLoad
 from perfkit.result.model import Point, Result
-from perfkit.stats.constraints import Constraint, Judgement, parse_constraint, worst_of
 from perfkit.stats.probability import normal_quantile
-from perfkit.stats.ranking import Z_POWER, pair_confidence, sample_size_factor, shared_ranks
+from perfkit.stats.ranking import (
+    Z_POWER,
+    Constraint,
+    Judgement,
+    pair_confidence,
+    parse_constraint,
+    sample_size_factor,
+    shared_ranks,
+    worst_of,
+)
 from perfkit.stats.ratio_interval import CONFIDENCE, Estimate, LogSample, PooledScatter, difference_of, ratio_of
 
 HIGHER_IS_BETTER = frozenset(("throughput", "goodput", "capacity"))

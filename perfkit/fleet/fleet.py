@@ -12,9 +12,8 @@ from perfkit.calibration.model import Calibration
 from perfkit.clock import Clock
 from perfkit.errors import MeasurementError, TargetError, UsageError
 from perfkit.fleet.admission import Admission
-from perfkit.fleet.clock_offset import clock_error
 from perfkit.fleet.dask_placement import DaskPlacement, dask_placement, stands_for_all
-from perfkit.fleet.fleet_machine import FleetMachine, RemoteWorkers
+from perfkit.fleet.fleet_machine import FleetMachine, RemoteWorkers, clock_error
 from perfkit.fleet.messages import Hello
 from perfkit.fleet.token import TOKEN_VARIABLE, new_token, read_token
 from perfkit.load.loop import Stoppable
@@ -23,8 +22,8 @@ from perfkit.target.address import Address
 from perfkit.units import NS_PER_S
 from perfkit.workers.group import LEAD_NS, GroupListener, WorkerGroup
 from perfkit.workers.local import WORKER_FILES
+from perfkit.workers.messages import WorkerSpec
 from perfkit.workers.point_recording import MachineRecording, PointRecording
-from perfkit.workers.worker_spec import WorkerSpec
 
 _TLS_WITHIN_S = 10
 _READ_AHEAD_BYTES = 2**20

@@ -25,9 +25,8 @@ from perfkit.errors import (
 from perfkit.fleet.dask_machine import DaskTask
 from perfkit.process.encoding import Encoding, StandIn
 from perfkit.recorder.recent import LiveFigures
-from perfkit.workers.messages import Begin, Crashed, PartLost, Piece, Progress, Ready, Stop
+from perfkit.workers.messages import Begin, Crashed, PartLost, Piece, Progress, Ready, Stop, WorkerSpec
 from perfkit.workers.point_recording import STAND_INS
-from perfkit.workers.worker_spec import WorkerSpec
 from perfkit.workload.shared_tensors import OutputSlots
 
 

@@ -2,9 +2,9 @@
 
 - Entries: `paired_gate` measures two targets in turn; `stored_gate` compares stored results.
 - Tests, pure: `paired`, `stored_runs`.
-- Decisions, pure: `paired_decision` (unless there are `faults`), `stored_comparison`; `metrics` serves both.
-- Texts, pure: `sentences`, `faults`, `next_steps` with `undecided`.
-- Models: `verdict`, `manifest`, `baseline` and its file, `pairs`, `accepted` (what of a verdict is accepted).
+- Decisions, pure: `paired_decision`, or why there is none, `stored_runs`; `metrics` serves both.
+- Texts, pure: `sentences`, `next_steps` with `undecided`.
+- Models: `verdict`, `baseline` and its file, `pairs`, `accepted` (what of a verdict is accepted).
 - `bisect/`: the bisection by paired gates.
-- Measuring and storing: `schedule`, `arm`, `trial`, `pairs`, `folder`.
+- Measuring and storing: `schedule`, `arm`, `trial`, `pairs`, `folder` with its manifest.
 """

@@ -27,7 +27,7 @@ from perfkit.target.address import Address, redacted_url
 from perfkit.target.command import ShellSyntaxError, check_ports, command_words, takes_ports
 from perfkit.target.started_server import RunningServer, ServerEnd
 from perfkit.units import NS_PER_S
-from perfkit.workers.cpu_placement import place
+from perfkit.workers.local import place
 
 PREFIX = "cmd:"
 READY_WITHIN_NS = 60 * NS_PER_S

@@ -13,7 +13,6 @@ from pydantic import Field
 from perfkit.errors import IncomparableError, ResultError, UsageError
 from perfkit.gate.verdict import MOST, Probability
 from perfkit.recorder.histogram import encode
-from perfkit.result.atomic_write import write_whole
 from perfkit.result.checks import HIGHEST_RATE_PER_S, refuse, time_problems, timestamp_problems
 from perfkit.result.distribution import PERCENTILES
 from perfkit.result.file import RESULT_FILE, parse_document, read_result
@@ -22,6 +21,7 @@ from perfkit.result.interval_log import read_times
 from perfkit.result.json_file import read_json
 from perfkit.result.load import Load
 from perfkit.result.model import Protocol, Result
+from perfkit.result.output_folder import write_whole
 from perfkit.result.part import Part
 from perfkit.stats.buckets import EMPTY, BucketCounts
 

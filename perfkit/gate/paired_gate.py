@@ -13,12 +13,10 @@ from perfkit.clock import Clock, Date, MonotonicClock, utc_now
 from perfkit.errors import UsageError
 from perfkit.gate.accepted import acceptance_notes
 from perfkit.gate.arm import Arm, GateContext, measure_loads, running_target
-from perfkit.gate.faults import TrialError, generator_load, why_unmeasurable
-from perfkit.gate.folder import GateFolder
-from perfkit.gate.manifest import FixedSettings, GateInputs
+from perfkit.gate.folder import FixedSettings, GateFolder, GateInputs
 from perfkit.gate.metrics import MetricChoice
 from perfkit.gate.paired import Rule, rule_for
-from perfkit.gate.paired_decision import Decision, decide_control, decide_pairs
+from perfkit.gate.paired_decision import Decision, TrialError, decide_control, decide_pairs, generator_load, why_unmeasurable
 from perfkit.gate.pairs import ARMS, ArmName, ArmRun, ArmRunner, GateObserver, Pair, PairKind, Stage, arm_run, mean_length_s, run_pairs
 from perfkit.gate.sentences import DECIDED, changes_since, describe_resumption, resumption_notes
 from perfkit.gate.trial import run_specs, run_trial

@@ -14,8 +14,8 @@ from perfkit.gate.paired import Rule, minimum_detectable_effect, rule_for
 from perfkit.gate.pairs import RunPoint
 from perfkit.gate.verdict import MetricNoise, Timing
 from perfkit.result.distribution import QUANTILES
+from perfkit.stats.percentiles import minimum_samples
 from perfkit.stats.probability import normal_quantile
-from perfkit.stats.sample_size import minimum_samples
 from perfkit.units import write_minutes
 
 

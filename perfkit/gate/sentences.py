@@ -13,7 +13,7 @@ from perfkit.gate.verdict import MAXIMUM_EFFECT, Comparison, FailureCause, GateF
 from perfkit.process.child import signal_name
 from perfkit.result.fingerprint import environment_differences
 from perfkit.result.model import Result
-from perfkit.text.foreign import one_line, sentence
+from perfkit.text import one_line, sentence
 from perfkit.units import format_minutes
 
 OUTCOMES = {

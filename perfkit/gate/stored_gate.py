@@ -13,8 +13,7 @@ from perfkit.gate.accepted import acceptance_notes
 from perfkit.gate.baseline import Baseline, BaselinePoint, BaselineRun
 from perfkit.gate.metrics import ERROR_RATE, ERROR_RATE_BAND, Metric, with_acceptance
 from perfkit.gate.paired import FALSE_ALARM_RATE
-from perfkit.gate.stored_comparison import STORED_MARGINS, RunValues, compare_runs
-from perfkit.gate.stored_runs import MACHINE_ALLOWANCE, RECOMMENDED_RUNS, missing_runs
+from perfkit.gate.stored_runs import MACHINE_ALLOWANCE, RECOMMENDED_RUNS, STORED_MARGINS, RunValues, compare_runs, missing_runs
 from perfkit.gate.verdict import Comparison, Verdict, VerdictKind
 from perfkit.history.accepted import NOTHING_ACCEPTED, AcceptedChanges
 from perfkit.result.distribution import PERCENTILES

@@ -6,9 +6,9 @@ import statistics
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 
 from perfkit.gate.arm import Arm, GateContext, RunningTarget, RunSpec, measure_loads, running_target
-from perfkit.gate.faults import TrialError, why_unmeasured
-from perfkit.gate.manifest import FixedSettings, GateInputs
+from perfkit.gate.folder import FixedSettings, GateInputs
 from perfkit.gate.metrics import MetricChoice
+from perfkit.gate.paired_decision import TrialError, why_unmeasured
 from perfkit.gate.pairs import ARMS, ArmName, RunPoint, Stage, blocking_warning, run_point
 from perfkit.gate.schedule import RunCost, TimeRequest, TrialMetric, describe_schedule, make_schedule
 from perfkit.gate.verdict import Fault, Timing

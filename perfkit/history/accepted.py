@@ -13,7 +13,7 @@ from pydantic import BeforeValidator, Field, PlainSerializer
 
 from perfkit.clock import Date, parse_date
 from perfkit.errors import ResultError, ScenarioError, UsageError, suggestion
-from perfkit.result.atomic_write import write_whole
+from perfkit.result.output_folder import write_whole
 from perfkit.result.part import Part
 from perfkit.scenario.origins import MAX_DOCUMENT_BYTES, KeyPath, Origins, dotted, origin_of, parse_yaml
 

@@ -1,17 +1,50 @@
-"""What closed and open loops share: the phases of a load point, and how it ends."""
+"""What closed and open loops share: the phases of a load point, and how it ends; loops that run concurrently and end together."""
 
 import abc
 import asyncio
 import dataclasses
 import enum
-from collections.abc import Callable, Sequence
-from typing import Any, Protocol
+from collections.abc import Callable, Coroutine, Sequence
+from typing import Any, Protocol, TypeVar
 
 from perfkit.clock import Clock
-from perfkit.load.tasks import any_of, run_with_side_tasks
+from perfkit.override import override
 from perfkit.transport.base import Outcome, Prepared, Reply, Sender
 from perfkit.transport.connect import FILE_LIMIT
 from perfkit.units import NS_PER_S
+
+_T = TypeVar("_T")
+
+
+async def run_with_side_tasks(main: Coroutine[Any, Any, _T], *side: "Coroutine[Any, Any, object] | asyncio.Task[Any]") -> _T:
+    """Runs `main` to its end while the others run beside it; they are cancelled then.
+
+    The first that fails, whichever it is, cancels all others, and its exception is raised.
+    """
+    main_task = asyncio.ensure_future(main)
+    side_tasks = [asyncio.ensure_future(task) for task in side]
+    try:
+        running: set[asyncio.Task[Any]] = {main_task, *side_tasks}
+        while not main_task.done():
+            done, running = await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
+            for task in done - {main_task}:
+                task.result()
+        return main_task.result()
+    finally:
+        for task in (main_task, *side_tasks):
+            task.cancel()
+        await asyncio.gather(main_task, *side_tasks, return_exceptions=True)
+
+
+async def any_of(*waits: Coroutine[Any, Any, object], also: "asyncio.Future[Any] | None" = None) -> None:
+    """Returns when one is done; the coroutines, but not `also`, are cancelled then."""
+    tasks = [asyncio.ensure_future(wait) for wait in waits]
+    try:
+        await asyncio.wait([*tasks, also] if also else tasks, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for task in tasks:
+            task.cancel()
+
 
 _LOST_AFTER_NS = 3 * NS_PER_S
 _NO_CONTACT = (Outcome.CONNECT_FAILED, Outcome.BROKEN)
@@ -190,3 +223,61 @@ class Loop(abc.ABC):
 def _cause_of(error: str) -> StopCause:
     """Whose fault it is that no connection could be opened."""
     return StopCause.FILE_LIMIT if error.startswith(FILE_LIMIT) else StopCause.TARGET_LOST
+
+
+class LoopGroup(Stoppable):
+    """One loop or several; one that ends early ends the others."""
+
+    def __init__(self, loops: Sequence[Loop]) -> None:
+        self._loops = loops
+
+    @property
+    def in_flight(self) -> int:
+        """The sum of `Loop.in_flight` over the loops."""
+        return sum(loop.in_flight for loop in self._loops)
+
+    @property
+    def unanswered(self) -> int:
+        """The sum of `Loop.unanswered` over the loops."""
+        return sum(loop.unanswered for loop in self._loops)
+
+    @property
+    def stopped_ns(self) -> int:
+        """The instant at which the last of the loops stopped sending; 0 before any has."""
+        return max(loop.ending.stopped_ns for loop in self._loops)
+
+    def report_drops(self) -> None:
+        """Reports the arrivals dropped so far."""
+        for loop in self._loops:
+            loop.report_drops()
+
+    async def run(self) -> Ending:
+        """Runs all loops to their ends; the reason is that of a loop that ended early, if one did."""
+        if len(self._loops) == 1:
+            return await self._loops[0].run()
+        endings = await run_with_side_tasks(self._run_all(), *(self._end_all_with(loop) for loop in self._loops))
+        early = next((ending for ending in endings if ending.reason), endings[0])
+        return dataclasses.replace(early, stopped_ns=self.stopped_ns)
+
+    @override
+    def stop(self, reason: str, cause: StopCause = StopCause.INTERRUPTED, *, drain: bool = True) -> None:
+        for loop in self._loops:
+            loop.stop(reason, cause, drain=drain)
+
+    async def stopped(self) -> None:
+        """Returns when all loops have stopped sending."""
+        for loop in self._loops:
+            await loop.stopped()
+
+    async def _run_all(self) -> list[Ending]:
+        tasks = [asyncio.ensure_future(loop.run()) for loop in self._loops]
+        try:
+            return await asyncio.gather(*tasks)
+        finally:  # also where one of them failed
+            for task in tasks:
+                task.cancel()
+
+    async def _end_all_with(self, loop: Loop) -> None:
+        await loop.stopped()
+        if loop.ending.reason:
+            self.stop(loop.ending.reason, loop.ending.cause or StopCause.INTERRUPTED)

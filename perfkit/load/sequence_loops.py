@@ -12,10 +12,10 @@ import functools
 from collections.abc import Coroutine, Iterator
 
 from perfkit.load.closed_loop import ClosedLoop
+from perfkit.load.loop import any_of
 from perfkit.load.open_loop import OpenLoop
 from perfkit.load.sequence_requests import SequenceRequests
 from perfkit.load.sequences import LiveSequence, SequenceSource
-from perfkit.load.tasks import any_of
 from perfkit.transport.base import Outcome, Reply, Sender
 from perfkit.units import NS_PER_S
 

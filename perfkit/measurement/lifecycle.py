@@ -11,12 +11,12 @@ from collections.abc import Awaitable, Sequence
 from perfkit.clock import Clock, MonotonicClock, utc_now
 from perfkit.errors import PerfkitError, UsageError
 from perfkit.machine.cpus import pinned
-from perfkit.measurement.continuation import why_not_resumable
 from perfkit.measurement.control import Interruption, RunObserver
 from perfkit.measurement.load_points import connect_for_statistics
 from perfkit.measurement.observation import observe
 from perfkit.measurement.reply_spool import ReplySpool
 from perfkit.measurement.request_traces import SpanSource
+from perfkit.measurement.run_result import why_not_resumable
 from perfkit.measurement.run_target import RunTarget, open_target
 from perfkit.measurement.scenario_run import MeasuredScenario, ScenarioRun
 from perfkit.measurement.shared_memory import run_regions

@@ -1,4 +1,4 @@
-"""What sends the load of a run: worker processes of this machine, or the machines of a fleet."""
+"""What sends the load of a run: worker processes of this machine, or the machines of a fleet; and whether they can open the files that they need."""
 
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
@@ -12,7 +12,6 @@ from perfkit.load.point import LoadPoint
 from perfkit.machine.cpus import usable_cpus
 from perfkit.machine.limits import count_open_files, raise_open_file_limit
 from perfkit.measurement.cold_start import StartTrial
-from perfkit.measurement.file_limit import describe_shortage, file_needs
 from perfkit.measurement.load_points import count_workers, least_connections, make_worker_spec
 from perfkit.measurement.observation import PointTelemetry
 from perfkit.measurement.point_log import PointLog
@@ -20,16 +19,58 @@ from perfkit.measurement.target_probe import ProbedWorkload
 from perfkit.override import override
 from perfkit.recorder.recent import LiveFigures
 from perfkit.scenario.model import Scenario
-from perfkit.workers.cpu_placement import Placement
 from perfkit.workers.group import GroupListener
-from perfkit.workers.local import LocalWorkers
-from perfkit.workers.messages import Piece, Replied
+from perfkit.workers.local import WORKER_FILES, LocalWorkers, Placement
+from perfkit.workers.messages import Piece, Replied, WorkerSpec
 from perfkit.workers.point_recording import PointRecording
 from perfkit.workers.request_sampler import TraceIds
-from perfkit.workers.worker_spec import WorkerSpec
 
 if TYPE_CHECKING:
     from perfkit.fleet.fleet import Fleet
+
+# measured, with some to spare: reading and writing files, and starting a process; before that, the pipes of children that are still to start
+_DRIVER_FILES, _FILES_OF_CHILDREN_TO_START = 8, 8
+_FILES_PER_WORKER = 3
+# the interpreter, the event loop, libraries, listening sockets; measured, with some to spare
+_SERVER_FILES = 28
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class FileNeed:
+    """The files and sockets that one process of a run needs, with the arithmetic."""
+
+    process: str
+    files: int
+    arithmetic: str
+
+
+def file_needs(*, open_now: int, has_started: bool, connections: int, workers: int, has_server: bool) -> list[FileNeed]:
+    """What each process of a run needs.
+
+    `open_now` are the files that this process has open, `has_started` says whether they include the pipes of its children, and
+    `connections` are those of all workers together. Pipes of workers that have stayed from an earlier load point count twice.
+    """
+    needs, spare = [], _DRIVER_FILES + (0 if has_started else _FILES_OF_CHILDREN_TO_START)
+    own = f"{open_now} that are open, {spare} for its child processes and files"
+    pipes, share = _FILES_PER_WORKER * workers, -(-connections // workers)
+    needs.append(FileNeed("the load generator", open_now + spare + pipes, f"{own}, {pipes} for {workers} workers"))
+    needs.append(FileNeed("each worker", WORKER_FILES + share, f"{WORKER_FILES} of its own, {share} for connections"))
+    if has_server:
+        needs.append(
+            FileNeed("the bundled server", _SERVER_FILES + connections, f"{_SERVER_FILES} of its own, {connections} for connections")
+        )
+    return needs
+
+
+def describe_shortage(needs: list[FileNeed], limit: int) -> str:
+    """A sentence about the process that lacks most, with the remedy; empty if each has what it needs."""
+    need = max(needs, key=lambda one: one.files)
+    if need.files <= limit:
+        return ""
+    return (
+        f"the file limit is too low: {need.process} needs {need.files} open files and sockets ({need.arithmetic}), and the limit is {limit}: "
+        f"raise it, such as `ulimit -n {max(1024, 2 * need.files)}`, or lower the concurrency or target.max_connections"
+    )
 
 
 class _PointListener(GroupListener):

@@ -23,11 +23,10 @@ from perfkit.scenario.load import ClosedLoadSpec, SearchLoadSpec, Slo
 from perfkit.scenario.model import Scenario
 from perfkit.target.address import Address, WireProtocol
 from perfkit.target_client import Client, make_client
-from perfkit.transport.limits import FIRST_ANSWER_LIMIT, STATISTICS_LIMIT, AnswerLimit
-from perfkit.transport.options import Rotation, StreamOptions, TransportOptions
+from perfkit.transport.options import FIRST_ANSWER_LIMIT, STATISTICS_LIMIT, AnswerLimit, Rotation, StreamOptions, TransportOptions
 from perfkit.units import NS_PER_S, format_bytes
+from perfkit.workers.messages import WorkerSpec, WorkloadSpec
 from perfkit.workers.request_sampler import MOST_TRACED, REQUEST_ID, SamplingSpec, TraceIds
-from perfkit.workers.worker_spec import WorkerSpec, WorkloadSpec
 
 _STATISTICS_TIMEOUT_NS = 5 * NS_PER_S
 

@@ -43,8 +43,7 @@ from perfkit.telemetry.messages import (
     TelemetryConfig,
 )
 from perfkit.telemetry.series import SamplerReport, Series, Span
-from perfkit.telemetry.server.counters import ComposingModelsReader
-from perfkit.telemetry.server.statistics import ServerCounts, ServerStatisticsReader
+from perfkit.telemetry.server.statistics import ComposingModelsReader, ServerCounts, ServerStatisticsReader
 from perfkit.units import NS_PER_S
 from perfkit.workers.point_recording import PointRecording, WorkloadRecording
 

@@ -16,10 +16,9 @@ from perfkit.recorder.window import Window
 from perfkit.scenario.load import ColdStartLoadSpec
 from perfkit.scenario.model import Scenario
 from perfkit.target_client import Client, make_client
-from perfkit.transport.base import Outcome, Reply
-from perfkit.transport.streamed_answer import StreamedAnswer
+from perfkit.transport.base import Outcome, Reply, StreamedAnswer
+from perfkit.workers.messages import WorkerSpec, WorkloadSpec
 from perfkit.workers.reply_file import read_replies
-from perfkit.workers.worker_spec import WorkerSpec, WorkloadSpec
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

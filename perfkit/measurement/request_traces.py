@@ -22,7 +22,7 @@ from perfkit.spans.span import SampledRequest, Span
 from perfkit.spans.split import SplitRequests, fit_server_clock, split
 from perfkit.stats.clock_offset import ClockOffset, ClockReading, NoOffset, tie_clocks
 from perfkit.target.address import Address
-from perfkit.target.command_server import free_ports
+from perfkit.target.started_server import free_ports
 from perfkit.telemetry.messages import SpansConfig
 from perfkit.units import NS_PER_S
 from perfkit.workers.request_sampler import MOST_TRACED, TraceIds
@@ -182,7 +182,7 @@ class RequestTraces:
 
 
 def _times_of_files(source: SpanSource) -> dict[str, ServerTimes]:
-    from perfkit.spans.files import read_spans_file  # whose formats other runs do without
+    from perfkit.spans.formats import read_spans_file  # whose formats other runs do without
 
     spans: dict[str, list[Span]] = {}
     for pattern in source.files:

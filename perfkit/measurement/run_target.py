@@ -14,10 +14,8 @@ from perfkit.scenario.file import LoadedScenario
 from perfkit.scenario.load import ColdStartLoadSpec
 from perfkit.scenario.target import Target
 from perfkit.target.address import Address, WireProtocol
-from perfkit.target.bundled_server import bundled_server
 from perfkit.target.command import takes_ports, with_ports
-from perfkit.target.command_server import command_server, free_ports
-from perfkit.target.started_server import RunningServer, StartedServer
+from perfkit.target.started_server import RunningServer, StartedServer, bundled_server, command_server, free_ports
 from perfkit.target_client import make_client
 from perfkit.transport.options import TransportOptions
 from perfkit.units import NS_PER_S, format_duration_ns, write_duration_ns

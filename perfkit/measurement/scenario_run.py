@@ -18,17 +18,24 @@ from perfkit.machine.cpus import usable_cpus
 from perfkit.machine.description import describe_host
 from perfkit.machine.shared_memory import remove_abandoned
 from perfkit.measurement.cold_start import StartTrial
-from perfkit.measurement.continuation import WHOLE_POINT, Continuation, WholePoint
 from perfkit.measurement.control import Interruption, RunObserver
 from perfkit.measurement.load_generator import LoadGenerator
 from perfkit.measurement.load_points import calibrated_transport_ns, connect, load_point_source
-from perfkit.measurement.mix import describe_workloads, is_open, measurements_of, named, point_lines, title_of
 from perfkit.measurement.observation import Observation
 from perfkit.measurement.point_log import PointHead, PointLog, log_lines
-from perfkit.measurement.point_measurement import ProbedFacts, cut_window
+from perfkit.measurement.point_measurement import (
+    ProbedFacts,
+    cut_window,
+    describe_workloads,
+    is_open,
+    measurements_of,
+    named,
+    point_lines,
+    title_of,
+)
 from perfkit.measurement.reply_spool import ReplySpool, check_spooled
 from perfkit.measurement.request_traces import SPANS_IN_HASTE_WITHIN_S, SPANS_WITHIN_S, RequestTraces, SpanSource
-from perfkit.measurement.run_result import RunResult
+from perfkit.measurement.run_result import WHOLE_POINT, Continuation, RunResult, WholePoint
 from perfkit.measurement.run_target import RunTarget, WorkloadKey
 from perfkit.measurement.shared_memory import RunRegions, describe_abandoned, unregister_abandoned
 from perfkit.measurement.target_probe import ProbedWorkload, describe_protocol, describe_target, probe
@@ -41,7 +48,7 @@ from perfkit.scenario.file import LoadedScenario
 from perfkit.spans.split import PARTS
 from perfkit.telemetry.messages import PointBegins
 from perfkit.units import NS_PER_S
-from perfkit.workers.cpu_placement import place
+from perfkit.workers.local import place
 
 if TYPE_CHECKING:
     from perfkit.fleet.fleet import Fleet

@@ -7,9 +7,8 @@ from contextlib import AbstractAsyncContextManager
 
 from perfkit.errors import ModelMismatchError, TargetError
 from perfkit.load.load_plan import ClosedPlan, LoadPlan
-from perfkit.machine.cuda_memory import CudaDriver, CudaMemory, cuda_driver
 from perfkit.machine.limits import MemoryBudget
-from perfkit.machine.shared_memory import RegionMemory, SystemMemory
+from perfkit.machine.shared_memory import CudaDriver, CudaMemory, RegionMemory, SystemMemory, cuda_driver
 from perfkit.protocol.message import InferRequest, InferResponse, ModelMetadata, RegionKind, RegionRefusal, SharedRegion
 from perfkit.scenario.load import ClosedLoadSpec, LoadSpec
 from perfkit.scenario.workload import SharedMemory

@@ -1,19 +1,158 @@
-"""What a target says of itself and of its model before any load, and what it leaves out."""
+"""What a server says of itself and of its models before any load, and what it leaves out.
 
+A call that fails for a reason that may pass is sent again.
+"""
+
+import asyncio
 import contextlib
 import dataclasses
 import functools
-from collections.abc import Sequence
+import pathlib
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from typing import TypeVar
 
-from perfkit.errors import MeasurementWarning, MissingEndpointError, ModelMismatchError, TargetError
-from perfkit.measurement.offered_models import offered_instead
-from perfkit.measurement.trial_requests import TrialRequests
-from perfkit.protocol.message import ComposingModel, ModelConfig, ModelMetadata, ServerMetadata
+from perfkit.clock import Clock
+from perfkit.errors import MeasurementWarning, MissingEndpointError, ModelMismatchError, PerfkitError, TargetError, nearest
+from perfkit.protocol import http2
+from perfkit.protocol.message import ComposingModel, IndexedModel, ModelConfig, ModelMetadata, ServerMetadata
+from perfkit.scenario.credentials import resolve_address
 from perfkit.scenario.file import LoadedScenario
-from perfkit.target.address import Address
-from perfkit.target_client import Client
-from perfkit.transport.other_protocol import other_protocol_named
+from perfkit.scenario.target import Target
+from perfkit.target.address import Address, WireProtocol
+from perfkit.target_client import Client, make_client
+from perfkit.transport.options import TransportOptions
+from perfkit.units import NS_PER_S
 from perfkit.workload.requests import are_inputs_declared
+
+_WITHIN_S = 2.0
+_GET = b"GET / HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
+_NAMES: dict[WireProtocol, str] = {"http": "HTTP", "grpc": "gRPC"}
+
+
+@contextlib.asynccontextmanager
+async def other_protocol_named(address: Address) -> AsyncIterator[None]:
+    """Replaces the TargetError of a first call by one with the right URL, if the port speaks the other protocol."""
+    try:
+        yield
+    except TargetError:
+        other: WireProtocol = "grpc" if address.protocol == "http" else "http"
+        if await _speaks(address.protocol, address) or not await _speaks(other, address):
+            raise
+        url = dataclasses.replace(address, protocol=other)
+        raise TargetError(f"{address}: this looks like {_NAMES[other]}: use {url}") from None
+
+
+async def _speaks(protocol: WireProtocol, address: Address) -> bool:
+    """Whether the server's first bytes are those of the protocol; False with TLS, which would need a handshake first."""
+    if address.tls is not None:
+        return False
+    request = _GET if protocol == "http" else http2.PREFACE + http2.settings({})
+    writer = None
+    try:
+        async with asyncio.timeout(_WITHIN_S):
+            connect = asyncio.open_unix_connection(address.socket_path) if address.socket_path else None
+            reader, writer = await (connect or asyncio.open_connection(address.host, address.port))
+            writer.write(request)
+            head = await reader.readexactly(http2.HEAD_BYTES)
+    except (OSError, TimeoutError, asyncio.IncompleteReadError):
+        return False
+    finally:
+        if writer is not None:
+            writer.close()
+    return head.startswith(b"HTTP/1.") if protocol == "http" else head[3] == http2.SETTINGS and head[5:] == bytes(4)
+
+
+_MAX_NAMES, _MAX_REASON_CHARACTERS = 20, 200
+_NOT_READY = ("UNAVAILABLE", "LOADING", "UNLOADING", "UNKNOWN")
+
+
+async def offered_instead(client: Client, model: str, version: str = "") -> str:
+    """The end of the message about an unknown model: its state in the repository, its other versions, or the models offered instead.
+
+    Models with a similar name come first. Empty if the server has no repository index.
+    """
+    try:
+        index = await client.model_index()
+    except TargetError:
+        return ""
+    ready = [one.version for one in index if one.name == model and one.version and one.state not in _NOT_READY]
+    states = [one for one in index if one.name == model and version in ("", one.version) and one.state in _NOT_READY]
+    if version and ready and not states and version not in ready:
+        return f"; it offers version {listed(sorted(ready))} of this model, not {version}"
+    if states:
+        reason = states[0].reason[:_MAX_REASON_CHARACTERS]
+        return f"; its repository has it as {states[0].state}{f': {reason}' if reason else ''}"
+    names = nearest_first(model, ready_models(index))
+    if model in names:
+        return "; its repository has it"
+    return f"; it offers {listed(names)}" if names else ""
+
+
+def ready_models(index: Sequence[IndexedModel]) -> list[str]:
+    """The names of the models with a version that is ready or whose state the server does not give."""
+    return list(dict.fromkeys(one.name for one in index if one.state not in _NOT_READY))
+
+
+def nearest_first(word: str, names: Sequence[str]) -> list[str]:
+    """The names, those similar to the word first."""
+    near = nearest(word, names, most=5)
+    return [*near, *(name for name in names if name not in near)]
+
+
+def listed(names: Sequence[str]) -> str:
+    """The first names in words: `a, b and 3 more`."""
+    more = len(names) - _MAX_NAMES
+    return ", ".join(names[:_MAX_NAMES]) + (f" and {more:,} more" if more > 0 else "")
+
+
+_T = TypeVar("_T")
+_PAUSES_NS = (50_000_000, 150_000_000, 450_000_000)
+
+
+class TrialRequests:
+    """Makes calls, each again up to three times if it fails with an error that `may_pass`, and remembers the failures.
+
+    Of a target that fails a share p of its requests, a call then fails with probability p⁴: at 3 %, once in a million runs. Made again
+    are calls that failed because the connection was refused or lost, or with a status of `perfkit.transport.base.may_pass`; and an
+    infer request also with 400 or INVALID_ARGUMENT, which MLServer and KServe answer for errors of the model, too. An answer of any
+    other status, a wrong one, and a time-out are final.
+    """
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._failures: list[str] = []
+
+    async def run(self, call: Callable[[], Awaitable[_T]]) -> _T:
+        """The call's result; raises its last error, which names the number of attempts if there were several."""
+        for pause_ns in _PAUSES_NS:
+            try:
+                return await call()
+            except (TargetError, ModelMismatchError) as error:
+                if not error.may_pass:
+                    raise
+                self.note(error)
+            await self._clock.sleep_until_ns(self._clock.now_ns() + pause_ns)
+        try:
+            return await call()
+        except (TargetError, ModelMismatchError) as error:
+            if not error.may_pass:
+                raise
+            general = ModelMismatchError if isinstance(error, ModelMismatchError) else TargetError  # others are made of further values
+            raise general(f"{error} (in each of {len(_PAUSES_NS) + 1} attempts)", may_pass=True) from None
+
+    def note(self, failure: PerfkitError) -> None:
+        """Remembers a failure after which the call was made again."""
+        self._failures.append(str(failure))
+
+    def warnings(self) -> tuple[MeasurementWarning, ...]:
+        """The warning about the failures, if there were any."""
+        if not self._failures:
+            return ()
+        texts = "; ".join(dict.fromkeys(self._failures))
+        times = "once" if len(self._failures) == 1 else f"{len(self._failures)} times"
+        message = f"Before the load, the target failed {times} and was asked again: {texts}."
+        return (MeasurementWarning("probe_retried", message),)
+
 
 _MAX_COMPOSING_MODELS = 50
 _DECLARE = ". If it has the model but does not describe it, give the datatype and shape of each input in workload.inputs"
@@ -111,3 +250,48 @@ async def _composing_models(client: Client, trials: TrialRequests, config: Model
         unread += [step for step in steps if step not in found]
         found |= dict.fromkeys(steps)
     return tuple(found)[:_MAX_COMPOSING_MODELS]
+
+
+_TIMEOUT_NS = 10 * NS_PER_S
+
+
+@dataclasses.dataclass(frozen=True)
+class ModelDescription:
+    """A model's metadata and its configuration, which is empty if the server gives none."""
+
+    server: ServerMetadata
+    metadata: ModelMetadata
+    config: ModelConfig
+
+
+async def read_model_index(url: str, clock: Clock) -> tuple[IndexedModel, ...]:
+    """Reads the repository index of the server at a URL, empty if it has none; raises TargetError and ScenarioError."""
+    address = resolve_address(Target.model_validate({"url": url, "model": "-"}), url, pathlib.Path())
+    async with contextlib.aclosing(make_client(address, TransportOptions(timeout_ns=_TIMEOUT_NS), clock)) as client:
+        with contextlib.suppress(MissingEndpointError):
+            async with other_protocol_named(address):
+                await client.server_metadata()
+        return tuple(await client.model_index())
+
+
+async def describe_model(url: str, model: str, clock: Clock) -> ModelDescription:
+    """Reads the description of a model on the server at a URL.
+
+    Raises ScenarioError, and TargetError, which names the models offered if this one is unknown.
+    """
+    address = resolve_address(Target.model_validate({"url": url, "model": model}), url, pathlib.Path())
+    async with contextlib.aclosing(make_client(address, TransportOptions(timeout_ns=_TIMEOUT_NS), clock)) as client:
+        server, config = ServerMetadata("", ""), ModelConfig()
+        with contextlib.suppress(MissingEndpointError):
+            async with other_protocol_named(address):
+                server = await client.server_metadata()
+        try:
+            metadata = await client.model_metadata(model, "")
+        except TargetError as error:
+            refusal = str(error).removesuffix(".")  # a server's reason may be a sentence
+            raise TargetError(address.sanitize(f"{refusal}{await offered_instead(client, model)}", 1000)) from None
+        # a server may repeat the credentials that it was sent
+        server = dataclasses.replace(server, name=address.sanitize(server.name), version=address.sanitize(server.version))
+        with contextlib.suppress(MissingEndpointError):
+            config = await client.model_config(model, "")
+        return ModelDescription(server, metadata, config)

@@ -24,8 +24,7 @@ from perfkit.load.sequence_requests import with_sequence
 from perfkit.load.sequences import SequenceSource
 from perfkit.machine.limits import MemoryBudget
 from perfkit.measurement.shared_memory import RunRegions, SharedTensors
-from perfkit.measurement.target_metadata import read_target_metadata
-from perfkit.measurement.trial_requests import TrialRequests
+from perfkit.measurement.target_metadata import TrialRequests, read_target_metadata
 from perfkit.measurement.workload_requests import make_workload_requests
 from perfkit.protocol.message import ComposingModel, InferRequest, InferResponse, ModelConfig
 from perfkit.scenario.file import LoadedScenario
@@ -35,7 +34,7 @@ from perfkit.target.started_server import StartedServer
 from perfkit.target_client import Client
 from perfkit.trace.recorded import Indices
 from perfkit.transport.base import Outcome, Reply, may_pass
-from perfkit.transport.limits import AnswerLimit, limit_for_load
+from perfkit.transport.options import AnswerLimit, limit_for_load
 from perfkit.workload.expectation import Expectation
 from perfkit.workload.generated import Checkpoint
 from perfkit.workload.requests import (

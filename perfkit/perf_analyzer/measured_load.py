@@ -8,7 +8,7 @@ from perfkit.figures.resources import ComposingModelFigures, GpuFigures, ServerF
 from perfkit.perf_analyzer.options import Options
 from perfkit.perf_analyzer.windows import Window, latency_ns, percentiles_ns
 from perfkit.points.measured import Resources
-from perfkit.points.resources import pooled_gpus as pooled_gpu_resources
+from perfkit.points.measured import pooled_gpus as pooled_gpu_resources
 from perfkit.stats.buckets import BucketCounts
 from perfkit.units import NS_PER_S
 

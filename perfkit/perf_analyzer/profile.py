@@ -9,12 +9,11 @@ from typing import Protocol
 
 from perfkit.errors import PerfkitError
 from perfkit.perf_analyzer.command_line import load_values
-from perfkit.perf_analyzer.csv_file import composing_csv_files, csv_text
 from perfkit.perf_analyzer.measured_load import MeasuredLoad, measured_load
 from perfkit.perf_analyzer.notes import in_options
 from perfkit.perf_analyzer.options import Options
+from perfkit.perf_analyzer.reports import Report, composing_csv_files, csv_text
 from perfkit.perf_analyzer.server_calls import ModelTraits, known_options
-from perfkit.perf_analyzer.stdout import Report
 from perfkit.perf_analyzer.windows import Window, is_over_threshold, is_stable, last_windows, loads, windows_to_begin_with
 
 

@@ -14,7 +14,7 @@ from perfkit.plan.rate_points import figure_ns, known_rates, points_by_rate
 from perfkit.plan.slo_capacity import FEWEST_CLUSTERS, NEAR, Bound, Capacity, capacity_under_limit, lowest_capacity
 from perfkit.result.distribution import QUANTILES
 from perfkit.stats.buckets import BucketCounts
-from perfkit.stats.sample_size import minimum_samples
+from perfkit.stats.percentiles import minimum_samples
 from perfkit.units import format_duration_ns, format_rate_per_s
 
 _FALLS_BELOW = 0.98  # a throughput below this share of the rate that it is compared with is lower

@@ -5,10 +5,9 @@ import re
 from collections.abc import Sequence
 
 from perfkit.errors import UsageError
-from perfkit.plan.autoscaling import SCALE_DOWN_DELAY_S
 from perfkit.plan.capacity import HOURS_PER_YEAR
 from perfkit.plan.input_texts import AMOUNT, Price, parse_price, parsed
-from perfkit.plan.steps import DemandProfile
+from perfkit.plan.steps import SCALE_DOWN_DELAY_S, DemandProfile
 from perfkit.units import NS_PER_S, parse_duration_ns, parse_share
 
 _AMOUNT = re.compile(AMOUNT)

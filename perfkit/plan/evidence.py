@@ -11,8 +11,7 @@ from typing import Any
 from perfkit.errors import ResultError, UsageError
 from perfkit.plan.repeated_arrivals import leave_out_repeated, sent_points
 from perfkit.result.file import read_result
-from perfkit.result.fingerprint import gpus_of, server_cold_start_s
-from perfkit.result.hardware import hardware_of
+from perfkit.result.fingerprint import gpus_of, hardware_of, server_cold_start_s
 from perfkit.result.interval_log import MissingLogError, read_times
 from perfkit.result.json_file import as_mapping
 from perfkit.result.load import ClosedLoad, OpenLoad

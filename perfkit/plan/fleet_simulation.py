@@ -7,7 +7,6 @@ from collections.abc import Callable
 import numpy as np
 import numpy.typing as npt
 
-from perfkit.plan.autoscaling import ReplicaCourse
 from perfkit.plan.replica_queue import (
     Interval,
     Limit,
@@ -18,7 +17,7 @@ from perfkit.plan.replica_queue import (
     pool_windows,
     response_times,
 )
-from perfkit.plan.steps import Floats, PeriodicSteps, Steps
+from perfkit.plan.steps import Floats, PeriodicSteps, ReplicaCourse, Steps
 
 FEWEST_PERIODS, MOST_PERIODS = 4, 20
 _MOST_OF_MORE_PERIODS = 8_000_000

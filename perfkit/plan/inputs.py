@@ -10,7 +10,7 @@ from perfkit.plan.day_inputs import DayInputs
 from perfkit.plan.fleet_risk import Balancing, Splitting, normalised_shares
 from perfkit.plan.input_texts import Price, parse_csv, parse_price, parsed
 from perfkit.result.distribution import QUANTILES
-from perfkit.stats.constraints import PERCENTILE_NAMES, Constraint, parse_constraint
+from perfkit.stats.ranking import PERCENTILE_NAMES, Constraint, parse_constraint
 from perfkit.stats.slo import SloLimits
 from perfkit.units import NS_PER_S, parse_duration_ns, parse_rate_per_s, parse_share
 

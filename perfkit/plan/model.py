@@ -18,7 +18,7 @@ from perfkit.plan.schedule_model import Schedule
 from perfkit.plan.slo_capacity import Capacity
 from perfkit.plan.usl import UslFit, UslRefusal
 from perfkit.result.part import dataclass_document
-from perfkit.stats.constraints import Judgement
+from perfkit.stats.ranking import Judgement
 from perfkit.stats.ratio_interval import Estimate
 
 SCHEMA = "perfkit.plan/1"

@@ -12,9 +12,8 @@ from perfkit.plan.inputs import PlanInputs
 from perfkit.plan.model import ConfigurationPlan, RankedConfiguration
 from perfkit.plan.rate_points import error_rate_up_to
 from perfkit.plan.slo_capacity import CONFIDENCE, Capacity
-from perfkit.stats.constraints import judge_all, worst_of
 from perfkit.stats.probability import normal_quantile, student_t_quantile
-from perfkit.stats.ranking import pair_confidence, probability_below, sample_size_factor, shared_ranks
+from perfkit.stats.ranking import judge_all, pair_confidence, probability_below, sample_size_factor, shared_ranks, worst_of
 from perfkit.stats.ratio_interval import Estimate
 
 _ENDS = ((1 - CONFIDENCE) / 2, (1 + CONFIDENCE) / 2)

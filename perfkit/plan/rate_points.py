@@ -12,8 +12,8 @@ from perfkit.plan.rate_curve import FEWEST_RATES, RateCurve, Repetition, fit_rat
 from perfkit.plan.slo_capacity import CONFIDENCE
 from perfkit.result.distribution import QUANTILES
 from perfkit.stats.buckets import BucketCounts
+from perfkit.stats.percentiles import is_withheld, minimum_samples
 from perfkit.stats.ratio_interval import Estimate, share_interval
-from perfkit.stats.sample_size import is_withheld, minimum_samples
 from perfkit.stats.slo import SloLimits
 
 _BY_SERIOUSNESS = ("overloaded", "not steady", KEPT_UP, "not valid")

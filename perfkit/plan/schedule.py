@@ -6,7 +6,6 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from perfkit.errors import UsageError
-from perfkit.plan.autoscaling import SYNC_S, Autoscaler, ReplicaCourse, autoscale, interrupt, scheduled
 from perfkit.plan.day_inputs import DayInputs
 from perfkit.plan.evidence import KEPT_UP, Evidence
 from perfkit.plan.fleet_simulation import FEWEST_PERIODS, FleetDay, FleetOutcome, Policy, Sampling, choose_sampling, simulate_fleet
@@ -16,7 +15,7 @@ from perfkit.plan.rate_points import has_gpu_power
 from perfkit.plan.replica_queue import Limit, ServiceLaw, calibrated_law, response_times
 from perfkit.plan.schedule_costs import ALLOWED_MISSED_TIME, NO_POWER, fleet_power_w, offers, ranked
 from perfkit.plan.schedule_model import AUTOSCALED, FIXED, SCHEDULED, SPOT, FleetWay, HourRow, Schedule, SimulatedReplica
-from perfkit.plan.steps import HOUR_S, WEEKDAYS, PeriodicSteps, Steps
+from perfkit.plan.steps import HOUR_S, SYNC_S, WEEKDAYS, Autoscaler, PeriodicSteps, ReplicaCourse, Steps, autoscale, interrupt, scheduled
 from perfkit.result.distribution import QUANTILES
 from perfkit.stats.buckets import BucketCounts
 from perfkit.units import NS_PER_S, format_duration_ns, format_percent, format_rate_per_s

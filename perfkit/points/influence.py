@@ -6,16 +6,26 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 
-from perfkit.points.measured import PointMeasurement
-from perfkit.points.resources import DISTURBING_CPUS, describe_processes
+from perfkit.points.measured import DISTURBING_CPUS, PointMeasurement, describe_processes
 from perfkit.recorder.stops import Stop
 from perfkit.recorder.window import Window
 from perfkit.result.distribution import QUANTILES
 from perfkit.result.generator import Generator, Stops
 from perfkit.result.load import ClosedLoad
 from perfkit.stats.buckets import EMPTY, BucketCounts
-from perfkit.stats.generator_effect import LEAST_SHARE, Alternative, Effect, moved_error_rate, moved_rate, moved_time
-from perfkit.stats.validity import ClosedLoopFigures, GeneratorVerdict, OpenLoopFigures, StopFigures, judge_generator
+from perfkit.stats.validity import (
+    LEAST_SHARE,
+    Alternative,
+    ClosedLoopFigures,
+    Effect,
+    GeneratorVerdict,
+    OpenLoopFigures,
+    StopFigures,
+    judge_generator,
+    moved_error_rate,
+    moved_rate,
+    moved_time,
+)
 from perfkit.transport.base import Outcome
 from perfkit.units import NS_PER_S
 

@@ -3,15 +3,14 @@
 from collections.abc import Iterator, Mapping, Sequence
 
 from perfkit.errors import MeasurementWarning
-from perfkit.points.resources import DISTURBING_CPUS, describe_processes
+from perfkit.points.measured import DISTURBING_CPUS, describe_processes
 from perfkit.recorder.failures import FailureKind
 from perfkit.result.distribution import QUANTILES
 from perfkit.result.generator import Generator
 from perfkit.result.model import IdleGaps, Requests
 from perfkit.scenario.model import USEFUL_GAPS
 from perfkit.stats.buckets import BucketCounts
-from perfkit.stats.percentile_interval import PercentileInterval
-from perfkit.stats.sample_size import is_withheld, minimum_samples
+from perfkit.stats.percentiles import PercentileInterval, is_withheld, minimum_samples
 from perfkit.stats.slo import CheckedAnswers
 from perfkit.units import NS_PER_S, format_duration_ns
 

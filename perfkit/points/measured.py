@@ -1,13 +1,23 @@
-"""What was measured at a load point: its windows, and the resources that were used in them."""
+"""What was measured at a load point: its windows, and the resources used in them, pooled over repetitions."""
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from typing import Any, Literal, TypeVar
 
 from perfkit.errors import MeasurementWarning
-from perfkit.figures.resources import GpuFigures, MachineFigures, MetricFigures, ServerCpuUse
+from perfkit.figures.declaration import pooled
+from perfkit.figures.resources import (
+    GpuFigures,
+    MachineFigures,
+    MetricFigures,
+    OtherProcesses,
+    ServerCpuFigures,
+    ServerCpuUse,
+    ServerFigures,
+)
 from perfkit.recorder.window import Window
 from perfkit.result.cold_start import ColdStart
-from perfkit.result.generator import Generator
+from perfkit.result.generator import ContextSwitches, GcPauses, Generator, Tcp
 from perfkit.result.load import Load, OpenLoad
 from perfkit.result.model import Connections, Protocol
 from perfkit.spans.span import SampledRequest
@@ -88,3 +98,91 @@ class PointMeasurement:
     def is_open(self) -> bool:
         """Whether the load was an open loop."""
         return isinstance(self.load, OpenLoad)
+
+
+_T = TypeVar("_T", GpuFigures, MetricFigures)
+
+DISTURBING_CPUS = 0.25
+"""Other processes that use fewer CPUs than this are not named as a cause."""
+Windows = Sequence[tuple[Resources, int]]
+"""The resources used during some windows, and the windows' lengths in nanoseconds."""
+
+
+def server_figures(windows: Windows) -> ServerFigures | None:
+    """The server's own figures over all windows with known counts; None without such windows."""
+    known = [resources.server for resources, _ in windows if resources.server is not None]
+    return ServerCounts.added(known).figures() if known else None
+
+
+def server_cpu_figures(windows: Windows, finished: Sequence[int]) -> ServerCpuFigures | None:
+    """The server's CPU use over all windows where it is known, `finished` being each window's ok answers; None without such windows."""
+    known = [
+        (resources.server_cpu, length_ns, answers)
+        for (resources, length_ns), answers in zip(windows, finished, strict=True)
+        if resources.server_cpu is not None and length_ns
+    ]
+    if not known:
+        return None
+    answers = sum(number for _, _, number in known)
+    cpu_ns = sum(use.cpu_ns for use, _, _ in known)
+    known_instructions = [use.instructions for use, _, _ in known if use.instructions is not None]
+    return ServerCpuFigures(
+        cpus=cpu_ns / sum(length_ns for _, length_ns, _ in known),
+        time_per_request_ns=cpu_ns / answers if answers else None,
+        instructions_per_request=sum(known_instructions) / answers if answers and len(known_instructions) == len(known) else None,
+    )
+
+
+def generator_figures(windows: Windows) -> dict[str, Any]:
+    """The fields of `Generator` that telemetry measures."""
+    machines = [(resources.machine, length_ns) for resources, length_ns in windows if resources.machine is not None]
+    machine = pooled(machines) if machines else MachineFigures()
+    known_pauses = [resources.gc_pauses_ns for resources, _ in windows if resources.gc_pauses_ns is not None]
+    pauses_ns = [pause_ns for pauses in known_pauses for pause_ns in pauses]
+    voluntary, involuntary = machine.voluntary_switches, machine.involuntary_switches
+    segments, retransmits = machine.tcp_segments_sent, machine.tcp_retransmits
+    return {
+        "machine_cpu_share": machine.cpu_share,
+        "gc_pauses": GcPauses(count=len(pauses_ns), total_ns=sum(pauses_ns), max_ns=max(pauses_ns, default=0)) if known_pauses else None,
+        "context_switches": None
+        if voluntary is None or involuntary is None
+        else ContextSwitches(voluntary=voluntary, involuntary=involuntary),
+        "tcp": None if segments is None or retransmits is None else Tcp(segments_sent=segments, retransmits=retransmits),
+        **{name: getattr(machine, name) for name in ("worker_cpu_shares", "others", "sockets_max", "open_files_max", "open_files_limit")},
+    }
+
+
+def describe_processes(others: OtherProcesses) -> str:
+    """The busiest processes: `cc1plus (pid 77) 95 % of a CPU, dask (pid 80) 40 %`."""
+    return ", ".join(f"{one.name} (pid {one.pid}) {one.cpus:.0%}{'' if index else ' of a CPU'}" for index, one in enumerate(others.busiest))
+
+
+def pooled_gpus(windows: Windows) -> tuple[GpuFigures, ...]:
+    """Each GPU once, over all windows."""
+    return _pooled_by((gpu.uuid, gpu, length_ns) for resources, length_ns in windows for gpu in resources.gpus)
+
+
+def pooled_metrics(windows: Windows) -> tuple[MetricFigures, ...]:
+    """Each metric once, over all windows."""
+    return _pooled_by(
+        ((one.name, *sorted(one.labels.items())), one, length_ns) for resources, length_ns in windows for one in resources.metrics
+    )
+
+
+def _pooled_by(figures: Iterable[tuple[Hashable, _T, int]]) -> tuple[_T, ...]:
+    """The figures of several windows by what they are of."""
+    together: dict[Hashable, list[tuple[_T, int]]] = {}
+    for key, one, length_ns in figures:
+        together.setdefault(key, []).append((one, length_ns))
+    return tuple(map(pooled, together.values()))
+
+
+def energy_per_inference_j(
+    inferences: float, gpus: Sequence[GpuFigures], energy: Literal["energy_j", "energy_above_idle_j"]
+) -> float | None:
+    """The energy of all GPUs per inference; None if one GPU's energy is unknown, or without inferences.
+
+    GPUs that the server is known not to use are left out, and so are MIG instances, whose energy is part of their GPU's.
+    """
+    energies = [getattr(gpu, energy) for gpu in gpus if not gpu.mig and gpu.may_serve]
+    return sum(energies) / inferences if energies and None not in energies and inferences else None

@@ -4,7 +4,7 @@ import dataclasses
 from collections.abc import Sequence
 
 from perfkit.stats.buckets import BucketCounts
-from perfkit.stats.percentile_interval import percentile_intervals
+from perfkit.stats.percentiles import percentile_intervals
 from perfkit.stats.probability import binomial_cdf
 from perfkit.stats.ratio_interval import Estimate, difference_of, ratio_of
 

@@ -19,9 +19,8 @@ from perfkit.points.judgement import (
     sample_warnings,
     schedule_warnings,
 )
-from perfkit.points.measured import PointMeasurement
-from perfkit.points.median_difference import compare_medians
-from perfkit.points.resources import (
+from perfkit.points.measured import (
+    PointMeasurement,
     energy_per_inference_j,
     generator_figures,
     pooled_gpus,
@@ -29,6 +28,7 @@ from perfkit.points.resources import (
     server_cpu_figures,
     server_figures,
 )
+from perfkit.points.median_difference import compare_medians
 from perfkit.points.shares import imbalance_warnings, machine_figures, machine_warnings, replica_figures, slower_replica_warnings
 from perfkit.recorder.batches import merge_times
 from perfkit.recorder.failures import most_frequent
@@ -51,7 +51,7 @@ from perfkit.result.model import (
 )
 from perfkit.result.part import Part
 from perfkit.stats.buckets import EMPTY, BucketCounts
-from perfkit.stats.percentile_interval import PercentileInterval, percentile_intervals
+from perfkit.stats.percentiles import PercentileInterval, percentile_intervals
 from perfkit.stats.slo import CheckedAnswers, FirstResponses, SloLimits, judge_slo
 from perfkit.stats.validity import DISTURBED_BY_OTHERS, INVALIDATING
 from perfkit.transport.base import Outcome

@@ -7,11 +7,11 @@ from typing import Any
 
 from perfkit.errors import MeasurementWarning
 from perfkit.points.measured import MachineMeasurement, PointMeasurement
-from perfkit.recorder.addresses import AddressWindow
+from perfkit.recorder.recording import AddressWindow
 from perfkit.result.distribution import QUANTILES, Distribution, distribution
 from perfkit.result.model import Machine, Protocol, Replica
 from perfkit.stats.buckets import EMPTY, BucketCounts
-from perfkit.stats.percentile_interval import percentile_intervals
+from perfkit.stats.percentiles import percentile_intervals
 from perfkit.stats.probability import binomial_cdf
 from perfkit.transport.base import Outcome
 from perfkit.transport.options import Balance

@@ -11,8 +11,7 @@ from perfkit.errors import ProtocolError
 from perfkit.override import override
 from perfkit.protocol import http2, protobuf
 from perfkit.protocol.grpc_call import PREFIX_BYTES
-from perfkit.proxy.captured import MAX_BODY_BYTES, CapturedRequest
-from perfkit.proxy.observer import Observer
+from perfkit.proxy.observer import MAX_BODY_BYTES, CapturedRequest, Observer
 
 # also below the prefix of an ingress
 _CALLS = {protobuf.method_path("ModelInfer"): "infer", protobuf.method_path("ModelStreamInfer"): "stream"}

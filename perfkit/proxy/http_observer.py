@@ -11,8 +11,7 @@ import httptools
 from perfkit.errors import ProtocolError
 from perfkit.override import override
 from perfkit.protocol import rest
-from perfkit.proxy.captured import MAX_BODY_BYTES, Call, CapturedRequest
-from perfkit.proxy.observer import Observer
+from perfkit.proxy.observer import MAX_BODY_BYTES, Call, CapturedRequest, Observer
 
 # also below the prefix of an ingress; the query is left out, since it may hold a secret
 _PATH = re.compile(rb".*/v2/models/([^/?#]+)(?:/versions/([^/?#]+))?/(infer|generate|generate_stream)(?:[?#].*)?")

@@ -1,13 +1,90 @@
-"""What the observers of HTTP and gRPC connections share: they get the bytes that were passed on, and find requests and the proxy's delay in them."""
+"""What the observers of HTTP and gRPC connections share, and the requests that they capture.
+
+They get the bytes that were passed on, and find requests and the proxy's delay in them.
+"""
 
 import abc
+import contextlib
+import dataclasses
 from array import array
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Literal, NamedTuple, TypeAlias
 
 import numpy as np
 
-from perfkit.proxy.captured import CapturedRequest
+from perfkit.errors import ProtocolError
+from perfkit.protocol import rest
+from perfkit.protocol.compression import decompress
+from perfkit.protocol.protobuf import describe_infer_request
 from perfkit.stats.buckets import BucketCounts
+from perfkit.trace.payloads import payload_of_grpc, payload_of_http
+
+Call: TypeAlias = Literal["infer", "stream", "generate", "generate_stream"]
+MAX_BODY_BYTES = 2**28
+"""A larger body, also when it is decompressed, is recorded without its shapes and payload."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class CapturedRequest:
+    """The body of an inference request, without its headers."""
+
+    arrival_ns: int
+    """When the proxy read its first byte, by the monotonic clock."""
+    call: Call
+    body: Sequence[bytes]
+    """In pieces; empty if it is too large to be kept."""
+    is_grpc: bool = False
+    model: str = ""
+    """Of a request over HTTP, whose path names it."""
+    version: str = ""
+    header_length: int | None = None
+    """Of a request over HTTP: the length of its JSON document, None if it is all JSON."""
+    encoding: str = ""
+    """The compression of the body: gzip, deflate, or none."""
+
+    @property
+    def body_bytes(self) -> int:
+        """The memory that the body takes."""
+        return sum(map(len, self.body))
+
+
+class Description(NamedTuple):
+    """What a trace says of a request; shapes and payload are missing where the request cannot be read."""
+
+    model: str
+    version: str
+    shapes: Mapping[str, Sequence[int]]
+    payload: bytes | None
+
+
+def describe(captured: CapturedRequest, *, with_payload: bool) -> Description:
+    """Reads a request as far as it is valid v2; `with_payload` makes its payload, too."""
+    described = Description(captured.model, captured.version, {}, None)
+    if not captured.body or captured.call.startswith("generate"):  # whose body is no infer request
+        return described
+    with contextlib.suppress(ProtocolError):  # what was read up to there
+        body = decompress(b"".join(captured.body), captured.encoding, MAX_BODY_BYTES)
+        if captured.is_grpc:
+            model, version, shapes, is_typed = describe_infer_request(body)
+            described = Description(model, version, shapes, None)
+            return described._replace(payload=payload_of_grpc(body, is_typed=is_typed)) if with_payload else described
+        document = rest.decode_object(memoryview(body)[: captured.header_length])
+        described = described._replace(shapes=_shapes(document))
+        return described._replace(payload=payload_of_http(document, body, captured.header_length)) if with_payload else described
+    return described
+
+
+def _shapes(document: Mapping[str, Any]) -> Mapping[str, Sequence[int]]:
+    """The shapes of an infer request's inputs; empty if they are not v2."""
+    inputs = document.get("inputs")
+    shapes = {}
+    for one in inputs if isinstance(inputs, list) else ():
+        name, shape = (one.get("name"), one.get("shape")) if isinstance(one, dict) else (None, None)
+        if not isinstance(name, str) or not isinstance(shape, list) or not all(isinstance(size, int) for size in shape):
+            return {}
+        shapes[name] = shape
+    return shapes
+
 
 _BATCH = 4096
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from typing import Literal, TypeAlias
 
 from perfkit.errors import StorageError
-from perfkit.proxy.captured import CapturedRequest, describe
+from perfkit.proxy.observer import CapturedRequest, describe
 from perfkit.trace.payloads import payload_name
 from perfkit.trace.writer import TraceRow, TraceWriter
 

@@ -6,11 +6,10 @@ from collections.abc import Callable, Hashable, Iterator, Mapping
 import numpy as np
 import numpy.typing as npt
 
-from perfkit.recorder.addresses import AddressRecorder, Labels
 from perfkit.recorder.batches import BatchRecorder, tally
 from perfkit.recorder.failures import FailureKinds
 from perfkit.recorder.recent import LiveFigures, RecentReplies
-from perfkit.recorder.recording import AnswerTotals, Recording
+from perfkit.recorder.recording import AddressRecorder, AnswerTotals, Labels, Recording
 from perfkit.recorder.series import Instants, Series, SeriesRecorder
 from perfkit.recorder.stops import StopDetector
 from perfkit.recorder.streamed_times import streamed_times

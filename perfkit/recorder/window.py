@@ -4,10 +4,9 @@ import collections
 import dataclasses
 from collections.abc import Mapping
 
-from perfkit.recorder.addresses import AddressWindow, cut_addresses
 from perfkit.recorder.batches import Batch
 from perfkit.recorder.failures import FailureKind
-from perfkit.recorder.recording import Recording
+from perfkit.recorder.recording import AddressWindow, Recording, cut_addresses
 from perfkit.recorder.series import Series
 from perfkit.recorder.stops import Stop
 from perfkit.stats.buckets import EMPTY, BucketCounts

@@ -5,11 +5,9 @@ import sys
 from perfkit.bisection.folder import Bisection, RevisionGate, format_change
 from perfkit.report.render import render_markdown_table
 from perfkit.report.table import Cell, Column, Mark, Table
-from perfkit.report.terminal_status import print_status_line
-from perfkit.report.terminal_table import fill, fitted_text, terminal_width
-from perfkit.text.foreign import markdown as escape
-from perfkit.text.foreign import sentence
-from perfkit.text.terminal import write_styled
+from perfkit.report.terminal import fill, fitted_text, print_status_line, terminal_width
+from perfkit.text import markdown as escape
+from perfkit.text import sentence, write_styled
 
 OUTCOMES = {
     "found": "found: the first slower revision",

@@ -21,7 +21,7 @@ from perfkit.report.chart_panel import (
     legend_keys,
 )
 from perfkit.report.svg import document, element, group, shortened, text, text_width
-from perfkit.text.foreign import one_line
+from perfkit.text import one_line
 
 _WIDTH = 880.0
 _TITLE, _TITLE_HEIGHT, _GAP = 10.5, 20.0, 8.0

@@ -7,7 +7,7 @@ from perfkit.errors import UsageError
 from perfkit.gate.sentences import headline
 from perfkit.gate.verdict import Comparison, Verdict
 from perfkit.report.verdict import describe_change, format_figure
-from perfkit.text.foreign import LONGEST_SENTENCE, safe_lines, sentence
+from perfkit.text import LONGEST_SENTENCE, safe_lines, sentence
 
 _FAILED_AS_A_WHOLE = ("incomparable", "invalid", "error")
 _ESCAPES = str.maketrans({"%": "%25", "\r": "%0D", "\n": "%0A"})

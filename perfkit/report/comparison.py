@@ -11,7 +11,7 @@ from perfkit.report.table import MISSING, Cell, Column, Table
 from perfkit.result.part import dataclass_document
 from perfkit.spans.change import describe_change
 from perfkit.stats.ratio_interval import Estimate
-from perfkit.text.foreign import sentence
+from perfkit.text import sentence
 from perfkit.units import format_duration_ns, format_rate_per_s
 
 SCHEMA = "perfkit.comparison/1"
@@ -37,7 +37,7 @@ def comparison_text(compared: ResultComparison) -> str:
 
     Where the figures of all results are too wide together, each result has a table beside the first.
     """
-    from perfkit.report.terminal_table import fill, fits, fitted_text, terminal_width
+    from perfkit.report.terminal import fill, fits, fitted_text, terminal_width
 
     width, table = terminal_width(), comparison_table(compared)
     lines = [f"[{number}] {sentence(_side(side))}" for number, side in enumerate(compared.sides, 1)]

@@ -7,10 +7,10 @@ from typing import Any
 
 from perfkit.calibration.model import Calibration, Cost, parse_calibration
 from perfkit.report.table import MISSING, Column, Table
-from perfkit.report.terminal_table import fill, fitted_text, terminal_width
+from perfkit.report.terminal import fill, fitted_text, terminal_width
 from perfkit.result.json_file import as_mapping
 from perfkit.result.model import Point
-from perfkit.text.terminal import write_styled
+from perfkit.text import write_styled
 from perfkit.units import NS_PER_S, format_bytes, format_duration_ns, format_rate_per_s
 
 _Group = tuple[str, tuple[tuple[str, str], ...]]

@@ -9,7 +9,7 @@ from perfkit.report.load_points import TIMES
 from perfkit.report.table import format_error_rate
 from perfkit.result.distribution import QUANTILES, Distribution
 from perfkit.result.model import Point, Result
-from perfkit.stats.sample_size import is_withheld
+from perfkit.stats.percentiles import is_withheld
 from perfkit.units import NS_PER_S, format_duration_ns, format_percent, format_rate_per_s
 
 _TIMED = ("ok", "invalid_output", "timed_out", "unfinished")

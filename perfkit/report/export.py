@@ -18,10 +18,9 @@ from perfkit.report.table import Table
 from perfkit.report.time_charts import time_group
 from perfkit.report.timeline import read_timeline
 from perfkit.result.file import read_result
-from perfkit.result.frames import addresses_frame, csv_text, points_frame
+from perfkit.result.frames import addresses_frame, csv_text, points_frame, read_histograms
 from perfkit.result.model import Result
-from perfkit.result.time_frames import read_histograms
-from perfkit.text.foreign import one_line, safe_lines
+from perfkit.text import one_line, safe_lines
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -4,8 +4,7 @@ from collections.abc import Sequence
 
 from perfkit.figures.declaration import figures_of
 from perfkit.report.chart import BLUE, INK, MANY_COLOURS, VERMILLION, Axis, Chart, ChartGroup, Level, Line, faded, times_scale
-from perfkit.report.figure_tables import figure_column, percentile_columns
-from perfkit.report.load_points import load_columns
+from perfkit.report.load_points import figure_column, load_columns, percentile_columns
 from perfkit.report.table import Cell, Column, Table
 from perfkit.result.cold_start import ColdStart
 from perfkit.result.distribution import Distribution

@@ -8,7 +8,7 @@ from perfkit.history.trend import Step, Trend, trend_levels
 from perfkit.report.chart import BLUE, GREEN, MUTED, PURPLE, VERMILLION, Axis, Chart, ChartGroup, Level, Line
 from perfkit.report.page import Block, Code, Figure, Page, sections_of
 from perfkit.report.table import Column, Table
-from perfkit.text.foreign import one_line, sentence
+from perfkit.text import one_line, sentence
 from perfkit.units import NS_PER_MS
 
 TrendSteps = Sequence[tuple[Trend, Sequence[Step]]]

@@ -15,8 +15,7 @@ from typing import TYPE_CHECKING
 from perfkit.measurement.control import RunObserver
 from perfkit.report.live_screen import LiveScreen
 from perfkit.result.model import Point
-from perfkit.text.foreign import bounded, one_line
-from perfkit.text.terminal import write_raw
+from perfkit.text import bounded, one_line, write_raw
 from perfkit.units import format_duration_ns, format_minutes, format_rate_per_s
 
 if TYPE_CHECKING:

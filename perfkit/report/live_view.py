@@ -15,7 +15,7 @@ from perfkit.recorder.series import Instants
 from perfkit.report.screen import Screen
 from perfkit.telemetry.messages import LiveMessage, PointBegins, ScreenLines
 from perfkit.telemetry.series import Series
-from perfkit.text.foreign import bounded, one_line, safe_lines
+from perfkit.text import bounded, one_line, safe_lines
 from perfkit.units import NS_PER_S, format_bytes, format_duration_ns, format_rate_per_s
 
 _BARS = "▁▂▃▄▅▆▇█"

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from perfkit.errors import ResultError
 from perfkit.report.chart import ChartGroup
 from perfkit.report.table import Table
-from perfkit.result.atomic_write import write_whole
+from perfkit.result.output_folder import write_whole
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

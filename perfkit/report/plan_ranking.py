@@ -13,8 +13,7 @@ from perfkit.report.chart import MUTED, Axis, Chart, ChartGroup, Colour, Line, S
 from perfkit.report.plan_charts import colour_of, limit_levels
 from perfkit.report.plan_tables import CONFIGURATION, HEADROOM, REPLICAS, PlanPlot, PlanSubject, cost_columns, currency_suffix, money
 from perfkit.report.table import Cell, Column, Kind, Table, interval_columns, range_cell
-from perfkit.stats.constraints import judgements_text
-from perfkit.stats.ranking import pair_confidence
+from perfkit.stats.ranking import judgements_text, pair_confidence
 from perfkit.stats.ratio_interval import Estimate
 from perfkit.units import NS_PER_MS, format_confidence, format_percent, format_rate_per_s
 

@@ -22,8 +22,8 @@ from rich.text import Text
 
 from perfkit.report.page import Block, Bullets, Code, Facts, Figure, Item, Page, Paragraph, Section
 from perfkit.report.table import Column, Mark, Table
-from perfkit.text.foreign import LONGEST, csv_cell, one_line, safe_lines
-from perfkit.text.foreign import markdown as escape
+from perfkit.text import LONGEST, csv_cell, one_line, safe_lines
+from perfkit.text import markdown as escape
 
 _STYLES: dict[Mark, str] = {
     "invalid": "red", "pass": "green", "regressed": "bold red", "inconclusive": "yellow", "improved": "bold green", "information": "dim",

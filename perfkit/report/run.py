@@ -10,15 +10,15 @@ from perfkit.report.answer import answer, findings, grouped_warnings, warnings_t
 from perfkit.report.breakdown import breakdown_sentences, breakdown_table, contrast_table, slowest_table
 from perfkit.report.chart import ChartGroup
 from perfkit.report.environment import ceilings_sentence, environment_groups, stored_calibration, transport_sentence
-from perfkit.report.figure_tables import sequences_table, streams_table
 from perfkit.report.first_requests import cold_start_table, idle_table
+from perfkit.report.load_points import sequences_table, streams_table
 from perfkit.report.mix import neighbours_table
 from perfkit.report.page import Block, Bullets, Code, Facts, Figure, Item, Page, Paragraph, sections_of, write_files
 from perfkit.report.run_tables import failures_table, repetitions_table, summary_table
 from perfkit.report.search import probes_table
 from perfkit.report.server_tables import composing_models_table, connections_table, gpu_table, machines_table, replicas_table, server_table
 from perfkit.result.file import read_result
-from perfkit.result.hardware import is_on_gpu
+from perfkit.result.fingerprint import is_on_gpu
 from perfkit.result.json_file import as_mapping
 from perfkit.result.model import Point, Result
 from perfkit.stats.validity import BUSY_CORE_SHARE

@@ -7,7 +7,7 @@ from perfkit.report.load_points import interval_cell, load_columns, load_point_t
 from perfkit.report.table import Cell, Column, Table, range_cell
 from perfkit.result.distribution import QUANTILES
 from perfkit.result.model import Point, Requests
-from perfkit.stats.sample_size import is_withheld
+from perfkit.stats.percentiles import is_withheld
 from perfkit.units import NS_PER_S
 
 _OUTCOMES = tuple(name for name in Requests.model_fields if name not in ("scheduled", "sent", "ok"))

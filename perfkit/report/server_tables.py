@@ -5,8 +5,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from perfkit.figures.declaration import figures_of, value_at
-from perfkit.report.figure_tables import figure_column, percentile_columns
-from perfkit.report.load_points import interval_cell, load_columns, load_point_table, times_caption
+from perfkit.report.load_points import figure_column, interval_cell, load_columns, load_point_table, percentile_columns, times_caption
 from perfkit.report.table import MISSING, Cell, Column, Kind, Table
 from perfkit.result.distribution import Distribution
 from perfkit.result.model import Point

@@ -4,7 +4,7 @@ import html
 import unicodedata
 from collections.abc import Iterable, Sequence
 
-from perfkit.text.foreign import LONGEST, visible
+from perfkit.text import LONGEST, visible
 
 _MEAN_EM, _WIDE_EM = 0.57, 1.0
 _FURTHEST = 1e5  # what lies outside the picture is cut off anyway

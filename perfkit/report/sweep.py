@@ -12,15 +12,13 @@ from perfkit.errors import ResultError, UsageError
 from perfkit.report.page import Block, Bullets, Figure, Item, Page, Paragraph, sections_of, write_files
 from perfkit.report.sweep_ranking import CAPTION, TITLE, columns_that_give_way, ranking_group, ranking_sentences, ranking_table
 from perfkit.report.table import Cell, Column, Mark, Table, attribute
-from perfkit.report.terminal_status import cases_in_words
-from perfkit.report.terminal_table import fill, fitted_text, terminal_width
+from perfkit.report.terminal import cases_in_words, fill, fitted_text, terminal_width
 from perfkit.result.file import read_result
-from perfkit.result.hardware import hardware_of
+from perfkit.result.fingerprint import hardware_of
 from perfkit.result.model import Point, Result
 from perfkit.result.sweep import SWEEP_FILE, SweepCase, SweepDocument, read_sweep, shown_value
-from perfkit.stats.constraints import parse_constraint
-from perfkit.text.foreign import sentence
-from perfkit.text.terminal import write_styled
+from perfkit.stats.ranking import parse_constraint
+from perfkit.text import sentence, write_styled
 
 _Results = list[tuple[SweepCase, tuple[Result | None, str]]]
 _CSV_DIGITS = 6

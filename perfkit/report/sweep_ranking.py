@@ -9,7 +9,7 @@ from perfkit.comparison.sweep_ranking import HIGHER_IS_BETTER, MOST_RANKED, Case
 from perfkit.report.chart import MANY_COLOURS, Axis, Chart, ChartGroup, Colour, Level, Line, Style, times_scale
 from perfkit.report.table import MISSING, Column, Kind, Table, interval_columns
 from perfkit.result.sweep import shown_value
-from perfkit.stats.constraints import PERCENTILE_NAMES, judgements_text
+from perfkit.stats.ranking import PERCENTILE_NAMES, judgements_text
 from perfkit.stats.ratio_interval import Estimate
 from perfkit.units import NS_PER_MS, format_confidence
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Literal
 
 from perfkit.stats.ratio_interval import Estimate
-from perfkit.text.foreign import LONGEST_SENTENCE, one_line, safe_lines
+from perfkit.text import LONGEST_SENTENCE, one_line, safe_lines
 from perfkit.units import format_bytes, format_duration_ns, format_rate_per_s
 
 MISSING = "–"

@@ -7,17 +7,16 @@ from collections.abc import Iterator, Sequence
 from perfkit.report.answer import answer
 from perfkit.report.breakdown import breakdown_sentences, breakdown_table
 from perfkit.report.explanation import explain
-from perfkit.report.figure_tables import sequences_table, streams_table
 from perfkit.report.first_requests import cold_start_table, idle_table
+from perfkit.report.load_points import sequences_table, streams_table
 from perfkit.report.mix import neighbours_table
 from perfkit.report.run_tables import terminal_table
 from perfkit.report.search import probes_table
 from perfkit.report.server_tables import server_table
 from perfkit.report.table import Table
-from perfkit.report.terminal_table import fill, fitted_text, terminal_width
+from perfkit.report.terminal import fill, fitted_text, terminal_width
 from perfkit.result.model import Point, Result
-from perfkit.text.foreign import sentence
-from perfkit.text.terminal import write_styled
+from perfkit.text import sentence, write_styled
 
 _PART_COLUMNS = (
     "requests", "compute_output_ns", "compute_input_ns", "connection_wait_ns", "start_delay_ns", "response_way_ns", "request_way_ns",

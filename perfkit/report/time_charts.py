@@ -9,7 +9,7 @@ import numpy as np
 
 from perfkit.report.chart import BLUE, COLOURS, GREEN, PURPLE, RED, VERMILLION, Axis, Chart, ChartGroup, Heat, HeatColumn, Level, Line, Span
 from perfkit.report.timeline import HEAT_BINS_PER_DECADE, Slice, Timeline
-from perfkit.result.hardware import is_on_gpu
+from perfkit.result.fingerprint import is_on_gpu
 from perfkit.result.model import Point, Result
 from perfkit.telemetry.series import Series
 from perfkit.units import NS_PER_S

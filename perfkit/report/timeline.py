@@ -14,7 +14,7 @@ from perfkit.result.interval_log import read_all_times, read_window_starts
 from perfkit.result.model import Result
 from perfkit.result.telemetry_file import read_sampled_window_starts, read_telemetry
 from perfkit.stats.buckets import EMPTY, BucketCounts
-from perfkit.stats.sample_size import is_withheld
+from perfkit.stats.percentiles import is_withheld
 from perfkit.telemetry.series import Series
 
 _SLICES = 720  # of a whole run: about as many as a screen can show

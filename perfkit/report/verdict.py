@@ -10,10 +10,9 @@ from perfkit.gate.sentences import DECIDED, finding, format_change, headline, me
 from perfkit.gate.verdict import MAXIMUM_EFFECT, Comparison, Verdict
 from perfkit.report.render import render_markdown_table
 from perfkit.report.table import MISSING, Cell, Column, Mark, Table
-from perfkit.report.terminal_table import fill, fitted_text, terminal_width
-from perfkit.text.foreign import markdown as escape
-from perfkit.text.foreign import one_line, sentence
-from perfkit.text.terminal import write_styled
+from perfkit.report.terminal import fill, fitted_text, terminal_width
+from perfkit.text import markdown as escape
+from perfkit.text import one_line, sentence, write_styled
 from perfkit.units import format_duration_ns, format_rate_per_s
 
 _SYMBOLS = {"pass": "✅", "regressed": "❌", "inconclusive": "❔", "incomparable": "🚫", "invalid": "⚠️", "error": "💥"}

@@ -10,8 +10,8 @@ import re
 from collections.abc import Iterable
 
 from perfkit.errors import ResultError
-from perfkit.result.atomic_write import write_whole
 from perfkit.result.json_file import read_bytes
+from perfkit.result.output_folder import write_whole
 
 CHECKSUM_FILE = "checksums.sha256"
 _LARGEST_BYTES = 2**20

@@ -31,7 +31,7 @@ class Distribution(Part):
 
 def distribution(times: "BucketCounts") -> Distribution:
     """The figures of some times; percentiles with too few samples are None."""
-    from perfkit.stats.sample_size import is_withheld  # imports NumPy, which reading a result does not need
+    from perfkit.stats.percentiles import is_withheld  # imports NumPy, which reading a result does not need
 
     mean, stddev = times.mean_and_stddev_ns()
     percentiles = {

@@ -4,6 +4,7 @@ docs/reference/results.md says what is in a folder, and what is checked when it 
 """
 
 import contextlib
+import csv
 import hashlib
 import itertools
 import json
@@ -17,17 +18,14 @@ from typing import TypeVar
 import pydantic
 
 from perfkit.errors import MeasurementError, ResultError, StorageError
-from perfkit.result.atomic_write import put_in_place, write_whole
 from perfkit.result.checks import check_result
 from perfkit.result.checksums import CHECKSUM_FILE, discard_checksums, verify, write_checksums
-from perfkit.result.interval_log import LOG_FILE, log_files
+from perfkit.result.interval_log import LARGEST_PART_BYTES, LOG_FILE, RotatingLog, cut_log, log_files
 from perfkit.result.json_file import parse_json, read_bytes
 from perfkit.result.model import SCHEMA, Result, result_document
-from perfkit.result.output_folder import ensure_writable
+from perfkit.result.output_folder import ensure_writable, put_in_place, write_whole
 from perfkit.result.perf_analyzer_files import kind_of
-from perfkit.result.rotating_log import LARGEST_PART_BYTES, RotatingLog, cut_log
 from perfkit.result.telemetry_file import CSV_FILE, PARQUET_FILE, SampledPoint, TelemetryLog
-from perfkit.result.traces_file import TRACES_FILE, write_traces
 from perfkit.result.whole_points import (
     POINTS_FOLDER,
     UnfinishedResult,
@@ -39,6 +37,22 @@ from perfkit.result.whole_points import (
     write_begun,
 )
 from perfkit.telemetry.series import Series
+
+TRACES_FILE = "traces.csv"
+
+
+def write_traces(folder: pathlib.Path, parts: Sequence[str], rows: Iterable[tuple[str | int | float, ...]]) -> None:
+    """Writes the file; a row has the columns below, then the parts of the total in nanoseconds. Raises OSError.
+
+    `window_s` is the request's start, in an open loop the intended one, since the start of the window.
+    """
+    with (folder / TRACES_FILE).open("w", encoding="utf-8", newline="") as stream:
+        writer = csv.writer(stream, lineterminator="\n")
+        writer.writerow(
+            ("workload", "protocol", "load", "repetition", "trace_id", "window_s", "total_ns", *(f"{part}_ns" for part in parts))
+        )
+        writer.writerows(rows)
+
 
 _Model = TypeVar("_Model", bound=pydantic.BaseModel)
 RESULT_FILE = "result.json"

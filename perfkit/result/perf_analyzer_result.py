@@ -14,12 +14,10 @@ from perfkit.errors import ResultError
 from perfkit.recorder.batches import batch_length_ns
 from perfkit.result.checks import HIGHEST_RATE_PER_S
 from perfkit.result.distribution import QUANTILES, Distribution, distribution
-from perfkit.result.perf_analyzer_csv import CsvRow, read_csv
-from perfkit.result.perf_analyzer_export import Experiment, read_export
-from perfkit.result.perf_analyzer_files import Kind
-from perfkit.result.perf_analyzer_windows import measured_windows
+from perfkit.result.perf_analyzer_export import Experiment, measured_windows, read_export
+from perfkit.result.perf_analyzer_files import CsvRow, Kind, read_csv
 from perfkit.stats.buckets import BucketCounts
-from perfkit.stats.percentile_interval import percentile_intervals
+from perfkit.stats.percentiles import percentile_intervals
 from perfkit.stats.ratio_interval import Estimate
 from perfkit.units import NS_PER_S
 

@@ -10,11 +10,10 @@ from typing import Any, Literal
 import pydantic
 
 from perfkit.errors import MeasurementError, ResultError
-from perfkit.result.atomic_write import write_whole
 from perfkit.result.file import RESULT_FILE, parse_document, read_result
 from perfkit.result.interval_log import check_log
 from perfkit.result.json_file import read_json
-from perfkit.result.output_folder import INNER_LOCK, ensure_writable
+from perfkit.result.output_folder import INNER_LOCK, ensure_writable, write_whole
 from perfkit.result.part import Part
 
 SCHEMA, SWEEP_FILE = "perfkit.sweep/1", "sweep.json"

@@ -11,9 +11,9 @@ import pydantic
 
 import perfkit
 from perfkit.errors import ResultError
-from perfkit.result.atomic_write import write_whole
 from perfkit.result.json_file import LARGEST_BYTES, parse_json, read_bytes
 from perfkit.result.model import Result, result_document
+from perfkit.result.output_folder import write_whole
 
 SCHEMA, POINTS_FOLDER = "perfkit.measured-point/2", "measured"
 _BEGUN_FILE = "begun.json"

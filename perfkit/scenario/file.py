@@ -27,7 +27,7 @@ from perfkit.scenario.model import Scenario
 from perfkit.scenario.origins import MAX_DOCUMENT_BYTES, KeyPath, Origins, displayed, dotted, origin_of, parse_yaml, validation_error
 from perfkit.scenario.sweep import CHOICES, check_overridden_choices, check_sweep_size, take_sweep
 from perfkit.target.command import check_ports
-from perfkit.text.foreign import one_line
+from perfkit.text import one_line
 from perfkit.units import format_bytes
 
 if TYPE_CHECKING:

@@ -97,7 +97,7 @@ class Rank(Section):
     @classmethod
     def _can_be_read(cls, where: tuple[str, ...]) -> tuple[str, ...]:
         # imports NumPy, which scenarios without a ranking do not need
-        from perfkit.stats.constraints import parse_constraint
+        from perfkit.stats.ranking import parse_constraint
 
         for text in where:
             parse_constraint(text, get_args(RankFigure))

@@ -13,8 +13,7 @@ from perfkit.scenario.load import SearchLoadSpec
 from perfkit.search.decision import decide, estimate
 from perfkit.search.probes import NextProbe, Probe, SearchSettings, Stop
 from perfkit.stats.overload import judge_overload
-from perfkit.stats.percentile_interval import dispersion_above
-from perfkit.stats.sample_size import is_limit_shown_met
+from perfkit.stats.percentiles import dispersion_above, is_limit_shown_met
 from perfkit.units import NS_PER_S, format_duration_ns, format_rate_per_s
 
 _START_SHARE = 0.5

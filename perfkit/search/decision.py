@@ -32,7 +32,7 @@ from perfkit.search.probes import (
     relative_slope,
 )
 from perfkit.search.share_curve import LOWEST_NEAR, CountAt
-from perfkit.stats.sample_size import minimum_samples
+from perfkit.stats.percentiles import minimum_samples
 
 _BRACKET_FACTOR = 2.0
 _PLACES = (-1.0, 0.5, -0.5, 1.0)  # of refining probes around the estimate, as shares of their reach

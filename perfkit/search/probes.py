@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from perfkit.result.search import Confirmation, LimitCount, Stage, StopReason
 from perfkit.search.crossing import Crossing, dispersion_of
 from perfkit.search.share_curve import HIGHEST_SHARE, CountAt
-from perfkit.stats.sample_size import minimum_samples
+from perfkit.stats.percentiles import minimum_samples
 
 _FEWEST_OF_FASTEST = 20
 

@@ -6,9 +6,8 @@ from collections.abc import Mapping
 from typing import Literal
 
 from perfkit.stats.buckets import EMPTY, BucketCounts
-from perfkit.stats.percentile_interval import PercentileInterval
+from perfkit.stats.percentiles import PercentileInterval, is_withheld, minimum_samples
 from perfkit.stats.probability import binomial_limits
-from perfkit.stats.sample_size import is_withheld, minimum_samples
 from perfkit.units import format_duration_ns, format_exact_duration
 
 Verdict = Literal["satisfied", "violated", "inconclusive"]

@@ -33,7 +33,7 @@ from perfkit.telemetry.messages import (
     WindowRequest,
 )
 from perfkit.telemetry.series import Sampler, SamplerReport, SamplerThread, Series, take_notes
-from perfkit.text.foreign import bounded, safe_lines
+from perfkit.text import bounded, safe_lines
 
 if TYPE_CHECKING:
     from perfkit.telemetry.prometheus.exposition import Exposition

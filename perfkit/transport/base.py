@@ -1,4 +1,4 @@
-"""The interface between load, wire APIs and transports: prepared bytes in, replies out, failures as data."""
+"""The interface between load, wire APIs and transports: prepared bytes in, replies out, one or a stream for a request; failures as data."""
 
 import abc
 import asyncio
@@ -6,11 +6,10 @@ import collections
 import dataclasses
 import enum
 from collections.abc import Awaitable, Callable, Hashable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
 
 if TYPE_CHECKING:
     from perfkit.stats.buckets import BucketCounts
-
 
 _MAX_LISTED_TIMES = 4096
 # statuses of an error that the same request may not meet again: of the server or of a proxy, not of the request
@@ -249,3 +248,63 @@ class TaskSender(abc.ABC):
     @abc.abstractmethod
     async def _send(self, prepared: Prepared) -> Reply:
         """The reply to a request; UNFINISHED if the task is cancelled."""
+
+
+class StreamedResponse(NamedTuple):
+    """One message of a stream."""
+
+    id: str
+    error: str
+    is_response: bool
+    """False for an error, and for Triton's final response without outputs, which only says that no more follow."""
+    is_final: bool | None
+    """Whether no more messages follow for the request; None if the server does not say so."""
+
+
+class StreamedMessages(NamedTuple):
+    """What a transport must know of the messages of streams that carry many requests."""
+
+    id_field: Callable[[str], bytes]
+    """The beginning of a request's message, with its id."""
+    read: Callable[[bytes, int], StreamedResponse]
+    """What a message says; its second argument limits the size of what is decoded. Raises ProtocolError."""
+
+
+class StreamedAnswer:
+    """The responses to a request so far; the first one is kept to be checked."""
+
+    __slots__ = ("error", "first", "largest_bytes", "messages", "responses_ns")
+
+    def __init__(self, *, keeps_messages: bool = False) -> None:
+        self.responses_ns: list[int] = []
+        self.first: Any = None
+        """The first response, in the transport's own form."""
+        self.largest_bytes = 0
+        self.error = ""
+        """The message of the first error that came in place of a response."""
+        self.messages: list[tuple[int, bytes]] | None = [] if keeps_messages else None
+        """All messages without an error, that of an empty final response included, and when they came; None if they are not kept."""
+
+    def keep(self, message: bytes, at_ns: int) -> None:
+        """Takes a message as it came, if messages are kept."""
+        if self.messages is not None:
+            self.messages.append((at_ns, message))
+
+    def add(self, response: Any, size_bytes: int, at_ns: int) -> None:
+        """Takes a response."""
+        if self.first is None:
+            self.first = response
+        self.largest_bytes = max(self.largest_bytes, size_bytes)
+        self.responses_ns.append(at_ns)
+
+    def complete(self, started_ns: int, ended_ns: int, error_status: str) -> Reply:
+        """The reply to a request whose responses are complete at `ended_ns`; `error_status` is that of one with an error."""
+        if self.error:
+            return self.failed(Outcome.REJECTED, started_ns, ended_ns, self.error, error_status)
+        finished_ns = self.responses_ns[-1] if self.responses_ns else ended_ns
+        payload = self if self.responses_ns else None
+        return Reply(Outcome.OK, started_ns, max(finished_ns, started_ns), payload, responses_ns=self.responses_ns)
+
+    def failed(self, outcome: Outcome, started_ns: int, ended_ns: int, error: str, status: str | int = "") -> Reply:
+        """The reply to a request that failed after these responses."""
+        return Reply(outcome, started_ns, max(ended_ns, started_ns), None, error, status, responses_ns=self.responses_ns)

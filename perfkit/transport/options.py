@@ -1,9 +1,54 @@
-"""How requests travel to a target."""
+"""How requests travel to a target, and what a server may send before its connection is closed, with the error messages.
+
+Checks cost a small answer nothing: they begin where an answer does not fit into the first reads, or with frames that are not
+part of an answer. The outcome of a request whose answer exceeds a limit is `broken`.
+"""
 
 import dataclasses
 from typing import Literal, TypeAlias
 
-from perfkit.transport.limits import FIRST_ANSWER_LIMIT, AnswerLimit
+MAX_HEAD_BYTES = 1 << 16
+"""The largest head of an HTTP/1.1 answer, interim answers (1xx) included; Node.js has 16 KiB, curl 300 KiB."""
+MAX_HEADERS = 1000
+MIN_LIMIT_BYTES = 1 << 20
+"""The smallest limit that can be set: the wire engines do not count the bytes of answers that arrive in few reads."""
+MAX_DESCRIPTION_BYTES = 1 << 22
+"""The largest metadata or configuration."""
+BYTES_PER_CHUNK = 64
+"""What each received piece of an answer counts besides its bytes: about the memory that Python takes for it."""
+SWITCHED_PROTOCOLS = "the server switched protocols (HTTP 101), which no request asks for"
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class AnswerLimit:
+    """The length from which an answer's body or message is refused, at least `MIN_LIMIT_BYTES`; also for the decompressed one."""
+
+    max_bytes: int
+    key: str = "target.max_answer"
+    """The scenario's key for it; empty if it is fixed."""
+
+    def too_long(self) -> str:
+        """The error message for an answer beyond the limit."""
+        return f"the answer is longer than {self.max_bytes:,} B{self._hint()}"
+
+    def announced_too_long(self, announced_bytes: int) -> str:
+        """The error message for an answer that announces a length beyond the limit."""
+        return f"the answer announces {announced_bytes:,} B, more than {self.max_bytes:,} B{self._hint()}"
+
+    def _hint(self) -> str:
+        return f": {self.key} sets this limit" if self.key else ""
+
+
+FIRST_ANSWER_LIMIT = AnswerLimit(1 << 25)
+"""Of the answer to the probe request, and the largest one without `target.max_answer`."""
+STATISTICS_LIMIT = AnswerLimit(1 << 20, key="")
+METRICS_LIMIT = AnswerLimit(1 << 24, key="")
+
+
+def limit_for_load(known_bytes: int) -> AnswerLimit:
+    """The limit under load, where the first answer, for example, had `known_bytes`: four times as much, and 1 MiB."""
+    return min(AnswerLimit(4 * known_bytes + MIN_LIMIT_BYTES), FIRST_ANSWER_LIMIT, key=lambda limit: limit.max_bytes)
+
 
 Compression: TypeAlias = Literal["none", "gzip", "deflate"]
 Engine: TypeAlias = Literal["wire", "reference"]

@@ -7,8 +7,7 @@ from typing import Any, Protocol
 
 from perfkit.clock import Clock
 from perfkit.errors import MeasurementError, PerfkitError, TargetError
-from perfkit.load.loop import StopCause
-from perfkit.load.tasks import run_with_side_tasks
+from perfkit.load.loop import StopCause, run_with_side_tasks
 from perfkit.recorder.recent import LiveFigures
 from perfkit.units import NS_PER_S
 from perfkit.workers.messages import Begin, Crashed, PartLost, Piece, Ready, Replied, Stop

@@ -1,28 +1,52 @@
-"""The loop that executes a worker's part of a load point."""
+"""A worker's loop in a load point: what it executes, the rules that end it early, and its recording, sent in pieces while load is sent."""
 
+import asyncio
 import functools
-from collections.abc import Iterator, Sequence
-from typing import Any, cast
+import math
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, TypeVar, cast, overload
 
 from perfkit.clock import Clock
 from perfkit.load.arrivals import Instants
-from perfkit.load.closed_loop import ClosedLoop
-from perfkit.load.idle_loop import IdleLoop
-from perfkit.load.load_plan import ClosedPlan, IdlePlan, LoadPlan
-from perfkit.load.loop import Loop, Phases
-from perfkit.load.open_loop import OpenLoop
-from perfkit.load.pacer import Pacer
-from perfkit.load.replayed_requests import ReplayedRequests
+from perfkit.load.closed_loop import ClosedLoop, IdleLoop
+from perfkit.load.load_plan import ClosedPlan, IdlePlan, LoadPlan, OpenPlan
+from perfkit.load.loop import Loop, LoopGroup, Phases, StopCause
+from perfkit.load.open_loop import OpenLoop, Pacer
 from perfkit.load.sequence_loops import ClosedSequences, OpenSequences, SequenceListener, SequenceLoad
 from perfkit.load.sequence_requests import SequenceRequests, StreamRequests
 from perfkit.load.sequences import SequenceSource
 from perfkit.override import override
-from perfkit.recorder.mix_recorder import MixRecorder
 from perfkit.recorder.recorder import Recorder
+from perfkit.recorder.recording import Recording
 from perfkit.target_client import Client
+from perfkit.trace.recorded import Indices
 from perfkit.transport.base import Prepared, Reply, Sender, Transport
+from perfkit.units import NS_PER_S
+from perfkit.workers.messages import WorkerSpec, WorkloadSpec
+from perfkit.workers.mix import MixRecorder
 from perfkit.workers.request_sampler import RequestSampler
-from perfkit.workers.worker_spec import WorkerSpec, WorkloadSpec
+
+_T = TypeVar("_T")
+
+
+class ReplayedRequests(Sequence[_T]):
+    """A sequence that stores each distinct item once: its i-th item is `items[indices[i]]`."""
+
+    def __init__(self, items: Sequence[_T], indices: Indices) -> None:
+        self._items = items
+        self._indices: list[int] = indices.tolist()
+
+    def __len__(self) -> int:
+        return len(self._indices)
+
+    @overload
+    def __getitem__(self, place: int) -> _T: ...
+    @overload
+    def __getitem__(self, place: slice) -> Sequence[_T]: ...
+    def __getitem__(self, place: int | slice) -> _T | Sequence[_T]:
+        if isinstance(place, slice):
+            return [self._items[index] for index in self._indices[place]]
+        return self._items[self._indices[place]]
 
 
 def prepare_requests(spec: WorkloadSpec, client: Client, worker: int, workers: int) -> Sequence[Prepared] | SequenceRequests:
@@ -109,3 +133,92 @@ class _SequenceRecorder(SequenceListener):
     @override
     def untimed(self, reply: Reply) -> None:
         self._recorder.add_untimed(reply)
+
+
+_CHECK_EVERY_NS = NS_PER_S // 10
+_MIN_REPLIES = 20
+_BACKLOG_Z = 4.5
+_BACKLOG_LIMITS = 3
+
+
+async def stop_on_errors(loop: Loop, recorder: Recorder | MixRecorder, clock: Clock, max_error_rate: float | None) -> None:
+    """Stops a loop when more than that share of its requests has failed, of 20 or more."""
+    while max_error_rate is not None and not loop.ending.stopped_ns:
+        await clock.sleep_until_ns(clock.now_ns() + _CHECK_EVERY_NS)
+        replies = recorder.replies
+        if replies >= _MIN_REPLIES and recorder.failed > max_error_rate * replies:
+            rate = f"{recorder.failed / replies:.0%} of {replies:,} requests failed"
+            loop.stop(f"{rate}, above measure.abort_error_rate: {max_error_rate:.0%}", StopCause.TOO_MANY_ERRORS)
+
+
+async def stop_on_overload(
+    loop: Loop, recorder: Recorder | MixRecorder, phases: Phases, clock: Clock, load: LoadPlan, limit_ns: int | None
+) -> None:
+    """Stops an open loop whose backlog only grows; see `is_overloaded`."""
+    if limit_ns is None or not isinstance(load, OpenPlan) or not isinstance(loop, OpenLoop):
+        return
+    dispersion = 1 + (load.burstiness or 1.0) ** 2
+    await clock.sleep_until_ns(phases.window_start_ns + NS_PER_S)
+    while not loop.ending.stopped_ns:
+        elapsed_ns = clock.now_ns() - phases.start_ns
+        if is_overloaded(recorder.replies + loop.in_flight, loop.in_flight, elapsed_ns, limit_ns, dispersion):
+            seconds = f"after {elapsed_ns / NS_PER_S:.1f} s of load"
+            loop.stop(f"{seconds} {loop.in_flight:,} requests were queued and the backlog grew", StopCause.OVERLOADED)
+            return
+        await clock.sleep_until_ns(clock.now_ns() + _CHECK_EVERY_NS)
+
+
+def is_overloaded(sent: int, in_flight: int, elapsed_ns: int, limit_ns: int, dispersion: float = 2.0) -> bool:
+    """Whether the backlog is beyond chance, and a new request would wait for more than three times the longest limit of the SLO.
+
+    `sent` requests since the load began `elapsed_ns` ago, of which `in_flight` are not answered. Beyond chance, as in
+    `stats.overload.judge_overload`: a queue that starts empty, at a utilisation of up to 1, holds more than z √(D·N) requests
+    after N arrivals with a probability of at most 2Φ(-z), 7 in a million for z = 4.5; D is `dispersion`. The wait follows
+    from Little's law: the requests in flight over the answers per second. A target that is slow but keeps up has as many in
+    flight from the start; it passes, since nothing is judged before three times the limit has elapsed.
+    """
+    answered = sent - in_flight
+    if elapsed_ns <= _BACKLOG_LIMITS * limit_ns or in_flight <= _BACKLOG_Z * math.sqrt(dispersion * sent):
+        return False
+    return in_flight * elapsed_ns > _BACKLOG_LIMITS * limit_ns * answered
+
+
+# an instant is taken this much later, because an open loop may be late
+_SENT_WITHIN_NS = NS_PER_S
+_LOOK_EVERY_NS = NS_PER_S // 10
+
+
+async def send_pieces(
+    timeout_ns: int,
+    phases: Phases,
+    clock: Clock,
+    unanswered: Callable[[], int],
+    loops: LoopGroup,
+    recorders: Sequence[Recorder],
+    send: Callable[[int, list[Recording]], None],
+) -> None:
+    """Calls `send` with the pieces of all recorders and the instant before which they lie, about once a second until the window's end.
+
+    A piece is sent when all requests before its instant are answered, or after the timeout of a request, so that all pieces so far hold
+    what a run that ended there would hold. Slow answers make pieces longer than a second. `unanswered` counts the requests that are sent and
+    not answered.
+    """
+    begun_ns = at_ns = phases.window_start_ns
+    while True:
+        await clock.sleep_until_ns(at_ns + NS_PER_S + _SENT_WITHIN_NS)
+        at_ns = begun_ns + (clock.now_ns() - _SENT_WITHIN_NS - begun_ns) // NS_PER_S * NS_PER_S
+        if phases.window_end_ns is not None and at_ns >= phases.window_end_ns:
+            return
+        awaited = unanswered()
+        for recorder in recorders:
+            recorder.await_sent_until(clock.now_ns())
+        latest_ns = clock.now_ns() + timeout_ns + _LOOK_EVERY_NS
+        while sum(recorder.answered_awaited for recorder in recorders) < awaited and clock.now_ns() < latest_ns:
+            await clock.sleep_until_ns(clock.now_ns() + _LOOK_EVERY_NS)
+            for recorder in recorders:
+                for _ in recorder.record_pending():
+                    await asyncio.sleep(0)  # requests that are due are sent in between
+        if loops.stopped_ns:
+            return  # the rest is about to come
+        loops.report_drops()
+        send(at_ns, [recorder.take_before(at_ns) for recorder in recorders])  # at once: what is taken out must not be lost

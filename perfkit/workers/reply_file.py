@@ -10,8 +10,7 @@ from types import TracebackType
 from typing import Any, NamedTuple, Self
 
 from perfkit.errors import StorageError
-from perfkit.transport.base import Outcome, Reply
-from perfkit.transport.streamed_answer import StreamedAnswer
+from perfkit.transport.base import Outcome, Reply, StreamedAnswer
 
 _BUFFER_BYTES = 1 << 20
 

@@ -12,14 +12,10 @@ from perfkit.clock import Clock
 from perfkit.errors import ProtocolError
 from perfkit.load.arrivals import Instants, first_chunk_ready, worker_arrivals
 from perfkit.load.load_plan import ClosedPlan, LoadPlan, OpenPlan
-from perfkit.load.loop import Ending, Loop, Phases, Stoppable
-from perfkit.load.loop_group import LoopGroup
-from perfkit.load.pacer import make_pacer
+from perfkit.load.loop import Ending, Loop, LoopGroup, Phases, Stoppable, run_with_side_tasks
+from perfkit.load.open_loop import make_pacer
 from perfkit.load.sequence_requests import SequenceRequests
-from perfkit.load.tasks import run_with_side_tasks
-from perfkit.load.workload_choices import choices_of_worker, workload_choices
 from perfkit.machine.readings import BusyMeter, BusyShares
-from perfkit.recorder.mix_recorder import MixRecorder
 from perfkit.recorder.recent import LiveFigures
 from perfkit.recorder.recorder import Recorder
 from perfkit.recorder.recording import Recording
@@ -29,17 +25,14 @@ from perfkit.target.address import Address
 from perfkit.target_client import make_client
 from perfkit.telemetry.host.generator import EventLoopMonitor
 from perfkit.transport.base import ConnectionCounts, Prepared, Reply, Sender, Transport
-from perfkit.transport.mixed import MixedSender, RoutedRequest
 from perfkit.transport.resolution import with_peers
 from perfkit.units import NS_PER_S
 from perfkit.workers.answer_check import AnswerCheck
-from perfkit.workers.early_stop import stop_on_errors, stop_on_overload
-from perfkit.workers.loops import make_loop, prepare_requests
-from perfkit.workers.messages import Piece
-from perfkit.workers.pieces import send_pieces
+from perfkit.workers.loops import make_loop, prepare_requests, send_pieces, stop_on_errors, stop_on_overload
+from perfkit.workers.messages import Piece, WorkerSpec, WorkloadSpec
+from perfkit.workers.mix import MixedSender, MixRecorder, RoutedRequest, choices_of_worker, workload_choices
 from perfkit.workers.point_recording import PointRecording, WorkloadRecording
 from perfkit.workers.request_sampler import RequestSampler, follow_rate
-from perfkit.workers.worker_spec import WorkerSpec, WorkloadSpec
 
 # the first arrival of an open loop may be due at once; what remains to be made ready takes some ms
 _OPEN_LEAD_NS = 20_000_000

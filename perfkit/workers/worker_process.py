@@ -11,16 +11,14 @@ from collections.abc import Callable
 
 from perfkit.clock import Clock, MonotonicClock
 from perfkit.errors import PerfkitError
-from perfkit.load.loop import Stoppable
-from perfkit.load.tasks import run_with_side_tasks
+from perfkit.load.loop import Stoppable, run_with_side_tasks
 from perfkit.machine.cpus import pinned
 from perfkit.process.messages import claim_stdout, message_bytes, open_stdin, read_message
 from perfkit.transport.base import Reply
 from perfkit.units import NS_PER_S
-from perfkit.workers.messages import Begin, Crashed, Piece, Progress, Ready, Replied, Stop
+from perfkit.workers.messages import Begin, Crashed, Piece, Progress, Ready, Replied, Stop, WorkerSpec
 from perfkit.workers.reply_file import ReplyFile
 from perfkit.workers.worker import execute
-from perfkit.workers.worker_spec import WorkerSpec
 
 
 class Worker:

@@ -9,7 +9,7 @@ import pytest
 
 from benchmarks.gpu.prove_memory import call_for
 from benchmarks.gpu.shared_memory_client import CALLERS, registered
-from perfkit.machine import cuda_memory
+from perfkit.machine import shared_memory
 from perfkit.machine.shared_memory import SystemMemory
 from perfkit.protocol.tensor import Datatype
 from server_stub.devices.cuda_driver import CudaDriver
@@ -59,7 +59,7 @@ def test_the_client_hands_over_an_image_in_each_way(protocol):
         repository.close()
 
     def call(ports):
-        memories = SystemMemory(array.nbytes), cuda_memory.CudaMemory(array.nbytes, cuda_memory.CudaDriver(0, lambda _: library))
+        memories = SystemMemory(array.nbytes), shared_memory.CudaMemory(array.nbytes, shared_memory.CudaDriver(0, lambda _: library))
         for memory in (None, *memories):
             block = contextlib.nullcontext() if memory is None else registered(ports["http"], array, memory)
             with block as region, contextlib.closing(CALLERS[protocol](ports[protocol], "m", "x", array, region)) as caller:

@@ -7,7 +7,7 @@ import pytest
 from benchmarks.peers.install import peers_folder
 from benchmarks.peers.triton import running_triton
 from benchmarks.processes import run_perfkit
-from perfkit.target.command_server import free_ports
+from perfkit.target.started_server import free_ports
 
 TRITON = peers_folder() / "bin" / "tritonserver"
 pytestmark = pytest.mark.skipif(not TRITON.exists(), reason="Triton is not installed; benchmarks/peers/install.py installs it")

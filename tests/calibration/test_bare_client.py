@@ -8,7 +8,7 @@ import pytest
 
 from perfkit.api_v2.client import make_client
 from perfkit.calibration.bare_client import BareGrpc, BareHttp
-from perfkit.calibration.canned_responses import METADATA
+from perfkit.calibration.canned_server import METADATA
 from perfkit.clock import MonotonicClock
 from perfkit.errors import MeasurementError
 from perfkit.protocol.protobuf import encode_infer_request

@@ -15,8 +15,7 @@ import tritonclient.grpc
 import tritonclient.http
 from tritonclient.utils import InferenceServerException
 
-from perfkit.calibration.canned_responses import grpc_responses, http_responses
-from perfkit.calibration.canned_server import CannedGrpc, CannedHttp
+from perfkit.calibration.canned_server import CannedGrpc, CannedHttp, grpc_responses, http_responses
 
 LIBRARIES = {"http": tritonclient.http, "grpc": tritonclient.grpc}
 ANSWER = np.arange(32, dtype=np.float32)

@@ -10,8 +10,7 @@ import perfkit as package
 from perfkit.bisection.folder import Bisection, BisectionFolder, BisectionInputs, Progress
 from perfkit.bisection.revisions import read_path
 from perfkit.gate.arm import Arm
-from perfkit.gate.folder import GateFolder
-from perfkit.gate.manifest import FixedSettings, GateManifest
+from perfkit.gate.folder import FixedSettings, GateFolder, GateManifest
 from perfkit.gate.paired_gate import GateRequest
 from perfkit.scenario.file import read_scenario, scenario_document
 from tests.cli.gate_scenario import write_gate_scenario

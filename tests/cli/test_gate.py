@@ -15,8 +15,7 @@ from perfkit.cli.gate import exit_code_of_verdict
 from perfkit.cli.main import main
 from perfkit.cli.schema import schema_of
 from perfkit.gate.arm import parse_arm
-from perfkit.gate.folder import GateFolder
-from perfkit.gate.manifest import FixedSettings, GateManifest
+from perfkit.gate.folder import FixedSettings, GateFolder, GateManifest
 from perfkit.gate.paired_gate import GateRequest
 from perfkit.gate.verdict import Verdict
 from perfkit.history.accepted import AcceptedChanges, read_accepted

@@ -15,8 +15,7 @@ import yaml
 
 from perfkit.cli.schema import schema_of
 from perfkit.gate.arm import parse_arm
-from perfkit.gate.folder import GateFolder, read_verdict
-from perfkit.gate.manifest import FixedSettings, GateManifest
+from perfkit.gate.folder import FixedSettings, GateFolder, GateManifest, read_verdict
 from perfkit.gate.paired_gate import GateRequest
 from perfkit.scenario.file import read_scenario
 from tests.closed_schema import closed

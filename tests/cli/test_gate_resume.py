@@ -10,8 +10,7 @@ import yaml
 from perfkit.cli.gate import exit_code_of_verdict
 from perfkit.cli.main import main
 from perfkit.gate.arm import parse_arm
-from perfkit.gate.folder import GateFolder, read_verdict
-from perfkit.gate.manifest import FixedSettings, GateManifest
+from perfkit.gate.folder import FixedSettings, GateFolder, GateManifest, read_verdict
 from perfkit.gate.paired_gate import GateRequest
 from perfkit.gate.pairs import pair_seed, random_order
 from perfkit.gate.sentences import changes_since

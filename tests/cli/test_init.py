@@ -10,8 +10,7 @@ import pytest
 import yaml
 
 from perfkit.cli.init import initial_scenario
-from perfkit.measurement.offered_models import listed, offered_instead
-from perfkit.measurement.server_description import ModelDescription
+from perfkit.measurement.target_metadata import ModelDescription, listed, offered_instead
 from perfkit.protocol.message import IndexedModel, ModelConfig, ModelMetadata, ServerMetadata, TensorMetadata
 from perfkit.scenario.credentials import resolve_address
 from perfkit.scenario.file import read_scenario

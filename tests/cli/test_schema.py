@@ -12,8 +12,7 @@ from perfkit.cli.schema import DOCUMENTS, schema_of
 from perfkit.clock import parse_instant
 from perfkit.comparison.result_comparison import compare_results
 from perfkit.gate.baseline import baseline_from_result
-from perfkit.gate.folder import GateFolder
-from perfkit.gate.manifest import FixedSettings, GateInputs, GateManifest
+from perfkit.gate.folder import FixedSettings, GateFolder, GateInputs, GateManifest
 from perfkit.history.accepted import write_accepted
 from perfkit.history.check import Recent, check_history, check_json
 from perfkit.history.series import HistoryEntry, Series

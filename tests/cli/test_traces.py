@@ -12,7 +12,7 @@ from google.protobuf.json_format import MessageToDict
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
 from perfkit.spans.split import PARTS
-from perfkit.target.command_server import free_ports
+from perfkit.target.started_server import free_ports
 from tests.json_server import serving, v2_handler
 
 MS = 1_000_000

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from perfkit.comparison.point_figures import RandomizedBlocks, figures_of_point, figures_of_search
 from perfkit.comparison.sweep_ranking import rank_sweep, separating_precision
 from perfkit.result.search import Search
-from perfkit.stats.constraints import parse_constraint
+from perfkit.stats.ranking import parse_constraint
 from tests.stored_results import point, result
 
 METRICS = ("throughput", "p99", "gpu_memory", "energy", "error_rate")

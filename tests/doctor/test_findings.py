@@ -5,7 +5,7 @@ import dataclasses
 import pytest
 
 from perfkit.calibration.model import CachedCalibration, Calibration
-from perfkit.doctor.findings import Finding, Severity, conclusion, find_problems
+from perfkit.doctor import Finding, Severity, conclusion, find_problems
 from perfkit.machine.description import MachineFacts
 from perfkit.machine.readings import IdleObservation
 

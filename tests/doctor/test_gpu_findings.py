@@ -4,8 +4,7 @@ import dataclasses
 
 import pytest
 
-from perfkit.doctor.findings import Severity
-from perfkit.doctor.gpu_findings import find_gpu_problems
+from perfkit.doctor import Severity, find_gpu_problems
 from perfkit.machine.gpu_packages import CupyBuild, GpuPackages, OnnxRuntimeBuild
 from perfkit.telemetry.gpu.nvml import DriverFacts
 from perfkit.telemetry.gpu.queries import GpuSettings

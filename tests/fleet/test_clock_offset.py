@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from perfkit.fleet.clock_offset import MAX_DRIFT, ClockComparison, clock_error, compare_clocks
+from perfkit.fleet.fleet_machine import MAX_DRIFT, ClockComparison, clock_error, compare_clocks
 from perfkit.stats.clock_offset import ClockReading
 
 DRIVER_NS = 10**14

@@ -16,7 +16,7 @@ from perfkit.fleet.connection import JoinError, join
 from perfkit.fleet.dask_machine import DaskTask
 from perfkit.fleet.fleet import Fleet, open_fleet
 from perfkit.fleet.fleet_machine import FleetMachine
-from perfkit.fleet.machine_share import MachineShare
+from perfkit.fleet.machine import MachineShare
 from perfkit.fleet.messages import Accepted, Hello, Ping, Pong, Refused, RunEnds, StartWorkers, WorkersEnded
 from perfkit.fleet.token import MAGIC
 from perfkit.scenario.measure import Fleet as FleetSettings

@@ -14,7 +14,7 @@ from perfkit.calibration.model import Cost, workers_needed
 from perfkit.clock import MonotonicClock
 from perfkit.fleet.fleet import limit_fault
 from perfkit.fleet.messages import Hello
-from perfkit.load.pacer import SPIN_NS
+from perfkit.load.open_loop import SPIN_NS
 from perfkit.protocol.message import InferRequest
 from perfkit.protocol.tensor import Datatype, tensor_from_array
 from perfkit.target.address import Address

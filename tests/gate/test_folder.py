@@ -4,8 +4,7 @@ import json
 import pytest
 
 from perfkit.errors import ResultError
-from perfkit.gate.folder import GateFolder, complete_verdict, read_verdict
-from perfkit.gate.manifest import FixedSettings, GateInputs, GateManifest
+from perfkit.gate.folder import FixedSettings, GateFolder, GateInputs, GateManifest, complete_verdict, read_verdict
 from perfkit.gate.verdict import GateFailure, Verdict
 from perfkit.history.accepted import AcceptedChange
 from tests.simulated_pairs import make_pairs

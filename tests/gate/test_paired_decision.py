@@ -4,10 +4,9 @@ from scipy.stats import binom
 
 from perfkit.figures.resources import BusyProcess, OtherProcesses
 from perfkit.gate.arm import Arm
-from perfkit.gate.faults import why_unmeasurable, why_unmeasured
 from perfkit.gate.metrics import Metric, MetricChoice, PairedValues
 from perfkit.gate.paired import rule_for
-from perfkit.gate.paired_decision import decide_control, decide_pairs, judge
+from perfkit.gate.paired_decision import decide_control, decide_pairs, judge, why_unmeasurable, why_unmeasured
 from perfkit.gate.pairs import ArmRun
 from perfkit.gate.verdict import GeneratorLoad
 from perfkit.scenario.model import Scenario

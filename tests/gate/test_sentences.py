@@ -13,8 +13,7 @@ from hypothesis import strategies as st
 
 from perfkit.clock import ManualClock
 from perfkit.gate.arm import parse_arm
-from perfkit.gate.folder import GateFolder
-from perfkit.gate.manifest import FixedSettings, GateManifest
+from perfkit.gate.folder import FixedSettings, GateFolder, GateManifest
 from perfkit.gate.paired_gate import GateRequest, measure_pairs
 from perfkit.gate.sentences import changes_since, describe_resumption, headline, resumption_notes, resumption_of
 from perfkit.gate.verdict import Comparison, GateFailure, GateResumption, Verdict

@@ -3,7 +3,7 @@ import pathlib
 
 import pytest
 
-from perfkit.gate.manifest import FixedSettings
+from perfkit.gate.folder import FixedSettings
 from perfkit.gate.trial import common_warmup_ns, find_saturating_concurrency, given_window_ns, run_specs, single_points
 from perfkit.scenario.load import ClosedLoadSpec
 from perfkit.scenario.model import Scenario

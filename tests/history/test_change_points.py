@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from perfkit.history.change_points import change_points, split_statistics
+from perfkit.history.trend import change_points, split_statistics
 
 
 def direct(left, right):

@@ -10,12 +10,10 @@ import pytest
 from perfkit.protocol import http2
 from perfkit.protocol.http2 import LimitError, frame
 from perfkit.transport.base import Outcome
-from perfkit.transport.grpc.connection import GrpcConnection
 from perfkit.transport.grpc.reference import ReferenceGrpcTransport
 from perfkit.transport.grpc.request_writer import request_buffers
-from perfkit.transport.grpc.transport import WireGrpcTransport
-from perfkit.transport.limits import AnswerLimit
-from perfkit.transport.options import TransportOptions
+from perfkit.transport.grpc.transport import GrpcConnection, WireGrpcTransport
+from perfkit.transport.options import AnswerLimit, TransportOptions
 from perfkit.transport.pool import ConnectionPool
 from tests.transport import servers
 from tests.transport.clients import client_of

@@ -9,8 +9,7 @@ from perfkit.transport.base import Outcome
 from perfkit.transport.http.connection import parse_response
 from perfkit.transport.http.reference import ReferenceHttpTransport
 from perfkit.transport.http.transport import WireHttpTransport
-from perfkit.transport.limits import AnswerLimit, limit_for_load
-from perfkit.transport.options import TransportOptions
+from perfkit.transport.options import AnswerLimit, TransportOptions, limit_for_load
 from tests.hostile.http_floods import FLOODS, EndlessAnswer
 from tests.transport import servers
 from tests.transport.clients import client_of

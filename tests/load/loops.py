@@ -5,8 +5,7 @@ import asyncio
 from perfkit.clock import ManualClock
 from perfkit.load.closed_loop import ClosedLoop
 from perfkit.load.loop import Phases
-from perfkit.load.open_loop import OpenLoop
-from perfkit.load.pacer import Pacer
+from perfkit.load.open_loop import OpenLoop, Pacer
 from perfkit.transport.base import Outcome, Prepared, Reply
 from perfkit.transport.scripted import ScriptedTransport
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from perfkit.load.idle_loop import IdleLoop
+from perfkit.load.closed_loop import IdleLoop
 from perfkit.transport.base import Outcome
 from perfkit.transport.scripted import ScriptedTransport
 from tests.load.loops import MS, Measured, S

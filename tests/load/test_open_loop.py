@@ -8,7 +8,7 @@ import pytest
 from perfkit.load import arrivals
 from perfkit.load.arrivals import Schedule, Trace
 from perfkit.load.loop import StopCause
-from perfkit.load.pacer import Pacer
+from perfkit.load.open_loop import Pacer
 from perfkit.transport.base import Outcome
 from perfkit.transport.scripted import ScriptedTransport
 from tests.load import loops

@@ -6,8 +6,7 @@ import numpy as np
 
 from perfkit.load import arrivals
 from perfkit.load.arrivals import Schedule, Trace
-from perfkit.load.open_loop import MAX_IN_FLIGHT
-from perfkit.load.pacer import Pacer
+from perfkit.load.open_loop import MAX_IN_FLIGHT, Pacer
 from perfkit.transport.base import Outcome, Reply
 from perfkit.transport.scripted import ScriptedTransport
 from tests.load.loops import MS, Measured, S

@@ -7,7 +7,7 @@ import psutil
 import pytest
 
 from perfkit.clock import ManualClock, MonotonicClock
-from perfkit.load.pacer import Pacer, TimerPacer, make_pacer
+from perfkit.load.open_loop import Pacer, TimerPacer, make_pacer
 
 MS = 1_000_000
 

@@ -7,10 +7,10 @@ from perfkit.errors import ScenarioError
 from perfkit.load.arrivals import worker_arrivals
 from perfkit.load.load_plan import OpenPlan
 from perfkit.load.point import load_points
-from perfkit.load.replayed_requests import ReplayedRequests
 from perfkit.scenario.file import read_document
 from perfkit.transport.base import Outcome, Prepared
 from perfkit.transport.scripted import ScriptedTransport
+from perfkit.workers.loops import ReplayedRequests
 from tests.load.loops import MS, Measured, S
 
 POOL = [Prepared((name,)) for name in (b"a", b"b", b"c")]

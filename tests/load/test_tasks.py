@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from perfkit.load.tasks import run_with_side_tasks
+from perfkit.load.loop import run_with_side_tasks
 
 
 async def wait_for_ever():

@@ -5,7 +5,7 @@ import itertools
 
 import pytest
 
-from perfkit.load.workload_choices import choices_of_worker, workload_choices
+from perfkit.workers.mix import choices_of_worker, workload_choices
 
 
 @pytest.mark.parametrize(

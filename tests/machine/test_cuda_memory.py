@@ -6,9 +6,8 @@ import os
 import pytest
 
 from perfkit.errors import UsageError
-from perfkit.machine import cuda_memory
-from perfkit.machine.cuda_memory import HANDLE_BYTES, CudaDriver, CudaMemory
-from perfkit.machine.shared_memory import FOLDER, remove_abandoned
+from perfkit.machine import shared_memory
+from perfkit.machine.shared_memory import FOLDER, HANDLE_BYTES, CudaDriver, CudaMemory, remove_abandoned
 from tests.server_stub.devices.fake_cuda import FakeCuda
 
 HANDLE = bytes(range(HANDLE_BYTES))
@@ -48,13 +47,13 @@ def test_memory_is_shared_by_handle_and_read_where_it_was_made():
 def test_another_process_opens_the_memory_once(monkeypatch):
     shared = bytearray(b"0123456789")
     library = FakeCuda(shared={HANDLE: shared})
-    monkeypatch.setattr(cuda_memory, "cuda_driver", lambda device: CudaDriver(device, lambda _: library))
-    reader = cuda_memory.CudaReader(HANDLE, 0)
+    monkeypatch.setattr(shared_memory, "cuda_driver", lambda device: CudaDriver(device, lambda _: library))
+    reader = shared_memory.CudaReader(HANDLE, 0)
     try:
         assert (reader.read(2, 3), reader.read(8, 2)) == (b"234", b"89")
         assert library.open == 1
     finally:
-        cuda_memory._opened.cache_clear()
+        shared_memory._opened.cache_clear()
 
 
 def test_a_missing_driver_a_missing_gpu_and_a_failing_call_are_named():

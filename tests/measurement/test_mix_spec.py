@@ -9,7 +9,7 @@ from perfkit.protocol.message import InferRequest, ModelMetadata
 from perfkit.scenario.file import read_scenario
 from perfkit.scenario.workload import Check
 from perfkit.target.address import Address
-from perfkit.transport.limits import AnswerLimit
+from perfkit.transport.options import AnswerLimit
 from perfkit.workers.request_sampler import TraceIds
 from perfkit.workload.expectation import Expectation
 

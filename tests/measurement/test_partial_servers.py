@@ -10,7 +10,7 @@ from perfkit.errors import ModelMismatchError, TargetError
 from perfkit.measurement.control import Interruption, RunObserver
 from perfkit.measurement.lifecycle import measure_scenario
 from perfkit.measurement.load_points import connect
-from perfkit.measurement.server_description import describe_model, read_model_index
+from perfkit.measurement.target_metadata import describe_model, read_model_index
 from perfkit.measurement.target_probe import probe
 from perfkit.scenario.credentials import resolve_address
 from perfkit.scenario.file import read_scenario

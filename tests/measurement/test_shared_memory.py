@@ -7,9 +7,8 @@ from typing import Any
 import pytest
 
 from perfkit.errors import UsageError
-from perfkit.machine.cuda_memory import HANDLE_BYTES, CudaDriver
 from perfkit.machine.limits import MemoryBudget
-from perfkit.machine.shared_memory import FOLDER
+from perfkit.machine.shared_memory import FOLDER, HANDLE_BYTES, CudaDriver
 from perfkit.measurement.shared_memory import RunRegions
 from perfkit.protocol.message import InferRequest, ModelMetadata, TensorMetadata
 from perfkit.protocol.tensor import Datatype, Tensor

@@ -10,7 +10,7 @@ import pytest
 from aiohttp import web
 
 from perfkit.errors import ModelMismatchError, TargetError
-from perfkit.measurement.trial_requests import TrialRequests
+from perfkit.measurement.target_metadata import TrialRequests
 from perfkit.target.address import Address
 from perfkit.transport.grpc.calls import RefusedError
 from perfkit.transport.options import TransportOptions

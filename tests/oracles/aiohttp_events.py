@@ -6,10 +6,9 @@ import aiohttp
 
 from perfkit.errors import ProtocolError
 from perfkit.protocol.generate import EventSplitter, read_event_error
-from perfkit.transport.base import Outcome
+from perfkit.transport.base import Outcome, StreamedAnswer
 from perfkit.transport.http.event_stream import stream_reply
 from perfkit.transport.http.reference import ReferenceHttpTransport, RequestTrace
-from perfkit.transport.streamed_answer import StreamedAnswer
 
 
 @dataclasses.dataclass(slots=True)

@@ -5,8 +5,8 @@ import dataclasses
 import io
 
 from perfkit.figures.resources import ComposingModelFigures, GpuFigures
-from perfkit.perf_analyzer.csv_file import composing_csv_files, csv_text
 from perfkit.perf_analyzer.options import Options
+from perfkit.perf_analyzer.reports import composing_csv_files, csv_text
 from tests.perf_analyzer.measured import measured_load, server
 
 # written by perf_analyzer 2.60 with --verbose-csv and --collect-metrics

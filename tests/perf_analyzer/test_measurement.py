@@ -7,9 +7,8 @@ import types
 import pytest
 
 from perfkit.errors import MeasurementWarning
-from perfkit.perf_analyzer.measurement import ScenarioMeasurement
+from perfkit.perf_analyzer.measurement import ScenarioMeasurement, warm_up_and_rest
 from perfkit.perf_analyzer.options import LoadRange, Options, SequenceOptions, TraceOptions
-from perfkit.perf_analyzer.schedule_files import warm_up_and_rest
 from perfkit.perf_analyzer.server_calls import ModelTraits
 
 

@@ -5,9 +5,9 @@ import pathlib
 import pytest
 
 from perfkit.errors import UsageError
+from perfkit.perf_analyzer.measurement import with_looped_intervals
 from perfkit.perf_analyzer.options import Options, SequenceOptions
 from perfkit.perf_analyzer.scenario import scenario_for
-from perfkit.perf_analyzer.schedule_files import with_looped_intervals
 from perfkit.scenario.file import read_document
 
 SEQUENCES = SequenceOptions(is_given=True, live=3)

@@ -5,7 +5,7 @@ import re
 
 from perfkit.figures.resources import ComposingModelFigures, GpuFigures
 from perfkit.perf_analyzer.options import LoadRange, Options
-from perfkit.perf_analyzer.stdout import Report
+from perfkit.perf_analyzer.reports import Report
 from perfkit.stats.buckets import BucketCounts
 from tests.perf_analyzer.measured import measured_load, measured_window, server
 

@@ -3,8 +3,7 @@
 import numpy as np
 import pytest
 
-from perfkit.plan.autoscaling import Autoscaler, ReplicaCourse, autoscale, interrupt, scheduled
-from perfkit.plan.steps import PeriodicSteps, Steps
+from perfkit.plan.steps import Autoscaler, PeriodicSteps, ReplicaCourse, Steps, autoscale, interrupt, scheduled
 
 DAY_S = 86_400.0
 

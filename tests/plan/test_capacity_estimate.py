@@ -7,10 +7,10 @@ import pytest
 
 from perfkit.errors import InconclusiveError, MeasurementWarning
 from perfkit.plan.capacity_estimate import suggested_rates
+from perfkit.plan.configuration import plan_capacity
 from perfkit.plan.evidence import gather_evidence, read_sources
 from perfkit.plan.inputs import PlanInputs, parse_slo
 from perfkit.plan.model import RatePoint
-from perfkit.plan.planner import plan_capacity
 from perfkit.plan.rate_points import rate_points
 from tests.queue_results import Writer, mm1_times_s
 

@@ -6,10 +6,9 @@ import math
 import numpy as np
 import pytest
 
-from perfkit.plan.autoscaling import Autoscaler, ReplicaCourse, autoscale
 from perfkit.plan.fleet_simulation import FleetDay, Sampling, choose_sampling, simulate_fleet
 from perfkit.plan.replica_queue import Limit, ServiceLaw, WindowTally, clustered_share_interval, judge, pool_windows
-from perfkit.plan.steps import PeriodicSteps, Steps
+from perfkit.plan.steps import Autoscaler, PeriodicSteps, ReplicaCourse, Steps, autoscale
 from perfkit.stats.probability import binomial_limits
 
 EXPONENTIAL = ServiceLaw(1, -0.01 * np.log1p(-(np.arange(5000) + 0.5) / 5000))

@@ -10,12 +10,12 @@ import pytest
 from perfkit.cli.schema import schema_of
 from perfkit.errors import InconclusiveError, ResultError, UsageError
 from perfkit.figures.resources import GpuFigures
-from perfkit.plan import planner
+from perfkit.plan import configuration
+from perfkit.plan.configuration import plan_capacity
 from perfkit.plan.evidence import gather_evidence, read_sources
 from perfkit.plan.input_texts import parse_prices
 from perfkit.plan.inputs import PlanInputs, parse_slo
 from perfkit.plan.model import plan_document
-from perfkit.plan.planner import plan_capacity
 from perfkit.plan.usl import UslFit
 from perfkit.report.plan import headline
 from tests.closed_schema import closed
@@ -183,7 +183,7 @@ def test_the_cheapest_configuration_is_chosen(mm1_results, write, monkeypatch):
     costs = {(one.name, it.headroom): (it.cost_per_hour, it.slo_percentile_ns) for one in dear.configurations for it in one.operations}
     front = [costs[key] for key in dear.front]
     assert all(not (cost < a and time < b) for cost, time in costs.values() for a, b in front)
-    monkeypatch.setattr(planner, "plan_configuration", lambda *_: pytest.fail("a capacity was fitted"))
+    monkeypatch.setattr(configuration, "plan_configuration", lambda *_: pytest.fail("a capacity was fitted"))
     with pytest.raises(UsageError, match="slow has no price, but others have one"):
         planned_from(evidence, inputs(prices=parse_prices(["fast=$2.50/h"])))
     with pytest.raises(UsageError, match="there is no configuration 'medium'; the configurations are fast, slow"):

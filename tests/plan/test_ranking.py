@@ -8,13 +8,13 @@ import pytest
 
 from perfkit.errors import UsageError
 from perfkit.figures.resources import GpuFigures
-from perfkit.plan import planner
+from perfkit.plan import configuration
 from perfkit.plan.capacity import Energy
+from perfkit.plan.configuration import plan_capacity
 from perfkit.plan.evidence import gather_evidence, read_sources
 from perfkit.plan.fleet_risk import Splitting
 from perfkit.plan.input_texts import parse_prices
 from perfkit.plan.inputs import PlanInputs, RiskInputs, parse_constraints, parse_slo
-from perfkit.plan.planner import plan_capacity
 from perfkit.plan.ranking import rank_configurations
 from perfkit.report.plan import headline, plan_notes
 from perfkit.report.plan_ranking import front_group, ranking_answer, ranking_table
@@ -236,7 +236,7 @@ def test_a_constraint_on_a_percentile_without_a_limit_is_judged_by_its_curve(evi
 
 
 def test_a_limit_on_the_price_needs_prices(evidence, monkeypatch):
-    monkeypatch.setattr(planner, "plan_configuration", lambda *_: pytest.fail("a capacity was fitted"))
+    monkeypatch.setattr(configuration, "plan_configuration", lambda *_: pytest.fail("a capacity was fitted"))
     with pytest.raises(UsageError, match="--constraint: a limit on the price needs the price of a replica; add --price"):
         planned(evidence[:1], constraints=("price<20/h",))
 

@@ -8,9 +8,9 @@ import pytest
 
 from perfkit.errors import InconclusiveError
 from perfkit.load.point import load_points
+from perfkit.plan.configuration import plan_capacity
 from perfkit.plan.evidence import gather_evidence, read_sources
 from perfkit.plan.inputs import PlanInputs, parse_slo
-from perfkit.plan.planner import plan_capacity
 from perfkit.plan.repeated_arrivals import sent_points
 from perfkit.scenario.file import read_document
 from tests.queue_results import Writer

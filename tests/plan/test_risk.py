@@ -10,6 +10,7 @@ import pytest
 from perfkit.cli.schema import schema_of
 from perfkit.errors import UsageError
 from perfkit.plan.capacity import ReplicaCount
+from perfkit.plan.configuration import plan_capacity
 from perfkit.plan.day_inputs import DayInputs
 from perfkit.plan.evidence import gather_evidence, read_sources
 from perfkit.plan.fleet_risk import Balancing, Splitting
@@ -27,7 +28,6 @@ from perfkit.plan.inputs import (
     parse_splitting,
 )
 from perfkit.plan.model import plan_document
-from perfkit.plan.planner import plan_capacity
 from perfkit.plan.rate_curve import RateCurve, Spread
 from perfkit.plan.risk import arrivals_notes, demand_levels, fleet_risk, replica_capacity
 from perfkit.plan.slo_capacity import Capacity

@@ -5,14 +5,14 @@ import dataclasses
 import pytest
 
 from perfkit.errors import UsageError
-from perfkit.plan import planner
+from perfkit.plan import configuration
 from perfkit.plan.capacity import count_replicas
+from perfkit.plan.configuration import plan_capacity
 from perfkit.plan.day_inputs import DayInputs, Purchase, Spot
 from perfkit.plan.evidence import gather_evidence, read_sources
 from perfkit.plan.fleet_risk import Splitting
 from perfkit.plan.input_texts import Price
 from perfkit.plan.inputs import PlanInputs, RiskInputs, parse_slo
-from perfkit.plan.planner import plan_capacity
 from perfkit.plan.schedule import plan_schedule
 from perfkit.plan.steps import parse_profile
 from tests.queue_results import Writer, bucket_counts
@@ -263,7 +263,7 @@ def test_the_cold_start_is_the_longest_that_was_measured(chosen, without_log):
     ],
 )
 def test_inconsistent_options_are_refused_before_the_capacities_are_fitted(without_log, monkeypatch, changes, message):
-    monkeypatch.setattr(planner, "plan_configuration", lambda *_: pytest.fail("a capacity was fitted"))
+    monkeypatch.setattr(configuration, "plan_configuration", lambda *_: pytest.fail("a capacity was fitted"))
     with pytest.raises(UsageError) as refused:
         plan_capacity([without_log], inputs_of(redundancy=2, day=DayInputs(CONSTANT, **{"cold_start_s": 90.0, **changes})))
     assert message in str(refused.value)

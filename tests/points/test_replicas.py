@@ -5,7 +5,7 @@ import dataclasses
 import pytest
 
 from perfkit.points.point import LoadSummary, point
-from perfkit.recorder.addresses import AddressWindow
+from perfkit.recorder.recording import AddressWindow
 from perfkit.stats.buckets import BucketCounts
 from perfkit.transport.base import Outcome
 

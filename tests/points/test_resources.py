@@ -4,8 +4,8 @@ import pytest
 
 from perfkit.figures.resources import BusyProcess, GpuFigures, MachineFigures, MetricFigures, OtherProcesses, ServerCpuFigures, ServerCpuUse
 from perfkit.points.judgement import busy_machine_warnings, network_warnings
-from perfkit.points.measured import Resources
-from perfkit.points.resources import (
+from perfkit.points.measured import (
+    Resources,
     energy_per_inference_j,
     generator_figures,
     pooled_gpus,

@@ -7,7 +7,7 @@ import pytest
 from perfkit.errors import MeasurementWarning
 from perfkit.points.point import LoadSummary, point
 from perfkit.recorder.failures import FailureKind
-from perfkit.stats.sample_size import minimum_samples
+from perfkit.stats.percentiles import minimum_samples
 from perfkit.transport.base import Outcome
 
 MS = 1_000_000

@@ -6,9 +6,9 @@ import h2.connection
 import pytest
 
 from perfkit.errors import ProtocolError
-from perfkit.proxy.captured import CapturedRequest, describe
 from perfkit.proxy.grpc_observer import GrpcObserver
 from perfkit.proxy.http_observer import HttpObserver
+from perfkit.proxy.observer import CapturedRequest, describe
 
 BODY = json.dumps({"id": "7", "inputs": [{"name": "X", "datatype": "INT32", "shape": [1, 2], "data": [1, 2]}]}).encode()
 CREDENTIALS = "Bearer 0123456789"

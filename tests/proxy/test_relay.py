@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 
 from perfkit.proxy.observer import Observer
-from perfkit.proxy.relay import Relay
+from perfkit.proxy.proxy import Relay
 from perfkit.target.address import Address
 from tests.conditions import until
 

@@ -6,7 +6,7 @@ import threading
 import pytest
 
 from perfkit.errors import StorageError
-from perfkit.proxy.captured import CapturedRequest
+from perfkit.proxy.observer import CapturedRequest
 from perfkit.proxy.trace_recorder import TraceRecorder
 from perfkit.trace.writer import TraceWriter
 

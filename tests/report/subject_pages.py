@@ -11,11 +11,11 @@ from perfkit.figures.resources import GpuFigures
 from perfkit.gate.verdict import Comparison, Verdict
 from perfkit.history.series import HistoryEntry, Series
 from perfkit.history.trend import Trend, find_steps
+from perfkit.plan.configuration import plan_capacity
 from perfkit.plan.day_inputs import DayInputs, Spot
 from perfkit.plan.evidence import Evidence, gather_evidence, read_sources
 from perfkit.plan.input_texts import Price, parse_prices
 from perfkit.plan.inputs import PlanInputs, RiskInputs, parse_slo
-from perfkit.plan.planner import plan_capacity
 from perfkit.plan.steps import parse_profile
 from perfkit.report.comparison import comparison_html
 from perfkit.report.history import render_trends_html

@@ -2,7 +2,7 @@
 
 import pytest
 
-from perfkit.report.figure_tables import sequences_table
+from perfkit.report.load_points import sequences_table
 from perfkit.report.run import run_page
 from perfkit.result.distribution import Distribution
 from perfkit.result.model import SequenceCounts

@@ -13,10 +13,10 @@ import pytest
 
 from perfkit.errors import ResultError
 from perfkit.plan.capacity import Energy, count_replicas
+from perfkit.plan.configuration import plan_capacity
 from perfkit.plan.evidence import gather_evidence, read_sources
 from perfkit.plan.input_texts import Price
 from perfkit.plan.inputs import PlanInputs, parse_slo
-from perfkit.plan.planner import plan_capacity
 from perfkit.report.chart_svg import render_plots
 from perfkit.report.plan import headline, plan_charts, plan_notes, plan_tables, plan_title, slo_text, write_plan
 from perfkit.report.plan_charts import gpu_group, rate_group, throughput_group

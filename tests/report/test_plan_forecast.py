@@ -5,10 +5,10 @@ import dataclasses
 import numpy as np
 import pytest
 
+from perfkit.plan.configuration import plan_capacity
 from perfkit.plan.evidence import gather_evidence, read_sources
 from perfkit.plan.forecast import ModelExhaustion, fit_forecast
 from perfkit.plan.inputs import PlanInputs, parse_slo
-from perfkit.plan.planner import plan_capacity
 from perfkit.report.plan_forecast import FORECAST, forecast_group, forecast_models_table, forecast_table
 from tests.queue_results import Writer
 

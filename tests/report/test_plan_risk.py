@@ -5,11 +5,11 @@ import dataclasses
 import numpy as np
 import pytest
 
+from perfkit.plan.configuration import plan_capacity
 from perfkit.plan.evidence import gather_evidence, read_sources
 from perfkit.plan.fleet_risk import Splitting
 from perfkit.plan.input_texts import Price
 from perfkit.plan.inputs import PlanInputs, RiskInputs, parse_slo
-from perfkit.plan.planner import plan_capacity
 from perfkit.report.plan import headline
 from perfkit.report.plan_risk import probability_text, risk_answer, risk_group, risk_table
 from tests.queue_results import Writer

@@ -4,11 +4,11 @@ import dataclasses
 
 import pytest
 
+from perfkit.plan.configuration import plan_capacity
 from perfkit.plan.day_inputs import DayInputs, Purchase, Spot
 from perfkit.plan.evidence import gather_evidence, read_sources
 from perfkit.plan.input_texts import Price
 from perfkit.plan.inputs import PlanInputs, parse_slo
-from perfkit.plan.planner import plan_capacity
 from perfkit.plan.replica_queue import Interval
 from perfkit.plan.schedule_costs import ranked
 from perfkit.plan.schedule_model import FleetWay

@@ -2,7 +2,7 @@
 
 import pytest
 
-from perfkit.report.terminal_status import print_status_line, print_sweep_status, print_sweep_warnings
+from perfkit.report.terminal import print_status_line, print_sweep_status, print_sweep_warnings
 from perfkit.result.sweep import SweepFolder
 from tests.report.conftest import Synthetic
 

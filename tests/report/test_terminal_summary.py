@@ -9,9 +9,8 @@ from perfkit.errors import MeasurementWarning
 from perfkit.figures.resources import ServerFigures
 from perfkit.report.live import describe_point
 from perfkit.report.table import Column, Table
-from perfkit.report.terminal_status import print_status, print_warnings
+from perfkit.report.terminal import fitted_text, print_status, print_warnings
 from perfkit.report.terminal_summary import print_summary
-from perfkit.report.terminal_table import fitted_text
 from perfkit.result.model import SloJudgement
 from perfkit.units import format_duration_ns, format_rate_per_s
 

@@ -15,8 +15,8 @@ from perfkit.report.history import history_table
 from perfkit.report.search import probes_table
 from perfkit.report.sweep import print_sweep
 from perfkit.report.table import Column, Table
+from perfkit.report.terminal import fitted_text
 from perfkit.report.terminal_summary import print_summary
-from perfkit.report.terminal_table import fitted_text
 from perfkit.report.verdict import metrics_table, print_verdict
 from perfkit.result.search import LimitCount, Search, SearchProbe
 from perfkit.result.sweep import SweepFolder, read_sweep
@@ -32,7 +32,7 @@ OPEN = {"kind": "open", "rate_per_s": 123_456.7, "arrivals": "poisson"}
 def terminal(monkeypatch):
     """A terminal of 80 columns."""
     monkeypatch.setenv("COLUMNS", "80")
-    monkeypatch.setattr("perfkit.report.terminal_table._is_terminal", lambda: True)
+    monkeypatch.setattr("perfkit.report.terminal._is_terminal", lambda: True)
 
 
 def fitting(text):
@@ -159,7 +159,7 @@ def test_the_list_of_a_history_fits():
 
 
 def test_through_a_pipe_no_cell_is_wrapped(monkeypatch):
-    monkeypatch.setattr("perfkit.report.terminal_table._is_terminal", lambda: False)
+    monkeypatch.setattr("perfkit.report.terminal._is_terminal", lambda: False)
     table = Table("t", "T", (Column("a", "a"), Column("b", "b", "figure")), (("x " * 60, "1"),))
     assert len(fitted_text(table, 80, ()).splitlines()) == 3
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from perfkit.result.hardware import hardware_of, is_on_gpu
+from perfkit.result.fingerprint import hardware_of, is_on_gpu
 from tests.stored_results import ENVIRONMENT, changed, point, result
 
 H100 = {"name": "NVIDIA H100 80GB HBM3", "source": "nvml"}

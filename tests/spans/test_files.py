@@ -5,8 +5,7 @@ import json
 import pytest
 
 from perfkit.errors import UsageError
-from perfkit.spans.files import read_spans_file
-from perfkit.spans.otlp import read_json
+from perfkit.spans.formats import read_json, read_spans_file
 from perfkit.spans.server_times import ServerTimes, server_times
 from tests.spans.bodies import HTTP_SPANS, TRACE, body
 

@@ -7,7 +7,7 @@ from google.protobuf import json_format
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
 from perfkit.errors import ProtocolError
-from perfkit.spans.otlp import SpansRead, read_json, read_protobuf
+from perfkit.spans.formats import SpansRead, read_json, read_protobuf
 from perfkit.spans.span import EventTimes, Span
 from tests.spans.bodies import HTTP_SPANS, TRACE, body, request, span
 

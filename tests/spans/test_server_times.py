@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from perfkit.spans.otlp import read_json
+from perfkit.spans.formats import read_json
 from perfkit.spans.server_times import ServerTimes, server_times
 from tests.spans.bodies import HTTP_SPANS, at, body, compute, http_front_end, model, span
 

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from perfkit.stats.cold_start import FEWEST_REQUESTS, steady_after
+from perfkit.measurement.cold_start import FEWEST_REQUESTS, steady_after
 
 MS = 1_000_000
 

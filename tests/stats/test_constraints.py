@@ -2,7 +2,7 @@
 
 import pytest
 
-from perfkit.stats.constraints import PERCENTILE_NAMES, judge_all, parse_constraint, worst_of
+from perfkit.stats.ranking import PERCENTILE_NAMES, judge_all, parse_constraint, worst_of
 from perfkit.stats.ratio_interval import Estimate
 
 METRICS = (*PERCENTILE_NAMES, "throughput", "error_rate", "gpu_memory", "energy", "price", "replicas")

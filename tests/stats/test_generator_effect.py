@@ -5,9 +5,9 @@ import pytest
 from scipy.stats import binomtest
 
 from perfkit.stats.buckets import BucketCounts
-from perfkit.stats.generator_effect import Alternative, moved_error_rate, moved_rate, moved_time
-from perfkit.stats.percentile_interval import percentile_intervals
+from perfkit.stats.percentiles import percentile_intervals
 from perfkit.stats.probability import binomial_limits
+from perfkit.stats.validity import Alternative, moved_error_rate, moved_rate, moved_time
 
 MS = 1_000_000
 QUANTILES = (0.5, 0.9, 0.99, 0.999)

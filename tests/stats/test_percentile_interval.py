@@ -8,8 +8,7 @@ import pytest
 
 from perfkit.result.distribution import distribution
 from perfkit.stats.buckets import BucketCounts
-from perfkit.stats.percentile_interval import percentile_intervals
-from perfkit.stats.sample_size import minimum_samples
+from perfkit.stats.percentiles import minimum_samples, percentile_intervals
 
 MS = 1_000_000
 INTERVALS, REPLICATIONS = 60, 200

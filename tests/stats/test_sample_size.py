@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from perfkit.stats.sample_size import is_limit_shown_met, is_withheld, minimum_samples
+from perfkit.stats.percentiles import is_limit_shown_met, is_withheld, minimum_samples
 
 
 def minimum_samples_by_counting(above: Fraction) -> int:

@@ -7,7 +7,7 @@ import pytest
 import scipy.stats
 
 from perfkit.stats.buckets import BucketCounts
-from perfkit.stats.percentile_interval import PercentileInterval, percentile_intervals
+from perfkit.stats.percentiles import PercentileInterval, percentile_intervals
 from perfkit.stats.slo import CheckedAnswers, FirstResponses, SloLimits, judge_slo
 
 MS = 1_000_000

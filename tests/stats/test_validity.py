@@ -5,8 +5,7 @@ import dataclasses
 import pytest
 
 from perfkit.stats.buckets import BucketCounts
-from perfkit.stats.generator_effect import Effect
-from perfkit.stats.validity import ClosedLoopFigures, OpenLoopFigures, StopFigures, judge_generator
+from perfkit.stats.validity import ClosedLoopFigures, Effect, OpenLoopFigures, StopFigures, judge_generator
 
 MS = 1_000_000
 

@@ -11,7 +11,7 @@ import pytest
 
 from perfkit.clock import MonotonicClock
 from perfkit.errors import ServerFailedError, TargetError
-from perfkit.target.command_server import command_server, free_ports
+from perfkit.target.started_server import command_server, free_ports
 from perfkit.units import NS_PER_S
 from tests.conditions import until, until_ended
 

@@ -16,7 +16,7 @@ import uvloop
 from perfkit.clock import MonotonicClock
 from perfkit.errors import UsageError
 from perfkit.recorder.recent import LiveFigures
-from perfkit.spans.otlp import read_json
+from perfkit.spans.formats import read_json
 from perfkit.spans.server_times import server_times
 from perfkit.telemetry.client import ScreenQueue, TelemetryClient, sampler_process
 from perfkit.telemetry.messages import (

@@ -5,8 +5,19 @@ import json
 
 import pytest
 
-from perfkit.text.foreign import bounded, csv_cell, file_name, markdown, one_line, safe_lines, styled_lines, visible
-from perfkit.text.terminal import safe_stream, write_raw, write_styled
+from perfkit.text import (
+    bounded,
+    csv_cell,
+    file_name,
+    markdown,
+    one_line,
+    safe_lines,
+    safe_stream,
+    styled_lines,
+    visible,
+    write_raw,
+    write_styled,
+)
 
 RED, RIGHT_TO_LEFT, ZERO_WIDTH, NEXT_LINE = "\x1b[31m", "\u202e", "\u200b", "\x85"
 

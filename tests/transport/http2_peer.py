@@ -15,7 +15,7 @@ from perfkit.protocol.http2 import HeaderBlockReader
 from perfkit.target.address import Address
 from perfkit.transport.grpc.messages import AnswerHeaders, parse_headers
 from perfkit.transport.grpc.session import ClientSession, SessionListener, Stream
-from perfkit.transport.limits import AnswerLimit
+from perfkit.transport.options import AnswerLimit
 from tests.transport import servers
 
 OK_HEADERS = [(":status", "200"), ("content-type", "application/grpc")]

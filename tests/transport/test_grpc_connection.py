@@ -8,10 +8,9 @@ from h2.errors import ErrorCodes
 
 from perfkit.protocol import http2
 from perfkit.transport.base import Outcome
-from perfkit.transport.grpc.connection import GrpcConnection
 from perfkit.transport.grpc.request_writer import request_buffers
-from perfkit.transport.limits import FIRST_ANSWER_LIMIT
-from perfkit.transport.options import TransportOptions
+from perfkit.transport.grpc.transport import GrpcConnection
+from perfkit.transport.options import FIRST_ANSWER_LIMIT, TransportOptions
 from perfkit.transport.pool import ConnectionPool
 from tests.transport.http2_peer import h2_server
 from tests.transport.manual_time import ManualTime

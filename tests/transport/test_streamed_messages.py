@@ -5,13 +5,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tritonclient.grpc import service_pb2
 
-from perfkit.api_v2.streamed_messages import decode_streamed_response, id_field, read_streamed_response, streamed_message
+from perfkit.api_v2.grpc import decode_streamed_response, id_field, read_streamed_response, streamed_message
 from perfkit.errors import ProtocolError
 from perfkit.protocol.http2 import LimitError
 from perfkit.protocol.message import InferRequest
+from perfkit.transport.base import StreamedResponse
 from perfkit.transport.grpc.streaming_connection import MessageSplitter
-from perfkit.transport.limits import AnswerLimit
-from perfkit.transport.streamed_answer import StreamedResponse
+from perfkit.transport.options import AnswerLimit
 
 LIMIT = 1 << 25
 

@@ -11,8 +11,8 @@ from perfkit.clock import MonotonicClock
 from perfkit.protocol.message import InferRequest
 from perfkit.protocol.tensor import Datatype, tensor_from_array
 from perfkit.transport.base import Outcome
-from perfkit.transport.mixed import MixedSender, RoutedRequest
 from perfkit.transport.options import TransportOptions
+from perfkit.workers.mix import MixedSender, RoutedRequest
 from tests.transport import servers
 from tests.transport.clients import make_open_client
 from tests.transport.grpc_servers import grpcio_server

@@ -4,7 +4,7 @@ import pytest
 
 from perfkit.errors import UsageError
 from perfkit.scenario.model import Scenario
-from perfkit.workers.cpu_placement import place
+from perfkit.workers.local import place
 
 
 def scenario(url=None, server_cpus=None, driver_cpus=None, command=None):

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from perfkit.workers.early_stop import is_overloaded
+from perfkit.workers.loops import is_overloaded
 
 S = 1_000_000_000
 

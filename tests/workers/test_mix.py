@@ -16,9 +16,9 @@ from perfkit.stats.buckets import BucketCounts
 from perfkit.target.address import Address
 from perfkit.transport.base import Outcome, Prepared
 from perfkit.transport.scripted import ScriptedTransport
+from perfkit.workers.messages import WorkerSpec
 from perfkit.workers.point_recording import merge_points
 from perfkit.workers.worker import PreparedWorkload, run_workloads
-from perfkit.workers.worker_spec import WorkerSpec
 from tests.measured_points import workload_spec
 
 MS, S = 1_000_000, 1_000_000_000

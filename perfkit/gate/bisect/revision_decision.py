@@ -8,9 +8,9 @@ from typing import Literal
 
 from perfkit.bisection.folder import Interval, Regression, format_change
 from perfkit.bisection.search import ALPHA, CONFIDENCE, Size, decide, most_precise
-from perfkit.gate.faults import MAXIMUM_FAILED_SHARE, find_fault
 from perfkit.gate.metrics import ERROR_RATE, Metric, MetricChoice, PairedValues, build_comparison, paired_values
 from perfkit.gate.paired import Rule
+from perfkit.gate.paired_decision import MAXIMUM_FAILED_SHARE, find_fault
 from perfkit.gate.pairs import ARMS, Pair, error_rate
 from perfkit.gate.verdict import Comparison, Verdict
 

@@ -16,16 +16,15 @@ from perfkit.clock import Clock, utc_now
 from perfkit.errors import MeasurementError, TargetError, UsageError
 from perfkit.gate.arm import Arm, GateContext, measure_loads, running_target
 from perfkit.gate.bisect.bisection import ATTEMPTS, PairSource
-from perfkit.gate.folder import MANIFEST_FILE, VERDICT_FILE, GateFolder, read_pairs, read_verdict
-from perfkit.gate.manifest import SCHEMA, FixedSettings, GateManifest
+from perfkit.gate.folder import MANIFEST_FILE, SCHEMA, VERDICT_FILE, FixedSettings, GateFolder, GateManifest, read_pairs, read_verdict
 from perfkit.gate.paired_gate import GateRequest, arm_differences, run_gate
 from perfkit.gate.pairs import ArmName, ArmRun, GateObserver, Pair, Stage, arm_run, run_pairs
 from perfkit.gate.trial import run_specs
 from perfkit.gate.verdict import Verdict
 from perfkit.measurement.control import Interruption
 from perfkit.override import override
-from perfkit.result.atomic_write import put_in_place
 from perfkit.result.model import Result
+from perfkit.result.output_folder import put_in_place
 from perfkit.result.part import read_part
 
 _T = TypeVar("_T")

@@ -14,7 +14,7 @@ from perfkit.telemetry.messages import MetricsPageConfig
 from perfkit.telemetry.prometheus.page import Page, PageGpu, Sample, gpu_uuid, parse_page
 from perfkit.telemetry.series import Sampler, SamplerReport, Series, SeriesBuffer, falls, newest
 from perfkit.transport.http.transport import read_page
-from perfkit.transport.limits import METRICS_LIMIT
+from perfkit.transport.options import METRICS_LIMIT
 from perfkit.units import NS_PER_S
 
 _KNOWN_PREFIXES = ("nv_", "DCGM_FI_")

@@ -15,9 +15,8 @@ from perfkit.protocol.statistics import ModelStatistics
 from perfkit.target.address import Address
 from perfkit.telemetry.messages import StatisticsConfig
 from perfkit.telemetry.series import Sampler, SamplerReport, Series, SeriesBuffer, Span, newest
-from perfkit.telemetry.server.counters import Reading, falls
-from perfkit.transport.limits import STATISTICS_LIMIT
-from perfkit.transport.options import TransportOptions
+from perfkit.telemetry.server.statistics import Reading, falls
+from perfkit.transport.options import STATISTICS_LIMIT, TransportOptions
 from perfkit.units import NS_PER_S
 
 _TIMES = ("queue", "compute_input", "compute_infer", "compute_output")

@@ -5,7 +5,7 @@ import threading
 from collections.abc import Callable, Sequence
 
 from perfkit.clock import Clock
-from perfkit.spans.otlp import SpansRead
+from perfkit.spans.formats import SpansRead
 from perfkit.spans.server_times import ServerTimes, server_times
 from perfkit.spans.span import Span
 from perfkit.telemetry.messages import SpanCounts, SpansReport

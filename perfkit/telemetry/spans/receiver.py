@@ -14,7 +14,7 @@ import zlib
 
 from perfkit.clock import Clock
 from perfkit.errors import ProtocolError
-from perfkit.spans.otlp import read_json, read_protobuf
+from perfkit.spans.formats import read_json, read_protobuf
 from perfkit.telemetry.messages import SpansConfig
 from perfkit.telemetry.spans.collected import CollectedSpans
 from perfkit.units import NS_PER_S

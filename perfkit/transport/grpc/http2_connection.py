@@ -12,7 +12,7 @@ from perfkit.protocol.http2 import HeaderBlockReader, Http2Error, LimitError
 from perfkit.protocol.tensor import Buffer
 from perfkit.transport.grpc.messages import OWN_DEADLINE_SHARE, AnswerHeaders, parse_headers
 from perfkit.transport.grpc.session import ClientSession, S, SessionListener
-from perfkit.transport.limits import AnswerLimit
+from perfkit.transport.options import AnswerLimit
 from perfkit.transport.pool import ConnectionPool, PooledConnection
 from perfkit.units import format_duration_ns
 

@@ -10,7 +10,7 @@ from perfkit.protocol.http2_session import Http2Session, Writer
 from perfkit.transport.grpc.known_answer import H, KnownAnswers
 from perfkit.transport.grpc.messages import announced_bytes
 from perfkit.transport.grpc.request_writer import WINDOW_UPDATES_BYTES, RequestWriter
-from perfkit.transport.limits import BYTES_PER_CHUNK, AnswerLimit
+from perfkit.transport.options import BYTES_PER_CHUNK, AnswerLimit
 
 # as large as h2load's, so that no answer waits for a window
 _WINDOW_BYTES = (1 << 30) - 1

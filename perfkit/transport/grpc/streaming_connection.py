@@ -11,14 +11,12 @@ from perfkit.protocol import http2
 from perfkit.protocol.compression import decompress
 from perfkit.protocol.grpc_call import PREFIX_BYTES
 from perfkit.protocol.http2 import LimitError
-from perfkit.transport.base import Outcome, Reply, ReplyReceiver
+from perfkit.transport.base import Outcome, Reply, ReplyReceiver, StreamedAnswer, StreamedMessages
 from perfkit.transport.grpc.http2_connection import Http2Connection
 from perfkit.transport.grpc.messages import AnswerHeaders, classify
 from perfkit.transport.grpc.session import Stream
-from perfkit.transport.limits import AnswerLimit
-from perfkit.transport.options import StreamOptions
+from perfkit.transport.options import AnswerLimit, StreamOptions
 from perfkit.transport.pool import ConnectionPool
-from perfkit.transport.streamed_answer import StreamedAnswer, StreamedMessages
 
 ERROR_MESSAGE_STATUS = "error_message"
 """The status of a request that a stream answers with an error; gRPC has none for it."""

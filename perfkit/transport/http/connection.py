@@ -14,7 +14,7 @@ import httptools
 from perfkit.errors import ProtocolError
 from perfkit.transport.base import Outcome, Reply, ReplyReceiver
 from perfkit.transport.http.calls import HttpResponse
-from perfkit.transport.limits import BYTES_PER_CHUNK, MAX_HEAD_BYTES, MAX_HEADERS, SWITCHED_PROTOCOLS
+from perfkit.transport.options import BYTES_PER_CHUNK, MAX_HEAD_BYTES, MAX_HEADERS, SWITCHED_PROTOCOLS
 from perfkit.transport.pool import ConnectionPool, PooledConnection
 from perfkit.units import format_duration_ns
 

@@ -5,10 +5,9 @@ from collections.abc import Callable, Sequence
 
 from perfkit.errors import ProtocolError
 from perfkit.protocol.generate import EventSplitter
-from perfkit.transport.base import Outcome, Reply, ReplyReceiver
+from perfkit.transport.base import Outcome, Reply, ReplyReceiver, StreamedAnswer
 from perfkit.transport.http.connection import HttpConnection
 from perfkit.transport.pool import ConnectionPool
-from perfkit.transport.streamed_answer import StreamedAnswer
 
 ERROR_EVENT_STATUS = "error"
 """The status of a request that a stream answers with an error; its HTTP status is 200."""

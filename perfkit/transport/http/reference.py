@@ -17,8 +17,7 @@ from perfkit.target.address import Address
 from perfkit.transport.base import ConnectionCounts, Outcome, Prepared, Reply, TaskSender
 from perfkit.transport.connect import client_context, unreachable
 from perfkit.transport.http.calls import COMPARED_BYTES, HttpApi, HttpCall, HttpResponse, HttpTransport
-from perfkit.transport.limits import SWITCHED_PROTOCOLS
-from perfkit.transport.options import TransportOptions
+from perfkit.transport.options import SWITCHED_PROTOCOLS, TransportOptions
 
 # aiohttp warns about larger bodies that are not streams
 _MAX_WHOLE_BYTES = 1 << 20

@@ -10,10 +10,9 @@ from perfkit.transport.base import Prepared, Reply
 from perfkit.transport.connect import client_context
 from perfkit.transport.http.calls import COMPARED_BYTES, HttpApi, HttpCall, HttpResponse, HttpTransport
 from perfkit.transport.http.connection import HttpConnection, parse_response
-from perfkit.transport.limits import AnswerLimit
-from perfkit.transport.options import TransportOptions
+from perfkit.transport.options import AnswerLimit, TransportOptions
 from perfkit.transport.pool import PooledTransport
-from perfkit.transport.rotation import make_pool
+from perfkit.transport.resolution import make_pool
 
 # below this size joining buffers is cheaper than writing several; above it, tensors are not copied
 _MAX_JOINED_BYTES = 1 << 16

@@ -9,8 +9,7 @@ from perfkit.clock import ManualClock
 from perfkit.errors import TargetError
 from perfkit.protocol.statistics import ModelStatistics, TotalTime
 from perfkit.recorder.recording import AnswerTotals
-from perfkit.telemetry.server.counters import ComposingModelsReader
-from perfkit.telemetry.server.statistics import ServerCounts, ServerStatisticsReader, difference
+from perfkit.telemetry.server.statistics import ComposingModelsReader, ServerCounts, ServerStatisticsReader, difference
 
 MS = 1_000_000
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from perfkit.spans.otlp import SpansRead, read_json
+from perfkit.spans.formats import SpansRead, read_json
 from perfkit.spans.server_times import server_times
 from perfkit.telemetry.messages import SpanCounts
 from perfkit.telemetry.spans.collected import CollectedSpans

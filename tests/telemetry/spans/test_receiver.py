@@ -13,7 +13,7 @@ import pytest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceResponse
 
 from perfkit.clock import MonotonicClock
-from perfkit.spans.otlp import read_json
+from perfkit.spans.formats import read_json
 from perfkit.spans.server_times import server_times
 from perfkit.telemetry.messages import SpanCounts, SpansConfig, SpansReport
 from perfkit.telemetry.spans import receiver as receiver_module

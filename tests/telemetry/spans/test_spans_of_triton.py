@@ -11,7 +11,7 @@ import tritonclient.http
 from benchmarks.peers.install import peers_folder
 from benchmarks.peers.triton import ODD_MODELS, running_triton
 from perfkit.clock import MonotonicClock
-from perfkit.spans.files import read_spans_file
+from perfkit.spans.formats import read_spans_file
 from perfkit.spans.server_times import server_times
 from perfkit.telemetry.messages import SpansConfig
 from perfkit.telemetry.spans.receiver import SpanReceiver

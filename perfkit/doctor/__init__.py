@@ -1,1 +1,0 @@
-"""Findings about this machine that would affect a measurement."""

@@ -1,1 +1,0 @@
-"""Text from outside perfkit, made harmless for the place where it is shown."""
