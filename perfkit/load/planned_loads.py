@@ -106,9 +106,7 @@ def plan_loads(loaded: "LoadedScenario") -> Sequence[LoadPlan]:
     plans = []
     for index, rate_per_s in enumerate(given.rates_per_s):
         segments = arrivals.lead_in(_shape_segments(given.shape, rate_per_s, length_s(rate_per_s)), warmup_ns / NS_PER_S)
-        law: arrivals.Law = "poisson" if given.arrivals == "trace" else given.arrivals
-        schedule = Schedule(law, segments, (scenario.workload.seed, index, 0), given.burstiness or 1.0)
-        plans.append(OpenPlan(rate_per_s, given.arrivals, schedule, given.burstiness, given.max_in_flight))
+        plans.append(_plan_random(given, rate_per_s, segments, (scenario.workload.seed, index, 0)))
     return plans
 
 
@@ -117,8 +115,20 @@ def plan_probe(
 ) -> OpenPlan:
     """The load of one probe of a search; every `number` has other arrivals."""
     segments = arrivals.lead_in(arrivals.constant_rate(rate_per_s), warmup_ns / NS_PER_S)
-    schedule = Schedule(search.arrivals, segments, (seed, number, 0), search.burstiness or 1.0)
-    return OpenPlan(rate_per_s, search.arrivals, schedule, search.burstiness, search.max_in_flight, sequences)
+    return _plan_random(search, rate_per_s, segments, (seed, number, 0), sequences)
+
+
+def _plan_random(
+    given: OpenLoop | SearchOptions,
+    rate_per_s: float,
+    segments: tuple[Segment, ...],
+    seed: tuple[int, ...],
+    sequences: SequencePlan | None = None,
+) -> OpenPlan:
+    """Arrivals by a law; the plan's `burstiness` is that of their gaps, whatever the law's own parameter."""
+    assert given.arrivals != "trace"
+    schedule = Schedule(given.arrivals, segments, seed, given.burstiness or 1.0)
+    return OpenPlan(rate_per_s, given.arrivals, schedule, given.burstiness, given.max_in_flight, sequences)
 
 
 def _shape_segments(shape: Shape | None, rate_per_s: float, length_s: float) -> tuple[Segment, ...]:

@@ -1,6 +1,7 @@
 """The file of `--profile-export-file`: every request of the measured windows, as perf_analyzer writes it."""
 
 import contextlib
+import dataclasses
 import json
 import math
 import os
@@ -14,7 +15,7 @@ import numpy as np
 from perfkit.errors import StorageError, UsageError
 from perfkit.measurement.reply_spool import ReplySpool, SpooledRequest
 from perfkit.protocol.message import InferResponse
-from perfkit.protocol.tensor import Datatype, Tensor, array_dtype
+from perfkit.protocol.tensor import Datatype, Tensor, tensor_to_array
 
 _CACHED_CHARACTERS = 64 * 2**20
 
@@ -137,7 +138,7 @@ def exported_value(tensor: Tensor) -> Any:
         return ""
     if datatype is Datatype.BYTES:
         return bytes(raw[4:]).decode(errors="replace")
-    array = np.frombuffer(raw, dtype=array_dtype(datatype).newbyteorder("<"))
+    array = tensor_to_array(dataclasses.replace(tensor, shape=(8 * len(raw) // (datatype.element_bits or 8),)))
     values: list[Any] = array.tolist()
     if datatype.is_float and not np.isfinite(array).all():
         values = [value if math.isfinite(value) else None for value in values]

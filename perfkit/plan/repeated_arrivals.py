@@ -50,7 +50,7 @@ def sent_points(run: int, folder: pathlib.Path, result: Result, protocol: Protoc
     sent = []
     for number, (point, load) in enumerate(loads):
         place = (number, 0) if "search" in load_section else (rates.index(load.rate_per_s), point.repetition or 0)
-        arrivals: Arrivals | None = (load.arrivals, load.rate_per_s, load.burstiness or 1.0, seed, *place)
+        arrivals: Arrivals | None = (load.arrivals, load.rate_per_s, load.gap_variation, seed, *place)
         if load.arrivals == _TRACE:
             file = as_mapping(load_section.get("replay") or load_section.get("open")).get("trace")
             arrivals = (_TRACE, load.rate_per_s, str(file))

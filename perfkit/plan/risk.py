@@ -149,7 +149,7 @@ def demand_levels(inputs: PlanInputs) -> dict[float, float]:
 def arrivals_notes(evidence: Evidence, splitting: Splitting) -> Iterator[str]:
     """A note if the measured arrivals are more regular than those that a replica will receive."""
     loads = [point.measured.load for point in evidence.open_points]
-    is_regular = any(isinstance(load, OpenLoad) and (load.arrivals == "constant" or (load.burstiness or 1) < 1) for load in loads)
+    is_regular = any(isinstance(load, OpenLoad) and (load.arrivals == "constant" or load.gap_variation < 1) for load in loads)
     if is_regular and (splitting.balancing is Balancing.RANDOM or splitting.shares):
         yield (
             "The arrivals that were measured are more regular than those of a replica to which requests are split at random: the capacity may be "

@@ -101,6 +101,7 @@ class PointMeasurement:
 
 
 _T = TypeVar("_T", GpuFigures, MetricFigures)
+_Figures = TypeVar("_Figures")
 
 DISTURBING_CPUS = 0.25
 """Other processes that use fewer CPUs than this are not named as a cause."""
@@ -135,8 +136,7 @@ def server_cpu_figures(windows: Windows, finished: Sequence[int]) -> ServerCpuFi
 
 def generator_figures(windows: Windows) -> dict[str, Any]:
     """The fields of `Generator` that telemetry measures."""
-    machines = [(resources.machine, length_ns) for resources, length_ns in windows if resources.machine is not None]
-    machine = pooled(machines) if machines else MachineFigures()
+    machine = pooled_part((resources.machine, length_ns) for resources, length_ns in windows) or MachineFigures()
     known_pauses = [resources.gc_pauses_ns for resources, _ in windows if resources.gc_pauses_ns is not None]
     pauses_ns = [pause_ns for pauses in known_pauses for pause_ns in pauses]
     voluntary, involuntary = machine.voluntary_switches, machine.involuntary_switches
@@ -150,6 +150,12 @@ def generator_figures(windows: Windows) -> dict[str, Any]:
         "tcp": None if segments is None or retransmits is None else Tcp(segments_sent=segments, retransmits=retransmits),
         **{name: getattr(machine, name) for name in ("worker_cpu_shares", "others", "sockets_max", "open_files_max", "open_files_limit")},
     }
+
+
+def pooled_part(parts: Iterable[tuple[_Figures | None, int]]) -> _Figures | None:
+    """One source's figures over all windows where they are known, given with the windows' lengths; None without such windows."""
+    known = [(part, length_ns) for part, length_ns in parts if part is not None]
+    return pooled(known) if known else None
 
 
 def describe_processes(others: OtherProcesses) -> str:

@@ -146,7 +146,7 @@ class _Pool:
     @classmethod
     def of(cls, measured: PointMeasurement) -> "_Pool":
         window, load = measured.window, measured.load
-        burstiness = (load.burstiness or 1.0) if isinstance(load, OpenLoad) else 1.0
+        burstiness = load.gap_variation if isinstance(load, OpenLoad) else 1.0
         varies = isinstance(load, IdleLoad | ColdStartLoad)
         steadiness = [] if varies else target_warnings(window.series, is_open=measured.is_open, burstiness=burstiness)
         by_code = {one.code: one for one in (*idle_gpu_warnings(measured), *steadiness)}

@@ -4,7 +4,7 @@ import dataclasses
 import enum
 import math
 import struct
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -44,14 +44,24 @@ class Datatype(enum.Enum):
         return datatype
 
     @property
-    def element_bytes(self) -> int | None:
+    def element_bits(self) -> int | None:
         """The encoded size of an element; None for BYTES, whose elements vary."""
-        return _ELEMENT_BYTES.get(self)
+        return _ELEMENT_BITS.get(self)
+
+    def size_bytes(self, count: int) -> int | None:
+        """The encoded size of `count` elements, in whole bytes; None for BYTES."""
+        bits = _ELEMENT_BITS.get(self)
+        return None if bits is None else (count * bits + 7) // 8
+
+    @property
+    def is_encoded_as_array(self) -> bool:
+        """Whether its encoded form is that of an array of `array_dtype`: not for BYTES, nor for what NumPy does not have."""
+        return self in _WIRE and self not in _OWN_FORMS
 
     @property
     def is_integer(self) -> bool:
         """Whether it is a signed or unsigned integer; BOOL is not."""
-        return self is not Datatype.BF16 and self is not Datatype.BYTES and _WIRE[self].kind in "iu"
+        return self is not Datatype.BYTES and _WIRE[self].kind in "iu"
 
     @property
     def is_float(self) -> bool:
@@ -65,16 +75,15 @@ class Datatype(enum.Enum):
 
 
 _BY_NAME = {datatype.value: datatype for datatype in Datatype}
-# the types of decoded arrays; NumPy has no bfloat16: its values are float32, its encoded form is 16-bit words
+_OWN_DTYPES = {Datatype.BF16: np.dtype(np.float32), Datatype.BYTES: np.dtype(object)}  # NumPy has no bfloat16: its values are float32
 _DECODED: dict[Datatype, np.dtype[Any]] = {
-    datatype: np.dtype(name.lower().replace("fp", "float"))
+    datatype: _OWN_DTYPES[datatype] if datatype in _OWN_DTYPES else np.dtype(name.lower().replace("fp", "float"))
     for name, datatype in _BY_NAME.items()
-    if datatype not in (Datatype.BF16, Datatype.BYTES)
 }
-_WIRE: dict[Datatype, np.dtype[Any]] = {datatype: np.dtype(f"<{dtype.str[1:]}") for datatype, dtype in _DECODED.items()}
-_WIRE[Datatype.BF16] = np.dtype("<u2")
-_DECODED |= {Datatype.BF16: np.dtype(np.float32), Datatype.BYTES: np.dtype(object)}
-_ELEMENT_BYTES = {datatype: dtype.itemsize for datatype, dtype in _WIRE.items()}
+# of the values in little-endian order
+_WIRE: dict[Datatype, np.dtype[Any]] = {
+    datatype: np.dtype(f"<{dtype.str[1:]}") for datatype, dtype in _DECODED.items() if datatype is not Datatype.BYTES
+}
 
 # Triton's words for a JSON value of the wrong type, by the kind of the encoded type
 _JSON_KINDS = {
@@ -113,7 +122,7 @@ def tensor_from_array(name: str, datatype: Datatype, array: npt.ArrayLike) -> Te
 
     Raises ProtocolError if a value does not fit the datatype (300 as UINT8, 1.5 as INT32, text as FP32).
     """
-    if isinstance(array, np.ndarray) and array.dtype is _WIRE.get(datatype) and datatype is not Datatype.BF16:
+    if isinstance(array, np.ndarray) and array.dtype is _WIRE.get(datatype) and datatype.is_encoded_as_array:
         return Tensor(name, datatype, array.shape, array.tobytes())
     values = np.asarray(array, dtype=object) if datatype is Datatype.BYTES else np.asarray(array)
     if datatype is Datatype.BYTES:
@@ -123,17 +132,15 @@ def tensor_from_array(name: str, datatype: Datatype, array: npt.ArrayLike) -> Te
     if values.dtype.kind not in "biuf":
         raise ProtocolError(f"tensor '{name}': {values.dtype} values are not {datatype.value}")
     with np.errstate(over="ignore", invalid="ignore"):  # large floats become infinity; large integers are refused below
-        converted = values.astype(np.float32 if datatype is Datatype.BF16 else _WIRE[datatype])
-    if datatype is Datatype.BF16:
-        return Tensor(name, datatype, values.shape, _float32_to_bf16(converted).tobytes())
+        converted = values.astype(_WIRE[datatype])
     if not datatype.is_float and values.size and not np.array_equal(converted, values):
         raise ProtocolError(f"tensor '{name}': some values do not fit {datatype.value}")
-    return Tensor(name, datatype, values.shape, np.ascontiguousarray(converted).tobytes())
+    return _encoded(name, datatype, values.shape, converted)
 
 
 def tensor_view(name: str, datatype: Datatype, array: npt.NDArray[Any]) -> Tensor | None:
     """A tensor whose bytes are the array's memory, which must not change afterwards; None if its encoded form is another one."""
-    if datatype is Datatype.BF16 or array.dtype != _WIRE.get(datatype) or not array.flags.c_contiguous:
+    if not datatype.is_encoded_as_array or array.dtype != _WIRE[datatype] or not array.flags.c_contiguous:
         return None
     return Tensor(name, datatype, array.shape, array.reshape(-1).view(np.uint8).data)
 
@@ -148,23 +155,22 @@ def tensor_to_array(tensor: Tensor) -> npt.NDArray[Any]:
         elements = np.empty(tensor.element_count, dtype=object)
         elements[:] = decode_bytes_elements(tensor.raw)
         return elements.reshape(tensor.shape)
-    words = np.frombuffer(tensor.raw, dtype=_WIRE[tensor.datatype])
-    if tensor.datatype is Datatype.BF16:
-        words = (words.astype(np.uint32) << 16).view(np.float32)
+    form = _OWN_FORMS.get(tensor.datatype)
+    values = np.frombuffer(tensor.raw, _WIRE[tensor.datatype]) if form is None else form.decode(tensor.raw, tensor.element_count)
     decoded = _DECODED[tensor.datatype]
-    return (words if words.dtype is decoded else words.astype(decoded, copy=False)).reshape(tensor.shape)
+    return (values if values.dtype is decoded else values.astype(decoded, copy=False)).reshape(tensor.shape)
 
 
 def check_size(tensor: Tensor) -> None:
     """Raises ProtocolError if the number of bytes does not match shape and datatype."""
     if tensor.shape and min(tensor.shape) < 0:
         raise ProtocolError(f"tensor '{tensor.name}': dimensions must not be negative, found {list(tensor.shape)}")
-    if tensor.datatype.element_bytes is None:
+    expected_bytes = tensor.datatype.size_bytes(tensor.element_count)
+    if expected_bytes is None:
         count = len(decode_bytes_elements(tensor.raw))
         if count != tensor.element_count:
             raise ProtocolError(f"tensor '{tensor.name}': expected {tensor.element_count} string elements, got {count}")
         return
-    expected_bytes = tensor.element_count * tensor.datatype.element_bytes
     if len(tensor.raw) != expected_bytes:
         raise ProtocolError(f"byte size mismatch for tensor '{tensor.name}'. Expected {expected_bytes}, got {len(tensor.raw)}")
 
@@ -217,7 +223,7 @@ def tensor_from_json(name: str, datatype: Datatype, shape: tuple[int, ...], data
             values = np.array(flat, dtype=_WIRE[datatype])
     except OverflowError:
         raise ProtocolError(f"tensor '{name}': a value in the JSON data does not fit {datatype.value}", ErrorKind.INTERNAL) from None
-    return Tensor(name, datatype, shape, values.tobytes())
+    return _encoded(name, datatype, shape, values)
 
 
 def tensor_to_json(tensor: Tensor) -> list[Any]:
@@ -241,7 +247,7 @@ def _tensor_from_integers(name: str, datatype: Datatype, values: npt.NDArray[np.
         converted = None
     if converted is None or not np.array_equal(converted, values):
         raise ProtocolError(f"tensor '{name}': some values do not fit {datatype.value}")
-    return Tensor(name, datatype, values.shape, converted.tobytes())
+    return _encoded(name, datatype, values.shape, converted)
 
 
 def _as_bytes(name: str, element: object) -> bytes:
@@ -284,9 +290,35 @@ def _flatten(data: object) -> Sequence[object]:
     return flat
 
 
-def _float32_to_bf16(values: npt.NDArray[np.float32]) -> npt.NDArray[np.uint16]:
+@dataclasses.dataclass(frozen=True, slots=True)
+class _OwnForm:
+    """How a datatype is encoded that NumPy does not have."""
+
+    element_bits: int
+    encode: Callable[[npt.NDArray[Any]], bytes]
+    """From values of the type of `array_dtype`; raises ProtocolError if one does not fit."""
+    decode: Callable[[Buffer, int], npt.NDArray[Any]]
+    """From the bytes of so many elements."""
+
+
+def _encoded(name: str, datatype: Datatype, shape: tuple[int, ...], values: npt.NDArray[Any]) -> Tensor:
+    """The tensor of values that have the datatype's little-endian type."""
+    form = _OWN_FORMS.get(datatype)
+    return Tensor(name, datatype, shape, values.tobytes() if form is None else form.encode(values))
+
+
+def _encode_bf16(values: npt.NDArray[Any]) -> bytes:
     """Rounds to the nearest bfloat16, ties to even; NaN stays NaN, keeping the upper bits of its payload."""
-    bits = values.view(np.uint32).astype(np.uint64)
-    rounded = ((bits + 0x7FFF + ((bits >> 16) & 1)) >> 16).astype(np.uint16)
-    cut = (bits >> 16).astype(np.uint16)
-    return np.where(np.isnan(values), np.where(cut & 0x7F, cut, cut | 0x40), rounded)
+    bits = np.ascontiguousarray(values, dtype=np.float32).view(np.uint32).astype(np.uint64)
+    rounded = ((bits + 0x7FFF + ((bits >> 16) & 1)) >> 16).astype("<u2")
+    cut = (bits >> 16).astype("<u2")
+    return np.where(np.isnan(values), np.where(cut & 0x7F, cut, cut | 0x40), rounded).tobytes()
+
+
+def _decode_bf16(raw: Buffer, _: int) -> npt.NDArray[Any]:
+    return (np.frombuffer(raw, dtype="<u2").astype(np.uint32) << 16).view(np.float32)
+
+
+_OWN_FORMS = {Datatype.BF16: _OwnForm(16, _encode_bf16, _decode_bf16)}
+_ELEMENT_BITS = {datatype: 8 * dtype.itemsize for datatype, dtype in _WIRE.items()}
+_ELEMENT_BITS |= {datatype: form.element_bits for datatype, form in _OWN_FORMS.items()}

@@ -47,6 +47,11 @@ class OpenLoad(Part):
     """Of a replay: how many times as fast as recorded the trace was sent."""
 
     @property
+    def gap_variation(self) -> float:
+        """Standard deviation of the gaps divided by their mean, at most: that of a Poisson process unless the law has a burstiness."""
+        return self.burstiness or 1.0
+
+    @property
     def level(self) -> float:
         """See `ClosedLoad.level`."""
         return self.rate_per_s

@@ -6,6 +6,7 @@ from perfkit.load.planned_loads import plan_probe, plan_sequences
 from perfkit.load.point import LoadPoint, PointPart
 from perfkit.recorder.window import Window
 from perfkit.result.distribution import QUANTILES
+from perfkit.result.load import OpenLoad
 from perfkit.result.model import Point
 from perfkit.result.search import FittedCurve, LimitCount, Search, SearchProbe
 from perfkit.scenario.file import LoadedScenario
@@ -79,7 +80,7 @@ class CapacitySearch:
                 stage=self._step.stage,
                 limits=limits if len(limits) == len(self._slo.model_fields_set) else {},
                 is_overloaded=is_overloaded,
-                ceiling_per_s=self._ceiling_per_s(window, self._step.rate_per_s) if is_overloaded else math.inf,
+                ceiling_per_s=self._ceiling_per_s(window, point) if is_overloaded else math.inf,
                 is_valid=point.valid,
                 is_steady="not_steady" not in codes,
                 has_enough_samples=has_enough_samples,
@@ -129,11 +130,12 @@ class CapacitySearch:
         requests = max(step.requests, _EXPECTED_ABOVE_PERCENTILE / (1 - highest) if highest else 0.0)
         return max(self._usual_ns, round(requests / step.rate_per_s * NS_PER_S))
 
-    def _ceiling_per_s(self, window: Window, rate_per_s: float) -> float:
+    def _ceiling_per_s(self, window: Window, point: Point) -> float:
         """The rate that an overloaded target answered, plus what chance adds to it."""
         offered = window.series.offered()
-        overload = judge_overload(offered.scheduled, offered.answered, dispersion=1 + (self._search.burstiness or 1.0) ** 2)
-        return rate_per_s * min((overload.answered + overload.allowed) / max(overload.scheduled, 1), 1.0)
+        assert isinstance(point.load, OpenLoad)
+        overload = judge_overload(offered.scheduled, offered.answered, dispersion=1 + point.load.gap_variation**2)
+        return point.load.rate_per_s * min((overload.answered + overload.allowed) / max(overload.scheduled, 1), 1.0)
 
     def _make_settings(self, start_per_s: float) -> SearchSettings:
         search = self._search

@@ -126,8 +126,8 @@ def generate_tensor(
 
 def element_bytes(kind: str, datatype: Datatype, count: int, text_length: int | None = None) -> int:
     """The encoded size of one of `count` generated values, at most."""
-    if datatype.element_bytes is not None:
-        return datatype.element_bytes
+    if (fixed_bytes := datatype.size_bytes(1)) is not None:
+        return fixed_bytes
     if text_length is not None:
         return _LENGTH_BYTES + text_length
     largest = {"zeros": "", "ones": "1", "random": str(_INTEGERS_BELOW - 1)}

@@ -97,7 +97,7 @@ class TensorSource:
                 shape = self._chosen_shape(given.shape)
                 files = self._files("image", given.image)
                 # resized as 4-byte floats
-                pixels_bytes = 4 + (self._datatype.element_bytes or 0)
+                pixels_bytes = 4 + (self._datatype.size_bytes(1) or 0)
                 text = f"{len(files)} images of shape {list(shape)} with {pixels_bytes} bytes a value"
                 self._take(budget, len(files) * math.prod(shape) * pixels_bytes, text)
                 return self._batched(

@@ -57,8 +57,7 @@ def has_open_sizes(request: InferRequest, metadata: ModelMetadata) -> bool:
 def _fixed_bytes(output: TensorMetadata, batch_size: int | None) -> int | None:
     """The size of an output; None if the metadata leaves it open."""
     shape = output.shape if batch_size is None else (batch_size, *output.shape[1:])
-    element_bytes = Datatype.parse(output.datatype).element_bytes
-    return None if element_bytes is None or min(shape, default=0) < 0 else math.prod(shape) * element_bytes
+    return None if min(shape, default=0) < 0 else Datatype.parse(output.datatype).size_bytes(math.prod(shape))
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -126,15 +125,15 @@ class OutputSlots:
             return tensor
         if len(tensor.raw):
             raise ProtocolError(f"output '{tensor.name}' is in the answer, although it was requested in shared memory")
-        element_bytes = tensor.datatype.element_bytes
-        size = slot.byte_size if element_bytes is None else element_bytes * tensor.element_count
+        fixed_bytes = tensor.datatype.size_bytes(tensor.element_count)
+        size = slot.byte_size if fixed_bytes is None else fixed_bytes
         if size > slot.byte_size:
             raise ProtocolError(f"output '{tensor.name}' has {size:,} bytes, and its slot in shared memory {slot.byte_size:,}")
         try:
             raw = self.reader.read(slot.offset, size)
         except OSError as error:
             raise ProtocolError(f"output '{tensor.name}' cannot be read from shared memory: {error}") from None
-        return dataclasses.replace(tensor, raw=raw if element_bytes is not None else _elements(raw, tensor.element_count))
+        return dataclasses.replace(tensor, raw=raw if fixed_bytes is not None else _elements(raw, tensor.element_count))
 
 
 def _elements(raw: bytes, count: int) -> bytes:

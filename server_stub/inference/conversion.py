@@ -63,8 +63,8 @@ def raw_request(definition: ModelDefinition, version: str, body: Buffer) -> Infe
         )
     (tensor,) = definition.inputs
     shape = [1, *tensor.dims] if definition.max_batch_size else list(tensor.dims)
-    element_bytes = tensor.datatype.element_bytes
-    if element_bytes is None:
+    element_bits = tensor.datatype.element_bits
+    if element_bits is None:
         if tensor.dims != (1,):
             raise ProtocolError(
                 f"[request id: <id_unknown>] For BYTE datatype raw input '{tensor.name}', the model must have input shape [1]"
@@ -75,8 +75,8 @@ def raw_request(definition: ModelDefinition, version: str, body: Buffer) -> Infe
             f"The shape of the raw input '{tensor.name}' can not be deduced because there are more than one variable-sized dimension"
         )
     else:
-        fixed_bytes = element_bytes * math.prod(size for size in shape if size != -1)
-        shape = [(len(body) // fixed_bytes if fixed_bytes else 0) if size == -1 else size for size in shape]
+        fixed_bits = element_bits * math.prod(size for size in shape if size != -1)
+        shape = [(8 * len(body) // fixed_bits if fixed_bits else 0) if size == -1 else size for size in shape]
         raw = body
     return InferRequest(definition.name, (Tensor(tensor.name, tensor.datatype, tuple(shape), raw),), version=version, binary_output=True)
 
@@ -163,10 +163,10 @@ def _check_input(definition: ModelDefinition, expected: TensorDefinition, tensor
             f"unexpected shape for input '{tensor.name}' for model '{definition.name}'. "
             f"Expected {_listed(shape)}, got {_listed(tensor.shape)}." + (_BATCH_NOTE if definition.max_batch_size else "")
         )
-    if tensor.datatype.element_bytes is None:
+    expected_bytes = tensor.datatype.size_bytes(tensor.element_count)
+    if expected_bytes is None:
         check_size(tensor)
         return
-    expected_bytes = tensor.element_count * tensor.datatype.element_bytes
     if len(tensor.raw) != expected_bytes:
         raise ProtocolError(
             f"input byte size mismatch for input '{tensor.name}' for model '{definition.name}'. Expected {expected_bytes}, got {len(tensor.raw)}"
@@ -195,15 +195,15 @@ def _output(definition: ModelDefinition, tensor: TensorDefinition, array: npt.ND
 
 
 def _array(tensor: Tensor, executor: Executor | None) -> Any:
-    raw, is_bf16 = tensor.raw, tensor.datatype is Datatype.BF16  # whose values are computed as FP32
+    raw, has_array_form = tensor.raw, tensor.datatype.is_encoded_as_array
     if isinstance(raw, SystemSlice):
-        if executor is not None and executor.accepts_shared_arrays and not is_bf16:
+        if executor is not None and executor.accepts_shared_arrays and has_array_form:
             return SharedArray(tensor.shape, array_dtype(tensor.datatype), raw)
         read = np.empty(len(raw), np.uint8).data
         raw.read_into(read)
         return tensor_to_array(Tensor(tensor.name, tensor.datatype, tensor.shape, read))
     if isinstance(raw, GpuSlice):
-        if executor is not None and executor.accepts_gpu_arrays and not is_bf16 and (address := raw.address) is not None:
+        if executor is not None and executor.accepts_gpu_arrays and has_array_form and (address := raw.address) is not None:
             return GpuArray(tensor.shape, array_dtype(tensor.datatype), address, raw)
         return tensor_to_array(dataclasses.replace(tensor, raw=raw.read()))
     return tensor_to_array(tensor)

@@ -105,8 +105,8 @@ def _tensor(
         raise UsageError(f"{where}: dims are {list(dims)}; a warm-up needs every size, so replace -1.")
     if isinstance(expected, TensorDefinition) and not _fits(dims, expected.dims):
         raise UsageError(f"{where}: dims are {list(dims)}, and the model has {list(expected.dims)}; use these, without the batch.")
-    element_bytes = datatype.element_bytes or _STRING_LENGTH_BYTES
-    size_bytes = math.prod(dims) * element_bytes
+    fixed_bytes = datatype.size_bytes(math.prod(dims))
+    size_bytes = math.prod(dims) * _STRING_LENGTH_BYTES if fixed_bytes is None else fixed_bytes
     if size_bytes * batch_size > _MAX_INPUT_BYTES:
         raise UsageError(
             f"{where}: dims {list(dims)} with batch_size {batch_size} are {size_bytes * batch_size} bytes; at most {_MAX_INPUT_BYTES} are allowed."
@@ -114,7 +114,7 @@ def _tensor(
     match kind:
         case "input_data_file":
             raw = _read(folder, given.input_data_file, where)
-            if datatype.element_bytes is not None:
+            if fixed_bytes is not None:
                 if len(raw) < size_bytes:
                     raise UsageError(
                         f"{where}: input_data_file {folder / given.input_data_file} has {len(raw)} bytes; dims {list(dims)} need {size_bytes}."
@@ -122,7 +122,7 @@ def _tensor(
                 raw = raw[:size_bytes]
         case "random_data" if datatype is Datatype.BOOL:  # other bytes are neither true nor false
             raw = np.random.default_rng().integers(0, 2, size_bytes, np.uint8).tobytes()
-        case "random_data" if datatype.element_bytes is not None:
+        case "random_data" if fixed_bytes is not None:
             raw = np.random.default_rng().bytes(size_bytes)
         case "zero_data" | "random_data":
             raw = bytes(size_bytes)

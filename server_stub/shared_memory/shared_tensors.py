@@ -127,7 +127,7 @@ def resolve_grpc_request(
 def _filled(tensor: Tensor, region_slice: RegionSlice | None) -> Tensor:
     if region_slice is None:
         return tensor
-    raw: Any = region_slice.read() if tensor.datatype.element_bytes is None else region_slice
+    raw: Any = region_slice.read() if tensor.datatype.element_bits is None else region_slice
     return Tensor(tensor.name, tensor.datatype, tensor.shape, raw)
 
 

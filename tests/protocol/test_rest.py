@@ -545,7 +545,7 @@ def tensors(draw, *, in_json=False):
         return Tensor(name, datatype, shape, tensor_from_array(name, datatype, values).raw)
     if datatype is Datatype.BOOL:
         return Tensor(name, datatype, shape, bytes(draw(st.lists(st.integers(0, 1), min_size=count, max_size=count))))
-    size = count * (datatype.element_bytes or 0)
+    size = datatype.size_bytes(count) or 0
     raw = draw(st.binary(min_size=size, max_size=size))
     if in_json and datatype.is_float:  # JSON's NaN has no payload
         raw = tensor_from_array(name, datatype, np.nan_to_num(tensor_to_array(Tensor(name, datatype, shape, raw)), nan=1.5)).raw

@@ -143,7 +143,7 @@ def test_an_empty_list_is_an_empty_tensor(name):
 
 
 @pytest.mark.parametrize(
-    ("name", "element_bytes", "is_integer", "is_float"),
+    ("name", "size_bytes", "is_integer", "is_float"),
     [
         ("BOOL", 1, False, False),
         ("UINT8", 1, True, False), ("UINT16", 2, True, False), ("UINT32", 4, True, False), ("UINT64", 8, True, False),
@@ -152,9 +152,11 @@ def test_an_empty_list_is_an_empty_tensor(name):
         ("BYTES", None, False, False),
     ],
 )  # fmt: skip
-def test_a_datatype_knows_its_size_and_kind(name, element_bytes, is_integer, is_float):
+def test_a_datatype_knows_its_size_and_kind(name, size_bytes, is_integer, is_float):
     datatype = Datatype.parse(name)
-    assert (datatype.element_bytes, datatype.is_integer, datatype.is_float) == (element_bytes, is_integer, is_float)
+    assert (datatype.size_bytes(1), datatype.is_integer, datatype.is_float) == (size_bytes, is_integer, is_float)
+    assert datatype.size_bytes(3) == (None if size_bytes is None else 3 * size_bytes)
+    assert datatype.element_bits == (None if size_bytes is None else 8 * size_bytes)
 
 
 @pytest.mark.parametrize("name", ["STRING", "fp32", "", "TYPE_FP32"])
