@@ -16,14 +16,17 @@ hypothesis.settings.load_profile("perfkit")
 # the tests of SIGHUP start children, which would inherit that `nohup` ignores it
 signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
-# collected tests are no garbage: every collection would go through ten thousand of them, as would each load point, which begins with one
-gc.disable()
 
-
-def pytest_collection_finish():
-    gc.collect()
-    gc.freeze()
-    gc.enable()
+@pytest.hookimpl(wrapper=True)
+def pytest_collection():
+    """Collected tests are no garbage: every collection would go through ten thousand, as would each load point, which begins with one."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.collect()
+        gc.freeze()
+        gc.enable()
 
 
 @pytest.fixture(autouse=True, scope="session")
