@@ -298,7 +298,7 @@ def test_a_machine_that_is_kept_serves_one_run_after_another_also_an_interrupted
             run.wait_for_pieces(1)
             run.signal(signal.SIGINT)
         finished = run.finish()
-        assert (finished.result["status"] == "interrupted") is (code == 130), finished.stderr
+        assert {finished.result["status"] == "interrupted", finished.code == 130} == {code == 130}, finished.stderr
         (point,) = finished.result["points"]
         assert [one["name"] for one in point["machines"]] == ["kept"]
         assert point["machines"][0]["ok"] == point["requests"]["sent"] == window.get("requests", point["requests"]["sent"]) > 0
