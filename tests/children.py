@@ -1,4 +1,4 @@
-"""Child processes of the test's own process."""
+"""Processes that a test has started."""
 
 import contextlib
 
@@ -13,3 +13,13 @@ def children_running(name):
             if name in " ".join(child.cmdline()):
                 children.append(child)
     return children
+
+
+def listening(processes):
+    """The addresses at which processes and all that they have started accept connections."""
+    found = set[str]()
+    for started in processes:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            for process in (own := psutil.Process(started.pid), *own.children(recursive=True)):
+                found |= {one.laddr.ip for one in process.net_connections("inet") if one.status == psutil.CONN_LISTEN}
+    return found

@@ -17,6 +17,18 @@ hypothesis.settings.load_profile("perfkit")
 signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 
+@pytest.hookimpl(wrapper=True)
+def pytest_collection():
+    """Collected tests are no garbage: every collection would go through ten thousand, as would each load point, which begins with one."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.collect()
+        gc.freeze()
+        gc.enable()
+
+
 @pytest.fixture(autouse=True, scope="session")
 def _telemetry_is_converted_in_the_tests_process():
     """Hundreds of runs would each start a Python with pyarrow; `tests/result/test_telemetry_file.py` and runs as processes start it."""
@@ -28,12 +40,3 @@ def _telemetry_is_converted_in_the_tests_process():
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("perfkit.result.telemetry_file.run_module", convert)
         yield
-
-
-@pytest.fixture(autouse=True, scope="session")
-def _collected_tests_are_no_garbage():
-    """Every load point begins with a garbage collection, which would go through ten thousand tests each time."""
-    gc.collect()
-    gc.freeze()
-    yield
-    gc.unfreeze()

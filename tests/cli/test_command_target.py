@@ -54,7 +54,7 @@ def test_a_run_starts_the_server_waits_until_it_is_ready_and_ends_it(perfkit, wr
 
 def test_the_server_is_restarted_for_each_cold_start_and_none_is_left(perfkit, write_scenario, command, pids):
     scenario = write_scenario(
-        target=target(command), load={"cold_start": {"by": "restart", "requests": 40}}, measure={"repetitions": 2}
+        target=target(command), load={"cold_start": {"by": "restart", "requests": 40}}, measure={"repetitions": 2}, telemetry=False
     )  # fmt: skip
     (point,) = perfkit.measure(scenario).result["summary"]
     assert point["requests"]["ok"] == 80
@@ -70,7 +70,7 @@ def test_the_server_is_restarted_for_each_cold_start_and_none_is_left(perfkit, w
 )  # fmt: skip
 def test_a_server_that_ends_under_load_is_named_with_its_exit_code_and_last_lines(perfkit, write_scenario, command, load, in_start):
     measure = {"repetitions": 2} if "cold_start" in load else {"warmup": "0s", "requests": MANY, "repetitions": 1}
-    scenario = write_scenario(target=target(f"{command} --ends-at 30 --in-start {in_start}"), load=load, measure=measure)
+    scenario = write_scenario(target=target(f"{command} --ends-at 30 --in-start {in_start}"), load=load, measure=measure, telemetry=False)
     finished = perfkit.run("run", scenario)
     assert finished.code == 6, finished.stderr
     assert finished.result["status"] == "incomplete"
@@ -109,17 +109,21 @@ def test_a_server_at_the_url_that_the_command_did_not_start_is_not_measured(perf
 def test_a_command_may_listen_at_the_url_that_it_names(perfkit, write_scenario, command, pids):
     with serving(v2_handler(lambda _: None)) as port:  # free from here on
         pass
-    scenario = write_scenario(target=target(command.replace("{port}", str(port)), url=f"http://127.0.0.1:{port}"), load=LOAD)
+    scenario = write_scenario(
+        target=target(command.replace("{port}", str(port)), url=f"http://127.0.0.1:{port}"), load=LOAD, telemetry=False
+    )
     assert perfkit.measure(scenario).result["environment"]["target"]["url"] == f"http://127.0.0.1:{port}"
     assert processes(pids) == []
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-@pytest.mark.parametrize("is_ready", [True, False])
+@pytest.mark.parametrize(("number", "is_ready"), [(signal.SIGINT, False), (signal.SIGTERM, True)])
 def test_a_signal_leaves_no_server(perfkit, write_scenario, command, pids, number, is_ready):
     never_ready = f"sh -c 'echo $$ > {shlex.quote(str(pids))}; sleep 600' {{port}}"
     scenario = write_scenario(
-        target=target(command if is_ready else never_ready), load=LOAD, measure={"warmup": "0s", "duration": "10m", "repetitions": 2}
+        target=target(command if is_ready else never_ready),
+        load=LOAD,
+        measure={"warmup": "0s", "duration": "10m", "repetitions": 2},
+        telemetry=False,
     )
     running = perfkit.start("run", scenario)
     running.wait_for_line("target: http" if is_ready else "server: starting")
@@ -132,7 +136,8 @@ def test_a_signal_leaves_no_server(perfkit, write_scenario, command, pids, numbe
 
 
 def test_a_server_ends_with_a_perfkit_that_is_killed(perfkit, write_scenario, command, pids):
-    scenario = write_scenario(target=target(command), load=LOAD, measure={"warmup": "0s", "duration": "10m", "repetitions": 1})
+    measure = {"warmup": "0s", "duration": "10m", "repetitions": 1}
+    scenario = write_scenario(target=target(command), load=LOAD, measure=measure, telemetry=False)
     running = perfkit.start("run", scenario)
     running.wait_for_line("target: http")
     (server,) = processes(pids)

@@ -1,7 +1,6 @@
 """Loads sent by fleets: machines that join a run, here processes on this one."""
 
 import contextlib
-import json
 import re
 import signal
 import socket
@@ -15,6 +14,7 @@ import yaml
 from benchmarks.fleet.dask_cluster import DaskCluster
 from perfkit.result.file import read_result
 from perfkit.result.interval_log import check_log
+from tests.children import listening
 from tests.conditions import until_ended
 
 SECRET = "a-token-of-the-tests-1b7f"  # noqa: S105
@@ -127,34 +127,7 @@ def test_the_parts_of_all_machines_add_up_to_the_load(start_fleet):
     assert SECRET not in finished.stderr
 
 
-def listening(processes):
-    """The addresses at which processes and all that they have started accept connections."""
-    found = set[str]()
-    for started in processes:
-        with contextlib.suppress(psutil.NoSuchProcess):
-            for process in (own := psutil.Process(started.pid), *own.children(recursive=True)):
-                found |= {one.laddr.ip for one in process.net_connections("inet") if one.status == psutil.CONN_LISTEN}
-    return found
-
-
-def test_nothing_of_a_fleet_can_be_reached_from_another_machine(start_fleet):
-    run, machines = start_fleet(load=OPEN, measure={"warmup": "0s", "duration": "1h", "repetitions": 1, "workers": 2})
-    run.wait_for_line("2 of 2")
-    while not all(machines.workers(name) for name in machines.names):
-        assert run.process.poll() is None
-    assert listening([run.process, *machines.processes()]) == {"127.0.0.1"}
-    run.signal(signal.SIGINT)
-    assert run.finish().code == 130
-
-
-def test_nothing_of_workers_on_this_machine_can_be_reached_from_another(perfkit, write_quick_scenario):
-    run = perfkit.start("run", write_quick_scenario(load=OPEN, measure={"warmup": "0s", "duration": "1h", "repetitions": 1, "workers": 2}))
-    run.child("perfkit.workers.worker_process")
-    assert not listening([run.process]) - {"127.0.0.1"}
-    run.signal(signal.SIGINT)
-    assert run.finish().code == 130
-
-
+@pytest.mark.parametrize("start_fleet", ["worker"], indirect=True)
 def test_a_lost_machine_is_named_and_the_others_carry_the_load_of_the_next_point(start_fleet):
     measure = {"warmup": "0s", "duration": "2s", "repetitions": 2}
     run, machines = start_fleet(load=OPEN, measure=measure)
@@ -177,6 +150,7 @@ def test_a_lost_machine_is_named_and_the_others_carry_the_load_of_the_next_point
     machines.check_end(0, "the run is over")
 
 
+@pytest.mark.parametrize("start_fleet", ["dask"], indirect=True)
 def test_when_all_machines_are_lost_what_they_had_sent_is_kept(start_fleet):
     run, machines = start_fleet(load=OPEN, measure={"warmup": "0s", "duration": "1h", "repetitions": 2})
     run.wait_for_line("2 of 2")
@@ -217,13 +191,14 @@ def test_of_a_worker_that_is_lost_on_a_machine_what_it_had_sent_counts(start_fle
     check_log(finished.folder, read_result(finished.folder)[0])
 
 
-def test_the_machines_end_when_the_driver_is_killed_and_what_it_had_received_is_recovered(perfkit, start_fleet):
+def test_when_the_driver_is_killed_the_machines_end_and_what_it_had_received_is_recovered(perfkit, start_fleet):
     measure = {"warmup": "0s", "duration": "1h", "repetitions": 1, "workers": 2}
     run, machines = start_fleet(load=OPEN, measure=measure)
     run.wait_for_line("2 of 2")
     run.wait_for_pieces(2)
     workers = [process for name in machines.names for process in machines.workers(name)]
     assert len(workers) >= 4
+    assert listening([run.process, *machines.processes()]) == {"127.0.0.1"}, "nothing of a fleet can be reached from another machine"
     run.signal(signal.SIGKILL)
     machines.check_end(6, "the connection to the driver broke")
     run.finish()
@@ -310,19 +285,22 @@ def test_a_machine_needs_a_token_and_a_driver(perfkit):
     assert perfkit.run("worker", "--join", "here", environ=TOKEN).code == 2
 
 
-def test_a_machine_that_is_kept_serves_one_run_after_another(perfkit, write_quick_scenario, tmp_path):
+def test_a_machine_that_is_kept_serves_one_run_after_another_also_an_interrupted_one(perfkit, write_quick_scenario):
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
     fleet = {"kind": "worker", "listen": f"127.0.0.1:{port}", "workers": 1}
-    scenario = write_quick_scenario(
-        fleet=fleet, load={"closed": {"concurrency": 2}}, measure={"warmup": "0s", "requests": 50, "repetitions": 1}
-    )
+    load, measure = {"closed": {"concurrency": 2, "think_time": "1ms"}}, {"warmup": "0s", "repetitions": 1}
     machine = perfkit.start("worker", "--join", f"tcp://127.0.0.1:{port}", "--keep", "--name", "kept", environ=TOKEN)
-    for number in (1, 2):
-        run = perfkit.start("run", scenario, "--out", tmp_path / f"run-{number}", environ=TOKEN)
+    for window, code in (({"duration": "1h"}, 130), ({"requests": 50}, 0)):
+        run = perfkit.start("run", write_quick_scenario(fleet=fleet, load=load, measure={**measure, **window}), environ=TOKEN)
         run.wait_for_line("kept (127.0.0.1) has joined, 1 of 1")
-        run.finish()
-        (point,) = json.loads((tmp_path / f"run-{number}" / "result.json").read_text())["points"]
-        assert [(one["name"], one["ok"]) for one in point["machines"]] == [("kept", 50)]
+        if code:
+            run.wait_for_pieces(1)
+            run.signal(signal.SIGINT)
+        finished = run.finish()
+        assert {finished.result["status"] == "interrupted", finished.code == 130} == {code == 130}, finished.stderr
+        (point,) = finished.result["points"]
+        assert [one["name"] for one in point["machines"]] == ["kept"]
+        assert point["machines"][0]["ok"] == point["requests"]["sent"] == window.get("requests", point["requests"]["sent"]) > 0
     machine.signal(signal.SIGTERM)
     assert machine.finish().code == 143

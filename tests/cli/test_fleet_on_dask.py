@@ -70,8 +70,13 @@ def trial(perfkit, tmp_path, request):
     made.end()
 
 
-def test_a_load_goes_on_without_the_scheduler(trial):
-    run, wanted = trial.start(3)
+def test_a_load_goes_on_without_the_scheduler_also_over_encrypted_connections(trial, tmp_path):
+    authority = trustme.CA()
+    issued = authority.issue_cert("127.0.0.1")
+    issued.private_key_pem.write_to_path(tmp_path / "key.pem")
+    for certificate in (*issued.cert_chain_pems, authority.cert_pem):
+        certificate.write_to_path(tmp_path / "chain.pem", append=True)
+    run, wanted = trial.start(3, tls_cert="chain.pem", tls_key="key.pem")
     processes = trial.machines()
     trial.cluster.scheduler.send_signal(signal.SIGKILL)
     run.wait_for_line(f"the Dask scheduler {trial.cluster.url} was lost")
@@ -127,17 +132,6 @@ def test_an_interrupted_run_keeps_its_result_and_leaves_the_cluster_idle(trial):
     numbers = trial.numbers()
     assert len(set(numbers)) == len(numbers) == finished.result["points"][0]["requests"]["sent"] < wanted
     assert trial.machines() == []
-
-
-def test_the_connections_of_the_machines_may_be_encrypted(trial, tmp_path):
-    authority = trustme.CA()
-    issued = authority.issue_cert("127.0.0.1")
-    issued.private_key_pem.write_to_path(tmp_path / "key.pem")
-    for certificate in (*issued.cert_chain_pems, authority.cert_pem):
-        certificate.write_to_path(tmp_path / "chain.pem", append=True)
-    run, wanted = trial.start(0.5, tls_cert="chain.pem", tls_key="key.pem")
-    run.finish()
-    assert sorted(trial.numbers()) == list(range(wanted))
 
 
 def test_two_interrupts_end_the_machines_at_once(trial):

@@ -115,8 +115,9 @@ def test_an_existing_result_is_replaced_but_any_other_folder_is_refused(perfkit,
         ({"server": {"cpus": [4096]}}, [], 2, "this process may not use CPU 4096"),
     ],
 )  # fmt: skip
-def test_bad_input_ends_with_its_exit_code_and_a_message(perfkit, write_scenario, sections, settings, code, sentence):
-    finished = perfkit.run("run", write_scenario(**sections), *(f"--set={setting}" for setting in settings))
+def test_bad_input_ends_with_its_exit_code_and_a_message(perfkit, write_scenario, write_quick_scenario, sections, settings, code, sentence):
+    write = write_quick_scenario if "workload" in sections else write_scenario
+    finished = perfkit.run("run", write(**sections), *(f"--set={setting}" for setting in settings))
     assert finished.code == code, finished.stderr
     assert sentence in finished.stderr
     assert "Traceback" not in finished.stderr
@@ -156,7 +157,9 @@ def test_the_first_interrupt_drains_and_keeps_what_was_measured(perfkit, write_s
 
 def test_the_second_interrupt_does_not_wait_for_answers(perfkit, write_scenario, hanging_server):
     scenario = write_scenario(
-        target={"model": "m", "url": hanging_server.url, "timeout": "1h"}, measure={"warmup": "0s", "duration": "1h", "drain": "1h"}
+        target={"model": "m", "url": hanging_server.url, "timeout": "1h"},
+        measure={"warmup": "0s", "duration": "1h", "drain": "1h"},
+        telemetry=False,
     )
     running = perfkit.start("run", scenario, is_patient=True)
     assert hanging_server.hangs.wait(60)
@@ -175,6 +178,7 @@ def test_requests_without_an_answer_time_out_and_stay_in_the_distribution(perfki
         target={"model": "m", "url": hanging_server.url, "timeout": "200ms"},
         load={"closed": {"concurrency": 1}},
         measure={"warmup": "0s", "requests": 2, "repetitions": 1},
+        telemetry=False,
     )
     finished = perfkit.run("run", scenario)
     (point,) = finished.result["points"]
@@ -186,7 +190,8 @@ def test_requests_without_an_answer_time_out_and_stay_in_the_distribution(perfki
 
 
 def test_a_bundled_server_that_dies_leaves_what_was_measured(perfkit, write_scenario):
-    running = perfkit.start("run", write_scenario(measure={"warmup": "0s", "duration": "300ms", "repetitions": 500}))
+    measure = {"warmup": "0s", "duration": "300ms", "repetitions": 500}
+    running = perfkit.start("run", write_scenario(measure=measure, telemetry=False))
     running.wait_for_line("[2/1000]")
     running.child("server_stub").kill()
     finished = running.finish()
@@ -203,6 +208,7 @@ def test_a_server_elsewhere_that_dies_leaves_what_was_measured(perfkit, write_sc
         scenario = write_scenario(
             target={"model": "simple", "url": f"http://127.0.0.1:{ready['http_port']}"},
             measure={"warmup": "0s", "duration": "300ms", "repetitions": 500},
+            telemetry=False,
         )
         running = perfkit.start("run", scenario)
         running.wait_for_line("[2/1000]")
@@ -245,7 +251,8 @@ def test_schema_prints_a_json_schema(perfkit, what, key):
 
 
 def test_an_interrupt_in_the_warm_up_writes_nothing(perfkit, write_scenario, hanging_server):
-    scenario = write_scenario(target={"model": "m", "url": hanging_server.url}, measure={"warmup": "1h", "duration": "1h", "drain": "0s"})
+    measure = {"warmup": "1h", "duration": "1h", "drain": "0s"}
+    scenario = write_scenario(target={"model": "m", "url": hanging_server.url}, measure=measure, telemetry=False)
     running = perfkit.start("run", scenario)
     assert hanging_server.hangs.wait(60)
     running.signal(signal.SIGINT)

@@ -57,43 +57,46 @@ LOADS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
 }
 
 
-def sections(sequence_server, protocol, load, **sequences) -> dict[str, Any]:
+def sections(sequence_server, protocols, load, **sequences) -> dict[str, Any]:
     sent, options = LOADS[load]
     return {
-        "target": {"url": sequence_server.urls[protocol], "model": "simple_sequence"},
+        "target": {"urls": {protocol: sequence_server.urls[protocol] for protocol in protocols}, "model": "simple_sequence"},
         "load": sent,
         "sequences": {"length": 4, **options, **sequences},
         "measure": {"warmup": "0s", "requests": 80, "repetitions": 1},
+        "telemetry": False,
     }
 
 
-@pytest.mark.parametrize("way", ["http", "grpc", "stream"])
-@pytest.mark.parametrize("load", LOADS)
-@pytest.mark.parametrize("ids", ["integer", "string"])
-def test_a_server_that_refuses_steps_out_of_order_answers_all_of_them(perfkit, write_scenario, tmp_path, sequence_server, way, load, ids):
+# each kind of ids over HTTP, in gRPC calls and in streams
+@pytest.mark.parametrize(("load", "ids"), [("closed", "integer"), ("steps", "string"), ("arrivals", "integer")])
+@pytest.mark.parametrize(("way", "protocols"), [("calls", ["http", "grpc"]), ("stream", ["grpc"])])
+def test_a_server_that_refuses_steps_out_of_order_answers_all_of_them(
+    perfkit, write_scenario, tmp_path, sequence_server, way, protocols, load, ids
+):
     # the model adds 1 to the first step of a sequence: of four steps that carry 0, 1, 2 and 3, the answers are 1, 1, 2 and 3
     for number, (given, expected) in enumerate([(0, 1), (1, 1), (2, 2), (3, 3)]):
         np.save(tmp_path / f"in-{number}.npy", np.array([given], np.int32))
         np.save(tmp_path / f"out-{number}.npy", np.array([expected], np.int32))
     files = {name: {"file": [f"{name}-{number}.npy" for number in range(4)]} for name in ("in", "out")}
     document = {
-        **sections(sequence_server, "http" if way == "http" else "grpc", load, ids=ids),
+        **sections(sequence_server, protocols, load, ids=ids),
         "workload": {"inputs": {"INPUT": files["in"]}},
         "check": {"share": "100%", "at_most": "100000/s", "outputs": {"OUTPUT": files["out"]}},
         # long enough for whole sequences also after a stall of the machine
         "measure": {"warmup": "0s", "requests": 240 if load == "arrivals" else 80, "repetitions": 1},
-        "telemetry": False,
         **({"stream": {"requests_per_stream": 50}} if way == "stream" else {}),
     }
     finished = perfkit.measure(write_scenario(**document))
-    (point,) = finished.result["points"]
-    assert point["requests"]["ok"] == point["requests"]["scheduled"] > 20
-    assert point["checked"] > 10
-    counts = point["sequences"]
-    assert counts["failed"] == 0
-    assert point["sequence_time_ns"]["count"] == counts["ended"] > 3
-    # a sequence takes as long as its steps, at least
-    assert point["sequence_time_ns"]["min"] >= point["service_time_ns"]["min"] * 4
+    assert [point["protocol"] for point in finished.result["points"]] == protocols
+    for point in finished.result["points"]:
+        assert point["requests"]["ok"] == point["requests"]["scheduled"] > 20
+        assert point["checked"] > 10
+        counts = point["sequences"]
+        assert counts["failed"] == 0
+        assert point["sequence_time_ns"]["count"] == counts["ended"] > 3
+        # a sequence takes as long as its steps, at least
+        assert point["sequence_time_ns"]["min"] >= point["service_time_ns"]["min"] * 4
     assert "Sequences" in "".join(finished.stdout) or "sequences" in finished.stdout
 
 
@@ -106,10 +109,9 @@ def test_sequences_carry_the_streams_of_the_data_and_their_answers_are_compared(
     }
     (tmp_path / "data.json").write_text(json.dumps(data))
     document = {
-        **sections(sequence_server, "http", load, length=None),
+        **sections(sequence_server, ["http"], load, length=None),
         "workload": {"data": "data.json"},
         "check": {"share": "100%", "at_most": "1000000/s"},
-        "telemetry": False,
     }
     finished = perfkit.measure(write_scenario(**document))
     (point,) = finished.result["points"]
@@ -123,8 +125,8 @@ def test_sequences_carry_the_streams_of_the_data_and_their_answers_are_compared(
 
 
 def test_workers_and_load_points_have_ids_of_their_own(perfkit, write_scenario, sequence_server):
-    document = sections(sequence_server, "grpc", "closed")
-    document["measure"] |= {"workers": 3, "repetitions": 2}
+    document = sections(sequence_server, ["grpc"], "closed")
+    document |= {"measure": {**document["measure"], "workers": 3, "repetitions": 2}, "telemetry": True}
     for point in perfkit.measure(write_scenario(**document)).result["points"]:
         assert point["requests"]["ok"] == point["requests"]["scheduled"]
         assert point["sequences"]["ended"] > 3
@@ -137,18 +139,18 @@ def test_a_server_without_the_extension_is_named(perfkit, write_scenario):
             "target": {"url": f"http://127.0.0.1:{port}", "model": "m"},
             "sequences": {"length": 3},
             "load": {"closed": {"concurrency": 1, "think_time": "1ms"}},
+            "telemetry": False,
         }
         finished = perfkit.run("run", write_scenario(**document))
     assert "does not announce the sequence extension" in finished.stderr
 
 
-@pytest.mark.parametrize("protocol", ["http", "grpc"])
-@pytest.mark.parametrize("load", LOADS)
+@pytest.mark.parametrize(("load", "protocol"), [("closed", "http"), ("steps", "grpc"), ("arrivals", "http")])
 def test_an_interrupted_run_leaves_no_sequence_on_the_server(perfkit, write_scenario, sequence_server, protocol, load):
     first_id = FIRST_ID + 1000 * list(LOADS).index(load) + 500 * (protocol == "grpc")
-    document = sections(sequence_server, protocol, load, length=2000, first_id=first_id)
+    document = sections(sequence_server, [protocol], load, length=2000, first_id=first_id)
     document["target"] |= {"model": ROOMY_MODEL, "max_connections": 64}
-    document |= {"measure": {"warmup": "0s", "duration": "60s", "repetitions": 1}, "telemetry": False}
+    document["measure"] = {"warmup": "0s", "duration": "60s", "repetitions": 1}
     running = perfkit.start("run", write_scenario(**document))
     before = sequence_server.answered()
     while sequence_server.answered() < before + 30:

@@ -14,7 +14,7 @@ from tritonclient.utils import shared_memory
 
 from perfkit.machine.shared_memory import FOLDER
 
-WAYS = [{}, {"outputs": False}, {"inputs": False}]
+CLOSED = {"closed": {"concurrency": [1, 4], "think_time": "1ms"}}
 
 
 @pytest.fixture
@@ -58,9 +58,8 @@ def objects_of(pid):
     return list(FOLDER.glob(f"perfkit-{pid}-*"))
 
 
-@pytest.mark.parametrize("way", WAYS, ids=["both", "inputs", "outputs"])
 @pytest.mark.parametrize(
-    "load", [{"closed": {"concurrency": [1, 4], "think_time": "1ms"}}, {"open": {"rate": 300}}], ids=["closed", "open"]
+    ("way", "load"), [({}, CLOSED), ({}, {"open": {"rate": 300}}), ({"outputs": False}, CLOSED), ({"inputs": False}, CLOSED)]
 )
 def test_answers_are_right_over_both_protocols_and_nothing_remains(perfkit, write_scenario, arrays, sharing, way, load):
     shared, target = {"kind": "system", **way}, {"model": "simple", "urls": sharing.urls}
@@ -95,17 +94,20 @@ def test_the_outputs_of_input_data_have_room_for_those_of_the_largest_step(perfk
         assert point["checked"] > 10
 
 
-def test_wrong_answers_in_shared_memory_are_found(perfkit, write_scenario, arrays):
+def test_wrong_answers_in_shared_memory_are_found(perfkit, write_scenario, arrays, sharing):
     outputs = arrays["check"]["outputs"]
     outputs["OUTPUT0"], outputs["OUTPUT1"] = outputs["OUTPUT1"], outputs["OUTPUT0"]
-    finished = perfkit.run("run", write_scenario(shared_memory="system", **arrays))
+    target = {"model": "simple", "url": sharing.urls["http"]}
+    finished = perfkit.run("run", write_scenario(target=target, shared_memory="system", telemetry=False, **arrays))
     assert finished.code == 6
     assert "wrong values in output 'OUTPUT0'" in finished.stderr
 
 
-def test_workers_in_processes_of_their_own_check_answers_too(perfkit, write_scenario, arrays):
+def test_workers_in_processes_of_their_own_check_answers_too(perfkit, write_scenario, arrays, sharing):
     measure = {"warmup": "50ms", "requests": 40, "repetitions": 1, "workers": 2}
-    finished = perfkit.run("run", write_scenario(shared_memory="system", measure=measure, **arrays))
+    target, load = {"model": "simple", "url": sharing.urls["http"]}, {"closed": {"concurrency": 2}}
+    path = write_scenario(target=target, shared_memory="system", load=load, measure=measure, telemetry=False, **arrays)
+    finished = perfkit.run("run", path)
     point = finished.result["points"][-1]
     assert point["checked"] == point["requests"]["ok"] > 0
 
@@ -149,7 +151,7 @@ def test_only_its_own_regions_are_unregistered_however_the_run_ends(perfkit, wri
 
 @pytest.mark.parametrize("protocol", ["http", "grpc"])
 def test_a_server_that_does_not_allow_it_gets_one_line(perfkit, write_scenario, server, protocol):
-    path = write_scenario(target={"model": "simple", "url": getattr(server, protocol)}, shared_memory="system")
+    path = write_scenario(target={"model": "simple", "url": getattr(server, protocol)}, shared_memory="system", telemetry=False)
     finished = perfkit.run("run", path)
     assert finished.code == 2
     (line,) = (line for line in finished.stderr.splitlines() if line.startswith("perfkit: "))

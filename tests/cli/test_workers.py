@@ -8,6 +8,7 @@ import threading
 import psutil
 import pytest
 
+from tests.children import listening
 from tests.conditions import until_ended
 from tests.json_server import serving, v2_handler
 
@@ -53,7 +54,9 @@ def test_a_killed_worker_is_named_and_the_data_of_the_others_count(perfkit, writ
     with serving(v2_handler(hang)) as port:
         measure = {"warmup": "0s", "requests": 80, "repetitions": 1, "workers": 2}
         target = {"url": f"http://127.0.0.1:{port}", "model": "m"}
-        running = perfkit.start("run", write_scenario(target=target, load=CLOSED, measure=measure, check={"share": "100%"}))
+        running = perfkit.start(
+            "run", write_scenario(target=target, load=CLOSED, measure=measure, check={"share": "100%"}, telemetry=False)
+        )
         running.wait_for_line("target:")
         victim = two_workers_of(running)[0]
         assert hangs.wait(60)
@@ -88,9 +91,9 @@ def test_when_all_workers_are_killed_what_they_had_sent_is_kept(perfkit, write_q
     until_ended(workers)
 
 
-def test_an_interrupt_ends_all_workers_and_keeps_their_measurements(perfkit, write_scenario):
+def test_an_interrupt_ends_all_workers_and_keeps_their_measurements(perfkit, write_quick_scenario):
     running = perfkit.start(
-        "run", write_scenario(load=CLOSED, measure={"warmup": "0s", "duration": "300ms", "repetitions": 500, "workers": 2})
+        "run", write_quick_scenario(load=CLOSED, measure={"warmup": "0s", "duration": "300ms", "repetitions": 500, "workers": 2})
     )
     running.wait_for_line("[2/500]")
     processes = running.descendants()
@@ -101,19 +104,20 @@ def test_an_interrupt_ends_all_workers_and_keeps_their_measurements(perfkit, wri
     until_ended(processes)
 
 
-def test_workers_end_even_when_the_run_is_killed(perfkit, write_scenario):
-    running = perfkit.start("run", write_scenario(load=CLOSED, measure={"warmup": "0s", "duration": "1h", "repetitions": 1, "workers": 2}))
+def test_workers_cannot_be_reached_from_another_machine_and_end_even_when_the_run_is_killed(perfkit, write_quick_scenario):
+    measure = {"warmup": "0s", "duration": "1h", "repetitions": 1, "workers": 2}
+    running = perfkit.start("run", write_quick_scenario(load=CLOSED, measure=measure))
     running.wait_for_line("target:")
     workers = two_workers_of(running)
+    assert not listening([running.process]) - {"127.0.0.1"}
     running.signal(signal.SIGKILL)
     running.finish()
     until_ended(workers)
 
 
 def test_a_target_that_ends_during_the_run_ends_all_workers(perfkit, write_scenario):
-    running = perfkit.start(
-        "run", write_scenario(load=CLOSED, measure={"warmup": "0s", "duration": "300ms", "repetitions": 500, "workers": 2})
-    )
+    measure = {"warmup": "0s", "duration": "300ms", "repetitions": 500, "workers": 2}
+    running = perfkit.start("run", write_scenario(load=CLOSED, measure=measure, telemetry=False))
     running.wait_for_line("[2/500]")
     (server,) = [one for one in running.descendants() if "server_stub" in one.cmdline()]
     server.kill()

@@ -139,6 +139,12 @@ GRPC_SILENCES: dict[str, Callable[[grpc_servers.Call], Any]] = {
 }
 
 
+def cases(outcome_of):
+    """Every fault in a closed loop, and the first fault of each outcome also in an open one."""
+    first = {outcome: fault for fault, outcome in reversed(outcome_of.items())}
+    return [(fault, "closed") for fault in outcome_of] + [(fault, "open") for fault in first.values()]
+
+
 @pytest.fixture(params=LOADS)
 def load(request):
     return LOADS[request.param]
@@ -192,7 +198,7 @@ def expected(outcome):
     return collections.Counter({outcome: FAULTY}) + collections.Counter({Outcome.OK: SENT - FAULTY})
 
 
-@pytest.mark.parametrize("fault", HTTP_FAULTS)
+@pytest.mark.parametrize(("fault", "load"), cases({fault: outcome for fault, (_, outcome) in HTTP_FAULTS.items()}), indirect=["load"])
 @pytest.mark.parametrize("engine", HTTP_ENGINES)
 def test_a_fault_of_an_http_server_is_counted_as_what_it_is(engine, fault, load):
     spoken, outcome = HTTP_FAULTS[fault]
@@ -210,7 +216,7 @@ def test_a_fault_of_an_http_server_is_counted_as_what_it_is(engine, fault, load)
     assert point.connections.retried == 0
 
 
-@pytest.mark.parametrize("fault", GRPC_FAULTS)
+@pytest.mark.parametrize(("fault", "load"), cases({fault: outcome for fault, (_, outcome) in GRPC_FAULTS.items()}), indirect=["load"])
 @pytest.mark.parametrize("engine", GRPC_ENGINES)
 def test_a_fault_of_a_grpc_server_is_counted_as_what_it_is(engine, fault, load):
     do, outcome = GRPC_FAULTS[fault]
@@ -224,7 +230,7 @@ def test_a_fault_of_a_grpc_server_is_counted_as_what_it_is(engine, fault, load):
     assert point.connections.reconnects == 0
 
 
-@pytest.mark.parametrize("fault", GRPC_ENDS)
+@pytest.mark.parametrize(("fault", "load"), cases(dict.fromkeys(GRPC_ENDS, Outcome.BROKEN)), indirect=["load"])
 @pytest.mark.parametrize("engine", GRPC_ENGINES)
 def test_a_grpc_connection_that_ends_breaks_the_calls_on_it(engine, fault, load):
     counted, point, _ = uvloop.run(outcomes_of(GRPC_ENGINES[engine], grpc_server(GRPC_ENDS[fault], always=True), load, connections=4))
