@@ -8,6 +8,9 @@ import hypothesis
 import pytest
 
 from perfkit.result.telemetry_file import convert_to_parquet
+from tests.chromium import chromium
+
+gc.disable()  # until the tests are collected, whose objects all stay: a sixth of the time that collecting takes
 
 # a deadline would be an assertion about time, which a busy machine fails
 hypothesis.settings.register_profile("perfkit", deadline=None)
@@ -35,5 +38,13 @@ def _collected_tests_are_no_garbage():
     """Every load point begins with a garbage collection, which would go through ten thousand tests each time."""
     gc.collect()
     gc.freeze()
+    gc.enable()
     yield
     gc.unfreeze()
+
+
+@pytest.fixture(scope="session")
+def browser():
+    """One Chromium for the pages of reports and of the documentation site."""
+    with chromium() as started:
+        yield started
