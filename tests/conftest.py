@@ -10,14 +10,21 @@ import pytest
 from perfkit.result.telemetry_file import convert_to_parquet
 from tests.chromium import chromium
 
-gc.disable()  # until the tests are collected, whose objects all stay: a sixth of the time that collecting takes
-
 # a deadline would be an assertion about time, which a busy machine fails
 hypothesis.settings.register_profile("perfkit", deadline=None)
 hypothesis.settings.load_profile("perfkit")
 
 # the tests of SIGHUP start children, which would inherit that `nohup` ignores it
 signal.signal(signal.SIGHUP, signal.SIG_DFL)
+
+# collected tests are no garbage: every collection would go through ten thousand of them, as would each load point, which begins with one
+gc.disable()
+
+
+def pytest_collection_finish():
+    gc.collect()
+    gc.freeze()
+    gc.enable()
 
 
 @pytest.fixture(autouse=True, scope="session")
@@ -31,16 +38,6 @@ def _telemetry_is_converted_in_the_tests_process():
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("perfkit.result.telemetry_file.run_module", convert)
         yield
-
-
-@pytest.fixture(autouse=True, scope="session")
-def _collected_tests_are_no_garbage():
-    """Every load point begins with a garbage collection, which would go through ten thousand tests each time."""
-    gc.collect()
-    gc.freeze()
-    gc.enable()
-    yield
-    gc.unfreeze()
 
 
 @pytest.fixture(scope="session")
