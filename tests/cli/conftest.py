@@ -11,7 +11,6 @@ import subprocess
 import sys
 import threading
 import time
-import types
 
 import psutil
 import pytest
@@ -20,6 +19,7 @@ import yaml
 from perfkit.cli.main import main
 from perfkit.measurement.point_log import recorded_so_far
 from perfkit.units import NS_PER_S
+from tests.bundled_server import bundled_server
 from tests.json_server import serving, v2_handler
 from tests.undisturbed import undisturbed
 
@@ -126,12 +126,8 @@ class Running:
 @pytest.fixture(scope="session")
 def server():
     """The bundled server's URLs, with its two smallest models."""
-    models = ("--model", "simple", "--model", "simple_identity")
-    command = [sys.executable, "-m", "server_stub", "--http-port=0", "--grpc-port=0", "--exit-with-stdin", *models]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as process:
-        ready = json.loads(process.stdout.readline())
-        yield types.SimpleNamespace(http=f"http://127.0.0.1:{ready['http_port']}", grpc=f"grpc://127.0.0.1:{ready['grpc_port']}")
-        process.stdin.close()
+    with bundled_server("--model", "simple", "--model", "simple_identity") as urls:
+        yield urls
 
 
 @pytest.fixture
