@@ -213,12 +213,17 @@ def write_quick_scenario(write_scenario, server):
     return write
 
 
+@pytest.fixture(scope="session")
+def slow_urls():
+    with bundled_server("--model", "synthetic", "--synthetic", "service=constant:200ms,servers=1000") as urls:
+        yield vars(urls)
+
+
 @pytest.fixture
-def slow_server():
+def slow_server(slow_urls):
     """The sections of a scenario whose answers take 200 ms, for which many requests wait at once."""
     return {
-        "target": {"model": "synthetic", "protocols": ["http", "grpc"]},
-        "server": {"synthetic": "service=constant:200ms,servers=1000"},
+        "target": {"model": "synthetic", "urls": slow_urls},
         "workload": {"inputs": {"INPUT0": {"generate": "zeros", "shape": [4]}}},
         "telemetry": False,
     }
