@@ -8,6 +8,7 @@ import hypothesis
 import pytest
 
 from perfkit.result.telemetry_file import convert_to_parquet
+from tests.chromium import chromium
 
 # a deadline would be an assertion about time, which a busy machine fails
 hypothesis.settings.register_profile("perfkit", deadline=None)
@@ -40,3 +41,10 @@ def _telemetry_is_converted_in_the_tests_process():
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("perfkit.result.telemetry_file.run_module", convert)
         yield
+
+
+@pytest.fixture(scope="session")
+def browser():
+    """One Chromium for the pages of reports and of the documentation site."""
+    with chromium() as started:
+        yield started

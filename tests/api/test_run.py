@@ -16,13 +16,21 @@ import yaml
 import perfkit
 from perfkit.errors import ScenarioError, TargetError, UsageError
 from perfkit.measurement.control import RunObserver
+from tests.bundled_server import bundled_server
+
+
+@pytest.fixture(scope="module")
+def server():
+    with bundled_server("--model", "simple") as urls:
+        yield urls.http
 
 
 @pytest.fixture
-def scenario(tmp_path):
+def scenario(tmp_path, server):
     path = tmp_path / "scenario.yaml"
     document = {
-        "target": {"model": "simple"},
+        "target": {"model": "simple", "url": server},
+        "telemetry": False,
         "load": {"closed": {"concurrency": [1, 2], "think_time": "1ms"}},
         "measure": {"warmup": "50ms", "requests": 50, "repetitions": 1},
     }
@@ -40,7 +48,7 @@ class Listener(RunObserver):
 
 def test_run_returns_the_result_that_it_writes(scenario, tmp_path):
     listener = Listener()
-    result = perfkit.run(scenario, ["measure.requests=60"], out=tmp_path / "out", observer=listener)
+    result = perfkit.run(scenario, ["measure.requests=60", "target.url=", "telemetry=true"], out=tmp_path / "out", observer=listener)
     assert isinstance(result, perfkit.Result)
     assert [point.requests.ok for point in result.points] == [60, 60]
     assert listener.finished == list(result.points)
@@ -52,7 +60,7 @@ def test_run_returns_the_result_that_it_writes(scenario, tmp_path):
 def test_without_out_nothing_is_left_behind(scenario, tmp_path, monkeypatch):
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     monkeypatch.chdir(tmp_path)
-    result = perfkit.run(perfkit.load_scenario(scenario, ["load.closed.concurrency=1"]))
+    result = perfkit.run(perfkit.load_scenario(scenario, ["load.closed.concurrency=1", "target.url=", "telemetry=true"]))
     assert [point.load.level for point in result.points] == [1]
     assert result.histograms()["count"].sum() == 50
     copied, folder = result.model_copy(), result.folder

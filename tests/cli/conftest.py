@@ -11,7 +11,6 @@ import subprocess
 import sys
 import threading
 import time
-import types
 
 import psutil
 import pytest
@@ -20,6 +19,7 @@ import yaml
 from perfkit.cli.main import main
 from perfkit.measurement.point_log import recorded_so_far
 from perfkit.units import NS_PER_S
+from tests.bundled_server import bundled_server
 from tests.json_server import serving, v2_handler
 from tests.undisturbed import undisturbed
 
@@ -126,12 +126,8 @@ class Running:
 @pytest.fixture(scope="session")
 def server():
     """The bundled server's URLs, with its two smallest models."""
-    models = ("--model", "simple", "--model", "simple_identity")
-    command = [sys.executable, "-m", "server_stub", "--http-port=0", "--grpc-port=0", "--exit-with-stdin", *models]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as process:
-        ready = json.loads(process.stdout.readline())
-        yield types.SimpleNamespace(http=f"http://127.0.0.1:{ready['http_port']}", grpc=f"grpc://127.0.0.1:{ready['grpc_port']}")
-        process.stdin.close()
+    with bundled_server("--model", "simple", "--model", "simple_identity") as urls:
+        yield urls
 
 
 @pytest.fixture
@@ -217,12 +213,17 @@ def write_quick_scenario(write_scenario, server):
     return write
 
 
+@pytest.fixture(scope="session")
+def slow_urls():
+    with bundled_server("--model", "synthetic", "--synthetic", "service=constant:200ms,servers=1000") as urls:
+        yield vars(urls)
+
+
 @pytest.fixture
-def slow_server():
+def slow_server(slow_urls):
     """The sections of a scenario whose answers take 200 ms, for which many requests wait at once."""
     return {
-        "target": {"model": "synthetic", "protocols": ["http", "grpc"]},
-        "server": {"synthetic": "service=constant:200ms,servers=1000"},
+        "target": {"model": "synthetic", "urls": slow_urls},
         "workload": {"inputs": {"INPUT0": {"generate": "zeros", "shape": [4]}}},
         "telemetry": False,
     }

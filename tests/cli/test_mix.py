@@ -102,7 +102,7 @@ def test_closed_and_open_loads_of_their_own_run_together(measure, server):
 
 def test_several_workers_add_up_to_the_same_mix(measure, server):
     load = {"open": {"rate": 100}}
-    _, result = measure(mix(server, load=load, measure={**MEASURE, "workers": 2}, telemetry=False))
+    _, result = measure(mix(server, load=load, measure={**MEASURE, "requests": 60, "workers": 2}, telemetry=False))
     assert [point.load.rate_per_s for point in result.summary] == pytest.approx([100, 70, 30])
     assert {point.generator.workers for point in result.summary} == {2}
     assert_the_parts_add_up(result)

@@ -56,7 +56,7 @@ def test_a_killed_run_measures_only_the_rest(perfkit, write_quick_scenario, tmp_
 
 def test_a_killed_search_decides_from_its_recorded_probes(perfkit, write_scenario, slow_server, tmp_path):
     load = {"search": {"slo": {"p50": "1h", "error_rate": "90%"}, "start_rate": 20, "max_rate": 40}}
-    target = {**slow_server["target"], "protocols": ["http"]}
+    target = {"model": "synthetic"}
     server = {"synthetic": "service=constant:300ms,servers=1000"}
     scenario = write_scenario(
         **{**slow_server, "target": target, "server": server}, load=load, measure={"warmup": "20ms", "duration": "200ms"}

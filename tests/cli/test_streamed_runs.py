@@ -2,17 +2,26 @@
 
 import pytest
 
+from tests.bundled_server import bundled_server
+
 REPEAT = {"inputs": {"IN": {"value": [1, 2, 3, 4]}, "DELAY": {"value": [1, 1, 1, 1]}, "WAIT": {"value": [0]}}}
 KINDS = ("first_response_time_ns", "response_gap_ns", "stream_time_ns")
+
+
+@pytest.fixture(scope="module")
+def repeating():
+    """The `target` of a decoupled model."""
+    with bundled_server("--model", "repeat_int32") as urls:
+        yield lambda *protocols: {"model": "repeat_int32", "urls": {protocol: getattr(urls, protocol) for protocol in protocols}}
 
 
 def counts(point):
     return [point[kind] and point[kind]["count"] for kind in KINDS]
 
 
-def test_every_response_of_a_decoupled_model_is_counted_over_both_protocols(perfkit, write_scenario):
+def test_every_response_of_a_decoupled_model_is_counted_over_both_protocols(perfkit, write_scenario, repeating):
     scenario = write_scenario(
-        target={"model": "repeat_int32", "protocols": ["http", "grpc"]},
+        target=repeating("http", "grpc"),
         workload=REPEAT,
         stream={},
         telemetry=False,
@@ -33,9 +42,9 @@ def test_every_response_of_a_decoupled_model_is_counted_over_both_protocols(perf
 
 
 @pytest.mark.parametrize("stream", [{"requests_per_stream": 7}, {"requests_per_stream": 100, "in_flight": 4}])
-def test_requests_that_share_streams_are_all_answered_by_several_workers(perfkit, write_scenario, stream):
+def test_requests_that_share_streams_are_all_answered_by_several_workers(perfkit, write_scenario, repeating, stream):
     scenario = write_scenario(
-        target={"model": "repeat_int32", "protocols": ["grpc"]},
+        target=repeating("grpc"),
         workload=REPEAT,
         stream=stream,
         telemetry=False,
@@ -86,7 +95,7 @@ def test_what_times_out_is_cancelled_and_counts_at_its_age(perfkit, write_scenar
         stream={},
         telemetry=False,
         load={"closed": {"concurrency": [1]}},
-        measure={"warmup": "0s", "duration": "2s", "repetitions": 1},
+        measure={"warmup": "0s", "duration": "1s", "repetitions": 1},
     )
     for point in perfkit.measure(scenario).result["points"]:
         requests, cut_off = point["requests"], point["requests"]["timed_out"] + point["requests"]["unfinished"]
@@ -95,9 +104,9 @@ def test_what_times_out_is_cancelled_and_counts_at_its_age(perfkit, write_scenar
         assert {one["message"] for one in point["failures"] if one["outcome"] == "timed_out"} <= {"no complete answer within 200 ms"}
 
 
-def test_a_decoupled_model_needs_streams(perfkit, write_scenario):
+def test_a_decoupled_model_needs_streams(perfkit, write_scenario, repeating):
     for protocol in ("http", "grpc"):
-        finished = perfkit.run("run", write_scenario(target={"model": "repeat_int32", "protocols": [protocol]}, workload=REPEAT))
+        finished = perfkit.run("run", write_scenario(target=repeating(protocol), workload=REPEAT))
         assert finished.code == 2
         assert "model 'repeat_int32' is decoupled" in finished.stderr
         assert "Add `stream: {}` to the scenario" in finished.stderr
@@ -122,9 +131,9 @@ def test_what_streams_cannot_do_is_refused_with_a_remedy(perfkit, write_scenario
     assert message in finished.stderr
 
 
-def test_the_report_has_a_table_and_charts_of_streams(perfkit, write_scenario):
+def test_the_report_has_a_table_and_charts_of_streams(perfkit, write_scenario, repeating):
     scenario = write_scenario(
-        target={"model": "repeat_int32", "protocols": ["grpc"]},
+        target=repeating("grpc"),
         workload=REPEAT,
         stream={},
         load={"closed": {"concurrency": [1, 2]}},

@@ -78,11 +78,11 @@ def test_metrics_and_generator_figures_are_in_the_result_and_the_telemetry_file(
     assert "queue_depth" in (finished.folder / "report.html").read_text()
 
 
-def test_telemetry_can_be_turned_off(perfkit, write_scenario):
-    finished = perfkit.measure(write_scenario(telemetry=False))
+def test_telemetry_can_be_turned_off(perfkit, write_quick_scenario):
+    finished = perfkit.measure(write_quick_scenario(telemetry=False))
     (point, *_) = finished.result["points"]
     assert (point["server"], point["generator"]["worker_cpu_shares"], point["generator"]["machine_cpu_share"]) == (None, [], None)
-    refused = perfkit.run("run", write_scenario(telemetry=False), "--prometheus", "0")
+    refused = perfkit.run("run", write_quick_scenario(telemetry=False), "--prometheus", "0")
     assert (refused.code, "telemetry: false" in refused.stderr) == (2, True)
 
 

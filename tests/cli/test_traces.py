@@ -4,8 +4,6 @@ import contextlib
 import csv
 import http.server
 import json
-import subprocess
-import sys
 
 import pytest
 from google.protobuf.json_format import MessageToDict
@@ -13,6 +11,7 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 
 from perfkit.spans.split import PARTS
 from perfkit.target.started_server import free_ports
+from tests.bundled_server import bundled_server
 from tests.json_server import serving, v2_handler
 
 MS = 1_000_000
@@ -55,10 +54,8 @@ def collector(file):
 def traced_server(trace_url):
     """The URL of the bundled server, which traces to that URL."""
     model = ("--model", "synthetic", "--synthetic", "service=constant:5ms,servers=8,lead=0s", "--trace-url", trace_url)
-    command = [sys.executable, "-m", "server_stub", "--http-port=0", "--grpc-port=0", "--exit-with-stdin", *model]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as process:
-        yield f"http://127.0.0.1:{json.loads(process.stdout.readline())['http_port']}"
-        process.stdin.close()
+    with bundled_server(*model) as urls:
+        yield urls.http
 
 
 @pytest.mark.parametrize("engine", ["wire", "reference"])
@@ -145,7 +142,7 @@ def test_spans_are_read_from_files_of_a_collector(perfkit, write_scenario, tmp_p
     with collector(lines) as url, traced_server(url) as address:
         scenario = write_scenario(
             target={"model": "synthetic", "url": address}, workload={"inputs": INPUTS}, load={"closed": {"concurrency": 2}},
-            measure={"warmup": "0s", "requests": 40, "repetitions": 1}, traces={"files": "spans*.jsonl", "share": "100%"},
+            measure={"warmup": "0s", "requests": 40, "repetitions": 1}, telemetry=False, traces={"files": "spans*.jsonl", "share": "100%"},
         )  # fmt: skip
         finished = perfkit.measure(scenario)
     (point,) = finished.result["points"]

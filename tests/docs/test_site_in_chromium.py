@@ -2,14 +2,9 @@
 
 import pytest
 
-from tests.chromium import chromium
 from tests.docs.site_pages import PAGES, open_page, widest
 
-
-@pytest.fixture(scope="module")
-def browser():
-    with chromium() as started:
-        yield started
+AXE_IN_LIGHT = ("index.html", "concepts/planning.html")  # in the dark, all; `benchmarks.documentation_site` has both of every page
 
 
 @pytest.mark.parametrize("page", PAGES)
@@ -21,7 +16,8 @@ def test_a_page_fits_has_nothing_serious_and_asks_no_other_host(browser, site, p
     assert widest(browser) == []
     assert [url for url in browser.requests if not url.startswith(("file:", "data:", "blob:"))] == []
     assert browser.problems == []
-    assert browser.serious() == []
+    if is_dark or page in AXE_IN_LIGHT:
+        assert browser.serious() == []
 
 
 def test_the_search_finds_a_warning_without_a_web_server(browser, site):

@@ -52,7 +52,7 @@ def test_the_server_sees_every_sequence_start_and_end_and_one_request_of_it_at_a
     assert all(end >= start for start, end in events.ended)
 
 
-@settings(deadline=None)
+@settings(deadline=None, max_examples=40)
 @given(st.integers(1, 5), st.integers(1, 6), st.lists(st.sampled_from(list(Outcome)[:6]), min_size=1, max_size=12), st.booleans())
 def test_a_step_that_fails_ends_its_sequence_and_the_server_is_told(live, length, outcomes, is_open):
     script = lambda index: (20 * MS, outcomes[index % len(outcomes)])  # noqa: E731 - a script in a line
@@ -153,14 +153,14 @@ def test_the_drain_bounds_the_ends(load):
     clocks = list[Clock]()
 
     def script(_):
-        return (60 * S if clocks and clocks[0].now_ns() >= 9 * S else 5 * MS, Outcome.OK)
+        return (60 * S if clocks and clocks[0].now_ns() >= 7500 * MS else 5 * MS, Outcome.OK)
 
     async def note(_loop, clock):
         clocks.append(clock)
 
     schedule, options, plan = LOADS[load]
-    measured = MeasuredSequences(script, schedule, plan=fixed(1000, **plan), window_ns=3 * S, drain_ns=4 * S, during=note, **options)
-    assert measured.ended_ns <= 14 * S + 100 * MS
+    measured = MeasuredSequences(script, schedule, plan=fixed(1000, **plan), window_ns=S, drain_ns=2 * S, during=note, **options)
+    assert measured.ended_ns <= 10 * S + 100 * MS
     assert Outcome.UNFINISHED in measured.outcomes() or load == "arrivals with think time"
 
 
@@ -240,7 +240,7 @@ def test_ids_of_a_range_count_up_and_start_over():
     assert ids[:7] == [7, 8, 9, 7, 8, 9, 7]
 
 
-@settings(deadline=None)
+@settings(deadline=None, max_examples=30)
 @given(st.integers(1, 4), st.lists(st.sampled_from(list(Outcome)[:6]), min_size=1, max_size=12), st.booleans())
 def test_failures_give_their_ids_back(live, outcomes, is_open):
     script = lambda index: (20 * MS, outcomes[index % len(outcomes)])  # noqa: E731 - a script in a line

@@ -19,7 +19,7 @@ MS, S = 1_000_000, 1_000_000_000
 POISSON = OpenPlan(100.0, "poisson", Schedule("poisson", arrivals.constant_rate(100), (3,)), None, None)
 
 
-def measure(load, service_ns, *, window_s=120):
+def measure(load, service_ns, *, window_s=60):
     """The window and its warm-up in seconds; `service_ns` gives a service time from the seconds since the load's start."""
     clock = ManualClock(7 * S)
 
@@ -46,7 +46,7 @@ def measure(load, service_ns, *, window_s=120):
 def test_a_slow_start_is_cut_down_to_a_hundredth(load):
     """Acceptance E6: service times that begin half as long again, and come down with τ = 10 s."""
     random = np.random.default_rng(1)
-    window, warmup_s = measure(load, lambda at_s: 20 * MS * (1 + 0.5 * np.exp(-at_s / 10)) * random.uniform(0.8, 1.2))
+    window, warmup_s = measure(load, lambda at_s: 20 * MS * (1 + 0.5 * np.exp(-at_s / 10)) * random.uniform(0.8, 1.2), window_s=120)
     mean_ns, _ = window.times["service_time"].mean_and_stddev_ns()
     assert mean_ns == pytest.approx(20 * MS, rel=0.01)
     assert 10 <= warmup_s <= 41
@@ -62,11 +62,11 @@ def test_a_steady_target_loses_only_the_first_second(load):
 
 def test_a_target_that_never_gets_steady_is_not_cut():
     random = np.random.default_rng(3)
-    _, warmup_s = measure(ClosedPlan(2, 0), lambda at_s: MS * (20 - at_s / 10) * random.uniform(0.8, 1.2))
-    assert warmup_s <= 41
+    _, warmup_s = measure(ClosedPlan(2, 0), lambda at_s: MS * (20 - at_s / 5) * random.uniform(0.8, 1.2))
+    assert warmup_s <= 21
 
 
-@pytest.mark.parametrize("silent_s", [3, 10, 30])
+@pytest.mark.parametrize("silent_s", [3, 15])
 def test_an_initial_time_without_answers_is_cut(silent_s):
     """All requests of the first seconds wait until it is there."""
     random = np.random.default_rng(4)

@@ -12,7 +12,6 @@ from perfkit.report.run import write_reports
 from perfkit.result.checksums import write_checksums
 from perfkit.result.telemetry_file import SampledPoint, TelemetryLog
 from perfkit.telemetry.series import Series
-from tests.chromium import chromium
 from tests.report.conftest import Synthetic
 from tests.report.subject_pages import write_page
 
@@ -40,12 +39,6 @@ def assert_drawn(browser, number):
 
 def rgb(colour):
     return f"rgb({', '.join(str(int(colour[start : start + 2], 16)) for start in (1, 3, 5))})"
-
-
-@pytest.fixture(scope="module")
-def browser():
-    with chromium() as started:
-        yield started
 
 
 @pytest.fixture(scope="module")

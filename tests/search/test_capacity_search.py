@@ -1,7 +1,5 @@
 """A whole search in virtual time: real loops and recordings of a declared queue, put together as a run does."""
 
-import pathlib
-
 import pytest
 import yaml
 
@@ -45,12 +43,12 @@ class Queue:
         return self.free_ns - now_ns, Outcome.OK
 
 
-@pytest.fixture
-def searched(tmp_path):
+@pytest.fixture(scope="module")
+def searched(tmp_path_factory):
     """Searches a scripted target; returns the outcome and the recording of each probe."""
+    path = tmp_path_factory.mktemp("searched") / "s.yaml"
 
     def search(make_script, *, probe_time_ns=5 * MS, seconds=4, warned_of=(), **given):
-        path = pathlib.Path(tmp_path, "s.yaml")
         document = {"target": {"model": "m"}, "load": {"search": given}, "measure": {"duration": f"{seconds}s", "warmup": "1s"}}
         path.write_text(yaml.safe_dump(document))
         loaded = read_scenario(path, environ={})
@@ -97,7 +95,7 @@ def test_the_search_finds_the_capacity_of_a_declared_queue(searched):
 
 def test_unsettled_probes_are_named(searched):
     found, _ = searched(
-        lambda clock: Queue(clock, 5 * MS), slo={"p99": "56780us"}, start_rate=100, precision="20%", max_probes=5, warned_of=["not_steady"]
+        lambda clock: Queue(clock, 5 * MS), slo={"p99": "56780us"}, start_rate=100, precision="20%", max_probes=3, warned_of=["not_steady"]
     )
     assert found.drifted_at_per_s == tuple(probe.rate_per_s for probe in found.probes)
     found = found.model_copy(update={"stopped_because": "precision", "confirmation": "not_steady", "capacity_per_s": 120.0})
@@ -106,8 +104,13 @@ def test_unsettled_probes_are_named(searched):
     assert "The times drifted during the probes at 100/s" in reason
 
 
-def test_a_search_that_was_too_short_says_how_long_it_would_take(searched):
-    found, _ = searched(lambda clock: Queue(clock, 5 * MS), slo={"p99": "56780us"}, start_rate=100, budget="90s")
+@pytest.fixture(scope="module")
+def too_short(searched):
+    return searched(lambda clock: Queue(clock, 5 * MS), slo={"p99": "56780us"}, start_rate=100, budget="90s")[0]
+
+
+def test_a_search_that_was_too_short_says_how_long_it_would_take(too_short):
+    found = too_short
     assert found.stopped_because == "too_short"
     assert found.needed_s > found.budget_s == 90.0
     assert "The search would take about " in found.reason
@@ -119,8 +122,8 @@ def test_a_search_that_was_too_short_says_how_long_it_would_take(searched):
     )
 
 
-def test_a_search_that_was_too_short_names_its_bracket_and_what_invalid_probes_took(searched):
-    found, _ = searched(lambda clock: Queue(clock, 5 * MS), slo={"p99": "56780us"}, start_rate=100, budget="90s")
+def test_a_search_that_was_too_short_names_its_bracket_and_what_invalid_probes_took(too_short):
+    found = too_short
 
     def probe(rate_per_s, met, valid, took_s):
         return found.probes[0].model_copy(update={"rate_per_s": rate_per_s, "met": met, "valid": valid, "took_s": took_s})
@@ -181,9 +184,10 @@ def test_an_slo_that_every_rate_misses_is_reported_with_the_lowest_rate(searched
     assert found.reason.endswith("is missed at every rate that was probed, down to 4.00/s.")
 
 
-def test_a_search_that_has_not_stopped_counts_as_interrupted(searched, tmp_path):
-    searched(lambda clock: Queue(clock, 5 * MS), slo={"p99": "50ms"}, start_rate=100, seconds=1, max_probes=3)
-    fresh = CapacitySearch(read_scenario(tmp_path / "s.yaml", environ={}))
+def test_a_search_that_has_not_stopped_counts_as_interrupted(tmp_path):
+    path = tmp_path / "s.yaml"
+    path.write_text(yaml.safe_dump({"target": {"model": "m"}, "load": {"search": {"slo": {"p99": "50ms"}, "start_rate": 100}}}))
+    fresh = CapacitySearch(read_scenario(path, environ={}))
     assert fresh.outcome().stopped_because == "interrupted"
     assert fresh.outcome().capacity_per_s is None
 

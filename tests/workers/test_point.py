@@ -67,12 +67,12 @@ def measure(whole, workers, *, service_ns=20 * MS, variants=3):
     return point, cut(point.recording, 0, is_open=whole.workloads[0].is_open), sorted(sent)
 
 
-@pytest.mark.parametrize("workers", [2, 3, 5])
+@pytest.mark.parametrize("workers", [2, 5])
 @pytest.mark.parametrize(
-    ("load", "requests"), [(poisson(), None), (poisson(), 777), (ClosedPlan(7, 0), None), (ClosedPlan(7, 0), 777), (ClosedPlan(5, 30 * MS), None)]
+    ("load", "requests"), [(poisson(), None), (poisson(), 287), (ClosedPlan(7, 0), None), (ClosedPlan(7, 0), 287), (ClosedPlan(5, 30 * MS), None)]
 )  # fmt: skip
 def test_several_workers_send_and_record_exactly_what_one_does(load, requests, workers):
-    whole = spec(load, requests=requests, window_ns=None if requests else 10 * S)
+    whole = spec(load, requests=requests, window_ns=None if requests else 4 * S)
     _, expected, sent_by_one = measure(whole, 1)
     point, found, sent = measure(whole, workers)
     assert sent == sent_by_one, "the same requests at the same instants"

@@ -1,0 +1,20 @@
+"""The bundled server as a process that several tests share."""
+
+import contextlib
+import json
+import subprocess
+import sys
+import types
+from collections.abc import Iterator
+
+
+@contextlib.contextmanager
+def bundled_server(*options: str) -> Iterator[types.SimpleNamespace]:
+    """The URLs of the server with these options, over `http` and `grpc`."""
+    command = [sys.executable, "-m", "server_stub", "--http-port=0", "--grpc-port=0", "--exit-with-stdin", *options]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        ready = json.loads(process.stdout.readline())
+        yield types.SimpleNamespace(http=f"http://127.0.0.1:{ready['http_port']}", grpc=f"grpc://127.0.0.1:{ready['grpc_port']}")
+        process.stdin.close()
