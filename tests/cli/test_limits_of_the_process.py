@@ -28,7 +28,7 @@ def test_a_file_limit_that_is_too_low_is_refused_before_any_load_with_the_arithm
         scenario = write_scenario(target={"model": "m", "url": f"http://127.0.0.1:{port}"}, load={"closed": {"concurrency": 64}})
         refused = in_shell('ulimit -n 24; exec "$@"', "run", scenario, "--out", tmp_path / "out", "--no-report")
     assert refused.returncode == 2, refused.stderr
-    assert "perfkit: the file limit is too low: the load generator needs " in refused.stderr
+    assert "perfkit: the file limit is too low: each worker needs " in refused.stderr
     assert "and the limit is 24: raise it" in refused.stderr
     assert asked == []
     assert not (tmp_path / "out").exists()

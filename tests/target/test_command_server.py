@@ -93,7 +93,7 @@ def test_a_server_is_stopped_if_the_block_fails(tmp_path):
 HOLDER = """
 import asyncio, pathlib, sys
 from perfkit.clock import MonotonicClock
-from perfkit.target import command_server as module
+from perfkit.target import started_server as module
 from tests.target.test_command_server import readiness_of
 async def run():
     log = pathlib.Path(sys.argv[3])
