@@ -245,7 +245,8 @@ class RecordingSum:
         )
 
     def _add_batches(self, to: dict[int, Batch], batches: Mapping[int, Batch], batch_ns: int) -> None:
-        for number, batch in longer_batches(batches, self._batch_ns // batch_ns).items():
+        factor = self._batch_ns // batch_ns
+        for number, batch in (batches if factor == 1 else longer_batches(batches, factor)).items():
             to[number] = Batch.merged([to[number], batch]) if number in to else batch
 
     def _lengthen(self, batch_ns: int) -> None:
