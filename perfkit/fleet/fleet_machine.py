@@ -114,7 +114,7 @@ def clock_error(used_offset_ns: int, comparisons: Sequence[ClockComparison]) -> 
 
 
 def _allowed_ns(ordered: Sequence[ClockComparison]) -> tuple[list[int], list[int]]:
-    """The least and the largest offset at each comparison that all comparisons allow."""
+    """For each comparison, the least and the largest offset then that no other comparison contradicts."""
     lows, highs = [one.offset_ns - one.bound_ns for one in ordered], [one.offset_ns + one.bound_ns for one in ordered]
     forwards = list(itertools.pairwise(range(len(ordered))))
     for near, far in (*forwards, *((far, near) for near, far in reversed(forwards))):

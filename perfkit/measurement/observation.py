@@ -200,8 +200,8 @@ class PointTelemetry:
         self._client.follow(pids or (os.getpid(),))
 
     def publish_times(self, piece: Recording) -> None:
-        """Publishes the times of each second of a recording's piece as live metrics."""
-        for second, times in piece.times_by_second():
+        """Publishes the times of each second of a recording's piece as live metrics, if they are served."""
+        for second, times in piece.times_by_second() if self._client.url else ():
             self._client.publish(IntervalTimes(self._number, second, times))
 
     @property

@@ -3,7 +3,6 @@
 From an unfinished result a run takes over the whole load points, as if it had measured them itself.
 """
 
-import copy
 import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -59,13 +58,6 @@ class RunResult:
     def resume(self, resumption: Resumption) -> None:
         """Adds that the run was resumed."""
         self._resumptions += (resumption,)
-
-    def branch(self) -> "RunResult":
-        """A copy, to which points can be added without adding them here."""
-        branch = copy.copy(self)
-        summaries = {key: summary.branch() for key, summary in self._summaries.items()}
-        vars(branch).update(points=list(self.points), _summaries=summaries)
-        return branch
 
     def end(self, status: Status, reason: str) -> None:
         """Sets why the run has ended before its last load point."""

@@ -348,17 +348,16 @@ class ScenarioRun:
         if not self.measured:
             self._writer.begin(self.result())
         file, log_bytes, telemetry_bytes = self._writer.begin_point(self.measured)
-        folder, started_ns = str(self.loaded.folder.resolve()), self._started_ns
         head = PointHead(
-            perfkit.__version__,
-            folder,
-            started_ns,
-            log_bytes,
-            telemetry_bytes,
-            self._probe_time_ns,
-            workers,
-            tuple(self._warnings),
-            workloads,
+            version=perfkit.__version__,
+            folder=str(self.loaded.folder.resolve()),
+            log_started_ns=self._started_ns,
+            log_bytes=log_bytes,
+            telemetry_bytes=telemetry_bytes,
+            probe_time_ns=self._probe_time_ns,
+            workers=workers,
+            warnings=tuple(self._warnings),
+            workloads=workloads,
         )
         return PointLog(file, head, self.clock, self.scenario.measure.checkpoint_ns)
 

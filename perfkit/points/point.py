@@ -1,6 +1,5 @@
 """The load points of a result, made from measured windows: one per repetition, and all repetitions pooled."""
 
-import copy
 import dataclasses
 import os
 import statistics
@@ -81,12 +80,6 @@ class LoadSummary:
         self._pooled: Point | None = None
         for repetition in repetitions:
             self.add(repetition)
-
-    def branch(self) -> "LoadSummary":
-        """A copy, to which repetitions can be added without adding them here."""
-        branch = copy.copy(self)
-        vars(branch).update(_reasons=dict(self._reasons))
-        return branch
 
     def add(self, measured: PointMeasurement) -> Point:
         """Adds a repetition, and returns its own point."""

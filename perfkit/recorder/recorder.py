@@ -49,7 +49,7 @@ class Recorder:
 
     `describe_failure` and `raw_failure` are those of `FailureKinds`. `check` may read an answer before its payload is dropped,
     change its outcome, and returns whether it read it. An OK answer within `good_within_ns` is good. `stops` finds the stops of this
-    process, which the recording lacks: those of all workloads share them. With `is_streamed` the replies have the instants of their responses. With `is_live` the newest replies can be
+    process; they are not in the recording, because the workloads of a worker share them. With `is_streamed` the replies have the instants of their responses. With `is_live` the newest replies can be
     taken as `LiveFigures`. `labels` names the addresses of a target with several. The recording can be taken out piece
     by piece while load is sent; all pieces add up.
     """
@@ -334,5 +334,5 @@ class Recorder:
 
 
 def _take_before(counts: collections.Counter[int], end_s: int | None) -> dict[int, int]:
-    """Removes the seconds before one, or all, and returns them."""
+    """Removes and returns the counts of the seconds before `end_s`; of all seconds if it is None."""
     return {second: counts.pop(second) for second in sorted(counts) if end_s is None or second < end_s}

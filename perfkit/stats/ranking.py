@@ -107,7 +107,7 @@ def judge_all(constraints: tuple[Constraint, ...], figures: Mapping[str, Estimat
 
 
 def worst_of(judgements: tuple[Judgement, ...]) -> Judgement:
-    """`violated` if one is, otherwise `cannot be told` if one is, otherwise `holds`."""
+    """`violated` if any judgement is that, otherwise `cannot be told` if any is that, otherwise `holds`."""
     for judgement in ("violated", "cannot be told"):
         if judgement in judgements:
             return judgement

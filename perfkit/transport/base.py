@@ -211,7 +211,7 @@ class OneAddress:
 
     @property
     def queued(self) -> int:
-        """None, of an engine that does not tell."""
+        """0: the engine does not tell."""
         return 0
 
     async def ask(self, question: Callable[[Any], Awaitable[_T]]) -> _T:

@@ -38,5 +38,5 @@ def test_machines_with_other_clocks_and_ways_send_one_schedule_and_their_figures
 def test_what_a_killed_machine_sent_is_not_sent_again_and_no_process_is_left(fleet):
     required = {"exit_code": 5, "lost": ["far"], "codes": {"near": 0, "far": -9}}
     checks = list(failure_case(fleet, 1.5, "", lambda run: run.after(60).kill_machine("far"), required))
-    # pieces come about every second, so that such a short load may have none
+    # the first piece comes after about two seconds, when so short a load has ended
     assert [one for one in checks if not one.holds and "had sent counts" not in one.required] == []

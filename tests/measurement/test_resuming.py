@@ -13,6 +13,7 @@ import yaml
 from perfkit.errors import ResultError, UsageError
 from perfkit.measurement.control import Interruption, RunObserver
 from perfkit.measurement.lifecycle import InterleavedCase, measure_interleaved, measure_scenario
+from perfkit.measurement.recovery import recover_result
 from perfkit.result.file import read_result
 from perfkit.result.interval_log import check_log, read_window_starts
 from perfkit.result.telemetry_file import read_telemetry
@@ -238,3 +239,15 @@ def test_without_an_unfinished_result_the_run_begins_with_the_first_load_point(t
     assert (len(result.points), result.resumptions) == (4, ())
     assert observer.notes[0].endswith("the run begins with the first load point.")
     assert pathlib.Path(tmp_path / "out").is_dir()
+
+
+def test_whole_load_points_are_recovered_although_the_log_of_the_next_did_not_reach_the_disk(killed, tmp_path):
+    _, out = killed(2, {**PLAIN, "telemetry": False})
+    partial = out.with_name(f"{out.name}.partial")
+    (partial / "measured" / "00002.log").write_bytes(bytes(4096))
+    with undisturbed():
+        recovered = recover_result(partial, tmp_path / "recovered")
+    assert len(recovered.result.points) == 2
+    assert read_result(recovered.folder)[0].points == read_result(partial)[0].points
+    assert any(one.startswith("The load points from number 3 on: ") for one in recovered.lost)
+    check_log(recovered.folder, recovered.result)

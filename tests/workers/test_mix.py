@@ -17,7 +17,7 @@ from perfkit.target.address import Address
 from perfkit.transport.base import Outcome, Prepared
 from perfkit.transport.scripted import ScriptedTransport
 from perfkit.workers.messages import WorkerSpec
-from perfkit.workers.point_recording import merge_points
+from perfkit.workers.point_recording import PointSum
 from perfkit.workers.worker import PreparedWorkload, run_workloads
 from tests.measured_points import workload_spec
 
@@ -38,6 +38,19 @@ def poisson(rate=300.0, max_in_flight=None, seed=4):
     return OpenPlan(rate, "poisson", Schedule("poisson", arrivals.constant_rate(rate), (seed,)), None, max_in_flight)
 
 
+class HaltedClock(ManualClock):
+    """Stands in for a process that does not run for some time."""
+
+    def pass_unnoticed(self, length_ns):
+        self._now_ns += length_ns
+
+    def jump(self):
+        now_ns = self._now_ns
+        has_jumped = super().jump()
+        self._now_ns = max(self._now_ns, now_ns)  # those who slept meanwhile wake late
+        return has_jumped
+
+
 class NotingTransport(ScriptedTransport):
     """Notes the requests of one workload."""
 
@@ -50,9 +63,14 @@ class NotingTransport(ScriptedTransport):
         return super().send(prepared)
 
 
-def measure(whole, *, workers=1, variants=3, outcomes=(Outcome.OK,) * 3):
-    """The merged point of a mix, and the requests of each workload in the order of sending."""
-    clock, sent = ManualClock(5 * S), [list[bytes]() for _ in whole.workloads]
+def measure(whole, *, workers=1, variants=3, outcomes=(Outcome.OK,) * 3, halt_at_ns=()):
+    """The merged point of a mix, and the requests of each workload in the order of sending; the workers halt for 200 ms at some instants."""
+    clock, sent, total = HaltedClock(5 * S), [list[bytes]() for _ in whole.workloads], PointSum()
+
+    async def halt():
+        for instant_ns in halt_at_ns:
+            await clock.sleep_until_ns(instant_ns)
+            clock.pass_unnoticed(200 * MS)
 
     async def one(worker):
         async def begin_at():
@@ -66,10 +84,14 @@ def measure(whole, *, workers=1, variants=3, outcomes=(Outcome.OK,) * 3):
             )
             for number, one in enumerate(own.workloads)
         ]  # fmt: skip
-        return await run_workloads(own, workloads, clock=clock, on_loop=lambda _: None, begin_at=begin_at)
+        rest = await run_workloads(
+            own, workloads, clock=clock, on_loop=lambda _: None, begin_at=begin_at, on_piece=lambda piece: total.add(worker, piece.point)
+        )
+        total.add(worker, rest)
 
     async def main():
-        return merge_points(await asyncio.gather(*map(one, range(workers))))
+        await asyncio.gather(halt(), *map(one, range(workers)))
+        return total.take()
 
     return clock.run(main()), sent
 
@@ -133,3 +155,11 @@ def test_a_workload_whose_requests_fail_ends_the_load_point_of_all():
     point, sent = measure(both, outcomes=(Outcome.REJECTED, Outcome.OK))
     assert point.ending.cause is StopCause.TOO_MANY_ERRORS
     assert len(sent[1]) < 100, "of 550"
+
+
+def test_the_stops_of_a_worker_are_those_of_each_of_its_workloads_once():
+    point, _ = measure(spec(poisson(), weights=WEIGHTS, window_ns=6 * S), halt_at_ns=(8 * S, 12 * S))
+    stops = [[stop.start_ns // S for stop in one.recording.stops] for one in point.workloads]
+    assert stops == [[8, 12]] * 3
+    assert [stop.start_ns // S for stop in point.recording.stops] == [8, 12]
+    assert all(sum(batch.counts["touched"] for batch in one.recording.batches.values()) for one in point.workloads)

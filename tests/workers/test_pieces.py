@@ -126,3 +126,36 @@ def test_a_sum_of_pieces_for_the_log_keeps_its_seconds_apart():
     before = added((worker, piece.point) for worker, piece in came if piece.at_ns <= 40 * S)
     cut_off = recording.before(40 * S)
     assert sum(batch.counts["finished"] for batch in cut_off.batches.values()) == sum(before.recording.finished_per_s.values())
+
+
+class OneConnection(ScriptedTransport):
+    """Sends one request at a time; the others wait for the connection."""
+
+    def __init__(self, clock, service_ns):
+        super().__init__(clock, lambda _: (service_ns, Outcome.OK))
+        self._connection, self._waiting = asyncio.Lock(), 0
+
+    @property
+    def queued(self):
+        return self._waiting
+
+    async def send(self, prepared):
+        self._waiting += 1
+        async with self._connection:
+            self._waiting -= 1
+            return await super().send(prepared)
+
+
+def test_requests_that_wait_for_a_connection_hold_no_piece_up():
+    clock, taken = ManualClock(5 * S), list[tuple[int, int]]()
+    load = spec(ClosedPlan(8, 0), timeout_ns=30 * S, window_ns=6 * S)
+
+    async def main():
+        return await run_point(
+            load, OneConnection(clock, 20 * MS), [Prepared((b"x",))], clock=clock, address=Address("http", "h", 1), on_loop=lambda _: None,
+            on_piece=lambda piece: taken.append((piece.at_ns, clock.now_ns())),
+        )  # fmt: skip
+
+    clock.run(main())
+    assert len(taken) >= 4
+    assert all(now_ns - at_ns < 3 * S // 2 for at_ns, now_ns in taken)
