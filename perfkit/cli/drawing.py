@@ -4,14 +4,13 @@ import asyncio
 import contextlib
 import importlib
 import pathlib
-import subprocess
 import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from perfkit.errors import MeasurementWarning, PerfkitError
 from perfkit.process.messages import load_message
-from perfkit.process.start_module import spawn_module, start_module
+from perfkit.process.start_module import DRAWING, start_module
 
 if TYPE_CHECKING:
     from perfkit.cli.signals import SignalHandler
@@ -19,39 +18,27 @@ if TYPE_CHECKING:
 
 
 _DRAWN_WITHIN_S = 300
-_MODULE = "perfkit.cli.drawing"
-_DRAWING_MODULES = (
+_IMPORTED_AHEAD = (
     *("jinja2", "yaml", "perfkit.report.run", "perfkit.report.run_charts", "perfkit.report.chart_svg", "perfkit.report.render"),
     *("perfkit.report.perf_analyzer", "perfkit.report.sweep", "perfkit.cli.main", "perfkit.cli.report"),
 )
 
 
-def spawn_drawing() -> "subprocess.Popen[bytes]":
-    """Starts the process that draws reports ahead of `draw_report`: it imports its libraries, and waits."""
-    return spawn_module(_MODULE, reads_stderr=True)
-
-
-def draw_report(
-    folder: pathlib.Path,
-    *options: str,
-    meanwhile: Callable[[], None],
-    signals: "SignalHandler",
-    spawned: "subprocess.Popen[bytes] | None" = None,
-) -> str:
+def draw_report(folder: pathlib.Path, *options: str, meanwhile: Callable[[], None], signals: "SignalHandler") -> str:
     """Draws the report of a result folder, and says why it is missing; empty if it was drawn. An interrupt ends the drawing.
 
-    `meanwhile` is called while it is drawn; `spawned` is the process that draws it, where `spawn_drawing` has started it already.
+    `meanwhile` is called while it is drawn.
     """
     try:
-        return signals.run(_draw([*options, str(folder)], meanwhile, spawned))
+        return signals.run(_draw([*options, str(folder)], meanwhile))
     except asyncio.CancelledError:
         return "it was interrupted"
     except OSError as error:
         return f"its process could not be started: {error}"
 
 
-async def _draw(arguments: list[str], meanwhile: Callable[[], None], spawned: "subprocess.Popen[bytes] | None") -> str:
-    async with start_module(_MODULE, on_line=lambda _: None, stop_within_s=0.0, spawned=spawned) as child:
+async def _draw(arguments: list[str], meanwhile: Callable[[], None]) -> str:
+    async with start_module(DRAWING, on_line=lambda _: None, stop_within_s=0.0) as child:
         child.send(arguments)
         try:
             meanwhile()
@@ -78,7 +65,7 @@ def add_missing_report(folder: pathlib.Path, result: "Result", reason: str) -> t
 
 def main() -> int:
     """Draws one report and returns the exit code; without arguments, none."""
-    for module in _DRAWING_MODULES:
+    for module in _IMPORTED_AHEAD:
         importlib.import_module(module)
     from perfkit.cli.main import main as run_command
     from perfkit.result.model import Result

@@ -5,16 +5,14 @@ import contextlib
 import json
 import os
 import pathlib
-import subprocess
 from typing import TYPE_CHECKING
 
-from perfkit.cli.drawing import add_missing_report, draw_report, spawn_drawing
+from perfkit.cli.drawing import add_missing_report, draw_report
 from perfkit.cli.exit_code import ExitCode, exit_code_of
 from perfkit.cli.options import add_resume, check_resume, command_that_continues, complete_result, whole_number, whole_points
 from perfkit.cli.output import reader_may_leave
 from perfkit.cli.url_scenario import add_scenario_or_url_options, scenario_source
-from perfkit.process.child import end_unused
-from perfkit.process.start_module import spawn_module
+from perfkit.process.start_module import DRAWING, SAMPLER, WORKER, end_started_ahead, start_ahead
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -57,6 +55,15 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def _execute(options: argparse.Namespace) -> ExitCode:
+    if not (options.print_scenario or options.fleet):
+        start_ahead(WORKER)  # it imports its libraries while this process imports its own
+    try:
+        return _run(options)
+    finally:
+        end_started_ahead()
+
+
+def _run(options: argparse.Namespace) -> ExitCode:
     from perfkit.clock import utc_now
     from perfkit.errors import UsageError
     from perfkit.result.output_folder import locked
@@ -74,12 +81,9 @@ def _execute(options: argparse.Namespace) -> ExitCode:
         print(scenario_text(document_with_settings(source, options.settings)), end="")
         return ExitCode.DONE
     check_resume(options)
-    sampler = None
     if not (cases[0].values or options.resume) and cases[0].loaded.scenario.telemetry:
-        sampler = spawn_module("perfkit.telemetry.sampler_process")  # it imports its libraries while this process imports its own
-    session = _Session(
-        quiet=options.quiet, publish_at=options.prometheus, writes_reports=not options.no_report, resume=options.resume, sampler=sampler
-    )
+        start_ahead(SAMPLER)
+    session = _Session(quiet=options.quiet, publish_at=options.prometheus, writes_reports=not options.no_report, resume=options.resume)
     name = cases[0].loaded.scenario.name
     folder = options.out or pathlib.Path("reports") / f"{name}-{utc_now():%Y%m%dT%H%M%SZ}"
     if cases[0].values:
@@ -141,17 +145,13 @@ class _Session:
         publish_at: tuple[str, int] | None,
         writes_reports: bool,
         resume: bool,
-        sampler: "subprocess.Popen[bytes] | None",
     ) -> None:
         from perfkit.cli.signals import SignalHandler
         from perfkit.measurement.control import Interruption
         from perfkit.report.live import LiveReport
 
-        self.live = LiveReport(quiet=quiet, on_all_answered=self._spawn_drawing)
-        self._sampler = sampler
+        self.live = LiveReport(quiet=quiet, on_all_answered=self._start_drawing_ahead)
         self._cpus = os.sched_getaffinity(0)
-        self._drawing: subprocess.Popen[bytes] | None = None
-        """The process that draws the report, started ahead."""
         self._publish_at, self._writes_reports, self._interruption = publish_at, writes_reports, Interruption()
         self._signals = SignalHandler(self._interruption, self._say_that_it_stops)
         self._is_drawing, self._resume = False, resume
@@ -169,13 +169,8 @@ class _Session:
         """Measures a scenario, prints its figures as soon as they are stored, and draws the report, unless nothing was measured."""
         from perfkit.measurement.lifecycle import measure_scenario
 
-        measuring = measure_scenario(
-            loaded, folder, self.live, self._interruption, publish_at=self._publish_at, resume=self._resume, sampler=self._sampler
-        )
-        try:
-            return self._reported(self._signals.run(measuring), print_figures)
-        finally:
-            self._end_unused()
+        measuring = measure_scenario(loaded, folder, self.live, self._interruption, publish_at=self._publish_at, resume=self._resume)
+        return self._reported(self._signals.run(measuring), print_figures)
 
     def measure_interleaved(self, cases: "Sequence[InterleavedCase]") -> "list[Result | PerfkitError]":
         """Measures scenarios interleaved on one server, and writes their result folders and reports."""
@@ -183,10 +178,7 @@ class _Session:
         from perfkit.measurement.lifecycle import measure_interleaved
 
         measuring = measure_interleaved(cases, self.live, self._interruption, publish_at=self._publish_at, resume=self._resume)
-        try:
-            return [one if isinstance(one, PerfkitError) else self._reported(one, _print_nothing) for one in self._signals.run(measuring)]
-        finally:
-            self._end_unused()
+        return [one if isinstance(one, PerfkitError) else self._reported(one, _print_nothing) for one in self._signals.run(measuring)]
 
     def _reported(self, measured: "MeasuredScenario", print_figures: "Callable[[Result], None]") -> "Result":
         """The result of a run after its figures are printed and its report is drawn."""
@@ -210,25 +202,15 @@ class _Session:
             meanwhile()
             return "the run was stopped at once"
         self._is_drawing = True
-        spawned, self._drawing = self._drawing, None
         try:
-            return draw_report(folder, *options, meanwhile=meanwhile, signals=self._signals, spawned=spawned)
+            return draw_report(folder, *options, meanwhile=meanwhile, signals=self._signals)
         finally:
             self._is_drawing = False
 
-    def _spawn_drawing(self) -> None:
+    def _start_drawing_ahead(self) -> None:
         """Starts the process that will draw the report, now that it disturbs no measurement."""
-        if self._writes_reports and self._drawing is None and not self._interruption.count:
-            with contextlib.suppress(OSError):  # `draw_report` tries again, once the result is stored
-                self._drawing = spawn_drawing()
-                os.sched_setaffinity(self._drawing.pid, self._cpus)  # the run may have pinned this process
-
-    def _end_unused(self) -> None:
-        """Ends the processes that were started ahead, as far as they were not needed."""
-        for process in (self._sampler, self._drawing):
-            if process is not None and process.returncode is None:
-                end_unused(process)
-        self._sampler = self._drawing = None
+        if self._writes_reports and not self._interruption.count:
+            start_ahead(DRAWING, reads_stderr=True, cpus=self._cpus)  # the run may have pinned this process
 
     def say_last_notes(self) -> None:
         """Says which results were not stored and which reports were not drawn."""

@@ -1,9 +1,11 @@
 """The CPUs of this machine: which may be used, how they are arranged, and how their clocks are governed."""
 
 import contextlib
+import ctypes
 import os
 import pathlib
 import platform
+import struct
 from collections.abc import Iterator, Sequence
 
 ROOT = pathlib.Path("/")
@@ -23,6 +25,28 @@ def usable_cpus() -> list[int]:
     if hasattr(os, "sched_getaffinity"):
         return sorted(os.sched_getaffinity(0))
     return list(range(os.cpu_count() or 1))
+
+
+# struct sched_attr of sched_setattr(2): size, policy, flags, nice, priority, runtime, deadline, period
+_SCHED_ATTR, _SHARES_TIME = struct.Struct("=IIQiIQQQ"), (0, 3)
+_SET_AND_GET_NUMBERS = {"x86_64": (314, 315), "aarch64": (274, 275)}
+_SHORT_SLICE_NS = 100_000
+
+
+def take_short_slices() -> None:
+    """Has the kernel run this thread soon after it wakes up, for 0.1 ms, instead of ending the longer slice of another thread first.
+
+    Its share of the CPU stays the same. No effect before Linux 6.12, on other systems, and at real-time priority.
+    """
+    numbers = _SET_AND_GET_NUMBERS.get(platform.machine()) if platform.system() == "Linux" else None
+    if numbers is None:
+        return
+    call, attributes = ctypes.CDLL(None).syscall, ctypes.create_string_buffer(_SCHED_ATTR.size)
+    if call(numbers[1], 0, attributes, _SCHED_ATTR.size, 0):
+        return
+    size, policy, flags, nice, priority, _, *times = _SCHED_ATTR.unpack(attributes)
+    if policy in _SHARES_TIME:
+        call(numbers[0], 0, _SCHED_ATTR.pack(size, policy, flags, nice, priority, _SHORT_SLICE_NS, *times), 0)
 
 
 @contextlib.contextmanager

@@ -5,7 +5,6 @@ import contextlib
 import dataclasses
 import functools
 import pathlib
-import subprocess
 from collections.abc import Awaitable, Sequence
 
 from perfkit.clock import Clock, MonotonicClock, utc_now
@@ -20,6 +19,7 @@ from perfkit.measurement.run_result import why_not_resumable
 from perfkit.measurement.run_target import RunTarget, open_target
 from perfkit.measurement.scenario_run import MeasuredScenario, ScenarioRun
 from perfkit.measurement.shared_memory import run_regions
+from perfkit.process.start_module import WORKER, start_ahead
 from perfkit.result.file import ResultWriter
 from perfkit.result.output_folder import locked
 from perfkit.result.unfinished import find_unfinished
@@ -39,15 +39,13 @@ async def measure_scenario(
     publish_at: tuple[str, int] | None = None,
     spool: ReplySpool | None = None,
     resume: bool = False,
-    sampler: "subprocess.Popen[bytes] | None" = None,
 ) -> MeasuredScenario:
     """Measures every load point of a scenario, or searches its capacity, and stores the result in a folder.
 
     With `resume` the load points that an unfinished result of the folder has as a whole are taken from there; see `find_unfinished`.
 
     `publish_at` is a host and port at which live metrics are served. `spool` gets every reply, for a profile export. A result without any
-    load point is not stored. `sampler` is the process of the samplers, where the caller has spawned it; if the run ends before it is used,
-    the caller ends it.
+    load point is not stored.
 
     Raises ModelMismatchError, ScenarioError, TargetError and UsageError if nothing was measured, also because the folder cannot be
     written or another process writes to it; a failure after the first load point ends in a result whose status says so, and which is
@@ -56,7 +54,7 @@ async def measure_scenario(
     """
     with locked(folder):
         run = _new_run(loaded, folder, observer, interruption, clock or MonotonicClock(), spool=spool, resume=resume)
-        await _conclude_on_errors([run], _execute([run], publish_at, sampler=sampler))
+        await _conclude_on_errors([run], _execute([run], publish_at))
         return run.conclude()
 
 
@@ -150,7 +148,6 @@ async def _execute(
     runs: Sequence[ScenarioRun],
     publish_at: tuple[str, int] | None,
     server_pid: int | None = None,
-    sampler: "subprocess.Popen[bytes] | None" = None,
 ) -> None:
     """Measures the load points of all runs interleaved, and saves a run's result after each of its own; an error of one is its `failure`."""
     first = runs[0]
@@ -179,7 +176,7 @@ async def _execute(
                 shares_memory=shares_memory,
                 trace_url=trace_url,
             ) as target,
-            sampler_process(is_wanted=scenario.telemetry, spawned=sampler) as client,
+            sampler_process(is_wanted=scenario.telemetry) as client,
             LocalWorkers(clock) as workers,
             contextlib.AsyncExitStack() as regions,
         ):
@@ -236,7 +233,7 @@ async def _execute(
 def _start_workers(runs: Sequence[ScenarioRun], workers: LocalWorkers) -> None:
     """Has worker processes of this machine send the load, unless a fleet does; the first imports its libraries while the target is probed."""
     if runs[0].scenario.fleet is None:
-        workers.start_ahead()
+        start_ahead(WORKER)
         for run in runs:
             run.generator.local = workers
 

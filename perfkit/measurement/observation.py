@@ -287,7 +287,7 @@ async def _after(
     sent = AnswerTotals.added(one.recording.answer_totals for one in workloads)
     # a request that was sent again may have been answered on the lost connection, too
     retried = sum(one.connections.retried for one in workloads)
-    sent = dataclasses.replace(sent, perhaps_answered=sent.perhaps_answered + retried)
+    sent = sent._replace(perhaps_answered=sent.perhaps_answered + retried)
     return await reader.after(sent, sum(one.connections.reconnects for one in workloads))
 
 

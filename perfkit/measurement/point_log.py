@@ -9,6 +9,7 @@ import dataclasses
 import errno
 import os
 import pathlib
+import struct
 import zlib
 from collections.abc import Iterable, Iterator, Mapping
 
@@ -22,8 +23,8 @@ from perfkit.stats.buckets import BucketCounts
 from perfkit.workers.messages import Piece
 from perfkit.workers.point_recording import STAND_INS, PointRecording, PointSum
 
-_LENGTH_BYTES = 4
-_FASTEST = 1
+_FRAME = struct.Struct(">II")
+"""The length of an entry and its CRC-32, before it."""
 _LARGEST_ENTRY_BYTES = 2**28
 # answers that come so much later than others get a line of their own for their second
 _OPEN_SECONDS = 8
@@ -131,8 +132,7 @@ class PointLog:
 
 
 def _framed(entry: bytes) -> bytes:
-    packed = zlib.compress(entry, _FASTEST)
-    return len(packed).to_bytes(_LENGTH_BYTES, "big") + packed
+    return _FRAME.pack(len(entry), zlib.crc32(entry)) + entry
 
 
 def read_point_log(file: pathlib.Path) -> tuple[PointHead, Iterator[PointHead | LoggedPiece | LoggedLoss]]:
@@ -145,13 +145,10 @@ def read_point_log(file: pathlib.Path) -> tuple[PointHead, Iterator[PointHead | 
 
 def _read(file: pathlib.Path) -> Iterator[bytes]:
     with file.open("rb") as stream:
-        while len(length := stream.read(_LENGTH_BYTES)) == _LENGTH_BYTES:
-            packed, unpacker = stream.read(min(int.from_bytes(length, "big"), _LARGEST_ENTRY_BYTES)), zlib.decompressobj()
-            try:
-                entry = unpacker.decompress(packed, _LARGEST_ENTRY_BYTES)
-            except zlib.error:
-                return
-            if not unpacker.eof:
+        while len(frame := stream.read(_FRAME.size)) == _FRAME.size:
+            length, checksum = _FRAME.unpack(frame)
+            entry = stream.read(min(length, _LARGEST_ENTRY_BYTES))
+            if len(entry) != length or zlib.crc32(entry) != checksum:
                 return
             yield entry
 

@@ -21,6 +21,7 @@ import numpy as np
 
 _COUNT, _FLOAT = struct.Struct("<I"), struct.Struct("<d")
 _MOST_DIMENSIONS = 32
+_SHORT_FORMS: "tuple[np.dtype[Any], ...]" = (np.dtype("u1"), np.dtype("<u2"), np.dtype("<u4"))
 _PLAIN_DATA = (bytes, bytearray, memoryview)
 
 
@@ -255,15 +256,21 @@ def _choice(values: Sequence[Any]) -> _Coder:
 
 
 def _array(dtype: "np.dtype[Any]") -> _Coder:
-    stored = dtype.newbyteorder("<")
+    forms = [*(_SHORT_FORMS if dtype == np.int64 else ()), dtype.newbyteorder("<")]
+    last = len(forms) - 1
 
     def write(value: Any, out: _Writer) -> None:
-        out.parts.append(bytes((value.ndim,)))
+        value, number = value.astype(dtype, casting="same_kind", copy=False), last
+        if last and value.size:  # most are counts, which are small
+            size_bytes = (int(value.view(np.uint64).max()).bit_length() + 7) // 8
+            number = next((number for number, form in enumerate(_SHORT_FORMS) if size_bytes <= form.itemsize), last)
+        out.parts.append(bytes((number, value.ndim)))
         for size in value.shape:
             out.count(size)
-        out.parts.append(value.astype(stored, casting="same_kind").tobytes())
+        out.parts.append(value.astype(forms[number]).tobytes())
 
     def read(source: _Reader) -> Any:
+        stored = forms[source.index(len(forms))]
         shape = [source.number() for _ in range(source.index(_MOST_DIMENSIONS + 1))]
         return np.frombuffer(source.take(math.prod(shape) * stored.itemsize), stored).astype(dtype).reshape(shape)
 

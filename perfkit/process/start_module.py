@@ -5,16 +5,19 @@ A child runs the code of this perfkit, wherever it was imported from, and nothin
 environment that it needs, and the kernel kills it when the process that started it ends, also while it is stopped (`entry`).
 """
 
+import contextlib
 import os
 import pathlib
 import subprocess
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractAsyncContextManager
 
 import perfkit
-from perfkit.process.child import Child, child_process, kill_group, register, spawn, unregister
+from perfkit.process.child import Child, child_process, end_unused, kill_group, register, spawn, unregister
 
+WORKER, SAMPLER, DRAWING = "perfkit.workers.worker_process", "perfkit.telemetry.sampler_process", "perfkit.cli.drawing"
+"""The modules that send load, sample telemetry and draw reports."""
 _ROOT = str(pathlib.Path(perfkit.__file__).absolute().parents[1])
 _START = "import sys; sys.path.insert(0, sys.argv[1]); from perfkit.process.entry import become_module; become_module(dies_with_parent={})"
 # No proxies: perfkit and its samplers speak to the target directly, and a proxy's URL often holds a password.
@@ -33,6 +36,8 @@ _ALLOWED_BEGINNINGS = (
 # overrides of scenario keys, which may be header values, are read by the process that reads the scenario
 _REFUSED_BEGINNINGS = ("PERFKIT_SET_",)
 _SECRET_ENDINGS = ("TOKEN", "SECRET", "PASSWORD", "PASSWD", "CREDENTIALS", "_KEY")
+_ahead: "dict[str, subprocess.Popen[bytes]]" = {}
+"""The processes started ahead by their modules."""
 
 
 def start_module(
@@ -40,24 +45,34 @@ def start_module(
     *arguments: str,
     on_line: Callable[[str], None] | None = None,
     stop_within_s: float = 5,
-    spawned: "subprocess.Popen[bytes] | None" = None,
 ) -> AbstractAsyncContextManager[Child]:
-    """Runs `python -m module` for the length of the block; see `child_process`. `spawned` is what `spawn_module` returned for it."""
+    """Runs `python -m module` for the length of the block, in the process that `start_ahead` has started, if any; see `child_process`."""
     return child_process(
         module_command(module, *arguments),
         environment=module_environment(os.environ),
         on_line=on_line,
         stop_within_s=stop_within_s,
-        spawned=spawned,
+        spawned=None if arguments else _ahead.pop(module, None),
     )
 
 
-def spawn_module(module: str, *, reads_stderr: bool = False) -> "subprocess.Popen[bytes]":
-    """Starts `python -m module` ahead of `start_module`, so that it imports its libraries meanwhile; `end_unused` ends it.
+def start_ahead(module: str, *, reads_stderr: bool = False, cpus: Iterable[int] = ()) -> None:
+    """Starts `python -m module`, unless it has been, for the next `start_module` of it, so that it imports its libraries meanwhile.
 
-    `reads_stderr` says whether `start_module` will get an `on_line`.
+    `reads_stderr` says whether `start_module` will get an `on_line`. `cpus` are those that the process may use, by default those of this one.
     """
-    return spawn(module_command(module), module_environment(os.environ), reads_stderr=reads_stderr)
+    with contextlib.suppress(OSError):  # met again, and told, when the process is needed
+        if module not in _ahead:
+            _ahead[module] = spawn(module_command(module), module_environment(os.environ), reads_stderr=reads_stderr)
+            if cpus:
+                os.sched_setaffinity(_ahead[module].pid, cpus)
+
+
+def end_started_ahead(*modules: str) -> None:
+    """Ends the processes of these modules, by default of all, that `start_ahead` has started and nobody has used."""
+    for module in modules or tuple(_ahead):
+        if (process := _ahead.pop(module, None)) is not None:
+            end_unused(process)
 
 
 def run_module(module: str, *arguments: str, within_s: float) -> bool:

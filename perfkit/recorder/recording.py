@@ -3,7 +3,7 @@
 import collections
 import dataclasses
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -100,8 +100,7 @@ _ANSWERED = np.array([outcome in (Outcome.OK, Outcome.INVALID_OUTPUT) for outcom
 _PERHAPS_ANSWERED = (Outcome.TIMED_OUT, Outcome.UNFINISHED, Outcome.BROKEN)
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class AnswerTotals:
+class AnswerTotals(NamedTuple):
     """Answers of a whole load point, warm-up included, for comparison with the server's own counts."""
 
     answered: int = 0
@@ -114,7 +113,7 @@ class AnswerTotals:
     @classmethod
     def added(cls, parts: "Iterable[AnswerTotals]") -> "AnswerTotals":
         """The sums over several workers."""
-        return cls(*map(sum, zip(*map(dataclasses.astuple, parts), strict=True)))
+        return cls(*map(sum, zip(*parts, strict=True)))
 
     @classmethod
     def counted(cls, codes: Instants, service_ns: Instants) -> "AnswerTotals":

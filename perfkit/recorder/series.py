@@ -52,7 +52,10 @@ def sum_series(parts: Sequence[Series]) -> Series:
     size = max(-(-part.timed.size * part.interval_ns // longest_ns) for part in parts)
     total = np.zeros((4, size), dtype=np.int64)
     for part in parts:
-        np.add.at(total.T, np.arange(part.timed.size) * part.interval_ns // longest_ns, part.rows().T)
+        rows, factor = part.rows(), longest_ns // part.interval_ns
+        if factor > 1:
+            rows = _sum_neighbours(np.pad(rows, ((0, 0), (0, -rows.shape[1] % factor))), factor)
+        total[:, : rows.shape[1]] += rows
     return Series(parts[0].origin_ns, longest_ns, *total)
 
 

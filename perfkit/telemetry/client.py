@@ -3,13 +3,12 @@
 import asyncio
 import collections
 import contextlib
-import subprocess
 from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Any
 
 from perfkit.errors import UsageError
 from perfkit.process.child import Child
-from perfkit.process.start_module import start_module
+from perfkit.process.start_module import SAMPLER, start_module
 from perfkit.recorder.recent import LiveFigures
 from perfkit.telemetry.messages import (
     CloseScreen,
@@ -222,18 +221,15 @@ class TelemetryClient:
 
 
 @contextlib.asynccontextmanager
-async def sampler_process(
-    *, is_wanted: bool = True, max_silence_s: int = _MAX_SILENCE_S, spawned: "subprocess.Popen[bytes] | None" = None
-) -> AsyncIterator[TelemetryClient]:
+async def sampler_process(*, is_wanted: bool = True, max_silence_s: int = _MAX_SILENCE_S) -> AsyncIterator[TelemetryClient]:
     """Starts the sampler process for the length of the block, without waiting for it: it imports its libraries meanwhile.
 
     `TelemetryClient.configure` then starts the samplers. Unless it `is_wanted` there is no process, and nothing is sampled.
-    `spawned` is the process, where `spawn_module` has started it already.
     """
     if not is_wanted:
         yield TelemetryClient()
         return
-    async with start_module("perfkit.telemetry.sampler_process", stop_within_s=_CLOSE_TIMEOUT_S, spawned=spawned) as child:
+    async with start_module(SAMPLER, stop_within_s=_CLOSE_TIMEOUT_S) as child:
         client = TelemetryClient(child, max_silence_s)
         try:
             yield client

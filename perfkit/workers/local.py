@@ -2,20 +2,18 @@
 
 import contextlib
 import dataclasses
-import subprocess
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from typing import Any, Self
 
 from perfkit.clock import Clock
 from perfkit.errors import UsageError
-from perfkit.process.child import Child, end_unused
-from perfkit.process.start_module import spawn_module, start_module
+from perfkit.process.child import Child
+from perfkit.process.start_module import WORKER, end_started_ahead, start_module
 from perfkit.scenario.model import Scenario
 from perfkit.target.address import Address
 from perfkit.workers.group import GroupListener, WorkerGroup
 from perfkit.workers.messages import WorkerSpec
 
-MODULE = "perfkit.workers.worker_process"
 WORKER_FILES = 22
 """The files that a worker process has open besides its connections: interpreter, event loop, libraries; measured, with some to spare."""
 ENDS_WITHIN_S = 5
@@ -72,20 +70,13 @@ class LocalWorkers:
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._running, self._idle = list[Child](), list[Child]()
-        self._ahead: subprocess.Popen[bytes] | None = None
         self._ending = contextlib.AsyncExitStack()
-
-    def start_ahead(self) -> None:
-        """Starts the first worker, so that it imports its libraries while others are waited for."""
-        with contextlib.suppress(OSError):  # met again, and told, when the worker is needed
-            self._ahead = spawn_module(MODULE)
 
     async def __aenter__(self) -> Self:
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        if self._ahead is not None:
-            end_unused(self._ahead)
+        end_started_ahead(WORKER)
         for child in self._running:  # all at once, before the first is waited for
             child.close_stdin()
         await self._ending.aclose()
@@ -121,8 +112,7 @@ class LocalWorkers:
         while self._idle:
             if not (child := self._idle.pop(0)).ended.done():
                 return child
-        ahead, self._ahead = self._ahead, None
-        child = await self._ending.enter_async_context(start_module(MODULE, stop_within_s=ENDS_WITHIN_S, spawned=ahead))
+        child = await self._ending.enter_async_context(start_module(WORKER, stop_within_s=ENDS_WITHIN_S))
         self._running.append(child)
         return child
 

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from perfkit.clock import Clock, MonotonicClock
 from perfkit.errors import PerfkitError
 from perfkit.load.loop import Stoppable, run_with_side_tasks
-from perfkit.machine.cpus import pinned
+from perfkit.machine.cpus import pinned, take_short_slices
 from perfkit.process.messages import claim_stdout, message_bytes, open_stdin, read_message
 from perfkit.transport.base import Reply
 from perfkit.units import NS_PER_S
@@ -110,4 +110,5 @@ async def _main() -> None:
 if __name__ == "__main__":
     import uvloop
 
+    take_short_slices()
     uvloop.run(_main())

@@ -4,17 +4,16 @@ import subprocess
 
 import pytest
 
-from perfkit.process.child import end_unused
 from perfkit.process.messages import message_bytes
-from perfkit.process.start_module import spawn_module
+from perfkit.process.start_module import DRAWING, module_command
 
 
 @pytest.fixture
 def drawing():
-    process = spawn_module("perfkit.cli.drawing", reads_stderr=True)
-    yield process
-    if process.returncode is None:
-        end_unused(process)
+    pipe = subprocess.PIPE
+    with subprocess.Popen(module_command(DRAWING), stdin=pipe, stdout=pipe, stderr=pipe) as process:
+        yield process
+        process.kill()
 
 
 def test_without_a_result_it_ends_with_its_stdin(drawing: "subprocess.Popen[bytes]"):

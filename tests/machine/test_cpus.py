@@ -1,10 +1,14 @@
 """The CPUs of this machine, from files as Linux has them, and the affinity of this process."""
 
 import os
+import pathlib
+import re
+import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from perfkit.machine.cpus import can_boost, count_numa_nodes, cpu_model, pinned, usable_cpus
+from perfkit.machine.cpus import can_boost, count_numa_nodes, cpu_model, pinned, take_short_slices, usable_cpus
 
 
 def test_a_process_is_pinned_while_the_block_lasts():
@@ -12,6 +16,24 @@ def test_a_process_is_pinned_while_the_block_lasts():
     with pinned((min(before),)):
         assert usable_cpus() == [min(before)]
     assert os.sched_getaffinity(0) == before
+
+
+def test_a_thread_takes_short_slices_and_keeps_its_nice_value():
+    def take():
+        thread = threading.get_native_id()
+        os.setpriority(os.PRIO_PROCESS, thread, os.getpriority(os.PRIO_PROCESS, thread) + 1)
+        before = os.getpriority(os.PRIO_PROCESS, thread)
+        take_short_slices()
+        scheduled = pathlib.Path(f"/proc/self/task/{thread}/sched")
+        found = re.search(r"se\.slice +: +(\d+)", scheduled.read_text()) if scheduled.exists() else None
+        return before, os.getpriority(os.PRIO_PROCESS, thread), os.sched_getscheduler(thread), found and int(found[1])
+
+    with ThreadPoolExecutor(1) as thread:  # a thread of its own, since a raised nice value cannot be taken back
+        before, after, policy, slice_ns = thread.submit(take).result()
+    assert (after, policy) == (before, os.SCHED_OTHER)
+    if slice_ns is None:
+        pytest.skip("this kernel does not show the slices of its threads")
+    assert slice_ns == 100_000
 
 
 def test_without_cpus_a_process_is_not_pinned():

@@ -125,7 +125,7 @@ def test_what_a_crash_cut_off_or_damaged_at_the_end_is_left_out(killed, tmp_path
     whole = killed.log.read_bytes()
     entries = [0]
     while entries[-1] < len(whole):
-        entries.append(entries[-1] + 4 + int.from_bytes(whole[entries[-1] : entries[-1] + 4], "big"))
+        entries.append(entries[-1] + 8 + int.from_bytes(whole[entries[-1] : entries[-1] + 4], "big"))
     # the second worker is the last but one to come, and two of its seconds are beyond those of the first
     assert len(entries) == 1 + 1 + sum(map(len, ANSWERS)) + 1
     for number, damaged in enumerate((whole[: entries[14] - 1], whole[: entries[14]], whole[: entries[12] + 4] + b"\0" * 99)):

@@ -59,9 +59,8 @@ class Everything:
 
 
 floats = st.floats(allow_nan=False)
-arrays = st.lists(st.integers(-(2**63), 2**63 - 1), max_size=6).map(
-    lambda values: np.array(values, dtype=np.int64).reshape(len(values) % 2 or 2, -1)
-)
+numbers = st.sampled_from([0, 8, 16, 32, 63]).flatmap(lambda bits: st.integers(-(2**bits if bits == 63 else 0), 2**bits - (bits == 63)))
+arrays = st.lists(numbers, max_size=6).map(lambda values: np.array(values, dtype=np.int64).reshape(len(values) % 2 or 2, -1))
 fields = {
     "number": st.integers(),
     "real": floats | st.just(math.inf),
@@ -224,3 +223,12 @@ def test_only_plain_data_and_declared_values_are_sent():
     assert Encoding(Secretive, {Secretive: StandIn(str, repr, len)}).decoded(b"\3\0\0\0abc") == 3
     with pytest.raises(TypeError, match="is not of"):
         OF_MACHINE.encoded(Ping(1))
+
+
+@pytest.mark.parametrize(("largest", "bytes_each"), [(255, 1), (256, 2), (2**16, 4), (2**32, 8), (-1, 8)])
+def test_small_numbers_of_an_array_take_as_many_bytes_as_the_largest_needs(largest, bytes_each):
+    encoding = Encoding(npt.NDArray[np.int64], {})
+    values = np.array([0, largest, *range(98)])
+    encoded = encoding.encoded(values)
+    assert len(encoded) == 1 + 1 + 4 + 100 * bytes_each
+    assert encoding.decoded(encoded).tolist() == values.tolist()
