@@ -21,7 +21,7 @@ from benchmarks.simulated_queues import (
 )
 from perfkit.result.search import LimitCount
 from perfkit.search.decision import decide
-from perfkit.search.probes import NextProbe, Probe, SearchSettings, Stop
+from perfkit.search.probes import NextProbe, Probe, SearchEnd, SearchSettings
 from perfkit.stats.overload import judge_overload
 from perfkit.stats.percentiles import _uncorrelated_batches, is_limit_shown_met
 
@@ -178,7 +178,7 @@ def search(
         return (1 + WARM_UP) * max(requests / CAPACITY_PER_S, needed)
 
     probes: list[Probe] = []
-    step: NextProbe | Stop = decide(probes, settings, length_s)
+    step: NextProbe | SearchEnd = decide(probes, settings, length_s)
     while isinstance(step, NextProbe):
         probes.append(measure(queue, p99, step, length_s(step), rng))
         if on_probe:

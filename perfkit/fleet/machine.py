@@ -44,7 +44,7 @@ from perfkit.target_client import make_client
 from perfkit.units import NS_PER_S
 from perfkit.workers.group import GroupListener, NoWorkerLeftError, WorkerGroup
 from perfkit.workers.local import LocalWorkers, Part
-from perfkit.workers.messages import Begin, Crashed, PartLost, Piece, Progress, Ready, Stop, WorkerSpec
+from perfkit.workers.messages import Begin, Crashed, PartLost, Piece, Progress, Ready, StopOrder, WorkerSpec
 from perfkit.workers.point_recording import PointRecording, PointSum
 
 _SENDS_EVERY_NS = NS_PER_S
@@ -87,7 +87,7 @@ class MachineShare(GroupListener):
         match message:
             case Begin(at_ns) if not self._begin.done():
                 self._begin.set_result(at_ns)
-            case Stop(reason, cause, drain):
+            case StopOrder(reason, cause, drain):
                 if self._group is not None and self._begin.done():
                     self._group.stop(reason, cause, drain=drain)
                 else:  # they end when their input does
@@ -143,7 +143,7 @@ class MachineShare(GroupListener):
         self._live.add(figures)
 
     @override
-    def stopped_early(self, stop: Stop) -> None:
+    def stopped_early(self, stop: StopOrder) -> None:
         self._post(stop)
 
     @override

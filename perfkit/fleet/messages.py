@@ -25,7 +25,7 @@ from perfkit.errors import (
 from perfkit.fleet.dask_machine import DaskTask
 from perfkit.process.encoding import Encoding, StandIn
 from perfkit.recorder.recent import LiveFigures
-from perfkit.workers.messages import Begin, Crashed, PartLost, Piece, Progress, Ready, Stop, WorkerSpec
+from perfkit.workers.messages import Begin, Crashed, PartLost, Piece, Progress, Ready, StopOrder, WorkerSpec
 from perfkit.workers.point_recording import STAND_INS
 from perfkit.workload.shared_tensors import OutputSlots
 
@@ -108,7 +108,7 @@ class ToWorkers:
     """To the machine: pass this message on to its workers; None ends them at once."""
 
     id: int
-    message: Begin | Stop | None
+    message: Begin | StopOrder | None
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -118,7 +118,7 @@ class WorkersEnded:
     how: str
 
 
-OfWorkers: TypeAlias = Ready | Progress | LiveFigures | Piece | PartLost | Stop | PerfkitError | Crashed | WorkersEnded
+OfWorkers: TypeAlias = Ready | Progress | LiveFigures | Piece | PartLost | StopOrder | PerfkitError | Crashed | WorkersEnded
 """What a machine passes on of its workers."""
 
 

@@ -125,6 +125,7 @@ def _recover(partial: pathlib.Path, place: pathlib.Path) -> Recovered:
         add_checksums(new)
         new.rename(place)
     except OSError as error:
+        shutil.rmtree(new, ignore_errors=True)
         raise ResultError(f"{place}: cannot be written: {error.strerror}") from None
     return Recovered(result, place, tuple(losses))
 

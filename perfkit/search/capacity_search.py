@@ -12,7 +12,7 @@ from perfkit.result.search import FittedCurve, LimitCount, Search, SearchProbe
 from perfkit.scenario.file import LoadedScenario
 from perfkit.scenario.load import SearchLoadSpec
 from perfkit.search.decision import decide, estimate
-from perfkit.search.probes import NextProbe, Probe, SearchSettings, Stop
+from perfkit.search.probes import NextProbe, Probe, SearchEnd, SearchSettings
 from perfkit.stats.overload import judge_overload
 from perfkit.stats.percentiles import dispersion_above, is_limit_shown_met
 from perfkit.units import NS_PER_S, format_duration_ns, format_rate_per_s
@@ -36,14 +36,14 @@ class CapacitySearch:
         self._usual_ns = scenario.window_ns
         self._settings = self._make_settings(start_per_s=1.0)
         self._probes: list[Probe] = []
-        self._step: NextProbe | Stop | None = None
+        self._step: NextProbe | SearchEnd | None = None
 
     def next_point(self, probe_time_ns: int) -> LoadPoint | None:
         """The next probe, or None once the search has stopped."""
         if not self._probes:
             self._settings = self._make_settings(_START_SHARE * NS_PER_S / max(probe_time_ns, 1))
         self._step = decide(self._probes, self._settings, self._probe_length_s)
-        if isinstance(self._step, Stop):
+        if isinstance(self._step, SearchEnd):
             return None
         scenario, rate, number = self._scenario, self._step.rate_per_s, len(self._probes)
         rates = list(dict.fromkeys(probe.rate_per_s for probe in self._probes))
@@ -94,7 +94,7 @@ class CapacitySearch:
 
     def outcome(self) -> Search:
         """Until the search has stopped, it counts as interrupted."""
-        stop = self._step if isinstance(self._step, Stop) else Stop("interrupted", estimate(self._probes, self._settings))
+        stop = self._step if isinstance(self._step, SearchEnd) else SearchEnd("interrupted", estimate(self._probes, self._settings))
         current, fit = stop.estimate, stop.estimate.fit
         search = Search(
             slo={name: str(limit) for name, limit in self._slo.model_dump(mode="json", by_alias=True, exclude_none=True).items()},

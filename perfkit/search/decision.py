@@ -19,8 +19,8 @@ from perfkit.search.probes import (
     Estimate,
     NextProbe,
     Probe,
+    SearchEnd,
     SearchSettings,
-    Stop,
     allowed_share,
     dispersion_without_fit,
     fewest_requests,
@@ -60,7 +60,7 @@ _MUCH_SHORTER = 0.8  # of the time that a search needs: a wider precision that s
 
 def decide(
     probes: Sequence[Probe], settings: SearchSettings, probe_length_s: Callable[[NextProbe], float] | None = None
-) -> NextProbe | Stop:
+) -> NextProbe | SearchEnd:
     """The next probe, or the end of the search.
 
     `probe_length_s` gives the time that a probe will take, which counts against the budget; by default that of the last probe.
@@ -73,7 +73,7 @@ def decide(
     if not probes:
         return NextProbe(settings.clipped(settings.start_per_s), "bracket")
     step = _next_step(probes, settings)
-    if isinstance(step, Stop):
+    if isinstance(step, SearchEnd):
         return step
     spent_s, needed_s = sum(probe.took_s for probe in probes), probe_length_s(step) if probe_length_s else probes[-1].took_s
     left_s = settings.budget_s - spent_s
@@ -109,7 +109,7 @@ def _further_s(fit: Crossing, probes: Sequence[Probe], settings: SearchSettings)
     return missing_requests(fit, probes, settings) / fit.rate_per_s
 
 
-def _next_step(probes: Sequence[Probe], settings: SearchSettings) -> NextProbe | Stop:
+def _next_step(probes: Sequence[Probe], settings: SearchSettings) -> NextProbe | SearchEnd:
     """The next probe or the end, regardless of `max_probes` and the budget."""
     if len(probes) >= _MAX_INVALID_IN_A_ROW and not any(probe.is_valid for probe in probes[-_MAX_INVALID_IN_A_ROW:]):
         return _stop("generator", estimate(probes, settings), probes)
@@ -177,7 +177,7 @@ def _reach(fit: Crossing) -> float:
     return min(max(_REACHED_LOGARITHM / relative_slope(fit), _SHORTEST_REACH), _LONGEST_REACH)
 
 
-def _widen(probes: Sequence[Probe], settings: SearchSettings, low: float | None) -> NextProbe | Stop:
+def _widen(probes: Sequence[Probe], settings: SearchSettings, low: float | None) -> NextProbe | SearchEnd:
     rates = [probe.rate_per_s for probe in probes]
     if low is not None:
         if low >= settings.max_rate_per_s:
@@ -221,7 +221,7 @@ def _cliff(probes: Sequence[Probe]) -> tuple[float, float] | None:
     return (low, high) if margins[high] - margins[low] > _CLIFF_MARGIN_STEP else None
 
 
-def _bisect_cliff(low: float, high: float, probes: Sequence[Probe], settings: SearchSettings) -> NextProbe | Stop:
+def _bisect_cliff(low: float, high: float, probes: Sequence[Probe], settings: SearchSettings) -> NextProbe | SearchEnd:
     if high / low > (1 + settings.precision) / (1 - settings.precision):
         return NextProbe(math.sqrt(low * high), "bisect")
     # a cluster of slow requests in a short window looks like a cliff: both sides need windows that would hold several
@@ -237,7 +237,7 @@ def _bisect_cliff(low: float, high: float, probes: Sequence[Probe], settings: Se
     return _confirm("cliff", Estimate(low, low, high), probes, settings)
 
 
-def _confirm(reason: StopReason, current: Estimate, probes: Sequence[Probe], settings: SearchSettings) -> NextProbe | Stop:
+def _confirm(reason: StopReason, current: Estimate, probes: Sequence[Probe], settings: SearchSettings) -> NextProbe | SearchEnd:
     """Stops for the reason if a probe has confirmed the lower end of the estimate; otherwise probes there."""
     assert current.low_per_s is not None
     rate_per_s = settings.clipped(current.low_per_s)
@@ -325,10 +325,10 @@ def _is_precise(fit: Crossing | None, probes: Sequence[Probe], settings: SearchS
     )
 
 
-def _stop(reason: StopReason, current: Estimate, probes: Sequence[Probe]) -> Stop:
+def _stop(reason: StopReason, current: Estimate, probes: Sequence[Probe]) -> SearchEnd:
     low = current.low_per_s or 0.0
     missed_below = [probe.rate_per_s for probe in probes if probe.is_valid and not probe.is_met and probe.rate_per_s * _NARROW_RATIO < low]
-    return Stop(reason, current, _last_confirmation(probes), max(missed_below, default=None))
+    return SearchEnd(reason, current, _last_confirmation(probes), max(missed_below, default=None))
 
 
 def _is_conclusive(probe: Probe) -> bool:

@@ -97,7 +97,7 @@ class Estimate:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Stop:
+class SearchEnd:
     """The end of the search: why, the estimate, and the outcome of the last confirming probe."""
 
     reason: StopReason

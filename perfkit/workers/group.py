@@ -10,7 +10,7 @@ from perfkit.errors import MeasurementError, PerfkitError, TargetError
 from perfkit.load.loop import StopCause, run_with_side_tasks
 from perfkit.recorder.recent import LiveFigures
 from perfkit.units import NS_PER_S
-from perfkit.workers.messages import Begin, Crashed, PartLost, Piece, Ready, Replied, Stop
+from perfkit.workers.messages import Begin, Crashed, PartLost, Piece, Ready, Replied, StopOrder
 from perfkit.workers.point_recording import PointRecording, PointSum, after_known_part, merge_points
 
 # how far ahead the common start lies: time for every worker to receive it
@@ -86,7 +86,7 @@ class GroupListener:
     def worker_lost(self, worker: int | None, reason: str) -> None:
         """A worker is lost, None for one of several that answer as one; what it had sent counts."""
 
-    def stopped_early(self, stop: Stop) -> None:
+    def stopped_early(self, stop: StopOrder) -> None:
         """A worker has stopped for a reason that holds for all, which are stopped now."""
 
     def figures_came(self, figures: LiveFigures) -> None:
@@ -116,7 +116,7 @@ class WorkerGroup:
         self._begin_at = begin_at
         self._of = sum(link.workers for link in links) if of is None else of
         self._changed = asyncio.Event()
-        self._stopped: Stop | None = None
+        self._stopped: StopOrder | None = None
         listener.workers_start(len(links))
 
     @property
@@ -126,7 +126,7 @@ class WorkerGroup:
 
     def stop(self, reason: str, cause: StopCause = StopCause.INTERRUPTED, *, drain: bool = True) -> None:
         """Ends the point in every worker; see `Loop.stop`."""
-        self._stopped = Stop(reason, cause, drain)
+        self._stopped = StopOrder(reason, cause, drain)
         self._changed.set()
         for worker in self._workers:
             worker.link.send(self._stopped)
@@ -200,14 +200,14 @@ class WorkerGroup:
                 if is_last:
                     worker.point = worker.pieces.take()
                     if point.ending.cause is not None:  # it holds for all: the target is gone, fails or is overloaded
-                        self._stop_all(Stop(point.ending.reason, point.ending.cause, drain=True))
+                        self._stop_all(StopOrder(point.ending.reason, point.ending.cause, drain=True))
             case Replied() as reply:
                 self._listener.reply_came(reply)
             case LiveFigures() as figures:
                 self._listener.figures_came(figures)
             case Ready():
                 worker.is_ready = True
-            case Stop() as stop:
+            case StopOrder() as stop:
                 self._stop_all(stop)
             case PartLost(reason):
                 self._listener.worker_lost(None, reason)
@@ -218,7 +218,7 @@ class WorkerGroup:
             case Crashed(traceback):
                 raise RuntimeError(f"{worker.link.name} failed:\n{traceback}")
 
-    def _stop_all(self, stop: Stop) -> None:
+    def _stop_all(self, stop: StopOrder) -> None:
         self.stop(stop.reason, stop.cause, drain=stop.drain)
         self._listener.stopped_early(stop)
 

@@ -1,8 +1,8 @@
 """Messages between perfkit and its worker processes.
 
-To the worker, for each load point: a `WorkerSpec`, then `Begin`, and `Stop` if the point is ended early. From the worker: `Ready`; once a second
+To the worker, for each load point: a `WorkerSpec`, then `Begin`, and `StopOrder` if the point is ended early. From the worker: `Ready`; once a second
 `Progress`, a `Piece` of its recording and, for a live view, `LiveFigures`; in a cold start a `Replied` for each request; and finally the last
-piece, the PerfkitError that prevented the measurement, or `Crashed`. Workers that answer as one also send `PartLost`, and `Stop`
+piece, the PerfkitError that prevented the measurement, or `Crashed`. Workers that answer as one also send `PartLost`, and `StopOrder`
 when one of them has stopped for a reason that holds for all.
 """
 
@@ -31,7 +31,7 @@ class Begin:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Stop:
+class StopOrder:
     """To the worker, and from several that answer as one: see `Loop.stop`."""
 
     reason: str

@@ -16,7 +16,7 @@ from perfkit.machine.cpus import pinned, take_short_slices
 from perfkit.process.messages import claim_stdout, message_bytes, open_stdin, read_message
 from perfkit.transport.base import Reply
 from perfkit.units import NS_PER_S
-from perfkit.workers.messages import Begin, Crashed, Piece, Progress, Ready, Replied, Stop, WorkerSpec
+from perfkit.workers.messages import Begin, Crashed, Piece, Progress, Ready, Replied, StopOrder, WorkerSpec
 from perfkit.workers.reply_file import ReplyFile
 from perfkit.workers.worker import execute
 
@@ -28,7 +28,7 @@ class Worker:
         self._write, self._clock = write, clock
         self._begin: asyncio.Future[int] = asyncio.get_running_loop().create_future()
         self._loop: Stoppable | None = None
-        self._stop: Stop | None = None
+        self._stop: StopOrder | None = None
 
     async def serve(self, reader: asyncio.StreamReader) -> None:
         """Follows orders until there are no more, or a load point is stopped before it has begun."""
@@ -41,10 +41,10 @@ class Worker:
                         point = asyncio.ensure_future(self._execute(spec))
                     case Begin(at_ns):
                         self._begin.set_result(at_ns)
-                    case Stop() as stop if self._begin.done():
+                    case StopOrder() as stop if self._begin.done():
                         self._stop = stop
                         self._pass_stop_on()
-                    case Stop():
+                    case StopOrder():
                         return
         except EOFError:
             pass

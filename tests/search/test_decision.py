@@ -9,7 +9,7 @@ import pytest
 
 from perfkit.result.search import LimitCount
 from perfkit.search.decision import decide, estimate
-from perfkit.search.probes import NextProbe, Probe, SearchSettings, Stop
+from perfkit.search.probes import NextProbe, Probe, SearchEnd, SearchSettings
 
 ALLOWED = 0.01
 USUAL = 50_000  # requests in a probe that the decision does not lengthen
@@ -146,7 +146,7 @@ def test_a_search_that_can_no_longer_succeed_does_not_use_up_its_budget():
     enough = decide(probes, SearchSettings(start_per_s=10.0, budget_s=4_200.0))
     assert isinstance(enough, NextProbe)
     stop = decide(probes, SearchSettings(start_per_s=10.0, budget_s=2_000.0))
-    assert isinstance(stop, Stop)
+    assert isinstance(stop, SearchEnd)
     assert (stop.reason, fitted_points(probes)) == ("too_short", 7)
     assert (stop.needed_s or 0) > 2_000  # though one more probe would have had room
 

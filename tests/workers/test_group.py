@@ -10,7 +10,7 @@ from perfkit.machine.readings import BusyShares
 from perfkit.recorder.recorder import Recorder
 from perfkit.transport.base import ConnectionCounts, Outcome, Reply
 from perfkit.workers.group import GroupListener, NoWorkerLeftError, WorkerGroup
-from perfkit.workers.messages import Begin, PartLost, Piece, Ready, Stop
+from perfkit.workers.messages import Begin, PartLost, Piece, Ready, StopOrder
 from perfkit.workers.point_recording import PointRecording, WorkloadRecording
 
 S = 1_000_000_000
@@ -33,7 +33,7 @@ class Link:
         if isinstance(message, Begin):
             for one in self._messages:
                 self._queue.put_nowait(one)
-        elif isinstance(message, Stop):
+        elif isinstance(message, StopOrder):
             self._queue.put_nowait(last(point()))
 
     async def receive(self):
@@ -74,11 +74,13 @@ def test_a_worker_lost_on_another_machine_stops_all_if_the_load_is_to_stop_then(
     loss = PartLost("worker 2 of 3 is gone")
     _, (alpha, beta) = run([("alpha", 2, [loss]), ("beta", 1, [])], stops_when_one_is_lost=True)
     for link in (alpha, beta):
-        assert [one for one in link.sent if isinstance(one, Stop)] == [Stop("worker 2 of 3 is gone", StopCause.WORKER_LOST, drain=True)]
+        assert [one for one in link.sent if isinstance(one, StopOrder)] == [
+            StopOrder("worker 2 of 3 is gone", StopCause.WORKER_LOST, drain=True)
+        ]
 
 
 def test_what_stops_one_machine_stops_all():
-    stop = Stop("the target fails", StopCause.TOO_MANY_ERRORS, drain=True)
+    stop = StopOrder("the target fails", StopCause.TOO_MANY_ERRORS, drain=True)
     _, (_, beta) = run([("alpha", 2, [stop]), ("beta", 1, [])])
     assert stop in beta.sent
 
