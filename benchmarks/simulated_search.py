@@ -25,17 +25,17 @@ from perfkit.search.probes import NextProbe, Probe, SearchEnd, SearchSettings
 from perfkit.stats.overload import judge_overload
 from perfkit.stats.percentiles import _uncorrelated_batches, is_limit_shown_met
 
-QUANTILE, CAPACITY_PER_S, BUDGET_S, MAX_PROBES = 0.99, 500.0, 3600.0, 20
+CAPACITY_PER_S, BUDGET_S, MAX_PROBES = 500.0, 3600.0, 20
 WARM_UP, BATCHES, INTERVALS = 0.1, 25, 200
 LARGEST_BATCH, BATCH_TIME, ROW_TIME = 8, 1.0, 0.125
 """The batching server: a batch of n takes 1 + n/8."""
 _LEFT_OUT = 20_000  # requests at the start of a long run
-_KEPT = 0.05  # the share of its times that a part of a long run returns: the p99 lies well within
+_P99, _KEPT = 0.99, 0.05  # the share of its times that a part of a long run returns: the p99 lies well within
 
 
 @dataclasses.dataclass(frozen=True)
 class Queue:
-    """A queue whose capacity is known by declaration: the SLO is the p99 that it has at this load. The unit of time is the mean service time."""
+    """A queue whose capacity is known by declaration: the SLO is the percentile that it has at this load. The unit of time is the mean service time."""
 
     service_cv: float
     arrivals_cv: float
@@ -43,6 +43,8 @@ class Queue:
     load: float
     """The capacity, as a share of the rate at which the servers are always busy."""
     is_batching: bool = False
+    quantile: float = 0.99
+    """The percentile of the SLO."""
 
     @property
     def capacity(self) -> float:
@@ -53,7 +55,8 @@ class Queue:
     def key(self) -> str:
         """The name in files."""
         kind = "batching" if self.is_batching else f"servers {self.servers}"
-        return f"service cv {self.service_cv:g}, arrivals cv {self.arrivals_cv:g}, {kind}, load {self.load:g}"
+        of = "" if self.quantile == 0.99 else f", p{100 * self.quantile:g}"
+        return f"service cv {self.service_cv:g}, arrivals cv {self.arrivals_cv:g}, {kind}, load {self.load:g}{of}"
 
     def times(self, arrivals: Floats, rng: np.random.Generator) -> Floats:
         """The response time of each arrival."""
@@ -61,20 +64,20 @@ class Queue:
             return batched_response_times(arrivals, LARGEST_BATCH, BATCH_TIME, ROW_TIME)
         return response_times(arrivals, service_times(self.service_cv, arrivals.size, rng), self.servers)
 
-    def exact_p99(self) -> float | None:
-        """The p99 at the capacity by a closed form; None if there is none."""
+    def exact_time(self) -> float | None:
+        """The SLO's percentile at the capacity by a closed form; None if there is none."""
         if self.is_batching:
             return None
         if self.service_cv == 1 and self.arrivals_cv == 1:
-            return _root(lambda time: 1 - QUANTILE - mmc_tail(self.servers, self.load, time), 0.0, 1e4)
+            return _root(lambda time: 1 - self.quantile - mmc_tail(self.servers, self.load, time), 0.0, 1e4)
         if self.service_cv == 1 and self.servers == 1:
             # GI/M/1: response times are exponential with the rate 1 - σ, where σ is the root of σ = A*(1 - σ), the transform of the gaps
             # (D. Gross et al., *Fundamentals of Queueing Theory*, section 5.3.1)
             shape = self.arrivals_cv**-2
             sigma = _root(lambda share: share - (1 + (1 - share) / (shape * self.load)) ** -shape, 1e-9, 1 - 1e-9)
-            return -math.log(1 - QUANTILE) / (1 - sigma)
+            return -math.log(1 - self.quantile) / (1 - sigma)
         if self.arrivals_cv == 1 and self.servers == 1:
-            return mg1_quantile(QUANTILE, self.load, functools.partial(service_survival, self.service_cv))
+            return mg1_quantile(self.quantile, self.load, functools.partial(service_survival, self.service_cv))
         return None
 
 
@@ -96,9 +99,9 @@ def longest_times(queue: Queue, requests: int, seed: int) -> tuple[Floats, int]:
 def pooled_p99(parts: list[tuple[Floats, int]]) -> tuple[float, float]:
     """The p99 of a long run's parts, and the standard error of the share above it, as a share of 1 %."""
     longest, count = np.sort(np.concatenate([times for times, _ in parts])), sum(size for _, size in parts)
-    p99 = float(longest[-int((1 - QUANTILE) * count)])
+    p99 = float(longest[-int((1 - _P99) * count)])
     shares = [(times > p99).sum() / size for times, size in parts]
-    return p99, float(np.std(shares, ddof=1) / math.sqrt(len(parts)) / (1 - QUANTILE))
+    return p99, float(np.std(shares, ddof=1) / math.sqrt(len(parts)) / (1 - _P99))
 
 
 class SearchResult(NamedTuple):
@@ -118,7 +121,7 @@ class SearchResult(NamedTuple):
     """If it was too short: the time that the search said it needs; otherwise 0."""
 
 
-def measure(queue: Queue, p99: float, step: NextProbe, length_s: float, rng: np.random.Generator) -> Probe:
+def measure(queue: Queue, limit: float, step: NextProbe, length_s: float, rng: np.random.Generator) -> Probe:
     """One probe: a window after a warm-up of 10 % of it, judged by perfkit's own code as `CapacitySearch` does."""
     scale = queue.capacity / CAPACITY_PER_S  # seconds of the search to mean service times
     rate, window = step.rate_per_s * scale, length_s / (1 + WARM_UP) / scale
@@ -126,7 +129,7 @@ def measure(queue: Queue, p99: float, step: NextProbe, length_s: float, rng: np.
     arrivals = gamma_arrivals(rate, warm_up + window, queue.arrivals_cv, rng)
     times = queue.times(arrivals, rng)
     first = int(np.searchsorted(arrivals, warm_up))
-    is_above, instants = times[first:] > p99, arrivals[first:] - warm_up
+    is_above, instants = times[first:] > limit, arrivals[first:] - warm_up
     count, beyond = is_above.size, int(is_above.sum())
     if not count:
         return Probe(step.rate_per_s, step.stage, {}, took_s=length_s)
@@ -139,10 +142,10 @@ def measure(queue: Queue, p99: float, step: NextProbe, length_s: float, rng: np.
     return Probe(
         rate_per_s=step.rate_per_s,
         stage=step.stage,
-        limits={"p99": LimitCount(beyond, count, 1 - QUANTILE, dispersion)},
+        limits={"time": LimitCount(beyond, count, 1 - queue.quantile, dispersion)},
         is_overloaded=overload.is_overloaded,
         ceiling_per_s=ceiling_per_s if overload.is_overloaded else math.inf,
-        has_enough_samples=is_limit_shown_met(QUANTILE, count, beyond, dispersion),
+        has_enough_samples=is_limit_shown_met(queue.quantile, count, beyond, dispersion),
         took_s=length_s,
     )
 
@@ -164,7 +167,7 @@ def _dispersion(above: npt.NDArray[np.int64], counts: npt.NDArray[np.int64]) -> 
 
 
 def search(
-    queue: Queue, p99: float, requests: int, seed: int, on_probe: Callable[[list[Probe], SearchSettings], None] | None = None
+    queue: Queue, limit: float, requests: int, seed: int, on_probe: Callable[[list[Probe], SearchSettings], None] | None = None
 ) -> SearchResult:
     """One search from a first rate between 1/16 of the capacity and all of it, with `requests` in a probe of the usual length.
 
@@ -174,13 +177,13 @@ def search(
     settings = SearchSettings(start_per_s=CAPACITY_PER_S * 2 ** -rng.uniform(0, 4), max_probes=MAX_PROBES, budget_s=BUDGET_S)
 
     def length_s(step: NextProbe) -> float:
-        needed = max(step.requests, 2 / (1 - QUANTILE)) / step.rate_per_s
+        needed = max(step.requests, 2 / (1 - queue.quantile)) / step.rate_per_s
         return (1 + WARM_UP) * max(requests / CAPACITY_PER_S, needed)
 
     probes: list[Probe] = []
     step: NextProbe | SearchEnd = decide(probes, settings, length_s)
     while isinstance(step, NextProbe):
-        probes.append(measure(queue, p99, step, length_s(step), rng))
+        probes.append(measure(queue, limit, step, length_s(step), rng))
         if on_probe:
             on_probe(probes, settings)
         step = decide(probes, settings, length_s)

@@ -2,10 +2,10 @@
 
     python -m benchmarks.slo_search_simulation [--searches 500] [--processes 2] [--out reports/slo-search-simulation.md] [--data FOLDER]
 
-500 searches in each of 40 cells. A cell is a queue (variation of service times and of arrivals, number of servers) and the number of
+500 searches in each of 44 cells. A cell is a queue (variation of service times and of arrivals, number of servers) and the number of
 requests in a probe of the usual length, 300 to 30,000. The capacity is declared to be 500 requests per second and the budget is one
-hour, so a search has 1.8 million requests; first rates lie between 1/16 of the capacity and all of it. The SLO is the p99 that the
-queue has at the capacity: by a closed form where there is one, otherwise from 256 million requests. Queues are simulated request by
+hour, so a search has 1.8 million requests; first rates lie between 1/16 of the capacity and all of it. The SLO is the p99, or
+where the cell says so the p50 or p90, that the queue has at the capacity: by a closed form where there is one, otherwise from 256 million requests. Queues are simulated request by
 request, and start empty; a probe's warm-up is 10 % of its window. perfkit's own code counts, judges overload, fits and decides.
 
 It is resumable: searches are appended in chunks to `searches.jsonl` in the data folder, and a further call goes on from there. If the
@@ -46,6 +46,10 @@ _LENGTHS = (300, 1_000, 5_000, 30_000)
 
 QUEUES: Mapping[str, tuple[Queue, tuple[int, ...]]] = {
     "M/M/1": (Queue(1, 1, 1, 0.8), _LENGTHS),
+    "M/M/1, p50": (Queue(1, 1, 1, 0.8, quantile=0.5), (1_000,)),
+    "M/M/1, p90": (Queue(1, 1, 1, 0.8, quantile=0.9), (1_000,)),
+    "M/M/4, p50": (Queue(1, 1, 4, 0.8, quantile=0.5), (1_000,)),
+    "M/M/4, p90": (Queue(1, 1, 4, 0.8, quantile=0.9), (1_000,)),
     "M/D/1": (Queue(0, 1, 1, 0.8), (300, 5_000)),
     "batches up to 8": (Queue(0, 1, 1, 0.75, is_batching=True), (1_000, 30_000)),
     "M/M/8": (Queue(1, 1, 8, 0.85), _LENGTHS),
@@ -61,7 +65,7 @@ QUEUES: Mapping[str, tuple[Queue, tuple[int, ...]]] = {
     "corner 3-3-1": (Queue(3, 3, 1, 0.5), (300, 30_000)),
     "corner 3-3-8": (Queue(3, 3, 8, 0.7), (300, 30_000)),
 }
-"""The queues by name, with the numbers of requests in a usual probe: 40 cells. A corner's name gives its service cv, arrivals cv and servers."""
+"""The queues by name, with the numbers of requests in a usual probe: 44 cells. A corner's name gives its service cv, arrivals cv and servers."""
 
 
 class Cell(NamedTuple):
@@ -76,7 +80,7 @@ CELLS = tuple(Cell(name, queue, requests) for name, (queue, lengths) in QUEUES.i
 
 
 class Truth(NamedTuple):
-    """The p99 at the capacity."""
+    """The SLO's percentile at the capacity."""
 
     p99: float
     error: float | None
@@ -84,13 +88,13 @@ class Truth(NamedTuple):
 
 
 def find_truths(queues: Iterable[Queue], file: pathlib.Path, pool: concurrent.futures.Executor) -> dict[Queue, Truth]:
-    """The true p99 of each queue; those from long runs are kept in the file."""
+    """The true percentile of each queue; those from long runs are kept in the file."""
     digest = _digest(simulated_queues)
     stored = json.loads(file.read_text()) if file.exists() else {}
     known = stored["truths"] if stored.get("digest") == digest else {}
     truths: dict[Queue, Truth] = {}
     for queue in dict.fromkeys(queues):
-        if (exact := queue.exact_p99()) is not None:
+        if (exact := queue.exact_time()) is not None:
             truths[queue] = Truth(exact, None)
             continue
         if queue.key not in known:
@@ -264,7 +268,7 @@ def report(cells: Sequence[Cell], truths: Mapping[Queue, Truth], figures: Mappin
                   f"{cell.requests:,}", *figures[cell].cells())
         for cell in cells
     ]  # fmt: skip
-    lines += ["", "The p99 at the capacity, in mean service times:", "", *table_head("queue", ">p99", "source")]
+    lines += ["", "The limit of the SLO, in mean service times:", "", *table_head("queue", ">limit", "source")]
     for name, queue in {cell.name: cell.queue for cell in cells}.items():
         p99, error = truths[queue]
         long_run = (

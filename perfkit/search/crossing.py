@@ -53,6 +53,8 @@ class Crossing:
     """The quantile of Student's distribution that the interval was computed with."""
     requests: int
     """The number of requests in the fitted probes."""
+    form_shift: float
+    """How far each end was moved outwards for curves of another form, as a share of the crossing; more requests do not lessen it."""
 
     @property
     def is_bounded(self) -> bool:
@@ -148,6 +150,7 @@ def _with_interval(curve: ShareCurve, confidence: float) -> Crossing:
         window_dispersion=curve.dispersion_at(curve.root),
         t=t,
         requests=sum(counts),
+        form_shift=shift,
     )
 
 

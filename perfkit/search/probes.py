@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from perfkit.result.search import Confirmation, LimitCount, Stage, StopReason
 from perfkit.search.crossing import Crossing, dispersion_of
-from perfkit.search.share_curve import HIGHEST_SHARE, CountAt
+from perfkit.search.share_curve import CountAt, is_near
 from perfkit.stats.percentiles import minimum_samples
 
 _FEWEST_OF_FASTEST = 20
@@ -123,6 +123,7 @@ _LAST_PROBES, _SPENT_AT_THE_END, _GROWTH_AT_THE_END = 4, 0.5, 3.0
 _LARGEST_MISFIT = 4.0  # the dispersion around the curve ÷ that within windows
 _COMPARABLE = 4  # probes of at least the longest length divided by this are compared with each other
 _LATER_T = 1.8  # Student's 95 % quantile with the probes of a whole search: about ten degrees of freedom
+_LEAST_PRECISION = 0.3  # of the precision that is asked for, at the least, is left for the counts
 _PROBES_AHEAD = 4  # the rest of the search is divided among this many probes
 _FEWEST_TO_TELL = 4.0  # independent requests beyond the limit, before the time that a search needs can be told
 
@@ -157,7 +158,7 @@ def dispersion_without_fit(probes: Sequence[Probe]) -> float:
     for probe in probes:
         for name, one in probe.limits.items():
             is_comparable = probe.is_valid and not probe.is_overloaded and one.count * _COMPARABLE >= longest
-            if is_comparable and one.beyond <= HIGHEST_SHARE * one.count:
+            if is_comparable and is_near(one):
                 limits.setdefault(name, []).append(CountAt(probe.rate_per_s, one))
     return max(map(dispersion_of, limits.values()), default=1.0)
 
@@ -191,10 +192,11 @@ def missing_requests(fit: Crossing, probes: Sequence[Probe], settings: SearchSet
     """The requests that the search still needs for its precision, as far as the fit can tell; 0 if it cannot."""
     if not fit.is_bounded or fit.points < MIN_FITTED_POINTS or fit.effective_beyond < _FEWEST_TO_TELL:
         return 0.0
-    half_width = fit.half_width * min(_LATER_T / fit.t, 1.0)  # with more probes, Student's t falls as well
+    precision = max(settings.precision - fit.form_shift, _LEAST_PRECISION * settings.precision)
+    half_width = (fit.half_width - fit.form_shift) * min(_LATER_T / fit.t, 1.0)  # with more probes, Student's t falls as well
     # a wide interval is mostly the slope's doubt, which falls faster: later probes lie on both sides of the crossing
     least = _LATER_T / (relative_slope(fit) * math.sqrt(fit.effective_beyond))
-    half_width = min(half_width, max(least, math.sqrt(2) * settings.precision))
-    factor = max(FEWEST_BEYOND / fit.effective_beyond, (half_width / settings.precision) ** 2)
+    half_width = min(half_width, max(least, math.sqrt(2) * precision))
+    factor = max(FEWEST_BEYOND / fit.effective_beyond, (half_width / precision) ** 2)
     for_precision = max(factor - 1, 0.0) * fit.effective_beyond * fit.dispersion / allowed_share(probes)
     return max(for_precision, fewest_requests(probes, settings) - fit.requests)

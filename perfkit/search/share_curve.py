@@ -7,8 +7,7 @@ from typing import NamedTuple
 
 from perfkit.result.search import LimitCount
 
-HIGHEST_SHARE = 0.15
-"""A probe with a larger share beyond the limit is too far from the crossing."""
+_HIGHEST_SHARE = 0.15
 LOWEST_NEAR = 0.72
 """Probes below this share of the crossing tell how many requests are slow without a queue."""
 LOWEST_CHANGE = -0.8
@@ -22,6 +21,11 @@ _FIRST_SLOPE = 5.0
 _LEAST_MEAN = 1e-9
 _STEEPEST_DISPERSION = 1.5  # its logarithm rises at most this much faster than that of the share
 _MOST_CLUSTERS = 20.0
+
+
+def is_near(counted: LimitCount) -> bool:
+    """Whether the share beyond the limit is not too far above the allowed one, by its logarithm, to tell where they are the same."""
+    return counted.beyond <= min(max(0.15, 5 * counted.allowed_share), 0.9) * counted.count
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -129,11 +133,7 @@ def curve_within(counts: Sequence[CountAt], centre: float, lowest: float, highes
     """The curve fitted to the probes in a range around its crossing; repeated until the crossing no longer moves."""
     found = None
     for _ in range(_ROUNDS):
-        near = [
-            one
-            for one in counts
-            if lowest <= one.rate_per_s / centre <= highest and one.counted.beyond <= HIGHEST_SHARE * one.counted.count
-        ]
+        near = [one for one in counts if lowest <= one.rate_per_s / centre <= highest and is_near(one.counted)]
         below = [one for one in counts if one.rate_per_s < LOWEST_NEAR * centre]
         found = _fit(near, _floors(below), centre, fewest)
         if found is None or abs(found.crossing / centre - 1) < 1e-3:

@@ -55,6 +55,19 @@ def test_the_exact_shares_of_m_m_1_give_its_capacity_and_slope_from_any_centre(c
         assert found.floor + math.exp(at) == pytest.approx(share_at(rate), rel=1e-5)
 
 
+@pytest.mark.parametrize("allowed", [0.5, 0.1, 0.05])
+def test_the_median_and_other_low_percentiles_cross_their_limit_too(allowed):
+    limit_s = math.log(1 / allowed) / (SATURATION - CAPACITY)
+    counts = [
+        CountAt(rate, LimitCount(round(10**9 * math.exp(-(SATURATION - rate) * limit_s)), 10**9, allowed))
+        for rate in (72.0, 76.0, 79.0, 81.0, 84.0, 87.0)
+    ]
+    found = fit_crossing(counts, CAPACITY, 0.9)
+    assert found.rate_per_s == pytest.approx(CAPACITY, rel=1e-6)
+    assert found.is_bounded
+    assert found.points == len(counts)
+
+
 def independent_fit(counts, confidence):
     """The line ln(share) = a + b·rate of greatest Poisson likelihood: its crossing, b, and the profile interval by Student's t.
 
