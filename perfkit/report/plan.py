@@ -6,6 +6,7 @@ import pathlib
 from collections.abc import Collection, Iterator, Mapping, Sequence
 
 from perfkit.errors import ResultError
+from perfkit.plan.capacity import count_replicas
 from perfkit.plan.model import CapacityPlan, plan_document
 from perfkit.plan.queueing import MEAN_AT_MOST, P99_AT_MOST
 from perfkit.report.chart import ChartGroup
@@ -184,10 +185,15 @@ def _capacity_sentences(plan: CapacityPlan) -> tuple[str, str]:
     demand, each = format_rate_per_s(inputs.demand_per_s), format_rate_per_s(fleet.rate_per_replica_per_s / chosen.batch_size)
     if chosen.batch_size > 1:
         demand, middle = demand.replace("/s", " inferences/s"), middle.replace("/s", f" requests/s of {chosen.batch_size} inferences each")
+    by_estimate, by_limit = (
+        count_replicas(fleet.demand_per_s, rate_per_s * chosen.batch_size, headroom=0, failure_headroom=0).replicas
+        for rate_per_s in (capacity.per_s, capacity.low_per_s)
+    )
     return (
         f"{replicas} of {chosen.name} serve{'s' if fleet.replicas == 1 else ''} {demand} within {slo_text(inputs.slo)}, decided by {fleet.reason}{cost}.",
         (
             f"One replica serves {middle} (90 % interval {low} to {high}); the plan uses {low}. "
+            f"By the estimate {by_estimate:,} would do; its uncertainty adds {by_limit - by_estimate:,}, the {fleet.reason} {fleet.replicas - by_limit:,}. "
             f"Each replica receives {each}, which leaves {format_percent(fleet.headroom)} headroom."
         ),
     )

@@ -6,6 +6,7 @@ import html
 import io
 import itertools
 import json
+import math
 import re
 import xml.etree.ElementTree as ET
 
@@ -110,6 +111,10 @@ def test_the_answer_gives_the_replicas_their_price_and_the_interval(plan):
         f"(${plan.chosen.cost_per_million:,.2f} per million inferences)."
     )
     assert f"(90 % interval {capacity.low_per_s:.1f}/s to " in sentences[1]
+    by_estimate, by_limit = math.ceil(1000 / capacity.per_s), math.ceil(1000 / capacity.low_per_s)
+    assert 0 < by_estimate < by_limit < fleet.replicas
+    added = f"its uncertainty adds {by_limit - by_estimate}, the {fleet.reason} {fleet.replicas - by_limit}."
+    assert f"By the estimate {by_estimate} would do; {added}" in sentences[1]
     assert "(P50; P10 2026-" in sentences[-1]
 
 
