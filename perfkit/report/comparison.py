@@ -67,7 +67,7 @@ def comparison_answer(compared: ResultComparison) -> list[str]:
 def _answer_about(compared: ResultComparison, number: int) -> str:
     subject = f"[{number + 1}] {compared.sides[number].label}"
     changes = [(row, change) for row in compared.rows if (change := row.changes[number]) is not None]
-    known = [(row, change) for row, change in changes if change.low is not None and change.high is not None]
+    known = [(row, change) for row, change in changes if change.low is not None or change.high is not None]
     shown = [(row, change) for row, change in known if _is_shown(row, change)]
     times, others = list[str](), list[str]()
     for metric in dict.fromkeys(row.metric for row, _ in shown):
@@ -87,9 +87,9 @@ def _answer_about(compared: ResultComparison, number: int) -> str:
 
 
 def _is_shown(row: MetricRow, change: Estimate) -> bool:
-    """Whether the interval excludes no change."""
+    """Whether the interval, which may be open at one end, excludes no change."""
     none = 1.0 if row.is_ratio else 0.0
-    return change.low is not None and change.high is not None and not change.low <= none <= change.high
+    return (change.low is not None and change.low > none) or (change.high is not None and change.high < none)
 
 
 def _size(row: MetricRow, change: Estimate) -> float:
@@ -97,13 +97,15 @@ def _size(row: MetricRow, change: Estimate) -> float:
 
 
 def _change_in_words(row: MetricRow, change: Estimate, *, others: int, names_load_point: bool) -> str:
-    """A change such as `4.1 % slower in p99 (2.0 to 6.3 %) at http, concurrency 4 and changes at 2 more load points`."""
-    assert change.low is not None
-    assert change.high is not None
+    """A change such as `4.1 % slower in p99 (2.0 to 6.3 %) at http, concurrency 4 and changes at 2 more load points`.
+
+    Of an interval with an open end: `(2.0 % or more)`.
+    """
     none, digits, unit = (1.0, 1, "%") if row.is_ratio else (0.0, 3, "points")
-    value, *ends = (100 * abs(end - none) for end in (change.value, change.low, change.high))
+    value, *ends = (100 * abs(end - none) for end in (change.value, change.low, change.high) if end is not None)
     low, high = _rounded_outward(min(ends), max(ends), digits)
-    amount, interval = f"{value:.{digits}f} {unit}", f"({low:.{digits}f} to {high:.{digits}f} {unit})"
+    amount = f"{value:.{digits}f} {unit}"
+    interval = f"({low:.{digits}f} to {high:.{digits}f} {unit})" if len(ends) > 1 else f"({low:.{digits}f} {unit} or more)"
     is_more = change.value > none
     if row.is_latency:
         text = f"{amount} {'slower' if is_more else 'faster'} in {row.metric.replace('_', '.')} {interval}"

@@ -54,6 +54,24 @@ def test_the_answer_comes_first_and_names_what_changed_with_its_interval(changes
         assert shown.index(sentence) < shown.index("No recorded settings differ.")
 
 
+@pytest.mark.parametrize(
+    ("before_ms", "after_ms", "told"),
+    [
+        # the ends by MOVER, on logarithms: 0.4 exp(√(ln² 1.05 + ln² 1.25)) and 1.6 exp(-√(ln² 0.975 + ln² 1.02))
+        ((5.0, 4.0, None), (2.0, 1.9, 2.1), "60.0 % faster in p99 (49.7 % or more)"),
+        ((5.0, 4.9, 5.1), (8.0, 7.8, None), "60.0 % slower in p99 (54.9 % or more)"),
+        ((5.0, 4.0, None), (8.0, 7.8, None), None),
+    ],
+)
+def test_an_interval_that_is_open_at_one_end_shows_a_change_by_the_other(before_ms, after_ms, told):
+    def side(p99_ms, *ends_ms):
+        ends = {"p99": [end if end is None else end * 1e6 for end in ends_ms]}
+        return result(p99_ms=p99_ms, intervals={**point()["intervals"], **ends})
+
+    (answer,) = comparison_answer(compare_results([("a", side(*before_ms)), ("b", side(*after_ms))]))
+    assert told in answer if told else "p99" not in answer
+
+
 def test_the_answer_names_the_largest_change_of_each_metric_and_counts_the_others():
     def side(p50s_ms):
         return result(
