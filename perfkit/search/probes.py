@@ -120,6 +120,7 @@ _ERROR_RATE = "error_rate"
 _GROWTH, _GROWTH_WITHOUT_FIT = 8.0, 4.0  # longest next probe ÷ longest probe so far
 # the last four probes that max_probes allows may use half of what the budget has left, but grow by at most three
 _LAST_PROBES, _SPENT_AT_THE_END, _GROWTH_AT_THE_END = 4, 0.5, 3.0
+_LEAST_OF_BUDGET = 0.005
 _LARGEST_MISFIT = 4.0  # the dispersion around the curve ÷ that within windows
 _COMPARABLE = 4  # probes of at least the longest length divided by this are compared with each other
 _LATER_T = 1.8  # Student's 95 % quantile with the probes of a whole search: about ten degrees of freedom
@@ -139,6 +140,8 @@ def next_requests(fit: Crossing | None, refined: int, probes: Sequence[Probe], s
     if fit is None or not fit.is_bounded:
         return max(least, round(_GROWTH_WITHOUT_FIT * longest) if refined and not is_long(probes) else longest)
     share = round(missing_requests(fit, probes, settings) / max(min(settings.max_probes - len(probes) - 1, _PROBES_AHEAD), 1))
+    if math.isfinite(settings.budget_s):  # a probe that is short beside the budget is not worth one of `max_probes`
+        share = max(share, round(_LEAST_OF_BUDGET * settings.budget_s * fit.rate_per_s))
     probes_left = settings.max_probes - len(probes)
     if probes_left <= _LAST_PROBES and math.isfinite(settings.budget_s):  # rather use the budget than end at max_probes
         left_s = settings.budget_s - sum(probe.took_s for probe in probes)
