@@ -48,3 +48,12 @@ def browser():
     """One Chromium for the pages of reports and of the documentation site."""
     with chromium() as started:
         yield started
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _results_of_coroutines_are_not_written_out():
+    """Before Python 3.12 the end of `asyncio.run` makes text of the result: `signal` looks its handler up among numbers, and an error names it."""
+    look_up = vars(signal)["_int_to_enum"]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(signal, "_int_to_enum", lambda value, kind: look_up(value, kind) if isinstance(value, int) else value)
+        yield
