@@ -3,11 +3,13 @@
 import gc
 import pathlib
 import signal
+import subprocess
 
 import hypothesis
 import pytest
 
 from perfkit.result.telemetry_file import convert_to_parquet
+from tests import forked
 from tests.chromium import chromium
 
 # a deadline would be an assertion about time, which a busy machine fails
@@ -41,6 +43,21 @@ def _telemetry_is_converted_in_the_tests_process():
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("perfkit.result.telemetry_file.run_module", convert)
         yield
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _processes_are_forked():
+    """Those that runs in the tests' process start; `starts_python` is for tests of processes."""
+    with forked.forking():
+        yield
+
+
+@pytest.fixture
+def starts_python():
+    """Children are Python processes that perfkit has started, from the first import on."""
+    forked.use(subprocess)
+    yield
+    forked.use(forked.by_forks)
 
 
 @pytest.fixture(scope="session")

@@ -8,7 +8,7 @@ import sys
 import psutil
 import pytest
 
-from tests.conditions import until_ended
+from tests.conditions import until_ended, wait_until
 from tests.json_server import serving, v2_handler
 
 PYTHON = shlex.quote(sys.executable)
@@ -127,8 +127,7 @@ def test_a_signal_leaves_no_server(perfkit, write_scenario, command, pids, numbe
     )
     running = perfkit.start("run", scenario)
     running.wait_for_line("target: http" if is_ready else "server: starting")
-    while not pids.exists() or not pids.read_text():
-        assert running.process.poll() is None
+    wait_until(lambda: pids.exists() and pids.read_text())
     (server,) = processes(pids)
     running.signal(number)
     assert running.finish().code == 128 + number
