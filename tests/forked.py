@@ -26,6 +26,7 @@ from typing import Any
 
 import psutil
 
+from benchmarks import processes
 from perfkit.process import child, start_module
 from perfkit.process.entry import die_with_parent
 from perfkit.process.start_module import module_command
@@ -53,8 +54,8 @@ def start(command: list[str], **options: Any) -> "subprocess.Popen[Any]":
 
 
 def use(module: object) -> None:
-    """Has perfkit start its processes by this module: `by_forks`, or `subprocess`."""
-    for starting in (child, start_module):
+    """Has perfkit and its benchmarks start their processes by this module: `by_forks`, or `subprocess`."""
+    for starting in (child, start_module, processes):
         vars(starting)["subprocess"] = module
 
 
