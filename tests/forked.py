@@ -21,7 +21,7 @@ import threading
 import time
 import traceback
 import types
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import psutil
@@ -29,7 +29,7 @@ import psutil
 from benchmarks import processes
 from perfkit.process import child, start_module
 from perfkit.process.entry import die_with_parent
-from perfkit.process.start_module import module_command
+from perfkit.process.start_module import module_command, module_environment
 
 _ROOT = str(pathlib.Path(__file__).parents[1])
 _SET_CHILD_SUBREAPER = 36  # linux/prctl.h
@@ -47,10 +47,19 @@ _connections = dict[int, socket.socket]()
 _ending = list[contextlib.ExitStack]()
 
 
+def _of_start(environ: Mapping[str, str]) -> dict[str, str]:
+    """What the loader and Python read when they start."""
+    return {name: value for name, value in module_environment(environ).items() if name.startswith(("LD_", "PYTHON"))}
+
+
+_OF_START = _of_start(os.environ)
+
+
 def start(command: list[str], **options: Any) -> "subprocess.Popen[Any]":
-    """Starts a command; one of perfkit's own modules by a fork."""
+    """Starts a command; one of perfkit's own modules by a fork, as long as `by_forks` is used, and Python would start as it did here."""
     is_own = [word.partition(".")[0] for word in _words(command)[:1]] in (["perfkit"], ["server_stub"])
-    return (_Forked if is_own else subprocess.Popen)(command, **options)
+    is_alike = _of_start(options.get("env") or os.environ) == _OF_START
+    return (_Forked if is_own and is_alike and vars(child)["subprocess"] is by_forks else subprocess.Popen)(command, **options)
 
 
 def use(module: object) -> None:

@@ -127,7 +127,6 @@ def test_an_interrupt_while_the_report_is_drawn_keeps_the_result_and_prints_its_
     until_ended([drawing])
 
 
-@pytest.mark.usefixtures("starts_python")
 def test_a_report_that_cannot_be_drawn_is_a_warning_and_the_exit_code_stays(perfkit, write_quick_scenario, tmp_path):
     (tmp_path / "broken").mkdir()
     (tmp_path / "broken" / "jinja2.py").write_text("raise SystemExit('no jinja2')")
