@@ -100,7 +100,7 @@ class Running:
                 with contextlib.suppress(psutil.Error):
                     if name in child.cmdline():
                         return child
-            time.sleep(0.02)
+            time.sleep(0.01)
         pytest.fail(f"the run has ended without a child {name}")
 
     def finish(self):
