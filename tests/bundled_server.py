@@ -7,12 +7,14 @@ import sys
 import types
 from collections.abc import Iterator
 
+from tests import forked
+
 
 @contextlib.contextmanager
 def bundled_server(*options: str) -> Iterator[types.SimpleNamespace]:
     """The URLs of the server with these options, over `http` and `grpc`."""
     command = [sys.executable, "-m", "server_stub", "--http-port=0", "--grpc-port=0", "--exit-with-stdin", *options]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as process:
+    with forked.start(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as process:
         assert process.stdin is not None
         assert process.stdout is not None
         ready = json.loads(process.stdout.readline())

@@ -3,6 +3,7 @@
 import asyncio
 import os
 import select
+import time
 
 
 async def until(holds):
@@ -15,6 +16,12 @@ async def passes(count):
     """Runs the event loop for so many turns."""
     for _ in range(count):
         await asyncio.sleep(0)
+
+
+def wait_until(holds):
+    """Asks a hundred times a second, since who asks in a busy loop takes the CPU of what it waits for."""
+    while not holds():
+        time.sleep(0.01)
 
 
 def until_ended(processes):

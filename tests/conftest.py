@@ -3,11 +3,13 @@
 import gc
 import pathlib
 import signal
+import subprocess
 
 import hypothesis
 import pytest
 
 from perfkit.result.telemetry_file import convert_to_parquet
+from tests import forked
 from tests.chromium import chromium
 
 # a deadline would be an assertion about time, which a busy machine fails
@@ -43,8 +45,32 @@ def _telemetry_is_converted_in_the_tests_process():
         yield
 
 
+@pytest.fixture(autouse=True, scope="session")
+def _processes_are_forked():
+    """Those that runs in the tests' process start; `starts_python` is for tests of processes."""
+    with forked.forking():
+        yield
+
+
+@pytest.fixture
+def starts_python():
+    """Children are Python processes that perfkit has started, from the first import on."""
+    forked.use(subprocess)
+    yield
+    forked.use(forked.by_forks)
+
+
 @pytest.fixture(scope="session")
 def browser():
     """One Chromium for the pages of reports and of the documentation site."""
     with chromium() as started:
         yield started
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _results_of_coroutines_are_not_written_out():
+    """Before Python 3.12 the end of `asyncio.run` makes text of the result: `signal` looks its handler up among numbers, and an error names it."""
+    look_up = vars(signal)["_int_to_enum"]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(signal, "_int_to_enum", lambda value, kind: look_up(value, kind) if isinstance(value, int) else value)
+        yield

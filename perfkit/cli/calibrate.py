@@ -2,6 +2,7 @@
 
 import argparse
 import asyncio
+import gc
 import json
 import sys
 from typing import TYPE_CHECKING
@@ -42,6 +43,8 @@ def _execute(options: argparse.Namespace) -> ExitCode:
     if unusable := read_calibration(path, describe_host()).unusable:
         report(f"the stored calibration is not used and will be replaced: {unusable}")
     signals = SignalHandler(Interruption())
+    gc.collect()
+    gc.freeze()  # as a worker does before it sends load
     try:
         calibration = signals.run(calibrate(Lengths(rounds=options.rounds), MonotonicClock(), report))
     except asyncio.CancelledError:

@@ -220,12 +220,17 @@ class MgcQueue:
 
     def capacity(self, quantile: float, limit: float) -> float:
         """The highest rate at which the quantile of the response time is within the limit; 0 if there is none."""
+        left = limit - np.asarray(self.service_times)
+
+        def is_within(rate: float) -> bool:
+            return self.wait(rate).share_longer(left) <= 1 - quantile
+
         low, high = 0.0, self.saturation * (1 - 1e-9)
-        if self.response_time(quantile, 0.0) > limit:
+        if not is_within(0.0):
             return 0.0
         for _ in range(50):
             middle = (low + high) / 2
-            low, high = (middle, high) if self.response_time(quantile, middle) <= limit else (low, middle)
+            low, high = (middle, high) if is_within(middle) else (low, middle)
         return low
 
 

@@ -12,6 +12,7 @@ import textwrap
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, TextIO
 
+from rich.cells import cell_len
 from rich.text import Text
 
 from perfkit.report.answer import GroupedWarning, grouped_warnings
@@ -154,7 +155,7 @@ def fill(text: str, width: int, stream: TextIO | None = None) -> str:
 
 def fits(table: Table, width: int) -> bool:
     """Whether the table's text is at most `width` characters wide with all its columns."""
-    return _text_width(_rendered(dataclasses.replace(table, note=""), width, _NARROW)) <= width
+    return _least_width(table) <= width and _text_width(_rendered(dataclasses.replace(table, note=""), width, _NARROW)) <= width
 
 
 def fitted_text(table: Table, width: int, gives_way: Sequence[str], elsewhere: str = "result.json and the report have them") -> str:
@@ -175,6 +176,13 @@ def fitted_text(table: Table, width: int, gives_way: Sequence[str], elsewhere: s
     if left_out:
         notes.append(f"left out at {width} columns: {', '.join(left_out)}; {elsewhere}")
     return "\n".join([_rendered(rest, width, _NARROWEST).rstrip("\n"), *(fill(sentence(note), width) for note in notes), ""])
+
+
+def _least_width(table: Table) -> int:
+    """No text of the table in which `_NARROW` is kept is narrower; it takes much less time than such a text."""
+    columns = zip(table.shown_columns, zip(*table.texts, strict=True), strict=False)
+    widths = [(max(map(cell_len, cells)), column.is_figure or not _is_terminal()) for column, cells in columns]
+    return sum(width if is_whole else min(width, _NARROW) for width, is_whole in widths) + max(0, len(widths) - 1)
 
 
 def _rendered(table: Table, width: int, narrowest: int) -> str:

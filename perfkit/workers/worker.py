@@ -4,7 +4,6 @@ import asyncio
 import contextlib
 import dataclasses
 import functools
-import gc
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from typing import TypeAlias
 
@@ -145,9 +144,8 @@ async def run_workloads(
         await workload.transport.open(workload.spec.connections)
     arrivals = [_first_arrivals(load, spec) for load in spec.loads]
     lead_ns = _OPEN_LEAD_NS if any(isinstance(load, OpenPlan) for load in spec.loads) else 0
-    # frozen before the start is fixed: collecting takes tens of milliseconds
-    with _garbage_frozen(), EventLoopMonitor(clock) as event_loop, contextlib.ExitStack() as closing:
-        start_ns = await begin_at() if begin_at else clock.now_ns() + lead_ns
+    start_ns = await begin_at() if begin_at else clock.now_ns() + lead_ns
+    with EventLoopMonitor(clock) as event_loop, contextlib.ExitStack() as closing:
         stops = StopDetector(clock)
         phases = Phases.plan(start_ns, warmup_ns=spec.warmup_ns, window_ns=spec.window_ns, requests=spec.requests, drain_ns=spec.drain_ns)
         recorders = [_make_recorder(spec, workload, phases, stops, is_live=on_live is not None) for workload in workloads]
@@ -308,20 +306,3 @@ def _failure(decode: Callable[[Reply], object] | None, reply: Reply) -> str:
         except ProtocolError as error:
             message = str(error)
     return message.removeprefix(f"HTTP {reply.status}: ").removeprefix(f"{reply.status}: ")
-
-
-@contextlib.contextmanager
-def _garbage_frozen() -> Iterator[None]:
-    """Leaves everything made so far out of garbage collection, so that it stays short while load is sent.
-
-    A program that runs perfkit and has frozen its own objects keeps them so: to unfreeze ours would unfreeze them too.
-    """
-    gc.collect()
-    if gc.get_freeze_count():
-        yield
-        return
-    gc.freeze()
-    try:
-        yield
-    finally:
-        gc.unfreeze()

@@ -7,6 +7,7 @@ import pytest
 from perfkit.calibration.measurement import cost
 from perfkit.calibration.model import Calibration
 from perfkit.result.distribution import Distribution
+from tests import forked
 
 SPREAD = Distribution(count=1000, min=1, mean=2.0, stddev=1.0, p50=2, p90=3, p95=4, p99=5, p99_9=6, p99_99=None, max=7)
 
@@ -14,7 +15,7 @@ SPREAD = Distribution(count=1000, min=1, mean=2.0, stddev=1.0, p50=2, p90=3, p95
 @pytest.fixture(scope="module")
 def canned_ports():
     """The ports of the server; that it ends with its stdin is waited for."""
-    process = subprocess.Popen(
+    process = forked.start(
         [sys.executable, "-m", "perfkit.calibration.canned_server"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     )
     yield json.loads(process.stdout.readline())

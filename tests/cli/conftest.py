@@ -19,6 +19,7 @@ import yaml
 from perfkit.cli.main import main
 from perfkit.measurement.point_log import recorded_so_far
 from perfkit.units import NS_PER_S
+from tests import forked
 from tests.bundled_server import bundled_server
 from tests.json_server import serving, v2_handler
 from tests.undisturbed import undisturbed
@@ -59,7 +60,7 @@ class Running:
         self.folder = folder
         self.lines: queue.SimpleQueue[str | None] = queue.SimpleQueue()
         self.seen = []
-        self.process = subprocess.Popen(
+        self.process = forked.start(
             [sys.executable, *(["-c", _PATIENT] if is_patient else ["-m", "perfkit"]), *map(str, arguments)],
             stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env={**os.environ, **environ},
         )  # fmt: skip
@@ -90,7 +91,7 @@ class Running:
         self.process.send_signal(number)
 
     def descendants(self):
-        return psutil.Process(self.process.pid).children(recursive=True)
+        return [one for one in psutil.Process(self.process.pid).children(recursive=True) if not forked.is_server(one)]
 
     def child(self, name):
         """Waits for a child whose command line has this word."""
@@ -99,7 +100,7 @@ class Running:
                 with contextlib.suppress(psutil.Error):
                     if name in child.cmdline():
                         return child
-            time.sleep(0.005)
+            time.sleep(0.01)
         pytest.fail(f"the run has ended without a child {name}")
 
     def finish(self):

@@ -8,6 +8,8 @@ import urllib.request
 
 import pytest
 
+from tests import forked
+
 MS = 1_000_000
 WORKLOAD = {"inputs": {"INPUT0": {"generate": "zeros", "shape": [4]}}}
 
@@ -17,7 +19,7 @@ def repository():
     """The bundled server, whose clients may load and unload `synthetic`: its first request takes 80 ms, warm ones about 2 ms."""
     model = ("--model", "synthetic", "--synthetic", "service=constant:2ms,slow_start=40x/40ms", "--model-control-mode", "explicit")
     command = [sys.executable, "-m", "server_stub", "--http-port=0", "--grpc-port=0", "--exit-with-stdin", *model]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as process:
+    with forked.start(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as process:
         ready = json.loads(process.stdout.readline())
         yield {"http": f"http://127.0.0.1:{ready['http_port']}", "grpc": f"grpc://127.0.0.1:{ready['grpc_port']}"}
         process.stdin.close()

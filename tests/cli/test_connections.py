@@ -11,6 +11,7 @@ import threading
 import pytest
 
 from perfkit.result.interval_log import read_intervals
+from tests import forked
 
 CONCURRENCY, REQUESTS = 4, 400
 
@@ -77,7 +78,7 @@ class CuttingProxy:
 @pytest.fixture(scope="module")
 def server():
     command = [sys.executable, "-m", "server_stub", "--http-port", "0", "--grpc-port", "0", "--model", "simple", "--exit-with-stdin"]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as process:
+    with forked.start(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as process:
         yield json.loads(process.stdout.readline())
 
 

@@ -1,8 +1,11 @@
 """A run in a folder whose files have the names of libraries, as an unpacked archive may have them."""
 
+import pytest
+
 LIBRARIES = ("typing", "numpy", "uvloop", "grpc", "matplotlib", "pandas", "pyarrow", "psutil", "yaml", "pickle", "json")
 
 
+@pytest.mark.usefixtures("starts_python")
 def test_no_code_of_the_current_folder_is_run_by_a_run_its_children_or_its_report(perfkit, write_scenario, tmp_path, monkeypatch):
     place = tmp_path / "place"
     place.mkdir()

@@ -15,7 +15,7 @@ from benchmarks.fleet.dask_cluster import DaskCluster
 from perfkit.result.file import read_result
 from perfkit.result.interval_log import check_log
 from tests.children import listening
-from tests.conditions import until_ended
+from tests.conditions import until_ended, wait_until
 
 SECRET = "a-token-of-the-tests-1b7f"  # noqa: S105
 TOKEN = {"PERFKIT_FLEET_TOKEN": SECRET}
@@ -55,14 +55,17 @@ class DaskMachines:
     def __init__(self, cluster, names):
         self._cluster, self.names, self._ends, self._killed = cluster, names, [], None
         self._processes = dict[str, Any]()
-        while len(self._processes) < 2:
-            for dask_worker in cluster.workers:
-                for process in cluster.processes_of(dask_worker):
-                    with contextlib.suppress(psutil.NoSuchProcess):
-                        command = process.cmdline()
-                        if "--join" in command:
-                            self._processes[command[command.index("--name") + 1]] = dask_worker, process
-                            assert SECRET not in " ".join(command)
+        wait_until(self._are_found)
+
+    def _are_found(self):
+        for dask_worker in self._cluster.workers:
+            for process in self._cluster.processes_of(dask_worker):
+                with contextlib.suppress(psutil.NoSuchProcess):
+                    command = process.cmdline()
+                    if "--join" in command:
+                        self._processes[command[command.index("--name") + 1]] = dask_worker, process
+                        assert SECRET not in " ".join(command)
+        return len(self._processes) == 2
 
     def workers(self, name):
         _, process = self._processes[name]
@@ -133,8 +136,8 @@ def test_a_lost_machine_is_named_and_the_others_carry_the_load_of_the_next_point
     run, machines = start_fleet(load=OPEN, measure=measure)
     other, name = machines.names
     run.wait_for_line("2 of 2")
-    while not (workers := machines.workers(name)):
-        pass
+    wait_until(lambda: machines.workers(name))
+    workers = machines.workers(name)
     machines.kill(name)
     finished = run.finish()
     until_ended(workers)

@@ -13,7 +13,7 @@ import yaml
 from benchmarks.fleet.dask_cluster import DaskCluster
 from benchmarks.fleet.fleet_run import Schedule
 from benchmarks.fleet.recording_target import INPUT, MODEL
-from tests.conditions import until_ended
+from tests.conditions import until_ended, wait_until
 
 
 class Trial:
@@ -46,8 +46,7 @@ class Trial:
         (self._folder / "scenario.yaml").write_text(yaml.safe_dump(scenario))
         run = self._perfkit.start("run", self._folder / "scenario.yaml")
         run.wait_for_line("2 of 2")
-        while self._ask("count") < 20:
-            pass
+        wait_until(lambda: self._ask("count") >= 20)
         return run, len(schedule.at_ns)
 
     def machines(self):

@@ -19,7 +19,7 @@ from perfkit.gate.folder import FixedSettings, GateFolder, GateManifest, read_ve
 from perfkit.gate.paired_gate import GateRequest
 from perfkit.scenario.file import read_scenario
 from tests.closed_schema import closed
-from tests.conditions import until_ended
+from tests.conditions import until_ended, wait_until
 from tests.simulated_pairs import make_pairs
 
 PYTHON = shlex.quote(sys.executable)
@@ -198,8 +198,7 @@ def test_a_killed_gate_leaves_how_far_it_came(perfkit, tmp_path, scenario, argum
     begin(write_scenario(scenario, duration="1h"), tmp_path / "out", make_pairs(2), (serve(), serve()))
     running = perfkit.start(*arguments(serve(), serve()), environ=environ)
     running.wait_for_line("pair 3")
-    while not (tmp_path / "pids").exists():  # a run has started its server
-        assert running.process.poll() is None
+    wait_until((tmp_path / "pids").exists)  # a run has started its server
     processes = running.descendants()
     running.signal(signal.SIGKILL)
     assert running.finish().code == -signal.SIGKILL

@@ -7,9 +7,10 @@ import re
 import select
 import signal
 import struct
-import subprocess
 import sys
 import termios
+
+from tests import forked
 
 STYLE = re.compile(r"\x1b\[[0-9;]*m")
 
@@ -23,7 +24,7 @@ def test_a_run_on_a_terminal_is_shown_live_and_leaves_the_terminal_as_it_was(ser
     command = [sys.executable, "-m", "perfkit", "run", scenario, "--no-report", "--out", tmp_path / "out"]
     environment = {**os.environ, "TERM": "xterm-256color", "NO_COLOR": "1", "COLUMNS": ""}
     text, is_interrupted = "", False
-    with subprocess.Popen(command, stdin=theirs, stdout=theirs, stderr=theirs, env=environment) as run:
+    with forked.start(command, stdin=theirs, stdout=theirs, stderr=theirs, env=environment) as run:
         while run.poll() is None or select_readable(ours):
             if select_readable(ours):
                 text += os.read(ours, 65536).decode(errors="replace").replace("\r\r\n", "\n").replace("\r\n", "\n")

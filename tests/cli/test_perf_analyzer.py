@@ -16,6 +16,7 @@ from perfkit.cli import perf_analyzer
 from perfkit.cli.main import main
 from perfkit.perf_analyzer.export_file import ExportFile
 from perfkit.scenario.file import read_document
+from tests import forked
 
 MODELS = ("simple", "simple_dyna_sequence", "repeat_int32")
 
@@ -25,7 +26,7 @@ def server():
     """The bundled server; its addresses by protocol."""
     command = [sys.executable, "-m", "server_stub", "--http-port=0", "--grpc-port=0", "--exit-with-stdin"]
     command += [f"--model={model}" for model in MODELS]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as process:
+    with forked.start(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as process:
         ready = json.loads(process.stdout.readline())
         yield types.SimpleNamespace(**{protocol: f"127.0.0.1:{ready[f'{protocol}_port']}" for protocol in ("http", "grpc")})
         process.stdin.close()

@@ -16,6 +16,7 @@ import tritonclient.grpc as triton_grpc
 import tritonclient.http as triton_http
 
 from perfkit.trace.reader import read_trace
+from tests import forked
 
 WAIT_S = 60
 
@@ -26,7 +27,7 @@ class Recorder:
     def __init__(self, server, out, *options):
         self.out = out
         arguments = ["--listen", "http://127.0.0.1:0", "--target", server.http, "--listen", "grpc://127.0.0.1:0", "--target", server.grpc]
-        self.process = subprocess.Popen(
+        self.process = forked.start(
             [sys.executable, "-m", "perfkit", "record", *arguments, "--out", str(out), "--format", "json", *options],
             stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
         )  # fmt: skip
@@ -159,7 +160,7 @@ def test_a_server_that_goes_away_is_named_and_clients_are_disconnected(tmp_path)
     gone = socket.create_server(("127.0.0.1", 0))
     url = f"http://127.0.0.1:{gone.getsockname()[1]}"
     command = ["record", "--listen", "http://127.0.0.1:0", "--target", url, "--out", str(tmp_path / "t.jsonl")]
-    process = subprocess.Popen([sys.executable, "-m", "perfkit", *command], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    process = forked.start([sys.executable, "-m", "perfkit", *command], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     try:
         listening = process.stderr.readline()
         gone.close()  # the trial connection was only queued

@@ -8,6 +8,7 @@ import sys
 
 import pytest
 
+from tests import forked
 from tests.conditions import until_ended
 
 ROOT = pathlib.Path(__file__).parents[2]
@@ -203,7 +204,7 @@ def test_a_bundled_server_that_dies_leaves_what_was_measured(perfkit, write_scen
 
 def test_a_server_elsewhere_that_dies_leaves_what_was_measured(perfkit, write_scenario):
     command = [sys.executable, "-m", "server_stub", "--http-port", "0", "--grpc-port", "0", "--model", "simple", "--exit-with-stdin"]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as server:
+    with forked.start(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as server:
         ready = json.loads(server.stdout.readline())
         scenario = write_scenario(
             target={"model": "simple", "url": f"http://127.0.0.1:{ready['http_port']}"},

@@ -1,5 +1,6 @@
 """`perfkit schema`: JSON Schemas that the files themselves satisfy."""
 
+import functools
 import json
 import pathlib
 
@@ -7,8 +8,9 @@ import jsonschema
 import pytest
 import yaml
 
+from perfkit.cli import schema
 from perfkit.cli.main import main
-from perfkit.cli.schema import DOCUMENTS, schema_of
+from perfkit.cli.schema import DOCUMENTS
 from perfkit.clock import parse_instant
 from perfkit.comparison.result_comparison import compare_results
 from perfkit.gate.baseline import baseline_from_result
@@ -30,13 +32,14 @@ from tests.simulated_pairs import make_pairs
 ROOT = pathlib.Path(__file__).parents[2]
 SCENARIO_SCHEMA = json.loads((ROOT / "docs/scenario.schema.json").read_text())
 SCENARIOS = sorted((ROOT / "scenarios").glob("*.yaml"))
+schema_of = functools.cache(schema.schema_of)
 
 
 @pytest.mark.parametrize("name", DOCUMENTS)
 def test_every_schema_is_one_and_describes_each_object(name):
-    schema = schema_of(name)
-    jsonschema.Draft202012Validator.check_schema(schema)
-    objects = [schema, *(node for node in schema.get("$defs", {}).values() if "properties" in node)]
+    found = schema_of(name)
+    jsonschema.Draft202012Validator.check_schema(found)
+    objects = [found, *(node for node in found.get("$defs", {}).values() if "properties" in node)]
     assert [node["title"] for node in objects if not node["description"]] == []
 
 
@@ -51,12 +54,12 @@ def test_descriptions_are_the_docstrings_of_classes_and_fields_also_of_inherited
 
 
 def test_a_dataclass_is_described_as_it_is_written():
-    schema = schema_of("plan")
-    assert list(schema["properties"])[:2] == ["schema", "question"]
-    assert {"inputs", "schema"}.isdisjoint(schema["required"])
-    assert "draws_per_s" not in schema["$defs"]["Capacity"]["properties"]
-    assert {"fits", "paths_per_s"}.isdisjoint(schema["$defs"]["Forecast"]["properties"])
-    assert schema["$defs"]["Capacity"]["properties"]["clusters"]["type"] == ["number", "null"], "infinite where a bound decides"
+    plan = schema_of("plan")
+    assert list(plan["properties"])[:2] == ["schema", "question"]
+    assert {"inputs", "schema"}.isdisjoint(plan["required"])
+    assert "draws_per_s" not in plan["$defs"]["Capacity"]["properties"]
+    assert {"fits", "paths_per_s"}.isdisjoint(plan["$defs"]["Forecast"]["properties"])
+    assert plan["$defs"]["Capacity"]["properties"]["clusters"]["type"] == ["number", "null"], "infinite where a bound decides"
 
 
 @pytest.mark.parametrize("path", SCENARIOS, ids=lambda path: path.name)
@@ -118,9 +121,10 @@ def test_what_is_written_satisfies_its_schema_and_has_no_key_beyond_it(tmp_path)
     seen = set()
     for name, document in written_documents(tmp_path):
         seen.add(name)
-        jsonschema.validate(document, closed(schema_of(name)))
+        validator = jsonschema.Draft202012Validator(closed(schema_of(name)))
+        validator.validate(document)
         with pytest.raises(jsonschema.ValidationError, match="'unknown' was unexpected"):
-            jsonschema.validate({**document, "unknown": 1}, closed(schema_of(name)))
+            validator.validate({**document, "unknown": 1})
     assert seen == set(DOCUMENTS) - {"scenario", "verdict", "bisection", "plan", "calibration"}
 
 

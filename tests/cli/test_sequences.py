@@ -12,6 +12,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests import forked
+from tests.conditions import wait_until
 from tests.json_server import serving, v2_handler
 
 FIRST_ID = 5000
@@ -24,7 +26,7 @@ def sequence_server():
     """The bundled server with models that take sequences; `knows` asks whether it holds a sequence, and ends it."""
     models = ("--model=simple_sequence", f"--model={ROOMY_MODEL}")
     command = [sys.executable, "-m", "server_stub", "--http-port=0", "--grpc-port=0", "--exit-with-stdin", *models]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as process:
+    with forked.start(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as process:
         ready = json.loads(process.stdout.readline())
         urls = {protocol: f"{protocol}://127.0.0.1:{ready[f'{protocol}_port']}" for protocol in ("http", "grpc")}
 
@@ -153,8 +155,7 @@ def test_an_interrupted_run_leaves_no_sequence_on_the_server(perfkit, write_scen
     document["measure"] = {"warmup": "0s", "duration": "60s", "repetitions": 1}
     running = perfkit.start("run", write_scenario(**document))
     before = sequence_server.answered()
-    while sequence_server.answered() < before + 30:
-        assert running.process.poll() is None, running.finish().stderr
+    wait_until(lambda: running.process.poll() is not None or sequence_server.answered() >= before + 30)
     running.signal(signal.SIGINT)
     finished = running.finish()
     assert finished.code == 130

@@ -13,6 +13,7 @@ import tritonclient.http
 from tritonclient.utils import shared_memory
 
 from perfkit.machine.shared_memory import FOLDER
+from tests import forked
 
 CLOSED = {"closed": {"concurrency": [1, 4], "think_time": "1ms"}}
 
@@ -40,7 +41,7 @@ def sharing():
     """A server that lets clients register shared memory."""
     command = [sys.executable, "-m", "server_stub", "--http-port=0", "--grpc-port=0", "--exit-with-stdin", "--model", "simple",
                "identity_fp32", "--allow-client-shm"]  # fmt: skip
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as process:
+    with forked.start(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as process:
         ready = json.loads(process.stdout.readline())
         yield types.SimpleNamespace(
             authority=f"127.0.0.1:{ready['http_port']}",

@@ -9,7 +9,7 @@ import psutil
 import pytest
 
 from tests.children import listening
-from tests.conditions import until_ended
+from tests.conditions import until_ended, wait_until
 from tests.json_server import serving, v2_handler
 
 TRIALS = 32  # more than the requests that are sent before the load
@@ -18,11 +18,15 @@ CLOSED, OPEN = {"closed": {"concurrency": 4, "think_time": "5ms"}}, {"open": {"r
 
 def two_workers_of(running):
     """Waits for both worker processes of a run."""
-    while True:
+    found = list[psutil.Process]()
+
+    def are_found():
         with contextlib.suppress(psutil.NoSuchProcess):
-            found = [one for one in running.descendants() if "perfkit.workers.worker_process" in one.cmdline()]
-            if len(found) == 2:
-                return found
+            found[:] = [one for one in running.descendants() if "perfkit.workers.worker_process" in one.cmdline()]
+        return len(found) == 2
+
+    wait_until(are_found)
+    return found
 
 
 def logged(finished, kind):
@@ -60,8 +64,7 @@ def test_a_killed_worker_is_named_and_the_data_of_the_others_count(perfkit, writ
         running.wait_for_line("target:")
         victim = two_workers_of(running)[0]
         assert hangs.wait(60)
-        while not victim.net_connections():  # it has begun
-            pass
+        wait_until(victim.net_connections)  # it has begun
         os.kill(victim.pid, signal.SIGKILL)
         is_killed.set()
         finished = running.finish()

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from benchmarks.peers.install import perf_analyzer_path
+from tests import forked
 from tests.perf_analyzer.exports import export_of
 
 pytestmark = pytest.mark.skipif(
@@ -44,7 +45,7 @@ def url():
     """The address of the bundled server."""
     models = {model for model, *_ in CASES.values()}
     command = [sys.executable, "-m", "server_stub", "--http-port=0", "--grpc-port=0", "--exit-with-stdin", "--model", *models]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+    with forked.start(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         yield f"127.0.0.1:{json.loads(process.stdout.readline())['http_port']}"
         process.communicate()

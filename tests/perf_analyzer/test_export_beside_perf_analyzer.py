@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from benchmarks.peers.install import perf_analyzer_path
+from tests import forked
 from tests.perf_analyzer.exports import assert_exported_alike
 
 pytestmark = pytest.mark.skipif(
@@ -30,7 +31,7 @@ CASES: dict[str, tuple[dict[str, Any], str, list[str]]] = {
 def ready():
     """The ready line of the bundled server with these models."""
     command = [sys.executable, "-m", "server_stub", "--http-port=0", "--grpc-port=0", "--exit-with-stdin", "--model", *CASES]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+    with forked.start(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         yield json.loads(process.stdout.readline())
         process.communicate()

@@ -15,7 +15,7 @@ import uvloop
 from perfkit.process.child import NotReadyError, child_process, end_unused, kill_all, spawn
 from perfkit.process.messages import claim_stdout, load_message, message_bytes
 from tests.children import children_running
-from tests.conditions import passes, until_ended
+from tests.conditions import passes, until_ended, wait_until
 
 ECHO = "from tests.process.test_child import echo; echo()"
 UNTIL_STDIN_ENDS = "import sys; print('ready', flush=True); sys.stdin.read(); print('goodbye', file=sys.stderr)"
@@ -71,8 +71,7 @@ def test_a_message_is_whole_also_if_its_sender_is_suspended_while_it_writes():
         select.select([child.stdout], [], [])  # it has begun to write, and waits for us to read
         suspended = psutil.Process(child.pid)
         suspended.suspend()
-        while suspended.status() != psutil.STATUS_STOPPED:
-            pass
+        wait_until(lambda: suspended.status() == psutil.STATUS_STOPPED)
         suspended.resume()
         assert load_message(child.stdout) == message
 

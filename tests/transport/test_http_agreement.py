@@ -20,6 +20,7 @@ from perfkit.transport.base import Outcome
 from perfkit.transport.http.reference import ReferenceHttpTransport
 from perfkit.transport.http.transport import WireHttpTransport
 from perfkit.transport.options import TransportOptions
+from tests import forked
 from tests.transport.clients import client_of, make_open_client
 from tests.transport.servers import answering, hanging, read_request, reset, scripted_server
 
@@ -135,7 +136,7 @@ def test_the_engines_agree_on_an_answer_that_cannot_be_decoded(case):
 @pytest.fixture(scope="module")
 def server():
     command = [sys.executable, "-m", "server_stub", "--http-port", "0", "--grpc-port", "0", "--model", "simple", "--exit-with-stdin"]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as process:
+    with forked.start(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as process:
         yield json.loads(process.stdout.readline())
 
 

@@ -1,7 +1,8 @@
 """One worker through its phases, in virtual time."""
 
 import asyncio
-import gc
+import functools
+import types
 from typing import Any
 
 import numpy as np
@@ -16,7 +17,7 @@ from perfkit.recorder.window import cut
 from perfkit.target.address import Address
 from perfkit.transport.base import Outcome, Prepared
 from perfkit.transport.scripted import ScriptedTransport
-from perfkit.workers.worker import _garbage_frozen
+from perfkit.workers import worker_process
 from tests.measured_points import point_spec, run_point
 
 MS, S = 1_000_000, 1_000_000_000
@@ -183,14 +184,15 @@ def test_a_rule_that_fails_beside_the_load_fails_the_point():
     assert clock.now_ns() < 7 * S, "the load is not sent to its end"
 
 
-def test_garbage_is_frozen_while_load_is_sent_and_what_the_program_froze_before_stays_so():
-    gc.unfreeze()  # what the tests froze
-    try:
-        with _garbage_frozen():
-            assert gc.get_freeze_count() > 0
-        assert gc.get_freeze_count() == 0
-    finally:
-        gc.freeze()
-    with _garbage_frozen():
-        pass
-    assert gc.get_freeze_count() > 0
+def test_what_was_made_is_left_out_of_garbage_collection_before_the_load_begins(monkeypatch):
+    calls = list[str]()
+    steps = {name: functools.partial(calls.append, name) for name in ("unfreeze", "collect", "freeze")}
+    monkeypatch.setattr(worker_process, "gc", types.SimpleNamespace(**steps))
+
+    async def main():
+        worker = worker_process.Worker(lambda _: calls.append("ready"), ManualClock())
+        worker._begin.set_result(5 * S)
+        return await worker._begin_at()
+
+    assert asyncio.run(main()) == 5 * S
+    assert calls == ["unfreeze", "collect", "freeze", "ready"]

@@ -16,6 +16,7 @@ from perfkit.protocol import http2
 from perfkit.protocol.http2 import frame, number_frame
 from server_stub.grpc.calls import StreamingCall, UnaryCall
 from server_stub.grpc.message_reader import Message
+from tests.conditions import wait_until
 from tests.server_stub.grpc.h2_caller import SERVICE, Caller, framed
 from tests.server_stub.grpc.session_recorder import GREETING, call, data_frame, frames_of, headers_frame, opened
 
@@ -66,8 +67,7 @@ def is_place_taken(server):
 
 def await_free_place(server):
     """Wait until the model `synthetic` has a place for a request."""
-    while is_place_taken(server):
-        pass
+    wait_until(lambda: not is_place_taken(server))
 
 
 @pytest.mark.parametrize("timeout", [b"0n", b"50m"])

@@ -7,6 +7,8 @@ from typing import Any
 import h11
 import pytest
 
+from tests.conditions import wait_until
+
 VALUES = list(range(16))
 
 
@@ -116,5 +118,4 @@ def test_events_are_sent_at_once_and_disconnecting_cancels_the_rest(server, wire
             elif isinstance(event, h11.Data):
                 came = event.data
     assert json.loads(came.removeprefix(b"data: "))["OUT"] == 1
-    while failures() == before:
-        pass
+    wait_until(lambda: failures() > before)
