@@ -6,9 +6,10 @@ import h2.connection
 import pytest
 
 from perfkit.errors import ProtocolError
+from perfkit.proxy.description import describe
 from perfkit.proxy.grpc_observer import GrpcObserver
 from perfkit.proxy.http_observer import HttpObserver
-from perfkit.proxy.observer import CapturedRequest, describe
+from perfkit.proxy.open_requests import BodyMemory, OpenRequest
 
 BODY = json.dumps({"id": "7", "inputs": [{"name": "X", "datatype": "INT32", "shape": [1, 2], "data": [1, 2]}]}).encode()
 CREDENTIALS = "Bearer 0123456789"
@@ -16,12 +17,12 @@ CREDENTIALS = "Bearer 0123456789"
 
 class Seen:
     def __init__(self, kind):
-        self.requests, self.delays = list[CapturedRequest](), list[int]()
-        self.observer = kind(self.requests.append, self.delays.append)
+        self.requests, self.memory = list[OpenRequest](), BodyMemory()
+        self.observer = kind(self.requests.append, self.memory)
 
     def send(self, data, step=None, read_ns=1000):
         for place in range(0, len(data), step or len(data)):
-            self.observer.client_sent(data[place : place + (step or len(data))], read_ns + place, read_ns + place + 7)
+            self.observer.receive(data[place : place + (step or len(data))], read_ns + place)
 
 
 def http_request(path="/v2/models/m%20x/versions/3/infer?key=0123456789", body=BODY, headers=""):
@@ -35,11 +36,10 @@ def test_a_request_over_http_is_found_in_pieces_of_any_size(step):
     seen.send(http_request() + http_request("/v2/models/other/infer"), step, read_ns=5000)
     first, second = seen.requests
     assert (first.arrival_ns, first.call, first.model, first.version) == (5000, "infer", "m x", "3")
-    assert b"".join(first.body) == BODY
+    assert first.body == BODY
     assert second.model == "other"
     assert second.arrival_ns == 5000 + (len(http_request()) // step * step if step else 0)
     assert "0123456789" not in repr(seen.requests)
-    assert seen.observer.unanswered == 2
 
 
 @pytest.mark.parametrize(
@@ -53,15 +53,6 @@ def test_other_calls_are_no_requests(path, call):
     seen = Seen(HttpObserver)
     seen.send(http_request(path))
     assert [request.call for request in seen.requests] == ([call] if call else [])
-
-
-def test_the_delay_of_a_request_is_its_own_and_that_of_its_answers_first_bytes():
-    seen = Seen(HttpObserver)
-    seen.send(http_request())
-    seen.observer.server_sent(b"HTTP/1.1 200 OK\r\n", 10_000, 10_030)
-    seen.observer.server_sent(b"more of it", 20_000, 29_000)
-    assert seen.delays == [7 + 30]
-    assert seen.observer.unanswered == 0
 
 
 def test_binary_tensors_and_compression_are_read_as_their_headers_say():
@@ -84,11 +75,10 @@ def test_what_is_no_v2_request_has_neither_shapes_nor_payload():
     assert describe(seen.requests[0], with_payload=True)[2:] == ({}, None)
 
 
-def test_bytes_that_are_no_http_are_reported_once():
+def test_bytes_that_are_no_http_are_reported():
     seen = Seen(HttpObserver)
     with pytest.raises(ProtocolError, match=r"the client does not send HTTP/1\.1"):
         seen.send(b"\x16\x03\x01 a TLS hello\r\n\r\n")
-    seen.send(b"more")
 
 
 class Grpc:
@@ -154,7 +144,6 @@ def test_each_message_on_a_stream_is_a_request_that_arrives_with_its_first_byte(
     peer.send(1, infer_message())
     seen.send(peer.taken(), read_ns=4000)
     assert [(request.call, request.arrival_ns) for request in seen.requests] == [("stream", 2000), ("stream", 4000), ("stream", 4000)]
-    assert seen.observer.unanswered == 3
 
 
 def test_large_messages_and_compressed_ones_are_put_together():
@@ -167,28 +156,7 @@ def test_large_messages_and_compressed_ones_are_put_together():
     assert describe(seen.requests[0], with_payload=False).model == "zipped"
 
 
-def test_the_delay_over_grpc_is_attributed_by_stream():
-    seen, peer, server = Seen(GrpcObserver), Grpc(), h2.connection.H2Connection(h2.config.H2Configuration(client_side=False))
-    for stream_id in (1, 3):
-        peer.start(stream_id)
-        peer.send(stream_id, infer_message())
-    sent = peer.taken()
-    seen.send(sent)
-    server.receive_data(sent)
-    server.send_headers(3, [(":status", "200"), ("content-type", "application/grpc")])
-    server.send_data(3, b"\0\0\0\0\0")
-    server.send_headers(3, [("grpc-status", "0")], end_stream=True)
-    seen.observer.server_sent(server.data_to_send(), 500, 550)
-    assert (seen.delays, seen.observer.unanswered) == ([7 + 50], 1)
-    server.send_headers(1, [(":status", "200"), ("grpc-status", "14")], end_stream=True)
-    answer = server.data_to_send()
-    seen.observer.server_sent(answer[:4], 600, 601)
-    seen.observer.server_sent(answer[4:], 700, 702)
-    assert (seen.delays, seen.observer.unanswered) == ([57, 7 + 2], 0)
-
-
-def test_bytes_that_are_no_http2_are_reported_once():
+def test_bytes_that_are_no_http2_are_reported():
     seen = Seen(GrpcObserver)
     with pytest.raises(ProtocolError, match="does not send HTTP/2"):
         seen.send(b"GET / HTTP/1.1\r\nHost: h\r\n\r\n")
-    seen.send(b"more")
