@@ -3,6 +3,8 @@
 import http.client
 import json
 import sys
+import threading
+import time
 import zlib
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -33,7 +35,22 @@ def start_sequences(ready: Mapping[str, Any]) -> None:
         connection.getresponse().read()
 
 
-CLIENTS: Mapping[str, Callable[[Mapping[str, Any]], None]] = {"bombs": send_bombs, "sequences": start_sequences}
+def send_tensors(ready: Mapping[str, Any]) -> None:
+    """Honest requests of 10.8 MB, whose tensors are JSON, two at a time, without an end."""
+    body = b'{"inputs":[{"name":"INPUT0","datatype":"FP32","shape":[1350000],"data":[' + b"0.12345," * 1_349_999 + b"0.12345]}]}"
+
+    def send() -> None:
+        connection = http.client.HTTPConnection("127.0.0.1", ready["http_port"])
+        while True:
+            connection.request("POST", f"/v2/models/{ready['model']}/infer", body)
+            connection.getresponse().read()
+            time.sleep(0.1)
+
+    for _ in range(2):
+        threading.Thread(target=send).start()
+
+
+CLIENTS: Mapping[str, Callable[[Mapping[str, Any]], None]] = {"bombs": send_bombs, "sequences": start_sequences, "tensors": send_tensors}
 
 if __name__ == "__main__":
     CLIENTS[sys.argv[1]](json.loads(sys.argv[2]))

@@ -10,11 +10,12 @@ from perfkit.errors import ProtocolError
 from perfkit.override import override
 from perfkit.protocol import http2, protobuf
 from perfkit.protocol.grpc_call import PREFIX_BYTES
-from perfkit.proxy.observer import NOT_FOUND_AGAIN, Observer
+from perfkit.proxy.observer import Observer
 from perfkit.proxy.open_requests import BodyMemory, Call, OpenRequest
 
 # also below the prefix of an ingress
 _CALLS: dict[str, Call] = {protobuf.method_path("ModelInfer"): "infer", protobuf.method_path("ModelStreamInfer"): "stream"}
+_NOT_FOUND_AGAIN = "more came than could be recorded, and where the next request begins is not known"
 _MAX_CACHED_BLOCKS, _MAX_CACHED_BLOCK_BYTES = 256, 1024
 # of one connection, that have not ended; a server may have reset the oldest ones
 _MOST_OPEN_CALLS = 1024
@@ -96,7 +97,7 @@ class GrpcObserver(Observer):
         self._calls: dict[int, _Call] = {}
 
     @override
-    def receive(self, data: bytes, read_ns: int) -> None:
+    def receive(self, data: bytes, read_ns: int, *, is_first: bool) -> None:
         view = memoryview(data)
         if (missing := len(http2.PREFACE) - len(self._preface)) > 0:
             self._preface, view = self._preface + bytes(view[:missing]), view[missing:]
@@ -112,10 +113,10 @@ class GrpcObserver(Observer):
     def skip(self, size_bytes: int) -> None:
         stream_id = self._frames.skip(size_bytes)
         if stream_id is None:
-            raise ProtocolError(NOT_FOUND_AGAIN)
+            raise ProtocolError(_NOT_FOUND_AGAIN)
         if (call := self._calls.get(stream_id)) is not None:
             if call.request is None or size_bytes > call.left:
-                raise ProtocolError(NOT_FOUND_AGAIN)
+                raise ProtocolError(_NOT_FOUND_AGAIN)
             self._memory.drop(call.request)
             call.left -= size_bytes
             if not call.left:

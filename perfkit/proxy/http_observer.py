@@ -12,7 +12,7 @@ from perfkit.digits import whole_number
 from perfkit.errors import ProtocolError
 from perfkit.override import override
 from perfkit.protocol import rest
-from perfkit.proxy.observer import NOT_FOUND_AGAIN, Observer
+from perfkit.proxy.observer import Observer
 from perfkit.proxy.open_requests import BodyMemory, Call, OpenRequest
 from perfkit.transport.options import MAX_HEAD_BYTES
 
@@ -21,6 +21,8 @@ _PATH = re.compile(rb".*/v2/models/([^/?#]+)(?:/versions/([^/?#]+))?/(infer|gene
 _HEADER_LENGTH, _ENCODING = rest.HEADER_LENGTH.lower().encode(), b"content-encoding"
 _FRAMING = (b"content-length", b"transfer-encoding")
 _NOTHING = bytes(2**16)
+# where one begins after an answer, reading goes on if it was lost
+_REQUEST_LINE = re.compile(rb"[A-Z]+ \S+ HTTP/1\.[01]\r\n")
 
 
 class HttpObserver(Observer):
@@ -35,11 +37,16 @@ class HttpObserver(Observer):
         self._header_length: int | None = None
         self._encoding = ""
         self._request: OpenRequest | None = None
-        self._in_body = self._has_advanced = self._is_reading_on = False
+        self._in_body = self._has_advanced = self._is_reading_on = self._is_lost = False
         self._head_bytes = 0  # of a head or a trailer, as far as it has come
 
     @override
-    def receive(self, data: bytes, read_ns: int) -> None:
+    def receive(self, data: bytes, read_ns: int, *, is_first: bool) -> None:
+        if self._is_lost:
+            if not (is_first and _REQUEST_LINE.match(data)):
+                self.unread_bytes += len(data)
+                return
+            self._parser, self._is_lost, self._in_body, self._head_bytes = httptools.HttpRequestParser(self), False, False, 0
         self._read_ns, self._has_advanced = read_ns, False
         try:
             self._feed(data)
@@ -69,15 +76,15 @@ class HttpObserver(Observer):
 
     @override
     def skip(self, size_bytes: int) -> None:
-        is_found = self._in_body
         if self._request is not None:
             self._memory.drop(self._request)
         with contextlib.suppress(ProtocolError):  # where the body, or its chunk, ends before
-            while size_bytes and is_found:
-                self.receive(_NOTHING[:size_bytes], self._read_ns)
+            while size_bytes and self._in_body:
+                self.receive(_NOTHING[:size_bytes], self._read_ns, is_first=False)
                 size_bytes -= min(size_bytes, len(_NOTHING))
         if size_bytes:
-            raise ProtocolError(NOT_FOUND_AGAIN)
+            self.close()
+            self._is_lost, self._in_body = True, False
 
     @override
     def close(self) -> None:

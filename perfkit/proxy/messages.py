@@ -31,6 +31,8 @@ class Received(NamedTuple):
 
     connection: int
     read_ns: int
+    is_first: bool
+    """Whether they are the first since the server's last bytes."""
     data: bytes
 
 
@@ -90,5 +92,5 @@ class Recorded(NamedTuple):
     """Why the trace is not whole; empty if it is."""
 
 
-TO_OBSERVER = Encoding(Recording | Opened | Received | Skipped | Closed | End, {})
+TO_OBSERVER = Encoding(Received | Recording | Opened | Skipped | Closed | End, {})
 FROM_OBSERVER = Encoding(Started | Unreadable | Failed | Recorded, {})

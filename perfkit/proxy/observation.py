@@ -64,13 +64,13 @@ class Observation:
         self._told[connection] = _Told()
         self._tell(Opened(connection, listen.protocol == "grpc", str(listen)))
 
-    def receive(self, connection: int, data: bytes, read_ns: int) -> None:
+    def receive(self, connection: int, data: bytes, read_ns: int, *, is_first: bool) -> None:
         """Bytes of a client were passed on."""
         told = self._told.get(connection)
         most_bytes = _MOST_LARGE_WAITING_BYTES if len(data) >= _LARGE_BYTES else _MOST_WAITING_BYTES
         if told is not None and self._waiting_bytes + len(data) <= most_bytes:
             self._tell_skipped(connection, told)
-            self._tell(Received(connection, read_ns, data))
+            self._tell(Received(connection, read_ns, is_first, data))
             return
         self.skipped_bytes += len(data)
         if told is not None:

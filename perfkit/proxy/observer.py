@@ -5,8 +5,6 @@ from collections.abc import Callable
 
 from perfkit.proxy.open_requests import BodyMemory, OpenRequest
 
-NOT_FOUND_AGAIN = "more came than could be recorded, and where the next request begins is not known"
-
 
 class Observer(abc.ABC):
     """Reads what the client of one connection sent; `on_request` gets each inference request when it is complete."""
@@ -15,14 +13,19 @@ class Observer(abc.ABC):
         self._on_request, self._memory = on_request, memory
         self.incomplete = 0
         """Requests that were forgotten before they were complete."""
+        self.unread_bytes = 0
+        """Bytes between those that were not known and the next request."""
 
     @abc.abstractmethod
-    def receive(self, data: bytes, read_ns: int) -> None:
-        """The client sent bytes, which were read at that instant; raises ProtocolError if they cannot be read. Then it gets no more."""
+    def receive(self, data: bytes, read_ns: int, *, is_first: bool) -> None:
+        """The client sent bytes, which were read at that instant, the first since the server's last ones or more.
+
+        Raises ProtocolError if they cannot be read; then it gets no more.
+        """
 
     @abc.abstractmethod
     def skip(self, size_bytes: int) -> None:
-        """So many bytes are not known; raises ProtocolError if what follows them cannot be found."""
+        """So many bytes are not known; raises ProtocolError if the next request will not be found."""
 
     @abc.abstractmethod
     def close(self) -> None:

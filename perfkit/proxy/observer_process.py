@@ -83,8 +83,8 @@ class _ObservingProcess:
             except EOFError:  # the proxy is gone
                 break
             match message:
-                case Received(connection, read_ns, data):
-                    self._receive(connection, data, read_ns)
+                case Received() as received:
+                    self._receive(received)
                 case Opened(connection, is_grpc, listen):
                     self._observers[connection] = (GrpcObserver if is_grpc else HttpObserver)(self._recorder.add, self._memory)
                     self._listens[connection] = listen
@@ -109,16 +109,16 @@ class _ObservingProcess:
             )
         )  # fmt: skip
 
-    def _receive(self, connection: int, data: bytes, read_ns: int) -> None:
-        observer = self._observers.get(connection)
+    def _receive(self, received: Received) -> None:
+        observer = self._observers.get(received.connection)
         if observer is None:  # told before the proxy knew that it is unreadable
-            self._unread_bytes += len(data)
+            self._unread_bytes += len(received.data)
             return
         try:
-            observer.receive(data, read_ns)
+            observer.receive(received.data, received.read_ns, is_first=received.is_first)
         except ProtocolError as error:
-            self._unread_bytes += len(data)
-            self._give_up(connection, error)
+            self._unread_bytes += len(received.data)
+            self._give_up(received.connection, error)
 
     def _skip(self, connection: int, size_bytes: int) -> None:
         if (observer := self._observers.get(connection)) is not None:
@@ -136,6 +136,7 @@ class _ObservingProcess:
         if (observer := self._observers.pop(connection, None)) is not None:
             observer.close()
             self._incomplete += observer.incomplete
+            self._unread_bytes += observer.unread_bytes
             del self._listens[connection]
 
 

@@ -181,10 +181,10 @@ class Proxy:
 
     # what relays tell
 
-    def passed(self, relay: Relay, data: bytes, read_ns: int) -> None:
+    def passed(self, relay: Relay, data: bytes, read_ns: int, *, is_first: bool) -> None:
         """See `Listener`."""
         self.passed_bytes += len(data)
-        self._observation.receive(relay.number, data, read_ns)
+        self._observation.receive(relay.number, data, read_ns, is_first=is_first)
 
     def exchanged(self, delay_ns: int) -> None:
         """See `Listener`."""

@@ -20,8 +20,8 @@ _space = memoryview(bytearray(_READ_BYTES))
 class Listener(Protocol):
     """What is told of a relay."""
 
-    def passed(self, relay: "Relay", data: bytes, read_ns: int) -> None:
-        """Bytes of the client were passed on, which were read at that instant."""
+    def passed(self, relay: "Relay", data: bytes, read_ns: int, *, is_first: bool) -> None:
+        """Bytes of the client were passed on, which were read at that instant; `is_first` if the server has sent the last ones before."""
 
     def exchanged(self, delay_ns: int) -> None:
         """The server has answered a client, whose bytes and the answer's first bytes were held for so long together."""
@@ -191,10 +191,10 @@ class Relay:
             self._listener.ended(self)
 
     def _client_sent(self, data: bytes, read_ns: int, ready_since_ns: int) -> None:
-        self.moved_ns = self.now_ns()
+        self.moved_ns, is_first = self.now_ns(), not self._asked_bytes
         self._asked_bytes, self._asked_delay_ns = self._asked_bytes + len(data), self.moved_ns - ready_since_ns
         self._listener.moved(self)
-        self._listener.passed(self, data, read_ns)
+        self._listener.passed(self, data, read_ns, is_first=is_first)
 
     def _server_sent(self, _data: bytes, _read_ns: int, ready_since_ns: int) -> None:
         self.moved_ns = self.now_ns()

@@ -22,7 +22,7 @@ class Seen:
 
     def send(self, data, step=None, read_ns=1000):
         for place in range(0, len(data), step or len(data)):
-            self.observer.receive(data[place : place + (step or len(data))], read_ns + place)
+            self.observer.receive(data[place : place + (step or len(data))], read_ns + place, is_first=not place)
 
 
 def http_request(path="/v2/models/m%20x/versions/3/infer?key=0123456789", body=BODY, headers=""):

@@ -39,7 +39,7 @@ class _Listener:
     def __init__(self):
         self.received, self.delays_ns = bytearray(), list[int]()
 
-    def passed(self, relay, data, read_ns):
+    def passed(self, relay, data, read_ns, *, is_first):
         self.received += data
 
     def exchanged(self, delay_ns):
