@@ -1,14 +1,14 @@
-"""Hostile clients of the bundled server, for the trial: python -m benchmarks.hostile_clients NAME READY."""
+"""Hostile clients of the bundled server and of `perfkit record`, for the trial: python -m benchmarks.hostile_clients NAME READY."""
 
 import http.client
 import json
+import math
 import sys
-import threading
-import time
 import zlib
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from benchmarks.hostile_recording_clients import HOSTILE, beside_neighbour, send_tensors
 from tests.server_stub.grpc.h2_caller import Caller, framed
 
 _MIB = 2**20
@@ -35,22 +35,12 @@ def start_sequences(ready: Mapping[str, Any]) -> None:
         connection.getresponse().read()
 
 
-def send_tensors(ready: Mapping[str, Any]) -> None:
-    """Honest requests of 10.8 MB, whose tensors are JSON, two at a time, without an end."""
-    body = b'{"inputs":[{"name":"INPUT0","datatype":"FP32","shape":[1350000],"data":[' + b"0.12345," * 1_349_999 + b"0.12345]}]}"
-
-    def send() -> None:
-        connection = http.client.HTTPConnection("127.0.0.1", ready["http_port"])
-        while True:
-            connection.request("POST", f"/v2/models/{ready['model']}/infer", body)
-            connection.getresponse().read()
-            time.sleep(0.1)
-
-    for _ in range(2):
-        threading.Thread(target=send).start()
-
-
-CLIENTS: Mapping[str, Callable[[Mapping[str, Any]], None]] = {"bombs": send_bombs, "sequences": start_sequences, "tensors": send_tensors}
+CLIENTS: Mapping[str, Callable[[Mapping[str, Any]], None]] = {
+    "bombs": send_bombs,
+    "sequences": start_sequences,
+    "tensors": lambda ready: send_tensors(ready, math.inf),
+    **{name: beside_neighbour(name) for name in HOSTILE},
+}
 
 if __name__ == "__main__":
     CLIENTS[sys.argv[1]](json.loads(sys.argv[2]))

@@ -41,7 +41,7 @@ from benchmarks.peers.canned import INPUTS, MODEL, VERSION, WIDTH, serving
 from benchmarks.peers.install import peers_folder
 from benchmarks.peers.server_process import PeerError
 from benchmarks.peers.triton import running_triton
-from benchmarks.processes import REALTIME, ROOT, on_cpus, run_perfkit, running_server
+from benchmarks.processes import REALTIME, ROOT, on_cpus, run_perfkit, running_canned_server, running_server
 from benchmarks.report import Report, describe_machine, program_options, yes_no
 from perfkit.calibration.canned_server import MODEL as CANNED
 from perfkit.load.arrivals import Schedule, constant_rate
@@ -184,24 +184,13 @@ def added_delay(url: str, seconds: float, rounds: int, prefix: Sequence[str], fo
     return tuple(f"{figure:,.0f} us" for figure in figures)
 
 
-@contextlib.contextmanager
-def _canned_server() -> Iterator[int]:
-    """The port of a server that answers each request with the same bytes, without reading it."""
-    command, pipe = [sys.executable, "-m", "perfkit.calibration.canned_server"], subprocess.PIPE
-    with subprocess.Popen(command, stdin=pipe, stdout=pipe, cwd=ROOT) as process:
-        assert process.stdout is not None
-        yield int(json.loads(process.stdout.readline())["http_port"])
-        process.communicate()
-
-
 def beside_large_bodies(clients: int, seconds: float, prefix: Sequence[str], folder: pathlib.Path) -> Mapping[str, Any]:
     """The proxy's summary, and the times of small requests past it and through it in microseconds, beside so many pairs of clients with large bodies."""
     request = b'POST /v2/models/%b/infer HTTP/1.1\r\nHost: h\r\nContent-Length: 13\r\n\r\n{"inputs":[]}' % CANNED.encode()
     with contextlib.ExitStack() as stack:
-        port = stack.enter_context(_canned_server())
-        url = f"http://127.0.0.1:{port}"
-        listening, summary = stack.enter_context(recording(url, folder / f"large-{clients}.jsonl", prefix, payloads="hash"))
-        ports = {"past": port, "through": int(listening.rpartition(":")[2])}
+        server = stack.enter_context(running_canned_server())
+        listening, summary = stack.enter_context(recording(server.url(), folder / f"large-{clients}.jsonl", prefix, payloads="hash"))
+        ports = {"past": server.http_port, "through": int(listening.rpartition(":")[2])}
         for _ in range(clients):
             ready = json.dumps({"http_port": ports["through"], "model": CANNED})
             client = subprocess.Popen([sys.executable, "-m", "benchmarks.hostile_clients", "tensors", ready], cwd=ROOT)

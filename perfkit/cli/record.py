@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from perfkit.proxy.proxy import Proxy, Route
     from perfkit.target.address import Address
 
+_MOST_LINES = 20
+
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Adds the command's options."""
@@ -197,8 +199,11 @@ def _print_summary(options: argparse.Namespace, summary: Mapping[str, Any]) -> N
         return
     payloads, missing, connections, delay = (summary[key] for key in ("payloads", "not_recorded", "connections", "added_delay_ns"))
     print(f"{summary['trace']}: {summary['requests']:,} requests in {summary['length_s']:.1f} s")
-    for call in summary["calls"]:
+    calls = sorted(summary["calls"], key=lambda call: -call["requests"])
+    for call in calls[:_MOST_LINES]:
         print(f"  {call['model'] or '(no model)'}, {call['call']}: {call['requests']:,}")
+    if len(calls) > _MOST_LINES:
+        print(f"  {sum(call['requests'] for call in calls[_MOST_LINES:]):,} for {len(calls) - _MOST_LINES:,} others")
     if payloads["distinct"]:
         print(f"  {payloads['distinct']:,} distinct payloads, {format_bytes(payloads['bytes'])}")
     notes = {

@@ -15,8 +15,8 @@ from perfkit.proxy.open_requests import MAX_BODY_BYTES, OpenRequest
 from perfkit.trace.payloads import payload_of_grpc, payload_of_http
 from perfkit.transport.options import FIRST_ANSWER_LIMIT
 
-# long ones, also of arrays; a mark that no request can contain stands for them
-_ARRAY = re.compile(rb"\[[-+0-9.eE,\s\[\]]{64,}\]")
+# long ones; a mark that no request can contain stands for them. A possessive repeat, since the text may have any number of beginnings
+_ARRAY = re.compile(rb"\[[-+0-9.eE,\s]{64,}+\]")
 _MARK = secrets.token_hex(16).encode()
 _MARKED = re.compile(b'"%b:([0-9]+)"' % _MARK)
 

@@ -5,6 +5,7 @@ import collections
 import contextlib
 import dataclasses
 from collections.abc import AsyncIterator, Callable
+from typing import NamedTuple
 
 from perfkit.errors import StorageError, UsageError
 from perfkit.process.child import Child
@@ -26,6 +27,7 @@ from perfkit.proxy.messages import (
 from perfkit.target.address import Address
 
 _STARTS_WITHIN_S, _ENDS_WITHIN_S = 60, 10
+_TELLS_FOR_S = 1
 # of bytes that wait for the observer; the rest is for small ones, without which a connection's requests are not found again
 _MOST_WAITING_BYTES, _MOST_LARGE_WAITING_BYTES = 2**26, 2**25
 _LARGE_BYTES, _MESSAGE_BYTES = 2**13, 200
@@ -40,6 +42,14 @@ class _Told:
     is_behind: bool = False
 
 
+class _Waiting(NamedTuple):
+    """A message that the observer has no room for yet, with the connection and the bytes of a client in it."""
+
+    encoded: bytes
+    told: _Told | None
+    data_bytes: int
+
+
 class Observation:
     """Tells the observer what clients send, and counts what it is not told."""
 
@@ -49,7 +59,7 @@ class Observation:
         self.behind = 0
         """Connections of which it was not told all, because too many bytes were waiting."""
         self._child, self._on_unreadable, self._on_failure = child, on_unreadable, on_failure
-        self._waiting: collections.deque[bytes] = collections.deque()
+        self._waiting: collections.deque[_Waiting] = collections.deque()
         self._waiting_bytes = 0
         self._told: dict[int, _Told] = {}  # of the open connections that are observed
         self._recorded: asyncio.Future[Recorded] = asyncio.get_running_loop().create_future()
@@ -70,12 +80,9 @@ class Observation:
         most_bytes = _MOST_LARGE_WAITING_BYTES if len(data) >= _LARGE_BYTES else _MOST_WAITING_BYTES
         if told is not None and self._waiting_bytes + len(data) <= most_bytes:
             self._tell_skipped(connection, told)
-            self._tell(Received(connection, read_ns, is_first, data))
-            return
-        self.skipped_bytes += len(data)
-        if told is not None:
-            self.behind += not told.is_behind
-            told.skipped_bytes, told.is_behind = told.skipped_bytes + len(data), True
+            self._tell(Received(connection, read_ns, is_first, data), told, len(data))
+        else:
+            self._skip(told, len(data))
 
     def close(self, connection: int) -> None:
         """A connection has ended."""
@@ -84,7 +91,12 @@ class Observation:
             self._tell(Closed(connection))
 
     async def end(self) -> Recorded:
-        """Ends the observation; raises StorageError if what was recorded remains unknown."""
+        """Ends the observation; raises StorageError if what was recorded remains unknown. What waits then for longer than a second is not told."""
+        if self._waiting:
+            await asyncio.wait([self._recorded], timeout=_TELLS_FOR_S)
+        for waiting in self._waiting:
+            self._skip(waiting.told, waiting.data_bytes)
+        self._waiting.clear()
         self._tell(End())
         try:
             async with asyncio.timeout(_ENDS_WITHIN_S):
@@ -101,17 +113,23 @@ class Observation:
             self._tell(Skipped(connection, told.skipped_bytes))
             told.skipped_bytes = 0
 
-    def _tell(self, message: object) -> None:
+    def _skip(self, told: _Told | None, size_bytes: int) -> None:
+        self.skipped_bytes += size_bytes
+        if told is not None and size_bytes:
+            self.behind += not told.is_behind
+            told.skipped_bytes, told.is_behind = told.skipped_bytes + size_bytes, True
+
+    def _tell(self, message: object, told: _Told | None = None, data_bytes: int = 0) -> None:
         encoded = TO_OBSERVER.encoded(message)
         if self._child.is_full or self._waiting:
-            self._waiting.append(encoded)
+            self._waiting.append(_Waiting(encoded, told, data_bytes))
             self._waiting_bytes += len(encoded) + _MESSAGE_BYTES
         else:
             self._child.send_frame(encoded)
 
     def _send_waiting(self) -> None:
         while self._waiting and not self._child.is_full:
-            encoded = self._waiting.popleft()
+            encoded = self._waiting.popleft().encoded
             self._waiting_bytes -= len(encoded) + _MESSAGE_BYTES
             self._child.send_frame(encoded)
 
