@@ -23,7 +23,7 @@ from perfkit.process.messages import framed, message_bytes, read_frame, read_mes
 _running: "set[subprocess.Popen[bytes]]" = set()
 _READ_AHEAD_BYTES = 2**20
 _LONGEST_LINE_BYTES = 2**16
-_PIPE_BYTES = 2**20  # Linux lets everyone have as much
+_PIPE_BYTES = 2**18  # Linux lets everyone have 1 MiB
 _KILLED_WITHIN_S = _ENDS_BY_ITSELF_WITHIN_S = 5
 _LAST_OUTPUT_WITHIN_S = 1
 # reads stdin, which is perfkit's to close, to its end; then stops process group $1, and kills it after $2 s

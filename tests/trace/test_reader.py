@@ -117,7 +117,7 @@ def test_the_fixed_schedule_of_perf_analyzers_documentation_gives_its_instants(r
         ("t.csv", "timestamp_ns\n", "contains no requests"),
         ("t.csv", "timestamp_ns,timestamp_s\n1,1\n", "found timestamp_ns and timestamp_s"),
         ("t.csv", "timestamp_ns,model\n1,a\n2\n", "t.csv:3: the row does not fit the header"),
-        ("t.csv", "timestamp_ns\nnan\n", "t.csv:2: expected a number as the request's instant, found nan"),
+        ("t.csv", "timestamp_ns\nnan\n", "t.csv:2: expected a number as the request's instant, found 'nan'"),
         ("t.csv", "timestamp_ns\n99999999999999999999\n", "t.csv:2: "),
         ("t.csv", "timestamp_s\n0\n2e9\n", "spans more than 30 years"),
         ("t.csv", "timestamp\n5\n", "name a column of numbers by its unit"),
