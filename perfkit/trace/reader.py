@@ -33,6 +33,8 @@ _encode = json.JSONEncoder(separators=(",", ":")).encode  # json.dumps would cre
 _ROW_BYTES = 16
 _DECIMAL = re.compile(r"[+-]?(?:[0-9]{1,40}\.?[0-9]{0,40}|\.[0-9]{1,40})(?:[eE][+-]?[0-9]{1,3})?")
 _LONGEST_LINE_BYTES, _LARGEST_SCHEDULE_BYTES = 2**26, 2**28
+# what begins a formula, and the apostrophe itself, so that every name comes back as it was
+_GUARDED = ("=", "+", "-", "@", "\t", "\r", "\n", "'")
 MAX_INSTANT_NS = 10**18
 """About 30 years: later instants would not fit 64 bits once an origin is added."""
 
@@ -92,11 +94,20 @@ def _read_csv(file: pathlib.Path, budget: MemoryBudget) -> TraceBuilder:
         rows = csv.reader(bounded_lines(opened), strict=True)
         try:
             names = [name.strip() for name in next(rows, [])]
-            return _build(file, ((rows.line_num, dict(zip(names, row, strict=True))) for row in rows if row), names)
+            return _build(file, ((rows.line_num, dict(zip(names, map(_unguarded, row), strict=True))) for row in rows if row), names)
         except UnicodeDecodeError:
             raise
         except (csv.Error, ValueError) as error:
             raise ScenarioError(f"load.replay.trace: {file}:{rows.line_num}: the row does not fit the header: {error}") from None
+
+
+def guarded_cell(text: str) -> str:
+    """A name as a cell of a recorded CSV file, with an apostrophe before what a spreadsheet would execute; the reader takes it off again."""
+    return f"'{text}" if text.startswith(_GUARDED) else text
+
+
+def _unguarded(cell: str) -> str:
+    return cell[1:] if cell.startswith("'") and cell[1:].startswith(_GUARDED) else cell
 
 
 def _read_json_lines(file: pathlib.Path, budget: MemoryBudget) -> TraceBuilder:

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from perfkit.errors import StorageError, UsageError
 from perfkit.trace.payloads import payload_folder, payload_name
-from perfkit.trace.reader import COLUMNS
+from perfkit.trace.reader import COLUMNS, guarded_cell
 
 SUFFIXES = (".jsonl", ".csv", ".parquet")
 _encode = json.JSONEncoder(separators=(",", ":")).encode
@@ -114,7 +114,11 @@ def _json_line(row: TraceRow) -> str:
 
 def _csv_line(row: TraceRow) -> str:
     text = io.StringIO()
-    csv.writer(text, lineterminator="\n").writerow(row._replace(shapes=_encode(row.shapes) if row.shapes else ""))  # type: ignore[arg-type]  # as text
+    shapes = _encode(row.shapes) if row.shapes else ""
+    cells = row._replace(model=guarded_cell(row.model), version=guarded_cell(row.version), shapes=shapes)  # type: ignore[arg-type]  # as text
+    # Python leaves a carriage return unquoted, which would end the row
+    has_return = "\r" in row.model + row.version
+    csv.writer(text, lineterminator="\n", quoting=csv.QUOTE_ALL if has_return else csv.QUOTE_MINIMAL).writerow(cells)
     return text.getvalue()
 
 

@@ -235,10 +235,15 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         pass
 
 
+_MOST_MEMBERS = 16
+
+
 def decompressed(body: bytes) -> bytes:
     """A gzip body, of one or several members, without its compression; raises _RefusedError if it is none or too large."""
-    data = bytearray()
+    data, members = bytearray(), 0
     while body:
+        if (members := members + 1) > _MOST_MEMBERS:  # empty ones would take time without an end
+            raise _RefusedError(400, f"the body has more than {_MOST_MEMBERS} gzip members")
         member = zlib.decompressobj(wbits=31)  # with a gzip header
         try:
             data += member.decompress(body, LARGEST_BODY_BYTES + 1 - len(data))
