@@ -44,9 +44,9 @@ class RunningServer(NamedTuple):
 
 
 @contextlib.contextmanager
-def running_canned_server() -> Iterator[RunningServer]:
+def running_canned_server(prefix: Sequence[str] = ()) -> Iterator[RunningServer]:
     """Runs the server that answers each request with the same bytes, without reading it, for the length of the block; its model is `canned`."""
-    command, pipe = [sys.executable, "-m", "perfkit.calibration.canned_server"], subprocess.PIPE
+    command, pipe = [*prefix, sys.executable, "-m", "perfkit.calibration.canned_server"], subprocess.PIPE
     with subprocess.Popen(command, stdin=pipe, stdout=pipe, cwd=ROOT, text=True) as process:
         assert process.stdout is not None
         yield RunningServer(process, json.loads(process.stdout.readline()))

@@ -188,7 +188,7 @@ def beside_large_bodies(clients: int, seconds: float, prefix: Sequence[str], fol
     """The proxy's summary, and the times of small requests past it and through it in microseconds, beside so many pairs of clients with large bodies."""
     request = b'POST /v2/models/%b/infer HTTP/1.1\r\nHost: h\r\nContent-Length: 13\r\n\r\n{"inputs":[]}' % CANNED.encode()
     with contextlib.ExitStack() as stack:
-        server = stack.enter_context(running_canned_server())
+        server = stack.enter_context(running_canned_server(prefix))
         listening, summary = stack.enter_context(recording(server.url(), folder / f"large-{clients}.jsonl", prefix, payloads="hash"))
         ports = {"past": server.http_port, "through": int(listening.rpartition(":")[2])}
         for _ in range(clients):
@@ -196,6 +196,9 @@ def beside_large_bodies(clients: int, seconds: float, prefix: Sequence[str], fol
             client = subprocess.Popen([sys.executable, "-m", "benchmarks.hostile_clients", "tensors", ready], cwd=ROOT)
             stack.callback(client.wait)
             stack.callback(client.kill)
+        if prefix:  # what measures, too
+            os.sched_setscheduler(0, os.SCHED_FIFO | os.SCHED_RESET_ON_FORK, os.sched_param(1))
+            stack.callback(os.sched_setscheduler, 0, os.SCHED_OTHER, os.sched_param(0))
         connections = {name: stack.enter_context(socket.create_connection(("127.0.0.1", port))) for name, port in ports.items()}
         times_us: dict[str, list[float]] = {name: [] for name in ports}
         end_s = time.monotonic() + seconds
