@@ -8,6 +8,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Any
 
+from benchmarks.hostile_recording_clients import HOSTILE, READ
+from benchmarks.processes import RunningServer, running_canned_server, running_server
 from tests.hostile.flooding_grpc import FLOODS as FRAMES
 from tests.hostile.flooding_grpc import flooding_server
 from tests.hostile.http_floods import FLOODS
@@ -20,16 +22,16 @@ class Case:
 
     name: str
     words: tuple[str, ...]
-    """The command without `perfkit`; `{url}` is the server's URL."""
+    """The command without `perfkit`; `{url}` is the server's URL, `{grpc}` that of the bundled one for gRPC, `{http_port}` and `{grpc_port}` are free ports."""
     exit_code: int
     text: str
     """Part of a line on stderr."""
     files: Mapping[str, str] = dataclasses.field(default_factory=dict)
     """The files of its folder; `{url}` is the server's URL."""
-    server: Callable[[], AbstractContextManager[str]] | None = None
-    """A hostile server, which gives its URL."""
+    server: Callable[[], AbstractContextManager[str | RunningServer]] | None = None
+    """A hostile server, which gives its URL, or the bundled one."""
     client: str | None = None
-    """The function of `hostile_clients` that talks to the bundled server, where `words` start it."""
+    """The function of `hostile_clients` that talks to the bundled server or the proxy, where `words` start it; it must not fail."""
     peak_mib: int = 300
     seconds: float = 30.0
     interrupt_at_mib: int | None = None
@@ -84,6 +86,20 @@ _ONE, _SLOW = ({"closed": {"concurrency": 1, "think_time": think_time}} for thin
 _TWO_SECONDS = {"warmup": "0s", "duration": "2s", "repetitions": 1}
 _SWEEP = {f"workload.parameters.p{key}": list(range(100)) for key in "abcd"}
 _SERVE = ("serve", "--http-port=0", "--grpc-port=0", "--metrics-port=0", "--model", "simple", "simple_dyna_sequence")
+_RECORD = (
+    "record",
+    "--listen",
+    "http://127.0.0.1:{http_port}",
+    "--target",
+    "{url}",
+    "--listen",
+    "grpc://127.0.0.1:{grpc_port}",
+    "--target",
+    "{grpc}",
+    "--out",
+    "t.jsonl",
+)
+_RECORDED = (running_canned_server, functools.partial(running_server, "--model", "simple", "identity_fp32"))
 _RUN, _VALIDATE = ("run", "s.yaml", "--out", "out", "--no-report"), ("validate", "s.yaml")
 _LARGE = [{**TENSOR, "name": f"x{index}", "shape": [4_000_000]} for index in range(4)]
 _SWITCH = b"HTTP/1.1 101 Switching Protocols\r\nConnection: upgrade\r\nUpgrade: h2c\r\n\r\n"
@@ -119,6 +135,7 @@ CASES = (
     *(Case(f"gRPC: {kind} in place of the first answer", _RUN, 6, "probe", _loaded(), functools.partial(flooding_server, kind, 0)) for kind in ("DATA", "PING")),
     Case("HTTP 101 under load", _RUN, 6, "aborted", _loaded(), _http(flood=(_SWITCH, b""))),
     Case("an error of 1 MiB", _RUN, 6, "aborted", _loaded(), _http(flood=(b"HTTP/1.1 500 x\r\nContent-Length: %d\r\n\r\n" % len(_LONG_ERROR) + _LONG_ERROR, b""))),
+    *(Case(f"record: {name}", _RECORD, 0, "", server=_RECORDED[name in READ], client=name, peak_mib=512, left_mib=400, answered_within_s=5) for name in HOSTILE),
     Case("statistics that drip", _RUN, 0, "", _loaded(measure=_TWO_SECONDS, load=_SLOW), _http(dripping=("/stats",)), seconds=20),
     Case("statistics of 64 MiB", _RUN, 0, "", _loaded(load=_SLOW), _http(statistics=lambda _: statistics_document() + b" " * 2**26), seconds=20),
     Case("a metrics page that drips", _RUN, 0, "", _loaded(target={"metrics_url": "{url}/metrics"}, measure=_TWO_SECONDS, load=_SLOW), _http(dripping=("/metrics",)), seconds=20),

@@ -1,12 +1,14 @@
-"""Hostile clients of the bundled server, for the trial: python -m benchmarks.hostile_clients NAME READY."""
+"""Hostile clients of the bundled server and of `perfkit record`, for the trial: python -m benchmarks.hostile_clients NAME READY."""
 
 import http.client
 import json
+import math
 import sys
 import zlib
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from benchmarks.hostile_recording_clients import HOSTILE, beside_neighbour, send_tensors
 from tests.server_stub.grpc.h2_caller import Caller, framed
 
 _MIB = 2**20
@@ -33,7 +35,12 @@ def start_sequences(ready: Mapping[str, Any]) -> None:
         connection.getresponse().read()
 
 
-CLIENTS: Mapping[str, Callable[[Mapping[str, Any]], None]] = {"bombs": send_bombs, "sequences": start_sequences}
+CLIENTS: Mapping[str, Callable[[Mapping[str, Any]], None]] = {
+    "bombs": send_bombs,
+    "sequences": start_sequences,
+    "tensors": lambda ready: send_tensors(ready, math.inf),
+    **{name: beside_neighbour(name) for name in HOSTILE},
+}
 
 if __name__ == "__main__":
     CLIENTS[sys.argv[1]](json.loads(sys.argv[2]))

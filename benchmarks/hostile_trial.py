@@ -7,6 +7,7 @@ The exit code is 1 if a case ended otherwise than promised.
 """
 
 import contextlib
+import json
 import os
 import pathlib
 import signal
@@ -14,13 +15,15 @@ import subprocess
 import sys
 import tempfile
 import time
-from typing import NamedTuple
+from collections.abc import Mapping
+from typing import IO, NamedTuple, cast
 
 import psutil
 
 from benchmarks.hostile_cases import CASES, Case
 from benchmarks.processes import ROOT
 from benchmarks.report import Report, describe_machine, program_options
+from perfkit.target.started_server import free_ports
 
 _MIB, _LONGEST_COMMAND = 2**20, 100
 _MAX_MIB, _MAX_S = 2048, 60.0
@@ -37,6 +40,9 @@ class Trial(NamedTuple):
     """From the signal to the end; None without one."""
     left_mib: int
     """A server's memory after its clients have left."""
+    has_failed: bool = False
+    """Whether the clients failed, or the good one among them."""
+    has_traceback: bool = False
 
     def faults(self, case: Case, said: str) -> list[str]:
         """What differs from the case's expectation."""
@@ -45,6 +51,8 @@ class Trial(NamedTuple):
             "exit code": self.exit_code != case.exit_code,
             "memory": self.peak_mib > case.peak_mib or self.left_mib > case.left_mib,
             "time": took_s > limit_s,
+            "clients": self.has_failed,
+            "traceback": self.has_traceback,
             "other words": case.text not in said,
         }
         return [fault for fault, holds in found.items() if holds]
@@ -88,25 +96,35 @@ def try_case(case: Case) -> tuple[Trial, str]:
     """Runs a case; how it ended, and what it said on stderr."""
     with tempfile.TemporaryDirectory(prefix="perfkit-hostile-") as name, contextlib.ExitStack() as opened:
         folder = pathlib.Path(name)
-        url = opened.enter_context(case.server()) if case.server is not None else "http://127.0.0.1:9"
+        server = opened.enter_context(case.server()) if case.server is not None else "http://127.0.0.1:9"
+        url, grpc = (server, "") if isinstance(server, str) else (server.url(), server.url("grpc"))
+        ports = free_ports(2)
+        places = {"{url}": url, "{grpc}": grpc, "{http_port}": str(ports[0]), "{grpc_port}": str(ports[1])}
         for file, content in case.files.items():
             (folder / file).write_text(content.replace("{url}", url), encoding="utf-8")
-        words = [sys.executable, "-m", "perfkit", *(word.replace("{url}", url) for word in case.words)]
+        words = [sys.executable, "-m", "perfkit", *(_placed(word, places) for word in case.words)]
         environment = {**os.environ, "PYTHONUNBUFFERED": "1", "PYTHONPATH": str(ROOT)}
         stderr = opened.enter_context((folder / "stderr").open("wb"))
-        pipe = subprocess.PIPE if case.client else subprocess.DEVNULL
+        pipe = subprocess.PIPE if case.client and case.words[0] != "record" else subprocess.DEVNULL
         with subprocess.Popen(words, cwd=folder, env=environment, stdin=subprocess.DEVNULL, stdout=pipe, stderr=stderr) as process:
-            trial = _observe(case, process)
-        return trial, _said(folder / "stderr", case.text)
+            ready = json.dumps(dict(zip(("http_port", "grpc_port"), ports, strict=True))) if case.words[0] == "record" else ""
+            trial = _observe(case, process, ready)
+        return trial._replace(has_traceback=b"Traceback" in (folder / "stderr").read_bytes()), _said(folder / "stderr", case.text)
 
 
-def _observe(case: Case, process: "subprocess.Popen[bytes]") -> Trial:
+def _placed(word: str, places: Mapping[str, str]) -> str:
+    for name, place in places.items():
+        word = word.replace(name, place)
+    return word
+
+
+def _observe(case: Case, process: "subprocess.Popen[bytes]", ready: str) -> Trial:
+    """`ready` is what the clients are told; empty where the server says it."""
     tree, started_s = _Tree(process.pid), time.monotonic()
     clients = None
     if case.client is not None:
-        assert process.stdout is not None
-        ready = process.stdout.readline()
-        clients = subprocess.Popen([sys.executable, "-m", "benchmarks.hostile_clients", case.client, ready.decode()], cwd=ROOT)
+        ready = ready or cast("IO[bytes]", process.stdout).readline().decode()
+        clients = subprocess.Popen([sys.executable, "-m", "benchmarks.hostile_clients", case.client, ready], cwd=ROOT)
     interrupted_s, left_mib, code = None, 0, None
     while (code := process.poll()) is None:
         memory_mib, now_s = tree.memory_mib(), time.monotonic() - started_s
@@ -125,7 +143,8 @@ def _observe(case: Case, process: "subprocess.Popen[bytes]") -> Trial:
     if clients is not None:
         clients.kill()
         clients.wait()
-    return Trial(code, tree.peak_mib, seconds, None if interrupted_s is None else seconds - interrupted_s, left_mib)
+    has_failed = clients is not None and clients.returncode != 0
+    return Trial(code, tree.peak_mib, seconds, None if interrupted_s is None else seconds - interrupted_s, left_mib, has_failed=has_failed)
 
 
 def _said(file: pathlib.Path, text: str) -> str:

@@ -44,6 +44,16 @@ class RunningServer(NamedTuple):
 
 
 @contextlib.contextmanager
+def running_canned_server(prefix: Sequence[str] = ()) -> Iterator[RunningServer]:
+    """Runs the server that answers each request with the same bytes, without reading it, for the length of the block; its model is `canned`."""
+    command, pipe = [*prefix, sys.executable, "-m", "perfkit.calibration.canned_server"], subprocess.PIPE
+    with subprocess.Popen(command, stdin=pipe, stdout=pipe, cwd=ROOT, text=True) as process:
+        assert process.stdout is not None
+        yield RunningServer(process, json.loads(process.stdout.readline()))
+        process.communicate()
+
+
+@contextlib.contextmanager
 def running_server(
     *options: str, realtime: bool = False, prefix: Sequence[str] = (), stderr: IO[str] | int = subprocess.DEVNULL
 ) -> Iterator[RunningServer]:

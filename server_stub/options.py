@@ -10,7 +10,9 @@ import ssl
 from collections.abc import Sequence
 from typing import Any, NoReturn
 
+from perfkit.digits import whole_number
 from perfkit.errors import UsageError
+from perfkit.input_file import read_bounded
 from server_stub.executors.onnx_options import DEFAULT, OnnxOptions, parse_onnx_options
 from server_stub.models import NAMES
 from server_stub.synthetic.declaration import EXAMPLE, SERVICE_EXAMPLES, parse_service_model
@@ -32,13 +34,15 @@ def read_tls_identity(certificate: pathlib.Path, key: pathlib.Path) -> TlsIdenti
     """Read both files. Raises UsageError if they cannot be read or do not match."""
     contexts = []
     try:
+        # before OpenSSL, which would read a device without an end
+        certificate_pem, key_pem = (read_bounded(file, _LARGEST_PEM_BYTES) for file in (certificate, key))
         for protocol in ("http/1.1", "h2"):
             context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
             context.set_alpn_protocols([protocol])
             # without a password, OpenSSL would ask for that of an encrypted key on the terminal
             context.load_cert_chain(certificate, key, password="")
             contexts.append(context)
-        return TlsIdentity(certificate.read_bytes(), key.read_bytes(), *contexts)
+        return TlsIdentity(certificate_pem, key_pem, *contexts)
     except (OSError, ssl.SSLError) as error:
         raise UsageError(
             f"--tls-cert {certificate} with --tls-key {key} cannot be used: {error}. Both must be PEM files, and the key unencrypted."
@@ -67,7 +71,8 @@ class Limits:
     stop_timeout_s: float = _limit(5.0, "S", 86_400, "seconds that requests in flight get to finish when the server is stopped")
 
 
-_METRICS_PORT = 8002
+_METRICS_PORT, _HIGHEST_CPU = 8002, 99_999
+_LARGEST_PEM_BYTES = 2**24
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -167,10 +172,11 @@ def parse_cpus(text: str) -> frozenset[int]:
     cpus: set[int] = set()
     for part in text.split(","):
         first, dash, last = part.partition("-")
-        if not (first.isascii() and first.isdigit()) or (dash and not (last.isascii() and last.isdigit())):
-            raise UsageError(f"--cpus {text}: expected numbers and ranges such as 0,2-3.")
-        cpus.update(range(int(first), int(last or first) + 1))
-        if dash and int(last) < int(first):
+        lowest, highest = (whole_number(one, _HIGHEST_CPU) for one in (first, last if dash else first))
+        if lowest is None or highest is None:
+            raise UsageError(f"--cpus {text[:100]}: expected numbers and ranges such as 0,2-3.")
+        cpus.update(range(lowest, highest + 1))
+        if highest < lowest:
             raise UsageError(f"--cpus {text}: the range {part} is reversed.")
     available = os.sched_getaffinity(0)
     if not cpus <= available:

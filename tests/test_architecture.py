@@ -9,7 +9,7 @@ import re
 import pytest
 
 ROOT = pathlib.Path(__file__).parents[1]
-SERVER_STUB_USES = {"errors", "installation", "override", "protocol"}
+SERVER_STUB_USES = {"digits", "errors", "input_file", "installation", "override", "protocol"}
 VAGUE_NAMES = {"utils", "util", "common", "helpers", "helper", "manager"}
 
 

@@ -4,6 +4,7 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 
+from perfkit.digits import whole_number
 from perfkit.errors import ErrorKind, MissingEndpointError, ProtocolError, TargetError
 from perfkit.protocol import rest
 from perfkit.protocol.decoded_size import check_json_values
@@ -54,12 +55,12 @@ class HttpCalls:
             kind = ErrorKind.INVALID_ARGUMENT if response.status in (400, 422) else ErrorKind.INTERNAL
             raise ProtocolError(f"HTTP {response.status}: {rest.decode_error(self._decompressed(response))}", kind)
         length = response.headers.get(rest.HEADER_LENGTH.lower())
-        if length is not None and not length.isdecimal():
-            raise ProtocolError(f"{rest.HEADER_LENGTH} is not a number: {length!r}")
+        json_bytes = None if length is None else whole_number(length)
+        if length is not None and json_bytes is None:
+            raise ProtocolError(f"{rest.HEADER_LENGTH} is not a number of bytes: {length[:50]!r}")
         body = response.decompressed(self._limit_bytes)
-        json_bytes = len(body) if length is None else int(length)
         check_json_values(body[:json_bytes], self._limit_bytes)
-        return rest.decode_infer_response(body, None if length is None else json_bytes, has_slots=self._options.has_output_slots)
+        return rest.decode_infer_response(body, json_bytes, has_slots=self._options.has_output_slots)
 
     def answer_bytes(self, response: HttpResponse) -> int:
         """The size of an answer."""

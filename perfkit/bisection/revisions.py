@@ -160,5 +160,7 @@ class Worktrees:
 
 def _last_lines(log: pathlib.Path, begins_at: int) -> list[str]:
     """The last lines of what was written to a log from a place on."""
-    content = log.read_bytes()[begins_at:][-_LAST_BYTES:].decode(errors="replace")
+    with log.open("rb") as file:
+        file.seek(max(begins_at, log.stat().st_size - _LAST_BYTES))
+        content = file.read(_LAST_BYTES).decode(errors="replace")
     return [line for line in content.splitlines() if line.strip()]

@@ -6,6 +6,7 @@ import shlex
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
+from perfkit import digits
 from perfkit.errors import UsageError
 
 if TYPE_CHECKING:
@@ -75,9 +76,10 @@ def whole_number(lowest: int, highest: int) -> Callable[[str], int]:
     """The type of an option that takes a whole number in a range."""
 
     def parse(text: str) -> int:
-        if not (text.isascii() and text.isdecimal() and lowest <= int(text) <= highest):
-            raise argparse.ArgumentTypeError(f"expected a whole number from {lowest:,} to {highest:,}, found {text!r}")
-        return int(text)
+        number = digits.whole_number(text, highest)
+        if number is None or number < lowest:
+            raise argparse.ArgumentTypeError(f"expected a whole number from {lowest:,} to {highest:,}, found {text[:100]!r}")
+        return number
 
     return parse
 

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from perfkit.plan.input_texts import Price
 
 
+_LARGEST_INPUT_BYTES = 2**26
 _OUTCOMES = {
     "holds": (ExitCode.DONE, "all limits are kept"),
     "cannot be told": (ExitCode.INCONCLUSIVE, "whether all limits are kept cannot be told"),
@@ -172,9 +173,10 @@ def _execute(options: argparse.Namespace) -> ExitCode:
 def _read(file: pathlib.Path, option: str) -> str:
     """The text of an option's file; raises UsageError."""
     from perfkit.errors import UsageError
+    from perfkit.input_file import read_bounded
 
     try:
-        return file.read_text(encoding="utf-8")
+        return read_bounded(file, _LARGEST_INPUT_BYTES, may_be_pipe=True).decode()
     except (OSError, UnicodeDecodeError) as error:
         raise UsageError(f"{option} {file}: cannot be read: {error}") from None
 

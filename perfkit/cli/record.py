@@ -5,15 +5,19 @@ import asyncio
 import json
 import pathlib
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from perfkit.cli.exit_code import ExitCode
 
 if TYPE_CHECKING:
+    from perfkit.proxy.delay import ReadySelector
+    from perfkit.proxy.messages import Recorded
+    from perfkit.proxy.observation import Observation
     from perfkit.proxy.proxy import Proxy, Route
-    from perfkit.proxy.trace_recorder import TraceRecorder
     from perfkit.target.address import Address
+
+_MOST_LINES = 20
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -27,59 +31,72 @@ def configure(parser: argparse.ArgumentParser) -> None:
     payloads = "what is recorded of the tensors: nothing, a digest of each request (default), or the requests themselves"
     parser.add_argument("--payloads", choices=("none", "hash", "full"), default="hash", help=payloads)
     parser.add_argument("--duration", metavar="TIME", help="end after this time, such as 10m; default: Ctrl-C ends it")
+    idle = "close connections on which nothing passes for so long; default: 10m"
+    parser.add_argument("--idle-timeout", metavar="TIME", default="10m", help=idle)
     parser.add_argument("--format", choices=("text", "json"), default="text", help="what is printed to stdout at the end")
     parser.set_defaults(execute=_execute)
 
 
 def _execute(options: argparse.Namespace) -> ExitCode:
+    from perfkit.clock import MonotonicClock
     from perfkit.errors import UsageError
-    from perfkit.units import parse_duration_ns
+    from perfkit.proxy.delay import ReadySelector
 
     if len(options.listen) != len(options.target):
         raise UsageError(f"each --listen needs a --target: found {len(options.listen)} and {len(options.target)}")
     routes = [_route(listen, target) for listen, target in zip(options.listen, options.target, strict=True)]
+    duration_ns = _duration_ns("--duration", options.duration) if options.duration else None
+    idle_ns = _duration_ns("--idle-timeout", options.idle_timeout)
+    selector = ReadySelector(MonotonicClock().now_ns)
+    with asyncio.Runner(loop_factory=lambda: asyncio.SelectorEventLoop(selector)) as runner:
+        return runner.run(_record(routes, options, selector, duration_ns, idle_ns))
+
+
+def _duration_ns(option: str, text: str) -> int:
+    from perfkit.errors import UsageError
+    from perfkit.units import parse_duration_ns
+
     try:
-        duration_ns = parse_duration_ns(options.duration) if options.duration else None
+        duration_ns = parse_duration_ns(text)
     except ValueError as error:
-        raise UsageError(f"--duration: {error}") from None
-    return asyncio.run(_record(routes, options, duration_ns))
+        raise UsageError(f"{option}: {error}") from None
+    if not duration_ns:
+        raise UsageError(f"{option} {text}: expected a time above 0")
+    return duration_ns
 
 
-async def _record(routes: "Sequence[Route]", options: argparse.Namespace, duration_ns: int | None) -> ExitCode:
+async def _record(
+    routes: "Sequence[Route]", options: argparse.Namespace, selector: "ReadySelector", duration_ns: int | None, idle_ns: int
+) -> ExitCode:
     from perfkit.cli.signals import SignalHandler
     from perfkit.clock import MonotonicClock, wall_ns
-    from perfkit.errors import StorageError, UsageError
+    from perfkit.errors import StorageError
+    from perfkit.proxy.messages import Recording
+    from perfkit.proxy.observation import observing
     from perfkit.proxy.proxy import Proxy
-    from perfkit.proxy.trace_recorder import TraceRecorder
-    from perfkit.trace.writer import TraceWriter
+    from perfkit.trace.writer import complete_trace
 
     clock, stop, loop = MonotonicClock(), asyncio.Event(), asyncio.get_running_loop()
     await asyncio.gather(*(_check_reachable(route.target) for route in routes))
-    writer = TraceWriter(options.out)
-
-    def say_failure(text: str) -> None:
-        loop.call_soon_threadsafe(_say, f"{text}; requests are passed on, but not recorded any more")
-
-    recorder = TraceRecorder(writer, options.payloads, wall_ns() - clock.now_ns(), say_failure)
-    proxy = Proxy(clock, recorder.add, _say)
-    started_ns = clock.now_ns()
-    if duration_ns is not None:
-        loop.call_later(duration_ns / 1e9, stop.set)
+    proxy = Proxy(clock, lambda: selector.ready_since_ns, _say, idle_ns=idle_ns)
+    recording = Recording(str(options.out), options.payloads, wall_ns() - clock.now_ns())
     with SignalHandler(on_first=stop.set).installed():
+        async with proxy.listening(routes) as opened, observing(recording, proxy.note_unreadable, _say_failure) as observation:
+            started_ns = clock.now_ns()
+            if duration_ns is not None:
+                loop.call_later(duration_ns / 1e9, stop.set)
+            await proxy.serve(observation, lambda: _say_routes(opened), stop)
+            length_s = (clock.now_ns() - started_ns) / 1e9
+            recorded = await observation.end()
+        failure = recorded.failure
         try:
-            await proxy.serve(routes, _say_routes, stop)
-        except UsageError:
-            recorder.discard()
-            raise
-        length_s = (clock.now_ns() - started_ns) / 1e9
-        try:
-            recorder.close()
-            code = ExitCode.DONE
+            complete_trace(options.out)
         except StorageError as error:
-            _say(str(error))
-            code = ExitCode.INVALID
-    _print_summary(options, recorder, proxy, length_s)
-    return code
+            failure = str(error)
+    if failure:
+        _say(failure)
+    _print_summary(options, _summary(options, recorded, proxy, observation, length_s))
+    return ExitCode.INVALID if failure else ExitCode.DONE
 
 
 def _route(listen_url: str, target_url: str) -> "Route":
@@ -136,39 +153,78 @@ def _say(line: str) -> None:
     print(f"perfkit: {line}", file=sys.stderr, flush=True)
 
 
+def _say_failure(reason: str) -> None:
+    _say(f"{reason}; requests are passed on, but not recorded any more")
+
+
 def _say_routes(routes: "Sequence[Route]") -> None:
     for route in routes:
         print(f"listening on {route.listen} for {route.target}", file=sys.stderr, flush=True)
     print("recording; Ctrl-C ends it", file=sys.stderr, flush=True)
 
 
-def _print_summary(options: argparse.Namespace, recorder: "TraceRecorder", proxy: "Proxy", length_s: float) -> None:
+def _summary(
+    options: argparse.Namespace, recorded: "Recorded", proxy: "Proxy", observation: "Observation", length_s: float
+) -> Mapping[str, Any]:
+    """What was recorded and what was not, as the JSON document that `--format json` prints."""
+    return {
+        "trace": str(options.out),
+        "requests": sum(recorded.calls.values()),
+        "calls": [{"model": model, "call": call, "requests": count} for (model, call), count in sorted(recorded.calls.items())],
+        "length_s": length_s,
+        "payloads": {"distinct": recorded.distinct_payloads, "bytes": recorded.payload_bytes, "missing": recorded.without_payload},
+        "not_recorded": {
+            "requests": recorded.unwritten,
+            "incomplete_requests": recorded.incomplete,
+            "unreadable_connections": proxy.unreadable,
+            "connections_behind": observation.behind,
+            "bytes": observation.skipped_bytes + recorded.unread_bytes,
+        },
+        "connections": {
+            "accepted": proxy.accepted,
+            "closed_as_idle": proxy.idle,
+            "refused": proxy.refused,
+            "accept_errors": proxy.accept_errors,
+        },
+        "client_bytes": proxy.passed_bytes,
+        "added_delay_ns": proxy.added_delay.summary(),
+    }
+
+
+def _print_summary(options: argparse.Namespace, summary: Mapping[str, Any]) -> None:
     from perfkit.units import format_bytes, format_duration_ns
 
-    counts, writer = proxy.added_delay.counts(), recorder.writer
-    p50_ns, p99_ns = counts.values_at((0.5, 0.99))
-    requests = sum(recorder.calls.values())
     if options.format == "json":
-        document: dict[str, Any] = {
-            "trace": str(options.out),
-            "requests": requests,
-            "calls": [{"model": model, "call": call, "requests": count} for (model, call), count in sorted(recorder.calls.items())],
-            "length_s": length_s,
-            "payloads": {"distinct": writer.distinct_payloads, "bytes": writer.payload_bytes, "missing": recorder.without_payload},
-            "connections": {"accepted": proxy.connections, "not_recorded": proxy.unreadable},
-            "added_delay_ns": {"count": counts.count, "p50": p50_ns, "p99": p99_ns, "max": counts.max_ns},
-        }
-        print(json.dumps(document, indent=1))
+        print(json.dumps(summary, indent=1))
         return
-    print(f"{options.out}: {requests:,} requests in {length_s:.1f} s")
-    for (model, call), count in sorted(recorder.calls.items()):
-        print(f"  {model or '(no model)'}, {call}: {count:,}")
-    if writer.distinct_payloads:
-        print(f"  {writer.distinct_payloads:,} distinct payloads, {format_bytes(writer.payload_bytes)}")
-    if recorder.without_payload:
-        print(f"  {recorder.without_payload:,} requests without a payload: not v2, in shared memory, too large, or too many at once")
-    if proxy.unreadable:
-        print(f"  {proxy.unreadable:,} of {proxy.connections:,} connections were passed on, but could not be read")
-    if counts.count:
-        both = f"p50 {format_duration_ns(p50_ns)}, p99 {format_duration_ns(p99_ns)}"
-        print(f"  delay that the proxy added to a request, from reading to passing on, both ways: {both}")
+    payloads, missing, connections, delay = (summary[key] for key in ("payloads", "not_recorded", "connections", "added_delay_ns"))
+    print(f"{summary['trace']}: {summary['requests']:,} requests in {summary['length_s']:.1f} s")
+    calls = sorted(summary["calls"], key=lambda call: -call["requests"])
+    for call in calls[:_MOST_LINES]:
+        print(f"  {call['model'] or '(no model)'}, {call['call']}: {call['requests']:,}")
+    if len(calls) > _MOST_LINES:
+        print(f"  {sum(call['requests'] for call in calls[_MOST_LINES:]):,} for {len(calls) - _MOST_LINES:,} others")
+    if payloads["distinct"]:
+        print(f"  {payloads['distinct']:,} distinct payloads, {format_bytes(payloads['bytes'])}")
+    notes = {
+        "requests without a payload: not v2, in shared memory, too large, or too many at once": payloads["missing"],
+        "requests were passed on and not recorded, because the trace could not be written": missing["requests"],
+        "requests did not end before their connection did, and are not recorded": missing["incomplete_requests"],
+        f"of {connections['accepted']:,} connections could not be read from some point on": missing["unreadable_connections"],
+        "connections brought more than could be recorded at the time": missing["connections_behind"],
+        "connections were closed, because nothing passed on them": connections["closed_as_idle"],
+        "connections were refused as too many": connections["refused"],
+        "times a client could not be accepted": connections["accept_errors"],
+    }
+    for note, count in notes.items():
+        if count:
+            print(f"  {count:,} {note}")
+    if missing["bytes"]:
+        print(
+            f"  {format_bytes(missing['bytes'])} of {format_bytes(summary['client_bytes'])} from clients were passed on unread: requests in them are not recorded"
+        )
+    if delay["count"]:
+        p50, p99, largest = (format_duration_ns(delay[key]) for key in ("p50", "p99", "max"))
+        print(
+            f"  delay that the proxy added to a request, both ways, waits for other connections included: p50 {p50}, p99 {p99}, at most {largest}"
+        )

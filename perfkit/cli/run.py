@@ -7,6 +7,7 @@ import os
 import pathlib
 from typing import TYPE_CHECKING
 
+from perfkit import digits
 from perfkit.cli.drawing import add_missing_report, draw_report
 from perfkit.cli.exit_code import ExitCode, exit_code_of
 from perfkit.cli.options import add_resume, check_resume, command_that_continues, complete_result, whole_number, whole_points
@@ -323,10 +324,11 @@ def _end_sweep(
 
 def _host_and_port(text: str) -> tuple[str, int]:
     """Parses `9400`, `0.0.0.0:9400` or `[::]:9400`."""
-    host, _, port = text.rpartition(":")
-    if not port.isdecimal() or int(port) > 65535:
-        raise argparse.ArgumentTypeError(f"expected a port or host:port, found {text!r}")
-    return host.removeprefix("[").removesuffix("]") or "127.0.0.1", int(port)
+    host, _, text_of_port = text.rpartition(":")
+    port = digits.whole_number(text_of_port, 65_535)
+    if port is None:
+        raise argparse.ArgumentTypeError(f"expected a port or host:port, found {text[:100]!r}")
+    return host.removeprefix("[").removesuffix("]") or "127.0.0.1", port
 
 
 def _print_figures(result: "Result", options: argparse.Namespace) -> None:

@@ -13,6 +13,7 @@ from pydantic import BeforeValidator, Field, PlainSerializer
 
 from perfkit.clock import Date, parse_date
 from perfkit.errors import ResultError, ScenarioError, UsageError, suggestion
+from perfkit.input_file import read_bounded
 from perfkit.result.output_folder import write_whole
 from perfkit.result.part import Part
 from perfkit.scenario.origins import MAX_DOCUMENT_BYTES, KeyPath, Origins, dotted, origin_of, parse_yaml
@@ -119,11 +120,9 @@ NOTHING_ACCEPTED = AcceptedChanges()
 def read_accepted(path: pathlib.Path) -> tuple[AcceptedChange, ...]:
     """The accepted changes of a file, sorted; raises UsageError, which names line, key and fix of the first problem."""
     try:
-        content = path.read_text(encoding="utf-8")
+        content = read_bounded(path, MAX_DOCUMENT_BYTES).decode()
     except (OSError, UnicodeDecodeError) as error:
         raise UsageError(f"{path}: cannot be read as accepted changes: {getattr(error, 'strerror', None) or error}") from None
-    if len(content) > MAX_DOCUMENT_BYTES:
-        raise UsageError(f"{path}: is too large for a file of accepted changes; give another file")
     origins: Origins = {}
     try:
         document = parse_yaml(content, (), origins, lambda line: f"{path}:{line}")

@@ -6,6 +6,7 @@ import pathlib
 import resource
 from collections.abc import Sequence
 
+from perfkit.digits import whole_number
 from perfkit.errors import ScenarioError
 from perfkit.machine.cpus import ROOT, read_system_file
 from perfkit.units import format_bytes
@@ -48,14 +49,14 @@ def _cgroups(controller: str, root: pathlib.Path) -> Sequence[pathlib.Path]:
 
 def _number(file: pathlib.Path) -> int | None:
     """The number in a file; None for `max`, which is no limit."""
-    text = (read_system_file(file) or "").strip()
-    return int(text) if text.isdecimal() else None
+    return whole_number((read_system_file(file) or "").strip())
 
 
 def _numbers(file: pathlib.Path, key: str) -> Sequence[int]:
     """The number after a key that begins a line; empty without one."""
     lines = (line.split() for line in (read_system_file(file) or "").splitlines())
-    return [int(fields[1]) for fields in lines if len(fields) > 1 and fields[0] == key and fields[1].isdecimal()]
+    numbers = [whole_number(fields[1]) for fields in lines if len(fields) > 1 and fields[0] == key]
+    return [number for number in numbers if number is not None]
 
 
 def cpu_quota(cgroups: Sequence[pathlib.Path]) -> float | None:

@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 import psutil
 
 from perfkit.clock import Clock, cpu_ns, suspended_ns
+from perfkit.digits import whole_number
 from perfkit.machine.cpus import ROOT, read_system_file
 from perfkit.machine.limits import cpu_cgroups, throttled_ns
 from perfkit.units import NS_PER_S
@@ -120,7 +121,7 @@ class ProcessTimes:
 def read_process_times(root: pathlib.Path = ROOT) -> dict[int, ProcessTimes]:
     """All processes by number; empty where the system has no such files."""
     with contextlib.suppress(OSError):
-        pids = [int(folder.name) for folder in (root / "proc").iterdir() if folder.name.isdecimal()]
+        pids = [pid for folder in (root / "proc").iterdir() if (pid := whole_number(folder.name)) is not None]
         return {pid: times for pid in pids if (times := read_times_of(pid, root)) is not None}
     return {}
 

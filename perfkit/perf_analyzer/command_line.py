@@ -8,6 +8,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import perfkit
+from perfkit.digits import whole_number
+from perfkit.input_file import read_bounded
 from perfkit.perf_analyzer.option_table import BY_NAME, Fields, Option, is_file
 from perfkit.perf_analyzer.options import (
     CommandLineError,
@@ -20,6 +22,8 @@ from perfkit.perf_analyzer.options import (
     UnsupportedError,
 )
 
+LARGEST_DATA_BYTES = 2**28
+"""Of a file of input data, or of intervals."""
 _SHORT = "".join(f"{name[1]}{':' * (option.read is not None)}" for name, option in BY_NAME.items() if len(name) == 2)
 _LONG = [f"{name[2:]}{'=' * (option.read is not None)}" for name, option in BY_NAME.items() if len(name) > 2]
 _LOAD_MODES: Mapping[str, LoadMode] = {
@@ -130,10 +134,19 @@ def _options(given: Mapping[str, Any], mode: LoadMode) -> Options:
     return Options(**own)
 
 
+def read_intervals_us(file: str) -> list[int]:
+    """The intervals of `--request-intervals`, in microseconds; raises OSError, and ValueError for anything but whole numbers."""
+    words = read_bounded(pathlib.Path(file), LARGEST_DATA_BYTES).split()
+    intervals_us = [number for word in words if (number := whole_number(word)) is not None]
+    if len(intervals_us) < len(words):
+        raise ValueError("found something else")
+    return intervals_us
+
+
 def _mean_rate_per_s(file: str) -> int:
     """The mean rate of a file of intervals, in whole requests per second; 1 if it cannot be read, which its use will say."""
     try:
-        intervals_us = [int(line) for line in pathlib.Path(file).read_text().split()]
+        intervals_us = read_intervals_us(file)
         return len(intervals_us) * 1_000_000 // sum(intervals_us)
     except (OSError, ValueError, ZeroDivisionError):
         return 1
@@ -146,7 +159,7 @@ def _scheduled_requests(files: Sequence[str]) -> int:
     count = 0
     for name in files:
         try:
-            document = json.loads(pathlib.Path(name).read_bytes(), parse_constant=_refuse_constant)
+            document = json.loads(read_bounded(pathlib.Path(name), LARGEST_DATA_BYTES), parse_constant=_refuse_constant)
         except (OSError, ValueError) as error:
             raise CommandLineError(f"Error: --fixed-schedule: {name}: {error}") from None
         if not isinstance(document, dict) or [*document] != ["data"] or not isinstance(document["data"], list):

@@ -15,10 +15,11 @@ from typing import Protocol, Self
 
 import perfkit
 from perfkit.errors import MeasurementError, MeasurementWarning, TargetError, UsageError
+from perfkit.input_file import read_bounded
 from perfkit.measurement.reply_spool import ReplySpool
 from perfkit.measurement.scenario_run import MeasuredScenario
 from perfkit.override import override
-from perfkit.perf_analyzer.command_line import load_values
+from perfkit.perf_analyzer.command_line import LARGEST_DATA_BYTES, load_values, read_intervals_us
 from perfkit.perf_analyzer.export_file import ExportFile
 from perfkit.perf_analyzer.notes import warning_in_options
 from perfkit.perf_analyzer.options import Options, SequenceOptions, TraceOptions
@@ -41,7 +42,7 @@ def warm_up_and_rest(options: Options, folder: pathlib.Path) -> tuple[Options, O
     if options.load_mode != "fixed_schedule" or (not first and len(options.input_data) == 1):
         return warm_up, options
     folder.mkdir(parents=True)
-    entries = [entry for name in options.input_data for entry in json.loads(pathlib.Path(name).read_bytes())["data"]]
+    entries = [entry for name in options.input_data for entry in json.loads(read_bounded(pathlib.Path(name), LARGEST_DATA_BYTES))["data"]]
     if len(options.input_data) > 1:
         entries.sort(key=_time_ms)
     parts = {folder / "warm_up.json": (warm_up, entries[:first]), folder / "rest.json": (options, entries[first:])}
@@ -72,7 +73,7 @@ def with_looped_intervals(options: Options, folder: pathlib.Path) -> Options:
     if options.load_mode != "request_intervals" or not options.sequences.is_given:
         return options
     try:
-        intervals_us = [int(line) for line in pathlib.Path(options.intervals_file).read_text(encoding="utf-8").split()]
+        intervals_us = read_intervals_us(options.intervals_file)
     except (OSError, ValueError) as error:
         raise UsageError(
             f"--request-intervals {options.intervals_file}: expected a whole number of microseconds on each line: {error}"

@@ -13,6 +13,7 @@ from typing import TypeAlias
 import numpy as np
 import numpy.typing as npt
 
+from perfkit.digits import whole_number
 from perfkit.errors import UsageError
 from perfkit.plan.input_texts import CsvRow, parse_csv
 
@@ -170,10 +171,10 @@ def parse_profile(text: str, name: str) -> DemandProfile:
 
 
 def _time_s(row: CsvRow) -> float:
-    if (hour := row.cells.get("hour")) is not None:
-        if not (hour.isascii() and hour.isdecimal() and int(hour[:9]) < 24):
+    if (digits := row.cells.get("hour")) is not None:
+        if (hour := whole_number(digits, 23)) is None:
             raise UsageError(f"{row.place}: expected an hour from 0 to 23, found {row.shown('hour')}")
-        return int(hour) * HOUR_S
+        return hour * HOUR_S
     match = _TIME.fullmatch(row.cells.get("time", ""))
     if not match or int(match["hour"]) > 23 or int(match["minute"]) > 59:
         raise UsageError(f"{row.place}: expected a time from 00:00 to 23:59, found {row.shown('time')}")

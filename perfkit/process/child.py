@@ -6,6 +6,7 @@ that closes when perfkit ends, even if killed; perfkit's own children then end t
 
 import asyncio
 import contextlib
+import fcntl
 import math
 import os
 import pathlib
@@ -17,11 +18,12 @@ from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from typing import Any, BinaryIO
 
 from perfkit.override import override
-from perfkit.process.messages import message_bytes, read_message
+from perfkit.process.messages import framed, message_bytes, read_frame, read_message
 
 _running: "set[subprocess.Popen[bytes]]" = set()
 _READ_AHEAD_BYTES = 2**20
 _LONGEST_LINE_BYTES = 2**16
+_PIPE_BYTES = 2**18  # Linux lets everyone have 1 MiB
 _KILLED_WITHIN_S = _ENDS_BY_ITSELF_WITHIN_S = 5
 _LAST_OUTPUT_WITHIN_S = 1
 # reads stdin, which is perfkit's to close, to its end; then stops process group $1, and kills it after $2 s
@@ -74,6 +76,22 @@ def signal_name(status: int) -> str:
     return ""
 
 
+class _Stdin(asyncio.BaseProtocol):
+    """Whether a child takes what is sent to it, and who waits for that."""
+
+    def __init__(self) -> None:
+        self.is_full = False
+        self.on_room: Callable[[], None] | None = None
+
+    def pause_writing(self) -> None:
+        self.is_full = True
+
+    def resume_writing(self) -> None:
+        self.is_full = False
+        if self.on_room is not None:
+            self.on_room()
+
+
 class Child:
     """A running child process, as `child_process` gives it."""
 
@@ -81,13 +99,14 @@ class Child:
         self,
         process: "subprocess.Popen[bytes]",
         stdin: asyncio.WriteTransport,
+        room: _Stdin,
         ended: "asyncio.Future[int]",
         output: BinaryIO | None,
     ) -> None:
         self.pid = process.pid
         self.ended = ended
         """The exit status, negative for a signal, once it has ended."""
-        self._process, self._stdin, self._output = process, stdin, output
+        self._process, self._stdin, self._room, self._output = process, stdin, room, output
         self._stdout = asyncio.StreamReader(limit=_READ_AHEAD_BYTES)
         self._stderr = _LineReader()
         self._pipes: list[asyncio.ReadTransport] = []
@@ -98,6 +117,22 @@ class Child:
         if not self._stdin.is_closing():
             self._stdin.write(message_bytes(message))
 
+    def send_frame(self, body: bytes) -> None:
+        """The same for bytes, which are not pickled."""
+        if not self._stdin.is_closing():
+            self._stdin.write(framed(body))
+
+    @property
+    def is_full(self) -> bool:
+        """Whether it has not read what was sent, so that more would wait here."""
+        return self._room.is_full
+
+    def call_when_not_full(self, on_room: Callable[[], None]) -> None:
+        """Has a function called each time that it is full no more; its pipe is made as large as allowed."""
+        self._room.on_room = on_room
+        with contextlib.suppress(OSError):  # more than an unprivileged user may have
+            fcntl.fcntl(self._stdin.get_extra_info("pipe"), fcntl.F_SETPIPE_SZ, _PIPE_BYTES)
+
     @property
     def unsent_bytes(self) -> int:
         """The size in bytes of the sent messages that the process has not read yet."""
@@ -106,6 +141,10 @@ class Child:
     async def receive(self) -> Any:
         """The next message from its stdout; raises EOFError when there are no more."""
         return await read_message(self._stdout)
+
+    async def receive_frame(self) -> bytes:
+        """The next bytes that `framed` made, from its stdout; raises EOFError when there are no more."""
+        return await read_frame(self._stdout)
 
     async def read_line(self, within_s: float) -> bytes:
         """The next line of its stdout; raises NotReadyError if none comes in time."""
@@ -298,8 +337,8 @@ async def _start(
     ended: asyncio.Future[int] = loop.create_future()
     threading.Thread(target=_wait, args=(process, loop, ended), name=f"child {process.pid}", daemon=True).start()
     try:
-        stdin, _ = await loop.connect_write_pipe(asyncio.BaseProtocol, process.stdin)
-        child = Child(process, stdin, ended, output)
+        stdin, room = await loop.connect_write_pipe(_Stdin, process.stdin)
+        child = Child(process, stdin, room, ended, output)
         await child._connect(on_line)  # noqa: SLF001 - of this module
         if guard_s is not None:
             words = ["sh", "-c", _GUARD, "perfkit-guard", str(process.pid), str(math.ceil(guard_s))]

@@ -1,4 +1,4 @@
-"""Messages between perfkit and its child processes: pickled values, each behind its length, through stdin and stdout."""
+"""Messages between perfkit and its child processes, each behind its length, through stdin and stdout: pickled values, or bytes as they are."""
 
 import asyncio
 import os
@@ -10,25 +10,37 @@ _LENGTH_BYTES = 8
 _READ_AHEAD_BYTES = 2**20
 
 
-def message_bytes(message: object) -> bytes:
-    """A message as `read_message` and `load_message` read it."""
-    body = pickle.dumps(message, protocol=pickle.HIGHEST_PROTOCOL)
+def framed(body: bytes) -> bytes:
+    """Bytes as `read_frame` and `load_frame` read them."""
     return len(body).to_bytes(_LENGTH_BYTES, "big") + body
 
 
-async def read_message(reader: asyncio.StreamReader) -> Any:
-    """The next message; raises EOFError at the end of the stream, also within a message."""
+async def read_frame(reader: asyncio.StreamReader) -> bytes:
+    """The next bytes; raises EOFError at the end of the stream, also within them."""
     try:
-        length = int.from_bytes(await reader.readexactly(_LENGTH_BYTES), "big")
-        return pickle.loads(await reader.readexactly(length))  # noqa: S301 - from perfkit's own process, through a private pipe
+        return await reader.readexactly(int.from_bytes(await reader.readexactly(_LENGTH_BYTES), "big"))
     except (asyncio.IncompleteReadError, ConnectionError):
         raise EOFError from None
 
 
+def load_frame(file: IO[bytes]) -> bytes:
+    """`read_frame` for a blocking file."""
+    return _read_exactly(file, int.from_bytes(_read_exactly(file, _LENGTH_BYTES), "big"))
+
+
+def message_bytes(message: object) -> bytes:
+    """A message as `read_message` and `load_message` read it."""
+    return framed(pickle.dumps(message, protocol=pickle.HIGHEST_PROTOCOL))
+
+
+async def read_message(reader: asyncio.StreamReader) -> Any:
+    """The next message; raises EOFError at the end of the stream, also within a message."""
+    return pickle.loads(await read_frame(reader))  # noqa: S301 - from perfkit's own process, through a private pipe
+
+
 def load_message(file: IO[bytes]) -> Any:
     """`read_message` for a blocking file."""
-    length = int.from_bytes(_read_exactly(file, _LENGTH_BYTES), "big")
-    return pickle.loads(_read_exactly(file, length))  # noqa: S301 - as in `read_message`
+    return pickle.loads(load_frame(file))  # noqa: S301 - as in `read_message`
 
 
 def claim_stdout() -> BinaryIO:

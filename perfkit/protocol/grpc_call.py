@@ -6,6 +6,8 @@ Source: gRPC's PROTOCOL-HTTP2.md and statuscodes.md.
 import enum
 import urllib.parse
 
+from perfkit.digits import whole_number
+
 PREFIX_BYTES = 5
 """A flag that says whether the message is compressed, and the message's length."""
 MAX_MESSAGE_BYTES = 2**32 - 1
@@ -54,10 +56,8 @@ def format_timeout(timeout_ns: int) -> str:
 
 def parse_timeout(text: str) -> int | None:
     """The nanoseconds of a `grpc-timeout`; None if it is malformed."""
-    digits, unit_ns = text[:-1], _UNIT_NS.get(text[-1:])
-    if unit_ns is None or not 0 < len(digits) <= _MAX_TIMEOUT_DIGITS or not (digits.isascii() and digits.isdigit()):
-        return None
-    return int(digits) * unit_ns
+    number, unit_ns = whole_number(text[:-1]), _UNIT_NS.get(text[-1:])
+    return None if unit_ns is None or number is None or len(text) > _MAX_TIMEOUT_DIGITS + 1 else number * unit_ns
 
 
 def quote_message(text: str) -> str:

@@ -1,185 +1,33 @@
 """Listens for clients, and relays each connection to its server until it is stopped: the bytes of both sides, as they are."""
 
 import asyncio
+import collections
 import contextlib
 import dataclasses
+import itertools
 import ssl
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from typing import Any
 
 from perfkit.clock import Clock
-from perfkit.errors import ProtocolError, UsageError
-from perfkit.proxy.grpc_observer import GrpcObserver
-from perfkit.proxy.http_observer import HttpObserver
-from perfkit.proxy.observer import AddedDelay, CapturedRequest, Observer
+from perfkit.errors import UsageError
+from perfkit.machine.limits import raise_open_file_limit
+from perfkit.override import override
+from perfkit.proxy.delay import AddedDelay
+from perfkit.proxy.observation import Observation
+from perfkit.proxy.relay import Relay
 from perfkit.target.address import Address
 from perfkit.transport.connect import client_context
 from perfkit.units import NS_PER_S
 
-# what a client may send before the server is connected
-_MOST_EARLY_BYTES = 2**20
-_CONNECTS_WITHIN_S = 10
-
-
-class _Half(asyncio.Protocol):
-    """One of a relay's two connections; what it receives goes to the other one."""
-
-    def __init__(self, relay: "Relay", observe: Callable[[bytes, int, int], None]) -> None:
-        self.transport: asyncio.Transport | None = None
-        self.other: _Half
-        self.has_ended = False
-        """Whether its peer sends no more."""
-        self.is_lost = False
-        self._relay, self._observe = relay, observe
-        self._early: list[tuple[bytes, int]] = []
-        self._early_bytes = 0
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self.transport = transport
-        if self.other.is_lost:
-            transport.abort()
-            return
-        self.other.pass_early()
-
-    def data_received(self, data: bytes) -> None:
-        read_ns = self._relay.now_ns()
-        other = self.other.transport
-        if other is None:
-            self._early.append((data, read_ns))
-            self._early_bytes += len(data)
-            if self._early_bytes > _MOST_EARLY_BYTES and self.transport is not None:
-                self.transport.pause_reading()
-            return
-        other.write(data)
-        self._observe(data, read_ns, self._relay.now_ns())
-
-    def pass_early(self) -> None:
-        """Passes on what came before the other connection was there."""
-        early, self._early = self._early, []
-        assert self.other.transport is not None
-        if self._early_bytes > _MOST_EARLY_BYTES and self.transport is not None:
-            self.transport.resume_reading()  # before the writing, which may pause it again
-        for data, read_ns in early:
-            self.other.transport.write(data)
-            self._observe(data, read_ns, self._relay.now_ns())
-        if self.has_ended:
-            self._end_other()
-
-    def eof_received(self) -> bool:
-        self.has_ended = True
-        if self.other.transport is not None:
-            self._end_other()
-        return self.other.transport is None or not self.other.has_ended  # the other direction may go on
-
-    def _end_other(self) -> None:
-        other = self.other.transport
-        assert other is not None
-        if self.other.has_ended or not other.can_write_eof():
-            other.close()
-        elif not other.is_closing():
-            other.write_eof()
-
-    def connection_lost(self, error: Exception | None) -> None:
-        self.is_lost = True
-        if self.other.transport is not None:
-            if error is None:
-                self.other.transport.close()
-            else:
-                self.other.transport.abort()
-        self._relay.half_lost()
-
-    def pause_writing(self) -> None:
-        self._hold(is_held=True)
-
-    def resume_writing(self) -> None:
-        self._hold(is_held=False)
-
-    def _hold(self, *, is_held: bool) -> None:
-        """Stops reading from one side while the other does not take the bytes."""
-        source = self.other.transport
-        if source is not None and not source.is_closing():
-            (source.pause_reading if is_held else source.resume_reading)()
-
-
-class Relay:
-    """A client's connection and the one to the server that is opened for it.
-
-    `observer` gets what was passed on. `on_unreadable` gets the reason if it cannot read that, `on_unreachable` the error if the server cannot be connected to, and
-    `on_closed` the relay at its end.
-    """
-
-    def __init__(
-        self,
-        target: Address,
-        context: ssl.SSLContext | None,
-        observer: Observer,
-        now_ns: Callable[[], int],
-        *,
-        on_unreadable: Callable[[str], None],
-        on_unreachable: Callable[[OSError], None],
-        on_closed: Callable[["Relay"], None],
-    ) -> None:
-        self.now_ns, self.observer = now_ns, observer
-        self.answered_ns = 0
-        """When the server last sent anything."""
-        self._target, self._context = target, context
-        self._on_unreadable, self._on_unreachable, self._on_closed = on_unreadable, on_unreachable, on_closed
-        self.client, self._server = _Half(self, self._observe_client), _Half(self, self._observe_server)
-        self.client.other, self._server.other = self._server, self.client
-        self._is_observed = True
-        self._connecting = asyncio.ensure_future(self._connect())
-
-    async def _connect(self) -> None:
-        loop, target, server_name = asyncio.get_running_loop(), self._target, None
-        if self._context is not None and target.tls is not None:
-            server_name = target.tls.server_name or target.host
-        try:
-            async with asyncio.timeout(_CONNECTS_WITHIN_S):
-                if target.socket_path:
-                    await loop.create_unix_connection(lambda: self._server, target.socket_path)
-                else:
-                    await loop.create_connection(
-                        lambda: self._server, target.host, target.port, ssl=self._context, server_hostname=server_name
-                    )
-        except OSError as error:  # a time-out, too
-            self._on_unreachable(error)
-            self._server.is_lost = True
-            if self.client.transport is not None:
-                self.client.transport.abort()
-
-    def close(self) -> None:
-        """Ends both connections."""
-        self._connecting.cancel()
-        for half in (self.client, self._server):
-            if half.transport is not None:
-                half.transport.abort()
-
-    def half_lost(self) -> None:
-        """One of the connections is gone."""
-        if self._server.transport is None:
-            self._connecting.cancel()
-        if self.client.is_lost and (self._server.is_lost or self._server.transport is None):
-            self._on_closed(self)
-
-    def _observe_client(self, data: bytes, read_ns: int, passed_ns: int) -> None:
-        self._pass_to_observer(self.observer.client_sent, data, read_ns, passed_ns)
-
-    def _observe_server(self, data: bytes, read_ns: int, passed_ns: int) -> None:
-        self.answered_ns = read_ns
-        self._pass_to_observer(self.observer.server_sent, data, read_ns, passed_ns)
-
-    def _pass_to_observer(self, observe: Callable[[bytes, int, int], None], data: bytes, read_ns: int, passed_ns: int) -> None:
-        if not self._is_observed:
-            return
-        try:
-            observe(data, read_ns, passed_ns)
-        except ProtocolError as error:  # the bytes are passed on all the same
-            self._is_observed = False
-            self._on_unreadable(str(error))
-
-
+DEFAULT_IDLE_NS = 600 * NS_PER_S
+MOST_CONNECTIONS = 2048
+"""Open at a time; each is two sockets, and at most 200 KiB that one side has not taken."""
+_OTHER_FILES, _BACKLOG = 64, 100
+_MAKES_ROOM_AFTER_NS = NS_PER_S
+_MOST_LINES = 100
 # after the end: answers are waited for, and what has come is passed on
-_DRAINED_WITHIN_NS, _QUIET_NS, _POLL_NS = 5 * NS_PER_S, NS_PER_S // 10, NS_PER_S // 50
+_DRAINED_WITHIN_NS, _QUIET_NS, _POLL_NS = NS_PER_S, NS_PER_S // 10, NS_PER_S // 50
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -191,36 +39,69 @@ class Route:
 
 
 class Proxy:
-    """Relays connections; `on_request` gets each inference request, `say` a line for each kind of problem, once."""
+    """Relays connections; `say` gets a line for each kind of problem, once. It is the `Listener` of its relays.
 
-    def __init__(self, clock: Clock, on_request: Callable[[CapturedRequest], None], say: Callable[[str], None]) -> None:
+    A connection on which nothing passes for `idle_ns` is closed; so is the one on which nothing has passed for longest, where a client would be one
+    too many. `ready_since_ns` is that of the event loop's `ReadySelector`.
+    """
+
+    def __init__(
+        self, clock: Clock, ready_since_ns: Callable[[], int], say: Callable[[str], None], *, idle_ns: int = DEFAULT_IDLE_NS
+    ) -> None:
         self.added_delay = AddedDelay()
-        self.connections = self.unreadable = 0
-        """Connections of clients, and those among them whose traffic was passed on but could not be read."""
-        self._clock, self._on_request, self._say = clock, on_request, say
-        self._relays: set[Relay] = set()
+        self.passed_bytes = 0
+        """Bytes of clients that were passed on."""
+        self.accepted = self.unreadable = self.idle = self.refused = self.accept_errors = 0
+        """Connections of clients: all, those that could not be read, were closed as idle or to make room, and closed at once as too many; errors of accepting."""
+        self._clock, self._ready_since_ns, self._say, self._idle_ns = clock, ready_since_ns, say, idle_ns
+        self._relays: collections.OrderedDict[Relay, None] = collections.OrderedDict()
+        """The one on which nothing has passed for longest comes first."""
+        self._numbers = itertools.count()
+        self._most_connections = MOST_CONNECTIONS
         self._said: set[str] = set()
+        self._servers: Sequence[asyncio.Server] = ()
+        self._observation: Observation
 
-    async def serve(self, routes: Sequence[Route], on_ready: Callable[[Sequence[Route]], None], stop: asyncio.Event) -> None:
-        """Serves the routes until `stop` is set, then until requests in flight are answered, for at most 5 s.
+    @contextlib.asynccontextmanager
+    async def listening(self, routes: Sequence[Route]) -> AsyncIterator[Sequence[Route]]:
+        """The routes with the ports that are theirs for the length of the block; `serve` accepts clients there.
 
-        `on_ready` gets the routes with the ports that are listened on. Raises UsageError if a port or socket cannot be used, or TLS files of
-        the target are unusable.
+        Raises UsageError if a port or socket cannot be used, or TLS files of the target are unusable.
         """
+        self._most_connections = min(MOST_CONNECTIONS, (raise_open_file_limit() - _OTHER_FILES - _BACKLOG * len(routes)) // 2)
         async with contextlib.AsyncExitStack() as stack:
-            opened = []
+            opened, servers = [], []
             for route in routes:
                 server = await self._listen(route)
                 stack.callback(server.close)
+                servers.append(server)
                 port = 0 if route.listen.socket_path else server.sockets[0].getsockname()[1]
                 opened.append(dataclasses.replace(route, listen=dataclasses.replace(route.listen, port=port)))
-            on_ready(opened)
-            await stop.wait()
+            self._servers = servers
+            yield opened
+
+    async def serve(self, observation: Observation, on_ready: Callable[[], None], stop: asyncio.Event) -> None:
+        """Relays connections until `stop` is set, then until requests in flight are answered, for at most a second.
+
+        `on_ready` is called once clients are accepted.
+        """
+        self._observation = observation
+        loop = asyncio.get_running_loop()
+        loop.set_exception_handler(self._note_error)
+        closing = asyncio.ensure_future(self._close_idle())
         try:
+            for server in self._servers:
+                await server.start_serving()
+            on_ready()
+            await stop.wait()
+            for server in self._servers:
+                server.close()
             await self._drain()
         finally:
+            closing.cancel()
             for relay in tuple(self._relays):
                 relay.close()
+                self.ended(relay)
 
     async def _listen(self, route: Route) -> asyncio.Server:
         context = client_context(route.target.tls) if route.target.tls else None
@@ -228,45 +109,107 @@ class Proxy:
             context.set_alpn_protocols(["h2"])
         loop, listen = asyncio.get_running_loop(), route.listen
 
-        def make() -> asyncio.Protocol:
+        def make() -> asyncio.BaseProtocol:
             return self._accept(route, context)
 
         try:
             if listen.socket_path:
-                return await loop.create_unix_server(make, listen.socket_path)
-            return await loop.create_server(make, listen.host, listen.port)
+                return await loop.create_unix_server(make, listen.socket_path, start_serving=False)
+            return await loop.create_server(make, listen.host, listen.port, backlog=_BACKLOG, start_serving=False)
         except OSError as error:
             raise UsageError(f"--listen {listen}: cannot listen there: {error.strerror or error}") from None
 
-    def _accept(self, route: Route, context: ssl.SSLContext | None) -> asyncio.Protocol:
-        observe = HttpObserver if route.listen.protocol == "http" else GrpcObserver
-        observer = observe(self._on_request, self.added_delay.add)
-        relay = Relay(
-            route.target,
-            context,
-            observer,
-            self._clock.now_ns,
-            on_unreadable=lambda reason: self._note_unreadable(route, reason),
-            on_unreachable=lambda error: self._say_once(f"{route.target} cannot be reached: {error.strerror or str(error) or 'time-out'}"),
-            on_closed=self._relays.discard,
-        )
-        self._relays.add(relay)
-        self.connections += 1
+    def _accept(self, route: Route, context: ssl.SSLContext | None) -> asyncio.BaseProtocol:
+        self.accepted += 1
+        if len(self._relays) >= self._most_connections and not self._make_room():
+            self.refused += 1
+            self._say_once(f"more than {self._most_connections:,} connections: new ones are closed")
+            return _Refusal()
+        relay = Relay(next(self._numbers), route.target, context, self._clock.now_ns, self._ready_since_ns, self)
+        self._relays[relay] = None
+        self._observation.open(relay.number, route.listen)
         return relay.client
 
-    def _note_unreadable(self, route: Route, reason: str) -> None:
-        self.unreadable += 1
-        self._say_once(f"{route.listen}: a connection is passed on, but not recorded: {reason}")
+    def _make_room(self) -> bool:
+        longest = next(iter(self._relays))
+        if self._clock.now_ns() - longest.moved_ns < _MAKES_ROOM_AFTER_NS:
+            return False
+        self._close_as_idle(longest)
+        self._say_once(
+            f"{self._most_connections:,} connections: the one on which nothing has passed for longest makes room for each new one"
+        )
+        return True
+
+    def _close_as_idle(self, relay: Relay) -> None:
+        self.idle += 1
+        relay.close()
+        self.ended(relay)
+
+    async def _close_idle(self) -> None:
+        while True:
+            now_ns = self._clock.now_ns()
+            while self._relays and now_ns - (longest := next(iter(self._relays))).moved_ns >= self._idle_ns:
+                self._close_as_idle(longest)
+            oldest_ns = next(iter(self._relays)).moved_ns if self._relays else now_ns
+            await self._clock.sleep_until_ns(oldest_ns + self._idle_ns)
+
+    def _note_error(self, loop: asyncio.AbstractEventLoop, context: Mapping[str, Any]) -> None:
+        """Counts a client that could not be accepted, which the event loop tries again; anything else is a bug."""
+        error = context.get("exception")
+        if "socket" in context and isinstance(error, OSError):
+            self.accept_errors += 1
+            self._say_once(f"a client cannot be accepted: {error.strerror or error}")
+        else:
+            loop.default_exception_handler(dict(context))
 
     def _say_once(self, line: str) -> None:
-        if line not in self._said and len(self._said) < 100:
+        if line not in self._said and len(self._said) < _MOST_LINES:
             self._said.add(line)
             self._say(line)
 
     async def _drain(self) -> None:
         end_ns = self._clock.now_ns() + _DRAINED_WITHIN_NS
-        while (now_ns := self._clock.now_ns()) < end_ns:
-            is_quiet = all(now_ns - relay.answered_ns > _QUIET_NS for relay in self._relays)
-            if is_quiet and not any(relay.observer.unanswered for relay in self._relays):
-                return
+        while (now_ns := self._clock.now_ns()) < end_ns and any(
+            relay.may_await_answer or now_ns - relay.moved_ns < _QUIET_NS for relay in self._relays
+        ):
             await self._clock.sleep_until_ns(now_ns + _POLL_NS)
+
+    def note_unreadable(self, listen: str, reason: str) -> None:
+        """The observer cannot read a connection."""
+        self.unreadable += 1
+        self._say_once(f"{listen}: a connection is passed on, but not recorded: {reason}")
+
+    # what relays tell
+
+    def passed(self, relay: Relay, data: bytes, read_ns: int, *, is_first: bool) -> None:
+        """See `Listener`."""
+        self.passed_bytes += len(data)
+        self._observation.receive(relay.number, data, read_ns, is_first=is_first)
+
+    def exchanged(self, delay_ns: int) -> None:
+        """See `Listener`."""
+        self.added_delay.add(delay_ns)
+
+    def moved(self, relay: Relay) -> None:
+        """See `Listener`."""
+        if relay in self._relays:
+            self._relays.move_to_end(relay)
+
+    def unreachable(self, target: Address, error: OSError) -> None:
+        """See `Listener`."""
+        self._say_once(f"{target} cannot be reached: {error.strerror or str(error) or 'time-out'}")
+
+    def ended(self, relay: Relay) -> None:
+        """See `Listener`."""
+        if relay in self._relays:
+            del self._relays[relay]
+            self._observation.close(relay.number)
+
+
+class _Refusal(asyncio.Protocol):
+    """A connection that is one too many."""
+
+    @override
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        transport.abort()

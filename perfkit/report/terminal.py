@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, TextIO
 from rich.cells import cell_len
 from rich.text import Text
 
+from perfkit.digits import whole_number
 from perfkit.report.answer import GroupedWarning, grouped_warnings
 from perfkit.report.render import console, render_text
 from perfkit.report.table import Table
@@ -128,16 +129,16 @@ def _print(title: str, style: str, text: str) -> None:
     write_styled(sys.stderr, captured.get())
 
 
-_WIDTH = 80
+_WIDTH, _WIDEST = 80, 100_000
 _NARROW, _NARROWEST = 24, 8
 """The least width of a column of text whose cells are wrapped: before columns are left out, and after."""
 
 
 def terminal_width() -> int:
     """The terminal's width: the variable COLUMNS, otherwise that of stdout, of stderr, or 80."""
-    columns = os.environ.get("COLUMNS", "")
-    if columns.isdecimal():
-        return int(columns) or _WIDTH
+    columns = whole_number(os.environ.get("COLUMNS", ""), _WIDEST)
+    if columns is not None:
+        return columns or _WIDTH
     for stream in (sys.stdout, sys.stderr):
         with contextlib.suppress(OSError):  # a stream may say that it is a terminal and have no file
             if stream.isatty():

@@ -10,6 +10,7 @@ import re
 from collections.abc import Iterable
 
 from perfkit.errors import ResultError
+from perfkit.input_file import open_input
 from perfkit.result.json_file import read_bytes
 from perfkit.result.output_folder import write_whole
 
@@ -47,15 +48,15 @@ def verify(file: pathlib.Path, digest: str | None = None) -> None:
 
 
 def digest_of(file: pathlib.Path) -> str:
-    """The SHA-256 digest of a file; raises OSError."""
-    with file.open("rb") as stream:
+    """The SHA-256 digest of a regular file; raises OSError."""
+    with open_input(file) as stream:
         return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
 def _digest_of_lines(file: pathlib.Path) -> str:
     """The digest of a text file with the line ends that perfkit writes; raises OSError."""
     digest = hashlib.sha256()
-    with file.open("rb") as stream:
+    with open_input(file) as stream:
         for line in stream:
             digest.update(line[:-2] + b"\n" if line.endswith(b"\r\n") else line)
     return digest.hexdigest()

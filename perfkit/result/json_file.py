@@ -1,14 +1,15 @@
 """Reads stored JSON files, which may have been damaged or written by others: bounded in size and depth, numbers finite, keys unique."""
 
+import errno
 import json
 import math
 import pathlib
 import re
-import stat
 from collections.abc import Mapping
 from typing import Any
 
 from perfkit.errors import ResultError
+from perfkit.input_file import read_bounded
 
 # a result of 10,000 load points, the most that a scenario may have, takes 70 MB and three million values, and more with failures and GPUs
 LARGEST_BYTES, DEEPEST, MOST_VALUES = 256 * 2**20, 100, 8_000_000
@@ -19,20 +20,13 @@ _SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
 def read_bytes(file: pathlib.Path, largest_bytes: int = LARGEST_BYTES) -> bytes:
     """The contents of a regular file; raises FileNotFoundError if it is missing, ResultError if it is too large or unreadable."""
     try:
-        status = file.stat()
-        if not stat.S_ISREG(status.st_mode):
-            raise ResultError(f"{file}: cannot be read: this is no regular file")
-        with file.open("rb") as stream:
-            data = stream.read(min(status.st_size, largest_bytes) + 1)
+        return read_bounded(file, largest_bytes)
     except FileNotFoundError:
         raise
     except OSError as error:
-        raise ResultError(f"{file}: cannot be read: {error.strerror}") from None
-    except ValueError:  # a null character in the name
-        raise ResultError(f"{str(file)!r}: cannot be read: this cannot be a file's name") from None
-    if len(data) > largest_bytes:
-        raise ResultError(f"{file}: cannot be read: it is larger than {largest_bytes // 2**20} MiB; perfkit writes no such file")
-    return data
+        what = repr(str(file)) if error.errno == errno.EINVAL else file
+        end = "; perfkit writes no such file" if error.errno == errno.EFBIG else ""
+        raise ResultError(f"{what}: cannot be read: {error.strerror}{end}") from None
 
 
 def parse_json(file: pathlib.Path, data: bytes) -> Any:

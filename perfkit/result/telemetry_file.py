@@ -9,9 +9,11 @@ import pathlib
 import sys
 import warnings
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from perfkit.errors import ResultError
+from perfkit.input_file import bounded_lines, open_input
+from perfkit.parquet_file import open_parquet
 from perfkit.process.start_module import run_module
 from perfkit.result.checksums import verify
 from perfkit.telemetry.series import Series
@@ -23,7 +25,8 @@ if TYPE_CHECKING:
 CSV_FILE, PARQUET_FILE = "telemetry.csv", "telemetry.parquet"
 _CONVERTED_FROM_BYTES = 4 * 2**20  # importing pyarrow alone takes a second, in which as much is read as CSV
 _CONVERTED_WITHIN_S = 120
-_LARGEST_BYTES, _LARGEST = 2 * 2**30, 1e9
+_LARGEST_BYTES, _LARGEST = 2**29, 1e9
+_MOST_ROWS, _MOST_SERIES = 2**24, 100_000
 _TYPES = {"point": "int32", "repetition": "int32", "time_s": "float64", "window_s": "float64", "value": "float64"}
 _LIMITS = {
     "point": (0, 1e6), "repetition": (0, 1e6), "time_s": (-_LARGEST, _LARGEST), "window_s": (-_LARGEST, _LARGEST), "value": (-1e18, 1e18),
@@ -124,9 +127,9 @@ class _Group(NamedTuple):
 def _csv_groups(file: pathlib.Path) -> Sequence[_Group]:
     """The series of a CSV file, without pandas, whose import takes longer than a report."""
     groups: dict[tuple[str, ...], _Group] = {}
-    with _naming_damage(file), file.open(encoding="utf-8", newline="") as stream:
+    with _naming_damage(file), open_input(file) as opened:
         verify(file)
-        rows = csv.reader(stream)
+        rows = csv.reader(bounded_lines(opened))
         place = {name: number for number, name in enumerate(next(rows, ()))}
         if not place.keys() >= set(COLUMNS):
             raise ValueError(f"its first line does not name the columns {', '.join(COLUMNS)}")
@@ -143,6 +146,8 @@ def _csv_groups(file: pathlib.Path) -> Sequence[_Group]:
             if (group := groups.get(key)) is None:
                 point, repetition, name, labels = key
                 group = groups[key] = _Group(int(point), int(repetition), name, labels, row[unit], [], [])
+            if rows.line_num > _MOST_ROWS or len(groups) > _MOST_SERIES:
+                raise ValueError(f"it has more than {_MOST_ROWS:,} rows or {_MOST_SERIES:,} series; perfkit writes no such file")
             group.window_s.append(float(row[window_s]))
             group.samples.append(float(row[value]))
     return list(groups.values())
@@ -201,11 +206,11 @@ def _read_frame(file: pathlib.Path) -> "pd.DataFrame":
         warnings.simplefilter("ignore")  # of numbers that the checks below refuse
         verify(file)
         if file.name == PARQUET_FILE:
-            _check_size(file)
-            frame = pd.read_parquet(file, engine="pyarrow")
+            frame = _read_parquet(file)
         else:
             # texts repeat in nearly every row: as categories they take a byte or two
-            frame = pd.read_csv(file, dtype={name: _TYPES.get(name, "category") for name in COLUMNS}, keep_default_na=False)
+            with open_input(file) as opened:
+                frame = pd.read_csv(opened, dtype={name: _TYPES.get(name, "category") for name in COLUMNS}, keep_default_na=False)
         _check_rows(frame)
     return frame
 
@@ -224,14 +229,21 @@ def _naming_damage(file: pathlib.Path) -> Iterator[None]:
         raise ResultError(f"{file}: cannot be read: {first}; the file was damaged or edited: restore it, or remove it") from None
 
 
-def _check_size(file: pathlib.Path) -> None:
-    """Raises ValueError for a Parquet file that would unpack to more than 2 GiB."""
-    from pyarrow import parquet
+def _read_parquet(file: pathlib.Path) -> "pd.DataFrame":
+    """All rows of a Parquet file; raises ValueError for more than perfkit writes."""
+    import pyarrow as pa
 
-    metadata = parquet.read_metadata(file)
-    size = sum(metadata.row_group(number).total_byte_size for number in range(metadata.num_row_groups))
-    if max(size, 8 * metadata.num_rows) > _LARGEST_BYTES:
-        raise ValueError(f"it has {metadata.num_rows:,} rows of {size:,} bytes; perfkit writes no such file")
+    with open_input(file) as opened:
+        _, batches = open_parquet(opened, COLUMNS)
+        read, rows, size_bytes = list[Any](), 0, 0
+        for batch in batches:
+            rows, size_bytes = rows + batch.num_rows, size_bytes + batch.nbytes
+            if rows > _MOST_ROWS or size_bytes > _LARGEST_BYTES:
+                raise ValueError(
+                    f"it has more than {_MOST_ROWS:,} rows or {_LARGEST_BYTES // 2**20} MiB of values; perfkit writes no such file"
+                )
+            read.append(batch)
+    return cast("pd.DataFrame", pa.Table.from_batches(read).unify_dictionaries().to_pandas())
 
 
 def _check_rows(frame: "pd.DataFrame") -> None:

@@ -2,6 +2,7 @@
 
 import copy
 import dataclasses
+import errno
 import functools
 import io
 import itertools
@@ -19,6 +20,7 @@ import yaml
 
 import perfkit
 from perfkit.errors import ScenarioError, nearest
+from perfkit.input_file import read_bounded
 from perfkit.scenario.credentials import shown_override, with_variables, without_secrets
 from perfkit.scenario.load import ReplayLoadSpec
 from perfkit.scenario.measure import Rank
@@ -267,16 +269,17 @@ def _check_workload(document: dict[str, Any], index: int, origins: Origins, path
 def read_source(path: pathlib.Path) -> ScenarioSource:
     """Reads a scenario file without checking its keys; raises ScenarioError."""
     try:
-        with path.open("rb") as file:
-            content = file.read(MAX_DOCUMENT_BYTES + 1)  # a device or a pipe may have no end
+        content = read_bounded(path, MAX_DOCUMENT_BYTES, may_be_pipe=True)
         text = io.TextIOWrapper(io.BytesIO(content), encoding="utf-8").read()
     except FileNotFoundError:
         raise ScenarioError(f"{path}: no such file") from None
     except (OSError, UnicodeDecodeError) as error:
+        if isinstance(error, OSError) and error.errno == errno.EFBIG:
+            limit = format_bytes(MAX_DOCUMENT_BYTES)
+            raise ScenarioError(
+                f"{path}: a scenario has at most {limit}: put large values into files, such as workload.inputs.X.file: x.npy"
+            ) from None
         raise ScenarioError(f"{path}: cannot be read: {error}") from None
-    if len(content) > MAX_DOCUMENT_BYTES:
-        limit = format_bytes(MAX_DOCUMENT_BYTES)
-        raise ScenarioError(f"{path}: a scenario has at most {limit}: put large values into files, such as workload.inputs.X.file: x.npy")
     origins: Origins = {}
     document = parse_yaml(text, (), origins, lambda line: f"{path}:{line}")
     if not isinstance(document, dict):

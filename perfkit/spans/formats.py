@@ -16,7 +16,9 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from perfkit.digits import whole_number
 from perfkit.errors import ProtocolError, UsageError
+from perfkit.input_file import read_bounded
 from perfkit.spans.span import END_NS, MOST_CHARACTERS, Span, event_times
 
 if TYPE_CHECKING:
@@ -142,8 +144,8 @@ def _times(start_ns: int, end_ns: int) -> tuple[int, int]:
 
 
 def _integer(value: object) -> int:
-    if isinstance(value, str) and len(value) <= 20 and value.isascii() and value.isdigit():
-        return int(value)
+    if isinstance(value, str) and (number := whole_number(value, 2**64 - 1)) is not None:
+        return number
     if isinstance(value, int) and not isinstance(value, bool):
         return value
     raise ValueError("expected an integer")
@@ -212,7 +214,7 @@ def _triton_spans(path: pathlib.Path) -> FileSpans:
             f"{path}: cannot be read: it is larger than {_LARGEST_TRITON_FILE_BYTES // 2**20} MiB; set Triton's `log-frequency` for smaller files"
         )
     try:
-        entries = json.loads(path.read_bytes())
+        entries = json.loads(read_bounded(path, _LARGEST_TRITON_FILE_BYTES))
     except (ValueError, RecursionError) as error:
         raise UsageError(f"{path}: is no trace file of Triton: {error}") from None
     found = FileSpans()

@@ -3,15 +3,18 @@
 import csv
 import dataclasses
 import functools
-import io
 import json
 import math
 import pathlib
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Any, Literal, TypeAlias
+from typing import Any, BinaryIO, Literal, TypeAlias
 
+from perfkit.digits import whole_number
 from perfkit.errors import ScenarioError
+from perfkit.input_file import bounded_lines, open_input, read_bounded
 from perfkit.machine.limits import MemoryBudget
+from perfkit.parquet_file import open_parquet
 from perfkit.trace.recorded import Content, RecordedTrace, TraceBuilder
 from perfkit.units import NS_PER_S
 
@@ -27,8 +30,11 @@ _FORMATS: dict[str, Format] = {
 # a row takes 16 bytes in memory, and more in any file; its content is kept once for all that are equal
 _MEMORY_FACTOR = 3
 _encode = json.JSONEncoder(separators=(",", ":")).encode  # json.dumps would create an encoder for every row
-_BATCH_ROWS = 8192
-_LONGEST_LINE = 2**28
+_ROW_BYTES = 16
+_DECIMAL = re.compile(r"[+-]?(?:[0-9]{1,40}\.?[0-9]{0,40}|\.[0-9]{1,40})(?:[eE][+-]?[0-9]{1,3})?")
+_LONGEST_LINE_BYTES, _LARGEST_SCHEDULE_BYTES = 2**26, 2**28
+# what begins a formula, and the apostrophe itself, so that every name comes back as it was
+_GUARDED = ("=", "+", "-", "@", "\t", "\r", "\n", "'")
 MAX_INSTANT_NS = 10**18
 """About 30 years: later instants would not fit 64 bits once an origin is added."""
 
@@ -84,26 +90,33 @@ def _check_models(trace: RecordedTrace, file: pathlib.Path, model: str) -> None:
 
 
 def _read_csv(file: pathlib.Path, budget: MemoryBudget) -> TraceBuilder:
-    _reserve(file.stat().st_size, budget)
-    with file.open(encoding="utf-8-sig", newline="") as stream:
-        rows = csv.reader(stream, strict=True)
+    with _open(file, budget) as opened:
+        rows = csv.reader(bounded_lines(opened), strict=True)
         try:
             names = [name.strip() for name in next(rows, [])]
-            return _build(file, ((rows.line_num, dict(zip(names, row, strict=True))) for row in rows if row), names)
+            return _build(file, ((rows.line_num, dict(zip(names, map(_unguarded, row), strict=True))) for row in rows if row), names)
         except UnicodeDecodeError:
             raise
         except (csv.Error, ValueError) as error:
             raise ScenarioError(f"load.replay.trace: {file}:{rows.line_num}: the row does not fit the header: {error}") from None
 
 
+def guarded_cell(text: str) -> str:
+    """A name as a cell of a recorded CSV file, with an apostrophe before what a spreadsheet would execute; the reader takes it off again."""
+    return f"'{text}" if text.startswith(_GUARDED) else text
+
+
+def _unguarded(cell: str) -> str:
+    return cell[1:] if cell.startswith("'") and cell[1:].startswith(_GUARDED) else cell
+
+
 def _read_json_lines(file: pathlib.Path, budget: MemoryBudget) -> TraceBuilder:
-    _reserve(file.stat().st_size, budget)
-    with file.open(encoding="utf-8-sig") as stream:
-        return _build(file, _json_rows(file, stream))
+    with _open(file, budget) as opened:
+        return _build(file, _json_rows(file, bounded_lines(opened, _LONGEST_LINE_BYTES)))
 
 
-def _json_rows(file: pathlib.Path, stream: io.TextIOBase) -> Iterator[tuple[int, Row]]:
-    for number, line in enumerate(iter(lambda: stream.readline(_LONGEST_LINE), ""), 1):
+def _json_rows(file: pathlib.Path, lines: Iterable[str]) -> Iterator[tuple[int, Row]]:
+    for number, line in enumerate(lines, 1):
         if not line.strip():
             continue
         try:
@@ -118,36 +131,37 @@ def _json_rows(file: pathlib.Path, stream: io.TextIOBase) -> Iterator[tuple[int,
 def _read_parquet(file: pathlib.Path, budget: MemoryBudget) -> TraceBuilder:
     try:
         import pyarrow as pa
-        from pyarrow import parquet
     except ImportError:
         raise ScenarioError(
             f"load.replay.trace: pyarrow is needed to read {file}: pip install pyarrow, or convert the trace to CSV"
         ) from None
-    with file.open("rb") as stream:
+    with _open(file, budget) as opened:
         try:
-            source = parquet.ParquetFile(stream)
-            metadata = source.metadata
-            _reserve(sum(metadata.row_group(number).total_byte_size for number in range(metadata.num_row_groups)), budget)
-            names = source.schema_arrow.names
-            used = [name for name in names if name in (*COLUMNS, *_SCALES_NS, "timestamp", "request")]
-            batches = source.iter_batches(_BATCH_ROWS, columns=used)
-            return _build(file, _parquet_rows(batches), names)
-        except (pa.ArrowException, OSError) as error:
-            raise ScenarioError(f"load.replay.trace: {file} cannot be read as Parquet: {str(error).splitlines()[0]}") from None
+            names, batches = open_parquet(opened, (*COLUMNS, *_SCALES_NS, "timestamp", "request"))
+            return _build(file, _parquet_rows(batches, budget), names)
+        except (pa.ArrowException, OSError, MemoryError) as error:
+            raise ScenarioError(f"load.replay.trace: {file} cannot be read as Parquet: {(str(error).splitlines() or [''])[0]}") from None
 
 
-def _parquet_rows(batches: Iterable[Any]) -> Iterator[tuple[int, Row]]:
+def _parquet_rows(batches: Iterable[Any], budget: MemoryBudget) -> Iterator[tuple[int, Row]]:
+    """The rows; memory is reserved for them, and for each new text, as they come."""
     import pyarrow as pa
 
-    number = 0
+    number, texts = 0, set[str]()
     for batch in batches:
-        columns = {}
+        columns, new_bytes = {}, _ROW_BYTES * batch.num_rows
         for name, column in zip(batch.schema.names, batch.columns, strict=True):
             if pa.types.is_timestamp(column.type):
                 column = column.cast(pa.timestamp("ns", column.type.tz)).cast(pa.int64())  # noqa: PLW2901 - the same column, as numbers
                 columns["timestamp_ns"] = column.to_pylist()
+            elif pa.types.is_dictionary(column.type):
+                values = column.dictionary.to_pylist()
+                new_bytes += sum(len(text) for text in values if text is not None and text not in texts)
+                texts.update(text for text in values if text is not None)
+                columns[name] = [None if index is None else values[index] for index in column.indices.to_pylist()]
             else:
                 columns[name] = column.to_pylist()
+        _reserve(new_bytes, budget)
         for values in zip(*columns.values(), strict=True):
             number += 1
             yield number, dict(zip(columns, values, strict=True))
@@ -190,10 +204,11 @@ def _time_column(file: pathlib.Path, names: Iterable[str]) -> str:
 def _time_ns(value: object, scale_ns: int) -> int:
     if isinstance(value, str):
         value = value.strip()
-        try:
-            return int(value) * scale_ns
-        except ValueError:
-            value = float(value) if value else None
+        if (number := whole_number(value.removeprefix("-"))) is not None:
+            return (-number if value.startswith("-") else number) * scale_ns
+        if not _DECIMAL.fullmatch(value):
+            raise ValueError(f"expected a number as the request's instant, found {value[:50]!r}")
+        value = float(value)
     if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
         raise ValueError(f"expected a number as the request's instant, found {value!r}")
     return value * scale_ns if isinstance(value, int) else round(value * scale_ns)
@@ -254,15 +269,14 @@ def _parse_object(text: str) -> object:
 
 def _read_intervals(file: pathlib.Path, budget: MemoryBudget) -> TraceBuilder:
     """perf_analyzer's `--request-intervals`: a line for each gap in microseconds, the first of which precedes the first request."""
-    _reserve(file.stat().st_size, budget)
     builder, time_ns = TraceBuilder(), 0
-    with file.open(encoding="utf-8-sig") as stream:
-        for number, line in enumerate(stream, 1):
+    with _open(file, budget) as opened:
+        for number, line in enumerate(bounded_lines(opened), 1):
             if not (text := line.strip()):
                 continue
-            if not text.isdecimal() or len(text) > 18:
+            if (interval_us := whole_number(text)) is None:
                 raise ScenarioError(f"load.replay.trace: {file}:{number}: expected a whole number of microseconds, found {text[:40]!r}")
-            time_ns += int(text) * 1000
+            time_ns += interval_us * 1000
             if time_ns > MAX_INSTANT_NS:
                 raise ScenarioError(f"load.replay.trace: {file}:{number}: the intervals add up to more than 30 years")
             builder.add(time_ns, "", Content())
@@ -271,9 +285,10 @@ def _read_intervals(file: pathlib.Path, budget: MemoryBudget) -> TraceBuilder:
 
 def _read_fixed_schedule(file: pathlib.Path, budget: MemoryBudget) -> TraceBuilder:
     """perf_analyzer's `--fixed-schedule`: input data whose entries have a `timestamp` in milliseconds since the start."""
-    _reserve(file.stat().st_size, budget)
+    data = read_bounded(file, _LARGEST_SCHEDULE_BYTES)
+    _reserve(len(data), budget)
     try:
-        document = json.loads(file.read_bytes())
+        document = json.loads(data)
     except (ValueError, RecursionError) as error:
         raise ScenarioError(f"load.replay.trace: {file}: not JSON: {error}") from None
     entries = document.get("data") if isinstance(document, dict) else None
@@ -295,6 +310,12 @@ def _read_fixed_schedule(file: pathlib.Path, budget: MemoryBudget) -> TraceBuild
         text = _encode(tensors) if tensors else ""
         builder.add(time_ms * 1_000_000, model if isinstance(model, str) else "", Content(tensors=text))
     return builder
+
+
+def _open(file: pathlib.Path, budget: MemoryBudget) -> BinaryIO:
+    """The opened file, for whose rows memory is reserved; raises OSError for anything but a regular file."""
+    _reserve(file.stat().st_size, budget)
+    return open_input(file)
 
 
 def _reserve(size_bytes: int, budget: MemoryBudget) -> None:

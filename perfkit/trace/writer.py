@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from perfkit.errors import StorageError, UsageError
 from perfkit.trace.payloads import payload_folder, payload_name
-from perfkit.trace.reader import COLUMNS
+from perfkit.trace.reader import COLUMNS, guarded_cell
 
 SUFFIXES = (".jsonl", ".csv", ".parquet")
 _encode = json.JSONEncoder(separators=(",", ":")).encode
@@ -30,7 +30,7 @@ class TraceRow(NamedTuple):
 
 
 class TraceWriter:
-    """Appends requests to a new trace. A Parquet file is made of JSON lines in `close`, since it cannot be read before its end.
+    """Appends requests to a new trace; of a Parquet file, which cannot be read before its end, `complete_trace` makes the JSON lines then.
 
     Raises UsageError if the file exists or cannot be made.
     """
@@ -40,7 +40,7 @@ class TraceWriter:
             raise UsageError(f"--out {file}: expected a name that ends in {', '.join(SUFFIXES)}")
         self.file = file
         self.distinct_payloads = self.payload_bytes = 0
-        self._rows_file = file.with_suffix(".jsonl") if file.suffix == ".parquet" else file
+        self._rows_file = _rows_file(file)
         self._payloads = payload_folder(file)
         self._line: Callable[[TraceRow], str] = _csv_line if file.suffix == ".csv" else _json_line
         for place in (file, self._rows_file, self._payloads):
@@ -77,20 +77,8 @@ class TraceWriter:
         return name
 
     def close(self) -> None:
-        """Ends the trace; raises StorageError if the Parquet file cannot be written, and the JSON lines are then kept."""
+        """Closes the file of rows."""
         os.close(self._descriptor)
-        if self._rows_file != self.file:
-            try:
-                _convert(self._rows_file, self.file)
-            except OSError as error:
-                self.file.unlink(missing_ok=True)
-                raise StorageError(f"{self.file} cannot be written: {error}; the trace is in {self._rows_file}") from None
-            self._rows_file.unlink()
-
-    def discard(self) -> None:
-        """Removes a trace to which nothing was written."""
-        os.close(self._descriptor)
-        self._rows_file.unlink()
 
     def _append(self, text: str) -> None:
         encoded, written, reason = text.encode(), 0, os.strerror(errno.ENOSPC)
@@ -104,13 +92,33 @@ class TraceWriter:
             raise StorageError(f"{self._rows_file} cannot be written: {reason}")
 
 
+def complete_trace(file: pathlib.Path) -> None:
+    """Makes a Parquet file of the rows that a writer has closed; raises StorageError if it cannot be written, and the JSON lines are then kept."""
+    rows = _rows_file(file)
+    if rows != file:
+        try:
+            _convert(rows, file)
+        except OSError as error:
+            file.unlink(missing_ok=True)
+            raise StorageError(f"{file} cannot be written: {error}; the trace is in {rows}") from None
+        rows.unlink()
+
+
+def _rows_file(file: pathlib.Path) -> pathlib.Path:
+    return file.with_suffix(".jsonl") if file.suffix == ".parquet" else file
+
+
 def _json_line(row: TraceRow) -> str:
     return _encode({name: value for name, value in row._asdict().items() if value}) + "\n"
 
 
 def _csv_line(row: TraceRow) -> str:
     text = io.StringIO()
-    csv.writer(text, lineterminator="\n").writerow(row._replace(shapes=_encode(row.shapes) if row.shapes else ""))  # type: ignore[arg-type]  # as text
+    shapes = _encode(row.shapes) if row.shapes else ""
+    cells = row._replace(model=guarded_cell(row.model), version=guarded_cell(row.version), shapes=shapes)  # type: ignore[arg-type]  # as text
+    # Python leaves a carriage return unquoted, which would end the row
+    has_return = "\r" in row.model + row.version
+    csv.writer(text, lineterminator="\n", quoting=csv.QUOTE_ALL if has_return else csv.QUOTE_MINIMAL).writerow(cells)
     return text.getvalue()
 
 

@@ -1,8 +1,10 @@
 """Connecting to a target: TLS contexts, and the errors of connections that cannot be opened."""
 
+import pathlib
 import ssl
 
 from perfkit.errors import MeasurementError, TargetError, UsageError
+from perfkit.input_file import open_input
 from perfkit.machine.limits import is_file_limit
 from perfkit.target.address import Address, Tls
 
@@ -14,6 +16,7 @@ FILE_LIMIT_REMEDY = "Raise the limit (ulimit -n), or lower target.max_connection
 def client_context(tls: Tls) -> ssl.SSLContext:
     """A context that trusts `tls.ca`, or the system's authorities; raises UsageError for unusable PEM files."""
     try:
+        _check_regular(tls.ca)
         context = ssl.create_default_context(cafile=tls.ca)
     except (ssl.SSLError, OSError) as error:
         raise UsageError(f"target.tls.ca: {tls.ca} holds no certificates in PEM form: {_reason(error)}") from None
@@ -23,6 +26,7 @@ def client_context(tls: Tls) -> ssl.SSLContext:
     if tls.cert is not None:
         try:
             # an empty passphrase: without one OpenSSL would ask on the terminal
+            _check_regular(tls.cert, tls.key)
             context.load_cert_chain(tls.cert, tls.key, password="")
         except (ssl.SSLError, OSError) as error:
             files = f"{tls.cert}{f' and {tls.key}' if tls.key else ''}"
@@ -30,6 +34,13 @@ def client_context(tls: Tls) -> ssl.SSLContext:
                 f"target.tls.cert: {files} must be a certificate and its unencrypted private key in PEM form: {_reason(error)}"
             ) from None
     return context
+
+
+def _check_regular(*files: pathlib.Path | None) -> None:
+    """Raises OSError for a device, whose end OpenSSL would wait for."""
+    for file in files:
+        if file is not None:
+            open_input(file).close()
 
 
 def unreachable(address: Address, error: OSError) -> TargetError | MeasurementError:

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from perfkit.errors import ModelMismatchError, ProtocolError, ScenarioError
+from perfkit.input_file import read_bounded
 from perfkit.machine.limits import MemoryBudget
 from perfkit.protocol.message import InferRequest, ModelMetadata, TensorMetadata
 from perfkit.protocol.tensor import Tensor, check_size
@@ -20,6 +21,7 @@ from perfkit.workload.input_data import DataTensor
 from perfkit.workload.requests import check_names, make_requests, parse_datatype, resolve_batch_size
 
 _KEY = "load.replay.trace"
+_LARGEST_PAYLOAD_BYTES = 2**28
 # what a request takes besides its tensors
 _REQUEST_BYTES = 4096
 
@@ -161,7 +163,11 @@ class _Maker:
             return self._from_tensors(json.loads(content.tensors))
         what = f"the payload {content.payload}" if content.payload else f"the request {content.request:.60}"
         decode: Callable[[], InferRequest] = (
-            (lambda: decode_payload((self.payloads / content.payload).read_bytes(), self.metadata.name, self.version))
+            (
+                lambda: decode_payload(
+                    read_bounded(self.payloads / content.payload, _LARGEST_PAYLOAD_BYTES), self.metadata.name, self.version
+                )
+            )
             if content.payload
             else lambda: decode_request(content.request, self.metadata.name, self.version)
         )

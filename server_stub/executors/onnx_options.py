@@ -5,6 +5,7 @@ import difflib
 from collections.abc import Iterable, Mapping
 from typing import Any, Literal, get_args
 
+from perfkit.digits import whole_number
 from perfkit.errors import UsageError
 from server_stub.devices.device import Kind
 
@@ -118,8 +119,8 @@ def _parse(text: str, key: str, value: str) -> object:
             return value
         raise UsageError(f"--onnx {text}: must be one of {', '.join(_CHOICES[key])}.")
     if key in _NUMBERS:
-        if value.isascii() and value.isdigit() and len(value) < 9 and 1 <= int(value) <= _NUMBERS[key]:
-            return int(value)
+        if number := whole_number(value, _NUMBERS[key]):
+            return number
         raise UsageError(f"--onnx {text}: must be a number from 1 to {_NUMBERS[key]}.")
     if value in _SWITCHES:
         return _SWITCHES[value]

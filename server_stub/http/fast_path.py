@@ -13,6 +13,7 @@ from collections.abc import Callable
 
 import httptools
 
+from perfkit.digits import whole_number
 from perfkit.protocol import rest
 from perfkit.protocol.compression import choose_encoding
 from perfkit.protocol.tensor import Buffer
@@ -95,13 +96,13 @@ def parse_head(encoded: bytes) -> RequestHead | None:
         return None
     if choose_encoding(values.get(b"accept-encoding", b"").decode("latin-1")) != "identity":
         return None
-    length = values.get(b"content-length", b"")
-    if not length.isdigit():
+    length = whole_number(values.get(b"content-length", b""))
+    if length is None:
         return None
     header_length = values.get(_HEADER_LENGTH)
     if header_length is not None and not (header_length.isascii() and header_length == header_length.strip()):
         return None
-    return RequestHead(path[1].decode(), (path[2] or b"").decode(), int(length), None if header_length is None else header_length.decode())
+    return RequestHead(path[1].decode(), (path[2] or b"").decode(), length, None if header_length is None else header_length.decode())
 
 
 def encode_response(response: HttpResponse) -> list[Buffer]:

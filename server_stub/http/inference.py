@@ -5,6 +5,7 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
+from perfkit.digits import whole_number
 from perfkit.errors import ErrorKind, ProtocolError
 from perfkit.protocol import rest
 from perfkit.protocol.compression import ACCEPTED, choose_encoding, compress, decompress
@@ -177,9 +178,9 @@ def body_timeout_message(timeout_s: float) -> str:
 def _header_length(text: str | None, body_bytes: int) -> int | None:
     if text is None:
         return None
-    if not (text.isascii() and text.removeprefix("-").isdigit()):
+    length = whole_number(text)
+    if length is None and not (text.isascii() and text.removeprefix("-").isdigit()):
         raise ProtocolError(f"Unable to parse {rest.HEADER_LENGTH}, got: {text}")
-    length = int(text)
-    if not 0 <= length <= body_bytes:
-        raise ProtocolError(f"inference header size should be in range (0, {body_bytes}), got: {length}")
+    if length is None or length > body_bytes:
+        raise ProtocolError(f"inference header size should be in range (0, {body_bytes}), got: {text}")
     return length

@@ -12,6 +12,7 @@ import tempfile
 import platformdirs
 
 from perfkit.errors import UsageError
+from perfkit.input_file import LARGEST_TEXT_BYTES, read_bounded
 from perfkit.protocol.message import TensorMetadata
 from perfkit.protocol.tensor import Datatype
 from server_stub.executors.array import Executor
@@ -74,7 +75,10 @@ def read_labels(file: pathlib.Path) -> tuple[str, ...]:
     """Read a trained model's class names, one per line. Returns placeholders if there is no such file."""
     if not file.exists():
         return neutral_labels()
-    labels = tuple(file.read_text(encoding="utf-8").splitlines())
+    try:
+        labels = tuple(read_bounded(file, LARGEST_TEXT_BYTES).decode().splitlines())
+    except (OSError, UnicodeDecodeError) as error:
+        raise UsageError(f"{file} cannot be read: {error}") from None
     if len(labels) != _CLASSES:
         raise UsageError(f"{file} has {len(labels)} lines, expected the names of {_CLASSES} classes.")
     return labels

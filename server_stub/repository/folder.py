@@ -10,6 +10,7 @@ import tempfile
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from perfkit.digits import whole_number
 from perfkit.errors import UsageError
 from perfkit.override import override
 from perfkit.protocol.message import TensorMetadata
@@ -137,11 +138,7 @@ def _find_file(folder: pathlib.Path, filename: str) -> pathlib.Path:
 def _find_versions(folder: pathlib.Path) -> dict[int, str]:
     """The version folders by number. Without any, a model in the folder itself is version 1."""
     names = [entry.name for entry in folder.iterdir() if entry.is_dir()] if folder.is_dir() else []
-    versions = {
-        int(name): name
-        for name in names
-        if name.isascii() and name.isdigit() and int(name) > 0 and len(name) < 19 and any((folder / name).iterdir())
-    }
+    versions = {int(name): name for name in names if whole_number(name) and any((folder / name).iterdir())}
     return versions or ({1: "."} if any(folder.glob("*.onnx")) else {})
 
 

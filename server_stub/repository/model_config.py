@@ -7,6 +7,7 @@ from typing import TypeVar
 from google.protobuf import json_format, text_format
 
 from perfkit.errors import UsageError
+from perfkit.input_file import LARGEST_TEXT_BYTES, read_bounded
 from perfkit.protocol import v2_pb2
 from perfkit.protocol.tensor import Datatype
 from server_stub.devices.device import Kind
@@ -41,7 +42,7 @@ class ParsedConfig:
 def read_pbtxt(file: pathlib.Path, name: str, device: Kind = "cpu") -> ParsedConfig:
     """Read a config.pbtxt. Raises UsageError, with the file and the field, for anything invalid or unsupported."""
     try:
-        config = text_format.Parse(file.read_text(encoding="utf-8"), v2_pb2.ModelConfig())
+        config = text_format.Parse(read_bounded(file, LARGEST_TEXT_BYTES).decode(), v2_pb2.ModelConfig())
     except (text_format.ParseError, OSError, UnicodeDecodeError) as error:
         raise UsageError(f"{file} cannot be read: {error}. Fields that this server does not support are unknown to it.") from None
     return _parse(config, name, str(file), file.parent, device)
@@ -133,7 +134,7 @@ def _tensor(tensor: _Kind, where: str, folder: pathlib.Path) -> TensorDefinition
         if pathlib.PurePath(label_filename).name != label_filename:
             raise UsageError(f"{where}: label_filename '{label_filename}' must be a name without folders.")
         try:
-            labels = tuple((folder / label_filename).read_text(encoding="utf-8").splitlines())
+            labels = tuple(read_bounded(folder / label_filename, LARGEST_TEXT_BYTES).decode().splitlines())
         except (OSError, UnicodeDecodeError) as error:
             raise UsageError(f"{where}: label_filename of '{tensor.name}' cannot be read: {error}") from None
     return TensorDefinition(

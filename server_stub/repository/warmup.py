@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from perfkit.errors import ProtocolError, UsageError
+from perfkit.input_file import read_bounded
 from perfkit.protocol import v2_pb2
 from perfkit.protocol.message import InferRequest
 from perfkit.protocol.tensor import Datatype, Tensor, check_size, tensor_to_array
@@ -140,11 +141,14 @@ def _fits(dims: tuple[int, ...], expected: tuple[int, ...]) -> bool:
     return len(dims) == len(expected) and all(size in (given, -1) for given, size in zip(dims, expected, strict=True))
 
 
+_LARGEST_DATA_BYTES = 2**28
+
+
 def _read(folder: pathlib.Path, filename: str, where: str) -> bytes:
     path = pathlib.PurePosixPath(filename)
     if path.is_absolute() or not path.parts or ".." in path.parts or "\0" in filename:
         raise UsageError(f"{where}: input_data_file '{filename}' must name a file in the model's folder {FOLDER}.")
     try:
-        return (folder / path).read_bytes()
+        return read_bounded(folder / path, _LARGEST_DATA_BYTES)
     except OSError as error:
         raise UsageError(f"{where}: input_data_file cannot be read: {error}") from None

@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from fractions import Fraction
 from typing import Any, TypeVar
 
+from perfkit.digits import whole_number
 from perfkit.errors import ErrorKind, UsageError
 from server_stub.synthetic.service_model import (
     AfterGap,
@@ -115,10 +116,10 @@ def _drain(text: str) -> bool:
 
 
 def _batch(text: str) -> Batch:
-    number = text.removeprefix("upto:")
-    if not (number.isascii() and number.isdigit() and len(number) <= 3 and 1 <= int(number) <= _MAX_BATCH_SIZE):
+    digits = text.removeprefix("upto:")
+    if not (number := whole_number(digits, _MAX_BATCH_SIZE)):
         raise ValueError(f"expected a size from 1 to {_MAX_BATCH_SIZE} for full batches, or one such as upto:8, got {text!r}")
-    return Batch(int(number), is_awaited=number == text)
+    return Batch(number, is_awaited=digits == text)
 
 
 def _failures(text: str) -> Failures:
@@ -179,9 +180,10 @@ def _lead_ns(text: str) -> int:
 
 def _whole(low: int, high: int) -> Callable[[str], int]:
     def read(text: str) -> int:
-        if not (text.isascii() and text.isdigit() and len(text) <= 20 and low <= int(text) <= high):
+        number = whole_number(text, high)
+        if number is None or number < low:
             raise ValueError(f"expected a whole number from {low} to {high}, got {text!r}")
-        return int(text)
+        return number
 
     return read
 

@@ -6,6 +6,7 @@ import urllib.parse
 from collections.abc import Mapping, Sequence
 from typing import Literal, get_args
 
+from perfkit.digits import whole_number
 from perfkit.errors import UsageError
 
 Mode = Literal["triton", "opentelemetry"]
@@ -114,10 +115,7 @@ def _checked(config: TraceConfig) -> TraceConfig:
 
 
 def _number(pair: str, text: str, minimum: int) -> int:
-    try:
-        number = int(text)
-    except ValueError:
-        number = minimum - 1
-    if not minimum <= number <= MAX_RATE:
+    number = whole_number(text, MAX_RATE)
+    if number is None or number < minimum:
         raise UsageError(f"--trace-config {pair}: expected a whole number from {minimum} to {MAX_RATE}.")
     return number

@@ -4,6 +4,7 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
+from perfkit.digits import whole_number
 from perfkit.errors import ErrorKind, ProtocolError
 from server_stub.settings import read_text
 from server_stub.tracing.trace_config import LEVELS, TraceConfig
@@ -119,10 +120,11 @@ def _levels(value: object) -> tuple[str, ...] | None:
 
 def _number(key: str, value: object) -> int:
     text = read_text(value)
-    try:
-        number = int(text)
-    except ValueError:
-        raise ProtocolError(f"Unable to parse '{key}', got: {text}") from None
+    number = whole_number(text.removeprefix("-"))
+    if number is None:
+        raise ProtocolError(f"Unable to parse '{key}', got: {text}")
+    if text.startswith("-"):
+        number = -number
     if number < _MINIMUM[key]:
         raise ProtocolError(f"Unable to parse '{key}'. Expecting value >= {_MINIMUM[key]}, got:{text}")
     return number

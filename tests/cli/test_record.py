@@ -96,8 +96,8 @@ def test_every_v2_call_passes_and_inferences_are_recorded(record):
     code, summary, stderr = recorder.end()
     assert (code, "Traceback" in stderr) == (0, False)
     assert summary["calls"] == [{"model": "simple", "call": "infer", "requests": 4}, {"model": "simple", "call": "stream", "requests": 2}]
-    assert summary["added_delay_ns"]["count"] == 6
-    assert 0 < summary["added_delay_ns"]["p50"] <= summary["added_delay_ns"]["p99"]
+    assert 0 < summary["added_delay_ns"]["p50"] <= summary["added_delay_ns"]["p99"] <= summary["added_delay_ns"]["max"]
+    assert not any(summary["not_recorded"].values())
     written = rows(recorder.out)
     assert [row["call"] for row in written] == ["infer"] * 4 + ["stream"] * 2
     assert [row["shapes"]["INPUT0"] for row in written] == [[1, 16]] * 3 + [[2, 16]] + [[1, 16]] * 2
@@ -152,7 +152,8 @@ def test_a_connection_of_another_protocol_is_passed_on_and_reported(record):
                 pass
     code, summary, stderr = recorder.end()
     assert code == 0
-    assert summary["connections"]["not_recorded"] == 1
+    assert summary["not_recorded"]["unreadable_connections"] == 1
+    assert summary["not_recorded"]["bytes"] == summary["client_bytes"] > 0
     assert "a connection is passed on, but not recorded: the client does not send HTTP/2" in stderr
 
 

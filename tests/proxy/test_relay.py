@@ -3,12 +3,11 @@
 import asyncio
 import contextlib
 
-from perfkit.proxy.observer import Observer
-from perfkit.proxy.proxy import Relay
+from perfkit.proxy.relay import Relay
 from perfkit.target.address import Address
 from tests.conditions import until
 
-MIB = 1 << 20
+MIB, EARLY_BYTES = 1 << 20, 1 << 16
 
 
 class _Client(asyncio.Transport):
@@ -30,14 +29,29 @@ class _Client(asyncio.Transport):
     def abort(self):
         pass
 
-
-class _Blind(Observer):
-    unanswered = 0
-
-    def client_sent(self, data, read_ns, passed_ns):
+    def set_write_buffer_limits(self, high=None, low=None):
         pass
 
-    def server_sent(self, data, read_ns, passed_ns):
+
+class _Listener:
+    """Notes what it is told."""
+
+    def __init__(self):
+        self.received, self.delays_ns = bytearray(), list[int]()
+
+    def passed(self, relay, data, read_ns, *, is_first):
+        self.received += data
+
+    def exchanged(self, delay_ns):
+        self.delays_ns.append(delay_ns)
+
+    def moved(self, relay):
+        pass
+
+    def unreachable(self, target, error):
+        raise error
+
+    def ended(self, relay):
         pass
 
 
@@ -56,8 +70,7 @@ async def relayed(on_connected):
 
     server = await asyncio.start_server(handle, "127.0.0.1", 0)
     address = Address("http", "127.0.0.1", server.sockets[0].getsockname()[1])
-    observer = _Blind(lambda _: None, lambda _: None)
-    relay = Relay(address, None, observer, lambda: 0, on_unreadable=lambda _: None, on_unreachable=lambda _: None, on_closed=lambda _: None)
+    relay = Relay(0, address, None, lambda: 0, lambda: 0, _Listener())
     client = _Client()
     relay.client.connection_made(client)
     try:
@@ -77,12 +90,12 @@ def test_a_client_is_not_read_on_while_the_server_is_not_connected():
 
     async def main():
         async with relayed(read) as (relay, client):
-            relay.client.data_received(b"a" * MIB)
+            relay.client.receive(b"a" * (EARLY_BYTES - 1))
             assert not client.is_paused
-            relay.client.data_received(b"b")
+            relay.client.receive(b"b")
             assert client.is_paused
-            await until(lambda: len(received) == MIB + 1)
-            assert bytes(received) == b"a" * MIB + b"b"
+            await until(lambda: len(received) == EARLY_BYTES)
+            assert bytes(received) == b"a" * (EARLY_BYTES - 1) + b"b"
             await until(lambda: not client.is_paused)
 
     asyncio.run(main())
@@ -102,7 +115,7 @@ def test_a_server_that_does_not_read_the_first_bytes_keeps_the_client_waiting():
 
     async def main():
         async with relayed(read_later) as (relay, client):
-            relay.client.data_received(bytes(64 * MIB))  # more than all buffers of a connection hold
+            relay.client.receive(bytes(64 * MIB))  # more than all buffers of a connection hold
             assert client.is_paused
             await connected.wait()
             await until(lambda: relay.client.other.transport is not None)

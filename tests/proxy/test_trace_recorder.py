@@ -3,14 +3,14 @@
 import json
 import threading
 
-import pytest
-
-from perfkit.errors import StorageError
-from perfkit.proxy.observer import CapturedRequest
+from perfkit.clock import MonotonicClock
+from perfkit.proxy.open_requests import BodyMemory, OpenRequest
 from perfkit.proxy.trace_recorder import TraceRecorder
 from perfkit.trace.writer import TraceWriter
 
-REQUEST = CapturedRequest(1000, "infer", (json.dumps({"inputs": []}).encode(),), model="m")
+
+def request():
+    return OpenRequest(1000, "infer", model="m", body=bytearray(json.dumps({"inputs": []}).encode()))
 
 
 class _FailingWriter(TraceWriter):
@@ -35,16 +35,16 @@ def test_an_unexpected_error_in_the_thread_is_told_at_once_and_ends_the_recordin
         has_failed.set()
 
     writer = _FailingWriter(tmp_path / "trace.jsonl")
-    recording = TraceRecorder(writer, "none", 0, on_failure)
-    recording.add(REQUEST)
+    recording = TraceRecorder(writer, "none", 0, BodyMemory(), MonotonicClock(), on_failure)
+    recording.add(request())
     while not recording.calls:  # the first batch
         threading.Event().wait(0.001)
-    recording.add(REQUEST)
+    recording.add(request())
     has_failed.wait()
-    recording.add(REQUEST)  # traffic goes on
-    with pytest.raises(StorageError, match="dictionary changed size during iteration"):
-        recording.close()
-    assert failures == ["dictionary changed size during iteration"]
+    recording.add(request())  # traffic goes on
+    recording.close()
+    assert failures == [recording.failure] == ["dictionary changed size during iteration"]
+    assert recording.unwritten == 2
     assert recording.calls == {("m", "infer"): 1}
     assert len((tmp_path / "trace.jsonl").read_text().splitlines()) == 1
     assert writer.batches == 2

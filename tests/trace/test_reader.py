@@ -3,12 +3,17 @@
 import csv
 import io
 import json
+import pathlib
+import tempfile
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from perfkit.errors import ScenarioError
 from perfkit.machine.limits import MemoryBudget
 from perfkit.trace.reader import read_trace
+from perfkit.trace.writer import TraceRow, TraceWriter
 
 S = 1_000_000_000
 START_NS = 1_763_000_000_123_456_789
@@ -117,7 +122,7 @@ def test_the_fixed_schedule_of_perf_analyzers_documentation_gives_its_instants(r
         ("t.csv", "timestamp_ns\n", "contains no requests"),
         ("t.csv", "timestamp_ns,timestamp_s\n1,1\n", "found timestamp_ns and timestamp_s"),
         ("t.csv", "timestamp_ns,model\n1,a\n2\n", "t.csv:3: the row does not fit the header"),
-        ("t.csv", "timestamp_ns\nnan\n", "t.csv:2: expected a number as the request's instant, found nan"),
+        ("t.csv", "timestamp_ns\nnan\n", "t.csv:2: expected a number as the request's instant, found 'nan'"),
         ("t.csv", "timestamp_ns\n99999999999999999999\n", "t.csv:2: "),
         ("t.csv", "timestamp_s\n0\n2e9\n", "spans more than 30 years"),
         ("t.csv", "timestamp\n5\n", "name a column of numbers by its unit"),
@@ -156,3 +161,23 @@ def test_a_missing_file_is_named(tmp_path):
 def test_a_trace_beyond_the_budget_is_refused_before_it_is_read(read):
     with pytest.raises(ScenarioError, match=r"load\.replay\.trace: .* bytes × 3 = .* reduce the number of requests in the trace"):
         read("t.csv", "timestamp_ns\n" + "1\n" * 1000, budget=MemoryBudget(4000))
+
+
+@given(
+    st.text(st.characters(codec="utf-8", exclude_characters="\0"), max_size=20)
+    | st.sampled_from(["=1+1", "@SUM(A1)", "-1", "+1", "'=1", "''x", "\t=1"])
+)
+def test_a_recorded_csv_file_holds_no_formula_and_gives_every_name_back(name):
+    with tempfile.TemporaryDirectory() as folder:
+        writer = TraceWriter(pathlib.Path(folder) / "t.csv")
+        writer.write([TraceRow(1, name, "", "infer", {}, "")])
+        writer.close()
+        assert [*read_trace(writer.file).requests_by_model] == [name]
+        (_, row) = csv.reader(io.StringIO(writer.file.read_bytes().decode(), newline=""))
+        assert not row[1].startswith(("=", "+", "-", "@", "\t", "\r"))
+
+
+@pytest.mark.parametrize("instant", ["٣", "1_000", "0x10", "1e", "²", " - 1", "9" * 5000, "1" + "0" * 5000 + ".5"])
+def test_an_instant_is_a_number_in_ascii_of_bounded_length(read, instant):
+    with pytest.raises(ScenarioError, match="expected a number as the request's instant"):
+        read("t.csv", f"timestamp_s\n{instant}\n")

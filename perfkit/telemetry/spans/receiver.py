@@ -13,6 +13,7 @@ import threading
 import zlib
 
 from perfkit.clock import Clock
+from perfkit.digits import whole_number
 from perfkit.errors import ProtocolError
 from perfkit.spans.formats import read_json, read_protobuf
 from perfkit.telemetry.messages import SpansConfig
@@ -188,10 +189,10 @@ class _Handler(http.server.BaseHTTPRequestHandler):
     def _read_body(self) -> bytes:
         if self.headers.get("Transfer-Encoding", "").strip().lower() == "chunked":
             return self._read_chunks()
-        length = self.headers.get("Content-Length", "")
-        if not (length.isascii() and length.isdigit() and len(length) <= 18):
+        length = whole_number(self.headers.get("Content-Length", ""))
+        if length is None:
             raise _RefusedError(411, "the request needs a Content-Length, or chunks")
-        return self._read(int(length))
+        return self._read(length)
 
     def _read_chunks(self) -> bytes:
         body = bytearray()
@@ -234,10 +235,15 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         pass
 
 
+_MOST_MEMBERS = 16
+
+
 def decompressed(body: bytes) -> bytes:
     """A gzip body, of one or several members, without its compression; raises _RefusedError if it is none or too large."""
-    data = bytearray()
+    data, members = bytearray(), 0
     while body:
+        if (members := members + 1) > _MOST_MEMBERS:  # empty ones would take time without an end
+            raise _RefusedError(400, f"the body has more than {_MOST_MEMBERS} gzip members")
         member = zlib.decompressobj(wbits=31)  # with a gzip header
         try:
             data += member.decompress(body, LARGEST_BODY_BYTES + 1 - len(data))

@@ -4,6 +4,7 @@ import base64
 import dataclasses
 from collections.abc import Mapping, Sequence
 
+from perfkit.digits import whole_number
 from perfkit.errors import ProtocolError
 from perfkit.protocol.compression import compress, decompress
 from perfkit.protocol.grpc_call import PREFIX_BYTES, Status, format_timeout, message_prefix, unquote_message
@@ -47,11 +48,11 @@ def parse_headers(headers: Headers) -> AnswerHeaders:
     http_status = values.get(":status", "")
     name, error = "", ""
     if (status := values.get("grpc-status")) is not None:
-        number = int(status) if len(status) <= 2 and status.isascii() and status.isdecimal() else len(_STATUS_NAMES)
-        name = _STATUS_NAMES[number] if number < len(_STATUS_NAMES) else "UNKNOWN"
+        number = whole_number(status, len(_STATUS_NAMES) - 1)
+        name = "UNKNOWN" if number is None else _STATUS_NAMES[number]
         error = "" if name == "OK" else f"{name}: {unquote_message(values.get('grpc-message', ''))}"
     return AnswerHeaders(
-        http_status=int(http_status) if len(http_status) == 3 and http_status.isascii() and http_status.isdecimal() else 0,
+        http_status=whole_number(http_status, 999) or 0,
         content_type=values.get("content-type", ""),
         encoding=values.get("grpc-encoding", ""),
         is_ok=name == "OK",

@@ -74,6 +74,12 @@ def test_gzip_of_one_or_several_members(receiver, post):
     assert report(receiver, TRACE).counts == SpanCounts(received=6, duplicates=3)
 
 
+def test_a_body_of_many_empty_members_is_refused(post):
+    empty = gzip.compress(b"", mtime=0)
+    status, _, answer = post(empty * 100_000, Content_Encoding="gzip")
+    assert (status, b"more than 16 gzip members" in answer) == (400, True)
+
+
 def test_a_body_in_chunks(receiver, post):
     data = body(HTTP_SPANS)
     assert post(iter([data[:7], data[7:]]), Transfer_Encoding="chunked") == (200, JSON, b"{}")

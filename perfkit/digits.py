@@ -1,0 +1,17 @@
+"""Whole numbers written as text by others: of any length, in any script."""
+
+LARGEST = 2**63 - 1
+
+
+def whole_number(text: str | bytes, highest: int = LARGEST) -> int | None:
+    """The number that text of ASCII digits alone stands for; None for any other text, and for a number above `highest`.
+
+    Python's `int` also takes signs, spaces, underscores and digits of other scripts, and raises ValueError for more than 4,300 digits.
+    """
+    if not text.isascii() or not text.isdigit():
+        return None
+    digits = text.lstrip(b"0" if isinstance(text, bytes) else "0")  # type: ignore[arg-type]  # of the same type
+    if len(digits) > len(str(highest)):
+        return None
+    number = int(digits or "0")
+    return number if number <= highest else None

@@ -1,0 +1,97 @@
+"""Files of others: devices without an end, large ones, and Parquet whose few bytes stand for many."""
+
+import pathlib
+
+import pytest
+
+from perfkit.errors import PerfkitError, ScenarioError
+from perfkit.history.accepted import read_accepted
+from perfkit.input_file import LONGEST_LINE_BYTES, bounded_lines, open_input, read_bounded
+from perfkit.perf_analyzer.command_line import read_intervals_us
+from perfkit.result.json_file import read_json
+from perfkit.result.telemetry_file import telemetry_frame
+from perfkit.scenario.file import read_source
+from perfkit.spans.formats import read_spans_file
+from perfkit.trace.reader import read_trace
+from server_stub.models.densenet import read_labels
+from server_stub.options import read_tls_identity
+from server_stub.repository.model_config import read_pbtxt
+
+ENDLESS = pathlib.Path("/dev/zero")
+READERS = {
+    **{f"t{suffix}": read_trace for suffix in (".csv", ".jsonl", ".json", ".parquet")},
+    "intervals": lambda file: read_trace(file, "request_intervals"),
+    "perfkit-accepted.yaml": read_accepted,
+    "s.yaml": read_source,
+    "result.json": read_json,
+    "spans.jsonl": read_spans_file,
+    "labels.txt": read_labels,
+    "config.pbtxt": lambda file: read_pbtxt(file, "m"),
+    "cert.pem": lambda file: read_tls_identity(file, file),
+    "folder/telemetry.csv": lambda file: telemetry_frame(file.parent),
+    "folder/telemetry.parquet": lambda file: telemetry_frame(file.parent),
+}
+
+
+@pytest.mark.parametrize("name", READERS)
+def test_a_device_without_an_end_is_refused_by_every_reader(tmp_path, name):
+    file = tmp_path / name
+    file.parent.mkdir(exist_ok=True)
+    file.symlink_to(ENDLESS)
+    with pytest.raises(PerfkitError):
+        READERS[name](file)
+
+
+def test_a_device_has_no_intervals():
+    with pytest.raises(OSError, match="no regular file"):
+        read_intervals_us(str(ENDLESS))
+
+
+def test_a_file_is_read_up_to_its_limit_and_a_pipe_too(tmp_path):
+    file = tmp_path / "f"
+    file.write_bytes(bytes(2**20))
+    assert read_bounded(file, 2**20) == bytes(2**20)
+    with pytest.raises(OSError, match="larger than 0 MiB"):
+        read_bounded(file, 2**20 - 1)
+    with pytest.raises(OSError, match="larger than 1 MiB"):
+        read_bounded(ENDLESS, 2**20, may_be_pipe=True)
+    with pytest.raises(OSError, match="cannot be a file's name"):
+        read_bounded(pathlib.Path("a\0b"), 1)
+
+
+def test_lines_are_those_of_text_mode_and_a_longer_one_is_refused(tmp_path):
+    file = tmp_path / "f"
+    file.write_text("\ufeffa\n\nb c\r\nlast ä", encoding="utf-8", newline="")
+    with open_input(file) as opened:
+        assert list(bounded_lines(opened)) == ["a\n", "\n", "b c\r\n", "last ä"]
+    file.write_bytes(b"x" * (LONGEST_LINE_BYTES + 1))
+    with open_input(file) as opened, pytest.raises(OSError, match="a line of more than 16 MiB"):
+        list(bounded_lines(opened))
+
+
+def _recurring(tmp_path, columns):
+    """A Parquet file of a few kilobytes whose texts recur in each of 8,192 rows: 6.5 GB."""
+    pa = pytest.importorskip("pyarrow")
+    from pyarrow import parquet
+
+    file, text = tmp_path / "t.parquet", "x" * 800_000
+    table = {name: pa.DictionaryArray.from_arrays(pa.array([0] * 8192, pa.int8()), pa.array([text])) for name in columns}
+    parquet.write_table(pa.table({"timestamp_ns": pa.array(range(8192)), **table}), file, compression="zstd", store_schema=False)
+    assert file.stat().st_size < 200_000
+    return file, pa.default_memory_pool()
+
+
+def test_a_text_that_recurs_in_each_row_is_kept_once(tmp_path):
+    file, pool = _recurring(tmp_path, ["payload"])
+    trace = read_trace(file)
+    assert (trace.instants_ns.size, len(trace.contents)) == (8192, 1)
+    assert pool.max_memory() < 2**28
+
+
+def test_a_column_that_is_neither_numbers_nor_text_is_refused(tmp_path):
+    pa = pytest.importorskip("pyarrow")
+    from pyarrow import parquet
+
+    parquet.write_table(pa.table({"timestamp_ns": [1], "shapes": [[1] * 100_000]}), tmp_path / "t.parquet")
+    with pytest.raises(ScenarioError, match="shapes: expected a column of numbers or text"):
+        read_trace(tmp_path / "t.parquet")
