@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from perfkit.errors import ErrorKind, MissingEndpointError, ProtocolError, TargetError
 from perfkit.protocol import rest
 from perfkit.protocol.decoded_size import check_json_values
-from perfkit.protocol.generate import encode_generate_request, read_event_error
+from perfkit.protocol.generate import decode_event, encode_generate_request, read_event_error
 from perfkit.protocol.message import (
     IndexedModel,
     InferRequest,
@@ -20,13 +20,14 @@ from perfkit.protocol.message import (
     SharedRegion,
 )
 from perfkit.protocol.statistics import ModelStatistics, decode_model_statistics
-from perfkit.transport.base import Outcome, Reply, may_pass
+from perfkit.transport.base import AnswerSigns, Outcome, Reply, StreamedAnswer, may_pass
 from perfkit.transport.http.calls import HttpApi, HttpCall, HttpResponse, HttpTransport
 from perfkit.transport.options import MAX_DESCRIPTION_BYTES, TransportOptions
 
 _RESTRICTED, _UNAVAILABLE = (401, 403), (429, 502, 503, 504)
 _MISSING = (404, 405, 501)
 _PARSED_CHARACTERS = 4000
+_MODEL_NAME, _OUTPUTS, _ERROR = re.compile(rb'"model_name"\s*:\s*"(?:[^"\\]|\\.)*"'), re.compile(rb'"outputs"'), b'"error"'
 _JSON = {"Content-Type": rest.JSON_TYPE}
 
 
@@ -53,6 +54,9 @@ class HttpCalls:
         if reply.outcome is not Outcome.OK:
             kind = ErrorKind.INVALID_ARGUMENT if response.status in (400, 422) else ErrorKind.INTERNAL
             raise ProtocolError(f"HTTP {response.status}: {rest.decode_error(self._decompressed(response))}", kind)
+        if isinstance(reply.payload, StreamedAnswer):
+            check_json_values(response.body, self._limit_bytes)
+            return decode_event(response.body)
         length = response.headers.get(rest.HEADER_LENGTH.lower())
         if length is not None and not length.isdecimal():
             raise ProtocolError(f"{rest.HEADER_LENGTH} is not a number: {length!r}")
@@ -60,6 +64,11 @@ class HttpCalls:
         json_bytes = len(body) if length is None else int(length)
         check_json_values(body[:json_bytes], self._limit_bytes)
         return rest.decode_infer_response(body, None if length is None else json_bytes, has_slots=self._options.has_output_slots)
+
+    def signs(self, start: bytes, response: InferResponse) -> AnswerSigns:
+        """The member with the model's name as this server writes it, or, if it names none, that of the outputs; no member `error`."""
+        found = _MODEL_NAME.search(start) if response.model else _OUTPUTS.search(start)
+        return AnswerSigns(b"" if found is None else found[0], None if _ERROR in start else _ERROR)
 
     def answer_bytes(self, response: HttpResponse) -> int:
         """The size of an answer."""

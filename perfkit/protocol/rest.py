@@ -29,7 +29,16 @@ from perfkit.protocol.message import (
     composing_model,
     highest_sequence_id,
 )
-from perfkit.protocol.rest_json import check_parameters, load_document, read_list, read_list_or_none, read_parameters, read_text, unparsed
+from perfkit.protocol.rest_json import (
+    check_parameters,
+    decode_error_member,
+    load_document,
+    read_list,
+    read_list_or_none,
+    read_parameters,
+    read_text,
+    unparsed,
+)
 from perfkit.protocol.tensor import Buffer, Datatype, Tensor, tensor_from_json, tensor_to_json
 
 HEADER_LENGTH = "Inference-Header-Content-Length"
@@ -119,6 +128,8 @@ def decode_infer_response(body: Buffer, header_length: int | None, *, has_slots:
     With `has_slots`, outputs without data are in shared memory: their `raw` is empty.
     """
     document, rest = _split(body, header_length, "response")
+    if error := decode_error_member(document):
+        raise ProtocolError(f"it holds an error: {error}")
     outputs, offset = [], 0
     for entry in read_list(document, "outputs"):
         tensor, offset = _read_tensor(entry, rest, offset, "output", has_slots=has_slots)

@@ -9,7 +9,7 @@ from perfkit.errors import ProtocolError, TargetError
 from perfkit.protocol.compression import compress, decompress
 from perfkit.protocol.tensor import Buffer
 from perfkit.target.address import Address
-from perfkit.transport.base import OneAddress, Outcome, Prepared, Reply
+from perfkit.transport.base import OneAddress, Outcome, Prepared, Reply, StreamedAnswer
 
 COMPARED_BYTES = 2000
 """Error bodies whose first bytes are equal have the same message, of which 300 characters are shown."""
@@ -45,13 +45,18 @@ class HttpResponse:
         return decompress(self.body, self.headers.get("content-encoding", ""), limit_bytes)
 
 
+def streamed_response(answer: StreamedAnswer) -> HttpResponse:
+    """The first event of a stream in place of the response that it is part of."""
+    return HttpResponse(200, {}, bytes(answer.first))
+
+
 class HttpApi(NamedTuple):
     """What a transport must know of the API."""
 
     opening_path: str
     """A path that can be asked for at any time, to open a connection."""
     read_event_error: Callable[[bytes], str]
-    """The message of a server-sent event that is an error; empty for a response."""
+    """The message of a server-sent event that is an error; empty for a response. Raises ProtocolError for what is neither."""
 
 
 class HttpTransport(OneAddress, abc.ABC):
@@ -67,6 +72,10 @@ class HttpTransport(OneAddress, abc.ABC):
     @abc.abstractmethod
     def answer(self, reply: Reply) -> HttpResponse:
         """The response that a reply carries, also that of a rejection; raises ProtocolError if there is none or it is malformed."""
+
+    @abc.abstractmethod
+    def received(self, reply: Reply) -> bytes:
+        """See `Transport`."""
 
     @abc.abstractmethod
     async def _exchange(self, prepared: Prepared) -> Reply:

@@ -1,6 +1,5 @@
 """The wire engine's connection for answers that are streams of server-sent events, such as those of Triton's `generate_stream`."""
 
-import dataclasses
 from collections.abc import Callable, Sequence
 
 from perfkit.errors import ProtocolError
@@ -17,7 +16,7 @@ NO_EVENTS = "the answer is not a stream of events, or ends within one"
 class EventStreamConnection(HttpConnection):
     """A keep-alive connection whose answers are streams of events; each is timed when its last bytes are received.
 
-    `read_error` returns the message of an event that is an error, and an empty text for a response.
+    `read_error` is `HttpApi.read_event_error`.
     """
 
     def __init__(self, pool: "ConnectionPool[EventStreamConnection]", read_error: Callable[[bytes], str]) -> None:
@@ -43,10 +42,7 @@ class EventStreamConnection(HttpConnection):
         self._events = EventSplitter(self._pool.answer_limit.max_bytes, self._on_event)
 
     def _on_event(self, data: bytes) -> None:
-        if error := self._read_error(data):
-            self._answer.error = self._answer.error or error
-        else:
-            self._answer.add(None, len(data), self._received_ns)
+        add_event(self._answer, data, self._received_ns, self._read_error)
 
     def _check_size(self, added_bytes: int) -> None:
         """Each event has a limit of its own, and a stream none; its bytes are not kept."""
@@ -67,9 +63,21 @@ class EventStreamConnection(HttpConnection):
         return self._answer.failed(outcome, self._started_ns, self._now_ns(), error)
 
 
+def add_event(answer: StreamedAnswer, data: bytes, at_ns: int, read_error: Callable[[bytes], str]) -> None:
+    """Takes an event: a response, or an error, or neither."""
+    try:
+        error = read_error(data)
+    except ProtocolError as fault:
+        answer.fault = answer.fault or str(fault)
+        return
+    if error:
+        answer.error = answer.error or error
+    else:
+        answer.add(data, len(data), at_ns)
+
+
 def stream_reply(answer: StreamedAnswer, events: EventSplitter, started_ns: int, ended_ns: int) -> Reply:
     """The reply to a request whose stream has ended."""
     if events.has_rest:
         return answer.failed(Outcome.BROKEN, started_ns, ended_ns, NO_EVENTS)
-    # events have neither shapes nor datatypes, so that there is nothing to check
-    return dataclasses.replace(answer.complete(started_ns, ended_ns, ERROR_EVENT_STATUS), payload=None)
+    return answer.complete(started_ns, ended_ns, ERROR_EVENT_STATUS)
