@@ -1,5 +1,7 @@
 """v2 over HTTP: requests as calls, answers, and a server's descriptions and administration."""
 
+import contextlib
+import dataclasses
 import json
 import re
 from collections.abc import Mapping, Sequence
@@ -53,7 +55,9 @@ class HttpCalls:
         """The answer to a request; raises ProtocolError if it is an error, or invalid."""
         if reply.outcome is not Outcome.OK:
             kind = ErrorKind.INVALID_ARGUMENT if response.status in (400, 422) else ErrorKind.INTERNAL
-            raise ProtocolError(f"HTTP {response.status}: {rest.decode_error(self._decompressed(response))}", kind)
+            with contextlib.suppress(ProtocolError):  # some servers declare errors to be compressed that are not
+                response = dataclasses.replace(response, body=response.decompressed(self._limit_bytes))
+            raise ProtocolError(f"HTTP {response.status}: {rest.decode_error(response.body)}", kind)
         if isinstance(reply.payload, StreamedAnswer):
             check_json_values(response.body, self._limit_bytes)
             return decode_event(response.body)
@@ -148,7 +152,7 @@ class HttpCalls:
     def _json(self, response: HttpResponse) -> object:
         """The body's JSON; None if it is not JSON."""
         try:
-            return json.loads(self._decompressed(response))
+            return json.loads(response.body)
         except (ValueError, RecursionError):
             return None
 
@@ -164,7 +168,7 @@ class HttpCalls:
 
     def _describe(self, transport: HttpTransport, response: HttpResponse) -> str:
         """The status and the server's words, shortened; of an HTML page, as proxies send it, the text alone."""
-        words = rest.decode_error(self._decompressed(response))[:_PARSED_CHARACTERS]
+        words = rest.decode_error(response.body)[:_PARSED_CHARACTERS]
         if words.startswith("<"):
             words = " ".join(re.sub("<[^>]*>", " ", words).split())
         return f"HTTP {response.status}{f': {transport.address.sanitize(words)}' if words else ''}"
@@ -174,7 +178,7 @@ class HttpCalls:
         if response.status != 200 or not isinstance(self._json(response), list):
             return rest.named_models(self._json(await self._get_description(transport, "/v2/models")))  # as KServe has it
         try:
-            return rest.decode_model_index(self._decompressed(response)[: MAX_DESCRIPTION_BYTES + 1])
+            return rest.decode_model_index(response.body)
         except ProtocolError as error:
             raise TargetError(f"{transport.address}: {error}") from None
 
@@ -203,7 +207,7 @@ class HttpCalls:
         if response.status != 200 or not self._is_object(response):
             return ()
         try:
-            return decode_model_statistics(self._decompressed(response))
+            return decode_model_statistics(response.body)
         except ProtocolError as error:
             raise TargetError(f"{transport.address}: {error}") from None
 
@@ -221,7 +225,7 @@ class HttpCalls:
         if response.status != 200:
             return ()
         try:
-            return rest.decode_region_names(self._decompressed(response))
+            return rest.decode_region_names(response.body)
         except ProtocolError as error:
             raise TargetError(f"{transport.address}: {error}") from None
 
@@ -231,13 +235,6 @@ class HttpCalls:
         if len(response.body) > MAX_DESCRIPTION_BYTES:
             raise TargetError(f"{transport.address}: GET {path} returned {len(response.body):,} B, more than {MAX_DESCRIPTION_BYTES:,} B")
         return response
-
-    def _decompressed(self, response: HttpResponse) -> bytes:
-        """The body, decompressed if possible: some servers compress errors, too."""
-        try:
-            return response.decompressed(self._limit_bytes)
-        except ProtocolError:
-            return response.body
 
 
 async def _post(transport: HttpTransport, path: str, body: bytes) -> HttpResponse:

@@ -45,6 +45,7 @@ class AnswerCheck:
         self._next_ns = 0
         self._received = client.transport.received
         self._has, self._lacks = _UNKNOWN
+        self._place = self._size = -1  # of the last sound answer: where it has its sign, and its size
         self._unlike = 0
 
     def __call__(self, reply: Reply) -> bool:
@@ -52,9 +53,8 @@ class AnswerCheck:
         if reply.outcome is not _OK or reply.payload is None:
             return False
         start = self._received(reply)
-        if (
-            start.find(self._has, 0, SEEN_BYTES) < 0 or (self._lacks is not None and start.find(self._lacks, 0, SEEN_BYTES) >= 0)
-        ) and self._judge_unlike(reply):
+        is_alike = len(start) == self._size and start.startswith(self._has, self._place)
+        if not is_alike and not self._looks_sound(start) and self._judge_unlike(reply):
             return False
         if self._until_next != 1:
             self._until_next -= self._until_next > 0
@@ -64,6 +64,14 @@ class AnswerCheck:
             return False
         self._next_ns = reply.finished_ns + self._min_gap_ns
         self._judge(reply, lambda response: self._expectation.fault(response, self._request_of(reply)))
+        return True
+
+    def _looks_sound(self, start: bytes) -> bool:
+        """Whether an answer has the sign of a sound one, and none of an error; one more like it need not be searched."""
+        place = start.find(self._has, 0, SEEN_BYTES)
+        if place < 0 or (self._lacks is not None and start.find(self._lacks, 0, SEEN_BYTES) >= 0):
+            return False
+        self._place, self._size = place, len(start)
         return True
 
     def _judge_unlike(self, reply: Reply) -> bool:

@@ -1,6 +1,7 @@
 """Streams of server-sent events, as literal bytes, over both engines."""
 
 import asyncio
+import gzip
 import json
 
 import numpy as np
@@ -73,6 +74,16 @@ def test_a_stream_without_an_event_is_no_answer(exchange, pieces):
     assert (reply.outcome, reply.error) == (
         Outcome.INVALID_OUTPUT,
         "the stream ended without a response, and without saying that there is none",
+    )
+
+
+@pytest.mark.parametrize("exchange", ["wire"], indirect=True)
+def test_a_compressed_stream_is_named(exchange):
+    body = gzip.compress(event({"OUT": 1}))
+    (reply,), _, _ = exchange(b"HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\nContent-Length: %d\r\n\r\n" % len(body) + body)
+    assert (reply.outcome, reply.error) == (
+        Outcome.BROKEN,
+        "the server compresses its stream of events, which nobody asked it to: its events cannot be read",
     )
 
 

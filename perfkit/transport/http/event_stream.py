@@ -1,5 +1,6 @@
 """The wire engine's connection for answers that are streams of server-sent events, such as those of Triton's `generate_stream`."""
 
+import re
 from collections.abc import Callable, Sequence
 
 from perfkit.errors import ProtocolError
@@ -10,6 +11,8 @@ from perfkit.transport.pool import ConnectionPool
 
 ERROR_EVENT_STATUS = "error"
 """The status of a request that a stream answers with an error; its HTTP status is 200."""
+COMPRESSED = "the server compresses its stream of events, which nobody asked it to: its events cannot be read"
+_ENCODED = re.compile(rb"\ncontent-encoding:[ \t]*(?!identity)\S", re.IGNORECASE)
 NO_EVENTS = "the answer is not a stream of events, or ends within one"
 
 
@@ -57,7 +60,10 @@ class EventStreamConnection(HttpConnection):
     def _answered(self, status: int) -> Reply:
         if status != 200:
             return super()._answered(status)
-        return stream_reply(self._answer, self._events, self._started_ns, self._received_ns)
+        reply = stream_reply(self._answer, self._events, self._started_ns, self._received_ns)
+        if reply.outcome in (Outcome.BROKEN, Outcome.INVALID_OUTPUT) and _ENCODED.search(self._chunks[0]):
+            reply.error = COMPRESSED
+        return reply
 
     def _failed(self, outcome: Outcome, error: str) -> Reply:
         return self._answer.failed(outcome, self._started_ns, self._now_ns(), error)

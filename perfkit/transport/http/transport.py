@@ -58,10 +58,10 @@ class WireHttpTransport(PooledTransport[HttpConnection], HttpTransport):
         return parse_response(reply.payload)
 
     def received(self, reply: Reply) -> bytes:
-        chunks = reply.payload
-        if isinstance(chunks, StreamedAnswer):
-            return bytes(chunks.first)
-        return chunks[0] if len(chunks) == 1 else b"".join(chunks[:_FIRST_READS])
+        payload: StreamedAnswer | list[bytes] = reply.payload
+        if isinstance(payload, list):
+            return payload[0] if len(payload) == 1 else b"".join(payload[:_FIRST_READS])
+        return bytes(payload.first)
 
     def raw_failure(self, reply: Reply) -> str | bytes:
         """The start of the body: heads hold dates and request ids."""
@@ -102,7 +102,9 @@ async def read_page(url: str, headers: Mapping[str, str], now_ns: Callable[[], i
     )
     transport = WireHttpTransport(address, TransportOptions(timeout_ns=timeout_ns, answer_limit=limit), now_ns)
     try:
-        response = await transport.exchange(HttpCall("GET", urllib.parse.urlunsplit(("", "", parts.path or "/", parts.query, ""))))
+        response = await transport.exchange(
+            HttpCall("GET", urllib.parse.urlunsplit(("", "", parts.path or "/", parts.query, ""))), limit.max_bytes
+        )
     finally:
         await transport.aclose()
     if response.status != 200:
