@@ -6,6 +6,7 @@ import html
 import json
 import quopri
 import urllib.parse
+from typing import Any
 
 import pytest
 from hypothesis import example, given, settings
@@ -15,7 +16,7 @@ from perfkit.target.redaction import REDACTED, redact
 
 SECRETS = st.text(st.characters(exclude_categories=["Cs"]), min_size=4, max_size=40)
 HARD = ("pass/word 42", "a\"b'c\\d<e>&ü€😀", "\\\\\\\\")
-ENCODINGS = {
+ENCODINGS: dict[str, Any] = {
     "plain": lambda text: text,
     "JSON": lambda text: json.dumps(text)[1:-1],
     "JSON in UTF-8": lambda text: json.dumps(text, ensure_ascii=False)[1:-1],
