@@ -1,10 +1,28 @@
 """Where perfkit is published and how it is installed: what changes here is all that messages need to know of a release."""
 
+import os
+import pathlib
+
 REPOSITORY = "https://github.com/OWNER/perfkit"
 """The address of the repository. OWNER stands for the account that publishes it; RELEASING.md says when it gets its name."""
 
 INSTALL_FROM = "."
 """What pip installs: the checkout that is the current folder. `perfkit`, once a package index has *this* perfkit under that name."""
+
+
+def cache_folder() -> pathlib.Path:
+    """Where perfkit keeps what is made once: PERFKIT_CACHE_DIR, or the user's folder for caches.
+
+    A user without a home has none: the folder of that name cannot be made, and PERFKIT_CACHE_DIR is what mends it.
+    """
+    if given := os.environ.get("PERFKIT_CACHE_DIR"):
+        return pathlib.Path(given)
+    import platformdirs  # by commands that need it
+
+    try:
+        return pathlib.Path(platformdirs.user_cache_dir("perfkit"))
+    except RuntimeError:  # neither HOME nor an entry of this user in the system's list
+        return pathlib.Path(os.devnull, "perfkit")
 
 
 def install_command(extra: str) -> str:

@@ -18,7 +18,7 @@ from perfkit.protocol.message import (
 )
 from perfkit.protocol.statistics import ModelStatistics
 from perfkit.target.address import Address
-from perfkit.transport.base import Prepared, Reply, StreamedAnswer, Transport
+from perfkit.transport.base import SEEN_BYTES, AnswerSigns, Prepared, Reply, StreamedAnswer, Transport
 from perfkit.transport.factory import make_transport
 from perfkit.transport.options import TransportOptions
 
@@ -46,6 +46,10 @@ class Client:
     def decode(self, reply: Reply) -> InferResponse:
         """The answer that a reply carries; raises ProtocolError if there is none, if it is an error, or invalid."""
         return self._calls.decode(reply, self.transport.answer(reply))
+
+    def signs(self, reply: Reply, response: InferResponse) -> AnswerSigns:
+        """By what an answer as sound as this one is known without decoding it; `response` is what `decode` made of it."""
+        return self._calls.signs(self.transport.received(reply)[:SEEN_BYTES], response)
 
     def answer_bytes(self, reply: Reply) -> int:
         """The size of an OK answer as it was received, without what surrounds it; of a stream that of the largest response."""

@@ -22,12 +22,12 @@ from perfkit.protocol.message import (
     SharedRegion,
 )
 from perfkit.protocol.statistics import ModelStatistics
-from perfkit.transport.base import Reply, StreamedMessages, StreamedResponse
+from perfkit.transport.base import AnswerSigns, Reply, StreamedMessages, StreamedResponse
 from perfkit.transport.grpc.calls import GrpcTransport, RefusedError, RpcCall
 from perfkit.transport.options import MAX_DESCRIPTION_BYTES, TransportOptions
 
 _LARGE_BYTES = 1 << 16
-_REQUEST_ID, _INFER_RESPONSE, _RAW_OUTPUTS = 3 << 3 | 2, 2 << 3 | 2, 6 << 3 | 2  # tags
+_MODEL_NAME, _REQUEST_ID, _INFER_RESPONSE, _RAW_OUTPUTS = 1 << 3 | 2, 3 << 3 | 2, 2 << 3 | 2, 6 << 3 | 2  # tags
 _BARE_TAGS = frozenset(field << 3 | 2 for field in (3, 4, 5, 6))
 """Id, parameters, outputs and raw outputs of a ModelInferResponse, which a ModelStreamInferResponse does not have."""
 _BARE = (
@@ -75,7 +75,7 @@ def _read(message: bytes, limit_bytes: int) -> StreamedResponse:
     final = parameters[_FINAL].bool_param if _FINAL in (parameters := response.parameters) else None
     if parsed.error_message:
         return StreamedResponse(response.id, parsed.error_message, False, final)
-    return StreamedResponse(response.id, "", bool(response.outputs) or final is not True, final)
+    return StreamedResponse(response.id, "", bool(response.outputs) or final is not True, final, response.model_name)
 
 
 def _refuse_bare(message: bytes) -> None:
@@ -134,6 +134,12 @@ class RpcCalls:
             return decode_streamed_response(message, self._limit_bytes)
         check_protobuf_fields(message, self._limit_bytes)
         return protobuf.decode_infer_response(message)
+
+    def signs(self, start: bytes, response: InferResponse) -> AnswerSigns:
+        """The field with the model's name, the first one as protobuf writes it; an error has no message."""
+        name = response.model.encode()
+        field = wire_format.field_head(_MODEL_NAME, len(name)) + name
+        return AnswerSigns(field if name and field in start else b"", None)
 
     def answer_bytes(self, message: bytes) -> int:
         """The size of an answer."""

@@ -1,5 +1,7 @@
 """v2 over HTTP: requests as calls, answers, and a server's descriptions and administration."""
 
+import contextlib
+import dataclasses
 import json
 import re
 from collections.abc import Mapping, Sequence
@@ -8,7 +10,7 @@ from perfkit.digits import whole_number
 from perfkit.errors import ErrorKind, MissingEndpointError, ProtocolError, TargetError
 from perfkit.protocol import rest
 from perfkit.protocol.decoded_size import check_json_values
-from perfkit.protocol.generate import encode_generate_request, read_event_error
+from perfkit.protocol.generate import decode_event, encode_generate_request, read_event_error
 from perfkit.protocol.message import (
     IndexedModel,
     InferRequest,
@@ -21,13 +23,14 @@ from perfkit.protocol.message import (
     SharedRegion,
 )
 from perfkit.protocol.statistics import ModelStatistics, decode_model_statistics
-from perfkit.transport.base import Outcome, Reply, may_pass
+from perfkit.transport.base import AnswerSigns, Outcome, Reply, StreamedAnswer, may_pass
 from perfkit.transport.http.calls import HttpApi, HttpCall, HttpResponse, HttpTransport
 from perfkit.transport.options import MAX_DESCRIPTION_BYTES, TransportOptions
 
 _RESTRICTED, _UNAVAILABLE = (401, 403), (429, 502, 503, 504)
 _MISSING = (404, 405, 501)
 _PARSED_CHARACTERS = 4000
+_MODEL_NAME, _OUTPUTS, _ERROR = re.compile(rb'"model_name"\s*:\s*"(?:[^"\\]|\\.)*"'), re.compile(rb'"outputs"'), b'"error"'
 _JSON = {"Content-Type": rest.JSON_TYPE}
 
 
@@ -53,7 +56,12 @@ class HttpCalls:
         """The answer to a request; raises ProtocolError if it is an error, or invalid."""
         if reply.outcome is not Outcome.OK:
             kind = ErrorKind.INVALID_ARGUMENT if response.status in (400, 422) else ErrorKind.INTERNAL
-            raise ProtocolError(f"HTTP {response.status}: {rest.decode_error(self._decompressed(response))}", kind)
+            with contextlib.suppress(ProtocolError):  # some servers declare errors to be compressed that are not
+                response = dataclasses.replace(response, body=response.decompressed(self._limit_bytes))
+            raise ProtocolError(f"HTTP {response.status}: {rest.decode_error(response.body)}", kind)
+        if isinstance(reply.payload, StreamedAnswer):
+            check_json_values(response.body, self._limit_bytes)
+            return decode_event(response.body)
         length = response.headers.get(rest.HEADER_LENGTH.lower())
         json_bytes = None if length is None else whole_number(length)
         if length is not None and json_bytes is None:
@@ -61,6 +69,11 @@ class HttpCalls:
         body = response.decompressed(self._limit_bytes)
         check_json_values(body[:json_bytes], self._limit_bytes)
         return rest.decode_infer_response(body, json_bytes, has_slots=self._options.has_output_slots)
+
+    def signs(self, start: bytes, response: InferResponse) -> AnswerSigns:
+        """The member with the model's name as this server writes it, or, if it names none, that of the outputs; no member `error`."""
+        found = _MODEL_NAME.search(start) if response.model else _OUTPUTS.search(start)
+        return AnswerSigns(b"" if found is None else found[0], None if _ERROR in start else _ERROR)
 
     def answer_bytes(self, response: HttpResponse) -> int:
         """The size of an answer."""
@@ -140,7 +153,7 @@ class HttpCalls:
     def _json(self, response: HttpResponse) -> object:
         """The body's JSON; None if it is not JSON."""
         try:
-            return json.loads(self._decompressed(response))
+            return json.loads(response.body)
         except (ValueError, RecursionError):
             return None
 
@@ -156,7 +169,7 @@ class HttpCalls:
 
     def _describe(self, transport: HttpTransport, response: HttpResponse) -> str:
         """The status and the server's words, shortened; of an HTML page, as proxies send it, the text alone."""
-        words = rest.decode_error(self._decompressed(response))[:_PARSED_CHARACTERS]
+        words = rest.decode_error(response.body)[:_PARSED_CHARACTERS]
         if words.startswith("<"):
             words = " ".join(re.sub("<[^>]*>", " ", words).split())
         return f"HTTP {response.status}{f': {transport.address.sanitize(words)}' if words else ''}"
@@ -166,7 +179,7 @@ class HttpCalls:
         if response.status != 200 or not isinstance(self._json(response), list):
             return rest.named_models(self._json(await self._get_description(transport, "/v2/models")))  # as KServe has it
         try:
-            return rest.decode_model_index(self._decompressed(response)[: MAX_DESCRIPTION_BYTES + 1])
+            return rest.decode_model_index(response.body)
         except ProtocolError as error:
             raise TargetError(f"{transport.address}: {error}") from None
 
@@ -195,7 +208,7 @@ class HttpCalls:
         if response.status != 200 or not self._is_object(response):
             return ()
         try:
-            return decode_model_statistics(self._decompressed(response))
+            return decode_model_statistics(response.body)
         except ProtocolError as error:
             raise TargetError(f"{transport.address}: {error}") from None
 
@@ -213,7 +226,7 @@ class HttpCalls:
         if response.status != 200:
             return ()
         try:
-            return rest.decode_region_names(self._decompressed(response))
+            return rest.decode_region_names(response.body)
         except ProtocolError as error:
             raise TargetError(f"{transport.address}: {error}") from None
 
@@ -223,13 +236,6 @@ class HttpCalls:
         if len(response.body) > MAX_DESCRIPTION_BYTES:
             raise TargetError(f"{transport.address}: GET {path} returned {len(response.body):,} B, more than {MAX_DESCRIPTION_BYTES:,} B")
         return response
-
-    def _decompressed(self, response: HttpResponse) -> bytes:
-        """The body, decompressed if possible: some servers compress errors, too."""
-        try:
-            return response.decompressed(self._limit_bytes)
-        except ProtocolError:
-            return response.body
 
 
 async def _post(transport: HttpTransport, path: str, body: bytes) -> HttpResponse:

@@ -8,10 +8,10 @@ import pathlib
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any
 
-import platformdirs
 from pydantic import Field
 
 from perfkit.errors import ResultError, UsageError
+from perfkit.installation import cache_folder
 from perfkit.load.load_plan import ClosedPlan, LoadPlan
 from perfkit.load.open_loop import SPIN_NS
 from perfkit.result.distribution import Distribution
@@ -153,14 +153,14 @@ def identity(host: Mapping[str, Any]) -> dict[str, Any]:
 
 def calibration_path() -> pathlib.Path:
     """The file of the cache; PERFKIT_CACHE_DIR sets its folder."""
-    return pathlib.Path(os.environ.get("PERFKIT_CACHE_DIR") or platformdirs.user_cache_dir("perfkit")) / "calibration.json"
+    return cache_folder() / "calibration.json"
 
 
 def read_calibration(path: pathlib.Path, host: Mapping[str, Any]) -> CachedCalibration:
     """Reads the cache if it is of `host`, as `describe_host` returns it. Never raises: a run does not depend on it."""
     try:
         calibration = parse_calibration(read_json(path))
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         return CachedCalibration()
     except (ResultError, ValueError) as error:
         reason = str(error).splitlines()[0].removeprefix(f"{path}: ").removeprefix("cannot be read: ")

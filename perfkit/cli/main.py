@@ -16,7 +16,7 @@ import perfkit
 from perfkit.cli.exit_code import ExitCode, exit_code_of
 from perfkit.cli.output import discard_stdout
 from perfkit.errors import PerfkitError, suggestion
-from perfkit.machine.limits import is_file_limit
+from perfkit.machine.limits import environment_fault, is_file_limit
 from perfkit.text import bounded, open_standard_files, safe_stream
 
 COMMANDS = {
@@ -119,13 +119,13 @@ def _run(arguments: Sequence[str] | None) -> int:
     sys.stdout, sys.stderr = safe_stream(sys.stdout), safe_stream(sys.stderr)
     joined = _with_joined_command(arguments)
     name = next((argument for argument in joined if not argument.startswith("-")), None)
-    parser, configured = make_parser([name] if name in COMMANDS else [])
-    if not arguments:
-        parser.print_help()
-        return ExitCode.USAGE
-    if name is not None and name not in COMMANDS:
-        parser.error(f"unknown command {name}{suggestion(name, COMMANDS)}")
     try:
+        parser, configured = make_parser([name] if name in COMMANDS else [])
+        if not arguments:
+            parser.print_help()
+            return ExitCode.USAGE
+        if name is not None and name not in COMMANDS:
+            parser.error(f"unknown command {name}{suggestion(name, COMMANDS)}")
         if name == "perf-analyzer":  # whose options follow rules of their own
             code = int(importlib.import_module("perfkit.cli.perf_analyzer").run(arguments[arguments.index(name) + 1 :]))
         else:
@@ -149,6 +149,9 @@ def _run(arguments: Sequence[str] | None) -> int:
         if isinstance(error, OSError) and error.errno in _DISK_FULL:
             print(f"perfkit: the output cannot be written: {error}", file=sys.stderr)
             discard_stdout()
+            return ExitCode.USAGE
+        if fault := environment_fault(error):
+            print(f"perfkit: {bounded(fault)}", file=sys.stderr)
             return ExitCode.USAGE
         traceback.print_exc()
         print("perfkit: this is a bug in perfkit; please report it with the lines above", file=sys.stderr)

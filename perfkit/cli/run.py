@@ -28,6 +28,9 @@ if TYPE_CHECKING:
 
 _EXIT_CODE_OF_SEARCH = {"never_met": ExitCode.VIOLATED, "generator": ExitCode.INVALID}
 _EXIT_CODE_OF_SEARCH |= dict.fromkeys(("precision", "cliff", "never_missed"), ExitCode.DONE)
+_EXIT_CODE_OF_STATUS = {
+    "invalid": ExitCode.INVALID, "incomplete": ExitCode.TARGET, "unsuccessful": ExitCode.TARGET, "interrupted": ExitCode.INTERRUPTED,
+}  # fmt: skip
 # the exit code of a sweep is the first of these that one of its cases has
 _NAMES_BY_SEVERITY = ("HUNG_UP", "TERMINATED", "INTERRUPTED", "TARGET", "INVALID", "USAGE", "VIOLATED", "INCONCLUSIVE", "DONE")
 _BY_SEVERITY = tuple(ExitCode[name] for name in _NAMES_BY_SEVERITY)
@@ -365,7 +368,7 @@ def _written_files(folder: pathlib.Path, *names: str) -> str:
 def _exit_code(result: "Result") -> ExitCode:
     """The exit code of a run that was not interrupted by a signal."""
     if result.status != "complete":
-        return {"invalid": ExitCode.INVALID, "incomplete": ExitCode.TARGET}.get(result.status, ExitCode.INTERRUPTED)
+        return _EXIT_CODE_OF_STATUS[result.status]
     if result.search is not None:
         return _EXIT_CODE_OF_SEARCH.get(result.search.stopped_because, ExitCode.INCONCLUSIVE)
     verdicts = {point.slo.verdict for point in result.summary if point.slo is not None}

@@ -22,7 +22,7 @@ from perfkit.recorder.recording import AnswerTotals, Recording
 from perfkit.recorder.window import Window
 from perfkit.result.distribution import QUANTILES
 from perfkit.result.model import Point
-from perfkit.scenario.credentials import resolve_metrics_url
+from perfkit.scenario.credentials import resolve_metrics_url, secrets_of
 from perfkit.scenario.load import ColdStartLoadSpec
 from perfkit.scenario.model import Scenario
 from perfkit.spans.server_times import ServerTimes
@@ -338,11 +338,12 @@ def telemetry_config(
     model, addresses = scenario.target.model, tuple(target.addresses.values())
     is_here = all(address.is_local for address in addresses)
     resolved = dict.fromkeys(resolve_metrics_url(key, url) for key, url in urls)
+    secrets = frozenset[str]().union(*(address.secrets for address in addresses), *(secrets_of(value) for _, value in resolved))
     return TelemetryConfig(
         addresses=tuple(one for address in addresses for one in (address, *address.replicas)),
         gpus=GpuConfig(scenario.gpu.sample_rate_per_s, scenario.gpu.idle_ns) if is_here else None,
         metrics=tuple(
-            MetricsPageConfig(url, authorization, model, scenario.metrics.names, scenario.metrics.interval_ns)
+            MetricsPageConfig(url, authorization, model, scenario.metrics.names, scenario.metrics.interval_ns, secrets)
             for url, authorization in resolved
         ),
         # of several models the series could not be told apart, and a start resets them

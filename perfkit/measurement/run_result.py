@@ -26,6 +26,9 @@ from perfkit.stats.slo import SloLimits
 from perfkit.units import NS_PER_S, format_duration_ns
 from perfkit.workers.point_recording import STAND_INS
 
+_MOST_TOLD = 5
+_MOST = 0.5
+
 
 class RunResult:
     """What `result.json` says so far; `plain` has the scenario of each workload, by its name."""
@@ -87,6 +90,9 @@ class RunResult:
             status, reason = "invalid", search.reason
         if status == "complete" and search is None and not all(one.valid for one in self.points):
             status, reason = "invalid", "some load points are not valid; their warnings say why"
+        summary = tuple(with_breakdown(summary.pooled()) for summary in self._summaries.values())
+        if status == "complete" and search is None and (failing := self._failing(summary)):
+            status, reason = "unsuccessful", f"most requests failed: {failing}"
         return Result(
             scenario=scenario_document(self._loaded.scenario),
             overrides=self._loaded.overrides,
@@ -96,9 +102,28 @@ class RunResult:
             started_at=self._started_at,
             resumptions=self._resumptions,
             points=tuple(with_breakdown(one) for one in self.points),
-            summary=tuple(with_breakdown(summary.pooled()) for summary in self._summaries.values()),
+            summary=summary,
             search=search,
         )
+
+    def _failing(self, summary: Sequence[Point]) -> str:
+        """The load points of which most requests failed, in words; empty without any.
+
+        A limit on errors in the scenario says what is expected. An overloaded load point is none if the target answered most requests of a
+        lower load.
+        """
+        served = {(point.protocol, point.workload) for point in summary if point.failed_share.low <= _MOST}
+        found = list[str]()
+        for point in summary:
+            scenario = self._loaded.scenario if point.workload is None else self._plain[point.workload].scenario
+            is_limited = scenario.measure.abort_error_rate is not None or (scenario.slo is not None and scenario.slo.error_rate is not None)
+            is_beyond = "overloaded" in {one.code for one in point.warnings} and (point.protocol, point.workload) in served
+            ours = point.requests.dropped + point.requests.unfinished
+            if point.failed_share.low * point.requests.scheduled - ours > _MOST * point.requests.scheduled and not (
+                is_limited or is_beyond
+            ):
+                found.append(f"{point.failed_share.estimate:.3%} at {point.title}")
+        return "; ".join(found[:_MOST_TOLD]) + "; …" * (len(found) > _MOST_TOLD)
 
     def _slo(self, measured: PointMeasurement) -> SloLimits | None:
         """The limits for a load point: its workload's, or those of the scenario; a search and a workload alone are not judged here."""
@@ -108,9 +133,6 @@ class RunResult:
         limits = {QUANTILES[name]: limit_ns for name, limit_ns in slo.percentiles_ns.items()}
         first = slo.first_response.percentiles_ns if slo.first_response is not None else {}
         return SloLimits(limits, slo.error_rate, slo.wrong_answers, {QUANTILES[name]: limit_ns for name, limit_ns in first.items()})
-
-
-_MOST_TOLD = 5
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

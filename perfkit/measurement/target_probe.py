@@ -124,6 +124,8 @@ async def probe(client: Client, address: Address, loaded: LoadedScenario, clock:
 
         made = await _in_thread(lambda checkpoint: make_workload_requests(loaded, metadata, config, budget, checkpoint))
         requests, expectation = made.requests, made.expectation
+        if scenario.stream is not None and address.protocol == "http":
+            expectation = expectation.of_events()
         shared, whole = None, requests
         if regions is not None:
             if made.indices is not None:

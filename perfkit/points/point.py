@@ -119,7 +119,7 @@ class LoadSummary:
             pool.waiting_times,
             intervals,
             pooled.error_rate,
-            answers=_checked_answers(pooled.requests, pooled.checked),
+            answers=pooled.checked_answers,
             first_response=first,
             is_overloaded="overloaded" in codes,
             is_not_steady="not_steady" in codes,
@@ -215,7 +215,7 @@ def _make_point(pool: _Pool, intervals: Mapping[float, PercentileInterval], repe
     generator = _generator(pool)
     inferences, gpus = sum(part.window.count("finished") * part.batch_size for part in parts), pooled_gpus(resources)
     failures = most_frequent(window.failures for window in windows)
-    answers = _checked_answers(requests, recorded["checked"])
+    answers = CheckedAnswers(requests.ok + (wrong := pool.count("checked_wrong")), recorded["checked"], wrong)
     idle = _idle_gaps(pool) if isinstance(first.load, IdleLoad) else None
     judged = judge_influence(
         parts, pool.times, generator, scheduled=requests.scheduled, without_slot=without_slot, unsent=requests.dropped - without_slot
@@ -350,7 +350,3 @@ def _rejected_by_status(windows: Sequence[Window]) -> dict[str, int]:
 
 def _named(intervals: Mapping[float, PercentileInterval]) -> dict[str, tuple[float, float | None]]:
     return {name: (one.low_ns, one.high_ns) for name, quantile in QUANTILES.items() if (one := intervals.get(quantile))}
-
-
-def _checked_answers(requests: Requests, checked: int) -> CheckedAnswers:
-    return CheckedAnswers(requests.ok + requests.invalid_output, checked, requests.invalid_output)

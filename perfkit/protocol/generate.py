@@ -5,7 +5,8 @@ import re
 from collections.abc import Callable
 
 from perfkit.errors import ProtocolError
-from perfkit.protocol.message import InferRequest
+from perfkit.protocol.message import InferRequest, InferResponse
+from perfkit.protocol.rest_json import decode_error_member, load_document, read_text
 from perfkit.protocol.tensor import tensor_to_json
 
 _END_OF_EVENT = re.compile(rb"\r?\n\r?\n")
@@ -25,15 +26,23 @@ def encode_generate_request(request: InferRequest) -> bytes:
 
 
 def read_event_error(data: bytes) -> str:
-    """The message of an event that is an error; empty for a response."""
-    if b'"error"' not in data:
-        return ""
-    try:
-        document = json.loads(data)
-    except (ValueError, RecursionError):
-        return ""
-    error = document.get("error") if isinstance(document, dict) else None
-    return error if isinstance(error, str) else ""
+    """The message of an event that is an error; empty for a response, of which only the ends are read.
+
+    Raises ProtocolError for an event that is no JSON object.
+    """
+    if b'"error"' in data:
+        return decode_error_member(load_document(data, "event"))
+    if not (data.lstrip().startswith(b"{") and data.rstrip().endswith(b"}")):
+        raise ProtocolError("an event of the stream is no JSON object, or ends within it")
+    return ""
+
+
+def decode_event(data: bytes) -> InferResponse:
+    """An event as a response without outputs, which have neither shapes nor datatypes; raises ProtocolError if it is none."""
+    document = load_document(data, "event")
+    if error := decode_error_member(document):
+        raise ProtocolError(f"it holds an error: {error}")
+    return InferResponse(read_text(document, "model_name"), "", (), read_text(document, "id"))
 
 
 class EventSplitter:

@@ -29,7 +29,16 @@ from perfkit.protocol.message import (
     composing_model,
     highest_sequence_id,
 )
-from perfkit.protocol.rest_json import check_parameters, load_document, read_list, read_list_or_none, read_parameters, read_text, unparsed
+from perfkit.protocol.rest_json import (
+    check_parameters,
+    decode_error_member,
+    load_document,
+    read_list,
+    read_list_or_none,
+    read_parameters,
+    read_text,
+    unparsed,
+)
 from perfkit.protocol.tensor import Buffer, Datatype, Tensor, tensor_from_json, tensor_to_json
 
 HEADER_LENGTH = "Inference-Header-Content-Length"
@@ -38,17 +47,22 @@ _SIZE = re.compile(r"-?[0-9]{1,19}")
 _encode_json = json.JSONEncoder(separators=(",", ":")).encode  # json.dumps would create an encoder for every document
 
 
+def path_segment(name: str) -> str:
+    """A name as a segment of a path: only what a segment may not hold is percent-encoded (RFC 3986, 3.3), since Triton decodes nothing."""
+    return urllib.parse.quote(name, safe="!$&'()*+,;=:@")
+
+
 def model_path(model: str, version: str = "", action: str = "") -> str:
-    """`/v2/models/NAME[/versions/V][/ACTION]`, with quoted names."""
-    path = f"/v2/models/{urllib.parse.quote(model, safe='')}"
+    """`/v2/models/NAME[/versions/V][/ACTION]`."""
+    path = f"/v2/models/{path_segment(model)}"
     if version:
-        path += f"/versions/{urllib.parse.quote(version, safe='')}"
+        path += f"/versions/{path_segment(version)}"
     return f"{path}/{action}" if action else path
 
 
 def repository_path(model: str, action: str) -> str:
-    """`/v2/repository/models/NAME/load` or `/unload`, with a quoted name."""
-    return f"/v2/repository/models/{urllib.parse.quote(model, safe='')}/{action}"
+    """`/v2/repository/models/NAME/load` or `/unload`."""
+    return f"/v2/repository/models/{path_segment(model)}/{action}"
 
 
 def encode_infer_request(request: InferRequest) -> tuple[dict[str, str], list[Buffer]]:
@@ -119,6 +133,8 @@ def decode_infer_response(body: Buffer, header_length: int | None, *, has_slots:
     With `has_slots`, outputs without data are in shared memory: their `raw` is empty.
     """
     document, rest = _split(body, header_length, "response")
+    if error := decode_error_member(document):
+        raise ProtocolError(f"it holds an error: {error}")
     outputs, offset = [], 0
     for entry in read_list(document, "outputs"):
         tensor, offset = _read_tensor(entry, rest, offset, "output", has_slots=has_slots)
@@ -136,7 +152,7 @@ def decode_infer_response(body: Buffer, header_length: int | None, *, has_slots:
 
 def region_path(kind: RegionKind, action: str, name: str = "") -> str:
     """`/v2/systemsharedmemory[/region/NAME]/ACTION`, or the same of CUDA; without a name it means all regions."""
-    region = f"/region/{urllib.parse.quote(name, safe='')}" if name else ""
+    region = f"/region/{path_segment(name)}" if name else ""
     return f"/v2/{kind}sharedmemory{region}/{action}"
 
 

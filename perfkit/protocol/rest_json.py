@@ -35,6 +35,12 @@ def load_document(body: Buffer, what: str) -> dict[str, Any]:
     return document
 
 
+def decode_error_member(document: Mapping[str, Any]) -> str:
+    """The message of a document with an error; empty without one, and for one that is null."""
+    error = document.get("error")
+    return error if isinstance(error, str) else "" if error is None else json.dumps(error)
+
+
 def _is_deeper(value: object, levels: int) -> bool:
     """Whether lists and objects are nested deeper than `levels`."""
     if not isinstance(value, list | dict):

@@ -42,13 +42,13 @@ class Recorder:
     """Takes replies one by one and records them in batches, in memory that does not grow with the length of the window.
 
     Times and counts are recorded by name, and each name is merged, cut and pooled like every other. Those with a figure in the result are
-    declared there (`result/`); the others are `ended` (requests that ended in the window), and what judges the load generator:
+    declared there (`result/`); the others are `ended` (requests that ended in the window), `checked_wrong` (answers of the sample that were wrong), and what judges the load generator:
     `unsent` (drops that are its own fault), `touched` and `touched_failed` (requests that its stops touched), the times of these requests
     and what they would have been at least and at most without a stop (`touched_time`, `touched_least`, `touched_most`), and the times of
     requests that were sent late and what they would have been without that delay (`late_time`, `late_least`).
 
     `describe_failure` and `raw_failure` are those of `FailureKinds`. `check` may read an answer before its payload is dropped,
-    change its outcome, and returns whether it read it. An OK answer within `good_within_ns` is good. `stops` finds the stops of this
+    change its outcome, and returns whether it was one of the sample. An OK answer within `good_within_ns` is good. `stops` finds the stops of this
     process; they are not in the recording, because the workloads of a worker share them. With `is_streamed` the replies have the instants of their responses. With `is_live` the newest replies can be
     taken as `LiveFigures`. `labels` names the addresses of a target with several. The recording can be taken out piece
     by piece while load is sent; all pieces add up.
@@ -82,7 +82,6 @@ class Recorder:
         self._stops = stops
         self._batch: list[Reply] = []
         self._recorded = 0
-        self._checked: list[int] = []
         self._drops: list[tuple[Instants, bool]] = []
         self._work: Iterator[None] | None = None
         self._is_open = is_open
@@ -117,7 +116,10 @@ class Recorder:
     def add(self, reply: Reply) -> None:
         """Takes one reply."""
         if self._check is not None and self._check(reply):
-            self._checked.append(reply.intended_ns if self._is_open else reply.started_ns)
+            begun_ns = reply.intended_ns if self._is_open else reply.started_ns
+            self.count("checked", begun_ns)
+            if reply.outcome is not _OK:
+                self.count("checked_wrong", begun_ns)
         if reply.outcome is _OK:
             reply.payload = None
         else:
@@ -303,8 +305,6 @@ class Recorder:
         yield
         good = inside if self._good_within_ns is None else inside & (waited_ns <= self._good_within_ns)
         self._batches.count("good", finished_ns[good])
-        checked, self._checked = np.array(self._checked, dtype=np.int64), []
-        self._batches.count("checked", checked[self._is_inside(checked, window_end_ns)])
         drops, self._drops = self._drops, []
         for intended_ns, is_late in drops:
             self._series.add_scheduled(intended_ns)

@@ -48,6 +48,8 @@ def answer(result: Result) -> tuple[str, ...]:
     told = [(f"{protocol}: " if len(found) > 1 else "", "; ".join(parts)) for protocol, parts in found if parts]
     sentences = [f"{protocol}{text if protocol else text[0].upper() + text[1:]}." for protocol, text in told]
     sentences += [*_workload_verdicts(result), *neighbour_sentences(result)]
+    if result.status == "unsuccessful":
+        sentences.insert(0, f"{result.status_reason[0].upper()}{result.status_reason[1:]}.")
     invalid = [point for point in result.summary if not point.valid]
     if len(invalid) == len(result.summary):
         return (f"No load point is valid{_because(invalid)}: the figures are not those of the target, and the warnings say why.",)
@@ -160,7 +162,9 @@ def _figures(point: Point) -> str:
 def _times(point: Point) -> str:
     values_ns = {name: getattr(point.times, name) if point.times.count else None for name in ("p50", "p99")}
     told = ", ".join(f"{name} {MISSING if value_ns is None else format_duration_ns(value_ns)}" for name, value_ns in values_ns.items())
-    return f"{told}, {format_error_rate(point.error_rate)} of the requests failed" if point.error_rate else told
+    failed = point.failed_share
+    bounds = "" if failed.low == failed.high else f" ({failed.low:.1%} to {failed.high:.1%}, by {point.checked:,} checked answers)"
+    return f"{told}, {format_error_rate(failed.estimate)} of the requests failed{bounds}" if failed.estimate else told
 
 
 def _limit(point: Point) -> str:
@@ -222,8 +226,8 @@ def _by_overload(points: Sequence[Point]) -> Iterator[str]:
         beyond = ""
         if "overloaded" in {warning.code for warning in point.warnings}:
             beyond = f"overloaded at {load_in_words(point)}, where it answers {format_rate_per_s(point.throughput_per_s)}"
-        elif point.error_rate > _MOST_FAILURES:
-            beyond = f"{format_error_rate(point.error_rate)} of the requests failed at {load_in_words(point)}"
+        elif (failed := point.failed_share.estimate) > _MOST_FAILURES:
+            beyond = f"{format_error_rate(failed)} of the requests failed at {load_in_words(point)}"
         if beyond:
             if kept is None:
                 yield f"{beyond}, the lowest rate measured"

@@ -26,6 +26,7 @@ from perfkit.telemetry.series import Series
 
 _STATUSES = {
     "complete": "",
+    "unsuccessful": "Most requests failed; the times are those of the few that were answered.",
     "interrupted": "This run was interrupted; the figures cover what was measured until then.",
     "incomplete": "This run is incomplete; the figures cover what was measured before it stopped.",
     "invalid": "This measurement is not valid; do not rely on its figures.",

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from perfkit.gate.verdict import Verdict
     from perfkit.result.sweep import SweepDocument
 
-_STATUS_STYLES = {"complete": "green", "interrupted": "yellow", "incomplete": "bold red", "invalid": "bold red"}
+_STATUS_STYLES = {"complete": "green", "unsuccessful": "bold red", "interrupted": "yellow", "incomplete": "bold red", "invalid": "bold red"}
 _VERDICT_STYLES = {
     "pass": "green",
     "regressed": "bold red",

@@ -15,12 +15,13 @@ from perfkit.result.load import Load
 from perfkit.result.part import Part
 from perfkit.result.search import Search
 from perfkit.spans.breakdown import Breakdown
+from perfkit.stats.slo import CheckedAnswers, FailedShare
 
 SCHEMA = "perfkit.result/1"
 METRIC_DEFINITIONS = 1
 """Increased when a figure changes its meaning; figures of different definitions are not compared."""
 
-Status = Literal["complete", "interrupted", "incomplete", "invalid"]
+Status = Literal["complete", "unsuccessful", "interrupted", "incomplete", "invalid"]
 
 _Times = Distribution | None
 _Number = float | None
@@ -134,7 +135,7 @@ class Responses(Part):
     per_s: Annotated[float, Figure("responses", "per_s", "streams", "responses_ended", column="responses_per_s")]
     """Responses that came in the window, per second."""
     without_response: Annotated[int, Figure("without response", subject="streams", recorded=KEY)]
-    """Requests of the window that ended ok without any response."""
+    """Requests of the window that ended without any response."""
     cancelled: Annotated[int, Figure("cancelled", subject="streams", recorded=KEY)]
     """Requests of the window that the load generator cancelled: they timed out, or were unfinished at the end."""
 
@@ -250,7 +251,8 @@ class Point(Part):
     checked: Annotated[int, Figure(recorded=KEY)] = 0
     """The number of answers, chosen at random, whose outputs were compared with the model's metadata and the expected values."""
     wrong_answer_rate: float | None = None
-    """The share of the checked answers that were wrong; None if none was checked, and in results of earlier versions."""
+    """The share of the answers checked at random that were wrong; None if none was checked, and in results of earlier versions. What every
+    answer shows, such as another model's name, is an invalid output, too, but not part of it."""
     wrong_answer_interval: tuple[float, float] | None = None
     """The 95 % interval of the wrong share of all answers; a single value if all were checked."""
     error_rate: Annotated[float, Figure("errors", "share", "requests", column="error_rate")]
@@ -356,6 +358,17 @@ class Point(Part):
         return {"throughput": declared_ones.pop("throughput"), **times, **declared_ones}
 
     @property
+    def checked_answers(self) -> CheckedAnswers:
+        """The sample of the answers, and how many of it were wrong."""
+        wrong = round((self.wrong_answer_rate or 0.0) * self.checked)
+        return CheckedAnswers(self.requests.ok + wrong, self.checked, wrong)
+
+    @property
+    def failed_share(self) -> FailedShare:
+        """The share of the scheduled requests that failed, or that the sample of the answers shows to be wrong."""
+        return FailedShare.of(self.error_rate, self.checked_answers)
+
+    @property
     def server_gpus(self) -> list[GpuFigures]:
         """The GPUs, without those that the target is known not to use."""
         return [gpu for gpu in self.gpus if gpu.may_serve]
@@ -385,7 +398,8 @@ class Result(Part):
     environment: dict[str, Any]
     """What was known of the generator's machine, the target and the source."""
     status: Status
-    """complete; interrupted by a person; incomplete, as the target was lost; or invalid."""
+    """complete; unsuccessful, as most requests of a load point failed; interrupted by a person; incomplete, as the target was lost; or
+    invalid."""
     status_reason: str = ""
     """A sentence that says why it is not complete; otherwise empty."""
     warnings: tuple[MeasurementWarning, ...] = ()

@@ -18,7 +18,7 @@ from perfkit.result.part import Part
 
 SCHEMA, SWEEP_FILE = "perfkit.sweep/1", "sweep.json"
 _CASE_FOLDER = re.compile(r"[\w=-][\w.=-]*")
-CaseStatus = Literal["pending", "complete", "interrupted", "incomplete", "invalid", "failed"]
+CaseStatus = Literal["pending", "complete", "unsuccessful", "interrupted", "incomplete", "invalid", "failed"]
 
 
 class SweepCase(Part):

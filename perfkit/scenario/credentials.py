@@ -97,6 +97,11 @@ def resolve_metrics_url(key: str, url: str, environ: Mapping[str, str] = os.envi
     return plain, f"Basic {base64.b64encode(f'{user}:{password}'.encode()).decode()}"
 
 
+def secrets_of(authorization: str) -> set[str]:
+    """What must not be shown of the value of an Authorization header; empty for none."""
+    return {authorization, authorization.partition(" ")[2], *_decoded(authorization)} - {""}
+
+
 def _decoded(value: str) -> set[str]:
     """The secrets in a Basic header in plain text: user and password together, and the password."""
     scheme, _, token = value.partition(" ")

@@ -220,7 +220,10 @@ _DEFAULT_TOLERANCES: Mapping[str, float] = {"FP16": 2e-3, "BF16": 1.6e-2, "FP32"
 
 
 class Check(Section):
-    """A sample of the answers is compared with the model's metadata and expected values, outside the timed span."""
+    """A sample of the answers is compared with the model's metadata and expected values, outside the timed span.
+
+    Whatever the sample, no answer may hold an error or name another model.
+    """
 
     share: Share = 0.01
     """The share of the ok answers to check, chosen at random; 0 for none."""

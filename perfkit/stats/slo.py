@@ -3,7 +3,7 @@
 import dataclasses
 import math
 from collections.abc import Mapping
-from typing import Literal
+from typing import Literal, Self
 
 from perfkit.stats.buckets import EMPTY, BucketCounts
 from perfkit.stats.percentiles import PercentileInterval, is_withheld, minimum_samples
@@ -51,6 +51,27 @@ class CheckedAnswers:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
+class FailedShare:
+    """The share of requests that failed; `low` and `high` are the ends of its 95 % interval."""
+
+    estimate: float
+    low: float
+    high: float
+
+    @classmethod
+    def of(cls, error_rate: float, answers: CheckedAnswers) -> Self:
+        """That of requests with a counted error rate, if those answers that count as ok unchecked are as often wrong as the checked ones.
+
+        Where no checked answer was wrong, none is taken to be, and the share is the error rate.
+        """
+        ok, interval = answers.answers - answers.wrong, answers.interval
+        if not (answers.wrong and ok and interval):
+            return cls(error_rate, error_rate, error_rate)
+        wrong = (max(answers.answers * share - answers.wrong, 0.0) for share in (answers.wrong / answers.checked, *interval))
+        return cls(*(error_rate + (1 - error_rate) * number / ok for number in wrong))
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
 class FirstResponses:
     """The times to the first response of streams, and the intervals of their percentiles."""
 
@@ -92,7 +113,7 @@ def judge_slo(
         verdict, sentence = _judge_percentile(quantile, limit_ns, first_response.times, interval)
         limits.append((verdict, f"the first response's {sentence}"))
     if slo.error_rate is not None:
-        limits.append(_judge_errors(slo.error_rate, error_rate))
+        limits.append(_judge_errors(slo.error_rate, FailedShare.of(error_rate, answers)))
     if slo.wrong_answers is not None:
         limits.append(_judge_answers(slo.wrong_answers, answers))
     verdicts = {verdict for verdict, _ in limits}
@@ -132,10 +153,16 @@ def _judge_percentile(quantile: float, limit_ns: int, times: BucketCounts, inter
     return "satisfied", f"{name} is {format_duration_ns(value_ns)}{bounds}, within {format_exact_duration(limit_ns)}"
 
 
-def _judge_errors(limit: float, error_rate: float) -> tuple[Verdict, str]:
-    if error_rate > limit:
-        return "violated", f"the error rate is {error_rate:.3%}, above {limit:.3%}"
-    return "satisfied", f"the error rate is {error_rate:.3%}, within {limit:.3%}"
+def _judge_errors(limit: float, failed: FailedShare) -> tuple[Verdict, str]:
+    bounds = "" if failed.low == failed.high else f" ({failed.low:.3%} to {failed.high:.3%}, by the wrong ones among the checked answers)"
+    found = f"the error rate is {failed.estimate:.3%}{bounds}"
+    if failed.low > limit:
+        return "violated", f"{found}, above {limit:.3%}"
+    return (
+        ("satisfied", f"{found}, within {limit:.3%}")
+        if failed.high <= limit
+        else ("inconclusive", f"{found}, on both sides of {limit:.3%}")
+    )
 
 
 def _judge_answers(limit: float, answers: CheckedAnswers) -> tuple[Verdict, str]:

@@ -2,11 +2,12 @@
 
 import dataclasses
 import ipaddress
-import json
 import pathlib
 import urllib.parse
 from collections.abc import Mapping
 from typing import Literal, Self, TypeAlias
+
+from perfkit.target.redaction import redact
 
 WireProtocol: TypeAlias = Literal["http", "grpc"]
 NetworkPath: TypeAlias = Literal["unix socket", "loopback", "network"]
@@ -15,8 +16,6 @@ NetworkPath: TypeAlias = Literal["unix socket", "loopback", "network"]
 _DEFAULT_PORTS = {"http": 80, "https": 443, "grpc": 8001, "grpcs": 443}
 _SOCKETS: dict[str, WireProtocol] = {"unix": "grpc", "grpc+unix": "grpc", "http+unix": "http"}
 _EXPECTED = "http://HOST:PORT, https://, grpc:// or grpcs://, or unix:/path (gRPC) or http+unix:/path for a socket"
-# shorter texts are hardly secrets, and removing them would make messages unreadable
-_MIN_SECRET_CHARACTERS = 4
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -132,13 +131,8 @@ class Address:
         return f"{url} ({self.ip})" if self.ip else url
 
     def redact(self, text: str) -> str:
-        """A text with the target's secrets replaced by `<redacted>`."""
-        # unchanged, and as programs quote it; longest first, because a secret may contain another
-        forms = {form for one in self.secrets for form in (one, json.dumps(one)[1:-1], repr(one)[1:-1], urllib.parse.quote(one, safe=""))}
-        for secret in sorted(forms, key=len, reverse=True):
-            if len(secret) >= _MIN_SECRET_CHARACTERS:
-                text = text.replace(secret, "<redacted>")
-        return text
+        """A text with the target's secrets replaced by `<redacted>`, in whatever encoding they are."""
+        return redact(text, self.secrets)
 
     def sanitize(self, text: str, max_characters: int = 300) -> str:
         """A server's text without secrets and control characters; a longer one is cut and ends with its length."""

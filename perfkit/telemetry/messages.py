@@ -30,6 +30,8 @@ class MetricsPageConfig:
     names: tuple[str, ...]
     """Metrics to keep besides the known ones; `*` matches any part of a name."""
     interval_ns: int
+    secrets: frozenset[str] = dataclasses.field(default=frozenset(), repr=False)
+    """Texts that names and labels must not show: a server may repeat what it was sent."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

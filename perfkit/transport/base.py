@@ -196,6 +196,9 @@ class Transport(Sender, Protocol):
     def raw_failure(self, reply: Reply) -> Hashable:
         """A key of a failed reply that is cheap to make; equal keys have equal messages."""
 
+    def received(self, reply: Reply) -> bytes:
+        """The beginning of an OK answer that has a payload, as it was received, with its head or without; of a stream its first response."""
+
     async def ask(self, question: Callable[[Any], Awaitable[_T]]) -> _T:
         """What `question` returns for the transport to one address; if it raises TargetError there, the next address is asked."""
 
@@ -250,6 +253,19 @@ class TaskSender(abc.ABC):
         """The reply to a request; UNFINISHED if the task is cancelled."""
 
 
+SEEN_BYTES = 2048
+"""So many bytes of every answer are looked at; the others only of those that are checked as a sample."""
+
+
+class AnswerSigns(NamedTuple):
+    """By what a sound answer is known without decoding it."""
+
+    has: bytes
+    """In the first `SEEN_BYTES` of each sound answer; empty if there is no such sign."""
+    lacks: bytes | None
+    """What makes an answer suspect there; None if nothing does."""
+
+
 class StreamedResponse(NamedTuple):
     """One message of a stream."""
 
@@ -259,6 +275,8 @@ class StreamedResponse(NamedTuple):
     """False for an error, and for Triton's final response without outputs, which only says that no more follow."""
     is_final: bool | None
     """Whether no more messages follow for the request; None if the server does not say so."""
+    model: str = ""
+    """The model that answers; empty if the message does not say so."""
 
 
 class StreamedMessages(NamedTuple):
@@ -270,10 +288,13 @@ class StreamedMessages(NamedTuple):
     """What a message says; its second argument limits the size of what is decoded. Raises ProtocolError."""
 
 
+WITHOUT_RESPONSE = "the stream ended without a response, and without saying that there is none"
+
+
 class StreamedAnswer:
     """The responses to a request so far; the first one is kept to be checked."""
 
-    __slots__ = ("error", "first", "largest_bytes", "messages", "responses_ns")
+    __slots__ = ("error", "fault", "first", "is_final", "largest_bytes", "messages", "model", "responses_ns")
 
     def __init__(self, *, keeps_messages: bool = False) -> None:
         self.responses_ns: list[int] = []
@@ -282,6 +303,12 @@ class StreamedAnswer:
         self.largest_bytes = 0
         self.error = ""
         """The message of the first error that came in place of a response."""
+        self.fault = ""
+        """Why the first response that cannot be one is none."""
+        self.is_final = False
+        """Whether the server said that no more responses follow: only then a request may have none."""
+        self.model = ""
+        """The model that the responses name; empty if they name none."""
         self.messages: list[tuple[int, bytes]] | None = [] if keeps_messages else None
         """All messages without an error, that of an empty final response included, and when they came; None if they are not kept."""
 
@@ -290,10 +317,12 @@ class StreamedAnswer:
         if self.messages is not None:
             self.messages.append((at_ns, message))
 
-    def add(self, response: Any, size_bytes: int, at_ns: int) -> None:
-        """Takes a response."""
+    def add(self, response: Any, size_bytes: int, at_ns: int, model: str = "") -> None:
+        """Takes a response, and the model that it names."""
         if self.first is None:
-            self.first = response
+            self.first, self.model = response, model
+        elif model != self.model:
+            self.fault = self.fault or f"the stream has responses of the models '{self.model}' and '{model}'"
         self.largest_bytes = max(self.largest_bytes, size_bytes)
         self.responses_ns.append(at_ns)
 
@@ -301,6 +330,8 @@ class StreamedAnswer:
         """The reply to a request whose responses are complete at `ended_ns`; `error_status` is that of one with an error."""
         if self.error:
             return self.failed(Outcome.REJECTED, started_ns, ended_ns, self.error, error_status)
+        if fault := self.fault or ("" if self.responses_ns or self.is_final else WITHOUT_RESPONSE):
+            return self.failed(Outcome.INVALID_OUTPUT, started_ns, ended_ns, fault)
         finished_ns = self.responses_ns[-1] if self.responses_ns else ended_ns
         payload = self if self.responses_ns else None
         return Reply(Outcome.OK, started_ns, max(finished_ns, started_ns), payload, responses_ns=self.responses_ns)

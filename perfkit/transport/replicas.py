@@ -164,6 +164,9 @@ class ReplicaTransport:
     def raw_failure(self, reply: Reply) -> Hashable:
         return self._by_url[0].raw_failure(reply)
 
+    def received(self, reply: Reply) -> bytes:
+        return self._by_url[0].received(reply)
+
     def abandon(self) -> None:
         self._is_abandoned = True
         for one in (*self._replicas, *self._past):

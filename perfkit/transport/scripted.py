@@ -46,6 +46,10 @@ class ScriptedTransport(OneAddress):
         """No answer has contents."""
         raise ProtocolError(reply.error)
 
+    def received(self, reply: Reply) -> bytes:
+        """No answer has contents."""
+        return b""
+
     def raw_failure(self, reply: Reply) -> str:
         return reply.error
 

@@ -1,24 +1,30 @@
-"""Checks a sample of the answers while load is sent."""
+"""Checks the answers while load is sent: of each what can be seen without decoding it, of a sample everything."""
 
 import math
 import random
+from collections.abc import Callable
 
 from perfkit.errors import ProtocolError
+from perfkit.protocol.message import InferResponse
 from perfkit.target_client import Client
 from perfkit.trace.recorded import Indices
-from perfkit.transport.base import Outcome, Reply
+from perfkit.transport.base import SEEN_BYTES, AnswerSigns, Outcome, Reply
 from perfkit.units import NS_PER_S
 from perfkit.workload.expectation import Expectation
 
 _OK = Outcome.OK
+_UNKNOWN, _NONE = AnswerSigns(b"\xff" * SEEN_BYTES * 2, None), AnswerSigns(b"", None)
+_MOST_UNLIKE = 100  # sound answers that differ from the one before are the server's way, and are left to the sample
 
 
 class AnswerCheck:
-    """Checks a random share of the OK answers; the outcome of a wrong one becomes INVALID_OUTPUT.
+    """Checks the OK answers; the outcome of a wrong one becomes INVALID_OUTPUT.
 
-    It is called with every reply and returns whether it checked it. The gaps are random, so that all variants of the requests
-    are checked; `at_most_per_s` limits the CPU time it takes from the load generator. An answer without a payload, such as a stream
-    without a response, has nothing to check. `request_indices` are those of `WorkloadSpec`.
+    It is called with every reply and returns whether it was one of the sample: a random share, of which outputs are compared with what is
+    expected. Each other answer is only searched for what a sound one has, such as the model's name as the server writes it; one that lacks
+    it is decoded and, if it is wrong, not part of the sample either. The gaps are random, so that all variants of the requests
+    are checked; `at_most_per_s` limits the CPU time it takes from the load generator. An answer without a payload, such as that
+    of a stream that says that it has no response, has nothing to check. `request_indices` are those of `WorkloadSpec`.
     """
 
     def __init__(
@@ -37,31 +43,60 @@ class AnswerCheck:
         self._random = random.Random(seed)
         self._until_next = self._gap()
         self._next_ns = 0
+        self._received = client.transport.received
+        self._has, self._lacks = _UNKNOWN
+        self._place = self._size = -1  # of the last sound answer: where it has its sign, and its size
+        self._unlike = 0
 
     def __call__(self, reply: Reply) -> bool:
         """See the class."""
-        if self._until_next > 1:
-            self._until_next -= 1
+        if reply.outcome is not _OK or reply.payload is None:
             return False
-        if not self._until_next or reply.outcome is not _OK or reply.payload is None:
+        start = self._received(reply)
+        is_alike = len(start) == self._size and start.startswith(self._has, self._place)
+        if not is_alike and not self._looks_sound(start) and self._judge_unlike(reply):
+            return False
+        if self._until_next != 1:
+            self._until_next -= self._until_next > 0
             return False
         self._until_next = self._gap()
         if reply.finished_ns < self._next_ns:
             return False
         self._next_ns = reply.finished_ns + self._min_gap_ns
-        if fault := self._fault(reply):
-            reply.outcome, reply.error = Outcome.INVALID_OUTPUT, fault
+        self._judge(reply, lambda response: self._expectation.fault(response, self._request_of(reply)))
         return True
 
-    def _fault(self, reply: Reply) -> str:
+    def _looks_sound(self, start: bytes) -> bool:
+        """Whether an answer has the sign of a sound one, and none of an error; one more like it need not be searched."""
+        place = start.find(self._has, 0, SEEN_BYTES)
+        if place < 0 or (self._lacks is not None and start.find(self._lacks, 0, SEEN_BYTES) >= 0):
+            return False
+        self._place, self._size = place, len(start)
+        return True
+
+    def _judge_unlike(self, reply: Reply) -> bool:
+        """Whether an answer that does not look like the last sound one is wrong; if it is not, later ones are expected to look like it."""
+        response = self._judge(reply, self._expectation.model_fault)
+        if response is None:
+            return True
+        self._unlike += 1
+        self._has, self._lacks = self._client.signs(reply, response) if self._unlike <= _MOST_UNLIKE else _NONE
+        return False
+
+    def _judge(self, reply: Reply, fault_of: Callable[[InferResponse], str]) -> InferResponse | None:
+        """Decodes an answer, and sets the outcome of one with a fault; None then."""
         try:
             response = self._client.decode(reply)
+            fault = fault_of(response)
         except ProtocolError as error:
-            return f"the answer is broken: {error}"
-        fault = self._expectation.fault(
-            response, reply.variant if self._request_indices is None else int(self._request_indices[reply.variant])
-        )
-        return f"the answer {fault}" if fault else ""
+            fault = f"is broken: {error}"
+        if not fault:
+            return response
+        reply.outcome, reply.error = Outcome.INVALID_OUTPUT, f"the answer {fault}"
+        return None
+
+    def _request_of(self, reply: Reply) -> int:
+        return reply.variant if self._request_indices is None else int(self._request_indices[reply.variant])
 
     def _gap(self) -> int:
         """The number of answers to the next one that is checked, geometrically distributed; 0 for never."""

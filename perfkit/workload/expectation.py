@@ -41,6 +41,10 @@ class Expectation:
     """Of each request, the outputs that `workload.data` expects; empty without any."""
     tolerances: Mapping[str, float]
     """By the datatypes of floats."""
+    model: str = ""
+    """The model that is asked; an answer need not say which one it is of."""
+    may_lack_id: bool = False
+    """Whether an answer need not repeat the request's id."""
     slots: OutputSlots | None = None
     """Where outputs lie in shared memory; the requests are then those of a round of `OutputSlots`. None without any."""
 
@@ -82,8 +86,19 @@ class Expectation:
             classified=frozenset(output.name for output in requests[0].outputs if output.classes),
             expected=values,
             from_data=tuple(from_data),
+            model=requests[0].model,
             tolerances={datatype.value: check.tolerance_of(datatype.value) for datatype in Datatype if datatype.is_float},
         )
+
+    def of_events(self) -> "Expectation":
+        """What is expected of server-sent events, whose outputs have neither datatypes nor shapes, and which need not have an id."""
+        asked = tuple(Asked(one.id, ()) for one in self.asked)
+        return Expectation(asked, (), frozenset(), {}, (), {}, self.model, may_lack_id=True)
+
+    def model_fault(self, response: InferResponse) -> str:
+        """Whose answer it is if it is another model's, as the end of a sentence; otherwise empty."""
+        is_other = response.model and self.model and response.model != self.model
+        return f"is of the model '{response.model}', where '{self.model}' was asked" if is_other else ""
 
     def fault(self, response: InferResponse, variant: int = 0) -> str:
         """The first fault of the answer to request `variant`, as the end of a sentence; empty if there is none."""
@@ -92,12 +107,14 @@ class Expectation:
                 response, variant = self.slots.complete(response, variant), variant % len(self.asked)
             except ProtocolError as error:
                 return f"is broken: {error}"
+        if fault := self.model_fault(response):
+            return fault
         asked = self.asked[variant]
         answered = {output.name: output for output in response.outputs}
         needed = (*asked.outputs, *self.expected, *(self.from_data[variant] if self.from_data else ()))
         if missing := [name for name in dict.fromkeys(needed) if name not in answered]:
             return f"lacks the output {', '.join(missing)}"
-        if asked.id and response.id != asked.id:
+        if asked.id and response.id != asked.id and (response.id or not self.may_lack_id):
             return f"carries the id '{response.id}', where '{asked.id}' was sent"
         if self.described and not answered:
             return "holds no outputs"

@@ -1,12 +1,10 @@
 """ONNX Runtime sessions: a file opened for a provider, in the precision and layout of the options."""
 
-import os
 import pathlib
 from typing import Any
 
-import platformdirs
-
 from perfkit.errors import UsageError
+from perfkit.installation import cache_folder
 from perfkit.protocol.message import TensorMetadata
 from perfkit.protocol.tensor import Datatype
 from server_stub.executors.onnx_graph import fold_batch_normalizations
@@ -94,7 +92,7 @@ def _providers(options: OnnxOptions, compute_stream: int | None) -> list[Any]:
 
 def _engine_cache() -> pathlib.Path:
     """The folder of TensorRT's compiled engines, each of which takes minutes to build."""
-    return pathlib.Path(os.environ.get("PERFKIT_CACHE_DIR") or platformdirs.user_cache_dir("perfkit")) / "tensorrt"
+    return cache_folder() / "tensorrt"
 
 
 def rewritten_model(file: pathlib.Path, options: OnnxOptions) -> pathlib.Path | bytes:

@@ -214,7 +214,9 @@ def _reshaped(definition: ModelDefinition, tensor: TensorDefinition, array: Any,
     if tensor.reshape is None:
         return array
     batch = array.shape[:1] if definition.max_batch_size else ()
-    return array.reshape(*batch, *(tensor.dims if outward else tensor.reshape))
+    given, wanted = (tensor.reshape, tensor.dims) if outward else (tensor.dims, tensor.reshape)
+    variable = iter([size for size, expected in zip(array.shape[len(batch) :], given, strict=False) if expected == -1])
+    return array.reshape(*batch, *(next(variable, -1) if size == -1 else size for size in wanted))
 
 
 def _top_classes(definition: ModelDefinition, tensor: TensorDefinition, array: npt.NDArray[Any], classes: int) -> Tensor:

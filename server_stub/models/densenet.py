@@ -4,15 +4,13 @@
 """
 
 import dataclasses
-import os
 import pathlib
 import sys
 import tempfile
 
-import platformdirs
-
 from perfkit.errors import UsageError
 from perfkit.input_file import LARGEST_TEXT_BYTES, read_bounded
+from perfkit.installation import cache_folder
 from perfkit.protocol.message import TensorMetadata
 from perfkit.protocol.tensor import Datatype
 from server_stub.executors.array import Executor
@@ -86,7 +84,7 @@ def read_labels(file: pathlib.Path) -> tuple[str, ...]:
 
 def seeded_file(name: str = NAME) -> pathlib.Path:
     """The model file with random weights from a fixed seed, generated on first use and cached in PERFKIT_CACHE_DIR."""
-    folder = pathlib.Path(os.environ.get("PERFKIT_CACHE_DIR") or platformdirs.user_cache_dir("perfkit")) / "models"
+    folder = cache_folder() / "models"
     file = folder / f"{name}-{densenet_graph.BUILDER_VERSION}.onnx"
     if file.exists():
         return file

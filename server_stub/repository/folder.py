@@ -152,7 +152,12 @@ def _definition(name: str, config: ParsedConfig, file: pathlib.Path, executor: O
             raise UsageError(
                 f"{file} has '{control.name}' as {graph_inputs[control.name].datatype}, its configuration as {control.datatype.value}."
             )
-        del graph_inputs[control.name]
+        given = (-1, 1) if config.max_batch_size else (1,)
+        shape = graph_inputs.pop(control.name).shape
+        if len(shape) != len(given) or shape[-1] not in (-1, 1):
+            raise UsageError(
+                f"{file} has the control_input '{control.name}' of shape {list(shape)}; it gets values of shape {list(given)}."
+            )
     inputs = _tensors(file, config.inputs, tuple(graph_inputs.values()), config.max_batch_size)
     outputs = _tensors(file, config.outputs, executor.outputs, config.max_batch_size)
     if len(inputs) != len(graph_inputs):

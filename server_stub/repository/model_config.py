@@ -2,6 +2,7 @@
 
 import dataclasses
 import pathlib
+from collections.abc import Sequence
 from typing import TypeVar
 
 from google.protobuf import json_format, text_format
@@ -18,6 +19,7 @@ from server_stub.scheduling.sequences import Control, ControlKind, SequencePolic
 _Kind = TypeVar("_Kind", v2_pb2.ModelInput, v2_pb2.ModelOutput)
 FILENAME = "model.onnx"
 _US = 1000  # nanoseconds
+_IMAGE_DIMS = 3  # height, width and channels
 _DEFAULT_IDLE_US = 1_000_000
 _MAX_BATCH_SIZE, _MAX_INSTANCES, _MAX_PRIORITY_LEVELS = 2**20, 64, 64
 
@@ -77,8 +79,8 @@ def _parse(config: v2_pb2.ModelConfig, name: str, where: str, folder: pathlib.Pa
     instances = sum(_count(group, where) for group in config.instance_group) or 1
     return ParsedConfig(
         config.max_batch_size,
-        tuple(_tensor(tensor, where, folder) for tensor in config.input),
-        tuple(_tensor(tensor, where, folder) for tensor in config.output),
+        _tensors(config.input, where, folder),
+        _tensors(config.output, where, folder),
         instances,
         _scheduling(config, where, instances),
         _versions(config.version_policy, where),
@@ -117,6 +119,14 @@ def _count(group: v2_pb2.ModelInstanceGroup, where: str) -> int:
     return count
 
 
+def _tensors(tensors: Sequence[_Kind], where: str, folder: pathlib.Path) -> tuple[TensorDefinition, ...]:
+    definitions = tuple(_tensor(tensor, where, folder) for tensor in tensors)
+    names = [one.name for one in definitions]
+    if twice := sorted({name for name in names if names.count(name) > 1}):
+        raise UsageError(f"{where}: '{twice[0]}' is configured twice.")
+    return definitions
+
+
 def _tensor(tensor: _Kind, where: str, folder: pathlib.Path) -> TensorDefinition:
     if not tensor.name:
         raise UsageError(f"{where}: an input or output has no name.")
@@ -125,6 +135,15 @@ def _tensor(tensor: _Kind, where: str, folder: pathlib.Path) -> TensorDefinition
         raise UsageError(f"{where}: data_type of '{tensor.name}' is missing.")
     if any(size < 1 and size != -1 for size in tensor.dims):
         raise UsageError(f"{where}: dims of '{tensor.name}' are {list(tensor.dims)}; each must be above 0, or -1 for a variable size.")
+    reshape = tuple(tensor.reshape.shape) if tensor.HasField("reshape") else None
+    if reshape is not None and (any(size < 1 and size != -1 for size in reshape) or _elements(reshape) != _elements(tensor.dims)):
+        raise UsageError(
+            f"{where}: reshape of '{tensor.name}' is {list(reshape)}, which does not have the elements of its dims {list(tensor.dims)}, or not "
+            "between the same variable sizes."
+        )
+    image = v2_pb2.ModelInput.Format.Name(tensor.format) if isinstance(tensor, v2_pb2.ModelInput) else "FORMAT_NONE"
+    if image != "FORMAT_NONE" and len(tensor.dims) != _IMAGE_DIMS:
+        raise UsageError(f"{where}: format of '{tensor.name}' is {image}, which needs {_IMAGE_DIMS} dims, found {list(tensor.dims)}.")
     for field in ("optional", "allow_ragged_batch", "is_shape_tensor"):
         if getattr(tensor, field, False):
             raise UsageError(f"{where}: {field} of '{tensor.name}' is not supported; remove it.")
@@ -141,11 +160,19 @@ def _tensor(tensor: _Kind, where: str, folder: pathlib.Path) -> TensorDefinition
         tensor.name,
         Datatype.BYTES if name == "STRING" else Datatype(name),
         tuple(tensor.dims),
-        tuple(tensor.reshape.shape) if tensor.HasField("reshape") else None,
-        v2_pb2.ModelInput.Format.Name(tensor.format) if isinstance(tensor, v2_pb2.ModelInput) else "FORMAT_NONE",
+        reshape,
+        image,
         labels,
         label_filename,
     )
+
+
+def _elements(sizes: Sequence[int]) -> list[int]:
+    """The number of elements before, between and after the variable sizes: a reshape keeps each, as Triton requires."""
+    counts = [1]
+    for size in sizes:
+        counts = [*counts, 1] if size == -1 else [*counts[:-1], counts[-1] * size]
+    return counts
 
 
 def _scheduling(config: v2_pb2.ModelConfig, where: str, instances: int) -> BatchingPolicy | SequencePolicy | None:

@@ -93,7 +93,7 @@ def test_an_slo_decides_the_exit_code(perfkit, write_scenario, failing_server, s
         "workload": slow_server["workload"],
         "telemetry": False,
         "load": {"closed": {"concurrency": 1}},
-        "measure": {"warmup": "0s", "requests": 200, "repetitions": 1},
+        "measure": {"warmup": "0s", "requests": 200, "repetitions": 1, "abort_error_rate": "100%"},  # half of them fail
     }
     finished = perfkit.measure(write_scenario(**sections, slo=slo), *options, code=code)
     assert [one["slo"]["verdict"] for one in finished.result["summary"]] == [verdict]

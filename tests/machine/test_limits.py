@@ -1,5 +1,6 @@
 """The limits of this process, read from files as Linux has them."""
 
+import errno
 import resource
 
 import pytest
@@ -9,6 +10,7 @@ from perfkit.machine.limits import (
     count_ephemeral_ports,
     cpu_cgroups,
     cpu_quota,
+    environment_fault,
     hard_open_file_limit,
     raise_open_file_limit,
     throttled_ns,
@@ -106,3 +108,33 @@ def test_the_available_memory_is_the_machines_or_what_a_control_group_leaves(wri
 
 def test_memory_is_unknown_where_the_system_does_not_report_it(write):
     assert available_memory_bytes(write({"proc/version": ""})) is None
+
+
+def raised(error, cause=None):
+    try:
+        raise error from cause
+    except type(error) as caught:
+        return caught
+
+
+@pytest.mark.parametrize(
+    ("error", "sentence"),
+    [
+        (FileNotFoundError(errno.ENOENT, "No such file or directory", "/proc/stat"), "this environment does not show /proc/stat"),
+        (PermissionError(errno.EACCES, "Permission denied", "/x"), "the environment does not allow what perfkit needs"),
+        (MemoryError(), "there is not enough memory"),
+        (RuntimeError("can't start new thread"), "there is not enough memory"),
+        (
+            raised(ImportError("numpy cannot be imported"), ImportError("x.so: failed to map segment from shared object")),
+            "not enough memory",
+        ),
+        (OSError(errno.ENOMEM, "Cannot allocate memory"), "there is not enough memory"),
+        (FileNotFoundError(errno.ENOENT, "No such file or directory", "/home/x"), ""),
+        (ValueError("a bug"), ""),
+        (raised(ValueError("a bug"), KeyError("x")), ""),
+    ],
+)
+def test_what_the_environment_lacks_is_told_from_a_bug(error, sentence):
+    found = environment_fault(error)
+    assert sentence in found
+    assert bool(found) is bool(sentence)

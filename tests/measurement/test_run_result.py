@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from perfkit.measurement.run_result import RunResult
+from perfkit.report.answer import answer
 from perfkit.result.load import ClosedLoad
 from perfkit.result.search import Search
 from perfkit.scenario.file import read_scenario
@@ -16,15 +17,24 @@ BUSY = 0.99  # of a core: the load generator was the bottleneck
 
 @pytest.fixture
 def grown(tmp_path):
-    """Makes an empty result, of a search or of another load."""
-    loaded = read_scenario(write_gate_scenario(tmp_path, "p50", slo={"p50": "1ms"}), environ={})
-    return lambda is_search=False: RunResult(loaded, {None: loaded}, {"source": {}}, is_search=is_search)
+    """Makes an empty result, of a search or of another load, with these limits of the scenario."""
+
+    def make(is_search=False, *, slo=None, abort_error_rate=None):
+        measure = {} if abort_error_rate is None else {"abort_error_rate": abort_error_rate}
+        loaded = read_scenario(
+            write_gate_scenario(tmp_path, "p50", slo=slo or {"p50": "1ms"}), [f"measure.{k}={v}" for k, v in measure.items()], environ={}
+        )
+        return RunResult(loaded, {None: loaded}, {"source": {}}, is_search=is_search)
+
+    return make
 
 
-def measured(repetition, cpu_share=0.1):
-    times = {"service_time": bucket_counts(np.full(100, 0.002)), "failure_time": bucket_counts([])}
+def measured(repetition, cpu_share=0.1, ok=100, failed=(Outcome.REJECTED, 0), concurrency=4):
+    outcome, count = failed
+    times = {"service_time": bucket_counts(np.full(ok, 0.002)), "failure_time": bucket_counts(np.full(count, 0.002))}
     return measured_point(
-        ClosedLoad(concurrency=4), repetition, seconds=1, outcomes={Outcome.OK: 100}, times=times, ended=100, finished=100, protocol="http",
+        ClosedLoad(concurrency=concurrency), repetition, seconds=1, outcomes={Outcome.OK: ok, outcome: count}, times=times, ended=ok + count,
+        finished=ok, protocol="http",
         cpu_share=cpu_share, warnings=(),
     )  # fmt: skip
 
@@ -62,6 +72,28 @@ def test_the_status_follows_from_the_points_and_the_search(grown, cpu_share, sto
     result.add([measured(0, cpu_share)])
     document = result.document(stopped_because and searched(stopped_because), {})
     assert (document.status, document.status_reason) == (status, reason)
+
+
+@pytest.mark.parametrize(
+    ("ok", "failed", "limits", "status"),
+    [
+        (0, (Outcome.REJECTED, 100), {}, "unsuccessful"),
+        (49, (Outcome.BROKEN, 51), {}, "unsuccessful"),
+        (50, (Outcome.REJECTED, 50), {}, "complete"),
+        (0, (Outcome.UNFINISHED, 100), {}, "complete"),  # cut by the end of the run, which is perfkit's
+        (0, (Outcome.REJECTED, 100), {"slo": {"error_rate": "1%"}}, "complete"),  # which judges it
+        (0, (Outcome.REJECTED, 100), {"abort_error_rate": "100%"}, "complete"),  # which expects it
+    ],
+)
+def test_a_run_is_no_success_if_most_requests_of_a_load_point_failed(grown, ok, failed, limits, status):
+    result = grown(**limits)
+    result.add([measured(0, concurrency=1)])
+    result.add([measured(0, ok=ok, failed=failed)])
+    document = result.document(None, {})
+    assert document.status == status
+    if status == "unsuccessful":
+        assert document.status_reason == f"most requests failed: {failed[1]}.000% at http, concurrency 4"
+        assert answer(document)[0] == f"M{document.status_reason[1:]}."
 
 
 def test_what_ended_the_run_is_its_status(grown):

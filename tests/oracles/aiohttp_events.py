@@ -7,7 +7,7 @@ import aiohttp
 from perfkit.errors import ProtocolError
 from perfkit.protocol.generate import EventSplitter, read_event_error
 from perfkit.transport.base import Outcome, StreamedAnswer
-from perfkit.transport.http.event_stream import stream_reply
+from perfkit.transport.http.event_stream import add_event, stream_reply
 from perfkit.transport.http.reference import ReferenceHttpTransport, RequestTrace
 
 
@@ -31,10 +31,7 @@ class EventStreamOracle(ReferenceHttpTransport):
         answer = trace.answer
 
         def take(data):
-            if error := read_event_error(data):
-                answer.error = answer.error or error
-            else:
-                answer.add(None, len(data), self._now_ns())
+            add_event(answer, data, self._now_ns(), read_event_error)
 
         trace.events = EventSplitter(self._answer_limit.max_bytes, take)
         try:

@@ -154,9 +154,10 @@ class MessageStreamOracle(ReferenceGrpcTransport):
         if not response.error:
             request.answer.keep(message, at_ns)
         if response.is_response:
-            request.answer.add(message, len(message), at_ns)
+            request.answer.add(message, len(message), at_ns, response.model)
         elif response.error and not request.answer.error:
             request.answer.error = response.error
+        request.answer.is_final = response.is_final is True
         if self._options.requests_per_stream == 1 or response.is_final is False:
             return
         self._remove(stream, response.id)

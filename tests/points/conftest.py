@@ -26,7 +26,7 @@ def measured():
     """One load point: service times of ok requests, times of others by outcome; the rest as a quiet run would have it."""
 
     def make(ok_ns=(), *, others=(), cpu_share=0.2, steal_share=0.0, failures=(), finished=None, series=(), window_s=2.0, batch_size=1,
-             repetition=0, concurrency=4, connections=(4, 0), warnings=(), ended=None, good=0, has_slo=False, checked=0):  # fmt: skip
+             repetition=0, concurrency=4, connections=(4, 0), warnings=(), ended=None, good=0, has_slo=False, checked=0, wrong=0):  # fmt: skip
         others = {Outcome(name): values for name, values in dict(others).items()}
         outcomes = {**dict.fromkeys(Outcome, 0), Outcome.OK: len(ok_ns), **{outcome: len(values) for outcome, values in others.items()}}
         failed = [outcome for outcome in others if outcome in (Outcome.REJECTED, Outcome.CONNECT_FAILED, Outcome.BROKEN)]
@@ -42,7 +42,7 @@ def measured():
             times={"service_time": service, "failure_time": BucketCounts.of([value for outcome in failed for value in others[outcome]])},
             failures=dict(failures),
             # requests that ended may be a share of one, so that the law holds exactly
-            counts={"checked": checked, "ended": ended or quiet, "finished": finished, "good": good},  # type: ignore[dict-item]
+            counts={"checked": checked, "checked_wrong": wrong, "ended": ended or quiet, "finished": finished, "good": good},  # type: ignore[dict-item]
             finished_per_s=tuple(dict(series).get(second, 0) for second in range(-(-window_ns // 10**9))),
             series=Series(1, 20 * MS, nothing, nothing, nothing, nothing),
             batches=(),

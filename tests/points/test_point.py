@@ -141,7 +141,7 @@ def test_goodput_is_the_rate_of_good_answers_and_needs_an_slo(measured):
 
 
 def test_checked_answers_are_counted_and_wrong_ones_are_put_into_proportion(measured):
-    found = point(measured([MS] * 990, others={"invalid_output": [MS] * 10}, checked=20))
+    found = point(measured([MS] * 990, others={"invalid_output": [MS] * 10}, checked=20, wrong=10))
     assert found.checked == 20
     # the interval: scipy.stats.binomtest(10, 20).proportion_ci(method="exact")
     others = "the other 980 were not checked and count as ok, so 27.20% to 72.80% of all are wrong"
@@ -149,7 +149,32 @@ def test_checked_answers_are_counted_and_wrong_ones_are_put_into_proportion(meas
     assert found.wrong_answer_rate == 0.5
     assert found.wrong_answer_interval == pytest.approx((0.2719578, 0.7280422))
     assert {one.code: one.message for one in found.warnings}["invalid_output"] == message
-    assert "invalid_output" not in {one.code for one in point(measured(others={"invalid_output": [MS] * 10}, checked=10)).warnings}
+    assert "invalid_output" not in {
+        one.code for one in point(measured(others={"invalid_output": [MS] * 10}, checked=10, wrong=10)).warnings
+    }
+
+
+def test_the_failed_share_takes_unchecked_answers_to_be_as_often_wrong_as_the_checked_ones(measured):
+    # 100 rejected; of 900 answers 20 were checked and 10 of these are wrong: half of all 900, between 27.20% and 72.80% of them
+    found = point(measured([MS] * 890, others={"invalid_output": [MS] * 10, "rejected": [MS] * 100}, checked=20, wrong=10))
+    failed = found.failed_share
+    assert (failed.estimate, failed.low, failed.high) == pytest.approx(
+        (0.55, (100 + 900 * 0.2719578) / 1000, (100 + 900 * 0.7280422) / 1000)
+    )
+    assert found.error_rate == pytest.approx(0.11)
+    # what every answer shows is counted as it is
+    seen = point(measured([MS] * 890, others={"invalid_output": [MS] * 10, "rejected": [MS] * 100}, checked=20)).failed_share
+    assert (seen.estimate, seen.low, seen.high) == pytest.approx((0.11, 0.11, 0.11))
+    everything = point(measured([MS] * 990, others={"invalid_output": [MS] * 10}, checked=1000, wrong=10)).failed_share
+    assert (everything.estimate, everything.low, everything.high) == pytest.approx((0.01, 0.01, 0.01))
+
+
+@pytest.mark.parametrize(("limit", "verdict"), [(0.1, "violated"), (0.5, "inconclusive"), (0.8, "satisfied")])
+def test_the_slo_s_error_rate_counts_what_the_sample_shows(measured, limit, verdict):
+    part = measured([MS] * 990, others={"invalid_output": [MS] * 10}, checked=20, wrong=10)
+    judged = LoadSummary([part], SloLimits({}, error_rate=limit)).pooled().slo
+    assert judged.verdict == verdict
+    assert "50.000% (27.196% to 72.804%" in judged.reason
 
 
 def test_a_closed_loop_whose_throughput_and_times_disagree_is_warned_of(measured):

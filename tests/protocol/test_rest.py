@@ -5,6 +5,7 @@ import dataclasses
 import json
 import math
 import re
+import urllib.parse
 
 import numpy as np
 import pytest
@@ -449,10 +450,21 @@ def test_the_nulls_and_extra_members_of_kserve_and_mlserver_are_tolerated():
         (("resnet", "", "infer"), "/v2/models/resnet/infer"),
         (("resnet", "3", "infer"), "/v2/models/resnet/versions/3/infer"),
         (("a b/ü?#",), "/v2/models/a%20b%2F%C3%BC%3F%23"),
+        (("a+b:1@x,(y)", "1;2"), "/v2/models/a+b:1@x,(y)/versions/1;2"),
     ],
 )
 def test_paths_quote_the_names_in_them(arguments, path):
     assert rest.model_path(*arguments) == path
+
+
+@given(st.text(st.characters(exclude_categories=["Cs"]), min_size=1))
+def test_a_segment_holds_any_name_and_escapes_only_what_it_may_not_hold(name):
+    """`pchar` of RFC 3986, 3.3: what is in it reaches servers that decode nothing as it is."""
+    segment = rest.path_segment(name)
+    assert re.fullmatch(r"(?:[A-Za-z0-9._~!$&'()*+,;=:@-]|%[0-9A-F]{2})+", segment)
+    assert urllib.parse.unquote(segment) == name
+    if re.fullmatch(r"[A-Za-z0-9._~!$&'()*+,;=:@-]+", name):
+        assert segment == name
 
 
 @pytest.mark.parametrize("text", ["Request for unknown model: 'x' is not found", 'with "quotes" and ü', ""])

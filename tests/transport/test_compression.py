@@ -2,6 +2,7 @@
 
 import asyncio
 import gzip
+import json
 import random
 import time
 import zlib
@@ -10,11 +11,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from perfkit.errors import ProtocolError
+from perfkit.api_v2.client import make_client
+from perfkit.clock import MonotonicClock
+from perfkit.errors import ProtocolError, TargetError
 from perfkit.protocol import protobuf, rest
 from perfkit.protocol.compression import BodyTooLargeError, decompress
 from perfkit.protocol.message import InferRequest, InferResponse
 from perfkit.protocol.tensor import Datatype, tensor_from_array
+from perfkit.target.address import Address
 from perfkit.transport.base import Outcome, Reply
 from perfkit.transport.grpc.reference import ReferenceGrpcTransport
 from perfkit.transport.grpc.transport import WireGrpcTransport
@@ -22,6 +26,7 @@ from perfkit.transport.http.calls import HttpResponse
 from perfkit.transport.http.reference import ReferenceHttpTransport
 from perfkit.transport.http.transport import WireHttpTransport
 from perfkit.transport.options import TransportOptions
+from tests.json_server import JsonHandler, serving
 from tests.transport import servers
 from tests.transport.clients import client_of
 
@@ -77,11 +82,73 @@ def test_an_answer_that_cannot_be_decompressed_is_an_error():
     async def main():
         transport = client_of(ReferenceHttpTransport, servers.NOWHERE, TransportOptions(timeout_ns=10**10), time.monotonic_ns)
         for encoding in ("gzip", "br"):
-            with pytest.raises(ProtocolError, match=r"cannot be decompressed|Unsupported compression type"):
+            with pytest.raises(ProtocolError, match=r"cannot be decompressed|is compressed as 'br'; perfkit reads gzip and deflate"):
                 transport.decode(Reply(Outcome.OK, 0, 0, HttpResponse(200, {"content-encoding": encoding}, b"junk")))
         await transport.aclose()
 
     asyncio.run(main())
+
+
+DOCUMENT = {
+    "name": "m", "versions": ["1"], "platform": "p", "version": "2", "max_batch_size": 3, "ready": True, "model_stats": [],
+    "inputs": [], "outputs": [{"name": "o", "datatype": "FP32", "shape": [1], "data": [1]}],
+}  # fmt: skip
+INDEX = [{"name": "m", "version": "1", "state": "READY"}]
+
+
+async def _infer(client):
+    return client.decode(await client.transport.send(client.prepare(InferRequest("m", ()))))
+
+
+CALLS = {
+    "server_metadata": lambda client: client.server_metadata(),
+    "is_ready": lambda client: client.is_ready("m", ""),
+    "model_metadata": lambda client: client.model_metadata("m", ""),
+    "model_config": lambda client: client.model_config("m", ""),
+    "model_index": lambda client: client.model_index(),
+    "model_statistics": lambda client: client.model_statistics("m", ""),
+    "region_names": lambda client: client.region_names("system"),
+    "infer": _infer,
+}
+
+
+def asked(call, transform, encoding):
+    """What a call returns from a server that compresses everything, which nobody asked it to."""
+
+    class Handler(JsonHandler):
+        def do_GET(self):
+            document = INDEX if "index" in self.path or "status" in self.path else DOCUMENT
+            body = transform(json.dumps(document).encode())
+            self.send_response(200)
+            self.send_header("Content-Length", str(len(body)))
+            if encoding:
+                self.send_header("Content-Encoding", encoding)
+            self.end_headers()
+            self.wfile.write(body)
+
+        def do_POST(self):
+            self.body()
+            self.do_GET()
+
+    async def main(port):
+        client = make_client(Address("http", "127.0.0.1", port), TransportOptions(timeout_ns=10**10), MonotonicClock())
+        try:
+            return await CALLS[call](client)
+        finally:
+            await client.aclose()
+
+    with serving(Handler) as port:
+        return asyncio.run(main(port))
+
+
+@pytest.mark.parametrize("call", CALLS)
+def test_compression_that_nobody_asked_for_is_understood_or_named_on_every_call(call):
+    plain = asked(call, lambda body: body, "")
+    for encoding, transform in (("gzip", gzip.compress), ("X-GZIP", gzip.compress), ("Deflate, identity", zlib.compress)):
+        assert asked(call, transform, encoding) == plain
+    for encoding in ("br", "gzip, br", "zstd"):
+        with pytest.raises((ProtocolError, TargetError), match=f"is compressed as '{encoding}'; perfkit reads gzip and deflate"):
+            asked(call, lambda body: body, encoding)
 
 
 @pytest.mark.parametrize("engine", [WireGrpcTransport, ReferenceGrpcTransport])

@@ -1,6 +1,7 @@
 """Streams of server-sent events, as literal bytes, over both engines."""
 
 import asyncio
+import gzip
 import json
 
 import numpy as np
@@ -67,7 +68,41 @@ def test_the_body_is_a_flat_object_of_inputs_and_parameters():
     assert json.loads(encode_generate_request(REQUEST)) == {"IN": [1, 2], "TEXT": "a", "id": "7", "max_tokens": 5}
 
 
-@pytest.mark.parametrize("count", [0, 1, 3])
+@pytest.mark.parametrize("pieces", [(), (b"data: [DONE]\n\n",), (b": a comment\n\n",)])
+def test_a_stream_without_an_event_is_no_answer(exchange, pieces):
+    (reply,), _, _ = exchange(stream_of(*pieces))
+    assert (reply.outcome, reply.error) == (
+        Outcome.INVALID_OUTPUT,
+        "the stream ended without a response, and without saying that there is none",
+    )
+
+
+@pytest.mark.parametrize("exchange", ["wire"], indirect=True)
+def test_a_compressed_stream_is_named(exchange):
+    body = gzip.compress(event({"OUT": 1}))
+    (reply,), _, _ = exchange(b"HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\nContent-Length: %d\r\n\r\n" % len(body) + body)
+    assert (reply.outcome, reply.error) == (
+        Outcome.BROKEN,
+        "the server compresses its stream of events, which nobody asked it to: its events cannot be read",
+    )
+
+
+@pytest.mark.parametrize("broken", [b"{not json", b"xx", b"[1]", b'{"OUT": "tru', b"1"])
+@pytest.mark.parametrize("before", [0, 2])
+def test_a_broken_event_makes_the_answer_invalid_wherever_it_comes(exchange, broken, before):
+    (reply,), _, transport = exchange(stream_of(*[event({"OUT": 1})] * before, b"data: %b\n\n" % broken, event({"OUT": 2})))
+    assert (reply.outcome, reply.error) == (Outcome.INVALID_OUTPUT, "an event of the stream is no JSON object, or ends within it")
+    assert len(reply.responses_ns) == before + 1
+    assert transport.counts.reconnects == 0
+
+
+@pytest.mark.parametrize("error", [{"code": 5, "message": "oops"}, ["oops"], "oops"])
+def test_an_error_of_any_form_is_an_error(exchange, error):
+    (reply,), _, _ = exchange(stream_of(event({"OUT": 1}), event({"error": error})))
+    assert (reply.outcome, reply.error) == (Outcome.REJECTED, error if isinstance(error, str) else json.dumps(error))
+
+
+@pytest.mark.parametrize("count", [1, 3])
 def test_each_event_is_a_response(exchange, count):
     (reply,), (seen,), _ = exchange(stream_of(*(event({"OUT": number}) for number in range(count))))
     assert (reply.outcome, len(reply.responses_ns)) == (Outcome.OK, count), reply.error

@@ -8,7 +8,7 @@ from perfkit.errors import ProtocolError
 from perfkit.protocol.message import InferRequest, InferResponse, ModelMetadata, TensorMetadata
 from perfkit.protocol.tensor import Datatype, tensor_from_array
 from perfkit.scenario.workload import Check
-from perfkit.transport.base import Outcome, Reply
+from perfkit.transport.base import AnswerSigns, Outcome, Reply
 from perfkit.transport.scripted import ScriptedTransport
 from perfkit.workers.answer_check import AnswerCheck
 from perfkit.workload.expectation import Expectation
@@ -22,11 +22,15 @@ def answer(*values):
 
 
 class Answering(ScriptedTransport):
-    """Decodes a reply to the answer that is its payload."""
+    """Decodes a reply to the answer that is its payload, and is its own transport."""
 
     def __init__(self):
         super().__init__(ManualClock(), lambda _: (1, Outcome.OK))
         self.decoded = 0
+        self.transport = self
+
+    def signs(self, reply, response):
+        return AnswerSigns(b"", None)
 
     def decode(self, reply):
         self.decoded += 1
@@ -50,7 +54,6 @@ def replies(count, payload, *, apart_ns=S):
         (answer(1, 2), ""),
         (answer(1, 2, 3), "the answer has shape [3] in output 'OUT', where the model's metadata says [2]"),
         (InferResponse("m", "1", ()), "the answer holds no outputs"),
-        ("this is no JSON", "the answer is broken: this is no JSON"),
     ],
 )
 def test_a_wrong_answer_becomes_an_invalid_output_with_its_reason(tmp_path, payload, error):
@@ -58,6 +61,13 @@ def test_a_wrong_answer_becomes_an_invalid_output_with_its_reason(tmp_path, payl
     (reply,) = replies(1, payload)
     assert check(reply)
     assert (reply.outcome, reply.error) == (Outcome.INVALID_OUTPUT if error else Outcome.OK, error)
+
+
+def test_what_cannot_be_decoded_is_found_without_the_sample(tmp_path):
+    check = make_check(tmp_path, Answering(), share=0.0)
+    (reply,) = replies(1, "this is no JSON")
+    assert not check(reply), "it is no part of the sample"
+    assert (reply.outcome, reply.error) == (Outcome.INVALID_OUTPUT, "the answer is broken: this is no JSON")
 
 
 def test_failed_replies_are_not_checked_and_keep_their_outcome(tmp_path):

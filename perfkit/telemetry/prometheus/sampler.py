@@ -10,6 +10,7 @@ from perfkit.clock import Clock, MonotonicClock
 from perfkit.errors import MeasurementWarning, PerfkitError
 from perfkit.figures.resources import MetricFigures, PageFigures
 from perfkit.override import override
+from perfkit.target.redaction import redact
 from perfkit.telemetry.messages import MetricsPageConfig
 from perfkit.telemetry.prometheus.page import Page, PageGpu, Sample, gpu_uuid, parse_page
 from perfkit.telemetry.series import Sampler, SamplerReport, Series, SeriesBuffer, falls, newest
@@ -120,7 +121,9 @@ class MetricsSampler(Sampler[PageFigures]):
             message = f"The metrics at {self._config.url} describe more than {_MAX_GPUS} GPUs: only the first {_MAX_GPUS} are kept."
             self.note_once("gpus", message)
             return
-        self._gpus.setdefault(uuid, PageGpu(uuid, sample.labels)).add(now_ns, sample)
+        if uuid not in self._gpus:
+            self._gpus[uuid] = PageGpu(self._redacted(uuid), {name: self._redacted(value) for name, value in sample.labels.items()})
+        self._gpus[uuid].add(now_ns, sample)
 
     def _is_wanted(self, sample: Sample) -> bool:
         if sample.name.endswith(_IGNORED_SUFFIXES) or "quantile" in sample.labels:
@@ -135,9 +138,14 @@ class MetricsSampler(Sampler[PageFigures]):
             message = f"The metrics at {self._config.url} have more than {_MAX_METRICS} series: only the first {_MAX_METRICS} are kept."
             self.note_once("maximum", message)
             return
-        is_counter = sample.kind == "counter" or (sample.kind in ("histogram", "summary") and sample.name.endswith(("_sum", "_count")))
-        metric = self._metrics.setdefault(key, _Metric(SeriesBuffer(sample.name, "", sample.labels), is_counter))
-        metric.buffer.add(now_ns, sample.value)
+        if key not in self._metrics:
+            is_counter = sample.kind == "counter" or (sample.kind in ("histogram", "summary") and sample.name.endswith(("_sum", "_count")))
+            labels = {self._redacted(name): self._redacted(value) for name, value in sample.labels.items()}
+            self._metrics[key] = _Metric(SeriesBuffer(self._redacted(sample.name), "", labels), is_counter)
+        self._metrics[key].buffer.add(now_ns, sample.value)
+
+    def _redacted(self, text: str) -> str:
+        return redact(text, self._config.secrets)
 
     def _figures(self, metric: _Metric, part: Series, start_ns: int, end_ns: int) -> MetricFigures:
         labels, buffer = dict(part.labels), metric.buffer

@@ -15,7 +15,7 @@ from perfkit.errors import MeasurementWarning, TargetError
 from perfkit.figures.resources import ComposingModelFigures, ServerFigures
 from perfkit.protocol.statistics import ModelStatistics, TotalTime
 from perfkit.recorder.recording import AnswerTotals
-from perfkit.units import NS_PER_S
+from perfkit.units import NS_PER_S, format_duration_ns
 
 Reading: TypeAlias = Mapping[str, ModelStatistics]
 """The statistics of each version of the model since it was loaded, by version; empty if they cannot be read."""
@@ -106,6 +106,8 @@ def _figures(name: str, versions: Sequence[ModelStatistics]) -> ComposingModelFi
 _MIN_READINGS = 3
 _SETTLE_TIMEOUT_NS, _READ_INTERVAL_NS = 2 * NS_PER_S, NS_PER_S // 50
 
+# a mean of the server may be longer than the client's by so much: it may count until its answer is released
+_SERVER_EXCESS, _SERVER_EXCESS_NS = 1.25, 5_000_000
 _RESET = "the server restarted or reloaded the model, so the point has no server figures."
 
 
@@ -166,6 +168,7 @@ class ServerStatisticsReader:
     ) -> None:
         self._read, self._clock, self._composing = read, clock, composing
         self._before: list[Reading] = []
+        self._read_before_ns = 0
         self._failure = ""
         """Why the last reading failed; empty if it did not, or if the server has no statistics."""
 
@@ -187,6 +190,7 @@ class ServerStatisticsReader:
             await self._clock.sleep_until_ns(self._clock.now_ns() + _READ_INTERVAL_NS)
         if self._composing is not None:
             await self._composing.before()
+        self._read_before_ns = self._clock.now_ns()
 
     async def after(self, sent: AnswerTotals, reconnects: int = 0) -> tuple[ServerCounts | None, tuple[MeasurementWarning, ...]]:
         """Reads after the last answer, until the counts match the client's or two seconds have passed.
@@ -213,6 +217,8 @@ class ServerStatisticsReader:
             await self._clock.sleep_until_ns(self._clock.now_ns() + _READ_INTERVAL_NS)
         if counts is not None and self._composing is not None:
             counts = dataclasses.replace(counts, composing=await self._composing.after())
+        if counts is not None and (impossible := impossible_times(counts, self._clock.now_ns() - self._read_before_ns)):
+            return None, (*warnings, impossible)
         return counts, warnings
 
     async def _reading(self) -> Reading:
@@ -255,6 +261,26 @@ def difference(
         )
         return None, (MeasurementWarning("server_counters_reset", message),)
     return counts, tuple(_warnings(counts))
+
+
+def impossible_times(counts: ServerCounts, elapsed_ns: int) -> MeasurementWarning | None:
+    """A warning if the server's own times cannot be those of this load: longer than `elapsed_ns` between the readings, or than the client's.
+
+    A request lies within its service time as the client sees it, so their sums compare where both count the same requests, and none that
+    the client stopped waiting for.
+    """
+    server, sent = counts.server, counts.sent
+    bound_ns, what = float(elapsed_ns), f"and {format_duration_ns(elapsed_ns)} passed between the readings"
+    if server.success.count == sent.answered and not sent.perhaps_answered:
+        client_ns = sent.answered_ns / max(sent.answered, 1)
+        if (_SERVER_EXCESS * client_ns + _SERVER_EXCESS_NS) < bound_ns:
+            bound_ns = _SERVER_EXCESS * client_ns + _SERVER_EXCESS_NS
+            what = f"and the same requests took {format_duration_ns(client_ns)} with perfkit's own time and the network"
+    name, mean_ns = max(((name, one.mean_ns or 0.0) for name, one in server.times.items() if name != "fail"), key=lambda pair: pair[1])
+    if mean_ns <= bound_ns:
+        return None
+    told = f"The server says that a request took {format_duration_ns(mean_ns)} ({name.replace('_', ' ')}), {what}"
+    return MeasurementWarning("server_times_impossible", f"{told}: both cannot be true, so the point has no server figures.")
 
 
 def _warnings(counts: ServerCounts) -> list[MeasurementWarning]:

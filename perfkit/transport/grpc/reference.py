@@ -81,6 +81,9 @@ class ReferenceGrpcTransport(TaskSender, GrpcTransport):
             raise refusal(reply.error)
         return reply.payload
 
+    def received(self, reply: Reply) -> bytes:
+        return bytes(reply.payload)
+
     async def aclose(self) -> None:
         counters = tuple(self._reconnect_counters.values())
         for task in counters:

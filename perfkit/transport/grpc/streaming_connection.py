@@ -218,9 +218,10 @@ class StreamingConnection(Http2Connection[RequestStream]):
         if not response.error:
             found.answer.keep(message, self._received_ns)
         if response.is_response:
-            found.answer.add(message, len(message), self._received_ns)
+            found.answer.add(message, len(message), self._received_ns, response.model)
         elif response.error and not found.answer.error:
             found.answer.error = response.error
+        found.answer.is_final = response.is_final is True
         if is_single or response.is_final is False:
             return
         del stream.requests[found.id]

@@ -166,6 +166,10 @@ class WireGrpcTransport(PooledTransport[GrpcConnection], GrpcTransport):
         headers, chunks = reply.payload
         return read_message(b"".join(chunks), "" if headers is None else headers.encoding, self._options.answer_limit.max_bytes)
 
+    def received(self, reply: Reply) -> bytes:
+        payload: StreamedAnswer | tuple[AnswerHeaders | None, list[bytes]] = reply.payload
+        return payload[1][0] if isinstance(payload, tuple) else bytes(payload.first)
+
     def _unary(self, call: RpcCall, compression: Compression) -> Prepared:
         headers = request_headers(self.address, call.path, self._options.timeout_ns, compression)
         return Prepared(request_buffers(headers, write_message(call.message, compression)))

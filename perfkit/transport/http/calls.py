@@ -1,16 +1,19 @@
 """HTTP calls and their responses, and what both engines make of an exchange."""
 
 import abc
+import contextlib
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 from perfkit.errors import ProtocolError, TargetError
-from perfkit.protocol.compression import compress, decompress
+from perfkit.protocol.compression import ACCEPTED, compress, decompress
 from perfkit.protocol.tensor import Buffer
 from perfkit.target.address import Address
-from perfkit.transport.base import OneAddress, Outcome, Prepared, Reply
+from perfkit.transport.base import OneAddress, Outcome, Prepared, Reply, StreamedAnswer
+from perfkit.transport.options import MAX_DESCRIPTION_BYTES
 
+_SHOWN_CHARACTERS = 50
 COMPARED_BYTES = 2000
 """Error bodies whose first bytes are equal have the same message, of which 300 characters are shown."""
 
@@ -41,8 +44,27 @@ class HttpResponse:
     body: bytes
 
     def decompressed(self, limit_bytes: int) -> bytes:
-        """The body, decompressed; raises ProtocolError if it is invalid, or longer than the limit."""
-        return decompress(self.body, self.headers.get("content-encoding", ""), limit_bytes)
+        """The body, decompressed; raises ProtocolError if it is invalid, compressed in another way than known, or longer than the limit.
+
+        A server may compress what nobody asked it to (RFC 9110, 12.5.3).
+        """
+        encoding = self.headers.get("content-encoding", "")
+        return decompress(self.body, known_encoding(encoding), limit_bytes)
+
+
+def streamed_response(answer: StreamedAnswer) -> HttpResponse:
+    """The first event of a stream in place of the response that it is part of."""
+    return HttpResponse(200, {}, bytes(answer.first))
+
+
+def known_encoding(encoding: str) -> str:
+    """The name that `decompress` knows of a Content-Encoding; raises ProtocolError if there is none."""
+    names = [name for part in encoding.lower().split(",") if (name := part.strip().removeprefix("x-")) not in ("", "identity")]
+    if names and (len(names) > 1 or names[0] not in ACCEPTED):
+        raise ProtocolError(
+            f"the answer is compressed as {encoding[:_SHOWN_CHARACTERS]!r}; perfkit reads {' and '.join(ACCEPTED)}, and asks for no other"
+        )
+    return names[0] if names else ""
 
 
 class HttpApi(NamedTuple):
@@ -51,7 +73,7 @@ class HttpApi(NamedTuple):
     opening_path: str
     """A path that can be asked for at any time, to open a connection."""
     read_event_error: Callable[[bytes], str]
-    """The message of a server-sent event that is an error; empty for a response."""
+    """The message of a server-sent event that is an error; empty for a response. Raises ProtocolError for what is neither."""
 
 
 class HttpTransport(OneAddress, abc.ABC):
@@ -69,16 +91,29 @@ class HttpTransport(OneAddress, abc.ABC):
         """The response that a reply carries, also that of a rejection; raises ProtocolError if there is none or it is malformed."""
 
     @abc.abstractmethod
+    def received(self, reply: Reply) -> bytes:
+        """See `Transport`."""
+
+    @abc.abstractmethod
     async def _exchange(self, prepared: Prepared) -> Reply:
         """The reply to a call that is not part of the load."""
 
-    async def exchange(self, call: HttpCall) -> HttpResponse:
-        """Makes a call that is not part of the load; raises TargetError if there is no response."""
+    async def exchange(self, call: HttpCall, limit_bytes: int = MAX_DESCRIPTION_BYTES) -> HttpResponse:
+        """Makes a call that is not part of the load; the response's body is decompressed, to at most `limit_bytes`.
+
+        Raises TargetError if there is no response, or if that of a success cannot be decompressed: some servers declare errors to be
+        compressed that are not.
+        """
         reply = await self._exchange(self.prepare(call))
         if reply.payload is None:
             message = reply.error if reply.outcome is Outcome.CONNECT_FAILED else f"{self.address}: {reply.error}"
             raise TargetError(message, may_pass=reply.outcome in (Outcome.CONNECT_FAILED, Outcome.BROKEN))
         try:
-            return self.answer(reply)
+            response = self.answer(reply)
+            if response.status == 200:
+                return dataclasses.replace(response, body=response.decompressed(limit_bytes))
         except ProtocolError as error:
             raise TargetError(f"{self.address}: {error}") from None
+        with contextlib.suppress(ProtocolError):
+            response = dataclasses.replace(response, body=response.decompressed(limit_bytes))
+        return response

@@ -1,6 +1,6 @@
 """The wire engine's connection for answers that are streams of server-sent events, such as those of Triton's `generate_stream`."""
 
-import dataclasses
+import re
 from collections.abc import Callable, Sequence
 
 from perfkit.errors import ProtocolError
@@ -11,13 +11,15 @@ from perfkit.transport.pool import ConnectionPool
 
 ERROR_EVENT_STATUS = "error"
 """The status of a request that a stream answers with an error; its HTTP status is 200."""
+COMPRESSED = "the server compresses its stream of events, which nobody asked it to: its events cannot be read"
+_ENCODED = re.compile(rb"\ncontent-encoding:[ \t]*(?!identity)\S", re.IGNORECASE)
 NO_EVENTS = "the answer is not a stream of events, or ends within one"
 
 
 class EventStreamConnection(HttpConnection):
     """A keep-alive connection whose answers are streams of events; each is timed when its last bytes are received.
 
-    `read_error` returns the message of an event that is an error, and an empty text for a response.
+    `read_error` is `HttpApi.read_event_error`.
     """
 
     def __init__(self, pool: "ConnectionPool[EventStreamConnection]", read_error: Callable[[bytes], str]) -> None:
@@ -43,10 +45,7 @@ class EventStreamConnection(HttpConnection):
         self._events = EventSplitter(self._pool.answer_limit.max_bytes, self._on_event)
 
     def _on_event(self, data: bytes) -> None:
-        if error := self._read_error(data):
-            self._answer.error = self._answer.error or error
-        else:
-            self._answer.add(None, len(data), self._received_ns)
+        add_event(self._answer, data, self._received_ns, self._read_error)
 
     def _check_size(self, added_bytes: int) -> None:
         """Each event has a limit of its own, and a stream none; its bytes are not kept."""
@@ -61,15 +60,30 @@ class EventStreamConnection(HttpConnection):
     def _answered(self, status: int) -> Reply:
         if status != 200:
             return super()._answered(status)
-        return stream_reply(self._answer, self._events, self._started_ns, self._received_ns)
+        reply = stream_reply(self._answer, self._events, self._started_ns, self._received_ns)
+        if reply.outcome in (Outcome.BROKEN, Outcome.INVALID_OUTPUT) and _ENCODED.search(self._chunks[0]):
+            reply.error = COMPRESSED
+        return reply
 
     def _failed(self, outcome: Outcome, error: str) -> Reply:
         return self._answer.failed(outcome, self._started_ns, self._now_ns(), error)
+
+
+def add_event(answer: StreamedAnswer, data: bytes, at_ns: int, read_error: Callable[[bytes], str]) -> None:
+    """Takes an event: a response, or an error, or neither."""
+    try:
+        error = read_error(data)
+    except ProtocolError as fault:
+        answer.fault = answer.fault or str(fault)
+        return
+    if error:
+        answer.error = answer.error or error
+    else:
+        answer.add(data, len(data), at_ns)
 
 
 def stream_reply(answer: StreamedAnswer, events: EventSplitter, started_ns: int, ended_ns: int) -> Reply:
     """The reply to a request whose stream has ended."""
     if events.has_rest:
         return answer.failed(Outcome.BROKEN, started_ns, ended_ns, NO_EVENTS)
-    # events have neither shapes nor datatypes, so that there is nothing to check
-    return dataclasses.replace(answer.complete(started_ns, ended_ns, ERROR_EVENT_STATUS), payload=None)
+    return answer.complete(started_ns, ended_ns, ERROR_EVENT_STATUS)

@@ -164,6 +164,9 @@ class ReferenceHttpTransport(TaskSender, HttpTransport):
             raise ProtocolError(reply.error)
         return reply.payload
 
+    def received(self, reply: Reply) -> bytes:
+        return bytes(reply.payload.body)
+
     async def _exchange(self, prepared: Prepared) -> Reply:
         return await self.send(prepared)
 

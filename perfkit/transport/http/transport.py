@@ -6,14 +6,16 @@ from collections.abc import Callable, Mapping
 from perfkit.errors import ProtocolError, TargetError
 from perfkit.protocol.tensor import Buffer
 from perfkit.target.address import Address, Tls, host_name, redacted_url
-from perfkit.transport.base import Prepared, Reply
+from perfkit.transport.base import Prepared, Reply, StreamedAnswer
 from perfkit.transport.connect import client_context
-from perfkit.transport.http.calls import COMPARED_BYTES, HttpApi, HttpCall, HttpResponse, HttpTransport
+from perfkit.transport.http.calls import COMPARED_BYTES, HttpApi, HttpCall, HttpResponse, HttpTransport, streamed_response
 from perfkit.transport.http.connection import HttpConnection, parse_response
 from perfkit.transport.options import AnswerLimit, TransportOptions
 from perfkit.transport.pool import PooledTransport
 from perfkit.transport.resolution import make_pool
 
+# of an answer: its head may come alone
+_FIRST_READS = 3
 # below this size joining buffers is cheaper than writing several; above it, tensors are not copied
 _MAX_JOINED_BYTES = 1 << 16
 
@@ -51,7 +53,15 @@ class WireHttpTransport(PooledTransport[HttpConnection], HttpTransport):
     def answer(self, reply: Reply) -> HttpResponse:
         if reply.payload is None:
             raise ProtocolError(reply.error)
+        if isinstance(reply.payload, StreamedAnswer):
+            return streamed_response(reply.payload)
         return parse_response(reply.payload)
+
+    def received(self, reply: Reply) -> bytes:
+        payload: StreamedAnswer | list[bytes] = reply.payload
+        if isinstance(payload, list):
+            return payload[0] if len(payload) == 1 else b"".join(payload[:_FIRST_READS])
+        return bytes(payload.first)
 
     def raw_failure(self, reply: Reply) -> str | bytes:
         """The start of the body: heads hold dates and request ids."""
@@ -92,7 +102,9 @@ async def read_page(url: str, headers: Mapping[str, str], now_ns: Callable[[], i
     )
     transport = WireHttpTransport(address, TransportOptions(timeout_ns=timeout_ns, answer_limit=limit), now_ns)
     try:
-        response = await transport.exchange(HttpCall("GET", urllib.parse.urlunsplit(("", "", parts.path or "/", parts.query, ""))))
+        response = await transport.exchange(
+            HttpCall("GET", urllib.parse.urlunsplit(("", "", parts.path or "/", parts.query, ""))), limit.max_bytes
+        )
     finally:
         await transport.aclose()
     if response.status != 200:

@@ -112,6 +112,10 @@ def test_clients_see_the_written_configuration(tmp_path):
             "has 'x' of shape [-1, 3], which does not match its configuration's [-1, 4].",
         ),
         ('max_batch_size: 2 sequence_batching { control_input { name: "s" control { int32_false_true: [0, 1] } } }', "has no input 's'"),
+        (
+            'max_batch_size: 2 sequence_batching { control_input { name: "x" control { fp32_false_true: [0, 1] } } }',
+            "the control_input 'x' of shape [-1, 3]; it gets values of shape [-1, 1].",
+        ),
         ('default_model_filename: "other.onnx"', "other.onnx"),
         ("version_policy { specific { versions: 9 } }", "it has no version that the version policy selects"),
     ],

@@ -1,10 +1,17 @@
 """Reading model configurations, and the errors for unsupported ones."""
 
+import math
+
+import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from perfkit.errors import UsageError
-from perfkit.protocol.tensor import Datatype
-from server_stub.inference.definition import TensorDefinition, VersionPolicy
+from perfkit.protocol.message import InferRequest
+from perfkit.protocol.tensor import Datatype, tensor_from_array
+from server_stub.inference.conversion import input_arrays
+from server_stub.inference.definition import ModelDefinition, TensorDefinition, VersionPolicy
 from server_stub.repository import model_config
 from server_stub.scheduling.batching import BatchingPolicy, QueuePolicy
 from server_stub.scheduling.sequences import Control, ControlKind, SequencePolicy
@@ -46,6 +53,38 @@ def test_sequence_batching_is_read(tmp_path):
     assert direct == SequencePolicy((), 1_000_000_000)
 
 
+FACTORS = st.lists(st.sampled_from([1, 2, 3]), max_size=2)
+PARTS = st.lists(FACTORS, min_size=1, max_size=3)
+"""The sizes before, between and after variable ones."""
+
+
+@given(PARTS, st.data())
+def test_a_reshape_is_accepted_if_it_keeps_what_is_between_variable_sizes_and_is_executed_then(tmp_path_factory, parts, data):
+    """Both shapes are built of the same parts; the truth of the executed one is the order of the elements in memory."""
+    dims, shape, request = list[int](), list[int](), list[int]()
+    for number, factors in enumerate(parts):
+        if number:
+            dims, shape, request = [*dims, -1], [*shape, -1], [*request, number + 4]
+        dims += factors
+        request += factors
+        shape += [math.prod(factors)] if data.draw(st.booleans()) else [1, *reversed(factors)]
+    config = 'input {{ name: "x" data_type: TYPE_FP32 dims: {} reshape {{ shape: {} }} }}'
+    folder = tmp_path_factory.mktemp("reshape")
+    (tensor,) = read(folder, config.format(dims, shape)).inputs
+    model = ModelDefinition("m", "", "", 0, (tensor,), ())
+    values = np.arange(math.prod(request), dtype=np.float32).reshape(request)
+    asked = InferRequest("m", (tensor_from_array("x", Datatype.FP32, values),))
+    executed = input_arrays(model, asked)["x"]
+    assert [size for size, expected in zip(executed.shape, shape, strict=True) if expected == -1] == [
+        number + 4 for number in range(1, len(parts))
+    ]
+    assert executed.ravel().tolist() == values.ravel().tolist()
+    with pytest.raises(UsageError, match="does not have the elements of its dims"):
+        read(folder, config.format(dims, [*shape, 7]))
+    with pytest.raises(UsageError, match="does not have the elements of its dims"):
+        read(folder, config.format(dims, [*shape, -1]))
+
+
 @pytest.mark.parametrize(
     ("text", "sentence"),
     [
@@ -71,6 +110,21 @@ def test_sequence_batching_is_read(tmp_path):
         ('input { name: "x" }', "data_type of 'x' is missing."),
         ("input { data_type: TYPE_FP32 }", "an input or output has no name."),
         ('input { name: "x" data_type: TYPE_FP32 dims: 0 }', "dims of 'x' are [0]"),
+        (
+            'input { name: "x" data_type: TYPE_FP32 dims: [ 1, 2, 2 ] format: FORMAT_NCHW } input { name: "x" data_type: TYPE_FP32 }',
+            "'x' is configured twice.",
+        ),
+        (
+            'input { name: "x" data_type: TYPE_FP32 dims: [ 1, 2 ] format: FORMAT_NHWC }',
+            "format of 'x' is FORMAT_NHWC, which needs 3 dims, found [1, 2].",
+        ),
+        (
+            'input { name: "x" data_type: TYPE_FP32 dims: 4 reshape { shape: [ 2, 3 ] } }',
+            "reshape of 'x' is [2, 3], which does not have the elements of its dims [4]",
+        ),
+        ('input { name: "x" data_type: TYPE_FP32 dims: 4 reshape { shape: [ 0 ] } }', "reshape of 'x' is [0]"),
+        ('output { name: "x" data_type: TYPE_FP32 dims: 4 reshape { shape: [ -2, -2 ] } }', "reshape of 'x' is [-2, -2]"),
+        ('output { name: "x" data_type: TYPE_FP32 dims: [ -1, 4 ] reshape { shape: [ 4, -1 ] } }', "not between the same variable sizes"),
         ('input { name: "x" data_type: TYPE_FP32 optional: true }', "optional of 'x' is not supported"),
         ('output { name: "y" data_type: TYPE_FP32 label_filename: "../a" }', "label_filename '../a' must be a name without folders."),
         ('output { name: "y" data_type: TYPE_FP32 label_filename: "none" }', "label_filename of 'y' cannot be read"),

@@ -179,22 +179,39 @@ class ScriptedServer:
         return answer
 
 
+LOAD_NS = 100 * MS
+
+
 def measure_around(script, sent):
-    """The counts of a load around which the script answers, in virtual time, and the time at the end."""
+    """The counts of a load of 100 ms around which the script answers, in virtual time, and the time at the end without the load."""
     clock = ManualClock()
 
     async def go():
         telemetry = ServerStatisticsReader(script.read, clock)
         await telemetry.before()
+        await clock.sleep_until_ns(clock.now_ns() + LOAD_NS)
         return await telemetry.after(sent)
 
-    return clock.run(go()), clock.now_ns()
+    return clock.run(go()), clock.now_ns() - LOAD_NS
 
 
 @pytest.mark.parametrize("read", [(3, 3, 3, 8, 11, 13), (3, 5, 6, 8, 9, 9, 19)], ids=["after", "before"])
 def test_counts_that_still_change_after_or_before_the_load_are_awaited(read):
-    (counts, warnings), _ = measure_around(ScriptedServer(*((statistics(count),) for count in read)), AnswerTotals(10))
+    (counts, warnings), _ = measure_around(ScriptedServer(*((statistics(count),) for count in read)), AnswerTotals(10, 10 * 20 * MS))
     assert (counts.figures().requests, warnings) == (10, ())
+
+
+@pytest.mark.parametrize(
+    ("client_ms", "queue_ms", "answered", "is_possible"),
+    [(20, 2, 10, True), (1.64, 20_000, 10, False), (20, 40, 10, False), (20, 90, 10, False), (20, 40, 9, True), (20, 3000, 9, False)],
+    ids=["possible", "20 s in 1.64 ms", "longer than the client's", "longer than both", "of others, too", "longer than the load"],
+)  # fmt: skip
+def test_times_of_the_server_that_cannot_be_are_no_figures(client_ms, queue_ms, answered, is_possible):
+    """Each request takes 13 ms besides its time in the queue, and the load takes 100 ms; counts that differ are awaited for 2 s."""
+    script = ScriptedServer(*((statistics(count, queue_ms=queue_ms),) for count in (3, 3, 3, 13)))
+    (counts, warnings), _ = measure_around(script, AnswerTotals(answered, round(answered * client_ms * MS)))
+    assert (counts is not None) is is_possible
+    assert ("server_times_impossible" in codes(warnings)) is not is_possible
 
 
 def test_counts_that_never_arrive_are_a_warning_after_two_seconds():
@@ -250,7 +267,8 @@ def test_the_models_of_an_ensemble_have_figures_of_their_own():
     async def go():
         reader = ServerStatisticsReader(script.read, clock, ComposingModelsReader(read_composing))
         await reader.before()
-        return await reader.after(AnswerTotals(10))
+        await clock.sleep_until_ns(clock.now_ns() + LOAD_NS)
+        return await reader.after(AnswerTotals(10, 10 * 20 * MS))
 
     counts, _ = clock.run(go())
     resize, classify = counts.figures().composing_models
