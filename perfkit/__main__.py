@@ -5,6 +5,6 @@ import sys
 if __name__ == "__main__" and not sys.flags.safe_path:
     del sys.path[0]  # the current folder, before anything is imported: a file there may have the name of a library
 
-from perfkit.cli import main
+from perfkit.cli import start
 
-sys.exit(main())
+sys.exit(start())

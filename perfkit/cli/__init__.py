@@ -1,8 +1,8 @@
 """The commands, one module each: options, the call that does the work, and the exit code."""
 
 
-def main() -> int:
-    """The command `perfkit`, which can be interrupted as soon as Python runs it: loading takes long enough to change one's mind."""
+def start() -> int:
+    """Runs the command `perfkit`; an interrupt while it is still being imported ends it without a traceback."""
     try:
         from perfkit.cli.main import main as run
 
