@@ -17,7 +17,7 @@ from perfkit.process.child import end_unused
 from perfkit.process.start_module import spawn_module
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from perfkit.errors import PerfkitError
     from perfkit.measurement.lifecycle import InterleavedCase
@@ -100,7 +100,7 @@ def _execute(options: argparse.Namespace) -> ExitCode:
 
     if result.points:
         _print_stored(result, folder if session.has_stored else None, options)
-    code = _accepted(session.exit_code or _exit_code(result), options)
+    code = _accepted(session.exit_code or _exit_code(result), options, [result])
     session.say_last_notes()
     if session.has_stored and result.status in ("interrupted", "incomplete") and has_points(folder):
         session.live.say(f"to measure the remaining load points: {command_that_continues(options, folder, '--resume')}")
@@ -127,8 +127,12 @@ def _fleet_settings(options: argparse.Namespace) -> "list[str]":
     )
 
 
-def _accepted(code: ExitCode, options: argparse.Namespace) -> ExitCode:
-    return ExitCode.DONE if code is ExitCode.INCONCLUSIVE and options.on_inconclusive == "pass" else code
+def _accepted(code: ExitCode, options: argparse.Namespace, results: "Iterable[Result]") -> ExitCode:
+    """The exit code with `--on-inconclusive pass`, which passes nothing that was measured beyond its limit."""
+    if code is not ExitCode.INCONCLUSIVE or options.on_inconclusive != "pass":
+        return code
+    is_beyond = any(point.slo is not None and point.slo.is_beyond for result in results for point in result.summary)
+    return code if is_beyond else ExitCode.DONE
 
 
 class _Session:
@@ -334,7 +338,7 @@ def _end_sweep(
         can_resume = any(has_points(folder / sweep.document.cases[index].folder) for index in sweep.pending())
         again = command_that_continues(options, folder, *(["--resume"] if can_resume else []))
         session.live.say(f"to measure the remaining cases: {again}")
-    code = _accepted(min(codes, key=_BY_SEVERITY.index), options)
+    code = _accepted(min(codes, key=_BY_SEVERITY.index), options, results.values())
     print_sweep_status(sweep.document, list(results.values()), code)
     return code
 
