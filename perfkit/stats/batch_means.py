@@ -49,12 +49,12 @@ class Precision:
 
     def is_enough(self, count: int) -> bool:
         """Whether so many requests give a figure an interval at all, which may be open."""
-        return self.batches >= _FEWEST_BATCHES and count >= _FEWEST_EFFECTIVE * self.time
+        return self.batches >= _FEWEST_BATCHES and (not self.is_correlated or count >= _FEWEST_EFFECTIVE * self.time)
 
     @property
     def fewest(self) -> int:
         """The effective samples that an interval with two ends needs: from few that are correlated, the time itself is too often underestimated."""
-        return _FEWEST_CORRELATED if self.is_correlated else _FEWEST_EFFECTIVE
+        return _FEWEST_CORRELATED if self.is_correlated else 1
 
 
 class Deviations:

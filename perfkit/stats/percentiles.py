@@ -63,7 +63,8 @@ def is_limit_shown_met(quantile: float, count: int, above: int, autocorrelation_
 
 _BATCHES = range(20, 31)
 _FEWEST_BATCHES = 5
-_SPELLS = 40
+SPELLS = 40
+"""So many independent groups of requests above a percentile, if requests are correlated, close its interval."""
 _BASE, _LADDER = (0.5, 0.9), (0.95, 0.99, 0.999, 0.9999)
 
 
@@ -104,10 +105,12 @@ class PercentileInterval:
         """
         if not self.precision.is_correlated:
             return minimum_samples(self.quantile, self.precision.time)
-        return math.ceil(max(self.precision.fewest, round(_SPELLS / (1 - self.quantile), 6)) * self.precision.time)
+        return math.ceil(max(self.precision.fewest, round(SPELLS / (1 - self.quantile), 6)) * self.precision.time)
 
 
-def percentile_intervals(intervals: Sequence[BucketCounts], quantiles: Sequence[float]) -> dict[float, PercentileInterval]:
+def percentile_intervals(
+    intervals: Sequence[BucketCounts], quantiles: Sequence[float], *, are_independent: bool = False
+) -> dict[float, PercentileInterval]:
     """The percentiles, in (0, 1), of all samples of a window, each with its 95 % interval, by quantile.
 
     `intervals` follow each other in time, are equally long, and include empty ones; those of several repetitions may be joined, and a
@@ -120,6 +123,9 @@ def percentile_intervals(intervals: Sequence[BucketCounts], quantiles: Sequence[
     Sources: R. S. Woodruff, JASA 47 (1952), for intervals of quantiles from those of shares; D. R. Wood & B. W. Schmeiser, "Overlapping batch
     quantiles" (1995), for the variance of indicators between batches. Assumption: what is slow at times is slow several times in the window.
     Nothing is known of a stall that comes less often than that. `reports/interval-coverage.md` has the simulated coverage.
+
+    `are_independent` says that the parts are known to be independent of each other, such as what follows different gaps: then no correlation between
+    them is looked for.
 
     Percentiles with fewer than 1/(1-p) samples are left out; with fewer than 5 intervals all are. Raises ValueError for a
     quantile outside (0, 1).
@@ -140,7 +146,7 @@ def percentile_intervals(intervals: Sequence[BucketCounts], quantiles: Sequence[
         telling = [
             row for level in levels if level == quantile or level in _BASE or (level in _LADDER and level < quantile) for row in rows[level]
         ]
-        precision = deviations.precision([0, *telling], rows[quantile])
+        precision = deviations.precision([] if are_independent else [0, *telling], rows[quantile])
         return _interval(quantile, pooled, precision)
 
     return {quantile: interval(quantile) for quantile in shown}

@@ -91,9 +91,8 @@ def judge_slo(
 
     A percentile is judged by the share of times beyond its limit: the limit is violated if that is clearly above what the percentile allows, met
     if it is clearly below, and otherwise inconclusive. Clearly: a binomial test of as many independent times as these are worth at the limit
-    (`precision_above`), with an error of 2.5 % either way for all `load_points` of a run together. Times count one by one if all are beyond
-    the limit, or if none reaches a third of it and they are worth 20 independent ones: in a queue, times near the limit are then rare beyond
-    doubt.
+    (`precision_above`), with an error of 2.5 % either way for all `load_points` of a run together. Times count one by one if all are beyond the limit, or
+    if none reaches a third of it and an exponential tail leaves no doubt (`_is_far`).
 
     Wrong answers are judged by the interval of their share, since only some answers are checked. The SLO is violated if one limit is,
     otherwise inconclusive if one limit is. Where the target was not steady, a verdict on a percentile stands if it is that of both halves of the windows. An
@@ -136,8 +135,11 @@ def _judge_percentile(quantile: float, limit_ns: int, judged: JudgedTimes, error
     if not count:
         return "inconclusive", f"{name} has no samples"
     precision = precision_above([part for parts in judged.windows for part in parts], limit_ns, quantile)
-    is_far = above == count or (_FAR * times.max_ns <= limit_ns and precision.is_enough(count))
-    time = 1.0 if is_far else precision.time_with_its_error
+    time = (
+        1.0
+        if above == count or _is_far(quantile, limit_ns / max(times.max_ns, 1), count / precision.time, error)
+        else precision.time_with_its_error
+    )
     verdict = _judge_share(quantile, count / time, above / time, error)
     found = f"{above:,} of {count:,} are above {limit}"
     if not is_withheld(quantile, count):
@@ -147,8 +149,10 @@ def _judge_percentile(quantile: float, limit_ns: int, judged: JudgedTimes, error
         found = (
             f"{value}, and {found}" if verdict == "inconclusive" else f"{value}, {'above' if verdict == 'violated' else 'within'} {limit}"
         )
-    elif verdict != "inconclusive":
-        found = f"{found}, {'more' if verdict == 'violated' else 'fewer'} than {name} allows"
+    else:
+        found = (
+            f"{name}: {found}" + {"violated": ", more than it allows", "satisfied": ", fewer than it allows", "inconclusive": ""}[verdict]
+        )
     if verdict == "inconclusive":
         reason = ", because slow requests come in groups" if precision.is_correlated else ""
         longer = next(
@@ -161,6 +165,15 @@ def _judge_percentile(quantile: float, limit_ns: int, judged: JudgedTimes, error
         if any((half.count_above(limit_ns) > (1 - quantile) * half.count) != (verdict == "violated") for half in halves):
             return "inconclusive", f"{found}, but the target was not steady, and this is so in one half of the window only"
     return verdict, found
+
+
+def _is_far(quantile: float, distance: float, effective: float, error: float) -> bool:
+    """Whether a limit, given as a multiple of the longest time, is so far away that times which reach it would hardly be without any in between.
+
+    Where the share 1 - q is above the limit and the tail is exponential, (1 - q)^(1/distance) of the times are above the longest one: with so many
+    independent ones, that none was seen has at most the chance `error`.
+    """
+    return distance >= _FAR and (1 - (1 - quantile) ** (1 / distance)) ** effective <= error
 
 
 def _judge_share(quantile: float, count: float, above: float, error: float) -> Verdict:
