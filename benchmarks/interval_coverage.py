@@ -11,10 +11,14 @@ lower end; `closed` is the share of runs with a closed interval, and `none` that
 93 % of the intervals cover, or less than 90 % of the closed ones, where at least 5 % of the runs have one. It is in brackets if the share of *all* runs
 with a wrong interval is nevertheless at most 7 %: then the few runs that show one are those in which chance hid the correlation.
 
+With `--verdicts`, the table has the verdicts of SLOs instead, on limits at a true percentile itself, where both "satisfied" and "violated" are
+wrong and each should be rare (2.5 %), and at twice the p99 and half of it.
+
 The width is the median of the closed intervals of independent times ÷ the exact one of so many samples. The exit code is 1 if a cell is
 missed and not in brackets.
 """
 
+import collections
 import functools
 import itertools
 import math
@@ -31,11 +35,14 @@ from perfkit.points.point import throughput_interval
 from perfkit.recorder.batches import batch_length_ns
 from perfkit.stats.buckets import BucketCounts
 from perfkit.stats.percentiles import mean_interval, percentile_intervals
+from perfkit.stats.slo import JudgedTimes, SloLimits, judge_slo
 from perfkit.units import NS_PER_S
 
 REQUESTS, QUANTILES = (200, 1_000, 3_000, 10_000, 100_000), (0.5, 0.9, 0.95, 0.99, 0.999)
 RATE_PER_S, SHORTEST_S, MOST_AT_ONCE = 1000.0, 1.0, 3_000_000
 LEAST, LEAST_CLOSED, FEWEST_SHOWN, MOST_WRONG = 0.93, 0.90, 0.05, 0.07
+JUDGED = ((0.5, 1.0), (0.95, 1.0), (0.99, 1.0), (0.99, 2.0), (0.99, 0.5))
+"""The quantiles and the limits of the SLOs, as multiples of the percentile."""
 TRUTH_REQUESTS, ROUNDING = 4_000_000, 1.001
 _SPREAD = 25  # enough requests for any of the arrival processes
 
@@ -140,6 +147,20 @@ def simulate(series: TimeSeries, requests: int, runs: int, seed: int) -> dict[st
     return {name: Found.of(intervals, of_name[name]) for name, intervals in found.items()}
 
 
+def judge(series: TimeSeries, requests: int, runs: int, seed: int) -> list[str]:
+    """The verdicts on limits at the p50, p95 and p99 themselves, where each is wrong, and at twice and half the p99, in per cent of the runs."""
+    random, rate = np.random.default_rng([seed, requests, len(series.name)]), rate_per_s(requests)
+    found = truth(series, requests if series.is_drifting else max(REQUESTS), rate, seed).percentiles
+    limits = [(quantile, factor * float(found[QUANTILES.index(quantile)])) for quantile, factor in JUDGED]
+    verdicts = [collections.Counter[str]() for _ in limits]
+    for arrivals, times in windows(series, requests, rate, runs, random):
+        parts = parts_of(arrivals, times, requests / rate)
+        judged = JudgedTimes(BucketCounts.merged(parts), [parts])
+        for (quantile, limit_ns), counted in zip(limits, verdicts, strict=True):
+            counted[judge_slo(SloLimits({quantile: round(limit_ns)}), judged, 0.0).verdict] += 1
+    return [f"{one['satisfied'] / runs:.1%}, {one['violated'] / runs:.1%}" for one in verdicts]
+
+
 def width_of_independent(series: TimeSeries, requests: int, quantile: float, seed: int) -> float:
     """The exact width of the interval of so many independent times: between two order statistics."""
     deviation = 1.96 * math.sqrt(quantile * (1 - quantile) / requests)
@@ -152,13 +173,28 @@ def width_of_independent(series: TimeSeries, requests: int, quantile: float, see
 def main() -> int:
     """Prints the tables."""
     options = program_options(
-        __doc__, out="interval-coverage", runs=400, seed=1, only=("", "only the series whose names contain it"), requests=[*REQUESTS]
+        __doc__,
+        out="interval-coverage",
+        runs=400,
+        seed=1,
+        only=("", "only the series whose names contain it"),
+        requests=[*REQUESTS],
+        verdicts=(False, "of SLOs instead"),
     )
     page = Report(options.out, "Coverage of the 95 % intervals within a window")
     page.add(
         "",
         f"{options.runs} runs a cell (a quarter of them with 100,000 requests), seed {options.seed}; made by `python -m benchmarks.interval_coverage`, whose docstring says how.",
     )
+    if options.verdicts:
+        page.add("")
+        page.table(
+            "series", ">requests", *(f"limit at {factor:g} × p{quantile * 100:g}: satisfied, violated" for quantile, factor in JUDGED)
+        )
+        for series in (one for one in SERIES if options.only in one.name):
+            for requests in options.requests:
+                page.row(series.name, f"{requests:,}", *judge(series, requests, options.runs, options.seed))
+        return page.write()
     names = [f"p{quantile * 100:g}" for quantile in QUANTILES]
     page.add("")
     page.table("series", ">requests", *names, "mean", "throughput")
