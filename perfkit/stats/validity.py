@@ -157,7 +157,7 @@ class OpenLoopFigures:
     """How late the generator itself came to send each request; waiting for a connection is due to the target."""
     response_p50_ns: float
     late_effect: Effect | None = None
-    """The first figure that late starts moved beyond its confidence interval."""
+    """The figure with enough samples that late starts moved beyond its interval."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -182,7 +182,7 @@ class StopFigures:
     touched: int
     """Requests that they touched."""
     effect: Effect | None
-    """The first figure that they moved beyond its confidence interval."""
+    """The figure with enough samples that they moved beyond its interval."""
     cause: str = ""
     """What stopped the generator, where a reading says so."""
 
@@ -214,8 +214,8 @@ def judge_generator(
     """Judges the load generator's influence on a point's figures.
 
     A point is invalid if a worker's core was more than 85 % busy, or a CPU quota stopped the generator for more than 1 % of the
-    window, or its machine was suspended; if the generator's stops moved a figure beyond its confidence interval; in an open loop also if
-    less than 99 % of the schedule was sent or dropped, if late starts moved a figure beyond its interval, or if more than 2 % of the
+    window, or its machine was suspended; if the generator's stops moved a figure with enough samples beyond its interval; in an open loop also if
+    less than 99 % of the schedule was sent or dropped, if late starts did, or if more than 2 % of the
     requests start late, with the confidence of an exact binomial interval of 95 %. Late is above 1 ms and above 5 % of the median
     response time. Warnings: a stop of 10 ms or more that moved no figure; the host took more than 1 % of the machine's
     CPU time; in a closed loop, |1 - X(R+Z)/C| > 5 %, with the finished requests per second X, their mean service
@@ -248,7 +248,7 @@ def judge_generator(
     if isinstance(loop, OpenLoopFigures):
         invalid += _judge_schedule(loop, others, may_include_target=may_include_target)
     if stops is not None and stops.effect is None and stops.max_ns >= PAUSE_NS:
-        unmoved = "No figure moved beyond its confidence interval, but the longest times may be the generator's."
+        unmoved = "No figure with enough samples moved beyond its interval, but the longest times may be the generator's."
         warnings.append(_warning("generator_paused", _describe_stops(stops, unmoved)))
     if steal_share > STEAL_SHARE:
         warnings.append(
