@@ -126,6 +126,7 @@ def judge_slo(
 
 
 _ERROR, _FAR = 0.025, 3
+_CORRELATED = 0.4  # of the error, for tests of correlated times: the rest is for the uncertainty of their correlation
 _LONGER = (1.5, 2, 3, 5, 10, 20, 50, 100)
 
 
@@ -140,6 +141,8 @@ def _judge_percentile(quantile: float, limit_ns: int, judged: JudgedTimes, error
         if above == count or _is_far(quantile, limit_ns / max(times.max_ns, 1), count / precision.time, error)
         else precision.time_with_its_error
     )
+    if precision.is_correlated:
+        error *= _CORRELATED
     verdict = _judge_share(quantile, count / time, above / time, error)
     found = f"{above:,} of {count:,} are above {limit}"
     if not is_withheld(quantile, count):
