@@ -5,10 +5,13 @@ import math
 
 import numpy as np
 import pytest
+import scipy.stats
 
 from perfkit.result.distribution import distribution
+from perfkit.stats.batch_means import reach_of_total
 from perfkit.stats.buckets import BucketCounts
-from perfkit.stats.percentiles import minimum_samples, percentile_intervals
+from perfkit.stats.percentiles import mean_interval, minimum_samples, percentile_intervals
+from perfkit.stats.probability import score_limits
 
 MS = 1_000_000
 INTERVALS, REPLICATIONS = 60, 200
@@ -162,3 +165,31 @@ def test_the_interval_of_a_percentile_at_the_edge_of_a_frequent_value_includes_t
 def test_quantiles_outside_zero_and_one_are_refused(quantile):
     with pytest.raises(ValueError, match="between 0 and 1"):
         percentile_intervals(counts_of(np.full((10, 10), 5.0 * MS)), (0.5, quantile))
+
+
+def test_the_interval_of_the_mean_of_independent_values_is_that_of_the_central_limit_theorem():
+    values = np.random.default_rng(31).exponential(10 * MS, (60, 500))
+    found = mean_interval(counts_of(values))
+    assert found is not None
+    low, high = found
+    assert low < 10 * MS < high
+    assert high - low == pytest.approx(2 * 1.96 * 10 * MS / math.sqrt(30_000), rel=0.35)
+
+
+def test_a_mean_of_few_slow_phases_has_no_interval():
+    values = np.random.default_rng(32).exponential(10 * MS, (60, 50)) * np.repeat([1, 4, 1], 20)[:, None]
+    assert mean_interval(counts_of(values)) is None
+    assert mean_interval(counts_of(values[:4])) is None
+
+
+def test_the_interval_of_a_total_of_independent_counts_is_that_of_poisson():
+    reaches = [reach_of_total(np.random.default_rng(seed).poisson(100, 60).astype(float)) for seed in range(40)]
+    assert np.median([reach for reach in reaches if reach is not None]) == pytest.approx(1.96 * math.sqrt(6000), rel=0.3)
+    assert reach_of_total(np.full(4, 10.0)) is None
+    assert reach_of_total(np.full(10, 10.0)) == 0
+
+
+@pytest.mark.parametrize(("successes", "trials"), [(7, 662), (50, 100), (13, 1300)])
+def test_score_limits_are_close_to_the_exact_ones(successes, trials):
+    exact = scipy.stats.binomtest(successes, trials).proportion_ci(0.95, method="exact")
+    assert score_limits(successes / trials, trials, 1.96) == pytest.approx((exact.low, exact.high), rel=0.12)
