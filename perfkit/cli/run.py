@@ -42,7 +42,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--format", choices=("text", "json"), default="text", help="what is printed to stdout: a table, or result.json")
     parser.add_argument("--no-report", action="store_true", help="write no report; `perfkit report DIR` writes it later")
     parser.add_argument("--quiet", action="store_true", help="print no progress and no warnings to stderr")
-    inconclusive = "exit code if there are too few samples to judge the SLO: 3 (fail) or 0 (pass)"
+    inconclusive = (
+        "exit code if there are too few samples to judge the SLO: 3 (fail) or 0 (pass, unless a measured figure is beyond its limit)"
+    )
     parser.add_argument("--on-inconclusive", choices=("fail", "pass"), default="fail", help=inconclusive)
     live = "serve live metrics for Prometheus at http://HOST:PORT/metrics; HOST defaults to 127.0.0.1, PORT 0 picks a free port"
     parser.add_argument("--prometheus", type=_host_and_port, metavar="[HOST:]PORT", help=live)
