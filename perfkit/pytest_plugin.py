@@ -115,7 +115,14 @@ def describe_failure(result: "library.Result", on_inconclusive: Literal["fail", 
     failing = [
         point
         for point in result.summary
-        if not point.valid or (point.slo and point.slo.verdict in ("violated", *(("inconclusive",) if on_inconclusive == "fail" else ())))
+        if not point.valid
+        or (
+            point.slo
+            and (
+                point.slo.verdict == "violated"
+                or (point.slo.verdict == "inconclusive" and (on_inconclusive == "fail" or point.slo.is_beyond))
+            )
+        )
     ]
     if result.status == "complete" and not failing:
         return ""

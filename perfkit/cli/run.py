@@ -16,7 +16,7 @@ from perfkit.cli.url_scenario import add_scenario_or_url_options, scenario_sourc
 from perfkit.process.start_module import DRAWING, SAMPLER, WORKER, end_started_ahead, start_ahead
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from perfkit.errors import PerfkitError
     from perfkit.measurement.lifecycle import InterleavedCase
@@ -44,7 +44,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--format", choices=("text", "json"), default="text", help="what is printed to stdout: a table, or result.json")
     parser.add_argument("--no-report", action="store_true", help="write no report; `perfkit report DIR` writes it later")
     parser.add_argument("--quiet", action="store_true", help="print no progress and no warnings to stderr")
-    inconclusive = "exit code if there are too few samples to judge the SLO: 3 (fail) or 0 (pass)"
+    inconclusive = (
+        "exit code if there are too few samples to judge the SLO: 3 (fail) or 0 (pass, unless a measured figure is beyond its limit)"
+    )
     parser.add_argument("--on-inconclusive", choices=("fail", "pass"), default="fail", help=inconclusive)
     live = "serve live metrics for Prometheus at http://HOST:PORT/metrics; HOST defaults to 127.0.0.1, PORT 0 picks a free port"
     parser.add_argument("--prometheus", type=_host_and_port, metavar="[HOST:]PORT", help=live)
@@ -108,7 +110,7 @@ def _run(options: argparse.Namespace) -> ExitCode:
 
     if result.points:
         _print_stored(result, folder if session.has_stored else None, options)
-    code = _accepted(session.exit_code or _exit_code(result), options)
+    code = _accepted(session.exit_code or _exit_code(result), options, [result])
     session.say_last_notes()
     if session.has_stored and result.status in ("interrupted", "incomplete") and has_points(folder):
         session.live.say(f"to measure the remaining load points: {command_that_continues(options, folder, '--resume')}")
@@ -135,8 +137,12 @@ def _fleet_settings(options: argparse.Namespace) -> "list[str]":
     )
 
 
-def _accepted(code: ExitCode, options: argparse.Namespace) -> ExitCode:
-    return ExitCode.DONE if code is ExitCode.INCONCLUSIVE and options.on_inconclusive == "pass" else code
+def _accepted(code: ExitCode, options: argparse.Namespace, results: "Iterable[Result]") -> ExitCode:
+    """The exit code with `--on-inconclusive pass`, which passes nothing that was measured beyond its limit."""
+    if code is not ExitCode.INCONCLUSIVE or options.on_inconclusive != "pass":
+        return code
+    is_beyond = any(point.slo is not None and point.slo.is_beyond for result in results for point in result.summary)
+    return code if is_beyond else ExitCode.DONE
 
 
 class _Session:
@@ -320,7 +326,7 @@ def _end_sweep(
         can_resume = any(has_points(folder / sweep.document.cases[index].folder) for index in sweep.pending())
         again = command_that_continues(options, folder, *(["--resume"] if can_resume else []))
         session.live.say(f"to measure the remaining cases: {again}")
-    code = _accepted(min(codes, key=_BY_SEVERITY.index), options)
+    code = _accepted(min(codes, key=_BY_SEVERITY.index), options, results.values())
     print_sweep_status(sweep.document, list(results.values()), code)
     return code
 

@@ -85,10 +85,12 @@ class RunResult:
             breakdown = breakdowns.get((point.key, point.repetition))
             return point if breakdown is None else point.model_copy(update={"breakdown": breakdown})
 
+        judged = sum(one.is_judged for one in self._summaries.values())
+        summary = tuple(with_breakdown(one.pooled(max(judged, 1))) for one in self._summaries.values())
         status, reason = self.status, self._reason
         if search is not None and search.stopped_because == "generator":
             status, reason = "invalid", search.reason
-        if status == "complete" and search is None and not all(one.valid for one in self.points):
+        if status == "complete" and search is None and not all(one.valid for one in (*self.points, *summary)):
             status, reason = "invalid", "some load points are not valid; their warnings say why"
         summary = tuple(with_breakdown(summary.pooled()) for summary in self._summaries.values())
         if status == "complete" and search is None and (failing := self._failing(summary)):

@@ -2,7 +2,7 @@
 
 import dataclasses
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
@@ -110,7 +110,7 @@ def _late_effect(parts: Sequence[PointMeasurement], times: Mapping[str, BucketCo
         return None
     prompt = BucketCounts.merged((waited.without(late), times["late_least"]))
     batches = [batch for part in parts for batch in part.window.prompt]
-    return moved_time(waited, _batches(part.window for part in parts), [Alternative(prompt, prompt, batches)], _QUANTILES)
+    return moved_time(waited, [Alternative(prompt, prompt, batches)], _QUANTILES)
 
 
 def _stop_figures(
@@ -123,16 +123,12 @@ def _stop_figures(
     untouched, window_ns = waited.without(times["touched_time"]), sum(window.length_ns for window in windows)
     is_long = sum(_idle_ns(window, untouched) for window in windows) > LEAST_SHARE * window_ns
     alternatives = _alternatives(windows, times, waited, is_shared=is_long and generator.workers > 1)
-    effect = (_moved_throughput(parts) if is_long else None) or moved_time(waited, _batches(windows), alternatives, _QUANTILES)
+    effect = (_moved_throughput(parts) if is_long else None) or moved_time(waited, alternatives, _QUANTILES)
     if effect is None:
         outcomes = [sum(window.outcomes[outcome] for window in windows) for outcome in Outcome]
         failed = sum(outcomes) - sum(window.outcomes[Outcome.OK] for window in windows)
         effect = moved_error_rate(failed, sum(outcomes), sum(window.count("touched_failed") for window in windows), stops.touched_requests)
     return StopFigures(stops.count, stops.total_ns, stops.max_ns, stops.touched_requests, effect, _cause(generator, stops, window_ns))
-
-
-def _batches(windows: Iterable[Window]) -> list[BucketCounts]:
-    return [batch for window in windows for batch in window.batches]
 
 
 def _alternatives(

@@ -10,7 +10,7 @@ from perfkit.result.generator import Generator
 from perfkit.result.model import IdleGaps, Requests
 from perfkit.scenario.model import USEFUL_GAPS
 from perfkit.stats.buckets import BucketCounts
-from perfkit.stats.percentiles import PercentileInterval, is_withheld, minimum_samples
+from perfkit.stats.percentiles import SPELLS, PercentileInterval, is_withheld, minimum_samples
 from perfkit.stats.slo import CheckedAnswers
 from perfkit.units import NS_PER_S, format_duration_ns
 
@@ -106,7 +106,9 @@ def sample_warnings(times: BucketCounts, requests: Requests, intervals: Mapping[
     }
     few = [name for name in shown if count < needed[name]]
     if few:
-        samples = f"at least {needed[few[-1]]:,} are needed; measure longer"
+        samples, last = f"at least {needed[few[-1]]:,} are needed; measure longer", intervals.get(shown[few[-1]])
+        if last is not None and last.precision.is_correlated:
+            samples = f"slow requests come in groups, here about {last.spells:.0f} above it, and {SPELLS} are needed: {samples}"
         yield MeasurementWarning("few_samples", f"Too few samples for {few[-1].replace('_', '.')}: {samples}.")
     bounds = [name for name, quantile in shown.items() if int(quantile * count + 0.5) > count - censored]
     if bounds:

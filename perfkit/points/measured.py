@@ -17,11 +17,13 @@ from perfkit.figures.resources import (
 )
 from perfkit.recorder.window import Window
 from perfkit.result.cold_start import ColdStart
+from perfkit.result.distribution import QUANTILES
 from perfkit.result.generator import ContextSwitches, GcPauses, Generator, Tcp
 from perfkit.result.load import Load, OpenLoad
 from perfkit.result.model import Connections, Protocol
 from perfkit.spans.span import SampledRequest
 from perfkit.stats.buckets import EMPTY, BucketCounts
+from perfkit.stats.percentiles import PercentileInterval
 from perfkit.telemetry.server.statistics import ServerCounts
 from perfkit.transport.options import Balance
 from perfkit.workers.point_recording import MachineRecording
@@ -98,6 +100,12 @@ class PointMeasurement:
     def is_open(self) -> bool:
         """Whether the load was an open loop."""
         return isinstance(self.load, OpenLoad)
+
+
+def ends_by_name(intervals: Mapping[float, PercentileInterval]) -> dict[str, tuple[float, float | None]]:
+    """The ends of percentile intervals by the names of the percentiles, without those that the window is too short for."""
+    found = ((name, intervals.get(quantile)) for name, quantile in QUANTILES.items())
+    return {name: (one.low_ns, one.high_ns) for name, one in found if one is not None and one.low_ns is not None}
 
 
 _T = TypeVar("_T", GpuFigures, MetricFigures)

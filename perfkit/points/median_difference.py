@@ -43,8 +43,8 @@ def compare_medians(first: BucketCounts, second: Sequence[BucketCounts]) -> Medi
     `ratio_of`. Assumption: the two medians are independent; where they are positively correlated, the interval is too wide.
     """
     parts = [part for part in second if part.count]
-    one, other = median_interval(first), percentile_intervals(parts, (0.5,)).get(0.5)
-    if one is None or other is None or other.high_ns is None:
+    one, other = median_interval(first), percentile_intervals(parts, (0.5,), are_independent=True).get(0.5)
+    if one is None or other is None or other.low_ns is None or other.high_ns is None:
         return None
     two = Estimate(other.value_ns, other.low_ns, other.high_ns)
     return MedianComparison(difference_of(two, one), ratio_of(two, one) if min(one.low or 0.0, other.low_ns) > 0 else None)

@@ -6,6 +6,8 @@ import statistics
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
+import numpy as np
+
 from perfkit.errors import MeasurementWarning
 from perfkit.figures.declaration import declared, own_figures
 from perfkit.points.behaviour import find_incidents, idle_gpu_warnings, incident_warnings, target_warnings
@@ -20,6 +22,7 @@ from perfkit.points.judgement import (
 )
 from perfkit.points.measured import (
     PointMeasurement,
+    ends_by_name,
     energy_per_inference_j,
     generator_figures,
     pooled_gpus,
@@ -49,9 +52,10 @@ from perfkit.result.model import (
     SloJudgement,
 )
 from perfkit.result.part import Part
+from perfkit.stats.batch_means import reach_of_total
 from perfkit.stats.buckets import EMPTY, BucketCounts
-from perfkit.stats.percentiles import PercentileInterval, percentile_intervals
-from perfkit.stats.slo import CheckedAnswers, FirstResponses, SloLimits, judge_slo
+from perfkit.stats.percentiles import PercentileInterval, mean_interval, percentile_intervals
+from perfkit.stats.slo import CheckedAnswers, JudgedTimes, SloLimits, judge_slo
 from perfkit.stats.validity import DISTURBED_BY_OTHERS, INVALIDATING
 from perfkit.transport.base import Outcome
 from perfkit.units import NS_PER_S
@@ -77,7 +81,7 @@ class LoadSummary:
         self._slo, self._are_all_valid = slo, True
         self._reasons: dict[str, MeasurementWarning] = {}
         self._pool: _Pool | None = None
-        self._pooled: Point | None = None
+        self._pooled: tuple[int, Point] | None = None
         for repetition in repetitions:
             self.add(repetition)
 
@@ -93,9 +97,17 @@ class LoadSummary:
         self._pooled = None
         return own
 
-    def pooled(self) -> Point:
-        """The point of all repetitions, judged by the SLO; valid only if each repetition is, or else with their reasons. Needs a repetition."""
-        if self._pooled is None:
+    @property
+    def is_judged(self) -> bool:
+        """Whether there is an SLO for it."""
+        return self._slo is not None
+
+    def pooled(self, load_points: int = 1) -> Point:
+        """The point of all repetitions, judged by the SLO; valid only if each repetition is, or else with their reasons. Needs a repetition.
+
+        So many load points of the run share the error of the SLO's verdicts.
+        """
+        if self._pooled is None or self._pooled[0] != load_points:
             assert self._pool is not None
             intervals = self._pool.percentile_intervals()
             pooled = _make_point(self._pool, intervals, None, None)
@@ -104,27 +116,30 @@ class LoadSummary:
             changes = {
                 "valid": pooled.valid and self._are_all_valid,
                 "warnings": (*reasons, *pooled.warnings),
-                "slo": self._judge(self._pool, pooled, intervals),
+                "slo": self._judge(self._pool, pooled, intervals, load_points),
             }
-            self._pooled = pooled.model_copy(update=changes)
-        return self._pooled
+            self._pooled = load_points, pooled.model_copy(update=changes)
+        return self._pooled[1]
 
-    def _judge(self, pool: "_Pool", pooled: Point, intervals: Mapping[float, PercentileInterval]) -> SloJudgement | None:
+    def _judge(self, pool: "_Pool", pooled: Point, intervals: Mapping[float, PercentileInterval], load_points: int) -> SloJudgement | None:
         if self._slo is None:
             return None
         codes, name = {warning.code for warning in pooled.warnings}, "first_response_time"
-        first = FirstResponses(pool.times.get(name, EMPTY), percentile_intervals(pool.batches_of(name), tuple(self._slo.first_response_ns)))
+        first_parts = [window.further_batches.get(name, ()) for window in pool.windows]
+        first = JudgedTimes(
+            pool.times.get(name, EMPTY), first_parts, percentile_intervals(pool.batches_of(name), tuple(self._slo.first_response_ns))
+        )
         judged = judge_slo(
             self._slo,
-            pool.waiting_times,
-            intervals,
+            JudgedTimes(pool.waiting_times, [window.batches for window in pool.windows], intervals),
             pooled.error_rate,
             answers=pooled.checked_answers,
             first_response=first,
+            load_points=load_points,
             is_overloaded="overloaded" in codes,
             is_not_steady="not_steady" in codes,
         )
-        return SloJudgement(verdict=judged.verdict, reason=judged.reason)
+        return SloJudgement(verdict=judged.verdict, reason=judged.reason, is_beyond=judged.is_beyond)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -170,9 +185,14 @@ class _Pool:
         """How long a user waited: the response times; in a closed loop, which has none, the service times."""
         return self.times.get("response_time", self.times["service_time"])
 
+    @property
+    def batches(self) -> list[BucketCounts]:
+        """The waiting times in the equal parts of all windows, one window after the other."""
+        return [batch for window in self.windows for batch in window.batches]
+
     def percentile_intervals(self) -> dict[float, PercentileInterval]:
         """95 % intervals of the percentiles."""
-        return percentile_intervals([batch for window in self.windows for batch in window.batches], tuple(QUANTILES.values()))
+        return percentile_intervals(self.batches, tuple(QUANTILES.values()))
 
     def count(self, name: str) -> int:
         """A count over all windows."""
@@ -263,9 +283,11 @@ def _make_point(pool: _Pool, intervals: Mapping[float, PercentileInterval], repe
         "cold_start": pooled_starts([part.cold_start for part in parts if part.cold_start is not None]),
         "responses": Responses(**pool.recorded(Responses)) if first.is_streamed else None,
         "sequences": SequenceCounts(**pool.recorded(SequenceCounts)) if first.has_sequences else None,
-        "intervals": _named(intervals),
+        "intervals": ends_by_name(intervals),
+        "mean_interval_ns": mean_interval(pool.batches),
+        "throughput_interval_per_s": throughput_interval(pool.batches, recorded["throughput_per_s"]),
         "further_intervals": {
-            name: _named(percentile_intervals(pool.batches_of(name), tuple(QUANTILES.values())))
+            name: ends_by_name(percentile_intervals(pool.batches_of(name), tuple(QUANTILES.values())))
             for name in _FURTHER
             if any(name in window.further_batches for window in windows)
         },
@@ -348,5 +370,10 @@ def _rejected_by_status(windows: Sequence[Window]) -> dict[str, int]:
     return {status: sum(window.statuses.get(status, 0) for window in windows) for status in statuses}
 
 
-def _named(intervals: Mapping[float, PercentileInterval]) -> dict[str, tuple[float, float | None]]:
-    return {name: (one.low_ns, one.high_ns) for name, quantile in QUANTILES.items() if (one := intervals.get(quantile))}
+def throughput_interval(batches: Sequence[BucketCounts], throughput_per_s: float) -> tuple[float, float] | None:
+    """The 95 % interval of a throughput, by the numbers of ok answers in equal parts of the window, taken by the starts of their requests."""
+    counts = np.array([batch.count for batch in batches], dtype=np.float64)
+    if not counts.any() or (reach := reach_of_total(counts)) is None:
+        return None
+    share = reach / float(counts.sum())
+    return max(1 - share, 0.0) * throughput_per_s, (1 + share) * throughput_per_s

@@ -6,12 +6,12 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from perfkit.errors import MeasurementWarning
-from perfkit.points.measured import MachineMeasurement, PointMeasurement
+from perfkit.points.measured import MachineMeasurement, PointMeasurement, ends_by_name
 from perfkit.recorder.recording import AddressWindow
 from perfkit.result.distribution import QUANTILES, Distribution, distribution
 from perfkit.result.model import Machine, Protocol, Replica
 from perfkit.stats.buckets import EMPTY, BucketCounts
-from perfkit.stats.percentiles import percentile_intervals
+from perfkit.stats.percentiles import PercentileInterval, percentile_intervals
 from perfkit.stats.probability import binomial_cdf
 from perfkit.transport.base import Outcome
 from perfkit.transport.options import Balance
@@ -78,7 +78,7 @@ def _share(windows: Sequence[AddressWindow], parts: Sequence[PointMeasurement]) 
         "errors": requests - ok,
         "throughput_per_s": sum(one.finished for one in windows) / window_s if window_s else 0.0,
         "times_ns": distribution(BucketCounts.merged(one.times for one in windows)),
-        "intervals": {name: (one.low_ns, one.high_ns) for name in _WITH_INTERVAL if (one := intervals.get(QUANTILES[name]))},
+        "intervals": ends_by_name(intervals),
     }
 
 
@@ -193,10 +193,13 @@ def _apart(name: str, parts: Sequence[PointMeasurement]) -> tuple[str, int, int]
     if not own or not others:
         return None
     mine, rest = own[0.5], others[0.5]
-    is_above, is_below = rest.high_ns is not None and mine.low_ns > rest.high_ns, mine.high_ns is not None and mine.high_ns < rest.low_ns
-    if not (is_above or is_below) or abs(mine.value_ns - rest.value_ns) <= _LEAST_UNLIKE * rest.value_ns:
+    if not (_is_below(rest, mine) or _is_below(mine, rest)) or abs(mine.value_ns - rest.value_ns) <= _LEAST_UNLIKE * rest.value_ns:
         return None
     return name, mine.value_ns, rest.value_ns
+
+
+def _is_below(one: PercentileInterval, other: PercentileInterval) -> bool:
+    return one.high_ns is not None and other.low_ns is not None and one.high_ns < other.low_ns
 
 
 def _batches_together(machines: Sequence[MachineMeasurement]) -> list[BucketCounts]:

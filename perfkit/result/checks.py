@@ -143,6 +143,9 @@ def _point_problems(point: Point, repetitions: int) -> Iterator[_Problem]:
     for name, (low, high) in (*((f"intervals.{name}", one) for name, one in point.intervals.items()), *further):
         if not 0 <= low <= LONGEST_TIME_NS or (high is not None and not low <= high <= LONGEST_TIME_NS):
             yield name, f"{low} to {high} is no interval of times in nanoseconds"
+    for name in ("mean_interval_ns", "throughput_interval_per_s"):
+        if (ends := getattr(point, name)) is not None and not 0 <= ends[0] <= ends[1]:
+            yield name, f"{ends[0]} to {ends[1]} is no interval"
     shares: dict[str, Sequence[Any] | None] = {"replicas": point.replicas, "machines": point.machines}
     for (key, parts), (name, whole) in itertools.product(shares.items(), (("requests", requests.sent), ("ok", requests.ok))):
         if parts is not None and (total := sum(getattr(one, name) for one in parts)) != whole:

@@ -224,8 +224,10 @@ class SloJudgement(Part):
     """Whether a load point meets the scenario's SLO, and why."""
 
     verdict: Literal["satisfied", "violated", "inconclusive"]
-    """Whether the SLO is met; inconclusive with too few samples."""
+    """Whether the SLO is met; inconclusive with too few samples to tell."""
     reason: str
+    is_beyond: bool = False
+    """Whether a measured figure is beyond its limit, clearly or not; false in results of earlier versions."""
 
 
 class Point(Part):
@@ -288,6 +290,10 @@ class Point(Part):
     """Times of requests that failed at once; null without any."""
     intervals: dict[str, tuple[float, float | None]] = Field(default_factory=dict)
     """95 % intervals of percentiles in nanoseconds; an end is null where too few samples bound it."""
+    mean_interval_ns: tuple[float, float] | None = None
+    """The 95 % interval of the mean response time (closed loop: service time); None if the window is too short to tell, and in results of earlier versions."""
+    throughput_interval_per_s: tuple[float, float] | None = None
+    """The 95 % interval of the throughput, as it varied within the window; None as above."""
     further_intervals: dict[str, dict[str, tuple[float, float | None]]] = Field(default_factory=dict)
     """The 95 % intervals of the percentiles of the times of streams, sequences and idle gaps, by the name of their times without `_ns`."""
     effective_samples: dict[str, float] = Field(default_factory=dict)

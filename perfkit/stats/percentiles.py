@@ -6,15 +6,17 @@ MLPerf LoadGen, `early_stopping.cc`. It assumes independent requests; correlated
 
 import dataclasses
 import functools
+import itertools
 import math
 from collections.abc import Sequence
 
 import numpy as np
 import numpy.typing as npt
 
-from perfkit.stats.autocorrelation import lag_1_autocorrelation, variance_of_share
+from perfkit.stats.autocorrelation import lag_1_autocorrelation, raised_for_chance, variance_of_share
+from perfkit.stats.batch_means import Deviations, Numbers, Precision, joined
 from perfkit.stats.buckets import BucketCounts, bucket_bounds_ns
-from perfkit.stats.probability import binomial_cdf, student_t_quantile
+from perfkit.stats.probability import binomial_cdf, score_limits
 
 _CONFIDENCE, _ALLOWED_ABOVE = 0.99, 1
 
@@ -61,69 +63,154 @@ def is_limit_shown_met(quantile: float, count: int, above: int, autocorrelation_
 
 _BATCHES = range(20, 31)
 _FEWEST_BATCHES = 5
+SPELLS = 40
+"""So many independent groups of requests above a percentile, if requests are correlated, close its interval."""
+_BASE, _LADDER = (0.5, 0.9), (0.95, 0.99, 0.999, 0.9999)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class PercentileInterval:
-    """A percentile with its confidence interval, and the evidence for both."""
+    """A percentile with its 95 % confidence interval, and the evidence for both."""
 
     quantile: float
-    confidence: float
     value_ns: int
-    low_ns: int
+    low_ns: int | None
+    """None if the window shows too little to give any interval."""
     high_ns: int | None
     """None if too few samples above the percentile bound it: the interval is open above."""
     count: int
-    autocorrelation_time: float
-    """The autocorrelation time of the indicator "the value is above the percentile", in requests."""
-    batches: int
-    is_uncorrelated: bool
-    """Whether the batches passed the test for correlation; otherwise the interval is too narrow: the window is too short."""
+    precision: Precision
+
+    @property
+    def autocorrelation_time(self) -> float:
+        """The number of requests that are worth one independent request, at least 1."""
+        return self.precision.time
 
     @property
     def effective_samples(self) -> float:
         """The number of independent samples that would give the percentile the same precision."""
-        return self.count / self.autocorrelation_time if self.autocorrelation_time else float(self.count)
+        return self.count / self.precision.time
+
+    @property
+    def spells(self) -> float:
+        """The number of independent spells of requests above the percentile."""
+        return self.effective_samples * (1 - self.quantile)
 
     @property
     def needed_samples(self) -> int:
-        """The number of samples that the percentile needs at this autocorrelation."""
-        return minimum_samples(self.quantile, self.autocorrelation_time)
+        """The number of samples from which on the interval is closed, at this autocorrelation.
+
+        That is the minimum for independent requests. Correlated ones need 40 spells of requests above the percentile, and 200 effective samples:
+        from fewer, the autocorrelation time itself is too often underestimated.
+        """
+        if not self.precision.is_correlated:
+            return minimum_samples(self.quantile, self.precision.time)
+        return math.ceil(max(self.precision.fewest, round(SPELLS / (1 - self.quantile), 6)) * self.precision.time)
 
 
 def percentile_intervals(
-    intervals: Sequence[BucketCounts], quantiles: Sequence[float], confidence: float = 0.95
+    intervals: Sequence[BucketCounts], quantiles: Sequence[float], *, are_independent: bool = False
 ) -> dict[float, PercentileInterval]:
-    """The percentiles, in (0, 1), of all samples of a window, each with its interval, by quantile.
+    """The percentiles, in (0, 1), of all samples of a window, each with its 95 % interval, by quantile.
 
-    `intervals` follow each other in time, are equally long, and include empty ones. They are merged into 20 to 30 batches, or as many
-    as there are if fewer; the batches are then merged in pairs until their counts above the percentile have |r₁| < 2/√B, but
-    not into fewer than 5. The interval is [Q(p-ε), Q(p+ε)] with ε = t_{B-1} √(τ̂ p(1-p)/N), where τ̂ is the autocorrelation time
-    of the counts above. It is open above if p+ε reaches 1, or if N is below the minimum sample size times τ̂. Intervals of
-    several repetitions may be joined; a difference between repetitions then widens the interval.
+    `intervals` follow each other in time, are equally long, and include empty ones; those of several repetitions may be joined, and a
+    difference between repetitions then widens the intervals. The interval of the percentile p is [Q(p₁), Q(p₂)], where 1 - p₂ and 1 - p₁ are the
+    limits of a share of 1 - p among N/τ samples (`score_limits`), with Student's t for the freedom of τ. The
+    autocorrelation time τ is that of the indicator "above the percentile" if no test finds the requests correlated; otherwise the largest of
+    those of the indicators of p, of lower percentiles, of the p90, and of the ranks: see `batch_means`. The interval is open above if N is below
+    `needed_samples`, and has no end at all with fewer than 20 effective samples or 5 independent parts of the window.
 
-    Source: D. R. Wood & B. W. Schmeiser, "Overlapping batch quantiles" (1995), for quantile intervals from indicator variances.
-    Assumptions: a stationary window, uncorrelated batches, and a share above the percentile that is about normal, which
-    takes N/τ̂ of about 10/(1-p). Simulated coverage at nominal 95 %, M/M/1 at ρ = 0.5 and 0.8, 1,000 to 3,000 replications: p50
-    94.4 to 95.6 %, p90 94.1 to 95.1 %, p99 92.9 to 93.9 % at N/τ = 1,000 and 94.3 % at 4,000; most misses have too low an upper
-    end. (Sectioning, which uses each batch's own percentile, covered the p99 in only 82 to 86 % at N/τ = 1,000.)
+    Sources: R. S. Woodruff, JASA 47 (1952), for intervals of quantiles from those of shares; D. R. Wood & B. W. Schmeiser, "Overlapping batch
+    quantiles" (1995), for the variance of indicators between batches. Assumption: what is slow at times is slow several times in the window.
+    Nothing is known of a stall that comes less often than that. `reports/interval-coverage.md` has the simulated coverage.
+
+    `are_independent` says that the parts are known to be independent of each other, such as what follows different gaps: then no correlation between
+    them is looked for.
 
     Percentiles with fewer than 1/(1-p) samples are left out; with fewer than 5 intervals all are. Raises ValueError for a
     quantile outside (0, 1).
     """
     if any(not 0 < quantile < 1 for quantile in quantiles):
         raise ValueError(f"quantiles must lie between 0 and 1, found {list(quantiles)}")
-    if len(intervals) < _FEWEST_BATCHES:
+    pooled = _Buckets(BucketCounts.merged(intervals))
+    shown = [quantile for quantile in quantiles if not is_withheld(quantile, pooled.count)]
+    if len(intervals) < _FEWEST_BATCHES or not shown:
         return {}
-    parts = _merge(intervals)
-    sizes = np.array([part.count for part in parts])
-    total = int(sizes.sum())
-    pooled = _Buckets(BucketCounts.merged(parts))
-    return {
-        quantile: _interval(quantile, confidence, parts, sizes, pooled)
-        for quantile in quantiles
-        if total and not is_withheld(quantile, total)
-    }
+    levels = sorted({*_BASE, *(level for level in _LADDER if level < max(shown)), *shown})
+    # a bucket may hold a large share of the samples: the less certain of its two edges decides
+    edges = [pooled.index_at(pooled.rank(level)) + edge for level in levels for edge in (1, 0)]
+    deviations = _deviations(intervals, pooled, [pooled.ranks(), *map(pooled.from_on, edges)])
+
+    def interval(quantile: float) -> PercentileInterval:
+        rows = {level: [2 * index + 1, 2 * index + 2] for index, level in enumerate(levels)}
+        telling = [
+            row for level in levels if level == quantile or level in _BASE or (level in _LADDER and level < quantile) for row in rows[level]
+        ]
+        precision = deviations.precision([] if are_independent else [0, *telling], rows[quantile])
+        return _interval(quantile, pooled, precision)
+
+    return {quantile: interval(quantile) for quantile in shown}
+
+
+def _interval(quantile: float, pooled: "_Buckets", precision: Precision) -> PercentileInterval:
+    count, value_ns = pooled.count, int(pooled.highs_ns[pooled.index_at(pooled.rank(quantile))])
+    found = PercentileInterval(quantile, value_ns, None, None, count, precision)
+    if not precision.is_enough(count):
+        return found
+    least, most = score_limits(1 - quantile, found.effective_samples, precision.t)
+    low_rank, high_rank = max(math.floor((1 - most) * count), 1), math.ceil((1 - least) * count)
+    is_open = count < found.needed_samples or high_rank > count
+    low_ns = int(pooled.lows_ns[pooled.index_at(low_rank)])
+    return dataclasses.replace(found, low_ns=low_ns, high_ns=None if is_open else int(pooled.highs_ns[pooled.index_at(high_rank)]))
+
+
+def precision_above(intervals: Sequence[BucketCounts], limit_ns: int, quantile: float) -> Precision:
+    """What all values are worth for the share of them above a limit that is set for a percentile; as independent ones with fewer than 5 intervals.
+
+    The correlation is that at the limit, and where there is any, the largest also of the lower percentiles, as in `percentile_intervals`.
+    """
+    pooled = _Buckets(BucketCounts.merged(intervals))
+    if len(intervals) < _FEWEST_BATCHES or not pooled.count:
+        return Precision(1.0, False, float(len(intervals)))
+    levels = sorted({*_BASE, *(level for level in _LADDER if level < quantile)})
+    edges = [int(np.searchsorted(pooled.lows_ns, limit_ns, side="right")), *(pooled.index_at(pooled.rank(level)) + 1 for level in levels)]
+    deviations = _deviations(intervals, pooled, [pooled.ranks(), *map(pooled.from_on, edges)])
+    return deviations.precision(range(1 + len(edges)), [1])
+
+
+def mean_interval(intervals: Sequence[BucketCounts]) -> tuple[float, float] | None:
+    """The 95 % interval of the mean of all values, in nanoseconds; None if the window shows too little. `intervals` as in `percentile_intervals`.
+
+    It is that of a ratio, since the number of values differs between the batches (W. G. Cochran, *Sampling Techniques*, section 6.4).
+    """
+    pooled = _Buckets(BucketCounts.merged(intervals))
+    if len(intervals) < _FEWEST_BATCHES or not pooled.count:
+        return None
+    middles = (pooled.lows_ns + pooled.highs_ns + 1) / 2
+    mean = float(middles @ pooled.counts) / pooled.count
+    distances = middles - mean
+    edges = [pooled.index_at(pooled.rank(level)) + 1 for level in _BASE]
+    precision = _deviations(intervals, pooled, [distances, pooled.ranks(), *map(pooled.from_on, edges)]).precision(
+        range(2 + len(edges)), [0]
+    )
+    if not precision.is_enough(pooled.count) or pooled.count < precision.fewest * precision.time:
+        return None
+    time = raised_for_chance(precision.time, pooled.count) if precision.is_correlated else precision.time
+    reach = precision.t * math.sqrt(float(np.square(distances) @ pooled.counts) * time) / pooled.count
+    return max(mean - reach, 0.0), mean + reach
+
+
+def _deviations(intervals: Sequence[BucketCounts], pooled: "_Buckets", scores: Sequence[Numbers]) -> Deviations:
+    """Of some scores of mean 0, each with a value for every bucket."""
+    starts = [int(start) for start in joined(len(intervals))]
+    parts = [BucketCounts.merged(intervals[start:end]) for start, end in itertools.pairwise([*starts, len(intervals)])]
+    rows = np.stack(scores)
+    counts = np.zeros((pooled.counts.size, len(parts)))
+    for number, part in enumerate(parts):
+        counts[np.searchsorted(pooled.indices, part.indices), number] = part.counts
+    squares = np.square(rows)
+    weigh = functools.partial(np.einsum, "sb,b->s")  # threads of a matrix product would wait for each other on a busy machine
+    return Deviations(np.einsum("sb,bp->sp", rows, counts), weigh(squares, pooled.counts), weigh(np.square(squares), pooled.counts))
 
 
 def dispersion_above(intervals: Sequence[BucketCounts], limit_ns: int) -> float:
@@ -144,20 +231,31 @@ def dispersion_above(intervals: Sequence[BucketCounts], limit_ns: int) -> float:
 
 
 class _Buckets:
-    """The buckets that are not empty, ascending: their indices, cumulative counts and bounds."""
+    """The buckets that are not empty, ascending: their indices, counts, cumulative counts and bounds."""
 
     def __init__(self, counts: BucketCounts) -> None:
-        self.indices = counts.indices
+        self.indices, self.counts = counts.indices, counts.counts
         self.cumulated = counts.counts.cumsum()
+        self.count = counts.count
         self.lows_ns, self.highs_ns = bucket_bounds_ns(counts.indices)
 
-    @property
-    def count(self) -> int:
-        return int(self.cumulated[-1])
+    def rank(self, quantile: float) -> int:
+        """The rank of a quantile, the same as in `BucketCounts.values_at`, so that both give the same value."""
+        return max(int(quantile * self.count + 0.5), 1)
 
     def index_at(self, rank: int) -> int:
         """The position of the bucket that holds the sample with this rank, counted from 1."""
         return int(np.searchsorted(self.cumulated, rank))
+
+    def ranks(self) -> Numbers:
+        """The mean rank of each bucket's samples, as a share of all, less a half."""
+        ranks: Numbers = (self.cumulated - self.counts / 2) / self.count - 0.5
+        return ranks
+
+    def from_on(self, index: int) -> Numbers:
+        """Whether each bucket is at a position or above, less the share of the samples there."""
+        is_there = (np.arange(self.counts.size) >= index).astype(np.float64)
+        return is_there - float(self.counts[index:].sum()) / self.count
 
 
 def _merge(intervals: Sequence[BucketCounts]) -> list[BucketCounts]:
@@ -168,43 +266,6 @@ def _merge(intervals: Sequence[BucketCounts]) -> list[BucketCounts]:
     for index, interval in enumerate(intervals):
         parts[index * number // len(intervals)].append(interval)
     return [BucketCounts.merged(part) for part in parts]
-
-
-def _up_to(parts: Sequence[BucketCounts], bucket: int) -> npt.NDArray[np.int64]:
-    """The number of samples of each part in buckets up to this index."""
-    return np.array([part.counts[: np.searchsorted(part.indices, bucket, side="right")].sum() for part in parts])
-
-
-def _interval(
-    quantile: float, confidence: float, parts: Sequence[BucketCounts], sizes: npt.NDArray[np.int64], pooled: _Buckets
-) -> PercentileInterval:
-    count = pooled.count
-    # the same rank as in BucketCounts.values_at, so that both give the same value
-    index = pooled.index_at(max(int(quantile * count + 0.5), 1))
-    bucket = int(pooled.indices[index])
-    up_to, below = _up_to(parts, bucket), _up_to(parts, bucket - 1)
-    starts = _uncorrelated_batches(sizes - up_to, sizes)
-    # a bucket may hold a large share of the samples: the less certain of its two edges decides
-    edges = [(np.add.reduceat(above, starts), np.add.reduceat(sizes, starts)) for above in (sizes - up_to, sizes - below)]
-    variance = max(variance_of_share(*edge) for edge in edges)
-    time = variance * count / (quantile * (1 - quantile))
-    batches = starts.size
-    t = student_t_quantile((1 + confidence) / 2, batches - 1)
-    reach = t * math.sqrt(variance)
-    low_rank, high_rank = max(math.floor((quantile - reach) * count), 1), math.ceil((quantile + reach) * count)
-    is_open = quantile + reach >= 1 or high_rank > count or count < minimum_samples(quantile, time)
-    value_ns = int(pooled.highs_ns[index])
-    return PercentileInterval(
-        quantile=quantile,
-        confidence=confidence,
-        value_ns=value_ns,
-        low_ns=int(pooled.lows_ns[pooled.index_at(low_rank)]),
-        high_ns=None if is_open else int(pooled.highs_ns[pooled.index_at(high_rank)]),
-        count=count,
-        autocorrelation_time=time,
-        batches=batches,
-        is_uncorrelated=_is_uncorrelated(*edges[0]),
-    )
 
 
 def _uncorrelated_batches(above: npt.NDArray[np.int64], sizes: npt.NDArray[np.int64]) -> npt.NDArray[np.intp]:

@@ -48,6 +48,19 @@ def binomial_limits(successes: float, trials: float, confidence: float = 0.95) -
     return low, high
 
 
+def score_limits(share: float, trials: float, deviations: float) -> tuple[float, float]:
+    """The interval of a probability from the share of successes in a number of trials, which need not be whole; in [0, 1].
+
+    E. B. Wilson's score interval with a continuity correction, which is close to the exact one (R. G. Newcombe, Statistics in Medicine 17,
+    1998, method 4). `deviations` is its half-width in standard errors, a quantile of the normal distribution or of Student's t.
+    """
+    square, failures = deviations * deviations, trials * (1 - share)
+    below = math.sqrt(max(square - 2 - 1 / trials + 4 * share * (failures + 1), 0.0))
+    above = math.sqrt(max(square + 2 - 1 / trials + 4 * share * (failures - 1), 0.0))
+    middle, scale = 2 * trials * share + square, 2 * (trials + square)
+    return max((middle - 1 - deviations * below) / scale, 0.0), min((middle + 1 + deviations * above) / scale, 1.0)
+
+
 def normal_quantile(probability: float) -> float:
     """The z with P[Z <= z] = probability for a standard normal Z; raises ValueError for a probability outside (0, 1)."""
     return statistics.NormalDist().inv_cdf(probability)

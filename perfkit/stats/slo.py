@@ -2,12 +2,12 @@
 
 import dataclasses
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Literal, Self
 
 from perfkit.stats.buckets import EMPTY, BucketCounts
-from perfkit.stats.percentiles import PercentileInterval, is_withheld, minimum_samples
-from perfkit.stats.probability import binomial_limits
+from perfkit.stats.percentiles import PercentileInterval, is_withheld, precision_above
+from perfkit.stats.probability import binomial_cdf, binomial_limits
 from perfkit.units import format_duration_ns, format_exact_duration
 
 Verdict = Literal["satisfied", "violated", "inconclusive"]
@@ -72,11 +72,18 @@ class FailedShare:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class FirstResponses:
-    """The times to the first response of streams, and the intervals of their percentiles."""
+class JudgedTimes:
+    """Times that a limit is set for, in all and in the equal parts of each window, and the intervals of their percentiles."""
 
     times: BucketCounts = EMPTY
+    windows: Sequence[Sequence[BucketCounts]] = ()
     intervals: Mapping[float, PercentileInterval] = dataclasses.field(default_factory=dict)
+
+    def half(self, number: int) -> BucketCounts:
+        """The times of the first halves of the windows (0) or of the second (1)."""
+        return BucketCounts.merged(
+            part for parts in self.windows for index, part in enumerate(parts) if (2 * index >= len(parts)) == bool(number)
+        )
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -86,71 +93,122 @@ class SloVerdict:
     verdict: Verdict
     limits: tuple[tuple[Verdict, str], ...]
     reason: str
+    is_beyond: bool = False
+    """Whether a measured figure is beyond its limit, clearly or not."""
 
 
 def judge_slo(
     slo: SloLimits,
-    times: BucketCounts,
-    intervals: Mapping[float, PercentileInterval],
+    waited: JudgedTimes,
     error_rate: float,
     *,
     answers: CheckedAnswers = CheckedAnswers(),
-    first_response: FirstResponses = FirstResponses(),
+    first_response: JudgedTimes = JudgedTimes(),
+    load_points: int = 1,
     is_overloaded: bool = False,
     is_not_steady: bool = False,
 ) -> SloVerdict:
     """The verdict on a load point with its repetitions pooled; `error_rate` is a share of the scheduled requests.
 
-    A percentile is judged by its point estimate; its interval may include the limit. It is inconclusive if it has fewer samples
-    than the minimum times the autocorrelation time (just the minimum if it is not in `intervals`). Wrong answers are judged by the
-    interval of their share, since only some answers are checked: they are inconclusive if it includes the limit. The SLO is violated if one
-    limit is, otherwise inconclusive if one limit is. An overloaded or drifting point violates any SLO with limits, since its
-    figures depend on the length of the window. An SLO without limits is satisfied.
+    A percentile is judged by the share of times beyond its limit: the limit is violated if that is clearly above what the percentile allows, met
+    if it is clearly below, and otherwise inconclusive. Clearly: a binomial test of as many independent times as these are worth at the limit
+    (`precision_above`), with an error of 2.5 % either way for all `load_points` of a run together. Times count one by one if all are beyond the limit, or
+    if none reaches a third of it and an exponential tail leaves no doubt (`_is_far`).
+
+    Wrong answers are judged by the interval of their share, since only some answers are checked. The SLO is violated if one limit is,
+    otherwise inconclusive if one limit is. Where the target was not steady, a verdict on a percentile stands if it is that of both halves of the windows. An
+    overloaded point violates any SLO with limits, since its times grow with the window. An SLO without limits is satisfied.
     """
-    limits = [_judge_percentile(quantile, limit_ns, times, intervals.get(quantile)) for quantile, limit_ns in slo.percentiles_ns.items()]
+    error = _ERROR / load_points
+    limits = [_judge_percentile(quantile, limit_ns, waited, error, is_not_steady) for quantile, limit_ns in slo.percentiles_ns.items()]
     for quantile, limit_ns in slo.first_response_ns.items():
-        interval = first_response.intervals.get(quantile)
-        verdict, sentence = _judge_percentile(quantile, limit_ns, first_response.times, interval)
+        verdict, sentence = _judge_percentile(quantile, limit_ns, first_response, error, is_not_steady)
         limits.append((verdict, f"the first response's {sentence}"))
+    is_beyond = any(
+        judged.times.count_above(limit_ns) > (1 - quantile) * judged.times.count
+        for judged, of_times in ((waited, slo.percentiles_ns), (first_response, slo.first_response_ns))
+        for quantile, limit_ns in of_times.items()
+    )
     if slo.error_rate is not None:
-        limits.append(_judge_errors(slo.error_rate, FailedShare.of(error_rate, answers)))
+        failed = FailedShare.of(error_rate, answers)
+        limits.append(_judge_errors(slo.error_rate, failed))
+        is_beyond |= failed.estimate > slo.error_rate
     if slo.wrong_answers is not None:
         limits.append(_judge_answers(slo.wrong_answers, answers))
+        is_beyond |= (answers.rate or 0.0) > slo.wrong_answers
     verdicts = {verdict for verdict, _ in limits}
-    if limits and (is_overloaded or is_not_steady):
-        cause = "overloaded" if is_overloaded else "not steady"
-        return SloVerdict(
-            "violated", tuple(limits), f"The SLO is violated: the target was {cause}, so its figures depend on the length of the window."
-        )
+    if limits and is_overloaded:
+        reason = "The SLO is violated: the target was overloaded, so its times depend on the length of the window."
+        return SloVerdict("violated", tuple(limits), reason, is_beyond=True)
     for verdict in ("violated", "inconclusive"):
         if verdict in verdicts:
             sentences = "; ".join(sentence for each, sentence in limits if each == verdict)
-            return SloVerdict(verdict, tuple(limits), f"The SLO is {verdict}: {sentences}.")
+            return SloVerdict(verdict, tuple(limits), f"The SLO is {verdict}: {sentences}.", is_beyond=is_beyond or verdict == "violated")
     sentences = "; ".join(sentence for _, sentence in limits)
     return SloVerdict("satisfied", tuple(limits), f"The SLO is satisfied{f': {sentences}' if sentences else ''}.")
 
 
-_GROUPED = 1.5  # an autocorrelation time above this is told as the reason why a percentile needs more samples
-_MORE_SAMPLES = 1.2  # the autocorrelation time of the next measurement may be larger
+_ERROR, _FAR = 0.025, 3
+_CORRELATED = 0.4  # of the error, for tests of correlated times: the rest is for the uncertainty of their correlation
+_LONGER = (1.5, 2, 3, 5, 10, 20, 50, 100)
 
 
-def _judge_percentile(quantile: float, limit_ns: int, times: BucketCounts, interval: PercentileInterval | None) -> tuple[Verdict, str]:
-    name, count = f"p{round(quantile * 100, 6):g}", times.count
-    needed = interval.needed_samples if interval else minimum_samples(quantile)
-    reason = ", because slow requests come in groups," if interval and interval.autocorrelation_time > _GROUPED else ""
-    lacking = f"{name} needs {needed:,} samples{reason} and has {count:,}"
-    longer = f" (measure {math.ceil(10 * _MORE_SAMPLES * needed / count) / 10:,.1f} times as long)" if count else ""
-    if is_withheld(quantile, count):
-        return "inconclusive", f"{lacking}{longer}"
-    value_ns = min(times.values_at([quantile])[0], times.max_ns)
-    if count < needed:
-        beyond = times.count_above(limit_ns)
-        found = f"in which it is {format_duration_ns(value_ns)} and {f'{beyond:,} are' if beyond else 'none is'} above {format_exact_duration(limit_ns)}"
-        return "inconclusive", f"{lacking}, {found}{longer}"
-    bounds = f" ({_bounds(interval)})" if interval else ""
-    if value_ns > limit_ns:
-        return "violated", f"{name} is {format_duration_ns(value_ns)}{bounds}, above {format_exact_duration(limit_ns)}"
-    return "satisfied", f"{name} is {format_duration_ns(value_ns)}{bounds}, within {format_exact_duration(limit_ns)}"
+def _judge_percentile(quantile: float, limit_ns: int, judged: JudgedTimes, error: float, is_not_steady: bool) -> tuple[Verdict, str]:
+    name, times, limit = f"p{round(quantile * 100, 6):g}", judged.times, format_exact_duration(limit_ns)
+    count, above = times.count, times.count_above(limit_ns)
+    if not count:
+        return "inconclusive", f"{name} has no samples"
+    precision = precision_above([part for parts in judged.windows for part in parts], limit_ns, quantile)
+    time = (
+        1.0
+        if above == count or _is_far(quantile, limit_ns / max(times.max_ns, 1), count / precision.time, error)
+        else precision.time_with_its_error
+    )
+    if precision.is_correlated:
+        error *= _CORRELATED
+    verdict = _judge_share(quantile, count / time, above / time, error)
+    found = f"{above:,} of {count:,} are above {limit}"
+    if not is_withheld(quantile, count):
+        interval = judged.intervals.get(quantile)
+        bounds = f" ({_bounds(interval.low_ns, interval.high_ns)})" if interval is not None and interval.low_ns is not None else ""
+        value = f"{name} is {format_duration_ns(min(times.values_at([quantile])[0], times.max_ns))}{bounds}"
+        found = (
+            f"{value}, and {found}" if verdict == "inconclusive" else f"{value}, {'above' if verdict == 'violated' else 'within'} {limit}"
+        )
+    else:
+        found = (
+            f"{name}: {found}" + {"violated": ", more than it allows", "satisfied": ", fewer than it allows", "inconclusive": ""}[verdict]
+        )
+    if verdict == "inconclusive":
+        reason = ", because slow requests come in groups" if precision.is_correlated else ""
+        longer = next(
+            (each for each in _LONGER if _judge_share(quantile, each * count / time, each * above / time, error) != "inconclusive"), None
+        )
+        advice = f" (measure about {longer:g} times as long)" if longer else " (it is close to the limit)"
+        return verdict, f"{found}, too few to tell whether more than {1 - quantile:.6g} of all are{reason}{advice}"
+    if is_not_steady:
+        halves = [half for half in (judged.half(0), judged.half(1)) if half.count]
+        if any((half.count_above(limit_ns) > (1 - quantile) * half.count) != (verdict == "violated") for half in halves):
+            return "inconclusive", f"{found}, but the target was not steady, and this is so in one half of the window only"
+    return verdict, found
+
+
+def _is_far(quantile: float, distance: float, effective: float, error: float) -> bool:
+    """Whether a limit, given as a multiple of the longest time, is so far away that times which reach it would hardly be without any in between.
+
+    Where the share 1 - q is above the limit and the tail is exponential, (1 - q)^(1/distance) of the times are above the longest one: with so many
+    independent ones, that none was seen has at most the chance `error`.
+    """
+    return distance >= _FAR and (1 - (1 - quantile) ** (1 / distance)) ** effective <= error
+
+
+def _judge_share(quantile: float, count: float, above: float, error: float) -> Verdict:
+    """Whether so many of independent times above a limit show that more of all are than the quantile allows, or fewer."""
+    if binomial_cdf(math.ceil(above), math.floor(count), 1 - quantile) <= error:
+        return "satisfied"
+    if above >= 1 and 1 - binomial_cdf(math.floor(above) - 1, math.ceil(count), 1 - quantile) <= error:
+        return "violated"
+    return "inconclusive"
 
 
 def _judge_errors(limit: float, failed: FailedShare) -> tuple[Verdict, str]:
@@ -178,6 +236,6 @@ def _judge_answers(limit: float, answers: CheckedAnswers) -> tuple[Verdict, str]
     return "inconclusive", f"{found}, which shows {low:.3%} to {high:.3%}, on both sides of {limit:.3%}"
 
 
-def _bounds(interval: PercentileInterval) -> str:
-    low = format_duration_ns(interval.low_ns)
-    return f"{low} or more" if interval.high_ns is None else f"{low} to {format_duration_ns(interval.high_ns)}"
+def _bounds(low_ns: int, high_ns: int | None) -> str:
+    low = format_duration_ns(low_ns)
+    return f"{low} or more" if high_ns is None else f"{low} to {format_duration_ns(high_ns)}"

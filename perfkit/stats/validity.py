@@ -14,14 +14,13 @@ import numpy.typing as npt
 from perfkit.errors import MeasurementWarning
 from perfkit.stats.autocorrelation import first_order_time
 from perfkit.stats.buckets import BucketCounts
-from perfkit.stats.percentiles import PercentileInterval, is_withheld, minimum_samples, percentile_intervals
+from perfkit.stats.percentiles import is_withheld, mean_interval, percentile_intervals
 from perfkit.stats.probability import binomial_limits, student_t_quantile
 from perfkit.units import format_duration_ns
 
 LEAST_SHARE = 0.01
 """A figure that moves by less than this counts as unmoved, however narrow its interval is."""
 _FEWEST_KEPT = 0.5
-_MARGIN = 0.5  # of an interval; the rest is for the uncertainty of the comparison itself
 _CONFIDENCE = 0.95
 
 
@@ -45,47 +44,54 @@ class Alternative:
     """The undisturbed times in equal parts of the window, for the confidence intervals."""
 
 
-def moved_time(
-    reported: BucketCounts, batches: Sequence[BucketCounts], alternatives: Sequence[Alternative], quantiles: Iterable[float]
-) -> Effect | None:
-    """Of the reported percentiles and the mean that were moved by more than 1 % and half their 95 % interval, the one moved most.
+def moved_time(reported: BucketCounts, alternatives: Sequence[Alternative], quantiles: Iterable[float]) -> Effect | None:
+    """Of the reported percentiles and the mean that were moved by more than 1 % and beyond their 95 % interval, the one moved most.
 
-    `batches` are the reported times in equal parts of the window.
     A figure is unmoved if one of the alternatives shows that: each is a valid estimate, and the one with the smaller uncertainty
     decides. The interval is that of the undisturbed times around their own figure, since a disturbance widens the interval of the
-    times that include it. If it is open above, or that of the reported times is, it counts as no wider above than below: the few
-    samples there do not show how far it reaches. A percentile that has too few samples even if they are independent is left out.
+    times that include it. A figure with too few samples for an interval with two ends is left out.
     """
-    count = reported.count
-    if not count:
+    if not reported.count:
         return None
-    shown = [quantile for quantile in quantiles if count >= minimum_samples(quantile) and not is_withheld(quantile, count)]
+    shown = [quantile for quantile in quantiles if not is_withheld(quantile, reported.count)]
     known = [alternative for alternative in alternatives if alternative.least.count]
-    intervals = [percentile_intervals(alternative.batches, shown, _CONFIDENCE) for alternative in known]
-    shown_intervals = percentile_intervals(batches, shown, _CONFIDENCE)
-    effects = []
-    for quantile, value_ns in zip(shown, reported.values_at(shown), strict=True):
-        is_open = quantile not in shown_intervals or shown_intervals[quantile].high_ns is None
-        ranges = [
-            ([times.values_at([quantile])[0] for times in (alternative.least, alternative.most)], _reach_ns(found.get(quantile), is_open))
-            for alternative, found in zip(known, intervals, strict=True)
-        ]
-        effects.append(_effect(f"p{round(quantile * 100, 6):g}", value_ns, ranges))
-    means = [
-        ([times.mean_and_stddev_ns()[0] for times in (alternative.least, alternative.most)], (_mean_reach_ns(alternative.batches),) * 2)
-        for alternative in known
+    names = [*(f"p{round(quantile * 100, 6):g}" for quantile in shown), "mean"]
+    values = [*reported.values_at(shown), reported.mean_and_stddev_ns()[0]]
+    if not known:
+        return max((Effect(name, value, None) for name, value in zip(names, values, strict=True)), key=_size)
+    ranges = zip(*(_figures(alternative, shown) for alternative in known), strict=True)
+    effects = [
+        _effect(name, value, [(bounds, reach or (0.0, 0.0)) for bounds, reach in of_figure])
+        for name, value, of_figure in zip(names, values, ranges, strict=True)
+        if any(reach is not None for _, reach in of_figure)
     ]
-    effects.append(_effect("mean", reported.mean_and_stddev_ns()[0], means))
     return max((effect for effect in effects if effect is not None), key=_size, default=None)
 
 
-def _effect(figure: str, reported: float, ranges: Sequence[tuple[Sequence[float], tuple[float, float]]]) -> Effect | None:
+_Pair = tuple[float, float]
+
+
+def _figures(alternative: Alternative, quantiles: Sequence[float]) -> list[tuple[_Pair, _Pair | None]]:
+    """The percentiles and the mean by `least` and by `most`, and how far the interval reaches below and above; None if it does not have two ends."""
+    least, most = ([*times.values_at(quantiles), times.mean_and_stddev_ns()[0]] for times in (alternative.least, alternative.most))
+    intervals, reaches = percentile_intervals(alternative.batches, quantiles), list[_Pair | None]()
+    for one in map(intervals.get, quantiles):
+        if one is None or one.low_ns is None or one.high_ns is None:
+            reaches.append(None)
+        else:
+            reaches.append((one.value_ns - one.low_ns, one.high_ns - one.value_ns))
+    mean = mean_interval(alternative.batches)
+    reaches.append(None if mean is None else ((mean[1] - mean[0]) / 2,) * 2)
+    return list(zip(zip(least, most, strict=True), reaches, strict=True))
+
+
+def _effect(figure: str, reported: float, ranges: Sequence[tuple[_Pair, _Pair]]) -> Effect | None:
     """The effect on a figure, by the bounds of each alternative and how far its interval reaches below and above."""
     least = LEAST_SHARE * reported
     for bounds, (below, above) in ranges:
-        if all(-max(_MARGIN * below, least) <= reported - bound <= max(_MARGIN * above, least) for bound in bounds):
+        if all(-max(below, least) <= reported - bound <= max(above, least) for bound in bounds):
             return None
-    return Effect(figure, reported, ranges[-1][0][0] if ranges else None)
+    return Effect(figure, reported, ranges[-1][0][0])
 
 
 def _size(effect: Effect) -> float:
@@ -95,17 +101,8 @@ def _size(effect: Effect) -> float:
     return abs(math.log(effect.reported / effect.without))
 
 
-def _reach_ns(interval: PercentileInterval | None, is_open: bool) -> tuple[float, float]:
-    """How far an interval reaches below and above its percentile, above no farther if it is open there; 0 without one."""
-    if interval is None:
-        return 0.0, 0.0
-    below = interval.value_ns - interval.low_ns
-    above = below if interval.high_ns is None else interval.high_ns - interval.value_ns
-    return below, min(below, above) if is_open else above
-
-
 def moved_rate(counts: npt.NDArray[np.int64], is_disturbed: npt.NDArray[np.bool_]) -> Effect | None:
-    """The mean count of answers per interval, if it differs from that of the undisturbed intervals by more than 1 % and half its 95 % interval.
+    """The mean count of answers per interval, if it differs from that of the undisturbed intervals by more than 1 % and beyond its 95 % interval.
 
     Assumption: a stationary rate, as in a closed loop. None also if more than half of the intervals were disturbed: the mean time
     tells as much, since it is inversely proportional to the throughput of a closed loop (Little's law).
@@ -117,7 +114,7 @@ def moved_rate(counts: npt.NDArray[np.int64], is_disturbed: npt.NDArray[np.bool_
         return None
     mean = float(kept.mean())
     t = student_t_quantile((1 + _CONFIDENCE) / 2, kept.size - 1)
-    reach = _MARGIN * t * float(kept.std(ddof=1)) * math.sqrt(first_order_time(kept) / kept.size)
+    reach = t * float(kept.std(ddof=1)) * math.sqrt(first_order_time(kept) / kept.size)
     return None if abs(reported - mean) <= max(reach, LEAST_SHARE * mean) else Effect("throughput", reported, mean)
 
 
@@ -133,19 +130,6 @@ def moved_error_rate(failed: int, total: int, touched_failed: int, touched: int)
     if others_failed > 0 and others > 0 and share <= binomial_limits(min(others_failed, others), others, _CONFIDENCE)[1]:
         return None
     return Effect("error rate", share, others_failed / others if others else None)
-
-
-def _mean_reach_ns(batches: Sequence[BucketCounts]) -> float:
-    """Half the width of the 95 % interval of the mean of all values, from the ratio of sums and counts of the batches."""
-    filled = [batch for batch in batches if batch.count]
-    if len(filled) < 3:
-        return 0.0
-    counts = np.array([batch.count for batch in filled], dtype=np.float64)
-    sums = np.array([batch.mean_and_stddev_ns()[0] * batch.count for batch in filled])
-    excess = sums - sums.sum() / counts.sum() * counts
-    size = len(filled)
-    variance = size / (size - 1) * float(excess @ excess) / float(counts.sum()) ** 2 * first_order_time(excess)
-    return student_t_quantile((1 + _CONFIDENCE) / 2, size - 1) * math.sqrt(variance)
 
 
 INVALIDATING = frozenset(
@@ -173,7 +157,7 @@ class OpenLoopFigures:
     """How late the generator itself came to send each request; waiting for a connection is due to the target."""
     response_p50_ns: float
     late_effect: Effect | None = None
-    """The first figure that late starts moved beyond its confidence interval."""
+    """The figure with enough samples that late starts moved beyond its interval."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -198,7 +182,7 @@ class StopFigures:
     touched: int
     """Requests that they touched."""
     effect: Effect | None
-    """The first figure that they moved beyond its confidence interval."""
+    """The figure with enough samples that they moved beyond its interval."""
     cause: str = ""
     """What stopped the generator, where a reading says so."""
 
@@ -230,8 +214,8 @@ def judge_generator(
     """Judges the load generator's influence on a point's figures.
 
     A point is invalid if a worker's core was more than 85 % busy, or a CPU quota stopped the generator for more than 1 % of the
-    window, or its machine was suspended; if the generator's stops moved a figure beyond its confidence interval; in an open loop also if
-    less than 99 % of the schedule was sent or dropped, if late starts moved a figure beyond its interval, or if more than 2 % of the
+    window, or its machine was suspended; if the generator's stops moved a figure with enough samples beyond its interval; in an open loop also if
+    less than 99 % of the schedule was sent or dropped, if late starts did, or if more than 2 % of the
     requests start late, with the confidence of an exact binomial interval of 95 %. Late is above 1 ms and above 5 % of the median
     response time. Warnings: a stop of 10 ms or more that moved no figure; the host took more than 1 % of the machine's
     CPU time; in a closed loop, |1 - X(R+Z)/C| > 5 %, with the finished requests per second X, their mean service
@@ -264,7 +248,7 @@ def judge_generator(
     if isinstance(loop, OpenLoopFigures):
         invalid += _judge_schedule(loop, others, may_include_target=may_include_target)
     if stops is not None and stops.effect is None and stops.max_ns >= PAUSE_NS:
-        unmoved = "No figure moved beyond its confidence interval, but the longest times may be the generator's."
+        unmoved = "No figure with enough samples moved beyond its interval, but the longest times may be the generator's."
         warnings.append(_warning("generator_paused", _describe_stops(stops, unmoved)))
     if steal_share > STEAL_SHARE:
         warnings.append(

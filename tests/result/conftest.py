@@ -58,6 +58,8 @@ POINT = {
     "further_intervals": {},
     "failure_time_ns": {**DISTRIBUTION, "count": 1},
     "intervals": {},
+    "mean_interval_ns": [900_000.0, 1_100_000.0],
+    "throughput_interval_per_s": None,
     "effective_samples": {},
     "slo": None,
     "connections": {"opened": 2, "reconnects": 0, "retried": 0, "rotated": 0, "connect_time_ns": None},

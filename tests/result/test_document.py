@@ -16,7 +16,7 @@ KEYS = {
     ("resumptions", 0): {"at", "after_points", "paused_s", "changes"},
     ("points", 0): {
         "protocol", "load", "repetition", "valid", "warnings", "duration_s", "requests", "error_rate", "throughput_per_s", "inferences_per_s",
-        "goodput_per_s", "warmup_s", "rejected_by_status", "workload", "alone", "checked", "wrong_answer_rate", "wrong_answer_interval", "effective_samples", "service_time_ns", "response_time_ns", "start_delay_ns", "failure_time_ns", "intervals", "slo", "connections", "replicas", "machines", "generator",
+        "goodput_per_s", "warmup_s", "rejected_by_status", "workload", "alone", "checked", "wrong_answer_rate", "wrong_answer_interval", "effective_samples", "service_time_ns", "response_time_ns", "start_delay_ns", "failure_time_ns", "intervals", "mean_interval_ns", "throughput_interval_per_s", "slo", "connections", "replicas", "machines", "generator",
         "server", "server_cpu", "gpus", "energy_per_inference_j", "energy_above_idle_per_inference_j", "metrics", "throughput_series_per_s", "failed_series_per_s", "incidents", "failures",
         "first_response_time_ns", "response_gap_ns", "stream_time_ns", "sequence_time_ns", "further_intervals", "responses", "sequences",
         "after_gap_time_ns", "following_time_ns", "cold_start", "idle", "breakdown",
