@@ -27,7 +27,7 @@ from perfkit.units import NS_PER_S, format_duration_ns
 from perfkit.workers.point_recording import STAND_INS
 
 _MOST_TOLD = 5
-_MOST = 0.5
+_MOST_FAILED = 0.5
 
 
 class RunResult:
@@ -92,7 +92,6 @@ class RunResult:
             status, reason = "invalid", search.reason
         if status == "complete" and search is None and not all(one.valid for one in (*self.points, *summary)):
             status, reason = "invalid", "some load points are not valid; their warnings say why"
-        summary = tuple(with_breakdown(summary.pooled()) for summary in self._summaries.values())
         if status == "complete" and search is None and (failing := self._failing(summary)):
             status, reason = "unsuccessful", f"most requests failed: {failing}"
         return Result(
@@ -111,17 +110,17 @@ class RunResult:
     def _failing(self, summary: Sequence[Point]) -> str:
         """The load points of which most requests failed, in words; empty without any.
 
-        A limit on errors in the scenario says what is expected. An overloaded load point is none if the target answered most requests of a
-        lower load.
+        A limit on errors in the scenario says what is expected. An overloaded load point is none if the target answered most requests of another
+        load.
         """
-        served = {(point.protocol, point.workload) for point in summary if point.failed_share.low <= _MOST}
+        served = {(point.protocol, point.workload) for point in summary if point.failed_share.low <= _MOST_FAILED}
         found = list[str]()
         for point in summary:
             scenario = self._loaded.scenario if point.workload is None else self._plain[point.workload].scenario
             is_limited = scenario.measure.abort_error_rate is not None or (scenario.slo is not None and scenario.slo.error_rate is not None)
             is_beyond = "overloaded" in {one.code for one in point.warnings} and (point.protocol, point.workload) in served
             ours = point.requests.dropped + point.requests.unfinished
-            if point.failed_share.low * point.requests.scheduled - ours > _MOST * point.requests.scheduled and not (
+            if point.failed_share.low * point.requests.scheduled - ours > _MOST_FAILED * point.requests.scheduled and not (
                 is_limited or is_beyond
             ):
                 found.append(f"{point.failed_share.estimate:.3%} at {point.title}")

@@ -235,7 +235,8 @@ def _make_point(pool: _Pool, intervals: Mapping[float, PercentileInterval], repe
     generator = _generator(pool)
     inferences, gpus = sum(part.window.count("finished") * part.batch_size for part in parts), pooled_gpus(resources)
     failures = most_frequent(window.failures for window in windows)
-    answers = CheckedAnswers(requests.ok + (wrong := pool.count("checked_wrong")), recorded["checked"], wrong)
+    wrong = pool.count("checked_wrong")
+    answers = CheckedAnswers(requests.ok + wrong, recorded["checked"], wrong, requests.invalid_output - wrong)
     idle = _idle_gaps(pool) if isinstance(first.load, IdleLoad) else None
     judged = judge_influence(
         parts, pool.times, generator, scheduled=requests.scheduled, without_slot=without_slot, unsent=requests.dropped - without_slot

@@ -92,7 +92,7 @@ def _errors(point: Point) -> Iterator[Explanation]:
         counts = f"1 - {requests.ok:,} ok ÷ {requests.scheduled:,} scheduled, {failed:,} failed or dropped"
         yield Explanation("error_rate", f"errors {format_error_rate(point.error_rate)} = {counts}", 1 - requests.ok / requests.scheduled)
     if point.checked and point.wrong_answer_rate is not None:
-        whose = f"{requests.invalid_output:,} wrong answers among {point.checked:,} that were compared with what was expected"
+        whose = f"{point.checked_answers.wrong:,} wrong answers among {point.checked:,} that were compared with what was expected"
         yield Explanation("wrong_answer_rate", f"wrong answers {format_error_rate(point.wrong_answer_rate)}: {whose}", None)
 
 

@@ -367,7 +367,7 @@ class Point(Part):
     def checked_answers(self) -> CheckedAnswers:
         """The sample of the answers, and how many of it were wrong."""
         wrong = round((self.wrong_answer_rate or 0.0) * self.checked)
-        return CheckedAnswers(self.requests.ok + wrong, self.checked, wrong)
+        return CheckedAnswers(self.requests.ok + wrong, self.checked, wrong, max(self.requests.invalid_output - wrong, 0))
 
     @property
     def failed_share(self) -> FailedShare:

@@ -34,15 +34,21 @@ class CheckedAnswers:
     answers: int = 0
     checked: int = 0
     wrong: int = 0
+    refused: int = 0
+    """Further answers, in which an error, another model's name or a broken message was found without a check."""
 
     @property
     def rate(self) -> float | None:
         """The wrong share of those checked; None if there are none."""
         return self.wrong / self.checked if self.checked else None
 
+    def share_of_all(self, wrong: float) -> float:
+        """The wrong share of all answers, from that of the answers that are checked at random."""
+        return (self.refused + wrong * self.answers) / max(self.refused + self.answers, 1)
+
     @property
     def interval(self) -> tuple[float, float] | None:
-        """The 95 % interval of the wrong share of all answers (Clopper and Pearson); a point if all were checked, None if none was."""
+        """The 95 % interval of the wrong share of the answers (Clopper and Pearson); a point if all were checked, None if none was."""
         if not self.checked:
             return None
         if self.checked >= self.answers:
@@ -135,7 +141,7 @@ def judge_slo(
         is_beyond |= failed.estimate > slo.error_rate
     if slo.wrong_answers is not None:
         limits.append(_judge_answers(slo.wrong_answers, answers))
-        is_beyond |= (answers.rate or 0.0) > slo.wrong_answers
+        is_beyond |= answers.share_of_all(answers.rate or 0.0) > slo.wrong_answers
     verdicts = {verdict for verdict, _ in limits}
     if limits and is_overloaded:
         reason = "The SLO is violated: the target was overloaded, so its times depend on the length of the window."
@@ -224,11 +230,15 @@ def _judge_errors(limit: float, failed: FailedShare) -> tuple[Verdict, str]:
 
 
 def _judge_answers(limit: float, answers: CheckedAnswers) -> tuple[Verdict, str]:
-    interval = answers.interval
-    if interval is None:
-        return "inconclusive", "no answer was checked for wrong outputs"
-    found = f"{answers.wrong:,} of {answers.checked:,} checked answers are wrong"
-    low, high = interval
+    found = (
+        f"{answers.wrong:,} of {answers.checked:,} checked answers are wrong"
+        if answers.checked
+        else "no answer was checked for wrong outputs"
+    )
+    found += f", besides {answers.refused:,} of {answers.refused + answers.answers:,} with an error in them" if answers.refused else ""
+    low, high = map(answers.share_of_all, answers.interval or (0.0, 1.0))
+    if not answers.checked and low <= limit:
+        return "inconclusive", found
     if low > limit:
         return "violated", f"{found}, which shows more than {limit:.3%}"
     if high <= limit:

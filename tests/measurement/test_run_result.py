@@ -29,9 +29,12 @@ def grown(tmp_path):
     return make
 
 
-def measured(repetition, cpu_share=0.1, ok=100, failed=(Outcome.REJECTED, 0), concurrency=4):
+def measured(repetition, cpu_share=0.1, ok=100, failed=(Outcome.REJECTED, 0), concurrency=4, slow=0):
     outcome, count = failed
-    times = {"service_time": bucket_counts(np.full(ok, 0.002)), "failure_time": bucket_counts(np.full(count, 0.002))}
+    times = {
+        "service_time": bucket_counts(np.repeat([0.002, 0.004], [ok - slow, slow])),
+        "failure_time": bucket_counts(np.full(count, 0.002)),
+    }
     return measured_point(
         ClosedLoad(concurrency=concurrency), repetition, seconds=1, outcomes={Outcome.OK: ok, outcome: count}, times=times, ended=ok + count,
         finished=ok, protocol="http",
@@ -94,6 +97,15 @@ def test_a_run_is_no_success_if_most_requests_of_a_load_point_failed(grown, ok, 
     if status == "unsuccessful":
         assert document.status_reason == f"most requests failed: {failed[1]}.000% at http, concurrency 4"
         assert answer(document)[0] == f"M{document.status_reason[1:]}."
+
+
+def test_the_load_points_of_a_run_share_the_error_of_its_verdicts(grown):
+    """18 of 1,000 beyond a limit of the p99 have a chance of 1.4 % if 1 % of all are beyond: enough of 2.5 % for one load point, not for two."""
+    result = grown(slo={"p99": "3ms"})
+    result.add([measured(0, ok=1000, slow=18)])
+    assert [point.slo.verdict for point in result.document(None, {}).summary] == ["violated"]
+    result.add([measured(0, ok=1000, slow=18, concurrency=8)])
+    assert [point.slo.verdict for point in result.document(None, {}).summary] == ["inconclusive", "inconclusive"]
 
 
 def test_what_ended_the_run_is_its_status(grown):
