@@ -22,7 +22,7 @@ def _execute(options: argparse.Namespace) -> ExitCode:
     from perfkit.comparison.perf_analyzer_comparison import compare_with_perf_analyzer
     from perfkit.comparison.result_comparison import compare_results
     from perfkit.errors import UsageError
-    from perfkit.report.comparison import comparison_html, comparison_json, comparison_markdown, comparison_text
+    from perfkit.report.comparison import CAUTIONS, comparison_html, comparison_json, comparison_markdown, comparison_text
     from perfkit.report.terminal import print_status_line
     from perfkit.result.file import read_result
     from perfkit.result.model import Result
@@ -48,10 +48,10 @@ def _execute(options: argparse.Namespace) -> ExitCode:
     else:
         write_output("--out", options.out, text)
     notes = f", {len(compared.notes)} note{'s' * (len(compared.notes) != 1)}" if compared.notes else ""
-    number = sum(side.status == "invalid" for side in compared.sides)
-    invalid = f", {number} of them NOT VALID" if number else ""
-    details = f"{len(compared.sides)} results{invalid}, {len(compared.rows)} figures{notes}"
-    print_status_line("complete", details, ExitCode.DONE, "bold red" if number else "green")
+    numbers = {caution.partition(":")[0]: sum(side.status == status for side in compared.sides) for status, caution in CAUTIONS.items()}
+    cautions = "".join(f", {number} of them {words}" for words, number in numbers.items() if number)
+    details = f"{len(compared.sides)} results{cautions}, {len(compared.rows)} figures{notes}"
+    print_status_line("complete", details, ExitCode.DONE, "bold red" if cautions else "green")
     return ExitCode.DONE
 
 

@@ -223,6 +223,8 @@ def _notes(sources: Sequence[Source], counted_runs: Collection[int], repeated: S
     for source in sources:
         if source.result.status in ("interrupted", "incomplete"):
             yield f"{source.folder}: its run was {source.result.status}; the measurements up to then are used."
+        if source.result.status == "unsuccessful":
+            yield f"{source.folder}: most requests of a load point failed, so its times are those of the few that did not."
     for source in sources:
         if _has_think_time(source.result):
             yield f"{source.folder}: its closed loops have a think time, and are left out of the scalability law."

@@ -106,10 +106,11 @@ def sample_warnings(times: BucketCounts, requests: Requests, intervals: Mapping[
     }
     few = [name for name in shown if count < needed[name]]
     if few:
-        samples, last = f"at least {needed[few[-1]]:,} are needed; measure longer", intervals.get(shown[few[-1]])
+        samples, last = f"at least {needed[few[-1]]:,} are needed", intervals.get(shown[few[-1]])
         if last is not None and last.precision.is_correlated:
-            samples = f"slow requests come in groups, here about {last.spells:.0f} above it, and {SPELLS} are needed: {samples}"
-        yield MeasurementWarning("few_samples", f"Too few samples for {few[-1].replace('_', '.')}: {samples}.")
+            groups = f"slow requests come in groups, of which about {last.spells:.0f} were seen above it and {SPELLS} are needed"
+            samples = f"{groups}, in at least {needed[few[-1]]:,} requests"
+        yield MeasurementWarning("few_samples", f"Too few samples for {few[-1].replace('_', '.')}: {samples}; measure longer.")
     bounds = [name for name, quantile in shown.items() if int(quantile * count + 0.5) > count - censored]
     if bounds:
         unanswered = f"they fall among the {censored} requests that were not answered in time"

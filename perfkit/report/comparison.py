@@ -15,6 +15,11 @@ from perfkit.text import sentence
 from perfkit.units import format_duration_ns, format_rate_per_s
 
 SCHEMA = "perfkit.comparison/1"
+CAUTIONS = {
+    "invalid": "NOT VALID: the figures of the load points in the notes may be those of the load generator",
+    "unsuccessful": "NO SUCCESS: most requests of a load point failed, and the times are those of the others",
+}
+"""What must be known of a result by its status, before its figures."""
 _NO_DIFFERENCES = "No recorded settings differ."
 _LONGEST_VALUE = 60
 _APART = 0.12  # between two results at a load point; load points are 1 apart
@@ -56,12 +61,14 @@ def comparison_answer(compared: ResultComparison) -> list[str]:
 
     Then which parts of the time of traced requests changed; a last sentence names the results that are not valid.
     """
-    invalid = [f"[{number}]" for number, side in enumerate(compared.sides, 1) if side.status == "invalid"]
-    named = f"{', '.join(invalid[:-1])} and {invalid[-1]} are" if len(invalid) > 1 else f"{''.join(invalid)} is"
-    caution = [f"{named} NOT VALID: the figures of the load points in the notes may be those of the load generator."] if invalid else []
+    cautions = []
+    for status, caution in CAUTIONS.items():
+        if found := [f"[{number}]" for number, side in enumerate(compared.sides, 1) if side.status == status]:
+            named = f"{', '.join(found[:-1])} and {found[-1]} are" if len(found) > 1 else f"{found[0]} is"
+            cautions.append(f"{named} {caution}.")
     answers = (_answer_about(compared, number) for number in range(1, len(compared.sides)))
     parts = (f"[{number}] {describe_change(one)}" for number, changes in enumerate(compared.parts, 1) for one in changes)
-    return [*answers, *parts, *caution]
+    return [*answers, *parts, *cautions]
 
 
 def _answer_about(compared: ResultComparison, number: int) -> str:

@@ -28,7 +28,7 @@ class Probe:
     is_steady: bool = True
     """False if the times still drifted: a longer window might give others."""
     has_enough_samples: bool = False
-    """Whether the probe alone shows that the SLO is met; see `stats.sample_size.is_limit_shown_met`."""
+    """Whether the probe alone shows that the SLO is met; see `stats.percentiles.is_limit_shown_met`."""
     took_s: float = 0.0
 
     @property

@@ -1,7 +1,7 @@
 """How many independent requests the requests of a window are worth for one of its figures, from the equal parts of the window.
 
-The requests of a queue are alike while it is full: a figure of ten thousand of them may rest on three times that it was full. The variance
-between parts of the window shows that, unless there are so few such spells that they look alike by chance. Therefore requests count as
+The requests of a queue are alike while it is full: ten thousand slow requests may come from three busy periods. The variance
+between parts of the window shows that, unless there are so few busy periods that the parts look alike by chance. Therefore requests count as
 independent only if no test finds them correlated, at the figure itself or at figures that show correlation better; and if one does, the largest
 of several estimates counts, and a figure needs more evidence before its interval is closed.
 """

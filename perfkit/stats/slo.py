@@ -191,7 +191,7 @@ def _judge_percentile(quantile: float, limit_ns: int, judged: JudgedTimes, error
             (each for each in _LONGER if _judge_share(quantile, each * count / time, each * above / time, error) != "inconclusive"), None
         )
         advice = f" (measure about {longer:g} times as long)" if longer else " (it is close to the limit)"
-        return verdict, f"{found}, too few to tell whether more than {1 - quantile:.6g} of all are{reason}{advice}"
+        return verdict, f"{found}, too few to tell whether more than {100 * (1 - quantile):.6g} % of all are{reason}{advice}"
     if is_not_steady:
         halves = [half for half in (judged.half(0), judged.half(1)) if half.count]
         if any((half.count_above(limit_ns) > (1 - quantile) * half.count) != (verdict == "violated") for half in halves):

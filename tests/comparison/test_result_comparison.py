@@ -72,6 +72,15 @@ def test_an_interval_that_is_open_at_one_end_shows_a_change_by_the_other(before_
     assert told in answer if told else "p99" not in answer
 
 
+@pytest.mark.parametrize(
+    ("status", "caution"),
+    [("invalid", "[1] and [2] are NOT VALID: the figures"), ("unsuccessful", "[1] and [2] are NO SUCCESS: most requests")],
+)
+def test_what_must_be_known_of_a_result_is_in_the_answer(status, caution):
+    sides = [(name, result().model_copy(update={"status": status})) for name in "ab"]
+    assert comparison_answer(compare_results(sides))[-1].startswith(caution)
+
+
 def test_the_answer_names_the_largest_change_of_each_metric_and_counts_the_others():
     def side(p50s_ms):
         return result(

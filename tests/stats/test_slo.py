@@ -76,7 +76,7 @@ def test_an_inconclusive_limit_says_what_was_found_and_how_much_longer_to_measur
     found = judge_slo(SloLimits({0.99: 12 * MS}), independent(1000, 6), 0.0)
     assert found.reason.startswith("The SLO is inconclusive: p99 is 9.")
     assert found.reason.endswith(
-        "6 of 1,000 are above 12 ms, too few to tell whether more than 0.01 of all are (measure about 5 times as long)."
+        "6 of 1,000 are above 12 ms, too few to tell whether more than 1 % of all are (measure about 5 times as long)."
     )
 
 
