@@ -30,6 +30,7 @@ from perfkit.transport.base import Outcome
 from perfkit.units import NS_PER_S
 
 _QUANTILES = tuple(QUANTILES.values())
+_LONG_SHARE = 0.1  # of the window: stops that are longer in all leave no load as it was asked for
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -121,9 +122,12 @@ def _stop_figures(
         return None
     windows = [part.window for part in parts]
     untouched, window_ns = waited.without(times["touched_time"]), sum(window.length_ns for window in windows)
-    is_long = sum(_idle_ns(window, untouched) for window in windows) > LEAST_SHARE * window_ns
+    idle_ns = sum(_idle_ns(window, untouched) for window in windows)
+    is_long = idle_ns > LEAST_SHARE * window_ns
     alternatives = _alternatives(windows, times, waited, is_shared=is_long and generator.workers > 1)
-    effect = (_moved_throughput(parts) if is_long else None) or moved_time(waited, alternatives, _QUANTILES)
+    effect = (_moved_throughput(parts) if is_long else None) or moved_time(
+        waited, alternatives, _QUANTILES, is_long=idle_ns > _LONG_SHARE * window_ns
+    )
     if effect is None:
         outcomes = [sum(window.outcomes[outcome] for window in windows) for outcome in Outcome]
         failed = sum(outcomes) - sum(window.outcomes[Outcome.OK] for window in windows)

@@ -14,13 +14,13 @@ import numpy.typing as npt
 from perfkit.errors import MeasurementWarning
 from perfkit.stats.autocorrelation import first_order_time
 from perfkit.stats.buckets import BucketCounts
-from perfkit.stats.percentiles import is_withheld, mean_interval, percentile_intervals
+from perfkit.stats.percentiles import is_withheld, mean_interval, minimum_samples, percentile_intervals
 from perfkit.stats.probability import binomial_limits, student_t_quantile
 from perfkit.units import format_duration_ns
 
 LEAST_SHARE = 0.01
 """A figure that moves by less than this counts as unmoved, however narrow its interval is."""
-_FEWEST_KEPT = 0.5
+_FEWEST_KEPT, _GROSS = 0.5, 0.25
 _CONFIDENCE = 0.95
 
 
@@ -44,16 +44,20 @@ class Alternative:
     """The undisturbed times in equal parts of the window, for the confidence intervals."""
 
 
-def moved_time(reported: BucketCounts, alternatives: Sequence[Alternative], quantiles: Iterable[float]) -> Effect | None:
+def moved_time(
+    reported: BucketCounts, alternatives: Sequence[Alternative], quantiles: Iterable[float], *, is_long: bool = False
+) -> Effect | None:
     """Of the reported percentiles and the mean that were moved by more than 1 % and beyond their 95 % interval, the one moved most.
 
     A figure is unmoved if one of the alternatives shows that: each is a valid estimate, and the one with the smaller uncertainty
     decides. The interval is that of the undisturbed times around their own figure, since a disturbance widens the interval of the
-    times that include it. A figure with too few samples for an interval with two ends is left out.
+    times that include it. One without an interval with two ends must have moved by more than a quarter, and is left out if it would have too few
+    samples even if they were independent. A disturbance that `is_long` beside the window must have moved no figure by more than 1 %.
     """
     if not reported.count:
         return None
-    shown = [quantile for quantile in quantiles if not is_withheld(quantile, reported.count)]
+    count = reported.count
+    shown = [quantile for quantile in quantiles if count >= minimum_samples(quantile) and not is_withheld(quantile, count)]
     known = [alternative for alternative in alternatives if alternative.least.count]
     names = [*(f"p{round(quantile * 100, 6):g}" for quantile in shown), "mean"]
     values = [*reported.values_at(shown), reported.mean_and_stddev_ns()[0]]
@@ -61,9 +65,8 @@ def moved_time(reported: BucketCounts, alternatives: Sequence[Alternative], quan
         return max((Effect(name, value, None) for name, value in zip(names, values, strict=True)), key=_size)
     ranges = zip(*(_figures(alternative, shown) for alternative in known), strict=True)
     effects = [
-        _effect(name, value, [(bounds, reach or (0.0, 0.0)) for bounds, reach in of_figure])
+        _effect(name, value, [(bounds, (0.0, 0.0) if is_long else reach or (_GROSS * bounds[0],) * 2) for bounds, reach in of_figure])
         for name, value, of_figure in zip(names, values, ranges, strict=True)
-        if any(reach is not None for _, reach in of_figure)
     ]
     return max((effect for effect in effects if effect is not None), key=_size, default=None)
 
