@@ -78,7 +78,7 @@ class ProbeResult:
     warnings: tuple[MeasurementWarning, ...] = ()
     """The warnings of the probe, for the result."""
     note: str = ""
-    """What the server does not say about itself and the model, in a sentence; empty if nothing that perfkit asks for."""
+    """What the server does not say about itself and the model, and whether it names the model otherwise, in sentences; or empty."""
     composing_models: tuple[ComposingModel, ...] = ()
     """The models of an ensemble's steps, and of theirs."""
     shared: SharedTensors | None = None
@@ -126,6 +126,7 @@ async def probe(client: Client, address: Address, loaded: LoadedScenario, clock:
         requests, expectation = made.requests, made.expectation
         if scenario.stream is not None and address.protocol == "http":
             expectation = expectation.of_events()
+        expectation.learn_model(described.answers_as)
         shared, whole = None, requests
         if regions is not None:
             if made.indices is not None:
@@ -160,6 +161,7 @@ async def probe(client: Client, address: Address, loaded: LoadedScenario, clock:
             hint = ": shared_memory.output_bytes sets the size" if "shared memory size" in str(error) else ""
             raise type(error)(" ".join((f"{error}{hint}.", *(note.message for note in notes))) if notes else f"{error}{hint}") from None
         notes += trials.warnings()
+        renamed = "" if expectation.model else f"The server has other names for model '{target.model}': those in answers are not compared."
         return ProbeResult(
             name=address.sanitize(described.server.name),
             version=address.sanitize(described.server.version),
@@ -176,7 +178,7 @@ async def probe(client: Client, address: Address, loaded: LoadedScenario, clock:
             composing_models=described.composing_models,
             shared=shared,
             warnings=tuple(MeasurementWarning(note.code, address.sanitize(note.message, _LONGEST_ERROR)) for note in notes),
-            note=address.sanitize(described.note, _LONGEST_ERROR),
+            note=address.sanitize(" ".join(filter(None, (described.note, renamed))), _LONGEST_ERROR),
         )
 
 
@@ -255,6 +257,7 @@ async def _probe_once(client: Client, address: Address, expectation: Expectation
     reply, response = await _answer(client, address, request)
     if reply.payload is None:
         return reply.finished_ns - reply.started_ns, 0
+    expectation.learn_model(response.model)
     if fault := expectation.fault(response):
         raise TargetError(f"{address}: the response to the probe request {fault}")
     decoded_bytes = sum(len(output.raw) for output in response.outputs)

@@ -320,9 +320,11 @@ class StreamedAnswer:
     def add(self, response: Any, size_bytes: int, at_ns: int, model: str = "") -> None:
         """Takes a response, and the model that it names."""
         if self.first is None:
-            self.first, self.model = response, model
-        elif model != self.model:
-            self.fault = self.fault or f"the stream has responses of the models '{self.model}' and '{model}'"
+            self.first = response
+        if model and model != self.model:
+            if self.model:
+                self.fault = self.fault or f"the stream has responses of the models '{self.model}' and '{model}'"
+            self.model = self.model or model
         self.largest_bytes = max(self.largest_bytes, size_bytes)
         self.responses_ns.append(at_ns)
 

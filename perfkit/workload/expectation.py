@@ -42,7 +42,7 @@ class Expectation:
     tolerances: Mapping[str, float]
     """By the datatypes of floats."""
     model: str = ""
-    """The model that is asked; an answer need not say which one it is of."""
+    """The name of the model that is asked; empty if the server gives its models other names. An answer need not name its model."""
     may_lack_id: bool = False
     """Whether an answer need not repeat the request's id."""
     slots: OutputSlots | None = None
@@ -94,6 +94,14 @@ class Expectation:
         """What is expected of server-sent events, whose outputs have neither datatypes nor shapes, and which need not have an id."""
         asked = tuple(Asked(one.id, ()) for one in self.asked)
         return Expectation(asked, (), frozenset(), {}, (), {}, self.model, may_lack_id=True)
+
+    def learn_model(self, name: str) -> None:
+        """Takes the name that the metadata, or the answer to the probe, has for the model.
+
+        A server whose name for it is another, such as Seldon's `iris_1` for `iris`, may have several, of revisions and experiments.
+        """
+        if name not in ("", self.model):
+            self.model = ""
 
     def model_fault(self, response: InferResponse) -> str:
         """Whose answer it is if it is another model's, as the end of a sentence; otherwise empty."""

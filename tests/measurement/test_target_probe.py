@@ -12,6 +12,7 @@ from aiohttp import web
 from perfkit.errors import ModelMismatchError, TargetError
 from perfkit.measurement.target_probe import probe
 from perfkit.protocol import rest
+from perfkit.protocol.message import InferResponse
 from perfkit.scenario.file import LoadedScenario
 from perfkit.scenario.model import Scenario
 from perfkit.target.address import Address
@@ -224,6 +225,24 @@ def test_a_response_that_contradicts_the_metadata_is_reported(engine, tmp_path, 
 
     with pytest.raises(TargetError, match=f"the response to the probe request {fault}"):
         ask(Wrong(), engine, tmp_path, request_id="run", **workload)
+
+
+@pytest.mark.parametrize(
+    ("described", "answered", "are_compared"), [("m", "m", True), ("m", None, True), ("m", "m_1", False), ("m_1", "m", False), ("m_1", "m_1", False)]
+)  # fmt: skip
+def test_a_server_with_other_names_for_its_models_may_change_them(engine, tmp_path, described, answered, are_compared):
+    """Seldon Core 2 answers for `iris` as `iris_1`, of another revision as `iris_2`, and in an experiment as one of several models."""
+
+    class Renaming(Server):
+        metadata = {**METADATA, "name": described}  # noqa: RUF012 - read alone
+
+        def answer(self, asked):
+            return web.json_response({"model_name": answered, "id": asked.id, "outputs": [{**TENSOR, "name": "y", "data": [1, 2]}]})
+
+    probed = ask(Renaming(), engine, tmp_path)
+    faults = {name: probed.expectation.model_fault(InferResponse(name, "1", ())) for name in ("", "m", "m_1", "m_2", "other")}
+    assert {name for name, fault in faults.items() if fault} == ({"m_1", "m_2", "other"} if are_compared else set())
+    assert ("has other names for model 'm'" in probed.note) is not are_compared
 
 
 def test_a_response_of_the_wrong_size_is_reported(engine, tmp_path):
