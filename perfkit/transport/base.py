@@ -260,10 +260,12 @@ SEEN_BYTES = 2048
 class AnswerSigns(NamedTuple):
     """By what a sound answer is known without decoding it."""
 
-    has: bytes
+    present: bytes
     """In the first `SEEN_BYTES` of each sound answer; empty if there is no such sign."""
-    lacks: bytes | None
+    absent: bytes | None
     """What makes an answer suspect there; None if nothing does."""
+    latest: int = SEEN_BYTES
+    """The last place at which `present` may begin: the same bytes behind it are something else."""
 
 
 class StreamedResponse(NamedTuple):

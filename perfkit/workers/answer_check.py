@@ -14,7 +14,7 @@ from perfkit.workload.expectation import Expectation
 
 _OK = Outcome.OK
 _UNKNOWN, _NONE = AnswerSigns(b"\xff" * SEEN_BYTES * 2, None), AnswerSigns(b"", None)
-_MOST_UNLIKE = 100  # sound answers that differ from the one before are the server's way, and are left to the sample
+_MOST_RELEARNED = 100  # sound answers that differ from the one before are the server's way, and are left to the sample
 
 
 class AnswerCheck:
@@ -44,17 +44,17 @@ class AnswerCheck:
         self._until_next = self._gap()
         self._next_ns = 0
         self._received = client.transport.received
-        self._has, self._lacks = _UNKNOWN
+        self._signs = _UNKNOWN
         self._place = self._size = -1  # of the last sound answer: where it has its sign, and its size
-        self._unlike = 0
+        self._relearned = 0
 
     def __call__(self, reply: Reply) -> bool:
         """See the class."""
         if reply.outcome is not _OK or reply.payload is None:
             return False
         start = self._received(reply)
-        is_alike = len(start) == self._size and start.startswith(self._has, self._place)
-        if not is_alike and not self._looks_sound(start) and self._judge_unlike(reply):
+        is_alike = len(start) == self._size and start.startswith(self._signs.present, self._place)
+        if not is_alike and not self._looks_sound(start) and self._judge_and_relearn(reply):
             return False
         if self._until_next != 1:
             self._until_next -= self._until_next > 0
@@ -68,19 +68,20 @@ class AnswerCheck:
 
     def _looks_sound(self, start: bytes) -> bool:
         """Whether an answer has the sign of a sound one, and none of an error; one more like it need not be searched."""
-        place = start.find(self._has, 0, SEEN_BYTES)
-        if place < 0 or (self._lacks is not None and start.find(self._lacks, 0, SEEN_BYTES) >= 0):
+        present, absent, latest = self._signs
+        place = start.find(present, 0, min(latest + len(present), SEEN_BYTES))
+        if place < 0 or (absent is not None and start.find(absent, 0, SEEN_BYTES) >= 0):
             return False
         self._place, self._size = place, len(start)
         return True
 
-    def _judge_unlike(self, reply: Reply) -> bool:
+    def _judge_and_relearn(self, reply: Reply) -> bool:
         """Whether an answer that does not look like the last sound one is wrong; if it is not, later ones are expected to look like it."""
         response = self._judge(reply, self._expectation.model_fault)
         if response is None:
             return True
-        self._unlike += 1
-        self._has, self._lacks = self._client.signs(reply, response) if self._unlike <= _MOST_UNLIKE else _NONE
+        self._relearned += 1
+        self._signs = self._client.signs(reply, response) if self._relearned <= _MOST_RELEARNED else _NONE
         return False
 
     def _judge(self, reply: Reply, fault_of: Callable[[InferResponse], str]) -> InferResponse | None:
