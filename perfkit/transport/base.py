@@ -197,7 +197,10 @@ class Transport(Sender, Protocol):
         """A key of a failed reply that is cheap to make; equal keys have equal messages."""
 
     def received(self, reply: Reply) -> bytes:
-        """The beginning of an OK answer that has a payload, as it was received, with its head or without; of a stream its first response."""
+        """The beginning of an OK answer that has a payload, as it was received, with its head or without; of a stream its first response.
+
+        From `SEEN_BYTES` on it may end anywhere.
+        """
 
     async def ask(self, question: Callable[[Any], Awaitable[_T]]) -> _T:
         """What `question` returns for the transport to one address; if it raises TargetError there, the next address is asked."""

@@ -45,7 +45,7 @@ class AnswerCheck:
         self._next_ns = 0
         self._received = client.transport.received
         self._signs = _UNKNOWN
-        self._place = self._size = -1  # of the last sound answer: where it has its sign, and its size
+        self._place = self._size = -1  # of the last sound answer: where it has its sign, and its size if it was seen whole
         self._relearned = 0
 
     def __call__(self, reply: Reply) -> bool:
@@ -72,7 +72,7 @@ class AnswerCheck:
         place = start.find(present, 0, min(latest + len(present), SEEN_BYTES))
         if place < 0 or (absent is not None and start.find(absent, 0, SEEN_BYTES) >= 0):
             return False
-        self._place, self._size = place, len(start)
+        self._place, self._size = place, len(start) if len(start) < SEEN_BYTES else -1  # beyond, equal sizes say nothing
         return True
 
     def _judge_and_relearn(self, reply: Reply) -> bool:

@@ -124,6 +124,22 @@ def test_an_output_named_error_is_no_error(tmp_path):
     assert len(decoded) == 1
 
 
+@pytest.mark.parametrize("first_read", [110, 3000])
+def test_of_a_large_answer_only_the_first_bytes_are_read_and_an_error_is_found_in_them(tmp_path, first_read):
+    check, _ = make_check(tmp_path, "http", "m")
+    client = check._client  # its transport is not connected
+
+    def answer(size, **others):
+        return http_answer(json.dumps({**document("m"), **others, "pad": "x" * size}).encode(), splits=[first_read, 60_000])
+
+    start = client.transport.received(Reply(Outcome.OK, 0, 1, payload := answer(90_000)))
+    assert len(start) == (first_read if first_read >= 2048 else first_read + 2 * 2048)
+    assert b"".join(payload).startswith(start[: first_read + 2048])
+    for _ in range(3):
+        assert judged(check, answer(90_000)) == (Outcome.OK, "")
+    assert judged(check, answer(90_001, error="oops")) == (Outcome.INVALID_OUTPUT, "the answer is broken: it holds an error: oops")
+
+
 def test_answers_that_all_look_different_are_left_to_the_sample_in_the_end(tmp_path):
     """Two replicas write the name in two ways: to decode every second answer would slow the load down."""
     check, decoded = make_check(tmp_path, "http", "m")
