@@ -33,7 +33,7 @@ from perfkit.target.address import Address
 from perfkit.target.started_server import StartedServer
 from perfkit.target_client import Client
 from perfkit.trace.recorded import Indices
-from perfkit.transport.base import Outcome, Reply, may_pass
+from perfkit.transport.base import WITHOUT_RESPONSE, Outcome, Reply, may_pass
 from perfkit.transport.options import AnswerLimit, limit_for_load
 from perfkit.workload.expectation import Expectation
 from perfkit.workload.generated import Checkpoint
@@ -125,7 +125,7 @@ async def probe(client: Client, address: Address, loaded: LoadedScenario, clock:
         made = await _in_thread(lambda checkpoint: make_workload_requests(loaded, metadata, config, budget, checkpoint))
         requests, expectation = made.requests, made.expectation
         if scenario.stream is not None and address.protocol == "http":
-            expectation = expectation.of_events()
+            expectation = expectation.of_events(is_decoupled=config.is_decoupled)
         expectation.learn_model(described.answers_as)
         shared, whole = None, requests
         if regions is not None:
@@ -256,6 +256,8 @@ async def _probe_once(client: Client, address: Address, expectation: Expectation
     """Sends one request, so that a refusal is reported before any load is sent; its service time in ns, and the answer's bytes."""
     reply, response = await _answer(client, address, request)
     if reply.payload is None:
+        if expectation.needs_response:
+            raise TargetError(f"{address}: the probe request failed: {WITHOUT_RESPONSE}")
         return reply.finished_ns - reply.started_ns, 0
     expectation.learn_model(response.model)
     if fault := expectation.fault(response):

@@ -8,7 +8,7 @@ from perfkit.errors import ProtocolError
 from perfkit.protocol.message import InferResponse
 from perfkit.target_client import Client
 from perfkit.trace.recorded import Indices
-from perfkit.transport.base import SEEN_BYTES, AnswerSigns, Outcome, Reply
+from perfkit.transport.base import SEEN_BYTES, WITHOUT_RESPONSE, AnswerSigns, Outcome, Reply
 from perfkit.units import NS_PER_S
 from perfkit.workload.expectation import Expectation
 
@@ -23,8 +23,8 @@ class AnswerCheck:
     It is called with every reply and returns whether it was one of the sample: a random share, of which outputs are compared with what is
     expected. Each other answer is only searched for what a sound one has, such as the model's name as the server writes it; one that lacks
     it is decoded and, if it is wrong, not part of the sample either. The gaps are random, so that all variants of the requests
-    are checked; `at_most_per_s` limits the CPU time it takes from the load generator. An answer without a payload, such as that
-    of a stream that says that it has no response, has nothing to check. `request_indices` are those of `WorkloadSpec`.
+    are checked; `at_most_per_s` limits the CPU time it takes from the load generator. An answer without a payload, that
+    of a stream without a response, is wrong only if there must be one. `request_indices` are those of `WorkloadSpec`.
     """
 
     def __init__(
@@ -50,7 +50,11 @@ class AnswerCheck:
 
     def __call__(self, reply: Reply) -> bool:
         """See the class."""
-        if reply.outcome is not _OK or reply.payload is None:
+        if reply.outcome is not _OK:
+            return False
+        if reply.payload is None:
+            if self._expectation.needs_response:
+                reply.outcome, reply.error = Outcome.INVALID_OUTPUT, WITHOUT_RESPONSE
             return False
         start = self._received(reply)
         is_alike = len(start) == self._size and start.startswith(self._signs.present, self._place)

@@ -45,6 +45,8 @@ class Expectation:
     """The name of the model that is asked; empty if the server gives its models other names. An answer need not name its model."""
     may_lack_id: bool = False
     """Whether an answer need not repeat the request's id."""
+    needs_response: bool = False
+    """Whether a stream that ends without a response is a wrong answer, although its protocol has no other way to say that there is none."""
     slots: OutputSlots | None = None
     """Where outputs lie in shared memory; the requests are then those of a round of `OutputSlots`. None without any."""
 
@@ -90,14 +92,15 @@ class Expectation:
             tolerances={datatype.value: check.tolerance_of(datatype.value) for datatype in Datatype if datatype.is_float},
         )
 
-    def of_events(self) -> "Expectation":
+    def of_events(self, *, is_decoupled: bool) -> "Expectation":
         """What is expected of server-sent events, whose outputs have neither datatypes nor shapes, and which need not have an id.
 
-        Outputs are members of the event beside `id`, which is not compared if the model has an output of that name.
+        Outputs are members of the event beside `id`, which is not compared if the model has an output of that name. Only a
+        decoupled model's stream may have no event.
         """
         has_id = all(output.name != "id" for output in self.described)
         asked = tuple(Asked(one.id if has_id else "", ()) for one in self.asked)
-        return Expectation(asked, (), frozenset(), {}, (), {}, self.model, may_lack_id=True)
+        return Expectation(asked, (), frozenset(), {}, (), {}, self.model, may_lack_id=True, needs_response=not is_decoupled)
 
     def learn_model(self, name: str) -> None:
         """Takes the name that the metadata, or the answer to the probe, has for the model.

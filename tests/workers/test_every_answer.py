@@ -23,11 +23,11 @@ from perfkit.workload.expectation import Expectation
 NAMES = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=40)
 
 
-def make_check(tmp_path, protocol, model, *, share=0.0, stream=None):
+def make_check(tmp_path, protocol, model, *, share=0.0, stream=None, is_decoupled=False):
     metadata = ModelMetadata(model, ("1",), "", (), (TensorMetadata("o", "FP32", (1,)),))
     expectation = Expectation.of((InferRequest(model, ()),), metadata, Check(), None, tmp_path)
     if stream and protocol == "http":
-        expectation = expectation.of_events()
+        expectation = expectation.of_events(is_decoupled=is_decoupled)
     clock, options = ManualClock(), TransportOptions(timeout_ns=10**9, stream=stream)
 
     async def make():
@@ -165,3 +165,11 @@ def test_the_first_response_of_a_stream_is_of_the_model_that_was_asked(tmp_path,
     for _ in range(2):
         assert judged(check, streamed("m")) == (Outcome.OK, "")
     assert judged(check, streamed("other")) == (Outcome.INVALID_OUTPUT, "the answer is of the model 'other', where 'm' was asked")
+
+
+@pytest.mark.parametrize(("protocol", "is_decoupled", "is_wrong"), [("http", False, True), ("http", True, False), ("grpc", False, False)])
+def test_a_stream_of_events_without_one_is_wrong_unless_the_model_is_decoupled(tmp_path, protocol, is_decoupled, is_wrong):
+    """Over HTTP a server has no way to say that there is no response; over gRPC the transport knows that it did."""
+    check, _ = make_check(tmp_path, protocol, "m", stream=StreamOptions(), is_decoupled=is_decoupled)
+    fault = (Outcome.INVALID_OUTPUT, "the stream ended without a response, and without saying that there is none")
+    assert judged(check, None) == (fault if is_wrong else (Outcome.OK, ""))

@@ -95,7 +95,7 @@ def test_an_answer_is_held_against_the_metadata_and_the_request(tmp_path):
 @pytest.mark.parametrize("output", ["id", "OUT"])
 def test_an_output_of_an_event_is_not_its_id(tmp_path, output):
     metadata = ModelMetadata("m", ("1",), "", (), (TensorMetadata(output, "BYTES", (1,)),))
-    expectation = Expectation.of((InferRequest("m", (), id="7"),), metadata, Check(), None, tmp_path).of_events()
+    expectation = Expectation.of((InferRequest("m", (), id="7"),), metadata, Check(), None, tmp_path).of_events(is_decoupled=False)
     assert expectation.fault(InferResponse("m", "", (), "text")) == ("" if output == "id" else "carries the id 'text', where '7' was sent")
 
 
