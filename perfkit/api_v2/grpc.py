@@ -35,6 +35,8 @@ _BARE = (
     "Triton and the bundled server do: its streams cannot be measured"
 )
 _FINAL = "triton_final_response"
+# before the response's first field: the head of a gRPC message; of a stream's message, without that head, a tag and a length of up to 5 bytes
+_HEAD_BYTES, _LATEST_IN_STREAM = 5, 6
 
 
 def streamed_message(request: InferRequest) -> bytes:
@@ -136,10 +138,15 @@ class RpcCalls:
         return protobuf.decode_infer_response(message)
 
     def signs(self, start: bytes, response: InferResponse) -> AnswerSigns:
-        """The field with the model's name, the first one as protobuf writes it; an error has no message."""
+        """The field with the model's name, the first one as protobuf writes it; an error has no message.
+
+        An output's name is a field with the same bytes, behind it.
+        """
         name = response.model.encode()
         field = wire_format.field_head(_MODEL_NAME, len(name)) + name
-        return AnswerSigns(field if name and field in start else b"", None)
+        latest = _LATEST_IN_STREAM if self._is_streamed else _HEAD_BYTES
+        is_there = name and start.find(field, 0, latest + len(field)) >= 0
+        return AnswerSigns(field if is_there else b"", None, latest)
 
     def answer_bytes(self, message: bytes) -> int:
         """The size of an answer."""

@@ -170,6 +170,8 @@ class TargetMetadata:
     """Why the requests are made from the scenario alone; None if the server describes the model."""
     note: str
     """What else the server does not say, in a sentence; empty if nothing."""
+    answers_as: str
+    """The model's name in the server's metadata, which may differ from the one that is asked; empty without any."""
 
 
 async def read_target_metadata(client: Client, address: Address, loaded: LoadedScenario, trials: TrialRequests) -> TargetMetadata:
@@ -190,8 +192,7 @@ async def read_target_metadata(client: Client, address: Address, loaded: LoadedS
             raise
         missing.append(f"its name and extensions ({error})")
     try:
-        # requests name the model as the scenario does, whatever name the metadata has
-        metadata = dataclasses.replace(await trials.run(lambda: client.model_metadata(model, version)), name=model)
+        metadata = await trials.run(lambda: client.model_metadata(model, version))
     except TargetError as error:
         if error.may_pass or not are_inputs_declared(loaded.scenario.workload):
             offered = await offered_instead(client, model, version)
@@ -216,7 +217,9 @@ async def read_target_metadata(client: Client, address: Address, loaded: LoadedS
         message = f"The server does not describe the inputs of model '{model}'{reason}: the requests are made from the scenario alone."
         gap = MeasurementWarning("no_metadata", message)
     note = f"The server does not say: {'; '.join(missing)}." if missing else ""
-    return TargetMetadata(server, metadata, config, await _composing_models(client, trials, config, target.composing_models), gap, note)
+    composing = await _composing_models(client, trials, config, target.composing_models)
+    # requests name the model as the scenario does, whatever name the metadata has
+    return TargetMetadata(server, dataclasses.replace(metadata, name=model), config, composing, gap, note, metadata.name)
 
 
 async def _configuration(client: Client, trials: TrialRequests, model: ComposingModel) -> ModelConfig:

@@ -33,7 +33,7 @@ from perfkit.target.address import Address
 from perfkit.target.started_server import StartedServer
 from perfkit.target_client import Client
 from perfkit.trace.recorded import Indices
-from perfkit.transport.base import Outcome, Reply, may_pass
+from perfkit.transport.base import WITHOUT_RESPONSE, Outcome, Reply, may_pass
 from perfkit.transport.options import AnswerLimit, limit_for_load
 from perfkit.workload.expectation import Expectation
 from perfkit.workload.generated import Checkpoint
@@ -78,7 +78,7 @@ class ProbeResult:
     warnings: tuple[MeasurementWarning, ...] = ()
     """The warnings of the probe, for the result."""
     note: str = ""
-    """What the server does not say about itself and the model, in a sentence; empty if nothing that perfkit asks for."""
+    """What the server does not say about itself and the model, and whether it names the model otherwise, in sentences; or empty."""
     composing_models: tuple[ComposingModel, ...] = ()
     """The models of an ensemble's steps, and of theirs."""
     shared: SharedTensors | None = None
@@ -125,7 +125,8 @@ async def probe(client: Client, address: Address, loaded: LoadedScenario, clock:
         made = await _in_thread(lambda checkpoint: make_workload_requests(loaded, metadata, config, budget, checkpoint))
         requests, expectation = made.requests, made.expectation
         if scenario.stream is not None and address.protocol == "http":
-            expectation = expectation.of_events()
+            expectation = expectation.of_events(is_decoupled=config.is_decoupled)
+        expectation.learn_model(described.answers_as)
         shared, whole = None, requests
         if regions is not None:
             if made.indices is not None:
@@ -160,6 +161,7 @@ async def probe(client: Client, address: Address, loaded: LoadedScenario, clock:
             hint = ": shared_memory.output_bytes sets the size" if "shared memory size" in str(error) else ""
             raise type(error)(" ".join((f"{error}{hint}.", *(note.message for note in notes))) if notes else f"{error}{hint}") from None
         notes += trials.warnings()
+        renamed = "" if expectation.model else f"The server has other names for model '{target.model}': those in answers are not compared."
         return ProbeResult(
             name=address.sanitize(described.server.name),
             version=address.sanitize(described.server.version),
@@ -176,7 +178,7 @@ async def probe(client: Client, address: Address, loaded: LoadedScenario, clock:
             composing_models=described.composing_models,
             shared=shared,
             warnings=tuple(MeasurementWarning(note.code, address.sanitize(note.message, _LONGEST_ERROR)) for note in notes),
-            note=address.sanitize(described.note, _LONGEST_ERROR),
+            note=address.sanitize(" ".join(filter(None, (described.note, renamed))), _LONGEST_ERROR),
         )
 
 
@@ -254,7 +256,10 @@ async def _probe_once(client: Client, address: Address, expectation: Expectation
     """Sends one request, so that a refusal is reported before any load is sent; its service time in ns, and the answer's bytes."""
     reply, response = await _answer(client, address, request)
     if reply.payload is None:
+        if expectation.needs_response:
+            raise TargetError(f"{address}: the probe request failed: {WITHOUT_RESPONSE}")
         return reply.finished_ns - reply.started_ns, 0
+    expectation.learn_model(response.model)
     if fault := expectation.fault(response):
         raise TargetError(f"{address}: the response to the probe request {fault}")
     decoded_bytes = sum(len(output.raw) for output in response.outputs)

@@ -2,11 +2,12 @@
 
 import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from typing import Any
 
 from perfkit.errors import ProtocolError
 from perfkit.protocol.message import InferRequest, InferResponse
-from perfkit.protocol.rest_json import decode_error_member, load_document, read_text
+from perfkit.protocol.rest_json import decode_error_member, load_document
 from perfkit.protocol.tensor import tensor_to_json
 
 _END_OF_EVENT = re.compile(rb"\r?\n\r?\n")
@@ -31,7 +32,7 @@ def read_event_error(data: bytes) -> str:
     Raises ProtocolError for an event that is no JSON object.
     """
     if b'"error"' in data:
-        return decode_error_member(load_document(data, "event"))
+        return _error_of(load_document(data, "event"))
     if not (data.lstrip().startswith(b"{") and data.rstrip().endswith(b"}")):
         raise ProtocolError("an event of the stream is no JSON object, or ends within it")
     return ""
@@ -40,9 +41,15 @@ def read_event_error(data: bytes) -> str:
 def decode_event(data: bytes) -> InferResponse:
     """An event as a response without outputs, which have neither shapes nor datatypes; raises ProtocolError if it is none."""
     document = load_document(data, "event")
-    if error := decode_error_member(document):
+    if error := _error_of(document):
         raise ProtocolError(f"it holds an error: {error}")
-    return InferResponse(read_text(document, "model_name"), "", (), read_text(document, "id"))
+    model, request_id = (value if isinstance(value := document.get(name), str) else "" for name in ("model_name", "id"))
+    return InferResponse(model, "", (), request_id)
+
+
+def _error_of(document: Mapping[str, Any]) -> str:
+    """The message of an event with an error, a text or an object; any other member `error` is an output of that name."""
+    return decode_error_member(document) if isinstance(document.get("error"), str | dict) else ""
 
 
 class EventSplitter:

@@ -197,7 +197,10 @@ class Transport(Sender, Protocol):
         """A key of a failed reply that is cheap to make; equal keys have equal messages."""
 
     def received(self, reply: Reply) -> bytes:
-        """The beginning of an OK answer that has a payload, as it was received, with its head or without; of a stream its first response."""
+        """The beginning of an OK answer that has a payload, as it was received, with its head or without; of a stream its first response.
+
+        From `SEEN_BYTES` on it may end anywhere.
+        """
 
     async def ask(self, question: Callable[[Any], Awaitable[_T]]) -> _T:
         """What `question` returns for the transport to one address; if it raises TargetError there, the next address is asked."""
@@ -260,10 +263,12 @@ SEEN_BYTES = 2048
 class AnswerSigns(NamedTuple):
     """By what a sound answer is known without decoding it."""
 
-    has: bytes
+    present: bytes
     """In the first `SEEN_BYTES` of each sound answer; empty if there is no such sign."""
-    lacks: bytes | None
+    absent: bytes | None
     """What makes an answer suspect there; None if nothing does."""
+    latest: int = SEEN_BYTES
+    """The last place at which `present` may begin: the same bytes behind it are something else."""
 
 
 class StreamedResponse(NamedTuple):
@@ -320,9 +325,11 @@ class StreamedAnswer:
     def add(self, response: Any, size_bytes: int, at_ns: int, model: str = "") -> None:
         """Takes a response, and the model that it names."""
         if self.first is None:
-            self.first, self.model = response, model
-        elif model != self.model:
-            self.fault = self.fault or f"the stream has responses of the models '{self.model}' and '{model}'"
+            self.first = response
+        if model and model != self.model:
+            if self.model:
+                self.fault = self.fault or f"the stream has responses of the models '{self.model}' and '{model}'"
+            self.model = self.model or model
         self.largest_bytes = max(self.largest_bytes, size_bytes)
         self.responses_ns.append(at_ns)
 

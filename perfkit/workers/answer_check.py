@@ -8,13 +8,13 @@ from perfkit.errors import ProtocolError
 from perfkit.protocol.message import InferResponse
 from perfkit.target_client import Client
 from perfkit.trace.recorded import Indices
-from perfkit.transport.base import SEEN_BYTES, AnswerSigns, Outcome, Reply
+from perfkit.transport.base import SEEN_BYTES, WITHOUT_RESPONSE, AnswerSigns, Outcome, Reply
 from perfkit.units import NS_PER_S
 from perfkit.workload.expectation import Expectation
 
 _OK = Outcome.OK
 _UNKNOWN, _NONE = AnswerSigns(b"\xff" * SEEN_BYTES * 2, None), AnswerSigns(b"", None)
-_MOST_UNLIKE = 100  # sound answers that differ from the one before are the server's way, and are left to the sample
+_MOST_RELEARNED = 100  # sound answers that differ from the one before are the server's way, and are left to the sample
 
 
 class AnswerCheck:
@@ -23,8 +23,8 @@ class AnswerCheck:
     It is called with every reply and returns whether it was one of the sample: a random share, of which outputs are compared with what is
     expected. Each other answer is only searched for what a sound one has, such as the model's name as the server writes it; one that lacks
     it is decoded and, if it is wrong, not part of the sample either. The gaps are random, so that all variants of the requests
-    are checked; `at_most_per_s` limits the CPU time it takes from the load generator. An answer without a payload, such as that
-    of a stream that says that it has no response, has nothing to check. `request_indices` are those of `WorkloadSpec`.
+    are checked; `at_most_per_s` limits the CPU time it takes from the load generator. An answer without a payload, that
+    of a stream without a response, is wrong only if there must be one. `request_indices` are those of `WorkloadSpec`.
     """
 
     def __init__(
@@ -44,17 +44,21 @@ class AnswerCheck:
         self._until_next = self._gap()
         self._next_ns = 0
         self._received = client.transport.received
-        self._has, self._lacks = _UNKNOWN
-        self._place = self._size = -1  # of the last sound answer: where it has its sign, and its size
-        self._unlike = 0
+        self._signs = _UNKNOWN
+        self._place = self._size = -1  # of the last sound answer: where it has its sign, and its size if it was seen whole
+        self._relearned = 0
 
     def __call__(self, reply: Reply) -> bool:
         """See the class."""
-        if reply.outcome is not _OK or reply.payload is None:
+        if reply.outcome is not _OK:
+            return False
+        if reply.payload is None:
+            if self._expectation.needs_response:
+                reply.outcome, reply.error = Outcome.INVALID_OUTPUT, WITHOUT_RESPONSE
             return False
         start = self._received(reply)
-        is_alike = len(start) == self._size and start.startswith(self._has, self._place)
-        if not is_alike and not self._looks_sound(start) and self._judge_unlike(reply):
+        is_alike = len(start) == self._size and start.startswith(self._signs.present, self._place)
+        if not is_alike and not self._looks_sound(start) and self._judge_and_relearn(reply):
             return False
         if self._until_next != 1:
             self._until_next -= self._until_next > 0
@@ -68,19 +72,20 @@ class AnswerCheck:
 
     def _looks_sound(self, start: bytes) -> bool:
         """Whether an answer has the sign of a sound one, and none of an error; one more like it need not be searched."""
-        place = start.find(self._has, 0, SEEN_BYTES)
-        if place < 0 or (self._lacks is not None and start.find(self._lacks, 0, SEEN_BYTES) >= 0):
+        present, absent, latest = self._signs
+        place = start.find(present, 0, min(latest + len(present), SEEN_BYTES))
+        if place < 0 or (absent is not None and start.find(absent, 0, SEEN_BYTES) >= 0):
             return False
-        self._place, self._size = place, len(start)
+        self._place, self._size = place, len(start) if len(start) < SEEN_BYTES else -1  # beyond, equal sizes say nothing
         return True
 
-    def _judge_unlike(self, reply: Reply) -> bool:
+    def _judge_and_relearn(self, reply: Reply) -> bool:
         """Whether an answer that does not look like the last sound one is wrong; if it is not, later ones are expected to look like it."""
         response = self._judge(reply, self._expectation.model_fault)
         if response is None:
             return True
-        self._unlike += 1
-        self._has, self._lacks = self._client.signs(reply, response) if self._unlike <= _MOST_UNLIKE else _NONE
+        self._relearned += 1
+        self._signs = self._client.signs(reply, response) if self._relearned <= _MOST_RELEARNED else _NONE
         return False
 
     def _judge(self, reply: Reply, fault_of: Callable[[InferResponse], str]) -> InferResponse | None:

@@ -42,9 +42,11 @@ class Expectation:
     tolerances: Mapping[str, float]
     """By the datatypes of floats."""
     model: str = ""
-    """The model that is asked; an answer need not say which one it is of."""
+    """The name of the model that is asked; empty if the server gives its models other names. An answer need not name its model."""
     may_lack_id: bool = False
     """Whether an answer need not repeat the request's id."""
+    needs_response: bool = False
+    """Whether a stream that ends without a response is a wrong answer, although its protocol has no other way to say that there is none."""
     slots: OutputSlots | None = None
     """Where outputs lie in shared memory; the requests are then those of a round of `OutputSlots`. None without any."""
 
@@ -90,10 +92,23 @@ class Expectation:
             tolerances={datatype.value: check.tolerance_of(datatype.value) for datatype in Datatype if datatype.is_float},
         )
 
-    def of_events(self) -> "Expectation":
-        """What is expected of server-sent events, whose outputs have neither datatypes nor shapes, and which need not have an id."""
-        asked = tuple(Asked(one.id, ()) for one in self.asked)
-        return Expectation(asked, (), frozenset(), {}, (), {}, self.model, may_lack_id=True)
+    def of_events(self, *, is_decoupled: bool) -> "Expectation":
+        """What is expected of server-sent events, whose outputs have neither datatypes nor shapes, and which need not have an id.
+
+        Outputs are members of the event beside `id`, which is not compared if the model has an output of that name. Only a
+        decoupled model's stream may have no event.
+        """
+        has_id = all(output.name != "id" for output in self.described)
+        asked = tuple(Asked(one.id if has_id else "", ()) for one in self.asked)
+        return Expectation(asked, (), frozenset(), {}, (), {}, self.model, may_lack_id=True, needs_response=not is_decoupled)
+
+    def learn_model(self, name: str) -> None:
+        """Takes the name that the metadata, or the answer to the probe, has for the model.
+
+        A server whose name for it is another, such as Seldon's `iris_1` for `iris`, may have several, of revisions and experiments.
+        """
+        if name not in ("", self.model):
+            self.model = ""
 
     def model_fault(self, response: InferResponse) -> str:
         """Whose answer it is if it is another model's, as the end of a sentence; otherwise empty."""

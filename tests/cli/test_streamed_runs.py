@@ -76,7 +76,7 @@ def test_an_open_loop_times_streams_from_the_intended_start(perfkit, write_scena
 
 def test_streams_that_say_that_they_have_no_response_have_no_times(perfkit, write_scenario):
     scenario = write_scenario(
-        target={"model": "synthetic", "protocols": ["grpc"]},
+        target={"model": "synthetic", "protocols": ["grpc", "http"]},
         server={"synthetic": "service=constant:1ms,responses=0"},
         workload={"inputs": {"INPUT0": {"generate": "zeros", "shape": [4]}}},
         stream={},

@@ -12,12 +12,13 @@ from aiohttp import web
 from perfkit.errors import ModelMismatchError, TargetError
 from perfkit.measurement.target_probe import probe
 from perfkit.protocol import rest
+from perfkit.protocol.message import InferResponse
 from perfkit.scenario.file import LoadedScenario
 from perfkit.scenario.model import Scenario
 from perfkit.target.address import Address
 from perfkit.transport.http.reference import ReferenceHttpTransport
 from perfkit.transport.http.transport import WireHttpTransport
-from perfkit.transport.options import TransportOptions
+from perfkit.transport.options import StreamOptions, TransportOptions
 from tests.clocks import SettableClock
 from tests.transport.clients import client_of
 
@@ -123,7 +124,7 @@ async def serving(server):
         await runner.cleanup()
 
 
-def ask(server, engine, tmp_path, check=None, target=None, **workload):
+def ask(server, engine, tmp_path, check=None, target=None, stream=None, **workload):
     """Probes the server with a scenario that has this workload."""
     document = {
         "name": "t",
@@ -131,12 +132,13 @@ def ask(server, engine, tmp_path, check=None, target=None, **workload):
         "load": {"closed": {"concurrency": 1}},
         "workload": workload,
         "check": check or {},
+        **({} if stream is None else {"stream": {}}),
     }
     loaded = LoadedScenario(Scenario.model_validate(document), tmp_path, ())
 
     async def main():
         async with serving(server) as address:
-            transport = client_of(engine, address, TransportOptions(max_connections=2, timeout_ns=10**10), time.monotonic_ns)
+            transport = client_of(engine, address, TransportOptions(max_connections=2, timeout_ns=10**10, stream=stream), time.monotonic_ns)
             try:
                 return await probe(transport, address, loaded, SettableClock())
             finally:
@@ -224,6 +226,41 @@ def test_a_response_that_contradicts_the_metadata_is_reported(engine, tmp_path, 
 
     with pytest.raises(TargetError, match=f"the response to the probe request {fault}"):
         ask(Wrong(), engine, tmp_path, request_id="run", **workload)
+
+
+@pytest.mark.parametrize(
+    ("described", "answered", "are_compared"), [("m", "m", True), ("m", None, True), ("m", "m_1", False), ("m_1", "m", False), ("m_1", "m_1", False)]
+)  # fmt: skip
+def test_a_server_with_other_names_for_its_models_may_change_them(engine, tmp_path, described, answered, are_compared):
+    """Seldon Core 2 answers for `iris` as `iris_1`, of another revision as `iris_2`, and in an experiment as one of several models."""
+
+    class Renaming(Server):
+        metadata = {**METADATA, "name": described}  # noqa: RUF012 - read alone
+
+        def answer(self, asked):
+            return web.json_response({"model_name": answered, "id": asked.id, "outputs": [{**TENSOR, "name": "y", "data": [1, 2]}]})
+
+    probed = ask(Renaming(), engine, tmp_path)
+    faults = {name: probed.expectation.model_fault(InferResponse(name, "1", ())) for name in ("", "m", "m_1", "m_2", "other")}
+    assert {name for name, fault in faults.items() if fault} == ({"m_1", "m_2", "other"} if are_compared else set())
+    assert ("has other names for model 'm'" in probed.note) is not are_compared
+
+
+@pytest.mark.parametrize("is_decoupled", [True, False])
+def test_only_a_decoupled_model_may_have_no_event(tmp_path, is_decoupled):
+    class Silent(Server):
+        def routes(self):
+            return [*super().routes(), web.post("/v2/models/m/generate_stream", self.generate)]
+
+        async def configuration(self, request):
+            return web.json_response({"max_batch_size": 0, "model_transaction_policy": {"decoupled": is_decoupled}})
+
+        async def generate(self, request):
+            return web.Response(content_type="text/event-stream")
+
+    expectation = contextlib.nullcontext() if is_decoupled else pytest.raises(TargetError, match="the stream ended without a response")
+    with expectation:
+        assert not ask(Silent(), WireHttpTransport, tmp_path, stream=StreamOptions()).expectation.needs_response
 
 
 def test_a_response_of_the_wrong_size_is_reported(engine, tmp_path):

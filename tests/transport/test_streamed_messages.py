@@ -9,7 +9,7 @@ from perfkit.api_v2.grpc import decode_streamed_response, id_field, read_streame
 from perfkit.errors import ProtocolError
 from perfkit.protocol.http2 import LimitError
 from perfkit.protocol.message import InferRequest
-from perfkit.transport.base import StreamedResponse
+from perfkit.transport.base import Outcome, StreamedAnswer, StreamedResponse
 from perfkit.transport.grpc.streaming_connection import MessageSplitter
 from perfkit.transport.options import AnswerLimit
 
@@ -82,3 +82,20 @@ def test_an_id_before_a_message_is_its_id(name):
     encoded = id_field(name) + streamed_message(InferRequest("m", (), id="another"))
     parsed = service_pb2.ModelInferRequest.FromString(encoded)
     assert (parsed.id, parsed.model_name) == (name, "m")
+
+
+@pytest.mark.parametrize(
+    ("names", "fault"),
+    [
+        (("m", ""), ""),
+        (("", "m", "", "m"), ""),
+        (("m", "", "n"), "the stream has responses of the models 'm' and 'n'"),
+        (("", "m", "n"), "the stream has responses of the models 'm' and 'n'"),
+    ],
+)
+def test_a_response_need_not_name_its_model_but_names_no_second_one(names, fault):
+    answer = StreamedAnswer()
+    for at_ns, name in enumerate(names):
+        answer.add(b"response", 8, at_ns, name)
+    reply = answer.complete(0, 9, "")
+    assert (reply.outcome, reply.error) == ((Outcome.INVALID_OUTPUT, fault) if fault else (Outcome.OK, ""))

@@ -23,11 +23,11 @@ from perfkit.workload.expectation import Expectation
 NAMES = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=40)
 
 
-def make_check(tmp_path, protocol, model, *, share=0.0, stream=None):
+def make_check(tmp_path, protocol, model, *, share=0.0, stream=None, is_decoupled=False):
     metadata = ModelMetadata(model, ("1",), "", (), (TensorMetadata("o", "FP32", (1,)),))
     expectation = Expectation.of((InferRequest(model, ()),), metadata, Check(), None, tmp_path)
     if stream and protocol == "http":
-        expectation = expectation.of_events()
+        expectation = expectation.of_events(is_decoupled=is_decoupled)
     clock, options = ManualClock(), TransportOptions(timeout_ns=10**9, stream=stream)
 
     async def make():
@@ -54,8 +54,8 @@ def http_answer(body, *, splits=()):
     return [whole[begin:end] for begin, end in itertools.pairwise(ends)]
 
 
-def grpc_answer(model):
-    outputs = (tensor_from_array("o", Datatype.FP32, np.ones(1, np.float32)),)
+def grpc_answer(model, output="o"):
+    outputs = (tensor_from_array(output, Datatype.FP32, np.ones(1, np.float32)),)
     message = b"".join(map(bytes, protobuf.encode_infer_response(InferResponse(model, "1", outputs))))
     return None, [b"\x00" + len(message).to_bytes(4) + message]
 
@@ -101,10 +101,10 @@ def test_an_answer_of_another_model_is_found_however_its_json_is_written(tmp_pat
 def test_an_answer_of_another_model_is_found_over_grpc(tmp_path_factory, names):
     check, decoded = make_check(tmp_path_factory.getbasetemp(), "grpc", names[0])
     for _ in range(3):
-        assert judged(check, grpc_answer(names[0])) == (Outcome.OK, "")
+        assert judged(check, grpc_answer(names[0], names[0])) == (Outcome.OK, "")
     assert len(decoded) == 1
-    if not names[1].startswith(names[0]):  # or the bytes of the one are in those of the other, of the same length byte only by chance
-        assert judged(check, grpc_answer(names[1]))[0] is Outcome.INVALID_OUTPUT
+    expected = (Outcome.INVALID_OUTPUT, f"the answer is of the model '{names[1]}', where '{names[0]}' was asked")
+    assert judged(check, grpc_answer(names[1], names[0])) == expected, "an output has the name of the model that was asked"
 
 
 def test_a_server_that_names_no_model_or_compresses_is_left_to_the_sample(tmp_path):
@@ -122,6 +122,22 @@ def test_an_output_named_error_is_no_error(tmp_path):
     for _ in range(3):
         assert judged(check, http_answer(body)) == (Outcome.OK, "")
     assert len(decoded) == 1
+
+
+@pytest.mark.parametrize("first_read", [110, 3000])
+def test_of_a_large_answer_only_the_first_bytes_are_read_and_an_error_is_found_in_them(tmp_path, first_read):
+    check, _ = make_check(tmp_path, "http", "m")
+    client = check._client  # its transport is not connected
+
+    def answer(size, **others):
+        return http_answer(json.dumps({**document("m"), **others, "pad": "x" * size}).encode(), splits=[first_read, 60_000])
+
+    start = client.transport.received(Reply(Outcome.OK, 0, 1, payload := answer(90_000)))
+    assert len(start) == (first_read if first_read >= 2048 else first_read + 2 * 2048)
+    assert b"".join(payload).startswith(start[: first_read + 2048])
+    for _ in range(3):
+        assert judged(check, answer(90_000)) == (Outcome.OK, "")
+    assert judged(check, answer(90_001, error="oops")) == (Outcome.INVALID_OUTPUT, "the answer is broken: it holds an error: oops")
 
 
 def test_answers_that_all_look_different_are_left_to_the_sample_in_the_end(tmp_path):
@@ -142,10 +158,18 @@ def test_the_first_response_of_a_stream_is_of_the_model_that_was_asked(tmp_path,
         if protocol == "http":
             answer.add(json.dumps({"model_name": model, "text_output": "a"}).encode(), 20, 1)
         else:
-            message = grpc_answer(model)[1][0][5:]
+            message = grpc_answer(model, output="m")[1][0][5:]
             answer.add(b"\x12" + bytes([len(message)]) + message, len(message), 1)
         return answer
 
     for _ in range(2):
         assert judged(check, streamed("m")) == (Outcome.OK, "")
     assert judged(check, streamed("other")) == (Outcome.INVALID_OUTPUT, "the answer is of the model 'other', where 'm' was asked")
+
+
+@pytest.mark.parametrize(("protocol", "is_decoupled", "is_wrong"), [("http", False, True), ("http", True, False), ("grpc", False, False)])
+def test_a_stream_of_events_without_one_is_wrong_unless_the_model_is_decoupled(tmp_path, protocol, is_decoupled, is_wrong):
+    """Over HTTP a server has no way to say that there is no response; over gRPC the transport knows that it did."""
+    check, _ = make_check(tmp_path, protocol, "m", stream=StreamOptions(), is_decoupled=is_decoupled)
+    fault = (Outcome.INVALID_OUTPUT, "the stream ended without a response, and without saying that there is none")
+    assert judged(check, None) == (fault if is_wrong else (Outcome.OK, ""))

@@ -92,6 +92,13 @@ def test_an_answer_is_held_against_the_metadata_and_the_request(tmp_path):
     assert fault(tmp_path, whole(), request=InferRequest("m", (), id="7")) == "carries the id '', where '7' was sent"
 
 
+@pytest.mark.parametrize("output", ["id", "OUT"])
+def test_an_output_of_an_event_is_not_its_id(tmp_path, output):
+    metadata = ModelMetadata("m", ("1",), "", (), (TensorMetadata(output, "BYTES", (1,)),))
+    expectation = Expectation.of((InferRequest("m", (), id="7"),), metadata, Check(), None, tmp_path).of_events(is_decoupled=False)
+    assert expectation.fault(InferResponse("m", "", (), "text")) == ("" if output == "id" else "carries the id 'text', where '7' was sent")
+
+
 def test_expected_values_that_do_not_fit_the_model_are_refused_by_key(tmp_path):
     for check, error, message in (
         ({"outputs": {"D": {"value": 1}}}, ModelMismatchError, r"check\.outputs: the model has no output 'D'"),

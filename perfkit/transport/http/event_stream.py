@@ -83,7 +83,8 @@ def add_event(answer: StreamedAnswer, data: bytes, at_ns: int, read_error: Calla
 
 
 def stream_reply(answer: StreamedAnswer, events: EventSplitter, started_ns: int, ended_ns: int) -> Reply:
-    """The reply to a request whose stream has ended."""
+    """The reply to a request whose stream has ended; it has no payload if there was no event: only the model tells whether that is right."""
+    answer.is_final = True
     if events.has_rest:
         return answer.failed(Outcome.BROKEN, started_ns, ended_ns, NO_EVENTS)
     return answer.complete(started_ns, ended_ns, ERROR_EVENT_STATUS)

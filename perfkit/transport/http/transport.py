@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from perfkit.errors import ProtocolError, TargetError
 from perfkit.protocol.tensor import Buffer
 from perfkit.target.address import Address, Tls, host_name, redacted_url
-from perfkit.transport.base import Prepared, Reply, StreamedAnswer
+from perfkit.transport.base import SEEN_BYTES, Prepared, Reply, StreamedAnswer
 from perfkit.transport.connect import client_context
 from perfkit.transport.http.calls import COMPARED_BYTES, HttpApi, HttpCall, HttpResponse, HttpTransport, streamed_response
 from perfkit.transport.http.connection import HttpConnection, parse_response
@@ -60,7 +60,9 @@ class WireHttpTransport(PooledTransport[HttpConnection], HttpTransport):
     def received(self, reply: Reply) -> bytes:
         payload: StreamedAnswer | list[bytes] = reply.payload
         if isinstance(payload, list):
-            return payload[0] if len(payload) == 1 else b"".join(payload[:_FIRST_READS])
+            if len(payload) == 1 or len(payload[0]) >= SEEN_BYTES:
+                return payload[0]
+            return b"".join([read[:SEEN_BYTES] for read in payload[:_FIRST_READS]])
         return bytes(payload.first)
 
     def raw_failure(self, reply: Reply) -> str | bytes:
