@@ -30,7 +30,7 @@ from perfkit.transport.base import Outcome
 from perfkit.units import NS_PER_S
 
 _QUANTILES = tuple(QUANTILES.values())
-_LONG_SHARE = 0.1  # of the window: stops that are longer in all leave no load as it was asked for
+_LONG_SHARE = 0.04  # of the window: stops that are longer in all leave no load as it was asked for
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
