@@ -20,8 +20,10 @@ def read_bounded(file: pathlib.Path, largest_bytes: int, *, may_be_pipe: bool = 
     """
     with open_input(file, may_be_pipe=may_be_pipe) as opened:
         size_bytes = os.fstat(opened.fileno()).st_size
-        # of a regular file so much as it has now, since the whole space is reserved first
-        data = opened.read(largest_bytes + 1 if may_be_pipe else min(size_bytes, largest_bytes) + 1)
+        # first so much as it says it has, since the whole space is reserved; a file of /proc says 0
+        data = opened.read(min(size_bytes, largest_bytes) + 1)
+        if size_bytes < len(data) <= largest_bytes:
+            data += opened.read(largest_bytes + 1 - len(data))
     if len(data) > largest_bytes:
         raise OSError(errno.EFBIG, f"it is larger than {largest_bytes // _MIB} MiB")
     return data
