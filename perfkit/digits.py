@@ -1,4 +1,4 @@
-"""Whole numbers written as text by others: of any length, in any script."""
+"""Whole numbers that others wrote as text, of any length: only ASCII digits are taken."""
 
 LARGEST = 2**63 - 1
 

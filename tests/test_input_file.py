@@ -59,6 +59,14 @@ def test_a_file_is_read_up_to_its_limit_and_a_pipe_too(tmp_path):
         read_bounded(pathlib.Path("a\0b"), 1)
 
 
+def test_a_file_that_does_not_say_its_size_is_read_whole():
+    file = pathlib.Path("/proc/self/limits")
+    assert file.stat().st_size == 0
+    assert read_bounded(file, 2**20).decode() == file.read_text()
+    with pytest.raises(OSError, match="larger than 0 MiB"):
+        read_bounded(file, 100)
+
+
 def test_lines_are_those_of_text_mode_and_a_longer_one_is_refused(tmp_path):
     file = tmp_path / "f"
     file.write_text("\ufeffa\n\nb c\r\nlast ä", encoding="utf-8", newline="")

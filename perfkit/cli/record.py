@@ -87,16 +87,19 @@ async def _record(
                 loop.call_later(duration_ns / 1e9, stop.set)
             await proxy.serve(observation, lambda: _say_routes(opened), stop)
             length_s = (clock.now_ns() - started_ns) / 1e9
-            recorded = await observation.end()
-        failure = recorded.failure
+            try:
+                recorded = await observation.end()
+                failures = [recorded.failure]
+            except StorageError as error:
+                recorded, failures = None, [str(error)]
         try:
             complete_trace(options.out)
         except StorageError as error:
-            failure = str(error)
-    if failure:
+            failures.append(str(error))
+    for failure in filter(None, failures):
         _say(failure)
     _print_summary(options, _summary(options, recorded, proxy, observation, length_s))
-    return ExitCode.INVALID if failure else ExitCode.DONE
+    return ExitCode.INVALID if any(failures) else ExitCode.DONE
 
 
 def _route(listen_url: str, target_url: str) -> "Route":
@@ -164,21 +167,25 @@ def _say_routes(routes: "Sequence[Route]") -> None:
 
 
 def _summary(
-    options: argparse.Namespace, recorded: "Recorded", proxy: "Proxy", observation: "Observation", length_s: float
+    options: argparse.Namespace, recorded: "Recorded | None", proxy: "Proxy", observation: "Observation", length_s: float
 ) -> Mapping[str, Any]:
-    """What was recorded and what was not, as the JSON document that `--format json` prints."""
+    """What was recorded and what was not, as the JSON document that `--format json` prints; None stands for what only the process knew that records."""
+    from perfkit.proxy.messages import Recorded
+
+    known: Mapping[str, Any] = dict.fromkeys(Recorded._fields) if recorded is None else recorded._asdict()
+    calls = None if recorded is None else sorted(recorded.calls.items())
     return {
         "trace": str(options.out),
-        "requests": sum(recorded.calls.values()),
-        "calls": [{"model": model, "call": call, "requests": count} for (model, call), count in sorted(recorded.calls.items())],
+        "requests": None if calls is None else sum(count for _, count in calls),
+        "calls": [{"model": model, "call": call, "requests": count} for (model, call), count in calls or ()],
         "length_s": length_s,
-        "payloads": {"distinct": recorded.distinct_payloads, "bytes": recorded.payload_bytes, "missing": recorded.without_payload},
+        "payloads": {"distinct": known["distinct_payloads"], "bytes": known["payload_bytes"], "missing": known["without_payload"]},
         "not_recorded": {
-            "requests": recorded.unwritten,
-            "incomplete_requests": recorded.incomplete,
+            "requests": known["unwritten"],
+            "incomplete_requests": known["incomplete"],
             "unreadable_connections": proxy.unreadable,
             "connections_behind": observation.behind,
-            "bytes": observation.skipped_bytes + recorded.unread_bytes,
+            "bytes": observation.skipped_bytes + (known["unread_bytes"] or 0),
         },
         "connections": {
             "accepted": proxy.accepted,
@@ -198,7 +205,8 @@ def _print_summary(options: argparse.Namespace, summary: Mapping[str, Any]) -> N
         print(json.dumps(summary, indent=1))
         return
     payloads, missing, connections, delay = (summary[key] for key in ("payloads", "not_recorded", "connections", "added_delay_ns"))
-    print(f"{summary['trace']}: {summary['requests']:,} requests in {summary['length_s']:.1f} s")
+    requests = "an unknown number of" if summary["requests"] is None else f"{summary['requests']:,}"
+    print(f"{summary['trace']}: {requests} requests in {summary['length_s']:.1f} s")
     calls = sorted(summary["calls"], key=lambda call: -call["requests"])
     for call in calls[:_MOST_LINES]:
         print(f"  {call['model'] or '(no model)'}, {call['call']}: {call['requests']:,}")

@@ -138,23 +138,29 @@ class MemoryBudget:
         )
 
 
-_LACKING = (errno.ENOMEM, errno.EAGAIN, errno.EACCES, errno.EPERM, errno.EROFS)
+_LACKING = (errno.ENOMEM, errno.EAGAIN)
+_FORBIDDEN = (errno.EACCES, errno.EPERM, errno.EROFS)
+_OWN_FOLDER = pathlib.Path(__file__).parents[1]
 _NO_MEMORY = ("failed to map segment", "cannot allocate memory", "can't start new thread", "can't allocate")
 _SYSTEM_FOLDERS = ("/proc", "/sys")
 
 
 def environment_fault(error: BaseException) -> str:
     """What the environment lacks, in a sentence, if that is why a command failed; otherwise empty."""
-    causes = list[BaseException]()
-    cause: BaseException | None = error
-    while cause is not None and cause not in causes:
+    causes = [error]
+    # what only happened before an error, its __context__, does not explain it
+    while (cause := causes[-1].__cause__) is not None and cause not in causes:
         causes.append(cause)
-        cause = cause.__cause__ or cause.__context__
     for one in causes:
         if isinstance(one, MemoryError) or any(text in str(one).lower() for text in _NO_MEMORY):
             return f"there is not enough memory, or this process may not use it (ulimit -v, ulimit -u, the container's limits): {one}"
         if isinstance(one, OSError) and str(one.filename or "").startswith(_SYSTEM_FOLDERS):
             return f"this environment does not show {one.filename}, which perfkit reads: mount /proc and /sys as Linux has them ({one.strerror})"
-        if isinstance(one, OSError) and one.errno in _LACKING:
+        if isinstance(one, OSError) and (one.errno in _LACKING or (one.errno in _FORBIDDEN and _is_foreign(one.filename))):
             return f"the environment does not allow what perfkit needs: {one}"
     return ""
+
+
+def _is_foreign(file: object) -> bool:
+    """Whether an error names a file that is not perfkit's own code."""
+    return isinstance(file, str) and not pathlib.Path(file).is_relative_to(_OWN_FOLDER)

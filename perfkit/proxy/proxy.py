@@ -24,7 +24,8 @@ DEFAULT_IDLE_NS = 600 * NS_PER_S
 MOST_CONNECTIONS = 2048
 """Open at a time; each is two sockets, and at most 200 KiB that one side has not taken."""
 _OTHER_FILES, _BACKLOG = 64, 100
-_MAKES_ROOM_AFTER_NS = NS_PER_S
+# a client that may await an answer is given up later: of a large model it may take long to begin
+_MAKES_ROOM_AFTER_NS, _GIVEN_UP_AFTER_NS = NS_PER_S, 60 * NS_PER_S
 _MOST_LINES = 100
 # after the end: answers are waited for, and what has come is passed on
 _DRAINED_WITHIN_NS, _QUIET_NS, _POLL_NS = NS_PER_S, NS_PER_S // 10, NS_PER_S // 50
@@ -41,8 +42,8 @@ class Route:
 class Proxy:
     """Relays connections; `say` gets a line for each kind of problem, once. It is the `Listener` of its relays.
 
-    A connection on which nothing passes for `idle_ns` is closed; so is the one on which nothing has passed for longest, where a client would be one
-    too many. `ready_since_ns` is that of the event loop's `ReadySelector`.
+    A connection on which nothing passes for `idle_ns` is closed. Where a client would be one too many, so is the one on which nothing has passed for
+    longest, of those that await no answer. `ready_since_ns` is that of the event loop's `ReadySelector`.
     """
 
     def __init__(
@@ -68,7 +69,8 @@ class Proxy:
 
         Raises UsageError if a port or socket cannot be used, or TLS files of the target are unusable.
         """
-        self._most_connections = min(MOST_CONNECTIONS, (raise_open_file_limit() - _OTHER_FILES - _BACKLOG * len(routes)) // 2)
+        files = raise_open_file_limit() - _OTHER_FILES - _BACKLOG * len(routes)
+        self._most_connections = max(1, min(MOST_CONNECTIONS, files // 2))
         async with contextlib.AsyncExitStack() as stack:
             opened, servers = [], []
             for route in routes:
@@ -131,14 +133,18 @@ class Proxy:
         return relay.client
 
     def _make_room(self) -> bool:
-        longest = next(iter(self._relays))
-        if self._clock.now_ns() - longest.moved_ns < _MAKES_ROOM_AFTER_NS:
-            return False
-        self._close_as_idle(longest)
-        self._say_once(
-            f"{self._most_connections:,} connections: the one on which nothing has passed for longest makes room for each new one"
-        )
-        return True
+        now_ns = self._clock.now_ns()
+        for relay in self._relays:
+            silent_ns = now_ns - relay.moved_ns
+            if silent_ns < _MAKES_ROOM_AFTER_NS:
+                break
+            if silent_ns >= _GIVEN_UP_AFTER_NS or not relay.may_await_answer:
+                self._close_as_idle(relay)
+                self._say_once(
+                    f"{self._most_connections:,} connections: for each new one, one on which nothing has passed for long is closed"
+                )
+                return True
+        return False
 
     def _close_as_idle(self, relay: Relay) -> None:
         self.idle += 1

@@ -98,7 +98,7 @@ def complete_trace(file: pathlib.Path) -> None:
     if rows != file:
         try:
             _convert(rows, file)
-        except OSError as error:
+        except (OSError, ValueError) as error:  # ValueError: the writer was killed within a row
             file.unlink(missing_ok=True)
             raise StorageError(f"{file} cannot be written: {error}; the trace is in {rows}") from None
         rows.unlink()

@@ -1,5 +1,6 @@
 """`perfkit record` in front of the bundled server: Triton's own clients pass through it, and the trace is replayed."""
 
+import asyncio
 import contextlib
 import json
 import queue
@@ -11,12 +12,16 @@ import sys
 import threading
 
 import numpy as np
+import psutil
 import pytest
 import tritonclient.grpc as triton_grpc
 import tritonclient.http as triton_http
 
+from perfkit.cli.main import main
 from perfkit.trace.reader import read_trace
 from tests import forked
+from tests.conditions import until
+from tests.json_server import serving, v2_handler
 
 WAIT_S = 60
 
@@ -209,3 +214,30 @@ def test_a_port_in_use_is_named_and_leaves_no_file(perfkit, server, tmp_path):
     finished = perfkit.run("record", "--listen", server.http, "--target", server.http, "--out", tmp_path / "t.jsonl")
     assert (finished.code, "cannot listen there" in finished.stderr) == (2, True), finished.stderr
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_recorder_that_dies_leaves_a_whole_trace_and_what_is_known(monkeypatch, capsys, tmp_path):
+    """In this process; the one that records is killed once a request is in its file."""
+    pytest.importorskip("pyarrow")
+    tasks, rows_file, requested = [], tmp_path / "t.jsonl", b"POST /v2/models/m/infer HTTP/1.1\r\nHost: h\r\nContent-Length: 2\r\n\r\n{}"
+
+    async def exchange(listen):
+        reader, writer = await asyncio.open_connection("127.0.0.1", listen.port)
+        writer.write(requested)
+        await reader.readuntil(b"\r\n\r\n")
+        await until(rows_file.read_bytes)
+        (recorder,) = (one for one in psutil.Process().children() if "perfkit.proxy.observer_process" in " ".join(one.cmdline()))
+        recorder.kill()
+        signal.raise_signal(signal.SIGINT)
+        writer.close()
+
+    monkeypatch.setattr("perfkit.cli.record._say_routes", lambda routes: tasks.append(asyncio.ensure_future(exchange(routes[0].listen))))
+    with serving(v2_handler(lambda _: None)) as port:
+        arguments = ["--listen", "http://127.0.0.1:0", "--target", f"http://127.0.0.1:{port}", "--out", str(tmp_path / "t.parquet")]
+        assert main(["record", *arguments, "--format", "json"]) == 5
+    shown = capsys.readouterr()
+    summary = json.loads(shown.out)
+    assert (summary["requests"], summary["calls"], summary["client_bytes"]) == (None, [], len(requested))
+    assert shown.err.count("the trace ends with the last row that was written") == 1
+    assert read_trace(tmp_path / "t.parquet").instants_ns.size == 1
+    assert not rows_file.exists()

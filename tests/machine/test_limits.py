@@ -1,10 +1,13 @@
 """The limits of this process, read from files as Linux has them."""
 
 import errno
+import pathlib
 import resource
 
 import pytest
 
+from perfkit import machine
+from perfkit.errors import StorageError
 from perfkit.machine.limits import (
     available_memory_bytes,
     count_ephemeral_ports,
@@ -117,6 +120,13 @@ def raised(error, cause=None):
         return caught
 
 
+def raised_while_handling(error, handled):
+    try:
+        raise handled
+    except type(handled):
+        return raised(error)
+
+
 @pytest.mark.parametrize(
     ("error", "sentence"),
     [
@@ -132,6 +142,14 @@ def raised(error, cause=None):
         (FileNotFoundError(errno.ENOENT, "No such file or directory", "/home/x"), ""),
         (ValueError("a bug"), ""),
         (raised(ValueError("a bug"), KeyError("x")), ""),
+        (
+            raised(StorageError("x"), PermissionError(errno.EPERM, "Operation not permitted", "/x")),
+            "does not allow what perfkit needs: [Errno 1]",
+        ),
+        (raised_while_handling(AttributeError("a bug"), PermissionError(errno.EACCES, "Permission denied", "/x")), ""),
+        (raised_while_handling(ValueError("a bug"), MemoryError()), ""),
+        (PermissionError(errno.EPERM, "Operation not permitted"), ""),
+        (PermissionError(errno.EACCES, "Permission denied", str(pathlib.Path(machine.__file__).parent / "x")), ""),
     ],
 )
 def test_what_the_environment_lacks_is_told_from_a_bug(error, sentence):

@@ -165,6 +165,48 @@ def test_the_connection_that_is_silent_for_longest_makes_room(monkeypatch):
     asyncio.run(main())
 
 
+def test_a_client_that_may_await_an_answer_does_not_make_room_for_a_minute(monkeypatch):
+    monkeypatch.setattr("perfkit.proxy.proxy.MOST_CONNECTIONS", 2)
+    monkeypatch.setattr("perfkit.proxy.proxy._MAKES_ROOM_AFTER_NS", 0)
+
+    async def main():
+        async with proxied(Passed()) as (proxy, clients, _):
+            first, first_writer = await clients.exchange()
+            first_writer.write(request("a")[:-1])
+            await until(lambda: proxy.passed_bytes)
+            second, _ = await clients.exchange(request("b"))
+            _, third_writer = await clients.exchange(request("c"))
+            assert await ended(second)
+            passed_bytes = proxy.passed_bytes
+            third_writer.write(request("c")[:-1])
+            await until(lambda: proxy.passed_bytes > passed_bytes)
+            refused, _ = await clients.exchange()
+            assert await ended(refused)
+            assert (proxy.idle, proxy.refused) == (1, 1)
+            first_writer.write(request("a")[-1:])  # it still gets its answer
+            assert await first.readexactly(len(ANSWER)) == ANSWER
+            first_writer.write(request("a")[:-1])
+            monkeypatch.setattr("perfkit.proxy.proxy._GIVEN_UP_AFTER_NS", 0)
+            await clients.exchange(request("d"))
+            assert (proxy.idle, proxy.refused) == (2, 1)
+
+    asyncio.run(main())
+
+
+def test_a_limit_of_files_that_leaves_no_room_still_allows_a_connection(monkeypatch):
+    monkeypatch.setattr("perfkit.proxy.proxy.raise_open_file_limit", lambda: 100)
+    monkeypatch.setattr("perfkit.proxy.proxy._MAKES_ROOM_AFTER_NS", 0)
+
+    async def main():
+        async with proxied(Passed()) as (proxy, clients, _):
+            first, _ = await clients.exchange(request("a"))
+            await clients.exchange(request("b"))
+            assert await ended(first)
+            assert (proxy.accepted, proxy.idle, proxy.refused) == (2, 1, 0)
+
+    asyncio.run(main())
+
+
 def test_an_error_of_accepting_is_counted_and_said_once(capsys):
     async def main():
         async with proxied(Passed()) as (proxy, clients, lines):

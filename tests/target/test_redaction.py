@@ -5,6 +5,7 @@ import binascii
 import html
 import json
 import quopri
+import re
 import urllib.parse
 from typing import Any
 
@@ -80,3 +81,28 @@ def test_the_longest_of_secrets_that_contain_each_other_is_redacted_as_a_whole()
 def test_no_text_takes_long(text):
     """A pattern without bounds would take hours for the square of these lengths."""
     assert redact(text, frozenset({"Bearer s3cr3t-value", "AAAAAAAB", "%%%%x"})) == text
+
+
+@pytest.mark.parametrize("text", ["Internal error " * 100, "not <{token}>", "".join(f"\\\\u{point:04x}" for point in range(33, 127))])
+def test_what_is_compiled_does_not_grow_with_the_secret(monkeypatch, text):
+    """A server's first error is looked through in the event loop that sends requests."""
+    original, compiled = re.compile, list[str]()
+
+    def compile_noted(pattern, flags=0):
+        compiled.append(pattern)
+        return original(pattern, flags)
+
+    monkeypatch.setattr("re.compile", compile_noted)
+    sizes = list[int]()
+    for token in (f"e{len(text)}y" + "0J1.k2" * 10, f"e{len(text)}z" + "0J1.k2" * 150):  # none that was compiled before
+        compiled.clear()
+        assert token not in redact(text.format(token=token) + " " * 2000, frozenset({token, f"Bearer {token}"}))
+        sizes.append(sum(map(len, compiled)))
+    assert max(sizes) < 5000
+    assert sizes[1] <= sizes[0]
+
+
+def test_a_long_secret_whose_escapes_have_several_ends_is_found():
+    secret = "C:\\\\server;\\\\" + "\\" * 9 + "&x;" * 9
+    for encoded in (secret, json.dumps(secret)[1:-1], html.escape(secret), "".join(f"&#{ord(one)}" for one in secret)):
+        assert redact(f"<{encoded}>", frozenset({secret})) == f"<{REDACTED}>"
