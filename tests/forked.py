@@ -26,11 +26,15 @@ from typing import Any
 
 import psutil
 
-from benchmarks import processes
 from perfkit.process import child, start_module
 from perfkit.process.entry import die_with_parent
 from perfkit.process.start_module import module_command, module_environment
 
+_STARTING = [child, start_module]
+with contextlib.suppress(ImportError):  # where only some tests are, as in those of the wheel
+    from benchmarks import processes
+
+    _STARTING.append(processes)
 _ROOT = str(pathlib.Path(__file__).parents[1])
 _SET_CHILD_SUBREAPER = 36  # linux/prctl.h
 _LONGEST_REQUEST_BYTES = 2**18
@@ -64,7 +68,7 @@ def start(command: list[str], **options: Any) -> "subprocess.Popen[Any]":
 
 def use(module: object) -> None:
     """Has perfkit and its benchmarks start their processes by this module: `by_forks`, or `subprocess`."""
-    for starting in (child, start_module, processes):
+    for starting in _STARTING:
         vars(starting)["subprocess"] = module
 
 

@@ -95,7 +95,7 @@ def test_a_missed_slo_fails_the_test_with_the_figures(pytester, monkeypatch):
             r"http, concurrency 16: [\d,.]+/s, p50 .*, p99 .*\n    The SLO is violated: p50 is .*, above 1 µs\.\nresult: .*run-1", section
         )
     assert re.search(
-        r"The SLO is inconclusive: p99\.9: 0 of 200 are above 30 s, too few to tell whether more than 0\.1 % of all are.* \(measure about 20 times as long\)\.",
+        r"The SLO is inconclusive: p99\.9: 0 of 200 are above 30 s, too few to tell whether more than 0\.1 % of all are.* \(measure about \d+ times as long\)\.",
         shown,
     )
     assert "the test has an SLO, but measured nothing: call perfkit.run(...)" in shown

@@ -26,7 +26,9 @@ def test_a_worker_that_stood_still_for_three_of_eight_seconds_makes_a_point_inva
     assert not found.valid
     assert "generator_stopped" in messages(found)
     assert found.generator.stops.count == 1
-    assert found.generator.stops.total_ns == found.generator.stops.max_ns == pytest.approx(3000 * MS, abs=100 * MS)
+    assert (
+        found.generator.stops.total_ns == found.generator.stops.max_ns == pytest.approx(3000 * MS, abs=500 * MS)
+    )  # less what the process itself computed meanwhile
 
 
 def test_the_warning_says_how_long_how_many_requests_and_which_figure():
