@@ -1,4 +1,4 @@
-"""Series of response times in virtual time, from independent ones to those whose slow requests come in few spells.
+"""Series of response times in virtual time, from independent ones to those whose slow requests come in few groups.
 
 Each series gives the arrivals and the times of several runs at once, both in seconds, of shape (runs, requests), from a number of requests and
 the mean rate of their arrivals. The window begins in the stationary state, at a random phase of what is periodic.
@@ -17,7 +17,7 @@ _SETTLE = 30_000
 
 Random = np.random.Generator
 Make = Callable[[Random, int, int, float], tuple[Floats, Floats]]
-"""Of the runs, the requests of each, and their rate per second."""
+"""The numbers of requests of the runs, and the rate per second."""
 
 
 class TimeSeries(NamedTuple):

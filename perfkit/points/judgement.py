@@ -10,7 +10,7 @@ from perfkit.result.generator import Generator
 from perfkit.result.model import IdleGaps, Requests
 from perfkit.scenario.model import USEFUL_GAPS
 from perfkit.stats.buckets import BucketCounts
-from perfkit.stats.percentiles import SPELLS, PercentileInterval, is_withheld, minimum_samples
+from perfkit.stats.percentiles import GROUPS, PercentileInterval, is_withheld, minimum_samples
 from perfkit.stats.slo import CheckedAnswers
 from perfkit.units import NS_PER_S, format_duration_ns
 
@@ -108,8 +108,8 @@ def sample_warnings(times: BucketCounts, requests: Requests, intervals: Mapping[
     if few:
         samples, last = f"at least {needed[few[-1]]:,} are needed", intervals.get(shown[few[-1]])
         if last is not None and last.precision.is_correlated:
-            groups = f"slow requests come in groups, of which about {last.spells:.0f} were seen above it and {SPELLS} are needed"
-            samples = f"{groups}, in at least {needed[few[-1]]:,} requests"
+            seen = f"about {last.groups:.0f}" if last.groups >= 1 else "less than one"
+            samples = f"slow requests come in groups, of which {GROUPS} are needed above it (seen: {seen}), in at least {needed[few[-1]]:,} requests"
         yield MeasurementWarning("few_samples", f"Too few samples for {few[-1].replace('_', '.')}: {samples}; measure longer.")
     bounds = [name for name, quantile in shown.items() if int(quantile * count + 0.5) > count - censored]
     if bounds:

@@ -28,7 +28,7 @@ from perfkit.target.address import Address
 
 _STARTS_WITHIN_S, _ENDS_WITHIN_S = 60, 10
 _TELLS_FOR_S = 1
-# of bytes that wait for the observer; the rest is for small ones, without which a connection's requests are not found again
+# bytes that may wait for the observer, and those of them in large pieces: small ones, such as heads, show where the next request begins
 _MOST_WAITING_BYTES, _MOST_LARGE_WAITING_BYTES = 2**26, 2**25
 _LARGE_BYTES, _MESSAGE_BYTES = 2**13, 200
 

@@ -215,7 +215,7 @@ def _sentence(breakdown: Breakdown) -> str:
         place = PLACES[max(PARTS, key=lambda part: one.parts_ns[part])]
         return (
             f"{name}: {format_duration_ns(one.total_ns)} more than the median, most of it {place}; the slow requests came in too few "
-            "spells to say how certain that is"
+            "groups to say how certain that is"
         )
     if one.intervals_ns["total"][0] <= 0 and breakdown.contrast.get("p95", one).intervals_ns.get("total", (0, 0))[0] > 0:
         name, one = "p95", breakdown.contrast["p95"]  # which more requests stand for

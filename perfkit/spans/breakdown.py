@@ -34,7 +34,7 @@ class PartMeans:
     parts_ns: Mapping[str, int]
     """By the name of the part."""
     intervals_ns: Mapping[str, tuple[int, int]]
-    """Of `total` and each part; empty with fewer than 10 sampled requests, and where slow ones came in few spells."""
+    """Of `total` and each part; empty with fewer than 10 sampled requests, and where slow ones came in few groups."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -157,7 +157,7 @@ def _count_batches(requests: int) -> int:
 
 
 def _is_spread(order: npt.NDArray[np.intp], band: tuple[int, int]) -> bool:
-    """Whether the requests of a band, and slower ones, come in enough batches: in a few slow spells they are few independent cases."""
+    """Whether the requests of a band, and slower ones, come in enough batches: in a few groups they are few independent cases."""
     batches = _count_batches(order.size)
     return bool(np.unique(order[band[0] :] * batches // order.size).size >= _LEAST_SPREAD * batches)
 

@@ -113,7 +113,7 @@ def describe_change(change: PartChange) -> str:
     if change.problem:
         return f"Which part of the time changed at {title} cannot be told: too few samples ({change.problem})."
     if not change.intervals_ns:
-        return f"Which part of the time changed at {title} cannot be told: the slow requests came in too few spells."
+        return f"Which part of the time changed at {title} cannot be told: the slow requests came in too few groups."
     low, high = change.intervals_ns["total"]
     if low <= 0 <= high:
         return f"{title}: the traced requests show no change in time beyond its interval."

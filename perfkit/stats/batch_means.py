@@ -44,7 +44,7 @@ class Precision:
 
     @property
     def time_with_its_error(self) -> float:
-        """The time, if correlated longer by as much as Student's t widens an interval: for tests that know no freedom."""
+        """The time, if correlated longer by as much as Student's t widens an interval: for tests without degrees of freedom."""
         return self.time * (max(self.t / _NORMAL, 1.0) ** 2 if self.is_correlated else 1.0)
 
     def is_enough(self, count: int) -> bool:

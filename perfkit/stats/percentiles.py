@@ -63,7 +63,7 @@ def is_limit_shown_met(quantile: float, count: int, above: int, autocorrelation_
 
 _BATCHES = range(20, 31)
 _FEWEST_BATCHES = 5
-SPELLS = 40
+GROUPS = 40
 """So many independent groups of requests above a percentile, if requests are correlated, close its interval."""
 _BASE, _LADDER = (0.5, 0.9), (0.95, 0.99, 0.999, 0.9999)
 
@@ -92,20 +92,20 @@ class PercentileInterval:
         return self.count / self.precision.time
 
     @property
-    def spells(self) -> float:
-        """The number of independent spells of requests above the percentile."""
+    def groups(self) -> float:
+        """The number of independent groups of requests above the percentile."""
         return self.effective_samples * (1 - self.quantile)
 
     @property
     def needed_samples(self) -> int:
         """The number of samples from which on the interval is closed, at this autocorrelation.
 
-        That is the minimum for independent requests. Correlated ones need 40 spells of requests above the percentile, and 200 effective samples:
+        That is the minimum for independent requests. Correlated ones need 40 groups of requests above the percentile, and 200 effective samples:
         from fewer, the autocorrelation time itself is too often underestimated.
         """
         if not self.precision.is_correlated:
             return minimum_samples(self.quantile, self.precision.time)
-        return math.ceil(max(self.precision.fewest, round(SPELLS / (1 - self.quantile), 6)) * self.precision.time)
+        return math.ceil(max(self.precision.fewest, round(GROUPS / (1 - self.quantile), 6)) * self.precision.time)
 
 
 def percentile_intervals(
@@ -115,7 +115,7 @@ def percentile_intervals(
 
     `intervals` follow each other in time, are equally long, and include empty ones; those of several repetitions may be joined, and a
     difference between repetitions then widens the intervals. The interval of the percentile p is [Q(p₁), Q(p₂)], where 1 - p₂ and 1 - p₁ are the
-    limits of a share of 1 - p among N/τ samples (`score_limits`), with Student's t for the freedom of τ. The
+    limits of a share of 1 - p among N/τ samples (`score_limits`), with Student's t for the degrees of freedom of τ. The
     autocorrelation time τ is that of the indicator "above the percentile" if no test finds the requests correlated; otherwise the largest of
     those of the indicators of p, of lower percentiles, of the p90, and of the ranks: see `batch_means`. The interval is open above if N is below
     `needed_samples`, and has no end at all with fewer than 20 effective samples or 5 independent parts of the window.

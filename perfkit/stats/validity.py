@@ -185,7 +185,7 @@ class StopFigures:
     touched: int
     """Requests that they touched."""
     effect: Effect | None
-    """The figure with enough samples that they moved beyond its interval."""
+    """The figure that they moved; see `moved_time`."""
     cause: str = ""
     """What stopped the generator, where a reading says so."""
 

@@ -32,7 +32,7 @@ _encode = json.JSONEncoder(separators=(",", ":")).encode  # json.dumps would cre
 _ROW_BYTES = 16
 _DECIMAL = re.compile(r"[+-]?(?:[0-9]{1,40}\.?[0-9]{0,40}|\.[0-9]{1,40})(?:[eE][+-]?[0-9]{1,3})?")
 _LONGEST_LINE_BYTES, _LARGEST_SCHEDULE_BYTES = 2**26, 2**28
-# what begins a formula, and the apostrophe itself, so that every name comes back as it was
+# names that begin so are written behind an apostrophe, or a spreadsheet may execute them; those with an apostrophe, too, to be read back as they were
 _GUARDED = ("=", "+", "-", "@", "\t", "\r", "\n", "'")
 MAX_INSTANT_NS = 10**18
 """About 30 years: later instants would not fit 64 bits once an origin is added."""

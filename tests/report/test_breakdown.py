@@ -75,12 +75,12 @@ def test_too_few_samples_are_said_to_be_that(count, expected):
     assert said.startswith(expected)
 
 
-def test_a_tail_of_few_spells_is_named_without_a_claim_of_certainty():
+def test_a_tail_of_few_groups_is_named_without_a_claim_of_certainty():
     split = split_requests(stalled_every=10**6)
     split.parts_ns[100:140, PARTS.index("queue")] += 33_000_000
     (said,) = breakdown_sentences([point_with(split)])
     assert said == (
-        "p99: 33.0 ms more than the median, most of it in the server's queue; the slow requests came in too few spells to say how certain that is."
+        "p99: 33.0 ms more than the median, most of it in the server's queue; the slow requests came in too few groups to say how certain that is."
     )
 
 

@@ -114,12 +114,12 @@ def test_intervals_cover_the_true_means_of_a_band():
     assert shares["contrast"] > 0.86
 
 
-@pytest.mark.parametrize(("spells", "known"), [(1, False), (7, False), (8, True), (20, True)])
-def test_slow_requests_in_few_spells_give_no_interval(spells, known):
+@pytest.mark.parametrize(("groups", "known"), [(1, False), (7, False), (8, True), (20, True)])
+def test_slow_requests_in_few_groups_give_no_interval(groups, known):
     """1,000 requests of which 20 are slow, in so many of the 20 stretches of time."""
     queue = np.random.default_rng(5).integers(1_000_000, 1_100_000, 1_000)
     for number in range(20):
-        queue[(number % spells) * 50 + number] += 10_000_000
+        queue[(number % groups) * 50 + number] += 10_000_000
     found = break_down(of(queue=queue))
     assert bool(found.p99.intervals_ns) is bool(found.contrast["p99"].intervals_ns) is known
     assert found.p50.intervals_ns

@@ -124,8 +124,8 @@ def test_correlation_raises_the_number_of_samples_needed(queue):
     times = queue(np.random.default_rng(28), 0.8, 20_000, warm_up=4000) * 10 * MS
     found = percentile_intervals(counts_of(times.reshape(100, -1)), (0.99,))[0.99]
     assert found.count > minimum_samples(0.99)
-    assert found.needed_samples == math.ceil(4000 * found.autocorrelation_time) > 20_000  # 40 spells above the percentile
-    assert found.spells == pytest.approx(200 / found.autocorrelation_time)
+    assert found.needed_samples == math.ceil(4000 * found.autocorrelation_time) > 20_000  # 40 groups above the percentile
+    assert found.groups == pytest.approx(200 / found.autocorrelation_time)
     assert found.count < found.needed_samples
     assert found.high_ns is None
 
