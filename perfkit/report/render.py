@@ -5,6 +5,7 @@ import csv
 import dataclasses
 import hashlib
 import io
+import itertools
 import json
 import os
 import pathlib
@@ -17,6 +18,7 @@ from typing import Any, Literal, TextIO
 import rich.box
 import rich.table
 from rich.align import Align
+from rich.cells import cell_len
 from rich.console import Console
 from rich.text import Text
 
@@ -31,7 +33,7 @@ _STYLES: dict[Mark, str] = {
 _NOT_IN_CODE = re.compile(r"[^\w.-]", re.ASCII)
 _NONE = "'none'"
 SCRIPTS = {"tables": "templates/tables.js", "charts": "templates/charts.js"}
-_HEADING_WIDTH, _UNLIMITED = 18, 10_000
+_HEADING_WIDTH, _UNLIMITED, _GAP = 18, 10_000, 3
 _WIDTH = 140  # without a terminal
 
 
@@ -41,23 +43,39 @@ def render_text(table: Table, widths: Mapping[str, int] | None = None, *, is_nar
     `widths` has the keys of columns whose cells are wrapped, and the width of each. A narrow table has small gaps, and headings no wider
     than the cells and their own longest word.
     """
-    widths, cells = widths or {}, list(zip(*table.texts, strict=True)) or [() for _ in table.headings]
     grid = rich.table.Table(box=rich.box.SIMPLE_HEAD, pad_edge=False, collapse_padding=is_narrow)
-    for column, heading, texts in zip(table.shown_columns, table.headings, cells, strict=True):
-        room = widths.get(column.key) or (max(map(len, texts), default=0) if is_narrow else _HEADING_WIDTH)
-        text = Text(_wrapped_heading(heading, room) if is_narrow else textwrap.fill(heading, room, break_long_words=False))
+    laid_out = _laid_out(table, widths or {}, is_narrow)
+    for column, heading, _ in laid_out:
         side: Literal["left", "right"] = "right" if column.is_figure else "left"
-        grid.add_column(Align(text, side, vertical="bottom"), justify=side, no_wrap=True)
-    keys = [column.key for column in table.shown_columns]
-    for mark, row in table.cells:
-        shown = zip(keys, (cell.text or "" for cell in row), strict=True)
-        grid.add_row(*(Text(textwrap.fill(text, widths[key]) if key in widths else text) for key, text in shown), style=_STYLES.get(mark))
+        grid.add_column(Align(Text(heading), side, vertical="bottom"), justify=side, no_wrap=True)
+    for index, mark in enumerate(table.shown_marks):
+        grid.add_row(*(Text(texts[index]) for _, _, texts in laid_out), style=_STYLES.get(mark))
     output = console(sys.stdout)
     output.width = _UNLIMITED  # a row that the terminal wraps is better than a figure cut off
     with output.capture() as captured:  # printing to stdout itself, Rich would end the process when the reader has left
         output.print(grid)
     lines = [line.rstrip() for line in captured.get().splitlines() if line.strip()]
     return "\n".join([*lines, *([safe_lines(table.note)] if table.note else []), ""])
+
+
+def text_width(table: Table, widths: Mapping[str, int] | None = None, *, is_narrow: bool = False) -> int:
+    """The width of the text that `render_text` makes, but its note: found by arithmetic, which takes a hundredth of its time."""
+    columns = _laid_out(table, widths or {}, is_narrow)
+    widest = (max((cell_len(line) for text in (heading, *texts) for line in text.splitlines()), default=0) for _, heading, texts in columns)
+    gap = _GAP - is_narrow
+    return sum(gap + width for width in widest) - gap + 1 if columns else 0
+
+
+def _laid_out(table: Table, widths: Mapping[str, int], is_narrow: bool) -> list[tuple[Column, str, Sequence[str]]]:
+    """The columns that people see, each with its heading and its cells, in lines."""
+    columns = list[tuple[Column, str, Sequence[str]]]()
+    cells = zip(*table.texts, strict=True) if table.rows else itertools.repeat(())
+    for column, heading, texts in zip(table.shown_columns, table.headings, cells, strict=False):
+        room = widths.get(column.key) or (max(map(len, texts), default=0) if is_narrow else _HEADING_WIDTH)
+        wrapped = _wrapped_heading(heading, room) if is_narrow else textwrap.fill(heading, room, break_long_words=False)
+        shown = [textwrap.fill(text, widths[column.key]) for text in texts] if column.key in widths else texts
+        columns.append((column, wrapped, shown))
+    return columns
 
 
 def _wrapped_heading(heading: str, width: int) -> str:

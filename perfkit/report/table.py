@@ -178,12 +178,16 @@ class Table:
         return [one_line(column.heading) for column in self.shown_columns]
 
     @property
+    def shown_marks(self) -> Sequence[Mark]:
+        """The marks of the rows shown to people."""
+        return (self.marks or ("",) * len(self.rows))[slice(*(self.shown_rows or (None,)))]
+
+    @property
     def cells(self) -> list[tuple[Mark, list[Cell]]]:
         """The rows shown to people: the mark, and the cells with their texts."""
-        marks: tuple[Mark, ...] = self.marks or tuple("" for _ in self.rows)
-        rows = list(zip(marks, self.rows, strict=True))[slice(*(self.shown_rows or (None,)))]
-        pairs = [(mark, zip(self.columns, row, strict=True)) for mark, row in rows]
-        return [(mark, [column.cell(value) for column, value in cells if not column.is_in_files_only]) for mark, cells in pairs]
+        pairs = [zip(self.columns, row, strict=True) for row in self.rows[slice(*(self.shown_rows or (None,)))]]
+        cells = [[column.cell(value) for column, value in row if not column.is_in_files_only] for row in pairs]
+        return list(zip(self.shown_marks, cells, strict=True))
 
     @property
     def texts(self) -> list[list[str]]:

@@ -12,12 +12,11 @@ import textwrap
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, TextIO
 
-from rich.cells import cell_len
 from rich.text import Text
 
 from perfkit.digits import whole_number
 from perfkit.report.answer import GroupedWarning, grouped_warnings
-from perfkit.report.render import console, render_text
+from perfkit.report.render import console, render_text, text_width
 from perfkit.report.table import Table
 from perfkit.result.model import Point, Result
 from perfkit.text import sentence, write_styled
@@ -156,7 +155,7 @@ def fill(text: str, width: int, stream: TextIO | None = None) -> str:
 
 def fits(table: Table, width: int) -> bool:
     """Whether the table's text is at most `width` characters wide with all its columns."""
-    return _least_width(table) <= width and _text_width(_rendered(dataclasses.replace(table, note=""), width, _NARROW)) <= width
+    return text_width(table, _wrapped_to(table, width, _NARROW), is_narrow=True) <= width
 
 
 def fitted_text(table: Table, width: int, gives_way: Sequence[str], elsewhere: str = "result.json and the report have them") -> str:
@@ -179,36 +178,27 @@ def fitted_text(table: Table, width: int, gives_way: Sequence[str], elsewhere: s
     return "\n".join([_rendered(rest, width, _NARROWEST).rstrip("\n"), *(fill(sentence(note), width) for note in notes), ""])
 
 
-def _least_width(table: Table) -> int:
-    """No text of the table in which `_NARROW` is kept is narrower; it takes much less time than such a text."""
-    columns = zip(table.shown_columns, zip(*table.texts, strict=True), strict=False)
-    widths = [(max(map(cell_len, cells)), column.is_figure or not _is_terminal()) for column, cells in columns]
-    return sum(width if is_whole else min(width, _NARROW) for width, is_whole in widths) + max(0, len(widths) - 1)
-
-
 def _rendered(table: Table, width: int, narrowest: int) -> str:
     """The table's text, with cells of text wrapped to `narrowest` characters, but only as far as `width` needs it."""
-    text = render_text(table)
-    if _text_width(text) <= width:
-        return text
-    text = render_text(table, is_narrow=True)
+    if text_width(table) <= width:
+        return render_text(table)
+    return render_text(table, _wrapped_to(table, width, narrowest), is_narrow=True)
+
+
+def _wrapped_to(table: Table, width: int, narrowest: int) -> dict[str, int]:
+    """The widths to which columns of text are wrapped on a terminal, by their keys: each at least `narrowest`."""
+    wrapped = dict[str, int]()
+    if not _is_terminal():
+        return wrapped
     texts = zip(*table.texts, strict=True)
     widths = {column.key: max(map(len, cells)) for column, cells in zip(table.shown_columns, texts, strict=False) if not column.is_figure}
-    wrapped: dict[str, int] = {}
-    while (
-        _is_terminal()
-        and (excess := _text_width(text) - width) > 0
-        and (wide := {key: size for key, size in widths.items() if size > narrowest})
+    while (excess := text_width(table, wrapped, is_narrow=True) - width) > 0 and (
+        wide := {key: size for key, size in widths.items() if size > narrowest}
     ):
         widest = max(wide, key=lambda key: widths[key])
         second = max((size for key, size in widths.items() if key != widest), default=0)
         widths[widest] = wrapped[widest] = max(widths[widest] - excess, min(second, widths[widest] - 1), narrowest)
-        text = render_text(table, wrapped, is_narrow=True)
-    return text
-
-
-def _text_width(text: str) -> int:
-    return max((Text.from_ansi(line).cell_len for line in text.splitlines()), default=0)
+    return wrapped
 
 
 def _is_terminal() -> bool:
