@@ -192,6 +192,7 @@ def _become(request: dict[str, Any], descriptors: list[int], between: int) -> No
         setattr(sys, name, stream)
         setattr(sys, f"__{name}__", stream)
     sys.argv[:] = ["-c", *words[1:]]
+    vars(gc)["unfreeze"] = lambda: None  # to look for garbage among all imports would touch each of their pages, and so copy it
     os._exit(_run(words[0]))  # to take down all that was imported would cost more than most of what runs
 
 

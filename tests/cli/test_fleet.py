@@ -112,6 +112,8 @@ def start_fleet(request, perfkit, write_quick_scenario, tmp_path):
 def test_the_parts_of_all_machines_add_up_to_the_load(start_fleet):
     measure = {"warmup": "0s", "requests": 900, "repetitions": 1, "workers": 2}
     run, machines = start_fleet(load=OPEN, measure=measure)
+    run.wait_for_line("2 of 2")
+    assert listening([run.process, *machines.processes()]) == {"127.0.0.1"}, "nothing of a fleet can be reached from another machine"
     finished = run.finish()
     machines.check_end(0, "the run is over")
     (point,) = finished.result["points"]
@@ -194,6 +196,7 @@ def test_of_a_worker_that_is_lost_on_a_machine_what_it_had_sent_counts(start_fle
     check_log(finished.folder, read_result(finished.folder)[0])
 
 
+@pytest.mark.parametrize("start_fleet", ["worker"], indirect=True)
 def test_when_the_driver_is_killed_the_machines_end_and_what_it_had_received_is_recovered(perfkit, start_fleet):
     measure = {"warmup": "0s", "duration": "1h", "repetitions": 1, "workers": 2}
     run, machines = start_fleet(load=OPEN, measure=measure)
@@ -201,7 +204,6 @@ def test_when_the_driver_is_killed_the_machines_end_and_what_it_had_received_is_
     run.wait_for_pieces(2)
     workers = [process for name in machines.names for process in machines.workers(name)]
     assert len(workers) >= 4
-    assert listening([run.process, *machines.processes()]) == {"127.0.0.1"}, "nothing of a fleet can be reached from another machine"
     run.signal(signal.SIGKILL)
     machines.check_end(6, "the connection to the driver broke")
     run.finish()

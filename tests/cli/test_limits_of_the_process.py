@@ -5,7 +5,6 @@ import subprocess
 import sys
 
 import psutil
-import pytest
 
 from tests.json_server import JsonHandler, serving
 
@@ -54,13 +53,3 @@ def test_a_file_limit_that_is_reached_under_load_is_the_generators_and_makes_the
     # the sampler may have seen the limit nearly reached, which is a second warning
     assert sum("failed at the load generator's limit of open files" in message for message in messages) == 1
     assert not finished.result["points"][-1]["valid"]
-
-
-@pytest.mark.parametrize("closed", ["2>&-", "1>&-"])  # the others: test_streams.py
-def test_a_run_with_two_workers_and_closed_standard_files_is_kept(write_scenario, tmp_path, closed):
-    measure = {"warmup": "0s", "requests": 40, "repetitions": 1, "workers": 2}
-    scenario = write_scenario(load={"closed": {"concurrency": 2, "think_time": "1ms"}}, measure=measure)
-    ended = in_shell(f'exec "$@" {closed}', "run", scenario, "--out", tmp_path / "out", "--no-report")
-    assert (tmp_path / "out" / "result.json").exists(), ended.stderr
-    assert '"ok": 40' in (tmp_path / "out" / "result.json").read_text()
-    assert ("concurrency" in ended.stdout) is ("1>&-" not in closed)

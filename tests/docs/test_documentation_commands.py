@@ -89,7 +89,7 @@ def test_the_shell_keeps_its_variables_and_gives_each_exit_code(shell, tmp_path)
 
 def test_a_command_in_the_background_can_be_interrupted(shell):
     assert shell.run("{ sleep 600 & } && background=$!", 60)[0] == 0
-    assert shell.run('kill -INT $background; wait "$background"', 60)[0] == 130
+    assert shell.run('until grep -q sleep /proc/$background/comm; do :; done; kill -INT $background; wait "$background"', 60)[0] == 130
 
 
 def test_a_command_that_does_not_end_is_an_error(shell):
