@@ -5,6 +5,7 @@ import functools
 import graphlib
 import pathlib
 import re
+from collections.abc import Iterable
 
 import pytest
 
@@ -22,10 +23,10 @@ def read_layers(document: str) -> dict[str, int]:
 
 
 @functools.cache
-def read_imports(root: pathlib.Path) -> dict[str, set[str]]:
-    """Every module of perfkit and server_stub, and the modules that it imports, at its top or inside a function."""
+def read_imports(root: pathlib.Path, packages: Iterable[str] = ("perfkit", "server_stub")) -> dict[str, set[str]]:
+    """Every module of packages, and the modules that it imports, at its top or inside a function."""
     modules = {}
-    for path in sorted([*root.glob("perfkit/**/*.py"), *root.glob("server_stub/**/*.py")]):
+    for path in sorted(path for package in packages for path in root.glob(f"{package}/**/*.py")):
         names = path.relative_to(root).with_suffix("").parts
         modules[".".join(names[:-1] if names[-1] == "__init__" else names)] = path
     imports: dict[str, set[str]] = {}
