@@ -5,7 +5,6 @@ import functools
 import graphlib
 import pathlib
 import re
-from collections.abc import Iterable
 
 import pytest
 
@@ -23,7 +22,7 @@ def read_layers(document: str) -> dict[str, int]:
 
 
 @functools.cache
-def read_imports(root: pathlib.Path, packages: Iterable[str] = ("perfkit", "server_stub")) -> dict[str, set[str]]:
+def read_imports(root: pathlib.Path, packages: tuple[str, ...] = ("perfkit", "server_stub")) -> dict[str, set[str]]:
     """Every module of packages, and the modules that it imports, at its top or inside a function."""
     modules = {}
     for path in sorted(path for package in packages for path in root.glob(f"{package}/**/*.py")):

@@ -4,7 +4,7 @@ from tests.test_architecture import ROOT, read_imports, read_layers
 
 
 def test_a_package_of_the_server_imports_only_from_the_layers_below_it():
-    imports = read_imports(ROOT, ["server_stub"])
+    imports = read_imports(ROOT, ("server_stub",))
     layers = read_layers((ROOT / "docs/reference/server.md").read_text(encoding="utf-8"))
     layers["__main__"] = max(layers.values()) + 1
     package_of = {module: module.split(".")[1] for module in imports if module.startswith("server_stub.")}
