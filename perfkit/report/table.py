@@ -180,7 +180,8 @@ class Table:
     @property
     def shown_marks(self) -> Sequence[Mark]:
         """The marks of the rows shown to people."""
-        return (self.marks or ("",) * len(self.rows))[slice(*(self.shown_rows or (None,)))]
+        marks: tuple[Mark, ...] = self.marks or tuple("" for _ in self.rows)
+        return marks[slice(*(self.shown_rows or (None,)))]
 
     @property
     def cells(self) -> list[tuple[Mark, list[Cell]]]:

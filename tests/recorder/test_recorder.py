@@ -12,7 +12,7 @@ from perfkit.recorder.batches import tally
 from perfkit.recorder.failures import FailureKind
 from perfkit.recorder.histogram import encode
 from perfkit.recorder.recorder import Recorder
-from perfkit.recorder.recording import RecordingSum
+from perfkit.recorder.recording import AnswerTotals, RecordingSum
 from perfkit.recorder.window import cut
 from perfkit.stats.buckets import BucketCounts
 from perfkit.transport.base import Outcome, Reply
@@ -59,6 +59,15 @@ def test_failures_are_counted_in_the_second_in_which_they_end():
     window, _ = record(*failed, *outside, reply(START, MS))
     assert window.failed_per_s == (1, 0, 2, *[0] * 7)
     assert window.finished_per_s == (1, *[0] * 9)
+
+
+def test_the_totals_beside_the_servers_own_have_all_answers_wrong_ones_too_and_those_that_may_have_been():
+    recorder = Recorder(**WINDOW)
+    for number, outcome in enumerate(Outcome):
+        recorder.add(reply(START - S, 2**number, outcome))
+    numbers = {outcome: 2**number for number, outcome in enumerate(Outcome)}
+    answered_ns = numbers[Outcome.OK] + numbers[Outcome.INVALID_OUTPUT]
+    assert recorder.finish(END).answer_totals == AnswerTotals(answered=2, answered_ns=answered_ns, perhaps_answered=3, rejected=1)
 
 
 def test_dropped_arrivals_count_as_failures_of_their_second():
