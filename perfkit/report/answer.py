@@ -1,6 +1,7 @@
 """What a run says in sentences: its answer, what must be known before its figures, and its warnings by kind. Pure."""
 
 import dataclasses
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Literal
 
@@ -191,28 +192,57 @@ def _by_slo(points: Sequence[Point]) -> Iterator[str]:
 
 
 def _by_throughput(points: Sequence[Point]) -> Iterator[str]:
-    """The highest throughput, or the lowest concurrency whose throughput is nearly as high, and what more requests in flight do."""
-    best = max(points, key=lambda point: point.throughput_per_s)
-    enough = next(point for point in points if point.throughput_per_s * (1 + LEAST_GAIN) >= best.throughput_per_s)
-    last = points[-1]
-    falls = last.throughput_per_s * (1 + LEAST_GAIN) < best.throughput_per_s
+    """The highest throughput, or the lowest concurrency whose throughput is nearly as high, and what more requests in flight do.
+
+    All of it is said only as far as the intervals of the throughputs show it.
+    """
+    best, last = max(points, key=lambda point: point.throughput_per_s), points[-1]
+    enough = next((point for point in points if _gain(point, best)[1] <= LEAST_GAIN), best)
+    fewer = next(point for point in points if point.throughput_per_s * (1 + LEAST_GAIN) >= best.throughput_per_s)
     if enough is best:
         yield f"best {_figures(best)}"
+        if fewer is not best:
+            yield f"{_UNTOLD} whether {load_in_words(fewer)} ({_limit(fewer)}) is enough"
     else:
         yield f"{load_in_words(enough)} is enough: {format_rate_per_s(enough.throughput_per_s)}, {_times(enough)}"
         yield _more_load(enough, best)
-    if last is enough:
-        yield "throughput still rises at the highest concurrency measured"
-    elif falls:
-        yield f"{'beyond it' if enough is best else f'at {load_in_words(last)}'} throughput falls to {format_rate_per_s(last.throughput_per_s)}"
-    elif enough is best:
+    if last is best:
+        if fewer is best:
+            rises = all(_gain(point, best)[0] > 0 for point in points[:-1])
+            yield (
+                "throughput still rises at the highest concurrency measured" if rises else f"{_UNTOLD} whether throughput still rises there"
+            )
+    elif last.throughput_per_s * (1 + LEAST_GAIN) < best.throughput_per_s:
+        where = "beyond it" if enough is best and fewer is best else f"at {load_in_words(last)}"
+        rate, is_shown = format_rate_per_s(last.throughput_per_s), _gain(best, last)[1] < 0
+        yield f"{where} throughput falls to {rate}" if is_shown else f"{where} throughput is {rate}, and {_UNTOLD} whether it falls"
+    elif enough is best and fewer is best and _gain(best, last)[1] <= LEAST_GAIN:
         yield "beyond it requests only wait"
+
+
+_UNTOLD = "these windows are too short to tell"
+
+
+def _gain(fewer: Point, more: Point) -> tuple[float, float]:
+    """The 95 % interval of the gain of throughput from one load point to another; without an end that is known, from -1 to infinity.
+
+    Their relative errors are independent, so that their squares add up.
+    """
+    if fewer is more:
+        return 0.0, 0.0
+    ends = fewer.throughput_interval_per_s, more.throughput_interval_per_s
+    if ends[0] is None or ends[1] is None or not fewer.throughput_per_s:
+        return -1.0, math.inf
+    ratio = more.throughput_per_s / fewer.throughput_per_s
+    error = math.hypot(*((high - low) / 2 / max(point.throughput_per_s, low) for point, (low, high) in ((fewer, ends[0]), (more, ends[1]))))
+    return ratio * (1 - error) - 1, ratio * (1 + error) - 1
 
 
 def _more_load(enough: Point, best: Point) -> str:
     """The gain of the best concurrency over a lower one that is enough: `concurrency 4 adds 0.6 % (32.1/s), and its p50 is 3.9 times as long`."""
-    gain = best.throughput_per_s / enough.throughput_per_s - 1
-    text = f"{load_in_words(best)} adds {100 * gain:.1f} % ({format_rate_per_s(best.throughput_per_s)})"
+    low, high = _gain(enough, best)
+    gain, rate = best.throughput_per_s / enough.throughput_per_s - 1, format_rate_per_s(best.throughput_per_s)
+    text = f"{load_in_words(best)} adds {f'{100 * gain:.1f} %' if low > 0 else f'at most {100 * high:.1f} %'} ({rate})"
     before_ns, after_ns = enough.times.p50, best.times.p50
     if before_ns and after_ns and after_ns > before_ns * (1 + LEAST_GAIN):
         text += f", and its p50 is {after_ns / before_ns:.1f} times as long"

@@ -25,7 +25,7 @@ def open_(rates, throughputs, **changes):
     return made([OpenLoad(rate_per_s=rate, arrivals="poisson") for rate in rates], throughputs, **changes)
 
 
-def made(loads, throughputs, *, valid=None, verdicts=None, warnings=None, protocols=None, p50s_ms=None, error_rates=None):
+def made(loads, throughputs, *, valid=None, verdicts=None, warnings=None, protocols=None, p50s_ms=None, error_rates=None, error=0.004):
     number = len(loads)
     original = stored_results.result()
     points = tuple(
@@ -33,6 +33,7 @@ def made(loads, throughputs, *, valid=None, verdicts=None, warnings=None, protoc
             update={
                 "load": load,
                 "throughput_per_s": throughput,
+                "throughput_interval_per_s": error and (throughput * (1 - error), throughput * (1 + error)),
                 "valid": is_valid,
                 "slo": verdict and SloJudgement(verdict=verdict, reason="It is so."),
                 "warnings": warned,
@@ -67,6 +68,23 @@ def made(loads, throughputs, *, valid=None, verdicts=None, warnings=None, protoc
         (
             closed(200.0, 800.0, 812.0, 600.0),
             ["Concurrency 2 is enough: 800/s, p50 2.00 ms, p99 6.00 ms; concurrency 4 adds 1.5 % (812/s); at concurrency 8 throughput falls to 600/s."],
+        ),
+        (
+            closed(800.0, 802.0, error=0.02),
+            ["Concurrency 1 is enough: 800/s, p50 2.00 ms, p99 6.00 ms; concurrency 2 adds at most 3.1 % (802/s)."],
+        ),
+        (
+            closed(200.0, 800.0, 812.0, 805.0, error=0.1),
+            ["Best 812/s at concurrency 4: p50 2.00 ms, p99 6.00 ms; these windows are too short to tell whether concurrency 2 (800/s, p50 2.00 ms, p99 6.00 ms) is enough."],
+        ),
+        (
+            closed(790.0, 812.0, 600.0, error=None),
+            [("Best 812/s at concurrency 2: p50 2.00 ms, p99 6.00 ms; these windows are too short to tell whether concurrency 1 (790/s, p50 2.00 ms, p99 6.00 ms) is enough; "
+              "at concurrency 4 throughput is 600/s, and these windows are too short to tell whether it falls.")],
+        ),
+        (
+            closed(200.0, 220.0, error=0.1),
+            ["Best 220/s at concurrency 2: p50 2.00 ms, p99 6.00 ms; these windows are too short to tell whether throughput still rises there."],
         ),
         (closed(200.0, 812.0, 600.0), ["Best 812/s at concurrency 2: p50 2.00 ms, p99 6.00 ms; beyond it throughput falls to 600/s."]),
         (
