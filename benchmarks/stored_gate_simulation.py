@@ -20,6 +20,7 @@ from perfkit.gate.metrics import ERROR_RATE, ERROR_RATE_BAND, Metric
 from perfkit.gate.paired import NOISE_BAND
 from perfkit.gate.stored_runs import MACHINE_ALLOWANCE, RECOMMENDED_RUNS, STORED_MARGINS, detectable_shift, judge_runs, pooled_errors
 from perfkit.stats.signed_rank import Array
+from perfkit.stats.slo import FailedShare
 
 REQUESTS = 10_000
 """Of each run."""
@@ -139,7 +140,8 @@ def judge(design: Design, values: Array) -> Outcome:
 
 @functools.cache
 def _few_errors(design: Design, baseline: int, candidate: int) -> bool:
-    pooled = pooled_errors([(baseline, REQUESTS * design.baseline)], [(candidate, REQUESTS * design.candidate)])
+    sides = ((baseline, REQUESTS * design.baseline), (candidate, REQUESTS * design.candidate))
+    pooled = pooled_errors(*([(scheduled, FailedShare.of_counts(scheduled, failed, 0, 0))] for failed, scheduled in sides))
     return pooled.high is not None and pooled.high < ERROR_RATE_BAND
 
 

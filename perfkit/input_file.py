@@ -5,13 +5,12 @@ import io
 import os
 import pathlib
 import stat
-from collections.abc import Collection, Iterator, Sequence
-from typing import Any, BinaryIO
+from collections.abc import Iterator
+from typing import BinaryIO
 
 _MIB = 2**20
 LARGEST_TEXT_BYTES, LONGEST_LINE_BYTES = 16 * _MIB, 16 * _MIB
 """Of files that people write, and of a line of longer ones."""
-_PARQUET_ROWS, _MOST_PARQUET_BYTES = 1024, 64 * _MIB
 
 
 def read_bounded(file: pathlib.Path, largest_bytes: int, *, may_be_pipe: bool = False) -> bytes:
@@ -48,33 +47,3 @@ def bounded_lines(opened: BinaryIO, longest_bytes: int = LONGEST_LINE_BYTES) -> 
             raise OSError(errno.EFBIG, f"it has a line of more than {longest_bytes // _MIB} MiB")
         yield line.decode(encoding)
         encoding = "utf-8"
-
-
-def open_parquet(opened: BinaryIO, columns: Collection[str]) -> tuple[Sequence[str], Iterator[Any]]:
-    """The names of a file's columns, and record batches of those among them that are named, in which texts are dictionaries.
-
-    A few bytes of a file may stand for the same text in every row; as a dictionary it is kept once. Raises ImportError without pyarrow, and its errors. The batches
-    raise OSError where 1,024 rows take more than 64 MiB, or a column is neither numbers nor text.
-    """
-    import pyarrow as pa
-    from pyarrow import parquet
-
-    schema = parquet.ParquetFile(opened).schema_arrow
-    used = [name for name in schema.names if name in columns]
-    texts = [
-        name
-        for name in used
-        if pa.types.is_string(kind := schema.field(name).type) or pa.types.is_large_string(kind) or pa.types.is_dictionary(kind)
-    ]
-    source = parquet.ParquetFile(opened, read_dictionary=texts)
-
-    def batches() -> Iterator[Any]:
-        for name in used:
-            if pa.types.is_nested(schema.field(name).type) or pa.types.is_binary(schema.field(name).type):
-                raise OSError(errno.EINVAL, f"{name}: expected a column of numbers or text")
-        for batch in source.iter_batches(_PARQUET_ROWS, columns=used):
-            if batch.nbytes > _MOST_PARQUET_BYTES:
-                raise OSError(errno.EFBIG, f"{_PARQUET_ROWS:,} rows of it take more than {_MOST_PARQUET_BYTES // _MIB} MiB")
-            yield batch
-
-    return schema.names, batches()

@@ -17,6 +17,8 @@ def make_run(
     noise: Callable[[], float] = lambda: 1.0,
     codes: Sequence[str] = (),
     failed: int = 0,
+    checked: int = 0,
+    wrong: int = 0,
     valid: bool = True,
     without: Sequence[str] = (),
     cpu: float | None = None,
@@ -33,7 +35,7 @@ def make_run(
         throughput = None if "throughput" in without else 100 / factor * noise()
         points.append(
             RunPoint(
-                load_point=load_point, kind=kind, valid=valid, warnings=warnings, scheduled=1000, failed=failed,
+                load_point=load_point, kind=kind, valid=valid, warnings=warnings, scheduled=1000, failed=failed, checked=checked, wrong=wrong,
                 figures={"throughput": throughput, **figures, "cpu_time": None if cpu is None else 1e6 * cpu * noise() ** 0.1},
             )
         )  # fmt: skip

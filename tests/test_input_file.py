@@ -7,6 +7,7 @@ import pytest
 from perfkit.errors import PerfkitError, ScenarioError
 from perfkit.history.accepted import read_accepted
 from perfkit.input_file import LONGEST_LINE_BYTES, bounded_lines, open_input, read_bounded
+from perfkit.parquet_file import open_parquet
 from perfkit.perf_analyzer.command_line import read_intervals_us
 from perfkit.result.json_file import read_json
 from perfkit.result.telemetry_file import telemetry_frame
@@ -103,3 +104,52 @@ def test_a_column_that_is_neither_numbers_nor_text_is_refused(tmp_path):
     parquet.write_table(pa.table({"timestamp_ns": [1], "shapes": [[1] * 100_000]}), tmp_path / "t.parquet")
     with pytest.raises(ScenarioError, match="shapes: expected a column of numbers or text"):
         read_trace(tmp_path / "t.parquet")
+
+
+def _with_page_size(file, size_bytes):
+    """Sets what the first page's header says of its size. In Thrift's compact form, the first two fields are its type, 0, and that size."""
+    data = file.read_bytes()
+    assert data[4:7] == b"\x15\x00\x15"
+    rest = 7
+    while data[rest] & 128:
+        rest += 1
+    number, written = 2 * size_bytes, bytearray()
+    while number > 127:
+        written.append(number & 127 | 128)
+        number >>= 7
+    file.write_bytes(data[:7] + bytes((*written, number)) + data[rest + 1 :])
+
+
+@pytest.mark.parametrize("size_bytes", [2**31 - 1, 2**28 + 1])
+def test_a_page_that_says_that_it_is_large_is_refused_before_memory_is_reserved_for_it(tmp_path, size_bytes):
+    pa = pytest.importorskip("pyarrow")
+    from pyarrow import parquet
+
+    file, pool = tmp_path / "t.parquet", pa.default_memory_pool()
+    parquet.write_table(pa.table({"timestamp_ns": pa.array(range(1000))}), file, compression="zstd", use_dictionary=False)
+    assert read_trace(file).instants_ns.size == 1000
+    before = pool.max_memory()
+    _with_page_size(file, size_bytes)
+    with pytest.raises(ScenarioError, match=r"its pages are larger than 256 MiB"):
+        read_trace(file)
+    assert pool.max_memory() - before < 2**24
+
+
+@pytest.mark.parametrize("options", [
+    {}, {"use_dictionary": False}, {"data_page_version": "2.0"}, {"data_page_size": 100}, {"row_group_size": 77}, {"compression": "none"},
+    {"write_page_checksum": True, "write_statistics": True, "write_page_index": True}, {"version": "1.0"},
+    {"use_dictionary": False, "column_encoding": {"timestamp_ns": "DELTA_BINARY_PACKED", "payload": "PLAIN", "other": "PLAIN"}},
+])  # fmt: skip
+def test_the_pages_of_what_others_write_are_found_and_read(tmp_path, options):
+    pa = pytest.importorskip("pyarrow")
+    from pyarrow import parquet
+
+    file, texts = tmp_path / "t.parquet", [f"payload-{number % 300}" * 20 for number in range(5000)]
+    (tmp_path / "p").mkdir()
+    parquet.write_table(pa.table({"timestamp_ns": pa.array(range(5000)), "payload": texts, "other": [1.5] * 5000}), file, **options)
+    with file.open("rb") as opened:
+        names, batches = open_parquet(opened, ("timestamp_ns", "payload"))
+        table = pa.Table.from_batches(batches)
+    assert names == ["timestamp_ns", "payload", "other"]
+    assert table.column("timestamp_ns").to_pylist() == list(range(5000))
+    assert table.column("payload").to_pylist() == texts

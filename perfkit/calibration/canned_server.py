@@ -21,7 +21,7 @@ import numpy as np
 
 from perfkit.machine.cpus import pinned
 from perfkit.override import override
-from perfkit.process.messages import open_stdin
+from perfkit.process.messages import opened_stdin
 from perfkit.protocol import http2, protobuf, rest, v2_pb2
 from perfkit.protocol.http2 import HeaderBlockReader, Headers, Http2Error
 from perfkit.protocol.message import InferResponse, ModelMetadata, TensorMetadata
@@ -317,7 +317,8 @@ async def serve(stdin: asyncio.StreamReader) -> None:
 
 
 async def _main() -> None:
-    await serve(await open_stdin())
+    async with opened_stdin() as reader:
+        await serve(reader)
 
 
 if __name__ == "__main__":

@@ -16,7 +16,7 @@ import perfkit
 from perfkit.cli.exit_code import ExitCode, exit_code_of
 from perfkit.cli.output import discard_stdout
 from perfkit.errors import PerfkitError, suggestion
-from perfkit.machine.limits import environment_fault, is_file_limit
+from perfkit.machine.limits import check_address_space, environment_fault, is_file_limit
 from perfkit.text import bounded, open_standard_files, safe_stream
 
 COMMANDS = {
@@ -43,6 +43,8 @@ COMMANDS = {
     "completion": "print a completion script for bash, zsh or fish",
     "help": "explain exit codes, warnings, metrics and the rest of the documentation",
 }
+_LIGHT = ("completion", "help", "schema", "validate")
+"""Commands that import no large library."""
 _NOWHERE = pathlib.Path(os.devnull)
 _DISK_FULL = (errno.ENOSPC, errno.EDQUOT)
 
@@ -120,6 +122,8 @@ def _run(arguments: Sequence[str] | None) -> int:
     joined = _with_joined_command(arguments)
     name = next((argument for argument in joined if not argument.startswith("-")), None)
     try:
+        if name in COMMANDS and name not in _LIGHT:
+            check_address_space()
         parser, configured = make_parser([name] if name in COMMANDS else [])
         if not arguments:
             parser.print_help()

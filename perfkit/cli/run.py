@@ -325,7 +325,8 @@ def _end_sweep(
     if sweep.pending():
         can_resume = any(has_points(folder / sweep.document.cases[index].folder) for index in sweep.pending())
         again = command_that_continues(options, folder, *(["--resume"] if can_resume else []))
-        session.live.say(f"to measure the remaining cases: {again}")
+        has_ended = all(sweep.document.cases[index].status in ("unsuccessful", "invalid", "failed") for index in sweep.pending())
+        session.live.say(f"to measure {'again the cases that are not complete' if has_ended else 'the remaining cases'}: {again}")
     code = _accepted(min(codes, key=_BY_SEVERITY.index), options, results.values())
     print_sweep_status(sweep.document, list(results.values()), code)
     return code

@@ -41,8 +41,8 @@ def figures_of_point(pooled: Point, repetitions: Sequence[Point]) -> dict[str, E
 
 
 def error_rate(point: Point, confidence: float = CONFIDENCE) -> Estimate:
-    """The share of the scheduled requests that failed, with Wilson's interval; needs at least one request."""
-    return share_interval(point.requests.scheduled - point.requests.ok, point.requests.scheduled, confidence)
+    """The share of the scheduled requests that failed, also by the sample of the answers, with Wilson's interval; needs at least one request."""
+    return share_interval(*point.failed_share.independent(point.requests.scheduled), confidence)
 
 
 def figures_of_search(result: Result) -> dict[str, Estimate]:

@@ -5,13 +5,14 @@ import functools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Literal, TypeAlias
 
+from perfkit.comparison.point_figures import error_rate
 from perfkit.errors import IncomparableError
 from perfkit.result.distribution import PERCENTILES, Distribution
 from perfkit.result.fingerprint import Difference, commit_of, environment_differences, scenario_differences
 from perfkit.result.model import Point, PointKey, Result
 from perfkit.spans.change import PartChange, change_between
 from perfkit.stats.buckets import bucket_width_ns
-from perfkit.stats.ratio_interval import Estimate, difference_of, geometric_mean, ratio_of, ratio_of_means, share_interval
+from perfkit.stats.ratio_interval import Estimate, difference_of, geometric_mean, ratio_of, ratio_of_means
 
 NOT_COVERED = (
     "The 95 % intervals cover the variation within each result: between requests for times, between repetitions for throughput and CPU time. "
@@ -224,8 +225,7 @@ def _with_interval_of(mean: Estimate, value: float) -> Estimate:
 
 def error_rate_of(point: Point) -> Estimate | None:
     """The share of the scheduled requests that failed; None without any."""
-    scheduled = point.requests.scheduled
-    return share_interval(scheduled - point.requests.ok, scheduled) if scheduled else None
+    return error_rate(point) if point.requests.scheduled else None
 
 
 def change_of(unit: str, base: Estimate | None, other: Estimate | None) -> Estimate | None:

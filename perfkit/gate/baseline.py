@@ -41,6 +41,9 @@ class BaselinePoint(Part):
     """Response times; for a closed loop service times."""
     scheduled: Annotated[int, Field(le=MOST)]
     ok: Annotated[int, Field(ge=0)]
+    checked: Annotated[int, Field(ge=0)] = 0
+    """How many answers were checked at random; `wrong` of them were wrong. Both are 0 in files of earlier versions."""
+    wrong: Annotated[int, Field(ge=0)] = 0
 
     @property
     def title(self) -> str:
@@ -118,7 +121,8 @@ def baseline_from_result(result: Result, histograms: Mapping[tuple[int, int], Bu
     points = []
     for point in result.summary:
         times_ns = {name: getattr(point.times, name) if point.times.count else None for name in PERCENTILES}
-        points.append(BaselinePoint.model_validate({**dict(point), **dict(point.requests), "times_ns": times_ns}))
+        own = {"times_ns": times_ns, "wrong": point.checked_answers.wrong}
+        points.append(BaselinePoint.model_validate({**dict(point), **dict(point.requests), **own}))
     seed = (result.scenario.get("workload") or {}).get("seed")
     run = BaselineRun(
         started_at=result.started_at,
@@ -217,6 +221,8 @@ def _figure_problems(key: str, point: BaselinePoint | BaselineRepetition) -> Ite
     yield from time_problems(f"{key}.times_ns", point.times_ns)
     if isinstance(point, BaselinePoint) and point.ok > point.scheduled:
         yield f"{key}.ok", f"{point.ok} is not a number of the scheduled requests, {point.scheduled}"
+    if isinstance(point, BaselinePoint) and point.wrong > point.checked:
+        yield f"{key}.wrong", f"{point.wrong} is not a number of the checked answers, {point.checked}"
 
 
 def _histograms(folder: pathlib.Path, result: Result) -> dict[tuple[int, int], BucketCounts]:

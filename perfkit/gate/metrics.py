@@ -8,7 +8,7 @@ from typing import Literal, NamedTuple
 import numpy as np
 
 from perfkit.gate.paired import FALSE_ALARM_RATE, NOISE_BAND, Look, MetricBounds
-from perfkit.gate.pairs import ARMS, CPU_FIGURES, FIGURES, PERCENTILES, Pair, error_rate
+from perfkit.gate.pairs import ARMS, CPU_FIGURES, FIGURES, PERCENTILES, Pair, failed_share
 from perfkit.gate.sentences import format_change
 from perfkit.gate.verdict import MAXIMUM_EFFECT, Comparison, MetricVerdict, Unit
 from perfkit.history.accepted import NOTHING_ACCEPTED, STANDARD_LOADS, AcceptedChange, AcceptedChanges
@@ -202,7 +202,7 @@ def paired_values(pairs: Sequence[Pair], choice: MetricChoice) -> list[PairedVal
                 if choice.is_standard:
                     metric = dataclasses.replace(metric, lasting_load_point=lasting_load_point(point.load_point, point.kind))
                 values.append(PairedValues(with_acceptance(metric, choice.accepted), columns[0], columns[1], shares))
-    rates = [tuple(error_rate([pair.runs[arm]]) for pair in pairs) for arm in ARMS]
+    rates = [tuple(failed_share([pair.runs[arm]]).estimate for pair in pairs) for arm in ARMS]
     errors = with_acceptance(Metric(ERROR_RATE, _ALL_POINTS, "share", ERROR_RATE_BAND), choice.accepted)
     return [*values, PairedValues(errors, *rates)]
 

@@ -12,7 +12,7 @@ from perfkit.errors import MeasurementError
 from perfkit.gate.arm import Arm
 from perfkit.gate.metrics import SECONDARY_MARGINS, MetricChoice, MetricTests, PairedValues, build_comparison, paired_values
 from perfkit.gate.paired import Look, MetricBounds, Rule, decide, improvement_p, look, minimum_detectable_effect
-from perfkit.gate.pairs import ARMS, ArmName, ArmRun, Pair, RunPoint, arm_run, error_rate
+from perfkit.gate.pairs import ARMS, ArmName, ArmRun, Pair, RunPoint, arm_run, failed_share
 from perfkit.gate.verdict import MAXIMUM_EFFECT, Comparison, Fault, GeneratorLoad, VerdictKind
 from perfkit.result.model import Result
 from perfkit.scenario.model import Scenario
@@ -33,12 +33,14 @@ def find_fault(pairs: Sequence[Pair], usable: Sequence[Pair], choice: MetricChoi
         return missing
     for arm in ARMS:
         runs = [pair.runs[arm] for pair in usable]
-        if (rate := error_rate(runs)) > MAXIMUM_FAILED_SHARE:
+        if (share := failed_share(runs)).low > MAXIMUM_FAILED_SHARE:
             points = [point for run in runs for point in run.points]
             failed = next((warning.message for point in points for warning in point.warnings if warning.code == "failed_requests"), "")
             limit = f"more than {MAXIMUM_FAILED_SHARE:.0%}"
-            reason = f"{rate:.1%} of the {arm}'s requests failed ({limit}), so its times do not measure its speed. {failed}".rstrip()
-            worst = max(usable, key=lambda pair: error_rate([pair.runs[arm]]))
+            reason = (
+                f"{share.in_words(1)} of the {arm}'s requests failed ({limit}), so its times do not measure its speed. {failed}".rstrip()
+            )
+            worst = max(usable, key=lambda pair: failed_share([pair.runs[arm]]).estimate)
             return Fault(code="failed_requests", reason=reason, run=f"{worst.number:03}-{arm}-0")
         if message := _warning_in_most(runs, "not_steady"):
             return Fault(code="not_steady", reason=f"The {arm} was not steady in most of its runs. {message}")

@@ -19,6 +19,7 @@ from perfkit.result.file import SERVER_LOG
 from perfkit.result.model import Point, Result
 from perfkit.result.part import Part
 from perfkit.spans.breakdown import BANDS, Breakdown, PartMeans
+from perfkit.stats.slo import FailedShare
 from perfkit.stats.validity import INVALIDATING
 from perfkit.units import NS_PER_S
 
@@ -65,6 +66,9 @@ class RunPoint(Part):
     duration_s: float = 0.0
     scheduled: Annotated[int, Field(le=MOST)]
     failed: Annotated[int, Field(ge=0)]
+    checked: Annotated[int, Field(ge=0)] = 0
+    """How many answers were checked at random; `wrong` of them were wrong, which are among the failed. Both are 0 in pairs of earlier versions."""
+    wrong: Annotated[int, Field(ge=0)] = 0
     figures: dict[str, Value | None]
     """`throughput` per second, percentiles and `cpu_time` in nanoseconds, `instructions`; None if there are too few samples for one, or if it
     was not measured."""
@@ -79,6 +83,8 @@ class RunPoint(Part):
     def _check_failed(self) -> Self:
         if self.failed > self.scheduled:
             raise ValueError(f"{self.failed} failed of {self.scheduled} scheduled requests")
+        if self.wrong > self.checked:
+            raise ValueError(f"{self.wrong} wrong of {self.checked} checked answers")
         return self
 
 
@@ -169,11 +175,14 @@ def mean_length_s(pairs: Sequence[Pair]) -> float | None:
     return statistics.mean(lengths_s) if (lengths_s := [pair.took_s for pair in pairs if pair.took_s]) else None
 
 
-def error_rate(runs: Sequence[ArmRun]) -> float:
-    """The share of failed requests among all that were scheduled in the runs."""
-    points = [point for run in runs for point in run.points]
-    scheduled = sum(point.scheduled for point in points)
-    return sum(point.failed for point in points) / scheduled if scheduled else 0.0
+def failed_share(runs: Sequence[ArmRun]) -> FailedShare:
+    """The share of failed requests among all that were scheduled in the runs; the answers of each load point are a sample of their own."""
+    counts = dict[str, list[tuple[int, int, int, int]]]()
+    for run in runs:
+        for point in run.points:
+            counts.setdefault(point.load_point, []).append((point.scheduled, point.failed, point.checked, point.wrong))
+    sums = [tuple(map(sum, zip(*ones, strict=True))) for ones in counts.values()]
+    return FailedShare.over([(scheduled, FailedShare.of_counts(scheduled, *others)) for scheduled, *others in sums])
 
 
 def blocking_warning(point: RunPoint | Point) -> MeasurementWarning | None:
@@ -204,6 +213,8 @@ def run_point(point: Point) -> RunPoint:
         duration_s=point.duration_s,
         scheduled=point.requests.scheduled,
         failed=point.requests.scheduled - point.requests.ok,
+        checked=point.checked_answers.checked,
+        wrong=point.checked_answers.wrong,
         figures={name: value for name, (_, value) in point.compared(PERCENTILES).items()},
         parts_ns=None if point.breakdown is None else _parts_ns(point.breakdown),
         generator=GeneratorLoad(

@@ -13,11 +13,20 @@ from perfkit.gate.accepted import acceptance_notes
 from perfkit.gate.baseline import Baseline, BaselinePoint, BaselineRun
 from perfkit.gate.metrics import ERROR_RATE, ERROR_RATE_BAND, Metric, with_acceptance
 from perfkit.gate.paired import FALSE_ALARM_RATE
-from perfkit.gate.stored_runs import MACHINE_ALLOWANCE, RECOMMENDED_RUNS, STORED_MARGINS, RunValues, compare_runs, missing_runs
+from perfkit.gate.stored_runs import (
+    MACHINE_ALLOWANCE,
+    RECOMMENDED_RUNS,
+    STORED_MARGINS,
+    FailedRequests,
+    RunValues,
+    compare_runs,
+    missing_runs,
+)
 from perfkit.gate.verdict import Comparison, Verdict, VerdictKind
 from perfkit.history.accepted import NOTHING_ACCEPTED, AcceptedChanges
 from perfkit.result.distribution import PERCENTILES
 from perfkit.result.fingerprint import fingerprint_differences, same_build, scenario_differences
+from perfkit.stats.slo import FailedShare
 
 _NOT_PAIRED = (
     "This verdict rests on stored results: baseline and candidate were measured at different times, and the machine may have changed in "
@@ -252,10 +261,12 @@ def _reasons(kind: VerdictKind, gated: Sequence[Comparison]) -> list[str]:
     return [f"{len(undecided)} of {len(gated)} metrics are shown neither to be worse nor to be within their margins: {listed}."]
 
 
-def _requests(runs: Sequence[BaselineRun], title: str) -> tuple[int, int]:
-    """The failed and the scheduled requests at a load point."""
+def _requests(runs: Sequence[BaselineRun], title: str) -> FailedRequests:
+    """The scheduled requests at a load point, and the share of them that failed."""
     points = [point for run in runs for point in run.points if point.title == title]
-    return sum(point.scheduled - point.ok for point in points), sum(point.scheduled for point in points)
+    counts = [(point.scheduled, point.scheduled - point.ok, point.checked, point.wrong) for point in points]
+    scheduled, *others = map(sum, zip(*counts, strict=True)) if counts else (0, 0, 0, 0)
+    return scheduled, FailedShare.of_counts(scheduled, *others)
 
 
 def _count(count: int, what: str = "run", kind: str = "") -> str:

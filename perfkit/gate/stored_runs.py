@@ -10,6 +10,7 @@ import functools
 import itertools
 import math
 from collections.abc import Iterator, Sequence
+from typing import TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -20,6 +21,7 @@ from perfkit.gate.paired import FALSE_ALARM_RATE, PASS_RATE, POWER, Look, Metric
 from perfkit.gate.verdict import Comparison
 from perfkit.stats.ratio_interval import Estimate, difference_of, share_interval
 from perfkit.stats.signed_rank import Array
+from perfkit.stats.slo import FailedShare
 
 MAXIMUM_ARRANGEMENTS = 20_000
 """With more of them, `SAMPLED_ARRANGEMENTS` are drawn at random."""
@@ -234,7 +236,8 @@ def detectable_shift(bounds: Sequence[MetricBounds], index: int, baseline: Seque
 STORED_MARGINS = {"throughput": 0.15, "p50": 0.15, "p95": 0.15, "p99": 0.20}
 """Slowdowns that a pass must rule out: wider than a paired gate's, since the machine may have changed in between."""
 _CONFIDENCE = 1 - 2 * PASS_RATE
-_Counts = tuple[int, int]
+FailedRequests: TypeAlias = tuple[int, FailedShare]
+"""Scheduled requests, and the share of them that failed."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -244,13 +247,13 @@ class RunValues:
     metric: Metric
     baseline: tuple[float, ...]
     candidate: tuple[float, ...]
-    requests: tuple[tuple[_Counts, ...], tuple[_Counts, ...]] | None = None
-    """For an error rate: the failed and the scheduled requests behind each value, of the baseline and of the candidate."""
+    requests: tuple[tuple[FailedRequests, ...], tuple[FailedRequests, ...]] | None = None
+    """For an error rate: the requests behind each value, of the baseline and of the candidate."""
 
     @classmethod
-    def of_errors(cls, metric: Metric, baseline: Sequence[_Counts], candidate: Sequence[_Counts]) -> "RunValues":
-        """The error rate, from the failed and the scheduled requests of each run."""
-        base, other = (tuple(failed / scheduled if scheduled else 0.0 for failed, scheduled in side) for side in (baseline, candidate))
+    def of_errors(cls, metric: Metric, baseline: Sequence[FailedRequests], candidate: Sequence[FailedRequests]) -> "RunValues":
+        """The error rate, from the requests of each run."""
+        base, other = (tuple(share.estimate for _, share in side) for side in (baseline, candidate))
         return cls(metric, base, other, (tuple(baseline), tuple(candidate)))
 
     @property
@@ -279,7 +282,7 @@ def compare_runs(metrics: Sequence[RunValues]) -> tuple[Comparison, ...]:
     )
 
 
-def pooled_errors(baseline: Sequence[_Counts], candidate: Sequence[_Counts]) -> Estimate:
+def pooled_errors(baseline: Sequence[FailedRequests], candidate: Sequence[FailedRequests]) -> Estimate:
     """The difference of the failed shares of all requests, candidate − baseline, with Newcombe's limits at 95 % each."""
     return difference_of(_share(baseline), _share(candidate))
 
@@ -316,7 +319,7 @@ def _interval(values: RunValues) -> tuple[float, float, float]:
     return pooled.value, min(pooled.low, low), max(pooled.high, high)
 
 
-def _share(runs: Sequence[_Counts]) -> Estimate:
+def _share(runs: Sequence[FailedRequests]) -> Estimate:
     """The failed share of all runs' requests, with its interval; anything from 0 to 1 without requests."""
-    failed, scheduled = (sum(counts) for counts in zip(*runs, strict=True))
-    return share_interval(failed, scheduled, _CONFIDENCE) if scheduled else Estimate(0.0, 0.0, 1.0)
+    scheduled = sum(number for number, _ in runs)
+    return share_interval(*FailedShare.over(runs).independent(scheduled), _CONFIDENCE) if scheduled else Estimate(0.0, 0.0, 1.0)

@@ -7,11 +7,12 @@ import resource
 from collections.abc import Sequence
 
 from perfkit.digits import whole_number
-from perfkit.errors import ScenarioError
+from perfkit.errors import ScenarioError, UsageError
 from perfkit.machine.cpus import ROOT, read_system_file
 from perfkit.units import format_bytes
 
 _UNLIMITED_FILES = 1 << 20
+_LEAST_ADDRESS_SPACE_BYTES = 192 * 2**20
 # the rest is for the encoded copies, for those of the worker processes, and for everyone else
 _SHARE = 4
 
@@ -102,6 +103,16 @@ def count_open_files() -> int:
     with contextlib.suppress(OSError):
         return len(list(pathlib.Path("/proc/self/fd").iterdir())) - 1  # the listing itself is one
     return 0
+
+
+def check_address_space(limit_bytes: int | None = None) -> None:
+    """Raises UsageError if this process may use so little address space (by default, `ulimit -v`) that libraries in C would end it with a code of theirs."""
+    limit = resource.getrlimit(resource.RLIMIT_AS)[0] if limit_bytes is None else limit_bytes
+    if limit != resource.RLIM_INFINITY and limit < _LEAST_ADDRESS_SPACE_BYTES:
+        raise UsageError(
+            f"this process may use {format_bytes(limit)} of address space (ulimit -v), and a command that measures or reads results needs at least "
+            f"{format_bytes(_LEAST_ADDRESS_SPACE_BYTES)}: raise the limit"
+        )
 
 
 def is_file_limit(error: BaseException | None) -> bool:

@@ -120,11 +120,13 @@ class Observation:
 
         async def read() -> Sequence[ModelStatistics]:
             async with self._connect(address) as client:
-                return await client.model_statistics(target.model, target.version)
+                return address.redacted(tuple(await client.model_statistics(target.model, target.version)))
 
         async def read_composing() -> Mapping[str, Sequence[ModelStatistics]]:
             async with self._connect(address) as client:
-                return {one.name: await client.model_statistics(one.name, one.version) for one in composing_models}
+                counted = {one.name: await client.model_statistics(one.name, one.version) for one in composing_models}
+            # the server has chosen the names of its ensemble's models, and their versions
+            return {address.redact(name): address.redacted(tuple(versions)) for name, versions in counted.items()}
 
         composing = ComposingModelsReader(read_composing) if composing_models else None
         return ServerStatisticsReader(read, self._clock, composing)

@@ -17,7 +17,7 @@ from perfkit.process.encoding import Encoding, MalformedError
 from perfkit.result.distribution import QUANTILES
 from perfkit.result.fingerprint import environment_differences, payload_digests
 from perfkit.result.json_file import as_mapping
-from perfkit.result.model import Point, PointKey, Result, Resumption, Status
+from perfkit.result.model import MOST_FAILED_SHARE, Point, PointKey, Result, Resumption, Status
 from perfkit.result.search import Search
 from perfkit.result.whole_points import UnfinishedResult
 from perfkit.scenario.file import LoadedScenario, scenario_document
@@ -27,7 +27,6 @@ from perfkit.units import NS_PER_S, format_duration_ns
 from perfkit.workers.point_recording import STAND_INS
 
 _MOST_TOLD = 5
-_MOST_FAILED = 0.5
 
 
 class RunResult:
@@ -113,16 +112,13 @@ class RunResult:
         A limit on errors in the scenario says what is expected. An overloaded load point is none if the target answered most requests of another
         load.
         """
-        served = {(point.protocol, point.workload) for point in summary if point.failed_share.low <= _MOST_FAILED}
+        served = {(point.protocol, point.workload) for point in summary if point.failed_share.low <= MOST_FAILED_SHARE}
         found = list[str]()
         for point in summary:
             scenario = self._loaded.scenario if point.workload is None else self._plain[point.workload].scenario
             is_limited = scenario.measure.abort_error_rate is not None or (scenario.slo is not None and scenario.slo.error_rate is not None)
             is_beyond = "overloaded" in {one.code for one in point.warnings} and (point.protocol, point.workload) in served
-            ours = point.requests.dropped + point.requests.unfinished
-            if point.failed_share.low * point.requests.scheduled - ours > _MOST_FAILED * point.requests.scheduled and not (
-                is_limited or is_beyond
-            ):
+            if point.has_mostly_failed and not (is_limited or is_beyond):
                 found.append(f"{point.failed_share.estimate:.3%} at {point.title}")
         return "; ".join(found[:_MOST_TOLD]) + "; …" * (len(found) > _MOST_TOLD)
 

@@ -274,7 +274,7 @@ async def read_model_index(url: str, clock: Clock) -> tuple[IndexedModel, ...]:
         with contextlib.suppress(MissingEndpointError):
             async with other_protocol_named(address):
                 await client.server_metadata()
-        return tuple(await client.model_index())
+        return address.redacted(tuple(await client.model_index()))
 
 
 async def describe_model(url: str, model: str, clock: Clock) -> ModelDescription:
@@ -297,4 +297,4 @@ async def describe_model(url: str, model: str, clock: Clock) -> ModelDescription
         server = dataclasses.replace(server, name=address.sanitize(server.name), version=address.sanitize(server.version))
         with contextlib.suppress(MissingEndpointError):
             config = await client.model_config(model, "")
-        return ModelDescription(server, metadata, config)
+        return ModelDescription(server, address.redacted(metadata), address.redacted(config))

@@ -126,6 +126,9 @@ async def probe(client: Client, address: Address, loaded: LoadedScenario, clock:
         requests, expectation = made.requests, made.expectation
         if scenario.stream is not None and address.protocol == "http":
             expectation = expectation.of_events(is_decoupled=config.is_decoupled)
+        # of an ensemble, the models of its steps may be decoupled; a server without the endpoint says nothing
+        declares_one = scenario.stream is not None and bool(config.sha256) and not (config.is_decoupled or config.composing_models)
+        expectation.has_one_response = declares_one
         expectation.learn_model(described.answers_as)
         shared, whole = None, requests
         if regions is not None:
@@ -162,6 +165,11 @@ async def probe(client: Client, address: Address, loaded: LoadedScenario, clock:
             raise type(error)(" ".join((f"{error}{hint}.", *(note.message for note in notes))) if notes else f"{error}{hint}") from None
         notes += trials.warnings()
         renamed = "" if expectation.model else f"The server has other names for model '{target.model}': those in answers are not compared."
+        recounted = ""
+        if declares_one and not expectation.has_one_response:
+            recounted = (
+                "By the model's configuration a request has one response, and the first request had several: their number is not compared."
+            )
         return ProbeResult(
             name=address.sanitize(described.server.name),
             version=address.sanitize(described.server.version),
@@ -178,7 +186,7 @@ async def probe(client: Client, address: Address, loaded: LoadedScenario, clock:
             composing_models=described.composing_models,
             shared=shared,
             warnings=tuple(MeasurementWarning(note.code, address.sanitize(note.message, _LONGEST_ERROR)) for note in notes),
-            note=address.sanitize(" ".join(filter(None, (described.note, renamed))), _LONGEST_ERROR),
+            note=address.sanitize(" ".join(filter(None, (described.note, renamed, recounted))), _LONGEST_ERROR),
         )
 
 
@@ -260,6 +268,7 @@ async def _probe_once(client: Client, address: Address, expectation: Expectation
             raise TargetError(f"{address}: the probe request failed: {WITHOUT_RESPONSE}")
         return reply.finished_ns - reply.started_ns, 0
     expectation.learn_model(response.model)
+    expectation.has_one_response &= len(reply.responses_ns) <= 1
     if fault := expectation.fault(response):
         raise TargetError(f"{address}: the response to the probe request {fault}")
     decoded_bytes = sum(len(output.raw) for output in response.outputs)

@@ -14,7 +14,7 @@ from perfkit.result.distribution import QUANTILES
 from perfkit.stats.buckets import BucketCounts
 from perfkit.stats.percentiles import is_withheld, minimum_samples
 from perfkit.stats.ratio_interval import Estimate, share_interval
-from perfkit.stats.slo import SloLimits
+from perfkit.stats.slo import FailedShare, SloLimits
 
 _BY_SERIOUSNESS = ("overloaded", "not steady", KEPT_UP, "not valid")
 
@@ -84,8 +84,7 @@ def _rate_point(state: str, points: Sequence[OpenPoint], slo: SloLimits, batch_s
     percentiles = {name: value for name in QUANTILES if (value := _percentile_ns(counted, batches, name)) is not None}
     samples = sum(point.measured.times.count for point in counted)
     throughput = _weighted(counted, [point.measured.throughput_per_s for point in counted])
-    scheduled = sum(point.measured.requests.scheduled for point in counted)
-    error_rate = 1 - sum(point.measured.requests.ok for point in counted) / scheduled if scheduled else 0.0
+    error_rate = FailedShare.over([(point.measured.requests.scheduled, point.measured.failed_share) for point in counted]).estimate
     power_w, idle_w = _gpu_power_w(counted), _gpu_idle_w(counted) if idle_power_w is None else idle_power_w
     return RatePoint(
         rate_per_s=points[0].rate_per_s,
@@ -118,10 +117,10 @@ def _goodput_per_s(points: Sequence[OpenPoint], batches: Sequence[BucketCounts],
 
 def error_rate_up_to(evidence: Evidence, rate_per_s: float) -> Estimate | None:
     """The share of failed requests at the rates up to this one at which the target kept up, with its 90 % interval; None without requests."""
-    measured = [point.measured.requests for point in evidence.open_points if point.state == KEPT_UP and point.rate_per_s <= rate_per_s]
-    scheduled = sum(requests.scheduled for requests in measured)
-    failed = scheduled - sum(requests.ok for requests in measured)
-    return share_interval(failed, scheduled, CONFIDENCE) if scheduled else None
+    measured = [point.measured for point in evidence.open_points if point.state == KEPT_UP and point.rate_per_s <= rate_per_s]
+    scheduled = sum(point.requests.scheduled for point in measured)
+    failed = FailedShare.over([(point.requests.scheduled, point.failed_share) for point in measured])
+    return share_interval(*failed.independent(scheduled), CONFIDENCE) if scheduled else None
 
 
 def _meets(state: str, percentiles: dict[str, float], error_rate: float, slo: SloLimits) -> bool | None:

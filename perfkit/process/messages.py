@@ -1,9 +1,11 @@
 """Messages between perfkit and its child processes, each behind its length, through stdin and stdout: pickled values, or bytes as they are."""
 
 import asyncio
+import contextlib
 import os
 import pickle
 import sys
+from collections.abc import AsyncIterator
 from typing import IO, Any, BinaryIO
 
 _LENGTH_BYTES = 8
@@ -57,8 +59,13 @@ def _read_exactly(file: IO[bytes], size: int) -> bytes:
     return data
 
 
-async def open_stdin() -> asyncio.StreamReader:
-    """A reader of stdin, in the running event loop."""
+@contextlib.asynccontextmanager
+async def opened_stdin() -> AsyncIterator[asyncio.StreamReader]:
+    """A reader of stdin in the running event loop, for the length of the block; it is closed then, since event loops warn of what is open at their end."""
     reader = asyncio.StreamReader(limit=_READ_AHEAD_BYTES)
-    await asyncio.get_running_loop().connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin)
-    return reader
+    transport, _ = await asyncio.get_running_loop().connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin)
+    try:
+        yield reader
+    finally:
+        transport.close()
+        await asyncio.sleep(0)  # it closes in the loop's next turn

@@ -143,4 +143,5 @@ class _ObservingProcess:
 if __name__ == "__main__":
     with contextlib.suppress(OSError):
         os.nice(_NICENESS)
-    serve(sys.stdin.buffer, claim_stdout(), MonotonicClock())
+    with contextlib.suppress(BrokenPipeError), claim_stdout() as out:  # perfkit has ended
+        serve(sys.stdin.buffer, out, MonotonicClock())

@@ -90,9 +90,9 @@ def problems(result: Result) -> Iterator[_Problem]:
 
 
 def timestamp_problems(key: str, text: str) -> Iterator[_Problem]:
-    """Whether a text is an instant in UTC of the years 1970 to 2200, as perfkit writes it."""
+    """Whether a text is an instant in UTC as perfkit writes it, of the years in which Python has a clock: 64 bits of nanoseconds about 1970."""
     match = _TIMESTAMP.fullmatch(text)
-    limits = {"year": (1970, 2200), "month": (1, 12), "day": (1, 31), "hour": (0, 23), "minute": (0, 59)}
+    limits = {"year": (1677, 2262), "month": (1, 12), "day": (1, 31), "hour": (0, 23), "minute": (0, 59)}
     if match is None or not all(low <= int(match[name]) <= high for name, (low, high) in limits.items()):
         yield key, f"expected an instant in UTC such as 2026-01-31T12:00:00.000+00:00, found {text[:50]!r}"
 

@@ -12,7 +12,8 @@ import os
 import pathlib
 import re
 import shutil
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from types import MappingProxyType
 from typing import TypeVar
 
 import pydantic
@@ -21,8 +22,8 @@ from perfkit.errors import MeasurementError, ResultError, StorageError
 from perfkit.result.checks import check_result
 from perfkit.result.checksums import CHECKSUM_FILE, discard_checksums, verify, write_checksums
 from perfkit.result.interval_log import LARGEST_PART_BYTES, LOG_FILE, RotatingLog, cut_log, log_files
-from perfkit.result.json_file import parse_json, read_bytes
-from perfkit.result.model import SCHEMA, Result, result_document
+from perfkit.result.json_file import as_list, as_mapping, parse_json, read_bytes
+from perfkit.result.model import SCHEMA, Point, Result, result_document
 from perfkit.result.output_folder import ensure_writable, put_in_place, write_whole
 from perfkit.result.perf_analyzer_files import kind_of
 from perfkit.result.telemetry_file import CSV_FILE, PARQUET_FILE, SampledPoint, TelemetryLog
@@ -217,7 +218,9 @@ def read_result(path: pathlib.Path) -> tuple[Result, pathlib.Path]:
         raise ResultError(f"{file}: cannot be read: expected a result of perfkit, or a profile export or CSV report of perf_analyzer")
     if file.name == RESULT_FILE:
         verify(file, hashlib.sha256(data).hexdigest())
-    result = parse_document(file, parse_json(file, data), Result, SCHEMA)
+    document = parse_json(file, data)
+    del data
+    result = parse_document(file, document, Result, SCHEMA, {"points": Point, "summary": Point})
     check_result(file, result)
     return result, file.parent
 
@@ -242,18 +245,33 @@ def write_result(folder: pathlib.Path, result: Result) -> None:
     write_whole(folder / RESULT_FILE, json.dumps(result_document(result), indent=1) + "\n")
 
 
-def parse_document(file: pathlib.Path, document: object, model: type[_Model], schema: str) -> _Model:
-    """A file's JSON document as a model; raises ResultError if it has another schema or does not fit the model."""
+def parse_document(
+    file: pathlib.Path,
+    document: object,
+    model: type[_Model],
+    schema: str,
+    parts: Mapping[str, type[pydantic.BaseModel]] = MappingProxyType({}),
+) -> _Model:
+    """A file's JSON document as a model; raises ResultError if it has another schema or does not fit the model.
+
+    Lists under the keys of `parts` are converted in place one by one, so that no long one is in memory as both.
+    """
     found = document.get("schema") if isinstance(document, dict) else None
     if found != schema:
         raise ResultError(
             f"{file}: this perfkit reads {schema}, found {found if found is None else str(found)[:50]!r}: a newer perfkit may read it"
         )
+    place = list[str | int]()
     try:
+        for key, part in parts.items():
+            for number, one in enumerate(values := as_list(as_mapping(document).get(key))):
+                place = [key, number]
+                values[number] = part.model_validate(one)
+        place = []
         return model.model_validate(document)
     except pydantic.ValidationError as error:
         first = error.errors()[0]
-        raise ResultError(f"{file}: {'.'.join(map(str, first['loc']))}: {first['msg']}") from None
+        raise ResultError(f"{file}: {'.'.join(map(str, (*place, *first['loc'])))}: {first['msg']}") from None
 
 
 def _may_be_replaced(folder: pathlib.Path) -> bool:

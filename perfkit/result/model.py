@@ -21,6 +21,9 @@ SCHEMA = "perfkit.result/1"
 METRIC_DEFINITIONS = 1
 """Increased when a figure changes its meaning; figures of different definitions are not compared."""
 
+MOST_FAILED_SHARE = 0.5
+"""Of the requests: where more failed, the figures are those of the few that did not."""
+
 Status = Literal["complete", "unsuccessful", "interrupted", "incomplete", "invalid"]
 
 _Times = Distribution | None
@@ -373,6 +376,12 @@ class Point(Part):
     def failed_share(self) -> FailedShare:
         """The share of the scheduled requests that failed, or that the sample of the answers shows to be wrong."""
         return FailedShare.of(self.error_rate, self.checked_answers)
+
+    @property
+    def has_mostly_failed(self) -> bool:
+        """Whether more than half of the scheduled requests failed, by no limit of perfkit's own."""
+        ours = self.requests.dropped + self.requests.unfinished
+        return self.failed_share.low * self.requests.scheduled - ours > MOST_FAILED_SHARE * self.requests.scheduled
 
     @property
     def server_gpus(self) -> list[GpuFigures]:

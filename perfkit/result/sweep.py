@@ -20,6 +20,8 @@ SCHEMA, SWEEP_FILE = "perfkit.sweep/1", "sweep.json"
 _CASE_FOLDER = re.compile(r"[\w=-][\w.=-]*")
 CaseStatus = Literal["pending", "complete", "unsuccessful", "interrupted", "incomplete", "invalid", "failed"]
 
+_SPOILED = ("unsuccessful", "invalid")
+
 
 class SweepCase(Part):
     """One combination of swept values, with its status; `failed` means that nothing could be measured."""
@@ -80,7 +82,7 @@ def shown_value(value: object) -> str:
 class SweepFolder:
     """Writes the folder of a sweep, and keeps the cases that an earlier run of the same scenario completed there.
 
-    A case is kept only if its result passes the checks of `read_result` and its log has the times of its points; its group of interleaved
+    A case is kept only if its run was complete, its result passes the checks of `read_result` and its log has the times of its points; its group of interleaved
     cases is kept with it. Raises ResultError if the folder has something that is not a sweep.
     """
 
@@ -201,11 +203,15 @@ def configurations(path: pathlib.Path) -> list[tuple[str, pathlib.Path]]:
 
 
 def _is_measured(folder: pathlib.Path, sha256: str) -> bool:
-    """Whether a folder has the complete result of a scenario; raises ResultError for one that cannot be believed."""
+    """Whether a folder has the complete result of a scenario; raises ResultError for one that cannot be believed, or says little of the target."""
     if not (folder / RESULT_FILE).exists():
         return False
     result, _ = read_result(folder)
-    if result.status != "complete" or scenario_sha256(result.scenario) != sha256:
+    if scenario_sha256(result.scenario) != sha256:
+        return False
+    if result.status in _SPOILED:
+        raise ResultError(f"its run ended {result.status}: {result.status_reason}")
+    if result.status != "complete":
         return False
     check_log(folder, result)
     return True

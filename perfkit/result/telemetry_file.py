@@ -12,7 +12,8 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from perfkit.errors import ResultError
-from perfkit.input_file import bounded_lines, open_input, open_parquet
+from perfkit.input_file import bounded_lines, open_input
+from perfkit.parquet_file import open_parquet
 from perfkit.process.start_module import run_module
 from perfkit.result.checksums import verify
 from perfkit.telemetry.series import Series

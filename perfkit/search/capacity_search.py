@@ -72,13 +72,17 @@ class CapacitySearch:
                 limits[name] = LimitCount(above, times.count, 1 - quantile, dispersion)
                 has_enough_samples &= is_limit_shown_met(quantile, times.count, above, dispersion)
         if (allowed := self._slo.error_rate) is not None and scheduled:
-            limits["error_rate"] = LimitCount(scheduled - point.requests.ok, scheduled, allowed)
-            has_enough_samples &= is_limit_shown_met(1 - allowed, scheduled, scheduled - point.requests.ok)
+            share = point.failed_share
+            failed = round(share.estimate * scheduled)
+            limits["error_rate"] = LimitCount(failed, scheduled, allowed, share.dispersion)
+            has_enough_samples &= is_limit_shown_met(1 - allowed, scheduled, failed, share.dispersion)
+        is_limited = self._slo.error_rate is not None or self._scenario.measure.abort_error_rate is not None
+        has_failed = point.has_mostly_failed and not is_limited
         self._probes.append(
             Probe(
                 rate_per_s=self._step.rate_per_s,
                 stage=self._step.stage,
-                limits=limits if len(limits) == len(self._slo.model_fields_set) else {},
+                limits={} if len(limits) < len(self._slo.model_fields_set) or has_failed else limits,
                 is_overloaded=is_overloaded,
                 ceiling_per_s=self._ceiling_per_s(window, point) if is_overloaded else math.inf,
                 is_valid=point.valid,

@@ -128,9 +128,9 @@ class PooledScatter:
         return on_logarithms(math.exp(other.mean - base.mean), math.sqrt(square), self.degrees, confidence)
 
 
-def share_interval(hits: int, count: int, confidence: float = CONFIDENCE) -> Estimate:
-    """A share with Wilson's score interval (E. B. Wilson, J. Am. Statist. Assoc. 22, 1927), for independent requests."""
-    if count < 1 or not 0 <= hits <= count:
+def share_interval(hits: float, count: float, confidence: float = CONFIDENCE) -> Estimate:
+    """A share with Wilson's score interval (E. B. Wilson, J. Am. Statist. Assoc. 22, 1927), for independent requests, of which there may be fractions."""
+    if count <= 0 or not 0 <= hits <= count:
         raise ValueError(f"a share needs 0 <= hits <= count and count > 0, found {hits} of {count}")
     z = statistics.NormalDist().inv_cdf((1 + confidence) / 2)
     share, square = hits / count, z * z

@@ -63,6 +63,8 @@ class FailedShare:
     estimate: float
     low: float
     high: float
+    dispersion: float = 1.0
+    """The variance of the number of failed requests divided by its mean; 1 if each was counted, more where a wrong answer stands for others."""
 
     @classmethod
     def of(cls, error_rate: float, answers: CheckedAnswers) -> Self:
@@ -74,7 +76,38 @@ class FailedShare:
         if not (answers.wrong and ok and interval):
             return cls(error_rate, error_rate, error_rate)
         wrong = (max(answers.answers * share - answers.wrong, 0.0) for share in (answers.wrong / answers.checked, *interval))
-        return cls(*(error_rate + (1 - error_rate) * number / ok for number in wrong))
+        estimate, low, high = (error_rate + (1 - error_rate) * number / ok for number in wrong)
+        stands_for = answers.answers / answers.checked
+        sampled, counted = stands_for * answers.wrong, max(error_rate / (1 - error_rate) * ok - answers.wrong, 0.0)
+        return cls(estimate, low, high, (counted + stands_for * sampled) / (counted + sampled))
+
+    @classmethod
+    def of_counts(cls, scheduled: int, failed: int, checked: int, wrong: int) -> Self:
+        """That of counted requests, with how many answers were checked and how many of these were wrong, which are failed."""
+        return cls.of(failed / scheduled if scheduled else 0.0, CheckedAnswers(scheduled - failed + wrong, checked, wrong))
+
+    @classmethod
+    def over(cls, parts: Sequence[tuple[int, Self]]) -> Self:
+        """That of several numbers of scheduled requests together, each with a sample of its own; the interval is no narrower than 95 %."""
+        scheduled = sum(number for number, _ in parts)
+        if not scheduled:
+            return cls(0.0, 0.0, 0.0)
+        failed, low, high, variance = (
+            sum(number * value for number, value in zip((number for number, _ in parts), values, strict=True))
+            for values in zip(*((one.estimate, one.low, one.high, one.estimate * one.dispersion) for _, one in parts), strict=True)
+        )
+        return cls(failed / scheduled, low / scheduled, high / scheduled, variance / failed if failed else 1.0)
+
+    def in_words(self, decimals: int) -> str:
+        """The share as per cent, with its interval if there is one."""
+        if self.low == self.high:
+            return f"{self.estimate:.{decimals}%}"
+        bounds = f"{self.low:.{decimals}%} to {self.high:.{decimals}%}"
+        return f"{self.estimate:.{decimals}%} ({bounds}, by the wrong ones among the checked answers)"
+
+    def independent(self, scheduled: int) -> tuple[float, float]:
+        """The failed and all of as many independent requests as tell what these do; not whole numbers."""
+        return self.estimate * scheduled / self.dispersion, scheduled / self.dispersion
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -218,8 +251,7 @@ def _judge_share(quantile: float, count: float, above: float, error: float) -> V
 
 
 def _judge_errors(limit: float, failed: FailedShare) -> tuple[Verdict, str]:
-    bounds = "" if failed.low == failed.high else f" ({failed.low:.3%} to {failed.high:.3%}, by the wrong ones among the checked answers)"
-    found = f"the error rate is {failed.estimate:.3%}{bounds}"
+    found = f"the error rate is {failed.in_words(3)}"
     if failed.low > limit:
         return "violated", f"{found}, above {limit:.3%}"
     return (

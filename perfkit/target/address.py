@@ -5,10 +5,11 @@ import ipaddress
 import pathlib
 import urllib.parse
 from collections.abc import Mapping
-from typing import Literal, Self, TypeAlias
+from typing import Literal, Self, TypeAlias, TypeVar, cast
 
 from perfkit.target.redaction import redact
 
+_T = TypeVar("_T")
 WireProtocol: TypeAlias = Literal["http", "grpc"]
 NetworkPath: TypeAlias = Literal["unix socket", "loopback", "network"]
 
@@ -133,6 +134,21 @@ class Address:
     def redact(self, text: str) -> str:
         """A text with the target's secrets replaced by `<redacted>`, in whatever encoding they are."""
         return redact(text, self.secrets)
+
+    def redacted(self, value: _T) -> _T:
+        """What a server says of itself: a text, tuple or dataclass, with each text in it as `redact` gives it."""
+        if not self.secrets:
+            return value
+        if isinstance(value, str):
+            return cast("_T", self.redact(value))
+        if isinstance(value, tuple):
+            parts = map(self.redacted, value)
+            return cast("_T", type(value)(*parts) if hasattr(value, "_fields") else tuple(parts))
+        if dataclasses.is_dataclass(value) and not isinstance(value, type):
+            return dataclasses.replace(
+                value, **{field.name: self.redacted(getattr(value, field.name)) for field in dataclasses.fields(value)}
+            )
+        return value
 
     def sanitize(self, text: str, max_characters: int = 300) -> str:
         """A server's text without secrets and control characters; a longer one is cut and ends with its length."""

@@ -216,4 +216,5 @@ def _start_notes(threads: Sequence[SamplerThread[Any]], on_second: Callable[[], 
 
 
 if __name__ == "__main__":
-    serve(sys.stdin.buffer, claim_stdout())
+    with contextlib.suppress(BrokenPipeError), claim_stdout() as out:  # perfkit has ended
+        serve(sys.stdin.buffer, out)

@@ -12,8 +12,9 @@ from typing import Any, BinaryIO, Literal, TypeAlias
 
 from perfkit.digits import whole_number
 from perfkit.errors import ScenarioError
-from perfkit.input_file import bounded_lines, open_input, open_parquet, read_bounded
+from perfkit.input_file import bounded_lines, open_input, read_bounded
 from perfkit.machine.limits import MemoryBudget
+from perfkit.parquet_file import open_parquet
 from perfkit.trace.recorded import Content, RecordedTrace, TraceBuilder
 from perfkit.units import NS_PER_S
 

@@ -24,7 +24,8 @@ class AnswerCheck:
     expected. Each other answer is only searched for what a sound one has, such as the model's name as the server writes it; one that lacks
     it is decoded and, if it is wrong, not part of the sample either. The gaps are random, so that all variants of the requests
     are checked; `at_most_per_s` limits the CPU time it takes from the load generator. An answer without a payload, that
-    of a stream without a response, is wrong only if there must be one. `request_indices` are those of `WorkloadSpec`.
+    of a stream without a response, is wrong only if there must be one, and a stream with several if there must be no more than one. Which outputs an answer has
+    is seen in the sample only, since they are known once it is decoded. `request_indices` are those of `WorkloadSpec`.
     """
 
     def __init__(
@@ -55,6 +56,10 @@ class AnswerCheck:
         if reply.payload is None:
             if self._expectation.needs_response:
                 reply.outcome, reply.error = Outcome.INVALID_OUTPUT, WITHOUT_RESPONSE
+            return False
+        if self._expectation.has_one_response and len(reply.responses_ns) > 1:
+            reply.outcome = Outcome.INVALID_OUTPUT
+            reply.error = f"the request had {len(reply.responses_ns):,} responses, where the model's configuration says one"
             return False
         start = self._received(reply)
         is_alike = len(start) == self._size and start.startswith(self._signs.present, self._place)

@@ -47,6 +47,8 @@ class Expectation:
     """Whether an answer need not repeat the request's id."""
     needs_response: bool = False
     """Whether a stream that ends without a response is a wrong answer, although its protocol has no other way to say that there is none."""
+    has_one_response: bool = False
+    """Whether a streamed request has one response by the model's configuration, so that one with more is wrong."""
     slots: OutputSlots | None = None
     """Where outputs lie in shared memory; the requests are then those of a round of `OutputSlots`. None without any."""
 

@@ -61,13 +61,17 @@ def open_session(
 
 
 def tensor_metadata(file: pathlib.Path, tensors: Any) -> tuple[TensorMetadata, ...]:
-    """A session's inputs or outputs, with -1 for variable sizes. Raises UsageError for an unsupported datatype."""
+    """A session's inputs or outputs, with -1 for variable sizes. Raises UsageError for an unsupported datatype or name."""
     described = []
     for tensor in tensors:
+        try:  # the names are decoded as they are read
+            name, sizes = tensor.name, tensor.shape
+        except UnicodeDecodeError:
+            raise UsageError(f"{file} has a tensor or a dimension whose name is not UTF-8.") from None
         if tensor.type not in _DATATYPES:
-            raise UsageError(f"{file} has the tensor '{tensor.name}' of type {tensor.type}, which this server does not support.")
-        shape = tuple(size if isinstance(size, int) else -1 for size in tensor.shape)
-        described.append(TensorMetadata(tensor.name, _DATATYPES[tensor.type].value, shape))
+            raise UsageError(f"{file} has the tensor '{name}' of type {tensor.type}, which this server does not support.")
+        shape = tuple(size if isinstance(size, int) else -1 for size in sizes)
+        described.append(TensorMetadata(name, _DATATYPES[tensor.type].value, shape))
     return tuple(described)
 
 

@@ -29,7 +29,7 @@ _SCRATCH_BYTES = 2**18
 _LINGER_S = 10.0  # for reading the rest of a rejected body, so that its client gets to read the error
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
-MODEL_PATHS = tuple(rf"/v2/models/{{model:[^{{}}/]+}}{version}" for version in ("", r"/versions/{version:[0-9]+}"))
+MODEL_PATHS = tuple(rf"/v2/models/{{model:[^/]+}}{version}" for version in ("", r"/versions/{version:[0-9]+}"))
 """The route patterns of a model, without and with a version."""
 TRACE: Any = web.RequestKey("trace", RequestTrace) if hasattr(web, "RequestKey") else "trace"  # since aiohttp 3.14, which warns of strings
 """The key of a request at which its RequestTrace is, if it is traced and its response not sent yet."""

@@ -89,6 +89,11 @@ class ExecutedModel(Model):
         return self._scheduler.pending
 
     @override
+    async def drain(self) -> None:
+        self._scheduler.stop_delaying()
+        await super().drain()
+
+    @override
     def close(self) -> None:
         """Returns when the threads have ended."""
         self._scheduler.close()

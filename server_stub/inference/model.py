@@ -65,6 +65,10 @@ class Model(abc.ABC):
         """All responses of a request, each as soon as it is ready: exactly one unless the model is decoupled. Raises as `infer` does."""
         yield await self.infer(request, arrived_ns, lambda response: response, trace)
 
+    async def drain(self) -> None:
+        """Wait until all requests are answered; no new ones may arrive meanwhile."""
+        await self.in_flight.drain()
+
     def close(self) -> None:  # noqa: B027 - a model may have nothing to close
         """Fail the requests still waiting. Called in the event loop, once the front ends are closed."""
 

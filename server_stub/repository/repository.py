@@ -187,5 +187,5 @@ class Repository:
 
 async def _drain_and_close(models: Mapping[int, Model]) -> None:
     for model in models.values():
-        await model.in_flight.drain()
+        await model.drain()
         model.close()

@@ -154,6 +154,10 @@ class BatchingQueue(RequestQueue):
     def finish(self, batch: Sequence[QueuedRequest], now_ns: int) -> None:
         """Nothing waits for it here."""
 
+    @override
+    def stop_delaying(self) -> None:
+        self._policy = dataclasses.replace(self._policy, max_delay_ns=0)
+
     def __len__(self) -> int:
         return sum(level.count for level in self._levels.values())
 

@@ -57,6 +57,9 @@ class RequestQueue(Protocol):
     def finish(self, batch: Sequence[QueuedRequest], now_ns: int) -> None:
         """Record that a selected batch has been executed."""
 
+    def stop_delaying(self) -> None:
+        """No request follows: those that wait for others to fill their batch need not wait any longer."""
+
     def __len__(self) -> int:
         """The number of waiting requests."""
 
@@ -90,6 +93,10 @@ class FifoQueue(RequestQueue):
     @override
     def finish(self, batch: Sequence[QueuedRequest], now_ns: int) -> None:
         """Nothing waits for it here."""
+
+    @override
+    def stop_delaying(self) -> None:
+        """No request waits for others."""
 
     def __len__(self) -> int:
         return self._count

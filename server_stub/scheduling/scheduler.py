@@ -154,6 +154,11 @@ class Scheduler:
         finally:
             self._in_flight.discard(response)
 
+    def stop_delaying(self) -> None:
+        """Start what waits for others to fill its batch, since none follow."""
+        self._queue.stop_delaying()
+        self._dispatch()
+
     def close(self) -> None:
         """Fail all requests in flight, and wait until nothing is being executed."""
         self._is_closed = True

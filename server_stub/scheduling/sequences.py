@@ -168,6 +168,11 @@ class SequenceQueue(RequestQueue):
                 self._offer(sequence)
                 self._free_if_over(sequence)
 
+    @override
+    def stop_delaying(self) -> None:
+        if self._batches is not None:
+            self._batches.stop_delaying()
+
     def __len__(self) -> int:
         return self._count
 

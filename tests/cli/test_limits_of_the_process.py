@@ -53,3 +53,21 @@ def test_a_file_limit_that_is_reached_under_load_is_the_generators_and_makes_the
     # the sampler may have seen the limit nearly reached, which is a second warning
     assert sum("failed at the load generator's limit of open files" in message for message in messages) == 1
     assert not finished.result["points"][-1]["valid"]
+
+
+def test_so_little_address_space_that_a_library_would_end_the_process_is_refused_in_a_sentence(write_scenario):
+    scenario = write_scenario()
+    for words in (["run", scenario], ["gate", scenario, "--baseline", "a", "--candidate", "b"]):
+        refused = in_shell('ulimit -v 120000; exec "$@"', *words)  # in which OpenBLAS ends a process with exit code 1, that of a regression
+        assert (refused.returncode, refused.stdout) == (2, "")
+        (line,) = refused.stderr.splitlines()
+        assert line.startswith("perfkit: this process may use 117 MiB of address space (ulimit -v), and ")
+    assert in_shell('ulimit -v 120000; exec "$@"', "validate", scenario).returncode == 0
+
+
+def test_a_run_in_which_every_warning_is_an_error_ends_as_any_other(perfkit, write_scenario):
+    scenario = write_scenario(measure={"warmup": "0s", "requests": 20, "repetitions": 1}, telemetry=True)
+    finished = perfkit.run("run", scenario, environ={"PYTHONWARNINGS": "error"})
+    assert finished.result["points"][0]["requests"]["ok"] == 20
+    assert "Traceback" not in finished.stderr
+    assert "Exception ignored" not in finished.stderr

@@ -21,21 +21,30 @@ METADATA = {"name": "m", "versions": ["1"], "platform": "", "inputs": [{"name": 
 
 
 def echoing(*, refuses_first):
-    """A server that repeats the headers it was sent: as its name, its version, and as the error of every other inference."""
-    inferences = itertools.count(1)
+    """A server that repeats the headers it was sent: as names and versions of itself and its models, and as the error of every other inference."""
+    inferences, inferences_counted = itertools.count(1), itertools.count(1)
 
     class Handler(JsonHandler):
         def do_GET(self):
             if self.path == "/v2":
                 self.answer(200, {"name": self._said(), "version": self._said(), "extensions": []})
+            elif self.path.endswith("/m/config"):
+                step = {"model_name": self._said(), "model_version": -1, "input_map": {}, "output_map": {}}
+                self.answer(200, {"name": "m", "ensemble_scheduling": {"step": [step]}}, self._said())
             elif self.path.endswith("config"):
                 self.answer(404, METADATA, self._said())
+            elif self.path.endswith("stats"):
+                times = {name: {"count": next(inferences_counted), "ns": 10**6} for name in ("success", "queue", "compute_infer")}
+                counts = {"inference_count": 5, "execution_count": 5, "inference_stats": times}
+                self.answer(200, {"model_stats": [{"name": self._said(), "version": self._said(), **counts}]})
             else:
-                self.answer(200, METADATA)
+                self.answer(200, {**METADATA, "versions": [self._said()], "platform": self._said()})
 
         def do_POST(self):
             self.body()
-            if next(inferences) % 2 == 0 or refuses_first:
+            if self.path.endswith("index"):
+                self.answer(200, [{"name": name, "version": self._said(), "state": "READY"} for name in ("m", self._said())])
+            elif next(inferences) % 2 == 0 or refuses_first:
                 self.answer(400, {"error": f"not allowed with {self._said()}"}, self._said())
             else:
                 self.answer(200, {"model_name": "m", "outputs": [{"name": "o", **TENSOR, "data": [1.0]}]})
@@ -81,6 +90,8 @@ def test_no_file_and_no_stream_shows_a_planted_secret(perfkit, write_scenario, s
     (point, _) = finished.result["points"]
     assert point["requests"]["rejected"] > 0, "the server has repeated what it was sent"
     assert "not allowed with" in json.dumps(finished.result)
+    (composing,) = finished.result["points"][0]["server"]["composing_models"]
+    assert "<redacted>" in composing["name"]
     assert finished.result["scenario"]["target"]["headers"] == {
         "x-key": "<redacted>",
         "x-token": "<redacted>",

@@ -158,6 +158,11 @@ def test_a_gate_with_too_many_discarded_pairs_is_invalid():
     [
         ({"failed": 11}, "1.1% of the candidate's requests failed (more than 1%)", "failed_requests"),
         (
+            {"failed": 20, "checked": 100, "wrong": 20},
+            "20.0% (17.8% to 22.4%, by the wrong ones among the checked answers) of the candidate's requests failed",
+            "failed_requests",
+        ),
+        (
             {"codes": ["not_steady"]},
             "The candidate was not steady in most of its runs. http, concurrency 4: Said of not_steady.",
             "not_steady",
@@ -312,3 +317,10 @@ def test_a_trial_without_a_named_metric_says_why():
         f"gate.metrics names instructions, which the baseline's trial lacks at http, concurrency 4; leave it out, or mend the cause. {note}"
     )
     assert why_unmeasured(scenario(["instructions"]), "baseline", measured) == expected
+
+
+def test_wrong_answers_of_a_sample_count_as_the_share_that_they_stand_for():
+    # in each run one of 200 answers was wrong, and of 1,000 requests that one is counted: 0.5 % and not 0.1 %, the noise band
+    decision = decided(make_pairs(12, failed=1, checked=200, wrong=1))
+    errors = next(one for one in decision.comparisons if one.metric == "error_rate")
+    assert (decision.kind, errors.verdict, errors.candidate) == ("regressed", "regressed", pytest.approx(0.005))

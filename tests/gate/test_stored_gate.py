@@ -278,6 +278,26 @@ def failing(shares, *, scheduled=20_000, hour=0):
     return merge_baselines(made)
 
 
+def test_wrong_answers_of_a_sample_count_as_the_share_that_they_stand_for():
+    # of 20,000 answers 1 % were checked; of these 1 % are wrong, which are 0.01 % of all requests
+    sampled = {"ok": 19_998, "invalid_output": 2, "scheduled": 20_000, "sent": 20_000}
+    requests, wrong = (
+        {**point()["requests"], **sampled},
+        {"checked": 200, "wrong_answer_rate": 0.01, "wrong_answer_interval": [0.001, 0.036]},
+    )
+    runs_of_candidate = [
+        (str(day), baseline_from_result(result(
+            started_at=f"2026-02-0{day}T00:00:00.000+00:00", requests=requests, error_rate=1e-4, **wrong)))
+        for day in range(1, 6)
+    ]  # fmt: skip
+    verdict = gate(failing([0.0] * 10), merge_baselines(runs_of_candidate))
+    found = errors_of(verdict)
+    assert (verdict.kind, found.candidate) == ("regressed", pytest.approx(0.01, abs=1e-4))
+    # the interval is that of 10 wrong answers of 1,000, and not of 1,000,000 requests
+    low, high = found.interval
+    assert (low < 0.0061, high > 0.015) == (True, True)
+
+
 def errors_of(verdict):
     return next(one for one in verdict.comparisons if one.metric == "error_rate")
 

@@ -263,6 +263,27 @@ def test_only_a_decoupled_model_may_have_no_event(tmp_path, is_decoupled):
         assert not ask(Silent(), WireHttpTransport, tmp_path, stream=StreamOptions()).expectation.needs_response
 
 
+@pytest.mark.parametrize(
+    ("policy", "events", "has_one"), [(None, 1, False), (False, 1, True), (False, 3, False), (True, 1, False), (True, 3, False)]
+)
+def test_a_model_that_is_not_decoupled_has_one_response_unless_its_first_answer_had_several(tmp_path, policy, events, has_one):
+    class Streaming(Server):
+        def routes(self):
+            return [*super().routes(), web.post("/v2/models/m/generate_stream", self.generate)]
+
+        async def configuration(self, request):
+            if policy is None:  # a server without the endpoint
+                return await super().configuration(request)
+            return web.json_response({"max_batch_size": 0, "model_transaction_policy": {"decoupled": policy}})
+
+        async def generate(self, request):
+            return web.Response(text='data: {"model_name":"m","o":1.0}\n\n' * events, content_type="text/event-stream")
+
+    probed = ask(Streaming(), WireHttpTransport, tmp_path, stream=StreamOptions())
+    assert probed.expectation.has_one_response is has_one
+    assert ("their number is not compared" in probed.note) is (policy is False and events > 1)
+
+
 def test_a_response_of_the_wrong_size_is_reported(engine, tmp_path):
     class Short(Server):
         def answer(self, asked):

@@ -164,7 +164,7 @@ def test_the_failed_share_takes_unchecked_answers_to_be_as_often_wrong_as_the_ch
     assert found.error_rate == pytest.approx(0.11)
     # what every answer shows is counted as it is
     seen = point(measured([MS] * 890, others={"invalid_output": [MS] * 10, "rejected": [MS] * 100}, checked=20)).failed_share
-    assert (seen.estimate, seen.low, seen.high) == pytest.approx((0.11, 0.11, 0.11))
+    assert (seen.estimate, seen.low, seen.high, seen.dispersion) == pytest.approx((0.11, 0.11, 0.11, 1.0))
     everything = point(measured([MS] * 990, others={"invalid_output": [MS] * 10}, checked=1000, wrong=10)).failed_share
     assert (everything.estimate, everything.low, everything.high) == pytest.approx((0.01, 0.01, 0.01))
 

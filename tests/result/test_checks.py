@@ -1,13 +1,16 @@
 """Stored figures are checked before they are believed; each refusal names the file and the key."""
 
 import copy
+import datetime
 import json
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from perfkit.cli.main import main
 from perfkit.errors import ResultError
-from perfkit.result.checks import problems
+from perfkit.result.checks import problems, timestamp_problems
 from perfkit.result.distribution import distribution
 from perfkit.result.file import read_result
 from perfkit.result.interval_log import check_log
@@ -213,3 +216,9 @@ def test_halves_of_surrogate_pairs_are_replaced_since_no_file_could_hold_them(tm
     folder = write(tmp_path / "r", changed(document(), "scenario.name", "\udc80"))
     assert read_result(folder)[0].scenario["name"] == "\N{REPLACEMENT CHARACTER}"
     assert json.loads((folder / "result.json").read_text())["scenario"]["name"] == "\udc80"
+
+
+@given(st.integers(-(2**63), 2**63 - 1))
+def test_every_instant_of_a_clock_of_64_bits_is_one_of_a_result(instant_ns):
+    instant = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC) + datetime.timedelta(microseconds=instant_ns // 1000)
+    assert list(timestamp_problems("started_at", instant.isoformat(timespec="milliseconds"))) == []

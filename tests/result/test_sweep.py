@@ -15,9 +15,9 @@ CASES = [({"workload.batch_size": size}, {"name": "s", "workload": {"batch_size"
 def stored(document):
     """Puts a result of a scenario into a folder."""
 
-    def store(folder, scenario, status="complete"):
+    def store(folder, scenario, status="complete", reason=""):
         folder.mkdir(parents=True, exist_ok=True)
-        result = {**document, "scenario": scenario, "status": status}
+        result = {**document, "scenario": scenario, "status": status, "status_reason": reason}
         (folder / "result.json").write_text(json.dumps(result))
         write_log(folder, result)
 
@@ -52,6 +52,18 @@ def test_a_complete_case_of_the_same_scenario_is_not_measured_again(tmp_path, st
     stored(folder / "batch_size=4", {**CASES[1][1], "name": "other"})
     stored(folder / "batch_size=1", CASES[0][1], status="interrupted")
     assert SweepFolder(folder, "s", CASES).pending() == [0, 1]
+
+
+@pytest.mark.parametrize("status", ["unsuccessful", "invalid"])
+def test_a_case_that_says_little_of_the_server_is_measured_again_and_its_reason_is_told(tmp_path, stored, status):
+    folder = tmp_path / "sweep"
+    SweepFolder(folder, "s", CASES)
+    stored(folder / "batch_size=4", CASES[1][1], status, "most requests failed")
+    again = SweepFolder(folder, "s", CASES)
+    assert again.pending() == [0, 1]
+    assert again.refused == [f"batch_size=4 is measured again: its run ended {status}: most requests failed"]
+    stored(folder / "batch_size=4", {**CASES[1][1], "name": "other"}, status)
+    assert SweepFolder(folder, "s", CASES).refused == []
 
 
 def stored_groups(folder):

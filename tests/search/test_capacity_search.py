@@ -1,5 +1,7 @@
 """A whole search in virtual time: real loops and recordings of a declared queue, put together as a run does."""
 
+import random
+
 import pytest
 import yaml
 
@@ -48,7 +50,7 @@ def searched(tmp_path_factory):
     """Searches a scripted target; returns the outcome and the recording of each probe."""
     path = tmp_path_factory.mktemp("searched") / "s.yaml"
 
-    def search(make_script, *, probe_time_ns=5 * MS, seconds=4, warned_of=(), **given):
+    def search(make_script, *, probe_time_ns=5 * MS, seconds=4, warned_of=(), check=None, **given):
         document = {"target": {"model": "m"}, "load": {"search": given}, "measure": {"duration": f"{seconds}s", "warmup": "1s"}}
         path.write_text(yaml.safe_dump(document))
         loaded = read_scenario(path, environ={})
@@ -63,7 +65,7 @@ def searched(tmp_path_factory):
                 )  # fmt: skip
                 return await run_point(
                     spec, ScriptedTransport(clock, make_script(clock)), [Prepared(())], clock=clock, address=Address("http", "h", 1),
-                    on_loop=lambda _: None,
+                    on_loop=lambda _: None, check=check,
                 )  # fmt: skip
 
             one = clock.run(main())
@@ -259,3 +261,24 @@ def test_a_search_without_room_after_a_missed_confirmation_says_that_the_estimat
         f"{end} before the lower end was confirmed: the last confirming probe missed the SLO, "
         "so the capacity may be lower than estimated."
     )
+
+
+class Wrong(Queue):
+    """A queue whose answers are all wrong, which only those that are checked show."""
+
+    @staticmethod
+    def check(reply):
+        if reply.variant or random.Random(reply.started_ns).random() > 0.05:
+            return False
+        reply.outcome = Outcome.INVALID_OUTPUT
+        return True
+
+
+@pytest.mark.parametrize("slo", [{"p99": "56780us", "error_rate": "10%"}, {"p99": "56780us"}], ids=["with a limit", "without"])
+def test_no_rate_meets_an_slo_while_the_sample_of_the_answers_shows_that_all_are_wrong(searched, slo):
+    found, _ = searched(lambda clock: Wrong(clock, 5 * MS), slo=slo, start_rate=100, max_probes=4, check=Wrong.check)
+    assert [probe.met for probe in found.probes] == [False] * len(found.probes)
+    assert found.capacity_per_s is None
+    for probe in found.probes if "error_rate" in slo else ():
+        assert probe.limits["error_rate"].beyond == probe.limits["error_rate"].count
+        assert probe.limits["error_rate"].dispersion == pytest.approx(20, rel=0.5)

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from perfkit.spans.formats import read_json
 from perfkit.spans.server_times import ServerTimes, server_times
+from perfkit.spans.span import Span, event_times
 from tests.spans.bodies import HTTP_SPANS, at, body, compute, http_front_end, model, span
 
 CLIENT, FRONT, MODEL, WORK = "00000000000000a1", "f" * 16, "a" * 16, "c" * 16
@@ -99,3 +100,13 @@ def test_whatever_the_spans_say_no_instant_of_the_work_counts_twice(models, comp
     parts = (times.queue_ns, times.compute_input_ns, times.compute_infer_ns, times.compute_output_ns)
     assert min(parts) >= 0
     assert sum(parts) <= times.work_ended_ns - times.work_began_ns
+
+
+def test_no_text_of_a_span_is_in_what_is_kept_of_it():
+    """A server may repeat a credential in any name: only instants leave the spans."""
+    told = "s3cr3t-planted"
+    outer = Span("a" * 32, "1" * 16, "", told, 10, 100, event_times([(told, 20), ("HTTP_RECV_START", 12)]))
+    inner = Span("a" * 32, "2" * 16, "1" * 16, f"{told}/compute", 30, 60, event_times([(f"QUEUE_START {told}", 31)]))
+    found = server_times([outer, inner])
+    assert found is not None
+    assert told not in repr(found)

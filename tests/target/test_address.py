@@ -1,5 +1,6 @@
 """Addresses of targets: parsed from URLs, and shown without secrets."""
 
+import dataclasses
 import json
 import pathlib
 import urllib.parse
@@ -147,3 +148,19 @@ def test_a_target_is_local_if_its_address_is_a_loopback_address_or_a_unix_socket
     address = Address.parse(url)
     assert address.network_path == network_path
     assert address.is_local is (network_path != "network")
+
+
+@dataclasses.dataclass(frozen=True)
+class Described:
+    name: str
+    count: int
+    parts: tuple["Described", ...] = ()
+
+
+def test_everything_that_a_server_says_of_itself_is_redacted():
+    address = dataclasses.replace(Address.parse("http://h:1"), secrets=frozenset({"s3cr3t-value"}))
+    said = Described("a s3cr3t-value", 3, (Described("s3cr3t%2Dvalue", 4), Described("plain", 5)))
+    shown = Described("a <redacted>", 3, (Described("<redacted>", 4), Described("plain", 5)))
+    assert address.redacted(said) == shown
+    assert address.redacted((said, ("s3cr3t-value",))) == (shown, ("<redacted>",))
+    assert Address.parse("http://h:1").redacted(said) is said

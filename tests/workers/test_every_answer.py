@@ -23,11 +23,12 @@ from perfkit.workload.expectation import Expectation
 NAMES = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=40)
 
 
-def make_check(tmp_path, protocol, model, *, share=0.0, stream=None, is_decoupled=False):
+def make_check(tmp_path, protocol, model, *, share=0.0, stream=None, is_decoupled=False, has_one_response=False):
     metadata = ModelMetadata(model, ("1",), "", (), (TensorMetadata("o", "FP32", (1,)),))
     expectation = Expectation.of((InferRequest(model, ()),), metadata, Check(), None, tmp_path)
     if stream and protocol == "http":
         expectation = expectation.of_events(is_decoupled=is_decoupled)
+    expectation.has_one_response = has_one_response
     clock, options = ManualClock(), TransportOptions(timeout_ns=10**9, stream=stream)
 
     async def make():
@@ -173,3 +174,17 @@ def test_a_stream_of_events_without_one_is_wrong_unless_the_model_is_decoupled(t
     check, _ = make_check(tmp_path, protocol, "m", stream=StreamOptions(), is_decoupled=is_decoupled)
     fault = (Outcome.INVALID_OUTPUT, "the stream ended without a response, and without saying that there is none")
     assert judged(check, None) == (fault if is_wrong else (Outcome.OK, ""))
+
+
+@pytest.mark.parametrize("has_one_response", [True, False])
+@pytest.mark.parametrize("responses", [1, 2, 1000])
+def test_a_streamed_request_with_several_responses_is_wrong_where_the_configuration_says_one(tmp_path, has_one_response, responses):
+    check, _ = make_check(tmp_path, "http", "m", stream=StreamOptions(), has_one_response=has_one_response)
+    answer = StreamedAnswer()
+    for number in range(responses):
+        answer.add(json.dumps({"model_name": "m", "text_output": "a"}).encode(), 20, number)
+    reply = answer.complete(0, responses, "")
+    assert not check(reply)
+    fault = f"the request had {responses:,} responses, where the model's configuration says one"
+    is_wrong = has_one_response and responses > 1
+    assert (reply.outcome, reply.error) == ((Outcome.INVALID_OUTPUT, fault) if is_wrong else (Outcome.OK, ""))

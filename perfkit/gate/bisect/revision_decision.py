@@ -11,7 +11,7 @@ from perfkit.bisection.search import ALPHA, CONFIDENCE, Size, decide, most_preci
 from perfkit.gate.metrics import ERROR_RATE, Metric, MetricChoice, PairedValues, build_comparison, paired_values
 from perfkit.gate.paired import Rule
 from perfkit.gate.paired_decision import MAXIMUM_FAILED_SHARE, find_fault
-from perfkit.gate.pairs import ARMS, Pair, error_rate
+from perfkit.gate.pairs import ARMS, Pair, failed_share
 from perfkit.gate.verdict import Comparison, Verdict
 
 
@@ -99,9 +99,9 @@ def find_threshold(verdict: Verdict) -> Threshold | None:
 def decide_revision(pairs: Sequence[Pair], threshold: Threshold, choice: MetricChoice, most_pairs: int) -> Answer | None:
     """Decide from all pairs of the good revision and another; None if another pair is needed, up to `most_pairs`."""
     usable, metric = [pair for pair in pairs if pair.invalid is None], threshold.metric
-    good_failed, failed = (error_rate([pair.runs[arm] for pair in usable]) for arm in ARMS)
-    if failed > MAXIMUM_FAILED_SHARE >= good_failed and metric.name != ERROR_RATE:
-        return Answer("skipped", f"{failed:.1%} of its requests failed, so its times do not measure its speed", len(usable))
+    good_failed, failed = (failed_share([pair.runs[arm] for pair in usable]) for arm in ARMS)
+    if failed.low > MAXIMUM_FAILED_SHARE >= good_failed.low and metric.name != ERROR_RATE:
+        return Answer("skipped", f"{failed.in_words(1)} of its requests failed, so its times do not measure its speed", len(usable))
     choice = dataclasses.replace(choice, names=(metric.name,))  # other metrics may be missing
     if fault := find_fault(pairs, usable, choice):
         return Answer("invalid", fault.reason.removesuffix("."), len(usable))

@@ -3,11 +3,7 @@
 Names end in base units as Prometheus recommends (prometheus.io/docs/practices/naming): seconds, ratio, bytes, joules, watts, hertz.
 """
 
-import http.server
 import re
-import socket
-import socketserver
-import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import prometheus_client
@@ -15,7 +11,9 @@ from prometheus_client.metrics_core import Metric
 from prometheus_client.openmetrics.exposition import generate_latest as generate_openmetrics
 from prometheus_client.registry import Collector, CollectorRegistry
 
+from perfkit.clock import MonotonicClock
 from perfkit.stats.buckets import BucketCounts
+from perfkit.telemetry.bounded_server import BoundedHandler, BoundedServer
 from perfkit.telemetry.messages import IntervalTimes, LiveMetric
 from perfkit.telemetry.series import Series
 from perfkit.units import NS_PER_S
@@ -109,11 +107,11 @@ class Exposition:
     """Serves a run's `/metrics` until it is closed; raises OSError if it cannot listen."""
 
     def __init__(self, listen: tuple[str, int], run: LiveRun) -> None:
-        class Handler(http.server.BaseHTTPRequestHandler):
-            protocol_version = "HTTP/1.1"
-            timeout = 30
-
-            def do_GET(self) -> None:
+        class Handler(BoundedHandler):
+            def do_GET(self) -> None:  # noqa: N802 - the library's name
+                if not self.server.has_come(self.connection):
+                    self.close_connection = True
+                    return
                 is_metrics = self.path.partition("?")[0] in ("/metrics", "/")
                 is_openmetrics = "application/openmetrics-text" in self.headers.get("Accept", "")
                 body = run.page(is_openmetrics=is_openmetrics) if is_metrics else b"perfkit's metrics are at /metrics\n"
@@ -124,31 +122,11 @@ class Exposition:
                 self.end_headers()
                 self.wfile.write(body)
 
-            def log_message(self, format: str, *arguments: object) -> None:  # noqa: A002 - the library's name
-                pass
-
-        class Server(http.server.ThreadingHTTPServer):
-            daemon_threads = True
-
-            def server_bind(self) -> None:
-                """Binds without the library's look-up of the host name, which may take seconds."""
-                socketserver.TCPServer.server_bind(self)
-
-            def handle_error(self, request: object, client_address: object) -> None:
-                """Ignores clients that disconnect."""
-
-        Server.address_family = socket.AF_INET6 if ":" in listen[0] else socket.AF_INET
         self.run = run
-        self._server = Server(listen, Handler)
-        self.port: int = self._server.server_address[1]
-        self._thread = threading.Thread(target=self._server.serve_forever, daemon=True)
-        self._thread.start()
-
-    def close(self) -> None:
+        server = BoundedServer(listen, Handler, MonotonicClock())
+        self.port: int = server.server_address[1]
+        self.close = server.serve("metrics")
         """Stops listening."""
-        self._server.shutdown()
-        self._server.server_close()
-        self._thread.join()
 
 
 def _series_metric(series: Series) -> LiveMetric:

@@ -106,7 +106,7 @@ class MetricsSampler(Sampler[PageFigures]):
             uuid = gpu_uuid(sample)
             is_physical = sample.kind == "counter" or (uuid is not None and "TEMP" not in sample.name)
             if abs(sample.value) > _LARGEST or (sample.value < 0 and is_physical):
-                name = sample.name[:100]
+                name = self._redacted(sample.name)[:100]
                 self.note_once("absurd", f"Values of {name} such as {sample.value:g} at {self._config.url} are absurd, and are ignored.")
                 continue
             if sample.name == _START_TIME and not sample.labels:

@@ -4,11 +4,8 @@ Whoever sends, the receiver holds at most 16 bodies of 4 MiB at a time, and read
 """
 
 import contextlib
-import http.server
 import json
 import os
-import socket
-import socketserver
 import threading
 import zlib
 
@@ -16,16 +13,15 @@ from perfkit.clock import Clock
 from perfkit.digits import whole_number
 from perfkit.errors import ProtocolError
 from perfkit.spans.formats import read_json, read_protobuf
+from perfkit.telemetry.bounded_server import BoundedHandler, BoundedServer
 from perfkit.telemetry.messages import SpansConfig
 from perfkit.telemetry.spans.collected import CollectedSpans
-from perfkit.units import NS_PER_S
 
 PATH, JSON, PROTOBUF = "/v1/traces", "application/json", "application/x-protobuf"
-LARGEST_BODY_BYTES, MOST_CONNECTIONS, REQUEST_WITHIN_S = 4 * 2**20, 16, 20
-"""The limits of one body, also after decompression; of connections; and of a request, from the answer before it to its last byte."""
+LARGEST_BODY_BYTES = 4 * 2**20
+"""The limit of one body, also after decompression."""
 NICENESS = 10
 _DRAINED_BYTES, _PIECE_BYTES = 64 * 2**20, 2**16
-_POLL_INTERVAL_S = 0.1
 _INVALID_ARGUMENT = 3  # of google.rpc.Code
 
 
@@ -46,95 +42,18 @@ class SpanReceiver:
         self.collected = CollectedSpans(config.most_traces, clock)
         self._server = _Server((config.host, config.port), self.collected, config.run_prefix, clock)
         self.port: int = self._server.server_address[1]
-        self._thread = threading.Thread(target=self._server.serve_forever, args=(_POLL_INTERVAL_S,), name="spans", daemon=True)
-        self._thread.start()
-
-    def close(self) -> None:
+        self.close = self._server.serve("spans")
         """Stops listening, and ends all connections."""
-        self._server.shutdown()
-        self._server.server_close()
-        self._server.disconnect_all()
-        self._thread.join()
 
 
-class _Server(http.server.ThreadingHTTPServer):
-    daemon_threads = True
-    block_on_close = False
-    request_queue_size = 64
-
+class _Server(BoundedServer):
     def __init__(self, address: tuple[str, int], collected: CollectedSpans, run_prefix: str, clock: Clock) -> None:
-        self.address_family = socket.AF_INET6 if ":" in address[0] else socket.AF_INET
-        self.collected, self.run_prefix, self.clock = collected, run_prefix, clock
+        self.collected, self.run_prefix = collected, run_prefix
         self.reading = threading.Lock()
-        self._waiting_until_ns: dict[socket.socket, int] = {}
-        self._reading: set[socket.socket] = set()
-        self._lock = threading.Lock()
-        super().__init__(address, _Handler)
-
-    def server_bind(self) -> None:
-        """Binds without the library's look-up of the host name, which may take seconds."""
-        socketserver.TCPServer.server_bind(self)
-
-    def verify_request(self, request: object, client_address: object) -> bool:
-        """Whether there is room for a new connection; if need be, the one that has waited longest for its request ends."""
-        assert isinstance(request, socket.socket)
-        with self._lock:
-            if len(self._waiting_until_ns) + len(self._reading) >= MOST_CONNECTIONS:
-                if not self._waiting_until_ns:
-                    return False
-                self._disconnect(min(self._waiting_until_ns, key=self._waiting_until_ns.__getitem__))
-            self._wait_for_request(request)
-        return True
-
-    def next_request(self, connection: socket.socket) -> None:
-        """Gives a connection the time for its next request."""
-        with self._lock:
-            self._reading.discard(connection)
-            self._wait_for_request(connection)
-
-    def has_body(self, connection: socket.socket) -> bool:
-        """Ends the time of a connection whose body has come; False if the connection has been ended."""
-        with self._lock:
-            if self._waiting_until_ns.pop(connection, None) is None:
-                return False
-            self._reading.add(connection)
-            return True
-
-    def service_actions(self) -> None:
-        """Ends the connections whose time is over; the library calls this ten times a second."""
-        now_ns = self.clock.now_ns()
-        with self._lock:
-            for connection in [waiting for waiting, until_ns in self._waiting_until_ns.items() if until_ns <= now_ns]:
-                self._disconnect(connection)
-
-    def disconnect_all(self) -> None:
-        """Ends all connections that wait for a request."""
-        with self._lock:
-            for connection in list(self._waiting_until_ns):
-                self._disconnect(connection)
-
-    def shutdown_request(self, request: object) -> None:
-        """Closes a connection when its thread ends."""
-        assert isinstance(request, socket.socket)
-        with self._lock:
-            self._waiting_until_ns.pop(request, None)
-            self._reading.discard(request)
-        super().shutdown_request(request)
-
-    def _wait_for_request(self, connection: socket.socket) -> None:
-        self._waiting_until_ns[connection] = self.clock.now_ns() + REQUEST_WITHIN_S * NS_PER_S
-
-    def _disconnect(self, connection: socket.socket) -> None:
-        del self._waiting_until_ns[connection]
-        with contextlib.suppress(OSError):  # it has ended already
-            connection.shutdown(socket.SHUT_RDWR)
-
-    def handle_error(self, request: object, client_address: object) -> None:
-        """Ignores clients that disconnect."""
+        super().__init__(address, _Handler, clock)
 
 
-class _Handler(http.server.BaseHTTPRequestHandler):
-    protocol_version = "HTTP/1.1"
+class _Handler(BoundedHandler):
     disable_nagle_algorithm = True
     server: _Server
 
@@ -145,11 +64,7 @@ class _Handler(http.server.BaseHTTPRequestHandler):
             os.setpriority(os.PRIO_PROCESS, thread, max(NICENESS, os.getpriority(os.PRIO_PROCESS, thread)))
         super().setup()
 
-    def handle_one_request(self) -> None:
-        self.server.next_request(self.connection)
-        super().handle_one_request()
-
-    def do_POST(self) -> None:
+    def do_POST(self) -> None:  # noqa: N802 - the library's name
         content_type = self.headers.get_content_type()
         try:
             body, is_compressed = self._received(content_type)
@@ -172,7 +87,7 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         if encoding not in ("gzip", "identity"):
             raise _RefusedError(415, "perfkit receives bodies compressed by gzip, or not compressed")
         body = self._read_body()
-        if not self.server.has_body(self.connection):
+        if not self.server.has_come(self.connection):
             raise _RefusedError(408, "the request took too long")
         return body, encoding == "gzip"
 
@@ -230,9 +145,6 @@ class _Handler(http.server.BaseHTTPRequestHandler):
             self.send_header("Connection", "close")
         self.end_headers()
         self.wfile.write(body)
-
-    def log_message(self, format: str, *arguments: object) -> None:  # noqa: A002 - the library's name
-        pass
 
 
 _MOST_MEMBERS = 16

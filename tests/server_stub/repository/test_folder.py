@@ -266,7 +266,7 @@ def test_without_explicit_control_clients_cannot_load_or_unload(wire, triton_grp
 
 async def test_a_model_is_unloaded_after_its_requests_are_answered():
     model: Any = types.SimpleNamespace(version="1", in_flight=InFlightRequests(), is_closed=False)
-    model.close = lambda: setattr(model, "is_closed", True)
+    model.close, model.drain = lambda: setattr(model, "is_closed", True), model.in_flight.drain
     repository = Repository(BuiltinModels({"m": lambda: model}), ["m"], is_explicit=True)
     repository.load()
     with model.in_flight:
@@ -289,3 +289,15 @@ async def test_requests_in_flight_are_drained_when_the_last_one_ends():
         await asyncio.sleep(0)
         assert not draining.done()
     await draining
+
+
+@pytest.mark.parametrize("name", [b"x_name", b"y_name", b"a_size"])
+def test_a_file_whose_names_are_not_utf8_is_refused_in_a_sentence(tmp_path, name):
+    given, result = (onnx.helper.make_tensor_value_info(one, onnx.TensorProto.FLOAT, ["a_size", 3]) for one in ("x_name", "y_name"))
+    graph = onnx.helper.make_graph([onnx.helper.make_node("Relu", ["x_name"], ["y_name"])], "g", [given], [result])
+    model = onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 13)], ir_version=8)
+    file = tmp_path / "m" / "1" / "model.onnx"
+    file.parent.mkdir(parents=True)
+    file.write_bytes(model.SerializeToString().replace(name, b"\xff\xfename"))
+    with pytest.raises(UsageError, match=r"has a tensor or a dimension whose name is not UTF-8"):
+        folder.load_versions(tmp_path, "m", OnnxRuntime(1))

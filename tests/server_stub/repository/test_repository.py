@@ -1,6 +1,7 @@
 """Readiness while models are loading: rows H2 and G1 of the conformance checklist."""
 
 import asyncio
+import dataclasses
 import sys
 import threading
 
@@ -10,6 +11,8 @@ import grpc.aio
 import pytest
 from tritonclient.grpc import service_pb2
 
+from perfkit.protocol.message import InferRequest
+from perfkit.protocol.tensor import Datatype, Tensor
 from server_stub.grpc.front_end import GrpcFrontEnd
 from server_stub.http.front_end import HttpFrontEnd
 from server_stub.inference.executed_model import ExecutedModel
@@ -18,9 +21,11 @@ from server_stub.models import array_models
 from server_stub.options import Options
 from server_stub.repository.repository import Repository
 from server_stub.repository.sources import BuiltinModels, open_repository
+from server_stub.scheduling.batching import BatchingPolicy
 from server_stub.service import Service
 from server_stub.settings import Settings
 from server_stub.shared_memory.regions import SharedMemoryRegions
+from tests.conditions import until
 
 SERVICE, HEALTH = "/inference.GRPCInferenceService", "/grpc.health.v1.Health/Check"
 
@@ -129,3 +134,20 @@ def test_without_onnx_the_models_that_need_it_are_left_out_unless_they_are_named
     assert {"simple", "synthetic", "identity_fp32"} <= set(bare.names)
     assert "not serving densenet_onnx and densenet_batch: they need pip install onnx onnxruntime" in capsys.readouterr().err
     assert open_repository(Options(models=("densenet_onnx",)), 1).names == ("densenet_onnx",)
+
+
+async def test_a_request_that_waits_for_its_batch_is_answered_when_its_model_is_reloaded():
+    definition, executor = array_models.load("simple")
+    hour = dataclasses.replace(definition, max_batch_size=8, scheduling=BatchingPolicy(max_delay_ns=3600 * 10**9))
+    loaders = BuiltinModels({"simple": lambda: ExecutedModel(hour, executor)})
+    repository = Repository(loaders, ["simple"], is_explicit=True)
+    repository.load()
+    model = repository.find("simple")
+    tensors = tuple(Tensor(name, Datatype.INT32, (1, 16), bytes(64)) for name in ("INPUT0", "INPUT1"))
+    waiting = asyncio.ensure_future(model.infer(InferRequest("simple", tensors), 0, lambda response: response))
+    await until(lambda: model.pending == 1)
+    async with asyncio.timeout(30):
+        await repository.load_model("simple")
+        assert [tensor.name for tensor in (await waiting).outputs] == ["OUTPUT0", "OUTPUT1"]
+    assert repository.find("simple") is not model
+    repository.close()

@@ -1,7 +1,10 @@
 """A run's live metrics, read with Prometheus' own parser."""
 
+import contextlib
 import http.client
 import math
+import socket
+import threading
 
 import numpy as np
 import pytest
@@ -11,6 +14,7 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families 
 from prometheus_client.parser import text_string_to_metric_families
 
 from perfkit.stats.buckets import BucketCounts
+from perfkit.telemetry.bounded_server import MOST_CONNECTIONS
 from perfkit.telemetry.messages import IntervalTimes, LiveMetric
 from perfkit.telemetry.prometheus.exposition import CONTENT_TYPE, OPENMETRICS_CONTENT_TYPE, Exposition, LiveRun
 from perfkit.telemetry.series import Series
@@ -137,6 +141,23 @@ def test_the_page_is_served_on_a_free_port_until_it_is_closed():
         server.close()
     with pytest.raises(ConnectionRefusedError):
         fetch(server.port, "/metrics")
+
+
+def test_idle_and_dripping_clients_make_room_for_those_that_ask():
+    server = Exposition(("127.0.0.1", 0), LiveRun(list))
+    idle = [socket.create_connection(("127.0.0.1", server.port), timeout=60) for _ in range(3 * MOST_CONNECTIONS)]
+    try:
+        for client in idle[::2]:
+            with contextlib.suppress(OSError):  # it has made room already
+                client.sendall(b"GET /metrics HTTP/1.1\r\nX: ")
+        assert fetch(server.port, "/metrics")[0] == 200
+        assert threading.active_count() < 3 * MOST_CONNECTIONS
+        with contextlib.suppress(ConnectionResetError):
+            assert idle[0].recv(1) == b""
+    finally:
+        for client in idle:
+            client.close()
+        server.close()
 
 
 def counts(*times_ms):

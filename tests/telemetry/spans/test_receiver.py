@@ -15,9 +15,10 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 from perfkit.clock import MonotonicClock
 from perfkit.spans.formats import read_json
 from perfkit.spans.server_times import server_times
+from perfkit.telemetry import bounded_server
+from perfkit.telemetry.bounded_server import MOST_CONNECTIONS
 from perfkit.telemetry.messages import SpanCounts, SpansConfig, SpansReport
-from perfkit.telemetry.spans import receiver as receiver_module
-from perfkit.telemetry.spans.receiver import LARGEST_BODY_BYTES, MOST_CONNECTIONS, NICENESS, SpanReceiver
+from perfkit.telemetry.spans.receiver import LARGEST_BODY_BYTES, NICENESS, SpanReceiver
 from tests.spans.bodies import HTTP_SPANS, TRACE, body
 from tests.spans.test_otlp import SPAN, protobuf_body, protobuf_span
 
@@ -139,7 +140,7 @@ def test_a_body_that_breaks_off_is_refused(receiver):
 
 
 def test_a_request_that_is_not_whole_in_time_is_ended(receiver, monkeypatch, post):
-    monkeypatch.setattr(receiver_module, "REQUEST_WITHIN_S", 0)
+    monkeypatch.setattr(bounded_server, "REQUEST_WITHIN_S", 0)
     with socket.create_connection(("127.0.0.1", receiver.port), timeout=60) as client:
         client.sendall(b"POST /v1/traces HTTP/1.1\r\nContent-Type: application/json\r\nContent-Le")
         assert client.recv(2**16) == b""
