@@ -25,7 +25,7 @@ class Case:
     words: tuple[str, ...]
     """The command without `perfkit`; `{url}` is the server's URL, `{grpc}` that of the bundled one for gRPC, `{http_port}` and `{grpc_port}` are free ports."""
     exit_code: int | None
-    """None: any but that of a bug, as long as stderr has a sentence where it is not 0."""
+    """None: any that comes with a sentence, or 0."""
     text: str
     """Part of a line on stderr."""
     files: Mapping[str, str | bytes | pathlib.Path] = dataclasses.field(default_factory=dict)

@@ -29,6 +29,8 @@ from perfkit.target.started_server import free_ports
 _MIB, _LONGEST_COMMAND = 2**20, 100
 _MAX_MIB, _MAX_S = 2048, 60.0
 _SAMPLE_S, _TREE_S = 0.01, 0.1
+_OF_SENTENCES = {*range(7), 99}
+"""The exit codes of perfkit, and of perf_analyzer's command line, with which a sentence comes."""
 
 
 class Trial(NamedTuple):
@@ -49,7 +51,7 @@ class Trial(NamedTuple):
         """What differs from the case's expectation."""
         took_s, limit_s = (self.seconds, case.seconds) if self.answered_s is None else (self.answered_s, case.answered_within_s)
         found = {
-            "exit code": self.exit_code not in ({*range(7)} if case.exit_code is None else {case.exit_code}),
+            "exit code": self.exit_code not in (_OF_SENTENCES if case.exit_code is None else {case.exit_code}),
             "memory": self.peak_mib > case.peak_mib or self.left_mib > case.left_mib,
             "time": took_s > limit_s,
             "clients": self.has_failed,
