@@ -193,6 +193,20 @@ class _Parser(argparse.ArgumentParser):
         raise UsageError(f"{message[:1].upper()}{message[1:]}{nearest}; see --help.")
 
 
+def _int(text: str) -> int:
+    """As `int`, of ASCII digits alone."""
+    if (number := whole_number(text.removeprefix("-"))) is None:
+        raise ValueError
+    return -number if text.startswith("-") else number
+
+
+def _float(text: str) -> float:
+    """As `float`, of ASCII characters and without underscores."""
+    if not text.isascii() or "_" in text:
+        raise ValueError
+    return float(text)
+
+
 def make_parser() -> argparse.ArgumentParser:
     """The parser of the server's options."""
     parser = _Parser(
@@ -201,6 +215,8 @@ def make_parser() -> argparse.ArgumentParser:
         epilog="Once ready, the server prints one line of JSON with its ports to stdout. Everything else goes to stderr.",
         allow_abbrev=False,
     )
+    parser.register("type", int, _int)
+    parser.register("type", float, _float)
     parser.add_argument("--host", default="127.0.0.1", help="address to listen on (default %(default)s)")
     parser.add_argument("--http-port", type=int, default=8000, metavar="PORT", help="0 selects a free port (default %(default)s)")
     parser.add_argument("--grpc-port", type=int, default=8001, metavar="PORT", help="0 selects a free port (default %(default)s)")

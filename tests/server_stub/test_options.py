@@ -66,6 +66,8 @@ def test_all_options_are_parsed(tmp_path):
         ("--head-timeout -1", "--head-timeout -1.0: must be above 0"),
         ("--body-timeout nan", "--body-timeout nan: must be above 0"),
         ("--write-timeout inf", "--write-timeout inf: must be above 0"),
+        *((f"--http-port {number}", "Argument --http-port: invalid int value: ") for number in ("٣", "1_000", "+1", "１２", "9" * 5000)),
+        *((f"--head-timeout {number}", "Argument --head-timeout: invalid float value: ") for number in ("٣", "1_0")),
         ("--max-queue 1.5", "Argument --max-queue: invalid int value: '1.5'"),
         ("--tls-cert pyproject.toml", "--tls-cert and --tls-key require each other: give both or neither."),
         ("--tls-key pyproject.toml", "--tls-cert and --tls-key require each other: give both or neither."),
