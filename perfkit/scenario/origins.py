@@ -109,7 +109,8 @@ def _plain_value(node: yaml.Node, key_path: KeyPath, origins: Origins, origin: C
     except UnicodeEncodeError:
         raise ScenarioError(f"{here}: {dotted(key_path) or 'the scenario'}: the text holds half of a surrogate pair") from None
     except Exception as error:  # noqa: BLE001 - PyYAML passes on whatever int(), datetime and its own tables raise
-        raise ScenarioError(f"{here}: {dotted(key_path) or 'the scenario'}: not valid YAML: {error}") from None
+        why = f"a number of {len(node.value):,} characters" if len(node.value) > _MAX_CHARACTERS else error
+        raise ScenarioError(f"{here}: {dotted(key_path) or 'the scenario'}: not valid YAML: {why}") from None
     constructor.constructed_objects.clear()
     return value
 

@@ -60,3 +60,9 @@ def test_a_value_of_any_length_makes_a_short_message(tmp_path):
     text = str(refusal.value)
     assert len(text) < 50_000
     assert "more problems" in text.splitlines()[-1]
+
+
+def test_a_number_of_any_length_is_refused_in_plain_words(tmp_path):
+    (tmp_path / "s.yaml").write_text(f"name: {'9' * 5000}\n")
+    with pytest.raises(ScenarioError, match=r"s\.yaml:1: name: not valid YAML: a number of 5,000 characters$"):
+        read_scenario(tmp_path / "s.yaml", (), {})
