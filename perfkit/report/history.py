@@ -2,8 +2,8 @@
 
 from collections.abc import Iterator, Sequence
 
-from perfkit.history.check import Gap, HistoryCheck
 from perfkit.history.change_points import SHORTEST
+from perfkit.history.check import Gap, HistoryCheck
 from perfkit.history.series import HistoryEntry, Series
 from perfkit.history.trend import Step, Trend, trend_levels
 from perfkit.report.chart import BLUE, GREEN, MUTED, PURPLE, VERMILLION, Axis, Chart, ChartGroup, Level, Line

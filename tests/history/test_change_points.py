@@ -33,8 +33,8 @@ def test_a_step_is_where_the_likelihood_is_largest():
     series = correlated(random, 24, 0.4) + 3.0 * (np.arange(24) >= 15)
 
     def deviance(parameters, place):
-        level, step, correlation = *parameters[:2], math.tanh(parameters[2]) * 0.9
-        noise = series - level - step * (np.arange(24) >= place)
+        correlation = 0.9 * math.tanh(parameters[2])
+        noise = series - parameters[0] - parameters[1] * (np.arange(24) >= place)
         innovations = np.append(math.sqrt(1 - correlation**2) * noise[0], noise[1:] - correlation * noise[:-1])
         return 24 * math.log(np.mean(innovations**2)) - math.log(1 - correlation**2)
 
