@@ -1,6 +1,6 @@
 """The steps that a history shows: how often where there is none, and how often where there is one, in simulated series.
 
-    python -m benchmarks.history_simulation [--series 2000] [--seed 4101] [--out reports/history-simulation.md]
+    python -m benchmarks.history_simulation [--series 2000] [--seed 4102] [--out reports/history-simulation.md]
 
 A series without a step may show one in at most 1 % of the cases. The exit code is 1 if a target is missed.
 """
@@ -90,14 +90,14 @@ CASES = (
 
 def main() -> int:
     """Simulates, and writes the report."""
-    options = program_options(__doc__, out="history-simulation", series=(2000, "simulated series without a step per case"), seed=4101)
+    options = program_options(__doc__, out="history-simulation", series=(2000, "simulated series without a step per case"), seed=4102)
     page = Report(options.out, "Steps in simulated histories")
     few = options.series // _FEWER
     page.add(f"""\
 `python -m benchmarks.history_simulation --series {options.series} --seed {options.seed}`: the share of series of {RESULTS} results in which
 `perfkit history steps` shows a step, of {options.series:,} series where there is none and {few:,} where there is one; in brackets: one within {_NEAR} results of the
-actual place. Noise of {NOISE:.0%} (standard deviation), normal; AR(1): the correlation of consecutive results. The test is calibrated for
-correlations up to {CORRELATION:g} and drifts of up to {DRIFT * RESULTS:.0%} in {RESULTS} results. *Before*: E-divisive with a permutation test, 40 to 300 series each.
+actual place. Noise of {NOISE:.0%} (standard deviation), normal; AR(1): the correlation of consecutive results. The test is made for
+correlations up to 0.5 (the series that it simulates have {CORRELATION:g}) and drifts of up to {DRIFT * RESULTS:.0%} in {RESULTS} results. *Before*: E-divisive with a permutation test, 40 to 300 series each.
 
 At most 1 % is met where the steps found are no more than the 95 % quantile of those at a rate of 1 %: {_most(options.series)} of {options.series:,}. The seed was not used while the test
 was made. A step for which there is no target has its share in the table all the same: correlated noise hides it, and so do few results after it.

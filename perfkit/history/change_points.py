@@ -11,8 +11,8 @@ import numpy as np
 import numpy.typing as npt
 
 SIGNIFICANCE, SIMULATIONS, SHORTEST = 0.01, 999, 3
-CORRELATION = 0.5
-"""Of consecutive values without a step, up to which the significance holds."""
+CORRELATION = 0.55
+"""Of consecutive values in simulated series without a step: the significance holds up to 0.5, with a reserve for what residuals hide."""
 DRIFT = 0.03 / 60
 """The slope of a drift that is no step, a value on the logarithmic scale: 3 % in 60 results."""
 _CORRELATIONS = tuple(np.arange(10) / 10)  # what the models try; a negative correlation counts as none, which is cautious

@@ -129,7 +129,7 @@ def test_the_numbers_of_runs_asked_for_are_enough_and_no_fewer_would_be():
 
 def test_nine_of_ten_gates_as_noisy_detect_the_minimum_detectable_effect():
     rng, bounds, sittings = np.random.default_rng(2), [TIME] * 4, Sittings((1,) * 10, (1,) * 5)
-    effects = [detectable_shift(bounds, 0, *(rng.normal(0, 0.03, size).tolist() for size in (10, 5)), sittings) for _ in range(60)]
+    effects = [detectable_shift(bounds, 0, rng.normal(0, 0.03, 10).tolist(), rng.normal(0, 0.03, 5).tolist(), sittings) for _ in range(60)]
     effect = float(np.median([one for one in effects if one is not None]))
     assert 0.01 + 0.03 < effect < 0.01 + 6 * 0.03
     values = rng.normal(0, 0.03, (600, 4, 15))
