@@ -220,7 +220,8 @@ class _StoredGate:
         )
         where = "a run each, on other days or at least six hours apart" if self._is_one_host else "a run on each"
         yield (
-            f"{self._numbers[0]} against {_count(self._numbers[1], self._what)} are too few to be compared by themselves: measure {listed}, {where}. "
+            f"There are too few {self._what}s to be compared by themselves, {self._numbers[0]} of the baseline and {self._numbers[1]} of the candidate: "
+            f"measure {listed}, {where}. "
             f"{RECOMMENDED_SITTINGS[0]} and {RECOMMENDED_SITTINGS[1]} are recommended."
         )
 
@@ -247,7 +248,8 @@ class _StoredGate:
         numbers = f"{_count(self._numbers[0], self._what)} against {self._numbers[1]}"
         yield f"Both were measured {hosts}: {runs}, {numbers}. {_SITTING} {_RUNS}"
         if self._sizes.are_enough:
-            yield f"Each {self._what} counts once, with the median of its first {_count(self._runs_each)}, as many as each of them has."
+            counted = "its first run" if self._runs_each == 1 else f"the median of its first {self._runs_each} runs"
+            yield f"Each {self._what} counts once, with {counted}: as many as every one has."
         elif not any(missing_units(*self._counts)):
             yield self._allowance_note()
         sides = {"baseline": self._baseline_runs, "candidate": self._candidate.runs}

@@ -17,7 +17,7 @@ DRIFT = 0.03 / 60
 """The slope of a drift that is no step, a value on the logarithmic scale: 3 % in 60 results."""
 _CORRELATIONS = tuple(np.arange(10) / 10)  # what the models try; a negative correlation counts as none, which is cautious
 _DIGITS = 1e-9  # of values, relative: differences below that are roundings
-_AT_ONCE = 100  # simulations: many are decided by the first ones
+_FIRST_SIMULATIONS = 25  # many series without a step are decided by them
 _Values = npt.NDArray[np.float64]
 
 
@@ -158,9 +158,11 @@ def _p(
     ratio: float, innovations: _Values, models: Sequence[_Model], rng: np.random.Generator, significance: float, simulations: int
 ) -> float:
     """The share of simulated series without a further step whose ratio is at least as large; 1 as soon as it is above the significance."""
-    at_least, most = 0, significance * (simulations + 1) - 1
-    for start in range(0, simulations, _AT_ONCE):
-        drawn = rng.permuted(np.tile(innovations, (min(_AT_ONCE, simulations - start), 1)), axis=-1)
+    at_least, done, most = 0, 0, significance * (simulations + 1) - 1
+    while done < simulations:
+        number = min(max(done, _FIRST_SIMULATIONS), simulations - done)
+        drawn = rng.permuted(np.tile(innovations, (number, 1)), axis=-1)
+        done += number
         ratios = _log_ratios(_correlated(drawn + _DIGITS * rng.standard_normal(drawn.shape)), models)
         at_least += int((ratios >= ratio).sum())
         if at_least > most:

@@ -111,8 +111,8 @@ def test_one_sitting_of_each_side_shows_only_what_no_other_day_explains(slower, 
     assert sum(note.startswith(said) for note in verdict.notes) == 1
     if kind == "inconclusive":
         assert verdict.reasons[0] == (
-            "1 against 1 sitting are too few to be compared by themselves: measure 3 more sittings of the baseline and 4 more sittings of the candidate, "
-            "a run each, on other days or at least six hours apart. 10 and 5 are recommended."
+            "There are too few sittings to be compared by themselves, 1 of the baseline and 1 of the candidate: measure 3 more sittings of the baseline "
+            "and 4 more sittings of the candidate, a run each, on other days or at least six hours apart. 10 and 5 are recommended."
         )
 
 
@@ -134,9 +134,18 @@ def test_runs_with_pauses_below_six_hours_are_one_sitting():
     apart = merge_baselines([("a", sides[0]), ("b", sides[2])])
     verdict = gate(apart, runs(NEW, hour=12))
     assert any("6 sittings against 5" in note for note in verdict.notes)
-    assert any(
-        note == "Each sitting counts once, with the median of its first 1 run, as many as each of them has." for note in verdict.notes
-    )
+    assert any(note == "Each sitting counts once, with its first run: as many as every one has." for note in verdict.notes)
+
+
+def test_a_sitting_counts_with_the_median_of_as_many_runs_as_every_one_has():
+    # three runs a day, the last of which is slow; of the candidate there are three, too, but on one day four
+    baseline = runs([1.0, 1.004, 1.5] * 5, each=3)
+    other = merge_baselines([("a", runs([1.002, 0.998, 1.4] * 5, each=3, hour=12)), ("b", runs([9.0], hour=13))])
+    verdict = gate(baseline, other)
+    assert any(note == "Each sitting counts once, with the median of its first 3 runs: as many as every one has." for note in verdict.notes)
+    found = next(one for one in verdict.comparisons if one.metric == "p50")
+    assert {round(value / 2e6, 3) for value in found.baseline_values} == {1.004}
+    assert {round(value / 2e6, 3) for value in found.candidate_values} == {1.002}
 
 
 def test_the_interval_is_that_of_the_rank_sum_test():
@@ -157,14 +166,14 @@ def test_the_interval_is_that_of_the_rank_sum_test():
         (
             [1.0],
             [1.5],
-            "1 against 1 sitting are too few to be compared by themselves: measure 3 more sittings of the baseline and 4 more sittings",
+            "1 of the baseline and 1 of the candidate: measure 3 more sittings of the baseline and 4 more sittings of the candidate, a run each",
         ),
         (
             STEADY,
             [1.5, 1.5],
-            "5 against 2 sittings are too few to be compared by themselves: measure 2 more sittings of the candidate, a run each",
+            "too few sittings to be compared by themselves, 5 of the baseline and 2 of the candidate: measure 2 more sittings of the candidate",
         ),
-        (STEADY, [1.5] * 3, "5 against 3 sittings are too few to be compared by themselves: measure 1 more sitting of the candidate"),
+        (STEADY, [1.5] * 3, "5 of the baseline and 3 of the candidate: measure 1 more sitting of the candidate, a run each, on other days"),
     ],
 )
 def test_with_too_few_runs_nothing_is_gated_and_the_verdict_says_how_many_are_missing(baseline, candidate, sentence):
@@ -197,13 +206,15 @@ def test_where_the_hosts_differ_a_host_counts_once_with_the_median_of_its_runs()
 def test_a_foreign_host_may_differ_as_another_sitting():
     verdict = gate(runs(STEADY), runs([1.3] * 5, hosts=("host-b",), hour=1))
     assert verdict.kind == "inconclusive"
-    assert verdict.reasons[0].startswith("1 against 1 host are too few to be compared by themselves: measure 3 more hosts of the baseline")
+    assert verdict.reasons[0].startswith(
+        "There are too few hosts to be compared by themselves, 1 of the baseline and 1 of the candidate: measure 3"
+    )
     assert gate(runs(STEADY), runs([1.5] * 5, hosts=("host-b",), hour=1)).kind == "regressed"
 
 
 def test_only_the_baseline_runs_of_the_candidates_host_are_compared():
     baseline = runs([1.0, 2.0, 1.002, 2.004, 0.998, 1.996], hosts=("host-a", "host-b"))
-    assert "3 against 2 sittings" in gate(baseline, runs([1.001, 0.999], hour=1)).reasons[0]
+    assert "3 of the baseline and 2 of the candidate" in gate(baseline, runs([1.001, 0.999], hour=1)).reasons[0]
     baseline = runs([1.0, 2.0, 1.002, 2.004, 0.998, 1.996, 1.001, 2.0, 0.999, 1.99], hosts=("host-a", "host-b"))
     verdict = gate(baseline, runs(NEW, hour=1))
     assert verdict.kind == "pass"
@@ -374,22 +385,12 @@ def test_the_throughput_of_an_open_loop_is_not_gated():
     assert {one.metric for one in verdict.gated} == {"p50", "p95", "p99", "error_rate"}
 
 
-def test_false_alarms_stay_below_one_per_cent_at_the_noise_band():
-    # a slowdown of the band in all metrics, which move together: of 400 gates 4 may alarm; more than 9 have a probability
-    # of 0.8 %, and the rule is conservative
-    random = np.random.default_rng(11)
-    kinds = []
-    for _ in range(400):
-        base, candidate = np.exp(random.normal(0, 0.03, 6)), 1.01 * np.exp(random.normal(0, 0.03, 4))
-        kinds.append(gate(runs(base), runs(candidate, hour=1)).kind)
-    assert 0 < kinds.count("regressed") <= 9
-
-
 def test_a_slowdown_above_the_detectable_effect_is_detected():
-    random, found, gates = np.random.default_rng(12), 0, 100
+    # false alarms are counted in test_stored_runs, without results
+    random, found, gates = np.random.default_rng(12), 0, 40
     for _ in range(gates):
         base = np.exp(random.normal(0, 0.02, 10))
         slower = 1.2 * np.exp(random.normal(0, 0.02, 5))
         verdict = gate(runs(base), runs(slower, hour=1))
         found += verdict.kind == "regressed"
-    assert found >= 85
+    assert found >= 34
