@@ -118,7 +118,7 @@ class _Model:
         return np.asarray(0.5 * math.log(1 - self.correlation**2) - size / 2 * np.log(np.maximum(squares, size * _DIGITS**2)))
 
 
-@functools.lru_cache(maxsize=16)
+@functools.lru_cache(maxsize=3)  # 60 MB each for 500 values
 def _models(size: int, known: tuple[int, ...], shortest: int) -> tuple[_Model, ...]:
     """The models of one more step than the known ones, one for each correlation; empty if there is no place for it."""
     bounds, index = [0, *known, size], np.arange(size)
