@@ -181,7 +181,8 @@ TREATMENTS: dict[str, tuple[Treatment, ...]] = {
     "docs/concepts/warm-up.md": (_URL,),
     "docs/how-to/bisecting.md": (Treatment("perfkit bisect", added="--pairs 24"),),
     "docs/how-to/ci.md": (
-        Treatment("for n in ", environment=_SHORTEST_RUNS),
+        Treatment("perfkit run scenarios/simple.yaml --out reports/base-", environment=_SHORTEST_RUNS),
+        Treatment("perfkit run scenarios/simple.yaml --out reports/new-", environment=_SHORTEST_RUNS),
         Treatment("perfkit gate --baseline baselines/simple.json", exit_codes=_OF_EQUAL_SERVERS),
         Treatment(
             "perfkit history add reports/nightly",

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from perfkit.history.trend import Step, Trend
 
 _FILE = pathlib.Path("perfkit-history.sqlite")
-_MOST_TRENDS = 500  # each takes a panel, and up to seconds of permutations
+_MOST_TRENDS = 500  # each takes a panel, and up to seconds of simulations
 _METRICS = ("throughput", "p50", "p90", "p95", "p99", "p99_9", "cpu_time")
 _SERIES = {
     "scenario": ("NAME", "only this scenario"),
@@ -69,7 +69,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         add_accepted(part)
         part.add_argument("--load-point", metavar="WORDS", help="only this load point, such as 'http, concurrency 4'")
         part.add_argument("--metric", action="append", metavar="NAME", help=f"only this metric ({', '.join(_METRICS)}, …); may be repeated")
-        part.add_argument("--seed", type=whole_number(0, 2**32 - 1), default=0, help="seed of the permutations; default 0")
+        part.add_argument("--seed", type=whole_number(0, 2**32 - 1), default=0, help="seed of the simulations; default 0")
     for part, execute in ((add, _add), (listed, _list), (plot, _plot), (steps, _steps), (check, _check)):
         part.set_defaults(execute=execute)
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from perfkit.gate.metrics import SECONDARY_MARGINS
 from perfkit.gate.schedule import MOST_PAIRS
 from perfkit.gate.sentences import describe_others, metric_title
-from perfkit.gate.stored_runs import RECOMMENDED_RUNS
+from perfkit.gate.stored_runs import RECOMMENDED_SITTINGS
 from perfkit.gate.undecided import GateFacts, decide
 from perfkit.gate.verdict import Comparison, Fault, GeneratorLoad, NextStep, Verdict
 from perfkit.stats.validity import BUSY_CORE_SHARE, DISTURBED_BY_OTHERS
@@ -70,10 +70,10 @@ def stored_next_steps(verdict: Verdict, folder: str = "") -> tuple[NextStep, ...
     paired = NextStep(text=both, command="perfkit gate SCENARIO --baseline TARGET --candidate TARGET")
     match verdict.kind:
         case "inconclusive":
-            baseline, candidate = RECOMMENDED_RUNS
+            baseline, candidate = RECOMMENDED_SITTINGS
             more = (
-                f"Decide on more runs beforehand, such as {baseline} of the baseline and {candidate} of the candidate, each a start of the server "
-                "(perfkit run): adding runs until the verdict changes would raise its false alarms."
+                f"Decide on more sittings beforehand, such as {baseline} of the baseline and {candidate} of the candidate, each a run (perfkit run) on another "
+                "day: adding runs until the verdict changes would raise its false alarms."
             )
             return (NextStep(text=more, command="perfkit baseline RESULT RESULT … --out BASELINE"), paired)
         case "regressed":

@@ -1,7 +1,8 @@
 """The stored gate: a verdict from stored results. Pure.
 
-The unit is the run: a server started and measured. The candidate's runs are compared with the baseline's on the same host; where the
-hosts differ, a host counts once. With too few of them nothing is gated, and the verdict says how many are missing.
+The unit is the sitting: what one host has measured without a pause of six hours. The candidate's are compared with the baseline's on the same
+host; where the hosts differ, all of a host is one sitting. With too few sittings the runs are compared, with an allowance for what sittings may
+differ by; with too few runs nothing is gated. The verdict says how many are missing.
 """
 
 import statistics
@@ -9,18 +10,20 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 import perfkit
+from perfkit.clock import parse_instant
 from perfkit.gate.accepted import acceptance_notes
 from perfkit.gate.baseline import Baseline, BaselinePoint, BaselineRun
 from perfkit.gate.metrics import ERROR_RATE, ERROR_RATE_BAND, Metric, with_acceptance
 from perfkit.gate.paired import FALSE_ALARM_RATE
 from perfkit.gate.stored_runs import (
-    MACHINE_ALLOWANCE,
-    RECOMMENDED_RUNS,
+    LARGEST_SHIFT,
+    RECOMMENDED_SITTINGS,
     STORED_MARGINS,
     FailedRequests,
     RunValues,
+    Sittings,
     compare_runs,
-    missing_runs,
+    missing_units,
 )
 from perfkit.gate.verdict import Comparison, Verdict, VerdictKind
 from perfkit.history.accepted import NOTHING_ACCEPTED, AcceptedChanges
@@ -28,11 +31,15 @@ from perfkit.result.distribution import PERCENTILES
 from perfkit.result.fingerprint import fingerprint_differences, same_build, scenario_differences
 from perfkit.stats.slo import FailedShare
 
+_PAUSE_S = 6 * 3600.0
+_SITTING = (
+    f"A sitting is what one host measured with pauses of less than {_PAUSE_S / 3600:.0f} hours between the starts of its runs; where the hosts differ, all "
+    "that a host measured. What it has in common (temperature, clock rates, other tenants) is no property of the server."
+)
 _NOT_PAIRED = (
-    "This verdict rests on stored results: baseline and candidate were measured at different times, and the machine may have changed in "
-    f"between (temperature, clock rates, other tenants). A change of up to {MACHINE_ALLOWANCE:.0%} either way is allowed for: intervals reach that much farther, and the "
-    "margins are wider than a paired gate's. A larger change of the machine cannot be told from one of the server. `perfkit gate SCENARIO "
-    "--baseline TARGET --candidate TARGET` measures both in turn, which tells the two apart and finds smaller changes."
+    "This verdict rests on stored results: baseline and candidate were measured at different times. A machine that has changed for good in between "
+    "cannot be told from a change of the server. `perfkit gate SCENARIO --baseline TARGET --candidate TARGET` measures both in turn, which tells "
+    "the two apart in one sitting, and finds smaller changes."
 )
 _RUNS = "A run is one start of the server; its repetitions and requests share that process and count as one."
 _NOT_STARTED = (
@@ -61,7 +68,7 @@ def stored_verdict(
     """Compare a candidate's runs with a baseline's; either may be a single result.
 
     Incomparable if the fingerprints differ, both sides name the same build (unless allowed), or the candidate lacks a metric of the
-    baseline; invalid if a run was invalid; inconclusive with too few runs. Otherwise `stats.stored_runs.judge_runs` decides, by one exact
+    baseline; invalid if a run was invalid; inconclusive with too few runs. Otherwise `stored_runs.judge_runs` decides, by one exact
     test of all metrics and load points.
     """
     gate = _StoredGate(baseline, candidate, labels, started_at, accepted.of(baseline.name))
@@ -124,10 +131,15 @@ class _StoredGate:
         hosts = set(candidate.hosts)
         self._is_one_host = len(hosts) == 1 and "" not in hosts and hosts <= set(baseline.hosts)
         self._baseline_runs = [run for run in baseline.runs if not self._is_one_host or run.host_id in hosts]
-        # a host in both sides is one unit of each: what its runs have in common only makes the difference of the sides smaller
-        self._units = tuple(
-            [[run] for run in runs] if self._is_one_host else _by_host(runs) for runs in (self._baseline_runs, candidate.runs)
-        )
+        sittings = [_sittings(runs, by_host=not self._is_one_host) for runs in (self._baseline_runs, candidate.runs)]
+        self._numbers = (len(sittings[0]), len(sittings[1]))
+        self._sizes = Sittings(*(tuple(map(len, side)) for side in sittings))
+        if self._sizes.are_enough:  # each with as many runs, so that they are exchangeable
+            self._runs_each = min(map(min, self._sizes))
+            self._units = [[sitting[: self._runs_each] for sitting in side] for side in sittings]
+            self._sizes = Sittings(*((1,) * number for number in self._numbers))
+        else:
+            self._units = [[[run] for sitting in side for run in sitting] for side in sittings]
         self._counts = (len(self._units[0]), len(self._units[1]))
 
     def missing_gated_metrics(self) -> Iterator[str]:
@@ -151,11 +163,11 @@ class _StoredGate:
         ]
         error_rates = [Metric(ERROR_RATE, title, "share", ERROR_RATE_BAND) for title in points]
         values = [*map(self._run_values, self._accept(metrics)), *map(self._error_rates, self._accept(error_rates))]
-        comparisons = compare_runs(values)
+        comparisons = compare_runs(values, self._sizes)
         gated = [comparison for comparison in comparisons if comparison.gated]
         verdicts = {comparison.verdict for comparison in gated}
         kind: VerdictKind = "regressed" if "regressed" in verdicts else "inconclusive" if "inconclusive" in verdicts else "pass"
-        return self.verdict(kind, [*self._missing_runs(), *_reasons(kind, gated)], comparisons)
+        return self.verdict(kind, [*self._missing_sittings(kind), *_reasons(kind, gated)], comparisons)
 
     def verdict(self, kind: VerdictKind, reasons: Sequence[str], comparisons: Sequence[Comparison] = ()) -> Verdict:
         """The verdict as a value, with its notes."""
@@ -199,29 +211,49 @@ class _StoredGate:
         baseline, candidate = (tuple(statistics.median(_values(run)[key] for run in unit) for unit in side) for side in self._units)
         return RunValues(metric, baseline, candidate)
 
-    def _missing_runs(self) -> Iterator[str]:
-        more = missing_runs(*self._counts)
-        if not any(more):
+    def _missing_sittings(self, kind: VerdictKind) -> Iterator[str]:
+        more = missing_units(*self._numbers)
+        if kind in ("regressed", "pass") or self._sizes.are_enough:
             return
-        what = "run" if self._is_one_host else "host"
         listed = " and ".join(
-            f"{_count(number, what, 'more ')} of the {side}" for number, side in zip(more, ("baseline", "candidate"), strict=True) if number
+            f"{_count(number, self._what, 'more ')} of the {side}"
+            for number, side in zip(more, ("baseline", "candidate"), strict=True)
+            if number
         )
+        where = "a run each, on other days or at least six hours apart" if self._is_one_host else "a run on each"
         yield (
-            f"There are too few {what}s for a verdict with {FALSE_ALARM_RATE:.0%} false alarms, {self._counts[0]} of the baseline and {self._counts[1]} of the candidate: "
-            f"measure {listed}. {RECOMMENDED_RUNS[0]} and {RECOMMENDED_RUNS[1]} are recommended."
+            f"There are too few {self._what}s to be compared by themselves, {self._numbers[0]} of the baseline and {self._numbers[1]} of the candidate: "
+            f"measure {listed}, {where}. "
+            f"{RECOMMENDED_SITTINGS[0]} and {RECOMMENDED_SITTINGS[1]} are recommended."
         )
+
+    def _allowance_note(self) -> str:
+        what, allowed = self._what, f"{self._sizes.largest_allowance:.0%}"
+        if sum(self._numbers) == 2:
+            return (
+                f"One {what} of each side does not show by how much {what}s differ. A standard deviation of {LARGEST_SHIFT:.0%} at most is assumed: only a slowdown of "
+                f"more than {allowed} is told from that of another {what}, intervals reach farther, and an unchanged candidate seldom passes."
+            )
+        return (
+            f"By how much {what}s differ is estimated from these, few as they are, and assumed to be {LARGEST_SHIFT:.0%} at most (standard deviation): up to "
+            f"{allowed} of a slowdown may be that, intervals reach farther, and less is found than with enough {what}s."
+        )
+
+    @property
+    def _what(self) -> str:
+        return "sitting" if self._is_one_host else "host"
 
     def _notes(self) -> Iterator[str]:
         yield _NOT_PAIRED
-        counts = f"{_count(len(self._baseline_runs))} of the baseline, {_count(len(self._candidate.runs))} of the candidate"
-        if self._is_one_host:
-            yield f"Both were measured on one host ({self._candidate.hosts[0]}): {counts}. {_RUNS}"
-        else:
-            yield (
-                f"Baseline and candidate were measured on different hosts, or on unknown ones: {counts}. A host counts once, with the median of its "
-                f"runs: {_count(self._counts[0], 'host')} against {self._counts[1]}. Runs on one host of the baseline find smaller changes. {_RUNS}"
-            )
+        runs = f"{_count(len(self._baseline_runs))} of the baseline, {_count(len(self._candidate.runs))} of the candidate"
+        hosts = f"on one host ({self._candidate.hosts[0]})" if self._is_one_host else "on different hosts, or on unknown ones"
+        numbers = f"{_count(self._numbers[0], self._what)} against {self._numbers[1]}"
+        yield f"Both were measured {hosts}: {runs}, {numbers}. {_SITTING} {_RUNS}"
+        if self._sizes.are_enough:
+            counted = "its first run" if self._runs_each == 1 else f"the median of its first {self._runs_each} runs"
+            yield f"Each {self._what} counts once, with {counted}: as many as every one has."
+        elif not any(missing_units(*self._counts)):
+            yield self._allowance_note()
         sides = {"baseline": self._baseline_runs, "candidate": self._candidate.runs}
         if unknown_starts := [side for side, runs in sides.items() if len(runs) > 1 and any(run.starts_server is False for run in runs)]:
             yield _NOT_STARTED.format(" and ".join(f"the {side}'s runs" for side in unknown_starts))
@@ -247,8 +279,21 @@ def _describe_side(side: Baseline, runs: Sequence[BaselineRun]) -> dict[str, Any
     }
 
 
-def _by_host(runs: Sequence[BaselineRun]) -> list[list[BaselineRun]]:
-    return [[run for run in runs if run.host_id == host] for host in dict.fromkeys(run.host_id for run in runs)]
+def _sittings(runs: Sequence[BaselineRun], *, by_host: bool) -> list[list[BaselineRun]]:
+    """The runs in the order of time, those of one sitting together."""
+    if by_host:
+        return [[run for run in runs if run.host_id == host] for host in dict.fromkeys(run.host_id for run in runs)]
+    sittings: list[list[BaselineRun]] = []
+    for run in sorted(runs, key=lambda run: run.started_at):
+        if sittings and _pause_s(sittings[-1][-1], run) < _PAUSE_S:
+            sittings[-1].append(run)
+        else:
+            sittings.append([run])
+    return sittings
+
+
+def _pause_s(run: BaselineRun, later: BaselineRun) -> float:
+    return (parse_instant(later.started_at) - parse_instant(run.started_at)).total_seconds()
 
 
 def _reasons(kind: VerdictKind, gated: Sequence[Comparison]) -> list[str]:

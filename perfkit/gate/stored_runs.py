@@ -1,8 +1,9 @@
-"""The rule by which a gate decides from stored runs of two servers, measured at different times: an exact test with an allowance.
+"""The rule by which a gate decides from stored runs of two servers, measured at different times: an exact test of sittings.
 
-All differences are slowdowns on a logarithmic scale, or differences of a share; above 0 the candidate is worse. Between the two
-measurements the machine may have changed, which no test of the runs can tell from a change of the server. So every time and rate may have
-changed by `MACHINE_ALLOWANCE` without any change of the server.
+All differences are slowdowns on a logarithmic scale, or differences of a share; above 0 the candidate is worse. A sitting is what one
+machine measured without a long pause, and what its runs have in common is no property of the server. So a sitting is the unit of the test where
+there are enough of them; otherwise the units are runs, and the times and rates of the two sides may differ besides by what sittings differ by
+(`shift_allowances`).
 """
 
 import dataclasses
@@ -10,7 +11,7 @@ import functools
 import itertools
 import math
 from collections.abc import Iterator, Sequence
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -19,6 +20,7 @@ from numpy.typing import NDArray
 from perfkit.gate.metrics import Metric, MetricTests, build_comparison
 from perfkit.gate.paired import FALSE_ALARM_RATE, PASS_RATE, POWER, Look, MetricBounds
 from perfkit.gate.verdict import Comparison
+from perfkit.stats.probability import normal_quantile, student_t_quantile
 from perfkit.stats.ratio_interval import Estimate, difference_of, share_interval
 from perfkit.stats.signed_rank import Array
 from perfkit.stats.slo import FailedShare
@@ -144,68 +146,112 @@ def _null_counts(first: int, second: int) -> Array:
     return counts
 
 
-MACHINE_ALLOWANCE = 0.05
-"""By how much the machine may have changed all times in between, either way. With it an unchanged candidate is called slower in less than
-1 % of gates on a machine whose drift has a standard deviation of 3 % (`benchmarks/stored_gate_simulation.py`)."""
-FEWEST_CANDIDATE_RUNS = 3
-RECOMMENDED_RUNS = (10, 5)
+LARGEST_SHIFT = 0.08
+"""The standard deviation by which sittings are assumed to differ at most, all times and rates of one together, where too few of them show it."""
+FEWEST_CANDIDATE_UNITS = 3
+RECOMMENDED_SITTINGS = (10, 5)
 """Of the baseline, and of the candidate."""
 _FEWEST_ARRANGEMENTS = math.ceil(1 / FALSE_ALARM_RATE)
+_SHIFT_RATE = FALSE_ALARM_RATE / 2  # for a larger shift; the other half and more is for the runs
 _SIMULATED_GATES = 500
 
 
-def allowance(bounds: MetricBounds) -> float:
-    """The difference in a metric that the machine may have made: none in an error rate."""
-    return 0.0 if bounds.is_error_rate else math.log1p(MACHINE_ALLOWANCE)
+class Sittings(NamedTuple):
+    """How many units each sitting has, for each side, in their order; one each where the sittings are the units."""
+
+    baseline: tuple[int, ...]
+    candidate: tuple[int, ...]
+
+    @property
+    def are_enough(self) -> bool:
+        """Whether the sittings can be tested by themselves."""
+        return not any(missing_units(len(self.baseline), len(self.candidate)))
+
+    @property
+    def spread(self) -> float:
+        """The standard deviation of the difference of the sides' means, in that of a sitting: √(Σ (n_i/n)² + Σ (m_j/m)²)."""
+        return math.sqrt(sum((size / sum(sizes)) ** 2 for sizes in self for size in sizes))
+
+    @property
+    def largest_allowance(self) -> float:
+        """The slowdown up to which no regression is called, for sittings that differ by `LARGEST_SHIFT`, besides the noise band; 0 for enough of them."""
+        return 0.0 if self.are_enough else math.expm1(LARGEST_SHIFT * normal_quantile(1 - _SHIFT_RATE) * self.spread)
 
 
-def judge_runs(bounds: Sequence[MetricBounds], baseline: Array, candidate: Array) -> Look:
-    """Tests slownesses of shape [..., metrics, runs]; there must be enough runs (`missing_runs`).
+def shift_allowances(bounds: Sequence[MetricBounds], baseline: Array, candidate: Array, sittings: Sittings, alpha: float) -> Array:
+    """The differences that the sittings alone exceed with a probability of `alpha`, either way, shape [..., metrics]; none in an error rate.
+
+    None if there are enough sittings: then they are the units, and scatter in the test by themselves. Otherwise the difference of the sides' means
+    has the standard deviation s · `Sittings.spread`. s is `LARGEST_SHIFT`, with the normal quantile, or that of the means of the sittings about
+    those of their sides, with Student's quantile, whichever allows less: the more sittings there are, the better they show it.
+    """
+    allowed = np.zeros(np.shape(baseline)[:-1])
+    if sittings.are_enough:
+        return allowed
+    allowed += LARGEST_SHIFT * normal_quantile(1 - alpha)
+    if (degrees := sum(map(len, sittings)) - 2) > 0:
+        squares = sum(_scatter(np.asarray(side), sizes) for side, sizes in zip((baseline, candidate), sittings, strict=True))
+        allowed = np.minimum(allowed, student_t_quantile(1 - alpha, degrees) * np.sqrt(squares / degrees))
+    return np.where(_is_error_rate(bounds)[:, 0], 0.0, sittings.spread * allowed)
+
+
+def _scatter(runs: Array, sizes: Sequence[int]) -> Array:
+    """The squares of the means of the sittings about their mean, shape [...]."""
+    means = np.add.reduceat(runs, np.cumsum([0, *sizes[:-1]]), axis=-1) / np.array(sizes)
+    return np.asarray(((means - means.mean(-1, keepdims=True)) ** 2).sum(-1))
+
+
+def judge_runs(bounds: Sequence[MetricBounds], baseline: Array, candidate: Array, sittings: Sittings) -> Look:
+    """Tests slownesses of shape [..., metrics, units]; there must be enough units (`missing_units`).
 
     Regressed: the permutation test of `step_down_p` rejects H0 "worse by no more than the band and the allowance together", with one error
     rate for all metrics. Passed: the upper limit of the shift, at 95 %, and the allowance stay below the margin together. A pass needs all
     metrics, so these limits need no correction (R. L. Berger, Technometrics 24, 1982). An error rate passes here by its runs; it needs enough
     requests besides.
     """
-    values = np.concatenate([baseline, np.asarray(candidate) - _no_change(bounds)], axis=-1)
+    least = _no_change(bounds, baseline, candidate, sittings)
+    values = np.concatenate([baseline, np.asarray(candidate) - least], axis=-1)
     # rates without any error stay equal: lowered by the band, they would make the opposite arrangement as extreme as a regression
     adjusted = step_down_p(np.where(_is_error_rate(bounds), np.maximum(values, 0.0), values), np.shape(candidate)[-1])
-    high = shift_limits(baseline, candidate, PASS_RATE)[1]
-    passed = high + np.array([allowance(one) for one in bounds]) < np.array([one.margin for one in bounds])
-    return Look(adjusted, adjusted <= FALSE_ALARM_RATE, passed)
+    high = shift_limits(baseline, candidate, PASS_RATE)[1] + shift_allowances(bounds, baseline, candidate, sittings, PASS_RATE)
+    return Look(adjusted, adjusted <= FALSE_ALARM_RATE, high < np.array([one.margin for one in bounds]))
 
 
-def improved_runs_p(bounds: Sequence[MetricBounds], baseline: Array, candidate: Array) -> Array:
+def improved_runs_p(bounds: Sequence[MetricBounds], baseline: Array, candidate: Array, sittings: Sittings) -> Array:
     """P-values of H0 "better by no more than the band and the allowance together", shape [..., metrics]: the mirrored test of `judge_runs`."""
-    least = _no_change(bounds)
+    least = _no_change(bounds, baseline, candidate, sittings)
     values = -np.concatenate([baseline, candidate + least], axis=-1)
     return step_down_p(np.where(_is_error_rate(bounds), np.minimum(values, -least), values), np.shape(candidate)[-1])
 
 
-def _no_change(bounds: Sequence[MetricBounds]) -> Array:
-    """The differences that count as no change, shape [metrics, 1]."""
-    return np.array([[one.band + allowance(one)] for one in bounds])
+def _no_change(bounds: Sequence[MetricBounds], baseline: Array, candidate: Array, sittings: Sittings) -> Array:
+    """The differences that count as no change, shape [..., metrics, 1]."""
+    bands = np.array([one.band for one in bounds])
+    return (bands + shift_allowances(bounds, baseline, candidate, sittings, _SHIFT_RATE))[..., None]
 
 
 def _is_error_rate(bounds: Sequence[MetricBounds]) -> npt.NDArray[np.bool_]:
     return np.array([[one.is_error_rate] for one in bounds])
 
 
-def estimate_shift(bounds: MetricBounds, baseline: Sequence[float], candidate: Sequence[float]) -> tuple[float, float, float]:
-    """How much worse the candidate is, and the limits of that at 95 % each, farther out by the allowance; infinite for too few runs."""
+def estimate_shift(
+    bounds: MetricBounds, baseline: Sequence[float], candidate: Sequence[float], sittings: Sittings
+) -> tuple[float, float, float]:
+    """How much worse the candidate is, and the limits of that at 95 % each, farther out by the allowance; infinite for too few units."""
     one, other = np.asarray(baseline, np.float64), np.asarray(candidate, np.float64)
     low, high = shift_limits(one, other, PASS_RATE)
-    return float(shift(one, other)), float(low) - allowance(bounds), float(high) + allowance(bounds)
+    (allowed,) = shift_allowances([bounds], one[None], other[None], sittings, PASS_RATE)
+    return float(shift(one, other)), float(low - allowed), float(high + allowed)
 
 
-def missing_runs(baseline: int, candidate: int) -> tuple[int, int]:
-    """How many more runs of the baseline and of the candidate a verdict needs.
+def missing_units(baseline: int, candidate: int) -> tuple[int, int]:
+    """How many more runs, or sittings, of the baseline and of the candidate a test of them needs.
 
-    The candidate needs three, and there must be 100 ways to arrange all runs, since the smallest p is one of them. More runs of the
-    candidate are asked for first, up to the recommended number.
+    The candidate needs three, and there must be 100 ways to arrange all, since the smallest p is one of them. More of the candidate are
+    asked for first, up to the recommended number.
     """
-    more = max(FEWEST_CANDIDATE_RUNS, candidate)
-    while math.comb(baseline + more, more) < _FEWEST_ARRANGEMENTS and more < RECOMMENDED_RUNS[1]:
+    more = max(FEWEST_CANDIDATE_UNITS, candidate)
+    while math.comb(baseline + more, more) < _FEWEST_ARRANGEMENTS and more < RECOMMENDED_SITTINGS[1]:
         more += 1
     needed = baseline
     while math.comb(needed + more, more) < _FEWEST_ARRANGEMENTS:
@@ -213,16 +259,18 @@ def missing_runs(baseline: int, candidate: int) -> tuple[int, int]:
     return needed - baseline, more - candidate
 
 
-def detectable_shift(bounds: Sequence[MetricBounds], index: int, baseline: Sequence[float], candidate: Sequence[float]) -> float | None:
-    """The difference in metric `index` alone that 90 % of gates would detect if their runs are as noisy as these; None for too few runs.
+def detectable_shift(
+    bounds: Sequence[MetricBounds], index: int, baseline: Sequence[float], candidate: Sequence[float], sittings: Sittings
+) -> float | None:
+    """The difference in metric `index` alone that 90 % of gates would detect if their units are as noisy as these; None for too few.
 
     Gates are simulated from the residuals of both sides about their medians; √(n/(n-2)) corrects the variance that so few residuals lack.
     A gate detects a shift that exceeds band and allowance by more than its lower limit is below zero, at the first step of Bonferroni's
-    correction, whichever the other metrics are; if there are too few runs for that, at the smallest p that they can have, which takes all
-    metrics to be worse together. The machine is taken not to have changed. This is an approximation, with a fixed seed.
+    correction, whichever the other metrics are; if there are too few units for that, at the smallest p that they can have, which takes all
+    metrics to be worse together. Where the units are runs, the sittings are taken to be alike. This is an approximation, with a fixed seed.
     """
     one, other = np.asarray(baseline, np.float64), np.asarray(candidate, np.float64)
-    if any(missing_runs(one.size, other.size)):
+    if any(missing_units(one.size, other.size)):
         return None
     runs = one.size + other.size
     beyond = max(cut_off(one.size, other.size, FALSE_ALARM_RATE / len(bounds)), 1)
@@ -230,11 +278,12 @@ def detectable_shift(bounds: Sequence[MetricBounds], index: int, baseline: Seque
     drawn = np.random.default_rng(0).choice(residuals, (_SIMULATED_GATES, runs))
     differences = (drawn[:, one.size :, None] - drawn[:, None, : one.size]).reshape(_SIMULATED_GATES, -1)
     lowest = np.partition(differences, beyond - 1, axis=-1)[:, beyond - 1]
-    return bounds[index].band + allowance(bounds[index]) - float(np.quantile(lowest, 1 - POWER))
+    (least,) = _no_change([bounds[index]], one[None], other[None], sittings)[:, 0]
+    return float(least - np.quantile(lowest, 1 - POWER))
 
 
 STORED_MARGINS = {"throughput": 0.15, "p50": 0.15, "p95": 0.15, "p99": 0.20}
-"""Slowdowns that a pass must rule out: wider than a paired gate's, since the machine may have changed in between."""
+"""Slowdowns that a pass must rule out: wider than a paired gate's, since sittings differ."""
 _CONFIDENCE = 1 - 2 * PASS_RATE
 FailedRequests: TypeAlias = tuple[int, FailedShare]
 """Scheduled requests, and the share of them that failed."""
@@ -242,7 +291,7 @@ FailedRequests: TypeAlias = tuple[int, FailedShare]
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class RunValues:
-    """One metric's values, one for each run of a side (where the hosts differ, for each host)."""
+    """One metric's values, one for each unit of a side."""
 
     metric: Metric
     baseline: tuple[float, ...]
@@ -264,20 +313,20 @@ class RunValues:
         return baseline, candidate
 
 
-def compare_runs(metrics: Sequence[RunValues]) -> tuple[Comparison, ...]:
-    """Compare each metric; all have the same runs. With too few runs none has a verdict."""
+def compare_runs(metrics: Sequence[RunValues], sittings: Sittings) -> tuple[Comparison, ...]:
+    """Compare each metric; all have the same units. With too few units none has a verdict."""
     gated = [values for values in metrics if values.metric.is_gated]
     bounds = [values.metric.bounds for values in gated]
     tests: Iterator[MetricTests] = iter(())
-    if not any(missing_runs(len(metrics[0].baseline), len(metrics[0].candidate))):
+    if not any(missing_units(len(metrics[0].baseline), len(metrics[0].candidate))):
         baseline, candidate = (np.array(side) for side in zip(*(values.logs for values in gated), strict=True))
-        improvement = improved_runs_p([values.metric.improvement_bounds for values in gated], baseline, candidate)
-        tests = MetricTests.of_each(judge_runs(bounds, baseline, candidate), improvement)
+        improvement = improved_runs_p([values.metric.improvement_bounds for values in gated], baseline, candidate, sittings)
+        tests = MetricTests.of_each(judge_runs(bounds, baseline, candidate, sittings), improvement)
     places = iter(range(len(gated)))
     return tuple(
-        _comparison(values, next(tests, None), detectable_shift(bounds, next(places), *values.logs))
+        _comparison(values, sittings, next(tests, None), detectable_shift(bounds, next(places), *values.logs, sittings))
         if values.metric.is_gated
-        else _comparison(values)
+        else _comparison(values, sittings)
         for values in metrics
     )
 
@@ -287,8 +336,8 @@ def pooled_errors(baseline: Sequence[FailedRequests], candidate: Sequence[Failed
     return difference_of(_share(baseline), _share(candidate))
 
 
-def _comparison(values: RunValues, tested: MetricTests | None = None, detectable: float | None = None) -> Comparison:
-    difference, low, high = _interval(values)
+def _comparison(values: RunValues, sittings: Sittings, tested: MetricTests | None = None, detectable: float | None = None) -> Comparison:
+    difference, low, high = _interval(values, sittings)
     if tested is not None and tested.verdict == "pass" and high >= values.metric.bounds.margin:  # too few requests
         tested = tested._replace(verdict="inconclusive")
     comparison = build_comparison(
@@ -308,9 +357,9 @@ def _comparison(values: RunValues, tested: MetricTests | None = None, detectable
     return comparison.model_copy(update=dict(pooled))
 
 
-def _interval(values: RunValues) -> tuple[float, float, float]:
+def _interval(values: RunValues, sittings: Sittings) -> tuple[float, float, float]:
     """The shift and its limits; those of an error rate enclose Newcombe's of all requests, which few requests leave wide."""
-    difference, low, high = estimate_shift(values.metric.bounds, *values.logs)
+    difference, low, high = estimate_shift(values.metric.bounds, *values.logs, sittings)
     if values.requests is None:
         return difference, low, high
     pooled = pooled_errors(*values.requests)

@@ -57,11 +57,11 @@ class Comparison(Part):
     interval: tuple[float | None, float | None] | None
     """Two-sided, at `confidence`; an end is None if there are too few pairs to bound it, and the whole if there are too few runs.
 
-    A stored gate's reaches farther on both sides by what the machine may have changed between the measurements.
+    A stored gate's reaches farther on both sides by what sittings may differ by, where they are too few to be units.
     """
     confidence: Annotated[float, Field(gt=0, lt=1)]
     pairs: int
-    """Of a stored gate the runs of the side that has fewer; hosts, where they differ."""
+    """Of a stored gate the sittings of the side that has fewer; runs, where the sittings are too few."""
     adjusted_p: Probability | None = None
     """P-value of the test for a regression, adjusted for metrics and looks; below the verdict's `false_alarm_rate` it is a regression."""
     improvement_p: float | None = None
@@ -78,13 +78,13 @@ class Comparison(Part):
     minimum_detectable_effect: float | None = None
     """The slowdown that 9 of 10 gates with this noise would detect, on the scale, at most `MAXIMUM_EFFECT` for a ratio; None if unknown.
 
-    Of a stored gate: if the machine does not change between the measurements.
+    Of a stored gate whose units are runs: if the sittings are alike.
     """
     verdict: MetricVerdict
     reason: str
     """A sentence."""
     baseline_values: tuple[Value | None, ...] = ()
-    """One value per pair, or per run of a stored gate (per host, where they differ), in the order of measurement."""
+    """One value per pair, or per sitting of a stored gate (per run, where sittings are too few), in the order of measurement."""
     candidate_values: tuple[Value | None, ...] = ()
 
     @model_validator(mode="after")

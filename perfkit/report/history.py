@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 
+from perfkit.history.change_points import SHORTEST
 from perfkit.history.check import Gap, HistoryCheck
 from perfkit.history.series import HistoryEntry, Series
 from perfkit.history.trend import Step, Trend, trend_levels
@@ -25,7 +26,7 @@ _MINUTE, _MOST_GAPS = len("2026-01-31T12:34"), 100
 _DATE = len("2026-01-31")
 _COMMIT_LENGTH, _TITLE_LENGTH = 10, 100
 _MOST_DRAWN = 2_000  # the latest results: as many as a panel can show
-_FEWEST_RESULTS = 10  # below that no step is significant: of C(9, 4) orders the two most extreme already occur by chance in 1.6 %
+_FEWEST_RESULTS = 2 * SHORTEST
 
 
 def render_trends(trends: TrendSteps) -> str:

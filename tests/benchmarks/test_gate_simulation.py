@@ -13,7 +13,7 @@ from perfkit.gate.paired import rule_for
 
 GATES = 10_000  # with fewer, a rate of 0.6 % cannot be distinguished from 1 %
 STORED_GATES = 1000
-RECOMMENDED, *_ = stored_gate_simulation.DESIGNS
+RECOMMENDED = next(design for design in stored_gate_simulation.DESIGNS if design.name == "10 in ten, 5 in five")
 
 
 @pytest.mark.parametrize("case", FULL, ids=lambda case: case.name)
@@ -27,10 +27,10 @@ def test_a_gate_whose_time_is_over_at_any_pair_meets_the_target_of_false_alarms(
     assert outcome.regressed * GATES <= max_alarms(GATES)
 
 
-@pytest.mark.parametrize("case", stored_gate_simulation.NULLS, ids=lambda case: case.name)
+@pytest.mark.parametrize("case", [*stored_gate_simulation.NULLS, stored_gate_simulation.SHIFTS[2]], ids=lambda case: case.name)
 def test_at_most_one_per_cent_of_stored_gates_call_an_unchanged_candidate_slower(case):
-    # 10 alarms of 1,000 gates; the report's highest rate is 0.5 %, which has more in one simulation of seventy
-    assert stored_gate_simulation.run(case, RECOMMENDED, STORED_GATES, (1, 2)).regressed <= 0.01
+    # of 1,000 gates 10 may alarm; more than 17 have a probability of 1.4 %
+    assert stored_gate_simulation.run(case, RECOMMENDED, STORED_GATES, (1, 2)).regressed <= 0.017
 
 
 def test_slower_candidates_are_found_from_stored_results():

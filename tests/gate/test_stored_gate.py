@@ -15,12 +15,12 @@ from tests.stored_results import changed, document, point, result
 STARTED = "2026-02-03T04:05:06.000+00:00"
 
 
-def runs(factors, *, hosts=("host-a",), hour=0, **options):
-    """A baseline with one run per factor, by which its times are multiplied and its throughput divided."""
+def runs(factors, *, hosts=("host-a",), hour=0, each=1, **options):
+    """A baseline with one run per factor, by which its times are multiplied and its throughput divided; `each` so many on a day."""
     made = []
     for index, factor in enumerate(factors):
         figures = {"p50_ms": 2.0 * factor, "p99_ms": 6.0 * factor, "throughput_per_s": 500 / factor}
-        started_at = f"2026-01-{1 + index:02}T{hour:02}:00:00.000+00:00"
+        started_at = f"2026-01-{1 + index // each:02}T{hour:02}:{index % each:02}:00.000+00:00"
         made.append((str(index), baseline_from_result(result(started_at=started_at, host=hosts[index % len(hosts)], **figures, **options))))
     return merge_baselines(made)
 
@@ -57,13 +57,13 @@ def test_a_slower_candidate_has_regressed_in_every_metric():
     assert found["error_rate"].verdict == "pass"
 
 
-def test_a_faster_candidate_has_improved_if_it_is_faster_by_more_than_the_machine_may_be():
+def test_a_faster_candidate_has_improved_if_it_is_faster_by_more_than_the_noise_band():
     faster = {one.metric: one for one in gate(runs(STEADY), runs([0.9 * factor for factor in NEW], hour=1)).comparisons}
     assert {name: one.outcome for name, one in faster.items()} == {
         **dict.fromkeys(("throughput", "p50", "p95", "p99"), "improved"),
         "error_rate": "pass",
     }
-    assert {one.outcome for one in gate(runs(STEADY), runs([0.96 * factor for factor in NEW], hour=1)).comparisons} == {"pass"}
+    assert {one.outcome for one in gate(runs(STEADY), runs([0.995 * factor for factor in NEW], hour=1)).comparisons} == {"pass"}
 
 
 def test_an_accepted_slowdown_does_not_hide_an_improvement():
@@ -98,29 +98,82 @@ def test_a_run_knows_whether_perfkit_started_its_server():
     assert baseline_of(by_command).runs[0].starts_server is True
 
 
-@pytest.mark.parametrize(("slower", "kind"), [(1.05, "pass"), (1.08, "regressed"), (1.055, "pass")])
-def test_a_change_that_the_machine_may_have_made_is_no_regression(slower, kind):
+@pytest.mark.parametrize(("slower", "kind"), [(1.005, "pass"), (1.03, "regressed")])
+def test_sittings_that_agree_show_a_small_slowdown(slower, kind):
     assert gate(runs(STEADY), runs([slower * factor for factor in NEW], hour=1)).kind == kind
 
 
-def test_the_interval_is_that_of_the_rank_sum_test_and_reaches_farther_by_the_allowance():
+@pytest.mark.parametrize(("slower", "kind"), [(1.0, "inconclusive"), (1.3, "inconclusive"), (1.4, "regressed")])
+def test_one_sitting_of_each_side_shows_only_what_no_other_day_explains(slower, kind):
+    verdict = gate(runs([*STEADY, *NEW], each=10), runs([slower * factor for factor in NEW], hour=7, each=5))
+    assert verdict.kind == kind
+    said = "One sitting of each side does not show by how much sittings differ. A standard deviation of 8% at most is assumed: only a slowdown of more than 34%"
+    assert sum(note.startswith(said) for note in verdict.notes) == 1
+    if kind == "inconclusive":
+        assert verdict.reasons[0] == (
+            "There are too few sittings to be compared by themselves, 1 of the baseline and 1 of the candidate: measure 3 more sittings of the baseline "
+            "and 4 more sittings of the candidate, a run each, on other days or at least six hours apart. 10 and 5 are recommended."
+        )
+
+
+def test_a_baseline_of_many_sittings_shows_how_much_one_of_the_candidate_may_differ():
+    # at 8 % between sittings 24 % would be allowed; Student's t for nine degrees of freedom at 0.5 % and ten sittings that differ by 0.3 % allow 1 %
+    verdict = gate(runs([*STEADY, *NEW]), runs([1.1 * factor for factor in NEW], hour=7, each=5))
+    assert verdict.kind == "regressed"
+    assert gate(runs([*STEADY, *NEW]), runs(NEW, hour=7, each=5)).kind == "pass"
+    different = [0.9, 1.1, 0.95, 1.05, 1.0, 0.92, 1.08, 0.98, 1.02, 1.0]
+    verdict = gate(runs(different), runs([1.1 * factor for factor in NEW], hour=7, each=5))
+    assert verdict.kind == "inconclusive"
+    assert any(note.startswith("By how much sittings differ is estimated from these, few as they are") for note in verdict.notes)
+
+
+def test_runs_with_pauses_below_six_hours_are_one_sitting():
+    sides = [runs([*STEADY, *NEW], each=10), runs(NEW, hour=5), runs(NEW, hour=7)]
+    together = merge_baselines([("a", sides[0]), ("b", sides[1])])  # the first day's runs at 0:00 to 0:09, and one at 5:00
+    assert any("5 sittings against 5" in note for note in gate(together, runs(NEW, hour=12)).notes)
+    apart = merge_baselines([("a", sides[0]), ("b", sides[2])])
+    verdict = gate(apart, runs(NEW, hour=12))
+    assert any("6 sittings against 5" in note for note in verdict.notes)
+    assert any(note == "Each sitting counts once, with its first run: as many as every one has." for note in verdict.notes)
+
+
+def test_a_sitting_counts_with_the_median_of_as_many_runs_as_every_one_has():
+    # three runs a day, the last of which is slow; of the candidate there are three, too, but on one day four
+    baseline = runs([1.0, 1.004, 1.5] * 5, each=3)
+    other = merge_baselines([("a", runs([1.002, 0.998, 1.4] * 5, each=3, hour=12)), ("b", runs([9.0], hour=13))])
+    verdict = gate(baseline, other)
+    assert any(note == "Each sitting counts once, with the median of its first 3 runs: as many as every one has." for note in verdict.notes)
+    found = next(one for one in verdict.comparisons if one.metric == "p50")
+    assert {round(value / 2e6, 3) for value in found.baseline_values} == {1.004}
+    assert {round(value / 2e6, 3) for value in found.candidate_values} == {1.002}
+
+
+def test_the_interval_is_that_of_the_rank_sum_test():
     baseline, candidate = [1.0, 1.01, 1.02, 1.03, 1.05], [1.02, 1.04, 1.08, 1.0, 1.1]
     found = next(one for one in gate(runs(baseline), runs(candidate, hour=1)).comparisons if one.metric == "p50")
     ratios = sorted(other / one for one in baseline for other in candidate)
     # 4 is the largest U that is significant at 5 %, in a printed table for 5 and 5 values
-    assert found.interval == pytest.approx((ratios[4] / 1.05, ratios[-5] * 1.05), rel=1e-5)
+    assert found.interval == pytest.approx((ratios[4], ratios[-5]), rel=1e-5)
     assert found.estimate == pytest.approx(ratios[12], rel=1e-5)
     assert found.confidence == pytest.approx(0.9)
     assert (found.noise_band, found.margin) == pytest.approx((0.01, 0.15))
-    assert found.minimum_detectable_effect > 0.06
+    assert found.minimum_detectable_effect > 0.01
 
 
 @pytest.mark.parametrize(
     ("baseline", "candidate", "sentence"),
     [
-        ([1.0], [1.5], "1 of the baseline and 1 of the candidate: measure 3 more runs of the baseline and 4 more runs of the candidate."),
-        (STEADY, [1.5, 1.5], "5 of the baseline and 2 of the candidate: measure 2 more runs of the candidate. 10 and 5 are recommended."),
-        (STEADY, [1.5] * 3, "5 of the baseline and 3 of the candidate: measure 1 more run of the candidate."),
+        (
+            [1.0],
+            [1.5],
+            "1 of the baseline and 1 of the candidate: measure 3 more sittings of the baseline and 4 more sittings of the candidate, a run each",
+        ),
+        (
+            STEADY,
+            [1.5, 1.5],
+            "too few sittings to be compared by themselves, 5 of the baseline and 2 of the candidate: measure 2 more sittings of the candidate",
+        ),
+        (STEADY, [1.5] * 3, "5 of the baseline and 3 of the candidate: measure 1 more sitting of the candidate, a run each, on other days"),
     ],
 )
 def test_with_too_few_runs_nothing_is_gated_and_the_verdict_says_how_many_are_missing(baseline, candidate, sentence):
@@ -150,11 +203,13 @@ def test_where_the_hosts_differ_a_host_counts_once_with_the_median_of_its_runs()
     assert gate(baseline, runs([1.02, 1.0, 1.01, 1.0, 1.0], hosts=others, hour=1)).kind == "pass"
 
 
-def test_many_runs_on_one_foreign_host_are_one_unit():
-    verdict = gate(runs(STEADY), runs([1.5] * 5, hosts=("host-b",), hour=1))
+def test_a_foreign_host_may_differ_as_another_sitting():
+    verdict = gate(runs(STEADY), runs([1.3] * 5, hosts=("host-b",), hour=1))
     assert verdict.kind == "inconclusive"
-    assert "too few hosts" in verdict.reasons[0]
-    assert "1 of the baseline and 1 of the candidate: measure 3 more hosts of the baseline" in verdict.reasons[0]
+    assert verdict.reasons[0].startswith(
+        "There are too few hosts to be compared by themselves, 1 of the baseline and 1 of the candidate: measure 3"
+    )
+    assert gate(runs(STEADY), runs([1.5] * 5, hosts=("host-b",), hour=1)).kind == "regressed"
 
 
 def test_only_the_baseline_runs_of_the_candidates_host_are_compared():
@@ -168,9 +223,8 @@ def test_only_the_baseline_runs_of_the_candidates_host_are_compared():
 
 def test_the_notes_say_what_a_stored_gate_cannot_promise():
     notes = " ".join(gate(runs(STEADY), runs([1.0], hour=1)).notes)
-    assert "A larger change of the machine cannot be told from one of the server" in notes
-    assert "A change of up to 5% either way is allowed for" in notes
-    assert "one host (host-a): 5 runs of the baseline, 1 run of the candidate" in notes
+    assert "A machine that has changed for good in between cannot be told from a change of the server" in notes
+    assert "one host (host-a): 5 runs of the baseline, 1 run of the candidate, 5 sittings against 1." in notes
     assert "network" not in notes
     remote = changed(document(), "environment.target.protocols.http.path", "network")
     assert any("not the server's" in note for note in gate(baseline_of(remote), baseline_of({**remote, "started_at": STARTED})).notes)
@@ -230,7 +284,7 @@ def test_a_gate_without_any_metric_is_invalid():
 def test_runs_that_agree_by_rounding_still_have_an_interval():
     # the p50 of all runs in one bucket of the histogram
     verdict = gate(runs([1.0] * 5), runs([1.0] * 5, hour=1))
-    assert all(one.interval[0] < one.estimate < one.interval[1] for one in verdict.comparisons)
+    assert all(one.interval[0] <= one.estimate <= one.interval[1] for one in verdict.comparisons)
 
 
 @pytest.mark.parametrize(
@@ -351,22 +405,12 @@ def test_the_throughput_of_an_open_loop_is_not_gated():
     assert {one.metric for one in verdict.gated} == {"p50", "p95", "p99", "error_rate"}
 
 
-def test_false_alarms_stay_below_one_per_cent_at_the_noise_band_and_the_allowance_together():
-    # a slowdown of band and allowance in all metrics, which move together: of 400 gates 4 may alarm; more than 9 have a probability
-    # of 0.8 %, and the rule is conservative
-    random = np.random.default_rng(11)
-    kinds = []
-    for _ in range(400):
-        base, candidate = np.exp(random.normal(0, 0.03, 6)), 1.01 * 1.05 * np.exp(random.normal(0, 0.03, 4))
-        kinds.append(gate(runs(base), runs(candidate, hour=1)).kind)
-    assert 0 < kinds.count("regressed") <= 9
-
-
 def test_a_slowdown_above_the_detectable_effect_is_detected():
-    random, found, gates = np.random.default_rng(12), 0, 100
+    # false alarms are counted in test_stored_runs, without results
+    random, found, gates = np.random.default_rng(12), 0, 40
     for _ in range(gates):
         base = np.exp(random.normal(0, 0.02, 10))
         slower = 1.2 * np.exp(random.normal(0, 0.02, 5))
         verdict = gate(runs(base), runs(slower, hour=1))
         found += verdict.kind == "regressed"
-    assert found >= 85
+    assert found >= 34

@@ -199,7 +199,7 @@ def test_a_history_too_short_for_steps_says_so():
         trend = Trend(Series("smoke"), "http, concurrency 4", "p50", "ns", entries, tuple(values))
         return render_steps([(trend, find_steps(trend))])
 
-    assert said(9).startswith("1 of 1 time series have no step. 1 have fewer than 10 results")
+    assert said(5).startswith("1 of 1 time series have no step. 1 have fewer than 6 results")
     assert said(12).splitlines()[-2] == "0 of 1 time series have no step."
 
 
