@@ -1,8 +1,12 @@
 """Files of others: devices without an end, large ones, and Parquet whose few bytes stand for many."""
 
+import contextlib
+import io
 import pathlib
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from perfkit.errors import PerfkitError, ScenarioError
 from perfkit.history.accepted import read_accepted
@@ -153,3 +157,32 @@ def test_the_pages_of_what_others_write_are_found_and_read(tmp_path, options):
     assert names == ["timestamp_ns", "payload", "other"]
     assert table.column("timestamp_ns").to_pylist() == list(range(5000))
     assert table.column("payload").to_pylist() == texts
+
+
+@pytest.fixture(scope="module")
+def parquet_files():
+    """The bytes of traces as several writers store them."""
+    pa = pytest.importorskip("pyarrow")
+    from pyarrow import parquet
+
+    table = pa.table({"timestamp_ns": list(range(200)), "payload": [f"p{number % 7}" for number in range(200)]})
+    written = []
+    for options in ({}, {"use_dictionary": False}, {"data_page_version": "2.0", "data_page_size": 200}, {"row_group_size": 50}):
+        file = io.BytesIO()
+        parquet.write_table(table, file, **options)
+        written.append(file.getvalue())
+    return written
+
+
+@given(data=st.data())
+@settings(max_examples=300, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_a_damaged_parquet_file_is_read_or_refused_in_a_sentence(parquet_files, tmp_path, data):
+    """pyarrow's own view of such a file's columns ends the process for some of them."""
+    damaged = bytearray(data.draw(st.sampled_from(parquet_files)))
+    for _ in range(data.draw(st.integers(1, 4))):
+        from_end = data.draw(st.integers(1, len(damaged)) | st.integers(1, 700))
+        damaged[-min(from_end, len(damaged))] = data.draw(st.integers(0, 255))
+    file = tmp_path / "t.parquet"
+    file.write_bytes(damaged)
+    with contextlib.suppress(ScenarioError):
+        read_trace(file)
