@@ -42,9 +42,14 @@ def _text(field: str) -> Reader:
     return lambda value: {field: value}
 
 
+def _is_plain(value: str) -> bool:
+    """Without what Python takes besides: underscores, and digits of other scripts."""
+    return value.isascii() and "_" not in value
+
+
 def _number(value: str, least: float, kind: str = "number") -> float:
     try:
-        number = float(value)
+        number = float(value) if _is_plain(value) else math.nan
     except ValueError:
         number = math.nan
     if math.isnan(number) or (kind == "whole number" and math.isinf(number)):
@@ -57,7 +62,7 @@ def _number(value: str, least: float, kind: str = "number") -> float:
 def _whole_number(value: str, least: int, most: int = _MOST) -> int:
     """A whole number, of which decimals are cut off: Model Analyzer writes some with a point."""
     try:
-        number = int(value)
+        number = int(value if _is_plain(value) else "")
     except ValueError:
         number = int(_number(value, least, "whole number"))
     if not least <= number <= most:

@@ -57,6 +57,7 @@ def test_an_option_stands_for_its_value(line, field, value):
     [
         ("", 99, "Error: -m: give the model's name"),
         ("-m simple -b x", 99, "Error: -b: expected a whole number, found 'x'"),
+        *((f"-m simple -b {number}", 99, f"Error: -b: expected a whole number, found '{number}'") for number in ("٣", "1_0", "１２")),
         ("-m simple -b 0", 99, "Error: -b: expected a whole number from 1 to 2147483647, found '0'"),
         ("-m simple -p 99999999999", 99, "Error: -p: expected a whole number from 1 to 2147483647, found '99999999999'"),
         ("-m simple --shared-memory all", 99, "Error: --shared-memory: expected system, cuda or none, found 'all'"),
