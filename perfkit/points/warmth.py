@@ -1,0 +1,127 @@
+"""Whether a target was still cold in a window: whether a first part of the load took clearly longer than what followed. Pure."""
+
+import dataclasses
+import math
+from collections.abc import Iterator, Sequence
+from typing import Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from perfkit.recorder.series import Series
+from perfkit.stats.probability import student_t_quantile
+from perfkit.units import NS_PER_S
+
+LEAST_FACTOR = 1.5
+"""A first part that is slower by less is no cold start; `steady_state` judges it."""
+ROUNDS = 10
+"""A closed loop with fewer answers than so many times its concurrency is not judged to be warm."""
+_BLOCKS, _FEWEST_BLOCKS = 20, 4
+_ERROR, _LEAST_DEVIATION = 0.002, 0.02
+_MOST_SPREAD = 0.2  # in an open loop, of blocks around their level, whose queue comes and goes
+SEEN_FACTOR = 2.0
+"""What a window must be able to show to be judged warm."""
+_SEEN_DEVIATIONS = 1.64
+_MARGIN, _SHORTEST_S = 3, 5
+_Floats = npt.NDArray[np.float64]
+
+State = Literal["cold", "warm", "not_judged"]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Warmth:
+    """Whether the target was cold; if it was, until when and by which factor what came before was slower.
+
+    `warm`: a first part that is slower by a factor of two would have been seen. `not_judged`: it would not, for want of answers or because the
+    times scatter.
+    """
+
+    state: State
+    until_ns: int = 0
+    factor: float = 1.0
+
+
+def judge_warmth(loads: Sequence[Series], window_start_ns: int, *, is_open: bool, concurrency: int = 1) -> Warmth:
+    """The verdict on a window that starts at that instant, from the series of its load and of earlier loads of the same kind, in order.
+
+    The rule: the target was cold if the loads can be cut, within the window or later, so that requests before the cut took at least 1.5 times as
+    long as those after it, and the two levels are further apart than a single block would be from its level by chance. Blocks are twentieths of a load, with
+    the logarithms of their mean times and, in a closed loop, of their rates; the cut is that of the least squares. By chance: a prediction
+    interval of Student's t from the scatter of the blocks around the two levels, at 0.2 % for all blocks together (Bonferroni). So a level counts no more than one block,
+    however many it has, which makes the rule hold for correlated blocks, too. In an open loop blocks must moreover scatter by less than a fifth, because
+    a queue is long and short by itself. Error rates by simulation: `benchmarks.cold_targets`.
+    """
+    found, answered = list[Warmth](), sum(int(load.answered.sum()) for load in loads)
+    for blocks in _signals(loads, is_open=is_open):
+        if len(blocks.values) >= _FEWEST_BLOCKS:
+            found.append(_judge(blocks, window_start_ns, is_open=is_open))
+    if cold := [one for one in found if one.state == "cold"]:
+        return max(cold, key=lambda one: one.until_ns)
+    has_rounds = answered >= ROUNDS * concurrency
+    return Warmth("warm") if has_rounds and any(one.state == "warm" for one in found) else Warmth("not_judged")
+
+
+def needed_warm_up_s(cold_ns: int) -> int:
+    """The warm-up to try after the target was cold for so long: three times as long, at least 5 s, as a number of one digit."""
+    least_s = max(math.ceil(_MARGIN * cold_ns / NS_PER_S), _SHORTEST_S)
+    step = 1
+    while least_s > 10 * step:
+        step *= 10
+    return -(-least_s // step) * step
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Blocks:
+    """A block's time is its sum ÷ its weight; they are those of requests, or the gaps between answers and their numbers."""
+
+    starts_ns: npt.NDArray[np.int64]
+    sums: _Floats
+    weights: _Floats
+
+    @property
+    def values(self) -> _Floats:
+        """The logarithms of the blocks' times."""
+        values: _Floats = np.log(self.sums / self.weights)
+        return values
+
+
+def _signals(loads: Sequence[Series], *, is_open: bool) -> Iterator[_Blocks]:
+    """The times of the requests by their starts and, in a closed loop, the times for an answer, which those of a long queue smear."""
+    coarse = [load.coarser(max(load.timed.size // _BLOCKS, 1)) for load in loads]
+    timed = [np.flatnonzero(load.time_sum_ns) for load in coarse]
+    yield _joined(
+        [(load.origin_ns + at * load.interval_ns, load.time_sum_ns[at], load.timed[at]) for load, at in zip(coarse, timed, strict=True)]
+    )
+    if is_open:
+        return
+    answered = [np.flatnonzero(load.answered) for load in coarse]
+    yield _joined(
+        [
+            (load.origin_ns + (at[:-1] + 1) * load.interval_ns, np.diff(at) * load.interval_ns, load.answered[at[1:]])
+            for load, at in zip(coarse, answered, strict=True)
+        ]
+    )
+
+
+def _joined(parts: Sequence[tuple[npt.NDArray[np.int64], npt.NDArray[np.int64], npt.NDArray[np.int64]]]) -> _Blocks:
+    starts, sums, weights = (np.concatenate(column) for column in zip(*parts, strict=True))
+    return _Blocks(starts, sums.astype(np.float64), weights.astype(np.float64))
+
+
+def _judge(blocks: _Blocks, window_start_ns: int, *, is_open: bool) -> Warmth:
+    values = blocks.values
+    count = values.size
+    before, sums = np.arange(1, count), np.cumsum(values)[:-1]
+    falls = sums / before - (values.sum() - sums) / (count - before)
+    cut = int(np.argmax(falls * np.sqrt(before * (count - before)))) + 1
+    fall = float(falls[cut - 1])
+    residuals = np.concatenate((values[:cut] - values[:cut].mean(), values[cut:] - values[cut:].mean()))
+    spread = max(math.sqrt(float(residuals @ residuals) / (count - 2)), _LEAST_DEVIATION)
+    chance = student_t_quantile(1 - _ERROR / count, count - 2) * spread * math.sqrt(1 + 1 / (count - 1))
+    # a block with few requests counts as much as others in the levels, but not in the factor
+    factor = float(blocks.sums[:cut].sum() / blocks.weights[:cut].sum() * blocks.weights[cut:].sum() / blocks.sums[cut:].sum())
+    until_ns = int(blocks.starts_ns[cut])
+    is_slower = min(fall, math.log(factor)) >= math.log(LEAST_FACTOR) and fall > chance
+    if is_slower and until_ns > window_start_ns and not (is_open and spread > _MOST_SPREAD):
+        return Warmth("cold", until_ns, factor)
+    return Warmth("warm" if chance + _SEEN_DEVIATIONS * spread <= math.log(SEEN_FACTOR) else "not_judged")
