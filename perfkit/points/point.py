@@ -56,7 +56,7 @@ from perfkit.stats.batch_means import reach_of_total
 from perfkit.stats.buckets import EMPTY, BucketCounts
 from perfkit.stats.percentiles import PercentileInterval, mean_interval, percentile_intervals
 from perfkit.stats.slo import CheckedAnswers, JudgedTimes, SloLimits, judge_slo
-from perfkit.stats.validity import DISTURBED_BY_OTHERS, INVALIDATING
+from perfkit.stats.validity import COLD, DISTURBED_BY_OTHERS, INVALIDATING
 from perfkit.transport.base import Outcome
 from perfkit.units import NS_PER_S
 
@@ -161,8 +161,8 @@ class _Pool:
     def __add__(self, other: "_Pool") -> "_Pool":
         by_code = {**self.target_warnings, **other.target_warnings, **self.target_warnings}  # of two with one code, the earlier
         parts = self.parts + other.parts
-        if "cold" not in by_code and (cold := cold_repetition_warning(parts)) is not None:
-            by_code["cold"] = cold
+        if COLD not in by_code and (cold := cold_repetition_warning(parts)) is not None:
+            by_code[COLD] = cold
         return _Pool(
             parts,
             merge_times([self.times, other.times]),
@@ -270,7 +270,7 @@ def _make_point(pool: _Pool, intervals: Mapping[float, PercentileInterval], repe
         "protocol": first.protocol,
         "load": first.load,
         "repetition": repetition,
-        "valid": judged.is_valid and requests.sent > 0 and not faults and not INVALIDATING.intersection(pool.target_warnings),
+        "valid": judged.is_valid and requests.sent > 0 and not faults and COLD not in pool.target_warnings,
         "warnings": tuple(warnings()),
         "warmup_s": max(part.warmup_ns for part in parts) / NS_PER_S,
         "duration_s": pool.window_s,

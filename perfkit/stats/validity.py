@@ -136,6 +136,7 @@ def moved_error_rate(failed: int, total: int, touched_failed: int, touched: int)
 
 
 COLD = "cold"
+"""The code of the one whose cause is the target."""
 INVALIDATING = frozenset(
     {"generator_bound", "throttled", "suspended", "generator_stopped", "behind_schedule", "late_starts", "worker_lost", "file_limit", COLD}
 )
