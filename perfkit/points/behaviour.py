@@ -88,11 +88,13 @@ def target_warnings(measured: PointMeasurement) -> list[MeasurementWarning]:
         return [cold_warning(measured, warmth)]
     if judged is not None and judged[0].verdict == "not_steady":
         return [MeasurementWarning(code="not_steady", message=judged[0].reason)]
-    if judged is None and warmth.state == "not_judged":
+    # the times of an open loop follow its queue, so that theirs is hardly ever told
+    is_unknown = judged is None or (judged[0].verdict == "undetermined" and not measured.is_open)
+    if is_unknown and warmth.state == "not_judged":
         answered = int(series.answered.sum())
         message = (
-            f"Whether the target was warm cannot be told from {answered:,} answer{'s' * (answered != 1)}: a first part of the window that was slower by a factor of "
-            f"{SEEN_FACTOR:g} might not be seen."
+            f"Whether the target was warm cannot be told from {answered:,} answer{'s' * (answered != 1)}: a first part of the window that was "
+            f"slower by a factor of {SEEN_FACTOR:g} might not be seen."
         )
         return [MeasurementWarning(code="warmth_unknown", message=message)]
     return []
