@@ -51,10 +51,11 @@ def judge_warmth(loads: Sequence[Series], window_start_ns: int, *, is_open: bool
     however many it has, which makes the rule hold for correlated blocks, too. In an open loop blocks must moreover scatter by less than a fifth, because
     a queue is long and short by itself. Error rates by simulation: `benchmarks.cold_targets`.
     """
-    found, answered = list[Warmth](), sum(int(load.answered.sum()) for load in loads)
-    for blocks in _signals(loads, is_open=is_open):
-        if len(blocks.values) >= _FEWEST_BLOCKS:
-            found.append(_judge(blocks, window_start_ns, is_open=is_open))
+    coarse = [load.coarser(max(load.timed.size // _BLOCKS, 1)) for load in loads]
+    earliest_ns = window_start_ns + coarse[-1].interval_ns  # the cut is known to a block
+    signals = [blocks for blocks in _signals(coarse, is_open=is_open) if blocks.sums.size >= _FEWEST_BLOCKS]
+    found = [_judge(blocks, earliest_ns, is_open=is_open) for blocks in signals]
+    answered = sum(int(load.answered.sum()) for load in loads)
     if cold := [one for one in found if one.state == "cold"]:
         return max(cold, key=lambda one: one.until_ns)
     has_rounds = answered >= ROUNDS * concurrency
@@ -75,41 +76,31 @@ class _Blocks:
     """A block's time is its sum ÷ its weight; they are those of requests, or the gaps between answers and their numbers."""
 
     starts_ns: npt.NDArray[np.int64]
+    load_ends_ns: npt.NDArray[np.int64]
+    """The ends of the loads that the blocks belong to."""
     sums: _Floats
     weights: _Floats
 
-    @property
-    def values(self) -> _Floats:
-        """The logarithms of the blocks' times."""
-        values: _Floats = np.log(self.sums / self.weights)
-        return values
+    @classmethod
+    def joined(cls, parts: Sequence[tuple[Series, npt.NDArray[np.int64], npt.NDArray[np.int64], npt.NDArray[np.int64]]]) -> "_Blocks":
+        """Those of several loads: the numbers of the intervals, and sums and weights."""
+        starts = [load.origin_ns + at * load.interval_ns for load, at, _, _ in parts]
+        ends = [np.full(at.size, load.origin_ns + load.timed.size * load.interval_ns) for load, at, _, _ in parts]
+        sums, weights = (np.concatenate([part[place] for part in parts]).astype(np.float64) for place in (2, 3))
+        return cls(np.concatenate(starts), np.concatenate(ends), sums, weights)
 
 
 def _signals(loads: Sequence[Series], *, is_open: bool) -> Iterator[_Blocks]:
     """The times of the requests by their starts and, in a closed loop, the times for an answer, which those of a long queue smear."""
-    coarse = [load.coarser(max(load.timed.size // _BLOCKS, 1)) for load in loads]
-    timed = [np.flatnonzero(load.time_sum_ns) for load in coarse]
-    yield _joined(
-        [(load.origin_ns + at * load.interval_ns, load.time_sum_ns[at], load.timed[at]) for load, at in zip(coarse, timed, strict=True)]
-    )
-    if is_open:
-        return
-    answered = [np.flatnonzero(load.answered) for load in coarse]
-    yield _joined(
-        [
-            (load.origin_ns + (at[:-1] + 1) * load.interval_ns, np.diff(at) * load.interval_ns, load.answered[at[1:]])
-            for load, at in zip(coarse, answered, strict=True)
-        ]
-    )
+    timed = [(load, np.flatnonzero(load.time_sum_ns)) for load in loads]
+    yield _Blocks.joined([(load, at, load.time_sum_ns[at], load.timed[at]) for load, at in timed])
+    if not is_open:
+        answered = [(load, np.flatnonzero(load.answered)) for load in loads]
+        yield _Blocks.joined([(load, at[:-1] + 1, np.diff(at) * load.interval_ns, load.answered[at[1:]]) for load, at in answered])
 
 
-def _joined(parts: Sequence[tuple[npt.NDArray[np.int64], npt.NDArray[np.int64], npt.NDArray[np.int64]]]) -> _Blocks:
-    starts, sums, weights = (np.concatenate(column) for column in zip(*parts, strict=True))
-    return _Blocks(starts, sums.astype(np.float64), weights.astype(np.float64))
-
-
-def _judge(blocks: _Blocks, window_start_ns: int, *, is_open: bool) -> Warmth:
-    values = blocks.values
+def _judge(blocks: _Blocks, earliest_ns: int, *, is_open: bool) -> Warmth:
+    values = np.log(blocks.sums / blocks.weights)
     count = values.size
     before, sums = np.arange(1, count), np.cumsum(values)[:-1]
     falls = sums / before - (values.sum() - sums) / (count - before)
@@ -120,8 +111,8 @@ def _judge(blocks: _Blocks, window_start_ns: int, *, is_open: bool) -> Warmth:
     chance = student_t_quantile(1 - _ERROR / count, count - 2) * spread * math.sqrt(1 + 1 / (count - 1))
     # a block with few requests counts as much as others in the levels, but not in the factor
     factor = float(blocks.sums[:cut].sum() / blocks.weights[:cut].sum() * blocks.weights[cut:].sum() / blocks.sums[cut:].sum())
-    until_ns = int(blocks.starts_ns[cut])
+    until_ns = int(min(blocks.starts_ns[cut], blocks.load_ends_ns[cut - 1]))
     is_slower = min(fall, math.log(factor)) >= math.log(LEAST_FACTOR) and fall > chance
-    if is_slower and until_ns > window_start_ns and not (is_open and spread > _MOST_SPREAD):
+    if is_slower and until_ns >= earliest_ns and not (is_open and spread > _MOST_SPREAD):
         return Warmth("cold", until_ns, factor)
     return Warmth("warm" if chance + _SEEN_DEVIATIONS * spread <= math.log(SEEN_FACTOR) else "not_judged")
