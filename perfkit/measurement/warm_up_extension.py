@@ -41,7 +41,8 @@ class WarmUpExtension:
                 f"the target was cold for {(warmth.until_ns - self._start_ns) / NS_PER_S:.1f} s, slower by a factor of {warmth.factor:.2g}"
             )
             return f"{found}: that counts as warm-up, and it is measured again" if took_ns < LONGEST_NS else ""
-        answered, rate_per_s = int(window.series.answered.sum()), window.count("finished") * NS_PER_S / window.length_ns
+        answered = int(window.series.answered.sum())
+        rate_per_s = answered * NS_PER_S / window.length_ns
         if took_ns >= _LONGEST_DOUBT_NS or not isinstance(self._load, ClosedLoad):
             return ""
         if warmth.state == "not_judged" and answered < ROUNDS * self._load.concurrency:

@@ -107,7 +107,11 @@ def _judge(blocks: _Blocks, earliest_ns: int, *, is_open: bool) -> Warmth:
     cut = int(np.argmax(falls * np.sqrt(before * (count - before)))) + 1
     fall = float(falls[cut - 1])
     residuals = np.concatenate((values[:cut] - values[:cut].mean(), values[cut:] - values[cut:].mean()))
-    spread = max(math.sqrt(float(residuals @ residuals) / (count - 2)), _LEAST_DEVIATION)
+    spread = math.sqrt(float(residuals @ residuals) / (count - 2))
+    if not is_open:  # of times that fall little by little, the scatter around two levels says nothing
+        steps = np.delete(np.diff(values), cut - 1)
+        spread = min(spread, math.sqrt(float(steps @ steps) / (2 * (count - 2))))
+    spread = max(spread, _LEAST_DEVIATION)
     chance = student_t_quantile(1 - _ERROR / count, count - 2) * spread * math.sqrt(1 + 1 / (count - 1))
     # a block with few requests counts as much as others in the levels, but not in the factor
     factor = float(blocks.sums[:cut].sum() / blocks.weights[:cut].sum() * blocks.weights[cut:].sum() / blocks.sums[cut:].sum())
