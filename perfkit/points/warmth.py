@@ -48,8 +48,8 @@ def judge_warmth(loads: Sequence[Series], window_start_ns: int, *, is_open: bool
     long as those after it, and the two levels are further apart than a single block would be from its level by chance. Blocks are twentieths of a load, with
     the logarithms of their mean times and, in a closed loop, of their rates; the cut is that of the least squares. By chance: a prediction
     interval of Student's t from the scatter of the blocks around the two levels, at 0.2 % for all blocks together (Bonferroni). So a level counts no more than one block,
-    however many it has, which makes the rule hold for correlated blocks, too. In an open loop blocks must moreover scatter by less than a fifth, because
-    a queue is long and short by itself. Error rates by simulation: `benchmarks.cold_targets`.
+    however many it has, which makes the rule hold for correlated blocks, too. In a closed loop the scatter is that of successive blocks, if it is smaller, so that times
+    which fall little by little are told; in an open loop blocks must scatter by less than a fifth, because a queue is long and short by itself. Error rates by simulation: `benchmarks.cold_targets`.
     """
     coarse = [load.coarser(max(load.timed.size // _BLOCKS, 1)) for load in loads]
     earliest_ns = window_start_ns + coarse[-1].interval_ns  # the cut is known to a block
