@@ -57,7 +57,7 @@ def judge_warmth(loads: Sequence[Series], window_start_ns: int, *, is_open: bool
     found = [_judge(blocks, earliest_ns, is_open=is_open) for blocks in signals]
     answered = sum(int(load.answered.sum()) for load in loads)
     if cold := [one for one in found if one.state == "cold"]:
-        return max(cold, key=lambda one: one.until_ns)
+        return max(cold, key=lambda one: one.factor)  # a long queue smears the times
     has_rounds = answered >= ROUNDS * concurrency
     return Warmth("warm") if has_rounds and any(one.state == "warm" for one in found) else Warmth("not_judged")
 
