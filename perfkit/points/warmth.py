@@ -57,7 +57,8 @@ def judge_warmth(loads: Sequence[Series], window_start_ns: int, *, is_open: bool
     found = [_judge(blocks, earliest_ns, is_open=is_open) for blocks in signals]
     answered = sum(int(load.answered.sum()) for load in loads)
     if cold := [one for one in found if one.state == "cold"]:
-        return max(cold, key=lambda one: one.factor)  # a long queue smears the times
+        # a long queue smears the times; rates are known less precisely
+        return cold[-1] if cold[-1].factor > LEAST_FACTOR * cold[0].factor else cold[0]
     has_rounds = answered >= ROUNDS * concurrency
     return Warmth("warm") if has_rounds and any(one.state == "warm" for one in found) else Warmth("not_judged")
 
