@@ -57,8 +57,9 @@ def judge_warmth(loads: Sequence[Series], window_start_ns: int, *, is_open: bool
     found = [_judge(blocks, earliest_ns, is_open=is_open) for blocks in signals]
     answered = sum(int(load.answered.sum()) for load in loads)
     if cold := [one for one in found if one.state == "cold"]:
-        # a long queue smears the times; rates are known less precisely
-        return cold[-1] if cold[-1].factor > LEAST_FACTOR * cold[0].factor else cold[0]
+        # a long queue smears the times, so that they tell less of the factor; rates are known less precisely
+        sharper = cold[-1] if cold[-1].factor > LEAST_FACTOR * cold[0].factor else cold[0]
+        return dataclasses.replace(sharper, until_ns=max(one.until_ns for one in cold))
     has_rounds = answered >= ROUNDS * concurrency
     return Warmth("warm") if has_rounds and any(one.state == "warm" for one in found) else Warmth("not_judged")
 
