@@ -46,6 +46,10 @@ WINDOWS_S, WARM_UPS_S = (3.0, 10.0), (1.0, 0.0)
 NOISES = {"normal, 10 %": 0.1, "normal, 30 %": 0.3, "exponential": math.inf}
 OPEN_LOADS = ((100.0, 3.0), (1000.0, 1.0), (1000.0, 3.0), (100.0, 10.0), (1000.0, 10.0))
 MOST_SILENT, MOST_FALSE = 0.05, 0.01
+SEEN = (
+    "A single window that is cold throughout cannot be told from that of a slow server: only later repetitions, or further attempts with `warmup: auto`, show it. "
+    "Without a warm-up, a stall or a slow phase at the very start of a window that sees no other is cold by this rule. Neither GPUs nor the server's statistics are used."
+)
 _ONSET_S = 3600.0  # of the warm time, in a server that stays cold
 
 Random = np.random.Generator
@@ -319,6 +323,7 @@ def main() -> int:
         random = np.random.default_rng([options.seed, in_flight, round(10 * cold_s), len(name)])
         shares = [repetitions(random, in_flight, cold_s, factor, noise, 10 * options.runs) for factor in (1, *FACTORS)]
         page.row(name, in_flight, f"{cold_s:g} s", *(f"{share:.0%}" for share in shares))
+    page.add("", SEEN)
     page.is_met = not is_missed and not has_false_alarms
     return page.write()
 
