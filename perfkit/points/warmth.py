@@ -24,6 +24,7 @@ SEEN_FACTOR = 2.0
 _SEEN_DEVIATIONS = 1.64
 _MARGIN, _SHORTEST_S = 3, 5
 _Floats = npt.NDArray[np.float64]
+_Numbers = npt.NDArray[np.int64]
 
 State = Literal["cold", "warm", "not_judged"]
 
@@ -51,9 +52,9 @@ def judge_warmth(loads: Sequence[Series], window_start_ns: int, *, is_open: bool
     however many it has, which makes the rule hold for correlated blocks, too. In a closed loop the scatter is that of successive blocks, if it is smaller, so that times
     which fall little by little are told; in an open loop blocks must scatter by less than a fifth, because a queue is long and short by itself. Error rates by simulation: `benchmarks.cold_targets`.
     """
-    coarse = [load.coarser(max(load.timed.size // _BLOCKS, 1)) for load in loads]
-    earliest_ns = window_start_ns + coarse[-1].interval_ns  # the cut is known to a block
-    signals = [blocks for blocks in _signals(coarse, is_open=is_open) if blocks.sums.size >= _FEWEST_BLOCKS]
+    block_ns = loads[-1].interval_ns * _intervals(loads[-1])
+    earliest_ns = window_start_ns + block_ns  # the cut is known to a block
+    signals = [blocks for blocks in _signals(loads, is_open=is_open) if blocks.sums.size >= _FEWEST_BLOCKS]
     found = [_judge(blocks, earliest_ns, is_open=is_open) for blocks in signals]
     answered = sum(int(load.answered.sum()) for load in loads)
     if cold := [one for one in found if one.state == "cold"]:
@@ -77,28 +78,46 @@ def needed_warm_up_s(cold_ns: int) -> int:
 class _Blocks:
     """A block's time is its sum ÷ its weight; they are those of requests, or the gaps between answers and their numbers."""
 
-    starts_ns: npt.NDArray[np.int64]
-    load_ends_ns: npt.NDArray[np.int64]
+    starts_ns: _Numbers
+    load_ends_ns: _Numbers
     """The ends of the loads that the blocks belong to."""
     sums: _Floats
     weights: _Floats
+    error: float = 0.0
+    """Of a block's time because its gap is known to an interval: the root mean square, as a share."""
 
     @classmethod
-    def joined(cls, parts: Sequence[tuple[Series, npt.NDArray[np.int64], npt.NDArray[np.int64], npt.NDArray[np.int64]]]) -> "_Blocks":
-        """Those of several loads: the numbers of the intervals, and sums and weights."""
+    def joined(cls, parts: Sequence[tuple[Series, _Numbers, _Numbers, _Numbers]], error: float = 0.0) -> "_Blocks":
+        """Those of several loads: the first intervals of the blocks by their numbers, sums and weights."""
         starts = [load.origin_ns + at * load.interval_ns for load, at, _, _ in parts]
         ends = [np.full(at.size, load.origin_ns + load.timed.size * load.interval_ns) for load, at, _, _ in parts]
         sums, weights = (np.concatenate([part[place] for part in parts]).astype(np.float64) for place in (2, 3))
-        return cls(np.concatenate(starts), np.concatenate(ends), sums, weights)
+        return cls(np.concatenate(starts), np.concatenate(ends), sums, weights, error)
+
+
+def _intervals(load: Series) -> int:
+    """The number of intervals in a block."""
+    return max(load.timed.size // _BLOCKS, 1)
 
 
 def _signals(loads: Sequence[Series], *, is_open: bool) -> Iterator[_Blocks]:
     """The times of the requests by their starts and, in a closed loop, the times for an answer, which those of a long queue smear."""
-    timed = [(load, np.flatnonzero(load.time_sum_ns)) for load in loads]
-    yield _Blocks.joined([(load, at, load.time_sum_ns[at], load.timed[at]) for load, at in timed])
+    timed = [(load, load.coarser(_intervals(load)), _intervals(load)) for load in loads]
+    filled = [(load, coarse, np.flatnonzero(coarse.time_sum_ns), factor) for load, coarse, factor in timed]
+    yield _Blocks.joined([(load, at * factor, coarse.time_sum_ns[at], coarse.timed[at]) for load, coarse, at, factor in filled])
     if not is_open:
-        answered = [(load, np.flatnonzero(load.answered)) for load in loads]
-        yield _Blocks.joined([(load, at[:-1] + 1, np.diff(at) * load.interval_ns, load.answered[at[1:]]) for load, at in answered])
+        gaps = [(load, *_gaps(load)) for load in loads]
+        of_all = np.concatenate([own for _, _, own, _ in gaps])
+        error = math.sqrt(float(np.mean(1 / np.square(of_all))) / 6) if of_all.size else 0.0  # both ends are uniform in their intervals
+        yield _Blocks.joined([(load, at, own * load.interval_ns, answers) for load, at, own, answers in gaps], error)
+
+
+def _gaps(load: Series) -> tuple[_Numbers, _Numbers, _Numbers]:
+    """From the last answer in a block to the last one in the next that has any: the first interval, the intervals, and the answers."""
+    answered = np.flatnonzero(load.answered)
+    is_last = np.diff(answered // _intervals(load), append=-1) != 0
+    last, totals = answered[is_last], np.cumsum(load.answered)[answered[is_last]]
+    return last[:-1] + 1, np.diff(last), np.diff(totals)
 
 
 def _judge(blocks: _Blocks, earliest_ns: int, *, is_open: bool) -> Warmth:
@@ -113,7 +132,7 @@ def _judge(blocks: _Blocks, earliest_ns: int, *, is_open: bool) -> Warmth:
     if not is_open:  # of times that fall little by little, the scatter around two levels says nothing
         steps = np.delete(np.diff(values), cut - 1)
         spread = min(spread, math.sqrt(float(steps @ steps) / (2 * (count - 2))))
-    spread = max(spread, _LEAST_DEVIATION)
+    spread = max(spread, blocks.error, _LEAST_DEVIATION)
     chance = student_t_quantile(1 - _ERROR / count, count - 2) * spread * math.sqrt(1 + 1 / (count - 1))
     # a block with few requests counts as much as others in the levels, but not in the factor
     factor = float(blocks.sums[:cut].sum() / blocks.weights[:cut].sum() * blocks.weights[cut:].sum() / blocks.sums[cut:].sum())
