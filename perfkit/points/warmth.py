@@ -113,9 +113,10 @@ def _signals(loads: Sequence[Series], *, is_open: bool) -> Iterator[_Blocks]:
 
 
 def _gaps(load: Series) -> tuple[_Numbers, _Numbers, _Numbers]:
-    """From the last answer in a block to the last one in the next that has any: the first interval, the intervals, and the answers."""
-    answered = np.flatnonzero(load.answered)
-    is_last = np.diff(answered // _intervals(load), append=-1) != 0
+    """From the last answer in a block to the last one in the next that has any: the first interval, the intervals, and the answers; in whole blocks."""
+    factor = _intervals(load)
+    answered = np.flatnonzero(load.answered[: load.answered.size // factor * factor])
+    is_last = np.diff(answered // factor, append=-1) != 0
     last, totals = answered[is_last], np.cumsum(load.answered)[answered[is_last]]
     return last[:-1] + 1, np.diff(last), np.diff(totals)
 
