@@ -123,7 +123,7 @@ def measure(
 ) -> tuple["np.typing.NDArray[np.float64]", "np.typing.NDArray[np.float64]"]:
     """Declared and measured times in microseconds, per request after the warm-up."""
     model = parse_service_model(case.declaration)
-    per_s = case.rate_per_s or 1e9 / statistics.fmean(model.service_ns(number, case.batch_size, 0) for number in range(1000))
+    per_s = case.rate_per_s or 1e9 / statistics.fmean(model.service_ns(number, case.batch_size, 0, 0) for number in range(1000))
     count = WARMUP + int(seconds * per_s)
     with (
         on_cpus(cpus),

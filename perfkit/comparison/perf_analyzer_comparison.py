@@ -194,7 +194,7 @@ def _notes(sides: Sequence[tuple[str, Side]], found: Sequence[_Points], places: 
         if left := [place.title for place, one in points.items() if one not in used]:
             yield f"Left out, because not all results have it: {'; '.join(left)} of {label}."
         if invalid := [one.title for _, one in used if isinstance(one, Point) and not one.valid]:
-            yield f"Not valid in {label}: {'; '.join(invalid)}; its figures may be those of the load generator."
+            yield f"Not valid in {label}: {'; '.join(invalid)}; its figures may be those of the load generator or of a cold target."
         yield from (note for _, one in used if isinstance(one, PerfAnalyzerPoint) for note in one.notes)
         if any(isinstance(one, Point) and one.response_time_ns is not None for _, one in used):
             yield f"The times of {label} are its service times, from the actual send; perf_analyzer has nothing to compare its response times with."

@@ -130,7 +130,7 @@ def _point_notes(
         if unshared := [key for key in by_key if key not in shared]:
             yield f"Left out, because not all results have it: {_titles(unshared)} of {label}."
         if invalid := [key for key in shared if not by_key[key].valid]:
-            yield f"Not valid in {label}: {_titles(invalid)}; its figures may be those of the load generator."
+            yield f"Not valid in {label}: {_titles(invalid)}; its figures may be those of the load generator or of a cold target."
 
 
 def _rows(key: PointKey, results: Sequence[tuple[str, Result]]) -> tuple[list[MetricRow], list[str]]:

@@ -239,6 +239,6 @@ def _faults(result: Result) -> list[str]:
     for point in result.summary:
         where = point.title
         if not point.valid:
-            faults.append(f"{where} is not valid: its figures may be those of the load generator")
+            faults.append(f"{where} is not valid: its figures may be those of the load generator or of a cold target")
         faults += [f"{where}: {warning.message}" for warning in point.warnings if warning.code in _FAULTY_WARNINGS]
     return faults

@@ -17,6 +17,7 @@ from perfkit.gate.verdict import MAXIMUM_EFFECT, Comparison, Fault, GeneratorLoa
 from perfkit.result.model import Result
 from perfkit.scenario.model import Scenario
 from perfkit.spans.change import PartChange, change_over_pairs, describe_change
+from perfkit.stats.validity import COLD
 
 MAXIMUM_FAILED_SHARE = 0.01
 MAXIMUM_DISCARDED = 4  # pairs, plus one for every three usable ones
@@ -27,6 +28,8 @@ def find_fault(pairs: Sequence[Pair], usable: Sequence[Pair], choice: MetricChoi
     discarded = [(pair, cause) for pair in pairs if (cause := pair.invalid) is not None]
     if len(discarded) > MAXIMUM_DISCARDED + len(usable) // 3:
         cause = discarded[-1][1]
+        if cause.code == COLD:
+            return Fault(code="not_steady", reason=f"Pairs were not valid, {len(discarded)} of {len(pairs)}; the last one: {cause.message}")
         reason = f"The load generator could not keep up in {len(discarded)} of {len(pairs)} pairs; in the last one: {cause.first_sentence}"
         return Fault(code="generator", reason=reason, warning=cause.code, generator=generator_load([pair for pair, _ in discarded]))
     if usable and (missing := missing_metric(usable, choice)):

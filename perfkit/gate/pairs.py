@@ -95,7 +95,7 @@ class ArmRun(Part):
 
     @property
     def invalid(self) -> MeasurementWarning | None:
-        """Why the load generator was the bottleneck at one of the points; None if it was not."""
+        """Why the figures of one of the points cannot be used; None if those of all can."""
         for point in self.points:
             if (cause := blocking_warning(point)) is not None:
                 return MeasurementWarning(code=cause.code, message=f"{point.load_point}: {cause.message}")

@@ -132,7 +132,7 @@ class _TrialRun:
         self._warmups_s[name] = max(point.warmup_s for point in result.points)
 
     async def _measure(self, spec: RunSpec, target: RunningTarget, run: str, name: ArmName) -> Result:
-        """One measurement; repeated once if the load generator could not keep up."""
+        """One measurement; repeated once if its figures cannot be used."""
         for attempt in range(2):
             (result,) = await measure_loads([spec], target, self._context, f"{run}-{attempt}")
             blocked = next((point for point in result.points if blocking_warning(point) is not None), None)

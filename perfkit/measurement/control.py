@@ -84,6 +84,8 @@ class Interruption:
         def set_loop(loop: Stoppable) -> None:
             loops.append(loop)
             self.loop = loop
+            if self.count:  # since the attempt before
+                loop.stop("interrupted", drain=self.count == 1)
             stop_lost()
 
         def on_end(sentence: str) -> None:
@@ -92,7 +94,7 @@ class Interruption:
 
         def stop_lost() -> None:
             if loops and ends:
-                loops[0].stop(ends[0], StopCause.TARGET_LOST)
+                loops[-1].stop(ends[0], StopCause.TARGET_LOST)
 
         try:
             with contextlib.nullcontext() if server is None else server.watched(on_end):

@@ -380,7 +380,11 @@ def _finished_metrics(scenario: str, point: Point) -> list[LiveMetric]:
         LiveMetric("point_throughput_per_second", "Successful responses per second.", "gauge", labels, point.throughput_per_s),
         LiveMetric("point_error_ratio", "1 - ok / scheduled requests.", "gauge", labels, point.error_rate),
         LiveMetric(
-            "point_valid", "1 if the figures are the target's, 0 if the load generator limited them.", "gauge", labels, int(point.valid)
+            "point_valid",
+            "1 if the figures are those of the target when warm, 0 if the load generator limited them or the target was cold.",
+            "gauge",
+            labels,
+            int(point.valid),
         ),
     ]
     for name, quantile in QUANTILES.items():

@@ -90,6 +90,7 @@ def make_point_measurement(
         warnings=tuple(own_warnings),
         think_time_ns=load.think_time_ns if isinstance(load, ClosedPlan) else 0,
         has_slo=scenario.objective is not None,
+        load_varies=scenario.load_varies,
         has_sequences=scenario.sequences is not None,
         is_streamed=scenario.stream is not None,
         resources=observed.resources,
@@ -176,6 +177,7 @@ def measurements_of(
         think_time_ns=parts[0].think_time_ns,
         shares_load=len(think_times_ns) > 1,
         has_slo=any(part.has_slo for part in parts),
+        load_varies=any(part.load_varies for part in parts),
         is_streamed=any(part.is_streamed for part in parts),
         has_sequences=any(part.has_sequences for part in parts),
     )

@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 import dataclasses
 import pathlib
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import perfkit
@@ -12,7 +12,7 @@ from perfkit.calibration.model import calibration_path, read_calibration
 from perfkit.clock import Clock, utc_now
 from perfkit.errors import MeasurementError, MeasurementWarning, PerfkitError, StorageError, TargetError, UsageError
 from perfkit.load.load_plan import ColdStartPlan
-from perfkit.load.loop import StopCause
+from perfkit.load.loop import StopCause, Stoppable
 from perfkit.load.point import LoadPoint
 from perfkit.machine.cpus import usable_cpus
 from perfkit.machine.description import describe_host
@@ -20,8 +20,8 @@ from perfkit.machine.shared_memory import remove_abandoned
 from perfkit.measurement.cold_start import StartTrial
 from perfkit.measurement.control import Interruption, RunObserver
 from perfkit.measurement.load_generator import LoadGenerator
-from perfkit.measurement.load_points import calibrated_transport_ns, connect, load_point_source
-from perfkit.measurement.observation import Observation
+from perfkit.measurement.load_points import calibrated_transport_ns, connect, describe_point, load_point_source
+from perfkit.measurement.observation import Observation, PointTelemetry
 from perfkit.measurement.point_log import PointHead, PointLog, log_lines
 from perfkit.measurement.point_measurement import (
     ProbedFacts,
@@ -39,7 +39,9 @@ from perfkit.measurement.run_result import WHOLE_POINT, Continuation, RunResult,
 from perfkit.measurement.run_target import RunTarget, WorkloadKey
 from perfkit.measurement.shared_memory import RunRegions, describe_abandoned, unregister_abandoned
 from perfkit.measurement.target_probe import ProbedWorkload, describe_protocol, describe_target, probe
+from perfkit.measurement.warm_up_extension import WarmUpExtension
 from perfkit.points.measured import PointMeasurement
+from perfkit.recorder.window import Window
 from perfkit.result.file import SERVER_LOG, ResultWriter
 from perfkit.result.model import METRIC_DEFINITIONS, Result, Status
 from perfkit.result.provenance import describe_source
@@ -49,6 +51,7 @@ from perfkit.spans.split import PARTS
 from perfkit.telemetry.messages import PointBegins
 from perfkit.units import NS_PER_S
 from perfkit.workers.local import place
+from perfkit.workers.point_recording import PointRecording
 
 if TYPE_CHECKING:
     from perfkit.fleet.fleet import Fleet
@@ -61,6 +64,19 @@ class MeasuredScenario:
     result: Result
     folder: pathlib.Path | None
     not_stored: str = ""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Attempt:
+    """What one attempt at a load point recorded, and how; further ones follow while the target is cold."""
+
+    recorded: PointRecording
+    window: Window
+    telemetry: PointTelemetry
+    log: PointLog
+    workers: int
+    facts: tuple[ProbedFacts, ...]
+    start: StartTrial | None
 
 
 class ScenarioRun:
@@ -267,38 +283,30 @@ class ScenarioRun:
 
     async def _measure_point(self, load_point: LoadPoint, target: RunTarget, observation: Observation) -> None:
         workloads = [self._workloads[part.workload, part.protocol] for part in load_point.parts]
-        trace_ids = None if self._traces is None else self._traces.ids
-        if self._traces is not None:
-            self._traces.read_clocks()
-        spec, workers = await self.generator.plan(load_point, workloads, trace_ids, is_first=not self._so_far.points)
-        began_ns = self.clock.now_ns()
+        began_ns, attempts = self.clock.now_ns(), list[_Attempt]()
         number, total = self._number
         observation.point_started(number, total, load_point)
-        telemetry = observation.point(number, workloads, is_mix=load_point.is_mix)
-        await telemetry.begin()
-        start = None
-        if isinstance(load := load_point.parts[0].load, ColdStartPlan):
-            start = StartTrial(self.scenario, load, workloads[0].address, target.server, self.clock)
-        facts = tuple(
-            ProbedFacts(one.probed.batch_size, calibrated_transport_ns(one, self.generator.calibration), one.probed.warnings)
-            for one in workloads
-        )
-        if self._spool is not None:
-            spec, workers = self._spool.begin(spec, self.clock), 1
+        part = load_point.parts[0]
+        key = (part.protocol, part.workload, load_point.repetition)
+        alike = [one for one in self._so_far.points if one.valid and (one.protocol, one.workload, one.repetition) == key]
+        extension = WarmUpExtension(describe_point(load_point), () if load_point.is_mix else alike)
         with self.interruption.stopping(target.server) as set_loop:
-            async with contextlib.aclosing(self._point_log(workers, facts)) as log:
-                recorded = await self.generator.send(spec, workers, log, telemetry, start, set_loop)
+            while not attempts or (reason := self._repeats(extension, attempts[-1])):
+                if attempts:
+                    self.observer.note_added(f"{self._title and f'{self._title}: '}{title_of(load_point)}: {reason}.")
+                attempts.append(await self._send_point(load_point, workloads, target, observation, set_loop, len(attempts)))
             if number == total and not self._is_search:
                 self.observer.all_answered()
-            window = cut_window(self.scenario, recorded, is_open=is_open(load_point))
+            sent = attempts[-1]
+            recorded, window = sent.recorded, sent.window
             if self._spool is not None:
                 self._spool.end(window)
             # an interrupt of these waits does not discard the measured load point
-            observed = await telemetry.finish(recorded, window)
+            observed = await sent.telemetry.finish(recorded, window)
             first_s = (window.start_ns - recorded.recording.origin_ns) // NS_PER_S
             # in a thread: an hour of many workers takes seconds, in which a fleet's machines must hear of this one
-            lines = log_lines(log.file, point_lines(load_point, self._started_ns), first_s)
-            await asyncio.to_thread(self._writer.log_point, lines, log.failure)
+            lines = log_lines(sent.log.file, point_lines(load_point, self._started_ns), first_s)
+            await asyncio.to_thread(self._writer.log_point, lines, sent.log.failure)
         self._so_far.end_early(recorded.ending)
         if recorded.ending.cause is StopCause.INTERRUPTED:
             for run in self.interleaved:
@@ -309,15 +317,17 @@ class ScenarioRun:
             measurements = measurements_of(
                 self.scenario,
                 load_point,
-                list(zip((one.scenario for one in workloads), facts, strict=True)),
+                list(zip((one.scenario for one in workloads), sent.facts, strict=True)),
                 recorded,
                 window,
                 observed,
-                workers,
+                sent.workers,
                 self._warnings,
             )
-            if start is not None:
-                measurements = [dataclasses.replace(measurements[0], cold_start=start.result(load_point.repetition))]
+            discarded_ns = recorded.start_ns - attempts[0].recorded.start_ns
+            measurements = [dataclasses.replace(one, warmup_ns=one.warmup_ns + discarded_ns) for one in measurements]
+            if sent.start is not None:
+                measurements = [dataclasses.replace(measurements[0], cold_start=sent.start.result(load_point.repetition))]
             whole = measurements[0]
             sampled = SampledPoint(load_point.index, load_point.repetition, whole.protocol, whole.load.title, window.start_ns)
             self._writer.log_series(sampled, self._started_ns, observed.series)
@@ -360,6 +370,44 @@ class ScenarioRun:
             workloads=workloads,
         )
         return PointLog(file, head, self.clock, self.scenario.measure.checkpoint_ns)
+
+    def _repeats(self, extension: WarmUpExtension, attempt: "_Attempt") -> str:
+        """Why a load point is measured again after an attempt; empty if it is not."""
+        if not self.scenario.finds_warm_up or not attempt.window.length_ns or attempt.recorded.ending.reason or self.interruption.count:
+            return ""
+        return extension.reason(attempt.recorded.start_ns, attempt.window)
+
+    async def _send_point(
+        self,
+        load_point: LoadPoint,
+        workloads: Sequence[ProbedWorkload],
+        target: RunTarget,
+        observation: Observation,
+        set_loop: Callable[[Stoppable], None],
+        number: int,
+    ) -> "_Attempt":
+        """Sends the requests of a load point, as its attempt `number`, counted from 0."""
+        trace_ids = None if self._traces is None else self._traces.ids
+        if self._traces is not None:
+            self._traces.read_clocks()
+        if trace_ids is not None and number:
+            trace_ids = trace_ids.of_point(f"again {number}")
+        spec, workers = await self.generator.plan(load_point, workloads, trace_ids, is_first=not self._so_far.points)
+        telemetry = observation.point(self._number[0], workloads, is_mix=load_point.is_mix)
+        await telemetry.begin()
+        start = None
+        if isinstance(load := load_point.parts[0].load, ColdStartPlan):
+            start = StartTrial(self.scenario, load, workloads[0].address, target.server, self.clock)
+        facts = tuple(
+            ProbedFacts(one.probed.batch_size, calibrated_transport_ns(one, self.generator.calibration), one.probed.warnings)
+            for one in workloads
+        )
+        if self._spool is not None:
+            spec, workers = self._spool.begin(spec, self.clock), 1
+        async with contextlib.aclosing(self._point_log(workers, facts)) as log:
+            recorded = await self.generator.send(spec, workers, log, telemetry, start, set_loop)
+        window = cut_window(self.scenario, recorded, is_open=is_open(load_point))
+        return _Attempt(recorded, window, telemetry, log, workers, facts, start)
 
     def add_notes(self, observation: Observation) -> None:
         """Adds the notes of telemetry to the result; the first of the runs passes them on."""

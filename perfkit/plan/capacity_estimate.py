@@ -74,7 +74,7 @@ def _refusal(evidence: Evidence, points: Sequence[RatePoint], limits: Mapping[st
     if len(points) == 1:
         return f"Only one rate was measured, {listed}, and one point gives no capacity: measure at least {FEWEST_RATES} rates, some of which miss the SLO."
     if not any(point.state != "not valid" for point in points):
-        return f"No measurement is valid ({listed}): the load generator was the bottleneck, or late; see the warnings of the results."
+        return f"No measurement is valid ({listed}): the load generator was the bottleneck, or late, or the target was cold; see the warnings of the results."
     if judged and not any(point.meets_slo for point in judged):
         lowest = judged[0]
         never = f"The SLO is never met, not even at the lowest rate that counts, {format_rate_per_s(lowest.rate_per_s)} ({_figures(lowest, limits)})"

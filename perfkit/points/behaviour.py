@@ -1,4 +1,4 @@
-"""How the target behaved in a window: the end of its warm-up, drift, overload, stalls, error bursts, and GPUs that did nothing. Pure."""
+"""How the target behaved in a window: its warm-up, drift, overload, stalls, error bursts, and GPUs that did nothing. Pure."""
 
 import math
 from collections.abc import Iterator, Sequence
@@ -8,13 +8,15 @@ import numpy as np
 from perfkit.errors import MeasurementWarning
 from perfkit.figures.resources import IDLE_GPU_SHARE
 from perfkit.points.measured import PointMeasurement
-from perfkit.points.steady_state import SteadyState, judge_steady_state
+from perfkit.points.steady_state import LONGEST_SHARE, SteadyState, judge_steady_state
+from perfkit.points.warmth import SEEN_FACTOR, Warmth, judge_warmth, needed_warm_up_s
 from perfkit.recorder.series import Series
 from perfkit.recorder.window import Window
-from perfkit.result.load import ClosedLoad, ColdStartLoad, IdleLoad, Load
+from perfkit.result.load import ClosedLoad, ColdStartLoad, IdleLoad, Load, MixedLoad, OpenLoad
 from perfkit.result.model import Incident
 from perfkit.stats.buckets import BucketCounts
 from perfkit.stats.overload import judge_overload
+from perfkit.stats.validity import COLD
 from perfkit.units import NS_PER_S, format_duration_ns
 
 _REQUESTS_PER_INTERVAL, _FEWEST_INTERVALS = 10, 60  # with fewer, no verdict on a series is reliable
@@ -29,11 +31,15 @@ _LARGEST_EMPTY_SHARE = 0.05
 def warm_up_ns(series: Series, *, is_open: bool) -> int:
     """The length of the warm-up at the start of a series, in nanoseconds; 0 if the series is too short to tell.
 
-    MSER-5 with a test for initial bias on the series of `judge_series`; see `points.steady_state.mser5`. A warm-up that does not
-    end within a third of the series is not cut off: the rest would not be steady either, and is judged so.
+    MSER-5 with a test for initial bias on the series of `judge_series`; see `points.steady_state.mser5`. Where that finds nothing, for example because
+    there are too few requests, the part in which the target was cold. A warm-up that does not end within a third of the series is not cut off: the rest would not
+    be steady either, and is judged so.
     """
     judged = judge_series(series, is_open=is_open)
-    return 0 if judged is None else judged[0].warm_up_intervals * judged[1]
+    if judged is not None and judged[0].warm_up_intervals:
+        return judged[0].warm_up_intervals * judged[1]
+    cold_ns = judge_warmth([series], series.origin_ns, is_open=is_open).until_ns - series.origin_ns
+    return cold_ns if 0 < cold_ns <= LONGEST_SHARE * series.timed.size * series.interval_ns else 0
 
 
 def judge_series(series: Series, *, is_open: bool) -> tuple[SteadyState, int] | None:
@@ -56,20 +62,70 @@ def judge_series(series: Series, *, is_open: bool) -> tuple[SteadyState, int] | 
     return verdict, coarse.interval_ns
 
 
-def target_warnings(series: Series, *, is_open: bool, burstiness: float = 1.0) -> list[MeasurementWarning]:
-    """A warning if the target was overloaded, or else if it was not steady; `burstiness` is that of an open loop's arrivals."""
+def warmth_of(windows: Sequence[Window], load: Load, *, of_last: bool = True) -> Warmth:
+    """Whether the target was cold in the last of several windows of one load, in order, or else in any of them."""
+    return judge_warmth(
+        [one.load_series or one.series for one in windows],
+        windows[-1 if of_last else 0].start_ns,
+        is_open=isinstance(load, OpenLoad),
+        concurrency=load.concurrency if isinstance(load, ClosedLoad | MixedLoad) else 1,
+    )
+
+
+def target_warnings(measured: PointMeasurement) -> list[MeasurementWarning]:
+    """A warning if the target was overloaded, or else cold, or else not steady, or if too few requests were answered to tell."""
+    series, load = measured.window.series, measured.load
     # after the last arrival, a window limited by a number of requests goes on until all are answered: the backlog is gone then
-    offered = series.offered() if is_open else series
-    if not offered.timed.size:
+    offered = series.offered() if isinstance(load, OpenLoad) else series
+    if isinstance(load, IdleLoad | ColdStartLoad) or not offered.timed.size:
         return []
-    if is_open:
-        overload = judge_overload(offered.scheduled, offered.answered, dispersion=1 + burstiness**2)
+    if isinstance(load, OpenLoad):
+        overload = judge_overload(offered.scheduled, offered.answered, dispersion=1 + load.gap_variation**2)
         if overload.is_overloaded:
             return [MeasurementWarning(code="overloaded", message=overload.sentence)]
-    judged = judge_series(offered, is_open=is_open)
+    warmth, judged = warmth_of([measured.window], load), judge_series(offered, is_open=measured.is_open)
+    if warmth.state == "cold" and not measured.load_varies:
+        return [cold_warning(measured, warmth)]
     if judged is not None and judged[0].verdict == "not_steady":
         return [MeasurementWarning(code="not_steady", message=judged[0].reason)]
+    # the times of an open loop follow its queue, so that theirs is hardly ever told
+    is_unknown = judged is None or (judged[0].verdict == "undetermined" and not measured.is_open)
+    if is_unknown and warmth.state == "not_judged":
+        answered = int(series.answered.sum())
+        message = (
+            f"Whether the target was warm cannot be told from {answered:,} answer{'s' * (answered != 1)}: a first part of the window that was "
+            f"slower by a factor of {SEEN_FACTOR:g} might not be seen."
+        )
+        return [MeasurementWarning(code="warmth_unknown", message=message)]
     return []
+
+
+def cold_warning(measured: PointMeasurement, warmth: Warmth) -> MeasurementWarning:
+    """That the target was cold in a first part of a window."""
+    window = measured.window
+    cold_s, advised = (
+        (warmth.until_ns - window.start_ns) / NS_PER_S,
+        needed_warm_up_s(warmth.until_ns - window.start_ns + measured.warmup_ns),
+    )
+    message = (
+        f"The target was cold: the first {cold_s:.1f} s of {window.length_ns / NS_PER_S:.3g} were slower by a factor of {warmth.factor:.2g}; "
+        f"warm up for {advised} s."
+    )
+    return MeasurementWarning(COLD, message)
+
+
+def cold_repetition_warning(measurements: Sequence[PointMeasurement]) -> MeasurementWarning | None:
+    """That the target was cold in the first of several repetitions, beside the later ones; None if they do not show that."""
+    if len(measurements) < 2 or measurements[0].load_varies or not isinstance(measurements[0].load, ClosedLoad | OpenLoad | MixedLoad):
+        return None
+    warmth = warmth_of([one.window for one in measurements], measurements[0].load, of_last=False)
+    if warmth.state != "cold":
+        return None
+    cold = [one for one in measurements if one.window.start_ns < warmth.until_ns]
+    advised = needed_warm_up_s(sum(one.warmup_ns + one.window.length_ns for one in cold))
+    named = "repetition 1 was" if len(cold) == 1 else f"repetitions 1 to {len(cold)} were"
+    message = f"The target was cold: {named} slower than what followed by a factor of {warmth.factor:.2g}; warm up for {advised} s."
+    return MeasurementWarning(COLD, message)
 
 
 def find_incidents(window: Window, load: Load, repetition: int) -> tuple[Incident, ...]:

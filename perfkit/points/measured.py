@@ -80,6 +80,8 @@ class PointMeasurement:
     is_alone: bool = False
     shares_load: bool = False
     """Whether the requests in flight are not those of this workload alone, or not of one think time."""
+    load_varies: bool = False
+    """Whether the load itself changes within the window, so that a change of the times says nothing of the target."""
     is_streamed: bool = False
     has_sequences: bool = False
     cold_start: ColdStart | None = None

@@ -10,7 +10,7 @@ import numpy as np
 
 from perfkit.errors import MeasurementWarning
 from perfkit.figures.declaration import declared, own_figures
-from perfkit.points.behaviour import find_incidents, idle_gpu_warnings, incident_warnings, target_warnings
+from perfkit.points.behaviour import cold_repetition_warning, find_incidents, idle_gpu_warnings, incident_warnings, target_warnings
 from perfkit.points.influence import judge_influence, stop_counts
 from perfkit.points.judgement import (
     busy_machine_warnings,
@@ -38,7 +38,7 @@ from perfkit.recorder.window import Window
 from perfkit.result.cold_start import ColdStart, ColdStarts, Spread
 from perfkit.result.distribution import QUANTILES, distribution
 from perfkit.result.generator import Generator
-from perfkit.result.load import ColdStartLoad, IdleLoad, OpenLoad
+from perfkit.result.load import ColdStartLoad, IdleLoad
 from perfkit.result.model import (
     Connections,
     Estimated,
@@ -56,7 +56,7 @@ from perfkit.stats.batch_means import reach_of_total
 from perfkit.stats.buckets import EMPTY, BucketCounts
 from perfkit.stats.percentiles import PercentileInterval, mean_interval, percentile_intervals
 from perfkit.stats.slo import CheckedAnswers, JudgedTimes, SloLimits, judge_slo
-from perfkit.stats.validity import DISTURBED_BY_OTHERS, INVALIDATING
+from perfkit.stats.validity import COLD, DISTURBED_BY_OTHERS, INVALIDATING
 from perfkit.transport.base import Outcome
 from perfkit.units import NS_PER_S
 
@@ -153,20 +153,21 @@ class _Pool:
 
     @classmethod
     def of(cls, measured: PointMeasurement) -> "_Pool":
-        window, load = measured.window, measured.load
-        burstiness = load.gap_variation if isinstance(load, OpenLoad) else 1.0
-        varies = isinstance(load, IdleLoad | ColdStartLoad)
-        steadiness = [] if varies else target_warnings(window.series, is_open=measured.is_open, burstiness=burstiness)
-        by_code = {one.code: one for one in (*idle_gpu_warnings(measured), *steadiness)}
-        incidents = find_incidents(window, load, measured.repetition)
+        window = measured.window
+        by_code = {one.code: one for one in (*idle_gpu_warnings(measured), *target_warnings(measured))}
+        incidents = find_incidents(window, measured.load, measured.repetition)
         return cls((measured,), window.times, measured.resources.event_loop_lag, by_code, incidents)
 
     def __add__(self, other: "_Pool") -> "_Pool":
+        by_code = {**self.target_warnings, **other.target_warnings, **self.target_warnings}  # of two with one code, the earlier
+        parts = self.parts + other.parts
+        if COLD not in by_code and (cold := cold_repetition_warning(parts)) is not None:
+            by_code[COLD] = cold
         return _Pool(
-            self.parts + other.parts,
+            parts,
             merge_times([self.times, other.times]),
             BucketCounts.merged((self.event_loop_lag, other.event_loop_lag)),
-            {**self.target_warnings, **other.target_warnings, **self.target_warnings},  # of two with one code, the earlier
+            by_code,
             self.incidents + other.incidents,
         )
 
@@ -269,7 +270,7 @@ def _make_point(pool: _Pool, intervals: Mapping[float, PercentileInterval], repe
         "protocol": first.protocol,
         "load": first.load,
         "repetition": repetition,
-        "valid": judged.is_valid and requests.sent > 0 and not faults,
+        "valid": judged.is_valid and requests.sent > 0 and not faults and COLD not in pool.target_warnings,
         "warnings": tuple(warnings()),
         "warmup_s": max(part.warmup_ns for part in parts) / NS_PER_S,
         "duration_s": pool.window_s,

@@ -15,7 +15,9 @@ from perfkit.stats.probability import student_t_quantile
 DRIFT_MARGIN, _CONFIDENCE = 0.05, 0.95
 _STEEPEST = 10.0
 _MEAN_OF, _FEWEST_MEANS = 5, 4
-_FREE_SHARE, _LONGEST_SHARE = 1 / 10, 1 / 3
+_FREE_SHARE = 1 / 10
+LONGEST_SHARE = 1 / 3
+"""The largest share of a series that counts as its warm-up."""
 _TRUNCATION_SIGNIFICANCE = 0.01
 _DRIFT_BATCHES = 20
 _ROUNDING = 1e-12
@@ -105,10 +107,10 @@ def mser5(series: Series, significance: float = _TRUNCATION_SIGNIFICANCE) -> Tru
         return Truncation(candidate=candidate, intervals=candidate, reason="found")
     if not _has_initial_bias(values, candidate, significance):
         return Truncation(candidate=candidate, intervals=0, reason="insignificant")
-    if cut <= _LONGEST_SHARE * means.size:
+    if cut <= LONGEST_SHARE * means.size:
         return Truncation(candidate=candidate, intervals=candidate, reason="found")
     # noise may have lengthened a real warm-up: the best cut up to a third suffices if no bias is left after it
-    shorter = _least_squared_error(means, _LONGEST_SHARE) * _MEAN_OF
+    shorter = _least_squared_error(means, LONGEST_SHARE) * _MEAN_OF
     rest = values[shorter:]
     if _has_initial_bias(rest, _least_squared_error(_means(rest)) * _MEAN_OF, significance):
         return Truncation(candidate=candidate, intervals=0, reason="too_long")

@@ -50,6 +50,8 @@ class Window:
     """The stops in the window and in its drain, and those before whose delayed requests lie in the window."""
     by_address: Mapping[str, AddressWindow] = dataclasses.field(default_factory=dict)
     """Empty for a target with a single address."""
+    load_series: Series | None = None
+    """The series with that of the warm-up before the window, as far as it was recorded."""
 
     def count(self, name: str) -> int:
         """The count of a name."""
@@ -102,4 +104,5 @@ def cut(recording: Recording, start_ns: int, *, is_open: bool) -> Window:
         further_batches={name: tuple(part.get(name, EMPTY) for part in parts) for name in further},
         stops=tuple(stop for stop in recording.stops if stop.settled_ns > start_ns),
         by_address=cut_addresses(recording.by_address, first, length_ns // recording.batch_ns, waited),
+        load_series=recording.series.between(recording.series.origin_ns, recording.end_ns),
     )

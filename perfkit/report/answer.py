@@ -13,7 +13,7 @@ from perfkit.report.table import MISSING, Column, Table, format_error_rate
 from perfkit.report.warning_texts import warning_texts
 from perfkit.result.load import ClosedLoad, OpenLoad
 from perfkit.result.model import Point, Result
-from perfkit.stats.validity import INVALIDATING
+from perfkit.stats.validity import COLD, INVALIDATING
 from perfkit.units import format_duration_ns, format_rate_per_s
 
 _MOST_NAMED = 3
@@ -53,7 +53,7 @@ def answer(result: Result) -> tuple[str, ...]:
         sentences.insert(0, f"{result.status_reason[0].upper()}{result.status_reason[1:]}.")
     invalid = [point for point in result.summary if not point.valid]
     if len(invalid) == len(result.summary):
-        return (f"No load point is valid{_because(invalid)}: the figures are not those of the target, and the warnings say why.",)
+        return (f"No load point is valid{_because(invalid)}: the figures are not those of {_whose(invalid)}, and the warnings say why.",)
     if invalid:
         sentences.append(
             f"Not valid and left out of this answer: {len(invalid)} of {len(result.summary)} load points ({_named(invalid)}){_because(invalid)}."
@@ -89,6 +89,12 @@ def _scatter(pooled: Point, points: Sequence[Point]) -> str:
 
 def _named(points: Sequence[Point]) -> str:
     return "; ".join(point.title for point in points[:_MOST_NAMED]) + "; …" * (len(points) > _MOST_NAMED)
+
+
+def _whose(invalid: Sequence[Point]) -> str:
+    """Whose figures are missing: those of the target or, if it was measured but cold, those that it has when warm."""
+    is_cold = all(COLD in {warning.code for warning in point.warnings} for point in invalid)
+    return "the target when warm" if is_cold else "the target"
 
 
 def _because(invalid: Sequence[Point]) -> str:

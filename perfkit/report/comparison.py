@@ -16,7 +16,7 @@ from perfkit.units import format_duration_ns, format_rate_per_s
 
 SCHEMA = "perfkit.comparison/1"
 CAUTIONS = {
-    "invalid": "NOT VALID: the figures of the load points in the notes may be those of the load generator",
+    "invalid": "NOT VALID: the figures of the load points in the notes may be those of the load generator or of a cold target",
     "unsuccessful": "NO SUCCESS: most requests of a load point failed, and the times are those of the others",
 }
 """What must be known of a result by its status, before its figures."""

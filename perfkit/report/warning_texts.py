@@ -28,7 +28,7 @@ class WarningText:
     meaning: str
     """What was seen, without a full stop."""
     is_invalid: bool
-    """Whether it makes a load point invalid, because its figures are those of the load generator, not of the target."""
+    """Whether it makes a load point invalid, because its figures are those of the load generator or of a cold target."""
     keys: str
     """The scenario keys and `perfkit run` options of the remedy; empty if there are none."""
 

@@ -365,9 +365,13 @@ class Scenario(Section):
     @property
     def finds_warm_up(self) -> bool:
         """Whether the end of the warm-up is detected, which needs a steady load and a window of fixed length."""
-        varies = self.has_trace or (isinstance(self.load, OpenLoadSpec) and self.load.open.shape is not None)
-        varies |= isinstance(self.load, IdleLoadSpec)
-        return self.measure.warmup_ns == "auto" and self.window_ns is not None and not varies
+        return self.measure.warmup_ns == "auto" and self.window_ns is not None and not self.load_varies
+
+    @property
+    def load_varies(self) -> bool:
+        """Whether the load changes within the window: a trace, a shape, idle gaps."""
+        has_shape = isinstance(self.load, OpenLoadSpec) and self.load.open.shape is not None
+        return self.has_trace or has_shape or isinstance(self.load, IdleLoadSpec | ColdStartLoadSpec)
 
     @property
     def has_trace(self) -> bool:

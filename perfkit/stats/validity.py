@@ -135,10 +135,12 @@ def moved_error_rate(failed: int, total: int, touched_failed: int, touched: int)
     return Effect("error rate", share, others_failed / others if others else None)
 
 
+COLD = "cold"
+"""The code of the one whose cause is the target."""
 INVALIDATING = frozenset(
-    {"generator_bound", "throttled", "suspended", "generator_stopped", "behind_schedule", "late_starts", "worker_lost", "file_limit"}
+    {"generator_bound", "throttled", "suspended", "generator_stopped", "behind_schedule", "late_starts", "worker_lost", "file_limit", COLD}
 )
-"""The codes of the warnings that make a point invalid."""
+"""The codes of the warnings that make a point invalid: the load generator's, and the one of a target that was still cold."""
 DISTURBED_BY_OTHERS = frozenset({"generator_stopped", "generator_paused", "behind_schedule", "late_starts", "littles_law"})
 """The codes of the warnings about the generator that other processes on its machine can cause."""
 BUSY_CORE_SHARE = 0.85

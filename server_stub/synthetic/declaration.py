@@ -19,6 +19,7 @@ from server_stub.synthetic.service_model import (
     Lognormal,
     ServiceModel,
     ServiceTime,
+    SlowFirst,
     SlowShare,
     SlowStart,
     Stall,
@@ -34,7 +35,7 @@ _NUMBER = r"(?:\d{1,18}(?:\.\d{0,18})?|\.\d{1,18})"
 _DURATION = re.compile(rf"({_NUMBER})(ns|us|µs|ms|s|m|h)", re.ASCII)
 _SHARE = re.compile(rf"([+-]?{_NUMBER})(%?)", re.ASCII)
 _MAX_DURATION_NS, _MAX_LEAD_NS, _MAX_SERVERS, _MAX_SIGMA, _MAX_BATCH_SIZE = 24 * _NS["h"], 10 * _NS["ms"], 10_000, 5.0, 64
-_MAX_RESPONSES = 10_000
+_MAX_RESPONSES, _MAX_FIRST = 10_000, 1_000_000
 
 
 def parse_service_model(text: str) -> ServiceModel:
@@ -139,6 +140,13 @@ def _slow_start(text: str) -> SlowStart:
     return SlowStart(_factor(factor), _duration_ns(decay, positive=True))
 
 
+def _first(text: str) -> SlowFirst:
+    factor, _, number = text.partition("x/")
+    if not (executions := whole_number(number, _MAX_FIRST)) or not re.fullmatch(_NUMBER, factor, re.ASCII):
+        raise ValueError(f"expected a factor and a number of executions up to {_MAX_FIRST:,}, such as 8x/20, got {text!r}")
+    return SlowFirst(_factor(factor), executions)
+
+
 def _slow(text: str) -> SlowShare:
     factor, _, share = text.partition("x/")
     if not share or not re.fullmatch(_NUMBER, factor, re.ASCII):
@@ -222,6 +230,7 @@ _READERS: Mapping[str, Callable[[str], Any]] = {
     "errors": _failures,
     "seed": _whole(0, 2**64 - 1),
     "slow_start": _slow_start,
+    "first": _first,
     "slow": _slow,
     "after_gap": _after_gap,
     "drift": _drift_per_s,

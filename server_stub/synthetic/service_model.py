@@ -89,6 +89,14 @@ class SlowStart:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
+class SlowFirst:
+    """The first executions of each batch size take `factor` times as long."""
+
+    factor: float
+    executions: int
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
 class SlowShare:
     """The service of a random share of the executions takes `factor` times as long."""
 
@@ -123,6 +131,7 @@ class ServiceModel:
     stall: Stall | None = None
     failures: Failures | None = None
     slow_start: SlowStart | None = None
+    first: SlowFirst | None = None
     slow: SlowShare | None = None
     after_gap: AfterGap | None = None
     drift_per_s: float = 0.0
@@ -135,11 +144,14 @@ class ServiceModel:
     gap_ns: int = 0
     """The time between responses."""
 
-    def service_ns(self, number: int, batch_size: int, age_ns: int) -> int:
-        """The random service time of the n-th execution, which starts `age_ns` after the first request."""
+    def service_ns(self, number: int, batch_size: int, of_size: int, age_ns: int) -> int:
+        """The random service time of the n-th execution, the `of_size`-th of its batch size, which starts `age_ns` after the first request; all count from 0."""
         quantile_ns = self.service.quantile_ns(uniform_share(self.seed, number, b"service"), batch_size)
         is_slow = self.slow is not None and uniform_share(self.seed, number, b"slow") < self.slow.share
-        return round(quantile_ns * self.slowdown(age_ns) * (self.slow.factor if self.slow and is_slow else 1))
+        slowdown = self.slowdown(age_ns) * (self.slow.factor if self.slow and is_slow else 1)
+        if self.first is not None and of_size < self.first.executions:
+            slowdown *= self.first.factor
+        return round(quantile_ns * slowdown)
 
     def failure(self, number: int) -> ErrorKind | None:
         """The error that the n-th request ends with, or None."""

@@ -48,6 +48,7 @@ class SimulatedBatchQueue:
         self._free_ns: list[int] = []  # when each server becomes free: a heap
         self._first_ns: int | None = None
         self._batch_count = self._request_count = 0
+        self._of_size = collections.Counter[int]()
 
     def __len__(self) -> int:
         """The number of waiting requests."""
@@ -93,7 +94,8 @@ class SimulatedBatchQueue:
         while self._waiting and self._waiting[0].arrived_ns <= start_ns and rows + self._waiting[0].rows <= self._batch.size:
             members.append(self._waiting.popleft())
             rows += members[-1].rows
-        service_ns = self._model.service_ns(self._batch_count, rows, start_ns - self._first_ns)
+        service_ns = self._model.service_ns(self._batch_count, rows, self._of_size[rows], start_ns - self._first_ns)
+        self._of_size[rows] += 1
         heapq.heapreplace(self._free_ns, start_ns + service_ns)
         self._batch_count += 1
         return SimulatedBatch([(arrival, self._serve_request(arrival, start_ns, start_ns + service_ns)) for arrival in members])

@@ -3,6 +3,7 @@
 First come, first served: a request departs at max(arrival, earliest free server) + service time.
 """
 
+import collections
 import dataclasses
 import heapq
 
@@ -30,6 +31,7 @@ class SimulatedQueue:
         self._latest_ns = 0
         self._departed_ns = 0  # the latest departure
         self._count = 0
+        self._of_size = collections.Counter[int]()
 
     def arrive(self, arrived_ns: int, batch_size: int = 1) -> ServedRequest:
         """Add the next request. Raises ValueError if it arrives before the previous one."""
@@ -53,7 +55,8 @@ class SimulatedQueue:
         started_ns = max(arrived_ns, free_ns)
         if stall is not None:
             started_ns = _end_of_stall(stall, started_ns)
-        service_ns = self._model.service_ns(self._count, batch_size, started_ns) + self._extra_ns(arrived_ns)
+        service_ns = self._model.service_ns(self._count, batch_size, self._of_size[batch_size], started_ns) + self._extra_ns(arrived_ns)
+        self._of_size[batch_size] += 1
         if stall is None:
             return started_ns, started_ns + service_ns
         if stall.drains_at_once:

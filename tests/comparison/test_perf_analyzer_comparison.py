@@ -118,4 +118,4 @@ def test_both_protocols_of_a_result_are_shown_beside_it_and_left_out_points_name
 
 def test_invalid_points_are_named():
     compared = compare_with_perf_analyzer([("new", result(valid=False)), ("old", old())])
-    assert "Not valid in new: http, concurrency 4; its figures may be those of the load generator." in compared.notes
+    assert "Not valid in new: http, concurrency 4; its figures may be those of the load generator or of a cold target." in compared.notes

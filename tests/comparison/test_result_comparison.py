@@ -191,7 +191,10 @@ def test_results_without_a_common_load_point_are_incomparable():
 def test_incomplete_and_invalid_results_have_notes():
     broken = changed(changed(document(), "status", "interrupted"), "summary.0.valid", False)
     notes = compare_results([("a", result()), ("b", Result.model_validate(broken))]).notes
-    assert notes == ("b is interrupted.", "Not valid in b: http concurrency 4; its figures may be those of the load generator.")
+    assert notes == (
+        "b is interrupted.",
+        "Not valid in b: http concurrency 4; its figures may be those of the load generator or of a cold target.",
+    )
 
 
 def test_every_form_says_what_the_intervals_leave_out_and_escapes_labels():

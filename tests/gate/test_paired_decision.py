@@ -153,6 +153,12 @@ def test_a_gate_with_too_many_discarded_pairs_is_invalid():
     assert decided([*make_pairs(3), *bad]) is None
 
 
+def test_a_gate_whose_pairs_were_measured_cold_is_invalid_and_says_so():
+    decision = decided(make_pairs(5, valid=False, codes=["cold"]))
+    assert decision.kind == "invalid"
+    assert decision.reasons == ("Pairs were not valid, 5 of 5; the last one: http, concurrency 4: Said of cold.",)
+
+
 @pytest.mark.parametrize(
     ("fault", "sentence", "code"),
     [

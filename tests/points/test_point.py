@@ -213,9 +213,9 @@ def test_the_pool_has_the_largest_number_of_workers(measured):
 def test_adding_a_repetition_does_not_summarise_the_earlier_ones_again(measured, monkeypatch):
     judged: list[object] = []
 
-    def judge(series, **options):
-        judged.append(series)
-        return target_warnings(series, **options)
+    def judge(one):
+        judged.append(one)
+        return target_warnings(one)
 
     monkeypatch.setattr(summary, "target_warnings", judge)
     repetitions = [measured([MS] * 50, repetition=index) for index in range(10)]

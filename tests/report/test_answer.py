@@ -12,6 +12,7 @@ OVERLOADED = MeasurementWarning("overloaded", "The backlog grew.")
 BUSY = MeasurementWarning("busy_machine", "This machine was busy.")
 LATE = MeasurementWarning("late_starts", "Requests started late.")
 UNSTEADY = MeasurementWarning("not_steady", "The times rose.")
+COLD = MeasurementWarning("cold", "The target was cold: the first 2.4 s of 3 were slower by a factor of 40; warm up for 8 s.")
 GPU_IDLE = MeasurementWarning("gpu_idle", "The GPU was idle.")
 STOPPED = MeasurementWarning("generator_stopped", "The load generator stood still.")
 
@@ -103,6 +104,10 @@ def made(loads, throughputs, *, valid=None, verdicts=None, warnings=None, protoc
         (
             closed(200.0, 400.0, valid=[False, False]),
             ["No load point is valid: the figures are not those of the target, and the warnings say why."],
+        ),
+        (
+            closed(200.0, 400.0, valid=[False, False], warnings=[(COLD,), (COLD,)]),
+            ["No load point is valid, because of cold: the figures are not those of the target when warm, and the warnings say why."],
         ),
         (
             open_([100, 200], [100.0, 200.0], valid=[True, False], warnings=[(BUSY,), (BUSY, LATE, STOPPED)]),

@@ -7,7 +7,18 @@ import pytest
 from perfkit.errors import ErrorKind, UsageError
 from server_stub.options import parse_options
 from server_stub.synthetic.declaration import EXAMPLE, SERVICE_EXAMPLES, parse_service_model
-from server_stub.synthetic.service_model import Batch, Exponential, Failures, Linear, Lognormal, ServiceModel, SlowShare, SlowStart, Stall
+from server_stub.synthetic.service_model import (
+    Batch,
+    Exponential,
+    Failures,
+    Linear,
+    Lognormal,
+    ServiceModel,
+    SlowFirst,
+    SlowShare,
+    SlowStart,
+    Stall,
+)
 
 MS, S = 10**6, 10**9
 
@@ -41,6 +52,7 @@ def test_the_example_is_parsed_in_all_its_parts():
         ("drain=at-pace,stall=1s/10s", ServiceModel(stall=Stall(1 * S, 10 * S, drains_at_once=False))),
         ("errors=0.25:400", ServiceModel(failures=Failures(0.25, ErrorKind.INVALID_ARGUMENT))),
         ("errors=100%:500", ServiceModel(failures=Failures(1.0, ErrorKind.INTERNAL))),
+        ("first=8x/20", ServiceModel(first=SlowFirst(8.0, 20))),
         ("slow=3x/2%", ServiceModel(slow=SlowShare(3.0, 0.02))),
         ("drift=-0.5%/s", ServiceModel(drift_per_s=-0.005)),
         ("drift=0.02/s", ServiceModel(drift_per_s=0.02)),
@@ -113,6 +125,8 @@ def test_every_distribution_in_the_help_is_accepted():
         ("errors=-1%:503", "a share must be between 0 and 1, or 0% and 100%."),
         ("errors=few:503", "expected a share such as 1% or 0.01, got 'few'."),
         ("slow_start=3x", "--synthetic slow_start=3x: expected a factor and a decay time, such as 3x/10s, got '3x'."),
+        ("first=8x/0", "expected a factor and a number of executions up to 1,000,000, such as 8x/20, got '8x/0'"),
+        ("first=8/20", "expected a factor and a number of executions"),
         ("slow_start=ax/10s", "expected a factor and a decay time"),
         ("after_gap=40ms", "expected the additional time and the gap, such as 40ms/100ms, got '40ms'."),
         ("after_gap=0s/100ms", "0s must be above 0"),

@@ -18,6 +18,7 @@ from server_stub.synthetic.service_model import (
     Linear,
     Lognormal,
     ServiceModel,
+    SlowFirst,
     SlowShare,
     SlowStart,
     Stall,
@@ -266,6 +267,12 @@ def test_a_slow_start_decays_from_the_first_request():
     requests = served(model, [first_ns, first_ns + 10 * S, first_ns + 100 * S])
     services_ms = [(one.departed_ns - one.started_ns) / MS for one in requests]
     assert services_ms == pytest.approx([30, 10 * (1 + 2 / math.e), 10], rel=1e-4)
+
+
+def test_the_first_executions_of_each_batch_size_are_slow():
+    queue = SimulatedQueue(ServiceModel(Linear(10 * MS), first=SlowFirst(8, 2)))
+    requests = [queue.arrive(0, size) for size in (1, 1, 1, 4, 1, 4, 4)]
+    assert [(one.departed_ns - one.started_ns) / MS for one in requests] == [80, 80, 10, 80, 10, 80, 10]
 
 
 def test_a_share_of_the_requests_is_slow_at_random():
