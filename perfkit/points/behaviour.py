@@ -16,7 +16,6 @@ from perfkit.result.load import ClosedLoad, ColdStartLoad, IdleLoad, Load, Mixed
 from perfkit.result.model import Incident
 from perfkit.stats.buckets import BucketCounts
 from perfkit.stats.overload import judge_overload
-from perfkit.stats.validity import COLD
 from perfkit.units import NS_PER_S, format_duration_ns
 
 _REQUESTS_PER_INTERVAL, _FEWEST_INTERVALS = 10, 60  # with fewer, no verdict on a series is reliable
@@ -111,7 +110,7 @@ def cold_warning(measured: PointMeasurement, warmth: Warmth) -> MeasurementWarni
         f"The target was cold: the first {cold_s:.1f} s of {window.length_ns / NS_PER_S:.3g} were slower by a factor of {warmth.factor:.2g}; "
         f"warm up for {advised} s."
     )
-    return MeasurementWarning(COLD, message)
+    return MeasurementWarning("cold", message)
 
 
 def cold_repetition_warning(measurements: Sequence[PointMeasurement]) -> MeasurementWarning | None:
@@ -125,7 +124,7 @@ def cold_repetition_warning(measurements: Sequence[PointMeasurement]) -> Measure
     advised = needed_warm_up_s(sum(one.warmup_ns + one.window.length_ns for one in cold))
     named = "repetition 1 was" if len(cold) == 1 else f"repetitions 1 to {len(cold)} were"
     message = f"The target was cold: {named} slower than what followed by a factor of {warmth.factor:.2g}; warm up for {advised} s."
-    return MeasurementWarning(COLD, message)
+    return MeasurementWarning("cold", message)
 
 
 def find_incidents(window: Window, load: Load, repetition: int) -> tuple[Incident, ...]:

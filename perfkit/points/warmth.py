@@ -23,6 +23,7 @@ SEEN_FACTOR = 2.0
 """What a window must be able to show to be judged warm."""
 _SEEN_DEVIATIONS = 1.64
 _MARGIN, _SHORTEST_S = 3, 5
+_SHORTEST_LOAD_NS = NS_PER_S
 _Floats = npt.NDArray[np.float64]
 _Numbers = npt.NDArray[np.int64]
 
@@ -51,7 +52,10 @@ def judge_warmth(loads: Sequence[Series], window_start_ns: int, *, is_open: bool
     interval of Student's t from the scatter of the blocks around the two levels, at 0.2 % for all blocks together (Bonferroni). So a level counts no more than one block,
     however many it has, which makes the rule hold for correlated blocks, too. In a closed loop the scatter is that of successive blocks, if it is smaller, so that times
     which fall little by little are told; in an open loop blocks must scatter by less than a fifth, because a queue is long and short by itself. Error rates by simulation: `benchmarks.cold_targets`.
+    Loads of less than a second are not judged: in them, what else the machine does looks like a cold start.
     """
+    if loads[-1].timed.size * loads[-1].interval_ns < _SHORTEST_LOAD_NS:
+        return Warmth("not_judged")
     block_ns = loads[-1].interval_ns * _intervals(loads[-1])
     earliest_ns = window_start_ns + block_ns  # the cut is known to a block
     signals = [blocks for blocks in _signals(loads, is_open=is_open) if blocks.sums.size >= _FEWEST_BLOCKS]

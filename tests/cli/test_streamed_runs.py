@@ -37,8 +37,9 @@ def test_every_response_of_a_decoupled_model_is_counted_over_both_protocols(perf
     for pooled in result["summary"]:
         assert (pooled["responses"]["count"], pooled["responses"]["without_response"]) == (480, 0)
         assert counts(pooled) == [120, 360, 120]
-        low, high = pooled["further_intervals"]["response_gap"]["p50"]
-        assert (low or 0) <= pooled["response_gap_ns"]["p50"] <= (high or math.inf)
+        # a busy machine makes gaps so alike in groups that there may be no interval
+        for name, (low, high) in pooled["further_intervals"]["response_gap"].items():
+            assert (low or 0) <= pooled["response_gap_ns"][name] <= (high or math.inf)
         assert pooled["first_response_time_ns"]["p50"] >= 1_000_000
         assert pooled["stream_time_ns"]["p50"] >= 4_000_000
 

@@ -156,3 +156,12 @@ def test_a_cold_point_is_not_valid_and_neither_is_the_pool(measured):
         assert not found.valid
         assert "cold" in {warning.code for warning in found.warnings}
     assert point(steady).valid
+
+
+def test_less_than_a_second_of_load_is_not_judged():
+    """As the first part of the same load of ten seconds, half of it at a fifth of the rate."""
+    for seconds, expected in ((0.9, "not_judged"), (10.0, "cold")):
+        series = in_closed_loop(
+            np.random.default_rng(4), "parallel", 1, seconds / 50, seconds / 250, seconds / 2, window_s=seconds, noise=0.0
+        ).window.series
+        assert judge_warmth([series], 0, is_open=False).state == expected
