@@ -66,8 +66,7 @@ def warmth_of(windows: Sequence[Window], load: Load, *, of_last: bool = True) ->
     return judge_warmth(
         [one.load_series or one.series for one in windows],
         windows[-1 if of_last else 0].start_ns,
-        is_open=isinstance(load, OpenLoad),
-        concurrency=load.concurrency if isinstance(load, ClosedLoad | MixedLoad) else 1,
+        is_open=isinstance(load, OpenLoad | MixedLoad),
     )
 
 

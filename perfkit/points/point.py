@@ -109,8 +109,10 @@ class LoadSummary:
         """
         if self._pooled is None or self._pooled[0] != load_points:
             assert self._pool is not None
-            intervals = self._pool.percentile_intervals()
-            pooled = _make_point(self._pool, intervals, None, None)
+            intervals, pool = self._pool.percentile_intervals(), self._pool
+            if COLD not in pool.target_warnings and (cold := cold_repetition_warning(pool.parts)) is not None:
+                pool = dataclasses.replace(pool, target_warnings={**pool.target_warnings, COLD: cold})
+            pooled = _make_point(pool, intervals, None, None)
             known = {warning.code for warning in pooled.warnings}
             reasons = (warning for code, warning in self._reasons.items() if code not in known)
             changes = {
@@ -160,11 +162,8 @@ class _Pool:
 
     def __add__(self, other: "_Pool") -> "_Pool":
         by_code = {**self.target_warnings, **other.target_warnings, **self.target_warnings}  # of two with one code, the earlier
-        parts = self.parts + other.parts
-        if COLD not in by_code and (cold := cold_repetition_warning(parts)) is not None:
-            by_code[COLD] = cold
         return _Pool(
-            parts,
+            self.parts + other.parts,
             merge_times([self.times, other.times]),
             BucketCounts.merged((self.event_loop_lag, other.event_loop_lag)),
             by_code,

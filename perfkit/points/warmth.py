@@ -24,6 +24,7 @@ SEEN_FACTOR = 2.0
 _SEEN_DEVIATIONS = 1.64
 _MARGIN, _SHORTEST_S = 3, 5
 _SHORTEST_LOAD_NS = NS_PER_S
+_LONGEST_TIMES = 2  # of their mean: longer ones are few
 _Floats = npt.NDArray[np.float64]
 _Numbers = npt.NDArray[np.int64]
 
@@ -43,7 +44,7 @@ class Warmth:
     factor: float = 1.0
 
 
-def judge_warmth(loads: Sequence[Series], window_start_ns: int, *, is_open: bool, concurrency: int = 1) -> Warmth:
+def judge_warmth(loads: Sequence[Series], window_start_ns: int, *, is_open: bool) -> Warmth:
     """The verdict on a window that starts at that instant, from the series of its load and of earlier loads of the same kind, in order.
 
     The rule: the target was cold if the loads can be cut, within the window or later, so that requests before the cut took at least 1.5 times as
@@ -52,6 +53,9 @@ def judge_warmth(loads: Sequence[Series], window_start_ns: int, *, is_open: bool
     interval of Student's t from the scatter of the blocks around the two levels, at 0.2 % for all blocks together (Bonferroni). So a level counts no more than one block,
     however many it has, which makes the rule hold for correlated blocks, too. In a closed loop the scatter is that of successive blocks, if it is smaller, so that times
     which fall little by little are told; in an open loop blocks must scatter by less than a fifth, because a queue is long and short by itself. Error rates by simulation: `benchmarks.cold_targets`.
+    Requests start together in a closed loop, and end while others no longer start: neither makes a server cold. So a cut of the rates has as many answers on both
+    sides as requests are in flight (by Little's law), and requests that may have ended after their load do not count.
+
     Loads of less than a second are not judged: in them, what else the machine does looks like a cold start.
     """
     if loads[-1].timed.size * loads[-1].interval_ns < _SHORTEST_LOAD_NS:
@@ -65,8 +69,14 @@ def judge_warmth(loads: Sequence[Series], window_start_ns: int, *, is_open: bool
         # a long queue smears the times, so that they tell less of the factor; rates are known less precisely
         sharper = cold[-1] if cold[-1].factor > LEAST_FACTOR * cold[0].factor else cold[0]
         return dataclasses.replace(sharper, until_ns=max(one.until_ns for one in cold))
-    has_rounds = answered >= ROUNDS * concurrency
+    has_rounds = answered >= ROUNDS * in_flight(loads)
     return Warmth("warm") if has_rounds and any(one.state == "warm" for one in found) else Warmth("not_judged")
+
+
+def in_flight(loads: Sequence[Series]) -> float:
+    """The mean number of requests in flight, by Little's law, but at least 1."""
+    lengths_ns = sum(load.timed.size * load.interval_ns for load in loads)
+    return max(sum(int(load.time_sum_ns.sum()) for load in loads) / max(lengths_ns, 1), 1.0)
 
 
 def needed_warm_up_s(cold_ns: int) -> int:
@@ -89,14 +99,16 @@ class _Blocks:
     weights: _Floats
     error: float = 0.0
     """Of a block's time because its gap is known to an interval: the root mean square, as a share."""
+    fewest: float = 0.0
+    """The least weight before and after a cut."""
 
     @classmethod
-    def joined(cls, parts: Sequence[tuple[Series, _Numbers, _Numbers, _Numbers]], error: float = 0.0) -> "_Blocks":
+    def joined(cls, parts: Sequence[tuple[Series, _Numbers, _Numbers, _Numbers]], error: float = 0.0, fewest: float = 0.0) -> "_Blocks":
         """Those of several loads: the first intervals of the blocks by their numbers, sums and weights."""
         starts = [load.origin_ns + at * load.interval_ns for load, at, _, _ in parts]
         ends = [np.full(at.size, load.origin_ns + load.timed.size * load.interval_ns) for load, at, _, _ in parts]
         sums, weights = (np.concatenate([part[place] for part in parts]).astype(np.float64) for place in (2, 3))
-        return cls(np.concatenate(starts), np.concatenate(ends), sums, weights, error)
+        return cls(np.concatenate(starts), np.concatenate(ends), sums, weights, error, fewest)
 
 
 def _intervals(load: Series) -> int:
@@ -107,13 +119,21 @@ def _intervals(load: Series) -> int:
 def _signals(loads: Sequence[Series], *, is_open: bool) -> Iterator[_Blocks]:
     """The times of the requests by their starts and, in a closed loop, the times for an answer, which those of a long queue smear."""
     timed = [(load, load.coarser(_intervals(load)), _intervals(load)) for load in loads]
-    filled = [(load, coarse, np.flatnonzero(coarse.time_sum_ns), factor) for load, coarse, factor in timed]
+    filled = [(load, coarse, _ended(coarse), factor) for load, coarse, factor in timed]
     yield _Blocks.joined([(load, at * factor, coarse.time_sum_ns[at], coarse.timed[at]) for load, coarse, at, factor in filled])
     if not is_open:
         gaps = [(load, *_gaps(load)) for load in loads]
         of_all = np.concatenate([own for _, _, own, _ in gaps])
         error = math.sqrt(float(np.mean(1 / np.square(of_all))) / 6) if of_all.size else 0.0  # both ends are uniform in their intervals
-        yield _Blocks.joined([(load, at, own * load.interval_ns, answers) for load, at, own, answers in gaps], error)
+        yield _Blocks.joined([(load, at, own * load.interval_ns, answers) for load, at, own, answers in gaps], error, in_flight(loads))
+
+
+def _ended(load: Series) -> _Numbers:
+    """The intervals with requests that ended before their load did, all but a few."""
+    filled = np.flatnonzero(load.time_sum_ns)
+    longest_ns = _LONGEST_TIMES * load.time_sum_ns[filled] / np.maximum(load.timed[filled], 1)
+    kept: _Numbers = filled[(filled + 1) * load.interval_ns + longest_ns <= load.timed.size * load.interval_ns]
+    return kept
 
 
 def _gaps(load: Series) -> tuple[_Numbers, _Numbers, _Numbers]:
@@ -130,7 +150,11 @@ def _judge(blocks: _Blocks, earliest_ns: int, *, is_open: bool) -> Warmth:
     count = values.size
     before, sums = np.arange(1, count), np.cumsum(values)[:-1]
     falls = sums / before - (values.sum() - sums) / (count - before)
-    cut = int(np.argmax(falls * np.sqrt(before * (count - before)))) + 1
+    weight = np.cumsum(blocks.weights)[:-1]
+    is_cut = np.minimum(weight, blocks.weights.sum() - weight) >= blocks.fewest
+    if not is_cut.any():
+        return Warmth("not_judged")
+    cut = int(np.argmax(np.where(is_cut, falls * np.sqrt(before * (count - before)), -np.inf))) + 1
     fall = float(falls[cut - 1])
     residuals = np.concatenate((values[:cut] - values[:cut].mean(), values[cut:] - values[cut:].mean()))
     spread = math.sqrt(float(residuals @ residuals) / (count - 2))

@@ -165,3 +165,32 @@ def test_less_than_a_second_of_load_is_not_judged():
             np.random.default_rng(4), "parallel", 1, seconds / 50, seconds / 250, seconds / 2, window_s=seconds, noise=0.0
         ).window.series
         assert judge_warmth([series], 0, is_open=False).state == expected
+
+
+@pytest.mark.parametrize(("in_flight", "each_s", "window_s"), [(16, 0.5, 6.0), (64, 0.85, 10.0), (64, 0.5, 3.0)])
+def test_requests_that_start_together_are_no_cold_start(in_flight, each_s, window_s):
+    """Without a warm-up: the first wave of answers, of which a block may hold a few, and requests that are cut off at the end of the load."""
+    for seed in range(10):
+        random = np.random.default_rng(seed)
+        starts, ends = closed_loop(random, "parallel", in_flight, each_s, each_s, NEVER_S, window_s, 0.1)
+        for last_s in (NEVER_S, window_s):
+            requests = starts, np.minimum(ends, last_s)
+            assert "cold" not in codes(measured(requests, 0.0, window_s, ClosedLoad(concurrency=in_flight), cuts=False))
+
+
+def test_requests_that_end_while_no_more_start_are_not_compared_with_earlier_ones():
+    """A server that shares its capacity is faster then."""
+    for seed in range(10):
+        requests = closed_loop(np.random.default_rng(seed), "sharing", 32, 0.5, 0.5, NEVER_S, 3.0, 0.3)
+        assert "cold" not in codes(measured(requests, 0.0, 3.0, ClosedLoad(concurrency=32), cuts=False))
+
+
+def test_a_verdict_on_repetitions_is_that_of_all_of_them(windows, measured):
+    """Of two the first looks cold, of three it does not: the pooled point does not keep the earlier verdict."""
+    steady, summary, found = measured([10_000_000] * 300), LoadSummary(), list[bool]()
+    for slow in windows(0.2, 0.1, 0.2):
+        times = slow.window.series, slow.window.load_series, slow.window.start_ns, slow.window.end_ns
+        changes = dict(zip(("series", "load_series", "start_ns", "end_ns"), times, strict=True))
+        summary.add(dataclasses.replace(steady, repetition=slow.repetition, window=dataclasses.replace(steady.window, **changes)))
+        found.append("cold" in [warning.code for warning in summary.pooled().warnings])
+    assert found == [False, True, False]
