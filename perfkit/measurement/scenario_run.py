@@ -257,9 +257,8 @@ class ScenarioRun:
         self.observer.case_begins(self._title)
         self.observer.point_started(number - 1, total, title, seconds, left_s)
         times_name = "response time" if is_open(load_point) else "service time"
-        observation.point_begins(PointBegins(number, total, title, times_name, seconds, left_s))
-        measured = self.measured
-        await self._measure_point(load_point, target, observation)
+        measured, begins = self.measured, PointBegins(number, total, title, times_name, seconds, left_s)
+        await self._measure_point(load_point, target, observation, begins)
         if self._so_far.status == "complete" and self.interruption.count:
             for run in self.interleaved:
                 run.stop_early(f"after load point {number} of {total}")
@@ -281,7 +280,7 @@ class ScenarioRun:
         if self.is_active:
             self._so_far.end("interrupted", reason)
 
-    async def _measure_point(self, load_point: LoadPoint, target: RunTarget, observation: Observation) -> None:
+    async def _measure_point(self, load_point: LoadPoint, target: RunTarget, observation: Observation, begins: PointBegins) -> None:
         workloads = [self._workloads[part.workload, part.protocol] for part in load_point.parts]
         began_ns, attempts = self.clock.now_ns(), list[_Attempt]()
         number, total = self._number
@@ -294,6 +293,7 @@ class ScenarioRun:
             while not attempts or (reason := self._repeats(extension, attempts[-1])):
                 if attempts:
                     self.observer.note_added(f"{self._title and f'{self._title}: '}{title_of(load_point)}: {reason}.")
+                observation.point_begins(begins)
                 attempts.append(await self._send_point(load_point, workloads, target, observation, set_loop, len(attempts)))
             if number == total and not self._is_search:
                 self.observer.all_answered()

@@ -24,7 +24,7 @@ class Measure(Section):
         PlainSerializer(lambda value: value if value == "auto" else write_duration_ns(value)),
         WithJsonSchema({"type": ["string", "integer"], "examples": ["auto", "2s"]}),
     ] = Field(default="auto", alias="warmup")
-    """`auto` excludes the first second, and any part of the window's first third that is not steady yet."""
+    """`auto` excludes the first second, and any part of the window's first third that is not steady yet; where the target was cold, it measures again."""
     duration_ns: Duration | None = Field(default=None, alias="duration", gt=0)
     """The length of each window; the default is 10 s."""
     requests: Count | None = None
