@@ -8,7 +8,7 @@ from typing import Any, BinaryIO
 _MIB = 2**20
 _ROWS, _MOST_BATCH_BYTES = 1024, 64 * _MIB
 _MOST_PAGE_BYTES, _MOST_PAGES = 256 * _MIB, 100_000
-_HEADER_BYTES, _DEEPEST, _MOST_VALUES = (4096, _MIB), 16, 500_000
+_HEADER_BYTES, _DEEPEST, _MOST_VALUES = (4096, 65_536), 16, 1_000_000
 _LARGEST_FOOTER_BYTES, _TAIL_BYTES = 4 * _MIB, 8
 
 
@@ -16,7 +16,8 @@ def open_parquet(opened: BinaryIO, columns: Collection[str]) -> tuple[Sequence[s
     """The names of a file's columns, and record batches of those among them that are named, in which texts are dictionaries.
 
     A few bytes of a file may stand for the same text in every row; as a dictionary it is kept once. Raises ImportError without pyarrow, and its errors. The batches
-    raise OSError where 1,024 rows take more than 64 MiB, pages of all columns together more than 256 MiB, or a column is neither numbers nor text.
+    raise OSError where 1,024 rows take more than 64 MiB, pages of all columns together more than 256 MiB, its metadata have more than
+    1,000,000 values, or a column is neither numbers nor text.
     """
     import pyarrow as pa
     from pyarrow import parquet
@@ -72,9 +73,9 @@ def _check_pages(opened: BinaryIO, used: Collection[str]) -> None:
     pyarrow reserves what a page's header says, and reads a page of each column at a time. What it tells of a damaged file's columns may end the process (its
     exceptions in C++ are not all caught), so the end of the file is read here, too: Parquet's FileMetaData, fields by their numbers.
     """
-    largest, pages = dict[bytes, int](), 0
+    reader, largest, pages = _CompactReader(), dict[bytes, int](), 0
     names = {name.encode() for name in used}
-    for group in _list(_footer(opened), 4):
+    for group in _list(_footer(opened, reader), 4):
         for chunk in _list(group, 1):
             column = _struct(chunk, 3)
             path = b".".join(part for part in _list(column, 3) if isinstance(part, bytes))
@@ -84,7 +85,7 @@ def _check_pages(opened: BinaryIO, used: Collection[str]) -> None:
             at = dictionary_at if 0 < dictionary_at < at else at
             end = at + _number(column, 7)
             while at < end:
-                length, header = _page_header(opened, at)
+                length, header = _page_header(opened, at, reader)
                 largest[path] = max(_number(header, 2), largest.get(path, 0))
                 pages += 1
                 if sum(largest.values()) > _MOST_PAGE_BYTES or pages > _MOST_PAGES:
@@ -92,7 +93,7 @@ def _check_pages(opened: BinaryIO, used: Collection[str]) -> None:
                 at += length + _number(header, 3)
 
 
-def _footer(opened: BinaryIO) -> dict[int, Any]:
+def _footer(opened: BinaryIO, reader: "_CompactReader") -> dict[int, Any]:
     """The file's metadata; raises OSError for what is none."""
     end = opened.seek(0, io.SEEK_END)
     opened.seek(max(end - _TAIL_BYTES, 0))
@@ -102,18 +103,17 @@ def _footer(opened: BinaryIO) -> dict[int, Any]:
         raise OSError(errno.EINVAL, f"its end is none of a Parquet file, or larger than {_LARGEST_FOOTER_BYTES // _MIB} MiB")
     opened.seek(end - _TAIL_BYTES - length)
     try:
-        return _CompactReader(opened.read(length)).struct()
+        return reader.read(opened.read(length))
     except (IndexError, ValueError):
         raise OSError(errno.EINVAL, "its end cannot be read") from None
 
 
-def _page_header(opened: BinaryIO, at: int) -> tuple[int, dict[int, Any]]:
+def _page_header(opened: BinaryIO, at: int, reader: "_CompactReader") -> tuple[int, dict[int, Any]]:
     """The length of the page header at an offset, and its fields; raises OSError for what is none."""
     for size in _HEADER_BYTES:
         opened.seek(at)
-        reader = _CompactReader(opened.read(size))
         try:
-            fields = reader.struct()
+            fields = reader.read(opened.read(size))
         except (IndexError, ValueError):
             continue
         return reader.at, fields
@@ -139,26 +139,35 @@ def _number(fields: dict[int, Any], number: int, otherwise: int = -1) -> int:
 
 
 class _CompactReader:
-    """Reads a struct in Thrift's compact protocol, as Parquet's metadata are: fields by number, texts as bytes.
+    """Reads structs in Thrift's compact protocol, as Parquet's metadata are: fields by number, texts as bytes.
 
-    Source: the Apache Thrift project's thrift-compact-protocol.md. Raises IndexError where the data end, ValueError for what is no struct, or has too many values.
+    Source: the Apache Thrift project's thrift-compact-protocol.md. Raises IndexError where the data end, ValueError for what is no struct, and OSError when all that
+    it read has too many values: the same bytes may be named, and so read, many times.
     """
 
-    def __init__(self, data: bytes) -> None:
-        self.data, self.at, self._left = data, 0, _MOST_VALUES
+    def __init__(self) -> None:
+        self.data, self.at, self._left = b"", 0, _MOST_VALUES
 
-    def struct(self, depth: int = 0) -> dict[int, Any]:
+    def read(self, data: bytes) -> dict[int, Any]:
+        self.data, self.at = data, 0
+        return self._struct()
+
+    def _struct(self, depth: int = 0) -> dict[int, Any]:
         fields, number = dict[int, Any](), 0
         while kind := self._byte():
             number = number + (kind >> 4) if kind >> 4 else self._signed()
-            fields[number] = kind & 15 == 1 if kind & 15 in (1, 2) else self._value(kind & 15, depth)  # true and false are the kind itself
+            fields[number] = self._value(kind & 15, depth, is_field=True)
         return fields
 
-    def _value(self, kind: int, depth: int) -> Any:
+    def _value(self, kind: int, depth: int, is_field: bool = False) -> Any:
+        if not self._left:
+            raise OSError(errno.EFBIG, f"its end and the headers of its pages have more than {_MOST_VALUES:,} values")
         self._left -= 1
-        if depth > _DEEPEST or not self._left:
-            raise ValueError("nested too deep, or too many values")
+        if depth > _DEEPEST:
+            raise ValueError("nested too deep")
         match kind:
+            case 1 | 2 if is_field:  # true and false are the kind itself
+                return kind == 1
             case 1 | 2 | 3:
                 return self._byte()
             case 4 | 5 | 6:
@@ -172,7 +181,7 @@ class _CompactReader:
                 count = self._varint() if head >> 4 == 15 else head >> 4
                 return [self._value(head & 15, depth + 1) for _ in range(count)]
             case 12:
-                return self.struct(depth + 1)
+                return self._struct(depth + 1)
         raise ValueError(f"unknown kind {kind}")
 
     def _byte(self) -> int:

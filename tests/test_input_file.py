@@ -141,6 +141,7 @@ def test_a_page_that_says_that_it_is_large_is_refused_before_memory_is_reserved_
 
 @pytest.mark.parametrize("options", [
     {}, {"use_dictionary": False}, {"data_page_version": "2.0"}, {"data_page_size": 100}, {"row_group_size": 77}, {"compression": "none"},
+    {"row_group_size": 5}, {"data_page_size": 1, "write_batch_size": 1},
     {"write_page_checksum": True, "write_statistics": True, "write_page_index": True}, {"version": "1.0"},
     {"use_dictionary": False, "column_encoding": {"timestamp_ns": "DELTA_BINARY_PACKED", "payload": "PLAIN", "other": "PLAIN"}},
 ])  # fmt: skip
@@ -157,6 +158,35 @@ def test_the_pages_of_what_others_write_are_found_and_read(tmp_path, options):
     assert names == ["timestamp_ns", "payload", "other"]
     assert table.column("timestamp_ns").to_pylist() == list(range(5000))
     assert table.column("payload").to_pylist() == texts
+
+
+def _varint(number):
+    return bytes((number & 127 | 128, *_varint(number >> 7))) if number > 127 else bytes((number,))
+
+
+def _one_page_for_all(extra, chunks):
+    """A file written by hand, in Thrift's compact form: "timestamp_ns", and chunks of one row each that name the same page, with more fields in its header."""
+    name = b"\x0ctimestamp_ns"
+    header = b"\x15\x00\x15\x10\x15\x10\x2c\x15\x02\x15\x00\x15\x06\x15\x06\x00" + extra + b"\x00"
+    column = b"\x15\x04\x19\x15\x00\x19\x18" + name + b"\x15\x00\x16\x02\x16\x10\x16" + _varint(2 * (len(header) + 8)) + b"\x26\x08\x00"
+    group = b"\x19\x1c\x26\x08\x1c" + column + b"\x00\x16\x10\x16\x02\x00"
+    schema = b"\x19\x2c\x48\x01r\x15\x02\x00\x15\x04\x25\x00\x18" + name + b"\x00"
+    footer = b"\x15\x02" + schema + b"\x16" + _varint(2 * chunks) + b"\x19\xfc" + _varint(chunks) + group * chunks + b"\x00"
+    return io.BytesIO(b"PAR1" + header + (7).to_bytes(8, "little") + footer + len(footer).to_bytes(4, "little") + b"PAR1")
+
+
+@pytest.mark.parametrize(("extra", "chunks", "message"), [
+    (b"\x11" * 60_000, 20, "have more than 1,000,000 values"),  # fields that are true, a byte each
+    (b"\x19\xf3" + _varint(60_000) + bytes(60_000), 20, "have more than 1,000,000 values"),  # a list of bytes
+    (b"\x18" + _varint(65_536) + bytes(65_536), 1, "there is no page at byte 4,"),  # a text
+])  # fmt: skip
+def test_a_page_header_that_takes_long_to_read_is_not_read_for_each_chunk_that_names_it(extra, chunks, message):
+    pa = pytest.importorskip("pyarrow")
+    names, batches = open_parquet(_one_page_for_all(b"\x11" * 5, chunks), ("timestamp_ns",))
+    assert (names, pa.Table.from_batches(batches).to_pydict()) == (["timestamp_ns"], {"timestamp_ns": [7] * chunks})
+    _, batches = open_parquet(_one_page_for_all(extra, chunks), ("timestamp_ns",))
+    with pytest.raises(OSError, match=message):
+        next(batches)
 
 
 @pytest.fixture(scope="module")
