@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from perfkit.scenario.file import Case, LoadedScenario
 
 
-_EXIT_CODE_OF_SEARCH = {"never_met": ExitCode.VIOLATED, "generator": ExitCode.INVALID}
+_EXIT_CODE_OF_SEARCH = {"never_met": ExitCode.VIOLATED, "generator": ExitCode.INVALID, "cold": ExitCode.INVALID}
 _EXIT_CODE_OF_SEARCH |= dict.fromkeys(("precision", "cliff", "never_missed"), ExitCode.DONE)
 _EXIT_CODE_OF_STATUS = {
     "invalid": ExitCode.INVALID, "incomplete": ExitCode.TARGET, "unsuccessful": ExitCode.TARGET, "interrupted": ExitCode.INTERRUPTED,

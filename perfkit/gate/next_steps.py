@@ -10,7 +10,7 @@ from perfkit.gate.sentences import describe_others, metric_title
 from perfkit.gate.stored_runs import RECOMMENDED_SITTINGS
 from perfkit.gate.undecided import GateFacts, decide
 from perfkit.gate.verdict import Comparison, Fault, GeneratorLoad, NextStep, Verdict
-from perfkit.stats.validity import BUSY_CORE_SHARE, DISTURBED_BY_OTHERS
+from perfkit.stats.validity import BUSY_CORE_SHARE, COLD, DISTURBED_BY_OTHERS
 from perfkit.units import NS_PER_S
 
 _MAKE_COMPARABLE = NextStep(
@@ -116,6 +116,8 @@ def _after_invalid(fault: Fault, verdict: Verdict, facts: GateFacts) -> Iterator
     window_s = None if verdict.timing is None else verdict.timing.window_s
     longer = facts.changed({"measure.duration": f"{math.ceil(3 * window_s)}s"}) if window_s else ""
     match fault.code:
+        case _ if fault.warning == COLD:  # the reason ends with the warm-up to try
+            yield NextStep(text="Warm the target up for as long as the reason says: set a longer measure.warmup, and measure again.")
         case "generator" | "trial":
             yield from _relieve_generator(fault, facts)
         case "missing_metric":

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from perfkit.errors import MeasurementError
+from perfkit.errors import MeasurementError, MeasurementWarning
 from perfkit.gate.arm import Arm
 from perfkit.gate.metrics import SECONDARY_MARGINS, MetricChoice, MetricTests, PairedValues, build_comparison, paired_values
 from perfkit.gate.paired import Look, MetricBounds, Rule, decide, improvement_p, look, minimum_detectable_effect
@@ -28,8 +28,6 @@ def find_fault(pairs: Sequence[Pair], usable: Sequence[Pair], choice: MetricChoi
     discarded = [(pair, cause) for pair in pairs if (cause := pair.invalid) is not None]
     if len(discarded) > MAXIMUM_DISCARDED + len(usable) // 3:
         cause = discarded[-1][1]
-        if cause.code == COLD:
-            return Fault(code="not_steady", reason=f"Pairs were not valid, {len(discarded)} of {len(pairs)}; the last one: {cause.message}")
         reason = f"The load generator could not keep up in {len(discarded)} of {len(pairs)} pairs; in the last one: {cause.first_sentence}"
         return Fault(code="generator", reason=reason, warning=cause.code, generator=generator_load([pair for pair, _ in discarded]))
     if usable and (missing := missing_metric(usable, choice)):
@@ -45,13 +43,12 @@ def find_fault(pairs: Sequence[Pair], usable: Sequence[Pair], choice: MetricChoi
             )
             worst = max(usable, key=lambda pair: failed_share([pair.runs[arm]]).estimate)
             return Fault(code="failed_requests", reason=reason, run=f"{worst.number:03}-{arm}-0")
-        if message := _warning_in_most(runs, "not_steady"):
-            return Fault(code="not_steady", reason=f"The {arm} was not steady in most of its runs. {message}")
-        if arm == "baseline" and (message := _warning_in_most(runs, "overloaded")):
-            reason = (
-                f"The baseline was overloaded in most of its runs, so its times are those of a growing queue: lower the rate. {message}"
-            )
-            return Fault(code="overloaded", reason=reason)
+        if found := _warning_in_most(runs, "not_steady", COLD):
+            reason = f"The {arm} was not steady in most of its runs. {found.message}"
+            return Fault(code="not_steady", reason=reason, warning=found.code)
+        if arm == "baseline" and (found := _warning_in_most(runs, "overloaded")):
+            overloaded = "The baseline was overloaded in most of its runs, so its times are those of a growing queue: lower the rate."
+            return Fault(code="overloaded", reason=f"{overloaded} {found.message}", warning=found.code)
     return None
 
 
@@ -80,16 +77,17 @@ def missing_metric(pairs: Sequence[Pair], choice: MetricChoice) -> Fault | None:
     return None
 
 
-def _warning_in_most(runs: Sequence[ArmRun], code: str) -> str:
-    """The last such warning at a load point that has it in more than half of at least three runs; empty if there is none."""
+def _warning_in_most(runs: Sequence[ArmRun], *codes: str) -> MeasurementWarning | None:
+    """The last of such warnings at a load point that has one in more than half of at least three runs; None if there is none."""
 
-    def messages(points: Sequence[RunPoint]) -> list[str]:
-        return [f"{point.load_point}: {warning.message}" for point in points for warning in point.warnings if warning.code == code]
+    def warnings(points: Sequence[RunPoint]) -> list[MeasurementWarning]:
+        firsts = [next((warning for warning in point.warnings if warning.code in codes), None) for point in points]
+        return [MeasurementWarning(one.code, f"{points[0].load_point}: {one.message}") for one in firsts if one is not None]
 
     if len(runs) < 3:
-        return ""
-    by_point = (messages(points) for points in zip(*(run.points for run in runs), strict=True))
-    return next((found[-1] for found in by_point if len(found) > len(runs) / 2), "")
+        return None
+    by_point = (warnings(points) for points in zip(*(run.points for run in runs), strict=True))
+    return next((found[-1] for found in by_point if len(found) > len(runs) / 2), None)
 
 
 class TrialError(MeasurementError):

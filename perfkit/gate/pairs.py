@@ -6,7 +6,7 @@ A pair is one run of each arm, in random order.
 import dataclasses
 import random
 import statistics
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from typing import Annotated, Literal, Protocol, Self, TypeAlias, TypeVar
 
 from pydantic import Field, model_validator
@@ -20,7 +20,7 @@ from perfkit.result.model import Point, Result
 from perfkit.result.part import Part
 from perfkit.spans.breakdown import BANDS, Breakdown, PartMeans
 from perfkit.stats.slo import FailedShare
-from perfkit.stats.validity import INVALIDATING
+from perfkit.stats.validity import COLD, INVALIDATING
 from perfkit.units import NS_PER_S
 
 _T = TypeVar("_T")
@@ -95,9 +95,12 @@ class ArmRun(Part):
 
     @property
     def invalid(self) -> MeasurementWarning | None:
-        """Why the figures of one of the points cannot be used; None if those of all can."""
+        """Why the figures of one of the points cannot be used; None if those of all can.
+
+        Those of a cold target can: a candidate that starts slowly would lose just the pairs that show it.
+        """
         for point in self.points:
-            if (cause := blocking_warning(point)) is not None:
+            if (cause := blocking_warning(point, {*_DISTURBANCES, COLD})) is not None:
                 return MeasurementWarning(code=cause.code, message=f"{point.load_point}: {cause.message}")
         return None
 
@@ -185,17 +188,17 @@ def failed_share(runs: Sequence[ArmRun]) -> FailedShare:
     return FailedShare.over([(scheduled, FailedShare.of_counts(scheduled, *others)) for scheduled, *others in sums])
 
 
-def blocking_warning(point: RunPoint | Point) -> MeasurementWarning | None:
-    """Why the figures of a load point cannot be used; None if they can.
+def blocking_warning(point: RunPoint | Point, allowed: Collection[str] = _DISTURBANCES) -> MeasurementWarning | None:
+    """Why the figures of a load point cannot be used; None if they can, or if only `allowed` codes speak against them.
 
     Disturbances by other processes do not block: they hit both arms alike, so they call no unchanged candidate slower. They may
     hide a slowdown, which `generator_shares` bounds.
     """
     causes = [warning for warning in point.warnings if warning.code in INVALIDATING]
-    if point.valid or (causes and all(warning.code in _DISTURBANCES for warning in causes)):
+    if point.valid or (causes and all(warning.code in allowed for warning in causes)):
         return None
     unsent = MeasurementWarning(code="invalid", message="nothing was sent.")
-    return next((warning for warning in causes if warning.code not in _DISTURBANCES), unsent)
+    return next((warning for warning in causes if warning.code not in allowed), unsent)
 
 
 def arm_run(results: Sequence[Result]) -> ArmRun:
@@ -220,7 +223,7 @@ def run_point(point: Point) -> RunPoint:
         generator=GeneratorLoad(
             cpu_share=point.generator.cpu_share, machine_cpu_share=point.generator.machine_cpu_share, others=point.generator.others
         ),
-        generator_shares={} if point.valid else _generator_shares(point),
+        generator_shares=_generator_shares(point) if _DISTURBANCES & {warning.code for warning in point.warnings} else {},
     )
 
 

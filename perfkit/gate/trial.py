@@ -52,8 +52,8 @@ async def run_trial(arms: Mapping[ArmName, Arm], context: GateContext, choice: M
 
     With `warmup: auto` each arm's warm-up is detected, and the longer one is used in every run, since warm-ups of different lengths
     would favour one arm. Unless the scenario gives the window, two processes of each arm are measured twice each, from which follow
-    the noise between restarts and that within a run. Raises TrialError if the load generator cannot keep up, and UsageError if
-    windows or time are too short.
+    the noise between restarts and that within a run. Raises TrialError if the load generator cannot keep up or the target stays
+    cold, and UsageError if windows or time are too short.
     """
     return await _TrialRun(arms, context, choice, inputs).run()
 

@@ -248,7 +248,8 @@ class Fault(Part):
     """Why a verdict is invalid."""
 
     code: FaultCode
-    """`generator` and `trial`: the load generator could not keep up, in the pairs or in the trial. `control`: the control pairs alarmed."""
+    """`generator` and `trial`: the load generator could not keep up, in the pairs or in the trial; `trial` with the warning `cold`: the target stayed cold in
+    it. `control`: the control pairs alarmed."""
     reason: str
     """A sentence."""
     warning: str = ""

@@ -87,7 +87,7 @@ class RunResult:
         judged = sum(one.is_judged for one in self._summaries.values())
         summary = tuple(with_breakdown(one.pooled(max(judged, 1))) for one in self._summaries.values())
         status, reason = self.status, self._reason
-        if search is not None and search.stopped_because == "generator":
+        if search is not None and search.stopped_because in ("generator", "cold"):
             status, reason = "invalid", search.reason
         if status == "complete" and search is None and not all(one.valid for one in (*self.points, *summary)):
             status, reason = "invalid", "some load points are not valid; their warnings say why"

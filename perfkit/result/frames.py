@@ -155,7 +155,7 @@ def sweep_frame(cases: Sequence[tuple[Mapping[str, Any], Result | None]]) -> "pd
             capacity = {
                 "load": "search",
                 "level": search.capacity_per_s,
-                "valid": search.stopped_because != "generator",
+                "valid": search.stopped_because not in ("generator", "cold"),
                 "capacity_low_per_s": search.low_per_s,
                 "capacity_high_per_s": search.high_per_s,
             }

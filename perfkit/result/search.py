@@ -9,8 +9,8 @@ from perfkit.result.part import Part
 Stage = Literal["bracket", "bisect", "refine", "confirm"]
 Confirmation = Literal["passed", "not_steady", "too_few_samples", "missed"]
 StopReason = Literal[
-    "precision", "cliff", "non_monotone", "not_confirmed", "never_met", "never_missed", "generator", "too_short", "max_probes", "budget",
-    "interrupted",
+    "precision", "cliff", "non_monotone", "not_confirmed", "never_met", "never_missed", "generator", "cold", "too_short", "max_probes",
+    "budget", "interrupted",
 ]  # fmt: skip
 
 
@@ -63,6 +63,8 @@ class SearchProbe(Part):
     """Whether the backlog grew."""
     valid: bool
     took_s: float
+    cold: bool = False
+    """Whether it is not valid for the sole reason that the target was cold."""
 
 
 class Search(Part):

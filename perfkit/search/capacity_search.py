@@ -15,6 +15,7 @@ from perfkit.search.decision import decide, estimate
 from perfkit.search.probes import NextProbe, Probe, SearchEnd, SearchSettings
 from perfkit.stats.overload import judge_overload
 from perfkit.stats.percentiles import dispersion_above, is_limit_shown_met
+from perfkit.stats.validity import COLD, INVALIDATING
 from perfkit.units import NS_PER_S, format_duration_ns, format_rate_per_s
 
 _START_SHARE = 0.5
@@ -86,6 +87,7 @@ class CapacitySearch:
                 is_overloaded=is_overloaded,
                 ceiling_per_s=self._ceiling_per_s(window, point) if is_overloaded else math.inf,
                 is_valid=point.valid,
+                is_cold=not point.valid and codes & INVALIDATING == {COLD},
                 is_steady="not_steady" not in codes,
                 has_enough_samples=has_enough_samples,
                 took_s=took_s,
@@ -114,7 +116,7 @@ class CapacitySearch:
             probes=tuple(
                 SearchProbe(
                     rate_per_s=probe.rate_per_s, stage=probe.stage, limits=dict(probe.limits),
-                    met=probe.is_met, overloaded=probe.is_overloaded, valid=probe.is_valid, took_s=probe.took_s,
+                    met=probe.is_met, overloaded=probe.is_overloaded, valid=probe.is_valid, took_s=probe.took_s, cold=probe.is_cold,
                 )
                 for probe in self._probes
             ),
@@ -195,6 +197,7 @@ def explain_search(search: Search) -> str:
         "never_met": f"The SLO, {slo}, is missed at every rate that was probed, down to {high}.",
         "never_missed": f"The SLO, {slo}, is met up to max_rate, {capacity}: the capacity is at least that.",
         "generator": f"The load generator made probes invalid, as their warnings say; {f'the SLO is met up to {capacity}' if capacity else 'nothing is known about the target'}.",
+        "cold": f"{current} The last probes were not valid, because the target stayed cold.",
         "too_short": f"{current} {_describe_missing_time(search)}",
         "max_probes": f"{current} The search reached max_probes, {len(search.probes)}, before {purpose}.",
         "budget": f"{current} The next probe would have exceeded the search's budget ({_describe_budget(search)}) before {purpose}.",
@@ -208,6 +211,8 @@ def explain_search(search: Search) -> str:
     if drifted := [rate for rate in search.drifted_at_per_s if search.capacity_per_s is not None and rate <= search.capacity_per_s]:
         listed = ", ".join(format_rate_per_s(rate) for rate in dict.fromkeys(drifted))
         text += f" The times drifted during the probes at {listed}, below the capacity: the target became slower or faster meanwhile."
+    if cold := dict.fromkeys(format_rate_per_s(probe.rate_per_s) for probe in search.probes if probe.cold):
+        text += f" The target was still cold in probes at {', '.join(cold)}, which do not count: give a longer measure.warmup."
     return text
 
 
@@ -229,14 +234,14 @@ def _describe_bracket(search: Search) -> str:
 
 
 def _describe_invalid_probes(search: Search) -> str:
-    """That a search lost much of its time to probes that were not valid, as a sentence with a space before it; otherwise empty."""
-    invalid = [probe for probe in search.probes if not probe.valid]
+    """That a search lost much of its time to probes that the load generator made invalid, as a sentence with a space before it; otherwise empty."""
+    invalid = [probe for probe in search.probes if not probe.valid and not probe.cold]
     lost_s, whole_s = (sum(probe.took_s for probe in probes) for probes in (invalid, search.probes))
     if lost_s < _LARGE_LOST_SHARE * whole_s or not lost_s:
         return ""
     lost, whole = (format_duration_ns(round(seconds * NS_PER_S)) for seconds in (lost_s, whole_s))
     return (
-        f" Probes that were not valid took {lost} of {whole} ({len(invalid)} of {len(search.probes)}; their warnings say why): where the load generator has "
+        f" Probes that the load generator made invalid took {lost} of {whole} ({len(invalid)} of {len(search.probes)}; their warnings say why): where the load generator has "
         "CPUs of its own, on a machine that nothing else uses, a search takes less time."
     )
 

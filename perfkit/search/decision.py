@@ -68,7 +68,8 @@ def decide(
     Each limit of the SLO is fitted by itself, and the lowest crossing is the capacity. If no rising curve fits the probes around
     the estimate, the curve may have a cliff: then rates are bisected by whether they meet the SLO, and the interval goes from
     the highest rate that meets it to the lowest rate above it that misses it. If those outcomes contradict each other, the search
-    ends. A rate at which the load generator was the bottleneck bounds the search from above but says nothing about the target.
+    ends. A rate at which the load generator was the bottleneck bounds the search from above but says nothing about the target. One at which
+    the target was cold bounds nothing, and is probed again.
     """
     if not probes:
         return NextProbe(settings.clipped(settings.start_per_s), "bracket")
@@ -84,7 +85,7 @@ def decide(
     if has_room and further_s <= _HOPELESS_FACTOR * left_s:
         return step
     if not any(probe.is_valid for probe in probes):
-        return _stop("generator", current, probes)
+        return _stop_invalid(current, probes, probes)
     if len(probes) >= settings.max_probes:
         return _stop("max_probes", current, probes)
     if step.stage == "confirm":
@@ -111,10 +112,11 @@ def _further_s(fit: Crossing, probes: Sequence[Probe], settings: SearchSettings)
 
 def _next_step(probes: Sequence[Probe], settings: SearchSettings) -> NextProbe | SearchEnd:
     """The next probe or the end, regardless of `max_probes` and the budget."""
-    if len(probes) >= _MAX_INVALID_IN_A_ROW and not any(probe.is_valid for probe in probes[-_MAX_INVALID_IN_A_ROW:]):
-        return _stop("generator", estimate(probes, settings), probes)
-    last = probes[-1]
-    if not last.is_valid and sum(probe.rate_per_s == last.rate_per_s for probe in probes) < _TRIES_PER_RATE:  # it may pass
+    latest, last = probes[-_MAX_INVALID_IN_A_ROW:], probes[-1]
+    if len(probes) >= _MAX_INVALID_IN_A_ROW and not any(probe.is_valid for probe in latest):
+        return _stop_invalid(estimate(probes, settings), latest, probes)
+    tries = sum(probe.rate_per_s == last.rate_per_s for probe in probes)
+    if last.is_cold or (not last.is_valid and tries < _TRIES_PER_RATE):  # it may pass
         return NextProbe(last.rate_per_s, last.stage, last.count if last.stage in ("refine", "confirm") else 0)
     if _is_doubtful(last, probes):
         return NextProbe(last.rate_per_s, last.stage, _MUCH_LONGER * minimum_samples(1 - allowed_share(probes)))
@@ -283,7 +285,8 @@ def estimate(probes: Sequence[Probe], settings: SearchSettings) -> Estimate:
 def _bracket(probes: Sequence[Probe]) -> tuple[float | None, float | None]:
     """The highest rate at which every probe met the SLO, and the lowest rate above it that was missed or not reached."""
     valid = {probe.rate_per_s for probe in probes if probe.is_valid}
-    not_met = {probe.rate_per_s for probe in probes if not probe.is_met and (probe.is_valid or probe.rate_per_s not in valid)}
+    judged = [probe for probe in probes if not probe.is_cold]
+    not_met = {probe.rate_per_s for probe in judged if not probe.is_met and (probe.is_valid or probe.rate_per_s not in valid)}
     met = {probe.rate_per_s for probe in probes if probe.is_met} - not_met
     low = max(met, default=None)
     return low, min((rate for rate in not_met if low is not None and rate > low), default=None)
@@ -329,6 +332,10 @@ def _stop(reason: StopReason, current: Estimate, probes: Sequence[Probe]) -> Sea
     low = current.low_per_s or 0.0
     missed_below = [probe.rate_per_s for probe in probes if probe.is_valid and not probe.is_met and probe.rate_per_s * _NARROW_RATIO < low]
     return SearchEnd(reason, current, _last_confirmation(probes), max(missed_below, default=None))
+
+
+def _stop_invalid(current: Estimate, invalid: Sequence[Probe], probes: Sequence[Probe]) -> SearchEnd:
+    return _stop("cold" if all(probe.is_cold for probe in invalid) else "generator", current, probes)
 
 
 def _is_conclusive(probe: Probe) -> bool:

@@ -24,7 +24,9 @@ class Probe:
     ceiling_per_s: float = math.inf
     """Of an overloaded probe: the highest throughput that its answers allow, which the capacity cannot exceed."""
     is_valid: bool = True
-    """False if the load generator was the bottleneck: then nothing is known about the target at that rate."""
+    """False if the load generator was the bottleneck or the target cold: then nothing is known about the warm target at that rate."""
+    is_cold: bool = False
+    """Whether it is not valid for the sole reason that the target was cold, which bounds nothing: the rate can be probed again."""
     is_steady: bool = True
     """False if the times still drifted: a longer window might give others."""
     has_enough_samples: bool = False

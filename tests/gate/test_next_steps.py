@@ -194,6 +194,14 @@ def test_a_server_that_is_not_steady_is_warmed_up_longer():
     assert parsed(invalid("not_steady", facts)[0].command).settings == ["measure.warmup=15s"]
 
 
+@pytest.mark.parametrize("code", ["trial", "not_steady"])
+def test_a_target_that_was_cold_is_warmed_up_longer(code):
+    load = GeneratorLoad(cpu_share=0.02, machine_cpu_share=0.99, others=OtherProcesses(1.94))
+    (step,) = invalid(code, GateFacts(WORDS, warmup_ns=1_000_000_000), warning="cold", generator=load)
+    assert "a longer measure.warmup" in step.text
+    assert step.command == ""  # the reason says for how long
+
+
 def test_a_regression_can_be_bisected_if_commands_start_the_servers():
     facts = GateFacts(WORDS, scenario="my gate.yaml", starts_servers=True, folder="reports/x")
     texts = [step.command for step in next_steps(verdict("regressed", compared(0.01, shift=0.3)), facts)]

@@ -153,10 +153,20 @@ def test_a_gate_with_too_many_discarded_pairs_is_invalid():
     assert decided([*make_pairs(3), *bad]) is None
 
 
-def test_a_gate_whose_pairs_were_measured_cold_is_invalid_and_says_so():
-    decision = decided(make_pairs(5, valid=False, codes=["cold"]))
+def test_pairs_in_which_the_candidate_starts_slowly_count():
+    warm, cold, bound = make_pairs(12), *(make_pairs(8, 3.0, valid=False, codes=codes) for codes in (["cold"], ["cold", "generator_bound"]))
+    decision = decided([*warm, *cold])
+    assert (decision.kind, {one.pairs for one in decision.comparisons}) == ("inconclusive", {20})
+    assert decided([*warm, *bound]).kind == "pass"
+
+
+@pytest.mark.parametrize("other", ["cold", "not_steady"])
+def test_a_gate_whose_runs_were_cold_in_most_pairs_is_invalid_and_advises_a_longer_warm_up(other):
+    pairs = [*make_pairs(4), *make_pairs(4, codes=[other], valid=other != "cold"), *make_pairs(4, valid=False, codes=["cold"])]
+    decision = decided(pairs)
     assert decision.kind == "invalid"
-    assert decision.reasons == ("Pairs were not valid, 5 of 5; the last one: http, concurrency 4: Said of cold.",)
+    assert decision.reasons == ("The candidate was not steady in most of its runs. http, concurrency 4: Said of cold.",)
+    assert (decision.fault.code, decision.fault.warning, decision.fault.generator) == ("not_steady", "cold", None)
 
 
 @pytest.mark.parametrize(

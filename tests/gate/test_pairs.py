@@ -10,9 +10,11 @@ from perfkit.gate.metrics import MetricChoice
 from perfkit.gate.paired import rule_for
 from perfkit.gate.paired_decision import decide_pairs
 from perfkit.gate.paired_gate import GateRequest
-from perfkit.gate.pairs import Pair, pair_seed, random_order, run_pairs
+from perfkit.gate.pairs import ArmRun, Pair, blocking_warning, pair_seed, random_order, run_pairs, run_point
+from perfkit.result.model import Point
 from perfkit.scenario.file import read_scenario
 from perfkit.units import NS_PER_S
+from tests import stored_results
 from tests.cli.gate_scenario import write_gate_scenario
 from tests.simulated_pairs import RecordingObserver, SimulatedMachine
 
@@ -149,3 +151,19 @@ def test_machines_that_stay_need_a_port_that_stays(tmp_path):
 
 def test_dask_starts_machines_for_each_run_at_any_port(tmp_path):
     assert not request_of(tmp_path, {"kind": "dask", "scheduler": "tcp://127.0.0.1:8786", "listen": "127.0.0.1:0"}).needs_kept_machines
+
+
+@pytest.mark.parametrize(
+    ("codes", "in_trial", "in_pair", "is_disturbed"),
+    [
+        (["cold"], "cold", None, False),  # a trial is repeated; a pair counts
+        (["cold", "throttled"], "cold", "throttled", False),
+        (["late_starts"], None, None, True),
+        (["cold", "late_starts"], "cold", None, True),
+        ([], "invalid", "invalid", False),
+    ],
+)
+def test_a_run_that_is_not_valid_counts_in_a_pair_unless_the_load_generator_could_not_keep_up(codes, in_trial, in_pair, is_disturbed):
+    point = Point.model_validate(stored_results.point(valid=False, warnings=[{"code": code, "message": "Said."} for code in codes]))
+    run, blocked = ArmRun(points=(run_point(point),)), blocking_warning(point)
+    assert (blocked and blocked.code, run.invalid and run.invalid.code, run.is_disturbed) == (in_trial, in_pair, is_disturbed)

@@ -68,6 +68,7 @@ def test_repetitions_are_pooled_and_judged_by_the_scenarios_limits(grown):
         (BUSY, None, "invalid", "some load points are not valid; their warnings say why"),
         (BUSY, "precision", "complete", ""),  # a search goes on from a probe that was not valid
         (0.1, "generator", "invalid", "Why it stopped."),
+        (0.1, "cold", "invalid", "Why it stopped."),
     ],
 )
 def test_the_status_follows_from_the_points_and_the_search(grown, cpu_share, stopped_because, status, reason):

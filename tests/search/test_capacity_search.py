@@ -50,7 +50,7 @@ def searched(tmp_path_factory):
     """Searches a scripted target; returns the outcome and the recording of each probe."""
     path = tmp_path_factory.mktemp("searched") / "s.yaml"
 
-    def search(make_script, *, probe_time_ns=5 * MS, seconds=4, warned_of=(), check=None, **given):
+    def search(make_script, *, probe_time_ns=5 * MS, seconds=4, warned_of=(), invalid_by=(), check=None, **given):
         document = {"target": {"model": "m"}, "load": {"search": given}, "measure": {"duration": f"{seconds}s", "warmup": "1s"}}
         path.write_text(yaml.safe_dump(document))
         loaded = read_scenario(path, environ={})
@@ -76,7 +76,10 @@ def searched(tmp_path_factory):
                 generator=Generator(cpu_share=0.1, steal_share=0.0),
                 warnings=tuple(MeasurementWarning(code=code, message="x") for code in (*warned_of, *["hopeless"] * (one.ending.cause is StopCause.OVERLOADED))),
             )  # fmt: skip
-            search.record(measured.window, point(measured), 11.0)
+            made = point(measured)
+            if invalid_by:
+                made = made.model_copy(update={"valid": False, "warnings": tuple(MeasurementWarning(code, "x") for code in invalid_by)})
+            search.record(measured.window, made, 11.0)
         return search.outcome(), recorded
 
     return search
@@ -135,8 +138,24 @@ def test_a_search_that_was_too_short_names_its_bracket_and_what_invalid_probes_t
     unknown = found.model_copy(update={"low_per_s": None, "high_per_s": None, "curve": curve, "probes": probes})
     reason = explain_search(unknown)
     assert "its uncertainty is not known yet. By the probes so far the SLO is met at 100/s and missed at 200/s." in reason
-    assert "Probes that were not valid took 30.0 s of 60.0 s (1 of 3; their warnings say why)" in reason
-    assert "not valid took" not in explain_search(unknown.model_copy(update={"probes": probes[:2]}))
+    assert "Probes that the load generator made invalid took 30.0 s of 60.0 s (1 of 3; their warnings say why)" in reason
+    cold = probes[2].model_copy(update={"cold": True})
+    for others in ((), (cold,)):  # CPUs of its own for the load generator do not help with a cold target
+        assert "CPUs" not in explain_search(unknown.model_copy(update={"probes": (*probes[:2], *others)}))
+
+
+@pytest.mark.parametrize(
+    ("codes", "told"),
+    [
+        (["cold"], "The last probes were not valid, because the target stayed cold. The target was still cold in probes at 100/s, which do not count: give"),
+        (["cold", "late_starts"], "The load generator made probes invalid"),
+        (["late_starts"], "The load generator made probes invalid"),
+    ],
+)  # fmt: skip
+def test_probes_of_a_cold_target_are_not_laid_on_the_load_generator(searched, codes, told):
+    found, _ = searched(lambda clock: Queue(clock, 5 * MS), slo={"p99": "50ms"}, start_rate=100, seconds=1, max_probes=3, invalid_by=codes)
+    assert told in found.reason
+    assert (found.stopped_because == "cold") == ("load generator" not in found.reason) == all(probe.cold for probe in found.probes)
 
 
 def test_an_overloaded_probe_ends_early_and_its_requests_are_awaited(searched):

@@ -393,6 +393,31 @@ def test_an_invalid_probe_that_had_grown_is_repeated_at_its_length():
     assert step == NextProbe(grown.rate_per_s, "refine", grown.count)
 
 
+def test_a_rate_at_which_the_target_was_cold_is_probed_again_and_bounds_nothing():
+    cold = {"is_valid": False, "is_cold": True}
+    stop, probes = run(queue, seed=1, max_probes=20, outcome=lambda _, number: cold if number in (0, 1, 2, 5) else {})
+    assert [probe.rate_per_s for probe in probes[:7]] == [10, 10, 10, 10, 20, 40, 40]
+    assert stop.reason == "precision"
+    assert stop.estimate.capacity_per_s == pytest.approx(80, rel=0.02)
+
+
+@pytest.mark.parametrize(("is_cold", "reason", "high_per_s"), [(True, "cold", None), (False, "generator", 100)])
+def test_a_target_that_stays_cold_ends_a_search_without_an_upper_bound(is_cold, reason, high_per_s):
+    def outcome(step, _):
+        return {} if step.rate_per_s < 100 else {"is_valid": False, "is_cold": is_cold}
+
+    stop, _ = run(lambda _: FAST, start=50.0, max_rate_per_s=100.0, outcome=outcome)
+    assert (stop.reason, stop.estimate.high_per_s) == (reason, high_per_s)
+    assert stop.estimate.capacity_per_s == 50 if is_cold else stop.estimate.capacity_per_s > 80
+
+
+@pytest.mark.parametrize(("max_probes", "count"), [(16, 5), (3, 3)])
+def test_a_search_whose_target_was_never_warm_ends_as_cold(max_probes, count):
+    stop, probes = run(lambda _: FAST, outcome=lambda *_: {"is_valid": False, "is_cold": True}, max_probes=max_probes)
+    assert (stop.reason, stop.estimate.capacity_per_s) == ("cold", None)
+    assert [probe.rate_per_s for probe in probes] == [10] * count
+
+
 # budgets and confirmations
 
 
