@@ -118,3 +118,4 @@ def test_dropped_arrivals_are_a_warning_and_those_that_a_late_generator_did_not_
     assert code in codes(found)
     assert "overloaded" not in codes(found)
     assert found.requests.scheduled == found.requests.sent + 200
+    assert found.error_rate == pytest.approx(200 / found.requests.scheduled)
