@@ -1,5 +1,6 @@
 """Random damage to stored results, for their fuzzer: to each format what a reader may meet."""
 
+import copy
 import json
 import pathlib
 import random
@@ -145,7 +146,7 @@ def _damage_value(document: Any, rng: random.Random) -> str:
         case 5 | 6 if isinstance(value, str):
             place[key] = rng.choice(HOSTILE_TEXTS)
             return f"{path} is {place[key][:30]!r}"
-    place[key] = rng.choice(HOSTILE_TEXTS) if rng.random() < 0.3 else rng.choice(ODD_VALUES)
+    place[key] = rng.choice(HOSTILE_TEXTS) if rng.random() < 0.3 else copy.deepcopy(rng.choice(ODD_VALUES))
     return f"{path} is {str(type(place[key])) if isinstance(place[key], int) and abs(place[key]) > 10**50 else repr(place[key])[:40]}"
 
 
