@@ -24,7 +24,7 @@ SEEN_FACTOR = 2.0
 _SEEN_DEVIATIONS = 1.64
 _MARGIN, _SHORTEST_S = 3, 5
 _SHORTEST_LOAD_NS = NS_PER_S
-_LONGEST_TIMES = 2  # of their mean: longer ones are few
+_LONGEST_TIMES = 1.2  # of their mean: longer ones are few
 _Floats = npt.NDArray[np.float64]
 _Numbers = npt.NDArray[np.int64]
 
