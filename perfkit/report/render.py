@@ -22,6 +22,7 @@ from rich.cells import cell_len
 from rich.console import Console
 from rich.text import Text
 
+from perfkit.digits import whole_number
 from perfkit.report.page import Block, Bullets, Code, Facts, Figure, Item, Page, Paragraph, Section
 from perfkit.report.table import Column, Mark, Table
 from perfkit.text import LONGEST, csv_cell, one_line, safe_lines
@@ -91,7 +92,9 @@ def _wrapped_heading(heading: str, width: int) -> str:
 def console(stream: TextIO) -> Console:
     """A console for text that wraps."""
     width = None if stream.isatty() else _WIDTH
-    return Console(file=stream, highlight=False, width=width, color_system=None if "NO_COLOR" in os.environ else "auto")
+    # Rich cannot read a size of more than 4,300 digits
+    environ = {name: text for name, text in os.environ.items() if name not in ("COLUMNS", "LINES") or whole_number(text, _UNLIMITED)}
+    return Console(file=stream, highlight=False, width=width, color_system=None if "NO_COLOR" in environ else "auto", _environ=environ)
 
 
 def render_markdown(page: Page) -> str:

@@ -1,6 +1,7 @@
 """Every table that a command prints fits a terminal of 80 columns: columns give way, text wraps, figures stay whole."""
 
 import re
+import sys
 from typing import cast
 
 import pytest
@@ -12,6 +13,7 @@ from perfkit.history.series import HistoryEntry, Series
 from perfkit.report.comparison import comparison_table, comparison_text
 from perfkit.report.environment import calibration_table, print_calibration
 from perfkit.report.history import history_table
+from perfkit.report.render import console
 from perfkit.report.search import probes_table
 from perfkit.report.sweep import print_sweep
 from perfkit.report.table import Column, Table
@@ -172,3 +174,9 @@ def test_headings_and_long_texts_wrap_before_columns_give_way_and_only_as_far_as
     assert lines[4].split()[-2:] == ["1", "x" * 30]
     assert len(lines) == 4 + 3, "100 characters in a column of 34"
     assert "left out at 60 columns: minimum detectable effect; " in " ".join(fitted_text(table, 60, ("b",)).split())
+
+
+@pytest.mark.parametrize("name", ["COLUMNS", "LINES"])
+def test_a_size_of_any_length_in_the_environment_is_passed_over(monkeypatch, name):
+    monkeypatch.setenv(name, "9" * 5000)
+    assert console(sys.stderr).width > 0
