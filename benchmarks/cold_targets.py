@@ -128,7 +128,7 @@ def _sharing(random: Random, in_flight: int, mean_s: float, end_s: float, noise:
 def measured(
     requests: Requests, warm_up_s: float, window_s: float, load: Load, *, origin_s: float = 0.0, cuts: bool = True
 ) -> PointMeasurement:
-    """What is recorded of the requests, with the series and the warm-up's cut of perfkit itself; without `cuts`, with a fixed warm-up."""
+    """The requests as perfkit records them. With `cuts` the warm-up is cut off as `warmup: auto` does it, otherwise it has the given length."""
     starts_ns, ends_ns = (np.rint((times + origin_s) * NS_PER_S).astype(np.int64) for times in requests)
     origin_ns, end_ns = round(origin_s * NS_PER_S), round((origin_s + warm_up_s + window_s) * NS_PER_S)
     recorder = SeriesRecorder(origin_ns, end_ns)

@@ -153,7 +153,7 @@ SHIFTS: tuple[Case, ...] = (
     Case("unchanged, each sitting shifts each metric by 8 %", shift=0.08, has_own_shifts=True, target=_AT_MOST),
     Case("unchanged, each sitting shifts by 12 %", shift=0.12),
 )
-"""Nulls of machines that differ by the day; the last one by more than is assumed where too few sittings show it."""
+"""An unchanged server on machines whose speed differs from day to day; in the last case by more than the gate assumes where there are few sittings."""
 SHIFTED: tuple[Case, ...] = tuple(
     Case(f"+{percent} % everywhere, each sitting shifts by {shift:.0%}", (1 + percent / 100,) * 4, shift=shift)
     for percent in (20, 40)

@@ -1,4 +1,4 @@
-"""Whole numbers that others wrote as text, of any length: only ASCII digits are taken."""
+"""Numbers that others wrote as text, of any length: only ASCII digits are taken."""
 
 LARGEST = 2**63 - 1
 
@@ -15,3 +15,10 @@ def whole_number(text: str | bytes, highest: int = LARGEST) -> int | None:
         return None
     number = int(digits or "0")
     return number if number <= highest else None
+
+
+def plain_float(text: str) -> float:
+    """As `float`, which also takes underscores and digits of other scripts; raises ValueError for those, too."""
+    if not text.isascii() or "_" in text:
+        raise ValueError(f"no number of ASCII digits: {text[:50]!r}")
+    return float(text)

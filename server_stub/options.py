@@ -10,7 +10,7 @@ import ssl
 from collections.abc import Sequence
 from typing import Any, NoReturn
 
-from perfkit.digits import whole_number
+from perfkit.digits import plain_float, whole_number
 from perfkit.errors import UsageError
 from perfkit.input_file import read_bounded
 from server_stub.executors.onnx_options import DEFAULT, OnnxOptions, parse_onnx_options
@@ -200,13 +200,6 @@ def _int(text: str) -> int:
     return -number if text.startswith("-") else number
 
 
-def _float(text: str) -> float:
-    """As `float`, of ASCII characters and without underscores."""
-    if not text.isascii() or "_" in text:
-        raise ValueError
-    return float(text)
-
-
 def make_parser() -> argparse.ArgumentParser:
     """The parser of the server's options."""
     parser = _Parser(
@@ -216,7 +209,7 @@ def make_parser() -> argparse.ArgumentParser:
         allow_abbrev=False,
     )
     parser.register("type", int, _int)
-    parser.register("type", float, _float)
+    parser.register("type", float, plain_float)
     parser.add_argument("--host", default="127.0.0.1", help="address to listen on (default %(default)s)")
     parser.add_argument("--http-port", type=int, default=8000, metavar="PORT", help="0 selects a free port (default %(default)s)")
     parser.add_argument("--grpc-port", type=int, default=8001, metavar="PORT", help="0 selects a free port (default %(default)s)")

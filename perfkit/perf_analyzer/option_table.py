@@ -6,6 +6,8 @@ import pathlib
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeAlias
 
+from perfkit.digits import plain_float
+
 Fields: TypeAlias = Mapping[str, Any]
 """Values by the names of fields of `Options`, and of the few that only the parser has; a part's field is `part.field`."""
 Reader: TypeAlias = Callable[[str], Fields]
@@ -42,14 +44,9 @@ def _text(field: str) -> Reader:
     return lambda value: {field: value}
 
 
-def _is_plain(value: str) -> bool:
-    """Without what Python takes besides: underscores, and digits of other scripts."""
-    return value.isascii() and "_" not in value
-
-
 def _number(value: str, least: float, kind: str = "number") -> float:
     try:
-        number = float(value) if _is_plain(value) else math.nan
+        number = plain_float(value)
     except ValueError:
         number = math.nan
     if math.isnan(number) or (kind == "whole number" and math.isinf(number)):
@@ -61,10 +58,7 @@ def _number(value: str, least: float, kind: str = "number") -> float:
 
 def _whole_number(value: str, least: int, most: int = _MOST) -> int:
     """A whole number, of which decimals are cut off: Model Analyzer writes some with a point."""
-    try:
-        number = int(value if _is_plain(value) else "")
-    except ValueError:
-        number = int(_number(value, least, "whole number"))
+    number = int(_number(value, -math.inf, "whole number"))
     if not least <= number <= most:
         raise ValueError(f"expected a whole number from {least} to {most}")
     return number

@@ -24,7 +24,7 @@ SEEN_FACTOR = 2.0
 _SEEN_DEVIATIONS = 1.64
 _MARGIN, _SHORTEST_S = 3, 5
 _SHORTEST_LOAD_NS = NS_PER_S
-_LONGEST_TIMES = 1.2  # of their mean: longer ones are few
+_LONGEST_TIMES = 1.2  # of their mean, as a margin: a block's slower requests end later
 _Floats = npt.NDArray[np.float64]
 _Numbers = npt.NDArray[np.int64]
 
@@ -129,7 +129,7 @@ def _signals(loads: Sequence[Series], *, is_open: bool) -> Iterator[_Blocks]:
 
 
 def _ended(load: Series) -> _Numbers:
-    """The intervals with requests that ended before their load did, all but a few."""
+    """The intervals whose requests ended before their load did, by their mean time."""
     filled = np.flatnonzero(load.time_sum_ns)
     longest_ns = _LONGEST_TIMES * load.time_sum_ns[filled] / np.maximum(load.timed[filled], 1)
     kept: _Numbers = filled[(filled + 1) * load.interval_ns + longest_ns <= load.timed.size * load.interval_ns]

@@ -90,7 +90,7 @@ def problems(result: Result) -> Iterator[_Problem]:
 
 
 def timestamp_problems(key: str, text: str) -> Iterator[_Problem]:
-    """Whether a text is an instant in UTC as perfkit writes it, of the years in which Python has a clock: 64 bits of nanoseconds about 1970."""
+    """Whether a text is an instant in UTC as perfkit writes it, from 1677 to 2262: 64 bits of nanoseconds before or after 1970."""
     match = _TIMESTAMP.fullmatch(text)
     limits = {"year": (1677, 2262), "month": (1, 12), "day": (1, 31), "hour": (0, 23), "minute": (0, 59)}
     if match is None or not all(low <= int(match[name]) <= high for name, (low, high) in limits.items()):

@@ -64,7 +64,7 @@ class FailedShare:
     low: float
     high: float
     dispersion: float = 1.0
-    """The variance of the number of failed requests divided by its mean; 1 if each was counted, more where a wrong answer stands for others."""
+    """The variance of the number of failed requests ÷ its mean: 1 if all were counted, more where wrong answers are extrapolated from a sample."""
 
     @classmethod
     def of(cls, error_rate: float, answers: CheckedAnswers) -> Self:

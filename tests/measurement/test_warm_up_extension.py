@@ -40,7 +40,7 @@ def test_a_cold_window_is_measured_again_until_one_is_warm(attempt):
 
 
 def test_a_window_is_not_measured_again_for_ever(attempt):
-    """From a minute after the start of the first load on."""
+    """No attempt begins once a minute has passed since the start of the first."""
     extension = WarmUpExtension(ClosedLoad(concurrency=1), ())
     assert [bool(extension.reason(*attempt(0.4, 0.01, 3.0, at_s=at_s))) for at_s in (0, 20, 40, 55, 57, 70)] == [True] * 4 + [False] * 2
 
