@@ -21,7 +21,7 @@ PYTHONS ?= $(PYTHON)
 
 .PHONY: run install test test-one test-gpu prove-gpu release-check check format docs reference proto constraints clean
 
-run: .venv/run.stamp  ## measure DenseNet-121 on the bundled server, two to three minutes with set-up
+run: .venv/run.stamp  ## measure DenseNet-121 on the bundled server, three to four minutes with set-up
 	$(BIN)/perfkit run scenarios/densenet.yaml
 
 install: .venv/run.stamp  ## only the set-up, one to two minutes
