@@ -308,7 +308,9 @@ def copy_begun(folder: pathlib.Path, to: pathlib.Path) -> None:
 def cut_begun(folder: pathlib.Path, log_bytes: int, telemetry_bytes: int) -> None:
     """Cuts interval log and telemetry to sizes that they had earlier; raises OSError."""
     cut_log(folder, log_bytes)
-    if (folder / CSV_FILE).exists():
+    if not telemetry_bytes:
+        (folder / CSV_FILE).unlink(missing_ok=True)  # an empty file would be one without its first line
+    elif (folder / CSV_FILE).exists():
         os.truncate(folder / CSV_FILE, telemetry_bytes)
 
 

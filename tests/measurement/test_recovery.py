@@ -20,6 +20,7 @@ from perfkit.recorder.recorder import Recorder
 from perfkit.result.file import ResultWriter, read_result
 from perfkit.result.interval_log import read_intervals, read_window_starts
 from perfkit.result.output_folder import locked
+from perfkit.result.telemetry_file import read_telemetry
 from perfkit.scenario.file import read_document
 from perfkit.transport.base import ConnectionCounts, Outcome, Reply
 from perfkit.workers.messages import Piece
@@ -113,6 +114,16 @@ def test_a_folder_can_be_recovered_again_elsewhere_but_not_over_the_first(killed
     assert second.result == first.result
     names = ("result.json", "latency.hlog", "checksums.sha256")
     assert [(second.folder / name).read_bytes() for name in names] == [(first.folder / name).read_bytes() for name in names]
+
+
+def test_what_the_files_already_had_of_the_load_point_stands_in_the_result_once(killed, tmp_path):
+    first = recover_result(killed.partial)
+    # killed after the load point's intervals and telemetry had been written, and before the load point was stored
+    (killed.partial / "latency.hlog").write_bytes((first.folder / "latency.hlog").read_bytes())
+    (killed.partial / "telemetry.csv").write_text("time_s,window_s\n3.0,1.0\n")
+    second = recover_result(killed.partial, tmp_path / "again")
+    assert (second.folder / "latency.hlog").read_bytes() == (first.folder / "latency.hlog").read_bytes()
+    assert read_telemetry(second.folder) == {}
 
 
 def test_a_run_that_goes_on_is_left_alone(killed):
