@@ -133,6 +133,8 @@ def _add_defaults(document: dict[str, Any]) -> None:
     if "requests" not in measure:
         measure.setdefault("duration", DEFAULT_DURATION)
     measure.setdefault("repetitions", DEFAULT_REPETITIONS)
+    if document.get("slo"):
+        measure.setdefault("until_decided", True)
 
 
 def target_of_urls(urls: list[str], wanted: list[str] | None) -> dict[str, Any]:

@@ -73,15 +73,17 @@ class _Loads(NamedTuple):
     """Sets the sequences of a load point apart from those of others."""
 
 
-def load_points(loaded: "LoadedScenario") -> list[LoadPoint]:
+def load_points(loaded: "LoadedScenario", times: int = 1) -> list[LoadPoint]:
     """All load points of a run, one repetition after the other; none for a search, which plans each probe by itself.
+
+    They have `times` as many repetitions as the scenario.
 
     After each mix come its workloads alone, with their parts of the load, if the scenario asks for that. Every load point of every
     repetition has arrivals of its own. Raises ScenarioError if a trace cannot be read, or holds fewer arrivals than `measure.requests`.
     """
     scenario, workloads = loaded.scenario, [one.scenario for one in loaded.workloads()]
     planned, points = list(_planned(loaded)), list[LoadPoint]()
-    for repetition in range(scenario.measure.repetitions):
+    for repetition in range(times * scenario.measure.repetitions):
         index, measured_alone = 0, set[tuple[int, float]]()
         for one in planned:
             shared = None if one.shared is None else repeated(one.shared, repetition)

@@ -3,7 +3,7 @@
 import contextlib
 import dataclasses
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import AbstractAsyncContextManager
 from typing import Protocol
 
@@ -55,22 +55,38 @@ class LoadPointSource(Protocol):
 
 
 class FixedPoints(LoadPointSource):
-    """Load points that are known before the run."""
+    """Load points that are known before the run, and further repetitions of those whose SLO verdict is open.
 
-    def __init__(self, points: Sequence[LoadPoint]) -> None:
-        self._points, self._remaining = points, iter(points)
+    `points` hold all repetitions that there may be, of which the first `repetitions` are measured in any case.
+    """
+
+    def __init__(self, points: Sequence[LoadPoint], repetitions: int) -> None:
+        self._points, self._repetitions = points, repetitions
+        self._given = [point for point in points if point.repetition < repetitions]
+        self._taken = 0
 
     @override
     def next_point(self, probe_time_ns: int) -> LoadPoint | None:
-        return next(self._remaining, None)
+        self._taken += 1
+        return self._given[self._taken - 1] if self._taken <= len(self._given) else None
 
     @override
     def record(self, window: Window, point: Point, took_s: float) -> None:
         pass
 
+    def go_on(self, undecided: Collection[tuple[str, Load]]) -> int:
+        """Doubles the repetitions of these protocols and loads, as long as there are points, and returns the number of load points added."""
+        earlier, self._repetitions, self._taken = self._repetitions, 2 * self._repetitions, len(self._given)
+        again = [
+            point for point in self._points
+            if earlier <= point.repetition < self._repetitions and not point.is_alone and protocol_and_load(point) in undecided
+        ]  # fmt: skip
+        self._given += (dataclasses.replace(point, number=number) for number, point in enumerate(again, len(self._given)))
+        return len(again)
+
     @override
     def total(self) -> int:
-        return len(self._points)
+        return len(self._given)
 
 
 def load_point_source(loaded: LoadedScenario) -> LoadPointSource:
@@ -79,7 +95,14 @@ def load_point_source(loaded: LoadedScenario) -> LoadPointSource:
         from perfkit.search.capacity_search import CapacitySearch  # whose fits other loads do without
 
         return CapacitySearch(loaded)
-    return FixedPoints(load_points(loaded))
+    measure = loaded.scenario.measure
+    return FixedPoints(load_points(loaded, measure.most_times), measure.repetitions)
+
+
+def protocol_and_load(point: LoadPoint) -> tuple[str, Load]:
+    """What tells a load point from the others of its repetition, as a result describes it."""
+    protocols = {part.protocol for part in point.parts}
+    return protocols.pop() if len(protocols) == 1 else "mixed", describe_point(point)
 
 
 def describe_load(load: LoadPlan) -> Load:

@@ -88,7 +88,7 @@ def _recover(partial: pathlib.Path, place: pathlib.Path) -> Recovered:
     so_far = RunResult(loaded, loaded.by_workload(), stored.environment, is_search=source.outcome() is not None)
     if unfinished.points:
         Continuation(unfinished).restore(source, so_far)
-    under_way = None if head is None else _UnderWay.read(log, head, loaded, source)
+    under_way = None if head is None else _UnderWay.read(log, head, loaded, source, so_far)
     if under_way is not None:
         so_far.add(under_way.measurements)
         until = under_way.where
@@ -157,9 +157,11 @@ class _UnderWay:
     log_started_ns: int
 
     @classmethod
-    def read(cls, log: pathlib.Path, head: PointHead, loaded: LoadedScenario, source: LoadPointSource) -> "_UnderWay | None":
+    def read(
+        cls, log: pathlib.Path, head: PointHead, loaded: LoadedScenario, source: LoadPointSource, so_far: RunResult
+    ) -> "_UnderWay | None":
         """None if the log has nothing of the window."""
-        point, recorded = source.next_point(head.probe_time_ns), recorded_so_far(log)
+        (point, _), recorded = so_far.next_point(source, head.probe_time_ns), recorded_so_far(log)
         if point is None or recorded is None:
             return None
         window = cut_window(loaded.scenario, recorded, is_open=is_open(point))

@@ -10,13 +10,15 @@ from typing import Any
 from perfkit.clock import utc_now
 from perfkit.errors import MeasurementWarning, ResultError, UsageError
 from perfkit.load.loop import Ending, StopCause
-from perfkit.measurement.load_points import LoadPointSource, describe_point
+from perfkit.load.point import LoadPoint
+from perfkit.measurement.load_points import FixedPoints, LoadPointSource, describe_point
 from perfkit.points.measured import PointMeasurement
 from perfkit.points.point import LoadSummary
 from perfkit.process.encoding import Encoding, MalformedError
 from perfkit.result.distribution import QUANTILES
 from perfkit.result.fingerprint import environment_differences, payload_digests
 from perfkit.result.json_file import as_mapping
+from perfkit.result.load import Load
 from perfkit.result.model import MOST_FAILED_SHARE, Point, PointKey, Result, Resumption, Status
 from perfkit.result.search import Search
 from perfkit.result.whole_points import UnfinishedResult
@@ -42,6 +44,7 @@ class RunResult:
         self.points: list[Point] = []
         """Those of all repetitions, in the order of measurement; in a mix also each workload's."""
         self._summaries: dict[PointKey, LoadSummary] = {}
+        self._measured_together: dict[PointKey, set[tuple[str, Load]]] = {}
         self._started_at = utc_now().isoformat(timespec="milliseconds")
         self._resumptions: tuple[Resumption, ...] = ()
 
@@ -49,6 +52,7 @@ class RunResult:
         """Adds the points of one measurement, and returns the first, that of the whole."""
         for one in measurements:
             key = PointKey(one.workload, one.is_alone, one.protocol, one.load)
+            self._measured_together.setdefault(key, set()).add((measurements[0].protocol, measurements[0].load))
             summary = self._summaries.setdefault(key, LoadSummary(slo=self._slo(one)))
             self.points.append(summary.add(one))
         return self.points[-len(measurements)]
@@ -60,6 +64,13 @@ class RunResult:
     def resume(self, resumption: Resumption) -> None:
         """Adds that the run was resumed."""
         self._resumptions += (resumption,)
+
+    def next_point(self, source: LoadPointSource, probe_time_ns: int) -> tuple[LoadPoint | None, int]:
+        """The next load point, and how many were added because a verdict is open."""
+        point, added = source.next_point(probe_time_ns), 0
+        if point is None and isinstance(source, FixedPoints) and (added := source.go_on(self.undecided())):
+            point = source.next_point(probe_time_ns)
+        return point, added
 
     def end(self, status: Status, reason: str) -> None:
         """Sets why the run has ended before its last load point."""
@@ -84,8 +95,7 @@ class RunResult:
             breakdown = breakdowns.get((point.key, point.repetition))
             return point if breakdown is None else point.model_copy(update={"breakdown": breakdown})
 
-        judged = sum(one.is_judged for one in self._summaries.values())
-        summary = tuple(with_breakdown(one.pooled(max(judged, 1))) for one in self._summaries.values())
+        summary = tuple(map(with_breakdown, self._judged().values()))
         status, reason = self.status, self._reason
         if search is not None and search.stopped_because in ("generator", "cold"):
             status, reason = "invalid", search.reason
@@ -105,6 +115,18 @@ class RunResult:
             summary=summary,
             search=search,
         )
+
+    def undecided(self) -> set[tuple[str, Load]]:
+        """The protocols and loads of the load points whose SLO verdict is open, if it is to be decided; in a mix, of the whole."""
+        if not self._loaded.scenario.measure.until_decided:
+            return set()
+        is_open = {key for key, point in self._judged().items() if point.slo is not None and point.slo.verdict == "inconclusive"}
+        return {one for key in is_open for one in self._measured_together[key]}
+
+    def _judged(self) -> dict[PointKey, Point]:
+        """The pooled load points; the error of their verdicts is divided over them, and over the looks at each."""
+        judged = max(sum(one.is_judged for one in self._summaries.values()), 1) * self._loaded.scenario.measure.looks
+        return {key: one.pooled(judged) for key, one in self._summaries.items()}
 
     def _failing(self, summary: Sequence[Point]) -> str:
         """The load points of which most requests failed, in words; empty without any.
@@ -182,7 +204,7 @@ class Continuation:
         Raises ResultError if the source would measure others.
         """
         for number, stored in enumerate(self._points, 1):
-            load_point = source.next_point(stored.probe_time_ns)
+            load_point, _ = so_far.next_point(source, stored.probe_time_ns)
             if load_point is None or (load_point.tag, describe_point(load_point)) != (stored.tag, stored.measurements[0].load):
                 raise ResultError(
                     f"--resume: {self._unfinished.folder}: load point {number} is not the one that this perfkit would measure: measure again "

@@ -143,7 +143,7 @@ class ScenarioRun:
         self._started_ns -= round(self._continuation.log_elapsed_s * NS_PER_S)
         self.measured = self._continuation.restore(self._source, self._so_far)
         # a run that was killed between its last load point and its end has nothing left to measure
-        if self.measured == self.total and self._source.next_point(0) is None:
+        if self.measured == self.total and not self.scenario.measure.until_decided:
             self._has_ended = True
             self._continuation.keep_environment(self._so_far)
 
@@ -245,9 +245,13 @@ class ScenarioRun:
         """Measures one load point; all of a repetition come before the next, so that slow drift affects all load points alike."""
         probe_time_ns = max(one.probed.probe_time_ns for one in self._workloads.values())
         self._probe_time_ns = probe_time_ns
-        if (load_point := self._source.next_point(probe_time_ns)) is None:
+        load_point, added = self._so_far.next_point(self._source, probe_time_ns)
+        if load_point is None:
             self._has_ended = True
             return
+        if added:
+            more = f"{added:,} more measurement{'s' * (added > 1)}"
+            self.observer.note_added(f"{self._title and f'{self._title}: '}The SLO's verdict is still open: {more}.")
         number, total = self._number
         window_ns = load_point.window_ns or self.scenario.window_ns
         seconds = None if window_ns is None else (self.scenario.warmup_ns + window_ns) / NS_PER_S
@@ -295,7 +299,7 @@ class ScenarioRun:
                     self.observer.note_added(f"{self._title and f'{self._title}: '}{title_of(load_point)}: {reason}.")
                 observation.point_begins(begins)
                 attempts.append(await self._send_point(load_point, workloads, target, observation, set_loop, len(attempts)))
-            if number == total and not self._is_search:
+            if number == total and not (self._is_search or self.scenario.measure.until_decided):
                 self.observer.all_answered()
             sent = attempts[-1]
             recorded, window = sent.recorded, sent.window

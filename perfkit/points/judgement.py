@@ -86,8 +86,8 @@ def outcome_warnings(
         told = [(kind, count) for kind, count in failures if kind.message][:_TOLD_MESSAGES]
         messages = "; ".join(f"{count:,} × {f'{kind.status}: ' if kind.status else ''}{kind.message}" for kind, count in told)
         yield MeasurementWarning("failed_requests", f"Some requests failed: {listed}{f' ({messages})' if messages else ''}.")
-    if answers.wrong and answers.interval is not None and answers.checked < answers.answers:
-        low, high = answers.interval
+    if answers.wrong and (interval := answers.interval()) is not None and answers.checked < answers.answers:
+        low, high = interval
         others = (
             f"the other {answers.answers - answers.checked:,} were not checked and count as ok, so {low:.2%} to {high:.2%} of all are wrong"
         )

@@ -276,7 +276,7 @@ def _make_point(pool: _Pool, intervals: Mapping[float, PercentileInterval], repe
         "requests": requests,
         "rejected_by_status": _rejected_by_status(windows),
         "wrong_answer_rate": answers.rate,
-        "wrong_answer_interval": answers.interval,
+        "wrong_answer_interval": answers.interval(),
         "error_rate": 1 - requests.ok / requests.scheduled if requests.scheduled else 0.0,
         "inferences_per_s": pool.rate(inferences),
         "goodput_per_s": recorded["goodput_per_s"] if first.has_slo else None,

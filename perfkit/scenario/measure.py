@@ -11,6 +11,8 @@ from perfkit.scenario.workload import SharedMemorySpec
 from perfkit.units import NS_PER_S, write_duration_ns
 
 _EXAMPLE, _PORT = "10.0.0.5:8790", 8790
+LOOKS = 4
+"""How often `measure.until_decided` looks at a verdict: after the repetitions, and after twice, four and eight times as many."""
 DASK_SCHEMES = ("tcp", "tls", "ws", "wss")
 """How the address of a Dask scheduler may begin."""
 
@@ -33,6 +35,9 @@ class Measure(Section):
     """How long answers are awaited after the window; the default is the timeout, at most 30 s."""
     repetitions: Count = 3
     """How often each load point is measured."""
+    until_decided: bool = False
+    """Whether load points whose SLO verdict is open are measured again: twice, four times and at most eight times as often. The error of the
+    verdicts is divided over these looks. The default with `perfkit run URL --slo` is true."""
     abort_error_rate: Share | None = None
     """The run ends if a larger share of a load point's requests fails, judged from 20 requests on."""
     workers: Literal["auto"] | Count = "auto"
@@ -43,6 +48,16 @@ class Measure(Section):
     checkpoint_ns: Duration = Field(default=60 * NS_PER_S, alias="checkpoint")
     """How often what is measured is forced onto the disk, in whole seconds, so that a power cut takes no more of a window. `perfkit recover`
     makes a result of a run that was killed, also without that."""
+
+    @property
+    def looks(self) -> int:
+        """How often the SLO verdict of a load point may be looked at."""
+        return LOOKS if self.until_decided else 1
+
+    @property
+    def most_times(self) -> int:
+        """How many times as often as `repetitions` a load point is measured at most."""
+        return 1 << (self.looks - 1)
 
     @pydantic.field_validator("checkpoint_ns")
     @classmethod

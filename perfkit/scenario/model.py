@@ -113,6 +113,16 @@ class Scenario(Section):
         return self
 
     @pydantic.model_validator(mode="after")
+    def _can_be_decided(self) -> Self:
+        if not self.measure.until_decided:
+            return self
+        if isinstance(self.load, SearchLoadSpec):
+            raise ValueError("measure.until_decided: load.search decides itself how long it measures: remove it")
+        if all(one is None for one in (self.slo, *(entry.slo for entry in self.workloads or ()))):
+            raise ValueError("measure.until_decided measures until the SLO's verdict is clear: give slo, such as {p99: 50ms}, or remove it")
+        return self
+
+    @pydantic.model_validator(mode="after")
     def _fits_a_search(self) -> Self:
         if not isinstance(self.load, SearchLoadSpec):
             return self
@@ -264,7 +274,7 @@ class Scenario(Section):
 
     @pydantic.model_validator(mode="after")
     def _has_a_countable_number_of_points(self) -> Self:
-        protocols, repetitions = len(self.target.load_protocols), self.measure.repetitions
+        protocols, repetitions = len(self.target.load_protocols), self.measure.repetitions * self.measure.most_times
         if self.workloads is not None:  # a mix is a single point over all its protocols
             protocols = 1 + len(self.workloads) * self.alone
         loads = 1

@@ -11,6 +11,8 @@ from perfkit.stats.probability import binomial_cdf, binomial_limits
 from perfkit.units import format_duration_ns, format_exact_duration
 
 Verdict = Literal["satisfied", "violated", "inconclusive"]
+_ERROR = 0.025
+"""The chance of a wrong verdict either way, in a run."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -46,14 +48,16 @@ class CheckedAnswers:
         """The wrong share of all answers, from that of the answers that are checked at random."""
         return (self.refused + wrong * self.answers) / max(self.refused + self.answers, 1)
 
-    @property
-    def interval(self) -> tuple[float, float] | None:
-        """The 95 % interval of the wrong share of the answers (Clopper and Pearson); a point if all were checked, None if none was."""
+    def interval(self, error: float = _ERROR) -> tuple[float, float] | None:
+        """The interval of the wrong share of the answers (Clopper and Pearson), wrong with probability `error` on either side.
+
+        A point if all were checked, None if none was.
+        """
         if not self.checked:
             return None
         if self.checked >= self.answers:
             return self.wrong / self.checked, self.wrong / self.checked
-        return binomial_limits(self.wrong, self.checked)
+        return binomial_limits(self.wrong, self.checked, 1 - 2 * error)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -67,12 +71,12 @@ class FailedShare:
     """The variance of the number of failed requests ÷ its mean: 1 if all were counted, more where wrong answers are extrapolated from a sample."""
 
     @classmethod
-    def of(cls, error_rate: float, answers: CheckedAnswers) -> Self:
+    def of(cls, error_rate: float, answers: CheckedAnswers, error: float = _ERROR) -> Self:
         """That of requests with a counted error rate, if those answers that count as ok unchecked are as often wrong as the checked ones.
 
         Where no checked answer was wrong, none is taken to be, and the share is the error rate.
         """
-        ok, interval = answers.answers - answers.wrong, answers.interval
+        ok, interval = answers.answers - answers.wrong, answers.interval(error)
         if not (answers.wrong and ok and interval):
             return cls(error_rate, error_rate, error_rate)
         wrong = (max(answers.answers * share - answers.wrong, 0.0) for share in (answers.wrong / answers.checked, *interval))
@@ -169,11 +173,11 @@ def judge_slo(
         for quantile, limit_ns in of_times.items()
     )
     if slo.error_rate is not None:
-        failed = FailedShare.of(error_rate, answers)
+        failed = FailedShare.of(error_rate, answers, error)
         limits.append(_judge_errors(slo.error_rate, failed))
         is_beyond |= failed.estimate > slo.error_rate
     if slo.wrong_answers is not None:
-        limits.append(_judge_answers(slo.wrong_answers, answers))
+        limits.append(_judge_answers(slo.wrong_answers, answers, error))
         is_beyond |= answers.share_of_all(answers.rate or 0.0) > slo.wrong_answers
     verdicts = {verdict for verdict, _ in limits}
     if limits and is_overloaded:
@@ -187,7 +191,7 @@ def judge_slo(
     return SloVerdict("satisfied", tuple(limits), f"The SLO is satisfied{f': {sentences}' if sentences else ''}.")
 
 
-_ERROR, _FAR = 0.025, 3
+_FAR = 3
 _CORRELATED = 0.4  # of the error, for tests of correlated times: the rest is for the uncertainty of their correlation
 _LONGER = (1.5, 2, 3, 5, 10, 20, 50, 100)
 
@@ -261,14 +265,14 @@ def _judge_errors(limit: float, failed: FailedShare) -> tuple[Verdict, str]:
     )
 
 
-def _judge_answers(limit: float, answers: CheckedAnswers) -> tuple[Verdict, str]:
+def _judge_answers(limit: float, answers: CheckedAnswers, error: float) -> tuple[Verdict, str]:
     found = (
         f"{answers.wrong:,} of {answers.checked:,} checked answers are wrong"
         if answers.checked
         else "no answer was checked for wrong outputs"
     )
     found += f", besides {answers.refused:,} of {answers.refused + answers.answers:,} with an error in them" if answers.refused else ""
-    low, high = map(answers.share_of_all, answers.interval or (0.0, 1.0))
+    low, high = map(answers.share_of_all, answers.interval(error) or (0.0, 1.0))
     if not answers.checked and low <= limit:
         return "inconclusive", found
     if low > limit:

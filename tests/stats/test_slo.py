@@ -132,7 +132,7 @@ def test_answers_with_an_error_in_them_are_wrong_whatever_the_sample_says(counte
 
 
 def test_the_interval_of_the_share_of_wrong_answers_is_exact():
-    found = CheckedAnswers(10_000, 200, 3).interval
+    found = CheckedAnswers(10_000, 200, 3).interval()
     exact = scipy.stats.binomtest(3, 200).proportion_ci(0.95, method="exact")
     assert found == pytest.approx((exact.low, exact.high), rel=1e-9)
 
