@@ -51,7 +51,7 @@ def add_scenario_or_url_options(parser: argparse.ArgumentParser) -> None:
     load.add_argument("--rate", dest="rates", type=_listed(_number_or_text), metavar="R[,R…]", help=open_help)
     duration_help = f"how long each load point is measured, {DEFAULT_REPETITIONS} times; default: {DEFAULT_DURATION}"
     group.add_argument("--duration", metavar="TIME", help=duration_help)
-    slo_help = "a limit such as p99=50ms or error_rate=0.1%%, which decides the exit code; may be repeated"
+    slo_help = "a limit such as p99=50ms or error_rate=0.1%%, which decides the exit code; load points that it leaves open are measured again; may be repeated"
     group.add_argument("--slo", type=_slo, action="append", metavar="LIMIT", help=slo_help)
     protocol_help = "measure only these of the URLs' protocols: http, grpc, or both"
     group.add_argument("--protocol", dest="protocols", type=_listed(_protocol), metavar="NAME[,NAME]", help=protocol_help)
