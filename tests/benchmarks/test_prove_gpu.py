@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 import yaml
 
-from benchmarks.gpu import prove, prove_memory, prove_plan, prove_server, prove_telemetry
+from benchmarks.gpu import prove, prove_gate, prove_memory, prove_plan, prove_server, prove_telemetry
 from benchmarks.gpu.direct import time_calls
 from benchmarks.gpu.proof import Proof, UnavailableError
 from benchmarks.gpu.prove_default import SCENARIO, TUNED, mean_rates, ratios_to_tuned, smallest_steps, tuned_scenario
@@ -28,11 +28,18 @@ from perfkit.figures.resources import GpuFigures
 from perfkit.scenario.file import read_scenario
 from perfkit.telemetry.series import Series
 from server_stub.executors.array import Executor
+from tests import forked
 from tests.json_server import JsonHandler, serving
 from tests.queue_results import Writer
 from tests.telemetry.fake_nvml.library import FakeNvml, compiled
 
 NS_PER_S = 10**9
+
+
+@pytest.fixture(autouse=True)
+def _perfkit_is_forked(monkeypatch):
+    for module in (prove_gate, prove_plan):
+        monkeypatch.setattr(module, "subprocess", forked.by_forks)
 
 
 @pytest.fixture

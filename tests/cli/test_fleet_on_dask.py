@@ -42,7 +42,7 @@ class Trial:
             "target": {"url": self._url, "model": MODEL},
             "workload": {"inputs": {INPUT: {"value": [-1], "encoding": "json"}}},
             "load": {"replay": {"trace": "trace.jsonl"}},
-            "measure": {"repetitions": 1, "warmup": "0s"},
+            "measure": {"repetitions": 1, "warmup": "0s", "workers": 1},
             "telemetry": False,
             "fleet": {"kind": "dask", "scheduler": self.cluster.url, "workers": 2, "listen": "127.0.0.1:0", **fleet},
         }
@@ -74,7 +74,7 @@ def trial(perfkit, tmp_path, request):
 
 def test_a_run_interrupted_twice_leaves_the_cluster_idle_for_one_that_goes_on_without_the_scheduler(trial, tmp_path):
     """The latter over encrypted connections: the parts of all machines add up, and what only they may know stays with them."""
-    run, _ = trial.start(60)
+    run, _ = trial.start(20)
     processes = trial.machines()
     run.signal(signal.SIGINT)
     run.wait_for_line("stopping")
@@ -109,7 +109,7 @@ def test_a_run_interrupted_twice_leaves_the_cluster_idle_for_one_that_goes_on_wi
 @pytest.mark.parametrize("trial", [True], indirect=True)
 def test_a_task_that_dask_starts_again_is_turned_away_and_an_interrupted_run_keeps_its_result(trial):
     """The nanny starts its Dask worker again at the same address, and Dask's scheduler the task there, which is its default."""
-    run, wanted = trial.start(120, rate_per_s=50)
+    run, wanted = trial.start(60, rate_per_s=50)
     (killed,) = [one for one in psutil.Process(trial.cluster.workers[0].pid).children() if "--multiprocessing-fork" in one.cmdline()]
     processes = [*killed.children(recursive=True), *(one for one in trial.machines() if "--join" in one.cmdline())]
     killed.kill()
