@@ -169,6 +169,13 @@ def test_what_lies_above_a_value_is_counted_to_a_bucket(numbers, value):
     assert recorded(numbers).count_above(value) == expected
 
 
+def test_a_payload_of_another_layout_is_refused():
+    other = HdrHistogram(1, HIGHEST_NS, 5)
+    other.record_value(1000)
+    with pytest.raises(ValueError, match="not an HdrHistogram payload: its digits, lowest or highest value are not those of perfkit"):
+        decode(other.encode().decode())
+
+
 def test_a_damaged_payload_is_refused():
     with pytest.raises(ValueError, match="not an HdrHistogram payload"):
         decode(encode(recorded([1000]))[:-8] + "AAAA")

@@ -18,7 +18,6 @@ from tritonclient.grpc import service_pb2 as triton
 from server_stub.options import Limits
 from tests import forked
 
-
 COMMAND = [sys.executable, "-m", "server_stub"]
 
 

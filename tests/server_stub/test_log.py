@@ -10,8 +10,8 @@ import pytest
 import tritonclient.grpc
 
 from server_stub.log import Log
-from tests import forked
 from server_stub.settings import Settings
+from tests import forked
 
 NOON = datetime.datetime(2026, 1, 2, 12, tzinfo=datetime.UTC)
 
