@@ -24,10 +24,10 @@ _FLAGS = ("-std=c11", "-Wall", "-Wextra", "-Werror", "-shared", "-fPIC", "-O1", 
 
 def compiled(factory: pytest.TempPathFactory) -> pathlib.Path:
     """The path of the library, which all tests share."""
-    return made_once(factory, "fake_nvml", _compile_into) / _NAME
+    return made_once(factory, "fake_nvml", compile_into) / _NAME
 
 
-def _compile_into(folder: pathlib.Path) -> None:
+def compile_into(folder: pathlib.Path) -> None:
     """Compiles the library into a folder; raises FileNotFoundError without a compiler."""
     compiler = shutil.which("cc") or shutil.which("gcc")
     if compiler is None:
