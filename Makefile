@@ -86,8 +86,10 @@ clean:
 	$(PIP) install -q -c constraints.txt -e '.[server]'
 	touch $@
 
+# pip would compile 10,000 files in one process; some are of other Pythons, or templates, and cannot be
 .venv/dev.stamp: .venv/bin/python pyproject.toml constraints.txt
-	$(PIP) install -q -c constraints.txt -e '.[server,dev]'
+	$(PIP) install -q --no-compile -c constraints.txt -e '.[server,dev]'
+	$(BIN)/python -m compileall -qq -j 0 .venv/lib || true
 	touch $@ .venv/run.stamp
 
 # cuda-bindings: Triton's client shares GPU memory by it, in the tests alone
