@@ -5,7 +5,7 @@ import pytest
 from tests.docs.site_pages import PAGES, open_page, widest
 
 # `benchmarks.documentation_site` asks axe about every page in both; each takes it seconds
-WITH_AXE = {False: ("index.html",), True: ("tutorials/first-measurement.html", "concepts/planning.html", "reports/peers.html")}
+WITH_AXE = {False: ("index.html",), True: ("tutorials/first-measurement.html", "concepts/planning.html")}
 
 
 @pytest.mark.parametrize("page", PAGES)
