@@ -66,13 +66,18 @@ def start(command: list[str], **options: Any) -> "subprocess.Popen[Any]":
     return (_Forked if is_own and is_alike and vars(child)["subprocess"] is by_forks else subprocess.Popen)(command, **options)
 
 
+run = types.FunctionType(subprocess.run.__code__, {**vars(subprocess), "Popen": start})
+"""`subprocess.run`, whose process is started so."""
+run.__kwdefaults__ = subprocess.run.__kwdefaults__
+
+
 def use(module: object) -> None:
     """Has perfkit and its benchmarks start their processes by this module: `by_forks`, or `subprocess`."""
     for starting in _STARTING:
         vars(starting)["subprocess"] = module
 
 
-by_forks = types.SimpleNamespace(**{**vars(subprocess), "Popen": start})
+by_forks = types.SimpleNamespace(**{**vars(subprocess), "Popen": start, "run": run})
 """The module `subprocess` with forks."""
 
 

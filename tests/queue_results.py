@@ -19,6 +19,7 @@ from perfkit.result.load import ClosedLoad, OpenLoad
 from perfkit.result.model import Connections, Result
 from perfkit.stats.buckets import BucketCounts
 from perfkit.transport.base import Outcome
+from tests.made_once import made_once
 
 NS_PER_S = 1_000_000_000
 BATCHES = 20
@@ -125,6 +126,11 @@ class Writer:
             warnings=tuple(MeasurementWarning(code=code, message=f"It was {code}.") for code in codes),
             faults=tuple(MeasurementWarning(code="fault", message="It was not valid.") for level in invalid if level == load.level),
         )  # fmt: skip
+
+
+def shared_mm1_results(factory):
+    """The results of `write_mm1_results`, which all tests share."""
+    return sorted(made_once(factory, "mm1", write_mm1_results).iterdir())
 
 
 def write_mm1_results(folder):

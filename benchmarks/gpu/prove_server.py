@@ -74,9 +74,9 @@ class Extent:
 
     @classmethod
     def of(cls, proof: Proof) -> "Extent":
-        """For a GPU, a dry run, or the test suite."""
+        """For a GPU, a dry run, or the test suite, which calls nothing directly but the default."""
         if proof.is_short:
-            return cls((1,), (1,), ("FP32 without TF32",), (1,), 0.2, 0.0, 3)
+            return cls((1,), (1,), (), (1,), 0.2, 0.0, 3)
         if proof.is_dry_run:
             return cls((1, 2, 4), (1, 2, 4), tuple(OTHERS), (1, 2), 1.0, 0.3, 5)
         sizes = (1, 2, 4, 8, 16, 32, 64)

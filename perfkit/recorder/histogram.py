@@ -7,6 +7,7 @@ import base64
 import contextlib
 import io
 import re
+import struct
 import zlib
 from collections.abc import Iterator
 
@@ -21,6 +22,8 @@ _HEAD_BYTES = 8
 _LARGEST_PAYLOAD_BYTES = 40 + 9 * BUCKETS
 """A head, and a number of at most nine bytes for each bucket."""
 _MOST_VALUES = 2**53
+_LAYOUT = struct.pack(">iqq", DIGITS, LOWEST_NS, HIGHEST_NS)
+"""In the head of the inflated payload, after the cookie, the length and the offset."""
 
 
 class Histogram:
@@ -58,18 +61,19 @@ def encode(counts: BucketCounts) -> str:
 
 
 def decode(text: str) -> BucketCounts:
-    """Reads what `encode` wrote; raises ValueError if it is damaged, or larger than any histogram of this layout."""
-    _check_size(text)
-    with _library_histogram() as library:
-        try:
-            library.decode_and_add(text.encode("ascii"))
-        except Exception as error:  # noqa: BLE001 - the library raises whatever base64, zlib and its own checks raise
-            raise ValueError(f"not an HdrHistogram payload: {error}") from None
-        counts = np.frombuffer(library.counts, dtype=np.int64)
-        indices = np.flatnonzero(counts)
-        if counts.min() < 0 or counts.max() > _MOST_VALUES:
-            raise ValueError("not an HdrHistogram payload: its counts are negative or too large")
-        return BucketCounts(indices, counts[indices], int(library.min_value), int(library.max_value))
+    """Reads what `encode` wrote; raises ValueError if it is damaged, or of another layout."""
+    _check_head(text)
+    try:
+        library = HdrHistogram.decode(text.encode("ascii"))
+    except Exception as error:  # noqa: BLE001 - the library raises whatever base64, zlib and its own checks raise
+        raise ValueError(f"not an HdrHistogram payload: {error}") from None
+    all_counts = np.frombuffer(library.counts, dtype=np.int64)
+    indices = np.flatnonzero(all_counts)
+    counts, smallest_ns, largest_ns = all_counts[indices], int(library.get_min_value()), int(library.get_max_value())
+    _part(library)
+    if counts.size and (counts.min() < 0 or counts.max() > _MOST_VALUES):
+        raise ValueError("not an HdrHistogram payload: its counts are negative or too large")
+    return BucketCounts(indices, counts, smallest_ns, largest_ns)
 
 
 def percentile_distribution(counts: BucketCounts) -> str:
@@ -83,31 +87,31 @@ def percentile_distribution(counts: BucketCounts) -> str:
     return re.sub(r"(StdDeviation   = ) *[\d.]+", lambda match: f"{match[1]}{deviation_ms:12.3f}", text)
 
 
-def _check_size(text: str) -> None:
-    """Raises ValueError before the library inflates a payload of any size."""
+def _check_head(text: str) -> None:
+    """Raises ValueError before the library inflates a payload of any size, or takes memory for a layout of any size."""
     try:
         compressed = base64.b64decode(text, validate=True)
         inflate = zlib.decompressobj()
-        inflate.decompress(compressed[_HEAD_BYTES:], _LARGEST_PAYLOAD_BYTES)
+        inflated = inflate.decompress(compressed[_HEAD_BYTES:], _LARGEST_PAYLOAD_BYTES)
     except (ValueError, zlib.error) as error:
         raise ValueError(f"not an HdrHistogram payload: {error}") from None
     if inflate.unconsumed_tail:
         raise ValueError(f"not an HdrHistogram payload: it inflates to more than {_LARGEST_PAYLOAD_BYTES:,} bytes")
+    if inflated[12:32] != _LAYOUT:
+        raise ValueError("not an HdrHistogram payload: its digits, lowest or highest value are not those of perfkit")
 
 
 @contextlib.contextmanager
 def _filled(counts: BucketCounts) -> Iterator[HdrHistogram]:
-    with _library_histogram() as library:
-        np.frombuffer(library.counts, dtype=np.int64)[counts.indices] = counts.counts
-        library.total_count, library.max_value = counts.count, counts.largest_ns
-        yield library
-
-
-@contextlib.contextmanager
-def _library_histogram() -> Iterator[HdrHistogram]:
     library = HdrHistogram(LOWEST_NS, HIGHEST_NS, DIGITS)
+    np.frombuffer(library.counts, dtype=np.int64)[counts.indices] = counts.counts
+    library.total_count, library.max_value = counts.count, counts.largest_ns
     try:
         yield library
     finally:
-        # histogram and encoder refer to each other: without this, 200 KB for each would wait for the garbage collector
-        library.encoder.histogram = None
+        _part(library)
+
+
+def _part(library: HdrHistogram) -> None:
+    """Histogram and encoder refer to each other: otherwise 200 KB for each would wait for the garbage collector."""
+    library.encoder.histogram = None

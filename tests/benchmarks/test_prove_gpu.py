@@ -7,6 +7,7 @@ import importlib
 import json
 import math
 import os
+import shutil
 import subprocess
 import sys
 import time
@@ -15,7 +16,7 @@ import numpy as np
 import pytest
 import yaml
 
-from benchmarks.gpu import prove, prove_memory, prove_plan, prove_server, prove_telemetry
+from benchmarks.gpu import prove, prove_gate, prove_memory, prove_plan, prove_server, prove_telemetry
 from benchmarks.gpu.direct import time_calls
 from benchmarks.gpu.proof import Proof, UnavailableError
 from benchmarks.gpu.prove_default import SCENARIO, TUNED, mean_rates, ratios_to_tuned, smallest_steps, tuned_scenario
@@ -27,11 +28,18 @@ from perfkit.figures.resources import GpuFigures
 from perfkit.scenario.file import read_scenario
 from perfkit.telemetry.series import Series
 from server_stub.executors.array import Executor
+from tests import forked
 from tests.json_server import JsonHandler, serving
 from tests.queue_results import Writer
-from tests.telemetry.fake_nvml.library import FakeNvml, compile_into
+from tests.telemetry.fake_nvml.library import FakeNvml, compiled
 
 NS_PER_S = 10**9
+
+
+@pytest.fixture(autouse=True)
+def _perfkit_is_forked(monkeypatch):
+    for module in (prove_gate, prove_plan):
+        monkeypatch.setattr(module, "subprocess", forked.by_forks)
 
 
 @pytest.fixture
@@ -396,9 +404,9 @@ class Metrics(JsonHandler):
         self.answer_bytes(200, b'nv_gpu_utilization{gpu_uuid="GPU-a"} 0.5\n')
 
 
-def test_all_readers_sample_during_a_load(tmp_path):
+def test_all_readers_sample_during_a_load(tmp_path, tmp_path_factory):
     """On a fake NVML library and a fake nvidia-smi, both with a constant 100 W."""
-    compile_into(tmp_path)
+    shutil.copy(compiled(tmp_path_factory), tmp_path)
     script, smi, out = tmp_path / "script.txt", tmp_path / "nvidia-smi", tmp_path / "out"
     script.write_text("gpu\nuuid GPU-a\npower_mw 100000\nutilization 50\nmemory_used 1073741824\nsm_clock 1980\n")
     smi.write_text("#!/bin/sh\nwhile :; do echo \"$(date '+%Y/%m/%d %H:%M:%S.%3N'), 50, 100.00, 1980, 1024\"; sleep 0.1; done\n")

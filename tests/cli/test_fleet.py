@@ -1,17 +1,13 @@
-"""Loads sent by fleets: machines that join a run, here processes on this one."""
+"""Loads sent by fleets: machines that join a run, here processes on this one. On Dask: `test_fleet_on_dask`."""
 
-import contextlib
 import re
 import signal
 import socket
-from typing import Any
 
-import psutil
 import pytest
 import trustme
 import yaml
 
-from benchmarks.fleet.dask_cluster import DaskCluster
 from perfkit.result.file import read_result
 from perfkit.result.interval_log import check_log
 from tests.children import listening
@@ -49,64 +45,17 @@ class JoinedMachines:
             assert said in finished.stderr
 
 
-class DaskMachines:
-    """Two machines that a Dask cluster has started."""
-
-    def __init__(self, cluster, names):
-        self._cluster, self.names, self._ends, self._killed = cluster, names, [], None
-        self._processes = dict[str, Any]()
-        wait_until(self._are_found)
-
-    def _are_found(self):
-        for dask_worker in self._cluster.workers:
-            for process in self._cluster.processes_of(dask_worker):
-                with contextlib.suppress(psutil.NoSuchProcess):
-                    command = process.cmdline()
-                    if "--join" in command:
-                        self._processes[command[command.index("--name") + 1]] = dask_worker, process
-                        assert SECRET not in " ".join(command)
-        return len(self._processes) == 2
-
-    def workers(self, name):
-        _, process = self._processes[name]
-        return process.children(recursive=True)
-
-    def processes(self):
-        return [self._cluster.scheduler, *self._cluster.workers]
-
-    def kill(self, name):
-        """With its Dask worker."""
-        self._killed, _ = self._processes[name]
-        self._killed.send_signal(signal.SIGKILL)
-
-    def check_end(self, _code, said):
-        until_ended([process for _, process in self._processes.values()])
-        logs = zip(self._cluster.workers, self._cluster.end(), strict=True)
-        for log in (log for dask_worker, log in logs if dask_worker is not self._killed):
-            assert said in log
-            assert SECRET not in log
-
-
-@pytest.fixture(params=["worker", "dask"])
-def start_fleet(request, perfkit, write_quick_scenario, tmp_path):
-    """Starts a run and its two machines, by hand or by Dask; the sections of its scenario may be given."""
-    clusters = []
+@pytest.fixture
+def start_fleet(perfkit, write_quick_scenario):
+    """Starts a run and its two machines; the sections of its scenario may be given."""
 
     def start(**sections):
-        fleet = {**FLEET, "kind": request.param}
-        if request.param == "dask":
-            clusters.append(DaskCluster(tmp_path))
-            fleet["scheduler"] = clusters[0].url
-        run = perfkit.start("run", write_quick_scenario(fleet=fleet, **sections), environ=TOKEN)
+        run = perfkit.start("run", write_quick_scenario(fleet=FLEET, **sections), environ=TOKEN)
         run.wait_for_line("waiting for 2 machines")
-        if clusters:
-            return run, DaskMachines(clusters[0], re.search(r"on Dask: (\S+), (\S+)\n", run.seen[-1]).groups())
         (url,) = re.findall(r"tcp://127\.0\.0\.1:\d+", run.seen[-1])
         return run, JoinedMachines(perfkit, url)
 
-    yield start
-    for cluster in clusters:
-        cluster.end()
+    return start
 
 
 def test_the_parts_of_all_machines_add_up_to_the_load(start_fleet):
@@ -132,7 +81,6 @@ def test_the_parts_of_all_machines_add_up_to_the_load(start_fleet):
     assert SECRET not in finished.stderr
 
 
-@pytest.mark.parametrize("start_fleet", ["worker"], indirect=True)
 def test_a_lost_machine_is_named_and_the_others_carry_the_load_of_the_next_point(start_fleet):
     measure = {"warmup": "0s", "duration": "2s", "repetitions": 2}
     run, machines = start_fleet(load=OPEN, measure=measure)
@@ -155,7 +103,6 @@ def test_a_lost_machine_is_named_and_the_others_carry_the_load_of_the_next_point
     machines.check_end(0, "the run is over")
 
 
-@pytest.mark.parametrize("start_fleet", ["dask"], indirect=True)
 def test_when_all_machines_are_lost_what_they_had_sent_is_kept(start_fleet):
     run, machines = start_fleet(load=OPEN, measure={"warmup": "0s", "duration": "1h", "repetitions": 2})
     run.wait_for_line("2 of 2")
@@ -175,7 +122,6 @@ def test_when_all_machines_are_lost_what_they_had_sent_is_kept(start_fleet):
     check_log(finished.folder, read_result(finished.folder)[0])
 
 
-@pytest.mark.parametrize("start_fleet", ["worker"], indirect=True)
 def test_of_a_worker_that_is_lost_on_a_machine_what_it_had_sent_counts(start_fleet):
     run, machines = start_fleet(load=OPEN, measure={"warmup": "0s", "duration": "6s", "repetitions": 1, "workers": 2})
     run.wait_for_line("2 of 2")
@@ -196,7 +142,6 @@ def test_of_a_worker_that_is_lost_on_a_machine_what_it_had_sent_counts(start_fle
     check_log(finished.folder, read_result(finished.folder)[0])
 
 
-@pytest.mark.parametrize("start_fleet", ["worker"], indirect=True)
 def test_when_the_driver_is_killed_the_machines_end_and_what_it_had_received_is_recovered(perfkit, start_fleet):
     measure = {"warmup": "0s", "duration": "1h", "repetitions": 1, "workers": 2}
     run, machines = start_fleet(load=OPEN, measure=measure)

@@ -1,7 +1,6 @@
-"""Fleets on Dask of which a part is killed or interrupted: what is kept, and that nothing is sent twice. Both kinds of fleet: `test_fleet`."""
+"""Fleets on Dask, of which a part is killed or interrupted: what is kept, and that nothing is sent twice."""
 
 import json
-import shutil
 import signal
 import subprocess
 import sys
@@ -14,7 +13,10 @@ import yaml
 from benchmarks.fleet.dask_cluster import DaskCluster
 from benchmarks.fleet.fleet_run import Schedule
 from benchmarks.fleet.recording_target import INPUT, MODEL
+from tests.children import listening
 from tests.conditions import until_ended, wait_until
+
+SECRET = "a-token-of-the-tests-1b7f"  # noqa: S105
 
 
 class Trial:
@@ -40,12 +42,12 @@ class Trial:
             "target": {"url": self._url, "model": MODEL},
             "workload": {"inputs": {INPUT: {"value": [-1], "encoding": "json"}}},
             "load": {"replay": {"trace": "trace.jsonl"}},
-            "measure": {"repetitions": 1, "warmup": "0s"},
+            "measure": {"repetitions": 1, "warmup": "0s", "workers": 1},
             "telemetry": False,
             "fleet": {"kind": "dask", "scheduler": self.cluster.url, "workers": 2, "listen": "127.0.0.1:0", **fleet},
         }
         (self._folder / "scenario.yaml").write_text(yaml.safe_dump(scenario))
-        run = self._perfkit.start("run", self._folder / "scenario.yaml")
+        run = self._perfkit.start("run", self._folder / "scenario.yaml", environ={"PERFKIT_FLEET_TOKEN": SECRET})
         run.wait_for_line("2 of 2")
         wait_until(lambda: self._ask("count") >= 20)
         return run, len(schedule.at_ns)
@@ -70,7 +72,17 @@ def trial(perfkit, tmp_path, request):
     made.end()
 
 
-def test_a_load_goes_on_without_the_scheduler_also_over_encrypted_connections(trial, tmp_path):
+def test_a_run_interrupted_twice_leaves_the_cluster_idle_for_one_that_goes_on_without_the_scheduler(trial, tmp_path):
+    """The latter over encrypted connections: the parts of all machines add up, and what only they may know stays with them."""
+    run, _ = trial.start(20)
+    processes = trial.machines()
+    run.signal(signal.SIGINT)
+    run.wait_for_line("stopping")
+    run.signal(signal.SIGINT)
+    assert run.finish().code == 130
+    until_ended(processes)
+    assert trial.machines() == []
+    trial.numbers()
     authority = trustme.CA()
     issued = authority.issue_cert("127.0.0.1")
     issued.private_key_pem.write_to_path(tmp_path / "key.pem")
@@ -78,50 +90,35 @@ def test_a_load_goes_on_without_the_scheduler_also_over_encrypted_connections(tr
         certificate.write_to_path(tmp_path / "chain.pem", append=True)
     run, wanted = trial.start(3, tls_cert="chain.pem", tls_key="key.pem")
     processes = trial.machines()
+    assert sum("--join" in process.cmdline() for process in processes) == 2
+    assert SECRET not in str([process.cmdline() for process in processes])
+    assert listening([run.process, trial.cluster.scheduler, *trial.cluster.workers]) == {"127.0.0.1"}
     trial.cluster.scheduler.send_signal(signal.SIGKILL)
     run.wait_for_line(f"the Dask scheduler {trial.cluster.url} was lost")
     finished = run.finish()
     until_ended(processes)
     assert sorted(trial.numbers()) == list(range(wanted))
     (point,) = finished.result["points"]
-    assert point["requests"]["sent"] == wanted
+    assert point["requests"]["sent"] == sum(machine["requests"] for machine in point["machines"]) == wanted
     assert [machine["lost"] for machine in point["machines"]] == [[], []]
+    logs = trial.cluster.end()
+    assert ["the run is over" in log for log in logs] == [True, True]
+    assert SECRET not in finished.stderr + str(logs)
 
 
 @pytest.mark.parametrize("trial", [True], indirect=True)
-def test_a_task_that_dask_starts_again_is_turned_away(trial):
+def test_a_task_that_dask_starts_again_is_turned_away_and_an_interrupted_run_keeps_its_result(trial):
     """The nanny starts its Dask worker again at the same address, and Dask's scheduler the task there, which is its default."""
-    run, wanted = trial.start(120, rate_per_s=50)
+    run, wanted = trial.start(60, rate_per_s=50)
     (killed,) = [one for one in psutil.Process(trial.cluster.workers[0].pid).children() if "--multiprocessing-fork" in one.cmdline()]
-    processes = killed.children(recursive=True)
+    processes = [*killed.children(recursive=True), *(one for one in trial.machines() if "--join" in one.cmdline())]
     killed.kill()
     run.wait_for_line("was sent away: Dask has started its task again: a machine that was lost does not come back in the same run")
     run.signal(signal.SIGINT)
     finished = run.finish()
     until_ended(processes)
-    assert finished.code == 130
+    assert (finished.code, finished.result["status"]) == (130, "interrupted")
     assert "its Dask worker tcp://127.0.0.1:" in finished.stderr
     numbers = trial.numbers()
     assert len(set(numbers)) == len(numbers) < wanted
     assert [len(machine["lost"]) for machine in finished.result["points"][0]["machines"]].count(1) == 1
-
-
-def test_an_interrupted_run_keeps_its_result_and_leaves_the_cluster_idle_also_after_two_interrupts(trial):
-    run, wanted = trial.start(60)
-    processes = trial.machines()
-    run.signal(signal.SIGINT)
-    finished = run.finish()
-    until_ended(processes)
-    assert finished.code == 130
-    assert finished.result["status"] == "interrupted"
-    numbers = trial.numbers()
-    assert len(set(numbers)) == len(numbers) == finished.result["points"][0]["requests"]["sent"] < wanted
-    assert trial.machines() == []
-    shutil.rmtree(finished.folder)
-    run, _ = trial.start(60)
-    processes = trial.machines()
-    run.signal(signal.SIGINT)
-    run.wait_for_line("stopping")
-    run.signal(signal.SIGINT)
-    assert run.finish().code == 130
-    until_ended(processes)

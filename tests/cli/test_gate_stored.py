@@ -1,6 +1,8 @@
 """`perfkit gate` on stored results, as a CI job calls it: exact exit codes, and the verdict's outputs."""
 
+import contextlib
 import json
+import shutil
 from xml.etree import ElementTree
 
 import pytest
@@ -32,22 +34,28 @@ def write_candidate(place, factor, **options):
     assert main(["baseline", *(f"new{index}" for index in range(5)), "--out", "new.json"]) == 0
 
 
+@pytest.fixture(scope="module")
+def stored(tmp_path_factory):
+    """A folder with a baseline of five runs, a candidate `new.json` of as many, and a single run `new`."""
+    folder, names = tmp_path_factory.mktemp("stored"), []
+    with contextlib.chdir(folder):
+        for day, factor in enumerate((1.0, 1.004, 0.996, 1.002, 0.998), 1):
+            written = write(folder / f"run{day}", run(factor, day))
+            write_log(written, run(factor, day))
+            names.append(written.name)
+        assert main(["baseline", *names]) == 0
+        write(folder / "new", run(1.001, 20))
+        write_candidate(folder, 1.0)
+    return folder
+
+
 @pytest.fixture
-def place(tmp_path, monkeypatch, capsys):
-    """The working folder: a baseline of five runs, a candidate `new.json` of as many, and a single run `new`; tests overwrite both."""
-    monkeypatch.chdir(tmp_path)
+def place(tmp_path, monkeypatch, stored):
+    """The working folder, as the tests begin with it."""
+    monkeypatch.chdir(shutil.copytree(stored, tmp_path / "place"))
     for name in ("GITHUB_ACTIONS", "GITHUB_STEP_SUMMARY"):
         monkeypatch.delenv(name, raising=False)
-    names = []
-    for day, factor in enumerate((1.0, 1.004, 0.996, 1.002, 0.998), 1):
-        folder = write(tmp_path / f"run{day}", run(factor, day))
-        write_log(folder, run(factor, day))
-        names.append(folder.name)
-    assert main(["baseline", *names]) == 0
-    write(tmp_path / "new", run(1.001, 20))
-    write_candidate(tmp_path, 1.0)
-    capsys.readouterr()
-    return tmp_path
+    return tmp_path / "place"
 
 
 @pytest.mark.parametrize(

@@ -34,8 +34,9 @@ def server():
 
 @pytest.fixture
 def run(capsys, tmp_path, monkeypatch):
-    """Runs a command in an empty folder; its exit code, stdout and stderr."""
+    """Runs a command in an empty folder, with a short warm-up; its exit code, stdout and stderr."""
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("perfkit.perf_analyzer.scenario._WARM_UP", "50ms")
 
     def call(*words):
         capsys.readouterr()
@@ -128,8 +129,7 @@ def test_a_fixed_schedule_begins_with_its_warm_up(server, run, tmp_path):
     assert sorted(request["request_inputs"]["INPUT0"][0] for request in experiment["requests"]) == [40, 60, 80]
 
 
-def test_windows_are_measured_one_by_one_until_the_trials_are_used_up(server, run, tmp_path, monkeypatch):
-    monkeypatch.setattr("perfkit.perf_analyzer.scenario._WARM_UP", "50ms")
+def test_windows_are_measured_one_by_one_until_the_trials_are_used_up(server, run, tmp_path):
     done = run(
         "-m", "simple", "-u", server.http, "-p", 100, "-s", 0, "-r", 4, "-v", "--input-data", "zero", "--profile-export-file", "export.json"
     )  # fmt: skip

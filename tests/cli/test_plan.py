@@ -27,8 +27,9 @@ def results(tmp_path_factory):
 
 
 @pytest.fixture
-def plan(results, tmp_path, capsys):
-    """Run the command on results by name; returns exit code, stdout and stderr."""
+def plan(results, tmp_path, capsys, monkeypatch):
+    """Run the command on results by name; returns exit code, stdout and stderr. Of a day few requests are simulated."""
+    monkeypatch.setattr("perfkit.plan.fleet_simulation.requests_at_most", lambda _: 20_000)
 
     def run(*arguments, names=("good",), slo="p99<300ms", demand="1000/s"):
         paths = [str(results[name]) for name in names]

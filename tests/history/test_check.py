@@ -60,16 +60,6 @@ def test_the_newest_level_is_compared_with_that_before_each_step(levels, unit, e
     assert checked(trend(levels, unit=unit))[0] == expected
 
 
-def test_the_figures_of_a_check_share_its_false_alarms():
-    # in 100 checks of 12 figures without a step 1 may tell one; with 1 % for each figure by itself 11 do, and 16 with this seed
-    random, told = np.random.default_rng(8), 0
-    for check in range(100):
-        values = np.exp(random.standard_t(3, (12, 16)) / 50)
-        trends = [Trend(MAIN, "http, concurrency 4", "p99", "ns", entries(16), tuple(map(float, one))) for one in values]
-        told += any(find_steps(one, seed=check, trends=len(trends)) for one in trends)
-    assert told <= 4  # more have a probability of 0.3 %
-
-
 @pytest.mark.parametrize(("together", "steps"), [(1, 1), (2, 1), (12, 0)])
 def test_a_step_that_is_significant_by_itself_may_not_be_so_among_many(together, steps):
     # seven values, and the same 9 % above them, with noise of 2 %: p is about 0.3 %

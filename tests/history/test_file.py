@@ -185,7 +185,7 @@ def add_some(path, number, barrier):
 
 
 def test_processes_that_add_to_one_new_file_at_once_lose_nothing(path):
-    context, count = multiprocessing.get_context("spawn"), 3
+    context, count = multiprocessing.get_context("spawn"), 2
     barrier = context.Barrier(count)
     processes = [context.Process(target=add_some, args=(path, number, barrier)) for number in range(count)]
     for process in processes:

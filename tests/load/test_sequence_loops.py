@@ -52,7 +52,7 @@ def test_the_server_sees_every_sequence_start_and_end_and_one_request_of_it_at_a
     assert all(end >= start for start, end in events.ended)
 
 
-@settings(deadline=None, max_examples=40)
+@settings(deadline=None, max_examples=20)
 @given(st.integers(1, 5), st.integers(1, 6), st.lists(st.sampled_from(list(Outcome)[:6]), min_size=1, max_size=12), st.booleans())
 def test_a_step_that_fails_ends_its_sequence_and_the_server_is_told(live, length, outcomes, is_open):
     script = lambda index: (20 * MS, outcomes[index % len(outcomes)])  # noqa: E731 - a script in a line

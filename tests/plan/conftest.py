@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.queue_results import Writer, write_mm1_results
+from tests.queue_results import Writer, shared_mm1_results
 from tests.stats.conftest import queue_response_times
 
 
@@ -13,7 +13,7 @@ def queue():
 
 @pytest.fixture(scope="session")
 def mm1_results(tmp_path_factory):
-    return write_mm1_results(tmp_path_factory.mktemp("mm1"))
+    return shared_mm1_results(tmp_path_factory)
 
 
 @pytest.fixture

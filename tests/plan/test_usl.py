@@ -42,8 +42,8 @@ def test_intervals_have_their_nominal_coverage():
 
 def test_without_coherency_the_peak_is_not_observed():
     random = np.random.default_rng(9)
-    fits = [fit_usl(CONCURRENCIES, noisy(random, kappa=0.0)) for _ in range(300)]
-    assert sum(isinstance(fit, UslFit) and fit.peak is None for fit in fits) >= 285
+    fits = [fit_usl(CONCURRENCIES, noisy(random, kappa=0.0)) for _ in range(100)]
+    assert sum(isinstance(fit, UslFit) and fit.peak is None for fit in fits) >= 95
     assert fits[0].peak_sentence.startswith("Peak not observed, N* > ")
     bounds = [float(fit.peak_sentence.split("N* > ")[1].split(":")[0]) for fit in fits]
     assert min(bounds) > 64  # nothing measured lies past a peak there
@@ -142,9 +142,9 @@ def repeated(throughput, sd, seed, repetitions=4):
 
 
 def test_a_law_that_holds_is_rejected_in_at_most_five_percent_however_large_the_scatter():
-    """200 closed loops that follow the law, with a scatter of 15 %. More than 19 rejections, where 10 are expected at most, have a chance of 0.3 %."""
-    found = [repeated(lambda n: 100 * n / (1 + 0.05 * (n - 1) + 0.001 * n * (n - 1)), 0.15, seed) for seed in range(200)]
-    assert sum(isinstance(one, UslRefusal) and "Model rejected" in one.sentence for one in found) <= 19
+    """100 closed loops that follow the law, with a scatter of 15 %. More than 12 rejections, where 5 are expected at most, have a chance of 0.2 %."""
+    found = [repeated(lambda n: 100 * n / (1 + 0.05 * (n - 1) + 0.001 * n * (n - 1)), 0.15, seed) for seed in range(100)]
+    assert sum(isinstance(one, UslRefusal) and "Model rejected" in one.sentence for one in found) <= 12
 
 
 def test_a_throughput_that_breaks_off_is_no_universal_scalability_law():

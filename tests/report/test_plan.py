@@ -22,7 +22,7 @@ from perfkit.report.chart_svg import render_plots
 from perfkit.report.plan import headline, plan_charts, plan_notes, plan_tables, plan_title, slo_text, write_plan
 from perfkit.report.plan_charts import gpu_group, rate_group, throughput_group
 from tests.own_scripts import without_own_scripts
-from tests.queue_results import write_mm1_results
+from tests.queue_results import shared_mm1_results
 
 SVG = "{http://www.w3.org/2000/svg}"
 
@@ -32,7 +32,7 @@ def plan(tmp_path_factory):
     peaks = tuple((f"2026-{month:02d}-{day:02d}", 400 * 1.004 ** (28 * month + day)) for month in (1, 2, 3) for day in range(1, 29))
     prices, slo = {"": Price(2.5, "$")}, parse_slo(["p99<300ms"])
     inputs = PlanInputs(slo, (1000.0,), prices=prices, redundancy=1, rates_per_s=(55.0,), peaks=peaks, replicas_now=12)
-    folders = write_mm1_results(tmp_path_factory.mktemp("mm1"))
+    folders = shared_mm1_results(tmp_path_factory)
     (evidence,) = gather_evidence(read_sources(list(map(str, folders))))
     return plan_capacity([dataclasses.replace(evidence, notes=("The server shared its CPU.",))], inputs)
 

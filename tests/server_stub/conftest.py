@@ -17,14 +17,15 @@ import pytest
 import tritonclient.grpc
 import tritonclient.http
 
-from tests.telemetry.fake_nvml.library import compile_into
+from tests import forked
+from tests.telemetry.fake_nvml.library import compiled
 
 
 class StartedServer:
     """A server process. `ready` is its ready line."""
 
     def __init__(self, *arguments: str, environment: Mapping[str, str], module: str = "server_stub") -> None:
-        self.process = subprocess.Popen(
+        self.process = forked.start(
             [sys.executable, "-m", module, "--http-port=0", "--grpc-port=0", "--exit-with-stdin", *arguments],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
@@ -114,7 +115,7 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
 @pytest.fixture(scope="session")
 def compiled_nvml(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
     """A fake of NVIDIA's management library, with the GPUs of a script."""
-    return compile_into(tmp_path_factory.mktemp("nvml"))
+    return compiled(tmp_path_factory)
 
 
 @pytest.fixture(scope="session")

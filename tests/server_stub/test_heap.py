@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import grpc
 import numpy as np
+import pytest
 from tritonclient.grpc import service_pb2
 
 
@@ -13,6 +14,7 @@ def page_faults(pid):
     return int(pathlib.Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[7])
 
 
+@pytest.mark.usefixtures("starts_python")  # a fork begins with the heap of what it was forked from
 def test_large_messages_do_not_make_the_kernel_map_new_memory_for_each(start_server):
     array, count = np.zeros((1, 2**22), np.float32), 8
     message = service_pb2.ModelInferRequest(model_name="identity_fp32", raw_input_contents=[array.tobytes()])

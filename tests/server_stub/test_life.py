@@ -16,15 +16,16 @@ import pytest
 from tritonclient.grpc import service_pb2 as triton
 
 from server_stub.options import Limits
+from tests import forked
+
+COMMAND = [sys.executable, "-m", "server_stub"]
 
 
-def run(*arguments, closing=""):
-    command = [sys.executable, "-m", "server_stub", *arguments]
-    return subprocess.run(
-        ["/bin/sh", "-c", f'exec "$@" {closing}', "sh", *command], capture_output=True, text=True, timeout=60, check=False
-    )
+def run(*arguments):
+    return forked.run([*COMMAND, *arguments], capture_output=True, text=True, timeout=60, check=False)
 
 
+@pytest.mark.usefixtures("starts_python")
 def test_stdout_has_only_the_ready_line(start_server):
     cpu = min(os.sched_getaffinity(0))
     started = start_server("--model", "simple", "--threads", "3", "--cpus", str(cpu))
@@ -140,7 +141,8 @@ def test_a_port_in_use_is_named(option):
 
 
 def test_a_closed_stdin_stops_it():
-    ended = run("--model", "simple", "--http-port", "0", "--grpc-port", "0", "--exit-with-stdin", closing="<&-")
+    command = ["/bin/sh", "-c", 'exec "$@" <&-', "sh", *COMMAND, "--model=simple", "--http-port=0", "--grpc-port=0", "--exit-with-stdin"]
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     assert ended.returncode == 0, ended.stderr
     assert ended.stdout == "" or json.loads(ended.stdout)["event"] == "ready", "it may have been stopped before it was ready"
 

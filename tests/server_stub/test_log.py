@@ -4,7 +4,6 @@ import asyncio
 import datetime
 import http.client
 import json
-import subprocess
 import sys
 
 import pytest
@@ -12,6 +11,7 @@ import tritonclient.grpc
 
 from server_stub.log import Log
 from server_stub.settings import Settings
+from tests import forked
 
 NOON = datetime.datetime(2026, 1, 2, 12, tzinfo=datetime.UTC)
 
@@ -129,7 +129,7 @@ def test_the_lifecycle_is_logged_as_json(start_server):
 
 def test_the_final_error_is_logged_as_json():
     command = [sys.executable, "-m", "server_stub", "--log-format", "json", "--model-repository", "server_stub"]
-    ended = subprocess.run(command, capture_output=True, text=True, timeout=100, check=False)
+    ended = forked.run(command, capture_output=True, text=True, timeout=100, check=False)
     line = json.loads(ended.stderr)
     assert (ended.returncode, line["event"], line["level"]) == (2, "failed", "error")
     assert line["message"].startswith("--model-repository server_stub: it holds no model")

@@ -18,11 +18,11 @@ def sampled(requests, rejected, wrong, share):
 
 
 def test_the_dispersion_is_that_of_the_number_of_failures_which_a_sample_of_the_answers_tells():
-    shares = [FailedShare.of_counts(*sampled(10_000, 0.01, 0.02, 0.05)) for _ in range(4000)]
+    shares = [FailedShare.of_counts(*sampled(10_000, 0.01, 0.02, 0.05)) for _ in range(2000)]
     numbers = [one.estimate * 10_000 for one in shares]
     assert np.mean(numbers) == pytest.approx(10_000 * (0.01 + 0.99 * 0.02), rel=0.02)
-    # four standard errors of a variance of 4,000 values are 9 %
-    assert np.var(numbers) / np.mean(numbers) == pytest.approx(np.mean([one.dispersion for one in shares]), rel=0.1)
+    # four standard errors of a variance of 2,000 values are 13 %
+    assert np.var(numbers) / np.mean(numbers) == pytest.approx(np.mean([one.dispersion for one in shares]), rel=0.13)
 
 
 def test_several_samples_together_are_as_their_sum_where_all_were_sampled_alike():

@@ -77,9 +77,9 @@ def test_the_longest_of_secrets_that_contain_each_other_is_redacted_as_a_whole()
     assert redact("x Bearer abcdef y", frozenset({"abcdef", "Bearer abcdef"})) == f"x {REDACTED} y"
 
 
-@pytest.mark.parametrize("text", ["x" * 2**20, "\\" * 2**18, "%25" * 2**17, "&amp;" * 2**17, " \n" * 2**17, "A" * 2**18])
+@pytest.mark.parametrize("text", ["x" * 2**18, "\\" * 2**16, "%25" * 2**15, "&amp;" * 2**15, " \n" * 2**15, "A" * 2**16])
 def test_no_text_takes_long(text):
-    """A pattern without bounds would take hours for the square of these lengths."""
+    """A pattern without bounds would take more than the ten minutes of a test for the square of these lengths."""
     assert redact(text, frozenset({"Bearer s3cr3t-value", "AAAAAAAB", "%%%%x"})) == text
 
 

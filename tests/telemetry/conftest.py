@@ -7,7 +7,7 @@ import pytest
 
 from tests.clocks import SettableClock
 from tests.json_server import JsonHandler, serving
-from tests.telemetry.fake_nvml.library import FakeNvml, compile_into
+from tests.telemetry.fake_nvml.library import FakeNvml, compiled
 
 
 @dataclasses.dataclass
@@ -45,7 +45,7 @@ def page():
 
 @pytest.fixture(scope="session")
 def compiled_nvml(tmp_path_factory):
-    return compile_into(tmp_path_factory.mktemp("nvml"))
+    return compiled(tmp_path_factory)
 
 
 @pytest.fixture

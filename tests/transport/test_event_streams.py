@@ -161,11 +161,12 @@ def test_a_stream_that_is_cut_off_keeps_its_responses(exchange):
 @given(
     st.lists(st.binary(max_size=20).filter(lambda data: not set(data) & {10, 13} and data.strip(b" ") not in (b"", b"[DONE]")), max_size=6),
     st.integers(1, 7),
+    st.sampled_from([b"\n\n", b"\r\n\r\n", b"\n\r\n"]),
 )
-def test_events_are_found_however_their_bytes_are_cut(events, size):
+def test_events_are_found_however_their_bytes_are_cut_and_their_lines_end(events, size, end):
     found: list[bytes] = []
     splitter = EventSplitter(1 << 20, found.append)
-    data = b"".join(b"data: " + one + b"\n\n" for one in events)
+    data = b"".join(b"data: " + one + end for one in events)
     for first in range(0, len(data), size):
         splitter.append(data[first : first + size])
     assert found == events

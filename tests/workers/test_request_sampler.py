@@ -44,7 +44,7 @@ class NotingTransport(ScriptedTransport):
         return reply
 
 
-def measure(load, script=lambda _: (5 * MS, Outcome.OK), *, worker=0, workers=1, warmup_ns=2 * S, window_ns=20 * S, **sampling):
+def measure(load, script=lambda _: (5 * MS, Outcome.OK), *, worker=0, workers=1, warmup_ns=2 * S, window_ns=10 * S, **sampling):
     """The transport and the recording of one worker."""
     clock = ManualClock(5 * S)
     transport = NotingTransport(clock, script)
@@ -84,27 +84,27 @@ def test_each_traced_request_has_an_id_of_its_own_and_the_times_of_its_reply(loa
 
 def test_the_chance_of_a_request_does_not_depend_on_its_time():
     """Of a sample that preferred some requests, the slow share would differ: 2 % are slow, and the exact binomial bounds at 1e-6 are stated."""
-    _, point = measure(poisson(800.0), lambda number: ((50 if number % 50 == 0 else 1) * MS, Outcome.OK), share=0.2)
+    _, point = measure(poisson(800.0), lambda number: ((50 if number % 50 == 0 else 1) * MS, Outcome.OK), share=0.4)
     slow = sum(one.finished_ns - one.started_ns == 50 * MS for one in point.sampled)
-    assert 3_300 < len(point.sampled) < 3_750  # 17,600 requests x 0.2 = 3,520, standard deviation 53
-    assert 34 < slow < 114  # 3,520 x 0.02 = 70, standard deviation 8.3, but Poisson tails
+    assert 3_620 < len(point.sampled) < 4_060  # 9,600 requests x 0.4 = 3,840, standard deviation 48
+    assert 40 < slow < 122  # 3,840 x 0.02 = 77, standard deviation 8.8, but Poisson tails
 
 
 @pytest.mark.parametrize("warmup_ns", [2 * S, 0])
 def test_a_rate_becomes_a_share_of_the_closed_loops_own_rate(warmup_ns):
-    _, point = measure(ClosedPlan(4, 0), warmup_ns=warmup_ns, per_s=50.0)
-    window_s = 20.0 if warmup_ns else 19.9  # without a warm-up the first steps observe the rate
-    assert len(point.sampled) == pytest.approx(50 * window_s, rel=0.1)
+    _, point = measure(ClosedPlan(4, 0), warmup_ns=warmup_ns, per_s=100.0)
+    window_s = 10.0 if warmup_ns else 9.9  # without a warm-up the first steps observe the rate
+    assert len(point.sampled) == pytest.approx(100 * window_s, rel=0.1)
 
 
 def test_a_rate_becomes_a_share_of_an_open_loops_planned_rate_from_its_first_request_on():
-    _, point = measure(poisson(800.0), warmup_ns=0, per_s=80.0, expected_per_s=800.0)
+    _, point = measure(poisson(800.0), warmup_ns=0, per_s=160.0, expected_per_s=800.0)
     assert len(point.sampled) == pytest.approx(1600, rel=0.1)
     assert min(one.intended_ns for one in point.sampled) < 6 * S
 
 
 def test_several_workers_trace_their_parts_under_different_ids():
-    parts = [measure(ClosedPlan(4, 0), worker=worker, workers=2, per_s=50.0)[1] for worker in range(2)]
+    parts = [measure(ClosedPlan(4, 0), worker=worker, workers=2, per_s=100.0)[1] for worker in range(2)]
     whole = merge_points(parts)
     assert len({one.trace_id for one in whole.sampled}) == len(whole.sampled) == sum(len(part.sampled) for part in parts)
     assert len(whole.sampled) == pytest.approx(1000, rel=0.1)
@@ -125,18 +125,18 @@ def test_the_workloads_of_a_mix_are_traced_by_one_share():
     clock, workloads = ManualClock(5 * S), []
     for number, service_ms in enumerate((5, 100)):
         transport = NotingTransport(clock, lambda _, ns=service_ms * MS: (ns, Outcome.OK))
-        sampler = RequestSampler(transport, SamplingSpec(TraceIds(PREFIX, f"p{number}"), 84.0, None, None))
+        sampler = RequestSampler(transport, SamplingSpec(TraceIds(PREFIX, f"p{number}"), 168.0, None, None))
         workloads.append(
             PreparedWorkload(workload_spec(ClosedPlan(4, 0)), transport, [Prepared((b"0",))], Address("http", "h", 1), sampler=sampler)
         )
 
     async def main():
-        spec = dataclasses.replace(point_spec(ClosedPlan(4, 0), 2 * S, 20 * S, None, S, 2), workloads=tuple(one.spec for one in workloads))
+        spec = dataclasses.replace(point_spec(ClosedPlan(4, 0), 2 * S, 10 * S, None, S, 2), workloads=tuple(one.spec for one in workloads))
         return await run_workloads(spec, workloads, clock=clock, on_loop=lambda _: None)
 
     quick, slow = (len(one.sampled) for one in clock.run(main()).workloads)
-    assert quick == pytest.approx(80 * 20, rel=0.1)  # of 800/s + 40/s, a tenth
-    assert slow == pytest.approx(4 * 20, rel=0.4)  # standard deviation 8.5
+    assert quick == pytest.approx(160 * 10, rel=0.1)  # of 800/s + 40/s, a fifth
+    assert slow == pytest.approx(8 * 10, rel=0.4)  # standard deviation 8.5
 
 
 def test_nothing_is_traced_without_a_share_and_failures_are_marked():

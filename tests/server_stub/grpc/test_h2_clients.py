@@ -116,7 +116,7 @@ class Server(SessionRecorder):
                 self.session.end(stream)
 
 
-@settings(max_examples=150)
+@settings(max_examples=75)
 @given(
     st.lists(st.tuples(SIZES, SIZES), min_size=1, max_size=6),
     st.sampled_from([20_000, 65_535, 1 << 20]),

@@ -10,21 +10,29 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
+import pytest
+
+from tests.made_once import made_once
+
 FOLDER = pathlib.Path(__file__).parent
 ROOT = FOLDER.parents[2]
 EPOCH = "epoch_us 1700000000000000\n"
 SEARCH_PATH = os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH"))))
-_FLAGS = ("-std=c11", "-Wall", "-Wextra", "-Werror", "-shared", "-fPIC", "-O1", "-fvisibility=hidden", "-Wl,-soname,libnvidia-ml.so.1")
+_NAME = "libnvidia-ml.so.1"
+_FLAGS = ("-std=c11", "-Wall", "-Wextra", "-Werror", "-shared", "-fPIC", "-O1", "-fvisibility=hidden", f"-Wl,-soname,{_NAME}")
 
 
-def compile_into(folder: pathlib.Path) -> pathlib.Path:
+def compiled(factory: pytest.TempPathFactory) -> pathlib.Path:
+    """The path of the library, which all tests share."""
+    return made_once(factory, "fake_nvml", compile_into) / _NAME
+
+
+def compile_into(folder: pathlib.Path) -> None:
     """Compiles the library into a folder; raises FileNotFoundError without a compiler."""
     compiler = shutil.which("cc") or shutil.which("gcc")
     if compiler is None:
         raise FileNotFoundError("the fake NVML library needs a C compiler: install gcc and libc6-dev")
-    library = folder / "libnvidia-ml.so.1"
-    subprocess.run([compiler, *_FLAGS, "-o", str(library), str(FOLDER / "fake_nvml.c"), "-lm"], check=True)
-    return library
+    subprocess.run([compiler, *_FLAGS, "-o", str(folder / _NAME), str(FOLDER / "fake_nvml.c"), "-lm"], check=True)
 
 
 def play(order: dict[str, Any], environment: dict[str, str], folder: pathlib.Path) -> dict[str, Any]:

@@ -3,12 +3,13 @@
 import itertools
 import json
 import math
+import shutil
 import subprocess
 import sys
 
 import pytest
 
-from tests.telemetry.fake_nvml.library import FOLDER
+from tests.telemetry.fake_nvml.library import FOLDER, FakeNvml
 
 MIG = "the driver reports memory per instance, but power, energy, clocks and temperature only for the whole GPU."
 LINE, SINE = [(0, 100_000), (5, 300_000), (10, 200_000), (40, 260_000)], (200.0, 80.0, 7.0)
@@ -54,9 +55,11 @@ def joules(start_s, end_s, steps=100_000):
     return sum(watts(start_s + (i + 0.5) * width) for i in range(steps)) * width
 
 
-@pytest.fixture
-def two_gpus(fake_nvml):
-    return fake_nvml.play(TWO_GPUS, [(1.013, 9.377)])
+@pytest.fixture(scope="module")
+def two_gpus(compiled_nvml, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("two_gpus")
+    shutil.copy(compiled_nvml, folder)
+    return FakeNvml(folder).play(TWO_GPUS, [(1.013, 9.377)])
 
 
 def test_every_change_of_power_is_reported_at_its_instant(two_gpus):
