@@ -25,7 +25,7 @@ from perfkit.search.probes import NextProbe, Probe, SearchEnd, SearchSettings
 from perfkit.stats.overload import judge_overload
 from perfkit.stats.percentiles import _uncorrelated_batches, is_limit_shown_met
 
-CAPACITY_PER_S, BUDGET_S, MAX_PROBES = 500.0, 3600.0, 20
+CAPACITY_PER_S, BUDGET_S, MAX_PROBES = 500.0, 3600.0, 30
 WARM_UP, BATCHES, INTERVALS = 0.1, 25, 200
 LARGEST_BATCH, BATCH_TIME, ROW_TIME = 8, 1.0, 0.125
 """The batching server: a batch of n takes 1 + n/8."""

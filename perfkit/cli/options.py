@@ -125,7 +125,14 @@ def read_accepted_changes(path: pathlib.Path | None) -> "AcceptedChanges":
 
 def add_resume(parser: argparse.ArgumentParser, of: str = "load points that an interrupted or killed run") -> None:
     """Adds --resume, for measurements in these words."""
-    parser.add_argument("--resume", action="store_true", help=f"take the {of} has measured from --out, and measure only the rest")
+    help_text = f"take the {of} has measured from --out, and measure only the rest"
+    parser.add_argument("--resume", "--continue", action="store_true", dest="resume", help=help_text)
+
+
+def add_budget(parser: argparse.ArgumentParser) -> None:
+    """Adds --budget, the time that a search is given in addition."""
+    text = "with --resume: give the search in --out, finished undecided or not, so much more time, such as 10m, and as many more probes"
+    parser.add_argument("--budget", type=positive_duration_ns, metavar="TIME", help=text)
 
 
 def check_resume(options: argparse.Namespace) -> None:
@@ -140,8 +147,9 @@ def complete_result(loaded: "LoadedScenario", options: argparse.Namespace) -> "R
     from perfkit.result.unfinished import find_unfinished
     from perfkit.scenario.file import scenario_document
 
-    found = find_unfinished(options.out, scenario_document(loaded.scenario)) if options.resume else None
-    return found if isinstance(found, Result) else None
+    adds_time = options.budget is not None
+    found = find_unfinished(options.out, scenario_document(loaded.scenario), adds_time=adds_time) if options.resume else None
+    return found if isinstance(found, Result) and not adds_time else None
 
 
 def whole_points(folder: pathlib.Path, sweep: "SweepDocument", cases: "Sequence[Case]", indices: Sequence[int]) -> dict[int, int]:

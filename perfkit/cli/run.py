@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from perfkit import digits
 from perfkit.cli.drawing import add_missing_report, draw_report
 from perfkit.cli.exit_code import ExitCode, exit_code_of
-from perfkit.cli.options import add_resume, check_resume, command_that_continues, complete_result, whole_number, whole_points
+from perfkit.cli.options import add_budget, add_resume, check_resume, command_that_continues, complete_result, whole_number, whole_points
 from perfkit.cli.output import reader_may_leave
 from perfkit.cli.url_scenario import add_scenario_or_url_options, scenario_source
 from perfkit.process.start_module import DRAWING, SAMPLER, WORKER, end_started_ahead, start_ahead
@@ -41,6 +41,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     add_scenario_or_url_options(parser)
     parser.add_argument("--out", type=pathlib.Path, metavar="DIR", help="result folder; default: reports/<name>-<UTC time>")
     add_resume(parser)
+    add_budget(parser)
     parser.add_argument("--format", choices=("text", "json"), default="text", help="what is printed to stdout: a table, or result.json")
     parser.add_argument("--no-report", action="store_true", help="write no report; `perfkit report DIR` writes it later")
     parser.add_argument("--quiet", action="store_true", help="print no progress and no warnings to stderr")
@@ -74,6 +75,7 @@ def _run(options: argparse.Namespace) -> ExitCode:
     from perfkit.errors import UsageError
     from perfkit.result.output_folder import locked
     from perfkit.scenario.file import document_with_settings, make_cases, scenario_text
+    from perfkit.scenario.load import SearchLoadSpec
 
     source = scenario_source(options)
     if options.machines and options.fleet is None and document_with_settings(source, options.settings).get("fleet") is None:
@@ -87,9 +89,15 @@ def _run(options: argparse.Namespace) -> ExitCode:
         print(scenario_text(document_with_settings(source, options.settings)), end="")
         return ExitCode.DONE
     check_resume(options)
+    if options.budget is not None and not (
+        options.resume and len(cases) == 1 and isinstance(cases[0].loaded.scenario.load, SearchLoadSpec)
+    ):
+        raise UsageError(
+            "--budget gives one search, of a scenario without a sweep, more time, with --resume: the time of a new search is load.search.budget"
+        )
     if not (cases[0].values or options.resume) and cases[0].loaded.scenario.telemetry:
         start_ahead(SAMPLER)
-    session = _Session(quiet=options.quiet, publish_at=options.prometheus, writes_reports=not options.no_report, resume=options.resume)
+    session = _Session(options)
     name = cases[0].loaded.scenario.name
     folder = options.out or pathlib.Path("reports") / f"{name}-{utc_now():%Y%m%dT%H%M%SZ}"
     if cases[0].values:
@@ -107,6 +115,7 @@ def _run(options: argparse.Namespace) -> ExitCode:
         print_figures(result)
     from perfkit.report.terminal import print_status  # only now: the first request leaves earlier
     from perfkit.result.whole_points import has_points
+    from perfkit.units import write_minutes
 
     if result.points:
         _print_stored(result, folder if session.has_stored else None, options)
@@ -114,6 +123,9 @@ def _run(options: argparse.Namespace) -> ExitCode:
     session.say_last_notes()
     if session.has_stored and result.status in ("interrupted", "incomplete") and has_points(folder):
         session.live.say(f"to measure the remaining load points: {command_that_continues(options, folder, '--resume')}")
+    if session.has_stored and result.search is not None and result.search.can_continue and has_points(folder):
+        time = write_minutes(result.search.more_s)
+        session.live.say(f"to give the search more time: {command_that_continues(options, folder, '--resume', f'--budget={time}')}")
     print_status(result, code)
     return code
 
@@ -148,23 +160,16 @@ def _accepted(code: ExitCode, options: argparse.Namespace, results: "Iterable[Re
 class _Session:
     """What all runs of one command share: the progress display, and the signals that interrupt them."""
 
-    def __init__(
-        self,
-        *,
-        quiet: bool,
-        publish_at: tuple[str, int] | None,
-        writes_reports: bool,
-        resume: bool,
-    ) -> None:
+    def __init__(self, options: argparse.Namespace) -> None:
         from perfkit.cli.signals import SignalHandler
         from perfkit.measurement.control import Interruption
         from perfkit.report.live import LiveReport
 
-        self.live = LiveReport(quiet=quiet, on_all_answered=self._start_drawing_ahead)
+        self.live = LiveReport(quiet=options.quiet, on_all_answered=self._start_drawing_ahead)
         self._cpus = os.sched_getaffinity(0)
-        self._publish_at, self._writes_reports, self._interruption = publish_at, writes_reports, Interruption()
+        self._publish_at, self._writes_reports, self._interruption = options.prometheus, not options.no_report, Interruption()
         self._signals = SignalHandler(self._interruption, self._say_that_it_stops)
-        self._is_drawing, self._resume = False, resume
+        self._is_drawing, self._resume, self._added_ns = False, options.resume, options.budget
         self.has_stored = True
         """Whether the last measurement is stored."""
         self.last_notes: list[str] = []
@@ -179,7 +184,9 @@ class _Session:
         """Measures a scenario, prints its figures as soon as they are stored, and draws the report, unless nothing was measured."""
         from perfkit.measurement.lifecycle import measure_scenario
 
-        measuring = measure_scenario(loaded, folder, self.live, self._interruption, publish_at=self._publish_at, resume=self._resume)
+        measuring = measure_scenario(
+            loaded, folder, self.live, self._interruption, publish_at=self._publish_at, resume=self._resume, added_ns=self._added_ns
+        )
         return self._reported(self._signals.run(measuring), print_figures)
 
     def measure_interleaved(self, cases: "Sequence[InterleavedCase]") -> "list[Result | PerfkitError]":

@@ -8,7 +8,7 @@ import pathlib
 from collections.abc import Awaitable, Sequence
 
 from perfkit.clock import Clock, MonotonicClock, utc_now
-from perfkit.errors import PerfkitError, UsageError
+from perfkit.errors import PerfkitError, ResultError, UsageError
 from perfkit.machine.cpus import pinned
 from perfkit.measurement.control import Interruption, RunObserver
 from perfkit.measurement.load_points import connect_for_statistics
@@ -39,10 +39,12 @@ async def measure_scenario(
     publish_at: tuple[str, int] | None = None,
     spool: ReplySpool | None = None,
     resume: bool = False,
+    added_ns: int | None = None,
 ) -> MeasuredScenario:
     """Measures every load point of a scenario, or searches its capacity, and stores the result in a folder.
 
     With `resume` the load points that an unfinished result of the folder has as a whole are taken from there; see `find_unfinished`.
+    With `added_ns` an undecided search there is given so much more time, whether it had ended or not.
 
     `publish_at` is a host and port at which live metrics are served. `spool` gets every reply, for a profile export. A result without any
     load point is not stored.
@@ -53,7 +55,7 @@ async def measure_scenario(
     `<folder>.partial`.
     """
     with locked(folder):
-        run = _new_run(loaded, folder, observer, interruption, clock or MonotonicClock(), spool=spool, resume=resume)
+        run = _new_run(loaded, folder, observer, interruption, clock or MonotonicClock(), spool=spool, resume=resume, added_ns=added_ns)
         await _conclude_on_errors([run], _execute([run], publish_at))
         return run.conclude()
 
@@ -128,17 +130,21 @@ def _new_run(
     spool: ReplySpool | None = None,
     *,
     resume: bool = False,
+    added_ns: int | None = None,
 ) -> ScenarioRun:
     unfinished = None
     if resume:
         if reason := why_not_resumable(loaded):
             raise UsageError(reason)
-        unfinished = find_unfinished(folder, scenario_document(loaded.scenario))
+        unfinished = find_unfinished(folder, scenario_document(loaded.scenario), adds_time=added_ns is not None)
+        if added_ns is not None and not isinstance(unfinished, UnfinishedResult):
+            why = unfinished if isinstance(unfinished, str) else f"the search in {folder} is decided."
+            raise ResultError(f"--budget: there is no search that more time could continue: {why}")
         if isinstance(unfinished, str):
             observer.note_added(f"--resume: {title and f'{title}: '}{unfinished}")
     writer = ResultWriter(folder, utc_now().timestamp(), unfinished if isinstance(unfinished, UnfinishedResult) else None)
     try:
-        return ScenarioRun(loaded, writer, observer, interruption, clock, title, spool)
+        return ScenarioRun(loaded, writer, observer, interruption, clock, title, spool, added_ns)
     except BaseException:
         writer.discard()
         raise

@@ -17,7 +17,7 @@ from perfkit.override import override
 from perfkit.recorder.window import Window
 from perfkit.result.load import ClosedLoad, ColdStartLoad, IdleLoad, Load, MixedLoad, OpenLoad
 from perfkit.result.model import Point
-from perfkit.result.search import Search
+from perfkit.result.search import AddedTime, Search
 from perfkit.scenario.file import LoadedScenario
 from perfkit.scenario.load import ClosedLoadSpec, SearchLoadSpec, Slo
 from perfkit.scenario.model import Scenario
@@ -52,6 +52,10 @@ class LoadPointSource(Protocol):
     def outcome(self) -> Search | None:
         """The state of a search; None if the load points are fixed."""
         return None
+
+    def add_time(self, added: Sequence[AddedTime]) -> None:
+        """Takes over the times that a search was given after it had ended; nothing if the load points are fixed."""
+        return
 
 
 class FixedPoints(LoadPointSource):

@@ -203,6 +203,8 @@ class Continuation:
 
         Raises ResultError if the source would measure others.
         """
+        if (search := self._unfinished.result.search) is not None:
+            source.add_time(search.added_time)
         for number, stored in enumerate(self._points, 1):
             load_point, _ = so_far.next_point(source, stored.probe_time_ns)
             if load_point is None or (load_point.tag, describe_point(load_point)) != (stored.tag, stored.measurements[0].load):

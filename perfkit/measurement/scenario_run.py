@@ -45,6 +45,7 @@ from perfkit.recorder.window import Window
 from perfkit.result.file import SERVER_LOG, ResultWriter
 from perfkit.result.model import METRIC_DEFINITIONS, Result, Status
 from perfkit.result.provenance import describe_source
+from perfkit.result.search import AddedTime
 from perfkit.result.telemetry_file import SampledPoint
 from perfkit.scenario.file import LoadedScenario
 from perfkit.spans.split import PARTS
@@ -91,6 +92,7 @@ class ScenarioRun:
         clock: Clock,
         title: str,
         spool: ReplySpool | None = None,
+        added_ns: int | None = None,
     ) -> None:
         if spool is not None:
             check_spooled(loaded.scenario)
@@ -128,7 +130,7 @@ class ScenarioRun:
         self._probe_time_ns = 0
         self._continuation = None if writer.continued is None else Continuation(writer.continued)
         if self._continuation is not None:
-            self._continue()
+            self._continue(added_ns)
         self._abandoned = remove_abandoned()
 
     def use_fleet(self, fleet: "Fleet") -> None:
@@ -136,12 +138,14 @@ class ScenarioRun:
         self.generator.fleet = fleet
         self._so_far.environment["fleet"] = fleet.describe()
 
-    def _continue(self) -> None:
-        """Takes over the load points of an unfinished result; raises ResultError."""
+    def _continue(self, added_ns: int | None) -> None:
+        """Takes over the load points of an unfinished result, and gives its search more time; raises ResultError."""
         assert self._continuation is not None
         self.observer.note_added(f"{self._title and f'{self._title}: '}{self._continuation.sentence}")
         self._started_ns -= round(self._continuation.log_elapsed_s * NS_PER_S)
         self.measured = self._continuation.restore(self._source, self._so_far)
+        if added_ns is not None:
+            self._source.add_time((AddedTime(after_probes=self.measured, budget_s=added_ns / NS_PER_S),))
         # a run that was killed between its last load point and its end has nothing left to measure
         if self.measured == self.total and not self.scenario.measure.until_decided:
             self._has_ended = True
@@ -203,7 +207,9 @@ class ScenarioRun:
         try:
             result = self._ended()
             if result.points:
-                folder = self._writer.commit(in_haste=self.interruption.count > 1, is_finished=self._has_ended or self._traces is not None)
+                can_continue = result.search is not None and result.search.can_continue
+                is_finished = (self._has_ended and not can_continue) or self._traces is not None
+                folder = self._writer.commit(in_haste=self.interruption.count > 1, is_finished=is_finished)
                 return MeasuredScenario(result, folder)
         except BaseException as error:
             if (partial := self._writer.abort()) is not None:

@@ -311,6 +311,9 @@ def _search_problems(search: Search) -> Iterator[_Problem]:
             if not (0 <= one.beyond <= one.count and 0 <= one.allowed_share <= 1):
                 found = f"{one.beyond} of {one.count} requests and {one.allowed_share:g} allowed"
                 yield f"probes.{number}.limits.{name}", f"{found}: expected shares between 0 and 1"
+    for number, added in enumerate(search.added_time):
+        if not (0 < added.after_probes <= len(search.probes) and 0 < added.budget_s < _LONGEST_S):
+            yield f"added_time.{number}", f"{added.budget_s:g} s after {added.after_probes} of {len(search.probes)} probes were not added"
     if not set(search.slo) <= {*QUANTILES, "error_rate"}:
         yield "slo", f"expected limits on percentiles or error_rate, found {', '.join(search.slo)[:100]}"
     if (curve := search.curve) is not None and not (0 < curve.centre_per_s <= HIGHEST_RATE_PER_S and 0 <= curve.floor <= 1):

@@ -67,6 +67,15 @@ class SearchProbe(Part):
     """Whether it is not valid for the sole reason that the target was cold."""
 
 
+class AddedTime(Part):
+    """More time that an undecided search was given after it had ended."""
+
+    after_probes: int
+    """The number of its probes until then."""
+    budget_s: float
+    """The time that its further probes may take."""
+
+
 class Search(Part):
     """The result of a `search` load; capacities are arrivals per second, None if unknown."""
 
@@ -94,4 +103,17 @@ class Search(Part):
     drifted_at_per_s: tuple[float, ...] = ()
     """The rates of the probes during which the response times drifted."""
     curve: FittedCurve | None = None
+    added_time: tuple[AddedTime, ...] = ()
+    """Each time that the search was given more time; the probes before are of the earlier runs."""
     probes: tuple[SearchProbe, ...] = ()
+
+    @property
+    def can_continue(self) -> bool:
+        """Whether it ended undecided for lack of time or probes, so that more of them may decide it."""
+        return self.stopped_because in ("too_short", "max_probes", "budget")
+
+    @property
+    def more_s(self) -> float:
+        """The time that it needs in addition, as far as it can tell; otherwise as much as it has used."""
+        spent_s = sum(probe.took_s for probe in self.probes)
+        return max(self.needed_s - spent_s, 0.1 * spent_s) if self.needed_s else spent_s

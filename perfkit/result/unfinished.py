@@ -18,10 +18,10 @@ _START_TIME = re.compile(rb"#\[StartTime: (\d{1,12}\.\d{3}) ")
 _HEADER_BYTES = 1000
 
 
-def find_unfinished(folder: pathlib.Path, scenario: Mapping[str, Any]) -> UnfinishedResult | Result | str:
+def find_unfinished(folder: pathlib.Path, scenario: Mapping[str, Any], *, adds_time: bool = False) -> UnfinishedResult | Result | str:
     """What a run of a scenario into a folder can continue: the newest of `<folder>.partial`, `<folder>.partial-2`… and the folder itself.
 
-    It is the result itself if that is complete, and a sentence if there is nothing to continue. Raises ResultError if the newest cannot be
+    It is the result itself if that is complete, unless `adds_time` to a search that ended undecided, and a sentence if there is nothing to continue. Raises ResultError if the newest cannot be
     read, or is of another scenario.
     """
     found = [one for one in _candidates(folder) if (one / RESULT_FILE).is_file()]
@@ -34,9 +34,10 @@ def find_unfinished(folder: pathlib.Path, scenario: Mapping[str, Any]) -> Unfini
         raise ResultError(
             f"--resume: {newest} is of another scenario, which differs in {keys}: give the same scenario and --set, or another --out"
         )
-    if has_points(newest) and (unfinished := read_unfinished(newest, result)).points:
+    is_complete = result.status == "complete" and newest == folder.resolve()
+    if (adds_time or not is_complete) and has_points(newest) and (unfinished := read_unfinished(newest, result)).points:
         return unfinished
-    if result.status == "complete" and newest == folder.resolve():
+    if is_complete:
         return result
     return f"{newest} has no load point that can be continued after; the run begins with the first."
 

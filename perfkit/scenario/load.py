@@ -256,7 +256,7 @@ class SearchOptions(Section):
     """The highest rate to probe."""
     precision: Annotated[Share, Field(gt=0, le=0.5)] = 0.05
     """The search ends when the capacity's 90 % interval lies within this share of the capacity."""
-    max_probes: Annotated[Count, Field(ge=3, le=10_000)] = 20
+    max_probes: Annotated[Count, Field(ge=3, le=10_000)] = 30
     """The largest number of probes."""
     budget_ns: Annotated[Duration, Field(gt=0)] | None = Field(default=None, alias="budget")
     """No probe starts whose window would end later. The default is an hour, or `max_probes` times `measure.duration` if that is longer."""

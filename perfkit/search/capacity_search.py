@@ -1,6 +1,8 @@
 """The load points of `load: search`: turns decisions into probes, measurements into evidence, and the end into a result."""
 
+import dataclasses
 import math
+from collections.abc import Sequence
 
 from perfkit.load.planned_loads import plan_probe, plan_sequences
 from perfkit.load.point import LoadPoint, PointPart
@@ -8,7 +10,7 @@ from perfkit.recorder.window import Window
 from perfkit.result.distribution import QUANTILES
 from perfkit.result.load import OpenLoad
 from perfkit.result.model import Point
-from perfkit.result.search import FittedCurve, LimitCount, Search, SearchProbe
+from perfkit.result.search import AddedTime, FittedCurve, LimitCount, Search, SearchProbe
 from perfkit.scenario.file import LoadedScenario
 from perfkit.scenario.load import SearchLoadSpec
 from perfkit.search.decision import decide, estimate
@@ -16,7 +18,7 @@ from perfkit.search.probes import NextProbe, Probe, SearchEnd, SearchSettings
 from perfkit.stats.overload import judge_overload
 from perfkit.stats.percentiles import dispersion_above, is_limit_shown_met
 from perfkit.stats.validity import COLD, INVALIDATING
-from perfkit.units import NS_PER_S, format_duration_ns, format_rate_per_s
+from perfkit.units import NS_PER_S, format_duration_ns, format_rate_per_s, write_minutes
 
 _START_SHARE = 0.5
 _OVERLOAD_CODES = {"overloaded", "hopeless"}
@@ -36,6 +38,7 @@ class CapacitySearch:
         assert scenario.window_ns is not None
         self._usual_ns = scenario.window_ns
         self._settings = self._make_settings(start_per_s=1.0)
+        self._added_time: tuple[AddedTime, ...] = ()
         self._probes: list[Probe] = []
         self._step: NextProbe | SearchEnd | None = None
 
@@ -43,6 +46,11 @@ class CapacitySearch:
         """The next probe, or None once the search has stopped."""
         if not self._probes:
             self._settings = self._make_settings(_START_SHARE * NS_PER_S / max(probe_time_ns, 1))
+        for one in self._added_time:
+            if one.after_probes == len(self._probes):
+                budget_s = sum(probe.took_s for probe in self._probes) + one.budget_s
+                max_probes = one.after_probes + self._search.max_probes
+                self._settings = dataclasses.replace(self._settings, budget_s=budget_s, max_probes=max_probes)
         self._step = decide(self._probes, self._settings, self._probe_length_s)
         if isinstance(self._step, SearchEnd):
             return None
@@ -98,6 +106,10 @@ class CapacitySearch:
         """The most probes."""
         return self._settings.max_probes
 
+    def add_time(self, added: Sequence[AddedTime]) -> None:
+        """Gives the search more time after some of its probes, whether they are recorded already or will be."""
+        self._added_time += tuple(added)
+
     def outcome(self) -> Search:
         """Until the search has stopped, it counts as interrupted."""
         stop = self._step if isinstance(self._step, SearchEnd) else SearchEnd("interrupted", estimate(self._probes, self._settings))
@@ -113,6 +125,7 @@ class CapacitySearch:
                 limit=current.limit or "", centre_per_s=fit.centre_per_s, floor=fit.floor, intercept=fit.intercept, slope=fit.slope,
                 points=fit.points, effective_beyond=fit.effective_beyond, dispersion=fit.dispersion,
             ),
+            added_time=self._added_time,
             probes=tuple(
                 SearchProbe(
                     rate_per_s=probe.rate_per_s, stage=probe.stage, limits=dict(probe.limits),
@@ -211,6 +224,9 @@ def explain_search(search: Search) -> str:
     if drifted := [rate for rate in search.drifted_at_per_s if search.capacity_per_s is not None and rate <= search.capacity_per_s]:
         listed = ", ".join(format_rate_per_s(rate) for rate in dict.fromkeys(drifted))
         text += f" The times drifted during the probes at {listed}, below the capacity: the target became slower or faster meanwhile."
+    if search.added_time:
+        earlier = search.added_time[-1].after_probes
+        text += f" Of its {len(search.probes)} probes, {earlier} are of the run that was continued and {len(search.probes) - earlier} of this one."
     if cold := dict.fromkeys(format_rate_per_s(probe.rate_per_s) for probe in search.probes if probe.cold):
         text += f" The target was still cold in probes at {', '.join(cold)}, which do not count: give a longer measure.warmup."
     return text
@@ -265,7 +281,9 @@ def _describe_missing_time(search: Search) -> str:
     """Why the search was too short, and the time that it would take."""
     needed_s, budget_s = search.needed_s or 0.0, search.budget_s or 0.0
     needed, given = (format_duration_ns(round(seconds * NS_PER_S)) for seconds in (needed_s, budget_s))
-    time = f"The search would take about {needed}, and its budget is {given}: raise load.search.budget in a new search"
+    time = (
+        f"The search would take about {needed}, and its budget is {given}: continue it by --resume --budget {write_minutes(search.more_s)}"
+    )
     if _is_narrow(search):
         return f"The interval is narrow enough, but no probe has confirmed its lower end yet. {time}.{_describe_invalid_probes(search)}"
     wider = ""

@@ -13,6 +13,7 @@ from perfkit.search.share_curve import (
     SMALLEST_STEP,
     CountAt,
     ShareCurve,
+    Term,
     curve_within,
 )
 from perfkit.stats.autocorrelation import raised_for_chance
@@ -78,8 +79,8 @@ def fit_crossing(counts: Sequence[CountAt], centre_per_s: float, confidence: flo
     The curve is fitted by quasi-likelihood for counts (P. McCullagh & J. A. Nelder, *Generalized Linear Models*, chapter 9) to the probes
     near the crossing: those where ln(share) differs by up to 1.6 from its value there, if they are at least four. Requests are not
     independent: the variance of a count is its mean times a dispersion. The dispersion rises with the rate; its rise is fitted to the
-    dispersions within the windows. Its level is that within the windows, or more if Pearson's χ² between the probes asks for it;
-    it is raised by 2/√n, n the number of independent requests beyond the limit, because few of them may show too little by chance.
+    dispersions within the windows. Its level is that within the windows, raised by 2/√n, n the number of independent requests beyond the
+    limit, because few of them may show too little by chance; or more if Pearson's χ² between the probes asks for it.
 
     The interval is a profile interval: the rates at which the best curve through the allowed share has a deviance of at most the least
     one plus t², Student's quantile. Its degrees of freedom are (Σn)²/Σn² - 2, which counts probes by their length, plus two for
@@ -124,9 +125,8 @@ def _through(curve: ShareCurve, root: float, slope: float) -> tuple[float, float
 def _with_interval(curve: ShareCurve, confidence: float) -> Crossing:
     terms = curve.points.terms(curve.intercept, curve.slope)
     degrees = len(terms) - 2
-    scale = max((sum(term.pearson for term in terms) + _WINDOW_DEGREES) / (degrees + _WINDOW_DEGREES), 1.0)
     information = sum(term.information for term in terms)
-    scale = raised_for_chance(scale, information)
+    scale = max(_misfit(terms, degrees), raised_for_chance(1.0, information))
     counts = [term.point.counted.count for term in terms]
     long = sum(counts) ** 2 / sum(count * count for count in counts)
     t = student_t_quantile((1 + confidence) / 2, max(math.floor(long) - 2, 0) + _WINDOW_DEGREES)
@@ -152,6 +152,18 @@ def _with_interval(curve: ShareCurve, confidence: float) -> Crossing:
         requests=sum(counts),
         form_shift=shift,
     )
+
+
+def _misfit(terms: Sequence[Term], degrees: int) -> float:
+    """Pearson's χ² per degree of freedom, with that within windows; each probe counts by the inverse of its term's variance.
+
+    A term has the variance 2 + 3/n if n clusters of exponentially distributed sizes are expected: a short probe far below the crossing that has one
+    by chance would outweigh all others.
+    """
+    clusters = [term.mean * term.point.weight for term in terms]
+    weights = [number / (number + 1.5) for number in clusters]
+    pearson = sum(weight * term.pearson for weight, term in zip(weights, terms, strict=True))
+    return (pearson + _WINDOW_DEGREES) / (sum(weights) * degrees / len(terms) + _WINDOW_DEGREES)
 
 
 def _furthest(curve: ShareCurve, allowed: float, sign: int) -> float | None:

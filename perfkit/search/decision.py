@@ -36,6 +36,7 @@ from perfkit.stats.percentiles import minimum_samples
 
 _BRACKET_FACTOR = 2.0
 _PLACES = (-1.0, 0.5, -0.5, 1.0)  # of refining probes around the estimate, as shares of their reach
+_ALIKE = 1.25  # sides of an interval whose widths differ by up to this factor
 _FIRST_REACH, _FAR_REACH, _SHORTEST_REACH, _LONGEST_REACH = 0.06, 0.3, 0.02, 0.12
 _REACHED_LOGARITHM = 0.8
 _BISECTIONS, _NARROW_RATIO = 2, 1.14
@@ -49,8 +50,7 @@ _END_SAMPLES_FACTOR = 20
 _FLOOR_RATIO = 2.0**-10  # lowest probed rate ÷ first rate, if the scenario sets no min_rate
 _FLAT_MARGIN = 0.05
 _MAX_MISSED_CONFIRMATIONS = 3
-# a confirming probe has this multiple of the samples that the percentile needs, and at most this multiple of the longest other probe
-_CONFIRM_SAMPLES_FACTOR, _CONFIRM_LENGTH_FACTOR = 3, 4
+_CONFIRM_LENGTH_FACTOR = 4  # longest confirming probe ÷ longest other probe
 _MAX_INVALID_IN_A_ROW, _TRIES_PER_RATE = 5, 2
 _LONG_ENOUGH = 0.8  # a fit that needs slightly longer probes than the last ones is good enough
 _LOW_RATE = 0.6  # of the estimate
@@ -93,7 +93,7 @@ def decide(
     if step.stage == "refine" or (step.stage == "bisect" and any(probe.stage == "refine" for probe in probes)):
         dispersion = dispersion_without_fit(probes) if fit is None else fit.dispersion
         fewest_s = FEWEST_BEYOND * dispersion / allowed_share(probes) / step.rate_per_s
-        confirm_s = _CONFIRM_SAMPLES_FACTOR * minimum_samples(1 - allowed_share(probes), dispersion) / step.rate_per_s
+        confirm_s = minimum_samples(1 - allowed_share(probes), dispersion) / step.rate_per_s
         wider = dataclasses.replace(settings, precision=2 * settings.precision)
         wider_further_s = 0.0 if fit is None else _further_s(fit, probes, wider)
         whole_s, wider_s = (max(spent_s + max(seconds, needed_s), fewest_s) + confirm_s for seconds in (further_s, wider_further_s))
@@ -150,10 +150,24 @@ def _next_step(probes: Sequence[Probe], settings: SearchSettings) -> NextProbe |
         and not any(probe.is_valid and probe.rate_per_s < LOWEST_NEAR * centre for probe in probes)
     ):  # the curve needs to know how many requests are slow without a queue
         return NextProbe(low_rate_per_s, "bisect", _BISECTION_SAMPLES_FACTOR * minimum_samples(1 - allowed_share(probes)))
-    is_near = is_bounded or refined < _NEAR_PROBES or not is_long(probes)
-    reach = _FAR_REACH if not is_near else _FIRST_REACH if fit is None or not is_bounded else _reach(fit)
-    rate_per_s = centre * (1 + reach * _PLACES[refined % len(_PLACES)])
-    return NextProbe(settings.clipped(rate_per_s), "refine", next_requests(fit, refined, probes, settings))
+    if fit is not None and is_bounded:
+        reach, place = _reach(fit), _place(fit, refined)
+    else:
+        is_early = refined < _NEAR_PROBES or not is_long(probes)
+        reach, place = _FIRST_REACH if is_early else _FAR_REACH if fit is None else _LONGEST_REACH, _PLACES[refined % len(_PLACES)]
+    return NextProbe(settings.clipped(centre * (1 + reach * place)), "refine", next_requests(fit, refined, probes, settings))
+
+
+def _place(fit: Crossing, refined: int) -> float:
+    """On the side on which the interval is wider, because there the probes tell less; if both are alike, on either in turn.
+
+    Near and far in turn, because the curve's range may leave out far ones, which then change nothing.
+    """
+    below, above = 1 - fit.low_per_s / fit.rate_per_s, fit.high_per_s / fit.rate_per_s - 1
+    if max(below, above) <= _ALIKE * min(below, above):
+        return _PLACES[refined % len(_PLACES)]
+    distance = (1.0, 0.5)[refined % 2]
+    return -distance if below > above else distance
 
 
 def _is_doubtful(last: Probe, probes: Sequence[Probe]) -> bool:
@@ -252,7 +266,7 @@ def _confirm(reason: StopReason, current: Estimate, probes: Sequence[Probe], set
     dispersion = max((one.dispersion for probe in probes[-_NEAR_PROBES:] for one in probe.limits.values()), default=1.0)
     if current.fit is not None:
         dispersion = current.fit.dispersion
-    needed = _CONFIRM_SAMPLES_FACTOR * minimum_samples(1 - allowed_share(probes), dispersion)
+    needed = minimum_samples(1 - allowed_share(probes), dispersion)
     return NextProbe(rate_per_s, "confirm", min(needed, _CONFIRM_LENGTH_FACTOR * max(longest_count(probes), 1)))
 
 

@@ -68,7 +68,7 @@ class SearchSettings:
     min_rate_per_s: float = 0.0
     max_rate_per_s: float = math.inf
     precision: float = 0.05
-    max_probes: int = 20
+    max_probes: int = 30
     budget_s: float = math.inf
     confidence: float = 0.9
 
@@ -114,7 +114,7 @@ class SearchEnd:
 
 
 MIN_FITTED_POINTS = 6
-FEWEST_BEYOND = 30.0  # independent requests beyond the limit, over all fitted probes
+FEWEST_BEYOND = 16.0  # independent requests beyond the limit, over all fitted probes
 # all fitted probes together have this multiple of the samples that the percentile needs, but not more than a p99; at other precisions by
 # the inverse square: in fewer requests, a queue with service times of cv 3 and eight servers often shows no slow group at all
 _FEWEST_SAMPLES_FACTOR, _AT_PRECISION, _LEAST_SHARE = 100.0, 0.05, 0.01
@@ -123,6 +123,7 @@ _GROWTH, _GROWTH_WITHOUT_FIT = 8.0, 4.0  # longest next probe ÷ longest probe s
 # the last four probes that max_probes allows may use half of what the budget has left, but grow by at most three
 _LAST_PROBES, _SPENT_AT_THE_END, _GROWTH_AT_THE_END = 4, 0.5, 3.0
 _LEAST_OF_BUDGET = 0.005
+_PART_OF_NEEDED = 1 / 3  # of the samples that a percentile needs by itself: a curve adds up the evidence of several probes
 _LARGEST_MISFIT = 4.0  # the dispersion around the curve ÷ that within windows
 _COMPARABLE = 4  # probes of at least the longest length divided by this are compared with each other
 _LATER_T = 1.8  # Student's 95 % quantile with the probes of a whole search: about ten degrees of freedom
@@ -140,7 +141,8 @@ def next_requests(fit: Crossing | None, refined: int, probes: Sequence[Probe], s
     """The requests of the next refining probe: as many as the fit says that it needs, without growing too fast."""
     longest, least = longest_count(probes), minimum_samples(1 - allowed_share(probes))
     if fit is None or not fit.is_bounded:
-        return max(least, round(_GROWTH_WITHOUT_FIT * longest) if refined and not is_long(probes) else longest)
+        enough = max(minimum_samples(1 - allowed_share(probes), dispersion_without_fit(probes)), longest)
+        return max(least, min(round((_GROWTH_WITHOUT_FIT if refined else 1) * longest), enough))
     share = round(missing_requests(fit, probes, settings) / max(min(settings.max_probes - len(probes) - 1, _PROBES_AHEAD), 1))
     if math.isfinite(settings.budget_s):  # a probe that is short beside the budget is not worth one of `max_probes`
         share = max(share, round(_LEAST_OF_BUDGET * settings.budget_s * fit.rate_per_s))
@@ -149,7 +151,10 @@ def next_requests(fit: Crossing | None, refined: int, probes: Sequence[Probe], s
         left_s = settings.budget_s - sum(probe.took_s for probe in probes)
         affordable = _SPENT_AT_THE_END * max(left_s, 0.0) * fit.rate_per_s / max(probes_left, 1)
         share = max(share, round(min(affordable, _GROWTH_AT_THE_END * longest)))
-    return max(least, min(max(needed_requests(fit, probes), longest, share), round(_GROWTH * longest)))
+    return max(
+        least,
+        min(max(needed_requests(fit, probes), share, fewest_requests(probes, settings) // MIN_FITTED_POINTS), round(_GROWTH * longest)),
+    )
 
 
 def is_long(probes: Sequence[Probe]) -> bool:
@@ -182,7 +187,8 @@ def allowed_share(probes: Sequence[Probe]) -> float:
 def needed_requests(fit: Crossing, probes: Sequence[Probe]) -> int:
     """The requests that one refining probe needs at the dispersion of the fitted counts."""
     # a curve of another form than the fitted one raises the dispersion between long probes, and longer ones would not help
-    return minimum_samples(1 - allowed_share(probes), min(fit.dispersion, _LARGEST_MISFIT * fit.window_dispersion))
+    dispersion = min(fit.dispersion, _LARGEST_MISFIT * fit.window_dispersion)
+    return round(_PART_OF_NEEDED * minimum_samples(1 - allowed_share(probes), dispersion))
 
 
 def fewest_requests(probes: Sequence[Probe], settings: SearchSettings) -> int:

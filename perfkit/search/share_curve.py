@@ -49,7 +49,7 @@ class _Point(NamedTuple):
     is_lower_bound: bool
 
 
-class _Term(NamedTuple):
+class Term(NamedTuple):
     """One probe compared with a curve."""
 
     point: _Point
@@ -70,11 +70,13 @@ class _Term(NamedTuple):
 
     @property
     def deviance(self) -> float:
+        """The deviance, divided by the dispersion."""
         beyond = self.point.counted.beyond
         return 2 * self.point.weight * (self.mean - beyond + (beyond * math.log(beyond / self.mean) if beyond else 0.0))
 
     @property
     def pearson(self) -> float:
+        """Its part of Pearson's χ², divided by the dispersion."""
         return self.point.weight * (self.point.counted.beyond - self.mean) ** 2 / self.mean
 
 
@@ -84,7 +86,7 @@ class _Points(NamedTuple):
     points: tuple[_Point, ...]
     floor: float
 
-    def terms(self, intercept: float, slope: float) -> list[_Term]:
+    def terms(self, intercept: float, slope: float) -> list[Term]:
         """The probes that count for a curve: all except lower bounds that the curve exceeds."""
         found = []
         for point in self.points:
@@ -92,7 +94,7 @@ class _Points(NamedTuple):
             rising = count * math.exp(min(intercept + slope * point.x, 0.0))
             mean = max(rising + self.floor * count, _LEAST_MEAN)
             if not (point.is_lower_bound and mean > point.counted.beyond):
-                found.append(_Term(point, mean, rising))
+                found.append(Term(point, mean, rising))
         return found
 
     def deviance(self, intercept: float, slope: float) -> float:

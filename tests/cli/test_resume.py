@@ -105,3 +105,11 @@ def test_a_killed_sweep_continues_within_its_interleaved_cases(perfkit, write_qu
         assert result["points"][:taken] == points[:taken]
         assert len(result["points"]) == 6
     assert {path.name for path in out.iterdir()} == {"sweep.json", *folders}
+
+
+def test_more_time_is_only_given_to_a_search_that_is_continued(tmp_path, capsys):
+    scenario = tmp_path / "s.yaml"
+    for load, options in (("{closed: {concurrency: 1}}", ["--resume", "--out", str(tmp_path / "out")]), ("{search: {slo: {p99: 1s}}}", [])):
+        scenario.write_text(f"target: {{model: m}}\nload: {load}\n")
+        assert main(["run", str(scenario), "--budget", "10m", *options]) == 2
+        assert "--budget gives one search, of a scenario without a sweep, more time, with --resume" in capsys.readouterr().err

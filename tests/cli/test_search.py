@@ -40,7 +40,7 @@ def test_an_interrupted_search_keeps_its_probes(perfkit, write_scenario):
         "search": {"slo": {"p99": "1h"}, "start_rate": 200}
     }  # each probe has 200 requests, for the p99, and meets the SLO until the generator is the bottleneck
     running = perfkit.start("run", write_scenario(**SYNTHETIC, load=load, measure={"warmup": "50ms", "duration": "300ms"}))
-    running.wait_for_line("[1/20]")
+    running.wait_for_line("[1/30]")
     running.signal(signal.SIGINT)
     finished = running.finish()
     assert finished.code == 130

@@ -251,3 +251,26 @@ def test_whole_load_points_are_recovered_although_the_log_of_the_next_did_not_re
     assert read_result(recovered.folder)[0].points == read_result(partial)[0].points
     assert any(one.startswith("The load points from number 3 on: ") for one in recovered.lost)
     check_log(recovered.folder, recovered.result)
+
+
+def test_more_time_continues_a_search_that_had_ended_undecided(tmp_path):
+    load = {"slo": {"p50": "10s", "error_rate": "90%"}, "start_rate": 50, "max_rate": 700, "max_probes": 3}
+    scenario, out = write(tmp_path, {**SEARCH, "load": {"search": load}}), tmp_path / "out"
+    first = measure(scenario, out)
+    assert (first.status, first.search.stopped_because, len(first.points)) == ("complete", "max_probes", 3)
+    observer = Killer(out)
+    second = measure(scenario, out, observer, resume=True, added_ns=60 * 10**9)
+    assert (len(observer.begun), len(second.search.probes)) == (3, 6)
+    assert second.points[:3] == first.points
+    assert second.search.stopped_because == "never_missed"
+    assert [one.after_points for one in second.resumptions] == [one.after_probes for one in second.search.added_time] == [3]
+    assert not (out / "measured").exists()
+    killed = observer.copies[0][0]  # during the continuation, which goes on with its time
+    third = measure(scenario, killed, resume=True)
+    assert third.search.added_time == second.search.added_time
+    assert [one.rate_per_s for one in third.search.probes] == [one.rate_per_s for one in second.search.probes]
+    with pytest.raises(ResultError, match=r"no search that more time could continue: the search in .* is decided"):
+        measure(scenario, out, resume=True, added_ns=10**9)
+    other = write(tmp_path, {**SEARCH, "load": {"search": {**load, "slo": {"p50": "9s"}}}})
+    with pytest.raises(ResultError, match=r"is of another scenario, which differs in load\.search\.slo"):
+        measure(other, out, resume=True, added_ns=10**9)

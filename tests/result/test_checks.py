@@ -86,6 +86,11 @@ def refusal(tmp_path, made):
         ("environment.gpus", {"a": 1}, "environment.gpus: expected a list of mappings"),
         ("search.capacity_per_s", 700.0, "search.high_per_s: 520 is below capacity_per_s, 700"),
         ("search.probes.0.limits.p99.beyond", 1001, "search.probes.0.limits.p99: 1001 of 1000"),
+        (
+            "search.added_time",
+            [{"after_probes": 9, "budget_s": 60.0}],
+            "search.added_time.0: 60 s after 9 of 1 probes were not added",
+        ),
         ("search.slo", {"x": "1"}, "search.slo: expected limits on percentiles or error_rate, found x"),
     ],
 )  # fmt: skip

@@ -11,10 +11,10 @@ from perfkit.load.loop import StopCause
 from perfkit.measurement.load_points import describe_load
 from perfkit.points.measured import PointMeasurement
 from perfkit.points.point import point
-from perfkit.recorder.window import cut
+from perfkit.recorder.window import Window, cut
 from perfkit.result.generator import Generator
-from perfkit.result.model import Connections
-from perfkit.result.search import FittedCurve, Search, SearchProbe
+from perfkit.result.model import Connections, Point
+from perfkit.result.search import AddedTime, FittedCurve, Search, SearchProbe
 from perfkit.scenario.file import read_scenario
 from perfkit.search.capacity_search import CapacitySearch, explain_search
 from perfkit.target.address import Address
@@ -50,11 +50,17 @@ def searched(tmp_path_factory):
     """Searches a scripted target; returns the outcome and the recording of each probe."""
     path = tmp_path_factory.mktemp("searched") / "s.yaml"
 
-    def search(make_script, *, probe_time_ns=5 * MS, seconds=4, warned_of=(), invalid_by=(), check=None, **given):
+    def search(
+        make_script, *, probe_time_ns=5 * MS, seconds=4, warned_of=(), invalid_by=(), check=None, taken=None, before=(), added=(), **given
+    ):
         document = {"target": {"model": "m"}, "load": {"search": given}, "measure": {"duration": f"{seconds}s", "warmup": "1s"}}
         path.write_text(yaml.safe_dump(document))
         loaded = read_scenario(path, environ={})
         search, scenario, recorded = CapacitySearch(loaded), loaded.scenario, []
+        search.add_time(added)
+        for window, measured in before:
+            assert search.next_point(probe_time_ns) is not None
+            search.record(window, measured, 11.0)
         while (planned := search.next_point(probe_time_ns)) is not None:
             clock = ManualClock(5 * S)
 
@@ -80,6 +86,8 @@ def searched(tmp_path_factory):
             if invalid_by:
                 made = made.model_copy(update={"valid": False, "warnings": tuple(MeasurementWarning(code, "x") for code in invalid_by)})
             search.record(measured.window, made, 11.0)
+            if taken is not None:
+                taken.append((measured.window, made))
         return search.outcome(), recorded
 
     return search
@@ -87,12 +95,12 @@ def searched(tmp_path_factory):
 
 def test_the_search_finds_the_capacity_of_a_declared_queue(searched):
     # M/D/1 of 5 ms at a load of 0.8: p95 is 7.620 times 5 ms
-    found, recorded = searched(lambda clock: Queue(clock, 5 * MS), slo={"p95": "38100us"}, start_rate=100, precision="20%", max_probes=7)
+    found, recorded = searched(lambda clock: Queue(clock, 5 * MS), slo={"p95": "38100us"}, start_rate=100, precision="20%", max_probes=9)
     assert found.capacity_per_s == pytest.approx(160, rel=0.15)
     assert found.low_per_s < found.capacity_per_s < found.high_per_s
     assert found.slo == {"p95": "38100us"}
     assert found.curve.limit == "p95"
-    assert len(found.probes) == len(recorded) <= 7
+    assert len(found.probes) == len(recorded) <= 9
     assert "The capacity at p95 of 38100us" in found.reason
     seeds = [one.recording.series.scheduled.tolist() for one in recorded]
     assert all(seeds.count(one) == 1 for one in seeds)  # arrivals of its own for each
@@ -119,12 +127,32 @@ def test_a_search_that_was_too_short_says_how_long_it_would_take(too_short):
     assert found.stopped_because == "too_short"
     assert found.needed_s > found.budget_s == 90.0
     assert "The search would take about " in found.reason
-    assert "its budget is 90.0 s: raise load.search.budget" in found.reason
+    assert "its budget is 90.0 s: continue it by --resume --budget 80s, or limit" in found.reason
     reason = explain_search(found.model_copy(update={"needed_if_wider_s": 120.0, "precision": 0.05}))
     assert (
-        "raise load.search.budget in a new search, accept ±10% (load.search.precision), which would take about 120 s, or limit a lower percentile."
+        "continue it by --resume --budget 80s, accept ±10% (load.search.precision), which would take about 120 s, or limit a lower percentile."
         in reason
     )
+
+
+def test_more_time_continues_a_search_after_its_probes(searched):
+    def limited(**added):
+        return searched(lambda clock: Queue(clock, 5 * MS), slo={"p99": "56780us"}, start_rate=100, budget="50s", max_probes=5, **added)
+
+    before: list[tuple[Window, Point]] = []
+    first, _ = limited(taken=before)
+    assert first.can_continue
+    assert len(first.probes) == 4  # of 11 s each
+    added = [AddedTime(after_probes=4, budget_s=25.0)]
+    continued, recorded = limited(before=before, added=added)
+    assert (len(continued.probes), len(recorded)) == (5, 1)
+    assert continued.probes[:4] == first.probes
+    assert (continued.budget_s, continued.added_time) == (69.0, tuple(added))
+    assert "Of its 5 probes, 4 are of the run that was continued and 1 of this one." in continued.reason
+    again, _ = limited(before=before, added=[*added, AddedTime(after_probes=5, budget_s=60.0)])
+    assert len(again.probes) > 5
+    assert again.probes[:5] == continued.probes
+    assert again.budget_s == 55.0 + 60.0
 
 
 def test_a_search_that_was_too_short_names_its_bracket_and_what_invalid_probes_took(too_short):

@@ -71,8 +71,8 @@ def test_the_median_and_other_low_percentiles_cross_their_limit_too(allowed):
 def independent_fit(counts, confidence):
     """The line ln(share) = a + b·rate of greatest Poisson likelihood: its crossing, b, and the profile interval by Student's t.
 
-    Variances are Pearson's χ² between the probes, to which the variance 1 within windows adds two degrees of freedom, at least 1; they are
-    raised by 2/√n, n the expected number of independent requests beyond the limit.
+    Variances are Pearson's χ² between the probes, each term weighted by the inverse of its variance, 2 + 3/n with n expected requests beyond the
+    limit; the variance 1 within windows adds two degrees of freedom. They are at least 1 + 2/√n, n that of all probes.
     """
     rates, beyond, number = (
         np.array(one, float) for one in zip(*((c.rate_per_s, c.counted.beyond, c.counted.count) for c in counts), strict=True)
@@ -90,10 +90,10 @@ def independent_fit(counts, confidence):
     first, slope = optimize.fmin(scaled_loss, [1.0, 0.2], xtol=1e-9, ftol=1e-10, disp=False)
     root, least = first * 80, loss(first * 80, slope)
     expected = means(root, slope)
-    pearson = ((beyond - expected) ** 2 / expected).sum()
+    weights = 1 / (1 + 1.5 / expected)
+    pearson = (weights * (beyond - expected) ** 2 / expected).sum()
     degrees = len(rates)  # less two for the line, and two for the variance within windows
-    scale = max((pearson + 2) / degrees, 1.0)
-    scale *= 1 + 2 * math.sqrt(scale / expected.sum())
+    scale = max((pearson + 2) / (weights.mean() * (degrees - 2) + 2), 1 + 2 / math.sqrt(expected.sum()))
     rise = scale * stats.t.ppf((1 + confidence) / 2, degrees) ** 2
 
     def excess(other):
