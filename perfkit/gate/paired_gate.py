@@ -23,6 +23,7 @@ from perfkit.gate.trial import run_specs, run_trial
 from perfkit.gate.verdict import Comparison, GateFailure, Verdict
 from perfkit.history.accepted import NOTHING_ACCEPTED, AcceptedChanges
 from perfkit.measurement.control import Interruption
+from perfkit.measurement.lifecycle import RunProcesses
 from perfkit.result.fingerprint import fingerprint, fingerprint_differences
 from perfkit.result.json_file import as_mapping
 from perfkit.result.model import Result
@@ -146,7 +147,13 @@ async def run_gate(
     """
     clock = clock or MonotonicClock()
     interruption.task = asyncio.current_task()
-    context = GateContext(request.loaded, interruption, clock, folder.runs, observer, request.ready_within_ns)
+    async with RunProcesses(clock) as processes:
+        context = GateContext(request.loaded, interruption, clock, folder.runs, observer, processes, request.ready_within_ns)
+        return await _run_gate(request, folder, context)
+
+
+async def _run_gate(request: GateRequest, folder: GateFolder, context: GateContext) -> Verdict:
+    observer, clock = context.observer, context.clock
     if folder.resumption is not None:
         observer.message(describe_resumption(folder.resumption))
     if request.needs_kept_machines:
@@ -192,7 +199,7 @@ async def measure_pairs(request: GateRequest, folder: GateFolder, run_arm: ArmRu
     settings = folder.manifest.settings
     assert settings is not None  # by the trial
     rule = _rule(request, settings)
-    observer.gate_started(rule.looks, request.control_pairs, len(folder.pairs))
+    observer.gate_started(rule.all_looks, request.control_pairs, len(folder.pairs))
 
     async def measure(kind: PairKind, decide: Callable[[Sequence[Pair]], Decision | None]) -> Decision:
         seed, pairs = folder.manifest.seed, folder.pairs
@@ -231,7 +238,7 @@ def _verdict(request: GateRequest, folder: GateFolder, decision: Decision, contr
     usable = sum(pair.invalid is None for pair in pairs)
     settings = folder.manifest.settings
     rule = _rule(request, settings)
-    ended_by_time = decision.kind in DECIDED and usable not in rule.looks
+    ended_by_time = decision.kind in DECIDED and usable not in rule.all_looks
     return Verdict(
         kind=decision.kind,
         reasons=decision.reasons,
@@ -247,7 +254,7 @@ def _verdict(request: GateRequest, folder: GateFolder, decision: Decision, contr
         candidate=str(request.candidate),
         false_alarm_rate=rule.false_alarm_rate,
         pairs=usable,
-        looks=rule.ending_at(usable).looks if ended_by_time else rule.looks,
+        looks=(rule.ending_at(usable) if ended_by_time else rule).all_looks,
         discarded_pairs=len(pairs) - usable,
         disturbed_pairs=sum(pair.invalid is None and pair.is_disturbed for pair in pairs),
         control_pairs=sum(pair.kind == "control" and pair.invalid is None for pair in folder.pairs),

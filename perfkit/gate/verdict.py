@@ -315,7 +315,7 @@ class Verdict(Part):
     pairs: int
     """The number of pairs that count."""
     looks: tuple[int, ...] = ()
-    """The numbers of pairs after which the gate may decide."""
+    """The numbers of pairs after which the gate may decide; the first ones are early looks, at clear cases."""
     discarded_pairs: int = 0
     """Pairs measured again because the load generator was the bottleneck in one of their runs."""
     disturbed_pairs: int = 0
