@@ -109,11 +109,12 @@ def test_the_observer_gets_the_mean_length_of_a_pair(observer):
 @pytest.mark.parametrize(
     ("faults", "kind", "pairs"),
     [
-        ({}, "pass", 12),
-        ({"candidate": 1.2}, "regressed", 12),
-        ({"candidate": 0.8}, "pass", 12),
+        ({}, "pass", 7),
+        ({"candidate": 1.2}, "regressed", 5),
+        ({"candidate": 1.04}, "regressed", 12),
+        ({"candidate": 0.8}, "pass", 7),
         ({"noise": 0.5}, "inconclusive", 20),
-        ({"candidate": 1.2, "second": 1.05, "drift": 1.002}, "regressed", 12),
+        ({"candidate": 1.2, "second": 1.05, "drift": 1.002}, "regressed", 9),
         ({"valid": False}, "invalid", 5),
         ({"failed": 30}, "invalid", 1),
         ({"codes": ["not_steady"]}, "invalid", 3),
