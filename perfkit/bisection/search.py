@@ -94,11 +94,11 @@ class Size:
     """The lower limit at the level of the first gate, which takes account of its metrics and looks."""
 
     @classmethod
-    def of(cls, differences: Sequence[float], lower: float) -> "Size":
-        """The size, with the lower limit of the first gate."""
+    def of(cls, differences: Sequence[float], alpha: float) -> "Size":
+        """The size, with a lower limit that is above the truth with a probability of at most `alpha`."""
         values = np.asarray(differences, np.float64)
         estimate = float(hodges_lehmann(values))
-        return cls(estimate, estimate - float(limits(values, _SPREAD_ALPHA)[0]), lower)
+        return cls(estimate, estimate - float(limits(values, _SPREAD_ALPHA)[0]), float(limits(values, alpha)[0]))
 
     @property
     def threshold(self) -> float:

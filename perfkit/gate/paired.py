@@ -136,13 +136,6 @@ class Rule:
         """The highest probability that one of the `limits` does not hold; where there is no look, that of the first full one."""
         return 4.0**-pairs if self._is_early_alone(pairs) else self.pass_alpha(pairs) or self.pass_alpha(self.looks[0])
 
-    def lower_limit(self, bounds: Sequence[MetricBounds], index: int, differences: Array) -> float:
-        """The limit of a shift of metric `index` whose test after so many pairs takes account of all metrics and looks."""
-        pairs = differences.shape[-1]
-        if pairs in self.early:
-            return float(alike_limits(differences, self.early_ratio(pairs))[0])
-        return float(limits(differences, self.first_step_alpha(bounds, index, pairs))[0])
-
     def _is_early_alone(self, pairs: int) -> bool:
         """Whether a look is only at gross regressions."""
         return pairs in self.early and not self.pass_alpha(pairs)

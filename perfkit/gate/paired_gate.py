@@ -48,6 +48,8 @@ class GateRequest:
     control_pairs: int = 0
     accepted: AcceptedChanges = NOTHING_ACCEPTED
     """Known and accepted changes, of every scenario."""
+    looks_early: bool = True
+    """Whether a gross regression or a clear pass ends it before its first full look."""
     ready_within_ns: int | None = None
     """See `GateContext`."""
 
@@ -117,6 +119,11 @@ class GateRequest:
     def metrics(self) -> int:
         """The number of metrics that count, without the error rate."""
         return sum(len(self.choice.gated(kind)) for kind in self.load_kinds)
+
+    def rule(self, settings: FixedSettings | None = None) -> Rule:
+        """The decision rule: with the pairs that the trial chose, or those asked for, or the default."""
+        rule = rule_for(self.metrics, settings.pairs if settings is not None and settings.pairs is not None else self.pairs)
+        return rule if self.looks_early else dataclasses.replace(rule, early=())
 
     def as_of(self, day: Date) -> "GateRequest":
         """The request of a gate that began on this day: what was accepted then is accepted to its end."""
@@ -198,7 +205,7 @@ async def measure_pairs(request: GateRequest, folder: GateFolder, run_arm: ArmRu
     """
     settings = folder.manifest.settings
     assert settings is not None  # by the trial
-    rule = _rule(request, settings)
+    rule = request.rule(settings)
     observer.gate_started(rule.all_looks, request.control_pairs, len(folder.pairs))
 
     async def measure(kind: PairKind, decide: Callable[[Sequence[Pair]], Decision | None]) -> Decision:
@@ -223,11 +230,6 @@ async def measure_pairs(request: GateRequest, folder: GateFolder, run_arm: ArmRu
     return _verdict(request, folder, await measure("pair", decide), control)
 
 
-def _rule(request: GateRequest, settings: FixedSettings | None) -> Rule:
-    """The decision rule: with the pairs that the trial chose, or those asked for, or the default."""
-    return rule_for(request.metrics, settings.pairs if settings is not None and settings.pairs is not None else request.pairs)
-
-
 def error_verdict(request: GateRequest, folder: GateFolder, failure: GateFailure) -> Verdict:
     """What a gate says that ended without a verdict, or has none yet."""
     return _verdict(request, folder, Decision("error", (failure.reason,)), ()).model_copy(update={"failure": failure})
@@ -237,7 +239,7 @@ def _verdict(request: GateRequest, folder: GateFolder, decision: Decision, contr
     pairs = [pair for pair in folder.pairs if pair.kind == "pair"]
     usable = sum(pair.invalid is None for pair in pairs)
     settings = folder.manifest.settings
-    rule = _rule(request, settings)
+    rule = request.rule(settings)
     ended_by_time = decision.kind in DECIDED and usable not in rule.all_looks
     return Verdict(
         kind=decision.kind,

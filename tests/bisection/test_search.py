@@ -113,13 +113,13 @@ def test_a_revision_at_the_threshold_is_put_on_either_side_in_at_most_one_gate_o
 
 
 def test_the_threshold_is_half_of_the_change_and_the_bad_revision_may_be_shown_to_be_beyond():
-    precise = Size.of([0.1 + 0.001 * number for number in range(-6, 7)], 0.09)
+    precise = Size.of([0.1 + 0.001 * number for number in range(-6, 7)], 0.001)
     assert precise.threshold == pytest.approx(0.05)
     assert precise.is_shown
-    vague = Size.of([0.1 + 0.02 * number for number in range(-6, 7)], 0.04)
+    vague = Size.of([0.1 + 0.02 * number for number in range(-6, 7)], 0.001)
     assert vague.estimate == pytest.approx(0.1)
     assert not vague.is_shown
-    assert not Size.of([0.1] * 5, -math.inf).is_shown  # too few for any limit
+    assert not Size.of([0.1] * 5, 0.001).is_shown  # too few for any limit
 
 
 def test_the_metric_that_decides_is_the_one_whose_change_is_largest_beside_its_noise():

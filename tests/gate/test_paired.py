@@ -78,7 +78,6 @@ def test_limits_of_an_early_look_are_beyond_the_margin_where_it_tells_a_regressi
     assert BOUNDS[0].band < low < differences.min() < differences.max() < high
     assert rule.limit_alpha(5) == 4**-5
     assert rule.limits(differences[:4], 5)[1] == math.inf  # the others may be the generator's
-    assert rule.lower_limit(BOUNDS, 0, differences) == low
 
 
 def test_an_unchanged_candidate_passes_from_seven_pairs_on_where_the_margin_is_wide_beside_the_noise():

@@ -6,12 +6,10 @@ import statistics
 from collections.abc import Sequence
 from typing import Literal
 
-import numpy as np
-
 from perfkit.bisection.folder import Interval, Regression, format_change
 from perfkit.bisection.search import ALPHA, CONFIDENCE, Size, decide, most_precise
 from perfkit.gate.metrics import ERROR_RATE, Metric, MetricChoice, PairedValues, build_comparison, paired_values
-from perfkit.gate.paired import rule_for
+from perfkit.gate.paired import Rule
 from perfkit.gate.paired_decision import MAXIMUM_FAILED_SHARE, find_fault
 from perfkit.gate.pairs import ARMS, Pair, failed_share
 from perfkit.gate.verdict import Comparison, Verdict
@@ -74,15 +72,15 @@ class Answer:
 
 def find_threshold(verdict: Verdict) -> Threshold | None:
     """The metric in which the bad revision's change is known best, and the threshold in it; None unless the verdict is a regression."""
+    rule = Rule.at(*verdict.looks)
     metrics = [Metric(one.metric, one.load_point, one.unit, one.margin) for one in verdict.gated]
     bounds = [metric.bounds for metric in metrics]
-    rule = rule_for(sum(not one.is_error_rate for one in bounds), max(verdict.looks, default=None))
     found = list[tuple[Metric, Comparison, Size]]()
     for index, (one, metric) in enumerate(zip(verdict.gated, metrics, strict=True)):
         if verdict.kind == "regressed" and one.verdict == "regressed":
             good, bad = ([value or 0.0 for value in side] for side in (one.baseline_values, one.candidate_values))
             values = PairedValues(metric, tuple(good), tuple(bad))
-            size = Size.of(values.differences, rule.lower_limit(bounds, index, np.array(values.differences)))
+            size = Size.of(values.differences, rule.first_step_alpha(bounds, index, rule.looks[0]))
             found.append((metric, _compare(values), size))
     best = most_precise([size for _, _, size in found])
     if best is None:
