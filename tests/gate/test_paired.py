@@ -46,8 +46,9 @@ def test_the_strongest_evidence_is_enough_at_every_look(metrics, pairs_given):
 def test_a_gate_has_three_full_looks_unless_its_pairs_are_few_and_shares_its_errors_among_all(metrics, pairs_given, looks):
     rule = rule_for(metrics, pairs_given)
     assert rule.looks == looks
-    assert rule.early == tuple(range(5 if metrics == 4 else 8, looks[0]))
-    assert sum(rule.time_alpha(count) + rule.error_rate_alpha(count) for count in rule.all_looks) == pytest.approx(0.01 - EARLY_PART)
+    assert rule.early == tuple(range(8 if metrics == 100 else 5 + (len(looks) == 1), looks[0]))
+    assert rule.early_part == EARLY_PART * (1 if len(looks) == 3 else 1 / 4)
+    assert sum(rule.time_alpha(count) + rule.error_rate_alpha(count) for count in rule.all_looks) == pytest.approx(0.01 - rule.early_part)
     assert sum(rule.pass_alpha(count) for count in rule.all_looks) == pytest.approx(0.05)
 
 
