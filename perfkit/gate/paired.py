@@ -136,7 +136,7 @@ class Rule:
 
     def limit_alpha(self, pairs: int) -> float:
         """The highest probability that one of the `limits` does not hold; where there is no look, that of the first full one."""
-        return 4.0**-pairs if self._is_early_alone(pairs) else self.pass_alpha(pairs) or self.pass_alpha(self.looks[0])
+        return self.early_part if self._is_early_alone(pairs) else self.pass_alpha(pairs) or self.pass_alpha(self.looks[0])
 
     def _is_early_alone(self, pairs: int) -> bool:
         """Whether a look is only at gross regressions."""

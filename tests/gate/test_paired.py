@@ -77,7 +77,7 @@ def test_limits_of_an_early_look_are_beyond_the_margin_where_it_tells_a_regressi
     rule, differences = rule_for(4), pairs(math.log(1.2), 0, 0, 0, 0, count=5, spread=0.02)[0]
     low, high = rule.limits(differences, 5)
     assert BOUNDS[0].band < low < differences.min() < differences.max() < high
-    assert rule.limit_alpha(5) == 4**-5
+    assert rule.limit_alpha(5) == EARLY_PART
     assert rule.limits(differences[:4], 5)[1] == math.inf  # the others may be the generator's
 
 

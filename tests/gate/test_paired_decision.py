@@ -48,7 +48,7 @@ def test_the_interval_beside_an_early_verdict_says_the_same():
     throughput = next(one for one in decision.comparisons if one.metric == "throughput")
     assert decision.kind == "regressed"
     assert decision.reasons[0].startswith("After 5 pairs the candidate is worse by more than the noise band in 1 of 5 metrics.")
-    assert (throughput.verdict, throughput.adjusted_p, throughput.confidence) == ("regressed", 0.01, 1 - 2 * 4**-5)
+    assert (throughput.verdict, throughput.adjusted_p, throughput.confidence) == ("regressed", 0.01, 1 - 2 * 0.0025)
     assert throughput.interval[0] < 1 / 1.2 < throughput.interval[1] < 1 / 1.1
 
 
